@@ -1,0 +1,2 @@
+//! acp-shim.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The repo in, the commits out.

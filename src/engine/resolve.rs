@@ -1,0 +1,1 @@
+//! Which engine: contexts, `DOCKER_HOST`.

@@ -1,0 +1,42 @@
+//! Where things are inside a sandbox and inside the depot. Both see the same three volumes at the same places.
+//!
+//! A sandbox's folder name is [`AttemptId::folder`](crate::ids::AttemptId::folder), `T-2026-001-1`.
+
+/// Where the volumes are mounted.
+pub const ROOT: &str = "/longshore";
+/// Mount point of the *objects* volume: read-only in sandboxes.
+pub const OBJECTS: &str = "/longshore/objects";
+/// The bare repository in the objects volume, whose objects the clones borrow.
+pub const OBJECTS_REPO: &str = "/longshore/objects/repo.git";
+/// Mount point of the *in* volume: read-only in sandboxes.
+pub const IN: &str = "/longshore/in";
+/// The folder of the shim, last on an agent's `PATH`.
+pub const BIN: &str = "/longshore/in/bin";
+/// The shim itself.
+pub const SHIM: &str = "/longshore/in/bin/acp-shim";
+/// Mount point of the *work* volume.
+pub const WORK: &str = "/longshore/work";
+/// `$HOME` in a sandbox: a tmpfs.
+pub const HOME: &str = "/home/agent";
+
+/// In `IN/<folder>/`: what the attempt is asked to do ([`AssignmentFile`](super::assignment::AssignmentFile)).
+pub const ASSIGNMENT_FILE: &str = "assignment.json";
+/// In `IN/<folder>/`: the folder below which the tasks file lies at its `taskFilePath`.
+pub const TASKS_DIR: &str = "tasks";
+/// In `WORK/<folder>/`: the clone.
+pub const REPO_DIR: &str = "repo";
+/// In `WORK/<folder>/`: the socket's folder.
+pub const RUN_DIR: &str = "run";
+/// In `WORK/<folder>/run/`: where `acp-shim task|progress|fail` reach the shim.
+pub const SOCKET: &str = "shim.sock";
+/// In `WORK/<folder>/`: what comes out.
+pub const OUT_DIR: &str = "out";
+/// In `WORK/<folder>/out/`: [`ResultFile`](super::result::ResultFile).
+pub const RESULT_FILE: &str = "result.json";
+/// In `WORK/<folder>/out/`: the git bundle with the assigned branch and the salvage refs.
+pub const RESULT_BUNDLE: &str = "result.bundle";
+
+/// The ref in a bundle, and in a clone, that holds what a failed story had in the work folder.
+pub fn salvage_ref(story: &crate::ids::StoryId) -> String {
+    format!("refs/longshore/salvage/{story}")
+}

@@ -1,0 +1,2 @@
+//! longshore.
+fn main() {}

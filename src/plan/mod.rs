@@ -1,0 +1,1 @@
+//! From tasks files to a plan.

@@ -1,0 +1,271 @@
+//! What the machine wants done. Imperative. [`Effect::Persist`], where it is there, is the first of its batch: the
+//! coordinator makes the event durable before it carries out what follows.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AssignmentId, AttemptId, CommitId, ContainerId, StoryKey};
+use crate::swarm::event::{Exit, StopLevel};
+use crate::verdict::Failure;
+
+/// An effect.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Append the event just handled to the journal and sync it.
+    Persist,
+    /// Make a sandbox and run it.
+    Start {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The stories still to do, in order, each with what went wrong the time before.
+        stories: Vec<(StoryKey, Option<String>)>,
+        /// Where its branch starts.
+        base: CommitId,
+    },
+    /// SIGTERM.
+    Terminate {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// SIGKILL.
+    Kill {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// Get the result, or what there is, out of the work folder and onto the host.
+    Collect {
+        /// The attempt.
+        attempt: AttemptId,
+        /// What to expect.
+        what: Salvaging,
+    },
+    /// Merge the tip onto the integration branch of `file`. One at a time for a branch.
+    Merge {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Which file's branch.
+        file: u16,
+        /// The head that the machine knows.
+        onto: CommitId,
+        /// What to merge.
+        tip: CommitId,
+        /// The stories that it lands.
+        stories: Vec<StoryKey>,
+    },
+    /// Remove the container, and the work folder unless `keep_work`.
+    Remove {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Salvage did not work out: the folder is kept, and named to the user.
+        keep_work: bool,
+    },
+    /// Tell the user.
+    Announce(Announcement),
+    /// The swarm is over.
+    Finish(Outcome),
+}
+
+/// What to expect in a work folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Salvaging {
+    /// The shim said `completion`: there is a result.
+    Result,
+    /// The shim died: there may be a result; if not, the depot salvages.
+    Remains,
+}
+
+/// How the swarm ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every story landed, or was done before.
+    Landed,
+    /// Some story did not, by its own doing.
+    SomeFailed,
+    /// Some story did not, by the machinery's doing.
+    MachineryFailed,
+    /// Stopped; can be resumed.
+    Interrupted,
+}
+
+impl Outcome {
+    /// The exit code (README, "Exit codes").
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Landed => 0,
+            Outcome::SomeFailed => 1,
+            Outcome::MachineryFailed => 3,
+            Outcome::Interrupted => 130,
+        }
+    }
+}
+
+/// What the user is told. Also the body of a `--json` event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Announcement {
+    /// The first.
+    SwarmStarted {
+        /// Stories to run.
+        stories: usize,
+        /// Stories done before.
+        done: usize,
+        /// Assignments.
+        assignments: usize,
+        /// At once.
+        max: usize,
+    },
+    /// A sandbox is being made.
+    SandboxStarting {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Its stories.
+        stories: Vec<StoryKey>,
+    },
+    /// A sandbox runs.
+    SandboxStarted {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Its container.
+        container: ContainerId,
+    },
+    /// A sandbox ended.
+    SandboxEnded {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// How.
+        exit: Exit,
+    },
+    /// A story began.
+    StoryStarted {
+        /// Which.
+        story: StoryKey,
+        /// In which attempt.
+        attempt: AttemptId,
+    },
+    /// A story's newest words.
+    StoryProgress {
+        /// Which.
+        story: StoryKey,
+        /// The words.
+        text: String,
+    },
+    /// The sandbox says that the story is finished; it has not landed yet.
+    StoryFinished {
+        /// Which.
+        story: StoryKey,
+    },
+    /// A story is on the integration branch.
+    StoryLanded {
+        /// Which.
+        story: StoryKey,
+        /// The story's commit.
+        commit: CommitId,
+        /// The integration branch's head.
+        head: CommitId,
+        /// In the sandbox.
+        duration: Duration,
+    },
+    /// A story did not land and will be tried again.
+    StoryRetried {
+        /// Which.
+        story: StoryKey,
+        /// Why.
+        failure: Failure,
+        /// The next attempt's number.
+        next: u32,
+        /// The wait before it.
+        after: Duration,
+    },
+    /// A story did not land, for good.
+    StoryFailed {
+        /// Which.
+        story: StoryKey,
+        /// Why.
+        failure: Failure,
+        /// Tries.
+        attempts: u32,
+    },
+    /// A story will not be run.
+    StorySkipped {
+        /// Which.
+        story: StoryKey,
+        /// The story that did not land.
+        because: StoryKey,
+    },
+    /// A bad record.
+    RecordRefused {
+        /// From which attempt.
+        attempt: AttemptId,
+        /// Which rule.
+        reason: String,
+        /// How many from this sandbox so far.
+        count: u32,
+    },
+    /// The shim reported an error of its own.
+    ErrorReported {
+        /// From which attempt.
+        attempt: AttemptId,
+        /// ACP's code.
+        code: String,
+        /// The words.
+        message: String,
+    },
+    /// Work that did not land is kept here.
+    Salvaged {
+        /// Of which attempt.
+        attempt: AttemptId,
+        /// The ref.
+        reference: String,
+    },
+    /// A work folder could not be salvaged and is kept in the work volume.
+    WorkKept {
+        /// Which.
+        attempt: AttemptId,
+        /// Its folder in the work volume.
+        folder: String,
+    },
+    /// A stop began.
+    Stopping {
+        /// How hard.
+        level: StopLevel,
+        /// Who.
+        by: String,
+    },
+    /// Nothing can go on.
+    MachineryFailed {
+        /// The words.
+        failure: Failure,
+    },
+    /// The last.
+    SwarmEnded {
+        /// How.
+        outcome: Outcome,
+        /// On the integration branch, earlier ones included.
+        landed: usize,
+        /// Not.
+        failed: usize,
+        /// Not run.
+        skipped: usize,
+        /// Not decided (interrupted).
+        pending: usize,
+    },
+}
+
+impl Announcement {
+    /// The assignment that it is about, where it is about one.
+    pub fn assignment(&self) -> Option<&AssignmentId> {
+        match self {
+            Announcement::SandboxStarting { attempt, .. }
+            | Announcement::SandboxStarted { attempt, .. }
+            | Announcement::SandboxEnded { attempt, .. }
+            | Announcement::StoryStarted { attempt, .. }
+            | Announcement::RecordRefused { attempt, .. }
+            | Announcement::ErrorReported { attempt, .. }
+            | Announcement::Salvaged { attempt, .. }
+            | Announcement::WorkKept { attempt, .. } => Some(&attempt.assignment),
+            _ => None,
+        }
+    }
+}

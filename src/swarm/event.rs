@@ -1,0 +1,197 @@
+//! What can happen to a swarm. Past tense; each is written to the journal before anything that follows from it is done.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttemptId, CommitId, ContainerId, StoryKey};
+use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
+use crate::verdict::{Cause, Evidence};
+use crate::handoff::result::StoryResult;
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Event {
+    /// The swarm may begin: objects are in the volume, the depot answers.
+    Began,
+    /// The container exists; nothing has run in it yet.
+    SandboxCreated {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Its container.
+        container: ContainerId,
+        /// The container's name.
+        name: String,
+    },
+    /// The task-request was written.
+    SandboxStarted {
+        /// Which attempt.
+        attempt: AttemptId,
+    },
+    /// It could not be created or started; nothing of it runs.
+    StartFailed {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Why.
+        fault: Fault,
+    },
+    /// A valid progress-update (ACP).
+    StoryReported {
+        /// From which attempt.
+        attempt: AttemptId,
+        /// Its place among this sandbox's records, from 1.
+        record: u64,
+        /// Which story.
+        story: StoryKey,
+        /// Its status by the sandbox's word.
+        status: StoryStatus,
+        /// What the sandbox says of it.
+        output: String,
+    },
+    /// A valid error (ACP).
+    ErrorReported {
+        /// From which attempt.
+        attempt: AttemptId,
+        /// Its place among this sandbox's records.
+        record: u64,
+        /// The code.
+        code: String,
+        /// The message.
+        message: String,
+    },
+    /// A valid completion (ACP): the sandbox's last record.
+    CompletionReported {
+        /// From which attempt.
+        attempt: AttemptId,
+        /// Its place among this sandbox's records.
+        record: u64,
+        /// The status.
+        status: CompletionStatus,
+        /// The errors.
+        errors: Vec<String>,
+    },
+    /// A record that breaks a rule: counted, never fatal by itself.
+    RecordRefused {
+        /// From which attempt.
+        attempt: AttemptId,
+        /// Its place among this sandbox's records.
+        record: u64,
+        /// Which rule, and where.
+        reason: String,
+    },
+    /// The container ended, and its streams were drained.
+    SandboxEnded {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// How.
+        exit: Exit,
+    },
+    /// The result came out, its objects are on the host, verified, under refs of ours.
+    ResultCollected {
+        /// Of which attempt.
+        attempt: AttemptId,
+        /// The assigned branch's tip, verified; none where it did not move.
+        tip: Option<CommitId>,
+        /// One for each story of the assignment; salvage names are the host's refs.
+        stories: Vec<StoryResult>,
+    },
+    /// There is no result that can be believed. What was in the work folder may have been salvaged all the same.
+    CollectFailed {
+        /// Of which attempt.
+        attempt: AttemptId,
+        /// Why: `disk_full`, `protocol_violation`, `host_error`, `engine_error`, ...
+        fault: Fault,
+        /// The host's ref of what was salvaged.
+        salvage: Option<String>,
+    },
+    /// The attempt's tip is on its integration branch, or was already.
+    Merged {
+        /// Of which attempt.
+        attempt: AttemptId,
+        /// The integration branch's head now.
+        head: CommitId,
+    },
+    /// The tip does not merge.
+    MergeConflicted {
+        /// Of which attempt.
+        attempt: AttemptId,
+        /// Where.
+        paths: Vec<String>,
+        /// The ref that keeps the commits.
+        kept: String,
+    },
+    /// Merging failed by the host's doing, or somebody moved the branch meanwhile.
+    MergeFailed {
+        /// Of which attempt.
+        attempt: AttemptId,
+        /// Why.
+        fault: Fault,
+        /// The ref that keeps the commits.
+        kept: String,
+    },
+    /// The container is gone.
+    SandboxRemoved {
+        /// Of which attempt.
+        attempt: AttemptId,
+    },
+    /// Somebody wants the swarm to stop.
+    StopRequested {
+        /// How hard.
+        level: StopLevel,
+        /// Who or what: "SIGINT", "longshore stop".
+        by: String,
+    },
+    /// Nothing can go on: the engine or the disk is gone. Running sandboxes are left for `resume`.
+    MachineryFailed {
+        /// Why.
+        fault: Fault,
+    },
+    /// A deadline of the machine's own is due.
+    DeadlinePassed,
+}
+
+/// How hard to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopLevel {
+    /// Start nothing; ask the sandboxes to finish within the grace period.
+    Graceful,
+    /// Kill and salvage.
+    Kill,
+}
+
+/// A machinery failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fault {
+    /// The word.
+    pub cause: Cause,
+    /// The proof.
+    pub evidence: Evidence,
+    /// Whether trying again could help.
+    pub retryable: bool,
+}
+
+impl Fault {
+    /// A fault whose evidence is one sentence.
+    pub fn new(cause: Cause, summary: impl Into<String>, retryable: bool) -> Self {
+        Self { cause, evidence: Evidence::of(summary), retryable }
+    }
+}
+
+/// How a container ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Exit {
+    /// The exit code; none where the container vanished.
+    pub code: Option<i64>,
+    /// The engine's own OOM flag.
+    pub oom_killed: bool,
+    /// Whether the container is gone from the engine.
+    pub vanished: bool,
+    /// The engine's error text, where it has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// The last lines of its stderr.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tail: Vec<String>,
+}

@@ -1,0 +1,17 @@
+//! The pure core: what a swarm does, as a machine. Events in (`event.rs`), effects out (`effect.rs`), deadlines in between;
+//! no I/O, no clock. `coordinator/` owns the one machine and is its only caller; `state/` folds a journal through it.
+//!
+//! The journal is the list of events that the machine was given, with their times: folding them through a new machine of the
+//! same [`SwarmSpec`] gives the same machine again. So every decision must follow from the spec, the events and their times.
+//!
+//! To add an event: a variant in `event.rs`, its arm in `machine.rs`, a row in the machine's tests.
+
+pub mod effect;
+pub mod event;
+pub mod machine;
+pub mod spec;
+
+pub use effect::{Announcement, Effect, Outcome, Salvaging};
+pub use event::{Event, Exit, Fault, StopLevel};
+pub use machine::Machine;
+pub use spec::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};

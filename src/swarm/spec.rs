@@ -1,0 +1,97 @@
+//! What the machine knows from the start: the plan, cut down to what decisions need. Serialised into the journal's first
+//! record, so that the same machine can be made again.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AssignmentId, BranchName, CommitId, StoryKey, SwarmId};
+use crate::tasks::{Done, RiskLevel};
+
+/// The whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SwarmSpec {
+    /// The swarm.
+    pub swarm: SwarmId,
+    /// The tasks files, by [`StoryKey::file`].
+    pub files: Vec<FileSpec>,
+    /// Every story, done ones included.
+    pub stories: Vec<StorySpec>,
+    /// The assignments, each story that is to run in exactly one.
+    pub assignments: Vec<AssignmentSpec>,
+    /// How much at once, how often, how long.
+    pub limits: Limits,
+}
+
+/// A tasks file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileSpec {
+    /// As typed.
+    pub path: String,
+    /// A word for it that is unique in the swarm and fit for a ref name.
+    pub slug: String,
+    /// `metadata.title`.
+    pub title: String,
+    /// The integration branch. Files of one swarm may share one.
+    pub branch: BranchName,
+    /// Its head when the swarm began.
+    pub base: CommitId,
+}
+
+/// A story.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StorySpec {
+    /// Which.
+    pub key: StoryKey,
+    /// For people.
+    pub title: String,
+    /// Stories of the same file that must have landed.
+    pub depends_on: Vec<StoryKey>,
+    /// Done before the swarm began, and not run.
+    pub done: Option<Done>,
+    /// Approval wanted.
+    pub risk: RiskLevel,
+}
+
+/// An assignment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssignmentSpec {
+    /// Which.
+    pub id: AssignmentId,
+    /// Its tasks file.
+    pub file: u16,
+    /// The branch that its sandboxes work on.
+    pub branch: BranchName,
+    /// Its stories, in an order that their dependencies allow.
+    pub stories: Vec<StoryKey>,
+    /// The best of its stories' priorities; lower starts first, then the order of `assignments`.
+    pub priority: i64,
+    /// Assignments that must not run while this one does, because their `touches` may overlap. Symmetric.
+    pub apart_from: Vec<AssignmentId>,
+}
+
+/// Numbers that the user can set.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// Sandboxes at once, at least 1.
+    pub max: usize,
+    /// More tries for a story that failed by its own doing.
+    pub retries: u32,
+    /// More tries for an assignment that the machinery failed.
+    pub machinery_retries: u32,
+    /// The wait before the first of those, doubled each time.
+    pub backoff: Duration,
+    /// How long one story may take. The shim keeps it; the machine adds `slack` and acts when the shim does not.
+    pub story_timeout: Duration,
+    /// What the machine adds to a sandbox's time for start, clone and bundle.
+    pub slack: Duration,
+    /// From the polite signal to the kill.
+    pub grace: Duration,
+    /// Bad records after which a sandbox is ended.
+    pub max_bad_records: u32,
+}
