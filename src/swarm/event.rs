@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::handoff::result::StoryResult;
 use crate::ids::{AttemptId, CommitId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::verdict::{Cause, Evidence};
-use crate::handoff::result::StoryResult;
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

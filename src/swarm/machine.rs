@@ -4,10 +4,10 @@ mod view;
 
 use std::time::Duration;
 
-use crate::ids::CommitId;
+use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey};
 use crate::swarm::effect::{Effect, Outcome};
 use crate::swarm::event::{Event, StopLevel};
-use crate::swarm::spec::SwarmSpec;
+use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmSpec};
 
 pub use view::{AttemptView, ContainerStatus, Phase, Progress, StoryView};
 
@@ -47,6 +47,31 @@ impl Machine {
     /// Whether a stop was asked for.
     pub fn stopping(&self) -> Option<StopLevel> {
         None
+    }
+
+    /// The time of the newest event.
+    pub fn updated(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// A story by its key.
+    pub fn story(&self, key: &StoryKey) -> Option<&StoryView> {
+        self.stories.iter().find(|view| view.key == *key)
+    }
+
+    /// What the plan says of a story.
+    pub fn story_spec(&self, key: &StoryKey) -> Option<&StorySpec> {
+        self.spec.stories.iter().find(|story| story.key == *key)
+    }
+
+    /// What the plan says of an assignment.
+    pub fn assignment(&self, id: &AssignmentId) -> Option<&AssignmentSpec> {
+        self.spec.assignments.iter().find(|assignment| assignment.id == *id)
+    }
+
+    /// An attempt by its id.
+    pub fn attempt(&self, id: &AttemptId) -> Option<&AttemptView> {
+        self.attempts.iter().find(|view| view.id == *id)
     }
 
     /// The plan.
