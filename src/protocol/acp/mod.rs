@@ -5,5 +5,6 @@ pub mod encode;
 pub mod fields;
 pub mod machine;
 pub mod message;
+mod record;
 pub mod rules;
 pub mod urls;
