@@ -6,6 +6,7 @@
 //! Used by `serve.rs`, `examine.rs` and `salvage.rs`. Must not: believe anything that is in the git folder after an agent
 //! ran. What git reads before it does as it is told (configuration, alternates, locks) is written again from memory.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -145,6 +146,43 @@ impl CloneDir {
         self.write_git_dir()?;
         if let Some(bundle) = finished.filter(|bundle| bundle.is_file()) {
             self.git().run(&["bundle".as_ref(), "unbundle".as_ref(), bundle.as_os_str()])?;
+        }
+        Ok(())
+    }
+
+    /// The clone's refs: full names and what they name, as git says it.
+    pub fn refs(&self) -> Result<BTreeMap<String, String>, GitError> {
+        let listed = self.git().run(&["for-each-ref", "--format=%(objectname) %(refname)"])?.text();
+        let pair = |line: &str| line.split_once(' ').map(|(id, name)| (name.to_owned(), id.to_owned()));
+        Ok(listed.lines().filter_map(pair).collect())
+    }
+
+    /// Makes HEAD and the refs what they are to be, whatever an agent or a check made of them.
+    pub fn restore_refs(&self, wanted: &BTreeMap<String, CommitId>) -> Result<(), GitError> {
+        self.put_in_order()?;
+        if let Head::Branch(name) = &self.head {
+            self.write("HEAD", &format!("ref: {name}\n"))?;
+        }
+        let mut orders = String::new();
+        let found = self.refs()?;
+        for name in found.keys().filter(|name| !wanted.contains_key(*name)) {
+            orders.push_str(&format!("delete {name}\n"));
+        }
+        for (name, commit) in wanted {
+            if found.get(name).map(String::as_str) != Some(commit.as_str()) {
+                orders.push_str(&format!("update {name} {commit}\n"));
+            }
+        }
+        if orders.is_empty() {
+            return Ok(());
+        }
+        // Deletions first and apart: `feat` may be in the way of `feat/x`.
+        let (deletions, updates): (Vec<&str>, Vec<&str>) = orders.lines().partition(|line| line.starts_with("delete"));
+        for lines in [deletions, updates] {
+            if !lines.is_empty() {
+                let input = lines.join("\n") + "\n";
+                self.git().feed(&["update-ref", "--no-deref", "--stdin"], Some(input.as_bytes()))?;
+            }
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ pub enum Embedded {
 /// What staging met.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Staged {
+    /// Whether the index differs from the start.
+    pub changed: bool,
     /// Repositories inside the work tree that were not there at the start, relative to it.
     pub embedded: Vec<String>,
 }
@@ -31,28 +33,30 @@ pub fn stage_everything(
     start: &CommitId,
     embedded: Embedded,
 ) -> Result<Staged, GitError> {
-    if embedded == Embedded::Dissolve {
-        let added = git.output(&["add", "-A"], None)?;
-        if !clean_add(&added) || !new_gitlinks(git, start)?.is_empty() {
-            for nested in clone.make_accessible() {
-                dissolve(&nested);
-            }
-            add_again(clone, git, start)?;
-        }
-        return Ok(Staged::default());
-    }
     let added = git.output(&["add", "-A"], None)?;
     if !clean_add(&added) {
         let nested = clone.make_accessible();
+        if embedded == Embedded::Dissolve {
+            nested.iter().for_each(|path| dissolve(path));
+        }
         if let Err(error) = add_again(clone, git, start) {
             // A repository without a commit makes git refuse the whole work tree.
             if nested.is_empty() || error.disk_full() {
                 return Err(error);
             }
-            return Ok(Staged { embedded: nested.iter().map(|path| relative(clone, path)).collect() });
+            return Ok(Staged { changed: true, embedded: nested.iter().map(|path| relative(clone, path)).collect() });
         }
     }
-    Ok(Staged { embedded: new_gitlinks(git, start)? })
+    let staged = compare(git, start)?;
+    if embedded == Embedded::Report || staged.embedded.is_empty() {
+        return Ok(staged);
+    }
+    clone.make_accessible().iter().for_each(|path| dissolve(path));
+    for path in &staged.embedded {
+        git.run(&["rm", "-q", "--cached", "--", path])?;
+    }
+    git.run(&["add", "-A"])?;
+    compare(git, start)
 }
 
 /// A folder that may not be read is a warning to git, and its files would count as deleted.
@@ -73,20 +77,20 @@ fn add_again(clone: &CloneDir, git: &Git, start: &CommitId) -> Result<(), GitErr
     git.run(&["add", "-A"]).map(|_| ())
 }
 
-/// Paths that the index has as a repository of its own and `start` has not.
-fn new_gitlinks(git: &Git, start: &CommitId) -> Result<Vec<String>, GitError> {
+/// What the index has that `start` has not.
+fn compare(git: &Git, start: &CommitId) -> Result<Staged, GitError> {
     let raw = git.run(&["diff-index", "--cached", "--raw", "-z", "--no-renames", start.as_str()])?.stdout;
-    let mut paths = Vec::new();
+    let mut staged = Staged { changed: !raw.is_empty(), embedded: Vec::new() };
     let mut fields = raw.split(|b| *b == 0);
     while let (Some(entry), Some(path)) = (fields.next(), fields.next()) {
         // `:<old mode> <new mode> ...`
         let entry = String::from_utf8_lossy(entry);
         let mut modes = entry.trim_start_matches(':').split(' ');
         if modes.next() != Some("160000") && modes.next() == Some("160000") {
-            paths.push(String::from_utf8_lossy(path).into_owned());
+            staged.embedded.push(String::from_utf8_lossy(path).into_owned());
         }
     }
-    Ok(paths)
+    Ok(staged)
 }
 
 fn dissolve(nested: &Path) {
