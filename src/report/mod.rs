@@ -1,1 +1,2 @@
-//! What the user is shown.
+//! report.
+pub mod text;
