@@ -1,15 +1,27 @@
 //! The tasks file: JSON with stories, their dependencies and acceptance criteria, in any of the three shapes that
 //! users have, read into one.
 //!
-//! Bytes -> `shape.rs` (which shape is it) -> `import.rs` (wire values -> [`TasksFile`], all problems at once)
-//! -> `plan/`. `write_back.rs` goes the other way, into the user's own shape. Read by the orchestrator and, inside a
-//! sandbox, by the shim. Must not: touch Docker or git, or know how stories are run.
+//! Bytes -> `json.rs` (a tree that remembers its places) -> `shape.rs` (which shape is it) -> `import.rs` and `fields.rs`
+//! (tree -> [`TasksFile`], all problems at once) -> `graph.rs` (ids, dependencies, cycles, [`order`]) -> `plan/`.
+//! `write_back.rs` goes the other way, into the user's own shape. `problem.rs` has everything that can be wrong,
+//! `schema.rs` the canonical shape as a JSON schema. Read by the orchestrator and, inside a sandbox, by the shim.
+//! Must not: touch Docker or git, or know how stories are run.
 
-use std::path::PathBuf;
+mod problem;
+pub mod write_back;
+
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::StoryId;
+
+pub use problem::{Defect, Problem, TasksError};
+
+/// The largest tasks file that is read, in bytes.
+pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// The most stories that a tasks file may have: the numbers that `US-ddd` can say, from 1.
+pub const MAX_STORIES: usize = 999;
 
 /// Which of the shapes a tasks file has. Decided by what is in it, never by its version number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,4 +121,44 @@ pub enum RiskLevel {
     Medium,
     /// Waits for the admin.
     High,
+}
+
+/// Reads and checks a tasks file.
+///
+/// # Errors
+/// All problems at once: with the file itself, or with what is in it.
+pub fn read(path: &Path) -> Result<TasksFile, TasksError> {
+    load(path).map(|(file, _)| file)
+}
+
+/// Reads and checks a tasks file, and gives the bytes that were read with it, so that what is planned, delivered and
+/// written back is the same text.
+///
+/// # Errors
+/// As [`read`].
+pub fn load(path: &Path) -> Result<(TasksFile, Vec<u8>), TasksError> {
+    let _ = path;
+    todo!()
+}
+
+/// Checks the bytes of a tasks file; `path` is for messages only.
+///
+/// # Errors
+/// All problems with what is in it.
+pub fn parse(bytes: &[u8], path: &Path) -> Result<TasksFile, TasksError> {
+    let _ = (bytes, path);
+    todo!()
+}
+
+/// Indices into `stories` in an order in which each comes after its dependencies; among those that could come next the
+/// lowest priority number first, then the file's order.
+pub fn order(file: &TasksFile) -> Vec<usize> {
+    let _ = file;
+    todo!()
+}
+
+/// The canonical shape, as a JSON schema.
+#[cfg(feature = "orchestrator")]
+pub fn schema() -> schemars::Schema {
+    todo!()
 }
