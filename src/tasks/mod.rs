@@ -7,9 +7,20 @@
 //! `schema.rs` the canonical shape as a JSON schema. Read by the orchestrator and, inside a sandbox, by the shim.
 //! Must not: touch Docker or git, or know how stories are run.
 
+mod fields;
+mod graph;
+mod import;
+mod json;
 mod problem;
+#[cfg(feature = "orchestrator")]
+mod schema;
+mod shape;
+#[cfg(test)]
+mod tests;
 pub mod write_back;
 
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -137,8 +148,22 @@ pub fn read(path: &Path) -> Result<TasksFile, TasksError> {
 /// # Errors
 /// As [`read`].
 pub fn load(path: &Path) -> Result<(TasksFile, Vec<u8>), TasksError> {
-    let _ = path;
-    todo!()
+    let unreadable = |error: io::Error| {
+        let defect = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Defect::NoSuchFile,
+            io::ErrorKind::IsADirectory => Defect::Directory,
+            _ => Defect::Unreadable(error),
+        };
+        TasksError::whole(path, defect)
+    };
+    if fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Err(TasksError::whole(path, Defect::Directory));
+    }
+    let mut bytes = Vec::new();
+    // One byte more than is allowed, so that `parse` sees that it is too much; a pipe has no length to ask for.
+    File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    let file = parse(&bytes, path)?;
+    Ok((file, bytes))
 }
 
 /// Checks the bytes of a tasks file; `path` is for messages only.
@@ -146,19 +171,17 @@ pub fn load(path: &Path) -> Result<(TasksFile, Vec<u8>), TasksError> {
 /// # Errors
 /// All problems with what is in it.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<TasksFile, TasksError> {
-    let _ = (bytes, path);
-    todo!()
+    import::import(bytes, path).map(|imported| imported.file)
 }
 
 /// Indices into `stories` in an order in which each comes after its dependencies; among those that could come next the
-/// lowest priority number first, then the file's order.
+/// lowest priority number first, then the file's order. Stories in a circle, which no file that was read has, are left out.
 pub fn order(file: &TasksFile) -> Vec<usize> {
-    let _ = file;
-    todo!()
+    graph::order(file)
 }
 
 /// The canonical shape, as a JSON schema.
 #[cfg(feature = "orchestrator")]
 pub fn schema() -> schemars::Schema {
-    todo!()
+    schema::schema()
 }
