@@ -33,6 +33,7 @@ US-010 completed
 US-011 completed
 US-012 completed"
 
+objects_volumes() { docker volume ls -q --filter label=dev.longshore.role=objects | sort; }
 heading() { printf '\n== %s\n' "$*"; }
 
 ./scripts/setup.sh
@@ -50,6 +51,7 @@ git config user.name 'Longshore Demo'
 git config user.email demo@longshore.invalid
 git add -A
 git commit -q -m 'A program that counts lines'
+volumes_before=$(objects_volumes)
 before=$(git status --porcelain; git rev-parse HEAD; git symbolic-ref HEAD)
 
 heading "$repo\$ longshore run tasks/demo.json"
@@ -60,9 +62,6 @@ faults=()
 [ "$code" = 1 ] || faults+=("longshore exited $code; 1 was expected, because one story fails")
 
 state=.longshore/latest/swarm-state.json
-if ! [ -e "$state" ] && [ -f .longshore/latest ]; then
-  state=.longshore/swarms/$(cat .longshore/latest)/swarm-state.json
-fi
 if [ -e "$state" ]; then
   # Perl comes with git, and its JSON reader with Perl.
   found=$(perl -MJSON::PP -0777 -ne '
@@ -102,8 +101,9 @@ after=$(git status --porcelain; git rev-parse HEAD; git symbolic-ref HEAD)
 heading 'where it is'
 if $clean; then
   cd "$source"
-  for volume in $(docker volume ls -q --filter "label=dev.longshore.repo=$repo"); do
-    docker volume rm "$volume" >/dev/null
+  # The objects volume outlives the swarm on purpose. One that another swarm made meanwhile is in use and stays.
+  for volume in $(comm -13 <(echo "$volumes_before") <(objects_volumes)); do
+    docker volume rm "$volume" >/dev/null 2>&1 || true
   done
   rm -rf "$repo"
   echo "removed: $repo"
