@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::delivery::{DeliveryError, Expected, MergeMessage, MergeOutcome, Repo, refs};
+use crate::delivery::{Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
 use crate::engine::Engine;
 use crate::engine::EngineError;
 use crate::engine::depot::Depot;
@@ -32,12 +32,15 @@ pub(super) struct Remains {
 
 impl Remains {
     fn salvage_ref(&self, story_path: &str) -> String {
-        refs::salvage(self.swarm, story_path, self.attempt.number)
+        salvage_ref(self.swarm, story_path, self.attempt.number)
     }
 
     /// Where the commits of this attempt are kept, landed or not.
     pub fn result_ref(&self) -> String {
-        refs::result(self.swarm, &self.attempt)
+        match self.stories.as_slice() {
+            [(_, path)] => result_ref(self.swarm, path, self.attempt.number),
+            _ => result_ref(self.swarm, self.attempt.assignment.as_str(), self.attempt.number),
+        }
     }
 }
 
@@ -113,7 +116,7 @@ async fn result(hands: &Hands, remains: &Remains, bundle: &PathBuf) -> Result<Op
             result_ref: remains.result_ref(),
             salvage: salvage.clone(),
         };
-        hands.repo.import(bundle, &expected).await.map_err(|error| host_fault(&error))?;
+        hands.repo.import(bundle, &expected).await.map_err(|error| error.fault())?;
         for (id, _, reference) in salvage {
             for story in stories.iter_mut().filter(|story| story.id == id) {
                 if let StoryOutcome::Failed { failure, .. } = &mut story.outcome {
@@ -167,7 +170,7 @@ async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Faul
             };
         }
         Ok(Some(commit)) => {
-            match hands.repo.import_salvage(bundle, &inside, &commit, &remains.base, &outside).await {
+            match hands.repo.import_salvage(bundle, &inside, &commit, &outside).await {
                 Ok(()) => Some(outside),
                 Err(error) => {
                     tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot import what was salvaged");
@@ -200,7 +203,7 @@ pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
     match repo.merge(&branch, &onto, &tip, &message, &identity).await {
         Ok(MergeOutcome::Merged { head }) => Event::Merged { attempt, head },
         Ok(MergeOutcome::Conflict { paths }) => Event::MergeConflicted { attempt, paths, kept },
-        Err(error) => Event::MergeFailed { attempt, fault: host_fault(&error), kept },
+        Err(error) => Event::MergeFailed { attempt, fault: error.fault(), kept },
     }
 }
 
@@ -221,16 +224,4 @@ pub(super) async fn remove(
         tracing::warn!(%attempt, error = %chain(&error), "cannot remove a work folder; it goes with its volume");
     }
     Event::SandboxRemoved { attempt }
-}
-
-/// What a git failure means.
-pub(super) fn host_fault(error: &DeliveryError) -> Fault {
-    let (cause, retryable) = if error.hostile() {
-        (Cause::ProtocolViolation, false)
-    } else if error.disk_full() {
-        (Cause::DiskFull, false)
-    } else {
-        (Cause::HostError, error.retryable())
-    };
-    Fault::new(cause, chain(error), retryable)
 }
