@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::problem::{PlanDefect, PlanProblem, branch_place};
 use crate::ids::BranchName;
+use crate::protocol::acp::message::TaskFilePath;
 use crate::tasks::TasksFile;
 
 /// The longest slug, in characters.
@@ -117,8 +118,7 @@ pub(super) fn delivered_at(file: &Path, repo_root: &Path, slug: &str) -> String 
     let parts: Option<Vec<&str>> =
         inside.components().map(|part| if let Component::Normal(part) = part { part.to_str() } else { None }).collect();
     let Some(path) = parts.map(|parts| parts.join("/")) else { return ours() };
-    let fit = path.ends_with(".json") && path.len() <= PATH_MAX && !path.chars().any(|c| c.is_control() || c == '\\');
-    if fit { path } else { ours() }
+    if path.len() <= PATH_MAX && path.parse::<TaskFilePath>().is_ok() { path } else { ours() }
 }
 
 #[cfg(test)]
