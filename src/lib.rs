@@ -20,8 +20,6 @@ pub mod state;
 #[cfg(feature = "orchestrator")]
 pub mod report;
 #[cfg(feature = "orchestrator")]
-pub mod coordinator;
-#[cfg(feature = "orchestrator")]
 pub mod cli;
 #[cfg(feature = "shim")]
 pub mod shim;

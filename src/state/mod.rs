@@ -1,1 +1,24 @@
-//! What is kept on disk of a swarm.
+//! What is kept on disk of a swarm: `.longshore/swarms/<swarm>/`.
+//!
+//! `dir.rs` is the folder and its lock, `journal.rs` the list of events that the machine took in (the truth),
+//! `swarm_state.rs` the picture of it for people and programs (`swarm-state.json`), `store.rs` both together and when
+//! the picture is made anew, `recover.rs` the way back from the folder to a machine. Called by `coordinator/` and, for
+//! reading, by `cli/`. Must not: know Docker or git, or decide anything about a story.
+//!
+//! Rules: an event is appended and synced before anything that follows from it is done. A torn last line of the journal
+//! is what a crash leaves: it is dropped. Any other damage is an error that names the place; never a guess. The snapshot
+//! can always be made from the journal, so a damaged one is made again.
+
+pub mod dir;
+pub mod error;
+pub mod journal;
+pub mod recover;
+pub mod store;
+pub mod swarm_state;
+
+pub use dir::{SwarmDir, SwarmLock};
+pub use error::{StateError, StateResult};
+pub use journal::{Contents, Header, Journal, Record, TasksCopy};
+pub use recover::{Recovered, recover};
+pub use store::{PendingSnapshot, SnapshotPolicy, Store};
+pub use swarm_state::{ContainerState, StoryState, SwarmState, SwarmStatus};

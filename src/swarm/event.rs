@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::handoff::result::StoryResult;
 use crate::ids::{AttemptId, CommitId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::verdict::{Cause, Evidence};
-use crate::handoff::result::StoryResult;
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,6 +102,10 @@ pub enum Event {
         fault: Fault,
         /// The host's ref of what was salvaged.
         salvage: Option<String>,
+        /// There was nothing to salvage: the work folder is as it was made, or was never made. Only so may the folder
+        /// go without a salvage.
+        #[serde(default)]
+        nothing_there: bool,
     },
     /// The attempt's tip is on its integration branch, or was already.
     Merged {
@@ -140,6 +144,9 @@ pub enum Event {
         /// Who or what: "SIGINT", "longshore stop".
         by: String,
     },
+    /// A new orchestrator has taken the swarm up, after a stop, a machinery failure or a `kill -9`. Takes back what
+    /// was decided to stop, and gives again the effects that may not have been carried out.
+    Resumed,
     /// Nothing can go on: the engine or the disk is gone. Running sandboxes are left for `resume`.
     MachineryFailed {
         /// Why.

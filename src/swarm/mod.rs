@@ -13,5 +13,5 @@ pub mod spec;
 
 pub use effect::{Announcement, Effect, Outcome, Salvaging};
 pub use event::{Event, Exit, Fault, StopLevel};
-pub use machine::Machine;
+pub use machine::{AttemptView, ContainerStatus, Machine, Phase, Progress, StoryView};
 pub use spec::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};

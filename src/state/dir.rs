@@ -1,0 +1,242 @@
+//! The folder of one swarm, `<repo>/.longshore/swarms/<swarm>/`, and the lock on it.
+//!
+//! Called by `coordinator/` (create, lock) and by `cli/` (find, read). The lock is the kernel's, held by the open file:
+//! it is gone the moment its process is, however that ended. The process id in the file is information for people.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::ids::{AssignmentId, SwarmId};
+use crate::state::error::{StateError, StateResult};
+
+/// The state folder's name in a repo.
+pub const STATE_FOLDER: &str = ".longshore";
+const LATEST: &str = "latest";
+
+/// The folder of one swarm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwarmDir {
+    root: PathBuf,
+    swarm: SwarmId,
+}
+
+/// Says that this process runs the swarm, for as long as it lives.
+#[derive(Debug)]
+pub struct SwarmLock {
+    _file: File,
+}
+
+impl SwarmDir {
+    /// Makes the folder of a new swarm in the repo whose root this is. `latest` is not moved yet.
+    pub fn create(repo_root: &Path, swarm: SwarmId) -> StateResult<Self> {
+        let dir = Self { root: repo_root.join(STATE_FOLDER), swarm };
+        make_folder(&dir.root)?;
+        let ignore = dir.root.join(".gitignore");
+        if !ignore.exists() {
+            write_whole(&ignore, b"*\n")?;
+        }
+        make_folder(&dir.root.join("swarms"))?;
+        make_folder(&dir.path())?;
+        make_folder(&dir.path().join("logs"))?;
+        sync_folder(&dir.root.join("swarms"))?;
+        Ok(dir)
+    }
+
+    /// The folder of a swarm that was run before.
+    pub fn open(repo_root: &Path, swarm: SwarmId) -> StateResult<Self> {
+        let dir = Self { root: repo_root.join(STATE_FOLDER), swarm };
+        if is_folder(&dir.path())? {
+            Ok(dir)
+        } else {
+            Err(StateError::NoSuchSwarm { typed: swarm.to_string(), root: dir.root })
+        }
+    }
+
+    /// The newest swarm of a repo: what `latest` points at or, where that is damaged or gone, the one whose journal
+    /// is youngest.
+    pub fn latest(repo_root: &Path) -> StateResult<Option<Self>> {
+        let root = repo_root.join(STATE_FOLDER);
+        let link = root.join(LATEST);
+        // A link where the file system has them, else a file with the same text.
+        let text = match fs::read_link(&link) {
+            Ok(target) => target.file_name().map(|name| name.to_string_lossy().into_owned()),
+            Err(_) => fs::read_to_string(&link).ok().map(|text| text.trim().to_owned()),
+        };
+        let named = text.and_then(|text| text.parse().ok()).and_then(|swarm| Self::open(repo_root, swarm).ok());
+        if named.is_some() {
+            return Ok(named);
+        }
+        Ok(Self::list(repo_root)?.into_iter().next())
+    }
+
+    /// Every swarm of a repo, newest first.
+    pub fn list(repo_root: &Path) -> StateResult<Vec<Self>> {
+        let root = repo_root.join(STATE_FOLDER);
+        let swarms = root.join("swarms");
+        let entries = match fs::read_dir(&swarms) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(StateError::io("read the folder", swarms)(error)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(StateError::io("read the folder", &swarms))?;
+            let Some(swarm) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let dir = Self { root: root.clone(), swarm };
+            if is_folder(&dir.path())? {
+                let changed = fs::metadata(dir.journal_file()).and_then(|meta| meta.modified()).ok();
+                found.push((changed, dir));
+            }
+        }
+        found.sort_by(|(a, x), (b, y)| b.cmp(a).then_with(|| x.swarm.cmp(&y.swarm)));
+        Ok(found.into_iter().map(|(_, dir)| dir).collect())
+    }
+
+    /// The swarm that the user means: nothing typed is the newest, else an id or an unambiguous beginning of one.
+    pub fn resolve(repo_root: &Path, typed: Option<&str>) -> StateResult<Self> {
+        let root = repo_root.join(STATE_FOLDER);
+        let Some(typed) = typed else {
+            return Self::latest(repo_root)?.ok_or(StateError::NoSwarms(root));
+        };
+        let wanted = typed.to_ascii_lowercase();
+        let mut found: Vec<Self> = Self::list(repo_root)?;
+        found.retain(|dir| !wanted.is_empty() && dir.swarm.to_string().starts_with(&wanted));
+        if found.len() > 1 {
+            let matches = found.iter().map(|dir| dir.swarm.to_string()).collect();
+            return Err(StateError::Ambiguous { typed: typed.to_owned(), matches });
+        }
+        found.pop().ok_or_else(|| StateError::NoSuchSwarm { typed: typed.to_owned(), root })
+    }
+
+    /// The swarm.
+    pub fn swarm(&self) -> SwarmId {
+        self.swarm
+    }
+
+    /// The `.longshore` folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The swarm's folder.
+    pub fn path(&self) -> PathBuf {
+        self.root.join("swarms").join(self.swarm.to_string())
+    }
+
+    /// `swarm-state.json`.
+    pub fn state_file(&self) -> PathBuf {
+        self.path().join("swarm-state.json")
+    }
+
+    /// `journal.ndjson`.
+    pub fn journal_file(&self) -> PathBuf {
+        self.path().join("journal.ndjson")
+    }
+
+    /// The folder of the logs.
+    pub fn logs(&self) -> PathBuf {
+        self.path().join("logs")
+    }
+
+    /// `logs/<assignment>.log`.
+    pub fn log_file(&self, assignment: &AssignmentId) -> PathBuf {
+        self.logs().join(format!("{assignment}.log"))
+    }
+
+    /// Takes the swarm for this process.
+    ///
+    /// # Errors
+    /// [`StateError::Locked`] where another process has it.
+    pub fn lock(&self) -> StateResult<SwarmLock> {
+        let path = self.path().join("lock");
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(StateError::io("open the lock", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                // A holder that has not written its id yet leaves it empty: that is no error.
+                let _ = file.take(64).read_to_string(&mut text);
+                let holder = match text.trim().parse::<u32>() {
+                    Ok(pid) => format!("process {pid}"),
+                    Err(_) => "another process".to_owned(),
+                };
+                return Err(StateError::Locked { swarm: self.swarm.to_string(), holder });
+            }
+            Err(TryLockError::Error(error)) => return Err(StateError::io("lock", path)(error)),
+        }
+        file.set_len(0)
+            .and_then(|()| file.seek(SeekFrom::Start(0)))
+            .and_then(|_| writeln!(file, "{}", std::process::id()))
+            .map_err(StateError::io("write the lock", &path))?;
+        Ok(SwarmLock { _file: file })
+    }
+
+    /// Whether some process, this one included, runs the swarm now. `gc` asks before it removes anything.
+    pub fn locked(&self) -> StateResult<bool> {
+        let path = self.path().join("lock");
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(StateError::io("open the lock", path)(error)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(StateError::io("lock", path)(error)),
+        }
+    }
+
+    /// Points `latest` at this swarm.
+    pub fn make_latest(&self) -> StateResult<()> {
+        let link = self.root.join(LATEST);
+        let fresh = self.root.join(format!(".latest-{}", self.swarm));
+        let _ = fs::remove_file(&fresh);
+        #[cfg(unix)]
+        let made = std::os::unix::fs::symlink(Path::new("swarms").join(self.swarm.to_string()), &fresh);
+        #[cfg(not(unix))]
+        let made: std::io::Result<()> = Err(ErrorKind::Unsupported.into());
+        if made.is_err() {
+            write_whole(&fresh, format!("{}\n", self.swarm).as_bytes())?;
+        }
+        fs::rename(&fresh, &link).map_err(StateError::io("replace", link))
+    }
+}
+
+/// Writes a small file so that it is there whole or not at all, also after a power cut.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> StateResult<()> {
+    let mut file = atomic_write_file::AtomicWriteFile::open(path).map_err(StateError::io("create", path))?;
+    file.write_all(bytes).map_err(StateError::io("write", path))?;
+    file.commit().map_err(StateError::io("replace", path))
+}
+
+fn sync_folder(path: &Path) -> StateResult<()> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(StateError::io("sync the folder", path))
+}
+
+/// Whether there is a folder; a link or a file in its place is an error, because what we write would land elsewhere.
+fn is_folder(path: &Path) -> StateResult<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_symlink() => Err(StateError::Symlink(path.to_owned())),
+        Ok(meta) if !meta.is_dir() => Err(StateError::NotFolder(path.to_owned())),
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(StateError::io("look at", path)(error)),
+    }
+}
+
+fn make_folder(path: &Path) -> StateResult<()> {
+    if is_folder(path)? {
+        return Ok(());
+    }
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(StateError::io("create the folder", path)(error)),
+        _ => Ok(()),
+    }
+}

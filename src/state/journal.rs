@@ -1,0 +1,307 @@
+//! `journal.ndjson`: every event that the machine took in, in order. The truth of a swarm; all else is made from it.
+//!
+//! One JSON object a line, with a checksum first:
+//! `{"c":"<16 hex digits>","n":0,"header":{...}}` and then `{"c":"...","n":1,"at":"...","elapsedMs":0,"event":{...}}`.
+//! The checksum is FNV-1a (64 bits) over the line's bytes after it, begun with the checksum of the line before: so a
+//! changed byte, a lost, doubled or moved line, and a line of another journal are all found. (A change of one byte is
+//! found always: each step of FNV-1a is a bijection.) Text that ends without a newline is what a crash during an append
+//! leaves: dropped. All other damage is an error.
+//!
+//! Called by `store.rs` and `recover.rs`. Appends of a batch are one write and one `sync_data`. Must not: interpret events.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::SwarmId;
+use crate::state::dir::write_whole;
+use crate::state::error::{StateError, StateResult};
+use crate::swarm::{Event, SwarmSpec};
+
+/// The version that this build writes, and the newest that it reads.
+pub const JOURNAL_VERSION: u32 = 1;
+
+const PREFIX: &[u8] = b"{\"c\":\"";
+const DIGITS: usize = 16;
+/// Where the checked bytes begin: after the prefix, the digits and `",`.
+const BODY: usize = PREFIX.len() + DIGITS + 2;
+
+/// The first record: what is needed to make the machine and the coordinator again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Header {
+    /// [`JOURNAL_VERSION`].
+    pub schema_version: u32,
+    /// The version of longshore that wrote it.
+    pub program: String,
+    /// The swarm.
+    pub swarm_id: SwarmId,
+    /// When it began; the events' times count from here.
+    pub started: Timestamp,
+    /// The plan.
+    pub spec: SwarmSpec,
+    /// What the coordinator wants back on `resume`; opaque here. No values of environment variables.
+    pub settings: serde_json::Value,
+    /// The tasks files as they were read, by [`StoryKey::file`](crate::ids::StoryKey::file).
+    pub tasks: Vec<TasksCopy>,
+}
+
+/// A tasks file as it was read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TasksCopy {
+    /// As typed.
+    pub path: String,
+    /// Its text.
+    pub content: String,
+}
+
+/// An event with its times.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Its place, from 1.
+    pub n: u64,
+    /// By the wall clock, for people.
+    pub at: Timestamp,
+    /// Since the swarm began: what the machine was given.
+    pub elapsed: Duration,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What a journal holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contents {
+    /// The first record.
+    pub header: Header,
+    /// The others.
+    pub records: Vec<Record>,
+    /// How many bytes of the file are whole records.
+    pub good_bytes: u64,
+    /// How many bytes of a torn record come after them.
+    pub torn_bytes: u64,
+    checksum: u64,
+    /// The last record is whole but for its newline.
+    newline_missing: bool,
+}
+
+/// A journal open for appending.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    next: u64,
+    checksum: u64,
+    bytes: u64,
+    broken: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EventLine<'a> {
+    n: u64,
+    at: Timestamp,
+    elapsed_ms: u64,
+    event: &'a Event,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct EventLineIn {
+    #[serde(rename = "c")]
+    _checksum: String,
+    n: u64,
+    at: Timestamp,
+    elapsed_ms: u64,
+    event: Event,
+}
+
+#[derive(Serialize)]
+struct HeaderLine<'a> {
+    n: u64,
+    header: &'a Header,
+}
+
+#[derive(Deserialize)]
+struct HeaderLineIn {
+    n: u64,
+    header: Header,
+}
+
+#[derive(Deserialize)]
+struct VersionLine {
+    header: VersionOnly,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionOnly {
+    schema_version: u64,
+}
+
+impl Journal {
+    /// Begins a journal: the header is there whole before the file has its name, so that no journal lacks it.
+    pub fn create(path: &Path, header: &Header) -> StateResult<Self> {
+        let mut line = Vec::new();
+        let checksum = encode(0, &HeaderLine { n: 0, header }, "the journal's header", &mut line)?;
+        write_whole(path, &line)?;
+        let file = open_for_append(path)?;
+        Ok(Self { path: path.to_owned(), file, next: 1, checksum, bytes: line.len() as u64, broken: false })
+    }
+
+    /// Opens a journal to go on with it: what was torn is cut off.
+    pub fn open(path: &Path) -> StateResult<(Self, Contents)> {
+        let contents = Self::read(path)?;
+        let file = open_for_append(path)?;
+        let mut journal = Self {
+            path: path.to_owned(),
+            file,
+            next: contents.records.len() as u64 + 1,
+            checksum: contents.checksum,
+            bytes: contents.good_bytes,
+            broken: false,
+        };
+        if contents.torn_bytes > 0 {
+            journal.file.set_len(contents.good_bytes).map_err(StateError::io("cut the torn record off", path))?;
+        }
+        if contents.newline_missing {
+            journal.file.write_all(b"\n").map_err(StateError::io("append to", path))?;
+            journal.bytes += 1;
+        }
+        if contents.torn_bytes > 0 || contents.newline_missing {
+            journal.file.sync_all().map_err(StateError::io("sync", path))?;
+        }
+        Ok((journal, contents))
+    }
+
+    /// Reads a journal, which somebody may be appending to.
+    pub fn read(path: &Path) -> StateResult<Contents> {
+        let mut bytes = Vec::new();
+        File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(StateError::io("read", path))?;
+        parse(&bytes, path)
+    }
+
+    /// Appends events, each with its time, as one write, and waits until they are on the disk. Gives the bytes written.
+    /// After an error the journal takes nothing more.
+    pub fn append(&mut self, events: &[(Event, Duration)], at: Timestamp) -> StateResult<u64> {
+        if self.broken {
+            return Err(StateError::Broken(self.path.clone()));
+        }
+        let mut lines = Vec::with_capacity(events.len() * 256);
+        let (mut next, mut checksum) = (self.next, self.checksum);
+        for (event, elapsed) in events {
+            let line = EventLine { n: next, at, elapsed_ms: elapsed.as_millis() as u64, event };
+            checksum = encode(checksum, &line, "an event", &mut lines)?;
+            next += 1;
+        }
+        let written = self.file.write_all(&lines).and_then(|()| self.file.sync_data());
+        if let Err(error) = written {
+            // Half a record may be there, or a whole one that is not synced. Take it back if that works: then what is
+            // on the disk is what the caller knows to be there.
+            self.broken = self.file.set_len(self.bytes).and_then(|()| self.file.sync_all()).is_err();
+            return Err(StateError::io("append to", &self.path)(error));
+        }
+        (self.next, self.checksum) = (next, checksum);
+        self.bytes += lines.len() as u64;
+        Ok(lines.len() as u64)
+    }
+
+    /// The file's length.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many events it holds.
+    pub fn events(&self) -> u64 {
+        self.next - 1
+    }
+}
+
+fn open_for_append(path: &Path) -> StateResult<File> {
+    OpenOptions::new()
+        .append(true)
+        .open(path)
+        .and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file))
+        .map_err(StateError::io("open", path))
+}
+
+/// Adds a line to `out` and gives its checksum.
+fn encode<T: Serialize>(before: u64, value: &T, what: &'static str, out: &mut Vec<u8>) -> StateResult<u64> {
+    let json = serde_json::to_vec(value).map_err(|source| StateError::Encode { what, source })?;
+    let body = &json[1..];
+    let checksum = fnv1a(before, body);
+    out.extend_from_slice(PREFIX);
+    out.extend_from_slice(format!("{checksum:016x}\",").as_bytes());
+    out.extend_from_slice(body);
+    out.push(b'\n');
+    Ok(checksum)
+}
+
+fn fnv1a(before: u64, bytes: &[u8]) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325 ^ before;
+    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The line's own checksum, where it is right.
+fn check(before: u64, line: &[u8]) -> Option<u64> {
+    let body = line.get(BODY..)?;
+    let digits = std::str::from_utf8(&line[PREFIX.len()..PREFIX.len() + DIGITS]).ok()?;
+    let right = fnv1a(before, body);
+    (line.starts_with(PREFIX) && &line[BODY - 2..BODY] == b"\"," && digits == format!("{right:016x}")).then_some(right)
+}
+
+/// Reads the bytes of a journal; `path` is for errors.
+fn parse(bytes: &[u8], path: &Path) -> StateResult<Contents> {
+    let damaged = |offset: usize, n: u64, problem: String| {
+        let place = if n == 0 { "the header".to_owned() } else { format!("record {n}") };
+        StateError::Damaged { path: path.to_owned(), offset: offset as u64, place, problem }
+    };
+    let mut header = None;
+    let mut records: Vec<Record> = Vec::new();
+    let (mut offset, mut checksum, mut n) = (0, 0, 0);
+    let (mut torn, mut newline_missing) = (0, false);
+    while offset < bytes.len() {
+        let rest = &bytes[offset..];
+        let end = rest.iter().position(|byte| *byte == b'\n');
+        let line = &rest[..end.unwrap_or(rest.len())];
+        let Some(right) = check(checksum, line) else {
+            // Without its newline it is a torn record, unless only the newline itself was changed into something else.
+            if end.is_none() && n > 0 && check(checksum, &line[..line.len() - 1]).is_none() {
+                torn = line.len();
+                break;
+            }
+            return Err(damaged(offset, n, "its checksum is wrong".to_owned()));
+        };
+        if n == 0 {
+            let VersionLine { header: VersionOnly { schema_version: found } } =
+                serde_json::from_slice(line).map_err(|error| damaged(offset, n, error.to_string()))?;
+            if found > u64::from(JOURNAL_VERSION) {
+                return Err(StateError::Newer { path: path.to_owned(), found, known: JOURNAL_VERSION });
+            }
+            let read: HeaderLineIn =
+                serde_json::from_slice(line).map_err(|error| damaged(offset, n, error.to_string()))?;
+            if read.n != 0 {
+                return Err(damaged(offset, n, format!("it says that it is record {}", read.n)));
+            }
+            header = Some(read.header);
+        } else {
+            let read: EventLineIn =
+                serde_json::from_slice(line).map_err(|error| damaged(offset, n, error.to_string()))?;
+            if read.n != n {
+                return Err(damaged(offset, n, format!("it says that it is record {}", read.n)));
+            }
+            let elapsed = Duration::from_millis(read.elapsed_ms);
+            records.push(Record { n, at: read.at, elapsed, event: read.event });
+        }
+        checksum = right;
+        n += 1;
+        offset += line.len() + usize::from(end.is_some());
+        newline_missing = end.is_none();
+    }
+    let header = header.ok_or_else(|| damaged(0, 0, "it is not there".to_owned()))?;
+    Ok(Contents { header, records, good_bytes: offset as u64, torn_bytes: torn as u64, checksum, newline_missing })
+}

@@ -1,0 +1,48 @@
+//! From the folder back to a machine: the journal's events, folded. Called by `longshore resume` and by `longshore status` where the
+//! snapshot is damaged or behind.
+
+use std::time::Duration;
+
+use crate::state::dir::SwarmDir;
+use crate::state::error::StateResult;
+use crate::state::journal::{Contents, Header, Journal};
+use crate::state::swarm_state::SwarmState;
+use crate::swarm::Machine;
+
+/// What the journal says.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The first record.
+    pub header: Header,
+    /// The machine after the last one.
+    pub machine: Machine,
+    /// The last one's time since the swarm began: the machine's clock goes on from here.
+    pub elapsed: Duration,
+    /// How many events there are.
+    pub events: u64,
+    /// Bytes of a torn record, which count for nothing.
+    pub torn_bytes: u64,
+}
+
+/// Reads the journal and folds it. Writes nothing.
+pub fn recover(dir: &SwarmDir) -> StateResult<Recovered> {
+    Journal::read(&dir.journal_file()).map(fold)
+}
+
+/// Folds a journal that was read.
+pub fn fold(contents: Contents) -> Recovered {
+    let Contents { header, records, torn_bytes, .. } = contents;
+    let mut machine = Machine::new(header.spec.clone());
+    for record in &records {
+        // The effects were carried out, or are given again after `Event::Resumed`.
+        machine.handle(&record.event, record.elapsed);
+    }
+    let elapsed = records.last().map_or(Duration::ZERO, |record| record.elapsed);
+    Recovered { header, machine, elapsed, events: records.len() as u64, torn_bytes }
+}
+
+/// The newest picture of a swarm, for reading: from the journal, which is never behind. The file may be gone or damaged.
+pub fn current_state(dir: &SwarmDir) -> StateResult<SwarmState> {
+    let recovered = recover(dir)?;
+    Ok(SwarmState::of(&recovered.machine, recovered.header.started))
+}

@@ -1,0 +1,329 @@
+//! `swarm-state.json`: a picture of the swarm for people and programs. Made from the machine's views; nothing is ever
+//! decided by it, so that it may be behind the journal and may be made again at any time.
+//!
+//! Called by `store.rs` (write) and by `cli/` and `report/` (read, and `longshore schema`).
+
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AssignmentId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
+use crate::protocol::acp::message::StoryStatus;
+use crate::state::dir::write_whole;
+use crate::state::error::{StateError, StateResult};
+use crate::swarm::{AttemptView, ContainerStatus, Machine, Outcome, StoryView};
+use crate::verdict::{Cause, Evidence};
+
+/// The version that this build writes, and the newest that it reads.
+pub const STATE_VERSION: u32 = 1;
+/// A bigger file was not written by us.
+const MAX_BYTES: u64 = 256 * 1024 * 1024;
+
+/// The file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SwarmState {
+    /// [`STATE_VERSION`].
+    pub schema_version: u32,
+    /// The swarm.
+    #[schemars(with = "String")]
+    pub swarm_id: SwarmId,
+    /// When it began, RFC 3339.
+    #[schemars(with = "String")]
+    pub created_at: Timestamp,
+    /// The newest event that this picture has, RFC 3339.
+    #[schemars(with = "String")]
+    pub updated_at: Timestamp,
+    /// Of the whole.
+    pub status: SwarmStatus,
+    /// One for each attempt, in the order of their starts.
+    pub containers: Vec<ContainerState>,
+    /// The stories of all tasks files, in the plan's order.
+    pub stories: Vec<StoryState>,
+}
+
+/// The status of the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SwarmStatus {
+    /// It goes on, or its orchestrator was killed: the lock tells.
+    Running,
+    /// A stop was asked for.
+    Stopping,
+    /// Every story landed.
+    Landed,
+    /// Some story did not, by its own doing.
+    SomeFailed,
+    /// Some story did not, by the machinery's doing.
+    MachineryFailed,
+    /// Stopped; can be resumed.
+    Interrupted,
+}
+
+/// One attempt's container.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerState {
+    /// Null before there is one.
+    #[schemars(with = "Option<String>")]
+    pub container_id: Option<ContainerId>,
+    /// Null before there is one.
+    pub container_name: Option<String>,
+    /// As the user typed it.
+    pub task_file_path: String,
+    /// The branch that it works on.
+    #[schemars(with = "String")]
+    pub branch_name: BranchName,
+    /// `pending`, `running`, `completed`, `failed` or `stopped`.
+    pub status: ContainerWord,
+    /// Its stories, counted by its own words.
+    pub story_progress: StoryProgress,
+    /// Always null for now: longshore opens no pull requests.
+    pub pr_url: Option<String>,
+    /// Null where it has not ended or vanished.
+    pub exit_code: Option<i64>,
+    /// What it failed of.
+    pub error: Option<String>,
+    /// The number of the try at its assignment, from 1.
+    pub attempt: u32,
+    /// When it was begun, RFC 3339.
+    #[schemars(with = "String")]
+    pub created_at: Timestamp,
+    /// Its newest event, RFC 3339.
+    #[schemars(with = "String")]
+    pub updated_at: Timestamp,
+    /// The assignment.
+    #[schemars(with = "String")]
+    pub assignment: AssignmentId,
+    /// Records that broke a rule.
+    pub bad_records: u32,
+    /// The work folder's name in the work volume, where it was kept because nothing could be salvaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_kept: Option<String>,
+}
+
+/// A container's status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerWord {
+    /// Not started.
+    Pending,
+    /// Started, not ended.
+    Running,
+    /// Ended after `completion completed`.
+    Completed,
+    /// Ended in another way, or never started.
+    Failed,
+    /// Ended because the swarm was stopped.
+    Stopped,
+}
+
+/// Stories, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoryProgress {
+    /// All.
+    pub total: u32,
+    /// Said to be finished.
+    pub completed: u32,
+    /// Said to have failed.
+    pub failed: u32,
+    /// Being worked on.
+    pub in_progress: u32,
+    /// Not begun.
+    pub pending: u32,
+    /// Not tried.
+    pub skipped: u32,
+}
+
+/// One story.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoryState {
+    /// `US-ddd`; unique in its tasks file only.
+    #[schemars(with = "String")]
+    pub id: StoryId,
+    /// `pending`, `in_progress`, `completed` (landed), `failed` or `skipped`.
+    pub status: StoryStatus,
+    /// The sandboxes that were asked to do it and reached it.
+    pub attempts: u32,
+    /// The branch that it was done on; null for a story that was not to run.
+    #[schemars(with = "Option<String>")]
+    pub branch: Option<BranchName>,
+    /// Where it ends, once landed.
+    #[schemars(with = "Option<String>")]
+    pub commit: Option<CommitId>,
+    /// Why it did not land, or why its last try did not.
+    pub cause: Option<Cause>,
+    /// What proves the cause.
+    pub evidence: Option<Evidence>,
+    /// The ref that keeps what it left.
+    pub salvage: Option<String>,
+    /// For a skipped story: the one that did not land.
+    #[schemars(with = "Option<String>")]
+    pub because: Option<StoryId>,
+    /// The assignment; null for a story that was not to run.
+    #[schemars(with = "Option<String>")]
+    pub assignment: Option<AssignmentId>,
+    /// For people.
+    pub title: String,
+    /// As the user typed it.
+    pub tasks_file: String,
+    /// Whether the tasks file said that it was done before the swarm began.
+    pub done_before: bool,
+    /// When a sandbox began it first, RFC 3339.
+    #[schemars(with = "Option<String>")]
+    pub started_at: Option<Timestamp>,
+    /// When it was decided, RFC 3339.
+    #[schemars(with = "Option<String>")]
+    pub ended_at: Option<Timestamp>,
+    /// In the sandbox that finished it.
+    pub duration_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionOnly {
+    schema_version: u64,
+}
+
+impl SwarmState {
+    /// The picture of a machine whose swarm began at `started`.
+    pub fn of(machine: &Machine, started: Timestamp) -> Self {
+        let status = match (machine.finished(), machine.stopping()) {
+            (Some(Outcome::Landed), _) => SwarmStatus::Landed,
+            (Some(Outcome::SomeFailed), _) => SwarmStatus::SomeFailed,
+            (Some(Outcome::MachineryFailed), _) => SwarmStatus::MachineryFailed,
+            (Some(Outcome::Interrupted), _) => SwarmStatus::Interrupted,
+            (None, Some(_)) => SwarmStatus::Stopping,
+            (None, None) => SwarmStatus::Running,
+        };
+        Self {
+            schema_version: STATE_VERSION,
+            swarm_id: machine.spec().swarm,
+            created_at: started,
+            updated_at: at(started, machine.updated()),
+            status,
+            containers: machine.attempts().map(|attempt| container(machine, attempt, started)).collect(),
+            stories: machine.stories().map(|view| story(machine, view, started)).collect(),
+        }
+    }
+
+    /// The file's bytes.
+    pub fn to_bytes(&self) -> StateResult<Vec<u8>> {
+        let mut bytes = serde_json::to_vec_pretty(self)
+            .map_err(|source| StateError::Encode { what: "the swarm's state", source })?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
+
+    /// Replaces the file, so that it is whole at every moment.
+    pub fn write(&self, path: &Path) -> StateResult<u64> {
+        let bytes = self.to_bytes()?;
+        write_whole(path, &bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// [`StateError::Newer`] for one of a later version, [`StateError::Damaged`] for one that is not whole.
+    pub fn read(path: &Path) -> StateResult<Self> {
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes))
+            .map_err(StateError::io("read", path))?;
+        Self::parse(&bytes, path)
+    }
+
+    fn parse(bytes: &[u8], path: &Path) -> StateResult<Self> {
+        let damaged = |error: serde_json::Error| StateError::Damaged {
+            path: path.to_owned(),
+            offset: offset_of(bytes, &error),
+            place: format!("line {}, column {}", error.line(), error.column()),
+            problem: error.to_string(),
+        };
+        let VersionOnly { schema_version: found } = serde_json::from_slice(bytes).map_err(damaged)?;
+        if found > u64::from(STATE_VERSION) {
+            return Err(StateError::Newer { path: path.to_owned(), found, known: STATE_VERSION });
+        }
+        serde_json::from_slice(bytes).map_err(damaged)
+    }
+}
+
+/// A time since the swarm's beginning as a time of the wall clock.
+pub fn at(started: Timestamp, elapsed: Duration) -> Timestamp {
+    jiff::SignedDuration::try_from(elapsed)
+        .ok()
+        .and_then(|elapsed| started.checked_add(elapsed).ok())
+        .unwrap_or(started)
+}
+
+fn container(machine: &Machine, view: &AttemptView, started: Timestamp) -> ContainerState {
+    let assignment = machine.assignment(&view.id.assignment).expect("an attempt is made of an assignment of the plan");
+    let counts = view.progress();
+    ContainerState {
+        container_id: view.container.clone(),
+        container_name: view.name.clone(),
+        task_file_path: machine.spec().files[usize::from(assignment.file)].path.clone(),
+        branch_name: assignment.branch.clone(),
+        status: match view.status {
+            ContainerStatus::Pending => ContainerWord::Pending,
+            ContainerStatus::Running => ContainerWord::Running,
+            ContainerStatus::Completed => ContainerWord::Completed,
+            ContainerStatus::Failed => ContainerWord::Failed,
+            ContainerStatus::Stopped => ContainerWord::Stopped,
+        },
+        story_progress: StoryProgress {
+            total: counts.total,
+            completed: counts.completed,
+            failed: counts.failed,
+            in_progress: counts.in_progress,
+            pending: counts.pending,
+            skipped: counts.skipped,
+        },
+        pr_url: None,
+        exit_code: view.exit.as_ref().and_then(|exit| exit.code),
+        error: view.error.clone(),
+        attempt: view.id.number,
+        created_at: at(started, view.created),
+        updated_at: at(started, view.updated),
+        assignment: view.id.assignment.clone(),
+        bad_records: view.bad_records,
+        work_kept: view.work_kept.then(|| view.id.folder()),
+    }
+}
+
+fn story(machine: &Machine, view: &StoryView, started: Timestamp) -> StoryState {
+    let spec = machine.story_spec(&view.key).expect("a view is made of a story of the plan");
+    let failure = view.failure.as_ref();
+    StoryState {
+        id: view.key.id.clone(),
+        status: view.status,
+        attempts: view.attempts,
+        branch: view.branch.clone(),
+        commit: view.commit.clone(),
+        cause: failure.map(|failure| failure.cause),
+        evidence: failure.map(|failure| failure.evidence.clone()),
+        salvage: failure.and_then(|failure| failure.salvage.clone()),
+        because: view.because.as_ref().map(|key| key.id.clone()),
+        assignment: view.assignment.clone(),
+        title: spec.title.clone(),
+        tasks_file: machine.spec().files[usize::from(view.key.file)].path.clone(),
+        done_before: view.done_before,
+        started_at: view.started.map(|elapsed| at(started, elapsed)),
+        ended_at: view.ended.map(|elapsed| at(started, elapsed)),
+        duration_ms: view.duration.map(|duration| duration.as_millis() as u64),
+    }
+}
+
+/// The byte that serde_json's line and column mean.
+fn offset_of(bytes: &[u8], error: &serde_json::Error) -> u64 {
+    let before: usize =
+        bytes.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum();
+    (before + error.column().saturating_sub(1)) as u64
+}
