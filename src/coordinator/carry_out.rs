@@ -147,7 +147,7 @@ fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
 /// What can still be had when there is no result to believe.
 async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Fault) -> Event {
     let Some((story, path)) = remains.stories.first() else {
-        return Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage: None };
+        return Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage: None, nothing_there: true };
     };
     let inside = layout::salvage_ref(story);
     let outside = remains.salvage_ref(path);
@@ -158,7 +158,14 @@ async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Faul
         .await;
     let salvage = match saved {
         // Nothing beyond the base: nothing to keep.
-        Ok(None) => return Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage: None },
+        Ok(None) => {
+            return Event::CollectFailed {
+                attempt: remains.attempt.clone(),
+                fault,
+                salvage: None,
+                nothing_there: true,
+            };
+        }
         Ok(Some(commit)) => {
             match hands.repo.import_salvage(bundle, &inside, &commit, &remains.base, &outside).await {
                 Ok(()) => Some(outside),
@@ -173,7 +180,7 @@ async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Faul
             None
         }
     };
-    Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage }
+    Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage, nothing_there: false }
 }
 
 /// What is merged, and how the merge is to be called.
