@@ -8,9 +8,9 @@ use crate::delivery::{Expected, MergeMessage, MergeOutcome, Repo, result_ref, sa
 use crate::engine::Engine;
 use crate::engine::EngineError;
 use crate::engine::depot::Depot;
+use crate::handoff::assignment::Identity;
 use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
-use crate::handoff::assignment::Identity;
 use crate::handoff::result::{RESULT_VERSION, ResultFile};
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::swarm::{Event, Fault, Salvaging};
@@ -59,9 +59,7 @@ pub(super) struct Hands {
 pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> Event {
     let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
     let event = match result(&hands, &remains, &bundle).await {
-        Ok(Some((tip, stories))) => {
-            Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories }
-        }
+        Ok(Some((tip, stories))) => Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories },
         Ok(None) => {
             let summary = match what {
                 Salvaging::Result => "the sandbox said `completion` and left no result",
@@ -132,7 +130,8 @@ async fn result(hands: &Hands, remains: &Remains, bundle: &PathBuf) -> Result<Op
 
 /// Whether the file speaks of this attempt and no other.
 fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
-    let same = |what: &str, is: bool| if is { Ok(()) } else { Err(format!("the result's {what} is not this attempt's")) };
+    let same =
+        |what: &str, is: bool| if is { Ok(()) } else { Err(format!("the result's {what} is not this attempt's")) };
     same("version", file.schema_version == RESULT_VERSION)?;
     same("swarm", file.swarm_id == remains.swarm)?;
     same("attempt", file.attempt == remains.attempt)?;
@@ -155,10 +154,7 @@ async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Faul
     let inside = layout::salvage_ref(story);
     let outside = remains.salvage_ref(path);
     let folder = remains.attempt.folder();
-    let saved = hands
-        .depot
-        .salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle)
-        .await;
+    let saved = hands.depot.salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
     let salvage = match saved {
         // Nothing beyond the base: nothing to keep.
         Ok(None) => {
@@ -169,15 +165,13 @@ async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Faul
                 nothing_there: true,
             };
         }
-        Ok(Some(commit)) => {
-            match hands.repo.import_salvage(bundle, &inside, &commit, &outside).await {
-                Ok(()) => Some(outside),
-                Err(error) => {
-                    tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot import what was salvaged");
-                    None
-                }
+        Ok(Some(commit)) => match hands.repo.import_salvage(bundle, &inside, &commit, &outside).await {
+            Ok(()) => Some(outside),
+            Err(error) => {
+                tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot import what was salvaged");
+                None
             }
-        }
+        },
         Err(error) => {
             tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot salvage a work folder");
             None

@@ -39,10 +39,7 @@ impl Coordinator {
             uid,
             branch: assignment.branch.clone(),
             base: base.clone(),
-            stories: stories
-                .iter()
-                .map(|(key, _)| (key.id.clone(), self.setup.plan.label(key)))
-                .collect(),
+            stories: stories.iter().map(|(key, _)| (key.id.clone(), self.setup.plan.label(key))).collect(),
         };
         let sandbox = &self.setup.sandbox;
         let brief = AssignmentFile {
@@ -165,7 +162,9 @@ impl Coordinator {
             stories.iter().map(|key| format!("{}: {}", key.id, self.setup.plan.story(key).title)).collect();
         let subject = match titles.as_slice() {
             [only] => format!("Merge {only}"),
-            several => format!("Merge {} stories of {}", several.len(), self.setup.plan.files[usize::from(file)].tasks.title),
+            several => {
+                format!("Merge {} stories of {}", several.len(), self.setup.plan.files[usize::from(file)].tasks.title)
+            }
         };
         let body = if titles.len() > 1 { titles.join("\n") } else { String::new() };
         let landing = Landing {

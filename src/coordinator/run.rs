@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::engine::Signal;
+use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
 use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome};
@@ -18,7 +18,7 @@ use crate::verdict::Cause;
 
 use super::carry_out::{self, Hands, Remains};
 use super::control::{self, Command};
-use super::inbox::{Posted, Postbox};
+use super::inbox::{Postbox, Posted};
 use super::objects::Objects;
 use super::session;
 use super::signals::Signals;
@@ -97,11 +97,7 @@ fn depot_spec(setup: &Setup, names: &Names) -> DepotSpec {
         swarm: setup.spec.swarm,
         image: setup.sandbox.image.clone(),
         name: names.depot.clone(),
-        volumes: DepotVolumes {
-            objects: names.objects.clone(),
-            inbox: names.inbox.clone(),
-            work: names.work.clone(),
-        },
+        volumes: DepotVolumes { objects: names.objects.clone(), inbox: names.inbox.clone(), work: names.work.clone() },
         repo: setup.repo.hash(),
         shim: setup.shim.clone(),
         memory: 0,

@@ -199,7 +199,8 @@ impl World {
         let (output, log) = (Shared::default(), Shared::default());
         let outside = self.outside(read, output.clone(), log.clone());
         let runtime = super::runtime().unwrap();
-        let code = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), serve(outside, FOLDER)).await });
+        let code =
+            runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), serve(outside, FOLDER)).await });
         drop(open);
         let messages = output
             .bytes()
