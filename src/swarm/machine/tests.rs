@@ -101,11 +101,14 @@ pub(super) struct Rig {
     pub(super) machine: Machine,
     pub(super) now: Duration,
     pub(super) journal: Vec<(Event, Duration)>,
+    /// What costs more than the machine itself is checked for one in this many events.
+    pub(super) thorough: u64,
+    given: u64,
 }
 
 impl Rig {
     pub(super) fn new(spec: SwarmSpec) -> Self {
-        Self { machine: Machine::new(spec), now: Duration::ZERO, journal: Vec::new() }
+        Self { machine: Machine::new(spec), now: Duration::ZERO, journal: Vec::new(), thorough: 1, given: 0 }
     }
 
     /// A swarm that has begun, and its first effects.
@@ -117,16 +120,20 @@ impl Rig {
 
     /// Gives an event, checks what holds of every event, and gives the effects without the `Persist`.
     pub(super) fn give(&mut self, event: Event) -> Vec<Effect> {
-        let before = self.machine.clone();
+        self.given += 1;
+        let before = self.given.is_multiple_of(self.thorough).then(|| self.machine.clone());
         let mut effects = self.machine.handle(&event, self.now);
-        check::consistent(&self.machine);
+        if before.is_some() {
+            check::consistent(&self.machine);
+        }
+        let unchanged = before.map(|before| before == self.machine);
         if effects.is_empty() {
-            assert!(before == self.machine, "an event without effects changed something: {event:?}");
+            assert!(unchanged != Some(false), "an event without effects changed something: {event:?}");
             return effects;
         }
         assert_eq!(effects.remove(0), Effect::Persist, "{event:?}");
         assert!(!effects.contains(&Effect::Persist), "{event:?}");
-        assert!(before != self.machine, "an event with effects changed nothing: {event:?}");
+        assert!(unchanged != Some(true) || event == Event::Resumed, "an event with effects changed nothing: {event:?}");
         self.journal.push((event, self.now));
         effects
     }
