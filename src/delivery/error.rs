@@ -77,7 +77,9 @@ pub enum DeliveryError {
         found: Option<CommitId>,
     },
     /// The branch is checked out, so that moving it would pull the ground from under a working tree.
-    #[error("branch `{branch}` is checked out in `{at}`: check out another branch there, or name another with --branch")]
+    #[error(
+        "branch `{branch}` is checked out in `{at}`: check out another branch there, or name another with --branch"
+    )]
     CheckedOut {
         /// Which.
         branch: String,

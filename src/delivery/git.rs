@@ -10,7 +10,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStdin, ChildStderr, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
 use super::error::DeliveryError;
 
@@ -270,10 +270,7 @@ impl<'g> Call<'g> {
 
     /// Runs it and hands what it prints to `sink`, piece by piece, until that has had enough: then the command is killed
     /// and there is no exit code.
-    pub(super) async fn run_with(
-        mut self,
-        mut sink: impl FnMut(&[u8]) -> bool,
-    ) -> Result<Option<i32>, DeliveryError> {
+    pub(super) async fn run_with(mut self, mut sink: impl FnMut(&[u8]) -> bool) -> Result<Option<i32>, DeliveryError> {
         let (operation, accepted, limit) = (self.operation, self.accepted, self.time_limit);
         let input = std::mem::replace(&mut self.input, Input::Nothing);
         let summary = self.summary();
@@ -352,11 +349,7 @@ impl<'g> Call<'g> {
             // Ctrl-C at the terminal is for longshore, which lets a merge or an import finish.
             .process_group(0);
         let child = command.spawn().map_err(|source| {
-            if cwd.is_dir() {
-                DeliveryError::GitMissing { source }
-            } else {
-                DeliveryError::io(operation, cwd, source)
-            }
+            if cwd.is_dir() { DeliveryError::GitMissing { source } } else { DeliveryError::io(operation, cwd, source) }
         })?;
         #[cfg(target_os = "linux")]
         if let (Some(bytes), Some(pid)) = (self.memory_limit, child.id()) {

@@ -50,7 +50,8 @@ impl Repo {
             .filter(|record| !record.is_empty())
             .map(|record| {
                 let mut parts = record.splitn(3, '\n');
-                let id = parts.next().and_then(|id| id.parse().ok()).ok_or_else(|| not_understood(operation, record))?;
+                let id =
+                    parts.next().and_then(|id| id.parse().ok()).ok_or_else(|| not_understood(operation, record))?;
                 let mut part = || clean(parts.next().unwrap_or_default());
                 Ok(CommitNote { id, subject: part(), body: part() })
             })
@@ -69,11 +70,9 @@ impl Repo {
                 let text = String::from_utf8_lossy(record);
                 let mut parts = text.splitn(3, '\t');
                 match (parts.next(), parts.next(), parts.next()) {
-                    (Some(added), Some(removed), Some(path)) => Ok(FileStat {
-                        path: path.to_owned(),
-                        added: added.parse().ok(),
-                        removed: removed.parse().ok(),
-                    }),
+                    (Some(added), Some(removed), Some(path)) => {
+                        Ok(FileStat { path: path.to_owned(), added: added.parse().ok(), removed: removed.parse().ok() })
+                    }
                     _ => Err(not_understood(operation, &text)),
                 }
             })
@@ -109,7 +108,12 @@ mod tests {
         let found: Vec<_> = stats.iter().map(|stat| (stat.path.as_str(), stat.added, stat.removed)).collect();
         assert_eq!(
             found,
-            [("-n", Some(1), Some(0)), ("a", Some(2), Some(1)), ("bin", None, None), ("odd\n\"ü\"\t-x", Some(1), Some(0))]
+            [
+                ("-n", Some(1), Some(0)),
+                ("a", Some(2), Some(1)),
+                ("bin", None, None),
+                ("odd\n\"ü\"\t-x", Some(1), Some(0))
+            ]
         );
     }
 }

@@ -128,7 +128,8 @@ impl Repo {
         for wanted in wanted {
             ours(wanted.on_host)?;
         }
-        let (path, objects, format) = (bundle.to_owned(), self.objects_dir().to_owned(), self.object_format().to_owned());
+        let (path, objects, format) =
+            (bundle.to_owned(), self.objects_dir().to_owned(), self.object_format().to_owned());
         let opened = tokio::task::spawn_blocking(move || open(&path, &objects, &format));
         let (file, header, quarantine) = opened.await.expect("opening a bundle does not panic")?;
         matches_wanted(&header, wanted)?;
@@ -138,14 +139,16 @@ impl Repo {
         if let Some(commit) = header.prerequisites.into_iter().find(|commit| graph.contains_key(commit)) {
             return Err(BundleFault::Prerequisite { commit }.into());
         }
-        if let Some(wanted) = wanted.iter().find(|wanted| !graph.contains_key(wanted.commit) && base != Some(wanted.commit))
+        if let Some(wanted) =
+            wanted.iter().find(|wanted| !graph.contains_key(wanted.commit) && base != Some(wanted.commit))
         {
             return Err(BundleFault::NotACommit { tip: wanted.commit.clone() }.into());
         }
         check(&graph)?;
 
         let objects = self.objects_dir().to_owned();
-        let moved = tokio::task::spawn_blocking(move || pack.map(|name| quarantine.release(&name, &objects)).transpose());
+        let moved =
+            tokio::task::spawn_blocking(move || pack.map(|name| quarantine.release(&name, &objects)).transpose());
         // Held until the refs are there: it keeps a `git repack -d` from dropping the pack in between.
         let _keep = moved.await.expect("moving a pack does not panic")?;
         let refs: Vec<_> = wanted.iter().map(|wanted| (wanted.on_host, wanted.commit)).collect();
@@ -157,7 +160,8 @@ impl Repo {
     async fn unpack(&self, pack: File, quarantine: &Quarantine) -> Result<String, DeliveryError> {
         let operation = "check the result's objects";
         // Large files are checked piece by piece, not in memory.
-        let args = ["-c", "core.bigFileThreshold=16m", "index-pack", "--stdin", "--fix-thin", "--strict", "--threads=1"];
+        let args =
+            ["-c", "core.bigFileThreshold=16m", "index-pack", "--stdin", "--fix-thin", "--strict", "--threads=1"];
         let call = quarantine.confine(self.git().call(operation, args), self.objects_dir());
         let call = call.input_file(pack).time_limit(TIME_LIMIT).memory_limit(MEMORY_LIMIT);
         let line = call.run().await.map_err(|error| refused(error, |detail| BundleFault::Objects { detail }))?.line();

@@ -72,7 +72,8 @@ impl Repo {
             Relation::Ahead { named: true } => tip.clone(),
             Relation::Ahead { named: false } => {
                 let tree = format!("{tip}^{{tree}}");
-                let tree = self.git().call("read a tree", ["rev-parse", "--verify", "--end-of-options", &tree]).run().await?;
+                let tree =
+                    self.git().call("read a tree", ["rev-parse", "--verify", "--end-of-options", &tree]).run().await?;
                 // `rev-parse` repeats `--end-of-options` in its output.
                 let tree = tree.line().lines().last().unwrap_or_default().to_owned();
                 self.commit(&tree, onto, tip, message, identity).await?
@@ -127,7 +128,8 @@ impl Repo {
         let call = self.git().call(operation, args).args([onto.as_str(), tip.as_str()]);
         let call = call.env("GIT_ATTR_SOURCE", onto.as_str()).time_limit(TIME_LIMIT).accept(&[0, 1]);
         let output = call.run().await?;
-        let mut fields = output.stdout.split(|&byte| byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
+        let mut fields =
+            output.stdout.split(|&byte| byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
         let tree = fields.next().unwrap_or_default();
         // Also how a git without `--write-tree` would show itself.
         if tree.parse::<CommitId>().is_err() {

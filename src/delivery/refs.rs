@@ -127,7 +127,10 @@ impl Repo {
             inside(&folded, &wanted) || inside(&wanted, &folded) || (folded == wanted && other != branch)
         };
         let heads = self.list_refs("refs/heads/").await?;
-        Ok(heads.into_iter().filter_map(|(name, _)| name.strip_prefix("refs/heads/").map(str::to_owned)).find(|b| clashes(b)))
+        Ok(heads
+            .into_iter()
+            .filter_map(|(name, _)| name.strip_prefix("refs/heads/").map(str::to_owned))
+            .find(|b| clashes(b)))
     }
 }
 
@@ -192,7 +195,8 @@ mod tests {
         repo.create_refs(&[("refs/longshore/x", &first), ("refs/longshore/y", &second)]).await.expect("the same again");
         let taken = repo.create_refs(&[("refs/longshore/x", &second), ("refs/longshore/z", &second)]).await;
         assert!(matches!(taken, Err(DeliveryError::RefTaken { holds, .. }) if holds == first));
-        let names: Vec<_> = repo.list_refs("refs/longshore/").await.expect("listed").into_iter().map(|(n, _)| n).collect();
+        let names: Vec<_> =
+            repo.list_refs("refs/longshore/").await.expect("listed").into_iter().map(|(n, _)| n).collect();
         assert_eq!(names, ["refs/longshore/x", "refs/longshore/y"]);
     }
 
@@ -214,9 +218,13 @@ mod tests {
         let base = scratch.commit("a", "1");
         let repo = scratch.repo().await;
         repo.create_branch(&"feat/x".parse().expect("valid"), &base).await.expect("made");
-        for (branch, with) in
-            [("feat", Some("feat/x")), ("feat/x/y/z", Some("feat/x")), ("feat/x", None), ("feat/xy", None), ("fea", None)]
-        {
+        for (branch, with) in [
+            ("feat", Some("feat/x")),
+            ("feat/x/y/z", Some("feat/x")),
+            ("feat/x", None),
+            ("feat/xy", None),
+            ("fea", None),
+        ] {
             assert_eq!(repo.branch_clash(branch).await.expect("listed").as_deref(), with, "{branch}");
         }
         let clash = repo.create_branch(&"feat/x/y".parse().expect("valid"), &base).await;

@@ -66,7 +66,8 @@ impl Repo {
             return Err(DeliveryError::OddPath { path: dir.to_owned() });
         };
         let common_dir = PathBuf::from(common_dir);
-        let common_dir = common_dir.canonicalize().map_err(|source| DeliveryError::io(operation, &common_dir, source))?;
+        let common_dir =
+            common_dir.canonicalize().map_err(|source| DeliveryError::io(operation, &common_dir, source))?;
         let config = git.call("read the config", ["config", "--null", "--list"]).run().await?.stdout;
         let config = parse_config(&config);
         // Merge drivers are the user's programs. One that runs `false` ends in a conflict on that file.
@@ -124,9 +125,10 @@ impl Repo {
 
     /// Whether objects may be missing here, to be fetched from a remote when they are wanted.
     pub(super) fn is_partial(&self) -> bool {
-        self.inner.config.keys().any(|key| {
-            key == "extensions.partialclone" || (key.starts_with("remote.") && key.ends_with(".promisor"))
-        })
+        self.inner
+            .config
+            .keys()
+            .any(|key| key == "extensions.partialclone" || (key.starts_with("remote.") && key.ends_with(".promisor")))
     }
 
     /// Where the checkout is. An error where there is no commit yet.

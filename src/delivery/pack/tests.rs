@@ -39,7 +39,8 @@ async fn everything_then_what_is_new(scratch: Scratch, format: &str) {
 
     let second = scratch.commit("odd\n\"name\" ü", "2\n");
     let unknown: CommitId = "1".repeat(first.as_str().len()).parse().expect("valid");
-    let pack = repo.pack(&[second.clone()], &[unknown.clone(), first.clone()]).await.expect("packed").expect("something");
+    let pack =
+        repo.pack(&[second.clone()], &[unknown.clone(), first.clone()]).await.expect("packed").expect("something");
     assert_eq!(pack.objects(), 3, "a commit, a tree, a blob");
     unpack(volume.path(), &read(pack).await);
     git_in(volume.path(), &["fsck", "--strict", "--connectivity-only", second.as_str()]);

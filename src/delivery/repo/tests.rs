@@ -7,7 +7,8 @@ use super::*;
 
 #[test]
 fn versions() {
-    for right in ["git version 2.38.0", "git version 2.39.5 (Apple Git-154)", "git version 3.0", "git version 2.45.1.windows.1"]
+    for right in
+        ["git version 2.38.0", "git version 2.39.5 (Apple Git-154)", "git version 3.0", "git version 2.45.1.windows.1"]
     {
         assert!(check_version(right).is_ok(), "{right}");
     }
