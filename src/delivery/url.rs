@@ -16,27 +16,33 @@ fn without_credentials(remote: &str) -> Option<String> {
         return None;
     }
     let url = gix_url::parse(remote).ok()?;
-    let host = url.host_argument_safe().filter(|host| !host.is_empty())?;
-    let path = std::str::from_utf8(url.path_argument_safe()?).ok()?;
-    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
+    let host = url.host_argument_safe().filter(|host| plain(host, ".-_:"))?;
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     let port = url.port.map(|port| format!(":{port}")).unwrap_or_default();
-    let scp = !remote.contains("://");
+    // As written: the decoded path may need escapes to be a URL.
+    let path = std::str::from_utf8(url.original_path()).ok()?;
+    if path.trim_start_matches('/').starts_with('-') || path.trim_matches('/').is_empty() {
+        return None;
+    }
+    let user = || url.user_argument_safe().filter(|user| plain(user, ".-_"));
     match url.scheme {
-        // A user name in an https URL is as often a token as a name.
+        // A user name in an https URL is as often a token as a name, and so is a query.
         Scheme::Https => {
             let path = path.split(['?', '#']).next().unwrap_or_default();
             Some(format!("https://{host}{port}{path}"))
         }
-        Scheme::Ssh if scp => {
-            let user = url.user_argument_safe()?;
-            Some(format!("{user}@{host}:{path}"))
-        }
+        Scheme::Ssh if !remote.contains("://") => Some(format!("{}@{host}:{path}", user()?)),
         Scheme::Ssh => {
-            let user = url.user_argument_safe().map(|user| format!("{user}@")).unwrap_or_default();
+            let user = user().map(|user| format!("{user}@")).unwrap_or_default();
             Some(format!("ssh://{user}{host}{port}{path}"))
         }
         _ => None,
     }
+}
+
+/// Not empty, and nothing but letters, digits and `others`.
+fn plain(text: &str, others: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
 #[cfg(test)]
@@ -54,6 +60,8 @@ mod tests {
             ("ssh://git@host.example:2222/a.git", "ssh://git@host.example:2222/a.git"),
             ("ssh://git:secret@host.example/a.git", "ssh://git@host.example/a.git"),
             ("git@github.com:org/repo.git", "git@github.com:org/repo.git"),
+            ("https://host.example/a%20b/c.git", "https://host.example/a%20b/c.git"),
+            ("git@host.example:~ann/a.git", "git@host.example:~ann/a.git"),
         ] {
             assert_eq!(acp_repo_url(Some(remote), "abc"), expected);
         }
