@@ -7,11 +7,13 @@
 
 mod carry_out;
 pub mod control;
+mod dispatch;
 mod inbox;
 mod log;
 mod objects;
 mod run;
 mod session;
+mod signals;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

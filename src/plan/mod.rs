@@ -1,19 +1,36 @@
 //! From tasks files to a plan: which stories run, in which assignments, on which branches, and in what order.
 //!
-//! `graph.rs` (dependencies, waves) + `touches.rs` (what must not run side by side) + `branch.rs` (names) -> [`build`].
+//! `build.rs` makes it, from `graph.rs` (waves), `touches.rs` (what must not run side by side) and `branch.rs` (names);
+//! `problem.rs` has everything that can be wrong, `show.rs` and `document.rs` the plan as people and programs read it.
 //! Called by `cli/` for `plan` and `run`; the coordinator works from [`Plan::spec`]. Must not: read a clock, or touch
 //! Docker or git. Its only look at the file system is to resolve links in the paths of the tasks files.
+//!
+//! A story that depends on a done one does not wait for it, be it `completed` or `skipped`: whoever skipped a story decided
+//! to go on without it.
 
+mod branch;
+mod build;
+mod document;
+mod graph;
+mod problem;
 pub mod show;
+#[cfg(test)]
+mod tests;
+mod touches;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::ids::{BranchName, CommitId, StoryId, StoryKey, SwarmId};
-use crate::swarm::{AssignmentSpec, Limits, StorySpec, SwarmSpec};
+use crate::ids::{BranchName, CommitId, StoryKey, SwarmId};
+use crate::swarm::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};
 use crate::tasks::{Story, TasksFile};
+
+pub use document::PlanDocument;
+pub use problem::{PlanDefect, PlanError, PlanProblem};
+
+/// The most tasks files in one plan.
+pub const MAX_FILES: usize = 100;
 
 /// How stories are spread over sandboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -50,7 +67,7 @@ pub struct Plan {
     pub files: Vec<PlannedFile>,
     /// Every story, done ones included, by file and then in the file's order.
     pub stories: Vec<StorySpec>,
-    /// The assignments: each story that is to run is in exactly one. In the order in which they may start.
+    /// The assignments: each story that is to run is in exactly one. By file, and then in the file's order.
     pub assignments: Vec<AssignmentSpec>,
     /// The stories to run, in layers: each depends only on layers before it, and is in the earliest such layer.
     pub waves: Vec<Vec<StoryKey>>,
@@ -71,29 +88,12 @@ pub struct PlannedFile {
     pub task_file_path: String,
 }
 
-/// Everything that is wrong with what was to be planned.
-#[derive(Debug, Error)]
-#[error("{} problems", problems.len())]
-pub struct PlanError {
-    problems: Vec<PlanProblem>,
-}
-
-/// One thing that is wrong.
-#[derive(Debug)]
-pub struct PlanProblem {
-    /// The tasks file; none where it is not one file's fault.
-    pub file: Option<PathBuf>,
-    /// The stories concerned.
-    pub stories: Vec<StoryId>,
-}
-
 /// Makes the plan.
 ///
 /// # Errors
 /// All problems at once.
 pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanOptions) -> Result<Plan, PlanError> {
-    let _ = (files, repo_root, options);
-    todo!()
+    build::build(files, repo_root, options)
 }
 
 impl Plan {
@@ -103,9 +103,12 @@ impl Plan {
     }
 
     /// The story behind a key of this plan.
+    ///
+    /// # Panics
+    /// Where the key is not of this plan.
     pub fn story(&self, key: &StoryKey) -> &Story {
-        let _ = key;
-        todo!()
+        let stories = &self.files[usize::from(key.file)].tasks.stories;
+        stories.iter().find(|story| story.id == key.id).expect("the key is of this plan")
     }
 
     /// How people see a story: `US-001`, or `slug/US-001` where the plan has several files.
@@ -118,8 +121,24 @@ impl Plan {
     }
 
     /// What the machine needs to know. `bases` are the heads of the files' integration branches, one a file.
+    ///
+    /// # Panics
+    /// Where there are not as many bases as files.
     pub fn spec(&self, swarm: SwarmId, bases: &[CommitId], limits: Limits) -> SwarmSpec {
-        let _ = (swarm, bases, limits);
-        todo!()
+        assert_eq!(bases.len(), self.files.len(), "each tasks file has a base");
+        let files = self.files.iter().zip(bases).map(|(file, base)| FileSpec {
+            path: file.tasks.path.display().to_string(),
+            slug: file.slug.clone(),
+            title: file.tasks.title.clone(),
+            branch: file.branch.clone(),
+            base: base.clone(),
+        });
+        SwarmSpec {
+            swarm,
+            files: files.collect(),
+            stories: self.stories.clone(),
+            assignments: self.assignments.clone(),
+            limits,
+        }
     }
 }

@@ -36,6 +36,7 @@ pub const MAX_STORIES: usize = 999;
 
 /// Which of the shapes a tasks file has. Decided by what is in it, never by its version number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// `schemaVersion`, `metadata`, `userStories` with `status`.
@@ -113,6 +114,7 @@ pub struct Criterion {
 
 /// How a story that is not to be run again ended earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Done {
     /// `status: completed` or `passes: true`.
@@ -123,6 +125,7 @@ pub enum Done {
 
 /// `riskLevel`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RiskLevel {
     /// The default.

@@ -5,6 +5,8 @@
 
 use schemars::JsonSchema;
 
+use super::RiskLevel;
+
 /// A longshore tasks file: stories, what they depend on, and how it is known that they are done.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", title = "longshore tasks file")]
@@ -73,7 +75,7 @@ struct CanonicalStory {
     /// time.
     touches: Option<Vec<String>>,
     /// How much approval it wants.
-    risk_level: Option<CanonicalRisk>,
+    risk_level: Option<RiskLevel>,
 }
 
 #[derive(JsonSchema)]
@@ -135,14 +137,6 @@ enum CanonicalStatus {
     Completed,
     Failed,
     Skipped,
-}
-
-#[derive(JsonSchema)]
-#[schemars(rename_all = "snake_case")]
-enum CanonicalRisk {
-    Low,
-    Medium,
-    High,
 }
 
 /// See [`super::schema`].

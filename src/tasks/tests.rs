@@ -333,7 +333,7 @@ fn errors_of_the_file_itself() {
     let of = |name: &str| read(&folder.path().join(name)).expect_err("refused").problems()[0].to_string();
     assert_eq!(of("none.json"), "there is no such file");
     assert_eq!(of(""), "this is a directory, not a file");
-    std::fs::write(folder.path().join("empty.json"), "").expect("written");
+    fs::write(folder.path().join("empty.json"), "").expect("written");
     assert_eq!(of("empty.json"), "the file is empty");
     assert_eq!(of("empty.json/x.json"), "there is no such file");
 }

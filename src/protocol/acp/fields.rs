@@ -3,12 +3,11 @@
 //! Used by [`message`](super::message); built from flags and plans by the orchestrator and from lines by
 //! [`decode`](super::decode). Must not: show a value of an environment variable.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 use super::rules;
@@ -87,6 +86,12 @@ impl EnvKey {
     }
 }
 
+impl Borrow<str> for EnvKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl FromStr for EnvKey {
     type Err = FieldError;
     fn from_str(text: &str) -> Result<Self, FieldError> {
@@ -144,7 +149,7 @@ impl EnvVars {
 
     /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter().find_map(|(key, value)| (key == name).then_some(value))
+        self.0.get(name).map(String::as_str)
     }
 
     /// How many are set.
@@ -230,15 +235,3 @@ impl fmt::Display for ErrorCode {
         f.pad(&self.0)
     }
 }
-
-macro_rules! serialized_as_text {
-    ($($name:ident),*) => {
-        $(impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.as_str())
-            }
-        })*
-    };
-}
-
-serialized_as_text!(TaskFilePath, ErrorCode);

@@ -214,7 +214,7 @@ mod tests {
         "ssh://git@[::1]:22/repo",
         "git@github.com:org/repo.git",
         "org@vs-ssh.visualstudio.com:v3/org/project/repo",
-            "git@host:~/repo",
+        "git@host:~/repo",
     ];
 
     #[test]

@@ -1,0 +1,158 @@
+//! Causes, from evidence. Pure functions: what a sandbox died of, and what the sandbox's own words mean.
+//!
+//! For a sandbox that ended without a completion, the first that holds:
+//!
+//! | evidence | cause |
+//! |---|---|
+//! | the machine ended it for its time, for bad records, for a stop | `timeout`, `protocol_violation`, `stopped_by_user` |
+//! | the engine's OOM flag | `oom` |
+//! | an error record | its code's cause |
+//! | the container is gone, or died of SIGKILL or SIGTERM, and not by us | `killed_outside` |
+//! | nothing of these | `shim_crash` |
+
+use super::Attempt;
+use crate::protocol::acp::message::CompletionStatus;
+use crate::swarm::event::Exit;
+use crate::verdict::{Cause, Evidence, Failure};
+
+/// The longest text about an earlier failure that goes into a prompt, in characters.
+const PREVIOUS: usize = 4000;
+/// Of that, the most that the summary takes.
+const PREVIOUS_SUMMARY: usize = 1000;
+
+/// Why the machine ended a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It took longer than all its stories may take.
+    Backstop,
+    /// It said `completion` and did not end.
+    Overdue,
+    /// Too many bad records.
+    BadRecords,
+    /// The swarm was stopped.
+    Stop,
+}
+
+/// What a sandbox died of that said no completion.
+pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
+    let ours = attempt.ending.is_some();
+    let signal = exit.code.and_then(|code| i32::try_from(code - 128).ok()).filter(|signal| (1..=64).contains(signal));
+    let (cause, summary) = match attempt.ending {
+        Some(Ending::Backstop) => {
+            (Cause::Timeout, "the sandbox did not end within the time of its stories and was ended".to_owned())
+        }
+        Some(Ending::BadRecords) => (
+            Cause::ProtocolViolation,
+            format!("the sandbox sent {} records that break the protocol and was ended", attempt.view.bad_records),
+        ),
+        Some(Ending::Stop) => (Cause::StoppedByUser, "the swarm was stopped".to_owned()),
+        _ if exit.oom_killed => (Cause::Oom, "the kernel killed the sandbox for memory".to_owned()),
+        _ => match &attempt.reported {
+            Some(reported) => (reported.cause, reported.evidence.summary.clone()),
+            None if exit.vanished => (Cause::KilledOutside, "the container is gone, and not by longshore".to_owned()),
+            None if !ours && matches!(signal, Some(9 | 15)) => (
+                Cause::KilledOutside,
+                format!("signal {} ended the sandbox, and not by longshore", signal.unwrap_or_default()),
+            ),
+            None => (
+                Cause::ShimCrash,
+                match exit.code {
+                    Some(code) => format!("the sandbox ended with exit code {code} and no completion"),
+                    None => "the sandbox ended with no completion".to_owned(),
+                },
+            ),
+        },
+    };
+    let mut evidence = Evidence { exit_code: exit.code, signal, tail: exit.tail.clone(), ..Evidence::of(summary) };
+    if !exit.error.is_empty() {
+        evidence.summary = format!("{}: {}", evidence.summary, exit.error);
+    }
+    Failure { cause, evidence, salvage: None }
+}
+
+/// For a container of which the engine says nothing although it was killed.
+pub(super) fn lost(ending: Option<Ending>) -> Failure {
+    match ending {
+        Some(Ending::Stop) => Failure::new(
+            Cause::StoppedByUser,
+            "the swarm was stopped, and the engine did not say that the killed sandbox ended",
+        ),
+        _ => Failure::new(Cause::EngineError, "the engine did not end the sandbox within 30 s of its kill"),
+    }
+}
+
+/// Why stories were not reached by a sandbox that said `completion` all the same; none where nothing explains it.
+pub(super) fn unreached(attempt: &Attempt) -> Option<Failure> {
+    match attempt.ending {
+        Some(Ending::Backstop) => {
+            return Some(Failure::new(Cause::Timeout, "the sandbox did not end within the time of its stories"));
+        }
+        Some(Ending::Stop) => return Some(Failure::new(Cause::StoppedByUser, "the swarm was stopped")),
+        Some(Ending::BadRecords | Ending::Overdue) | None => {}
+    }
+    if let Some(reported) = &attempt.reported {
+        return Some(reported.clone());
+    }
+    (attempt.view.completion == Some(CompletionStatus::Stopped))
+        .then(|| Failure::new(Cause::KilledOutside, "the sandbox was told to stop, and not by longshore"))
+}
+
+/// A story's failure as the sandbox says it, made true by what the sandbox cannot know: who stopped it.
+pub(super) fn story(attempt: &Attempt, said: &Failure) -> Failure {
+    if said.cause != Cause::StoppedByUser {
+        return said.clone();
+    }
+    let (cause, summary) = match attempt.ending {
+        Some(Ending::Stop) => return said.clone(),
+        Some(Ending::Backstop) => (Cause::Timeout, "the story's time ran out"),
+        Some(Ending::BadRecords) => (Cause::ProtocolViolation, "the sandbox sent too many bad records"),
+        Some(Ending::Overdue) | None => (Cause::KilledOutside, "the sandbox was told to stop, and not by longshore"),
+    };
+    let evidence = Evidence { summary: summary.to_owned(), ..said.evidence.clone() };
+    Failure { cause, evidence, salvage: said.salvage.clone() }
+}
+
+/// What an error record means.
+pub(super) fn reported(code: &str, message: &str) -> Failure {
+    let cause = match code {
+        "CONTAINER_OOM" => Cause::Oom,
+        "CONTAINER_TIMEOUT" => Cause::Timeout,
+        "GIT_CLONE_FAILED" => Cause::CloneFailed,
+        "GIT_CHECKOUT_FAILED" => Cause::CheckoutFailed,
+        "TASK_FILE_NOT_FOUND" => Cause::TaskFileNotFound,
+        "TASK_FILE_INVALID" => Cause::TaskFileInvalid,
+        "AGENT_CRASH" => Cause::AgentFailed,
+        "ACP_CONNECTION_LOST" => Cause::ConnectionLost,
+        _ => Cause::ShimCrash,
+    };
+    Failure::new(cause, format!("{code}: {}", shorten(message, PREVIOUS_SUMMARY)))
+}
+
+/// Whether another try could end otherwise.
+pub(super) fn worth_a_retry(cause: Cause) -> bool {
+    !matches!(cause, Cause::Conflict | Cause::DependencyFailed | Cause::TaskFileInvalid)
+}
+
+/// What the next try is told of this one: the summary and the end of the output, at most 4,000 characters.
+pub(super) fn previous(failure: &Failure) -> String {
+    let mut text = shorten(&failure.evidence.summary, PREVIOUS_SUMMARY);
+    if failure.evidence.tail.is_empty() {
+        return text;
+    }
+    let tail = failure.evidence.tail.join("\n");
+    let room = PREVIOUS - text.chars().count() - "\n...\n".len();
+    let length = tail.chars().count();
+    if length <= room {
+        text.push('\n');
+        text.push_str(&tail);
+    } else {
+        text.push_str("\n...\n");
+        text.extend(tail.chars().skip(length - room));
+    }
+    text
+}
+
+/// The first `most` characters.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}

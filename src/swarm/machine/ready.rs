@@ -1,0 +1,134 @@
+//! Which assignment starts, and from which commit.
+//!
+//! Ready is an assignment that has an undecided story, no attempt under way, no backoff to wait for, whose dependencies outside
+//! of it have landed, and from which no active assignment must be kept apart. The best of the ready by priority, then by
+//! place in the plan, takes a free place. One that is kept apart holds no place free: others may go before it. It is not
+//! passed over for ever, since each assignment has a bounded number of attempts.
+
+use super::{Attempt, AttemptView, ContainerStatus, Machine, Phase};
+use crate::ids::AttemptId;
+use crate::protocol::acp::message::StoryStatus;
+use crate::swarm::effect::{Announcement, Effect};
+
+impl Machine {
+    /// Puts the assignment among the ready, or takes it away from them, as its state says.
+    pub(super) fn refresh(&mut self, assignment: usize) {
+        let state = &self.assignments[assignment];
+        let ready = self.began
+            && !state.active
+            && state.undecided > 0
+            && state.waiting_on == 0
+            && state.held_by == 0
+            && state.backoff.is_none();
+        let entry = (self.spec.assignments[assignment].priority, assignment);
+        if ready {
+            self.ready.insert(entry);
+        } else {
+            self.ready.remove(&entry);
+        }
+    }
+
+    /// Starts what is ready while there are places.
+    pub(super) fn start_ready(&mut self, out: &mut Vec<Effect>) {
+        if !self.began || self.stopping.is_some() || self.finished.is_some() {
+            return;
+        }
+        while self.running.len() < self.spec.limits.max.max(1) {
+            let Some((_, assignment)) = self.ready.pop_first() else { break };
+            self.start(assignment, out);
+        }
+    }
+
+    fn start(&mut self, assignment: usize, out: &mut Vec<Effect>) {
+        let place = self.attempts.len();
+        let state = &mut self.assignments[assignment];
+        state.active = true;
+        state.attempts.push(place);
+        let number = state.attempts.len() as u32;
+        let spec = &self.spec.assignments[assignment];
+        let id = AttemptId { assignment: spec.id.clone(), number };
+        let base = self.head(spec.file).clone();
+        let members = &self.index.members[assignment];
+        let stories: Vec<usize> = members.iter().copied().filter(|story| !self.stories[*story].decided()).collect();
+        let mut words = Vec::with_capacity(stories.len());
+        for story in &stories {
+            let view = &mut self.stories[*story];
+            view.attempts += 1;
+            words.push((view.key.clone(), StoryStatus::Pending));
+        }
+        out.push(Effect::Announce(Announcement::SandboxStarting {
+            attempt: id.clone(),
+            stories: words.iter().map(|(key, _)| key.clone()).collect(),
+        }));
+        let view = AttemptView {
+            id,
+            phase: Phase::Starting,
+            stories: words,
+            base,
+            container: None,
+            name: None,
+            status: ContainerStatus::Pending,
+            records: 0,
+            bad_records: 0,
+            completion: None,
+            exit: None,
+            error: None,
+            created: self.now,
+            started: None,
+            updated: self.now,
+            collecting: None,
+            tip: None,
+            work_kept: false,
+            removed: false,
+        };
+        self.attempts.push(Attempt {
+            view,
+            assignment,
+            stories,
+            ending: None,
+            reported: None,
+            died_of: None,
+            timer: None,
+            collects: 0,
+            merges: 0,
+            finished: Vec::new(),
+            removal: None,
+        });
+        self.running.insert(place);
+        self.active += 1;
+        for at in 0..self.index.apart[assignment].len() {
+            let other = self.index.apart[assignment][at];
+            self.assignments[other].held_by += 1;
+            self.refresh(other);
+        }
+        out.push(self.start_effect(place));
+    }
+
+    /// What [`Effect::Start`] says of an attempt; also when a resumed swarm says it again.
+    pub(super) fn start_effect(&self, place: usize) -> Effect {
+        let attempt = &self.attempts[place];
+        let stories = attempt.stories.iter().map(|story| &self.stories[*story]);
+        Effect::Start {
+            attempt: attempt.view.id.clone(),
+            stories: stories.map(|view| (view.key.clone(), view.previous.clone())).collect(),
+            base: attempt.view.base.clone(),
+        }
+    }
+
+    /// Nothing more comes of the attempt: its assignment may have another, and its neighbours may run.
+    pub(super) fn settle(&mut self, place: usize) {
+        self.set_timer(place, None);
+        let attempt = &mut self.attempts[place];
+        attempt.view.phase = Phase::Settled;
+        attempt.view.updated = self.now;
+        let assignment = attempt.assignment;
+        self.active -= 1;
+        self.assignments[assignment].active = false;
+        for at in 0..self.index.apart[assignment].len() {
+            let other = self.index.apart[assignment][at];
+            self.assignments[other].held_by -= 1;
+            self.refresh(other);
+        }
+        self.refresh(assignment);
+    }
+}

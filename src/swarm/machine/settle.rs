@@ -1,0 +1,303 @@
+//! What a result, or the lack of one, means for each story of an attempt.
+//!
+//! | the sandbox's word or fate | the story |
+//! |---|---|
+//! | finished, with a verified tip | lands with the merge |
+//! | failed by its own doing | again, while it has retries; else failed |
+//! | failed by the machinery's doing, or the sandbox died of that | again after a backoff, while the assignment has machinery retries; else failed |
+//! | the sandbox died of a story's doing (memory, time, protocol) | the stories in progress failed; where none was, all that were not finished |
+//! | skipped, or not reached, because of another story's failure | again, at no cost |
+//! | the swarm was stopped | pending, at no cost |
+//!
+//! A story that is tried again is tried in the assignment's next attempt, with the others that are left. A result that
+//! contradicts itself is a protocol violation of all its stories.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::deadline::AttemptTimer;
+use super::judge::{self, Ending};
+use super::{Attempt, Machine, Phase};
+use crate::handoff::result::StoryResult;
+use crate::ids::{AttemptId, CommitId, StoryKey};
+use crate::protocol::acp::message::StoryStatus;
+use crate::swarm::effect::{Announcement, Effect};
+use crate::swarm::event::Fault;
+use crate::verdict::{Cause, CauseClass, Failure, StoryOutcome};
+
+/// Collecting is tried again this often.
+const COLLECTS: u32 = 2;
+
+/// A story that lands with its attempt's merge.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct FinishedStory {
+    pub(super) story: usize,
+    pub(super) commit: CommitId,
+    pub(super) duration: Duration,
+}
+
+/// The stories of an attempt, by what comes next for them.
+#[derive(Default)]
+struct Sorted {
+    finished: Vec<FinishedStory>,
+    own: Vec<(usize, Failure)>,
+    machinery: Vec<(usize, Failure)>,
+    stopped: Vec<(usize, Failure)>,
+    free: Vec<usize>,
+}
+
+impl Machine {
+    pub(super) fn result_collected(
+        &mut self,
+        id: &AttemptId,
+        tip: Option<&CommitId>,
+        results: &[StoryResult],
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(place) = self.collected(id) else { return false };
+        self.attempts[place].view.tip = tip.cloned();
+        let sorted = self.sort(place, tip.is_some(), results);
+        // The sandbox's work is on the host, under refs of ours: it can go.
+        self.remove(place, false, out);
+        for failure in
+            [&sorted.own, &sorted.machinery, &sorted.stopped].into_iter().flatten().map(|(_, failure)| failure)
+        {
+            if let Some(reference) = failure.salvage.clone() {
+                out.push(Effect::Announce(Announcement::Salvaged { attempt: id.clone(), reference }));
+            }
+        }
+        self.apply(place, sorted, true, out);
+        true
+    }
+
+    pub(super) fn collect_failed(
+        &mut self,
+        id: &AttemptId,
+        fault: &Fault,
+        salvage: Option<&str>,
+        nothing_there: bool,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(place) = self.collected(id) else { return false };
+        if fault.retryable && self.attempts[place].collects < COLLECTS {
+            self.attempts[place].collects += 1;
+            let wait = self.backoff(self.attempts[place].collects);
+            self.set_timer(place, Some((wait, AttemptTimer::CollectAgain)));
+            return true;
+        }
+        if let Some(reference) = salvage.map(str::to_owned) {
+            out.push(Effect::Announce(Announcement::Salvaged { attempt: id.clone(), reference }));
+        }
+        self.remove(place, salvage.is_none() && !nothing_there, out);
+        let attempt = &self.attempts[place];
+        let (mut failure, retryable) = match &attempt.died_of {
+            // What killed it matters more than that a dead sandbox left no result.
+            Some(death) => (death.clone(), true),
+            None => (Failure { cause: fault.cause, evidence: fault.evidence.clone(), salvage: None }, fault.retryable),
+        };
+        failure.salvage = salvage.map(str::to_owned);
+        let mut sorted = Sorted::default();
+        sorted.unreached(attempt, attempt.stories.clone(), Some(failure));
+        self.apply(place, sorted, retryable, out);
+        true
+    }
+
+    /// Nothing of the attempt ever ran.
+    pub(super) fn not_started(&mut self, place: usize, failure: Failure, retryable: bool, out: &mut Vec<Effect>) {
+        let attempt = &self.attempts[place];
+        let all = attempt.stories.iter().copied();
+        let mut sorted = Sorted::default();
+        if attempt.ending == Some(Ending::Stop) {
+            let stopped = || Failure::new(Cause::StoppedByUser, "the swarm was stopped before the sandbox began");
+            sorted.stopped = all.map(|story| (story, stopped())).collect();
+        } else {
+            // Nothing ran, so it cannot be a story's doing, whatever the cause's class.
+            sorted.machinery = all.map(|story| (story, failure.clone())).collect();
+        }
+        self.apply(place, sorted, retryable, out);
+    }
+
+    /// The attempt, if it waits for the answer to a `Collect`.
+    fn collected(&mut self, id: &AttemptId) -> Option<usize> {
+        let place = self.attempt_in(id, &[Phase::Collecting]).filter(|place| self.attempts[*place].timer.is_none())?;
+        self.attempts[place].view.updated = self.now;
+        Some(place)
+    }
+
+    fn sort(&self, place: usize, moved: bool, results: &[StoryResult]) -> Sorted {
+        let attempt = &self.attempts[place];
+        let file = self.spec.assignments[attempt.assignment].file;
+        let mut outcomes: BTreeMap<usize, &StoryResult> = BTreeMap::new();
+        for result in results {
+            let story = self.index.stories.get(&StoryKey { file, id: result.id.clone() });
+            if let Some(story) = story.filter(|story| attempt.stories.contains(story)) {
+                outcomes.entry(*story).or_insert(result);
+            }
+        }
+        let finished = |story: &usize| {
+            matches!(outcomes.get(story).map(|result| &result.outcome), Some(StoryOutcome::Finished { .. }))
+        };
+        let contradiction = attempt.stories.iter().filter(|story| finished(story)).find_map(|story| {
+            if !moved {
+                return Some("a story is said to be finished, and the branch did not move".to_owned());
+            }
+            let unmet = |other: &&usize| attempt.stories.contains(other) && !finished(other);
+            let other = self.index.dependencies[*story].iter().find(unmet)?;
+            let (story, other) = (&self.stories[*story].key.id, &self.stories[*other].key.id);
+            Some(format!("`{story}` is said to be finished, and `{other}`, which it depends on, is not"))
+        });
+        let mut sorted = Sorted::default();
+        if let Some(problem) = contradiction {
+            let failure = Failure::new(Cause::ProtocolViolation, problem);
+            sorted.own = attempt.stories.iter().map(|story| (*story, failure.clone())).collect();
+            return sorted;
+        }
+        let mut unreached = Vec::new();
+        for story in &attempt.stories {
+            let Some(result) = outcomes.get(story) else {
+                unreached.push(*story);
+                continue;
+            };
+            match &result.outcome {
+                StoryOutcome::Finished { commit } => sorted.finished.push(FinishedStory {
+                    story: *story,
+                    commit: commit.clone(),
+                    duration: Duration::from_millis(result.duration_ms),
+                }),
+                StoryOutcome::Failed { failure, .. } => {
+                    let failure = judge::story(attempt, failure);
+                    sorted.failed(attempt, *story, failure);
+                }
+                StoryOutcome::Skipped { because } => {
+                    let because = self.index.stories.get(&StoryKey { file, id: because.clone() });
+                    let failed = because.and_then(|story| outcomes.get(story)).map(|result| &result.outcome);
+                    match failed {
+                        Some(StoryOutcome::Failed { .. }) => sorted.free.push(*story),
+                        _ => unreached.push(*story),
+                    }
+                }
+                StoryOutcome::NotReached => unreached.push(*story),
+            }
+        }
+        let verdict = attempt.died_of.clone().or_else(|| judge::unreached(attempt));
+        sorted.unreached(attempt, unreached, verdict);
+        sorted
+    }
+
+    /// Decides what can be decided now, sends the rest on its way, and the finished to their merge.
+    fn apply(&mut self, place: usize, sorted: Sorted, retryable: bool, out: &mut Vec<Effect>) {
+        let Sorted { finished, own, machinery, stopped, free } = sorted;
+        let assignment = self.attempts[place].assignment;
+        let (mut again, mut failed) = (Vec::new(), Vec::new());
+        let mut wait = Duration::ZERO;
+        if !machinery.is_empty() {
+            let state = &mut self.assignments[assignment];
+            state.machinery_failures += 1;
+            let failures = state.machinery_failures;
+            if retryable && failures <= self.spec.limits.machinery_retries {
+                wait = self.backoff(failures);
+                again.extend(machinery);
+            } else {
+                failed.extend(machinery);
+            }
+        }
+        for (story, failure) in own {
+            let view = &mut self.stories[story];
+            view.failures += 1;
+            view.previous = Some(judge::previous(&failure));
+            if judge::worth_a_retry(failure.cause) && view.failures <= self.spec.limits.retries {
+                again.push((story, failure));
+            } else {
+                failed.push((story, failure));
+            }
+        }
+        for (story, failure) in stopped {
+            self.not_reached(place, story);
+            self.stories[story].failure = Some(failure);
+        }
+        for story in free {
+            self.not_reached(place, story);
+        }
+        // First: it may take some of `again` away.
+        self.fail(failed, out);
+        let next = self.assignments[assignment].attempts.len() as u32 + 1;
+        for (story, failure) in again {
+            let view = &mut self.stories[story];
+            if view.decided() {
+                continue;
+            }
+            view.status = StoryStatus::Pending;
+            view.failure = Some(failure.clone());
+            // A swarm that is being stopped tries nothing again; the next `resume` does.
+            if self.stopping.is_none() {
+                let story = view.key.clone();
+                out.push(Effect::Announce(Announcement::StoryRetried { story, failure, next, after: wait }));
+            }
+        }
+        if self.stopping.is_none() && !wait.is_zero() {
+            self.set_backoff(assignment, Some(wait));
+        }
+        if finished.is_empty() {
+            self.settle(place);
+        } else {
+            self.attempts[place].finished = finished;
+            self.queue_merge(place, out);
+        }
+    }
+
+    /// Takes a story back that its attempt did no harm to; one that was never begun does not count as tried.
+    fn not_reached(&mut self, place: usize, story: usize) {
+        let attempt = &self.attempts[place];
+        let begun =
+            attempt.stories.iter().zip(&attempt.view.stories).any(|(at, (_, status))| {
+                *at == story && !matches!(status, StoryStatus::Pending | StoryStatus::Skipped)
+            });
+        let view = &mut self.stories[story];
+        view.status = StoryStatus::Pending;
+        view.attempts -= u32::from(!begun);
+    }
+}
+
+impl Sorted {
+    fn failed(&mut self, attempt: &Attempt, story: usize, failure: Failure) {
+        match failure.cause.class() {
+            CauseClass::Story => self.own.push((story, failure)),
+            CauseClass::User if attempt.ending == Some(Ending::Stop) => self.stopped.push((story, failure)),
+            CauseClass::User | CauseClass::Machinery => self.machinery.push((story, failure)),
+        }
+    }
+
+    /// Sorts the stories that the sandbox gives no outcome for.
+    fn unreached(&mut self, attempt: &Attempt, stories: Vec<usize>, verdict: Option<Failure>) {
+        if stories.is_empty() {
+            return;
+        }
+        let progress = !(self.finished.is_empty() && self.own.is_empty() && self.machinery.is_empty());
+        let Some(failure) = verdict else {
+            if progress {
+                self.free.extend(stories);
+            } else {
+                let failure = Failure::new(Cause::ShimCrash, "the sandbox completed without trying its stories");
+                self.machinery.extend(stories.into_iter().map(|story| (story, failure.clone())));
+            }
+            return;
+        };
+        if failure.cause.class() != CauseClass::Story {
+            for story in stories {
+                self.failed(attempt, story, failure.clone());
+            }
+            return;
+        }
+        let in_progress = |story: &usize| {
+            let mut words = attempt.stories.iter().zip(&attempt.view.stories);
+            words.any(|(at, (_, status))| at == story && *status == StoryStatus::InProgress)
+        };
+        let (blamed, rest): (Vec<usize>, Vec<usize>) = stories.into_iter().partition(in_progress);
+        if blamed.is_empty() && !progress {
+            self.own.extend(rest.into_iter().map(|story| (story, failure.clone())));
+        } else {
+            self.own.extend(blamed.into_iter().map(|story| (story, failure.clone())));
+            self.free.extend(rest);
+        }
+    }
+}
