@@ -1,1 +1,158 @@
-//! The one loop.
+//! The one loop: inputs -> events -> the machine -> the journal -> effects. It owns the machine and the journal, and it
+//! awaits nothing that a sandbox, the engine or git could hold up: all of that runs in tasks that send events back.
+//!
+//! `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
+//! `objects.rs` keeps the objects volume topped up; `inbox.rs` is the fair way in for events; `control.rs` is the socket that
+//! `longshore stop` talks to. Called by `cli/run.rs`. Must not: decide anything; decisions are the machine's.
+
+mod carry_out;
+pub mod control;
+mod dispatch;
+mod inbox;
+mod log;
+mod objects;
+mod run;
+mod session;
+mod signals;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::delivery::{DeliveryError, Repo};
+use crate::engine::{Engine, EngineError};
+use crate::handoff::assignment::{AgentSpec, Identity};
+use crate::ids::{AttemptId, StoryKey};
+use crate::plan::Plan;
+use crate::protocol::acp::message::{EnvVars, RepoUrl};
+use crate::report::Reporter;
+use crate::state::{StateError, Store, SwarmDir};
+use crate::swarm::{Outcome, SwarmSpec};
+
+pub use run::run;
+
+/// Everything that a swarm needs to run, checked.
+pub struct Setup {
+    /// The plan; the machine knows it as `spec`.
+    pub plan: Plan,
+    /// What the machine is made of.
+    pub spec: SwarmSpec,
+    /// How sandboxes are made.
+    pub sandbox: SandboxSettings,
+    /// The user's repo.
+    pub repo: Repo,
+    /// What runs sandboxes.
+    pub engine: Arc<dyn Engine>,
+    /// The swarm's folder, locked.
+    pub dir: SwarmDir,
+    /// The journal, its header written.
+    pub store: Store,
+    /// Who tells the user.
+    pub reporter: Box<dyn Reporter>,
+    /// The static `acp-shim` for the image's architecture.
+    pub shim: Bytes,
+}
+
+/// How every sandbox of a swarm is made.
+#[derive(Debug, Clone)]
+pub struct SandboxSettings {
+    /// Image reference.
+    pub image: String,
+    /// The image's own `PATH`.
+    pub image_path: Option<String>,
+    /// `none`, or a network's name.
+    pub network: String,
+    /// Bytes.
+    pub memory: u64,
+    /// Thousandths of a CPU.
+    pub milli_cpus: u64,
+    /// Processes.
+    pub pids: i64,
+    /// What runs stories without a `command`.
+    pub agent: Option<AgentSpec>,
+    /// Verify commands beyond those of the tasks files.
+    pub verify: Vec<String>,
+    /// Travels in task-requests alone.
+    pub env: EnvVars,
+    /// Who commits.
+    pub identity: Identity,
+    /// The repo's URL, as ACP wants it.
+    pub repo_url: RepoUrl,
+    /// Leave containers in place after they ended.
+    pub keep: bool,
+    /// The largest result bundle that is taken, in bytes.
+    pub max_bundle: u64,
+    /// Whether the engine can mount a folder of a volume.
+    pub subpath: bool,
+}
+
+/// Why a swarm could not go on. What had been decided by then is in the journal.
+#[derive(Debug, Error)]
+pub enum CoordinatorError {
+    /// The engine or the depot.
+    #[error("the engine cannot run this swarm")]
+    Engine(#[from] EngineError),
+    /// Git on the host.
+    #[error("the repository cannot be used")]
+    Delivery(#[from] DeliveryError),
+    /// The record could not be written: nothing more is started, because it could not be accounted for.
+    #[error("the swarm's record cannot be written")]
+    State(#[from] StateError),
+    /// The control socket.
+    #[error("cannot listen on `{path}`")]
+    Control {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// How a swarm ended, and what is worth saying after the table.
+#[derive(Debug)]
+pub struct Ended {
+    /// How.
+    pub outcome: Outcome,
+    /// Work folders that could not be salvaged: their attempt and the volume they are in.
+    pub kept: Vec<(AttemptId, String)>,
+    /// Each story's log file.
+    pub logs: BTreeMap<StoryKey, PathBuf>,
+}
+
+/// The names of a swarm's volumes and containers.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// The depot container.
+    pub depot: String,
+    /// The *objects* volume: the repo's, not the swarm's.
+    pub objects: String,
+    /// The *in* volume.
+    pub inbox: String,
+    /// The *work* volume.
+    pub work: String,
+    /// What sandboxes' names begin with.
+    pub prefix: String,
+}
+
+impl Names {
+    /// The names for this swarm of this repo.
+    pub fn new(swarm: crate::ids::SwarmId, repo: &Repo) -> Self {
+        let prefix = format!("longshore-{}", swarm.short());
+        Self {
+            depot: format!("{prefix}-depot"),
+            objects: format!("longshore-objects-{}", repo.hash()),
+            inbox: format!("{prefix}-in"),
+            work: format!("{prefix}-work"),
+            prefix,
+        }
+    }
+
+    /// A sandbox's container name.
+    pub fn sandbox(&self, attempt: &AttemptId) -> String {
+        format!("{}-{}", self.prefix, attempt.folder().to_lowercase())
+    }
+}

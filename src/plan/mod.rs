@@ -1,1 +1,144 @@
-//! From tasks files to a plan.
+//! From tasks files to a plan: which stories run, in which assignments, on which branches, and in what order.
+//!
+//! `build.rs` makes it, from `graph.rs` (waves), `touches.rs` (what must not run side by side) and `branch.rs` (names);
+//! `problem.rs` has everything that can be wrong, `show.rs` and `document.rs` the plan as people and programs read it.
+//! Called by `cli/` for `plan` and `run`; the coordinator works from [`Plan::spec`]. Must not: read a clock, or touch
+//! Docker or git. Its only look at the file system is to resolve links in the paths of the tasks files.
+//!
+//! A story that depends on a done one does not wait for it, be it `completed` or `skipped`: whoever skipped a story decided
+//! to go on without it.
+
+mod branch;
+mod build;
+mod document;
+mod graph;
+mod problem;
+pub mod show;
+#[cfg(test)]
+mod tests;
+mod touches;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{BranchName, CommitId, StoryKey, SwarmId};
+use crate::swarm::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};
+use crate::tasks::{Story, TasksFile};
+
+pub use document::PlanDocument;
+pub use problem::{PlanDefect, PlanError, PlanProblem};
+
+/// The most tasks files in one plan.
+pub const MAX_FILES: usize = 100;
+
+/// How stories are spread over sandboxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FanOut {
+    /// A sandbox for each story, started when its dependencies have landed.
+    #[default]
+    Story,
+    /// A sandbox for each tasks file, with all its stories one after the other.
+    File,
+}
+
+/// What the user chose.
+#[derive(Debug, Clone)]
+pub struct PlanOptions {
+    /// How stories are spread.
+    pub fan_out: FanOut,
+    /// Run stories that are done too.
+    pub again: bool,
+    /// Replaces `metadata.branchName`; for a single tasks file.
+    pub branch: Option<String>,
+    /// For the assignments' ids.
+    pub year: u16,
+    /// Whether there is an agent for stories without a `command`. False makes such stories a problem.
+    pub has_agent: bool,
+}
+
+/// What a swarm is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// How stories are spread.
+    pub fan_out: FanOut,
+    /// The tasks files, by [`StoryKey::file`].
+    pub files: Vec<PlannedFile>,
+    /// Every story, done ones included, by file and then in the file's order.
+    pub stories: Vec<StorySpec>,
+    /// The assignments: each story that is to run is in exactly one. By file, and then in the file's order.
+    pub assignments: Vec<AssignmentSpec>,
+    /// The stories to run, in layers: each depends only on layers before it, and is in the earliest such layer.
+    pub waves: Vec<Vec<StoryKey>>,
+}
+
+/// A tasks file in a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedFile {
+    /// What is in it.
+    pub tasks: TasksFile,
+    /// The file as read.
+    pub bytes: Vec<u8>,
+    /// A word for it that is unique in the plan and fit for a ref name.
+    pub slug: String,
+    /// Its integration branch. Files of one plan may share one.
+    pub branch: BranchName,
+    /// Where the sandbox gets it, by ACP's rules: relative, no `..`, ends in `.json`.
+    pub task_file_path: String,
+}
+
+/// Makes the plan.
+///
+/// # Errors
+/// All problems at once.
+pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanOptions) -> Result<Plan, PlanError> {
+    build::build(files, repo_root, options)
+}
+
+impl Plan {
+    /// The lowest `metadata.maxConcurrency` of the files that set one.
+    pub fn max_concurrency(&self) -> Option<usize> {
+        self.files.iter().filter_map(|file| file.tasks.max_concurrency).min()
+    }
+
+    /// The story behind a key of this plan.
+    ///
+    /// # Panics
+    /// Where the key is not of this plan.
+    pub fn story(&self, key: &StoryKey) -> &Story {
+        let stories = &self.files[usize::from(key.file)].tasks.stories;
+        stories.iter().find(|story| story.id == key.id).expect("the key is of this plan")
+    }
+
+    /// How people see a story: `US-001`, or `slug/US-001` where the plan has several files.
+    pub fn label(&self, key: &StoryKey) -> String {
+        if self.files.len() > 1 {
+            format!("{}/{}", self.files[usize::from(key.file)].slug, key.id)
+        } else {
+            key.id.to_string()
+        }
+    }
+
+    /// What the machine needs to know. `bases` are the heads of the files' integration branches, one a file.
+    ///
+    /// # Panics
+    /// Where there are not as many bases as files.
+    pub fn spec(&self, swarm: SwarmId, bases: &[CommitId], limits: Limits) -> SwarmSpec {
+        assert_eq!(bases.len(), self.files.len(), "each tasks file has a base");
+        let files = self.files.iter().zip(bases).map(|(file, base)| FileSpec {
+            path: file.tasks.path.display().to_string(),
+            slug: file.slug.clone(),
+            title: file.tasks.title.clone(),
+            branch: file.branch.clone(),
+            base: base.clone(),
+        });
+        SwarmSpec {
+            swarm,
+            files: files.collect(),
+            stories: self.stories.clone(),
+            assignments: self.assignments.clone(),
+            limits,
+        }
+    }
+}

@@ -1,18 +1,42 @@
 //! The tasks file: JSON with stories, their dependencies and acceptance criteria, in any of the three shapes that
 //! users have, read into one.
 //!
-//! Bytes -> `shape.rs` (which shape is it) -> `import.rs` (wire values -> [`TasksFile`], all problems at once)
-//! -> `plan/`. `write_back.rs` goes the other way, into the user's own shape. Read by the orchestrator and, inside a
-//! sandbox, by the shim. Must not: touch Docker or git, or know how stories are run.
+//! Bytes -> `json.rs` (a tree that remembers its places) -> `shape.rs` (which shape is it) -> `import.rs` and `fields.rs`
+//! (tree -> [`TasksFile`], all problems at once) -> `graph.rs` (ids, dependencies, cycles, [`order`]) -> `plan/`.
+//! `write_back.rs` goes the other way, into the user's own shape. `problem.rs` has everything that can be wrong,
+//! `schema.rs` the canonical shape as a JSON schema. Read by the orchestrator and, inside a sandbox, by the shim.
+//! Must not: touch Docker or git, or know how stories are run.
 
-use std::path::PathBuf;
+mod fields;
+mod graph;
+mod import;
+mod json;
+mod problem;
+#[cfg(feature = "orchestrator")]
+mod schema;
+mod shape;
+#[cfg(test)]
+mod tests;
+pub mod write_back;
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::StoryId;
 
+pub use problem::{Defect, Problem, TasksError};
+
+/// The largest tasks file that is read, in bytes.
+pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// The most stories that a tasks file may have: the numbers that `US-ddd` can say, from 1.
+pub const MAX_STORIES: usize = 999;
+
 /// Which of the shapes a tasks file has. Decided by what is in it, never by its version number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
     /// `schemaVersion`, `metadata`, `userStories` with `status`.
@@ -90,6 +114,7 @@ pub struct Criterion {
 
 /// How a story that is not to be run again ended earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Done {
     /// `status: completed` or `passes: true`.
@@ -100,6 +125,7 @@ pub enum Done {
 
 /// `riskLevel`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RiskLevel {
     /// The default.
@@ -109,4 +135,56 @@ pub enum RiskLevel {
     Medium,
     /// Waits for the admin.
     High,
+}
+
+/// Reads and checks a tasks file.
+///
+/// # Errors
+/// All problems at once: with the file itself, or with what is in it.
+pub fn read(path: &Path) -> Result<TasksFile, TasksError> {
+    load(path).map(|(file, _)| file)
+}
+
+/// Reads and checks a tasks file, and gives the bytes that were read with it, so that what is planned, delivered and
+/// written back is the same text.
+///
+/// # Errors
+/// As [`read`].
+pub fn load(path: &Path) -> Result<(TasksFile, Vec<u8>), TasksError> {
+    let unreadable = |error: io::Error| {
+        let defect = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Defect::NoSuchFile,
+            io::ErrorKind::IsADirectory => Defect::Directory,
+            _ => Defect::Unreadable(error),
+        };
+        TasksError::whole(path, defect)
+    };
+    if fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Err(TasksError::whole(path, Defect::Directory));
+    }
+    let mut bytes = Vec::new();
+    // One byte more than is allowed, so that `parse` sees that it is too much; a pipe has no length to ask for.
+    File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    let file = parse(&bytes, path)?;
+    Ok((file, bytes))
+}
+
+/// Checks the bytes of a tasks file; `path` is for messages only.
+///
+/// # Errors
+/// All problems with what is in it.
+pub fn parse(bytes: &[u8], path: &Path) -> Result<TasksFile, TasksError> {
+    import::import(bytes, path).map(|imported| imported.file)
+}
+
+/// Indices into `stories` in an order in which each comes after its dependencies; among those that could come next the
+/// lowest priority number first, then the file's order. Stories in a circle, which no file that was read has, are left out.
+pub fn order(file: &TasksFile) -> Vec<usize> {
+    graph::order(file)
+}
+
+/// The canonical shape, as a JSON schema.
+#[cfg(feature = "orchestrator")]
+pub fn schema() -> schemars::Schema {
+    schema::schema()
 }

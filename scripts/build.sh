@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Builds longshore and the shim into target/dist/, side by side, and says how large they are.
+#
+# usage: scripts/build.sh [--shim-only]
+#
+# The shim runs inside any image, so it is static: it needs nothing there, not even a C library.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$HOME/.cargo/bin:$PATH"
+
+shim_only=false
+case "${1:-}" in
+  '') ;;
+  --shim-only) shim_only=true ;;
+  *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" >&2; exit 2 ;;
+esac
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+case "$host" in
+  *-linux-*) ;;
+  *)
+    echo "build: error: the shim is a Linux program and cannot be built for \`$host\`" >&2
+    echo "build:   build in a Linux machine or container of the engine's architecture" >&2
+    exit 3
+    ;;
+esac
+target=${CARGO_TARGET_DIR:-target}
+dist=target/dist
+mkdir -p "$dist"
+
+# Replaced by a rename, so that a program that runs keeps its own.
+install_as() {
+  cp "$1" "$2.new"
+  mv "$2.new" "$2"
+  printf 'build: %s, %s KB\n' "$2" "$(($(wc -c <"$2") / 1024))"
+}
+
+# `--target` is named although it is the host's: without it the flag would reach proc-macros, which cannot be static.
+RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
+  cargo build --quiet --locked --profile shim --bin acp-shim --no-default-features --features shim --target "$host"
+install_as "$target/$host/shim/acp-shim" "$dist/acp-shim"
+
+if ! $shim_only; then
+  cargo build --quiet --locked --release --bin longshore
+  install_as "$target/release/longshore" "$dist/longshore"
+fi

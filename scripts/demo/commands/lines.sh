@@ -1,0 +1,1 @@
+wc -l < "$file" | tr -d ' '

@@ -1,0 +1,1 @@
+[ "$(sh stats.sh lines sample.txt)" = 4 ]

@@ -1,0 +1,550 @@
+//! The settings: flags over `LONGSHORE_*` over `.longshore.toml` in the repo over the user's config file over defaults.
+//! Each value remembers where it came from, for `longshore doctor` and for error messages.
+//!
+//! Made by the commands. A list (`verify`) of a higher layer replaces the lower ones'; `env` and `agents` are merged by
+//! name. Must not: touch the engine or git.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::amounts::{Cpus, Size, Span};
+use super::args::{FanOutArg, PlanFlags, RunArgs};
+use super::config::{self, AgentConfig, Config, ConfigError};
+use super::variable::Variable;
+
+/// The image that `longshore images build` makes.
+pub const DEFAULT_IMAGE: &str = "longshore/sandbox:latest";
+/// The config file's name in a repository.
+pub const REPO_CONFIG: &str = ".longshore.toml";
+
+/// Why settings cannot be used.
+#[derive(Debug, Error)]
+pub enum SettingsError {
+    /// A config file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A `LONGSHORE_*` variable.
+    #[error("the environment variable `{name}` has a value that cannot be used: {problem}")]
+    Environment {
+        /// Which.
+        name: String,
+        /// Why not.
+        problem: String,
+    },
+    /// An agent that no config file has.
+    #[error("there is no agent `{name}` (asked for by {source_of_name}); {}", known_agents(.known))]
+    UnknownAgent {
+        /// As asked for.
+        name: String,
+        /// By what.
+        source_of_name: Source,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// `--env KEY` without a value to take.
+    #[error("`{key}` is not set in your environment, and {source_of_name} passes it on")]
+    NotSet {
+        /// The name.
+        key: String,
+        /// What asked for it.
+        source_of_name: Source,
+    },
+    /// A value that JSON cannot carry.
+    #[error("the value of `{key}` in your environment is not UTF-8")]
+    NotUtf8 {
+        /// The name.
+        key: String,
+    },
+    /// A number that makes no sense.
+    #[error("{name} = `{value}` (from {source_of_value}) cannot be: {problem}")]
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// Its source.
+        source_of_value: Source,
+        /// Why not.
+        problem: &'static str,
+    },
+}
+
+fn known_agents(known: &[String]) -> String {
+    if known.is_empty() {
+        "no config file defines any".to_owned()
+    } else {
+        format!("known are: {}", known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Built in.
+    Default,
+    /// A config file.
+    File(PathBuf),
+    /// A `LONGSHORE_*` variable.
+    Environment(String),
+    /// A flag.
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File(path) => write!(f, "{}", path.display()),
+            Source::Environment(name) => f.write_str(name),
+            Source::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Its source.
+    pub source: Source,
+}
+
+/// The settings, complete.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The agent's name.
+    pub agent: Sourced<Option<String>>,
+    /// Image.
+    pub image: Sourced<String>,
+    /// Sandboxes at once; none: by the tasks file or the machine.
+    pub max: Sourced<Option<u16>>,
+    /// Fan-out.
+    pub fan_out: Sourced<FanOutArg>,
+    /// Network.
+    pub network: Sourced<String>,
+    /// Memory of a sandbox.
+    pub memory: Sourced<Size>,
+    /// CPUs of a sandbox.
+    pub cpus: Sourced<Cpus>,
+    /// Time for a story.
+    pub timeout: Sourced<Span>,
+    /// More tries.
+    pub retries: Sourced<u32>,
+    /// Verify commands for every story.
+    pub verify: Sourced<Vec<String>>,
+    /// From the polite signal to the kill.
+    pub grace: Sourced<Span>,
+    /// Keep the volumes.
+    pub keep: Sourced<bool>,
+    /// Variables for the sandboxes, the agent's own not among them.
+    pub env: Vec<Sourced<Variable>>,
+    /// `git.name`.
+    pub git_name: Sourced<Option<String>>,
+    /// `git.email`.
+    pub git_email: Sourced<Option<String>>,
+    /// The agents that the config files define.
+    pub agents: BTreeMap<String, Sourced<AgentConfig>>,
+}
+
+/// How the environment is read: in tests, from a table.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// The path of the user's config file: below `$XDG_CONFIG_HOME`, or `$HOME/.config`.
+pub fn user_config(lookup: Lookup<'_>) -> Option<PathBuf> {
+    let set = |name: &str| lookup(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    // The XDG text: a relative path there is to be ignored.
+    let folder = set("XDG_CONFIG_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| set("HOME").map(|home| home.join(".config")))?;
+    Some(folder.join("longshore").join("config.toml"))
+}
+
+/// Layers the settings. `repo` is the root of the repository, where there is one. All problems at once.
+pub fn load(flags: Config, repo: Option<&Path>, lookup: Lookup<'_>) -> Result<Settings, Vec<SettingsError>> {
+    let mut problems = Vec::new();
+    let environment = environment(lookup).unwrap_or_else(|faults| {
+        problems.extend(faults);
+        Config::default()
+    });
+    let mut layers = vec![Layer { origin: Origin::Flags, config: flags }];
+    layers.push(Layer { origin: Origin::Environment, config: environment });
+    for path in [repo.map(|root| root.join(REPO_CONFIG)), user_config(lookup)].into_iter().flatten() {
+        match config::read(&path) {
+            Ok(Some(config)) => layers.push(Layer { origin: Origin::File(path), config }),
+            Ok(None) => {}
+            Err(error) => problems.push(error.into()),
+        }
+    }
+    let settings = merge(&layers);
+    problems.extend(check(&settings));
+    if problems.is_empty() { Ok(settings) } else { Err(problems) }
+}
+
+struct Layer {
+    origin: Origin,
+    config: Config,
+}
+
+enum Origin {
+    Flags,
+    Environment,
+    File(PathBuf),
+}
+
+impl Layer {
+    fn source(&self, name: &str) -> Source {
+        match &self.origin {
+            Origin::Flags => Source::Flag(format!("--{}", name.replace('_', "-"))),
+            Origin::Environment => Source::Environment(variable_name(name)),
+            Origin::File(path) => Source::File(path.clone()),
+        }
+    }
+}
+
+fn variable_name(setting: &str) -> String {
+    format!("LONGSHORE_{}", setting.to_ascii_uppercase())
+}
+
+/// The highest layer's value. Layers come highest first.
+fn pick<T>(layers: &[Layer], name: &str, get: impl Fn(&Config) -> Option<T>) -> Option<Sourced<T>> {
+    layers.iter().find_map(|layer| get(&layer.config).map(|value| Sourced { value, source: layer.source(name) }))
+}
+
+fn merge(layers: &[Layer]) -> Settings {
+    fn or<T>(found: Option<Sourced<T>>, default: T) -> Sourced<T> {
+        found.unwrap_or(Sourced { value: default, source: Source::Default })
+    }
+    fn optional<T>(found: Option<Sourced<T>>) -> Sourced<Option<T>> {
+        match found {
+            Some(Sourced { value, source }) => Sourced { value: Some(value), source },
+            None => Sourced { value: None, source: Source::Default },
+        }
+    }
+    let mut env: Vec<Sourced<Variable>> = Vec::new();
+    let mut agents = BTreeMap::new();
+    for layer in layers {
+        let mut own: Vec<Sourced<Variable>> = Vec::new();
+        for variable in layer.config.env.iter().flatten() {
+            // Within one layer the last one given counts; between layers, the higher one.
+            own.retain(|known| known.value.key() != variable.key());
+            if !env.iter().any(|known| known.value.key() == variable.key()) {
+                own.push(Sourced { value: variable.clone(), source: layer.source("env") });
+            }
+        }
+        env.extend(own);
+        for (name, agent) in &layer.config.agents {
+            let sourced = Sourced { value: agent.clone(), source: layer.source("agents") };
+            agents.entry(name.clone()).or_insert(sourced);
+        }
+    }
+    Settings {
+        agent: optional(pick(layers, "agent", |config| config.agent.clone())),
+        image: or(pick(layers, "image", |config| config.image.clone()), DEFAULT_IMAGE.to_owned()),
+        max: optional(pick(layers, "max", |config| config.max)),
+        fan_out: or(pick(layers, "fan_out", |config| config.fan_out), FanOutArg::Story),
+        network: or(pick(layers, "network", |config| config.network.clone()), "none".to_owned()),
+        memory: or(pick(layers, "memory", |config| config.memory), Size(2 << 30)),
+        cpus: or(pick(layers, "cpus", |config| config.cpus), Cpus(1000)),
+        timeout: or(pick(layers, "timeout", |config| config.timeout), Span(Duration::from_secs(1800))),
+        retries: or(pick(layers, "retries", |config| config.retries), 1),
+        verify: or(pick(layers, "verify", |config| config.verify.clone()), Vec::new()),
+        grace: or(pick(layers, "grace", |config| config.grace), Span(Duration::from_secs(10))),
+        keep: or(pick(layers, "keep", |config| config.keep), false),
+        env,
+        git_name: optional(pick(layers, "git_name", |config| config.git.name.clone())),
+        git_email: optional(pick(layers, "git_email", |config| config.git.email.clone())),
+        agents,
+    }
+}
+
+fn check(settings: &Settings) -> Vec<SettingsError> {
+    let mut problems = Vec::new();
+    let mut bad = |name, value: String, source: &Source, problem| {
+        problems.push(SettingsError::Value { name, value, source_of_value: source.clone(), problem });
+    };
+    let Settings { memory, timeout, image, network, .. } = settings;
+    // Docker's own lower limit, told before anything is begun.
+    if (1..6 << 20).contains(&memory.value.0) {
+        bad("memory", memory.value.to_string(), &memory.source, "a container needs at least 6m; 0 means no limit");
+    }
+    if timeout.value.0 < Duration::from_secs(1) {
+        bad("timeout", timeout.value.to_string(), &timeout.source, "a story needs at least 1s");
+    }
+    if image.value.trim().is_empty() {
+        bad("image", image.value.clone(), &image.source, "it is empty");
+    }
+    match network.value.as_str() {
+        "" => bad("network", String::new(), &network.source, "it is empty; `none` is no network"),
+        "host" => bad("network", "host".to_owned(), &network.source, "a sandbox may not share the host's network"),
+        name if name.starts_with("container:") => {
+            bad("network", name.to_owned(), &network.source, "a sandbox may not share another container's network");
+        }
+        _ => {}
+    }
+    problems
+}
+
+/// The `LONGSHORE_*` layer.
+fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsError>> {
+    let mut problems = Vec::new();
+    fn get<T>(
+        lookup: Lookup<'_>,
+        problems: &mut Vec<SettingsError>,
+        setting: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let name = variable_name(setting);
+        let value = lookup(&name).filter(|value| !value.is_empty())?;
+        let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(parse);
+        parsed.map_err(|problem| problems.push(SettingsError::Environment { name, problem })).ok()
+    }
+    fn parsed<T: std::str::FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
+        text.trim().parse().map_err(|error: T::Err| error.to_string())
+    }
+    let text = |value: &str| Ok::<_, String>(value.to_owned());
+    let all = &mut problems;
+    let config = Config {
+        agent: get(lookup, all, "agent", text),
+        image: get(lookup, all, "image", text),
+        max: get(lookup, all, "max", |value| match value.trim().parse() {
+            Ok(max @ 1..=1000) => Ok(max),
+            _ => Err(format!("`{value}` is not a number from 1 to 1000")),
+        }),
+        fan_out: get(lookup, all, "fan_out", |value| match value {
+            "story" => Ok(FanOutArg::Story),
+            "file" => Ok(FanOutArg::File),
+            other => Err(format!("`{other}` is neither `story` nor `file`")),
+        }),
+        network: get(lookup, all, "network", text),
+        memory: get(lookup, all, "memory", parsed),
+        cpus: get(lookup, all, "cpus", parsed),
+        timeout: get(lookup, all, "timeout", parsed),
+        retries: get(lookup, all, "retries", |value| {
+            value.trim().parse().map_err(|_| format!("`{value}` is not a number"))
+        }),
+        verify: get(lookup, all, "verify", |value| Ok(vec![value.to_owned()])),
+        grace: get(lookup, all, "grace", parsed),
+        keep: get(lookup, all, "keep", |value| match value {
+            "1" | "true" | "yes" => Ok(true),
+            "0" | "false" | "no" => Ok(false),
+            other => Err(format!("`{other}` is neither `true` nor `false`")),
+        }),
+        env: get(lookup, all, "env", |value| {
+            value
+                .split(',')
+                .map(str::trim)
+                .filter(|name| !name.is_empty())
+                .map(|name| name.parse().map_err(|error: super::variable::VariableError| error.to_string()))
+                .collect()
+        }),
+        git: config::GitConfig { name: get(lookup, all, "git_name", text), email: get(lookup, all, "git_email", text) },
+        agents: BTreeMap::new(),
+    };
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+impl Settings {
+    /// The agent, looked up; `None` where none is asked for.
+    pub fn agent(&self) -> Result<Option<(&str, &AgentConfig)>, SettingsError> {
+        let Some(name) = &self.agent.value else { return Ok(None) };
+        match self.agents.get_key_value(name) {
+            Some((name, agent)) => Ok(Some((name, &agent.value))),
+            None => Err(SettingsError::UnknownAgent {
+                name: name.clone(),
+                source_of_name: self.agent.source.clone(),
+                known: self.agents.keys().cloned().collect(),
+            }),
+        }
+    }
+
+    /// The variables for the sandboxes with their values: those of `env`, and those that the agent names where they are set.
+    pub fn variables(&self, lookup: Lookup<'_>) -> Result<BTreeMap<String, String>, Vec<SettingsError>> {
+        let mut values = BTreeMap::new();
+        let mut problems = Vec::new();
+        let mut take = |variable: &Variable, source: Option<&Source>, values: &mut BTreeMap<String, String>| {
+            let key = variable.key().to_owned();
+            let value = match variable.value() {
+                Some(value) => Some(OsString::from(value)),
+                None => lookup(&key),
+            };
+            match (value.map(OsString::into_string), source) {
+                (Some(Ok(value)), _) => {
+                    values.insert(key, value);
+                }
+                (Some(Err(_)), _) => problems.push(SettingsError::NotUtf8 { key }),
+                (None, Some(source)) => problems.push(SettingsError::NotSet { key, source_of_name: source.clone() }),
+                (None, None) => {}
+            }
+        };
+        // The agent's first, so that a flag can replace one of them.
+        for variable in self.agent().ok().flatten().map(|(_, agent)| agent.env.as_slice()).unwrap_or_default() {
+            take(variable, None, &mut values);
+        }
+        for Sourced { value, source } in &self.env {
+            take(value, Some(source), &mut values);
+        }
+        if problems.is_empty() { Ok(values) } else { Err(problems) }
+    }
+
+    /// Every setting as `doctor` shows it: name, value, source. Values of environment variables are not among them.
+    pub fn rows(&self) -> Vec<(String, String, String)> {
+        fn row<T>(name: &str, sourced: &Sourced<T>, show: impl Fn(&T) -> String) -> (String, String, String) {
+            (name.to_owned(), show(&sourced.value), sourced.source.to_string())
+        }
+        let or = |what: &'static str| move |value: &Option<String>| value.clone().unwrap_or_else(|| what.to_owned());
+        let mut rows = vec![
+            row("agent", &self.agent, or("none")),
+            row("image", &self.image, String::clone),
+            row("max", &self.max, |max| max.map_or("automatic".to_owned(), |max| max.to_string())),
+            row("fan_out", &self.fan_out, |what| format!("{what:?}").to_lowercase()),
+            row("network", &self.network, String::clone),
+            row("memory", &self.memory, |size| if size.0 == 0 { "no limit".to_owned() } else { size.to_string() }),
+            row("cpus", &self.cpus, |cpus| if cpus.0 == 0 { "no limit".to_owned() } else { cpus.to_string() }),
+            row("timeout", &self.timeout, Span::to_string),
+            row("retries", &self.retries, u32::to_string),
+            row("verify", &self.verify, |list| if list.is_empty() { "none".to_owned() } else { list.join("; ") }),
+            row("grace", &self.grace, Span::to_string),
+            row("keep", &self.keep, bool::to_string),
+            row("git.name", &self.git_name, or("that of the repository")),
+            row("git.email", &self.git_email, or("that of the repository")),
+        ];
+        rows.extend(self.env.iter().map(|variable| row("env", variable, Variable::to_string)));
+        rows.extend(
+            self.agents.iter().map(|(name, agent)| row(&format!("agents.{name}"), agent, |agent| agent.argv.join(" "))),
+        );
+        rows
+    }
+}
+
+/// The flags of `plan`, as a layer.
+pub fn plan_flags(flags: &PlanFlags) -> Config {
+    Config { agent: flags.agent.clone(), fan_out: flags.fan_out, ..Config::default() }
+}
+
+/// The flags of `run`, as a layer.
+pub fn run_flags(args: &RunArgs) -> Config {
+    Config {
+        image: args.image.clone(),
+        max: args.max,
+        network: args.network.clone(),
+        memory: args.memory,
+        cpus: args.cpus,
+        timeout: args.timeout,
+        retries: args.retries,
+        verify: (!args.verify.is_empty()).then(|| args.verify.clone()),
+        grace: args.grace,
+        keep: args.keep.then_some(true),
+        env: (!args.env.is_empty()).then(|| args.env.clone()),
+        ..plan_flags(&args.plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn flags(line: &str) -> Config {
+        let cli = crate::cli::args::Cli::try_parse_from(format!("longshore run f.json {line}").split_whitespace());
+        match cli.expect("good flags").command {
+            crate::cli::args::Command::Run(args) => run_flags(&args),
+            _ => panic!("run"),
+        }
+    }
+
+    fn table<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+        move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+    }
+
+    #[test]
+    fn each_layer_wins_over_those_below() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let repo = folder.path().join("repo");
+        let user = folder.path().join("config/longshore");
+        std::fs::create_dir_all(&repo).expect("made");
+        std::fs::create_dir_all(&user).expect("made");
+        std::fs::write(
+            repo.join(REPO_CONFIG),
+            "max = 3\nmemory = '1g'\nimage = 'repo'\nverify = ['repo']\nenv = ['B=repo', 'C=repo']\n[agents.a]\nargv = ['repo']",
+        )
+        .expect("written");
+        std::fs::write(
+            user.join("config.toml"),
+            "max = 4\nmemory = '2g'\nimage = 'user'\nretries = 7\nverify = ['u1', 'u2']\n[agents.a]\nargv = ['user']\n[agents.b]\nargv = ['user']",
+        )
+        .expect("written");
+        let config_home = folder.path().join("config");
+        let pairs = [
+            ("XDG_CONFIG_HOME", config_home.to_str().expect("UTF-8")),
+            ("LONGSHORE_MAX", "2"),
+            ("LONGSHORE_MEMORY", "512m"),
+            ("LONGSHORE_ENV", "B=env,D=env"),
+        ];
+        let settings = load(flags("--max 1 --env A=flag"), Some(&repo), &table(&pairs)).expect("good settings");
+        assert_eq!((settings.max.value, settings.max.source), (Some(1), Source::Flag("--max".into())));
+        let memory = Source::Environment("LONGSHORE_MEMORY".into());
+        assert_eq!((settings.memory.value, settings.memory.source), (Size(512 << 20), memory));
+        assert_eq!(
+            (settings.image.value, settings.image.source),
+            ("repo".into(), Source::File(repo.join(REPO_CONFIG)))
+        );
+        assert_eq!((settings.retries.value, settings.retries.source), (7, Source::File(user.join("config.toml"))));
+        assert_eq!((settings.network.value, settings.network.source), ("none".into(), Source::Default));
+        assert_eq!(settings.verify.value, ["repo"]);
+        assert_eq!(
+            (&settings.agents["a"].value.argv[0][..], &settings.agents["b"].value.argv[0][..]),
+            ("repo", "user")
+        );
+        let env: Vec<_> = settings.env.iter().map(|v| (v.value.key(), v.value.value().unwrap_or_default())).collect();
+        assert_eq!(env, [("A", "flag"), ("B", "env"), ("D", "env"), ("C", "repo")]);
+    }
+
+    #[test]
+    fn all_problems_at_once() {
+        let pairs = [("LONGSHORE_MAX", "none"), ("LONGSHORE_TIMEOUT", "30"), ("LONGSHORE_KEEP", "maybe")];
+        let problems = load(flags(""), None, &table(&pairs)).expect_err("three problems");
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        let problems = load(flags("--memory 1m --network host --timeout 10ms"), None, &table(&[])).expect_err("three");
+        assert_eq!(problems.len(), 3, "{problems:?}");
+    }
+
+    #[test]
+    fn unknown_agents_are_named_with_the_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join(REPO_CONFIG), "[agents.one]\nargv=['x']\n[agents.two]\nargv=['x']")
+            .expect("ok");
+        let settings = load(flags("--agent three"), Some(folder.path()), &table(&[])).expect("good settings");
+        let error = settings.agent().expect_err("not there").to_string();
+        assert_eq!(error, "there is no agent `three` (asked for by --agent); known are: `one`, `two`");
+    }
+
+    #[test]
+    fn variables_take_their_values_from_the_environment() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(
+            folder.path().join(REPO_CONFIG),
+            "agent = 'x'\n[agents.x]\nargv=['x']\nenv=['KEY', 'ABSENT', 'MODE']",
+        )
+        .expect("written");
+        let pairs = [("KEY", "k"), ("MODE", "m"), ("TAKEN", "t")];
+        let lookup = table(&pairs);
+        let settings = load(flags("--env TAKEN --env MODE=flag"), Some(folder.path()), &lookup).expect("good");
+        let values = settings.variables(&lookup).expect("all there");
+        let wanted = [("KEY", "k"), ("MODE", "flag"), ("TAKEN", "t")];
+        assert_eq!(values, wanted.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+        let missing = load(flags("--env NOT_THERE"), None, &lookup).expect("good").variables(&lookup);
+        assert!(matches!(&missing.expect_err("absent")[..], [SettingsError::NotSet { key, .. }] if key == "NOT_THERE"));
+    }
+
+    #[test]
+    fn no_value_of_a_variable_is_ever_shown() {
+        let settings = load(flags("--env TOKEN=s3cret"), None, &table(&[])).expect("good");
+        assert!(!format!("{:?} {:?}", settings, settings.rows()).contains("s3cret"));
+    }
+}

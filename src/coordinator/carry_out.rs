@@ -1,0 +1,221 @@
+//! The effects that are not a sandbox's life: getting results out and onto the host, merging, removing. Each is one async function
+//! that ends in an event. Called by `run.rs`, each in a task of its own. Must not: believe what came out of a sandbox.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::delivery::{Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
+use crate::engine::Engine;
+use crate::engine::EngineError;
+use crate::engine::depot::Depot;
+use crate::handoff::assignment::Identity;
+use crate::handoff::depot::DepotFaultKind;
+use crate::handoff::layout;
+use crate::handoff::result::{RESULT_VERSION, ResultFile};
+use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
+use crate::swarm::{Event, Fault, Salvaging};
+use crate::verdict::{Cause, StoryOutcome};
+
+use super::session::{chain, engine_fault};
+
+/// What is known of an attempt whose sandbox ended.
+#[derive(Debug, Clone)]
+pub(super) struct Remains {
+    pub swarm: SwarmId,
+    pub attempt: AttemptId,
+    pub uid: u32,
+    pub branch: BranchName,
+    pub base: CommitId,
+    /// Its stories, and the word for each in ref names.
+    pub stories: Vec<(StoryId, String)>,
+}
+
+impl Remains {
+    fn salvage_ref(&self, story_path: &str) -> String {
+        salvage_ref(self.swarm, story_path, self.attempt.number)
+    }
+
+    /// Where the commits of this attempt are kept, landed or not.
+    pub fn result_ref(&self) -> String {
+        match self.stories.as_slice() {
+            [(_, path)] => result_ref(self.swarm, path, self.attempt.number),
+            _ => result_ref(self.swarm, self.attempt.assignment.as_str(), self.attempt.number),
+        }
+    }
+}
+
+/// What collecting works with.
+#[derive(Clone)]
+pub(super) struct Hands {
+    pub engine: Arc<dyn Engine>,
+    pub depot: Depot,
+    pub repo: Repo,
+    /// Where bundles are put while they are looked at.
+    pub incoming: PathBuf,
+    pub max_bundle: u64,
+}
+
+/// Gets the result out, verified, under refs; or, where there is none, what the work folder has.
+pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> Event {
+    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
+    let event = match result(&hands, &remains, &bundle).await {
+        Ok(Some((tip, stories))) => Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories },
+        Ok(None) => {
+            let summary = match what {
+                Salvaging::Result => "the sandbox said `completion` and left no result",
+                Salvaging::Remains => "the sandbox ended without a result",
+            };
+            salvage(&hands, &remains, &bundle, Fault::new(Cause::ProtocolViolation, summary, true)).await
+        }
+        Err(fault) => salvage(&hands, &remains, &bundle, fault).await,
+    };
+    let _ = tokio::fs::remove_file(&bundle).await;
+    event
+}
+
+type Result_ = (Option<CommitId>, Vec<crate::handoff::result::StoryResult>);
+
+async fn result(hands: &Hands, remains: &Remains, bundle: &PathBuf) -> Result<Option<Result_>, Fault> {
+    let folder = remains.attempt.folder();
+    let collected = hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await;
+    let collected = match collected {
+        Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => return Ok(None),
+        Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), message, .. }) => {
+            return Err(Fault::new(Cause::ProtocolViolation, message, false));
+        }
+        Err(error) => return Err(engine_fault(&error)),
+        Ok(collected) => collected,
+    };
+    let Some(bytes) = collected.result else { return Ok(None) };
+    let refused = |summary: String| Fault::new(Cause::ProtocolViolation, summary, false);
+    let file: ResultFile = serde_json::from_slice(&bytes)
+        .map_err(|error| refused(format!("`{}` cannot be read: {error}", layout::RESULT_FILE)))?;
+    agrees(&file, remains).map_err(refused)?;
+    let moved = file.tip != file.base;
+    if file.bundle != collected.bundle {
+        return Err(refused("the result and the bundle contradict each other".to_owned()));
+    }
+    let mut stories = file.stories;
+    if collected.bundle {
+        let salvage: Vec<(StoryId, CommitId, String)> = stories
+            .iter()
+            .filter_map(|story| match &story.outcome {
+                StoryOutcome::Failed { salvage: Some(commit), .. } => {
+                    let (_, path) = remains.stories.iter().find(|(id, _)| *id == story.id)?;
+                    Some((story.id.clone(), commit.clone(), remains.salvage_ref(path)))
+                }
+                _ => None,
+            })
+            .collect();
+        let expected = Expected {
+            branch: remains.branch.clone(),
+            base: remains.base.clone(),
+            tip: moved.then(|| file.tip.clone()),
+            result_ref: remains.result_ref(),
+            salvage: salvage.clone(),
+        };
+        hands.repo.import(bundle, &expected).await.map_err(|error| error.fault())?;
+        for (id, _, reference) in salvage {
+            for story in stories.iter_mut().filter(|story| story.id == id) {
+                if let StoryOutcome::Failed { failure, .. } = &mut story.outcome {
+                    failure.salvage = Some(reference.clone());
+                }
+            }
+        }
+    } else if moved {
+        return Err(refused("the result names commits and there is no bundle".to_owned()));
+    }
+    Ok(Some((moved.then_some(file.tip), stories)))
+}
+
+/// Whether the file speaks of this attempt and no other.
+fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
+    let same =
+        |what: &str, is: bool| if is { Ok(()) } else { Err(format!("the result's {what} is not this attempt's")) };
+    same("version", file.schema_version == RESULT_VERSION)?;
+    same("swarm", file.swarm_id == remains.swarm)?;
+    same("attempt", file.attempt == remains.attempt)?;
+    same("base", file.base == remains.base)?;
+    let mut told: Vec<&StoryId> = file.stories.iter().map(|story| &story.id).collect();
+    let mut asked: Vec<&StoryId> = remains.stories.iter().map(|(id, _)| id).collect();
+    told.sort();
+    asked.sort();
+    same("list of stories", told == asked)?;
+    let moved = file.tip != file.base;
+    let finished = file.stories.iter().any(|story| matches!(story.outcome, StoryOutcome::Finished { .. }));
+    same("tip", moved == finished)
+}
+
+/// What can still be had when there is no result to believe.
+async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Fault) -> Event {
+    let Some((story, path)) = remains.stories.first() else {
+        return Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage: None, nothing_there: true };
+    };
+    let inside = layout::salvage_ref(story);
+    let outside = remains.salvage_ref(path);
+    let folder = remains.attempt.folder();
+    let saved = hands.depot.salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
+    let salvage = match saved {
+        // Nothing beyond the base: nothing to keep.
+        Ok(None) => {
+            return Event::CollectFailed {
+                attempt: remains.attempt.clone(),
+                fault,
+                salvage: None,
+                nothing_there: true,
+            };
+        }
+        Ok(Some(commit)) => match hands.repo.import_salvage(bundle, &inside, &commit, &outside).await {
+            Ok(()) => Some(outside),
+            Err(error) => {
+                tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot import what was salvaged");
+                None
+            }
+        },
+        Err(error) => {
+            tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot salvage a work folder");
+            None
+        }
+    };
+    Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage, nothing_there: false }
+}
+
+/// What is merged, and how the merge is to be called.
+pub(super) struct Landing {
+    pub attempt: AttemptId,
+    pub branch: BranchName,
+    pub onto: CommitId,
+    pub tip: CommitId,
+    pub message: MergeMessage,
+    pub identity: Identity,
+    pub kept: String,
+}
+
+/// Merges onto the integration branch.
+pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
+    let Landing { attempt, branch, onto, tip, message, identity, kept } = landing;
+    match repo.merge(&branch, &onto, &tip, &message, &identity).await {
+        Ok(MergeOutcome::Merged { head }) => Event::Merged { attempt, head },
+        Ok(MergeOutcome::Conflict { paths }) => Event::MergeConflicted { attempt, paths, kept },
+        Err(error) => Event::MergeFailed { attempt, fault: error.fault(), kept },
+    }
+}
+
+/// Removes a sandbox's container, and its folders unless they are to be kept.
+pub(super) async fn remove(
+    hands: Hands,
+    attempt: AttemptId,
+    container: Option<ContainerId>,
+    uid: u32,
+    keep_work: bool,
+) -> Event {
+    if let Some(container) = container
+        && let Err(error) = hands.engine.remove(&container).await
+    {
+        tracing::warn!(%attempt, error = %chain(&error), "cannot remove a sandbox; `longshore gc` will");
+    }
+    if !keep_work && let Err(error) = hands.depot.discard(&attempt.folder(), uid).await {
+        tracing::warn!(%attempt, error = %chain(&error), "cannot remove a work folder; it goes with its volume");
+    }
+    Event::SandboxRemoved { attempt }
+}

@@ -1,0 +1,187 @@
+//! What is handed out: an attempt's files, container and task-request, and a landing's merge message. Called by `run.rs`. Must not:
+//! wait; it makes values and spawns tasks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::delivery::MergeMessage;
+use crate::engine::{ContainerSpec, VolumeMount, label};
+use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, StoryWork};
+use crate::handoff::depot::TextFile;
+use crate::handoff::layout;
+use crate::ids::{AttemptId, CommitId, StoryKey};
+use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
+
+use super::carry_out::{self, Landing, Remains};
+use super::run::{Coordinator, Live};
+use super::session::{self, Job, Tools};
+
+/// The first uid of sandboxes; each attempt of a swarm has its own.
+const FIRST_UID: u32 = 20_000;
+/// How many uids there are: a rootless engine maps 65,536.
+const UIDS: u32 = 40_000;
+
+impl Coordinator {
+    pub(super) fn start(&mut self, attempt: AttemptId, stories: Vec<(StoryKey, Option<String>)>, base: CommitId) {
+        let Some((index, assignment)) = self.assignment(&attempt.assignment) else { return };
+        let assignment = assignment.clone();
+        let spec = &self.setup.spec;
+        let file = &spec.files[usize::from(assignment.file)];
+        let planned = &self.setup.plan.files[usize::from(assignment.file)];
+        // By place and number, so that a resumed swarm gives each attempt the same uid again.
+        let place = index as u32 + (attempt.number - 1) * spec.assignments.len() as u32;
+        let uid = FIRST_UID + place % UIDS;
+        let remains = Remains {
+            swarm: spec.swarm,
+            attempt: attempt.clone(),
+            uid,
+            branch: assignment.branch.clone(),
+            base: base.clone(),
+            stories: stories.iter().map(|(key, _)| (key.id.clone(), self.setup.plan.label(key))).collect(),
+        };
+        let sandbox = &self.setup.sandbox;
+        let brief = AssignmentFile {
+            schema_version: ASSIGNMENT_VERSION,
+            swarm_id: spec.swarm,
+            attempt: attempt.clone(),
+            branch: assignment.branch.clone(),
+            base: base.clone(),
+            integration_branch: file.branch.to_string(),
+            object_format: self.setup.repo.object_format().to_owned(),
+            task_file_path: planned.task_file_path.clone(),
+            stories: stories
+                .iter()
+                .map(|(key, previous)| StoryWork { id: key.id.clone(), previous_failure: previous.clone() })
+                .collect(),
+            agent: sandbox.agent.clone(),
+            verify: sandbox.verify.clone(),
+            story_timeout_secs: spec.limits.story_timeout.as_secs().max(1),
+            grace_secs: spec.limits.grace.as_secs().max(1),
+            identity: sandbox.identity.clone(),
+        };
+        let files = vec![
+            TextFile {
+                path: layout::ASSIGNMENT_FILE.to_owned(),
+                text: serde_json::to_string_pretty(&brief).expect("an assignment file has string keys only"),
+            },
+            TextFile {
+                path: format!("{}/{}", layout::TASKS_DIR, planned.task_file_path),
+                text: String::from_utf8_lossy(&planned.bytes).into_owned(),
+            },
+        ];
+        let request = TaskRequest {
+            task_file_path: planned
+                .task_file_path
+                .parse::<TaskFilePath>()
+                .expect("the plan makes paths that ACP allows"),
+            branch_name: assignment.branch.clone(),
+            repo_url: sandbox.repo_url.clone(),
+            env_vars: sandbox.env.clone(),
+        };
+        let (stop, stopped) = watch::channel(None);
+        let job = Job {
+            swarm: spec.swarm,
+            attempt: attempt.clone(),
+            file: assignment.file,
+            stories: stories.iter().map(|(key, _)| key.id.clone()).collect(),
+            integration: file.branch.clone(),
+            base,
+            uid,
+            container: self.container(&attempt, &stories, uid),
+            files,
+            request,
+            log: self.setup.dir.log_file(&attempt.assignment),
+        };
+        let tools = Tools {
+            engine: Arc::clone(&self.setup.engine),
+            depot: self.hands.depot.clone(),
+            objects: Arc::clone(&self.objects),
+            repo: self.setup.repo.clone(),
+            postbox: self.postbox.share(),
+            stop: stopped,
+        };
+        self.live.insert(attempt, Live { container: None, remains, stop });
+        self.tasks.spawn(session::run(job, tools));
+    }
+
+    fn container(&self, attempt: &AttemptId, stories: &[(StoryKey, Option<String>)], uid: u32) -> ContainerSpec {
+        let sandbox = &self.setup.sandbox;
+        let folder = attempt.folder();
+        let own = |volume: &str, target: &str, read_only: bool, path: Option<String>| VolumeMount {
+            volume: volume.to_owned(),
+            target: target.to_owned(),
+            read_only,
+            subpath: path,
+        };
+        let mut mounts = vec![own(&self.names.objects, layout::OBJECTS, true, None)];
+        if sandbox.subpath {
+            mounts.push(own(&self.names.inbox, layout::BIN, true, Some("bin".to_owned())));
+            let target = format!("{}/{folder}", layout::IN);
+            mounts.push(own(&self.names.inbox, &target, true, Some(folder.clone())));
+            let target = format!("{}/{folder}", layout::WORK);
+            mounts.push(own(&self.names.work, &target, false, Some(folder.clone())));
+        } else {
+            mounts.push(own(&self.names.inbox, layout::IN, true, None));
+            mounts.push(own(&self.names.work, layout::WORK, false, None));
+        }
+        let ids: Vec<&str> = stories.iter().map(|(key, _)| key.id.as_str()).collect();
+        let labels = BTreeMap::from([
+            (label::SWARM.to_owned(), self.setup.spec.swarm.to_string()),
+            (label::ASSIGNMENT.to_owned(), attempt.assignment.to_string()),
+            (label::STORY.to_owned(), ids.join(",")),
+            (label::ATTEMPT.to_owned(), attempt.number.to_string()),
+            (label::ROLE.to_owned(), "sandbox".to_owned()),
+            (label::REPO.to_owned(), self.setup.repo.hash()),
+        ]);
+        ContainerSpec {
+            name: self.names.sandbox(attempt),
+            image: sandbox.image.clone(),
+            argv: vec![layout::SHIM.to_owned(), "serve".to_owned(), folder],
+            env: vec![("HOME".to_owned(), layout::HOME.to_owned())],
+            user: (uid, uid),
+            workdir: "/".to_owned(),
+            labels,
+            mounts,
+            tmpfs: vec![
+                ("/tmp".to_owned(), "rw,exec,nosuid,nodev,mode=1777".to_owned()),
+                (layout::HOME.to_owned(), format!("rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={uid}")),
+            ],
+            memory: sandbox.memory,
+            milli_cpus: sandbox.milli_cpus,
+            pids: sandbox.pids,
+            network: sandbox.network.clone(),
+            capabilities: Vec::new(),
+        }
+    }
+
+    pub(super) fn merge(&mut self, attempt: AttemptId, file: u16, onto: CommitId, tip: CommitId, stories: &[StoryKey]) {
+        let Some(live) = self.live.get(&attempt) else { return };
+        let titles: Vec<String> =
+            stories.iter().map(|key| format!("{}: {}", key.id, self.setup.plan.story(key).title)).collect();
+        let subject = match titles.as_slice() {
+            [only] => format!("Merge {only}"),
+            several => {
+                format!("Merge {} stories of {}", several.len(), self.setup.plan.files[usize::from(file)].tasks.title)
+            }
+        };
+        let body = if titles.len() > 1 { titles.join("\n") } else { String::new() };
+        let landing = Landing {
+            branch: self.setup.spec.files[usize::from(file)].branch.clone(),
+            onto,
+            tip,
+            message: MergeMessage {
+                subject,
+                body,
+                swarm: self.setup.spec.swarm,
+                stories: stories.iter().map(|key| key.id.clone()).collect(),
+            },
+            identity: self.setup.sandbox.identity.clone(),
+            kept: live.remains.result_ref(),
+            attempt,
+        };
+        let (repo, postbox) = (self.setup.repo.clone(), self.postbox.clone());
+        self.tasks.spawn(async move { postbox.post_now(carry_out::merge(repo, landing).await) });
+    }
+}

@@ -1,0 +1,316 @@
+//! The loop itself. See `mod.rs` for the rules that it keeps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::engine::Signal;
+use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
+use crate::ids::{AssignmentId, AttemptId, ContainerId};
+use crate::state::PendingSnapshot;
+use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome};
+use crate::verdict::Cause;
+
+use super::carry_out::{self, Hands, Remains};
+use super::control::{self, Command};
+use super::inbox::{Postbox, Posted};
+use super::objects::Objects;
+use super::session;
+use super::signals::Signals;
+use super::{CoordinatorError, Ended, Names, Setup};
+
+/// Events taken at once: they share one write to the journal.
+const BATCH: usize = 256;
+/// How long the last removals may take.
+const CLOSING: Duration = Duration::from_secs(60);
+
+/// Runs a swarm to its end.
+///
+/// # Errors
+/// [`CoordinatorError`] where the swarm cannot begin, or its record cannot be written.
+pub async fn run(setup: Setup) -> Result<Ended, CoordinatorError> {
+    let names = Names::new(setup.spec.swarm, &setup.repo);
+    let (postbox, inbox) = Postbox::new();
+    let (commands_in, commands) = mpsc::channel(8);
+    let server = control::serve(&setup.dir, commands_in)
+        .map_err(|source| CoordinatorError::Control { path: setup.dir.path().join(control::SOCKET), source })?;
+    let incoming = setup.dir.path().join("incoming");
+    std::fs::create_dir_all(&incoming)
+        .map_err(|source| CoordinatorError::Control { path: incoming.clone(), source })?;
+
+    let depot = Depot::start(Arc::clone(&setup.engine), &depot_spec(&setup, &names)).await?;
+    let prepared = prepare(&setup, &depot).await;
+    let objects = match prepared {
+        Ok(objects) => Arc::new(objects),
+        Err(error) => {
+            close_depot(&depot).await;
+            remove_volumes(&setup, &names).await;
+            return Err(error);
+        }
+    };
+    let hands = Hands {
+        engine: Arc::clone(&setup.engine),
+        depot: depot.clone(),
+        repo: setup.repo.clone(),
+        incoming,
+        max_bundle: setup.sandbox.max_bundle,
+    };
+    let machine = Machine::new(setup.spec.clone());
+    let (snapshots, writer) = snapshot_writer(postbox.clone());
+    let mut coordinator = Coordinator {
+        machine,
+        names,
+        hands,
+        objects,
+        postbox,
+        tasks: JoinSet::new(),
+        live: BTreeMap::new(),
+        kept: Vec::new(),
+        clock: Instant::now(),
+        finish: None,
+        snapshots,
+        setup,
+    };
+    coordinator.postbox.post_now(Event::Began);
+    let looped = coordinator.turn(inbox, commands).await;
+    let ended = coordinator.close(&depot, looped, writer).await;
+    server.abort();
+    ended
+}
+
+/// Puts the first bases into the objects volume.
+async fn prepare(setup: &Setup, depot: &Depot) -> Result<Objects, CoordinatorError> {
+    let objects = Objects::open(depot, &setup.repo).await?;
+    for file in &setup.spec.files {
+        objects.ensure(depot, &setup.repo, &file.branch, &file.base).await?;
+    }
+    Ok(objects)
+}
+
+fn depot_spec(setup: &Setup, names: &Names) -> DepotSpec {
+    DepotSpec {
+        swarm: setup.spec.swarm,
+        image: setup.sandbox.image.clone(),
+        name: names.depot.clone(),
+        volumes: DepotVolumes { objects: names.objects.clone(), inbox: names.inbox.clone(), work: names.work.clone() },
+        repo: setup.repo.hash(),
+        shim: setup.shim.clone(),
+        memory: 0,
+    }
+}
+
+async fn close_depot(depot: &Depot) {
+    if let Err(error) = depot.close().await {
+        tracing::warn!(error = %session::chain(&error), "cannot remove the depot; `longshore gc` will");
+    }
+}
+
+async fn remove_volumes(setup: &Setup, names: &Names) {
+    for volume in [&names.inbox, &names.work] {
+        if let Err(error) = setup.engine.remove_volume(volume).await {
+            tracing::warn!(volume, error = %session::chain(&error), "cannot remove a volume; `longshore gc` will");
+        }
+    }
+}
+
+/// What the loop knows of an attempt beyond the machine: who it is on the engine.
+pub(super) struct Live {
+    pub(super) container: Option<ContainerId>,
+    pub(super) remains: Remains,
+    pub(super) stop: watch::Sender<Option<Signal>>,
+}
+
+pub(super) struct Coordinator {
+    pub(super) setup: Setup,
+    pub(super) machine: Machine,
+    pub(super) names: Names,
+    pub(super) hands: Hands,
+    pub(super) objects: Arc<Objects>,
+    pub(super) postbox: Postbox,
+    pub(super) tasks: JoinSet<()>,
+    pub(super) live: BTreeMap<AttemptId, Live>,
+    pub(super) kept: Vec<(AttemptId, String)>,
+    pub(super) clock: Instant,
+    pub(super) finish: Option<Outcome>,
+    pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
+}
+
+impl Coordinator {
+    /// Turns until the machine has finished.
+    async fn turn(
+        &mut self,
+        mut inbox: mpsc::UnboundedReceiver<Posted>,
+        mut commands: mpsc::Receiver<Command>,
+    ) -> Result<(), CoordinatorError> {
+        let mut signals = Signals::new();
+        let mut batch = Vec::with_capacity(BATCH);
+        while self.finish.is_none() {
+            let deadline = self.machine.next_deadline().map(|at| self.clock + at);
+            let snapshot = self.setup.store.snapshot_due().map(|at| self.clock + at);
+            tokio::select! {
+                count = inbox.recv_many(&mut batch, BATCH) => {
+                    if count == 0 { break }
+                }
+                () = until(deadline) => batch.push(Posted::from(Event::DeadlinePassed)),
+                () = until(snapshot) => {}
+                (level, by) = signals.next() => match level {
+                    Some(level) => batch.push(Posted::from(Event::StopRequested { level, by })),
+                    // The third: the user wants out, whatever is left. The journal is whole; `gc` and salvage find the rest.
+                    None => break,
+                },
+                Some(command) = commands.recv() => match command {
+                    Command::Stop { level } => {
+                        batch.push(Posted::from(Event::StopRequested { level, by: "longshore stop".to_owned() }));
+                    }
+                },
+                Some(_) = self.tasks.join_next() => {}
+            }
+            self.take(&mut batch)?;
+        }
+        Ok(())
+    }
+
+    /// Events through the machine, to the journal, then the effects.
+    fn take(&mut self, batch: &mut Vec<Posted>) -> Result<(), CoordinatorError> {
+        let now = self.clock.elapsed();
+        let mut durable = Vec::with_capacity(batch.len());
+        let mut effects = Vec::new();
+        for Posted { event, .. } in batch.drain(..) {
+            if let Event::SandboxCreated { attempt, container, .. } = &event
+                && let Some(live) = self.live.get_mut(attempt)
+            {
+                live.container = Some(container.clone());
+            }
+            let mut wanted = self.machine.handle(&event, now);
+            if wanted.first() == Some(&Effect::Persist) {
+                wanted.remove(0);
+                durable.push((event, now));
+            }
+            effects.extend(wanted);
+        }
+        // One write and one sync for the batch. It blocks this thread for a disk's millisecond; nothing that follows could
+        // be done meanwhile anyway.
+        if !durable.is_empty() {
+            tokio::task::block_in_place(|| self.setup.store.append(&durable, Timestamp::now()))?;
+        }
+        for effect in effects {
+            self.carry_out(effect);
+        }
+        if let Some(snapshot) = self.setup.store.maybe_snapshot(&self.machine, now)? {
+            // The writer is gone only after a failure that is in the inbox by now.
+            let _ = self.snapshots.send(snapshot);
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Persist => unreachable!("taken off by `take`"),
+            Effect::Start { attempt, stories, base } => self.start(attempt, stories, base),
+            Effect::Terminate { attempt } => self.signal(&attempt, Signal::Term),
+            Effect::Kill { attempt } => self.signal(&attempt, Signal::Kill),
+            Effect::Collect { attempt, what } => {
+                if let Some(live) = self.live.get(&attempt) {
+                    let (hands, remains, postbox) = (self.hands.clone(), live.remains.clone(), self.postbox.clone());
+                    self.tasks.spawn(async move { postbox.post_now(carry_out::collect(hands, remains, what).await) });
+                }
+            }
+            Effect::Merge { attempt, file, onto, tip, stories } => self.merge(attempt, file, onto, tip, &stories),
+            Effect::Remove { attempt, keep_work } => self.remove(attempt, keep_work),
+            Effect::Announce(announcement) => self.setup.reporter.announce(Timestamp::now(), &announcement),
+            Effect::Finish(outcome) => self.finish = Some(outcome),
+        }
+    }
+
+    fn signal(&self, attempt: &AttemptId, signal: Signal) {
+        if let Some(live) = self.live.get(attempt) {
+            live.stop.send_replace(Some(signal));
+        }
+    }
+
+    fn remove(&mut self, attempt: AttemptId, keep_work: bool) {
+        let Some(live) = self.live.remove(&attempt) else { return };
+        if keep_work {
+            self.kept.push((attempt.clone(), self.names.work.clone()));
+        }
+        let container = live.container.filter(|_| !self.setup.sandbox.keep);
+        let (hands, postbox, uid) = (self.hands.clone(), self.postbox.clone(), live.remains.uid);
+        let keep_work = keep_work || self.setup.sandbox.keep;
+        self.tasks.spawn(async move {
+            postbox.post_now(carry_out::remove(hands, attempt, container, uid, keep_work).await);
+        });
+    }
+
+    pub(super) fn assignment(&self, id: &AssignmentId) -> Option<(usize, &AssignmentSpec)> {
+        self.setup.spec.assignments.iter().enumerate().find(|(_, assignment)| assignment.id == *id)
+    }
+
+    /// Lets the last removals end, writes the last snapshot, takes the depot down.
+    async fn close(
+        mut self,
+        depot: &Depot,
+        looped: Result<(), CoordinatorError>,
+        writer: JoinHandle<()>,
+    ) -> Result<Ended, CoordinatorError> {
+        let outcome = self.finish.unwrap_or(Outcome::Interrupted);
+        let settled = matches!(outcome, Outcome::Landed | Outcome::SomeFailed);
+        if self.finish.is_some() && looped.is_ok() {
+            let _ = tokio::time::timeout(CLOSING, async { while self.tasks.join_next().await.is_some() {} }).await;
+        }
+        self.tasks.shutdown().await;
+        self.setup.reporter.close();
+        drop(self.snapshots);
+        let _ = writer.await;
+        let written = (self.setup.store.snapshot(&self.machine, self.clock.elapsed()))
+            .and_then(|snapshot| tokio::task::block_in_place(|| snapshot.write()));
+        close_depot(depot).await;
+        // An interrupted swarm is resumed on the same volumes; a kept folder is in one of them.
+        if settled && self.kept.is_empty() && !self.setup.sandbox.keep {
+            remove_volumes(&self.setup, &self.names).await;
+        }
+        let _ = std::fs::remove_dir(self.setup.dir.path().join("incoming"));
+        looped?;
+        written?;
+        let logs = (self.setup.spec.assignments.iter())
+            .flat_map(|assignment| {
+                let log = self.setup.dir.log_file(&assignment.id);
+                assignment.stories.iter().map(move |key| (key.clone(), log.clone()))
+            })
+            .collect();
+        Ok(Ended { outcome, kept: self.kept, logs })
+    }
+}
+
+/// Writes snapshots in the order in which they were made, off the loop. A failure ends the swarm: its record cannot be kept.
+fn snapshot_writer(postbox: Postbox) -> (mpsc::UnboundedSender<PendingSnapshot>, JoinHandle<()>) {
+    let (sender, mut snapshots) = mpsc::unbounded_channel::<PendingSnapshot>();
+    let writer = tokio::spawn(async move {
+        while let Some(mut snapshot) = snapshots.recv().await {
+            // Only the newest of those that wait is worth its sync.
+            while let Ok(newer) = snapshots.try_recv() {
+                snapshot = newer;
+            }
+            let written = tokio::task::spawn_blocking(move || snapshot.write()).await;
+            if let Ok(Err(error)) = written {
+                let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
+                let fault = Fault::new(cause, session::chain(&error), false);
+                postbox.post_now(Event::MachineryFailed { fault });
+                return;
+            }
+        }
+    });
+    (sender, writer)
+}
+
+/// Sleeps until then, or for ever.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

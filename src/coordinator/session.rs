@@ -1,0 +1,305 @@
+//! One sandbox, from its folder to its exit: prepare, create, attach, start, task-request, then read until it ends. One task a
+//! sandbox; it tells the loop what happened and is told to stop through a channel of its own. Called by `run.rs`. Must not:
+//! decide what an event means, or wait for another sandbox.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
+
+use crate::delivery::Repo;
+use crate::engine::depot::Depot;
+use crate::engine::{Attachment, Chunk, ContainerSpec, Engine, EngineError, Signal};
+use crate::handoff::depot::TextFile;
+use crate::ids::StoryKey;
+use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
+use crate::protocol::acp::machine::{Record, Session};
+use crate::protocol::acp::message::{ContainerMessage, Envelope, TaskRequest, encode_task_request};
+use crate::swarm::{Event, Exit, Fault};
+use crate::verdict::{Cause, Evidence};
+use crate::wire::{Line, LineSplitter};
+
+use super::CoordinatorError;
+use super::inbox::Postbox;
+use super::log::LogFile;
+use super::objects::Objects;
+
+/// How long the streams may stay open after the container ended: something may hold a copy of their other end.
+const DRAIN: Duration = Duration::from_secs(2);
+/// How often a container is asked for again when the engine does not answer.
+const WAIT_RETRIES: u32 = 10;
+
+/// What one sandbox is made of.
+pub(super) struct Job {
+    pub swarm: SwarmId,
+    pub attempt: AttemptId,
+    pub file: u16,
+    pub stories: Vec<StoryId>,
+    pub integration: BranchName,
+    pub base: CommitId,
+    pub uid: u32,
+    pub container: ContainerSpec,
+    pub files: Vec<TextFile>,
+    pub request: TaskRequest,
+    pub log: PathBuf,
+}
+
+/// What a session works with.
+pub(super) struct Tools {
+    pub engine: Arc<dyn Engine>,
+    pub depot: Depot,
+    pub objects: Arc<Objects>,
+    pub repo: Repo,
+    pub postbox: Postbox,
+    pub stop: watch::Receiver<Option<Signal>>,
+}
+
+/// Runs it to its end. Posts exactly one of `StartFailed` and `SandboxEnded`, as its last event.
+pub(super) async fn run(job: Job, mut tools: Tools) {
+    let attempt = job.attempt.clone();
+    match begin(&job, &mut tools).await {
+        Ok((container, attachment)) => {
+            let exit = Conversation::new(&job, &container).follow(&mut tools, attachment).await;
+            tools.postbox.post(Event::SandboxEnded { attempt, exit }).await;
+        }
+        Err(fault) => tools.postbox.post(Event::StartFailed { attempt, fault }).await,
+    }
+}
+
+/// Everything up to the written task-request. On a failure the container, if there is one, is removed.
+async fn begin(job: &Job, tools: &mut Tools) -> Result<(ContainerId, Attachment), Fault> {
+    let early = |tools: &Tools| match *tools.stop.borrow() {
+        Some(_) => Err(Fault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false)),
+        None => Ok(()),
+    };
+    early(tools)?;
+    tools.objects.ensure(&tools.depot, &tools.repo, &job.integration, &job.base).await.map_err(
+        |error| match error {
+            CoordinatorError::Engine(error) => engine_fault(&error),
+            other => Fault::new(Cause::HostError, chain(&other), true),
+        },
+    )?;
+    tools
+        .depot
+        .prepare(&job.attempt.folder(), job.uid, job.files.clone())
+        .await
+        .map_err(|error| engine_fault(&error))?;
+    let container = tools.engine.create(&job.container).await.map_err(|error| create_fault(&error, &job.container))?;
+    tools
+        .postbox
+        .post(Event::SandboxCreated {
+            attempt: job.attempt.clone(),
+            container: container.clone(),
+            name: job.container.name.clone(),
+        })
+        .await;
+    let begun = async {
+        early(tools)?;
+        let mut attachment = tools.engine.attach(&container).await.map_err(|error| engine_fault(&error))?;
+        tools.engine.start(&container).await.map_err(|error| engine_fault(&error))?;
+        let envelope = Envelope { timestamp: Timestamp::now(), swarm_id: job.swarm, container_id: container.clone() };
+        let mut line = encode_task_request(&envelope, &job.request)
+            .map_err(|error| Fault::new(Cause::HostError, chain(&error), false))?;
+        line.push(b'\n');
+        let lost = |error: std::io::Error| {
+            Fault::new(Cause::ConnectionLost, format!("cannot write the task-request: {error}"), true)
+        };
+        attachment.input.write_all(&line).await.map_err(lost)?;
+        attachment.input.flush().await.map_err(lost)?;
+        Ok(attachment)
+    }
+    .await;
+    match begun {
+        Ok(attachment) => {
+            tools.postbox.post(Event::SandboxStarted { attempt: job.attempt.clone() }).await;
+            Ok((container, attachment))
+        }
+        Err(fault) => {
+            if let Err(error) = tools.engine.remove(&container).await {
+                tracing::warn!(container = %container.short(), error = %chain(&error), "a sandbox that did not start is still there");
+            }
+            Err(fault)
+        }
+    }
+}
+
+/// The reading side of a running sandbox.
+struct Conversation<'a> {
+    job: &'a Job,
+    container: &'a ContainerId,
+    records: LineSplitter,
+    session: Session,
+    log: LogFile,
+}
+
+impl<'a> Conversation<'a> {
+    fn new(job: &'a Job, container: &'a ContainerId) -> Self {
+        Self {
+            job,
+            container,
+            records: LineSplitter::new(),
+            session: Session::new(job.swarm, container.clone(), &job.stories),
+            log: LogFile::open(&job.log, &job.attempt),
+        }
+    }
+
+    /// Reads until the container ended and its streams are drained. `wait` is the truth about the end; the end of a stream is not.
+    async fn follow(mut self, tools: &mut Tools, attachment: Attachment) -> Exit {
+        let Attachment { input, mut output } = attachment;
+        let engine = Arc::clone(&tools.engine);
+        let container = self.container.clone();
+        let waiting = wait(engine.as_ref(), &container);
+        tokio::pin!(waiting);
+        let mut open = true;
+        let ended = loop {
+            tokio::select! {
+                ended = &mut waiting => break ended,
+                chunk = output.next(), if open => match chunk {
+                    Some(Ok(chunk)) => self.take(chunk, &tools.postbox).await,
+                    Some(Err(error)) => {
+                        tracing::warn!(attempt = %self.job.attempt, error = %chain(&error), "lost a sandbox's streams");
+                        open = false;
+                    }
+                    None => open = false,
+                },
+                changed = tools.stop.changed() => {
+                    let signal = *tools.stop.borrow_and_update();
+                    if let (Ok(()), Some(signal)) = (changed, signal) {
+                        // In a task of its own: a signal may hang on a container whose output nobody reads.
+                        let (engine, container) = (Arc::clone(&tools.engine), container.clone());
+                        tokio::spawn(async move {
+                            if let Err(error) = engine.signal(&container, signal).await {
+                                tracing::warn!(container = %container.short(), error = %chain(&error), "cannot signal a sandbox");
+                            }
+                        });
+                    }
+                }
+            }
+        };
+        let drained = async {
+            while open {
+                match output.next().await {
+                    Some(Ok(chunk)) => self.take(chunk, &tools.postbox).await,
+                    _ => open = false,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(DRAIN, drained).await;
+        if let Some(line) = self.records.finish() {
+            self.record(line, &tools.postbox).await;
+        }
+        drop((input, output));
+        self.judge(ended, tools).await
+    }
+
+    /// The exit evidence. A clean end needs no further question to the engine.
+    async fn judge(self, ended: Result<i64, EngineError>, tools: &Tools) -> Exit {
+        let tail = self.log.tail();
+        match ended {
+            Ok(0) if self.session.completed() => {
+                Exit { code: Some(0), oom_killed: false, vanished: false, error: String::new(), tail }
+            }
+            Ok(code) => {
+                let seen = tools.engine.inspect(self.container).await.ok().flatten();
+                let (oom_killed, error) = seen.map_or((false, String::new()), |seen| (seen.oom_killed, seen.error));
+                Exit { code: Some(code), oom_killed, vanished: false, error, tail }
+            }
+            Err(error) => Exit { code: None, oom_killed: false, vanished: true, error: chain(&error), tail },
+        }
+    }
+
+    async fn take(&mut self, chunk: Chunk, postbox: &Postbox) {
+        match chunk {
+            Chunk::Err(bytes) => self.log.write(&bytes),
+            Chunk::Out(bytes) => {
+                self.records.push(bytes);
+                while let Some(line) = self.records.next_line() {
+                    self.record(line, postbox).await;
+                }
+            }
+        }
+    }
+
+    async fn record(&mut self, line: Line, postbox: &Postbox) {
+        let attempt = self.job.attempt.clone();
+        let taken = self.session.line(line);
+        let record = self.session.records();
+        let event = match taken {
+            Record::Accepted(ContainerMessage::Progress(update)) => Event::StoryReported {
+                attempt,
+                record,
+                story: StoryKey { file: self.job.file, id: update.story_id },
+                status: update.status,
+                output: update.output,
+            },
+            Record::Accepted(ContainerMessage::Completion(end)) => {
+                Event::CompletionReported { attempt, record, status: end.status, errors: end.errors }
+            }
+            Record::Accepted(ContainerMessage::Error(error)) => {
+                Event::ErrorReported { attempt, record, code: error.code.to_string(), message: error.message }
+            }
+            Record::Refused(bad) => {
+                let reason = bad.to_string();
+                self.log.note(&format!("bad record {record}: {reason}"));
+                Event::RecordRefused { attempt, record, reason }
+            }
+        };
+        postbox.post(event).await;
+    }
+}
+
+/// Waits for the exit code, asking again while the engine does not answer.
+async fn wait(engine: &dyn Engine, container: &ContainerId) -> Result<i64, EngineError> {
+    let mut tries = 0;
+    loop {
+        match engine.wait(container).await {
+            Err(error) if error.retryable() && tries < WAIT_RETRIES => {
+                tries += 1;
+                tracing::warn!(container = %container.short(), error = %chain(&error), tries, "waiting for a sandbox failed; asking again");
+                tokio::time::sleep(Duration::from_millis(200 * u64::from(tries))).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// An error and its causes in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// What an engine's error means for an attempt.
+pub(super) fn engine_fault(error: &EngineError) -> Fault {
+    use crate::handoff::depot::DepotFaultKind;
+    let cause = match error {
+        EngineError::DiskFull { .. } | EngineError::Depot { kind: Some(DepotFaultKind::DiskFull), .. } => {
+            Cause::DiskFull
+        }
+        _ => Cause::EngineError,
+    };
+    let retryable = match error {
+        EngineError::Depot { kind, .. } => matches!(kind, Some(DepotFaultKind::Failed)),
+        other => other.retryable(),
+    };
+    Fault { cause, evidence: Evidence::of(chain(error)), retryable }
+}
+
+fn create_fault(error: &EngineError, container: &ContainerSpec) -> Fault {
+    match error {
+        EngineError::NotFound { .. } => {
+            Fault::new(Cause::ImageMissing, format!("the image `{}` is not there", container.image), false)
+        }
+        other => engine_fault(other),
+    }
+}

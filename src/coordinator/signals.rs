@@ -1,0 +1,44 @@
+//! SIGINT and SIGTERM, counted: the first asks, the second insists, the third leaves. Used by `run.rs`.
+
+use crate::swarm::StopLevel;
+
+/// SIGINT and SIGTERM, counted.
+pub(super) struct Signals {
+    count: u32,
+    interrupt: Option<tokio::signal::unix::Signal>,
+    terminate: Option<tokio::signal::unix::Signal>,
+}
+
+impl Signals {
+    pub fn new() -> Self {
+        use tokio::signal::unix::{SignalKind, signal};
+        Self {
+            count: 0,
+            interrupt: signal(SignalKind::interrupt()).ok(),
+            terminate: signal(SignalKind::terminate()).ok(),
+        }
+    }
+
+    /// The next one: how hard to stop, or `None` for at once, and its name.
+    pub async fn next(&mut self) -> (Option<StopLevel>, String) {
+        async fn one(signal: &mut Option<tokio::signal::unix::Signal>) {
+            match signal {
+                Some(signal) => {
+                    signal.recv().await;
+                }
+                None => std::future::pending().await,
+            }
+        }
+        let name = tokio::select! {
+            () = one(&mut self.interrupt) => "SIGINT",
+            () = one(&mut self.terminate) => "SIGTERM",
+        };
+        self.count += 1;
+        let level = match self.count {
+            1 => Some(StopLevel::Graceful),
+            2 => Some(StopLevel::Kill),
+            _ => None,
+        };
+        (level, name.to_owned())
+    }
+}

@@ -1,0 +1,115 @@
+//! Bytes to frames and back (`handoff/depot.rs` has their form). Chunks of the stream are cut anywhere; a frame is whole.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::handoff::depot::{FrameKind, HEADER, MAX_PAYLOAD};
+
+/// A frame as it arrived.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Frame {
+    pub id: u32,
+    pub kind: FrameKind,
+    pub payload: Bytes,
+}
+
+/// Collects chunks and gives frames.
+#[derive(Debug, Default)]
+pub(super) struct FrameReader {
+    buffer: BytesMut,
+}
+
+impl FrameReader {
+    /// Adds a chunk. Take all frames out before the next, or the buffer grows.
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
+    }
+
+    /// The next whole frame, if there is one. After an error the stream cannot be read any further.
+    pub(super) fn next_frame(&mut self) -> Result<Option<Frame>, String> {
+        let Some(header) = self.buffer.first_chunk::<HEADER>() else { return Ok(None) };
+        let mut header = &header[..];
+        let (id, kind, length) = (header.get_u32_le(), header.get_u8(), header.get_u32_le());
+        let Some(kind) = kind_of(kind) else { return Err(format!("it sent a frame of the unknown kind {kind}")) };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > MAX_PAYLOAD {
+            return Err(format!("it sent a frame of {length} bytes, and {MAX_PAYLOAD} is the most"));
+        }
+        if self.buffer.len() < HEADER + length {
+            return Ok(None);
+        }
+        self.buffer.advance(HEADER);
+        Ok(Some(Frame { id, kind, payload: self.buffer.split_to(length).freeze() }))
+    }
+
+    /// Bytes of a frame that is not whole.
+    pub(super) fn unfinished(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+/// A frame as it is written. The payload must not be longer than [`MAX_PAYLOAD`].
+pub(super) fn frame(id: u32, kind: FrameKind, payload: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(HEADER + payload.len());
+    bytes.put_slice(&header(id, kind, payload.len()));
+    bytes.put_slice(payload);
+    bytes.freeze()
+}
+
+/// The bytes before a payload.
+pub(super) fn header(id: u32, kind: FrameKind, length: usize) -> [u8; HEADER] {
+    debug_assert!(length <= MAX_PAYLOAD, "a payload of {length} bytes");
+    let length = u32::try_from(length).expect("a payload is at most MAX_PAYLOAD, far below 4 GiB");
+    let mut bytes = [0; HEADER];
+    let mut rest = &mut bytes[..];
+    rest.put_u32_le(id);
+    rest.put_u8(kind as u8);
+    rest.put_u32_le(length);
+    bytes
+}
+
+fn kind_of(byte: u8) -> Option<FrameKind> {
+    use FrameKind::{Data, Done, End, Failed, Ready, Request};
+    [Request, Data, End, Done, Failed, Ready].into_iter().find(|kind| *kind as u8 == byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_any_cut() {
+        let mut stream = frame(7, FrameKind::Data, b"abc").to_vec();
+        stream.extend_from_slice(&frame(u32::MAX, FrameKind::Done, b""));
+        for size in 1..stream.len() {
+            let mut reader = FrameReader::default();
+            let mut frames = Vec::new();
+            for chunk in stream.chunks(size) {
+                reader.push(chunk);
+                while let Some(frame) = reader.next_frame().unwrap() {
+                    frames.push(frame);
+                }
+            }
+            let expected = [
+                Frame { id: 7, kind: FrameKind::Data, payload: Bytes::from_static(b"abc") },
+                Frame { id: u32::MAX, kind: FrameKind::Done, payload: Bytes::new() },
+            ];
+            assert_eq!(frames, expected, "in chunks of {size}");
+            assert_eq!(reader.unfinished(), 0);
+        }
+    }
+
+    #[test]
+    fn the_form_is_the_contract() {
+        assert_eq!(&frame(0x0102_0304, FrameKind::Data, b"x")[..], b"\x04\x03\x02\x01\x02\x01\x00\x00\x00x");
+    }
+
+    #[test]
+    fn faults_are_seen_before_the_payload_is_there() {
+        let mut reader = FrameReader::default();
+        reader.push(b"\x01\x00\x00\x00\x09\x00\x00\x00\x00");
+        assert!(reader.next_frame().unwrap_err().contains("kind 9"));
+        let mut reader = FrameReader::default();
+        reader.push(b"\x01\x00\x00\x00\x02\xff\xff\xff\xff");
+        assert!(reader.next_frame().unwrap_err().contains("4294967295 bytes"));
+    }
+}

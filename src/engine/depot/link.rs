@@ -1,0 +1,392 @@
+//! Many requests over one stream: a task that writes, a task that reads, and a table of who waits for what.
+//!
+//! The reader hands each frame to its request's bounded queue. A request whose queue stays full is given up after
+//! [`STALLED`], so that none can hold up the others for ever. When the stream ends, all that wait learn it, and so does
+//! whoever comes later.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::super::{Attachment, Chunk, EngineError, EngineResult};
+use super::frames::{self, Frame, FrameReader};
+use crate::handoff::depot::{Answer, DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind, HEADER, MAX_PAYLOAD, Request};
+
+/// Frames that wait to be written: half a megabyte of data.
+const OUTGOING: usize = 8;
+/// Frames of one answer that wait to be taken.
+const REPLIES: usize = 16;
+/// How long the reader waits for one request to take its frames.
+const STALLED: Duration = Duration::from_secs(30);
+/// How long the writer leaves it to the reader to say why the stream ended.
+const READER_FIRST: Duration = Duration::from_secs(10);
+/// How much of the depot's last words are kept, in bytes.
+const LAST_WORDS: usize = 4096;
+
+/// The host's end of the stream. Dropping it ends both tasks and closes the stream.
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
+}
+
+/// What the tasks and the requests share.
+struct Shared {
+    next: AtomicU32,
+    outgoing: mpsc::Sender<Bytes>,
+    state: Mutex<State>,
+    /// Ends the writer, so that nobody waits for room in a queue that is not emptied any more.
+    dead: CancellationToken,
+}
+
+enum State {
+    /// Who waits, by request id.
+    Open(HashMap<u32, mpsc::Sender<Reply>>),
+    /// Why it ended.
+    Dead(String),
+}
+
+/// What a request gets.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// A piece of the body.
+    Data(Bytes),
+    /// The end, good or bad.
+    End(Result<Answer, DepotFault>),
+    /// The end of the link.
+    Dead(String),
+}
+
+/// A request that is under way. Dropping it forgets it.
+pub(super) struct Exchange {
+    shared: Arc<Shared>,
+    id: u32,
+    operation: &'static str,
+    /// How long nothing at all may happen.
+    within: Duration,
+    replies: mpsc::Receiver<Reply>,
+    /// An answer that came before the body was sent.
+    early: Option<Option<Reply>>,
+    /// Whether the depot waits for more of the body.
+    body_open: bool,
+}
+
+impl Link {
+    /// Takes over a stream. The receiver hears when the depot is ready, and is dropped when the stream ends before that.
+    /// `post_mortem` is asked once, at the end of the stream, for what became of the container.
+    pub(super) fn open(
+        attachment: Attachment,
+        post_mortem: BoxFuture<'static, String>,
+    ) -> (Self, oneshot::Receiver<()>) {
+        let (outgoing, queue) = mpsc::channel(OUTGOING);
+        let state = Mutex::new(State::Open(HashMap::new()));
+        let shared = Arc::new(Shared { next: AtomicU32::new(1), outgoing, state, dead: CancellationToken::new() });
+        let (ready, is_ready) = oneshot::channel();
+        let writer = tokio::spawn(write(attachment.input, queue, Arc::clone(&shared)));
+        let reader = tokio::spawn(read(attachment.output, Arc::clone(&shared), ready, post_mortem));
+        let tasks = [writer, reader].map(AbortOnDropHandle::new).into();
+        (Self { shared, tasks: Mutex::new(tasks) }, is_ready)
+    }
+
+    /// Sends a request. `within` bounds each silence until its answer is complete.
+    pub(super) async fn ask(
+        &self,
+        operation: &'static str,
+        request: &Request,
+        within: Duration,
+    ) -> EngineResult<Exchange> {
+        let json = serde_json::to_vec(request).expect("a request is made of strings and numbers");
+        if json.len() > MAX_PAYLOAD {
+            let message =
+                format!("a request of {} bytes is more than the {MAX_PAYLOAD} that fit one frame", json.len());
+            return Err(EngineError::Depot { operation, kind: Some(DepotFaultKind::Refused), message });
+        }
+        let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, replies) = mpsc::channel(REPLIES);
+        match &mut *self.shared.state() {
+            State::Open(waiting) => drop(waiting.insert(id, sender)),
+            State::Dead(reason) => return Err(gone(operation, reason)),
+        }
+        let shared = Arc::clone(&self.shared);
+        let body_open = matches!(request, Request::StorePack { .. });
+        let exchange = Exchange { shared, id, operation, within, replies, early: None, body_open };
+        self.shared.send(operation, frames::frame(id, FrameKind::Request, &json), within).await?;
+        Ok(exchange)
+    }
+
+    /// Ends it, for this reason.
+    pub(super) fn close(&self, reason: &str) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.die(reason);
+    }
+
+    /// The error of a link that has ended.
+    pub(super) fn ended(&self, operation: &'static str) -> EngineError {
+        self.shared.ended(operation)
+    }
+}
+
+impl Exchange {
+    /// Sends a body, to its end or until the depot answers early: then the rest would be for nothing.
+    pub(super) async fn send_body(&mut self, mut body: impl AsyncRead + Unpin) -> EngineResult<()> {
+        let (shared, id, operation, within) = (Arc::clone(&self.shared), self.id, self.operation, self.within);
+        let pump = async move {
+            loop {
+                let mut chunk = BytesMut::with_capacity(HEADER + DATA_CHUNK);
+                chunk.resize(HEADER, 0);
+                while chunk.len() < HEADER + DATA_CHUNK {
+                    let read = body.read_buf(&mut chunk).await;
+                    if read.map_err(|error| EngineError::Failed { operation, source: Box::new(error) })? == 0 {
+                        break;
+                    }
+                }
+                let length = chunk.len() - HEADER;
+                if length == 0 {
+                    return Ok(());
+                }
+                chunk[..HEADER].copy_from_slice(&frames::header(id, FrameKind::Data, length));
+                shared.send(operation, chunk.freeze(), within).await?;
+            }
+        };
+        tokio::select! {
+            biased;
+            early = self.replies.recv() => self.early = Some(early),
+            // On an error this exchange is dropped, which ends the body for the depot too.
+            sent = pump => sent?,
+        }
+        let end = frames::frame(id, FrameKind::End, &[]);
+        // A link that died meanwhile is told by the answer.
+        self.body_open = self.shared.send(operation, end, within).await.is_err();
+        Ok(())
+    }
+
+    /// The next piece of the answer: data, or its good end.
+    pub(super) async fn next(&mut self) -> EngineResult<Piece> {
+        let (operation, within) = (self.operation, self.within);
+        let reply = match self.early.take() {
+            Some(early) => early,
+            None => match timeout(within, self.replies.recv()).await {
+                Ok(reply) => reply,
+                Err(_) => return Err(EngineError::TimedOut { operation, after: within }),
+            },
+        };
+        match reply {
+            Some(Reply::Data(bytes)) => Ok(Piece::Data(bytes)),
+            Some(Reply::End(Ok(answer))) => Ok(Piece::Answer(answer)),
+            Some(Reply::End(Err(fault))) => {
+                Err(EngineError::Depot { operation, kind: Some(fault.kind), message: fault.message })
+            }
+            Some(Reply::Dead(reason)) => Err(gone(operation, &reason)),
+            None => match &*self.shared.state() {
+                State::Dead(reason) => Err(gone(operation, reason)),
+                State::Open(_) => Err(gone(operation, "its answer was not taken in time, and was dropped")),
+            },
+        }
+    }
+
+    /// The answer of a request that brings no data.
+    pub(super) async fn answer(mut self) -> EngineResult<Answer> {
+        match self.next().await? {
+            Piece::Answer(answer) => Ok(answer),
+            Piece::Data(_) => Err(gone(self.operation, "it sent data where none belongs")),
+        }
+    }
+
+    /// What this is about.
+    pub(super) fn operation(&self) -> &'static str {
+        self.operation
+    }
+}
+
+/// A piece of a good answer.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// Data.
+    Data(Bytes),
+    /// The end.
+    Answer(Answer),
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let State::Open(waiting) = &mut *self.shared.state() {
+            waiting.remove(&self.id);
+        } else {
+            return;
+        }
+        if !self.body_open {
+            return;
+        }
+        // The depot must not wait for the rest for ever; a truncated pack is refused there.
+        let end = frames::frame(self.id, FrameKind::End, &[]);
+        if let Err(mpsc::error::TrySendError::Full(end)) = self.shared.outgoing.try_send(end)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let outgoing = self.shared.outgoing.clone();
+            runtime.spawn(async move { outgoing.send(end).await });
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn send(&self, operation: &'static str, frame: Bytes, within: Duration) -> EngineResult<()> {
+        match timeout(within, self.outgoing.send(frame)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(self.ended(operation)),
+            Err(_) => Err(EngineError::TimedOut { operation, after: within }),
+        }
+    }
+
+    fn ended(&self, operation: &'static str) -> EngineError {
+        match &*self.state() {
+            State::Dead(reason) => gone(operation, reason),
+            State::Open(_) => gone(operation, "its stream ended"),
+        }
+    }
+
+    /// Hands a frame to its request; an error is a fault of the stream.
+    async fn deliver(&self, frame: Frame) -> Result<(), String> {
+        let last = frame.kind != FrameKind::Data;
+        let reply = match frame.kind {
+            FrameKind::Data => Reply::Data(frame.payload),
+            FrameKind::Done => Reply::End(Ok(read_json(&frame.payload)?)),
+            FrameKind::Failed => Reply::End(Err(read_json(&frame.payload)?)),
+            FrameKind::Request | FrameKind::End | FrameKind::Ready => {
+                return Err(format!("it sent a frame of the kind {:?}", frame.kind));
+            }
+        };
+        let sender = match &mut *self.state() {
+            State::Open(waiting) if last => waiting.remove(&frame.id),
+            State::Open(waiting) => waiting.get(&frame.id).cloned(),
+            State::Dead(_) => None,
+        };
+        let Some(sender) = sender else {
+            let given = (1..self.next.load(Ordering::Relaxed)).contains(&frame.id);
+            // Nobody waits for it any more.
+            return if given { Ok(()) } else { Err(format!("it answers request {}, which was never made", frame.id)) };
+        };
+        if let Err(mpsc::error::TrySendError::Full(reply)) = sender.try_send(reply)
+            && timeout(STALLED, sender.send(reply)).await.is_err()
+            && let State::Open(waiting) = &mut *self.state()
+        {
+            waiting.remove(&frame.id);
+        }
+        Ok(())
+    }
+
+    /// Tells all that wait. The first reason stays.
+    fn die(&self, reason: &str) {
+        let mut state = self.state();
+        let State::Open(waiting) = &mut *state else { return };
+        let waiting = std::mem::take(waiting);
+        *state = State::Dead(reason.to_owned());
+        drop(state);
+        self.dead.cancel();
+        for sender in waiting.into_values() {
+            // Whoever has a full queue finds the reason in the state.
+            let _ = sender.try_send(Reply::Dead(reason.to_owned()));
+        }
+    }
+}
+
+fn gone(operation: &'static str, message: &str) -> EngineError {
+    EngineError::Depot { operation, kind: None, message: message.to_owned() }
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(payload).map_err(|error| format!("its answer cannot be read: {error}"))
+}
+
+async fn write(mut input: Pin<Box<dyn AsyncWrite + Send>>, mut queue: mpsc::Receiver<Bytes>, shared: Arc<Shared>) {
+    let writing = async {
+        while let Some(frame) = queue.recv().await {
+            input.write_all(&frame).await?;
+            if queue.is_empty() {
+                input.flush().await?;
+            }
+        }
+        Ok::<(), std::io::Error>(())
+    };
+    let ended = tokio::select! {
+        ended = writing => ended,
+        () = shared.dead.cancelled() => return,
+    };
+    drop(queue);
+    if let Err(error) = ended {
+        // The output mostly ends too, and then the reader finds a better reason.
+        let _ = timeout(READER_FIRST, shared.dead.cancelled()).await;
+        shared.die(&format!("writing to it failed: {error}"));
+    }
+}
+
+async fn read(
+    mut output: BoxStream<'static, EngineResult<Chunk>>,
+    shared: Arc<Shared>,
+    ready: oneshot::Sender<()>,
+    post_mortem: BoxFuture<'static, String>,
+) {
+    let mut ready = Some(ready);
+    let mut last_words = BytesMut::new();
+    let reason = match read_to_end(&mut output, &shared, &mut ready, &mut last_words).await {
+        Err(problem) => problem,
+        Ok(()) => format!("its stream ended, {}", post_mortem.await),
+    };
+    let words = String::from_utf8_lossy(&last_words);
+    let words = words.trim();
+    shared.die(&if words.is_empty() { reason } else { format!("{reason}; its last words: {words}") });
+    // Only now, so that whoever waits for it finds the reason.
+    drop(ready);
+}
+
+async fn read_to_end(
+    output: &mut BoxStream<'static, EngineResult<Chunk>>,
+    shared: &Shared,
+    ready: &mut Option<oneshot::Sender<()>>,
+    last_words: &mut BytesMut,
+) -> Result<(), String> {
+    let mut reader = FrameReader::default();
+    while let Some(chunk) = output.next().await {
+        match chunk {
+            Ok(Chunk::Out(bytes)) => reader.push(&bytes),
+            Ok(Chunk::Err(bytes)) => {
+                last_words.extend_from_slice(&bytes);
+                let surplus = last_words.len().saturating_sub(LAST_WORDS);
+                let _ = last_words.split_to(surplus);
+            }
+            Err(error) => return Err(format!("its stream broke: {}", with_cause(&error))),
+        }
+        while let Some(frame) = reader.next_frame()? {
+            match (frame.kind, frame.id) {
+                (FrameKind::Ready, 0) => {
+                    let Some(ready) = ready.take() else { return Err("it said twice that it is ready".to_owned()) };
+                    // Nobody may be waiting for it any more.
+                    let _ = ready.send(());
+                }
+                _ => shared.deliver(frame).await?,
+            }
+        }
+    }
+    if reader.unfinished() > 0 { Err("its stream ended within a frame".to_owned()) } else { Ok(()) }
+}
+
+fn with_cause(error: &EngineError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

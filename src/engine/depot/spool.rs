@@ -1,0 +1,117 @@
+//! Takes what a request brings to the host's disk: in memory while it is little, in a file from then on.
+
+use std::io::SeekFrom;
+use std::path::{Path, PathBuf};
+
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+
+use super::super::{EngineError, EngineResult};
+use super::link::{Exchange, Piece};
+use crate::handoff::depot::{Answer, DepotFaultKind};
+
+/// What is kept in memory: most results are smaller, and many may come at once.
+const IN_MEMORY: usize = 256 * 1024;
+
+/// Data that arrived, in order.
+pub(super) struct Spool {
+    operation: &'static str,
+    memory: Vec<u8>,
+    /// Holds everything, once it was more than fits [`IN_MEMORY`].
+    file: Option<File>,
+    /// Where `file` is; removed when this is dropped.
+    part: PathBuf,
+    length: u64,
+}
+
+/// Takes data until the answer comes; more than `most` bytes are refused.
+pub(super) async fn receive(mut exchange: Exchange, most: u64, target: &Path) -> EngineResult<(Answer, Spool)> {
+    let mut part = target.as_os_str().to_owned();
+    part.push(".part");
+    let operation = exchange.operation();
+    let mut spool = Spool { operation, memory: Vec::new(), file: None, part: part.into(), length: 0 };
+    loop {
+        match exchange.next().await? {
+            Piece::Answer(answer) => return Ok((answer, spool)),
+            Piece::Data(bytes) => {
+                spool.length += bytes.len() as u64;
+                if spool.length > most {
+                    let message = format!("it sent more than the {most} bytes that are allowed");
+                    return Err(EngineError::Depot { operation, kind: Some(DepotFaultKind::Refused), message });
+                }
+                spool.push(&bytes).await.map_err(|error| spool.failed(&error))?;
+            }
+        }
+    }
+}
+
+impl Spool {
+    /// How much there is.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    async fn push(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        if let Some(file) = &mut self.file {
+            return file.write_all(bytes).await;
+        }
+        self.memory.extend_from_slice(bytes);
+        if self.memory.len() > IN_MEMORY {
+            let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&self.part).await?;
+            file.write_all(&std::mem::take(&mut self.memory)).await?;
+            self.file = Some(file);
+        }
+        Ok(())
+    }
+
+    /// The first `first` bytes; the rest goes to `target`, and no file is made where there is none.
+    pub(super) async fn split(mut self, first: u64, target: &Path) -> EngineResult<Vec<u8>> {
+        match self.split_or_fail(first, target).await {
+            Ok(head) => Ok(head),
+            Err(error) => {
+                // Half a bundle must not be taken for one.
+                let _ = tokio::fs::remove_file(target).await;
+                Err(self.failed(&error))
+            }
+        }
+    }
+
+    async fn split_or_fail(&mut self, first: u64, target: &Path) -> std::io::Result<Vec<u8>> {
+        let Some(file) = &mut self.file else {
+            let first = usize::try_from(first).unwrap_or(usize::MAX).min(self.memory.len());
+            let rest = self.memory.split_off(first);
+            if !rest.is_empty() {
+                tokio::fs::write(target, rest).await?;
+            }
+            return Ok(std::mem::take(&mut self.memory));
+        };
+        file.flush().await?;
+        if first == 0 {
+            tokio::fs::rename(&self.part, target).await?;
+            return Ok(Vec::new());
+        }
+        file.seek(SeekFrom::Start(0)).await?;
+        let mut head = Vec::new();
+        file.take(first).read_to_end(&mut head).await?;
+        if self.length > first {
+            let mut rest = File::create(target).await?;
+            tokio::io::copy(file, &mut rest).await?;
+            rest.flush().await?;
+        }
+        Ok(head)
+    }
+
+    fn failed(&self, error: &std::io::Error) -> EngineError {
+        let source = format!("writing `{}`: {error}", self.part.display()).into();
+        EngineError::Failed { operation: self.operation, source }
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            // Gone already where it was renamed.
+            let _ = std::fs::remove_file(&self.part);
+        }
+    }
+}

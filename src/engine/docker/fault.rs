@@ -1,0 +1,169 @@
+//! bollard's errors in the kinds of [`EngineError`]. Called by all of `docker/`.
+//!
+//! | what is seen | kind |
+//! |---|---|
+//! | the connection is not made | `Unreachable`; `Permission` where the system says so |
+//! | "no space left on device" anywhere in the words | `DiskFull` |
+//! | words of a daemon that has too much to do ([`TRANSIENT`]), whatever the status | `Failed` |
+//! | 404 | `NotFound` |
+//! | other 4xx, and errors of a build | `Refused` |
+//! | 5xx, a connection that broke, an answer that cannot be read | `Failed` |
+
+use std::error::Error as StdError;
+use std::io::ErrorKind;
+
+use bollard::errors::Error;
+
+use super::super::EngineError;
+
+/// What a call is about, for its error.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct About<'a> {
+    /// "starting a container".
+    pub operation: &'static str,
+    /// What it is done to.
+    pub subject: &'a str,
+}
+
+/// Words of the daemon, lower-case, under which it says 4xx or an exit code of 126 or 127, and means "not now".
+const TRANSIENT: [&str; 7] = [
+    "resource busy",
+    "resource temporarily unavailable",
+    "text file busy",
+    "interrupted system call",
+    "context deadline exceeded",
+    "ttrpc: closed",
+    "transport is closing",
+];
+
+/// The kind of an error.
+pub(super) fn of(error: Error, about: About<'_>, endpoint: &str) -> EngineError {
+    let About { operation, subject } = about;
+    let words = chain(&error).to_lowercase();
+    if words.contains("no space left on device") || words.contains("disk quota exceeded") {
+        return EngineError::DiskFull { operation };
+    }
+    match error {
+        Error::DockerResponseServerError { status_code, message } => of_status(status_code, message, about),
+        Error::DockerStreamError { error } => EngineError::Refused { operation, status: 200, message: error },
+        Error::SocketNotFoundError(_) => unreachable_at(endpoint, Box::new(error)),
+        Error::HyperLegacyError { ref err } if err.is_connect() => match io_kind(err) {
+            Some(ErrorKind::PermissionDenied) => EngineError::Permission { endpoint: endpoint.to_owned() },
+            _ => unreachable_at(endpoint, Box::new(error)),
+        },
+        Error::UnsupportedURISchemeError { uri } => EngineError::Refused { operation, status: 400, message: uri },
+        _ if subject.is_empty() => EngineError::Failed { operation, source: Box::new(error) },
+        other => EngineError::Failed { operation, source: format!("`{subject}`: {}", chain(&other)).into() },
+    }
+}
+
+/// The kind of an error of the first contact: whatever is not an answer of an engine means that there is none.
+pub(super) fn of_connecting(error: Error, endpoint: &str) -> EngineError {
+    let about = About { operation: "connecting to the engine", subject: "" };
+    match error {
+        Error::CertPathError { .. } | Error::CertParseError { .. } | Error::CertMultipleKeys { .. } => {
+            EngineError::Settings { problem: error.to_string() }
+        }
+        Error::APIVersionParseError {} | Error::JsonDataError { .. } | Error::JsonSerdeError { .. } => {
+            unreachable_at(endpoint, "what answers there is not a Docker engine".into())
+        }
+        other => match of(other, about, endpoint) {
+            EngineError::Failed { source, .. } => unreachable_at(endpoint, source),
+            EngineError::NotFound { .. } => {
+                unreachable_at(endpoint, "what answers there is not a Docker engine".into())
+            }
+            kind => kind,
+        },
+    }
+}
+
+fn of_status(status: u16, message: String, about: About<'_>) -> EngineError {
+    let About { operation, subject } = about;
+    let words = message.to_lowercase();
+    if status >= 500 || TRANSIENT.iter().any(|transient| words.contains(transient)) {
+        return EngineError::Failed { operation, source: message.into() };
+    }
+    if status == 404 {
+        // Creating and starting may miss something else than what they are about: a network, a volume.
+        let itself = ["no such image", "no such container", "no such volume"].iter().any(|it| words.contains(it));
+        let subject = if itself || message.is_empty() { subject.to_owned() } else { message };
+        return EngineError::NotFound { operation, subject };
+    }
+    EngineError::Refused { operation, status, message }
+}
+
+fn unreachable_at(endpoint: &str, source: Box<dyn StdError + Send + Sync>) -> EngineError {
+    EngineError::Unreachable { endpoint: endpoint.to_owned(), source }
+}
+
+/// The system's word for it, wherever in the chain it stands.
+fn io_kind(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return Some(io.kind());
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// An error and what caused it, on one line: hyper's own words alone are "client error (Connect)".
+fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        next = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(status_code: u16, message: &str) -> EngineError {
+        let error = Error::DockerResponseServerError { status_code, message: message.to_owned() };
+        of(error, About { operation: "starting a container", subject: "abc" }, "unix:///x")
+    }
+
+    #[test]
+    fn statuses() {
+        assert!(
+            matches!(answered(404, "No such container: abc"), EngineError::NotFound { subject, .. } if subject == "abc")
+        );
+        assert!(
+            matches!(answered(404, "network x not found"), EngineError::NotFound { subject, .. } if subject == "network x not found")
+        );
+        assert!(matches!(answered(409, "name in use"), EngineError::Refused { status: 409, .. }));
+        assert!(answered(500, "OCI runtime create failed").retryable());
+        assert!(!answered(400, "exec: \"x\": executable file not found in $PATH: unknown").retryable());
+        assert!(answered(400, "mkdir /sys/fs/cgroup/x: device or resource busy: unknown").retryable());
+        assert!(matches!(
+            answered(500, "write /var/lib/docker/x: no space left on device"),
+            EngineError::DiskFull { .. }
+        ));
+    }
+
+    #[test]
+    fn a_broken_connection_may_be_tried_again_and_names_its_subject() {
+        let error = Error::IOError { err: ErrorKind::ConnectionReset.into() };
+        let error = of(error, About { operation: "starting a container", subject: "abc" }, "unix:///x");
+        assert!(error.retryable());
+        assert_eq!(error.source().unwrap().to_string(), "`abc`: connection reset");
+    }
+
+    #[test]
+    fn the_systems_word_is_found_down_the_chain() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("client error (Connect)")]
+        struct Outer(#[source] std::io::Error);
+        let error = Outer(ErrorKind::PermissionDenied.into());
+        assert_eq!(io_kind(&error), Some(ErrorKind::PermissionDenied));
+        assert_eq!(chain(&error), "client error (Connect): permission denied");
+    }
+}

@@ -1,0 +1,61 @@
+//! Attached streams and logs as tagged chunks. Chunks are not lines, and may split a character.
+
+use bollard::container::LogOutput;
+use bollard::errors::Error;
+use bollard::query_parameters as query;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::super::{Attachment, CALL_TIMEOUT, Chunk, EngineError, EngineResult};
+use super::Docker;
+use super::fault::{self, About};
+use crate::ids::ContainerId;
+
+impl Docker {
+    /// Attaches; when this returns, the daemon has switched protocols, and nothing printed from now on is missed.
+    pub(super) async fn attach_streams(&self, id: &ContainerId) -> EngineResult<Attachment> {
+        let about = About { operation: "attaching to a container", subject: id.as_str() };
+        let options = query::AttachContainerOptionsBuilder::default()
+            .stream(true)
+            .stdin(true)
+            .stdout(true)
+            .stderr(true)
+            // What was printed before comes from the log: asking for it here leaves a gap between the two.
+            .logs(false)
+            .build();
+        let attached = self.call(about, CALL_TIMEOUT, self.client.attach_container(id.as_str(), Some(options))).await?;
+        Ok(Attachment {
+            input: attached.input,
+            output: self.chunks("reading a container's output", id, attached.output),
+        })
+    }
+
+    /// The log from its start. A container that is not there is the stream's first item.
+    pub(super) fn log_stream(&self, id: &ContainerId, follow: bool) -> BoxStream<'static, EngineResult<Chunk>> {
+        let options = query::LogsOptionsBuilder::default().follow(follow).stdout(true).stderr(true).tail("all").build();
+        self.chunks("reading a container's log", id, self.client.logs(id.as_str(), Some(options)))
+    }
+
+    fn chunks(
+        &self,
+        operation: &'static str,
+        id: &ContainerId,
+        items: impl futures::Stream<Item = Result<LogOutput, Error>> + Send + 'static,
+    ) -> BoxStream<'static, EngineResult<Chunk>> {
+        let (id, endpoint) = (id.clone(), self.endpoint.clone());
+        let chunks = items.filter_map(move |item| {
+            std::future::ready(match item {
+                Ok(LogOutput::StdOut { message }) => Some(Ok(Chunk::Out(message))),
+                Ok(LogOutput::StdErr { message }) => Some(Ok(Chunk::Err(message))),
+                // Some engines echo what was written.
+                Ok(LogOutput::StdIn { .. }) => None,
+                Ok(LogOutput::Console { .. }) => Some(Err(EngineError::Failed {
+                    operation,
+                    source: "the stream is not framed, as if the container had a terminal".into(),
+                })),
+                Err(error) => Some(Err(fault::of(error, About { operation, subject: id.as_str() }, &endpoint))),
+            })
+        });
+        Box::pin(chunks)
+    }
+}

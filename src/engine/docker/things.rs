@@ -1,0 +1,213 @@
+//! The engine itself, images, volumes, networks, and the search over all of them by label.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use bollard::models::{ContainerSummaryStateEnum, SystemInfo, SystemInfoCgroupVersionEnum, VolumeCreateRequest};
+use bollard::query_parameters as query;
+use bytes::Bytes;
+use futures::StreamExt;
+
+use super::super::{CALL_TIMEOUT, EngineError, EngineInfo, EngineResult, Found, FoundKind, ImageInfo};
+use super::fault::{self, About};
+use super::{Docker, LONG_TIMEOUT, start, there};
+
+/// How long a build may print nothing.
+const BUILD_SILENCE: Duration = Duration::from_secs(1800);
+
+impl Docker {
+    pub(super) async fn describe(&self) -> EngineResult<EngineInfo> {
+        let about = About { operation: "asking the engine what it is", subject: "" };
+        let (version, info) = futures::try_join!(
+            self.call(about, CALL_TIMEOUT, self.client.version()),
+            self.call(about, CALL_TIMEOUT, self.client.info()),
+        )?;
+        let podman = version.components.iter().flatten().find(|component| component.name.contains("Podman"));
+        let name = match podman {
+            Some(component) => format!("Podman {}", component.version),
+            None => format!("Docker {}", version.version.unwrap_or_default()),
+        };
+        Ok(EngineInfo {
+            name,
+            api: version.api_version.unwrap_or_default(),
+            endpoint: self.endpoint.clone(),
+            arch: arch(info.architecture.as_deref().or(version.arch.as_deref()).unwrap_or_default()),
+            cpus: info.ncpu.and_then(|cpus| usize::try_from(cpus).ok()).unwrap_or(1).max(1),
+            memory: info.mem_total.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
+            volume_subpath: self.volume_subpath,
+            cgroup: if info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2) { 2 } else { 1 },
+            missing_limits: missing_limits(&info),
+        })
+    }
+
+    pub(super) async fn inspect_image(&self, name: &str) -> EngineResult<Option<ImageInfo>> {
+        let about = About { operation: "looking for an image", subject: name };
+        // It becomes a part of the call's path.
+        let strange = |c: char| !(c.is_ascii_alphanumeric() || "._-:/@".contains(c));
+        if name.is_empty() || name.starts_with(['/', '.']) || name.contains("..") || name.contains(strange) {
+            let message = format!("`{name}` is not a valid image name");
+            return Err(EngineError::Refused { operation: about.operation, status: 400, message });
+        }
+        let Some(image) = there(self.call(about, CALL_TIMEOUT, self.client.inspect_image(name)).await)? else {
+            return Ok(None);
+        };
+        let config = image.config.unwrap_or_default();
+        let path = config.env.into_iter().flatten().find_map(|pair| pair.strip_prefix("PATH=").map(str::to_owned));
+        Ok(Some(ImageInfo {
+            id: image.id.unwrap_or_default(),
+            tags: image.repo_tags.unwrap_or_default(),
+            arch: arch(image.architecture.as_deref().unwrap_or_default()),
+            path,
+            size: image.size.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
+            labels: config.labels.into_iter().flatten().collect(),
+        }))
+    }
+
+    pub(super) async fn list_images(&self, label: &str) -> EngineResult<Vec<ImageInfo>> {
+        let about = About { operation: "listing images", subject: label };
+        let options = query::ListImagesOptionsBuilder::default().filters(&by_label(label, None)).build();
+        let mut images = Vec::new();
+        for summary in self.call(about, CALL_TIMEOUT, self.client.list_images(Some(options))).await? {
+            // One may be removed while we look.
+            images.extend(self.inspect_image(&summary.id).await?);
+        }
+        Ok(images)
+    }
+
+    pub(super) async fn build(
+        &self,
+        tag: &str,
+        context: Bytes,
+        args: &[(String, String)],
+        progress: &mut (dyn FnMut(&str) + Send),
+    ) -> EngineResult<()> {
+        let about = About { operation: "building an image", subject: tag };
+        let args: HashMap<&str, &str> = args.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let options = query::BuildImageOptionsBuilder::default()
+            .t(tag)
+            .dockerfile("Dockerfile")
+            .rm(true)
+            .buildargs(&args)
+            .build();
+        let mut answers = self.client.build_image(options, None, Some(bollard::body_full(context)));
+        let mut line = String::new();
+        loop {
+            let Ok(answer) = tokio::time::timeout(BUILD_SILENCE, answers.next()).await else {
+                return Err(EngineError::TimedOut { operation: about.operation, after: BUILD_SILENCE });
+            };
+            let Some(answer) = answer else { break };
+            let answer = answer.map_err(|error| fault::of(error, about, &self.endpoint))?;
+            line.push_str(answer.stream.as_deref().unwrap_or_default());
+            while let Some(end) = line.find('\n') {
+                let whole: String = line.drain(..=end).collect();
+                if !whole.trim().is_empty() {
+                    progress(whole.trim_end());
+                }
+            }
+        }
+        if !line.trim().is_empty() {
+            progress(line.trim_end());
+        }
+        Ok(())
+    }
+
+    pub(super) async fn create_volume(&self, name: &str, labels: &BTreeMap<String, String>) -> EngineResult<()> {
+        let about = About { operation: "making a volume", subject: name };
+        let request = VolumeCreateRequest {
+            name: Some(name.to_owned()),
+            labels: Some(labels.clone().into_iter().collect()),
+            ..VolumeCreateRequest::default()
+        };
+        self.call(about, CALL_TIMEOUT, self.client.create_volume(request)).await.map(|_| ())
+    }
+
+    pub(super) async fn delete_volume(&self, name: &str) -> EngineResult<()> {
+        let about = About { operation: "removing a volume", subject: name };
+        let once = || async {
+            let options = None::<query::RemoveVolumeOptions>;
+            there(self.call(about, LONG_TIMEOUT, self.client.remove_volume(name, options)).await).map(|_| ())
+        };
+        // 409: its container was just removed, and the daemon has not let go of it yet.
+        start::retried(once, |error| matches!(error, EngineError::Refused { status: 409, .. })).await
+    }
+
+    pub(super) async fn delete_network(&self, name: &str) -> EngineResult<()> {
+        let about = About { operation: "removing a network", subject: name };
+        there(self.call(about, CALL_TIMEOUT, self.client.remove_network(name)).await).map(|_| ())
+    }
+
+    pub(super) async fn search(&self, label: &str, value: Option<&str>) -> EngineResult<Vec<Found>> {
+        let about = About { operation: "looking for what is ours", subject: label };
+        let filters = by_label(label, value);
+        let containers = query::ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        let volumes = query::ListVolumesOptionsBuilder::default().filters(&filters).build();
+        let networks = query::ListNetworksOptionsBuilder::default().filters(&filters).build();
+        let images = query::ListImagesOptionsBuilder::default().filters(&filters).build();
+        let (containers, volumes, networks, images) = futures::try_join!(
+            self.call(about, CALL_TIMEOUT, self.client.list_containers(Some(containers))),
+            self.call(about, CALL_TIMEOUT, self.client.list_volumes(Some(volumes))),
+            self.call(about, CALL_TIMEOUT, self.client.list_networks(Some(networks))),
+            self.call(about, CALL_TIMEOUT, self.client.list_images(Some(images))),
+        )?;
+        let mut found = Vec::new();
+        for container in containers {
+            let name = container.names.into_iter().flatten().next().unwrap_or_default();
+            found.push(Found {
+                kind: FoundKind::Container,
+                id: container.id.unwrap_or_default(),
+                name: name.trim_start_matches('/').to_owned(),
+                labels: sorted(container.labels),
+                running: matches!(
+                    container.state,
+                    Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED)
+                ),
+            });
+        }
+        for volume in volumes.volumes.into_iter().flatten() {
+            found.push(thing(FoundKind::Volume, volume.name.clone(), volume.name, Some(volume.labels)));
+        }
+        for network in networks {
+            let name = network.name.unwrap_or_default();
+            found.push(thing(FoundKind::Network, network.id.unwrap_or_default(), name, network.labels));
+        }
+        for image in images {
+            let name = image.repo_tags.into_iter().next().unwrap_or_else(|| image.id.clone());
+            found.push(thing(FoundKind::Image, image.id, name, Some(image.labels)));
+        }
+        Ok(found)
+    }
+}
+
+fn thing(kind: FoundKind, id: String, name: String, labels: Option<HashMap<String, String>>) -> Found {
+    Found { kind, id, name, labels: sorted(labels), running: false }
+}
+
+fn sorted(labels: Option<HashMap<String, String>>) -> BTreeMap<String, String> {
+    labels.into_iter().flatten().collect()
+}
+
+fn by_label(label: &str, value: Option<&str>) -> HashMap<String, Vec<String>> {
+    let wanted = value.map_or_else(|| label.to_owned(), |value| format!("{label}={value}"));
+    HashMap::from([("label".to_owned(), vec![wanted])])
+}
+
+/// Docker takes Go's names for images and the kernel's for the machine; here they are Rust's, which are the kernel's.
+fn arch(name: &str) -> String {
+    match name {
+        "amd64" => "x86_64",
+        "arm64" => "aarch64",
+        other => other,
+    }
+    .to_owned()
+}
+
+/// Limits that the engine says it cannot apply. An engine that says nothing about one is believed to have it.
+fn missing_limits(info: &SystemInfo) -> Vec<String> {
+    let limits = [
+        ("memory", info.memory_limit),
+        ("swap", info.swap_limit),
+        ("cpu", info.cpu_cfs_quota),
+        ("processes", info.pids_limit),
+    ];
+    limits.into_iter().filter(|(_, has)| *has == Some(false)).map(|(name, _)| name.to_owned()).collect()
+}

@@ -1,0 +1,215 @@
+//! Tasks files and the user's choices -> [`Plan`], with all problems at once.
+//!
+//! Called through [`super::build()`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::branch;
+use super::graph::Graph;
+use super::problem::{PlanDefect, PlanError, PlanProblem, name};
+use super::touches::{Reach, may_overlap};
+use super::{FanOut, MAX_FILES, Plan, PlanOptions, PlannedFile};
+use crate::ids::{AssignmentId, BranchName, StoryKey};
+use crate::swarm::{AssignmentSpec, StorySpec};
+use crate::tasks::{Story, TasksFile, order};
+
+/// See [`super::build()`].
+pub(super) fn build(
+    files: Vec<(TasksFile, Vec<u8>)>,
+    repo_root: &Path,
+    options: &PlanOptions,
+) -> Result<Plan, PlanError> {
+    let mut problems = check_arguments(&files, options);
+    if files.is_empty() || files.len() > MAX_FILES {
+        return Err(PlanError::new(problems));
+    }
+    let mut slugs = BTreeSet::new();
+    let mut planned = Vec::with_capacity(files.len());
+    let mut reaches = Vec::new();
+    for (tasks, bytes) in files {
+        let slug = branch::unique(branch::file_slug(&tasks.path), &slugs);
+        slugs.insert(slug.clone());
+        reaches.extend(check_touches(&tasks, &mut problems));
+        check_commands(&tasks, options, &mut problems);
+        match branch::integration(&tasks, options.branch.as_deref()) {
+            Ok(branch) => {
+                let task_file_path = branch::delivered_at(&tasks.path, repo_root, &slug);
+                planned.push(PlannedFile { tasks, bytes, slug, branch, task_file_path });
+            }
+            Err((place, defect)) => {
+                problems.push(PlanProblem { place: place.to_owned(), ..PlanProblem::of_file(&tasks.path, defect) });
+            }
+        }
+    }
+    check_nesting(&planned, &mut problems);
+    if !problems.is_empty() {
+        return Err(PlanError::new(problems));
+    }
+
+    let stories = stories(&planned, options.again);
+    let graph = Graph::of(&stories);
+    let place: BTreeMap<&StoryKey, usize> = stories.iter().enumerate().map(|(at, story)| (&story.key, at)).collect();
+    let as_read: Vec<&Story> = planned.iter().flat_map(|file| &file.tasks.stories).collect();
+    let priority = |key: &StoryKey| as_read[place[key]].priority;
+    let waves = graph.waves(|key| (priority(key), place[key]));
+    let groups = groups(&planned, &stories, options.fan_out);
+    let branches = branches(&planned, &groups, options.fan_out)?;
+    let mut assignments: Vec<AssignmentSpec> = (1_u32..)
+        .zip(groups.into_iter().zip(branches))
+        .map(|(number, (group, branch))| AssignmentSpec {
+            id: AssignmentId::new(options.year, number),
+            file: group[0].file,
+            branch,
+            priority: group.iter().map(priority).min().unwrap_or_default(),
+            stories: group,
+            apart_from: Vec::new(),
+        })
+        .collect();
+    keep_apart(&mut assignments, &graph, |key| &reaches[place[key]]);
+    Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves })
+}
+
+/// What is wrong with the files as a list.
+fn check_arguments(files: &[(TasksFile, Vec<u8>)], options: &PlanOptions) -> Vec<PlanProblem> {
+    let plain = |place: &str, defect| PlanProblem { file: None, place: place.to_owned(), stories: Vec::new(), defect };
+    let count = files.len();
+    if count == 0 {
+        return vec![plain("", PlanDefect::NoFiles)];
+    }
+    if count > MAX_FILES {
+        return vec![plain("", PlanDefect::TooManyFiles { count })];
+    }
+    let mut problems = Vec::new();
+    if count > 1 && options.branch.is_some() {
+        problems.push(plain("--branch", PlanDefect::BranchForSeveral { count }));
+    }
+    let mut seen: BTreeMap<PathBuf, &Path> = BTreeMap::new();
+    for (file, _) in files {
+        if let Some(first) = seen.insert(branch::resolved(&file.path), &file.path) {
+            problems.push(PlanProblem::of_file(&file.path, PlanDefect::SameFile { first: first.to_owned() }));
+        }
+    }
+    problems
+}
+
+/// Each story's reach; of its good globs only, where some are reported.
+fn check_touches(file: &TasksFile, problems: &mut Vec<PlanProblem>) -> Vec<Vec<Reach>> {
+    let mut reaches = Vec::with_capacity(file.stories.len());
+    for (index, story) in file.stories.iter().enumerate() {
+        let mut reach = Vec::with_capacity(story.touches.len());
+        for (at, glob) in story.touches.iter().enumerate() {
+            match Reach::of(glob) {
+                Ok(one) => reach.push(one),
+                Err(defect) => problems.push(PlanProblem {
+                    file: Some(file.path.clone()),
+                    place: format!("userStories[{index}].touches[{at}]"),
+                    stories: vec![name(story)],
+                    defect,
+                }),
+            }
+        }
+        reaches.push(reach);
+    }
+    reaches
+}
+
+/// Every story that is to run needs an agent or a command.
+fn check_commands(file: &TasksFile, options: &PlanOptions, problems: &mut Vec<PlanProblem>) {
+    if options.has_agent {
+        return;
+    }
+    let running = file.stories.iter().filter(|story| options.again || story.done.is_none());
+    let stories: Vec<String> = running.filter(|story| story.command.is_none()).map(name).collect();
+    if !stories.is_empty() {
+        problems.push(PlanProblem { stories, ..PlanProblem::of_file(&file.path, PlanDefect::NoAgent) });
+    }
+}
+
+/// Git keeps branches like files: `a` and `a/b` cannot both be there.
+fn check_nesting(files: &[PlannedFile], problems: &mut Vec<PlanProblem>) {
+    for inner in files {
+        let outer = files.iter().find(|outer| {
+            inner.branch.as_str().strip_prefix(outer.branch.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        });
+        if let Some(outer) = outer {
+            let defect = PlanDefect::NestedBranches {
+                inner: inner.branch.to_string(),
+                outer: outer.branch.to_string(),
+                file: outer.tasks.path.clone(),
+            };
+            problems.push(PlanProblem::of_file(&inner.tasks.path, defect));
+        }
+    }
+}
+
+fn stories(files: &[PlannedFile], again: bool) -> Vec<StorySpec> {
+    let of_file = |(index, file): (u16, &PlannedFile)| -> Vec<StorySpec> {
+        let key = |id: &crate::ids::StoryId| StoryKey { file: index, id: id.clone() };
+        let stories = file.tasks.stories.iter();
+        stories
+            .map(|story| StorySpec {
+                key: key(&story.id),
+                title: story.title.clone(),
+                depends_on: story.depends_on.iter().map(key).collect(),
+                done: story.done.filter(|_| !again),
+                risk: story.risk,
+            })
+            .collect()
+    };
+    (0_u16..).zip(files).flat_map(of_file).collect()
+}
+
+/// The stories of each assignment: one each, in the file's order, or a file's all, in the order in which they run.
+fn groups(files: &[PlannedFile], stories: &[StorySpec], fan_out: FanOut) -> Vec<Vec<StoryKey>> {
+    if fan_out == FanOut::Story {
+        return stories.iter().filter(|story| story.done.is_none()).map(|story| vec![story.key.clone()]).collect();
+    }
+    let of_file = |(index, file): (u16, &PlannedFile)| -> Vec<StoryKey> {
+        let first = stories.partition_point(|story| story.key.file < index);
+        let running = order(&file.tasks).into_iter().map(|at| &stories[first + at]);
+        running.filter(|story| story.done.is_none()).map(|story| story.key.clone()).collect()
+    };
+    (0_u16..).zip(files).map(of_file).filter(|group| !group.is_empty()).collect()
+}
+
+/// A branch for each group, all different, and different from the integration branches.
+fn branches(files: &[PlannedFile], groups: &[Vec<StoryKey>], fan_out: FanOut) -> Result<Vec<BranchName>, PlanError> {
+    let mut taken: BTreeSet<String> = files.iter().map(|file| file.branch.to_string()).collect();
+    let shared = |file: &PlannedFile| files.iter().filter(|other| other.branch == file.branch).count() > 1;
+    let mut branches = Vec::with_capacity(groups.len());
+    for group in groups {
+        let file = &files[usize::from(group[0].file)];
+        let story = group[0].id.as_str().to_ascii_lowercase();
+        let ending = match fan_out {
+            FanOut::File => file.slug.clone(),
+            FanOut::Story if shared(file) => format!("{}-{story}", file.slug),
+            FanOut::Story => story,
+        };
+        let branch = branch::assignment(&file.branch, &ending, &mut taken)
+            .map_err(|defect| PlanError::new(vec![PlanProblem::of_file(&file.tasks.path, defect)]))?;
+        branches.push(branch);
+    }
+    Ok(branches)
+}
+
+/// Fills in `apart_from`: not for two of which one waits for the other anyway.
+fn keep_apart<'r>(assignments: &mut [AssignmentSpec], graph: &Graph, reach: impl Fn(&StoryKey) -> &'r Vec<Reach>) {
+    let reaches: Vec<Vec<Reach>> =
+        assignments.iter().map(|one| one.stories.iter().flat_map(|key| reach(key).iter().cloned()).collect()).collect();
+    let touching: Vec<usize> = (0..assignments.len()).filter(|index| !reaches[*index].is_empty()).collect();
+    if touching.len() < 2 {
+        return;
+    }
+    let ancestors = graph.ancestors();
+    for (at, one) in touching.iter().enumerate() {
+        for two in &touching[at + 1..] {
+            let in_line = ancestors.in_line(&assignments[*one].stories[0], &assignments[*two].stories[0]);
+            if !in_line && may_overlap(&reaches[*one], &reaches[*two]) {
+                let (first, second) = (assignments[*one].id.clone(), assignments[*two].id.clone());
+                assignments[*one].apart_from.push(second);
+                assignments[*two].apart_from.push(first);
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! URLs in ACP messages: a task-request's `repoUrl` and a completion's `prUrl`.
+//!
+//! A small strict parser of its own, because the shim reads `repoUrl` too and must stay small; a test holds it against
+//! gix-url, which accepts whatever this accepts and sees the same host in it. Used by [`fields`](super::fields)'s
+//! neighbours [`decode`](super::decode) and [`message`](super::message), and by the orchestrator, which makes a
+//! [`RepoUrl`] of the repo's remote. Must not: put any part of a `repoUrl` into an error, since it may hold credentials.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
+
+use super::fields::FieldError;
+use super::rules;
+
+/// A repository's URL in a task-request: `https://host[:port]/path`, `ssh://[user@]host[:port]/path` or scp-like
+/// `user@host:path`. Without credentials, without query and fragment (which may hold some), and without anything that
+/// git or ssh could take for an option.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RepoUrl(String);
+
+impl RepoUrl {
+    /// The URL as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for RepoUrl {
+    type Err = FieldError;
+    fn from_str(text: &str) -> Result<Self, FieldError> {
+        let checked = match text.split_once("://") {
+            Some(("https", rest)) => https(rest),
+            Some(("ssh", rest)) => ssh(rest),
+            Some(_) => Err(Wrong::Url("must begin with `https://` or `ssh://`, or be `user@host:path`")),
+            None => scp(text),
+        };
+        match checked {
+            Ok(()) => Ok(Self(text.to_owned())),
+            Err(Wrong::Url(problem)) => Err(FieldError::new(rules::REPO_URL, problem)),
+            Err(Wrong::Credentials(problem)) => Err(FieldError::new(rules::REPO_URL_CREDENTIALS, problem)),
+        }
+    }
+}
+
+impl fmt::Display for RepoUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Which of the two rules is broken, and how.
+enum Wrong {
+    Url(&'static str),
+    Credentials(&'static str),
+}
+
+impl From<&'static str> for Wrong {
+    fn from(problem: &'static str) -> Self {
+        Wrong::Url(problem)
+    }
+}
+
+fn https(rest: &str) -> Result<(), Wrong> {
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if authority.contains('@') {
+        return Err(Wrong::Credentials("must not have a user or a password before the host"));
+    }
+    host_and_port(authority)?;
+    url_path(path)
+}
+
+fn ssh(rest: &str) -> Result<(), Wrong> {
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = match authority.rsplit_once('@') {
+        Some((login, host)) => user(login).map(|()| host)?,
+        None => authority,
+    };
+    host_and_port(host)?;
+    if path.len() < 2 {
+        return Err(Wrong::Url("must have a path behind the host"));
+    }
+    url_path(path)
+}
+
+fn scp(text: &str) -> Result<(), Wrong> {
+    let problem = "must begin with `https://` or `ssh://`, or be `user@host:path`";
+    let (login, rest) = text.split_once('@').ok_or(problem)?;
+    if login.contains('/') {
+        return Err(Wrong::Url(problem));
+    }
+    user(login)?;
+    let (name, path) = rest.split_once(':').ok_or(problem)?;
+    if name.contains('@') {
+        return Err(Wrong::Credentials("must not have more than a user before the host"));
+    }
+    host(name)?;
+    if path.is_empty() || path.starts_with(':') {
+        return Err(Wrong::Url("must have a path behind the host"));
+    }
+    if path.starts_with('-') {
+        return Err(Wrong::Url("must not have a path that begins with `-`"));
+    }
+    plain(path).map_err(Wrong::Url)
+}
+
+/// What stands before the `@` of an ssh login: a name and nothing else.
+fn user(login: &str) -> Result<(), Wrong> {
+    if login.contains([':', '@']) {
+        return Err(Wrong::Credentials("must not have a password before the host"));
+    }
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'+' | b'~');
+    // ssh would take a leading `-` for an option.
+    if login.is_empty() || login.starts_with('-') || !login.bytes().all(allowed) {
+        return Err(Wrong::Url(
+            "must have a user of letters, digits, `.`, `_`, `-`, `+` and `~`, not beginning with `-`",
+        ));
+    }
+    Ok(())
+}
+
+fn host_and_port(text: &str) -> Result<(), &'static str> {
+    let from = if text.starts_with('[') { text.find(']').unwrap_or(0) } else { 0 };
+    let Some(colon) = text[from..].find(':') else { return host(text) };
+    let (name, port) = (&text[..from + colon], &text[from + colon + 1..]);
+    let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    if !digits || port.parse::<u16>().ok().is_none_or(|port| port == 0) {
+        return Err("must have a port of 1 to 65535, or none");
+    }
+    host(name)
+}
+
+/// A name of letters, digits, `-` and `_` in parts split by dots, or an IPv6 address in brackets.
+fn host(name: &str) -> Result<(), &'static str> {
+    if let Some(address) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return if address.parse::<Ipv6Addr>().is_ok() { Ok(()) } else { Err("must have a valid IPv6 address") };
+    }
+    let part = |part: &str| {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+        !part.is_empty() && !part.starts_with('-') && part.bytes().all(allowed)
+    };
+    if name.len() <= 253 && name.split('.').all(part) { Ok(()) } else { Err("must have a valid host") }
+}
+
+/// The path of a URL that git is to clone; empty, or beginning with `/`.
+fn url_path(path: &str) -> Result<(), Wrong> {
+    if path.contains(['?', '#']) {
+        return Err(Wrong::Url("must have no query and no fragment"));
+    }
+    plain(path)?;
+    let decoded = percent_decoded(path).ok_or("must have two hexadecimal digits behind each `%`")?;
+    let decoded = str::from_utf8(&decoded).map_err(|_| "must be UTF-8 where it is decoded")?;
+    // A newline that comes out of a `%0a` ends a line of git's credential protocol.
+    Ok(plain(decoded)?)
+}
+
+/// No white space, no control characters, no backslashes.
+fn plain(text: &str) -> Result<(), &'static str> {
+    if text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '\\') {
+        return Err("must not have white space, control characters or backslashes");
+    }
+    Ok(())
+}
+
+fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16));
+            let (high, low) = (digit()?, digit()?);
+            decoded.push(u8::try_from(high * 16 + low).expect("two hexadecimal digits are at most 255"));
+        } else {
+            decoded.push(byte);
+        }
+    }
+    Some(decoded)
+}
+
+/// Whether a text is a URL with a host, of any scheme (ACP, completion: `prUrl`): RFC 3986's characters and no others.
+pub(super) fn check_url(text: &str) -> Result<(), &'static str> {
+    let (scheme, rest) = text.split_once("://").ok_or("must be a URL with a scheme and a host, or null")?;
+    let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    if !scheme.starts_with(|c: char| c.is_ascii_alphabetic()) || !scheme.bytes().all(letters) {
+        return Err("must begin with a valid scheme");
+    }
+    let characters = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b);
+    if !rest.bytes().all(characters) {
+        return Err("must have no characters but those that RFC 3986 allows in a URL");
+    }
+    percent_decoded(rest).ok_or("must have two hexadecimal digits behind each `%`")?;
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    host_and_port(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> Option<&'static str> {
+        text.parse::<RepoUrl>().err().map(|error| error.rule)
+    }
+
+    const RIGHT: &[&str] = &[
+        "https://github.com/org/repo.git",
+        "https://localhost:8443/a/b",
+        "https://[2001:db8::1]:8443/a",
+        "https://host",
+        "https://longshore.invalid/0123456789ab.git",
+        "https://host/caf%C3%A9",
+        "https://host/-/x",
+        "ssh://git@github.com/org/repo.git",
+        "ssh://git@host:2222/~user/repo",
+        "ssh://host/repo",
+        "ssh://git@[::1]:22/repo",
+        "git@github.com:org/repo.git",
+        "org@vs-ssh.visualstudio.com:v3/org/project/repo",
+        "git@host:~/repo",
+    ];
+
+    #[test]
+    fn repo_urls() {
+        for text in RIGHT {
+            assert_eq!(rule(text), None, "{text}");
+        }
+        for text in [
+            "",
+            "repo",
+            "/srv/repo",
+            "./repo",
+            "../a:b",
+            "C:/repo",
+            "host:path",
+            "http://host/a",
+            "git://host/a",
+            "file:///a",
+            "ext::sh -c id",
+            "HTTPS://host/a",
+            "https://",
+            "https:///a",
+            "https://-host/a",
+            "https://a..b/",
+            "https://h\u{f6}st/a",
+            "https://host:0/a",
+            "https://host:65536/a",
+            "https://host:/a",
+            "https://host:+1/a",
+            "https://host/a b",
+            "https://host/a\n",
+            "https://host/a\\b",
+            "https://host/a?b",
+            "https://host/a#b",
+            "https://host?token=x",
+            "https://host/%0a",
+            "https://host/%00",
+            "https://host/%2",
+            "https://host/%zz",
+            "https://host/%ff",
+            "https://[::1/a",
+            "https://[x]/a",
+            "ssh://host",
+            "ssh://host/",
+            "ssh://@host/a",
+            "ssh://-oProxyCommand=id/a",
+            "ssh://-x@host/a",
+            "ssh://a%3Ab@host/a",
+            "git@-host:a",
+            "-x@host:a",
+            "git@host:-a",
+            "git@host:",
+            "git@host",
+            "git@host::a",
+            "git@host:a\0",
+            "a/b@host:c",
+            "git@ho/st:a",
+            "git@[::1]:a",
+        ] {
+            assert_eq!(rule(text), Some(rules::REPO_URL), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_refused_and_not_shown() {
+        for text in [
+            "https://hunter2@host/a",
+            "https://user:hunter2@host/a",
+            "https://:hunter2@host/a",
+            "https://@host/a",
+            "ssh://user:hunter2@host/a",
+            "ssh://user@hunter2@host/a",
+            "user:hunter2@host:a",
+            "user@hunter2@host:a",
+        ] {
+            let error = text.parse::<RepoUrl>().expect_err(text);
+            assert_eq!(error.rule, rules::REPO_URL_CREDENTIALS, "{text}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn pull_request_urls() {
+        for text in [
+            "https://github.com/org/repo/pull/42",
+            "http://localhost:3000/org/repo/pulls/1?a=b#c",
+            "https://[::1]/x",
+            "ssh://user@host/x",
+        ] {
+            assert_eq!(check_url(text), Ok(()), "{text}");
+        }
+        for text in [
+            "",
+            "pull/42",
+            "github.com/org/repo",
+            "https:/x",
+            "https://",
+            "https:///x",
+            "://host",
+            "1x://host",
+            "javascript:alert(1)",
+            "https://ho st/",
+            "https://host/\u{1b}[31m",
+            "https://host/a b",
+            "https://host/%",
+            "https://host/\u{e4}",
+            "https://-x/",
+            "https://host:99999/",
+            "https://host/\"",
+        ] {
+            assert!(check_url(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[cfg(feature = "orchestrator")]
+    mod against_gix {
+        use proptest::prelude::*;
+
+        use super::*;
+
+        /// What gix-url sees in a URL that we accept.
+        fn agrees(text: &str) {
+            let theirs = gix_url::parse(text).unwrap_or_else(|error| panic!("gix refuses {text:?}: {error}"));
+            let scheme = if text.starts_with("https://") { gix_url::Scheme::Https } else { gix_url::Scheme::Ssh };
+            assert_eq!(theirs.scheme, scheme, "{text:?}");
+            assert_eq!(theirs.password(), None, "{text:?}");
+            assert!(scheme == gix_url::Scheme::Ssh || theirs.user().is_none(), "{text:?}");
+            assert!(theirs.host().is_some_and(|host| !host.is_empty() && !host.starts_with('-')), "{text:?}");
+            assert!(!theirs.path.starts_with(b"-"), "{text:?}");
+        }
+
+        #[test]
+        fn on_the_examples() {
+            RIGHT.iter().for_each(|text| agrees(text));
+        }
+
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases(2000))]
+            /// Texts that are nearly URLs: whatever we accept, gix accepts, and finds no credentials in it.
+            #[test]
+            fn on_what_is_nearly_a_url(
+                scheme in prop::sample::select(vec!["https://", "ssh://", "", "", "http://", "ext::"]),
+                login in prop::sample::select(vec!["", "", "git@", "a:b@", "-x@", "@", "a@b@", "%3A@"]),
+                host in "(host|\\[::1\\]|[a-z0-9.:%\\[\\]-]{0,6})",
+                port in prop::sample::select(vec!["", "", ":22", ":", ":0", ":x", ":70000"]),
+                path in "[/:~-]?(repo|[a-z/%~:@?# \\\\.-]{0,6})",
+            ) {
+                let text = format!("{scheme}{login}{host}{port}{path}");
+                if text.parse::<RepoUrl>().is_ok() {
+                    agrees(&text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! A line of `longshore run --json`: the versioned wire form of an announcement. `longshore schema events` prints its schema.
+//!
+//! Rules: one JSON object a line; `v` is the version, and a later version only adds fields and types; `seq` counts from 1
+//! without gaps; stories have the labels that the other reports use. To add a type: a variant of [`EventBody`] and its arm
+//! in [`body`]. Must not: carry text that is not escaped by JSON, or a value of an environment variable.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Names;
+use crate::ids::AttemptId;
+use crate::swarm::event::Exit;
+use crate::swarm::{Announcement, Outcome, StopLevel};
+use crate::verdict::{Cause, Evidence, Failure};
+
+/// The version of the stream.
+pub const EVENT_VERSION: u32 = 1;
+
+/// A line.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct EventLine {
+    /// [`EVENT_VERSION`].
+    pub v: u32,
+    /// Its place in the stream, from 1.
+    pub seq: u64,
+    /// When, RFC 3339.
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// The swarm's id.
+    pub swarm: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub body: EventBody,
+}
+
+/// An attempt at an assignment: one sandbox.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Attempt {
+    /// The assignment's id.
+    pub assignment: String,
+    /// Which try, from 1.
+    pub number: u32,
+}
+
+/// Why something did not work out.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Why {
+    /// The word.
+    pub cause: Cause,
+    /// What proves it.
+    pub evidence: Evidence,
+    /// The ref that keeps the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub salvage: Option<String>,
+}
+
+/// What happened. Stories are named by their labels: `US-001`, or `slug/US-001` where there are several tasks files.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum EventBody {
+    /// The first.
+    SwarmStarted {
+        /// Stories to run.
+        stories: usize,
+        /// Stories done before.
+        done: usize,
+        /// Assignments.
+        assignments: usize,
+        /// Sandboxes at once.
+        max: usize,
+    },
+    /// A sandbox is being made.
+    SandboxStarting {
+        /// Which.
+        attempt: Attempt,
+        /// Its stories.
+        stories: Vec<String>,
+    },
+    /// A sandbox runs.
+    SandboxStarted {
+        /// Which.
+        attempt: Attempt,
+        /// Its container's id.
+        container: String,
+    },
+    /// A sandbox ended.
+    SandboxEnded {
+        /// Which.
+        attempt: Attempt,
+        /// Null where it vanished.
+        exit_code: Option<i64>,
+        /// The engine's own flag.
+        oom_killed: bool,
+        /// It is gone from the engine.
+        vanished: bool,
+        /// The engine's words.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        error: String,
+        /// The last lines of its stderr.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tail: Vec<String>,
+    },
+    /// A story began.
+    StoryStarted {
+        /// Which.
+        story: String,
+        /// Its title.
+        title: String,
+        /// In which sandbox.
+        attempt: Attempt,
+    },
+    /// A story's newest words.
+    StoryProgress {
+        /// Which.
+        story: String,
+        /// The words, as the sandbox sent them.
+        text: String,
+    },
+    /// The sandbox says that it is finished; it has not landed.
+    StoryFinished {
+        /// Which.
+        story: String,
+    },
+    /// It is on the integration branch.
+    StoryLanded {
+        /// Which.
+        story: String,
+        /// The story's commit.
+        commit: String,
+        /// The integration branch's head.
+        head: String,
+        /// In the sandbox.
+        duration_ms: u64,
+    },
+    /// It did not land and is tried again.
+    StoryRetried {
+        /// Which.
+        story: String,
+        /// Why.
+        failure: Why,
+        /// The next attempt's number.
+        next: u32,
+        /// The wait before it.
+        after_ms: u64,
+    },
+    /// It did not land.
+    StoryFailed {
+        /// Which.
+        story: String,
+        /// Why.
+        failure: Why,
+        /// Tries.
+        attempts: u32,
+    },
+    /// It will not be run.
+    StorySkipped {
+        /// Which.
+        story: String,
+        /// The story that did not land.
+        because: String,
+    },
+    /// A record of a sandbox broke a rule.
+    RecordRefused {
+        /// Of which sandbox.
+        attempt: Attempt,
+        /// Which rule.
+        reason: String,
+        /// How many so far.
+        count: u32,
+    },
+    /// The shim reported an error.
+    ErrorReported {
+        /// Of which sandbox.
+        attempt: Attempt,
+        /// ACP's code.
+        code: String,
+        /// Its words.
+        message: String,
+    },
+    /// Work that did not land is kept.
+    Salvaged {
+        /// Of which sandbox.
+        attempt: Attempt,
+        /// The ref.
+        reference: String,
+    },
+    /// A work folder could not be salvaged and is kept in the work volume.
+    WorkKept {
+        /// Of which sandbox.
+        attempt: Attempt,
+        /// The folder.
+        folder: String,
+    },
+    /// A stop began.
+    Stopping {
+        /// `graceful` or `kill`.
+        #[schemars(with = "String")]
+        level: StopLevel,
+        /// By whom.
+        by: String,
+    },
+    /// Nothing can go on.
+    MachineryFailed {
+        /// Why.
+        failure: Why,
+    },
+    /// The last.
+    SwarmEnded {
+        /// `landed`, `some_failed`, `machinery_failed` or `interrupted`.
+        #[schemars(with = "String")]
+        outcome: Outcome,
+        /// The exit code that belongs to it.
+        exit_code: u8,
+        /// On the integration branch.
+        landed: usize,
+        /// Not.
+        failed: usize,
+        /// Not run.
+        skipped: usize,
+        /// Not decided.
+        pending: usize,
+    },
+}
+
+/// The wire form of an announcement.
+pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
+    use Announcement as A;
+    let label = |story| names.label(story).to_owned();
+    match announcement {
+        A::SwarmStarted { stories, done, assignments, max } => {
+            EventBody::SwarmStarted { stories: *stories, done: *done, assignments: *assignments, max: *max }
+        }
+        A::SandboxStarting { attempt: id, stories } => {
+            EventBody::SandboxStarting { attempt: attempt(id), stories: stories.iter().map(label).collect() }
+        }
+        A::SandboxStarted { attempt: id, container } => {
+            EventBody::SandboxStarted { attempt: attempt(id), container: container.to_string() }
+        }
+        A::SandboxEnded { attempt: id, exit } => {
+            let Exit { code, oom_killed, vanished, error, tail } = exit.clone();
+            EventBody::SandboxEnded { attempt: attempt(id), exit_code: code, oom_killed, vanished, error, tail }
+        }
+        A::StoryStarted { story, attempt: id } => {
+            EventBody::StoryStarted { story: label(story), title: names.title(story).to_owned(), attempt: attempt(id) }
+        }
+        A::StoryProgress { story, text } => EventBody::StoryProgress { story: label(story), text: text.clone() },
+        A::StoryFinished { story } => EventBody::StoryFinished { story: label(story) },
+        A::StoryLanded { story, commit, head, duration } => EventBody::StoryLanded {
+            story: label(story),
+            commit: commit.to_string(),
+            head: head.to_string(),
+            duration_ms: millis(*duration),
+        },
+        A::StoryRetried { story, failure, next, after } => EventBody::StoryRetried {
+            story: label(story),
+            failure: why(failure),
+            next: *next,
+            after_ms: millis(*after),
+        },
+        A::StoryFailed { story, failure, attempts } => {
+            EventBody::StoryFailed { story: label(story), failure: why(failure), attempts: *attempts }
+        }
+        A::StorySkipped { story, because } => EventBody::StorySkipped { story: label(story), because: label(because) },
+        A::RecordRefused { attempt: id, reason, count } => {
+            EventBody::RecordRefused { attempt: attempt(id), reason: reason.clone(), count: *count }
+        }
+        A::ErrorReported { attempt: id, code, message } => {
+            EventBody::ErrorReported { attempt: attempt(id), code: code.clone(), message: message.clone() }
+        }
+        A::Salvaged { attempt: id, reference } => {
+            EventBody::Salvaged { attempt: attempt(id), reference: reference.clone() }
+        }
+        A::WorkKept { attempt: id, folder } => EventBody::WorkKept { attempt: attempt(id), folder: folder.clone() },
+        A::Stopping { level, by } => EventBody::Stopping { level: *level, by: by.clone() },
+        A::MachineryFailed { failure } => EventBody::MachineryFailed { failure: why(failure) },
+        A::SwarmEnded { outcome, landed, failed, skipped, pending } => EventBody::SwarmEnded {
+            outcome: *outcome,
+            exit_code: outcome.exit_code(),
+            landed: *landed,
+            failed: *failed,
+            skipped: *skipped,
+            pending: *pending,
+        },
+    }
+}
+
+fn attempt(id: &AttemptId) -> Attempt {
+    Attempt { assignment: id.assignment.to_string(), number: id.number }
+}
+
+fn why(failure: &Failure) -> Why {
+    let Failure { cause, evidence, salvage } = failure.clone();
+    Why { cause, evidence, salvage }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

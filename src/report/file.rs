@@ -1,0 +1,121 @@
+//! report.md and report.json in the swarm's folder: the summary to keep, to attach to a pull request, or to parse.
+//!
+//! Called by `cli/` when a swarm is over. Text from sandboxes is put where Markdown does not act on it.
+
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::summary::{Summary, branch_words, status_word};
+use super::text::{clean, duration};
+use crate::protocol::acp::message::StoryStatus;
+use crate::verdict::Cause;
+
+/// Writes both files into `folder` and gives the path of report.md.
+pub fn write(summary: &mut Summary, folder: &Path) -> io::Result<PathBuf> {
+    let path = folder.join("report.md");
+    summary.report = Some(path.display().to_string());
+    let mut json = serde_json::to_vec_pretty(summary).map_err(io::Error::other)?;
+    json.push(b'\n');
+    std::fs::write(folder.join("report.json"), json)?;
+    std::fs::write(&path, markdown(summary))?;
+    Ok(path)
+}
+
+/// The report as Markdown.
+pub fn markdown(summary: &Summary) -> String {
+    let mut out = String::new();
+    let elapsed = duration(Duration::from_millis(summary.elapsed_ms));
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "# Swarm {}\n\n{} in {elapsed}.\n", summary.swarm, summary.counts());
+    let _ = writeln!(out, "| story | title | status | cause | tries | time | commit |");
+    let _ = writeln!(out, "|---|---|---|---|---:|---:|---|");
+    for row in &summary.stories {
+        let time = row.duration_ms.map(|millis| duration(Duration::from_millis(millis))).unwrap_or_default();
+        let cause = match (&row.because, row.cause) {
+            (Some(because), _) => format!("{because} did not land"),
+            (None, Some(cause)) if row.status != StoryStatus::Completed => cause.word().to_owned(),
+            _ => String::new(),
+        };
+        let commit = row.commit.as_deref().map(|commit| format!("`{}`", &commit[..10])).unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {cause} | {} | {time} | {commit} |",
+            row.story,
+            cell(&row.title),
+            status_word(row),
+            row.attempts
+        );
+    }
+    let failed: Vec<_> = summary.stories.iter().filter(|row| row.status == StoryStatus::Failed).collect();
+    if !failed.is_empty() {
+        let _ = writeln!(out, "\n## What failed");
+    }
+    for row in failed {
+        let evidence = row.evidence.clone().unwrap_or_default();
+        let _ = writeln!(out, "\n### {}: {}\n", row.story, row.cause.map_or("failed", Cause::word));
+        let mut block = vec![clean(&evidence.summary)];
+        block.extend(evidence.command.iter().map(|command| format!("command: {}", clean(command))));
+        block.extend(evidence.exit_code.iter().map(|code| format!("exit code: {code}")));
+        block.extend(evidence.signal.iter().map(|signal| format!("signal: {signal}")));
+        block.extend(evidence.paths.iter().map(|path| format!("path: {}", clean(path))));
+        block.extend(evidence.tail.iter().map(|line| format!("| {}", clean(line))));
+        for line in block.iter().filter(|line| !line.is_empty()) {
+            // Four spaces make it code, whatever is in it.
+            let _ = writeln!(out, "    {line}");
+        }
+        if let Some(salvage) = &row.salvage {
+            let _ = writeln!(out, "\nIts work is kept in `{}`.", clean(salvage));
+        }
+        if let Some(log) = &row.log {
+            let _ = writeln!(out, "\nLog: `{log}`");
+        }
+    }
+    let _ = writeln!(out, "\n## Where things are\n");
+    for branch in &summary.branches {
+        let _ = writeln!(out, "- branch `{}`", branch_words(branch));
+    }
+    for line in &summary.relaxations {
+        let _ = writeln!(out, "- relaxed: {}", cell(line));
+    }
+    for line in &summary.notes {
+        let _ = writeln!(out, "- note: {}", cell(line));
+    }
+    let _ = writeln!(out, "- state: `{}`", summary.state_file);
+    out
+}
+
+/// Text that cannot break out of a table's cell or act as Markdown.
+fn cell(text: &str) -> String {
+    let mut out = String::new();
+    for c in clean(text).chars() {
+        if matches!(c, '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '!') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_files_are_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut summary = super::super::summary::tests::summary(folder.path());
+        summary.stories[0].title = "evil | <b>cell</b>".to_owned();
+        let path = write(&mut summary, folder.path()).expect("written");
+        let text = std::fs::read_to_string(path).expect("there");
+        assert!(text.contains("| US-001 | evil \\| \\<b\\>cell\\</b\\> | landed |"), "{text}");
+        assert!(text.contains("    | FAIL it | breaks"), "{text}");
+        assert!(text.contains("Its work is kept in `refs/longshore/salvage/x/US-002/1`."), "{text}");
+        let json = std::fs::read(folder.path().join("report.json")).expect("there");
+        let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+        let schema = serde_json::to_value(schemars::schema_for!(Summary)).expect("JSON");
+        assert!(jsonschema::validator_for(&schema).expect("a good schema").is_valid(&json), "{json}");
+        assert_eq!(json["stories"][1]["cause"], "verification_failed");
+    }
+}

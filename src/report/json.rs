@@ -1,0 +1,110 @@
+//! `longshore run --json`: an NDJSON event stream ([`event`](super::event)), flushed line by line.
+
+use std::io::Write;
+
+use jiff::Timestamp;
+
+use super::event::{EVENT_VERSION, EventLine, body};
+use super::{Names, Reporter};
+use crate::swarm::Announcement;
+
+/// Events on a writer.
+pub struct Json<W> {
+    names: Names,
+    writer: W,
+    seq: u64,
+}
+
+impl<W: Write + Send> Json<W> {
+    /// A stream that begins.
+    pub fn new(names: Names, writer: W) -> Self {
+        Self { names, writer, seq: 0 }
+    }
+}
+
+impl<W: Write + Send> Reporter for Json<W> {
+    fn announce(&mut self, at: Timestamp, announcement: &Announcement) {
+        self.seq += 1;
+        let line = EventLine {
+            v: EVENT_VERSION,
+            seq: self.seq,
+            at,
+            swarm: self.names.swarm().to_string(),
+            body: body(&self.names, announcement),
+        };
+        if let Ok(mut bytes) = serde_json::to_vec(&line) {
+            bytes.push(b'\n');
+            // A reader that is gone must not end the swarm.
+            let _ = self.writer.write_all(&bytes).and_then(|()| self.writer.flush());
+        }
+    }
+
+    fn close(&mut self) {
+        let _ = self.writer.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{AssignmentId, AttemptId, StoryKey};
+    use crate::report::names::tests::spec;
+    use crate::swarm::Outcome;
+    use crate::verdict::{Cause, Failure};
+
+    fn lines(announcements: &[Announcement]) -> Vec<serde_json::Value> {
+        let mut out = Vec::new();
+        let mut json = Json::new(Names::of(&spec(2)), &mut out);
+        for announcement in announcements {
+            json.announce("2026-11-21T12:03:04Z".parse().expect("a time"), announcement);
+        }
+        json.close();
+        let text = String::from_utf8(out).expect("UTF-8");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    #[test]
+    fn lines_are_versioned_and_counted_and_fit_the_schema() {
+        let story = StoryKey { file: 1, id: "US-001".parse().expect("valid") };
+        let attempt = AttemptId { assignment: AssignmentId::new(2026, 3), number: 2 };
+        let found = lines(&[
+            Announcement::StoryStarted { story: story.clone(), attempt },
+            Announcement::StoryProgress { story: story.clone(), text: "a\nb\u{1b}[0m".to_owned() },
+            Announcement::StoryFailed { story, failure: Failure::new(Cause::Oom, "killed"), attempts: 2 },
+            Announcement::SwarmEnded { outcome: Outcome::SomeFailed, landed: 0, failed: 1, skipped: 0, pending: 0 },
+        ]);
+        let first = serde_json::json!({
+            "v": 1, "seq": 1, "at": "2026-11-21T12:03:04Z", "swarm": "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d",
+            "type": "story_started", "story": "f1/US-001", "title": "Add the parser",
+            "attempt": {"assignment": "T-2026-003", "number": 2},
+        });
+        assert_eq!(found[0], first);
+        assert_eq!(found[2]["failure"]["cause"], "oom");
+        assert_eq!(found[3]["exitCode"], 1);
+        let schema = serde_json::to_value(schemars::schema_for!(EventLine)).expect("JSON");
+        let validator = jsonschema::validator_for(&schema).expect("a good schema");
+        for (place, line) in found.iter().enumerate() {
+            assert_eq!(line["seq"], place as u64 + 1);
+            assert!(validator.is_valid(line), "{line}");
+        }
+        assert!(!validator.is_valid(&serde_json::json!({"v": 1})), "the schema must refuse something");
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_trouble() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Err(std::io::ErrorKind::BrokenPipe.into())
+            }
+        }
+        let mut json = Json::new(Names::of(&spec(1)), Gone);
+        let started = Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max: 1 };
+        json.announce(Timestamp::UNIX_EPOCH, &started);
+        json.close();
+        assert_eq!(json.seq, 1);
+    }
+}

@@ -1,0 +1,262 @@
+//! Bars on a terminal: one for the swarm, below the lines of the running sandboxes; what is over scrolls up as plain lines.
+//! The only user of indicatif.
+//!
+//! A thread of its own redraws the elapsed times twice a second, so that a quiet swarm still shows that it lives. The
+//! lines are gone when the reporter is closed or dropped, also by a panic.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use jiff::Timestamp;
+
+use super::plain::line;
+use super::text::clean;
+use super::words::{Tone, said};
+use super::{Look, Names, Reporter};
+use crate::ids::{AttemptId, StoryKey};
+use crate::swarm::Announcement;
+
+const REDRAW: Duration = Duration::from_millis(500);
+
+type Lines = Arc<Mutex<BTreeMap<AttemptId, ProgressBar>>>;
+
+/// Bars.
+pub struct Progress {
+    names: Names,
+    look: Look,
+    multi: MultiProgress,
+    swarm: ProgressBar,
+    lines: Lines,
+    /// Which sandbox a story runs in, for its words.
+    running: HashMap<StoryKey, AttemptId>,
+    landed: u64,
+    failed: u64,
+    skipped: u64,
+    ticker: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Progress {
+    /// Bars on standard error.
+    pub fn new(names: Names, look: Look) -> Self {
+        Self::on(names, look, ProgressDrawTarget::stderr())
+    }
+
+    fn on(names: Names, look: Look, target: ProgressDrawTarget) -> Self {
+        let multi = MultiProgress::with_draw_target(target);
+        let colours = if look.colour { ".green/dim" } else { "" };
+        let style = style(&format!("{{elapsed_precise}} [{{bar:24{colours}}}] {{pos}}/{{len}} {{wide_msg}}"));
+        let swarm = multi.add(ProgressBar::new(0).with_style(style.progress_chars("=> ")));
+        let lines = Lines::default();
+        let (stop, stopped) = channel();
+        let (bars, whole) = (Arc::clone(&lines), swarm.clone());
+        // Ends when told to, or when the reporter is gone.
+        let redraw = move || {
+            while stopped.recv_timeout(REDRAW) == Err(RecvTimeoutError::Timeout) {
+                whole.tick();
+                for bar in locked(&bars).values() {
+                    bar.tick();
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("progress".to_owned()).stack_size(256 * 1024).spawn(redraw);
+        // Without the thread the times stand still between events: no reason to fail.
+        let ticker = thread.ok().map(|thread| (stop, thread));
+        let running = HashMap::new();
+        Self { names, look, multi, swarm, lines, running, landed: 0, failed: 0, skipped: 0, ticker }
+    }
+
+    fn begin(&mut self, attempt: &AttemptId, stories: &[StoryKey]) {
+        let template = if self.look.colour {
+            "  {prefix:.bold} {elapsed:>4.dim} {wide_msg}"
+        } else {
+            "  {prefix} {elapsed:>4} {wide_msg}"
+        };
+        let bar = ProgressBar::new_spinner().with_style(style(template));
+        let bar = self.multi.insert_before(&self.swarm, bar);
+        bar.set_prefix(self.names.list(stories.get(..1).unwrap_or_default()));
+        bar.set_message("starting");
+        if let Some(old) = locked(&self.lines).insert(attempt.clone(), bar) {
+            old.finish_and_clear();
+        }
+    }
+
+    fn end(&mut self, attempt: &AttemptId) {
+        if let Some(bar) = locked(&self.lines).remove(attempt) {
+            bar.finish_and_clear();
+            self.multi.remove(&bar);
+        }
+        self.running.retain(|_, running| running != attempt);
+    }
+
+    fn words(&self, story: &StoryKey, words: String) {
+        if let Some(bar) = self.running.get(story).and_then(|attempt| locked(&self.lines).get(attempt).cloned()) {
+            bar.set_message(words);
+        }
+    }
+
+    fn counted(&self) {
+        let mut words = format!("{} landed", self.landed);
+        for (number, word) in [(self.failed, "failed"), (self.skipped, "skipped")] {
+            if number > 0 {
+                words.push_str(&format!(", {number} {word}"));
+            }
+        }
+        self.swarm.set_position(self.landed + self.failed + self.skipped);
+        self.swarm.set_message(words);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere must not keep the terminal from being cleaned.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the templates of this file are well-formed")
+}
+
+impl Reporter for Progress {
+    fn announce(&mut self, at: Timestamp, announcement: &Announcement) {
+        match announcement {
+            Announcement::SwarmStarted { stories, .. } => {
+                self.swarm.set_length(*stories as u64);
+                self.counted();
+            }
+            Announcement::SandboxStarting { attempt, stories } => self.begin(attempt, stories),
+            Announcement::SandboxEnded { attempt, .. } => self.end(attempt),
+            Announcement::StoryStarted { story, attempt } => {
+                self.running.insert(story.clone(), attempt.clone());
+                if let Some(bar) = locked(&self.lines).get(attempt) {
+                    bar.set_prefix(self.names.label(story).to_owned());
+                    bar.reset_elapsed();
+                }
+                self.words(story, self.names.title(story).to_owned());
+            }
+            Announcement::StoryProgress { story, text } => self.words(story, clean(text)),
+            Announcement::StoryFinished { story } => self.words(story, "finished, to be merged".to_owned()),
+            Announcement::StoryLanded { .. } => self.landed += 1,
+            Announcement::StoryFailed { .. } => self.failed += 1,
+            Announcement::StorySkipped { .. } => self.skipped += 1,
+            _ => {}
+        }
+        self.counted();
+        let shown_by_bars = matches!(announcement, Announcement::StoryStarted { .. });
+        if let Some(said) = said(&self.names, announcement).filter(|said| said.tone != Tone::Detail && !shown_by_bars) {
+            let _ = self.multi.println(line(&said, at, &self.look));
+        }
+    }
+
+    fn close(&mut self) {
+        let Some((stop, thread)) = self.ticker.take() else {
+            let _ = self.multi.clear();
+            return;
+        };
+        let _ = stop.send(());
+        let _ = thread.join();
+        for (_, bar) in std::mem::take(&mut *locked(&self.lines)) {
+            bar.finish_and_clear();
+        }
+        self.swarm.finish_and_clear();
+        let _ = self.multi.clear();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::AssignmentId;
+    use crate::report::names::tests::spec;
+    use indicatif::TermLike;
+    use std::io;
+
+    /// A terminal that keeps what is written and counts how often lines are cleared.
+    #[derive(Debug, Clone, Default)]
+    struct Screen(Arc<Mutex<(Vec<String>, usize)>>);
+
+    impl TermLike for Screen {
+        fn width(&self) -> u16 {
+            60
+        }
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            locked(&self.0).0.push(text.to_owned());
+            Ok(())
+        }
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            locked(&self.0).0.push(text.to_owned());
+            Ok(())
+        }
+        fn clear_line(&self) -> io::Result<()> {
+            locked(&self.0).1 += 1;
+            Ok(())
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_a_sandbox_and_a_bar_for_the_swarm() {
+        let screen = Screen::default();
+        let target = ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), 255);
+        let mut progress = Progress::on(Names::of(&spec(1)), Look::bare(), target);
+        let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
+        let attempt = AttemptId { assignment: AssignmentId::new(2026, 1), number: 1 };
+        let commit: crate::ids::CommitId = "3f2a1b4c5d".repeat(4).parse().expect("valid");
+        let words = format!("\u{1b}[2Jreading {}", "files ".repeat(40));
+        let all = [
+            Announcement::SwarmStarted { stories: 2, done: 0, assignments: 2, max: 2 },
+            Announcement::SandboxStarting { attempt: attempt.clone(), stories: vec![story.clone()] },
+            Announcement::StoryStarted { story: story.clone(), attempt: attempt.clone() },
+            Announcement::StoryProgress { story: story.clone(), text: words },
+        ];
+        for announcement in &all {
+            progress.announce(Timestamp::UNIX_EPOCH, announcement);
+        }
+        for bar in locked(&progress.lines).values() {
+            bar.force_draw();
+        }
+        assert_eq!(locked(&progress.lines).len(), 1);
+        let exit = crate::swarm::Exit {
+            code: Some(0),
+            oom_killed: false,
+            vanished: false,
+            error: String::new(),
+            tail: Vec::new(),
+        };
+        progress.announce(Timestamp::UNIX_EPOCH, &Announcement::SandboxEnded { attempt, exit });
+        let duration = Duration::from_secs(2);
+        let landed = Announcement::StoryLanded { story, commit: commit.clone(), head: commit, duration };
+        progress.announce(Timestamp::UNIX_EPOCH, &landed);
+        assert!(locked(&progress.lines).is_empty() && progress.running.is_empty());
+        progress.close();
+        let (written, cleared) = locked(&screen.0).clone();
+        let text = written.concat();
+        assert!(text.contains("US-001") && text.contains("reading files"), "{text}");
+        assert!(!text.contains("\u{1b}[2J"), "what a sandbox says must not drive the terminal");
+        assert!(text.contains("US-001 landed 3f2a1b4c5d (2.0 s)"), "{text}");
+        assert!(written.iter().all(|line| super::super::text::width(line) <= 180), "{written:#?}");
+        assert!(cleared > 0);
+    }
+}

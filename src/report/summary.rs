@@ -1,0 +1,436 @@
+//! The end of a swarm, for people: a table of the stories, why those that failed did, and where everything is.
+//!
+//! Made from `swarm-state.json`'s picture, so that `longshore run` and a later `longshore status` say the same. Printed by
+//! `cli/`; `file.rs` writes it as report.md and report.json.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::text::{clean, count, duration, fit, pad, width};
+use crate::protocol::acp::message::StoryStatus;
+use crate::state::{StoryState, SwarmDir, SwarmState, SwarmStatus};
+use crate::swarm::SwarmSpec;
+use crate::verdict::{Cause, Evidence};
+
+/// How many of a failed story's last lines are shown.
+const TAIL: usize = 12;
+
+/// All that is told.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// Version of report.json.
+    pub schema_version: u32,
+    /// The swarm's id.
+    pub swarm: String,
+    /// Of the whole.
+    pub status: SwarmStatus,
+    /// From the first event to the last.
+    pub elapsed_ms: u64,
+    /// The stories, in the plan's order.
+    pub stories: Vec<Row>,
+    /// The integration branches.
+    pub branches: Vec<Branch>,
+    /// What makes the sandboxes less closed than the defaults: "network bridge (--network)".
+    pub relaxations: Vec<String>,
+    /// Things worth knowing that are no failure of a story.
+    pub notes: Vec<String>,
+    /// Path of the swarm's folder.
+    pub folder: String,
+    /// Path of swarm-state.json.
+    pub state_file: String,
+    /// Path of report.md, where it was written.
+    pub report: Option<String>,
+}
+
+/// A story.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Its label: unique in the swarm.
+    pub story: String,
+    /// Its title.
+    pub title: String,
+    /// ACP's five words; `completed` is landed.
+    pub status: StoryStatus,
+    /// It was done before the swarm began.
+    pub done_before: bool,
+    /// Tries.
+    pub attempts: u32,
+    /// In the sandbox that finished it.
+    pub duration_ms: Option<u64>,
+    /// Its commit.
+    pub commit: Option<String>,
+    /// Why it did not land.
+    pub cause: Option<Cause>,
+    /// What proves that.
+    pub evidence: Option<Evidence>,
+    /// The story that kept it from being run.
+    pub because: Option<String>,
+    /// The ref that keeps what it left.
+    pub salvage: Option<String>,
+    /// Its assignment.
+    pub assignment: Option<String>,
+    /// Path of its log.
+    pub log: Option<String>,
+}
+
+/// An integration branch.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Branch {
+    /// Its name.
+    pub name: String,
+    /// Where it was when the swarm began.
+    pub base: String,
+    /// Where it is now, where it exists.
+    pub head: Option<String>,
+}
+
+impl Summary {
+    /// Of a swarm's state. The heads of the branches, `relaxations` and `notes` are the caller's to fill in.
+    pub fn of(state: &SwarmState, spec: &SwarmSpec, dir: &SwarmDir) -> Self {
+        let several = spec.files.len() > 1;
+        let slugs: BTreeMap<&str, &str> =
+            spec.files.iter().map(|file| (file.path.as_str(), file.slug.as_str())).collect();
+        let label = |file: &str, id: &str| match slugs.get(file) {
+            Some(slug) if several => format!("{slug}/{id}"),
+            _ => id.to_owned(),
+        };
+        let row = |story: &StoryState| Row {
+            story: label(&story.tasks_file, story.id.as_str()),
+            title: clean(&story.title),
+            status: story.status,
+            done_before: story.done_before,
+            attempts: story.attempts,
+            duration_ms: story.duration_ms,
+            commit: story.commit.as_ref().map(ToString::to_string),
+            cause: story.cause,
+            evidence: story.evidence.clone(),
+            because: story.because.as_ref().map(|id| label(&story.tasks_file, id.as_str())),
+            salvage: story.salvage.clone(),
+            assignment: story.assignment.as_ref().map(ToString::to_string),
+            log: story.assignment.as_ref().map(|id| dir.log_file(id).display().to_string()),
+        };
+        let mut branches: Vec<Branch> = Vec::new();
+        for file in &spec.files {
+            if !branches.iter().any(|branch| branch.name == file.branch.as_str()) {
+                branches.push(Branch { name: file.branch.to_string(), base: file.base.to_string(), head: None });
+            }
+        }
+        let notes = state
+            .containers
+            .iter()
+            .filter_map(|container| {
+                let folder = container.work_kept.as_ref()?;
+                let assignment = &container.assignment;
+                Some(format!(
+                    "the work of {assignment} could not be salvaged: folder {folder} of the work volume is kept"
+                ))
+            })
+            .collect();
+        let elapsed = state.updated_at.duration_since(state.created_at);
+        Self {
+            schema_version: 1,
+            swarm: state.swarm_id.to_string(),
+            status: state.status,
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or_default(),
+            stories: state.stories.iter().map(row).collect(),
+            branches,
+            relaxations: Vec::new(),
+            notes,
+            folder: dir.path().display().to_string(),
+            state_file: dir.state_file().display().to_string(),
+            report: None,
+        }
+    }
+
+    /// How many stories have this status, those done before among them.
+    pub fn number(&self, status: StoryStatus) -> usize {
+        self.stories.iter().filter(|row| row.status == status).count()
+    }
+
+    /// The counts in one line: `3 landed, 1 failed, 2 skipped`.
+    pub fn counts(&self) -> String {
+        let words = [
+            (StoryStatus::Completed, "landed"),
+            (StoryStatus::Failed, "failed"),
+            (StoryStatus::Skipped, "skipped"),
+            (StoryStatus::InProgress, "in progress"),
+            (StoryStatus::Pending, "pending"),
+        ];
+        let before = self.stories.iter().filter(|row| row.done_before).count();
+        let mut parts: Vec<String> = Vec::new();
+        for (status, word) in words {
+            let number = self.stories.iter().filter(|row| row.status == status && !row.done_before).count();
+            if number > 0 || status == StoryStatus::Completed {
+                parts.push(format!("{number} {word}"));
+            }
+        }
+        if before > 0 {
+            parts.push(format!("{before} done before"));
+        }
+        parts.join(", ")
+    }
+
+    /// The table, the causes and the paths, for a terminal of so many columns.
+    pub fn render(&self, columns: usize, colour: bool) -> String {
+        let mut out = table(&self.stories, columns, colour);
+        for row in self.stories.iter().filter(|row| row.status == StoryStatus::Failed) {
+            out.push('\n');
+            out.push_str(&explained(row, colour));
+        }
+        out.push('\n');
+        let mut fact = |name: &str, value: &str| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{} {value}", pad(name, 9));
+        };
+        let elapsed = duration(Duration::from_millis(self.elapsed_ms));
+        fact("stories", &format!("{} in {elapsed}", self.counts()));
+        for branch in &self.branches {
+            fact("branch", &branch_words(branch));
+        }
+        for kept in self.stories.iter().filter(|row| row.status != StoryStatus::Failed) {
+            if let Some(reference) = &kept.salvage {
+                fact("kept", &format!("{} in {reference}", kept.story));
+            }
+        }
+        for relaxation in &self.relaxations {
+            fact("relaxed", relaxation);
+        }
+        for note in &self.notes {
+            fact("note", note);
+        }
+        fact("state", &self.state_file);
+        if let Some(report) = &self.report {
+            fact("report", report);
+        }
+        out
+    }
+}
+
+/// `feat/x at 3f2a1b4c5d (was 1111111111)`.
+pub fn branch_words(branch: &Branch) -> String {
+    let short = |commit: &str| commit.chars().take(10).collect::<String>();
+    match &branch.head {
+        Some(head) if *head == branch.base => format!("{} at {} (unchanged)", branch.name, short(head)),
+        Some(head) => format!("{} at {} (was {})", branch.name, short(head), short(&branch.base)),
+        None => format!("{} was not made, because nothing landed", branch.name),
+    }
+}
+
+/// `landed`, `failed`, ...
+pub fn status_word(row: &Row) -> &'static str {
+    match row.status {
+        StoryStatus::Completed if row.done_before => "done before",
+        StoryStatus::Skipped if row.done_before => "done before",
+        StoryStatus::Completed => "landed",
+        StoryStatus::Failed => "failed",
+        StoryStatus::Skipped => "skipped",
+        StoryStatus::InProgress => "running",
+        StoryStatus::Pending => "pending",
+    }
+}
+
+/// The table of stories. The title gives way where the columns do not suffice; nothing else is cut.
+pub fn table(rows: &[Row], columns: usize, colour: bool) -> String {
+    let head = ["STORY", "TITLE", "STATUS", "CAUSE", "TRIES", "TIME", "COMMIT", "LOG"].map(str::to_owned);
+    let mut cells: Vec<[String; 8]> = vec![head];
+    for row in rows {
+        cells.push([
+            row.story.clone(),
+            row.title.clone(),
+            status_word(row).to_owned(),
+            cause_words(row),
+            row.attempts.to_string(),
+            row.duration_ms.map(|millis| duration(Duration::from_millis(millis))).unwrap_or_default(),
+            row.commit.as_deref().map(|commit| commit.chars().take(10).collect()).unwrap_or_default(),
+            row.log
+                .as_deref()
+                .and_then(|log| log.rsplit('/').next())
+                .map(|name| format!("logs/{name}"))
+                .unwrap_or_default(),
+        ]);
+    }
+    let mut widths = [0usize; 8];
+    for line in &cells {
+        for (place, cell) in line.iter().enumerate() {
+            widths[place] = widths[place].max(width(cell));
+        }
+    }
+    let others: usize = widths.iter().sum::<usize>() - widths[1] + 2 * 7;
+    widths[1] = widths[1].min(columns.saturating_sub(others).max(12));
+    let mut out = String::new();
+    for (number, line) in cells.iter().enumerate() {
+        let mut text = String::new();
+        for (place, cell) in line.iter().enumerate() {
+            let fitted = fit(cell, widths[place]);
+            let padded = if place == 7 { fitted } else { pad(&fitted, widths[place] + 2) };
+            let code = match (number, place) {
+                (0, _) => "1",
+                (_, 2) => rows.get(number - 1).map_or("0", |row| status_colour(row.status)),
+                _ => "",
+            };
+            if colour && !code.is_empty() {
+                let _ = write!(text, "\x1b[{code}m{padded}\x1b[0m");
+            } else {
+                text.push_str(&padded);
+            }
+        }
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+fn status_colour(status: StoryStatus) -> &'static str {
+    match status {
+        StoryStatus::Completed => "32",
+        StoryStatus::Failed => "31",
+        StoryStatus::Skipped => "33",
+        StoryStatus::InProgress => "36",
+        StoryStatus::Pending => "2",
+    }
+}
+
+fn cause_words(row: &Row) -> String {
+    match (&row.cause, &row.because) {
+        (_, Some(because)) => format!("{because} did not land"),
+        // A story that landed in the end, or waits for its next try, is not told by what went wrong before.
+        (Some(cause), None) if row.status != StoryStatus::Completed => cause.word().to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Why a story failed, with the proof.
+fn explained(row: &Row, colour: bool) -> String {
+    let cause = row.cause.map_or("failed", Cause::word);
+    let evidence = row.evidence.clone().unwrap_or_default();
+    let (bold, plain) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    let mut out = format!("{bold}{}{plain} {cause}", row.story);
+    let summary = clean(&evidence.summary);
+    if !summary.is_empty() {
+        let _ = write!(out, ": {summary}");
+    }
+    out.push('\n');
+    let mut fact = |name: &str, value: String| {
+        let _ = writeln!(out, "  {} {value}", pad(name, 9));
+    };
+    if let Some(command) = &evidence.command {
+        fact("command", clean(command));
+    }
+    if let Some(code) = evidence.exit_code {
+        fact("exit code", code.to_string());
+    }
+    if let Some(signal) = evidence.signal {
+        fact("signal", signal.to_string());
+    }
+    if let Some(kills) = evidence.oom_kills {
+        fact("memory", format!("{} by the kernel", count(kills as usize, "kill", "kills")));
+    }
+    if !evidence.paths.is_empty() {
+        fact("paths", evidence.paths.iter().map(|path| clean(path)).collect::<Vec<_>>().join(", "));
+    }
+    let skipped = evidence.tail.len().saturating_sub(TAIL);
+    for (number, line) in evidence.tail.iter().skip(skipped).enumerate() {
+        fact(if number == 0 { "said" } else { "" }, format!("| {}", clean(line)));
+    }
+    if let Some(salvage) = &row.salvage {
+        fact("kept in", clean(salvage));
+    }
+    if let Some(log) = &row.log {
+        fact("log", log.clone());
+    }
+    out
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::report::names::tests::spec;
+
+    /// A swarm of two stories: one landed, one failed its verification.
+    pub(crate) fn summary(folder: &std::path::Path) -> Summary {
+        let spec = spec(1);
+        let dir = SwarmDir::create(folder, spec.swarm).expect("a folder");
+        let story = |id: &str, status: &str, extra: serde_json::Value| {
+            let mut story = serde_json::json!({
+                "id": id, "status": status, "attempts": 1, "branch": "longshore/x", "commit": null, "cause": null,
+                "evidence": null, "salvage": null, "because": null, "assignment": "T-2026-001",
+                "title": "Add the\u{1b}[31m parser, which is quite a long title for a table that is narrow",
+                "tasksFile": "tasks/f0.json", "doneBefore": false, "startedAt": null, "endedAt": null, "durationMs": null
+            });
+            for (key, value) in extra.as_object().expect("an object") {
+                story[key] = value.clone();
+            }
+            story
+        };
+        let evidence = serde_json::json!({
+            "summary": "the verify command exited 2", "command": "make test", "exitCode": 2,
+            "tail": ["running", "\u{1b}[31mFAIL\u{1b}[0m it | breaks"]
+        });
+        let salvage = "refs/longshore/salvage/x/US-002/1";
+        let failed = serde_json::json!({"cause": "verification_failed", "evidence": evidence, "salvage": salvage});
+        let state = serde_json::json!({
+            "schemaVersion": 1, "swarmId": spec.swarm, "createdAt": "2026-11-21T12:00:00Z",
+            "updatedAt": "2026-11-21T12:01:05Z", "status": "some_failed", "containers": [],
+            "stories": [
+                story("US-001", "completed", serde_json::json!({"commit": "3f2a1b4c5d".repeat(4), "durationMs": 2140})),
+                story("US-002", "failed", failed),
+            ]
+        });
+        Summary::of(&serde_json::from_value(state).expect("a state"), &spec, &dir)
+    }
+
+    #[test]
+    fn the_table_fits_and_says_it_all() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = summary(folder.path()).render(100, false);
+        let mut lines = text.lines();
+        assert!(lines.next().expect("a head").starts_with("STORY   TITLE"), "{text}");
+        let landed = lines.next().expect("a row");
+        assert!(landed.contains("landed") && landed.contains("2.1 s") && landed.contains("3f2a1b4c5d"), "{text}");
+        assert!(landed.contains("…") && width(landed) <= 100, "{text}");
+        let failed = lines.next().expect("a row");
+        assert!(failed.contains("verification_failed"), "{text}");
+        for wanted in [
+            "US-002 verification_failed: the verify command exited 2",
+            "  command   make test",
+            "  exit code 2",
+            "            | FAIL it | breaks",
+            "  kept in   refs/longshore/salvage/x/US-002/1",
+            "stories   1 landed, 1 failed in 1 m 05 s",
+            "branch    feat/f0 was not made, because nothing landed",
+        ] {
+            assert!(text.lines().any(|line| line == wanted), "{wanted}\n{text}");
+        }
+        assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn colour_does_not_change_the_words() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let summary = summary(folder.path());
+        let coloured = summary.render(120, true);
+        assert!(coloured.contains("\x1b[31m"));
+        let bare: Vec<String> = coloured.lines().map(|line| clean(line).trim_end().to_owned()).collect();
+        let plain: Vec<String> =
+            summary.render(120, false).lines().map(|line| clean(line).trim_end().to_owned()).collect();
+        assert_eq!(bare, plain);
+    }
+
+    #[test]
+    fn heads() {
+        let branch = |head: Option<&str>| Branch {
+            name: "feat/x".to_owned(),
+            base: "1".repeat(40),
+            head: head.map(|digit| digit.repeat(40)),
+        };
+        assert_eq!(branch_words(&branch(Some("2"))), "feat/x at 2222222222 (was 1111111111)");
+        assert_eq!(branch_words(&branch(Some("1"))), "feat/x at 1111111111 (unchanged)");
+    }
+}

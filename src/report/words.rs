@@ -1,0 +1,141 @@
+//! One announcement in words. `plain.rs` and `progress.rs` show it; what comes out of sandboxes is cleaned here.
+//!
+//! To add an announcement: its arm in [`said`], and in `event.rs`.
+
+use super::Names;
+use super::text::{clean, count, duration};
+use crate::swarm::event::Exit;
+use crate::swarm::{Announcement, Outcome, StopLevel};
+use crate::verdict::Failure;
+
+/// How a line is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// It went well.
+    Good,
+    /// It did not, for good.
+    Bad,
+    /// Worth a look.
+    Warning,
+    /// It goes on.
+    Neutral,
+    /// Only of interest when one reads a log later.
+    Detail,
+}
+
+/// An announcement in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// How it is meant.
+    pub tone: Tone,
+    /// What it is about: a story's label, an assignment, or `swarm`.
+    pub subject: String,
+    /// The sentence.
+    pub text: String,
+}
+
+/// The words; `None` for what is not worth a line.
+pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
+    let say = |tone, subject: &str, text: String| Some(Said { tone, subject: subject.to_owned(), text });
+    match announcement {
+        Announcement::SwarmStarted { stories, done, assignments, max } => {
+            let before = if *done > 0 { format!(", {done} done before") } else { String::new() };
+            let stories = count(*stories, "story", "stories");
+            let text = format!(
+                "{} started: {stories} in {}, at most {max} at once{before}",
+                names.swarm(),
+                count(*assignments, "assignment", "assignments"),
+            );
+            say(Tone::Neutral, "swarm", text)
+        }
+        Announcement::SandboxStarting { attempt, stories } => {
+            say(Tone::Detail, &names.list(stories), format!("sandbox starting ({attempt})"))
+        }
+        Announcement::SandboxStarted { .. } => None,
+        Announcement::SandboxEnded { attempt, exit } => {
+            let text = ended(exit)?;
+            say(Tone::Warning, attempt.assignment.as_str(), format!("sandbox of attempt {} {text}", attempt.number))
+        }
+        Announcement::StoryStarted { story, attempt } => {
+            let again = if attempt.number > 1 { format!(" (attempt {})", attempt.number) } else { String::new() };
+            say(Tone::Neutral, names.label(story), format!("started: {}{again}", names.title(story)))
+        }
+        Announcement::StoryProgress { story, text } => say(Tone::Detail, names.label(story), clean(text)),
+        Announcement::StoryFinished { story } => {
+            say(Tone::Detail, names.label(story), "finished in its sandbox, to be merged".to_owned())
+        }
+        Announcement::StoryLanded { story, commit, duration: time, .. } => {
+            say(Tone::Good, names.label(story), format!("landed {} ({})", commit.short(), duration(*time)))
+        }
+        Announcement::StoryRetried { story, failure, next, after } => {
+            let wait = if after.is_zero() { String::new() } else { format!(" in {}", duration(*after)) };
+            let text = format!("{}; trying again{wait} (attempt {next})", failed(failure));
+            say(Tone::Warning, names.label(story), text)
+        }
+        Announcement::StoryFailed { story, failure, attempts } => {
+            let after = count(*attempts as usize, "attempt", "attempts");
+            say(Tone::Bad, names.label(story), format!("failed after {after}: {}", failed(failure)))
+        }
+        Announcement::StorySkipped { story, because } => {
+            say(Tone::Warning, names.label(story), format!("skipped, because {} did not land", names.label(because)))
+        }
+        Announcement::RecordRefused { attempt, reason, count } => {
+            let text = format!("bad record from its sandbox ({count} so far): {}", clean(reason));
+            say(Tone::Warning, attempt.assignment.as_str(), text)
+        }
+        Announcement::ErrorReported { attempt, code, message } => {
+            let text = format!("its sandbox reports {}: {}", clean(code), clean(message));
+            say(Tone::Warning, attempt.assignment.as_str(), text)
+        }
+        Announcement::Salvaged { attempt, reference } => {
+            say(Tone::Warning, attempt.assignment.as_str(), format!("work kept in {}", clean(reference)))
+        }
+        Announcement::WorkKept { attempt, folder } => {
+            let text = format!("work could not be salvaged: it is kept in the work volume, folder {}", clean(folder));
+            say(Tone::Bad, attempt.assignment.as_str(), text)
+        }
+        Announcement::Stopping { level, by } => {
+            let how = match level {
+                StopLevel::Graceful => "nothing new is started, sandboxes are asked to finish; again to kill them",
+                StopLevel::Kill => "sandboxes are killed, their work is salvaged; again to leave at once",
+            };
+            say(Tone::Warning, "swarm", format!("stopping ({}): {how}", clean(by)))
+        }
+        Announcement::MachineryFailed { failure } => {
+            say(Tone::Bad, "swarm", format!("cannot go on: {}", failed(failure)))
+        }
+        Announcement::SwarmEnded { outcome, landed, failed, skipped, pending } => {
+            let (tone, how) = match outcome {
+                Outcome::Landed => (Tone::Good, "every story landed"),
+                Outcome::SomeFailed => (Tone::Bad, "some stories did not land"),
+                Outcome::MachineryFailed => (Tone::Bad, "the machinery failed"),
+                Outcome::Interrupted => (Tone::Warning, "interrupted"),
+            };
+            let counts: Vec<String> =
+                [(*landed, "landed"), (*failed, "failed"), (*skipped, "skipped"), (*pending, "pending")]
+                    .iter()
+                    .filter(|(number, word)| *number > 0 || *word == "landed")
+                    .map(|(number, word)| format!("{number} {word}"))
+                    .collect();
+            say(tone, "swarm", format!("{how}: {}", counts.join(", ")))
+        }
+    }
+}
+
+/// `verification_failed: the verify command ...`.
+pub fn failed(failure: &Failure) -> String {
+    let summary = clean(&failure.evidence.summary);
+    if summary.is_empty() { failure.cause.word().to_owned() } else { format!("{}: {summary}", failure.cause.word()) }
+}
+
+/// An end worth telling: one that the sandbox did not choose.
+fn ended(exit: &Exit) -> Option<String> {
+    let error = if exit.error.is_empty() { String::new() } else { format!(" ({})", clean(&exit.error)) };
+    match exit.code {
+        _ if exit.vanished => Some(format!("vanished from the engine{error}")),
+        _ if exit.oom_killed => Some(format!("ran out of memory{error}")),
+        Some(0) if exit.error.is_empty() => None,
+        Some(code) => Some(format!("ended with exit code {code}{error}")),
+        None => Some(format!("ended without an exit code{error}")),
+    }
+}

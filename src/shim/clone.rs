@@ -1,0 +1,326 @@
+//! The sandbox's clone: made by hand around the objects volume, put in order again after an agent had it, and made anew
+//! where the agent destroyed it.
+//!
+//! A clone is a git folder whose `objects/info/alternates` names the objects volume, with the assigned branch and one
+//! remote-tracking ref at the base: writing those few files takes no process, and a checkout takes one.
+//! Used by `serve.rs`, `examine.rs` and `salvage.rs`. Must not: believe anything that is in the git folder after an agent
+//! ran. What git reads before it does as it is told (configuration, alternates, locks) is written again from memory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::git::{Git, GitError};
+use crate::handoff::assignment::Identity;
+use crate::ids::CommitId;
+
+/// What HEAD is to say in a new git folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Head {
+    /// A branch, by its full ref name.
+    Branch(String),
+    /// A commit, with no branch.
+    Commit(CommitId),
+}
+
+/// The clone and all that is needed to write its git folder again.
+#[derive(Debug, Clone)]
+pub struct CloneDir {
+    /// The work tree, whose `.git` is the git folder.
+    pub repo: PathBuf,
+    /// The bare repository whose objects it borrows.
+    pub objects_repo: PathBuf,
+    /// What HEAD says.
+    pub head: Head,
+    /// The refs that a new git folder has: full names and commits.
+    pub refs: Vec<(String, CommitId)>,
+    /// `.git/config`, whole.
+    pub config: String,
+    /// Who commits.
+    pub identity: Identity,
+}
+
+/// Files and folders in a git folder that would make git do something else than is meant, or that an interrupted operation
+/// leaves behind.
+const STRAYS: &[&str] = &[
+    "commondir",
+    "config.worktree",
+    "index.lock",
+    "HEAD.lock",
+    "config.lock",
+    "packed-refs.lock",
+    "shallow.lock",
+    "info/grafts",
+    "info/sparse-checkout",
+    "objects/info/http-alternates",
+    "MERGE_HEAD",
+    "MERGE_MODE",
+    "MERGE_MSG",
+    "MERGE_RR",
+    "AUTO_MERGE",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "REBASE_HEAD",
+    "BISECT_START",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+];
+
+impl CloneDir {
+    /// `repo/.git`.
+    pub fn git_dir(&self) -> PathBuf {
+        self.repo.join(".git")
+    }
+
+    /// Git for this clone.
+    pub fn git(&self) -> Git {
+        Git::clone_in(&self.repo, self.identity.clone())
+    }
+
+    /// Writes a new git folder. There must be none.
+    pub fn write_git_dir(&self) -> Result<(), GitError> {
+        let git_dir = self.git_dir();
+        for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info"] {
+            let path = git_dir.join(folder);
+            fs::create_dir_all(&path).map_err(|e| GitError::file("make", &path, e))?;
+        }
+        let head = match &self.head {
+            Head::Branch(name) => format!("ref: {name}\n"),
+            Head::Commit(commit) => format!("{commit}\n"),
+        };
+        self.write("HEAD", &head)?;
+        for (name, commit) in &self.refs {
+            self.write(name, &format!("{commit}\n"))?;
+        }
+        self.put_in_order()
+    }
+
+    /// Writes again what git obeys, and removes what an interrupted or a hostile agent may have left in the git folder.
+    pub fn put_in_order(&self) -> Result<(), GitError> {
+        self.write("config", &self.config)?;
+        self.write("objects/info/alternates", &format!("{}\n", self.objects_repo.join("objects").display()))?;
+        match fs::read_to_string(self.objects_repo.join("shallow")) {
+            Ok(shallow) => self.write("shallow", &shallow)?,
+            Err(_) => self.remove("shallow")?,
+        }
+        for stray in STRAYS {
+            self.remove(stray)?;
+        }
+        if let Head::Branch(name) = &self.head {
+            self.remove(&format!("{name}.lock"))?;
+        }
+        Ok(())
+    }
+
+    /// Says what is broken about the git folder, as far as it shows without running git; none where it looks whole.
+    pub fn damage(&self) -> Option<String> {
+        let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+        let git_dir = self.git_dir();
+        match fs::symlink_metadata(&git_dir) {
+            Err(_) => return Some("`.git` is gone".into()),
+            Ok(meta) if !meta.is_dir() => return Some("`.git` is not a folder any more".into()),
+            Ok(_) => {}
+        }
+        for folder in ["objects", "refs"] {
+            if !is_folder(&git_dir.join(folder)) {
+                return Some(format!("`.git/{folder}` is gone"));
+            }
+        }
+        if !fs::symlink_metadata(git_dir.join("HEAD")).is_ok_and(|meta| meta.is_file()) {
+            return Some("`.git/HEAD` is gone".into());
+        }
+        let alternates = fs::read_to_string(git_dir.join("objects/info/alternates")).unwrap_or_default();
+        if !alternates.contains(&*self.objects_repo.to_string_lossy()) {
+            return Some("the objects that the clone borrows are not named in `.git/objects/info/alternates`".into());
+        }
+        None
+    }
+
+    /// Puts a new git folder in the place of a damaged one, and takes the objects in from the bundle of what was finished
+    /// before, where there is one. The work tree stays as it is.
+    pub fn rebuild(&self, finished: Option<&Path>) -> Result<(), GitError> {
+        self.remove_all(&self.git_dir())?;
+        self.write_git_dir()?;
+        if let Some(bundle) = finished.filter(|bundle| bundle.is_file()) {
+            self.git().run(&["bundle".as_ref(), "unbundle".as_ref(), bundle.as_os_str()])?;
+        }
+        Ok(())
+    }
+
+    /// The clone's refs: full names and what they name, as git says it.
+    pub fn refs(&self) -> Result<BTreeMap<String, String>, GitError> {
+        let listed = self.git().run(&["for-each-ref", "--format=%(objectname) %(refname)"])?.text();
+        let pair = |line: &str| line.split_once(' ').map(|(id, name)| (name.to_owned(), id.to_owned()));
+        Ok(listed.lines().filter_map(pair).collect())
+    }
+
+    /// Makes HEAD and the refs what they are to be, whatever an agent or a check made of them.
+    pub fn restore_refs(&self, wanted: &BTreeMap<String, CommitId>) -> Result<(), GitError> {
+        self.put_in_order()?;
+        if let Head::Branch(name) = &self.head {
+            self.write("HEAD", &format!("ref: {name}\n"))?;
+        }
+        let mut orders = String::new();
+        let found = self.refs()?;
+        for name in found.keys().filter(|name| !wanted.contains_key(*name)) {
+            orders.push_str(&format!("delete {name}\n"));
+        }
+        for (name, commit) in wanted {
+            if found.get(name).map(String::as_str) != Some(commit.as_str()) {
+                orders.push_str(&format!("update {name} {commit}\n"));
+            }
+        }
+        if orders.is_empty() {
+            return Ok(());
+        }
+        // Deletions first and apart: `feat` may be in the way of `feat/x`.
+        let (deletions, updates): (Vec<&str>, Vec<&str>) = orders.lines().partition(|line| line.starts_with("delete"));
+        for lines in [deletions, updates] {
+            if !lines.is_empty() {
+                let input = lines.join("\n") + "\n";
+                self.git().feed(&["update-ref", "--no-deref", "--stdin"], Some(input.as_bytes()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the work tree and the index equal to a commit, whatever state they are in; untracked files are removed,
+    /// ignored ones too where `ignored` says so.
+    pub fn reset_to(&self, commit: &CommitId, ignored: bool) -> Result<(), GitError> {
+        let git = self.git();
+        let clean = if ignored { "-ffdxq" } else { "-ffdq" };
+        let once = || {
+            git.run(&["reset", "--hard", "-q", commit.as_str()])?;
+            git.run(&["clean", clean])
+        };
+        match once() {
+            Ok(_) => Ok(()),
+            Err(error) if error.disk_full() => Err(error),
+            Err(_) => {
+                // A broken index, or files that may not be read: mended, it works or is a fault.
+                self.remove("index")?;
+                self.make_accessible();
+                once().map(|_| ())
+            }
+        }
+    }
+
+    /// Gives the owner back the right to read and enter all of the work tree, and lists the git repositories inside it.
+    pub fn make_accessible(&self) -> Vec<PathBuf> {
+        let mut nested = Vec::new();
+        let mut folders = vec![self.repo.clone()];
+        while let Some(folder) = folders.pop() {
+            let Ok(entries) = fs::read_dir(&folder) else { continue };
+            for entry in entries.flatten() {
+                let path = entry.path();
+                let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+                if entry.file_name() == ".git" {
+                    if folder != self.repo {
+                        nested.push(path);
+                    }
+                    continue;
+                }
+                let mode = meta.permissions().mode();
+                let wanted = if meta.is_dir() { 0o700 } else { 0o400 };
+                if (meta.is_dir() || meta.is_file()) && mode & wanted != wanted {
+                    let _ = fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o7777 | 0o600 | wanted));
+                }
+                if meta.is_dir() {
+                    folders.push(path);
+                }
+            }
+        }
+        nested
+    }
+
+    /// Writes a file in the git folder, in the place of whatever is there.
+    pub fn write(&self, relative: &str, text: &str) -> Result<(), GitError> {
+        let path = self.git_dir().join(relative);
+        if fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_file()) {
+            self.remove_all(&path)?;
+        }
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|e| GitError::file("make", parent, e))?;
+        }
+        // A read-only file of the agent's is in the way of writing, not of removing.
+        fs::write(&path, text)
+            .or_else(|_| fs::remove_file(&path).and_then(|()| fs::write(&path, text)))
+            .map_err(|e| GitError::file("write", &path, e))
+    }
+
+    /// Removes a file or folder in the git folder, if it is there.
+    pub fn remove(&self, relative: &str) -> Result<(), GitError> {
+        self.remove_all(&self.git_dir().join(relative))
+    }
+
+    fn remove_all(&self, path: &Path) -> Result<(), GitError> {
+        let Ok(meta) = fs::symlink_metadata(path) else { return Ok(()) };
+        let removed = if meta.is_dir() { remove_folder(path) } else { fs::remove_file(path) };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(GitError::file("remove", path, error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Removes a folder whose subfolders may lack the owner's rights.
+pub fn remove_folder(path: &Path) -> io::Result<()> {
+    if fs::remove_dir_all(path).is_ok() {
+        return Ok(());
+    }
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let _ = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700));
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    fs::remove_dir_all(path)
+}
+
+/// The clone's `.git/config`: who commits, where `origin` is, and that its address means the objects volume.
+pub fn config_text(
+    object_format: &str,
+    identity: &Identity,
+    remote: Option<(&str, &Path)>,
+    branch: Option<(&str, &str)>,
+) -> String {
+    let mut text = String::from("[core]\n");
+    let version = if object_format == "sha256" { 1 } else { 0 };
+    text.push_str(&format!("\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = false\n"));
+    text.push_str("\tlogallrefupdates = true\n\tfsync = none\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n");
+    if version == 1 {
+        text.push_str("[extensions]\n\tobjectformat = sha256\n");
+    }
+    text.push_str(&format!("[user]\n\tname = {}\n\temail = {}\n", quoted(&identity.name), quoted(&identity.email)));
+    if let Some((url, objects_repo)) = remote {
+        let objects_repo = quoted(&objects_repo.to_string_lossy());
+        text.push_str(&format!("[remote \"origin\"]\n\turl = {}\n", quoted(url)));
+        text.push_str("\tfetch = +refs/heads/*:refs/remotes/origin/*\n");
+        text.push_str(&format!("[url {objects_repo}]\n\tinsteadOf = {}\n", quoted(url)));
+    }
+    if let Some((local, upstream)) = branch {
+        text.push_str(&format!("[branch {}]\n\tremote = origin\n", quoted(local)));
+        text.push_str(&format!("\tmerge = {}\n", quoted(&format!("refs/heads/{upstream}"))));
+    }
+    text
+}
+
+/// A value as git's configuration reads it back; what it cannot say on one line is left out.
+fn quoted(value: &str) -> String {
+    let mut text = String::from("\"");
+    for c in value.chars().filter(|c| !c.is_control()) {
+        if matches!(c, '"' | '\\') {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+    text.push('"');
+    text
+}

@@ -1,0 +1,41 @@
+//! The messages of the commits that the shim makes.
+//!
+//! Used by `story.rs` and by the depot. Must not: hold anything but ids and the story's title.
+
+use crate::ids::{StoryId, SwarmId};
+
+/// The most characters of a title in a subject.
+const TITLE_CHARS: usize = 200;
+
+/// `US-001: <title>` with the trailers that say whose it is.
+pub fn finished(story: &StoryId, title: &str, swarm: &SwarmId) -> String {
+    format!("{story}: {}\n\nLongshore-Swarm: {swarm}\nLongshore-Story: {story}\n", one_line(title))
+}
+
+/// The same for what a story that did not finish left.
+pub fn salvaged(story: &StoryId, title: &str, swarm: &SwarmId, cause: &str) -> String {
+    format!(
+        "salvage {story}: {}\n\nThe story did not finish: {cause}.\n\nLongshore-Swarm: {swarm}\nLongshore-Story: {story}\n",
+        one_line(title)
+    )
+}
+
+fn one_line(title: &str) -> String {
+    let words: Vec<&str> =
+        title.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
+    words.join(" ").chars().take(TITLE_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_cannot_add_trailers() {
+        let story = "US-001".parse().expect("valid");
+        let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid");
+        let message = finished(&story, "one\n\nLongshore-Story: US-999", &swarm);
+        assert!(message.starts_with("US-001: one Longshore-Story: US-999\n\n"));
+        assert_eq!(message.lines().filter(|line| line.starts_with("Longshore-Story")).count(), 1);
+    }
+}

@@ -1,0 +1,83 @@
+//! What the sandbox's memory cgroup says: how often the kernel killed for memory, and how near the limit it came.
+//!
+//! Read by `story.rs` before and after each command. Version 1 and version 2 of cgroups. Must not: judge.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The counters of one cgroup.
+#[derive(Debug, Clone)]
+pub struct MemoryGauge {
+    root: PathBuf,
+}
+
+impl Default for MemoryGauge {
+    fn default() -> Self {
+        Self::at("/sys/fs/cgroup")
+    }
+}
+
+impl MemoryGauge {
+    /// The cgroup file system mounted here.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// How many processes the kernel has killed for memory; none where no counter can be read.
+    pub fn oom_kills(&self) -> Option<u64> {
+        field(&self.root.join("memory.events"), "oom_kill")
+            .or_else(|| field(&self.root.join("memory/memory.oom_control"), "oom_kill"))
+    }
+
+    /// Whether the most memory ever used is within 5 % of the limit; false where there is no limit or no figure.
+    pub fn near_limit(&self) -> bool {
+        let read = |peak: &str, limit: &str| Some((number(&self.root.join(peak))?, number(&self.root.join(limit))?));
+        let figures = read("memory.peak", "memory.max")
+            .or_else(|| read("memory/memory.max_usage_in_bytes", "memory/memory.limit_in_bytes"));
+        figures.is_some_and(|(peak, limit)| peak >= limit - limit / 20)
+    }
+}
+
+fn field(path: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_read() {
+        let v2 = tempfile::tempdir().expect("a folder");
+        fs::write(v2.path().join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n").expect("written");
+        fs::write(v2.path().join("memory.peak"), "960\n").expect("written");
+        fs::write(v2.path().join("memory.max"), "1000\n").expect("written");
+        let gauge = MemoryGauge::at(v2.path());
+        assert_eq!(gauge.oom_kills(), Some(2));
+        assert!(gauge.near_limit());
+
+        let v1 = tempfile::tempdir().expect("a folder");
+        fs::create_dir(v1.path().join("memory")).expect("made");
+        fs::write(v1.path().join("memory/memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+            .expect("written");
+        fs::write(v1.path().join("memory/memory.max_usage_in_bytes"), "10\n").expect("written");
+        fs::write(v1.path().join("memory/memory.limit_in_bytes"), "1000\n").expect("written");
+        let gauge = MemoryGauge::at(v1.path());
+        assert_eq!(gauge.oom_kills(), Some(1));
+        assert!(!gauge.near_limit());
+    }
+
+    #[test]
+    fn no_cgroup_says_nothing() {
+        let none = tempfile::tempdir().expect("a folder");
+        fs::write(none.path().join("memory.max"), "max\n").expect("written");
+        let gauge = MemoryGauge::at(none.path());
+        assert_eq!(gauge.oom_kills(), None);
+        assert!(!gauge.near_limit());
+    }
+}

@@ -1,0 +1,94 @@
+//! The words in which an agent is told what to do.
+//!
+//! Made by `story.rs` for each story; written to a file, and given on standard input where the agent wants it there. Must
+//! not: hold values of environment variables.
+
+use super::socket::TaskCard;
+
+/// Where the story stands in its tasks file.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The tasks file's title.
+    pub title: &'a str,
+    /// The tasks file's description; may be empty.
+    pub description: &'a str,
+}
+
+/// The prompt for a story.
+pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
+    let mut text = format!("# {}: {}\n", card.id, card.title);
+    if !context.title.is_empty() {
+        text.push_str(&format!("\nThis story is part of \"{}\".\n", context.title));
+    }
+    if !context.description.is_empty() {
+        text.push_str(&format!("\n{}\n", context.description));
+    }
+    if !card.description.is_empty() {
+        text.push_str(&format!("\n## What to do\n\n{}\n", card.description));
+    }
+    if !card.acceptance_criteria.is_empty() {
+        text.push_str("\n## Acceptance criteria\n\n");
+        for criterion in &card.acceptance_criteria {
+            text.push_str(&format!("- {}: {}\n", criterion.id, criterion.text));
+            if let Some(command) = &criterion.test_command {
+                text.push_str(&format!("  Checked by running: `{command}`\n"));
+            }
+        }
+    }
+    if !card.notes.is_empty() {
+        text.push_str(&format!("\n## Notes\n\n{}\n", card.notes));
+    }
+    if !card.verify.is_empty() {
+        text.push_str("\n## How the work is verified\n\nEach of these must exit with 0 once you are done:\n\n");
+        for command in &card.verify {
+            text.push_str(&format!("- `{command}`\n"));
+        }
+    }
+    if let Some(failure) = &card.previous_failure {
+        text.push_str(&format!("\n## The previous try failed\n\n{failure}\n"));
+    }
+    text.push_str(&format!(
+        "\n## Rules\n\n\
+         - The current folder is a git clone with the branch `{}` checked out. Work on this branch alone: do not switch, \
+         create, move or delete other branches or tags, and do not change `.git` by hand.\n\
+         - You may commit, and need not: what you leave uncommitted is committed for you. Files that git ignores are not \
+         kept.\n\
+         - Leave no merge markers and no git repositories inside the work tree.\n\
+         - Do this story only. Processes that you leave running are killed when you end.\n\
+         - Say how it goes with `acp-shim progress \"what was done\"`. `acp-shim task` shows this story again. If it cannot \
+         be done, run `acp-shim fail \"why\"` and end.\n",
+        card.branch
+    ));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::socket::CriterionCard;
+    use super::*;
+
+    #[test]
+    fn it_says_what_is_there_and_has_no_empty_sections() {
+        let card = TaskCard {
+            id: "US-001".into(),
+            title: "Add a parser".into(),
+            description: String::new(),
+            branch: "feat/parser".into(),
+            acceptance_criteria: vec![CriterionCard {
+                id: "AC-1".into(),
+                text: "parses".into(),
+                test_command: Some("make check".into()),
+            }],
+            notes: String::new(),
+            verify: vec!["cargo test".into()],
+            previous_failure: Some("`cargo test` exited 101".into()),
+        };
+        let text = prompt(&card, Context { title: "Parsers", description: "" });
+        for part in
+            ["US-001: Add a parser", "AC-1: parses", "`make check`", "`cargo test`", "exited 101", "`feat/parser`"]
+        {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(!text.contains("## Notes") && !text.contains("## What to do"));
+    }
+}

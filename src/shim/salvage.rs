@@ -1,0 +1,110 @@
+//! Keeps what is in a clone when a story did not finish: everything is committed on top of what the agent had committed, to
+//! a salvage ref. Works on a clone with a broken index, locks, an interrupted merge, or no `.git` at all.
+//!
+//! Used by `story.rs` inside a sandbox, and by the depot, as the sandbox's user, where the shim is dead. Must not: touch the
+//! assigned branch.
+
+use std::path::Path;
+
+use super::clone::CloneDir;
+use super::git::{Git, GitError};
+use super::staging::{self, Embedded};
+use crate::ids::CommitId;
+
+/// What to salvage, and where to.
+#[derive(Debug)]
+pub struct Salvage<'a> {
+    /// The clone.
+    pub clone: &'a CloneDir,
+    /// Git for it, with the time that each process may take.
+    pub git: Git,
+    /// Where the work began: the parent where the clone has nothing better, and always an ancestor.
+    pub start: &'a CommitId,
+    /// Commits to keep beside HEAD: where other refs were moved to.
+    pub beside: Vec<CommitId>,
+    /// The bundle of what was finished before, for a git folder that has to be made anew.
+    pub finished: Option<&'a Path>,
+    /// The ref to write.
+    pub reference: &'a str,
+    /// The commit's message.
+    pub message: &'a str,
+}
+
+impl Salvage<'_> {
+    /// Commits everything and points the ref to it. None where there is nothing beyond the start.
+    pub fn keep(&self) -> Result<Option<CommitId>, GitError> {
+        if self.clone.damage().is_some() {
+            self.clone.rebuild(self.finished)?;
+        } else {
+            self.clone.put_in_order()?;
+        }
+        match self.commit() {
+            // The objects or the refs are broken in a way that only git sees.
+            Err(GitError::Failed { disk_full: false, .. }) => {
+                self.clone.rebuild(self.finished)?;
+                self.commit()
+            }
+            kept => kept,
+        }
+    }
+
+    fn commit(&self) -> Result<Option<CommitId>, GitError> {
+        let mut parents = self.parents()?;
+        let start = parents.first().cloned().unwrap_or_else(|| self.start.clone());
+        staging::stage_everything(self.clone, &self.git, &start, Embedded::Dissolve)?;
+        if parents.is_empty() {
+            parents.push(self.start.clone());
+        }
+        let kept = match staging::commit_index(&self.git, &parents, self.message)? {
+            Some(commit) => commit,
+            None if parents[0] == *self.start => return Ok(None),
+            None => parents.swap_remove(0),
+        };
+        self.git.run(&["update-ref", "--no-deref", self.reference, kept.as_str()])?;
+        Ok(Some(kept))
+    }
+
+    /// HEAD, if it can be read; the start, unless HEAD has it already; then the commits beside.
+    fn parents(&self) -> Result<Vec<CommitId>, GitError> {
+        let mut parents: Vec<CommitId> = Vec::new();
+        let head = self.git.output(&["rev-parse", "--verify", "-q", "HEAD^{commit}"], None)?;
+        if head.success {
+            parents.push(staging::commit_id("rev-parse", &head)?);
+        }
+        for other in std::iter::once(self.start).chain(&self.beside) {
+            let mut known = false;
+            for parent in &parents {
+                known |= parent == other
+                    || self
+                        .git
+                        .output(&["merge-base", "--is-ancestor", other.as_str(), parent.as_str()], None)?
+                        .success;
+            }
+            if !known {
+                parents.push(other.clone());
+            }
+        }
+        Ok(parents)
+    }
+}
+
+/// Writes a bundle of these refs without what `base` has, to a file that is synced before it gets its name. The folder is
+/// synced too.
+pub fn write_bundle(git: &Git, to: &Path, base: &CommitId, refs: &[String]) -> Result<(), GitError> {
+    let temporary = to.with_extension("tmp");
+    let _ = std::fs::remove_file(&temporary);
+    let mut args = vec!["bundle".to_owned(), "create".into(), "-q".into(), temporary.display().to_string()];
+    args.push(format!("^{base}"));
+    args.extend(refs.iter().cloned());
+    git.run(&args)?;
+    sync_and_rename(&temporary, to)
+}
+
+/// Makes a finished temporary file durable under its name.
+pub fn sync_and_rename(temporary: &Path, to: &Path) -> Result<(), GitError> {
+    let sync = |path: &Path| std::fs::File::open(path).and_then(|file| file.sync_all());
+    sync(temporary).map_err(|e| GitError::file("sync", temporary, e))?;
+    std::fs::rename(temporary, to).map_err(|e| GitError::file("write", to, e))?;
+    let folder = to.parent().unwrap_or(to);
+    sync(folder).map_err(|e| GitError::file("sync", folder, e))
+}

@@ -1,0 +1,120 @@
+//! Everything that is in a clone's work tree into its index, and from there into commits, whatever an agent left behind.
+//!
+//! Used by `examine.rs` for finished stories and by `salvage.rs` for the others. Must not: decide what becomes of a story.
+
+use std::path::{Path, PathBuf};
+
+use super::clone::{CloneDir, remove_folder};
+use super::git::{Git, GitError, GitOutput};
+use crate::ids::CommitId;
+
+/// What to do about git repositories inside the work tree, whose files git would not take in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Embedded {
+    /// Report them: they would be lost.
+    Report,
+    /// Remove their git folders, so that at least their files are taken in.
+    Dissolve,
+}
+
+/// What staging met.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Staged {
+    /// Whether the index differs from the start.
+    pub changed: bool,
+    /// Repositories inside the work tree that were not there at the start, relative to it.
+    pub embedded: Vec<String>,
+}
+
+/// Stages everything. `start` is the commit whose index is taken where the clone's own is broken.
+pub fn stage_everything(clone: &CloneDir, git: &Git, start: &CommitId, embedded: Embedded) -> Result<Staged, GitError> {
+    let added = git.output(&["add", "-A"], None)?;
+    if !clean_add(&added) {
+        let nested = clone.make_accessible();
+        if embedded == Embedded::Dissolve {
+            nested.iter().for_each(|path| dissolve(path));
+        }
+        if let Err(error) = add_again(clone, git, start) {
+            // A repository without a commit makes git refuse the whole work tree.
+            if nested.is_empty() || error.disk_full() {
+                return Err(error);
+            }
+            return Ok(Staged { changed: true, embedded: nested.iter().map(|path| relative(clone, path)).collect() });
+        }
+    }
+    let staged = compare(git, start)?;
+    if embedded == Embedded::Report || staged.embedded.is_empty() {
+        return Ok(staged);
+    }
+    clone.make_accessible().iter().for_each(|path| dissolve(path));
+    for path in &staged.embedded {
+        git.run(&["rm", "-q", "--cached", "--", path])?;
+    }
+    git.run(&["add", "-A"])?;
+    compare(git, start)
+}
+
+/// A folder that may not be read is a warning to git, and its files would count as deleted.
+fn clean_add(added: &GitOutput) -> bool {
+    added.success && !added.stderr.contains("ermission denied")
+}
+
+fn add_again(clone: &CloneDir, git: &Git, start: &CommitId) -> Result<(), GitError> {
+    if git.output(&["ls-files", "-s"], None)?.success {
+        if let Ok(added) = git.run(&["add", "-A"])
+            && clean_add(&added)
+        {
+            return Ok(());
+        }
+    }
+    clone.remove("index")?;
+    git.run(&["read-tree", start.as_str()])?;
+    git.run(&["add", "-A"]).map(|_| ())
+}
+
+/// What the index has that `start` has not.
+fn compare(git: &Git, start: &CommitId) -> Result<Staged, GitError> {
+    let raw = git.run(&["diff-index", "--cached", "--raw", "-z", "--no-renames", start.as_str()])?.stdout;
+    let mut staged = Staged { changed: !raw.is_empty(), embedded: Vec::new() };
+    let mut fields = raw.split(|b| *b == 0);
+    while let (Some(entry), Some(path)) = (fields.next(), fields.next()) {
+        // `:<old mode> <new mode> ...`
+        let entry = String::from_utf8_lossy(entry);
+        let mut modes = entry.trim_start_matches(':').split(' ');
+        if modes.next() != Some("160000") && modes.next() == Some("160000") {
+            staged.embedded.push(String::from_utf8_lossy(path).into_owned());
+        }
+    }
+    Ok(staged)
+}
+
+fn dissolve(nested: &Path) {
+    let _ = if nested.is_dir() { remove_folder(nested) } else { std::fs::remove_file(nested) };
+}
+
+fn relative(clone: &CloneDir, nested: &Path) -> String {
+    let folder: PathBuf = nested.parent().unwrap_or(nested).to_owned();
+    folder.strip_prefix(&clone.repo).unwrap_or(&folder).to_string_lossy().into_owned()
+}
+
+/// Reads an object's id from git's answer.
+pub fn commit_id(what: &str, output: &GitOutput) -> Result<CommitId, GitError> {
+    let text = output.text();
+    text.parse().map_err(|_| GitError::Answer { what: what.into(), answer: text.chars().take(80).collect() })
+}
+
+/// Commits the index on top of `parents`, and names no ref. None where the tree is the first parent's and there is no
+/// other parent.
+pub fn commit_index(git: &Git, parents: &[CommitId], message: &str) -> Result<Option<CommitId>, GitError> {
+    let tree = git.run(&["write-tree"])?.text();
+    let first = parents.first().expect("every caller names a parent");
+    let before = git.run(&["rev-parse", "--verify", "-q", &format!("{first}^{{tree}}")])?.text();
+    if tree == before && parents.len() == 1 {
+        return Ok(None);
+    }
+    let mut args = vec!["commit-tree".to_owned(), tree, "-F".into(), "-".into()];
+    for parent in parents {
+        args.extend(["-p".to_owned(), parent.to_string()]);
+    }
+    commit_id("commit-tree", &git.feed(&args, Some(message.as_bytes()))?).map(Some)
+}

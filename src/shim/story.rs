@@ -1,0 +1,423 @@
+//! One story from its prompt to its verdict: agent, examination, checks; and where it fails, salvage and a clean clone for
+//! the next.
+//!
+//! Used by `serve.rs`, one story after the other. Must not: end the sandbox. What goes wrong here is the story's failure, but
+//! for a clone that cannot be put in order again ([`Told::unusable`]).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::clone::CloneDir;
+use super::examine::{Committed, Examination, Fault, git_failure};
+use super::memory::MemoryGauge;
+use super::progress::Progress;
+use super::prompt;
+use super::run::{End, Job, OutputLog, Ran, Surroundings, run};
+use super::salvage::Salvage;
+use super::socket::{CriterionCard, Desk, TaskCard};
+use super::{channel::Channel, commit_message};
+use crate::handoff::assignment::{AssignmentFile, PromptVia, StoryWork};
+use crate::handoff::layout;
+use crate::handoff::result::StoryResult;
+use crate::ids::CommitId;
+use crate::protocol::acp::message::StoryStatus;
+use crate::tasks::{Story, TasksFile};
+use crate::verdict::{Cause, CriterionResult, Evidence, Failure, StoryOutcome};
+
+/// Less free space than this, and an agent that failed is taken to have failed for lack of it.
+const DISK_FULL_BELOW: u64 = 1024 * 1024;
+
+/// What all stories of a sandbox share.
+pub struct Sandbox {
+    /// What is asked.
+    pub assignment: AssignmentFile,
+    /// The tasks file, as delivered.
+    pub tasks: TasksFile,
+    /// The clone.
+    pub clone: CloneDir,
+    /// The folder of prompts and socket.
+    pub run_dir: PathBuf,
+    /// The bundle of what is finished.
+    pub bundle: PathBuf,
+    /// The environment of all that is run.
+    pub env: BTreeMap<OsString, OsString>,
+    /// The end of ACP.
+    pub channel: Channel,
+    /// Where output goes.
+    pub log: OutputLog,
+    /// The memory counters.
+    pub memory: MemoryGauge,
+    /// Cancelled when the sandbox is to stop.
+    pub stop: CancellationToken,
+    /// What subcommands are answered from.
+    pub desk: Desk,
+}
+
+/// What came of a story, for the result and for what follows.
+pub struct Told {
+    /// For the result.
+    pub result: StoryResult,
+    /// Why no other story can be run in this sandbox.
+    pub unusable: Option<String>,
+}
+
+/// Runs blocking work of git beside the runtime, which goes on serving the socket.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("blocking work is not cancelled and does not panic")
+}
+
+impl Sandbox {
+    /// The assigned branch's full ref name.
+    pub fn branch_ref(&self) -> String {
+        format!("refs/heads/{}", self.assignment.branch)
+    }
+
+    /// What all programs of a stop have together, from its beginning.
+    pub fn stop_budget(&self) -> Duration {
+        Duration::from_secs(self.assignment.grace_secs.max(1))
+    }
+
+    fn surroundings(&self) -> Surroundings<'_> {
+        // Half of the time that a stop has is the agent's, the rest is for its work.
+        let stop_grace = self.stop_budget() / 2;
+        Surroundings { log: &self.log, memory: &self.memory, stop: &self.stop, stop_grace }
+    }
+
+    /// Does a story. `refs` are the refs as they have to be at its start; those of a finished or salvaged story are added.
+    pub async fn tell(
+        &self,
+        story: &Story,
+        work: &StoryWork,
+        refs: &mut BTreeMap<String, CommitId>,
+        last: bool,
+    ) -> Told {
+        let began = Instant::now();
+        self.log.begin_story(&format!("acp-shim: {} begins", story.id));
+        let card = self.card(story, work);
+        let progress = Progress::new(story.id.clone(), self.channel.clone());
+        self.desk.open(card.clone(), progress.clone());
+        let speaker = tokio::spawn({
+            let progress = progress.clone();
+            async move { progress.speak().await }
+        });
+        progress.change(StoryStatus::InProgress, &format!("started: {}", story.title));
+
+        let mut criteria: Vec<CriterionResult> = story
+            .criteria
+            .iter()
+            .map(|criterion| CriterionResult { id: criterion.id.clone(), text: criterion.text.clone(), met: None })
+            .collect();
+        let tried = self.attempt(story, &card, &progress, refs, &mut criteria, began).await;
+        self.desk.close();
+        let landed = match tried {
+            Ok(committed) => self.land(committed, refs, last).await,
+            Err(fault) => Err(fault),
+        };
+        let (outcome, commits, unusable) = match landed {
+            Ok(Committed { commit, commits }) => {
+                progress.change(StoryStatus::Completed, &format!("committed as {} and verified", commit.short()));
+                (StoryOutcome::Finished { commit }, commits, None)
+            }
+            Err(fault) => {
+                let (failure, salvage, unusable) = self.fail(story, fault, refs, last).await;
+                progress.change(StoryStatus::Failed, &said(&failure));
+                (StoryOutcome::Failed { failure, salvage }, Vec::new(), unusable)
+            }
+        };
+        speaker.abort();
+        let result = StoryResult {
+            id: story.id.clone(),
+            outcome,
+            criteria,
+            work_log: progress.work_log(),
+            commits,
+            duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        Told { result, unusable }
+    }
+
+    fn card(&self, story: &Story, work: &StoryWork) -> TaskCard {
+        let criterion = |criterion: &crate::tasks::Criterion| CriterionCard {
+            id: criterion.id.clone(),
+            text: criterion.text.clone(),
+            test_command: criterion.test_command.clone(),
+        };
+        TaskCard {
+            id: story.id.to_string(),
+            title: story.title.clone(),
+            description: story.description.clone(),
+            branch: self.assignment.branch.to_string(),
+            acceptance_criteria: story.criteria.iter().map(criterion).collect(),
+            notes: story.notes.clone(),
+            verify: self.verify_commands(story),
+            previous_failure: work.previous_failure.clone(),
+        }
+    }
+
+    fn verify_commands(&self, story: &Story) -> Vec<String> {
+        self.tasks.verify.iter().chain(&story.verify).chain(&self.assignment.verify).cloned().collect()
+    }
+
+    async fn attempt(
+        &self,
+        story: &Story,
+        card: &TaskCard,
+        progress: &Progress,
+        refs: &BTreeMap<String, CommitId>,
+        criteria: &mut [CriterionResult],
+        began: Instant,
+    ) -> Result<Committed, Fault> {
+        let deadline = began + Duration::from_secs(self.assignment.story_timeout_secs);
+        let (job, shown) = self.agent_job(story, card, deadline)?;
+        let ran = run(job, &self.surroundings(), |line| progress.printed(line)).await;
+        let given_up = self.desk.given_up();
+        if let Some(failure) = self.judge(&ran, "the agent", &shown, Cause::AgentFailed, given_up) {
+            return Err(failure.into());
+        }
+        let examination = Examination {
+            clone: self.clone.clone(),
+            branch_ref: self.branch_ref(),
+            start: self.start(refs),
+            refs: refs.clone(),
+            message: commit_message::finished(&story.id, &story.title, &self.assignment.swarm_id),
+        };
+        let committed = blocking(move || examination.examine()).await?;
+        self.check(story, progress, criteria, deadline).await?;
+        Ok(committed)
+    }
+
+    fn start(&self, refs: &BTreeMap<String, CommitId>) -> CommitId {
+        refs.get(&self.branch_ref()).unwrap_or(&self.assignment.base).clone()
+    }
+
+    /// How to run the agent, and how to call it in messages.
+    fn agent_job(&self, story: &Story, card: &TaskCard, deadline: Instant) -> Result<(Job, String), Failure> {
+        let context = prompt::Context { title: &self.tasks.title, description: &self.tasks.description };
+        let text = prompt::prompt(card, context);
+        let file = self.run_dir.join(format!("prompt-{}.md", story.id));
+        std::fs::write(&file, &text).map_err(|error| {
+            let full = error.kind() == std::io::ErrorKind::StorageFull;
+            let cause = if full { Cause::DiskFull } else { Cause::AgentFailed };
+            Failure::new(cause, format!("cannot write the prompt `{}`: {error}", file.display()))
+        })?;
+        let mut env = self.env.clone();
+        env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
+        env.insert("LONGSHORE_STORY_TITLE".into(), story.title.replace('\0', "").into());
+        env.insert("LONGSHORE_PROMPT_FILE".into(), file.clone().into());
+        let (argv, stdin, shown) = match (&story.command, &self.assignment.agent) {
+            (Some(command), _) => (shell(command), None, command.clone()),
+            (None, Some(agent)) => {
+                let file = file.to_string_lossy();
+                let fill = |arg: &String| arg.replace("{prompt_file}", &file).replace("{story}", story.id.as_str());
+                let argv: Vec<String> = agent.argv.iter().map(fill).collect();
+                let stdin = (agent.prompt == PromptVia::Stdin).then_some(text);
+                (argv, stdin, agent.name.clone())
+            }
+            (None, None) => {
+                let summary = "the story has no `command`, and no agent was named";
+                return Err(Failure::new(Cause::AgentFailed, summary));
+            }
+        };
+        Ok((self.job(argv, env, stdin, deadline), shown))
+    }
+
+    fn job(
+        &self,
+        argv: Vec<String>,
+        env: BTreeMap<OsString, OsString>,
+        stdin: Option<String>,
+        deadline: Instant,
+    ) -> Job {
+        let grace = Duration::from_secs(self.assignment.grace_secs);
+        Job { argv, folder: self.clone.repo.clone(), env, stdin, deadline, grace }
+    }
+
+    /// The failure that a run shows, if it shows one. `cause` is what an exit of the command's own making means.
+    fn judge(&self, ran: &Ran, who: &str, command: &str, cause: Cause, given_up: Option<String>) -> Option<Failure> {
+        let killed_for_memory = ran.oom_kills.unwrap_or(0) > 0;
+        let (cause, what) = match &ran.end {
+            End::Stopped => (Cause::StoppedByUser, "was stopped".to_owned()),
+            _ if given_up.is_some() => {
+                (Cause::AgentFailed, format!("gave up: {}", given_up.as_deref().unwrap_or_default()))
+            }
+            End::TimedOut => {
+                let limit = self.assignment.story_timeout_secs;
+                (Cause::Timeout, format!("was ended when the story's {limit} s were over"))
+            }
+            End::NotStarted(error) => (cause, format!("could not be started: {error}")),
+            End::Code(0) => return None,
+            End::Code(_) | End::Signal(_) if killed_for_memory => {
+                (Cause::Oom, "was killed by the kernel for memory".to_owned())
+            }
+            End::Code(code) => (self.unless_disk_full(cause), format!("exited {code}")),
+            End::Signal(9) if ran.oom_kills.is_none() && ran.near_limit => (
+                Cause::OomSuspected,
+                "was killed by signal 9 near the memory limit, and no counter says why".to_owned(),
+            ),
+            End::Signal(signal) => (cause, format!("was killed by signal {signal}")),
+        };
+        let disk = if cause == Cause::DiskFull { ", and no space is left in the sandbox's volume" } else { "" };
+        let mut evidence = Evidence::of(format!("{who} {what}{disk}"));
+        evidence.command = Some(command.to_owned());
+        evidence.tail = ran.tail.clone();
+        match ran.end {
+            End::Code(code) => evidence.exit_code = Some(code.into()),
+            End::Signal(signal) => evidence.signal = Some(signal),
+            _ => {}
+        }
+        evidence.oom_kills = ran.oom_kills.filter(|count| *count > 0);
+        Some(Failure { cause, evidence, salvage: None })
+    }
+
+    fn unless_disk_full(&self, cause: Cause) -> Cause {
+        let free = rustix::fs::statvfs(&self.clone.repo).map(|space| space.f_bavail.saturating_mul(space.f_frsize));
+        if free.is_ok_and(|free| free < DISK_FULL_BELOW) { Cause::DiskFull } else { cause }
+    }
+
+    /// Runs the criteria's test commands, all of them, and then the verify commands up to the first that fails.
+    async fn check(
+        &self,
+        story: &Story,
+        progress: &Progress,
+        criteria: &mut [CriterionResult],
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let mut failed = None;
+        for (criterion, result) in story.criteria.iter().zip(criteria) {
+            let Some(command) = &criterion.test_command else { continue };
+            let who = format!("the test command `{command}` of criterion {}", criterion.id);
+            let found = self.check_one(&who, command, story, progress, deadline).await;
+            match &found {
+                Some(failure) if failure.cause != Cause::VerificationFailed => {
+                    return Err(found.expect("it is some").into());
+                }
+                _ => result.met = Some(found.is_none()),
+            }
+            failed = failed.or(found);
+        }
+        if let Some(failure) = failed {
+            return Err(failure.into());
+        }
+        for command in self.verify_commands(story) {
+            let who = format!("the verify command `{command}`");
+            if let Some(failure) = self.check_one(&who, &command, story, progress, deadline).await {
+                return Err(failure.into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_one(
+        &self,
+        who: &str,
+        command: &str,
+        story: &Story,
+        progress: &Progress,
+        deadline: Instant,
+    ) -> Option<Failure> {
+        if self.stop.is_cancelled() {
+            return Some(Failure::new(Cause::StoppedByUser, format!("{who} was not run: the sandbox was stopped")));
+        }
+        progress.printed(&format!("checking: {command}"));
+        let mut env = self.env.clone();
+        env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
+        let job = self.job(shell(command), env, None, deadline);
+        let ran = run(job, &self.surroundings(), |_| {}).await;
+        self.judge(&ran, who, command, Cause::VerificationFailed, None)
+    }
+
+    /// Puts the clone back to what was committed, whatever the checks made of it.
+    async fn land(
+        &self,
+        committed: Committed,
+        refs: &mut BTreeMap<String, CommitId>,
+        last: bool,
+    ) -> Result<Committed, Fault> {
+        let mut wanted = refs.clone();
+        wanted.insert(self.branch_ref(), committed.commit.clone());
+        let (clone, commit, settled) = (self.clone.clone(), committed.commit.clone(), wanted.clone());
+        blocking(move || {
+            let damaged = "the checks left the clone damaged";
+            if let Some(damage) = clone.damage() {
+                return Err(Failure::new(Cause::RepoDamaged, format!("{damaged}: {damage}")));
+            }
+            let reset = if last { Ok(()) } else { clone.reset_to(&commit, false) };
+            reset.and_then(|()| clone.restore_refs(&settled)).map_err(|error| git_failure(&error, damaged))
+        })
+        .await?;
+        *refs = wanted;
+        Ok(committed)
+    }
+
+    /// Salvages what is there, and makes the clone what it was at the story's start.
+    async fn fail(
+        &self,
+        story: &Story,
+        fault: Fault,
+        refs: &mut BTreeMap<String, CommitId>,
+        last: bool,
+    ) -> (Failure, Option<CommitId>, Option<String>) {
+        let Fault { mut failure, beside } = fault;
+        let reference = layout::salvage_ref(&story.id);
+        let message =
+            commit_message::salvaged(&story.id, &story.title, &self.assignment.swarm_id, &failure.evidence.summary);
+        let start = self.start(refs);
+        let stopped = self.stop.is_cancelled();
+        let limit = if stopped { self.stop_budget() } else { Duration::from_secs(600) };
+        let kept = blocking({
+            let (clone, start, reference) = (self.clone.clone(), start.clone(), reference.clone());
+            let bundle = self.bundle.clone();
+            move || {
+                let git = clone.git().within(limit);
+                let finished = Some(bundle.as_path());
+                Salvage {
+                    clone: &clone,
+                    git,
+                    start: &start,
+                    beside,
+                    finished,
+                    reference: &reference,
+                    message: &message,
+                }
+                .keep()
+            }
+        })
+        .await;
+        let salvage = kept.unwrap_or_else(|error| {
+            if error.disk_full() {
+                failure.cause = Cause::DiskFull;
+            }
+            failure.evidence.summary.push_str(&format!("; what was there could not be salvaged: {error}"));
+            None
+        });
+        if let Some(commit) = &salvage {
+            refs.insert(reference, commit.clone());
+        }
+        let (clone, wanted) = (self.clone.clone(), refs.clone());
+        let reset = blocking(move || {
+            clone.restore_refs(&wanted)?;
+            if last || stopped { Ok(()) } else { clone.reset_to(&start, true) }
+        })
+        .await;
+        let unusable = reset.err().map(|error| format!("the clone cannot be reset after {}: {error}", story.id));
+        (failure, salvage, unusable)
+    }
+}
+
+fn shell(command: &str) -> Vec<String> {
+    ["sh", "-c", command].map(str::to_owned).to_vec()
+}
+
+/// A failure in one line.
+pub fn said(failure: &Failure) -> String {
+    let paths = match failure.evidence.paths.as_slice() {
+        [] => String::new(),
+        paths => format!(" ({})", paths.join(", ")),
+    };
+    format!("{}: {}{paths}", failure.cause.word(), failure.evidence.summary)
+}

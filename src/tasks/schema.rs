@@ -1,0 +1,145 @@
+//! The canonical shape as a JSON schema, for `longshore schema tasks`. The types here exist for the schema alone: reading
+//! is `import.rs`, which also takes the older shapes, and whose errors name places and remedies.
+
+#![expect(dead_code, reason = "the fields are read by the schema's derive only")]
+
+use schemars::JsonSchema;
+
+use super::RiskLevel;
+
+/// A longshore tasks file: stories, what they depend on, and how it is known that they are done.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase", title = "longshore tasks file")]
+struct CanonicalFile {
+    /// The version of the shape. Not decisive: the shape is known by its keys.
+    #[schemars(extend("examples" = ["3.0"]))]
+    schema_version: Option<String>,
+    metadata: Metadata,
+    /// The stories.
+    #[schemars(length(min = 1, max = 999))]
+    user_stories: Vec<CanonicalStory>,
+}
+
+/// What is true of all stories.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+struct Metadata {
+    /// A name for the whole.
+    #[schemars(length(min = 1))]
+    title: String,
+    /// The kind of change: `feat`, `fix`, ...
+    r#type: Option<String>,
+    /// The integration branch, where finished stories are merged; never `main` or `master`. Without it: `longshore/` and the
+    /// title.
+    #[schemars(regex(pattern = r"^[a-zA-Z0-9][a-zA-Z0-9/_-]*$"))]
+    branch_name: Option<String>,
+    /// Goes into every story's prompt.
+    description: Option<String>,
+    /// When the file was made.
+    created_at: Option<String>,
+    /// The plan that it was made from.
+    plan_path: Option<String>,
+    /// Sandboxes at once.
+    #[schemars(range(min = 1))]
+    max_concurrency: Option<u32>,
+    /// Shell commands that must exit 0 after each story.
+    verify: Option<OneOrMore>,
+}
+
+/// A story: what one agent does in one go.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+struct CanonicalStory {
+    /// `US-` and three digits, unique in the file. Other ids are mapped to this form.
+    id: Id,
+    /// One line.
+    #[schemars(length(min = 1))]
+    title: String,
+    /// What is wanted, and why.
+    description: Option<String>,
+    /// When it is done.
+    acceptance_criteria: Option<Vec<CanonicalCriterion>>,
+    /// Lower runs first among the stories that could run. Without it: the story's place in the file.
+    priority: Option<Priority>,
+    /// What became of it. `completed` and `skipped` stories are not run.
+    status: Option<CanonicalStatus>,
+    /// Ids of stories that must have landed before.
+    depends_on: Option<Vec<Id>>,
+    /// Anything else.
+    notes: Option<String>,
+    /// Shell commands that must exit 0 after this story.
+    verify: Option<OneOrMore>,
+    /// A shell command that does the story, instead of an agent.
+    command: Option<String>,
+    /// Globs of the paths that it changes, relative to the repo. Stories whose globs may overlap do not run at the same
+    /// time.
+    touches: Option<Vec<String>>,
+    /// How much approval it wants.
+    risk_level: Option<RiskLevel>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Id {
+    Text(#[schemars(length(min = 1))] String),
+    Number(i64),
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum CanonicalCriterion {
+    /// Words alone: nobody but the agent checks it.
+    Words(String),
+    /// With a command that checks it.
+    Checked(CheckedCriterion),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+struct CheckedCriterion {
+    /// Its own id. Without it: `AC-` and its place.
+    id: Option<Id>,
+    /// What must hold.
+    #[schemars(length(min = 1))]
+    text: String,
+    /// A shell command that exits 0 if it holds.
+    test_command: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Priority {
+    Number(i64),
+    Word(PriorityWord),
+}
+
+/// `high`, `medium` and `low` are 1, 2 and 3.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum PriorityWord {
+    High,
+    Medium,
+    Low,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum CanonicalStatus {
+    Pending,
+    InProgress,
+    Completed,
+    Failed,
+    Skipped,
+}
+
+/// See [`super::schema()`].
+pub(super) fn schema() -> schemars::Schema {
+    schemars::schema_for!(CanonicalFile)
+}

@@ -1,0 +1,61 @@
+//! Which of the three shapes a tasks file has: by the keys that are in it, never by its version number.
+//!
+//! | shape | the root has | a story has |
+//! |---|---|---|
+//! | canonical | `metadata` with `title`, `branchName` or `type` | `status`, or none of these |
+//! | passes | the same | `passes` or `skipped`, and none has `status` |
+//! | Ralph | `project`, `name` or `branchName`; any `metadata` has none of the above | `passes` |
+//!
+//! All of them have `userStories`. Called by `import.rs`.
+
+use super::Shape;
+use super::json::{Node, Value};
+
+/// The shape; nothing where it is none of them.
+pub(super) fn decide(root: &Node) -> Option<Shape> {
+    let stories = root.present("userStories")?;
+    let metadata = root.present("metadata").filter(|node| node.members().is_some());
+    let has_any = |node: &Node, keys: &[&str]| keys.iter().any(|key| node.present(key).is_some());
+
+    let described = metadata.is_some_and(|node| has_any(node, &["title", "branchName", "type"]));
+    if !described && has_any(root, &["project", "name", "branchName"]) {
+        return Some(Shape::Ralph);
+    }
+    metadata?;
+    let stories: &[Node] = if let Value::Array(items) = &stories.value { items } else { &[] };
+    let any_has = |keys: &[&str]| stories.iter().any(|story| has_any(story, keys));
+    let passes = !any_has(&["status"]) && any_has(&["passes", "skipped"]);
+    Some(if passes { Shape::Passes } else { Shape::Canonical })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::json;
+
+    #[test]
+    fn by_what_is_in_it() {
+        use Shape::{Canonical, Passes, Ralph};
+        for (text, shape) in [
+            (r#"{"metadata":{"title":"x"},"userStories":[{"status":"pending"}]}"#, Some(Canonical)),
+            (
+                r#"{"schemaVersion":"2.0","metadata":{"title":"x"},"userStories":[{"status":"pending"}]}"#,
+                Some(Canonical),
+            ),
+            (r#"{"schemaVersion":"3.0","metadata":{"title":"x"},"userStories":[{"passes":false}]}"#, Some(Passes)),
+            (r#"{"metadata":{"title":"x"},"userStories":[{"skipped":true}]}"#, Some(Passes)),
+            (r#"{"metadata":{"title":"x"},"userStories":[{}]}"#, Some(Canonical)),
+            (r#"{"metadata":{},"userStories":[]}"#, Some(Canonical)),
+            (r#"{"project":"x","branchName":"b","userStories":[{"passes":true}]}"#, Some(Ralph)),
+            (r#"{"name":"x","metadata":{"updatedAt":"now"},"userStories":[]}"#, Some(Ralph)),
+            (r#"{"name":"x","metadata":{"title":"t"},"userStories":[]}"#, Some(Canonical)),
+            (r#"{"userStories":[]}"#, None),
+            (r#"{"metadata":{"title":"x"}}"#, None),
+            (r#"{"metadata":"x","userStories":[]}"#, None),
+            (r#"[{"id":"US-001"}]"#, None),
+            (r#""userStories""#, None),
+        ] {
+            assert_eq!(decide(&json::parse(text).expect("valid JSON")), shape, "{text}");
+        }
+    }
+}

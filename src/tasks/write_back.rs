@@ -1,0 +1,117 @@
+//! The outcome of a swarm, into the user's own tasks file, in that file's own shape: `--write-back`.
+//!
+//! | shape | what is written |
+//! |---|---|
+//! | canonical | `status` |
+//! | passes | `passes`; `skipped` where it is there, or is to be true |
+//! | Ralph | `passes` |
+//!
+//! A story that also has another of these three keys gets that one changed too, so that they agree. A key that is absent
+//! is added after the story's last one, and only where its absence would say something else. Every other byte stays:
+//! BOM, line ends, indentation, order, numbers, unknown fields.
+//!
+//! Called by the coordinator at the end of a swarm, which writes the bytes atomically. Must not: touch the file system.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use super::json::{Node, Value};
+use super::problem::{Defect, Problem};
+use super::{Shape, TasksError, import};
+use crate::ids::StoryId;
+
+/// What is written for a story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// It landed.
+    Completed,
+    /// It was tried and did not land. Shapes with `passes` alone cannot tell this from pending.
+    Failed,
+    /// A person decided that it is not to be done. A story that was passed over because one that it depends on failed is
+    /// `Pending`: written as skipped, the next swarm would take it for done. The Ralph shape cannot tell this from
+    /// pending.
+    Skipped,
+    /// It is still to be done.
+    Pending,
+}
+
+/// A change: these bytes of the text become this.
+struct Edit {
+    span: Range<usize>,
+    text: String,
+}
+
+/// The file with the outcomes in it; stories without an outcome stay as they are. `original` is the whole tasks file, `path`
+/// is for messages.
+///
+/// # Errors
+/// As [`super::parse`], and for outcomes of stories that the file does not have.
+pub fn apply(original: &[u8], path: &Path, outcomes: &BTreeMap<StoryId, Written>) -> Result<Vec<u8>, TasksError> {
+    let imported = import::import(original, path)?;
+    let missing: Vec<Problem> = outcomes
+        .keys()
+        .filter(|id| !imported.file.stories.iter().any(|story| story.id == **id))
+        .map(|id| Problem::whole(Defect::NoSuchStory { id: id.clone() }))
+        .collect();
+    if !missing.is_empty() {
+        return Err(TasksError::new(path, missing));
+    }
+    let (bom, text) = original.split_at(imported.text_start);
+    let items: &[Node] = match imported.root.present("userStories").map(|node| &node.value) {
+        Some(Value::Array(items)) => items,
+        _ => &[],
+    };
+    let mut written = Vec::with_capacity(original.len() + 64);
+    written.extend_from_slice(bom);
+    let mut copied = 0;
+    for (story, node) in imported.file.stories.iter().zip(items) {
+        let Some(outcome) = outcomes.get(&story.id) else { continue };
+        for edit in edits(text, node, imported.file.shape, *outcome) {
+            written.extend_from_slice(&text[copied..edit.span.start]);
+            written.extend_from_slice(edit.text.as_bytes());
+            copied = edit.span.end;
+        }
+    }
+    written.extend_from_slice(&text[copied..]);
+    Ok(written)
+}
+
+/// The changes to one story, in the order of the text.
+fn edits(text: &[u8], story: &Node, shape: Shape, outcome: Written) -> Vec<Edit> {
+    let (status, passes, skipped) = match outcome {
+        Written::Completed => ("\"completed\"", "true", "false"),
+        Written::Failed => ("\"failed\"", "false", "false"),
+        Written::Skipped => ("\"skipped\"", "false", "true"),
+        Written::Pending => ("\"pending\"", "false", "false"),
+    };
+    // Key, whether the shape has it, the value, whether absence says the same.
+    let wanted = [
+        ("status", shape == Shape::Canonical, status, outcome == Written::Pending),
+        ("passes", shape != Shape::Canonical, passes, passes == "false"),
+        ("skipped", shape == Shape::Passes, skipped, skipped == "false"),
+    ];
+    let mut edits = Vec::new();
+    for (key, in_shape, value, same_as_absent) in wanted {
+        match story.get(key) {
+            Some(old) if text[old.span.clone()] == *value.as_bytes() => {}
+            Some(old) if old.is_null() && same_as_absent => {}
+            Some(old) => edits.push(Edit { span: old.span.clone(), text: value.to_owned() }),
+            None if in_shape && !same_as_absent => edits.extend(added(text, story, key, value)),
+            None => {}
+        }
+    }
+    edits.sort_by_key(|edit| edit.span.start);
+    edits
+}
+
+/// A new member at the end of an object, spaced as the member before it.
+fn added(text: &[u8], object: &Node, key: &str, value: &str) -> Option<Edit> {
+    let last = object.members()?.last()?;
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    let before = text[..last.key_span.start].iter().rev().take_while(|byte| is_space(byte)).count();
+    let space = String::from_utf8_lossy(&text[last.key_span.start - before..last.key_span.start]);
+    let colon = String::from_utf8_lossy(&text[last.key_span.end..last.node.span.start]);
+    let end = last.node.span.end;
+    Some(Edit { span: end..end, text: format!(",{space}\"{key}\"{colon}{value}") })
+}
