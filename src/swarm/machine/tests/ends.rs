@@ -268,6 +268,17 @@ fn collecting_is_tried_again_while_the_fault_may_pass() {
 }
 
 #[test]
+fn a_dead_sandbox_is_collected_once_when_its_work_is_safe() {
+    let (mut rig, id) = one();
+    rig.run(&id);
+    rig.give(ended(&id, exit(1)));
+    assert_eq!(rig.give(collect_failed(&id, Cause::EngineError, true, None)), [], "not safe: once more");
+    rig.deadline(1);
+    let effects = rig.give(collect_failed(&id, Cause::EngineError, true, Some("refs/salvage")));
+    assert!(effects.contains(&Effect::Remove { attempt: id, keep_work: false }));
+}
+
+#[test]
 fn an_empty_work_folder_is_not_kept() {
     let (mut rig, id) = one();
     rig.run(&id);
