@@ -1,9 +1,26 @@
-//! The in-sandbox side.
+//! `acp-shim`: the program inside each sandbox, and in the depot.
+//!
+//! ```text
+//! serve      channel (ACP) -> clone -> story: prompt, run, examine, checks, salvage -> result and bundle -> completion
+//! depot      frames -> objects | folders (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
+//! task, progress, fail      ask -> socket of a running `serve`
+//! ```
+//! `bin/acp-shim.rs` calls [`main`]. Built static and small, with the feature `shim` alone. Must not: use the engine, speak on
+//! standard output beside ACP and the depot's frames, or believe what is in a folder that an agent could write.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
 pub mod ask;
 pub mod channel;
 pub mod children;
 pub mod clone;
 pub mod commit_message;
+pub mod depot;
 pub mod examine;
 pub mod git;
 pub mod layout;
@@ -12,7 +29,130 @@ pub mod progress;
 pub mod prompt;
 pub mod run;
 pub mod salvage;
+pub mod serve;
 pub mod socket;
 pub mod staging;
 pub mod story;
 pub mod tail;
+
+#[cfg(test)]
+mod tests;
+
+const USAGE: &str = "usage: acp-shim serve FOLDER | depot | task [--json] | progress TEXT | fail TEXT | --version";
+
+/// Runs the program with the arguments behind its name. Exit codes: 0 done; 1 it failed; 2 wrong usage, or not where it can
+/// run.
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    let Ok(args) = args.into_iter().map(OsString::into_string).collect::<Result<Vec<String>, _>>() else {
+        return say("the arguments are not UTF-8", 2);
+    };
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["serve", folder] => serve_sandbox(folder),
+        ["depot"] => serve_depot(),
+        ["as", uid, rest @ ..] => ExitCode::from(depot::as_uid::main(uid, rest, &layout::Layout::default())),
+        [command @ ("task" | "progress" | "fail"), ..] => {
+            let socket = std::env::var_os(ask::SOCKET_VARIABLE);
+            match ask::run(command, &args[1..], socket.as_deref()) {
+                Ok(text) => print(&text),
+                Err((message, code)) => say(&message, code),
+            }
+        }
+        ["--version" | "-V"] => print(&format!("acp-shim {}\n", env!("CARGO_PKG_VERSION"))),
+        ["--help" | "-h"] => print(&format!("{USAGE}\n")),
+        _ => say(USAGE, 2),
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    // A reader that went away is none of our business.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn say(message: &str, code: u8) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "acp-shim: {message}");
+    ExitCode::from(code)
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn serve_sandbox(folder: &str) -> ExitCode {
+    let output = match channel::claim_stdout() {
+        Ok(output) => output,
+        Err(error) => return say(&format!("cannot take standard output: {error}"), 1),
+    };
+    // An agent has the same user: it must not get at the protocol descriptor through `/proc/1/fd`.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    let layout = layout::Layout::default();
+    let stop = CancellationToken::new();
+    let outside = serve::Outside {
+        input: Box::new(std::io::stdin()),
+        output: Box::new(output),
+        log: Box::new(std::io::stderr()),
+        hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        env: std::env::vars_os().collect(),
+        memory: memory::MemoryGauge::default(),
+        stop: stop.clone(),
+        request_limit: serve::REQUEST_LIMIT,
+        layout,
+    };
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return say(&format!("cannot start: {error}"), 1),
+    };
+    let code = runtime.block_on(async move {
+        tokio::spawn(watch_signals(stop));
+        tokio::spawn(reap());
+        serve::serve(outside, folder).await
+    });
+    ExitCode::from(code)
+}
+
+/// Cancels at the first SIGTERM or SIGINT. Those after it change nothing.
+async fn watch_signals(stop: CancellationToken) {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    stop.cancel();
+}
+
+/// PID 1 has to reap what its children leave behind: zombies count against the limit of processes.
+async fn reap() {
+    let Ok(mut ended) = signal(SignalKind::child()) else { return };
+    while ended.recv().await.is_some() {
+        children::reap_orphans();
+    }
+}
+
+fn serve_depot() -> ExitCode {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return say(&format!("cannot start: {error}"), 1),
+    };
+    let exe = match std::env::current_exe() {
+        Ok(exe) => exe,
+        Err(error) => return say(&format!("cannot find the program itself: {error}"), 1),
+    };
+    let stop = CancellationToken::new();
+    let depot = depot::Depot::new(layout::Layout::default(), depot::Helper::Program(exe));
+    let served = runtime.block_on(async move {
+        tokio::spawn(watch_signals(stop.clone()));
+        let (done, served) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || done.send(depot.serve(std::io::stdin(), Box::new(std::io::stdout()))));
+        tokio::select! {
+            served = served => served.unwrap_or(Ok(())),
+            () = stop.cancelled() => Ok(()),
+        }
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => say(&format!("the stream of frames broke: {error}"), 1),
+    }
+}

@@ -75,7 +75,10 @@ impl Salvage<'_> {
             let mut known = false;
             for parent in &parents {
                 known |= parent == other
-                    || self.git.output(&["merge-base", "--is-ancestor", other.as_str(), parent.as_str()], None)?.success;
+                    || self
+                        .git
+                        .output(&["merge-base", "--is-ancestor", other.as_str(), parent.as_str()], None)?
+                        .success;
             }
             if !known {
                 parents.push(other.clone());

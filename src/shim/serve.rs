@@ -1,0 +1,510 @@
+//! `acp-shim serve`: a sandbox's main program. Task-request -> clone -> tasks file -> stories -> result and bundle ->
+//! `completion`.
+//!
+//! Called by [`main`](super::main) with the real streams, by tests with pipes. The order at the end is a promise: the bundle
+//! and `result.json` are on the disk before `completion` is said. Must not: say anything on standard output but ACP.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::channel::{self, Channel, Sender};
+use super::clone::{CloneDir, Head, config_text};
+use super::layout::Layout;
+use super::memory::MemoryGauge;
+use super::run::OutputLog;
+use super::salvage;
+use super::socket::{self, Desk};
+use super::story::{Sandbox, blocking, said};
+use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile};
+use crate::handoff::layout as names;
+use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
+use crate::ids::{CommitId, ContainerId, StoryId};
+use crate::protocol::acp::message::{
+    Completion, CompletionStatus, ContainerMessage, Envelope, ErrorCode, ErrorReport, ProgressUpdate, StoryStatus,
+    TaskRequest, decode_task_request,
+};
+use crate::tasks::{self, TasksFile};
+use crate::verdict::{Cause, Failure, StoryOutcome};
+use crate::wire::Line;
+
+/// How long the task-request may take to come.
+pub const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+
+/// All that a sandbox's shim touches, so that tests can give it something else.
+pub struct Outside {
+    /// The volumes.
+    pub layout: Layout,
+    /// Standard input.
+    pub input: Box<dyn Read + Send>,
+    /// The protocol descriptor.
+    pub output: Box<dyn Write + Send>,
+    /// Standard error.
+    pub log: Box<dyn Write + Send>,
+    /// The container's host name, which is the beginning of its id.
+    pub hostname: String,
+    /// The environment that the shim was started with.
+    pub env: BTreeMap<OsString, OsString>,
+    /// The memory counters.
+    pub memory: MemoryGauge,
+    /// Cancelled by SIGTERM.
+    pub stop: CancellationToken,
+    /// [`REQUEST_LIMIT`].
+    pub request_limit: Duration,
+}
+
+/// Why the sandbox as a whole fails.
+struct Fatal {
+    code: ErrorCode,
+    message: String,
+}
+
+impl Fatal {
+    fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// Serves one attempt from its task-request to its completion. The exit code: 0 where a completion was said that is not
+/// `failed`.
+pub async fn serve(outside: Outside, folder: &str) -> u8 {
+    let Outside { layout, input, output, log, hostname, env, memory, stop, request_limit } = outside;
+    let output = Arc::new(Mutex::new(output));
+    let log = OutputLog::new(log);
+    let assignment = read_assignment(&layout, folder);
+    let container = hostname.parse::<ContainerId>().ok();
+
+    let mut lines = channel::read_lines(input);
+    let first = tokio::select! {
+        line = tokio::time::timeout(request_limit, first_line(&mut lines)) => line.ok(),
+        () = stop.cancelled() => None,
+    };
+    let request = match first {
+        Some(Some(line)) => decode(line),
+        Some(None) => Err(Fatal::new(ErrorCode::ACP_CONNECTION_LOST, "the input ended before a task-request came")),
+        None if stop.is_cancelled() => {
+            Err(Fatal::new(ErrorCode::ACP_CONNECTION_LOST, "the sandbox was stopped before a task-request came"))
+        }
+        None => {
+            let limit = request_limit.as_secs();
+            Err(Fatal::new(ErrorCode::ACP_CONNECTION_LOST, format!("no task-request came within {limit} s")))
+        }
+    };
+    // Who to say it as, from the best source that there is.
+    let envelope = request.as_ref().ok().map(|(envelope, _)| envelope.clone());
+    let swarm = assignment.as_ref().ok().map(|file| file.swarm_id).or(envelope.as_ref().map(|e| e.swarm_id));
+    let container = match (container, &envelope) {
+        (Some(own), Some(envelope)) if own.same_as(&envelope.container_id) => Some(envelope.container_id.clone()),
+        (Some(own), _) => Some(own),
+        (None, envelope) => envelope.as_ref().map(|envelope| envelope.container_id.clone()),
+    };
+    let (Some(swarm), Some(container)) = (swarm, container) else {
+        let reason = assignment.err().or(request.err()).map(|fatal| fatal.message).unwrap_or_default();
+        log.say(&format!("cannot tell which swarm and container this is: {reason}"));
+        return 1;
+    };
+    let channel = Channel::new(Sender { swarm, container: container.clone() }, output);
+    // The thread that reads goes on: what comes after the task-request, its end included, means nothing.
+    let started = request.and_then(|(envelope, request)| {
+        let assignment = assignment?;
+        check_request(&envelope, &request, &assignment, &container)?;
+        Ok((assignment, request))
+    });
+    match started {
+        Ok((assignment, request)) => {
+            let setup = Setup { layout, folder: folder.to_owned(), env, memory, stop, channel, log };
+            setup.work(assignment, request).await
+        }
+        Err(fatal) => give_up(&channel, &log, fatal),
+    }
+}
+
+fn give_up(channel: &Channel, log: &OutputLog, fatal: Fatal) -> u8 {
+    log.say(&format!("{}: {}", fatal.code, fatal.message));
+    let errors = vec![fatal.message.clone()];
+    channel.send(&ContainerMessage::Error(ErrorReport { code: fatal.code, message: fatal.message }));
+    let completion = Completion { status: CompletionStatus::Failed, pr_url: None, errors };
+    channel.send(&ContainerMessage::Completion(completion));
+    1
+}
+
+async fn first_line(lines: &mut tokio::sync::mpsc::Receiver<Line>) -> Option<Line> {
+    loop {
+        match lines.recv().await? {
+            Line::Good(line) if line.trim_ascii().is_empty() => {}
+            line => return Some(line),
+        }
+    }
+}
+
+fn decode(line: Line) -> Result<(Envelope, TaskRequest), Fatal> {
+    let refused = |why: String| Fatal::new(ErrorCode::UNKNOWN_ERROR, format!("the task-request was refused: {why}"));
+    match line {
+        Line::Good(line) => decode_task_request(&line).map_err(|bad| refused(bad.to_string())),
+        Line::Bad(bad) => Err(refused(format!("a line of {} bytes that is no record", bad.length))),
+    }
+}
+
+fn read_assignment(layout: &Layout, folder: &str) -> Result<AssignmentFile, Fatal> {
+    let path = layout.assignment(folder);
+    let wrong = |why: String| Fatal::new(ErrorCode::UNKNOWN_ERROR, format!("cannot read `{}`: {why}", path.display()));
+    let bytes = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+    let file: AssignmentFile = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+    if file.schema_version != ASSIGNMENT_VERSION {
+        let found = file.schema_version;
+        return Err(wrong(format!("its version is {found}, and this shim reads {ASSIGNMENT_VERSION}")));
+    }
+    Ok(file)
+}
+
+fn check_request(
+    envelope: &Envelope,
+    request: &TaskRequest,
+    assignment: &AssignmentFile,
+    container: &ContainerId,
+) -> Result<(), Fatal> {
+    let differs = |what: &str, asked: &dyn std::fmt::Display, expected: &dyn std::fmt::Display| {
+        let message = format!("the task-request names {what} `{asked}`, and the assignment is for `{expected}`");
+        Err(Fatal::new(ErrorCode::UNKNOWN_ERROR, message))
+    };
+    if envelope.swarm_id != assignment.swarm_id {
+        return differs("swarm", &envelope.swarm_id, &assignment.swarm_id);
+    }
+    if !envelope.container_id.same_as(container) {
+        return differs("container", &envelope.container_id, container);
+    }
+    if request.branch_name != assignment.branch {
+        return differs("branch", &request.branch_name, &assignment.branch);
+    }
+    if request.task_file_path.as_str() != assignment.task_file_path {
+        return differs("tasks file", &request.task_file_path, &assignment.task_file_path);
+    }
+    Ok(())
+}
+
+/// What is known before the task-request.
+struct Setup {
+    layout: Layout,
+    folder: String,
+    env: BTreeMap<OsString, OsString>,
+    memory: MemoryGauge,
+    stop: CancellationToken,
+    channel: Channel,
+    log: OutputLog,
+}
+
+impl Setup {
+    async fn work(self, assignment: AssignmentFile, request: TaskRequest) -> u8 {
+        let (channel, log) = (self.channel.clone(), self.log.clone());
+        let out = self.layout.out(&self.folder);
+        let untouched = unreached(&assignment);
+        match self.prepare(assignment, &request).await {
+            Ok((sandbox, order)) => Run { sandbox, out, order }.run().await,
+            Err((fatal, assignment)) => {
+                let result = ResultFile {
+                    schema_version: RESULT_VERSION,
+                    swarm_id: assignment.swarm_id,
+                    attempt: assignment.attempt,
+                    tip: assignment.base.clone(),
+                    base: assignment.base,
+                    bundle: false,
+                    stories: untouched,
+                };
+                if let Err(error) = write_result(&out, &result) {
+                    log.say(&format!("cannot write the result: {error}"));
+                }
+                give_up(&channel, &log, fatal)
+            }
+        }
+    }
+
+    /// Makes the clone and reads the tasks file. The indices are those of the stories to do, in their order.
+    async fn prepare(
+        self,
+        assignment: AssignmentFile,
+        request: &TaskRequest,
+    ) -> Result<(Sandbox, Vec<usize>), (Fatal, AssignmentFile)> {
+        let clone = self.clone_dir(&assignment, request.repo_url.as_str());
+        let made = blocking({
+            let (clone, base) = (clone.clone(), assignment.base.clone());
+            move || make_clone(&clone, &base)
+        })
+        .await;
+        if let Err(fatal) = made {
+            return Err((fatal, assignment));
+        }
+        let (tasks, order) = match self.read_tasks(&assignment) {
+            Ok(read) => read,
+            Err(fatal) => return Err((fatal, assignment)),
+        };
+        let desk = Desk::default();
+        let socket = self.layout.socket(&self.folder);
+        if let Err(error) = socket::serve(&socket, desk.clone()) {
+            let message = format!("cannot open the socket `{}`: {error}", socket.display());
+            return Err((Fatal::new(ErrorCode::UNKNOWN_ERROR, message), assignment));
+        }
+        let env = self.agent_env(&assignment, request);
+        let sandbox = Sandbox {
+            tasks,
+            clone,
+            run_dir: self.layout.run(&self.folder),
+            bundle: self.layout.out(&self.folder).join(names::RESULT_BUNDLE),
+            env,
+            channel: self.channel,
+            log: self.log,
+            memory: self.memory,
+            stop: self.stop,
+            desk,
+            assignment,
+        };
+        Ok((sandbox, order))
+    }
+
+    fn clone_dir(&self, assignment: &AssignmentFile, repo_url: &str) -> CloneDir {
+        let objects_repo = self.layout.objects_repo();
+        let branch = (assignment.branch.as_str(), assignment.integration_branch.as_str());
+        CloneDir {
+            repo: self.layout.repo(&self.folder),
+            head: Head::Branch(format!("refs/heads/{}", assignment.branch)),
+            refs: starting_refs(assignment).into_iter().collect(),
+            config: config_text(
+                &assignment.object_format,
+                &assignment.identity,
+                Some((repo_url, &objects_repo)),
+                Some(branch),
+            ),
+            identity: assignment.identity.clone(),
+            objects_repo,
+        }
+    }
+
+    fn read_tasks(&self, assignment: &AssignmentFile) -> Result<(TasksFile, Vec<usize>), Fatal> {
+        let path = self.layout.tasks_file(&self.folder, &assignment.task_file_path);
+        let shown = &assignment.task_file_path;
+        let bytes = fs::read(&path).map_err(|error| {
+            Fatal::new(ErrorCode::TASK_FILE_NOT_FOUND, format!("cannot read the tasks file `{shown}`: {error}"))
+        })?;
+        let invalid = |why: String| Fatal::new(ErrorCode::TASK_FILE_INVALID, why);
+        let file = tasks::parse(&bytes, shown.as_ref()).map_err(|error| invalid(error.to_string()))?;
+        let wanted = |id: &StoryId| assignment.stories.iter().any(|work| work.id == *id);
+        if let Some(missing) =
+            assignment.stories.iter().find(|work| !file.stories.iter().any(|story| story.id == work.id))
+        {
+            return Err(invalid(format!("the tasks file `{shown}` has no story {}", missing.id)));
+        }
+        let order = tasks::order(&file).into_iter().filter(|index| wanted(&file.stories[*index].id)).collect();
+        Ok((file, order))
+    }
+
+    /// The environment of agents and checks: the image's, the task-request's, and ours.
+    fn agent_env(&self, assignment: &AssignmentFile, request: &TaskRequest) -> BTreeMap<OsString, OsString> {
+        let mut env = self.env.clone();
+        for (name, value) in request.env_vars.iter() {
+            env.insert(name.into(), value.into());
+        }
+        let mut path = env.get(OsStr::new("PATH")).cloned().unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+        path.push(":");
+        path.push(self.layout.bin());
+        let ours: [(&str, OsString); 6] = [
+            ("PATH", path),
+            ("LONGSHORE_SWARM", assignment.swarm_id.to_string().into()),
+            ("LONGSHORE_ASSIGNMENT", assignment.attempt.assignment.as_str().into()),
+            ("LONGSHORE_ATTEMPT", assignment.attempt.number.to_string().into()),
+            ("LONGSHORE_TASKS_FILE", self.layout.tasks_file(&self.folder, &assignment.task_file_path).into()),
+            (super::ask::SOCKET_VARIABLE, self.layout.socket(&self.folder).into()),
+        ];
+        env.extend(ours.map(|(name, value)| (name.into(), value)));
+        env
+    }
+}
+
+/// The refs of a fresh clone: the assigned branch and the integration branch's remote-tracking ref, both at the base.
+fn starting_refs(assignment: &AssignmentFile) -> BTreeMap<String, CommitId> {
+    let branch = format!("refs/heads/{}", assignment.branch);
+    let remote = format!("refs/remotes/origin/{}", assignment.integration_branch);
+    [(branch, assignment.base.clone()), (remote, assignment.base.clone())].into()
+}
+
+fn make_clone(clone: &CloneDir, base: &CommitId) -> Result<(), Fatal> {
+    let failed = |message: String| Fatal::new(ErrorCode::GIT_CLONE_FAILED, format!("cannot clone: {message}"));
+    if !clone.objects_repo.join("objects").is_dir() {
+        return Err(failed(format!("there is no repository at `{}`", clone.objects_repo.display())));
+    }
+    clone.write_git_dir().map_err(|error| failed(error.to_string()))?;
+    let git = clone.git();
+    git.run(&["reset", "--hard", "-q"]).map(|_| ()).map_err(|error| {
+        let present = git.run(&["cat-file", "-e", &format!("{base}^{{commit}}")]).is_ok();
+        if present {
+            Fatal::new(ErrorCode::GIT_CHECKOUT_FAILED, format!("cannot check out {}: {error}", base.short()))
+        } else {
+            failed(format!("the commit {} is not in the repository's objects", base.short()))
+        }
+    })
+}
+
+fn unreached(assignment: &AssignmentFile) -> Vec<StoryResult> {
+    assignment.stories.iter().map(|work| not_run(work.id.clone(), StoryOutcome::NotReached)).collect()
+}
+
+fn not_run(id: StoryId, outcome: StoryOutcome) -> StoryResult {
+    StoryResult { id, outcome, criteria: Vec::new(), work_log: Vec::new(), commits: Vec::new(), duration_ms: 0 }
+}
+
+/// The stories, one after the other, and what is written of them.
+struct Run {
+    sandbox: Sandbox,
+    out: std::path::PathBuf,
+    order: Vec<usize>,
+}
+
+impl Run {
+    async fn run(self) -> u8 {
+        let sandbox = &self.sandbox;
+        let mut refs = starting_refs(&sandbox.assignment);
+        let mut results: Vec<StoryResult> = Vec::new();
+        let mut fatal = None;
+        for (place, index) in self.order.iter().enumerate() {
+            let story = &sandbox.tasks.stories[*index];
+            if fatal.is_some() || sandbox.stop.is_cancelled() {
+                results.push(not_run(story.id.clone(), StoryOutcome::NotReached));
+                continue;
+            }
+            if let Some(because) = failed_dependency(&story.depends_on, &results) {
+                self.say_skipped(&story.id, &because);
+                results.push(not_run(story.id.clone(), StoryOutcome::Skipped { because }));
+                continue;
+            }
+            let work = sandbox.assignment.stories.iter().find(|work| work.id == story.id);
+            let last = place + 1 == self.order.len();
+            let told =
+                sandbox.tell(story, work.expect("the order has the assignment's stories only"), &mut refs, last).await;
+            results.push(told.result);
+            fatal = told.unusable.map(|message| Fatal::new(ErrorCode::UNKNOWN_ERROR, message));
+            if !last && let Err(error) = self.write(&refs, &results).await {
+                sandbox.log.say(&format!("cannot write what is finished so far: {}", error.evidence.summary));
+            }
+        }
+        if let Err(failure) = self.write(&refs, &results).await {
+            fatal = Some(Fatal::new(ErrorCode::UNKNOWN_ERROR, failure.evidence.summary.clone()));
+            self.write_without_bundle(&failure, &mut results);
+        }
+        self.complete(fatal, &results)
+    }
+
+    fn say_skipped(&self, story: &StoryId, because: &StoryId) {
+        let output = format!("skipped: {because} did not finish");
+        let update = ProgressUpdate { story_id: story.clone(), status: StoryStatus::Skipped, output };
+        self.sandbox.channel.send(&ContainerMessage::Progress(update));
+    }
+
+    /// The last word. The result is on the disk.
+    fn complete(&self, fatal: Option<Fatal>, results: &[StoryResult]) -> u8 {
+        let sandbox = &self.sandbox;
+        let mut errors: Vec<String> = results
+            .iter()
+            .filter_map(|result| match &result.outcome {
+                StoryOutcome::Failed { failure, .. } => Some(format!("{}: {}", result.id, said(failure))),
+                _ => None,
+            })
+            .collect();
+        let status = match fatal {
+            Some(fatal) => {
+                errors.push(fatal.message.clone());
+                let report = ErrorReport { code: fatal.code, message: fatal.message };
+                sandbox.channel.send(&ContainerMessage::Error(report));
+                CompletionStatus::Failed
+            }
+            None if sandbox.stop.is_cancelled() => CompletionStatus::Stopped,
+            None => CompletionStatus::Completed,
+        };
+        sandbox.channel.send(&ContainerMessage::Completion(Completion { status, pr_url: None, errors }));
+        u8::from(status == CompletionStatus::Failed)
+    }
+
+    /// Writes the bundle, then `result.json`. Stories without an entry are entered as not reached.
+    async fn write(&self, refs: &BTreeMap<String, CommitId>, results: &[StoryResult]) -> Result<(), Failure> {
+        let assignment = &self.sandbox.assignment;
+        let branch = self.sandbox.branch_ref();
+        let tip = refs.get(&branch).unwrap_or(&assignment.base).clone();
+        let bundled: Vec<String> = refs
+            .iter()
+            .filter(|(name, commit)| {
+                (**name == branch && **commit != assignment.base) || name.starts_with("refs/longshore/salvage/")
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut result = ResultFile {
+            schema_version: RESULT_VERSION,
+            swarm_id: assignment.swarm_id,
+            attempt: assignment.attempt.clone(),
+            base: assignment.base.clone(),
+            tip,
+            bundle: !bundled.is_empty(),
+            stories: results.to_vec(),
+        };
+        for index in &self.order[results.len()..] {
+            result.stories.push(not_run(self.sandbox.tasks.stories[*index].id.clone(), StoryOutcome::NotReached));
+        }
+        let (clone, out) = (self.sandbox.clone.clone(), self.out.clone());
+        let limit =
+            if self.sandbox.stop.is_cancelled() { self.sandbox.stop_budget() } else { Duration::from_secs(600) };
+        blocking(move || {
+            if result.bundle {
+                let to = out.join(names::RESULT_BUNDLE);
+                salvage::write_bundle(&clone.git().within(limit), &to, &result.base, &bundled)?;
+            }
+            write_result(&out, &result)
+        })
+        .await
+        .map_err(|error| super::examine::git_failure(&error, "the result cannot be written"))
+    }
+
+    /// Says in `result.json` that nothing came out, so that nobody counts what is not there.
+    fn write_without_bundle(&self, failure: &Failure, results: &mut [StoryResult]) {
+        for result in results.iter_mut() {
+            if matches!(result.outcome, StoryOutcome::Finished { .. }) {
+                let cause = if failure.cause == Cause::DiskFull { Cause::DiskFull } else { Cause::RepoDamaged };
+                let failure = Failure { cause, ..failure.clone() };
+                result.outcome = StoryOutcome::Failed { failure, salvage: None };
+            }
+        }
+        let assignment = &self.sandbox.assignment;
+        let result = ResultFile {
+            schema_version: RESULT_VERSION,
+            swarm_id: assignment.swarm_id,
+            attempt: assignment.attempt.clone(),
+            base: assignment.base.clone(),
+            tip: assignment.base.clone(),
+            bundle: false,
+            stories: results.to_vec(),
+        };
+        if let Err(error) = write_result(&self.out, &result) {
+            self.sandbox.log.say(&format!("cannot write the result: {error}"));
+        }
+    }
+}
+
+/// The story at the root of why a story with these dependencies cannot be done here; none where it can.
+fn failed_dependency(depends_on: &[StoryId], results: &[StoryResult]) -> Option<StoryId> {
+    depends_on.iter().find_map(|id| {
+        let result = results.iter().find(|result| result.id == *id)?;
+        match &result.outcome {
+            StoryOutcome::Finished { .. } => None,
+            StoryOutcome::Skipped { because } => Some(because.clone()),
+            StoryOutcome::Failed { .. } | StoryOutcome::NotReached => Some(id.clone()),
+        }
+    })
+}
+
+fn write_result(out: &std::path::Path, result: &ResultFile) -> Result<(), super::git::GitError> {
+    let to = out.join(names::RESULT_FILE);
+    let temporary = to.with_extension("tmp");
+    let text = serde_json::to_vec_pretty(result).expect("a result is always JSON");
+    fs::write(&temporary, text).map_err(|error| super::git::GitError::file("write", &temporary, error))?;
+    salvage::sync_and_rename(&temporary, &to)
+}

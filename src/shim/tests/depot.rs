@@ -1,0 +1,1 @@
+//! The depot over pipes.

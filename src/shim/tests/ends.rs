@@ -1,0 +1,107 @@
+//! How a sandbox ends: stopped, without a task-request, without a clone, without a tasks file.
+
+use super::*;
+use crate::protocol::acp::message::CompletionStatus;
+
+#[test]
+fn a_stop_salvages_the_story_and_reaches_no_other() {
+    let mut world = World::new();
+    world.stories(&[
+        json!({"command": "echo done > done.txt"}),
+        json!({"command": "echo half > half.txt; touch ../run/begun; sleep 1000"}),
+        json!({"command": "echo no > no.txt"}),
+    ]);
+    let (stop, begun) = (world.stop.clone(), world.layout().run(FOLDER).join("begun"));
+    let stopping = std::thread::spawn(move || {
+        until("the second story's begin", || begun.exists());
+        stop.cancel();
+    });
+    let outcome = world.run();
+    stopping.join().unwrap();
+    assert_eq!((outcome.code, outcome.completion().status), (0, CompletionStatus::Stopped));
+    assert_eq!(outcome.cause(1), Cause::StoppedByUser);
+    assert_eq!(outcome.story(2).outcome, StoryOutcome::NotReached);
+    let clone = world.unbundled();
+    assert_eq!(world.shown(&clone, &format!("{}:done.txt", outcome.commit(0))), "done");
+    assert_eq!(world.shown(&clone, "refs/got/longshore/salvage/US-002:half.txt"), "half");
+}
+
+#[test]
+fn the_end_of_the_input_after_the_task_request_means_nothing() {
+    let mut world = World::new();
+    world.stories(&[json!({"command": "echo x > x.txt"})]);
+    let outcome = world.run_with(|mut input| {
+        input.write_all(&world.request()).unwrap();
+        input.write_all(b"\n").unwrap();
+        None
+    });
+    outcome.commit(0);
+}
+
+#[test]
+fn no_task_request_is_a_lost_connection() {
+    let mut world = World::new();
+    world.stories(&[json!({"command": "true"})]);
+    let outcome = world.run_with(|_| None);
+    assert_eq!(outcome.errors(), ["ACP_CONNECTION_LOST"]);
+    assert_eq!((outcome.code, outcome.completion().status), (1, CompletionStatus::Failed));
+}
+
+#[test]
+fn a_task_request_for_somebody_else_is_refused() {
+    let mut world = World::new();
+    world.stories(&[json!({"command": "true"})]);
+    world.assignment["branch"] = json!("feat/another");
+    let outcome = world.run();
+    assert_eq!(outcome.errors(), ["UNKNOWN_ERROR"]);
+    assert!(outcome.completion().errors[0].contains("feat/another"), "{:?}", outcome.completion());
+    let outcome = world.run_with(|mut input| {
+        input.write_all(b"{\"type\":\"task-request\"}\n").unwrap();
+        Some(input)
+    });
+    assert_eq!(outcome.errors(), ["UNKNOWN_ERROR"]);
+}
+
+#[test]
+fn a_base_that_is_not_there_is_a_failed_clone() {
+    let mut world = World::new();
+    world.stories(&[json!({"command": "true"})]);
+    world.assignment["base"] = json!("1234567890123456789012345678901234567890");
+    let outcome = world.run();
+    assert_eq!((outcome.errors(), outcome.code), (vec!["GIT_CLONE_FAILED"], 1));
+    assert_eq!(outcome.completion().status, CompletionStatus::Failed);
+    assert_eq!(outcome.story(0).outcome, StoryOutcome::NotReached);
+}
+
+#[test]
+fn a_tree_that_cannot_be_written_is_a_failed_checkout() {
+    let mut world = World::new();
+    world.stories(&[json!({"command": "true"})]);
+    // The commit is there, and one of its files is not.
+    let objects = world.layout().objects_repo();
+    let tree = "100644 blob 1234567890123456789012345678901234567890\tmissing.txt\n";
+    fs::write(world.dir.path().join("tree"), tree).unwrap();
+    let script = "git -c user.name=t -c user.email=t@t commit-tree -m broken $(git mktree --missing < ../../tree)";
+    let made = Command::new("sh").args(["-c", script]).current_dir(objects).output().unwrap();
+    world.assignment["base"] = json!(String::from_utf8_lossy(&made.stdout).trim());
+    let outcome = world.run();
+    assert_eq!((outcome.errors(), outcome.code), (vec!["GIT_CHECKOUT_FAILED"], 1), "{}", outcome.log);
+}
+
+#[test]
+fn a_tasks_file_that_is_missing_or_wrong_has_its_own_code() {
+    let mut world = World::new();
+    let outcome = world.run();
+    assert_eq!(outcome.errors(), ["TASK_FILE_NOT_FOUND"]);
+    assert_eq!(outcome.completion().status, CompletionStatus::Failed);
+
+    for (text, why) in [("{", "not JSON"), ("{\"schemaVersion\": \"3.0\"}", "no stories")] {
+        let world = World::new();
+        world.write_tasks(text);
+        assert_eq!(world.run().errors(), ["TASK_FILE_INVALID"], "{why}");
+    }
+    let mut world = World::new();
+    world.stories(&[json!({"command": "true"})]);
+    world.assignment["stories"] = json!([{"id": "US-077"}]);
+    assert_eq!(world.run().errors(), ["TASK_FILE_INVALID"]);
+}

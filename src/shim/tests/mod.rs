@@ -1,0 +1,320 @@
+//! The shim as a whole, with real git and real processes in a temporary folder, without a container.
+
+mod depot;
+mod ends;
+mod stories;
+mod violations;
+
+use std::fs;
+use std::io::{PipeReader, PipeWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::layout::Layout;
+use super::memory::MemoryGauge;
+use super::serve::{Outside, serve};
+use crate::handoff::assignment::AssignmentFile;
+use crate::handoff::result::{ResultFile, StoryResult};
+use crate::ids::CommitId;
+use crate::protocol::acp::message::{
+    Completion, ContainerMessage, Envelope, StoryStatus, TaskRequest, decode_container, encode_task_request,
+};
+use crate::verdict::{Cause, Failure, StoryOutcome};
+
+const FOLDER: &str = "T-2026-001-1";
+const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
+const CONTAINER: &str = "abc123def456abc123def456abc123def456abc123def456abc123def456abcd";
+const TASKS: &str = "tasks/feature.json";
+
+/// Bytes that somebody else may look at while they are written.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Shared {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn git(folder: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=trunk"])
+        .args(args)
+        .output()
+        .expect("git runs");
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// The volumes of a swarm in a temporary folder, with a base commit in the objects.
+struct World {
+    dir: tempfile::TempDir,
+    base: CommitId,
+    assignment: Value,
+    stop: CancellationToken,
+}
+
+/// What came out.
+struct Outcome {
+    code: u8,
+    messages: Vec<ContainerMessage>,
+    result: Option<ResultFile>,
+    log: String,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let host = dir.path().join("host");
+        fs::create_dir(&host).unwrap();
+        git(&host, &["init", "-q"]);
+        fs::write(host.join("README"), "hello\n").unwrap();
+        fs::write(host.join("other.txt"), "one\ntwo\nthree\n").unwrap();
+        fs::write(host.join(".gitignore"), "ignored/\n").unwrap();
+        git(&host, &["add", "-A"]);
+        git(&host, &["commit", "-qm", "base"]);
+        let base = git(&host, &["rev-parse", "HEAD"]).parse().unwrap();
+        let objects = dir.path().join("objects");
+        fs::create_dir(&objects).unwrap();
+        git(&objects, &["clone", "-q", "--bare", host.to_str().unwrap(), "repo.git"]);
+        for folder in ["repo", "run", "out"] {
+            fs::create_dir_all(dir.path().join("work").join(FOLDER).join(folder)).unwrap();
+        }
+        fs::create_dir_all(dir.path().join("in").join(FOLDER).join("tasks/tasks")).unwrap();
+        let mut world = Self { dir, base, assignment: Value::Null, stop: CancellationToken::new() };
+        world.assignment = json!({
+            "schemaVersion": 1, "swarmId": SWARM, "attempt": {"assignment": "T-2026-001", "number": 1},
+            "branch": "feat/work", "base": world.base.as_str(), "integrationBranch": "feat/all",
+            "objectFormat": "sha1", "taskFilePath": TASKS, "stories": [{"id": "US-001"}], "agent": null, "verify": [],
+            "storyTimeoutSecs": 60, "graceSecs": 2, "identity": {"name": "A Person", "email": "person@example.com"},
+        });
+        world
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::at(self.dir.path())
+    }
+
+    fn repo(&self) -> PathBuf {
+        self.layout().repo(FOLDER)
+    }
+
+    fn out(&self) -> PathBuf {
+        self.layout().out(FOLDER)
+    }
+
+    fn write_tasks(&self, text: &str) {
+        fs::write(self.layout().tasks_file(FOLDER, TASKS), text).unwrap();
+    }
+
+    /// Puts the assignment and a tasks file with these stories in place; each is `{id, command, ...}`, the rest is filled in.
+    fn stories(&mut self, stories: &[Value]) {
+        let full: Vec<Value> = stories
+            .iter()
+            .enumerate()
+            .map(|(place, story)| {
+                let mut full = json!({
+                    "id": format!("US-{:03}", place + 1), "title": format!("Story {}", place + 1), "description": "Do it.",
+                    "acceptanceCriteria": ["it is done"], "priority": place + 1, "status": "pending", "dependsOn": [],
+                    "notes": "",
+                });
+                full.as_object_mut().unwrap().extend(story.as_object().unwrap().clone());
+                full
+            })
+            .collect();
+        let ids: Vec<Value> = full.iter().map(|story| json!({"id": story["id"]})).collect();
+        self.assignment["stories"] = json!(ids);
+        let tasks = json!({
+            "schemaVersion": "3.0",
+            "metadata": {"title": "All", "type": "feat", "branchName": "feat/all", "createdAt": "2026-01-01", "planPath": null},
+            "userStories": full,
+        });
+        self.write_tasks(&tasks.to_string());
+    }
+
+    fn request(&self) -> Vec<u8> {
+        let envelope = Envelope {
+            timestamp: jiff::Timestamp::UNIX_EPOCH,
+            swarm_id: SWARM.parse().unwrap(),
+            container_id: CONTAINER.parse().unwrap(),
+        };
+        let mut env_vars = crate::protocol::acp::message::EnvVars::new();
+        env_vars.insert("SECRET_WORD".parse().unwrap(), "xyzzy".into()).unwrap();
+        let request = TaskRequest {
+            task_file_path: TASKS.parse().unwrap(),
+            branch_name: "feat/work".parse().unwrap(),
+            repo_url: "https://example.com/x.git".parse().unwrap(),
+            env_vars,
+        };
+        encode_task_request(&envelope, &request).unwrap()
+    }
+
+    fn outside(&self, input: PipeReader, output: Shared, log: Shared) -> Outside {
+        fs::write(self.layout().assignment(FOLDER), self.assignment.to_string()).unwrap();
+        Outside {
+            layout: self.layout(),
+            input: Box::new(input),
+            output: Box::new(output),
+            log: Box::new(log),
+            hostname: CONTAINER[..12].into(),
+            env: ["PATH"].into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect(),
+            memory: MemoryGauge::at(self.dir.path().join("no-cgroup")),
+            stop: self.stop.clone(),
+            request_limit: Duration::from_secs(60),
+        }
+    }
+
+    /// Runs the shim to its end; the input stays open until then.
+    fn run(&self) -> Outcome {
+        self.run_with(|mut input: PipeWriter| {
+            input.write_all(&self.request()).unwrap();
+            input.write_all(b"\n").unwrap();
+            Some(input)
+        })
+    }
+
+    /// Runs the shim with what `feed` writes; the input ends at once unless `feed` gives it back.
+    fn run_with(&self, feed: impl FnOnce(PipeWriter) -> Option<PipeWriter>) -> Outcome {
+        let (read, write) = std::io::pipe().unwrap();
+        let open = feed(write);
+        let (output, log) = (Shared::default(), Shared::default());
+        let outside = self.outside(read, output.clone(), log.clone());
+        let runtime = super::runtime().unwrap();
+        let code =
+            runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), serve(outside, FOLDER)).await });
+        drop(open);
+        let messages = output
+            .bytes()
+            .split(|b| *b == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| decode_container(line).expect("the shim says nothing but ACP").1)
+            .collect();
+        let result = fs::read(self.out().join("result.json")).ok();
+        Outcome {
+            code: code.expect("the shim ends"),
+            messages,
+            result: result.map(|bytes| serde_json::from_slice(&bytes).unwrap()),
+            log: String::from_utf8_lossy(&log.bytes()).into_owned(),
+        }
+    }
+
+    /// A story's only command, run to its end.
+    fn run_command(&mut self, command: &str) -> Outcome {
+        self.stories(&[json!({"command": command})]);
+        self.run()
+    }
+
+    /// Fetches the bundle into a fresh clone of the host's repo, which checks it, and gives the clone.
+    fn unbundled(&self) -> PathBuf {
+        let clone = self.dir.path().join("received");
+        git(self.dir.path(), &["clone", "-q", "host", "received"]);
+        let bundle = self.out().join("result.bundle");
+        git(&clone, &["fetch", "-q", bundle.to_str().unwrap(), "+refs/*:refs/got/*"]);
+        git(&clone, &["fsck", "--strict"]);
+        clone
+    }
+
+    fn shown(&self, clone: &Path, spec: &str) -> String {
+        git(clone, &["show", spec])
+    }
+}
+
+impl Outcome {
+    fn story(&self, place: usize) -> &StoryResult {
+        &self.result.as_ref().expect("there is a result").stories[place]
+    }
+
+    fn failure(&self, place: usize) -> (&Failure, Option<&CommitId>) {
+        match &self.story(place).outcome {
+            StoryOutcome::Failed { failure, salvage } => (failure, salvage.as_ref()),
+            other => panic!("the story is not failed: {other:?}\n{}", self.log),
+        }
+    }
+
+    fn cause(&self, place: usize) -> Cause {
+        self.failure(place).0.cause
+    }
+
+    fn commit(&self, place: usize) -> &CommitId {
+        match &self.story(place).outcome {
+            StoryOutcome::Finished { commit } => commit,
+            other => panic!("the story is not finished: {other:?}\n{}", self.log),
+        }
+    }
+
+    fn completion(&self) -> &Completion {
+        match self.messages.last() {
+            Some(ContainerMessage::Completion(completion)) => completion,
+            other => panic!("the last message is no completion: {other:?}\n{}", self.log),
+        }
+    }
+
+    /// The error codes said.
+    fn errors(&self) -> Vec<&str> {
+        self.messages
+            .iter()
+            .filter_map(|message| match message {
+                ContainerMessage::Error(error) => Some(error.code.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The statuses said of a story, in order, without repetitions.
+    fn moves(&self, story: &str) -> Vec<StoryStatus> {
+        let mut moves: Vec<StoryStatus> = self
+            .messages
+            .iter()
+            .filter_map(|message| match message {
+                ContainerMessage::Progress(update) if update.story_id.as_str() == story => Some(update.status),
+                _ => None,
+            })
+            .collect();
+        moves.dedup();
+        moves
+    }
+
+    #[track_caller]
+    fn assert_failed(&self, cause: Cause) {
+        let (failure, _) = self.failure(0);
+        assert_eq!(failure.cause, cause, "{:?}\n{}", failure, self.log);
+        assert_eq!(self.moves("US-001"), [StoryStatus::InProgress, StoryStatus::Failed]);
+        assert_eq!(self.code, 0);
+        assert_eq!(self.completion().errors.len(), 1);
+    }
+}
+
+/// Waits until something is so, for at most a minute.
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what} does not come to be");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The file is needed to check that the assignment of the tests is one.
+#[test]
+fn the_fixture_is_an_assignment() {
+    let file: AssignmentFile = serde_json::from_value(World::new().assignment).unwrap();
+    assert_eq!(file.attempt.folder(), FOLDER);
+}

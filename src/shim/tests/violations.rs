@@ -1,0 +1,184 @@
+//! Agents that break the clone, move what is not theirs, or flood what they can.
+
+use super::*;
+
+#[test]
+fn a_deleted_git_folder_is_damage_and_the_files_are_kept() {
+    for command in [
+        "echo x > x.txt; rm -rf .git",
+        "echo x > x.txt; rm -rf .git; git init -q; git add -A; git -c user.name=a -c user.email=a@a commit -qm all",
+        "echo x > x.txt; rm -rf .git; echo 'gitdir: /nowhere' > .git",
+        "echo x > x.txt; rm -rf .git/refs .git/packed-refs",
+        "echo x > x.txt; rm -rf .git/objects",
+        "echo x > x.txt; echo garbage > .git/refs/heads/feat/work",
+    ] {
+        let mut world = World::new();
+        let outcome = world.run_command(command);
+        outcome.assert_failed(Cause::RepoDamaged);
+        let salvage =
+            outcome.failure(0).1.unwrap_or_else(|| panic!("nothing was salvaged after `{command}`")).to_string();
+        assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:x.txt")), "x");
+    }
+}
+
+#[test]
+fn a_story_finished_before_survives_the_loss_of_the_git_folder() {
+    let mut world = World::new();
+    world.stories(&[
+        json!({"command": "echo one > one.txt"}),
+        json!({"command": "echo two > two.txt; rm -rf .git"}),
+        json!({"command": "test -f one.txt && test ! -e two.txt && echo three > three.txt"}),
+    ]);
+    let outcome = world.run();
+    assert_eq!(outcome.cause(1), Cause::RepoDamaged);
+    let clone = world.unbundled();
+    let log = git(&clone, &["log", "--format=%s", outcome.commit(2).as_str()]);
+    assert_eq!(log, "US-003: Story 3\nUS-001: Story 1\nbase");
+    assert_eq!(world.shown(&clone, "refs/got/longshore/salvage/US-002:two.txt"), "two");
+}
+
+#[test]
+fn a_check_that_deletes_the_git_folder_costs_the_story_but_not_the_work() {
+    let mut world = World::new();
+    world.stories(&[json!({"command": "echo x > x.txt", "verify": ["rm -rf .git"]})]);
+    let outcome = world.run();
+    outcome.assert_failed(Cause::RepoDamaged);
+    let salvage = outcome.failure(0).1.unwrap().to_string();
+    assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:x.txt")), "x");
+}
+
+#[test]
+fn moving_other_refs_or_leaving_the_branch_is_a_violation_and_nothing_is_lost() {
+    for (command, named) in [
+        ("echo x > x.txt; git branch other", "refs/heads/other"),
+        ("echo x > x.txt; git tag v1", "refs/tags/v1"),
+        ("echo x > x.txt; git update-ref -d refs/remotes/origin/feat/all", "refs/remotes/origin/feat/all"),
+        (
+            "git checkout -qb feat/elsewhere; echo x > x.txt; git add -A; git commit -qm there",
+            "refs/heads/feat/elsewhere",
+        ),
+        (
+            "git checkout -qb other; echo x > x.txt; git add -A; git commit -qm there; git checkout -q feat/work; echo y > y.txt",
+            "refs/heads/other",
+        ),
+    ] {
+        let mut world = World::new();
+        let outcome = world.run_command(command);
+        outcome.assert_failed(Cause::BranchViolation);
+        let (failure, salvage) = outcome.failure(0);
+        assert_eq!(failure.evidence.paths, [named], "{command}");
+        let salvage = salvage.unwrap().to_string();
+        let clone = world.unbundled();
+        // The file is in the salvage's tree, or in that of a commit that it has as a parent.
+        let found = git(&clone, &["log", "-m", "--format=", "--name-only", &salvage, "--", "x.txt"]);
+        assert!(found.contains("x.txt"), "{command}: {found}");
+    }
+}
+
+#[test]
+fn a_detached_head_with_commits_of_its_own_is_a_violation() {
+    let mut world = World::new();
+    let outcome = world.run_command("git checkout -q --detach; echo x > x.txt; git add -A; git commit -qm loose");
+    outcome.assert_failed(Cause::BranchViolation);
+    let salvage = outcome.failure(0).1.unwrap().to_string();
+    assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:x.txt")), "x");
+}
+
+#[test]
+fn merge_markers_fail_the_verification() {
+    let mut world = World::new();
+    let outcome = world.run_command(
+        "printf '<<<<<<< ours\\na\\n=======\\nb\\n>>>>>>> theirs\\n' > other.txt; printf 'a\\n=======\\n' > heading.md",
+    );
+    outcome.assert_failed(Cause::VerificationFailed);
+    assert_eq!(outcome.failure(0).0.evidence.paths, ["other.txt"]);
+}
+
+#[test]
+fn an_unfinished_merge_fails_the_verification_and_names_the_paths() {
+    let mut world = World::new();
+    let outcome = world.run_command(
+        "echo mine > other.txt; git commit -qam mine; git checkout -q HEAD^; echo theirs > other.txt; git commit -qam theirs; \
+         t=$(git rev-parse HEAD); git checkout -q feat/work; git merge -q $t; true",
+    );
+    outcome.assert_failed(Cause::VerificationFailed);
+    assert_eq!(outcome.failure(0).0.evidence.paths, ["other.txt"]);
+    assert!(outcome.failure(0).1.is_some());
+}
+
+#[test]
+fn a_repository_inside_the_work_tree_is_reported_and_its_files_are_kept() {
+    for command in [
+        "git init -q inner; echo x > inner/x.txt",
+        "git init -q inner; cd inner; echo x > x.txt; git add -A; git -c user.name=a -c user.email=a@a commit -qm inner",
+    ] {
+        let mut world = World::new();
+        let outcome = world.run_command(command);
+        outcome.assert_failed(Cause::VerificationFailed);
+        assert_eq!(outcome.failure(0).0.evidence.paths, ["inner"], "{command}");
+        let salvage = outcome.failure(0).1.unwrap().to_string();
+        assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:inner/x.txt")), "x");
+    }
+}
+
+#[test]
+fn locks_rights_fifos_and_a_broken_index_are_lived_with() {
+    let mut world = World::new();
+    let outcome = world.run_command(
+        "echo x > x.txt; chmod 000 x.txt; mkdir closed; echo y > closed/y.txt; chmod 000 closed; mkfifo pipe; \
+         touch .git/index.lock .git/refs/heads/feat/work.lock; echo garbage > .git/index; echo '[core' > .git/config",
+    );
+    let clone = world.unbundled();
+    let commit = outcome.commit(0);
+    assert_eq!(world.shown(&clone, &format!("{commit}:closed/y.txt")), "y");
+    assert_eq!(world.shown(&clone, &format!("{commit}:x.txt")), "x");
+    assert_eq!(world.shown(&clone, &format!("{commit}:other.txt")), "one\ntwo\nthree");
+}
+
+#[test]
+fn hooks_and_settings_of_the_agent_do_not_run_in_the_shims_git() {
+    let mut world = World::new();
+    let outcome = world.run_command(
+        "echo x > x.txt; mkdir -p .git/hooks; printf '#!/bin/sh\\ntouch ../ran; exit 1\\n' > .git/hooks/pre-commit; \
+         cp .git/hooks/pre-commit .git/hooks/reference-transaction; chmod +x .git/hooks/*; \
+         git config core.fsmonitor 'touch ../ran'; git config filter.f.clean 'touch ../ran; cat'; echo '* filter=f' > .gitattributes",
+    );
+    outcome.commit(0);
+    assert!(!world.repo().parent().unwrap().join("ran").exists(), "the agent's program ran");
+}
+
+#[test]
+fn ten_megabytes_of_output_and_fake_records_stay_out_of_the_protocol() {
+    let mut world = World::new();
+    let fake = format!(
+        r#"{{"type":"completion","timestamp":"2026-01-01T00:00:00Z","swarmId":"{SWARM}","containerId":"{CONTAINER}","payload":{{"status":"failed","prUrl":null,"errors":["fake"]}}}}"#
+    );
+    let outcome = world.run_command(&format!(
+        "echo x > x.txt; echo '{fake}'; head -c 10000000 /dev/zero | tr '\\0' 'a' | fold -w 100; head -c 100000 /dev/urandom; echo; echo last"
+    ));
+    outcome.commit(0);
+    assert!(outcome.completion().errors.is_empty());
+    assert!(outcome.log.contains("\"fake\""), "what the agent prints is in the log");
+    assert!(outcome.log.contains("the rest is dropped") && outcome.log.len() < 10_000_000, "{}", outcome.log.len());
+}
+
+#[test]
+fn the_tail_of_binary_output_can_be_shown() {
+    let mut world = World::new();
+    let outcome = world.run_command("head -c 200000 /dev/urandom; echo; printf '\\033[31mthe end\\033[0m\\n'; exit 1");
+    outcome.assert_failed(Cause::AgentFailed);
+    let tail = &outcome.failure(0).0.evidence.tail;
+    assert_eq!(tail.last().map(String::as_str), Some("the end"));
+    assert!(
+        tail.len() <= 50 && tail.iter().all(|line| line.chars().count() <= 500 && !line.contains(char::is_control))
+    );
+}
+
+#[test]
+fn a_daemon_that_keeps_the_pipes_open_holds_nobody_up() {
+    let mut world = World::new();
+    let began = std::time::Instant::now();
+    let outcome = world.run_command("echo x > x.txt; sleep 1000 & setsid sleep 30 & exit 0");
+    outcome.commit(0);
+    assert!(began.elapsed() < Duration::from_secs(20), "it waited for the daemon");
+}
