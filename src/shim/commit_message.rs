@@ -21,7 +21,8 @@ pub fn salvaged(story: &StoryId, title: &str, swarm: &SwarmId, cause: &str) -> S
 }
 
 fn one_line(title: &str) -> String {
-    let words: Vec<&str> = title.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> =
+        title.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
     words.join(" ").chars().take(TITLE_CHARS).collect()
 }
 

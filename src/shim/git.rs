@@ -189,8 +189,7 @@ impl Git {
         let mut command = self.command(args);
         command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (child, owned) =
-            children::spawn(|| command.spawn(), |child| Some(child.id())).map_err(GitError::Start)?;
+        let (child, owned) = children::spawn(|| command.spawn(), |child| Some(child.id())).map_err(GitError::Start)?;
         let (output, timed_out) = watch(child, &owned, stdin, self.limit).map_err(GitError::Start)?;
         if timed_out {
             return Err(GitError::TimedOut { what: name(args), limit: self.limit });

@@ -25,7 +25,8 @@ impl Layout {
     }
 
     fn below(&self, absolute: &str) -> PathBuf {
-        let relative = Path::new(absolute).strip_prefix(layout::ROOT).expect("every path of the layout is below its root");
+        let relative =
+            Path::new(absolute).strip_prefix(layout::ROOT).expect("every path of the layout is below its root");
         self.root.join(relative)
     }
 

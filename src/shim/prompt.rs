@@ -84,7 +84,9 @@ mod tests {
             previous_failure: Some("`cargo test` exited 101".into()),
         };
         let text = prompt(&card, Context { title: "Parsers", description: "" });
-        for part in ["US-001: Add a parser", "AC-1: parses", "`make check`", "`cargo test`", "exited 101", "`feat/parser`"] {
+        for part in
+            ["US-001: Add a parser", "AC-1: parses", "`make check`", "`cargo test`", "exited 101", "`feat/parser`"]
+        {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("## Notes") && !text.contains("## What to do"));

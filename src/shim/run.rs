@@ -68,7 +68,8 @@ impl OutputLog {
         inner.left -= fits as u64;
         if inner.left == 0 {
             let limit = FORWARD_LIMIT / (1024 * 1024);
-            let _ = writeln!(inner.sink, "\nacp-shim: more than {limit} MB of output in this story: the rest is dropped");
+            let _ =
+                writeln!(inner.sink, "\nacp-shim: more than {limit} MB of output in this story: the rest is dropped");
         }
     }
 }

@@ -381,7 +381,8 @@ impl Run {
             }
             let work = sandbox.assignment.stories.iter().find(|work| work.id == story.id);
             let last = place + 1 == self.order.len();
-            let told = sandbox.tell(story, work.expect("the order has the assignment's stories only"), &mut refs, last).await;
+            let told =
+                sandbox.tell(story, work.expect("the order has the assignment's stories only"), &mut refs, last).await;
             results.push(told.result);
             fatal = told.unusable.map(|message| Fatal::new(ErrorCode::UNKNOWN_ERROR, message));
             if !last && let Err(error) = self.write(&refs, &results).await {
@@ -450,7 +451,8 @@ impl Run {
             result.stories.push(not_run(self.sandbox.tasks.stories[*index].id.clone(), StoryOutcome::NotReached));
         }
         let (clone, out) = (self.sandbox.clone.clone(), self.out.clone());
-        let limit = if self.sandbox.stop.is_cancelled() { self.sandbox.stop_budget() } else { Duration::from_secs(600) };
+        let limit =
+            if self.sandbox.stop.is_cancelled() { self.sandbox.stop_budget() } else { Duration::from_secs(600) };
         blocking(move || {
             if result.bundle {
                 let to = out.join(names::RESULT_BUNDLE);

@@ -27,12 +27,7 @@ pub struct Staged {
 }
 
 /// Stages everything. `start` is the commit whose index is taken where the clone's own is broken.
-pub fn stage_everything(
-    clone: &CloneDir,
-    git: &Git,
-    start: &CommitId,
-    embedded: Embedded,
-) -> Result<Staged, GitError> {
+pub fn stage_everything(clone: &CloneDir, git: &Git, start: &CommitId, embedded: Embedded) -> Result<Staged, GitError> {
     let added = git.output(&["add", "-A"], None)?;
     if !clean_add(&added) {
         let nested = clone.make_accessible();

@@ -89,7 +89,13 @@ impl Sandbox {
     }
 
     /// Does a story. `refs` are the refs as they have to be at its start; those of a finished or salvaged story are added.
-    pub async fn tell(&self, story: &Story, work: &StoryWork, refs: &mut BTreeMap<String, CommitId>, last: bool) -> Told {
+    pub async fn tell(
+        &self,
+        story: &Story,
+        work: &StoryWork,
+        refs: &mut BTreeMap<String, CommitId>,
+        last: bool,
+    ) -> Told {
         let began = Instant::now();
         self.log.begin_story(&format!("acp-shim: {} begins", story.id));
         let card = self.card(story, work);
@@ -249,9 +255,10 @@ impl Sandbox {
                 (Cause::Oom, "was killed by the kernel for memory".to_owned())
             }
             End::Code(code) => (self.unless_disk_full(cause), format!("exited {code}")),
-            End::Signal(9) if ran.oom_kills.is_none() && ran.near_limit => {
-                (Cause::OomSuspected, "was killed by signal 9 near the memory limit, and no counter says why".to_owned())
-            }
+            End::Signal(9) if ran.oom_kills.is_none() && ran.near_limit => (
+                Cause::OomSuspected,
+                "was killed by signal 9 near the memory limit, and no counter says why".to_owned(),
+            ),
             End::Signal(signal) => (cause, format!("was killed by signal {signal}")),
         };
         let disk = if cause == Cause::DiskFull { ", and no space is left in the sandbox's volume" } else { "" };
@@ -286,7 +293,9 @@ impl Sandbox {
             let who = format!("the test command `{command}` of criterion {}", criterion.id);
             let found = self.check_one(&who, command, story, progress, deadline).await;
             match &found {
-                Some(failure) if failure.cause != Cause::VerificationFailed => return Err(found.expect("it is some").into()),
+                Some(failure) if failure.cause != Cause::VerificationFailed => {
+                    return Err(found.expect("it is some").into());
+                }
                 _ => result.met = Some(found.is_none()),
             }
             failed = failed.or(found);
@@ -366,8 +375,16 @@ impl Sandbox {
             move || {
                 let git = clone.git().within(limit);
                 let finished = Some(bundle.as_path());
-                Salvage { clone: &clone, git, start: &start, beside, finished, reference: &reference, message: &message }
-                    .keep()
+                Salvage {
+                    clone: &clone,
+                    git,
+                    start: &start,
+                    beside,
+                    finished,
+                    reference: &reference,
+                    message: &message,
+                }
+                .keep()
             }
         })
         .await;

@@ -61,7 +61,8 @@ fn ask_program(program: &Path, uid: u32, args: &[String], sender: &Sender) -> Re
     // `uid` gives up the supplementary groups too, where root sets it.
     command.arg("as").arg(uid.to_string()).args(args).uid(uid).gid(uid).process_group(0).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let failed = |what: &str, error: &io::Error| fault(DepotFaultKind::Failed, format!("cannot {what} as {uid}: {error}"));
+    let failed =
+        |what: &str, error: &io::Error| fault(DepotFaultKind::Failed, format!("cannot {what} as {uid}: {error}"));
     let (mut child, _owned) = children::spawn(|| command.spawn(), |child| Some(child.id()))
         .map_err(|error| failed("start the shim", &error))?;
     let stdout = child.stdout.take().expect("standard output is piped");
@@ -133,8 +134,7 @@ fn carry_out(args: &[&str], layout: &Layout, out: &mut impl Write) -> Result<(),
     match args {
         ["read-out", folder, max] => read_out(layout, folder, number(max)?, out),
         ["salvage", folder, base, reference, max] => {
-            let base: CommitId =
-                base.parse().map_err(|error| fault(DepotFaultKind::Failed, format!("{error}")))?;
+            let base: CommitId = base.parse().map_err(|error| fault(DepotFaultKind::Failed, format!("{error}")))?;
             salvage(layout, folder, &base, reference, number(max)?, out)
         }
         ["discard", folder] => {
@@ -197,7 +197,10 @@ fn read_out(layout: &Layout, folder: &str, max: u64, out: &mut impl Write) -> Re
         let Some((file, length)) = found else { continue };
         let copied = io::copy(&mut file.take(length), out).map_err(|error| io_fault("read", &at.join(name), &error))?;
         if copied != length {
-            return Err(fault(DepotFaultKind::Refused, format!("`{}` changed while it was read", at.join(name).display())));
+            return Err(fault(
+                DepotFaultKind::Refused,
+                format!("`{}` changed while it was read", at.join(name).display()),
+            ));
         }
     }
     Ok(())
@@ -245,7 +248,8 @@ fn salvage(
     if kept.is_none() {
         return Ok(());
     }
-    let args = ["bundle".to_owned(), "create".into(), "-q".into(), "-".into(), format!("^{base}"), reference.to_owned()];
+    let args =
+        ["bundle".to_owned(), "create".into(), "-q".into(), "-".into(), format!("^{base}"), reference.to_owned()];
     let mut command = git.command(&args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (mut child, _owned) = children::spawn(|| command.spawn(), |child| Some(child.id()))
@@ -259,7 +263,11 @@ fn salvage(
         return Err(fault(DepotFaultKind::Refused, format!("the salvage has more than {max} bytes")));
     }
     let ended = child.wait_with_output().map_err(|error| fault(DepotFaultKind::Failed, error.to_string()))?;
-    if ended.status.success() { Ok(()) } else { Err(git::failed(&args, &String::from_utf8_lossy(&ended.stderr)).into()) }
+    if ended.status.success() {
+        Ok(())
+    } else {
+        Err(git::failed(&args, &String::from_utf8_lossy(&ended.stderr)).into())
+    }
 }
 
 /// Empties the attempt's two folders. Their own entries are root's to remove.
@@ -285,10 +293,15 @@ fn discard(layout: &Layout, folder: &str) -> Result<(), DepotFault> {
 
 /// For folders nested so deeply that paths and recursion do not reach them.
 fn remove_by_program(top: &Path) -> Result<(), DepotFault> {
-    let script = r#"chmod -R u+rwx "$1"; cd "$1" && find . -mindepth 1 -delete 2>/dev/null || rm -rf ./* ./.[!.]* ./..?*"#;
+    let script =
+        r#"chmod -R u+rwx "$1"; cd "$1" && find . -mindepth 1 -delete 2>/dev/null || rm -rf ./* ./.[!.]* ./..?*"#;
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).arg(top).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let status = command.status().map_err(|error| io_fault("empty", top, &error))?;
     let empty = fs::read_dir(top).is_ok_and(|mut entries| entries.next().is_none());
-    if empty { Ok(()) } else { Err(fault(DepotFaultKind::Failed, format!("cannot empty `{}`: {status}", top.display()))) }
+    if empty {
+        Ok(())
+    } else {
+        Err(fault(DepotFaultKind::Failed, format!("cannot empty `{}`: {status}", top.display())))
+    }
 }

@@ -117,7 +117,9 @@ fn give(path: &Path, uid: u32) -> Result<(), DepotFault> {
 pub fn remove_empty(layout: &Layout, folder: &str) -> Result<Answer, DepotFault> {
     for path in [layout.inbox().join(folder), layout.work().join(folder)] {
         match fs::remove_dir(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io_fault("remove", &path, &error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(io_fault("remove", &path, &error));
+            }
             _ => {}
         }
     }

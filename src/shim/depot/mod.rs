@@ -140,7 +140,8 @@ impl Depot {
                             thread::spawn(move || depot.attend(request, &Body { pieces }, &sender));
                         }
                         Err(error) => {
-                            let fault = fault(DepotFaultKind::Failed, format!("the request is not understood: {error}"));
+                            let fault =
+                                fault(DepotFaultKind::Failed, format!("the request is not understood: {error}"));
                             answer(&sender, Err(fault));
                         }
                     }
@@ -201,7 +202,8 @@ fn answer(sender: &Sender, outcome: Result<Answer, DepotFault>) {
     };
     let mut payload = payload.expect("answers and faults are always JSON");
     if payload.len() > crate::handoff::depot::MAX_PAYLOAD {
-        let fault = fault(DepotFaultKind::Failed, format!("the answer has {} bytes, too many for a frame", payload.len()));
+        let fault =
+            fault(DepotFaultKind::Failed, format!("the answer has {} bytes, too many for a frame", payload.len()));
         payload = serde_json::to_vec(&fault).expect("a fault is always JSON");
         let _ = sender.send(FrameKind::Failed, &payload);
         return;

@@ -199,7 +199,8 @@ impl World {
         let (output, log) = (Shared::default(), Shared::default());
         let outside = self.outside(read, output.clone(), log.clone());
         let runtime = super::runtime().unwrap();
-        let code = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), serve(outside, FOLDER)).await });
+        let code =
+            runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), serve(outside, FOLDER)).await });
         drop(open);
         let messages = output
             .bytes()
@@ -297,7 +298,7 @@ impl Outcome {
         let (failure, _) = self.failure(0);
         assert_eq!(failure.cause, cause, "{:?}\n{}", failure, self.log);
         assert_eq!(self.moves("US-001"), [StoryStatus::InProgress, StoryStatus::Failed]);
-        assert_eq!(self.code, 0);
+        assert_eq!(self.code, 0, "{:?}\n{}", self.completion(), self.log);
         assert_eq!(self.completion().errors.len(), 1);
     }
 }

@@ -53,7 +53,10 @@ fn a_story_lands_in_the_bundle_with_its_message_and_nothing_else_is_said() {
 fn an_agent_gets_its_prompt_on_standard_input_or_in_a_file() {
     for (via, argv) in [
         ("stdin", json!(["sh", "-c", "cat > prompt.txt"])),
-        ("file", json!(["sh", "-c", "cp \"$1\" prompt.txt; cmp \"$1\" \"$LONGSHORE_PROMPT_FILE\"", "sh", "{prompt_file}"])),
+        (
+            "file",
+            json!(["sh", "-c", "cp \"$1\" prompt.txt; cmp \"$1\" \"$LONGSHORE_PROMPT_FILE\"", "sh", "{prompt_file}"]),
+        ),
     ] {
         let mut world = World::new();
         world.stories(&[json!({"title": "Find it"})]);
@@ -131,8 +134,19 @@ fn nothing_changed_is_not_done() {
 }
 
 #[test]
+fn what_was_stashed_is_salvaged() {
+    let mut world = World::new();
+    let outcome = world.run_command("echo stashed > README; git stash -q; exit 1");
+    outcome.assert_failed(Cause::AgentFailed);
+    let salvage = outcome.failure(0).1.unwrap().to_string();
+    assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}^2:README")), "stashed");
+}
+
+#[test]
 fn an_exit_code_and_a_signal_are_evidence() {
-    for (command, code, signal) in [("exit 7", Some(7), None), ("exit 137", Some(137), None), ("kill -9 $$", None, Some(9))] {
+    for (command, code, signal) in
+        [("exit 7", Some(7), None), ("exit 137", Some(137), None), ("kill -9 $$", None, Some(9))]
+    {
         let mut world = World::new();
         let outcome = world.run_command(command);
         outcome.assert_failed(Cause::AgentFailed);

@@ -15,7 +15,8 @@ fn a_deleted_git_folder_is_damage_and_the_files_are_kept() {
         let mut world = World::new();
         let outcome = world.run_command(command);
         outcome.assert_failed(Cause::RepoDamaged);
-        let salvage = outcome.failure(0).1.unwrap_or_else(|| panic!("nothing was salvaged after `{command}`")).to_string();
+        let salvage =
+            outcome.failure(0).1.unwrap_or_else(|| panic!("nothing was salvaged after `{command}`")).to_string();
         assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:x.txt")), "x");
     }
 }
@@ -52,7 +53,10 @@ fn moving_other_refs_or_leaving_the_branch_is_a_violation_and_nothing_is_lost() 
         ("echo x > x.txt; git branch other", "refs/heads/other"),
         ("echo x > x.txt; git tag v1", "refs/tags/v1"),
         ("echo x > x.txt; git update-ref -d refs/remotes/origin/feat/all", "refs/remotes/origin/feat/all"),
-        ("git checkout -qb feat/elsewhere; echo x > x.txt; git add -A; git commit -qm there", "refs/heads/feat/elsewhere"),
+        (
+            "git checkout -qb feat/elsewhere; echo x > x.txt; git add -A; git commit -qm there",
+            "refs/heads/feat/elsewhere",
+        ),
         (
             "git checkout -qb other; echo x > x.txt; git add -A; git commit -qm there; git checkout -q feat/work; echo y > y.txt",
             "refs/heads/other",
@@ -165,7 +169,9 @@ fn the_tail_of_binary_output_can_be_shown() {
     outcome.assert_failed(Cause::AgentFailed);
     let tail = &outcome.failure(0).0.evidence.tail;
     assert_eq!(tail.last().map(String::as_str), Some("the end"));
-    assert!(tail.len() <= 50 && tail.iter().all(|line| line.chars().count() <= 500 && !line.contains(char::is_control)));
+    assert!(
+        tail.len() <= 50 && tail.iter().all(|line| line.chars().count() <= 500 && !line.contains(char::is_control))
+    );
 }
 
 #[test]
