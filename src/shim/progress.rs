@@ -183,7 +183,8 @@ mod tests {
             async move { progress.speak().await }
         });
         progress.change(StoryStatus::InProgress, "started");
-        // A line every 100 ms for 5 s, and one thing said in between.
+        // A line every 100 ms for 5 s, and one thing said in between. The clock stands at 2 s when line 21 is printed, and the
+        // speaker comes after the printer.
         for line in 1..=50 {
             progress.printed(&format!("line {line}"));
             if line == 25 {
@@ -195,9 +196,9 @@ mod tests {
         speaking.abort();
         assert_eq!(
             wire.outputs(),
-            ["in_progress started", "in_progress line 20", "in_progress half way", "completed done"]
+            ["in_progress started", "in_progress line 21", "in_progress half way", "completed done"]
         );
         let log: Vec<String> = progress.work_log().into_iter().map(|entry| entry.text).collect();
-        assert_eq!(log, ["started", "line 20", "half way", "done"]);
+        assert_eq!(log, ["started", "line 21", "half way", "done"]);
     }
 }

@@ -20,8 +20,8 @@
 //!
 //! Must not: do I/O, read a clock, or depend on anything but the spec, the events and their times.
 
-mod deadline;
 mod decide;
+mod deadline;
 mod judge;
 mod merge;
 mod ready;
