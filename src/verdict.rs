@@ -86,8 +86,8 @@ impl Cause {
                 CauseClass::Story
             }
             StoppedByUser => CauseClass::User,
-            KilledOutside | ImageMissing | EngineError | DiskFull | CloneFailed | CheckoutFailed
-            | TaskFileNotFound | ConnectionLost | ShimCrash | HostError => CauseClass::Machinery,
+            KilledOutside | ImageMissing | EngineError | DiskFull | CloneFailed | CheckoutFailed | TaskFileNotFound
+            | ConnectionLost | ShimCrash | HostError => CauseClass::Machinery,
         }
     }
 

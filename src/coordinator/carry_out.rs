@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::delivery::{DeliveryError, Expected, MergeMessage, MergeOutcome, Repo, refs};
+use crate::delivery::{Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
 use crate::engine::Engine;
 use crate::engine::EngineError;
 use crate::engine::depot::Depot;
+use crate::handoff::assignment::Identity;
 use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
-use crate::handoff::assignment::Identity;
 use crate::handoff::result::{RESULT_VERSION, ResultFile};
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::swarm::{Event, Fault, Salvaging};
@@ -32,12 +32,15 @@ pub(super) struct Remains {
 
 impl Remains {
     fn salvage_ref(&self, story_path: &str) -> String {
-        refs::salvage(self.swarm, story_path, self.attempt.number)
+        salvage_ref(self.swarm, story_path, self.attempt.number)
     }
 
     /// Where the commits of this attempt are kept, landed or not.
     pub fn result_ref(&self) -> String {
-        refs::result(self.swarm, &self.attempt)
+        match self.stories.as_slice() {
+            [(_, path)] => result_ref(self.swarm, path, self.attempt.number),
+            _ => result_ref(self.swarm, self.attempt.assignment.as_str(), self.attempt.number),
+        }
     }
 }
 
@@ -56,9 +59,7 @@ pub(super) struct Hands {
 pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> Event {
     let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
     let event = match result(&hands, &remains, &bundle).await {
-        Ok(Some((tip, stories))) => {
-            Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories }
-        }
+        Ok(Some((tip, stories))) => Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories },
         Ok(None) => {
             let summary = match what {
                 Salvaging::Result => "the sandbox said `completion` and left no result",
@@ -113,7 +114,7 @@ async fn result(hands: &Hands, remains: &Remains, bundle: &PathBuf) -> Result<Op
             result_ref: remains.result_ref(),
             salvage: salvage.clone(),
         };
-        hands.repo.import(bundle, &expected).await.map_err(|error| host_fault(&error))?;
+        hands.repo.import(bundle, &expected).await.map_err(|error| error.fault())?;
         for (id, _, reference) in salvage {
             for story in stories.iter_mut().filter(|story| story.id == id) {
                 if let StoryOutcome::Failed { failure, .. } = &mut story.outcome {
@@ -129,7 +130,8 @@ async fn result(hands: &Hands, remains: &Remains, bundle: &PathBuf) -> Result<Op
 
 /// Whether the file speaks of this attempt and no other.
 fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
-    let same = |what: &str, is: bool| if is { Ok(()) } else { Err(format!("the result's {what} is not this attempt's")) };
+    let same =
+        |what: &str, is: bool| if is { Ok(()) } else { Err(format!("the result's {what} is not this attempt's")) };
     same("version", file.schema_version == RESULT_VERSION)?;
     same("swarm", file.swarm_id == remains.swarm)?;
     same("attempt", file.attempt == remains.attempt)?;
@@ -152,10 +154,7 @@ async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Faul
     let inside = layout::salvage_ref(story);
     let outside = remains.salvage_ref(path);
     let folder = remains.attempt.folder();
-    let saved = hands
-        .depot
-        .salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle)
-        .await;
+    let saved = hands.depot.salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
     let salvage = match saved {
         // Nothing beyond the base: nothing to keep.
         Ok(None) => {
@@ -166,15 +165,13 @@ async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Faul
                 nothing_there: true,
             };
         }
-        Ok(Some(commit)) => {
-            match hands.repo.import_salvage(bundle, &inside, &commit, &remains.base, &outside).await {
-                Ok(()) => Some(outside),
-                Err(error) => {
-                    tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot import what was salvaged");
-                    None
-                }
+        Ok(Some(commit)) => match hands.repo.import_salvage(bundle, &inside, &commit, &outside).await {
+            Ok(()) => Some(outside),
+            Err(error) => {
+                tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot import what was salvaged");
+                None
             }
-        }
+        },
         Err(error) => {
             tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot salvage a work folder");
             None
@@ -200,7 +197,7 @@ pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
     match repo.merge(&branch, &onto, &tip, &message, &identity).await {
         Ok(MergeOutcome::Merged { head }) => Event::Merged { attempt, head },
         Ok(MergeOutcome::Conflict { paths }) => Event::MergeConflicted { attempt, paths, kept },
-        Err(error) => Event::MergeFailed { attempt, fault: host_fault(&error), kept },
+        Err(error) => Event::MergeFailed { attempt, fault: error.fault(), kept },
     }
 }
 
@@ -221,16 +218,4 @@ pub(super) async fn remove(
         tracing::warn!(%attempt, error = %chain(&error), "cannot remove a work folder; it goes with its volume");
     }
     Event::SandboxRemoved { attempt }
-}
-
-/// What a git failure means.
-pub(super) fn host_fault(error: &DeliveryError) -> Fault {
-    let (cause, retryable) = if error.hostile() {
-        (Cause::ProtocolViolation, false)
-    } else if error.disk_full() {
-        (Cause::DiskFull, false)
-    } else {
-        (Cause::HostError, error.retryable())
-    };
-    Fault::new(cause, chain(error), retryable)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::delivery::{MergeMessage, refs};
+use crate::delivery::MergeMessage;
 use crate::engine::{ContainerSpec, VolumeMount, label};
 use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, StoryWork};
 use crate::handoff::depot::TextFile;
@@ -33,17 +33,13 @@ impl Coordinator {
         // By place and number, so that a resumed swarm gives each attempt the same uid again.
         let place = index as u32 + (attempt.number - 1) * spec.assignments.len() as u32;
         let uid = FIRST_UID + place % UIDS;
-        let several = spec.files.len() > 1;
         let remains = Remains {
             swarm: spec.swarm,
             attempt: attempt.clone(),
             uid,
             branch: assignment.branch.clone(),
             base: base.clone(),
-            stories: stories
-                .iter()
-                .map(|(key, _)| (key.id.clone(), refs::story_path(several.then_some(file.slug.as_str()), &key.id)))
-                .collect(),
+            stories: stories.iter().map(|(key, _)| (key.id.clone(), self.setup.plan.label(key))).collect(),
         };
         let sandbox = &self.setup.sandbox;
         let brief = AssignmentFile {
@@ -76,7 +72,9 @@ impl Coordinator {
             },
         ];
         let request = TaskRequest {
-            task_file_path: TaskFilePath::try_from(planned.task_file_path.clone())
+            task_file_path: planned
+                .task_file_path
+                .parse::<TaskFilePath>()
                 .expect("the plan makes paths that ACP allows"),
             branch_name: assignment.branch.clone(),
             repo_url: sandbox.repo_url.clone(),
@@ -164,19 +162,21 @@ impl Coordinator {
             stories.iter().map(|key| format!("{}: {}", key.id, self.setup.plan.story(key).title)).collect();
         let subject = match titles.as_slice() {
             [only] => format!("Merge {only}"),
-            several => format!("Merge {} stories of {}", several.len(), self.setup.plan.files[usize::from(file)].tasks.title),
+            several => {
+                format!("Merge {} stories of {}", several.len(), self.setup.plan.files[usize::from(file)].tasks.title)
+            }
         };
-        let mut body = if titles.len() > 1 { titles } else { Vec::new() };
-        if !body.is_empty() {
-            body.push(String::new());
-        }
-        body.push(format!("Longshore-Swarm: {}", self.setup.spec.swarm));
-        body.extend(stories.iter().map(|key| format!("Longshore-Story: {}", key.id)));
+        let body = if titles.len() > 1 { titles.join("\n") } else { String::new() };
         let landing = Landing {
             branch: self.setup.spec.files[usize::from(file)].branch.clone(),
             onto,
             tip,
-            message: MergeMessage { subject, body: body.join("\n") },
+            message: MergeMessage {
+                subject,
+                body,
+                swarm: self.setup.spec.swarm,
+                stories: stories.iter().map(|key| key.id.clone()).collect(),
+            },
             identity: self.setup.sandbox.identity.clone(),
             kept: live.remains.result_ref(),
             attempt,

@@ -41,9 +41,12 @@ impl Objects {
         // Flat, so that a branch `a` and a branch `a/b` can follow each other.
         let name = format!("refs/longshore/tips/{}", branch.as_str().replace('/', "--"));
         let tip = Tip { name: name.clone(), commit: commit.clone() };
-        let mut pack = repo.pack(std::slice::from_ref(commit), &have).await?;
-        depot.store_pack(&mut pack, vec![tip], repo.shallow().await).await?;
-        pack.finish().await?;
+        if let Some(mut pack) = repo.pack(std::slice::from_ref(commit), &have).await? {
+            let stored = depot.store_pack(&mut pack, vec![tip], repo.shallow().await?).await;
+            // Git's own words about a pack that ended early say more than the depot's.
+            pack.finish().await?;
+            stored?;
+        }
         tips.insert(name, commit.clone());
         Ok(())
     }

@@ -9,16 +9,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::engine::depot::{Depot, DepotSpec};
 use crate::engine::Signal;
+use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
-use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome, StopLevel};
+use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome};
 use crate::verdict::Cause;
 
 use super::carry_out::{self, Hands, Remains};
 use super::control::{self, Command};
-use super::inbox::{Posted, Postbox};
+use super::inbox::{Postbox, Posted};
 use super::objects::Objects;
 use super::session;
 use super::signals::Signals;
@@ -48,7 +48,7 @@ pub async fn run(setup: Setup) -> Result<Ended, CoordinatorError> {
     let objects = match prepared {
         Ok(objects) => Arc::new(objects),
         Err(error) => {
-            depot.close().await;
+            close_depot(&depot).await;
             remove_volumes(&setup, &names).await;
             return Err(error);
         }
@@ -97,11 +97,16 @@ fn depot_spec(setup: &Setup, names: &Names) -> DepotSpec {
         swarm: setup.spec.swarm,
         image: setup.sandbox.image.clone(),
         name: names.depot.clone(),
-        objects: names.objects.clone(),
-        inbox: names.inbox.clone(),
-        work: names.work.clone(),
+        volumes: DepotVolumes { objects: names.objects.clone(), inbox: names.inbox.clone(), work: names.work.clone() },
         repo: setup.repo.hash(),
         shim: setup.shim.clone(),
+        memory: 0,
+    }
+}
+
+async fn close_depot(depot: &Depot) {
+    if let Err(error) = depot.close().await {
+        tracing::warn!(error = %session::chain(&error), "cannot remove the depot; `longshore gc` will");
     }
 }
 
@@ -263,7 +268,7 @@ impl Coordinator {
         let _ = writer.await;
         let written = (self.setup.store.snapshot(&self.machine, self.clock.elapsed()))
             .and_then(|snapshot| tokio::task::block_in_place(|| snapshot.write()));
-        depot.close().await;
+        close_depot(depot).await;
         // An interrupted swarm is resumed on the same volumes; a kept folder is in one of them.
         if settled && self.kept.is_empty() && !self.setup.sandbox.keep {
             remove_volumes(&self.setup, &self.names).await;

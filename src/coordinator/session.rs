@@ -11,22 +11,22 @@ use jiff::Timestamp;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 
+use crate::delivery::Repo;
 use crate::engine::depot::Depot;
 use crate::engine::{Attachment, Chunk, ContainerSpec, Engine, EngineError, Signal};
 use crate::handoff::depot::TextFile;
+use crate::ids::StoryKey;
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::protocol::acp::machine::{Record, Session};
 use crate::protocol::acp::message::{ContainerMessage, Envelope, TaskRequest, encode_task_request};
 use crate::swarm::{Event, Exit, Fault};
-use crate::ids::StoryKey;
-use crate::delivery::Repo;
 use crate::verdict::{Cause, Evidence};
 use crate::wire::{Line, LineSplitter};
 
-use super::inbox::Postbox;
-use super::objects::Objects;
 use super::CoordinatorError;
+use super::inbox::Postbox;
 use super::log::LogFile;
+use super::objects::Objects;
 
 /// How long the streams may stay open after the container ended: something may hold a copy of their other end.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -77,10 +77,12 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<(ContainerId, Attachment)
         None => Ok(()),
     };
     early(tools)?;
-    tools.objects.ensure(&tools.depot, &tools.repo, &job.integration, &job.base).await.map_err(|error| match error {
-        CoordinatorError::Engine(error) => engine_fault(&error),
-        other => Fault::new(Cause::HostError, chain(&other), true),
-    })?;
+    tools.objects.ensure(&tools.depot, &tools.repo, &job.integration, &job.base).await.map_err(
+        |error| match error {
+            CoordinatorError::Engine(error) => engine_fault(&error),
+            other => Fault::new(Cause::HostError, chain(&other), true),
+        },
+    )?;
     tools
         .depot
         .prepare(&job.attempt.folder(), job.uid, job.files.clone())
@@ -99,11 +101,7 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<(ContainerId, Attachment)
         early(tools)?;
         let mut attachment = tools.engine.attach(&container).await.map_err(|error| engine_fault(&error))?;
         tools.engine.start(&container).await.map_err(|error| engine_fault(&error))?;
-        let envelope = Envelope {
-            timestamp: Timestamp::now(),
-            swarm_id: job.swarm,
-            container_id: container.clone(),
-        };
+        let envelope = Envelope { timestamp: Timestamp::now(), swarm_id: job.swarm, container_id: container.clone() };
         let mut line = encode_task_request(&envelope, &job.request)
             .map_err(|error| Fault::new(Cause::HostError, chain(&error), false))?;
         line.push(b'\n');
@@ -285,7 +283,9 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
 pub(super) fn engine_fault(error: &EngineError) -> Fault {
     use crate::handoff::depot::DepotFaultKind;
     let cause = match error {
-        EngineError::DiskFull { .. } | EngineError::Depot { kind: Some(DepotFaultKind::DiskFull), .. } => Cause::DiskFull,
+        EngineError::DiskFull { .. } | EngineError::Depot { kind: Some(DepotFaultKind::DiskFull), .. } => {
+            Cause::DiskFull
+        }
         _ => Cause::EngineError,
     };
     let retryable = match error {

@@ -77,6 +77,9 @@ impl Docker {
     pub async fn connect(endpoint: &Endpoint, options: Options) -> EngineResult<Self> {
         let about = About { operation: "connecting to the engine", subject: "" };
         let shown = endpoint.to_string();
+        if let Address::Unix(path) = &endpoint.address {
+            knock(path, &shown).await?;
+        }
         let client = client(&endpoint.address).map_err(|error| fault::of_connecting(error, &shown))?;
         let client = match tokio::time::timeout(CONNECT_TIMEOUT, client.negotiate_version()).await {
             Ok(answer) => answer.map_err(|error| fault::of_connecting(error, &shown))?,
@@ -180,6 +183,16 @@ impl Docker {
         let rows = answer.titles.into_iter().chain(answer.processes.into_iter().flatten());
         Ok(rows.map(|row| row.join(" ")).collect())
     }
+}
+
+/// Tells a socket that is not ours to use from one that is not there, which bollard does not.
+async fn knock(path: &Path, shown: &str) -> EngineResult<()> {
+    let Err(error) = tokio::net::UnixStream::connect(path).await else { return Ok(()) };
+    let endpoint = shown.to_owned();
+    Err(match error.kind() {
+        std::io::ErrorKind::PermissionDenied => EngineError::Permission { endpoint },
+        _ => EngineError::Unreachable { endpoint, source: Box::new(error) },
+    })
 }
 
 /// The client for an address.

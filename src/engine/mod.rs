@@ -17,6 +17,8 @@ use crate::ids::ContainerId;
 pub mod depot;
 pub mod docker;
 pub mod error;
+#[cfg(test)]
+pub mod fake;
 pub mod resolve;
 
 pub use error::EngineError;

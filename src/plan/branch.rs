@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::problem::{PlanDefect, PlanProblem, branch_place};
+use super::problem::{PlanDefect, branch_place};
 use crate::ids::BranchName;
+use crate::protocol::acp::message::TaskFilePath;
 use crate::tasks::TasksFile;
 
 /// The longest slug, in characters.
@@ -43,8 +44,9 @@ pub(super) fn unique(text: String, taken: &BTreeSet<String>) -> String {
         .expect("fewer names are taken than there are numbers")
 }
 
-/// A file's integration branch: `--branch`, else the file's own, else `longshore/` and the title.
-pub(super) fn integration(file: &TasksFile, flag: Option<&str>) -> Result<BranchName, PlanProblem> {
+/// A file's integration branch: `--branch`, else the file's own, else `longshore/` and the title. An error comes with its
+/// place.
+pub(super) fn integration(file: &TasksFile, flag: Option<&str>) -> Result<BranchName, (&'static str, PlanDefect)> {
     let (place, name) = match (flag, &file.branch) {
         (Some(flag), _) => ("--branch", flag.to_owned()),
         (None, Some(branch)) => (branch_place(file.shape), branch.clone()),
@@ -54,12 +56,7 @@ pub(super) fn integration(file: &TasksFile, flag: Option<&str>) -> Result<Branch
             (branch_place(file.shape), format!("longshore/{word}"))
         }
     };
-    check(&name).map_err(|defect| PlanProblem {
-        file: Some(file.path.clone()),
-        place: place.to_owned(),
-        stories: Vec::new(),
-        defect,
-    })
+    check(&name).map_err(|defect| (place, defect))
 }
 
 fn check(name: &str) -> Result<BranchName, PlanDefect> {
@@ -117,8 +114,7 @@ pub(super) fn delivered_at(file: &Path, repo_root: &Path, slug: &str) -> String 
     let parts: Option<Vec<&str>> =
         inside.components().map(|part| if let Component::Normal(part) = part { part.to_str() } else { None }).collect();
     let Some(path) = parts.map(|parts| parts.join("/")) else { return ours() };
-    let fit = path.ends_with(".json") && path.len() <= PATH_MAX && !path.chars().any(|c| c.is_control() || c == '\\');
-    if fit { path } else { ours() }
+    if path.len() <= PATH_MAX && path.parse::<TaskFilePath>().is_ok() { path } else { ours() }
 }
 
 #[cfg(test)]

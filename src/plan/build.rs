@@ -1,6 +1,6 @@
 //! Tasks files and the user's choices -> [`Plan`], with all problems at once.
 //!
-//! Called through [`super::build`].
+//! Called through [`super::build()`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::ids::{AssignmentId, BranchName, StoryKey};
 use crate::swarm::{AssignmentSpec, StorySpec};
 use crate::tasks::{Story, TasksFile, order};
 
-/// See [`super::build`].
+/// See [`super::build()`].
 pub(super) fn build(
     files: Vec<(TasksFile, Vec<u8>)>,
     repo_root: &Path,
@@ -37,7 +37,9 @@ pub(super) fn build(
                 let task_file_path = branch::delivered_at(&tasks.path, repo_root, &slug);
                 planned.push(PlannedFile { tasks, bytes, slug, branch, task_file_path });
             }
-            Err(problem) => problems.push(problem),
+            Err((place, defect)) => {
+                problems.push(PlanProblem { place: place.to_owned(), ..PlanProblem::of_file(&tasks.path, defect) });
+            }
         }
     }
     check_nesting(&planned, &mut problems);
@@ -52,7 +54,7 @@ pub(super) fn build(
     let priority = |key: &StoryKey| as_read[place[key]].priority;
     let waves = graph.waves(|key| (priority(key), place[key]));
     let groups = groups(&planned, &stories, options.fan_out);
-    let branches = branches(&planned, &groups, options.fan_out).map_err(|problem| PlanError::new(vec![problem]))?;
+    let branches = branches(&planned, &groups, options.fan_out)?;
     let mut assignments: Vec<AssignmentSpec> = (1_u32..)
         .zip(groups.into_iter().zip(branches))
         .map(|(number, (group, branch))| AssignmentSpec {
@@ -172,7 +174,7 @@ fn groups(files: &[PlannedFile], stories: &[StorySpec], fan_out: FanOut) -> Vec<
 }
 
 /// A branch for each group, all different, and different from the integration branches.
-fn branches(files: &[PlannedFile], groups: &[Vec<StoryKey>], fan_out: FanOut) -> Result<Vec<BranchName>, PlanProblem> {
+fn branches(files: &[PlannedFile], groups: &[Vec<StoryKey>], fan_out: FanOut) -> Result<Vec<BranchName>, PlanError> {
     let mut taken: BTreeSet<String> = files.iter().map(|file| file.branch.to_string()).collect();
     let shared = |file: &PlannedFile| files.iter().filter(|other| other.branch == file.branch).count() > 1;
     let mut branches = Vec::with_capacity(groups.len());
@@ -185,7 +187,7 @@ fn branches(files: &[PlannedFile], groups: &[Vec<StoryKey>], fan_out: FanOut) ->
             FanOut::Story => story,
         };
         let branch = branch::assignment(&file.branch, &ending, &mut taken)
-            .map_err(|defect| PlanProblem::of_file(&file.tasks.path, defect))?;
+            .map_err(|defect| PlanError::new(vec![PlanProblem::of_file(&file.tasks.path, defect)]))?;
         branches.push(branch);
     }
     Ok(branches)

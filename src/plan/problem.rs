@@ -66,16 +66,16 @@ impl fmt::Display for PlanProblem {
         if let Some(file) = &self.file {
             write!(f, "{}: ", file.display())?;
         }
-        match self.stories.as_slice() {
-            [] => {}
-            [story] => write!(f, "story `{story}`, ")?,
-            stories => {
-                let named: Vec<String> = stories.iter().map(|story| format!("`{story}`")).collect();
-                write!(f, "stories {}: ", named.join(", "))?;
-            }
-        }
-        if !self.place.is_empty() {
-            write!(f, "`{}`: ", self.place)?;
+        let named: Vec<String> = self.stories.iter().map(|story| format!("`{story}`")).collect();
+        let stories = match named.len() {
+            0 => None,
+            1 => Some(format!("story {}", named[0])),
+            _ => Some(format!("stories {}", named.join(", "))),
+        };
+        let place = Some(format!("`{}`", self.place)).filter(|_| !self.place.is_empty());
+        let whose: Vec<String> = stories.into_iter().chain(place).collect();
+        if !whose.is_empty() {
+            write!(f, "{}: ", whose.join(", "))?;
         }
         write!(f, "{}", self.defect)
     }

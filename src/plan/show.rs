@@ -129,7 +129,10 @@ fn details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec>) -> 
     let story = plan.story(key);
     let mut details = Vec::new();
     details.push(match &story.command {
-        Some(command) => format!("runs `{}`", shortened(command, 60)),
+        Some(command) => match command.trim().lines().count() {
+            1 => format!("runs `{}`", shortened(command.trim(), 60)),
+            lines => format!("runs a command of {lines} lines"),
+        },
         None => "runs the agent".to_owned(),
     });
     if let Some(source) = &story.source_id {
@@ -153,7 +156,9 @@ fn details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec>) -> 
     }
     let apart = assignment.map(|assignment| assignment.apart_from.as_slice()).unwrap_or_default();
     if !apart.is_empty() {
-        details.push(format!("not beside {}", joined(apart)));
+        let others = plan.assignments.iter().filter(|other| apart.contains(&other.id));
+        let stories: Vec<String> = others.flat_map(|other| &other.stories).map(|key| plan.label(key)).collect();
+        details.push(format!("not beside {}", joined(&stories)));
     }
     details
 }

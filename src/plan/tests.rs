@@ -1,1 +1,384 @@
-//! Tests of the plan.
+//! Tests of the plan: what it says, what it refuses, and properties.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::ids::AssignmentId;
+use crate::tasks::{self, Done};
+
+const CANONICAL: &str = include_str!("../../tests/golden/tasks/canonical.json");
+const PASSES: &str = include_str!("../../tests/golden/tasks/passes.json");
+const RALPH: &str = include_str!("../../tests/golden/tasks/ralph.json");
+
+fn options() -> PlanOptions {
+    PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, has_agent: true }
+}
+
+/// A file as `tasks::load` gives it; its path is in no repo.
+fn file(path: &str, text: &str) -> (TasksFile, Vec<u8>) {
+    (tasks::parse(text.as_bytes(), Path::new(path)).expect("a valid tasks file"), text.as_bytes().to_vec())
+}
+
+fn plan_of(files: &[(&str, &str)], options: &PlanOptions) -> Result<Plan, PlanError> {
+    build(files.iter().map(|(path, text)| file(path, text)).collect(), Path::new("/nowhere/repo"), options)
+}
+
+/// A file with these stories on a branch.
+fn with(branch: Value, stories: Value) -> String {
+    json!({ "metadata": { "title": "The title", "branchName": branch }, "userStories": stories }).to_string()
+}
+
+fn one_story() -> Value {
+    json!([{ "id": "US-001", "title": "x" }])
+}
+
+fn problems(result: Result<Plan, PlanError>) -> Vec<String> {
+    let error = result.expect_err("refused");
+    for problem in error.problems() {
+        assert!(!problem.defect.remedy().is_empty());
+    }
+    error.problems().iter().map(ToString::to_string).collect()
+}
+
+fn ids(keys: &[StoryKey]) -> Vec<&str> {
+    keys.iter().map(|key| key.id.as_str()).collect()
+}
+
+#[test]
+fn runs_what_is_not_done() {
+    let plan = plan_of(&[("a/canonical.json", CANONICAL)], &options()).expect("a plan");
+    // US-003 has the better priority; US-001, on which both depend, is done.
+    assert_eq!(plan.waves.iter().map(|wave| ids(wave)).collect::<Vec<_>>(), [["US-003", "US-002"]]);
+    let assignments: Vec<_> = plan.assignments.iter().map(|a| (a.id.as_str(), a.branch.as_str(), a.priority)).collect();
+    assert_eq!(
+        assignments,
+        [("T-2026-001", "feat/shopping-list-us-002", 2), ("T-2026-002", "feat/shopping-list-us-003", 1)]
+    );
+    let done: Vec<_> = plan.stories.iter().map(|story| story.done).collect();
+    assert_eq!(done, [Some(Done::Completed), None, None, Some(Done::Skipped)]);
+    assert_eq!(plan.max_concurrency(), Some(3));
+    assert_eq!(plan.label(&plan.waves[0][0]), "US-003");
+    assert_eq!(plan.story(&plan.waves[0][0]).title, "Remove an item");
+    assert_eq!(plan.files[0].task_file_path, ".longshore/tasks/canonical.json");
+    assert_eq!(plan.files[0].bytes, CANONICAL.as_bytes());
+}
+
+#[test]
+fn again_runs_everything() {
+    let plan = plan_of(&[("canonical.json", CANONICAL)], &PlanOptions { again: true, ..options() }).expect("a plan");
+    let waves: Vec<_> = plan.waves.iter().map(|wave| ids(wave)).collect();
+    assert_eq!(waves, [vec!["US-001"], vec!["US-003", "US-002"], vec!["US-004"]]);
+    assert!(plan.stories.iter().all(|story| story.done.is_none()));
+}
+
+#[test]
+fn a_skipped_dependency_is_not_waited_for() {
+    let text = with(
+        json!("b"),
+        json!([
+            { "id": "US-001", "title": "x", "status": "skipped" },
+            { "id": "US-002", "title": "x", "dependsOn": ["US-001"] },
+        ]),
+    );
+    let plan = plan_of(&[("a.json", &text)], &options()).expect("a plan");
+    assert_eq!(plan.waves.iter().map(|wave| ids(wave)).collect::<Vec<_>>(), [["US-002"]]);
+}
+
+#[test]
+fn nothing_to_run_is_a_plan() {
+    let text = with(json!("b"), json!([{ "id": "US-001", "title": "x", "status": "completed" }]));
+    for fan_out in [FanOut::Story, FanOut::File] {
+        let plan = plan_of(&[("a.json", &text)], &PlanOptions { fan_out, ..options() }).expect("a plan");
+        assert!(plan.assignments.is_empty() && plan.waves.is_empty());
+        assert!(show::text(&plan).ends_with("\nnothing to run\n"));
+    }
+}
+
+#[test]
+fn a_sandbox_for_each_file() {
+    let options = PlanOptions { fan_out: FanOut::File, ..options() };
+    let plan = plan_of(&[("canonical.json", CANONICAL), ("x/ralph.json", RALPH)], &options).expect("a plan");
+    let assignments: Vec<_> = plan
+        .assignments
+        .iter()
+        .map(|a| (a.id.as_str(), a.file, a.branch.as_str(), ids(&a.stories), a.priority))
+        .collect();
+    assert_eq!(
+        assignments,
+        [
+            ("T-2026-001", 0, "feat/shopping-list-canonical", vec!["US-003", "US-002"], 1),
+            ("T-2026-002", 1, "ralph/lamp-control-ralph", vec!["US-001", "US-003"], 3),
+        ]
+    );
+    assert_eq!(plan.label(&plan.assignments[1].stories[0]), "ralph/US-001");
+}
+
+#[test]
+fn names_are_unique() {
+    let shared = with(json!("feat/a"), one_story());
+    let clash = with(json!("feat/a-prd-us-001"), one_story());
+    let files = [("x/prd.json", shared.as_str()), ("y/prd.json", &shared), ("z/other.json", &clash)];
+    let plan = plan_of(&files, &options()).expect("a plan");
+    assert_eq!(plan.files.iter().map(|file| file.slug.as_str()).collect::<Vec<_>>(), ["prd", "prd-2", "other"]);
+    let branches: Vec<_> = plan.assignments.iter().map(|assignment| assignment.branch.as_str()).collect();
+    assert_eq!(branches, ["feat/a-prd-us-001-2", "feat/a-prd-2-us-001", "feat/a-prd-us-001-us-001"]);
+}
+
+#[test]
+fn the_branch_is_the_flag_or_the_file_s_or_made_of_the_title() {
+    let branch = |text: &str, flag: Option<&str>| {
+        let options = PlanOptions { branch: flag.map(str::to_owned), ..options() };
+        plan_of(&[("my file.json", text)], &options).expect("a plan").files[0].branch.to_string()
+    };
+    assert_eq!(branch(&with(json!("main"), one_story()), Some("feat/x")), "feat/x");
+    assert_eq!(branch(&with(json!("feat/y"), one_story()), None), "feat/y");
+    assert_eq!(branch(&with(json!(null), one_story()), None), "longshore/the-title");
+    let japanese = json!({ "project": "日本", "userStories": one_story() }).to_string();
+    assert_eq!(branch(&japanese, None), "longshore/my-file");
+}
+
+#[test]
+fn every_refusal() {
+    let good = with(json!("b"), one_story());
+    let several = PlanOptions { branch: Some("x".to_owned()), ..options() };
+    assert_eq!(problems(plan_of(&[], &options())), ["no tasks file was given"]);
+    let many = vec![("a.json", good.as_str()); MAX_FILES + 1];
+    assert_eq!(problems(plan_of(&many, &options())), ["101 tasks files were given; at most 100 go into one swarm"]);
+    assert_eq!(
+        problems(plan_of(&[("a.json", &good), ("b.json", &good)], &several)),
+        ["`--branch`: one branch was given for 2 tasks files"]
+    );
+    assert_eq!(
+        problems(plan_of(&[("a.json", &good), ("./a.json", &good)], &options())),
+        ["./a.json: the file was given twice (also as `a.json`)"]
+    );
+    assert_eq!(
+        problems(plan_of(&[("a.json", &with(json!("main"), one_story()))], &options())),
+        ["a.json: `metadata.branchName`: stories are never merged onto `main`: that is for a person to do"]
+    );
+    let ralph = json!({ "name": "n", "branchName": "a b", "userStories": one_story() }).to_string();
+    assert_eq!(
+        problems(plan_of(&[("a.json", &ralph)], &options())),
+        ["a.json: `branchName`: the branch name `a b` has a space; allowed are letters, digits, `/`, `_` and `-`"]
+    );
+    let flag = PlanOptions { branch: Some("master".to_owned()), ..options() };
+    assert_eq!(
+        problems(plan_of(&[("a.json", &good)], &flag)),
+        ["a.json: `--branch`: stories are never merged onto `master`: that is for a person to do"]
+    );
+    assert_eq!(
+        problems(plan_of(&[("a.json", &good), ("b.json", &with(json!("b/c"), one_story()))], &options())),
+        ["b.json: the branch `b/c` cannot be beside the branch `b` of `a.json`: git keeps branches like files"]
+    );
+    let long = "x".repeat(195);
+    assert_eq!(
+        problems(plan_of(&[("a.json", &with(json!(long), one_story()))], &options())),
+        [format!("a.json: the branch name `{long}` is too long: with `-us-001` it passes 200 characters")]
+    );
+}
+
+#[test]
+fn all_problems_of_all_files_at_once() {
+    let first = with(
+        json!("main"),
+        json!([
+            { "id": "setup", "title": "x", "touches": ["src/[a", "/etc"] },
+            { "id": "US-002", "title": "x", "command": "make" },
+            { "id": "US-003", "title": "x", "status": "completed" },
+            { "id": "US-004", "title": "x", "touches": ["../x"] },
+        ]),
+    );
+    let second = with(json!("feat/ä"), one_story());
+    let options = PlanOptions { has_agent: false, ..options() };
+    let error = plan_of(&[("a.json", &first), ("b.json", &second)], &options).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "\
+a.json: story `setup`, `userStories[0].touches[0]`: the glob `src/[a` cannot be read: unclosed character class; missing ']'
+    remedy: correct it; `*` is any text, `**/` any folders, `{a,b}` either
+a.json: story `setup`, `userStories[0].touches[1]`: the glob `/etc` leaves the repository
+    remedy: write it relative to the repository's root, without `..`
+a.json: story `US-004`, `userStories[3].touches[0]`: the glob `../x` leaves the repository
+    remedy: write it relative to the repository's root, without `..`
+a.json: stories `setup`, `US-004`: no agent was named, and there is no `command` to run instead
+    remedy: name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`
+a.json: `metadata.branchName`: stories are never merged onto `main`: that is for a person to do
+    remedy: give a branch of the work's own with `--branch NAME`, or change it in the tasks file; merge that branch when \
+you have looked at it
+b.json: story `US-001`: no agent was named, and there is no `command` to run instead
+    remedy: name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`
+b.json: `metadata.branchName`: the branch name `feat/ä` has `ä`; allowed are letters, digits, `/`, `_` and `-`
+    remedy: give another one with `--branch feat`, or change it in the tasks file"
+    );
+}
+
+#[test]
+fn what_touches_the_same_is_kept_apart_unless_one_waits_for_the_other() {
+    let text = with(
+        json!("b"),
+        json!([
+            { "id": "US-001", "title": "x", "touches": ["src/a/**"] },
+            { "id": "US-002", "title": "x", "touches": ["src/a/x.rs"] },
+            { "id": "US-003", "title": "x", "touches": ["src/b/**"] },
+            { "id": "US-004", "title": "x", "touches": ["src/*"], "dependsOn": ["US-005"] },
+            { "id": "US-005", "title": "x", "dependsOn": ["US-003"] },
+            { "id": "US-006", "title": "x" },
+        ]),
+    );
+    let plan = plan_of(&[("a.json", &text)], &options()).expect("a plan");
+    let apart: Vec<Vec<&str>> =
+        plan.assignments.iter().map(|one| one.apart_from.iter().map(AssignmentId::as_str).collect()).collect();
+    // US-004 waits for US-003, through US-005.
+    assert_eq!(
+        apart,
+        [
+            vec!["T-2026-002", "T-2026-004"],
+            vec!["T-2026-001", "T-2026-004"],
+            vec![],
+            vec!["T-2026-001", "T-2026-002"],
+            vec![],
+            vec![],
+        ]
+    );
+
+    let files = [("a.json", text.as_str()), ("b.json", CANONICAL), ("c.json", PASSES)];
+    let plan = plan_of(&files, &PlanOptions { fan_out: FanOut::File, ..options() }).expect("a plan");
+    let apart: Vec<usize> = plan.assignments.iter().map(|one| one.apart_from.len()).collect();
+    assert_eq!(apart, [1, 1, 0]);
+}
+
+#[test]
+fn the_spec_is_the_plan_with_bases() {
+    let plan = plan_of(&[("a/canonical.json", CANONICAL)], &options()).expect("a plan");
+    let limits = Limits {
+        max: 3,
+        retries: 1,
+        machinery_retries: 3,
+        backoff: Duration::from_secs(1),
+        story_timeout: Duration::from_secs(60),
+        slack: Duration::from_secs(60),
+        grace: Duration::from_secs(10),
+        max_bad_records: 100,
+    };
+    let base: CommitId = "a".repeat(40).parse().expect("a commit");
+    let spec = plan.spec(SwarmId::random(), std::slice::from_ref(&base), limits.clone());
+    assert_eq!((&spec.stories, &spec.assignments, &spec.limits), (&plan.stories, &plan.assignments, &limits));
+    assert_eq!((spec.files[0].path.as_str(), spec.files[0].slug.as_str()), ("a/canonical.json", "canonical"));
+    assert_eq!((spec.files[0].branch.as_str(), &spec.files[0].base), ("feat/shopping-list", &base));
+}
+
+#[test]
+fn the_plan_as_text_and_as_json() {
+    let golden = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tasks").join(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let files = [("tasks/canonical.json", CANONICAL), ("tasks/ralph.json", RALPH)];
+    let by_story = plan_of(&files, &options()).expect("a plan");
+    assert_eq!(show::text(&by_story), golden("plan-story.txt"));
+    let by_file = plan_of(&files, &PlanOptions { fan_out: FanOut::File, ..options() }).expect("a plan");
+    assert_eq!(show::text(&by_file), golden("plan-file.txt"));
+
+    let document = show::json(&by_story);
+    assert_eq!(format!("{document:#}\n"), golden("plan-story.json"));
+    let schema = serde_json::to_value(show::schema()).expect("a schema is JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a valid schema");
+    for plan in [&by_story, &by_file] {
+        let document = show::json(plan);
+        assert_eq!(validator.iter_errors(&document).map(|error| error.to_string()).collect::<Vec<_>>(), [""; 0]);
+    }
+    let mut wrong = document;
+    wrong["files"][0]["stories"] = json!(1);
+    assert!(!validator.is_valid(&wrong));
+}
+
+#[test]
+fn the_examples_plan_and_fit_the_schema() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tasks");
+    let schema = serde_json::to_value(tasks::schema()).expect("a schema is JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a valid schema");
+    let mut examples = 0;
+    for entry in fs::read_dir(&folder).expect("the folder of examples") {
+        let path = entry.expect("an entry").path();
+        let (tasks, bytes) = tasks::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        let value: Value = serde_json::from_slice(&bytes).expect("JSON");
+        assert!(validator.is_valid(&value), "{}", path.display());
+        build(vec![(tasks, bytes)], &folder, &options()).unwrap_or_else(|error| panic!("{error}"));
+        examples += 1;
+    }
+    assert!(examples > 0);
+}
+
+/// Stories `US-001`... of which each depends on some of the stories before it in a shuffled order.
+fn stories() -> impl Strategy<Value = Value> {
+    let edges = prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..40);
+    let shuffled = (1..20_usize).prop_flat_map(|count| Just((0..count).collect::<Vec<_>>()).prop_shuffle());
+    let details = prop::collection::vec((0i64..4, any::<bool>(), "src/[ab]{1,2}(/\\*)?"), 20);
+    (shuffled, edges, details).prop_map(|(order, edges, details)| {
+        let mut stories: Vec<Value> = (0..order.len())
+            .map(|at| {
+                let (priority, done, glob) = &details[at];
+                let status = if *done { "completed" } else { "pending" };
+                json!({ "id": format!("US-{:03}", at + 1), "title": "x", "priority": priority, "status": status,
+                        "touches": [glob], "dependsOn": [] })
+            })
+            .collect();
+        for (one, two) in edges {
+            let (one, two) = (one.index(order.len()), two.index(order.len()));
+            if one < two {
+                let dependency = stories[order[one]]["id"].clone();
+                stories[order[two]]["dependsOn"].as_array_mut().expect("an array").push(dependency);
+            }
+        }
+        stories.into()
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_plan_holds_together(stories in stories(), again: bool, by_file: bool) {
+        let fan_out = if by_file { FanOut::File } else { FanOut::Story };
+        let text = with(json!("b"), stories);
+        let plan = plan_of(&[("a.json", &text)], &PlanOptions { again, fan_out, ..options() }).expect("a plan");
+        let running: BTreeSet<_> = plan.stories.iter().filter(|s| s.done.is_none()).map(|s| s.key.clone()).collect();
+
+        // Every story to run is in one wave and in one assignment.
+        let in_waves: Vec<_> = plan.waves.iter().flatten().cloned().collect();
+        let assigned: Vec<_> = plan.assignments.iter().flat_map(|one| one.stories.clone()).collect();
+        prop_assert_eq!(in_waves.len(), running.len());
+        prop_assert_eq!(assigned.len(), running.len());
+        prop_assert_eq!(in_waves.iter().cloned().collect::<BTreeSet<_>>(), running.clone());
+        prop_assert_eq!(assigned.iter().cloned().collect::<BTreeSet<_>>(), running.clone());
+
+        // A wave comes directly after the last of what its stories depend on; an assignment's order allows itself.
+        let wave: HashMap<_, _> =
+            plan.waves.iter().enumerate().flat_map(|(at, keys)| keys.iter().map(move |key| (key.clone(), at))).collect();
+        for story in plan.stories.iter().filter(|story| story.done.is_none()) {
+            let before = story.depends_on.iter().filter_map(|key| wave.get(key)).max();
+            prop_assert_eq!(wave[&story.key], before.map_or(0, |last| last + 1));
+        }
+        let mut reached: HashSet<StoryKey> = HashSet::new();
+        for key in plan.assignments.iter().filter(|_| by_file).flat_map(|one| &one.stories) {
+            let story = plan.stories.iter().find(|story| story.key == *key).expect("in the plan");
+            prop_assert!(story.depends_on.iter().all(|key| reached.contains(key) || !running.contains(key)));
+            reached.insert(key.clone());
+        }
+
+        // Branches are all different, and apart is mutual.
+        let branches: BTreeSet<_> = plan.assignments.iter().map(|one| one.branch.as_str()).chain(["b"]).collect();
+        prop_assert_eq!(branches.len(), plan.assignments.len() + 1);
+        for one in &plan.assignments {
+            prop_assert!(!one.apart_from.contains(&one.id));
+            for other in &one.apart_from {
+                let other = plan.assignments.iter().find(|two| two.id == *other).expect("in the plan");
+                prop_assert!(other.apart_from.contains(&one.id));
+            }
+        }
+    }
+}

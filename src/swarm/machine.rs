@@ -9,6 +9,7 @@
 //! | `merge.rs` | one merge at a time for a branch |
 //! | `decide.rs` | a story is decided: who may run now, who is skipped |
 //! | `deadline.rs` | the timers |
+//! | `index.rs` | what follows from the plan alone |
 //! | `stop.rs` | beginning, stopping, resuming, the end |
 //!
 //! An attempt goes `Starting -> Created -> Running -> Completed -> Collecting -> MergeQueued -> Merging -> Settled`, and may leave
@@ -20,8 +21,9 @@
 //!
 //! Must not: do I/O, read a clock, or depend on anything but the spec, the events and their times.
 
-mod decide;
 mod deadline;
+mod decide;
+mod index;
 mod judge;
 mod merge;
 mod ready;
@@ -33,7 +35,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::ids::{AssignmentId, AttemptId, BranchName, CommitId, StoryKey};
@@ -45,6 +47,7 @@ use crate::tasks::Done;
 use crate::verdict::Failure;
 
 use deadline::{AttemptTimer, Timer};
+use index::Index;
 use judge::Ending;
 use settle::FinishedStory;
 pub use view::{AttemptView, ContainerStatus, Phase, Progress, StoryView};
@@ -72,25 +75,6 @@ pub struct Machine {
     broken: bool,
     finished: Option<Outcome>,
     now: Duration,
-}
-
-/// What follows from the spec alone. Stories, assignments, attempts and branches are known by their places.
-#[derive(Debug, Clone, PartialEq)]
-struct Index {
-    stories: BTreeMap<StoryKey, usize>,
-    assignments: BTreeMap<AssignmentId, usize>,
-    /// By story: what must land before it.
-    dependencies: Vec<Vec<usize>>,
-    /// By story: what waits for it.
-    dependents: Vec<Vec<usize>>,
-    /// By story: its assignment.
-    owner: Vec<Option<usize>>,
-    /// By assignment: its stories.
-    members: Vec<Vec<usize>>,
-    /// By assignment: those that must not run meanwhile.
-    apart: Vec<Vec<usize>>,
-    /// By file: its branch.
-    branch: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -360,52 +344,5 @@ impl Machine {
     /// The attempt, if it is in one of these phases.
     fn attempt_in(&self, id: &AttemptId, phases: &[Phase]) -> Option<usize> {
         self.attempt_place(id).filter(|place| phases.contains(&self.attempts[*place].view.phase))
-    }
-}
-
-impl Index {
-    fn new(spec: &SwarmSpec) -> Self {
-        let stories: BTreeMap<StoryKey, usize> =
-            spec.stories.iter().enumerate().map(|(place, story)| (story.key.clone(), place)).collect();
-        let assignments: BTreeMap<AssignmentId, usize> =
-            spec.assignments.iter().enumerate().map(|(place, spec)| (spec.id.clone(), place)).collect();
-        let mut dependents = vec![Vec::new(); spec.stories.len()];
-        let mut dependencies = Vec::with_capacity(spec.stories.len());
-        for (place, story) in spec.stories.iter().enumerate() {
-            // A story that the plan does not have cannot be waited for; the plan refuses such files before.
-            let of_story: BTreeSet<usize> =
-                story.depends_on.iter().filter_map(|key| stories.get(key)).copied().collect();
-            for dependency in &of_story {
-                dependents[*dependency].push(place);
-            }
-            dependencies.push(of_story.into_iter().collect());
-        }
-        let mut owner = vec![None; spec.stories.len()];
-        let mut members = Vec::with_capacity(spec.assignments.len());
-        let mut apart = vec![BTreeSet::new(); spec.assignments.len()];
-        for (place, assignment) in spec.assignments.iter().enumerate() {
-            let own: Vec<usize> = assignment.stories.iter().filter_map(|key| stories.get(key)).copied().collect();
-            for story in &own {
-                owner[*story] = Some(place);
-            }
-            members.push(own);
-            for other in assignment.apart_from.iter().filter_map(|id| assignments.get(id)).filter(|o| **o != place) {
-                apart[place].insert(*other);
-                apart[*other].insert(place);
-            }
-        }
-        let mut names: Vec<&BranchName> = Vec::new();
-        let branch = spec
-            .files
-            .iter()
-            .map(|file| {
-                names.iter().position(|name| **name == file.branch).unwrap_or_else(|| {
-                    names.push(&file.branch);
-                    names.len() - 1
-                })
-            })
-            .collect();
-        let apart = apart.into_iter().map(|others| others.into_iter().collect()).collect();
-        Self { stories, assignments, dependencies, dependents, owner, members, apart, branch }
     }
 }

@@ -233,6 +233,7 @@ pub(super) fn order(file: &TasksFile) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "orchestrator")]
     use proptest::prelude::*;
 
     use super::*;
@@ -249,6 +250,7 @@ mod tests {
         assert_eq!(cycles(&edges(&[&[1], &[0], &[3], &[2]])), [[0, 1], [2, 3]]);
     }
 
+    #[cfg(feature = "orchestrator")]
     proptest! {
         #[test]
         fn agrees_with_petgraph(list in prop::collection::vec((0usize..12, 0usize..12), 0..40)) {

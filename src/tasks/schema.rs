@@ -139,7 +139,7 @@ enum CanonicalStatus {
     Skipped,
 }
 
-/// See [`super::schema`].
+/// See [`super::schema()`].
 pub(super) fn schema() -> schemars::Schema {
     schemars::schema_for!(CanonicalFile)
 }

@@ -408,6 +408,7 @@ fn refuses_outcomes_of_stories_that_are_gone() {
     assert_eq!(error.problems()[0].to_string(), "there is no story `US-009` to write an outcome to");
 }
 
+#[cfg(feature = "orchestrator")]
 #[test]
 fn the_schema_takes_the_canonical_shape_and_refuses_mistakes() {
     let schema = serde_json::to_value(schema()).expect("a schema is JSON");

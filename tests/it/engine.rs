@@ -12,7 +12,7 @@ use futures::StreamExt;
 use longshore::engine::docker::{Docker, Options};
 use longshore::engine::resolve::{self, Address, Endpoint};
 use longshore::engine::{
-    Attachment, Chunk, ContainerSpec, Engine, EngineError, EngineResult, FoundKind, Signal, VolumeMount, label,
+    Attachment, Chunk, ContainerSpec, Engine, EngineError, EngineResult, Found, FoundKind, Signal, VolumeMount, label,
 };
 use longshore::ids::ContainerId;
 use tokio::io::AsyncWriteExt;
@@ -350,7 +350,9 @@ async fn a_volume_carries_uploads_and_is_found_by_its_label() {
     let mut seen: Vec<_> = found.iter().map(|it| (it.kind, it.name.as_str())).collect();
     seen.sort();
     assert_eq!(seen, [(FoundKind::Container, spec.name.as_str()), (FoundKind::Volume, volume.as_str())]);
-    assert!(found.iter().all(|it| it.labels == scene.labels()), "{found:?}");
+    // A container has its image's labels too.
+    let ours = |it: &Found| scene.labels().iter().all(|(key, value)| it.labels.get(key) == Some(value));
+    assert!(found.iter().all(ours), "{found:?}");
     assert!(scene.docker.find("test", Some("no such value")).await.unwrap().is_empty());
 
     let in_use = scene.docker.remove_volume(&volume).await;
@@ -415,20 +417,45 @@ async fn nobody_there() {
     }
 }
 
+#[test]
+fn no_permission() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("closed.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0)).unwrap();
+    let endpoint = Endpoint { address: Address::Unix(path), why: "test".to_owned() };
+    // Modes do not bind root: a thread of its own becomes nobody, and stays that until it ends.
+    let connecting = std::thread::spawn(move || {
+        if rustix::process::geteuid().is_root() {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Docker::connect(&endpoint, Options::default())).err()
+    });
+    let error = connecting.join().unwrap().expect("an error");
+    assert!(matches!(&error, EngineError::Permission { .. }), "{error:?}");
+}
+
 #[tokio::test]
 async fn something_else_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("other.sock");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
     let server = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").await.unwrap();
-        stream.shutdown().await.unwrap();
+        // The first only tries whether somebody listens, and goes away.
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").await;
+            let _ = stream.shutdown().await;
+        }
     });
     let endpoint = Endpoint { address: Address::Unix(path), why: "test".to_owned() };
     let error = Docker::connect(&endpoint, Options::default()).await.err().expect("an error");
     assert!(matches!(error, EngineError::Unreachable { .. }), "{error:?}");
-    server.await.unwrap();
+    server.abort();
 }
 
 #[tokio::test]

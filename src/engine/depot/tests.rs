@@ -1,1 +1,483 @@
-//! tests
+//! The depot's client against a depot that the test plays itself, frame by frame, over the fake engine.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::{mpsc, oneshot};
+
+use super::frames::{Frame, FrameReader, frame};
+use super::*;
+use crate::engine::fake::{FakeEngine, FakeOutput, FakeRun};
+use crate::handoff::depot::{DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind};
+
+/// The depot's side, in the test's hands.
+struct Played {
+    input: DuplexStream,
+    output: FakeOutput,
+    reader: FrameReader,
+    end: Option<oneshot::Sender<i64>>,
+}
+
+impl Played {
+    async fn read(&mut self) -> Frame {
+        loop {
+            if let Some(frame) = self.reader.next_frame().unwrap() {
+                return frame;
+            }
+            let mut chunk = vec![0; 4096];
+            let count = self.input.read(&mut chunk).await.unwrap();
+            assert!(count > 0, "the host closed the depot's input");
+            self.reader.push(&chunk[..count]);
+        }
+    }
+
+    async fn request(&mut self) -> (u32, Request) {
+        let frame = self.read().await;
+        assert_eq!(frame.kind, FrameKind::Request, "{frame:?}");
+        (frame.id, serde_json::from_slice(&frame.payload).unwrap())
+    }
+
+    /// Everything up to and with the end of a body.
+    async fn body(&mut self, id: u32) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let frame = self.read().await;
+            assert_eq!(frame.id, id);
+            match frame.kind {
+                FrameKind::Data => body.extend_from_slice(&frame.payload),
+                FrameKind::End => return body,
+                other => panic!("{other:?} within a body"),
+            }
+        }
+    }
+
+    fn send(&self, id: u32, kind: FrameKind, payload: &[u8]) {
+        self.output.out(frame(id, kind, payload));
+    }
+
+    fn answer(&self, id: u32, answer: &Answer) {
+        self.send(id, FrameKind::Done, &serde_json::to_vec(answer).unwrap());
+    }
+
+    fn exit(&mut self, code: i64) {
+        self.end.take().unwrap().send(code).unwrap();
+    }
+}
+
+/// An engine whose containers are played by whoever takes them from the receiver.
+fn stage() -> (FakeEngine, mpsc::UnboundedReceiver<Played>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let engine = FakeEngine::new(move |run: FakeRun| {
+        let (end, ended) = oneshot::channel();
+        let played = Played { input: run.input, output: run.output, reader: FrameReader::default(), end: Some(end) };
+        assert!(sender.send(played).is_ok());
+        async move { ended.await.unwrap_or(0) }
+    });
+    (engine, receiver)
+}
+
+fn spec() -> DepotSpec {
+    DepotSpec {
+        swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().unwrap(),
+        repo: "0123456789ab".to_owned(),
+        image: "image".to_owned(),
+        name: "longshore-a1b2c3d4-depot".to_owned(),
+        volumes: DepotVolumes { objects: "o".to_owned(), inbox: "i".to_owned(), work: "w".to_owned() },
+        shim: Bytes::from_static(b"the shim"),
+        memory: 0,
+    }
+}
+
+/// A depot that is ready, and the one who plays it.
+async fn started() -> (Depot, Played, FakeEngine) {
+    let (engine, mut containers) = stage();
+    let spec = spec();
+    let starting = Depot::start(Arc::new(engine.clone()), &spec);
+    let playing = async {
+        let played = containers.recv().await.unwrap();
+        played.send(0, FrameKind::Ready, &[]);
+        played
+    };
+    let (depot, played) = tokio::join!(starting, playing);
+    (depot.unwrap(), played, engine)
+}
+
+fn message(error: &EngineError) -> String {
+    assert!(matches!(error, EngineError::Depot { .. }), "{error:?}");
+    error.to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_starts_with_its_volumes_and_the_shim() {
+    let (depot, _played, engine) = started().await;
+    let calls = engine.calls();
+    let name = "longshore-a1b2c3d4-depot";
+    let order = ["create", "upload", "attach", "start"].map(|call| format!("{call} {name}"));
+    assert_eq!(calls[3..], order, "{calls:?}");
+    let volumes = engine.volumes();
+    assert_eq!(volumes["o"][label::REPO], "0123456789ab");
+    assert!(!volumes["o"].contains_key(label::SWARM), "the objects are no swarm's own");
+    assert_eq!(volumes["w"][label::ROLE], "work");
+    let (path, tar) = engine.uploads(name).remove(0);
+    assert_eq!(path, layout::IN);
+    let mut archive = tar::Archive::new(&tar[..]);
+    let entries: Vec<_> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.path().unwrap().display().to_string(), entry.header().mode().unwrap(), entry.size())
+        })
+        .collect();
+    assert_eq!(entries, [("bin/".to_owned(), 0o755, 0), ("bin/acp-shim".to_owned(), 0o755, 8)]);
+    depot.close().await.unwrap();
+    assert!(engine.containers().is_empty());
+    assert!(message(&depot.space().await.unwrap_err()).ends_with("it was closed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_depot_left_behind_is_replaced() {
+    let (engine, mut containers) = stage();
+    let left = container(
+        &spec(),
+        BTreeMap::from([
+            (label::SWARM.to_owned(), spec().swarm.to_string()),
+            (label::ROLE.to_owned(), "depot".to_owned()),
+        ]),
+    );
+    engine.create(&left).await.unwrap();
+    let spec = spec();
+    let starting = Depot::start(Arc::new(engine.clone()), &spec);
+    let playing = async {
+        let played = containers.recv().await.unwrap();
+        played.send(0, FrameKind::Ready, &[]);
+        played
+    };
+    let (depot, _played) = tokio::join!(starting, playing);
+    depot.unwrap();
+    assert_eq!(engine.containers(), ["longshore-a1b2c3d4-depot"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_depot_that_dies_at_once_says_why_and_is_removed() {
+    let (engine, mut containers) = stage();
+    let spec = spec();
+    let starting = Depot::start(Arc::new(engine.clone()), &spec);
+    let playing = async {
+        let mut played = containers.recv().await.unwrap();
+        played.output.err("exec format error\n");
+        played.exit(126);
+    };
+    let (depot, ()) = tokio::join!(starting, playing);
+    let text = message(&depot.err().unwrap());
+    assert!(text.contains("its container ended with code 126; its last words: exec format error"), "{text}");
+    assert!(engine.containers().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_depot_that_never_gets_ready_is_given_up() {
+    let (engine, mut containers) = stage();
+    let error = Depot::start(Arc::new(engine.clone()), &spec()).await.err().unwrap();
+    assert!(matches!(error, EngineError::TimedOut { .. }), "{error:?}");
+    assert!(engine.containers().is_empty());
+    containers.recv().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_come_in_any_order() {
+    let (depot, mut played, _engine) = started().await;
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    let playing = async {
+        let mut ids = BTreeMap::new();
+        for _ in 0..3 {
+            let (id, request) = played.request().await;
+            let name = match request {
+                Request::Collect { folder, .. } => folder,
+                Request::Space => "space".to_owned(),
+                other => panic!("{other:?}"),
+            };
+            ids.insert(name, id);
+        }
+        // The pieces alternate, and the last request is answered first.
+        played.send(ids["b"], FrameKind::Data, b"{}");
+        played.send(ids["a"], FrameKind::Data, b"[1,2]bun");
+        played.answer(ids["space"], &Answer::Space { free: 1, total: 2 });
+        played.send(ids["a"], FrameKind::Data, b"dle");
+        played.answer(ids["b"], &Answer::Collected { result_bytes: 2, bundle: false });
+        played.answer(ids["a"], &Answer::Collected { result_bytes: 5, bundle: true });
+    };
+    let (a, b, space, ()) = tokio::join!(
+        depot.collect("a", 20_000, 100, &one),
+        depot.collect("b", 20_001, 100, &two),
+        depot.space(),
+        playing
+    );
+    assert_eq!(a.unwrap(), Collected { result: Some(b"[1,2]".to_vec()), bundle: true });
+    assert_eq!(b.unwrap(), Collected { result: Some(b"{}".to_vec()), bundle: false });
+    assert_eq!(space.unwrap(), (1, 2));
+    assert_eq!(std::fs::read(&one).unwrap(), b"bundle");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing but the one bundle");
+}
+
+#[tokio::test]
+async fn large_bundles_go_through_a_file() {
+    let (depot, mut played, _engine) = started().await;
+    let dir = tempfile::tempdir().unwrap();
+    let bundle: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let to = dir.path().join("bundle");
+    let playing = async {
+        let (id, _) = played.request().await;
+        played.send(id, FrameKind::Data, b"{\"a\":1}");
+        bundle.chunks(DATA_CHUNK).for_each(|chunk| played.send(id, FrameKind::Data, chunk));
+        played.answer(id, &Answer::Collected { result_bytes: 7, bundle: true });
+        let (id, request) = played.request().await;
+        assert!(matches!(request, Request::Salvage { .. }));
+        bundle.chunks(DATA_CHUNK).for_each(|chunk| played.send(id, FrameKind::Data, chunk));
+        played.answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()) });
+    };
+    let asking = async {
+        let collected = depot.collect("a", 20_000, 2_000_000, &to).await.unwrap();
+        assert_eq!(collected, Collected { result: Some(b"{\"a\":1}".to_vec()), bundle: true });
+        assert!(std::fs::read(&to).unwrap() == bundle);
+        let base = "1".repeat(40).parse().unwrap();
+        let to = dir.path().join("salvage");
+        let commit = depot.salvage("a", 20_000, &base, "refs/x", 2_000_000, &to).await.unwrap();
+        assert_eq!(commit.unwrap().as_str(), "0".repeat(40));
+        assert!(std::fs::read(&to).unwrap() == bundle);
+    };
+    tokio::join!(playing, asking);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "no part is left");
+}
+
+#[tokio::test]
+async fn more_than_allowed_is_refused_and_leaves_nothing() {
+    let (depot, mut played, _engine) = started().await;
+    let dir = tempfile::tempdir().unwrap();
+    let base = "1".repeat(40).parse().unwrap();
+    let to = dir.path().join("bundle");
+    let playing = async {
+        let (id, _) = played.request().await;
+        for _ in 0..8 {
+            played.send(id, FrameKind::Data, &[7; DATA_CHUNK]);
+        }
+        // It ends late: the host has stopped listening, and goes on with the next request.
+        played.answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()) });
+        let (id, _) = played.request().await;
+        played.answer(id, &Answer::Space { free: 3, total: 4 });
+    };
+    let asking = async {
+        let error = depot.salvage("a", 20_000, &base, "refs/x", 400_000, &to).await.unwrap_err();
+        assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }), "{error:?}");
+        assert_eq!(depot.space().await.unwrap(), (3, 4));
+    };
+    tokio::join!(playing, asking);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_contradict_their_data_are_faults() {
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("bundle");
+    for (data, result_bytes, bundle) in [("abc", 4, false), ("abc", 2, false), ("abc", 3, true), ("", 0, true)] {
+        let (depot, mut played, _engine) = started().await;
+        let playing = async {
+            let (id, _) = played.request().await;
+            played.send(id, FrameKind::Data, data.as_bytes());
+            played.answer(id, &Answer::Collected { result_bytes, bundle });
+        };
+        let (collected, ()) = tokio::join!(depot.collect("a", 1, 10, &to), playing);
+        let text = message(&collected.unwrap_err());
+        assert!(text.contains("are not a result of"), "{text}");
+        assert!(!to.exists());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_collected_is_an_answer() {
+    let (depot, mut played, _engine) = started().await;
+    let playing = async {
+        let (id, _) = played.request().await;
+        played.answer(id, &Answer::Collected { result_bytes: 0, bundle: false });
+    };
+    let (collected, ()) = tokio::join!(depot.collect("a", 1, 10, Path::new("/nowhere/bundle")), playing);
+    assert_eq!(collected.unwrap(), Collected { result: None, bundle: false });
+}
+
+#[tokio::test(start_paused = true)]
+async fn packs_are_streamed_and_requests_pass_between() {
+    let (depot, mut played, _engine) = started().await;
+    let pack: Vec<u8> = (0..300_000_u32).map(|n| (n % 253) as u8).collect();
+    let (mut source, body) = tokio::io::duplex(1024);
+    let tips = vec![Tip { name: "longshore/base".to_owned(), commit: "0".repeat(40).parse().unwrap() }];
+    let storing = tokio::spawn({
+        let (depot, tips) = (depot.clone(), tips.clone());
+        async move { depot.store_pack(body, tips, "shallow\n".to_owned()).await }
+    });
+    let (pack_id, request) = played.request().await;
+    assert_eq!(request, Request::StorePack { tips, shallow: "shallow\n".to_owned() });
+    // The pack waits for its source, and another request does not wait for the pack.
+    let (space, ()) = tokio::join!(depot.space(), async {
+        let (id, _) = played.request().await;
+        played.answer(id, &Answer::Space { free: 1, total: 1 });
+    });
+    space.unwrap();
+    let feeding = async {
+        source.write_all(&pack).await.unwrap();
+        drop(source);
+    };
+    let (body, ()) = tokio::join!(played.body(pack_id), feeding);
+    assert!(body == pack);
+    assert!(!storing.is_finished());
+    played.answer(pack_id, &Answer::Nothing);
+    storing.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_ends_a_pack_early() {
+    let (depot, mut played, _engine) = started().await;
+    // A pack that never ends.
+    let storing = tokio::spawn({
+        let depot = depot.clone();
+        async move { depot.store_pack(tokio::io::repeat(7), Vec::new(), String::new()).await }
+    });
+    let (id, _) = played.request().await;
+    let fault = DepotFault { kind: DepotFaultKind::DiskFull, message: "no space".to_owned() };
+    played.send(id, FrameKind::Failed, &serde_json::to_vec(&fault).unwrap());
+    played.body(id).await;
+    let error = storing.await.unwrap().unwrap_err();
+    assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::DiskFull), .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pack_that_is_abandoned_ends_for_the_depot_too() {
+    let (depot, mut played, _engine) = started().await;
+    let (_source, body) = tokio::io::duplex(1024);
+    let storing = tokio::spawn({
+        let depot = depot.clone();
+        async move { depot.store_pack(body, Vec::new(), String::new()).await }
+    });
+    let (id, _) = played.request().await;
+    storing.abort();
+    assert_eq!(played.body(id).await, b"");
+    // Its late answer is nobody's.
+    played.answer(id, &Answer::Nothing);
+    let (space, ()) = tokio::join!(depot.space(), async {
+        let (id, _) = played.request().await;
+        played.answer(id, &Answer::Space { free: 1, total: 1 });
+    });
+    space.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pack_that_cannot_be_read_is_an_error() {
+    struct Broken;
+    impl AsyncRead for Broken {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            _: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            std::task::Poll::Ready(Err(std::io::Error::other("git died")))
+        }
+    }
+    let (depot, mut played, _engine) = started().await;
+    let playing = async {
+        let (id, _) = played.request().await;
+        assert_eq!(played.body(id).await, b"");
+    };
+    let (stored, ()) = tokio::join!(depot.store_pack(Broken, Vec::new(), String::new()), playing);
+    assert!(matches!(stored, Err(EngineError::Failed { .. })), "{stored:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_depot_is_the_end_of_every_request() {
+    let (depot, mut played, _engine) = started().await;
+    let requests: Vec<_> = (0..40)
+        .map(|number| {
+            let depot = depot.clone();
+            tokio::spawn(async move { depot.discard(&format!("T-2026-{number:03}-1"), 20_000).await })
+        })
+        .collect();
+    for _ in 0..requests.len() {
+        played.request().await;
+    }
+    played.output.err("fatal: x\n");
+    played.exit(137);
+    for request in requests {
+        let text = message(&request.await.unwrap().unwrap_err());
+        assert!(text.contains("ended with code 137; its last words: fatal: x"), "{text}");
+    }
+    // Whoever comes later hears it at once, without time passing.
+    let before = tokio::time::Instant::now();
+    assert!(message(&depot.space().await.unwrap_err()).contains("137"));
+    assert_eq!(before.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_breaks_the_rules_is_over() {
+    let rules: [(&str, Bytes); 5] = [
+        ("unknown kind 77", Bytes::from_static(b"\x01\x00\x00\x00\x4d\x00\x00\x00\x00")),
+        ("a frame of 4294967295 bytes", Bytes::from_static(b"\x01\x00\x00\x00\x02\xff\xff\xff\xff")),
+        ("request 99, which was never made", frame(99, FrameKind::Data, b"x")),
+        ("twice", frame(0, FrameKind::Ready, b"")),
+        ("cannot be read", frame(1, FrameKind::Done, b"{\"answer\":\"lies\"}")),
+    ];
+    for (rule, bytes) in rules {
+        let (depot, mut played, _engine) = started().await;
+        let (space, ()) = tokio::join!(depot.space(), async {
+            played.request().await;
+            played.output.out(bytes);
+        });
+        let text = message(&space.unwrap_err());
+        assert!(text.contains(rule), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_bounded_and_costs_one_request_alone() {
+    let (depot, mut played, _engine) = started().await;
+    let asked = Mutex::new(0);
+    let (space, ()) = tokio::join!(depot.space(), async { *asked.lock().unwrap() = played.request().await.0 });
+    assert!(matches!(space, Err(EngineError::TimedOut { after: ANSWER_WITHIN, .. })), "{space:?}");
+    // It answers in the end; the next request is not confused by it.
+    played.answer(*asked.lock().unwrap(), &Answer::Space { free: 9, total: 9 });
+    let (space, ()) = tokio::join!(depot.space(), async {
+        let (id, _) = played.request().await;
+        played.answer(id, &Answer::Space { free: 1, total: 2 });
+    });
+    assert_eq!(space.unwrap(), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_takes_nothing_does_not_stop_the_others() {
+    let (depot, mut played, _engine) = started().await;
+    let request = Request::Collect { folder: "a".to_owned(), uid: 1, max_bytes: 1 };
+    let mut idle = depot.link.ask("collecting", &request, PROGRESS_WITHIN).await.unwrap();
+    let (id, _) = played.request().await;
+    for _ in 0..100 {
+        played.send(id, FrameKind::Data, b"x");
+    }
+    let (space, ()) = tokio::join!(depot.space(), async {
+        let (id, _) = played.request().await;
+        played.answer(id, &Answer::Space { free: 1, total: 2 });
+    });
+    space.unwrap();
+    // What it did not take is lost to it, and it is told.
+    let error = loop {
+        if let Err(error) = idle.next().await {
+            break error;
+        }
+    };
+    assert!(message(&error).contains("was not taken in time"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_too_large_is_refused_here() {
+    let (depot, _played, _engine) = started().await;
+    let files = vec![TextFile { path: "tasks.json".to_owned(), text: "x".repeat(2 << 20) }];
+    let error = depot.prepare("a", 1, files).await.unwrap_err();
+    assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }), "{error:?}");
+}

@@ -156,4 +156,14 @@ mod tests {
         assert!(error.retryable());
         assert_eq!(error.source().unwrap().to_string(), "`abc`: connection reset");
     }
+
+    #[test]
+    fn the_systems_word_is_found_down_the_chain() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("client error (Connect)")]
+        struct Outer(#[source] std::io::Error);
+        let error = Outer(ErrorKind::PermissionDenied.into());
+        assert_eq!(io_kind(&error), Some(ErrorKind::PermissionDenied));
+        assert_eq!(chain(&error), "client error (Connect): permission denied");
+    }
 }

@@ -1,0 +1,14 @@
+//! `longshore completions`: a completion script for a shell.
+
+use clap::CommandFactory;
+
+use super::args::Cli;
+use super::{Outcome, say};
+
+/// Carries it out.
+pub fn completions(shell: clap_complete::Shell) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "longshore", &mut script);
+    say(&String::from_utf8_lossy(&script))?;
+    Ok(0)
+}

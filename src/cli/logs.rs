@@ -1,0 +1,186 @@
+//! `longshore logs`: what the sandbox of a story printed, from `logs/<assignment>.log`.
+//!
+//! On a terminal the text is cleaned, because an agent may have printed anything; elsewhere it comes as it is.
+
+use std::fs::File;
+use std::io::{IsTerminal, Read, Seek, SeekFrom, Write, stdout};
+use std::path::Path;
+use std::time::Duration;
+
+use super::Outcome;
+use super::args::{LogsArgs, SwarmName};
+use super::error::Shown;
+use super::here::Here;
+use crate::ids::AssignmentId;
+use crate::report::Names;
+use crate::report::text::clean;
+use crate::state::{Journal, SwarmDir};
+
+/// How often a followed log is looked at.
+const POLL: Duration = Duration::from_millis(250);
+
+/// Carries it out.
+pub async fn logs(args: &LogsArgs, here: &Here) -> Outcome {
+    let (swarm, what) = match &args.names[..] {
+        [what] => (None, what),
+        [swarm, what] => (Some(swarm.parse::<SwarmName>().map_err(Shown::input)?), what),
+        _ => return Err(Shown::input("one story or assignment is wanted")),
+    };
+    let dir = here.swarm(swarm.as_ref().map(SwarmName::as_str)).await?;
+    let assignment = assignment(&dir, what)?;
+    let path = dir.log_file(&assignment);
+    if !path.exists() && !(args.follow && dir.locked()?) {
+        return Err(Shown::input(format!("there is no log of {assignment} in swarm `{}`", dir.swarm()))
+            .hint("its sandbox has not started; `longshore status` shows how the swarm stands"));
+    }
+    let mut printer = Printer { clean: stdout().is_terminal(), rest: Vec::new() };
+    let mut offset = match args.tail {
+        Some(lines) if path.exists() => tail_offset(&path, lines).map_err(|error| unreadable(&path, &error))?,
+        _ => 0,
+    };
+    loop {
+        // Asked before reading: what was written before the end is then read after it.
+        let live = args.follow && dir.locked()?;
+        offset = copy(&path, offset, &mut printer)?;
+        if !live {
+            printer.end()?;
+            return Ok(0);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// The assignment that is meant: by its own id, or by the label or id of one of its stories.
+fn assignment(dir: &SwarmDir, what: &str) -> Result<AssignmentId, Shown> {
+    let spec = Journal::read(&dir.journal_file())?.header.spec;
+    if let Ok(id) = what.parse::<AssignmentId>()
+        && spec.assignments.iter().any(|assignment| assignment.id == id)
+    {
+        return Ok(id);
+    }
+    let names = Names::of(&spec);
+    let found = names.find(what);
+    match &found[..] {
+        [] => {
+            let known: Vec<&str> = spec.stories.iter().map(|story| names.label(&story.key)).take(20).collect();
+            Err(Shown::input(format!("swarm `{}` has no story or assignment `{what}`", dir.swarm()))
+                .hint(format!("its stories are {}", known.join(", "))))
+        }
+        [story] => names.assignment_of(story).cloned().ok_or_else(|| {
+            Shown::input(format!("story `{what}` was not run in swarm `{}`: it was done before", dir.swarm()))
+        }),
+        several => {
+            let labels: Vec<&str> = several.iter().map(|key| names.label(key)).collect();
+            Err(Shown::input(format!("several tasks files have a story `{what}`"))
+                .hint(format!("name one of {}", labels.join(", "))))
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Shown {
+    Shown::machinery(format!("cannot read `{}`", path.display())).caused_by(error)
+}
+
+/// Prints what the file has from `offset` on and gives the offset of its end. A file that is not there yet has nothing.
+fn copy(path: &Path, offset: u64, printer: &mut Printer) -> Result<u64, Shown> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(offset),
+        Err(error) => return Err(unreadable(path, &error)),
+    };
+    file.seek(SeekFrom::Start(offset)).map_err(|error| unreadable(path, &error))?;
+    let mut at = offset;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer).map_err(|error| unreadable(path, &error))? {
+            0 => return Ok(at),
+            length => {
+                at += length as u64;
+                printer.print(&buffer[..length])?;
+            }
+        }
+    }
+}
+
+/// Where the last `lines` lines begin, found from the end.
+fn tail_offset(path: &Path, lines: usize) -> std::io::Result<u64> {
+    const BLOCK: u64 = 64 * 1024;
+    let mut file = File::open(path)?;
+    let mut end = file.metadata()?.len();
+    let mut wanted = lines;
+    let mut last = true;
+    let mut block = Vec::new();
+    while end > 0 {
+        let start = end.saturating_sub(BLOCK);
+        block.clear();
+        file.seek(SeekFrom::Start(start))?;
+        file.by_ref().take(end - start).read_to_end(&mut block)?;
+        for place in (0..block.len()).rev() {
+            // The newline that ends the last line begins no other.
+            if block[place] == b'\n' && !std::mem::take(&mut last) {
+                wanted = wanted.saturating_sub(1);
+                if wanted == 0 {
+                    return Ok(start + place as u64 + 1);
+                }
+            } else if lines == 0 {
+                return Ok(end);
+            }
+            last = false;
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+/// Bytes to standard output: as they are, or line by line without what could drive a terminal.
+struct Printer {
+    clean: bool,
+    rest: Vec<u8>,
+}
+
+impl Printer {
+    fn print(&mut self, bytes: &[u8]) -> Result<(), Shown> {
+        let mut out = stdout().lock();
+        if !self.clean {
+            out.write_all(bytes)?;
+            out.flush()?;
+            return Ok(());
+        }
+        self.rest.extend_from_slice(bytes);
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            writeln!(out, "{}", clean(&String::from_utf8_lossy(&line)))?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Shown> {
+        if !self.rest.is_empty() {
+            writeln!(stdout(), "{}", clean(&String::from_utf8_lossy(&self.rest)))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let text: String = (0..30_000).map(|number| format!("line {number}\n")).collect();
+        std::fs::write(&path, &text).expect("written");
+        let tail = |lines| text[tail_offset(&path, lines).expect("read") as usize..].to_owned();
+        assert_eq!(tail(1), "line 29999\n");
+        assert_eq!(tail(2), "line 29998\nline 29999\n");
+        assert_eq!(tail(20_000).lines().count(), 20_000);
+        assert_eq!(tail(40_000), text);
+        assert_eq!(tail(0), "");
+        std::fs::write(&path, "a\nb").expect("written");
+        assert_eq!(tail_offset(&path, 1).expect("read"), 2);
+        std::fs::write(&path, "").expect("written");
+        assert_eq!(tail_offset(&path, 5).expect("read"), 0);
+    }
+}

@@ -1,0 +1,88 @@
+//! `longshore plan`: what `run` would do, and everything that is wrong with the files. Runs nothing, and needs neither an
+//! engine nor commits.
+//!
+//! [`read`] and [`options`] are shared with `run/`.
+
+use jiff::Zoned;
+
+use super::args::{FanOutArg, PlanFlags};
+use super::error::{Kind, Shown};
+use super::here::{Here, settings_problems};
+use super::settings::{self, Settings};
+use super::{Outcome, say};
+use crate::plan::{self, FanOut, Plan, PlanOptions};
+use crate::tasks::{self, TasksFile};
+
+/// Carries it out.
+pub async fn plan(flags: &PlanFlags, here: &Here) -> Outcome {
+    // A file can be planned before there is a repo: then the current folder stands for it.
+    let root = match here.repo().await {
+        Ok(repo) => repo.root().to_owned(),
+        Err(_) => here.folder().to_owned(),
+    };
+    let mut problems = Vec::new();
+    let settings = match settings::load(settings::plan_flags(flags), Some(&root), &Here::lookup) {
+        Ok(settings) => Some(settings),
+        Err(faults) => {
+            problems.extend(settings_problems(faults));
+            None
+        }
+    };
+    if let Some(Err(error)) = settings.as_ref().map(Settings::agent) {
+        problems.push(error.into());
+    }
+    let plan = match (read(flags), &settings) {
+        (Ok(files), Some(settings)) => match plan::build(files, &root, &options(flags, settings)) {
+            Ok(plan) => Some(plan),
+            Err(error) => {
+                problems.push(Shown::of(Kind::Input, &error));
+                None
+            }
+        },
+        (Ok(_), None) => None,
+        (Err(faults), _) => {
+            problems.extend(faults);
+            None
+        }
+    };
+    Shown::all(problems)?;
+    let Some(plan) = plan else { return Ok(0) };
+    say(&shown(&plan, flags.json)?)?;
+    Ok(0)
+}
+
+fn shown(plan: &Plan, json: bool) -> Result<String, Shown> {
+    if !json {
+        return Ok(plan::show::text(plan));
+    }
+    let text = serde_json::to_string_pretty(&plan::show::json(plan))
+        .map_err(|error| Shown::machinery("cannot write the plan as JSON").caused_by(&error))?;
+    Ok(text + "\n")
+}
+
+/// Reads the tasks files; the problems of all of them.
+pub(crate) fn read(flags: &PlanFlags) -> Result<Vec<(TasksFile, Vec<u8>)>, Vec<Shown>> {
+    let mut files = Vec::new();
+    let mut problems = Vec::new();
+    for path in &flags.files {
+        match tasks::load(path) {
+            Ok(file) => files.push(file),
+            Err(error) => problems.push(Shown::of(Kind::Input, &error)),
+        }
+    }
+    if problems.is_empty() { Ok(files) } else { Err(problems) }
+}
+
+/// The choices that planning needs.
+pub(crate) fn options(flags: &PlanFlags, settings: &Settings) -> PlanOptions {
+    PlanOptions {
+        fan_out: match settings.fan_out.value {
+            FanOutArg::Story => FanOut::Story,
+            FanOutArg::File => FanOut::File,
+        },
+        again: flags.again,
+        branch: flags.branch.clone(),
+        year: u16::try_from(Zoned::now().year()).unwrap_or_default(),
+        has_agent: settings.agent.value.is_some(),
+    }
+}

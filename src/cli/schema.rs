@@ -1,0 +1,24 @@
+//! `longshore schema`: the JSON schemas of what longshore reads and writes.
+
+use super::args::SchemaName;
+use super::config::Config;
+use super::error::Shown;
+use super::{Outcome, say};
+use crate::report::event::EventLine;
+use crate::report::summary::Summary;
+use crate::state::SwarmState;
+
+/// Carries it out.
+pub fn schema(what: SchemaName) -> Outcome {
+    let schema = match what {
+        SchemaName::Tasks => crate::tasks::schema(),
+        SchemaName::State => schemars::schema_for!(SwarmState),
+        SchemaName::Events => schemars::schema_for!(EventLine),
+        SchemaName::Config => schemars::schema_for!(Config),
+        SchemaName::Report => schemars::schema_for!(Summary),
+    };
+    let text = serde_json::to_string_pretty(&schema)
+        .map_err(|error| Shown::machinery("cannot write the schema").caused_by(&error))?;
+    say(&format!("{text}\n"))?;
+    Ok(0)
+}

@@ -1,0 +1,98 @@
+//! `longshore status`: how a swarm stands, from its journal, which is never behind.
+
+use std::fmt::Write;
+use std::io::stdout;
+
+use super::args::{StatusArgs, SwarmName};
+use super::here::Here;
+use super::{Outcome, columns, say};
+use crate::report::Look;
+use crate::report::summary::Summary;
+use crate::report::text::{clean, pad};
+use crate::state::recover::recover;
+use crate::state::swarm_state::ContainerWord;
+use crate::state::{SwarmDir, SwarmState, SwarmStatus};
+
+/// Carries it out.
+pub async fn status(args: &StatusArgs, here: &Here) -> Outcome {
+    let repo = here.repo().await?;
+    let dir = SwarmDir::resolve(repo.root(), args.swarm.as_ref().map(SwarmName::as_str))?;
+    let recovered = recover(&dir)?;
+    let state = SwarmState::of(&recovered.machine, recovered.header.started);
+    if args.json {
+        say(&String::from_utf8_lossy(&state.to_bytes()?))?;
+        return Ok(0);
+    }
+    let live = dir.locked()?;
+    let mut summary = Summary::of(&state, &recovered.header.spec, &dir);
+    for branch in &mut summary.branches {
+        branch.head = repo.branch_head(&branch.name).await?.map(|commit| commit.to_string());
+    }
+    let report = dir.path().join("report.md");
+    summary.report = report.exists().then(|| report.display().to_string());
+    let look = Look::of(&stdout(), &Here::lookup);
+    let mut text = format!("swarm {}: {}\n\n", dir.swarm(), standing(state.status, live));
+    text.push_str(&summary.render(columns(&stdout()), look.colour));
+    text.push_str(&containers(&state));
+    say(&text)?;
+    Ok(0)
+}
+
+/// The status in words. A swarm that says that it runs, and whose lock nobody holds, lost its orchestrator.
+fn standing(status: SwarmStatus, live: bool) -> &'static str {
+    match (status, live) {
+        (SwarmStatus::Running, true) => "running",
+        (SwarmStatus::Stopping, true) => "stopping",
+        (SwarmStatus::Running | SwarmStatus::Stopping, false) => {
+            "dead: its orchestrator ended without a word; the journal has what it knew"
+        }
+        (SwarmStatus::Landed, _) => "every story landed",
+        (SwarmStatus::SomeFailed, _) => "ended, some stories did not land",
+        (SwarmStatus::MachineryFailed, _) => "ended, the machinery failed",
+        (SwarmStatus::Interrupted, _) => "interrupted",
+    }
+}
+
+fn containers(state: &SwarmState) -> String {
+    if state.containers.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("\n");
+    let rows: Vec<[String; 5]> = state
+        .containers
+        .iter()
+        .map(|container| {
+            let exit = container.exit_code.map_or(String::new(), |code| format!("exit {code}"));
+            [
+                format!("{}-{}", container.assignment, container.attempt),
+                word(container.status).to_owned(),
+                container.container_id.as_ref().map_or("-", |id| id.short()).to_owned(),
+                exit,
+                container.error.as_deref().map(clean).unwrap_or_default(),
+            ]
+        })
+        .collect();
+    let head = ["SANDBOX", "STATUS", "CONTAINER", "EXIT", "ERROR"].map(str::to_owned);
+    let widths: Vec<usize> = (0..5)
+        .map(|place| {
+            let cells = rows.iter().chain([&head]).map(|row| row[place].chars().count());
+            cells.max().unwrap_or_default()
+        })
+        .collect();
+    for row in [&head].into_iter().chain(&rows) {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| pad(cell, *width)).collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{}", cells.join("  ").trim_end());
+    }
+    out
+}
+
+fn word(status: ContainerWord) -> &'static str {
+    match status {
+        ContainerWord::Pending => "pending",
+        ContainerWord::Running => "running",
+        ContainerWord::Completed => "completed",
+        ContainerWord::Failed => "failed",
+        ContainerWord::Stopped => "stopped",
+    }
+}

@@ -1,0 +1,212 @@
+//! The control socket: how `longshore stop` reaches a running swarm.
+//!
+//! `control.sock` in the swarm's folder. One line of JSON each way a connection: [`Command`], then [`Answer`]. A socket's
+//! path may have 108 bytes only, so it is reached through the open folder (`/proc/self/fd/N/control.sock`) where there is
+//! `/proc`. Served by the coordinator; [`send`] is called by `cli/stop.rs`. To add a command: a variant, and its arm in the
+//! coordinator's loop. Must not: carry anything secret.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::state::SwarmDir;
+use crate::swarm::StopLevel;
+
+/// The socket's name in the swarm's folder.
+pub const SOCKET: &str = "control.sock";
+/// The longest line, in bytes.
+const MAX_LINE: u64 = 4096;
+/// How long one connection may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a running swarm can be told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// Stop.
+    Stop {
+        /// How hard.
+        level: StopLevel,
+    },
+}
+
+/// What it answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    /// The command will be carried out.
+    Accepted,
+    /// It will not.
+    Refused {
+        /// Why.
+        problem: String,
+    },
+}
+
+/// Why a swarm could not be told something.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// Nobody listens there.
+    #[error("no orchestrator listens on `{}`", path.display())]
+    NobodyThere {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It was reached, and the exchange failed.
+    #[error("no answer from the orchestrator on `{}`", path.display())]
+    NoAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Listens in the folder of a swarm whose lock the caller holds. Aborting the task closes and removes the socket.
+pub fn serve(dir: &SwarmDir, commands: mpsc::Sender<Command>) -> io::Result<JoinHandle<()>> {
+    let folder = dir.path();
+    let path = folder.join(SOCKET);
+    // What a killed orchestrator left; nobody else listens, because the lock is ours.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = at(&folder, UnixListener::bind)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let socket = Removed(path);
+    Ok(tokio::spawn(async move {
+        let _socket = socket;
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    // One after the other: a client that says nothing holds the next one up for no longer than this.
+                    let _ = tokio::time::timeout(PATIENCE, answer(stream, &commands)).await;
+                }
+                // Out of file descriptors, perhaps for a moment.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }))
+}
+
+/// The socket's file, removed when the server ends.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+async fn answer(mut stream: UnixStream, commands: &mpsc::Sender<Command>) -> io::Result<()> {
+    let mut line = String::new();
+    BufReader::new((&mut stream).take(MAX_LINE)).read_line(&mut line).await?;
+    let answer = match serde_json::from_str(&line) {
+        Ok(command) => match commands.send(command).await {
+            Ok(()) => Answer::Accepted,
+            Err(_) => Answer::Refused { problem: "the swarm is ending".to_owned() },
+        },
+        Err(error) => Answer::Refused { problem: format!("not a command: {error}") },
+    };
+    stream.write_all(&line_of(&answer)?).await?;
+    stream.shutdown().await
+}
+
+/// Tells a running swarm something and waits for its answer.
+pub async fn send(dir: &SwarmDir, command: &Command) -> Result<Answer, ControlError> {
+    let path = dir.path().join(SOCKET);
+    let stream = at(&dir.path(), std::os::unix::net::UnixStream::connect)
+        .and_then(|stream| stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)))
+        .map_err(|source| ControlError::NobodyThere { path: path.clone(), source })?;
+    match tokio::time::timeout(2 * PATIENCE, exchange(stream, command)).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(source)) => Err(ControlError::NoAnswer { path, source }),
+        Err(_) => Err(ControlError::NoAnswer { path, source: io::ErrorKind::TimedOut.into() }),
+    }
+}
+
+async fn exchange(mut stream: UnixStream, command: &Command) -> io::Result<Answer> {
+    stream.write_all(&line_of(command)?).await?;
+    let mut line = String::new();
+    BufReader::new(stream.take(MAX_LINE)).read_line(&mut line).await?;
+    if line.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    serde_json::from_str(&line).map_err(io::Error::other)
+}
+
+fn line_of<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value).map_err(io::Error::other)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Calls `act` with a short path of the socket in this folder.
+fn at<T>(folder: &Path, act: impl FnOnce(PathBuf) -> io::Result<T>) -> io::Result<T> {
+    let open = File::open(folder)?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+    // Elsewhere than on Linux the folder itself has to do.
+    let base = if short.exists() { short } else { folder.to_owned() };
+    act(base.join(SOCKET))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir(root: &Path) -> SwarmDir {
+        let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid");
+        SwarmDir::create(root, swarm).expect("a folder")
+    }
+
+    #[tokio::test]
+    async fn a_stop_arrives_and_is_answered_also_far_down_in_the_file_system() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let deep = folder.path().join("a".repeat(100)).join("b".repeat(100));
+        std::fs::create_dir_all(&deep).expect("made");
+        let dir = dir(&deep);
+        let (commands, mut arrived) = mpsc::channel(1);
+        std::fs::write(dir.path().join(SOCKET), "left behind").expect("written");
+        let server = serve(&dir, commands).expect("listening");
+        let stop = Command::Stop { level: StopLevel::Kill };
+        assert_eq!(send(&dir, &stop).await.expect("answered"), Answer::Accepted);
+        assert_eq!(arrived.recv().await, Some(stop.clone()));
+        drop(arrived);
+        assert!(matches!(send(&dir, &stop).await.expect("answered"), Answer::Refused { .. }));
+        server.abort();
+        let _ = server.await;
+        assert!(!dir.path().join(SOCKET).exists());
+        assert!(matches!(send(&dir, &stop).await, Err(ControlError::NobodyThere { .. })));
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_refused_and_does_no_harm() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = dir(folder.path());
+        let (commands, mut arrived) = mpsc::channel(1);
+        let server = serve(&dir, commands).expect("listening");
+        for nonsense in ["{\"command\":\"dance\"}\n", "\n", "{\"command\":\"stop\",\"level\":\"kill\",\"x\":1}\n"] {
+            let mut stream = UnixStream::connect(dir.path().join(SOCKET)).await.expect("connected");
+            stream.write_all(nonsense.as_bytes()).await.expect("written");
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await.expect("read");
+            assert!(text.starts_with("{\"answer\":\"refused\""), "{nonsense}: {text}");
+        }
+        assert!(arrived.try_recv().is_err());
+        server.abort();
+    }
+}

@@ -1,0 +1,280 @@
+//! What can go wrong between the repo and the sandboxes, in kinds that callers act on.
+//!
+//! [`DeliveryError::fault`] says which cause of `verdict.rs` an error is, and whether trying again can help.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::ids::CommitId;
+use crate::swarm::event::Fault;
+use crate::verdict::{Cause, Evidence};
+
+/// A failure of this module.
+#[derive(Debug, Error)]
+pub enum DeliveryError {
+    /// There is no `git` on the PATH.
+    #[error("`git` cannot be run: install git 2.38 or newer")]
+    GitMissing {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Git is there, and cannot do what is needed (`merge-tree --write-tree`).
+    #[error("git 2.38 or newer is needed, found `{found}`")]
+    GitTooOld {
+        /// What `git version` said.
+        found: String,
+    },
+    /// Not inside a repo.
+    #[error("`{path}` is not in a git repository")]
+    NotARepo {
+        /// The folder looked at.
+        path: PathBuf,
+    },
+    /// A bare repository, or the inside of a `.git` folder.
+    #[error("`{path}` has no working tree: run longshore in a checkout of the repository")]
+    NoWorkTree {
+        /// The folder looked at.
+        path: PathBuf,
+    },
+    /// The repo belongs to another user, and git does not trust it.
+    #[error(
+        "the repository of `{path}` belongs to another user: `git config --global --add safe.directory <its path>` trusts it"
+    )]
+    Ownership {
+        /// The folder looked at.
+        path: PathBuf,
+    },
+    /// The repo's path is one that git's output cannot carry.
+    #[error("the path of the repository `{path}` has a newline in it")]
+    OddPath {
+        /// The folder looked at.
+        path: PathBuf,
+    },
+    /// A repo without a commit.
+    #[error("the repository `{path}` has no commits yet: make a first commit")]
+    NoCommits {
+        /// The repo's root.
+        path: PathBuf,
+    },
+    /// A commit that should be in the repo is not.
+    #[error("commit `{commit}` is not in the repository")]
+    MissingCommit {
+        /// Which.
+        commit: CommitId,
+    },
+    /// The branch is not where it was last seen: somebody else moved, made or deleted it.
+    #[error("branch `{branch}` was moved by somebody else: expected `{expected}`, found `{}`", shown(found))]
+    BranchMoved {
+        /// Which.
+        branch: String,
+        /// Where it was expected.
+        expected: CommitId,
+        /// Where it is; none where it is gone.
+        found: Option<CommitId>,
+    },
+    /// The branch is checked out, so that moving it would pull the ground from under a working tree.
+    #[error(
+        "branch `{branch}` is checked out in `{at}`: check out another branch there, or name another with --branch"
+    )]
+    CheckedOut {
+        /// Which.
+        branch: String,
+        /// The working tree that has it.
+        at: PathBuf,
+    },
+    /// Another branch's name makes this one impossible (`a` and `a/b` exclude each other).
+    #[error("branch `{branch}` cannot exist beside branch `{with}`: rename one of them, or name another with --branch")]
+    BranchClash {
+        /// The one wanted.
+        branch: String,
+        /// The one that is there.
+        with: String,
+    },
+    /// A ref that is to be made is there already, with something else in it.
+    #[error("ref `{name}` is there already, at `{holds}`")]
+    RefTaken {
+        /// Which.
+        name: String,
+        /// What it holds.
+        holds: CommitId,
+    },
+    /// A name that is not git's, or not one that longshore may write.
+    #[error("`{name}` is not a ref that longshore may change")]
+    RefusedRef {
+        /// The name.
+        name: String,
+    },
+    /// The bundle is not what it must be: the sandbox's doing.
+    #[error("the result bundle was refused: {0}")]
+    Refused(#[from] BundleFault),
+    /// No space left on the host.
+    #[error("{operation}: no space left on the host's disk")]
+    DiskFull {
+        /// What was tried.
+        operation: &'static str,
+    },
+    /// The host's files do not let us.
+    #[error("{operation}: no permission: {detail}")]
+    Permission {
+        /// What was tried.
+        operation: &'static str,
+        /// Git's words.
+        detail: String,
+    },
+    /// Git exited with a status that it should not have.
+    #[error("{operation}: `{command}` {}: {tail}", ended(code))]
+    CommandFailed {
+        /// What was tried.
+        operation: &'static str,
+        /// Subcommand and arguments, shortened.
+        command: String,
+        /// Its exit code; none where a signal ended it.
+        code: Option<i32>,
+        /// The end of what it wrote to stderr.
+        tail: String,
+    },
+    /// Git printed something that it should not have.
+    #[error("{operation}: git's output was not understood: `{found}`")]
+    Output {
+        /// What was tried.
+        operation: &'static str,
+        /// What was found, shortened.
+        found: String,
+    },
+    /// Git did not end in time, and was killed.
+    #[error("{operation}: git did not end within {} s", .after.as_secs())]
+    TimedOut {
+        /// What was tried.
+        operation: &'static str,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// A file operation failed.
+    #[error("{operation}: `{path}`")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What is wrong with a bundle that came out of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BundleFault {
+    /// The header is not a bundle's header.
+    #[error("its header is malformed: {problem}")]
+    Header {
+        /// What is wrong.
+        problem: String,
+    },
+    /// A ref that nobody asked for.
+    #[error("it holds `{name}`, which was not asked for")]
+    UnexpectedRef {
+        /// The name, shortened.
+        name: String,
+    },
+    /// A ref that the result names and the bundle lacks.
+    #[error("it lacks `{name}`")]
+    MissingRef {
+        /// The name.
+        name: String,
+    },
+    /// A ref at another commit than the result says.
+    #[error("`{name}` is at `{found}`, and the result says `{expected}`")]
+    WrongTip {
+        /// The name.
+        name: String,
+        /// What the result says.
+        expected: CommitId,
+        /// What the bundle holds.
+        found: CommitId,
+    },
+    /// It builds on commits other than the base.
+    #[error("it builds on `{commit}`, which is not in the history of the base")]
+    Prerequisite {
+        /// The commit.
+        commit: CommitId,
+    },
+    /// The branch does not descend from where it started.
+    #[error("`{tip}` does not descend from the base `{base}`")]
+    NotFromBase {
+        /// The tip.
+        tip: CommitId,
+        /// The base.
+        base: CommitId,
+    },
+    /// A ref at something that is not a new commit.
+    #[error("`{tip}` is not a commit that the bundle brings")]
+    NotACommit {
+        /// The id.
+        tip: CommitId,
+    },
+    /// The pack is damaged, or has objects that git's checks do not let in.
+    #[error("its objects do not pass git's checks: {detail}")]
+    Objects {
+        /// Git's words.
+        detail: String,
+    },
+    /// Objects that the commits need are neither in the bundle nor in the repo.
+    #[error("it is not complete: {detail}")]
+    Incomplete {
+        /// Git's words.
+        detail: String,
+    },
+    /// More commits than one attempt can have made.
+    #[error("it has more than {limit} commits")]
+    TooManyCommits {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl DeliveryError {
+    /// The error as the machine takes it: its cause, its sentence, and whether trying again can help.
+    pub fn fault(&self) -> Fault {
+        let cause = match self {
+            Self::Refused(_) => Cause::ProtocolViolation,
+            Self::DiskFull { .. } => Cause::DiskFull,
+            _ => Cause::HostError,
+        };
+        let retryable = matches!(
+            self,
+            Self::TimedOut { .. } | Self::CommandFailed { .. } | Self::Io { .. } | Self::BranchMoved { .. }
+        );
+        let mut evidence = Evidence::of(self.to_string());
+        if let Self::CommandFailed { command, code, tail, .. } = self {
+            evidence.command = Some(command.clone());
+            evidence.exit_code = code.map(i64::from);
+            evidence.tail = tail.lines().map(str::to_owned).collect();
+        }
+        Fault { cause, evidence, retryable }
+    }
+
+    /// A failed file operation, with a full disk and missing permission told apart.
+    pub(super) fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        let path = path.into();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { operation },
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::Permission { operation, detail: format!("`{}`: {source}", path.display()) }
+            }
+            _ => Self::Io { operation, path, source },
+        }
+    }
+}
+
+fn shown(found: &Option<CommitId>) -> &str {
+    found.as_ref().map_or("nothing", CommitId::as_str)
+}
+
+fn ended(code: &Option<i32>) -> String {
+    code.map_or_else(|| "was killed by a signal".to_owned(), |code| format!("exited {code}"))
+}

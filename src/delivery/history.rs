@@ -1,0 +1,119 @@
+//! What a range of commits holds, for reports: read on demand, never on the way to a merge.
+//!
+//! Called by `coordinator/` and `report/`. What commits say is a sandbox's text: it comes out without control characters.
+
+use super::error::DeliveryError;
+use super::git::{clean, not_understood, shorten};
+use super::repo::Repo;
+use crate::ids::CommitId;
+
+/// A commit as a report shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitNote {
+    /// The commit.
+    pub id: CommitId,
+    /// The first line of its message.
+    pub subject: String,
+    /// The rest of its message.
+    pub body: String,
+}
+
+/// How much of a file changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileStat {
+    /// The path; bytes that are not UTF-8 are replaced.
+    pub path: String,
+    /// Lines added; none for a binary file.
+    pub added: Option<u64>,
+    /// Lines removed; none for a binary file.
+    pub removed: Option<u64>,
+}
+
+impl Repo {
+    /// A branch's history since `base`, newest first, a line a commit: short id and subject, along first parents with what
+    /// they merged.
+    pub async fn log_oneline(&self, branch: &str, base: &CommitId) -> Result<Vec<String>, DeliveryError> {
+        let args = ["log", "--format=%h %s", "--no-color", "--no-decorate", "--topo-order", "--end-of-options"];
+        let range = format!("{base}..refs/heads/{branch}");
+        let output = self.git().call("read the branch's log", args).arg(range).arg("--").run().await?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(text.lines().map(|line| shorten(&clean(line), 300)).collect())
+    }
+
+    /// The commits from `base` to `tip`, oldest first.
+    pub async fn commits(&self, base: &CommitId, tip: &CommitId) -> Result<Vec<CommitNote>, DeliveryError> {
+        let operation = "read commits";
+        let args = ["log", "-z", "--reverse", "--topo-order", "--no-color", "--format=%H%n%s%n%b", "--end-of-options"];
+        let output = self.git().call(operation, args).arg(format!("{base}..{tip}")).arg("--").run().await?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.split('\0')
+            .filter(|record| !record.is_empty())
+            .map(|record| {
+                let mut parts = record.splitn(3, '\n');
+                let id =
+                    parts.next().and_then(|id| id.parse().ok()).ok_or_else(|| not_understood(operation, record))?;
+                let mut part = || clean(parts.next().unwrap_or_default());
+                Ok(CommitNote { id, subject: part(), body: part() })
+            })
+            .collect()
+    }
+
+    /// What changed between two commits, file by file; a renamed file is one removed and one added.
+    pub async fn diff_stat(&self, base: &CommitId, tip: &CommitId) -> Result<Vec<FileStat>, DeliveryError> {
+        let operation = "count changed lines";
+        let args = ["diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"];
+        let call = self.git().call(operation, args).args(["--end-of-options", base.as_str(), tip.as_str(), "--"]);
+        let output = call.run().await?;
+        let records = output.stdout.split(|&byte| byte == 0).filter(|record| !record.is_empty());
+        records
+            .map(|record| {
+                let text = String::from_utf8_lossy(record);
+                let mut parts = text.splitn(3, '\t');
+                match (parts.next(), parts.next(), parts.next()) {
+                    (Some(added), Some(removed), Some(path)) => {
+                        Ok(FileStat { path: path.to_owned(), added: added.parse().ok(), removed: removed.parse().ok() })
+                    }
+                    _ => Err(not_understood(operation, &text)),
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scratch::Scratch;
+
+    #[tokio::test]
+    async fn a_range_is_told() {
+        let scratch = Scratch::new();
+        let base = scratch.commit("a", "1\n2\n");
+        scratch.write("a", "1\n3\n4\n");
+        scratch.write("odd\n\"ü\"\t-x", "x\n");
+        scratch.write("-n", "y\n");
+        scratch.write("bin", "\0\0");
+        scratch.git(&["add", "-A"]);
+        scratch.git(&["commit", "-q", "-m", "first \u{1b}[31mred\n\nbody\nmore"]);
+        let first = scratch.head();
+        let tip = scratch.commit("c", "1\n");
+        let repo = scratch.repo().await;
+
+        let log = repo.log_oneline("main", &base).await.expect("read");
+        assert_eq!(log.len(), 2);
+        assert!(log[1].ends_with("first \u{fffd}[31mred"), "{log:?}");
+        let commits = repo.commits(&base, &tip).await.expect("read");
+        assert_eq!(commits.iter().map(|note| &note.id).collect::<Vec<_>>(), [&first, &tip]);
+        assert_eq!(commits[0].body, "body\nmore");
+        let stats = repo.diff_stat(&base, &first).await.expect("read");
+        let found: Vec<_> = stats.iter().map(|stat| (stat.path.as_str(), stat.added, stat.removed)).collect();
+        assert_eq!(
+            found,
+            [
+                ("-n", Some(1), Some(0)),
+                ("a", Some(2), Some(1)),
+                ("bin", None, None),
+                ("odd\n\"ü\"\t-x", Some(1), Some(0))
+            ]
+        );
+    }
+}

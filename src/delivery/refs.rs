@@ -1,0 +1,233 @@
+//! The names of the refs that longshore keeps work under, and changes to refs.
+//!
+//! Used by `coordinator/` (names), by `import.rs` (transactions) and by `longshore gc` (list, delete). Must not: change a ref
+//! outside `refs/longshore/`, except to make the integration branch where it is missing (`merge.rs` moves it).
+
+use super::error::DeliveryError;
+use super::repo::Repo;
+use crate::ids::{BranchName, CommitId, SwarmId};
+
+/// Where finished work is kept: `<RESULTS>/<swarm>/<story path>/<attempt>`.
+pub const RESULTS: &str = "refs/longshore/results";
+/// Where unfinished work is kept: `<SALVAGE>/<swarm>/<story path>/<attempt>`.
+pub const SALVAGE: &str = "refs/longshore/salvage";
+/// Everything that is ours.
+const OURS: &str = "refs/longshore/";
+
+/// The ref of what an attempt finished. `story_path` is `US-001`, or `<file slug>/US-001` in a swarm of several files.
+pub fn result_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> String {
+    format!("{RESULTS}/{swarm}/{story_path}/{attempt}")
+}
+
+/// The ref of what an attempt left unfinished.
+pub fn salvage_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> String {
+    format!("{SALVAGE}/{swarm}/{story_path}/{attempt}")
+}
+
+impl Repo {
+    /// The refs below `prefix`, which ends at a `/` or at a whole name, with their commits.
+    pub async fn list_refs(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, DeliveryError> {
+        let operation = "list refs";
+        let output = self
+            .git()
+            .call(operation, ["for-each-ref", "--format=%(objectname) %(refname)", "--"])
+            .arg(prefix)
+            .run()
+            .await?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines()
+            .map(|line| {
+                let (commit, name) = line.split_once(' ').unwrap_or((line, ""));
+                let commit = commit.parse().map_err(|_| super::git::not_understood(operation, line))?;
+                Ok((name.to_owned(), commit))
+            })
+            .collect()
+    }
+
+    /// Makes or moves a ref below `refs/longshore/`.
+    pub async fn update_ref(&self, name: &str, commit: &CommitId) -> Result<(), DeliveryError> {
+        ours(name)?;
+        let transaction = format!("update {name} {commit}\n");
+        self.git().call("write a ref", ["update-ref", "--no-deref", "--stdin"]).input(transaction).run().await?;
+        Ok(())
+    }
+
+    /// Deletes a ref below `refs/longshore/`. One that is not there is no error.
+    pub async fn delete_ref(&self, name: &str) -> Result<(), DeliveryError> {
+        self.delete_refs(&[name.to_owned()]).await
+    }
+
+    /// Deletes refs below `refs/longshore/`: all or none. Those that are not there are no error.
+    pub async fn delete_refs(&self, names: &[String]) -> Result<(), DeliveryError> {
+        let mut transaction = String::new();
+        for name in names {
+            ours(name)?;
+            transaction.push_str(&format!("delete {name}\n"));
+        }
+        self.git().call("delete refs", ["update-ref", "--no-deref", "--stdin"]).input(transaction).run().await?;
+        Ok(())
+    }
+
+    /// Makes the refs, all or none. A ref that is there already must hold the same commit: a repeated import is no error,
+    /// and no work is overwritten.
+    pub(super) async fn create_refs(&self, refs: &[(&str, &CommitId)]) -> Result<(), DeliveryError> {
+        let mut transaction = String::new();
+        for (name, commit) in refs {
+            ours(name)?;
+            transaction.push_str(&format!("create {name} {commit}\n"));
+        }
+        let call = self.git().call("keep the result", ["update-ref", "--no-deref", "--stdin"]);
+        let Err(error) = call.input(transaction).run().await else { return Ok(()) };
+        let mut missing = Vec::new();
+        for &(name, commit) in refs {
+            match self.list_refs(name).await?.into_iter().find(|(found, _)| found == name) {
+                Some((_, holds)) if holds != *commit => {
+                    return Err(DeliveryError::RefTaken { name: name.to_owned(), holds });
+                }
+                Some(_) => {}
+                None => missing.push(format!("create {name} {commit}\n")),
+            }
+        }
+        if missing.len() == refs.len() {
+            return Err(error);
+        }
+        let call = self.git().call("keep the result", ["update-ref", "--no-deref", "--stdin"]);
+        call.input(missing.concat()).run().await.map(drop)
+    }
+
+    /// Makes the integration branch at `at`. One that is there already must be at the same commit.
+    pub async fn create_branch(&self, branch: &BranchName, at: &CommitId) -> Result<(), DeliveryError> {
+        if let Some(with) = self.branch_clash(branch.as_str()).await? {
+            return Err(DeliveryError::BranchClash { branch: branch.to_string(), with });
+        }
+        let name = format!("refs/heads/{branch}");
+        let nothing = "0".repeat(at.as_str().len());
+        let made = self
+            .git()
+            .call("make the integration branch", ["update-ref", "-m", "longshore: created", "--no-deref", "--"])
+            .args([name.as_str(), at.as_str(), nothing.as_str()])
+            .run()
+            .await;
+        let Err(error) = made else { return Ok(()) };
+        match self.branch_head(branch.as_str()).await? {
+            Some(holds) if holds == *at => Ok(()),
+            Some(holds) => Err(DeliveryError::RefTaken { name, holds }),
+            None => Err(error),
+        }
+    }
+
+    /// A branch whose name excludes `branch` (`a` excludes `a/b`, and the other way round), if there is one. On a file system
+    /// that ignores case, a branch whose name differs only in case counts too.
+    pub async fn branch_clash(&self, branch: &str) -> Result<Option<String>, DeliveryError> {
+        let fold = |name: &str| if self.ignores_case() { name.to_lowercase() } else { name.to_owned() };
+        let wanted = fold(branch);
+        let clashes = |other: &str| {
+            let folded = fold(other);
+            let inside = |outer: &str, inner: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
+            inside(&folded, &wanted) || inside(&wanted, &folded) || (folded == wanted && other != branch)
+        };
+        let heads = self.list_refs("refs/heads/").await?;
+        Ok(heads
+            .into_iter()
+            .filter_map(|(name, _)| name.strip_prefix("refs/heads/").map(str::to_owned))
+            .find(|b| clashes(b)))
+    }
+}
+
+/// Refuses a name that is not below `refs/longshore/`, or that could be read as more than a name.
+pub(super) fn ours(name: &str) -> Result<(), DeliveryError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'-' | b'_' | b'.');
+    let valid = name.starts_with(OURS)
+        && name.bytes().all(plain)
+        && name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock"))
+        && !name.contains("..")
+        && !name.ends_with('.');
+    if valid { Ok(()) } else { Err(DeliveryError::RefusedRef { name: name.chars().take(200).collect() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scratch::Scratch;
+    use super::*;
+
+    #[test]
+    fn only_our_own_plain_names() {
+        for right in ["refs/longshore/results/a/US-001/1", "refs/longshore/salvage/a/my-file_2/US-001/1"] {
+            assert!(ours(right).is_ok(), "{right}");
+        }
+        for wrong in [
+            "refs/heads/x",
+            "refs/longshore/",
+            "refs/longshore/a b",
+            "refs/longshore/a\ndelete refs/heads/main",
+            "refs/longshore/../heads/main",
+            "refs/longshore/a..b",
+            "refs/longshore//a",
+            "refs/longshore/a.lock",
+            "refs/longshore/a.",
+        ] {
+            assert!(matches!(ours(wrong), Err(DeliveryError::RefusedRef { .. })), "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn refs_are_listed_and_deleted_by_prefix() {
+        let scratch = Scratch::new();
+        let base = scratch.commit("a", "1");
+        let repo = scratch.repo().await;
+        let swarm = SwarmId::random();
+        let (one, two) = (result_ref(swarm, "US-001", 1), salvage_ref(swarm, "slug/US-001", 2));
+        repo.create_refs(&[(&one, &base), (&two, &base)]).await.expect("made");
+        assert_eq!(repo.list_refs(&format!("{RESULTS}/{swarm}")).await.expect("listed"), [(one.clone(), base.clone())]);
+        assert_eq!(repo.list_refs("refs/longshore/").await.expect("listed").len(), 2);
+        repo.delete_refs(&[one, two, "refs/longshore/never".into()]).await.expect("deleted");
+        assert!(repo.list_refs("refs/longshore/").await.expect("listed").is_empty());
+        assert!(matches!(repo.delete_ref("refs/heads/main").await, Err(DeliveryError::RefusedRef { .. })));
+        assert_eq!(repo.branch_head("main").await.expect("read"), Some(base));
+    }
+
+    #[tokio::test]
+    async fn a_kept_ref_is_never_overwritten() {
+        let scratch = Scratch::new();
+        let (first, second) = (scratch.commit("a", "1"), scratch.commit("a", "2"));
+        let repo = scratch.repo().await;
+        repo.create_refs(&[("refs/longshore/x", &first)]).await.expect("made");
+        repo.create_refs(&[("refs/longshore/x", &first), ("refs/longshore/y", &second)]).await.expect("the same again");
+        let taken = repo.create_refs(&[("refs/longshore/x", &second), ("refs/longshore/z", &second)]).await;
+        assert!(matches!(taken, Err(DeliveryError::RefTaken { holds, .. }) if holds == first));
+        let names: Vec<_> =
+            repo.list_refs("refs/longshore/").await.expect("listed").into_iter().map(|(n, _)| n).collect();
+        assert_eq!(names, ["refs/longshore/x", "refs/longshore/y"]);
+    }
+
+    #[tokio::test]
+    async fn the_integration_branch_is_made_once() {
+        let scratch = Scratch::new();
+        let (first, second) = (scratch.commit("a", "1"), scratch.commit("a", "2"));
+        let repo = scratch.repo().await;
+        let branch: BranchName = "feat/x".parse().expect("valid");
+        repo.create_branch(&branch, &first).await.expect("made");
+        repo.create_branch(&branch, &first).await.expect("the same again");
+        let taken = repo.create_branch(&branch, &second).await;
+        assert!(matches!(taken, Err(DeliveryError::RefTaken { holds, .. }) if holds == first));
+    }
+
+    #[tokio::test]
+    async fn names_that_exclude_each_other() {
+        let scratch = Scratch::new();
+        let base = scratch.commit("a", "1");
+        let repo = scratch.repo().await;
+        repo.create_branch(&"feat/x".parse().expect("valid"), &base).await.expect("made");
+        for (branch, with) in [
+            ("feat", Some("feat/x")),
+            ("feat/x/y/z", Some("feat/x")),
+            ("feat/x", None),
+            ("feat/xy", None),
+            ("fea", None),
+        ] {
+            assert_eq!(repo.branch_clash(branch).await.expect("listed").as_deref(), with, "{branch}");
+        }
+        let clash = repo.create_branch(&"feat/x/y".parse().expect("valid"), &base).await;
+        assert!(matches!(clash, Err(DeliveryError::BranchClash { with, .. }) if with == "feat/x"));
+    }
+}

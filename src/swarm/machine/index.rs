@@ -1,0 +1,72 @@
+//! What follows from the plan alone, by places instead of names, so that no event has to search.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{AssignmentId, BranchName, StoryKey};
+use crate::swarm::spec::SwarmSpec;
+
+/// What follows from the spec alone. Stories, assignments, attempts and branches are known by their places.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Index {
+    pub(super) stories: BTreeMap<StoryKey, usize>,
+    pub(super) assignments: BTreeMap<AssignmentId, usize>,
+    /// By story: what must land before it.
+    pub(super) dependencies: Vec<Vec<usize>>,
+    /// By story: what waits for it.
+    pub(super) dependents: Vec<Vec<usize>>,
+    /// By story: its assignment.
+    pub(super) owner: Vec<Option<usize>>,
+    /// By assignment: its stories.
+    pub(super) members: Vec<Vec<usize>>,
+    /// By assignment: those that must not run meanwhile.
+    pub(super) apart: Vec<Vec<usize>>,
+    /// By file: its branch.
+    pub(super) branch: Vec<usize>,
+}
+
+impl Index {
+    pub(super) fn new(spec: &SwarmSpec) -> Self {
+        let stories: BTreeMap<StoryKey, usize> =
+            spec.stories.iter().enumerate().map(|(place, story)| (story.key.clone(), place)).collect();
+        let assignments: BTreeMap<AssignmentId, usize> =
+            spec.assignments.iter().enumerate().map(|(place, spec)| (spec.id.clone(), place)).collect();
+        let mut dependents = vec![Vec::new(); spec.stories.len()];
+        let mut dependencies = Vec::with_capacity(spec.stories.len());
+        for (place, story) in spec.stories.iter().enumerate() {
+            // A story that the plan does not have cannot be waited for; the plan refuses such files before.
+            let of_story: BTreeSet<usize> =
+                story.depends_on.iter().filter_map(|key| stories.get(key)).copied().collect();
+            for dependency in &of_story {
+                dependents[*dependency].push(place);
+            }
+            dependencies.push(of_story.into_iter().collect());
+        }
+        let mut owner = vec![None; spec.stories.len()];
+        let mut members = Vec::with_capacity(spec.assignments.len());
+        let mut apart = vec![BTreeSet::new(); spec.assignments.len()];
+        for (place, assignment) in spec.assignments.iter().enumerate() {
+            let own: Vec<usize> = assignment.stories.iter().filter_map(|key| stories.get(key)).copied().collect();
+            for story in &own {
+                owner[*story] = Some(place);
+            }
+            members.push(own);
+            for other in assignment.apart_from.iter().filter_map(|id| assignments.get(id)).filter(|o| **o != place) {
+                apart[place].insert(*other);
+                apart[*other].insert(place);
+            }
+        }
+        let mut names: Vec<&BranchName> = Vec::new();
+        let branch = spec
+            .files
+            .iter()
+            .map(|file| {
+                names.iter().position(|name| **name == file.branch).unwrap_or_else(|| {
+                    names.push(&file.branch);
+                    names.len() - 1
+                })
+            })
+            .collect();
+        let apart = apart.into_iter().map(|others| others.into_iter().collect()).collect();
+        Self { stories, assignments, dependencies, dependents, owner, members, apart, branch }
+    }
+}

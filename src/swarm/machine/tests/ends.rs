@@ -1,0 +1,1 @@
+//! The rules of how sandboxes and swarms end, one by one.

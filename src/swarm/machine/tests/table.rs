@@ -1,0 +1,303 @@
+//! The rules of starting, merging and deciding, one by one.
+
+use super::*;
+use crate::swarm::effect::Salvaging;
+use crate::tasks::Done;
+
+#[test]
+fn a_story_goes_from_start_to_its_branch() {
+    let (mut rig, effects) = Rig::began(spec(&[&[(1, &[])]]));
+    let id = attempt(1, 1);
+    assert_eq!(
+        effects,
+        [
+            Effect::Announce(Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max: 2 }),
+            Effect::Announce(Announcement::SandboxStarting { attempt: id.clone(), stories: vec![key(1)] }),
+            Effect::Start { attempt: id.clone(), stories: vec![(key(1), None)], base: commit(1) },
+        ]
+    );
+    rig.run(&id);
+    assert_eq!(rig.status(1), StoryStatus::Pending);
+    let effects = rig.give(said(&id, 1, 1, StoryStatus::InProgress));
+    assert_eq!(effects, [Effect::Announce(Announcement::StoryStarted { story: key(1), attempt: id.clone() })]);
+    assert_eq!(rig.status(1), StoryStatus::InProgress);
+    let effects = rig.give(said(&id, 2, 1, StoryStatus::InProgress));
+    assert_eq!(announced(&effects, |said| matches!(said, Announcement::StoryProgress { .. })), 1);
+    let effects = rig.give(said(&id, 3, 1, StoryStatus::Completed));
+    assert_eq!(effects, [Effect::Announce(Announcement::StoryFinished { story: key(1) })]);
+    assert_eq!(rig.status(1), StoryStatus::InProgress, "only landing completes a story");
+    assert_eq!(rig.give(completion(&id, 4, CompletionStatus::Completed)), []);
+    let effects = rig.give(ended(&id, exit(0)));
+    assert_eq!(effects.last(), Some(&Effect::Collect { attempt: id.clone(), what: Salvaging::Result }));
+    let effects = rig.give(collected(&id, Some(9), vec![finished(1)]));
+    assert_eq!(
+        effects,
+        [
+            Effect::Remove { attempt: id.clone(), keep_work: false },
+            Effect::Merge { attempt: id.clone(), file: 0, onto: commit(1), tip: commit(9), stories: vec![key(1)] },
+        ]
+    );
+    let effects = rig.give(Event::Merged { attempt: id.clone(), head: commit(10) });
+    assert_eq!(effects.len(), 3, "landed, ended, finish: {effects:?}");
+    assert_eq!(outcome(&effects), Some(Outcome::Landed));
+    assert_eq!(rig.machine.head(0), &commit(10));
+    let view = rig.machine.story(&key(1)).expect("there");
+    assert_eq!((view.status, view.commit.clone(), view.attempts), (StoryStatus::Completed, Some(commit(101)), 1));
+    rig.ignores(Event::SandboxRemoved { attempt: id });
+    rig.ignores(Event::Began);
+    rig.ignores(Event::Resumed);
+    assert_eq!(rig.machine.next_deadline(), None);
+    rig.fold();
+}
+
+#[test]
+fn dependents_start_from_the_merged_head_and_not_before() {
+    let (mut rig, effects) = Rig::began(spec(&[&[(1, &[])], &[(2, &[])], &[(3, &[1, 2])]]));
+    assert_eq!(started(&effects), [attempt(1, 1), attempt(2, 1)]);
+    assert_eq!(started(&rig.land(&attempt(1, 1), &[1], 11)), []);
+    let effects = rig.land(&attempt(2, 1), &[2], 12);
+    assert!(effects.contains(&Effect::Start {
+        attempt: attempt(3, 1),
+        stories: vec![(key(3), None)],
+        base: commit(12)
+    }));
+    assert_eq!(outcome(&rig.land(&attempt(3, 1), &[3], 13)), Some(Outcome::Landed));
+    rig.fold();
+}
+
+#[test]
+fn priority_then_place_decides_and_a_place_is_free_at_the_sandbox_end() {
+    let mut plan = spec(&[&[(1, &[])], &[(2, &[])], &[(3, &[])], &[(4, &[])]]);
+    plan.limits.max = 1;
+    plan.assignments[2].priority = 0;
+    let (mut rig, effects) = Rig::began(plan);
+    assert_eq!(started(&effects), [attempt(3, 1)]);
+    let effects = rig.complete(&attempt(3, 1));
+    assert_eq!(started(&effects), [attempt(1, 1)], "while the result is collected");
+}
+
+#[test]
+fn apart_assignments_wait_for_the_merge() {
+    let mut plan = spec(&[&[(1, &[])], &[(2, &[])], &[(3, &[])]]);
+    plan.limits.max = 3;
+    plan.assignments[0].apart_from = vec![assignment(2)];
+    let (mut rig, effects) = Rig::began(plan);
+    assert_eq!(started(&effects), [attempt(1, 1), attempt(3, 1)], "the second is passed over");
+    rig.complete(&attempt(1, 1));
+    let effects = rig.give(collected(&attempt(1, 1), Some(9), vec![finished(1)]));
+    assert_eq!(started(&effects), []);
+    let effects = rig.give(Event::Merged { attempt: attempt(1, 1), head: commit(20) });
+    assert!(effects.contains(&Effect::Start {
+        attempt: attempt(2, 1),
+        stories: vec![(key(2), None)],
+        base: commit(20)
+    }));
+}
+
+#[test]
+fn one_merge_at_a_time_for_a_branch() {
+    let (mut rig, _) = Rig::began(spec(&[&[(1, &[])], &[(2, &[])]]));
+    rig.complete(&attempt(1, 1));
+    rig.complete(&attempt(2, 1));
+    rig.give(collected(&attempt(2, 1), Some(8), vec![finished(2)]));
+    let effects = rig.give(collected(&attempt(1, 1), Some(9), vec![finished(1)]));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Merge { .. })));
+    rig.ignores(Event::Merged { attempt: attempt(1, 1), head: commit(20) });
+    let effects = rig.give(Event::Merged { attempt: attempt(2, 1), head: commit(21) });
+    let merge =
+        Effect::Merge { attempt: attempt(1, 1), file: 0, onto: commit(21), tip: commit(9), stories: vec![key(1)] };
+    assert!(effects.contains(&merge), "{effects:?}");
+}
+
+#[test]
+fn files_that_share_a_branch_share_its_head_and_its_turn() {
+    let mut plan = spec(&[&[(1, &[])], &[(2, &[])]]);
+    plan.files.push(FileSpec { slug: "b".to_owned(), ..plan.files[0].clone() });
+    let other = StoryKey { file: 1, id: story_id(2) };
+    plan.stories[1].key = other.clone();
+    plan.assignments[1].file = 1;
+    plan.assignments[1].stories = vec![other];
+    let (mut rig, _) = Rig::began(plan);
+    rig.complete(&attempt(1, 1));
+    rig.complete(&attempt(2, 1));
+    rig.give(collected(&attempt(1, 1), Some(8), vec![finished(1)]));
+    rig.give(collected(&attempt(2, 1), Some(9), vec![finished(2)]));
+    rig.give(Event::Merged { attempt: attempt(1, 1), head: commit(21) });
+    assert_eq!(rig.machine.head(1), &commit(21));
+    let effects = rig.give(Event::Merged { attempt: attempt(2, 1), head: commit(22) });
+    assert_eq!(outcome(&effects), Some(Outcome::Landed));
+}
+
+#[test]
+fn a_failed_story_skips_all_that_depends_on_it_once() {
+    let mut plan = spec(&[&[(1, &[])], &[(2, &[1])], &[(3, &[2, 1])], &[(4, &[])], &[(5, &[4, 3])]]);
+    plan.limits.retries = 0;
+    let (mut rig, _) = Rig::began(plan);
+    rig.complete(&attempt(1, 1));
+    let effects = rig.give(collected(&attempt(1, 1), None, vec![failed(1, Cause::NoChanges)]));
+    let skipped: Vec<&StoryKey> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Announce(Announcement::StorySkipped { story, because }) => {
+                assert_eq!(*because, key(1));
+                Some(story)
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(skipped, [&key(2), &key(3), &key(5)]);
+    assert_eq!(announced(&effects, |said| matches!(said, Announcement::StoryFailed { .. })), 1);
+    assert_eq!(rig.cause(5), Some(Cause::DependencyFailed));
+    let effects = rig.land(&attempt(4, 1), &[4], 30);
+    assert_eq!(outcome(&effects), Some(Outcome::SomeFailed));
+    let ended = Announcement::SwarmEnded { outcome: Outcome::SomeFailed, landed: 1, failed: 1, skipped: 3, pending: 0 };
+    assert!(effects.contains(&Effect::Announce(ended)));
+    rig.fold();
+}
+
+#[test]
+fn done_stories_are_not_run_and_let_their_dependents_run() {
+    let mut plan = spec(&[&[(1, &[])], &[(2, &[1])], &[(3, &[])]]);
+    plan.stories[0].done = Some(Done::Completed);
+    plan.stories[2].done = Some(Done::Skipped);
+    plan.assignments.remove(2);
+    plan.assignments.remove(0);
+    let (mut rig, effects) = Rig::began(plan);
+    assert_eq!(started(&effects), [attempt(2, 1)]);
+    let effects = rig.land(&attempt(2, 1), &[2], 30);
+    let ended = Announcement::SwarmEnded { outcome: Outcome::Landed, landed: 2, failed: 0, skipped: 1, pending: 0 };
+    assert!(effects.contains(&Effect::Announce(ended)), "{effects:?}");
+}
+
+#[test]
+fn nothing_to_do_ends_at_once() {
+    let mut plan = spec(&[&[(1, &[])]]);
+    plan.stories[0].done = Some(Done::Completed);
+    let (_, effects) = Rig::began(plan);
+    assert_eq!(outcome(&effects), Some(Outcome::Landed));
+}
+
+#[test]
+fn a_plan_that_waits_for_itself_ends() {
+    let (_, effects) = Rig::began(spec(&[&[(1, &[2])], &[(2, &[1])]]));
+    assert_eq!(outcome(&effects), Some(Outcome::MachineryFailed));
+    let mut plan = spec(&[&[(1, &[])], &[(2, &[1])]]);
+    plan.assignments.remove(0);
+    let (rig, effects) = Rig::began(plan);
+    assert_eq!(outcome(&effects), Some(Outcome::MachineryFailed));
+    assert_eq!((rig.status(1), rig.status(2)), (StoryStatus::Failed, StoryStatus::Skipped));
+}
+
+#[test]
+fn a_story_failure_costs_a_retry_and_is_told_to_the_next() {
+    let (mut rig, _) = Rig::began(spec(&[&[(1, &[])]]));
+    rig.complete(&attempt(1, 1));
+    let effects = rig.give(collected(&attempt(1, 1), None, vec![failed(1, Cause::VerificationFailed)]));
+    assert_eq!(announced(&effects, |said| matches!(said, Announcement::StoryRetried { next: 2, .. })), 1);
+    assert_eq!(announced(&effects, |said| matches!(said, Announcement::Salvaged { .. })), 1);
+    assert!(effects.contains(&Effect::Start {
+        attempt: attempt(1, 2),
+        stories: vec![(key(1), Some("it went wrong".to_owned()))],
+        base: commit(1)
+    }));
+    rig.complete(&attempt(1, 2));
+    let effects = rig.give(collected(&attempt(1, 2), None, vec![failed(1, Cause::VerificationFailed)]));
+    assert_eq!(announced(&effects, |said| matches!(said, Announcement::StoryFailed { attempts: 2, .. })), 1);
+    assert_eq!(outcome(&effects), Some(Outcome::SomeFailed));
+    rig.fold();
+}
+
+#[test]
+fn what_the_next_try_is_told_is_bounded() {
+    let mut failure = Failure::new(Cause::VerificationFailed, "s".repeat(3000));
+    assert_eq!(super::super::judge::previous(&failure).chars().count(), 1000);
+    failure.evidence.tail = vec!["é".repeat(490); 50];
+    failure.evidence.tail.push("the end".to_owned());
+    let text = super::super::judge::previous(&failure);
+    assert_eq!(text.chars().count(), 4000);
+    assert!(text.ends_with("\nthe end"));
+}
+
+#[test]
+fn the_stories_that_are_left_go_together_after_the_others_landed() {
+    // 2 depends on 1, 3 on nothing: 1 fails, 2 is skipped in the sandbox, 3 lands; then 1 and 2 again.
+    let (mut rig, _) = Rig::began(spec(&[&[(1, &[]), (2, &[1]), (3, &[])]]));
+    rig.complete(&attempt(1, 1));
+    let skipped = result(2, StoryOutcome::Skipped { because: story_id(1) });
+    let results = vec![failed(1, Cause::AgentFailed), skipped, finished(3)];
+    let effects = rig.give(collected(&attempt(1, 1), Some(9), results));
+    assert_eq!(started(&effects), [], "not before the merge");
+    let effects = rig.give(Event::Merged { attempt: attempt(1, 1), head: commit(20) });
+    assert!(effects.contains(&Effect::Start {
+        attempt: attempt(1, 2),
+        stories: vec![(key(1), Some("it went wrong".to_owned())), (key(2), None)],
+        base: commit(20)
+    }));
+    assert_eq!(rig.machine.story(&key(2)).expect("there").attempts, 1, "the first never got to it");
+    assert_eq!(outcome(&rig.land(&attempt(1, 2), &[1, 2], 21)), Some(Outcome::Landed));
+    rig.fold();
+}
+
+#[test]
+fn a_conflict_is_final_and_keeps_its_commits() {
+    let (mut rig, _) = Rig::began(spec(&[&[(1, &[]), (2, &[1]), (3, &[1])], &[(4, &[3])]]));
+    rig.complete(&attempt(1, 1));
+    rig.give(collected(&attempt(1, 1), Some(9), vec![finished(1), finished(2), failed(3, Cause::AgentFailed)]));
+    let effects = rig.give(Event::MergeConflicted {
+        attempt: attempt(1, 1),
+        paths: vec!["a.txt".to_owned()],
+        kept: "refs/kept".to_owned(),
+    });
+    assert_eq!(outcome(&effects), Some(Outcome::SomeFailed));
+    for story in [1, 2] {
+        assert_eq!((rig.status(story), rig.cause(story)), (StoryStatus::Failed, Some(Cause::Conflict)));
+    }
+    let failure = rig.machine.story(&key(1)).expect("there").failure.clone().expect("failed");
+    assert_eq!((failure.salvage.as_deref(), failure.evidence.paths.len()), (Some("refs/kept"), 1));
+    assert_eq!((rig.status(3), rig.status(4)), (StoryStatus::Skipped, StoryStatus::Skipped));
+}
+
+#[test]
+fn a_failed_merge_is_tried_again_in_its_turn() {
+    let (mut rig, _) = Rig::began(spec(&[&[(1, &[])], &[(2, &[])]]));
+    rig.complete(&attempt(1, 1));
+    rig.complete(&attempt(2, 1));
+    rig.give(collected(&attempt(1, 1), Some(8), vec![finished(1)]));
+    rig.give(collected(&attempt(2, 1), Some(9), vec![finished(2)]));
+    let fails = |id: &AttemptId| Event::MergeFailed {
+        attempt: id.clone(),
+        fault: Fault::new(Cause::HostError, "git said no", true),
+        kept: "refs/kept".to_owned(),
+    };
+    for wait in [1, 2, 4] {
+        assert_eq!(rig.give(fails(&attempt(1, 1))), []);
+        rig.ignores(Event::Merged { attempt: attempt(1, 1), head: commit(99) });
+        let effects = rig.deadline(wait);
+        assert!(matches!(&effects[..], [Effect::Merge { attempt: again, .. }] if *again == attempt(1, 1)));
+    }
+    let effects = rig.give(fails(&attempt(1, 1)));
+    assert_eq!((rig.status(1), rig.cause(1)), (StoryStatus::Failed, Some(Cause::HostError)));
+    assert!(
+        effects.iter().any(|effect| matches!(effect, Effect::Merge { attempt: next, .. } if *next == attempt(2, 1)))
+    );
+    let effects = rig.give(Event::Merged { attempt: attempt(2, 1), head: commit(20) });
+    assert_eq!(outcome(&effects), Some(Outcome::MachineryFailed));
+    rig.fold();
+}
+
+#[test]
+fn a_result_that_contradicts_itself_lands_nothing() {
+    for (tip, results) in [
+        (None, vec![finished(1), finished(2)]),
+        (Some(9), vec![failed(1, Cause::AgentFailed), finished(2)]),
+        (Some(9), vec![finished(2)]),
+    ] {
+        let mut plan = spec(&[&[(1, &[]), (2, &[1])]]);
+        plan.limits.retries = 0;
+        let (mut rig, _) = Rig::began(plan);
+        rig.complete(&attempt(1, 1));
+        let effects = rig.give(collected(&attempt(1, 1), tip, results));
+        assert_eq!(outcome(&effects), Some(Outcome::SomeFailed));
+        assert_eq!((rig.cause(1), rig.cause(2)), (Some(Cause::ProtocolViolation), Some(Cause::ProtocolViolation)));
+    }
+}

@@ -1,0 +1,310 @@
+//! Random swarms: random plans, and a world that answers the machine's effects at random, with crashes, hangs, faults, stops,
+//! replays and `kill -9`. What must always hold is checked after every event.
+//!
+//! A failing seed is printed. `LONGSHORE_SEED=<seed>` plays that one alone; `LONGSHORE_RUNS=<n>` plays more of them.
+
+mod answers;
+mod checks;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use checks::Seen;
+
+use super::*;
+use crate::swarm::event::StopLevel;
+use crate::tasks::Done;
+
+/// Runs of an ordinary `cargo test`.
+const RUNS: u64 = 3000;
+/// A swarm that takes more events than this does not end.
+const MOST_EVENTS: usize = 20_000;
+
+#[test]
+fn random_swarms() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("LONGSHORE_SEED") {
+        World::new(seed).play();
+        return;
+    }
+    let mut met = BTreeMap::new();
+    for seed in 0..number("LONGSHORE_RUNS").unwrap_or(RUNS) {
+        match catch_unwind(AssertUnwindSafe(|| World::new(seed).play())) {
+            Ok(outcome) => *met.entry(format!("{outcome:?}")).or_insert(0) += 1,
+            Err(_) => {
+                panic!("random swarm failed: replay it with LONGSHORE_SEED={seed} cargo test --lib random_swarms")
+            }
+        }
+    }
+    // A walk that never gets anywhere would prove nothing.
+    assert_eq!(met.len(), 4, "every outcome is met: {met:?}");
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize].clone()
+    }
+}
+
+/// A random plan: up to 12 stories in up to 3 files, assignments of 1 to 4 stories.
+fn plan(random: &mut Random) -> SwarmSpec {
+    let mut plan = spec(&[]);
+    let template = limits();
+    plan.limits = Limits {
+        max: 1 + random.below(4) as usize,
+        retries: random.below(3) as u32,
+        machinery_retries: random.below(3) as u32,
+        ..template
+    };
+    let files = 1 + random.below(3) as u16;
+    let shared = random.chance(50);
+    plan.files = (0..files)
+        .map(|file| FileSpec {
+            path: format!("{file}.json"),
+            slug: format!("f{file}"),
+            title: String::new(),
+            branch: format!("feat/{}", if shared { 0 } else { file }).parse().expect("valid"),
+            base: commit(if shared { 1 } else { 1 + u32::from(file) }),
+        })
+        .collect();
+    let widest = if random.chance(50) { 1 } else { 4 };
+    let mut number = 0;
+    for file in 0..files {
+        let stories = 1 + random.below(6) as u32;
+        let mut open: Vec<StoryKey> = Vec::new();
+        for story in 1..=stories {
+            let key = StoryKey { file, id: story_id(story) };
+            let depends_on = (1..story).filter(|_| random.chance(30)).map(|id| StoryKey { file, id: story_id(id) });
+            let depends_on: Vec<StoryKey> = depends_on.collect();
+            let done = match random.below(20) {
+                0 => Some(Done::Completed),
+                1 => Some(Done::Skipped),
+                _ => None,
+            };
+            let title = String::new();
+            plan.stories.push(StorySpec { key: key.clone(), title, depends_on, done, risk: RiskLevel::Low });
+            if done.is_none() {
+                open.push(key);
+            }
+        }
+        // Runs of neighbours: their dependencies cannot wait for each other in a ring.
+        while !open.is_empty() {
+            let width = (1 + random.below(widest) as usize).min(open.len());
+            number += 1;
+            plan.assignments.push(AssignmentSpec {
+                id: assignment(number),
+                file,
+                branch: format!("longshore/{number}").parse().expect("valid"),
+                stories: open.drain(..width).collect(),
+                priority: random.below(3) as i64,
+                apart_from: (1..number).filter(|_| random.chance(15)).map(assignment).collect(),
+            });
+        }
+    }
+    plan
+}
+
+/// What the sandboxes, the depot and git do, and what must hold meanwhile.
+struct World {
+    random: Random,
+    rig: Rig,
+    /// By attempt: what it will say next.
+    scripts: BTreeMap<AttemptId, VecDeque<Event>>,
+    /// The whole of it, which a new orchestrator reads again.
+    whole: BTreeMap<AttemptId, Vec<Event>>,
+    /// Answers of the depot, git and the engine that are on their way.
+    answers: Vec<Event>,
+    commits: u32,
+    stops: u32,
+    /// How bad this world is, in percent.
+    badness: u64,
+    seen: Seen,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let plan = plan(&mut random);
+        let badness = random.pick(&[0, 10, 40]);
+        let mut seen = Seen::default();
+        for file in &plan.files {
+            seen.heads.insert(file.branch.to_string(), file.base.clone());
+        }
+        Self {
+            random,
+            rig: Rig { thorough: if seed.is_multiple_of(20) { 1 } else { 13 }, ..Rig::new(plan) },
+            scripts: BTreeMap::new(),
+            whole: BTreeMap::new(),
+            answers: Vec::new(),
+            commits: 1000,
+            stops: 0,
+            badness,
+            seen,
+        }
+    }
+
+    fn bad(&mut self) -> bool {
+        let badness = self.badness;
+        self.random.chance(badness)
+    }
+
+    fn commit(&mut self) -> CommitId {
+        self.commits += 1;
+        commit(self.commits)
+    }
+
+    fn play(mut self) -> Outcome {
+        self.give(Event::Began);
+        for _ in 0..MOST_EVENTS {
+            if let Some(outcome) = self.seen.finished {
+                self.check_end(outcome);
+                let unfinished = matches!(outcome, Outcome::Interrupted | Outcome::MachineryFailed);
+                if !unfinished || self.stops == 0 || self.random.chance(20) {
+                    return outcome;
+                }
+                self.restart();
+                if self.seen.finished.is_some() {
+                    return outcome;
+                }
+            }
+            self.rig.now += Duration::from_millis(self.random.below(300));
+            self.step();
+        }
+        panic!("it does not end");
+    }
+
+    fn step(&mut self) {
+        match self.random.below(1000) {
+            0..=3 if self.stops < 3 => {
+                self.stops += 1;
+                let level = self.random.pick(&[StopLevel::Graceful, StopLevel::Graceful, StopLevel::Kill]);
+                self.give(Event::StopRequested { level, by: "SIGINT".to_owned() });
+            }
+            4 if self.stops < 3 => {
+                self.stops += 1;
+                self.give(Event::MachineryFailed { fault: Fault::new(Cause::EngineError, "gone", false) });
+            }
+            5..=12 if self.stops < 6 => {
+                self.stops += 1;
+                self.restart();
+            }
+            13..=60 => {
+                // A duplicate of anything, at any time; a sandbox's records only, so that answers stay believable.
+                if let Some((event, _)) =
+                    self.rig.journal.get(self.random.below(self.rig.journal.len() as u64) as usize)
+                {
+                    let once =
+                        matches!(event, Event::StopRequested { .. } | Event::MachineryFailed { .. } | Event::Resumed);
+                    if !once {
+                        let event = event.clone();
+                        self.give(event);
+                    }
+                }
+            }
+            61..=90 => {
+                let event = self.nonsense();
+                self.give(event);
+            }
+            _ => self.go_on(),
+        }
+    }
+
+    /// Something legal happens, or, if nothing can, the next deadline comes.
+    fn go_on(&mut self) {
+        let talking: Vec<AttemptId> =
+            self.scripts.iter().filter(|(_, script)| !script.is_empty()).map(|(id, _)| id.clone()).collect();
+        let choices = talking.len() + self.answers.len();
+        if choices == 0 || self.random.chance(5) {
+            match self.rig.machine.next_deadline() {
+                Some(at) => {
+                    self.rig.now = self.rig.now.max(at);
+                    self.give(Event::DeadlinePassed);
+                }
+                None => assert!(choices > 0, "nothing can happen any more"),
+            }
+            return;
+        }
+        let choice = self.random.below(choices as u64) as usize;
+        let event = match talking.get(choice) {
+            Some(id) => self.scripts.get_mut(id).and_then(VecDeque::pop_front).expect("not empty"),
+            None => self.answers.remove(choice - talking.len()),
+        };
+        self.give(event);
+    }
+
+    /// An event that is well-formed, and may be about anything.
+    fn nonsense(&mut self) -> Event {
+        let number = 1 + self.random.below(12) as u32;
+        let id = attempt(number, 1 + self.random.below(3) as u32);
+        let story = 1 + self.random.below(6) as u32;
+        match self.random.below(10) {
+            0 => Event::SandboxStarted { attempt: id },
+            1 => ended(&id, exit(0)),
+            2 => said(&id, 1 + self.random.below(20), story, StoryStatus::Completed),
+            3 => collected(&id, Some(5), vec![finished(story)]),
+            4 => collected(&id, None, vec![]),
+            5 => collect_failed(&id, Cause::HostError, true, None),
+            6 => Event::Merged { attempt: id, head: self.commit() },
+            7 => Event::MergeConflicted { attempt: id, paths: vec![], kept: "refs/kept".to_owned() },
+            8 => Event::SandboxRemoved { attempt: id },
+            _ => Event::DeadlinePassed,
+        }
+    }
+
+    /// `kill -9`, perhaps before the newest effects were carried out, and `resume`: sandboxes went on meanwhile and are read
+    /// from their beginning; all other answers are lost.
+    fn restart(&mut self) {
+        self.rig.machine = self.rig.fold();
+        self.answers.clear();
+        for (id, script) in &mut self.scripts {
+            if self.rig.machine.attempt(id).is_some_and(|view| view.phase.holds_slot()) {
+                *script = self.whole[id].iter().cloned().collect();
+            } else {
+                script.clear();
+            }
+        }
+        self.seen.merging.clear();
+        self.seen.finished = None;
+        if self.give(Event::Resumed).is_empty() {
+            self.seen.finished = self.rig.machine.finished();
+        }
+    }
+
+    fn give(&mut self, event: Event) -> Vec<Effect> {
+        let over = self.seen.finished;
+        let before = self.rig.journal.len();
+        let effects = self.rig.give(event.clone());
+        if over.is_some() {
+            assert!(effects.is_empty() || event == Event::Resumed, "after the end: {event:?} gave {effects:?}");
+        }
+        if self.rig.journal.len() > before {
+            self.follow(&event);
+        }
+        for effect in &effects {
+            self.check(effect);
+        }
+        for effect in &effects {
+            self.answer(effect);
+        }
+        effects
+    }
+}
