@@ -157,32 +157,20 @@ impl CloneDir {
         Ok(listed.lines().filter_map(pair).collect())
     }
 
-    /// Makes HEAD and the refs what they are to be, whatever an agent or a check made of them.
+    /// Makes HEAD and the refs what they are to be, whatever an agent or a check made of them: broken refs, names that are
+    /// in each other's way, refs that are links.
     pub fn restore_refs(&self, wanted: &BTreeMap<String, CommitId>) -> Result<(), GitError> {
         self.put_in_order()?;
         if let Head::Branch(name) = &self.head {
             self.write("HEAD", &format!("ref: {name}\n"))?;
         }
-        let mut orders = String::new();
-        let found = self.refs()?;
-        for name in found.keys().filter(|name| !wanted.contains_key(*name)) {
-            orders.push_str(&format!("delete {name}\n"));
+        for all in ["refs", "packed-refs", "logs"] {
+            self.remove(all)?;
         }
+        let heads = self.git_dir().join("refs/heads");
+        fs::create_dir_all(&heads).map_err(|e| GitError::file("make", &heads, e))?;
         for (name, commit) in wanted {
-            if found.get(name).map(String::as_str) != Some(commit.as_str()) {
-                orders.push_str(&format!("update {name} {commit}\n"));
-            }
-        }
-        if orders.is_empty() {
-            return Ok(());
-        }
-        // Deletions first and apart: `feat` may be in the way of `feat/x`.
-        let (deletions, updates): (Vec<&str>, Vec<&str>) = orders.lines().partition(|line| line.starts_with("delete"));
-        for lines in [deletions, updates] {
-            if !lines.is_empty() {
-                let input = lines.join("\n") + "\n";
-                self.git().feed(&["update-ref", "--no-deref", "--stdin"], Some(input.as_bytes()))?;
-            }
+            self.write(name, &format!("{commit}\n"))?;
         }
         Ok(())
     }

@@ -136,3 +136,69 @@ fn note(inner: &mut Inner, text: String) {
     let text = text.chars().take(2000).collect();
     inner.work_log.push(WorkLogEntry { at: jiff::Timestamp::now().to_string(), text });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::acp::message::decode_container;
+    use crate::shim::channel::Sender;
+
+    #[derive(Clone, Default)]
+    struct Wire(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Wire {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Wire {
+        fn outputs(&self) -> Vec<String> {
+            let bytes = self.0.lock().unwrap().clone();
+            let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+            lines
+                .map(|line| match decode_container(line).unwrap().1 {
+                    ContainerMessage::Progress(update) => format!("{} {}", update.status.word(), update.output),
+                    other => panic!("{other:?}"),
+                })
+                .collect()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn between_changes_of_state_an_update_goes_out_every_two_seconds_at_most() {
+        let wire = Wire::default();
+        let sender = Sender {
+            swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().unwrap(),
+            container: "abc123def456".parse().unwrap(),
+        };
+        let out: Box<dyn std::io::Write + Send> = Box::new(wire.clone());
+        let progress = Progress::new("US-001".parse().unwrap(), Channel::new(sender, Arc::new(Mutex::new(out))));
+        let speaking = tokio::spawn({
+            let progress = progress.clone();
+            async move { progress.speak().await }
+        });
+        progress.change(StoryStatus::InProgress, "started");
+        // A line every 100 ms for 5 s, and one thing said in between. The clock stands at 2 s when line 21 is printed, and the
+        // speaker comes after the printer.
+        for line in 1..=50 {
+            progress.printed(&format!("line {line}"));
+            if line == 25 {
+                progress.tell("half way");
+            }
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        progress.change(StoryStatus::Completed, "done");
+        speaking.abort();
+        assert_eq!(
+            wire.outputs(),
+            ["in_progress started", "in_progress line 21", "in_progress half way", "completed done"]
+        );
+        let log: Vec<String> = progress.work_log().into_iter().map(|entry| entry.text).collect();
+        assert_eq!(log, ["started", "line 21", "half way", "done"]);
+    }
+}

@@ -64,14 +64,16 @@ impl Salvage<'_> {
         Ok(Some(kept))
     }
 
-    /// HEAD, if it can be read; the start, unless HEAD has it already; then the commits beside.
+    /// HEAD, if it can be read; the start, unless HEAD has it already; then the commits beside and what was stashed.
     fn parents(&self) -> Result<Vec<CommitId>, GitError> {
         let mut parents: Vec<CommitId> = Vec::new();
         let head = self.git.output(&["rev-parse", "--verify", "-q", "HEAD^{commit}"], None)?;
         if head.success {
             parents.push(staging::commit_id("rev-parse", &head)?);
         }
-        for other in std::iter::once(self.start).chain(&self.beside) {
+        let stash = self.git.output(&["rev-parse", "--verify", "-q", "refs/stash^{commit}"], None)?;
+        let stash = if stash.success { Some(staging::commit_id("rev-parse", &stash)?) } else { None };
+        for other in std::iter::once(self.start).chain(&self.beside).chain(&stash) {
             let mut known = false;
             for parent in &parents {
                 known |= parent == other

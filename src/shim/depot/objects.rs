@@ -31,6 +31,8 @@ pub fn open(layout: &Layout, format: &str) -> Result<Answer, DepotFault> {
     let repo = layout.objects_repo();
     let git = Git::bare(&repo);
     if !repo.join("HEAD").is_file() {
+        let volume = layout.objects();
+        fs::create_dir_all(&volume).map_err(|error| io_fault("make", &volume, &error))?;
         let format = format!("--object-format={format}");
         git.run(&["init", "-q", "--bare", "--template=", "--initial-branch=none", &format])?;
     }

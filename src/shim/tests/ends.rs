@@ -90,7 +90,7 @@ fn a_tree_that_cannot_be_written_is_a_failed_checkout() {
 
 #[test]
 fn a_tasks_file_that_is_missing_or_wrong_has_its_own_code() {
-    let mut world = World::new();
+    let world = World::new();
     let outcome = world.run();
     assert_eq!(outcome.errors(), ["TASK_FILE_NOT_FOUND"]);
     assert_eq!(outcome.completion().status, CompletionStatus::Failed);

@@ -298,7 +298,7 @@ impl Outcome {
         let (failure, _) = self.failure(0);
         assert_eq!(failure.cause, cause, "{:?}\n{}", failure, self.log);
         assert_eq!(self.moves("US-001"), [StoryStatus::InProgress, StoryStatus::Failed]);
-        assert_eq!(self.code, 0);
+        assert_eq!(self.code, 0, "{:?}\n{}", self.completion(), self.log);
         assert_eq!(self.completion().errors.len(), 1);
     }
 }

@@ -134,6 +134,15 @@ fn nothing_changed_is_not_done() {
 }
 
 #[test]
+fn what_was_stashed_is_salvaged() {
+    let mut world = World::new();
+    let outcome = world.run_command("echo stashed > README; git stash -q; exit 1");
+    outcome.assert_failed(Cause::AgentFailed);
+    let salvage = outcome.failure(0).1.unwrap().to_string();
+    assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}^2:README")), "stashed");
+}
+
+#[test]
 fn an_exit_code_and_a_signal_are_evidence() {
     for (command, code, signal) in
         [("exit 7", Some(7), None), ("exit 137", Some(137), None), ("kill -9 $$", None, Some(9))]
