@@ -223,7 +223,20 @@ async fn a_branch_that_left_its_base() {
     let orphan = pair.sandbox.commit("one", "1\n");
     pair.sandbox.git(&["update-ref", "refs/heads/work/us-001", orphan.as_str()]);
     assert!(matches!(pair.refuses(&pair.bundle(), &pair.expected(&orphan)).await, BundleFault::NotFromBase { .. }));
-    // A file named like the base does not make it a parent.
+    // Neither a message nor a file name makes the base a parent.
+    pair.sandbox.git(&["checkout", "-q", "-B", "older", &format!("{}~1", pair.base)]);
+    let parent = pair.sandbox.head();
+    for line in
+        ["\n ", "\r", "\n", "\n\t\n"].map(|gap| format!("x\n\nLongshore-Story: US-001{gap}: {parent}|{}|", pair.base))
+    {
+        let tip = pair.sandbox.commit_saying("one", "1\n", &line);
+        let bundle = pair.craft(&format!("{tip} refs/heads/work/us-001\n"), &format!("{tip}\n^{parent}\n"));
+        assert!(
+            matches!(pair.refuses(&bundle, &pair.expected(&tip)).await, BundleFault::NotFromBase { .. }),
+            "{line:?}"
+        );
+        pair.sandbox.git(&["reset", "-q", "--hard", parent.as_str()]);
+    }
     pair.sandbox.git(&["checkout", "-q", "fresh"]);
     let orphan = pair.sandbox.commit(pair.base.as_str(), "1\n");
     let bundle = pair.craft(&format!("{orphan} refs/heads/work/us-001\n"), &format!("{orphan}\n"));
