@@ -348,15 +348,18 @@ async fn trees_that_reach_outside_themselves() {
 async fn a_pack_that_claims_more_memory_than_there_may_be() {
     let pair = Pair::new();
     let tip = pair.sandbox.commit("x", "1\n");
-    // One commit of 2^40 bytes, by its header; what follows is no matter.
+    // One commit of 3 GiB, by its header: more than the limit, and little enough for a system to promise.
     let mut pack = b"PACK\0\0\0\x02\0\0\0\x01".to_vec();
-    pack.extend([0x90, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10]);
+    pack.extend([0x90, 0x80, 0x80, 0x80, 0x60]);
     pack.extend([0x78, 0x9c, 0x03, 0, 0, 0, 0, 1]);
     pack.extend([0; 20]);
     let header = format!("# v2 git bundle\n{tip} refs/heads/work/us-001\n\n");
     let bundle = pair.store(&[header.as_bytes(), &pack].concat());
     let fault = pair.refuses(&bundle, &pair.expected(&tip)).await;
     assert!(matches!(fault, BundleFault::Objects { .. }), "{fault}");
+    if cfg!(target_os = "linux") {
+        assert!(fault.to_string().to_lowercase().contains("out of memory"), "{fault}");
+    }
 }
 
 #[tokio::test]
