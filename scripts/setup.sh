@@ -264,7 +264,7 @@ sandbox_image() {
   say "building $sandbox_tag on $base"
   if $dry_run; then return; fi
   quietly docker build --build-arg "BASE=$base" --label "dev.longshore.dockerfile=$wanted" \
-    -t "$sandbox_tag" "$(dirname "$dockerfile")" ||
+    --label dev.longshore.role=image -t "$sandbox_tag" "$(dirname "$dockerfile")" ||
     give_up "docker could not build \`$dockerfile\`" "its last lines are above"
 }
 
