@@ -2,4 +2,5 @@
 //!
 //! `engine` needs a Docker daemon and the sandbox image, and fails without them, saying how to get them.
 
+mod cli;
 mod engine;
