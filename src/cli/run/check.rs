@@ -51,7 +51,8 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
     let mut problems = Vec::new();
     let repo = kept(here.repo().await, &mut problems);
     let root = repo.as_ref().map(Repo::root);
-    let settings = match settings::load(settings::run_flags(args), root, &Here::lookup) {
+    let loaded = settings::run_flags(args).and_then(|flags| settings::load(flags, root, &Here::lookup));
+    let settings = match loaded {
         Ok(settings) => Some(settings),
         Err(faults) => {
             problems.extend(settings_problems(faults));
