@@ -78,13 +78,13 @@ impl Swarm {
             network: "none".to_owned(),
             capabilities: Vec::new(),
         };
-        let id = self.docker.create(&spec).await.unwrap();
-        self.docker.start(&id).await.unwrap();
-        let code = self.docker.wait(&id).await.unwrap();
-        let log = Command::new("docker").args(["logs", id.as_str()]).output().unwrap();
-        self.docker.remove(&id).await.unwrap();
+        let id = self.docker.create(&spec).await.expect("create");
+        self.docker.start(&id).await.expect("start");
+        let code = self.docker.wait(&id).await.expect("wait");
+        let log = Command::new("docker").args(["logs", id.as_str()]).output().expect("docker logs");
+        self.docker.remove(&id).await.expect("remove");
         assert_eq!(code, 0, "{}", String::from_utf8_lossy(&log.stderr));
-        String::from_utf8(log.stdout).unwrap()
+        String::from_utf8(log.stdout).expect("text")
     }
 }
 
@@ -104,7 +104,7 @@ fn git(dir: &Path, args: &[&str]) -> String {
     let identity = ["-c", "user.name=Test", "-c", "user.email=test@example.com"];
     let output = Command::new("git").current_dir(dir).args(identity).args(args).output().expect("git");
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
 fn pack(dir: &Path, commit: &str) -> Vec<u8> {
@@ -115,9 +115,9 @@ fn pack(dir: &Path, commit: &str) -> Vec<u8> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(commit.as_bytes()).unwrap();
-    child.wait_with_output().unwrap().stdout
+        .expect("git");
+    child.stdin.take().expect("a pipe").write_all(commit.as_bytes()).expect("git reads");
+    child.wait_with_output().expect("git ends").stdout
 }
 
 #[tokio::test]
