@@ -264,8 +264,10 @@ sandbox_image() {
   say "building $sandbox_tag on $base"
   if $dry_run; then return; fi
   quietly docker build --build-arg "BASE=$base" --label "dev.longshore.dockerfile=$wanted" \
-    -t "$sandbox_tag" "$(dirname "$dockerfile")" ||
+    --label dev.longshore.role=image -t "$sandbox_tag" "$(dirname "$dockerfile")" ||
     give_up "docker could not build \`$dockerfile\`" "its last lines are above"
+  # The one that this replaces, where nothing runs on it.
+  docker image prune --force --filter label=dev.longshore.dockerfile >>"$log" 2>&1 </dev/null || true
 }
 
 toolchain

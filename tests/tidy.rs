@@ -38,6 +38,10 @@ const IMPURE: [&str; 13] = [
     "Uuid::new_v4",
 ];
 
+/// What a pure module may name all the same: file, path, reason.
+const EXCEPTIONS: [(&str, &str, &str); 1] =
+    [("src/plan/branch.rs", "std::fs", "resolves links in the paths of tasks files, and does nothing else there")];
+
 /// A source file: its path from the package's folder with `/`, its text, and its code.
 struct Source<'a> {
     path: &'a str,
@@ -104,7 +108,8 @@ fn purity(source: &Source, found: &mut Vec<String>) {
         return;
     }
     for banned in IMPURE {
-        if names_path(&source.product, banned) {
+        let excepted = EXCEPTIONS.iter().any(|(path, what, _)| *path == source.path && *what == banned);
+        if !excepted && names_path(&source.product, banned) {
             found.push(format!("{}: a pure module may not name `{banned}`", source.path));
         }
     }
@@ -471,6 +476,17 @@ fn the_core_stays_pure() {
     assert!(check("src/swarm/tests.rs", "use std::fs;").is_empty());
     assert!(check("src/protocol/acp/store.rs", "use std::fs;").is_empty());
     assert!(check("src/wire/mod.rs", "use tokio::io;").is_empty());
+}
+
+#[test]
+fn exceptions_are_still_needed() {
+    for (path, what, reason) in EXCEPTIONS {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(names_path(&Source::new(path, &text).product, what), "{path} no longer names `{what}` ({reason})");
+    }
+    assert_eq!(check("src/plan/graph.rs", "use std::fs;").len(), 1);
+    assert_eq!(check("src/plan/branch.rs", "use std::net;").len(), 1);
 }
 
 #[test]

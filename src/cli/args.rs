@@ -158,7 +158,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME")]
     pub grace: Option<Span>,
 
-    /// Keep the volumes of the swarm when it is over, to look into them (`longshore gc` removes them)
+    /// Keep the containers and volumes of the swarm when it is over, to look into them (`longshore gc` removes them)
     #[arg(long)]
     pub keep: bool,
 
@@ -273,6 +273,8 @@ pub enum SchemaName {
     State,
     /// A line of `run --json`
     Events,
+    /// The output of `plan --json`
+    Plan,
     /// The config files
     Config,
     /// report.json

@@ -113,7 +113,8 @@ async fn repo(here: &Here, findings: &mut Findings) -> Option<std::path::PathBuf
     match repo.head().await.map_err(Shown::from) {
         Ok(head) => {
             let on = head.branch.as_deref().map_or("detached HEAD".to_owned(), |branch| format!("on {branch}"));
-            let dirty = if repo.dirty().await.unwrap_or(false) { ", with changes that sandboxes will not see" } else { "" };
+            let dirty =
+                if repo.dirty().await.unwrap_or(false) { ", with changes that sandboxes will not see" } else { "" };
             let detail = format!("{} {on} at {}{dirty}", repo.root().display(), head.commit.short());
             findings.add(Grade::Good, "repository", detail, None);
         }
@@ -233,7 +234,8 @@ fn shown(findings: &Findings) -> String {
 
 fn table(settings: &Settings) -> String {
     let rows = settings.rows();
-    let columns = |get: fn(&(String, String, String)) -> &str| rows.iter().map(|row| width(get(row))).max().unwrap_or(0);
+    let columns =
+        |get: fn(&(String, String, String)) -> &str| rows.iter().map(|row| width(get(row))).max().unwrap_or(0);
     let (names, values) = (columns(|row| &row.0), columns(|row| &row.1).min(48));
     let mut out = String::from("\nsettings\n");
     for (name, value, source) in &rows {

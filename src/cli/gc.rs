@@ -17,7 +17,7 @@ use crate::engine::{Engine, Found, FoundKind, label};
 use crate::ids::{ContainerId, SwarmId};
 use crate::report::text::clean;
 use crate::state::recover::recover;
-use crate::state::{SwarmDir, StateError};
+use crate::state::{StateError, SwarmDir};
 use crate::swarm::{Outcome as Ended, Phase};
 
 /// What is known of a swarm.
@@ -91,8 +91,7 @@ struct Known {
 
 impl Known {
     fn of(found: &[Found], repo: Option<&Repo>) -> Result<Self, Shown> {
-        let mut known =
-            Self { swarms: BTreeMap::new(), running: BTreeSet::new(), repo: repo.map(Repo::hash) };
+        let mut known = Self { swarms: BTreeMap::new(), running: BTreeSet::new(), repo: repo.map(Repo::hash) };
         for thing in found {
             let Some(swarm) = swarm_of(thing) else { continue };
             if thing.running {
@@ -136,15 +135,13 @@ impl Known {
             Standing::Unfinished => Verdict::keep(format!(
                 "{role} of swarm {short}, which did not finish: it may hold work; --all removes it"
             )),
-            Standing::Unknown if self.running.contains(&swarm) => {
-                Verdict::keep(format!("{role} of swarm {short}, which this repository does not know and which may be running"))
-            }
-            Standing::Unknown if all => {
-                Verdict::remove(format!("{role} of swarm {short}, of which nothing runs"))
-            }
-            Standing::Unknown => Verdict::keep(format!(
-                "{role} of swarm {short}, which this repository does not know; --all removes it"
+            Standing::Unknown if self.running.contains(&swarm) => Verdict::keep(format!(
+                "{role} of swarm {short}, which this repository does not know and which may be running"
             )),
+            Standing::Unknown if all => Verdict::remove(format!("{role} of swarm {short}, of which nothing runs")),
+            Standing::Unknown => {
+                Verdict::keep(format!("{role} of swarm {short}, which this repository does not know; --all removes it"))
+            }
         }
     }
 
@@ -215,11 +212,8 @@ async fn refs(repo: &Repo, args: &GcArgs, tally: &mut Tally) -> Result<(), Shown
     let known: BTreeSet<SwarmId> = SwarmDir::list(repo.root())?.iter().map(SwarmDir::swarm).collect();
     for (name, _) in repo.list_refs("refs/longshore/").await? {
         let verdict = judge_ref(&name, &known, args.refs);
-        let done = if verdict.remove && !args.dry_run {
-            repo.delete_ref(&name).await.map_err(Shown::from)
-        } else {
-            Ok(())
-        };
+        let done =
+            if verdict.remove && !args.dry_run { repo.delete_ref(&name).await.map_err(Shown::from) } else { Ok(()) };
         tally.tell(&format!("ref {}", clean(&name)), &verdict, done)?;
     }
     Ok(())

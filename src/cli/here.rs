@@ -63,9 +63,11 @@ impl From<DeliveryError> for Shown {
     fn from(error: DeliveryError) -> Self {
         use DeliveryError as E;
         let kind = match &error {
-            E::NotARepo { .. } | E::NoWorkTree { .. } | E::Ownership { .. } | E::OddPath { .. } | E::NoCommits { .. } => {
-                Kind::Input
-            }
+            E::NotARepo { .. }
+            | E::NoWorkTree { .. }
+            | E::Ownership { .. }
+            | E::OddPath { .. }
+            | E::NoCommits { .. } => Kind::Input,
             E::CheckedOut { .. } | E::BranchClash { .. } => Kind::Input,
             _ => Kind::Machinery,
         };
@@ -95,7 +97,9 @@ impl From<StateError> for Shown {
         let shown = Shown::of(kind, &error);
         match &error {
             StateError::NoSwarms(_) => shown.hint("`longshore run FILE` makes one"),
-            StateError::NoSuchSwarm { .. } => shown.hint("the folders in .longshore/swarms are the swarms that there are"),
+            StateError::NoSuchSwarm { .. } => {
+                shown.hint("the folders in .longshore/swarms are the swarms that there are")
+            }
             StateError::Ambiguous { .. } => shown.hint("type more of the id"),
             error if error.disk_full() => shown.hint("make room on the disk that has the repository"),
             _ => shown,

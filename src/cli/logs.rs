@@ -114,7 +114,7 @@ fn tail_offset(path: &Path, lines: usize) -> std::io::Result<u64> {
         let start = end.saturating_sub(BLOCK);
         block.clear();
         file.seek(SeekFrom::Start(start))?;
-        file.by_ref().take(end - start).read_to_end(&mut block)?;
+        (&file).take(end - start).read_to_end(&mut block)?;
         for place in (0..block.len()).rev() {
             // The newline that ends the last line begins no other.
             if block[place] == b'\n' && !std::mem::take(&mut last) {

@@ -93,10 +93,7 @@ fn runtime(several_threads: bool) -> Result<tokio::runtime::Runtime, Shown> {
     if several_threads {
         builder.worker_threads(std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4));
     }
-    builder
-        .enable_all()
-        .build()
-        .map_err(|error| Shown::machinery("cannot start the async runtime").caused_by(&error))
+    builder.enable_all().build().map_err(|error| Shown::machinery("cannot start the async runtime").caused_by(&error))
 }
 
 /// Diagnostics of the program itself, where `LONGSHORE_LOG` asks for them (`debug`, `longshore=trace`).

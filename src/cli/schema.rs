@@ -4,6 +4,7 @@ use super::args::SchemaName;
 use super::config::Config;
 use super::error::Shown;
 use super::{Outcome, say};
+use crate::plan::PlanDocument;
 use crate::report::event::EventLine;
 use crate::report::summary::Summary;
 use crate::state::SwarmState;
@@ -14,6 +15,7 @@ pub fn schema(what: SchemaName) -> Outcome {
         SchemaName::Tasks => crate::tasks::schema(),
         SchemaName::State => schemars::schema_for!(SwarmState),
         SchemaName::Events => schemars::schema_for!(EventLine),
+        SchemaName::Plan => schemars::schema_for!(PlanDocument),
         SchemaName::Config => schemars::schema_for!(Config),
         SchemaName::Report => schemars::schema_for!(Summary),
     };

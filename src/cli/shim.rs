@@ -12,7 +12,8 @@ use super::error::Shown;
 /// The environment variable that names one.
 pub const VARIABLE: &str = "LONGSHORE_SHIM";
 
-const BUILD: &str = "build it with `scripts/build.sh` and put it beside this program, or set LONGSHORE_SHIM to its path";
+const BUILD: &str =
+    "build it with `scripts/build.sh` and put it beside this program, or set LONGSHORE_SHIM to its path";
 
 /// A shim that will do.
 #[derive(Debug, Clone, PartialEq, Eq)]

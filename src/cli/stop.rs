@@ -12,7 +12,9 @@ pub async fn stop(args: &StopArgs, here: &Here) -> Outcome {
     let dir = here.swarm(args.swarm.as_ref().map(SwarmName::as_str)).await?;
     let swarm = dir.swarm();
     if !dir.locked()? {
-        return Err(Shown::input(format!("swarm `{swarm}` is not running")).hint("`longshore status` shows how it ended"));
+        return Err(
+            Shown::input(format!("swarm `{swarm}` is not running")).hint("`longshore status` shows how it ended")
+        );
     }
     let level = if args.kill { StopLevel::Kill } else { StopLevel::Graceful };
     match control::send(&dir, &Command::Stop { level }).await {
@@ -21,7 +23,9 @@ pub async fn stop(args: &StopArgs, here: &Here) -> Outcome {
                 StopLevel::Graceful => format!(
                     "swarm {swarm} stops: nothing new is started, its sandboxes are asked to finish (`--kill` ends them at once)\n"
                 ),
-                StopLevel::Kill => format!("swarm {swarm} stops: its sandboxes are killed and their work is salvaged\n"),
+                StopLevel::Kill => {
+                    format!("swarm {swarm} stops: its sandboxes are killed and their work is salvaged\n")
+                }
             })?;
             Ok(0)
         }

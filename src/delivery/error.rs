@@ -238,6 +238,23 @@ pub enum BundleFault {
 }
 
 impl DeliveryError {
+    /// Whether it is about what the user gave us to work on, so that the user can put it right (README, "Exit codes": 2 and
+    /// not 3).
+    pub fn is_input(&self) -> bool {
+        matches!(
+            self,
+            Self::NotARepo { .. }
+                | Self::NoWorkTree { .. }
+                | Self::Ownership { .. }
+                | Self::OddPath { .. }
+                | Self::NoCommits { .. }
+                | Self::CheckedOut { .. }
+                | Self::BranchClash { .. }
+                | Self::RefTaken { .. }
+                | Self::RefusedRef { .. }
+        )
+    }
+
     /// The error as the machine takes it: its cause, its sentence, and whether trying again can help.
     pub fn fault(&self) -> Fault {
         let cause = match self {

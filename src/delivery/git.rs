@@ -332,10 +332,8 @@ impl<'g> Call<'g> {
         let cwd = self.cwd.as_ref().unwrap_or(&self.git.cwd);
         let stdin = match input {
             Input::Nothing => Stdio::null(),
-            Input::Bytes(_) => Stdio::piped(),
-            Input::File(file) => {
-                file.try_clone().map_err(|source| DeliveryError::io(operation, "the bundle", source))?.into()
-            }
+            // A file goes through a pipe too: git reads nothing of it before the memory limit below is set.
+            Input::Bytes(_) | Input::File(_) => Stdio::piped(),
         };
         let mut command = self.git.command();
         command
@@ -388,10 +386,13 @@ impl Running {
 
 /// Writes the input. An error means that the command ended early, which its status explains better.
 async fn feed(stdin: Option<ChildStdin>, input: Input) {
-    if let (Some(mut stdin), Input::Bytes(bytes)) = (stdin, input) {
-        let _ = stdin.write_all(&bytes).await;
-        let _ = stdin.shutdown().await;
-    }
+    let Some(mut stdin) = stdin else { return };
+    let _ = match input {
+        Input::Nothing => Ok(()),
+        Input::Bytes(bytes) => stdin.write_all(&bytes).await,
+        Input::File(file) => tokio::io::copy(&mut tokio::fs::File::from_std(file), &mut stdin).await.map(drop),
+    };
+    let _ = stdin.shutdown().await;
 }
 
 async fn tail_of(mut stderr: ChildStderr) -> Vec<u8> {

@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -378,17 +379,18 @@ impl Drop for Keep {
     }
 }
 
-/// A path as an entry of a list that is separated by colons.
+/// A path as an entry of a list that is separated by colons: quoted, as git reads it.
 fn quoted(path: &Path) -> OsString {
-    let mut entry = OsString::from("\"");
-    let text = path.to_string_lossy();
-    if text.contains(['"', '\\', ':', '\n']) {
-        entry.push(text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
-    } else {
-        entry.push(path);
+    let mut entry = vec![b'"'];
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'"' | b'\\' => entry.extend([b'\\', byte]),
+            b'\n' => entry.extend(*b"\\n"),
+            _ => entry.push(byte),
+        }
     }
-    entry.push("\"");
-    entry
+    entry.push(b'"');
+    OsString::from_vec(entry)
 }
 
 #[cfg(test)]

@@ -71,11 +71,9 @@ impl Repo {
             Relation::Landed => return Ok(MergeOutcome::Merged { head: onto.clone() }),
             Relation::Ahead { named: true } => tip.clone(),
             Relation::Ahead { named: false } => {
+                // The tree itself, as it is: a merge could not say more.
                 let tree = format!("{tip}^{{tree}}");
-                let tree =
-                    self.git().call("read a tree", ["rev-parse", "--verify", "--end-of-options", &tree]).run().await?;
-                // `rev-parse` repeats `--end-of-options` in its output.
-                let tree = tree.line().lines().last().unwrap_or_default().to_owned();
+                let tree = self.git().call("read a tree", ["rev-parse", "--verify", &tree]).run().await?.line();
                 self.commit(&tree, onto, tip, message, identity).await?
             }
             Relation::Diverged => match self.merge_trees(onto, tip).await? {
@@ -172,7 +170,7 @@ impl Repo {
             return Err(DeliveryError::CheckedOut { branch: branch.to_string(), at });
         }
         let name = format!("refs/heads/{branch}");
-        let reason = format!("longshore: {}", subject.lines().next().unwrap_or_default());
+        let reason = format!("longshore: {}", subject.lines().next().unwrap_or_default().replace('\0', ""));
         let call = self.git().call("move the integration branch", ["update-ref", "--no-deref", "-m", &reason, "--"]);
         let call = call.args([name.as_str(), to.as_str(), from.as_str()]);
         let Err(error) = signed(call, identity).run().await else { return Ok(()) };
@@ -190,8 +188,9 @@ impl MergeMessage {
     fn text(&self) -> String {
         // A subject of several lines would push the trailers out of the last paragraph.
         let subject = self.subject.split_whitespace().collect::<Vec<_>>().join(" ");
-        let body = self.body.trim().replace('\0', "");
-        let mut text = format!("{}\n\n", subject.replace('\0', ""));
+        let plain = |text: &str| text.chars().filter(|c| *c == '\n' || !c.is_control()).collect::<String>();
+        let body = plain(self.body.trim());
+        let mut text = format!("{}\n\n", plain(&subject));
         if !body.is_empty() {
             text.push_str(&format!("{body}\n\n"));
         }

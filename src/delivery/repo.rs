@@ -3,6 +3,8 @@
 //! Called by `cli/` and `coordinator/` before a swarm begins. Must not: change anything.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -60,12 +62,13 @@ impl Repo {
             "--show-toplevel",
         ];
         let output = git.call(operation, fields).run().await.map_err(|error| undiscovered(error, dir))?;
-        let text = String::from_utf8(output.stdout.clone()).map_err(|_| not_understood(operation, &output.line()))?;
-        let lines: Vec<&str> = text.lines().collect();
-        let [format, git_dir, common_dir, objects, root] = lines[..] else {
+        let lines: Vec<&[u8]> = output.stdout.split(|&byte| byte == b'\n').collect();
+        let [format, git_dir, common_dir, objects, root, b""] = lines[..] else {
             return Err(DeliveryError::OddPath { path: dir.to_owned() });
         };
-        let common_dir = PathBuf::from(common_dir);
+        let format = String::from_utf8_lossy(format);
+        let [git_dir, common_dir, objects, root] =
+            [git_dir, common_dir, objects, root].map(|path| PathBuf::from(OsStr::from_bytes(path)));
         let common_dir =
             common_dir.canonicalize().map_err(|source| DeliveryError::io(operation, &common_dir, source))?;
         let config = git.call("read the config", ["config", "--null", "--list"]).run().await?.stdout;
@@ -76,12 +79,11 @@ impl Repo {
             .filter(|key| key.starts_with("merge.") && key.ends_with(".driver") && key.len() > "merge..driver".len())
             .map(|key| (key.clone(), "false".to_owned()))
             .collect();
-        let git_dir = PathBuf::from(git_dir);
         let inner = Inner {
-            root: root.into(),
-            objects: objects.into(),
-            hash: hash(&common_dir, format),
-            object_format: format.to_owned(),
+            root,
+            objects,
+            hash: hash(&common_dir, &format),
+            object_format: format.into_owned(),
             git: git.of(&git_dir, settings),
             git_dir,
             common_dir,
@@ -134,12 +136,14 @@ impl Repo {
     /// Where the checkout is. An error where there is no commit yet.
     pub async fn head(&self) -> Result<Head, DeliveryError> {
         let operation = "read the head";
-        // 128: there is no such commit.
-        let call = self.git().call(operation, ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD"]).accept(&[0, 128]);
-        let output = call.run().await?;
-        if output.code == 128 {
-            return Err(DeliveryError::NoCommits { path: self.root().to_owned() });
-        }
+        // `--`: the folder that it runs in has a file of that name.
+        let call = self.git().call(operation, ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD", "--"]);
+        let output = call.run().await.map_err(|error| match error {
+            DeliveryError::CommandFailed { tail, .. } if tail.contains("bad revision 'HEAD'") => {
+                DeliveryError::NoCommits { path: self.root().to_owned() }
+            }
+            _ => error,
+        })?;
         let text = output.line();
         let mut lines = text.lines();
         let commit = lines.next().and_then(|line| line.parse().ok()).ok_or_else(|| not_understood(operation, &text))?;

@@ -167,8 +167,8 @@ impl Depot {
     /// Stores a pack, and remembers `tips` as complete. `shallow` is the host repo's file of that name.
     ///
     /// # Errors
-    /// Also [`EngineError::Failed`] where `pack` cannot be read. The depot then gets a truncated pack, which it refuses:
-    /// nothing is stored by halves.
+    /// Also [`EngineError::Failed`] where `pack` cannot be read or is empty (even a pack of nothing has 32 bytes). The depot
+    /// refuses what broke off: tips are never believed by halves.
     pub async fn store_pack(
         &self,
         pack: impl AsyncRead + Send + Unpin,

@@ -223,7 +223,20 @@ async fn a_branch_that_left_its_base() {
     let orphan = pair.sandbox.commit("one", "1\n");
     pair.sandbox.git(&["update-ref", "refs/heads/work/us-001", orphan.as_str()]);
     assert!(matches!(pair.refuses(&pair.bundle(), &pair.expected(&orphan)).await, BundleFault::NotFromBase { .. }));
-    // A file named like the base does not make it a parent.
+    // Neither a message nor a file name makes the base a parent.
+    pair.sandbox.git(&["checkout", "-q", "-B", "older", &format!("{}~1", pair.base)]);
+    let parent = pair.sandbox.head();
+    for line in
+        ["\n ", "\r", "\n", "\n\t\n"].map(|gap| format!("x\n\nLongshore-Story: US-001{gap}: {parent}|{}|", pair.base))
+    {
+        let tip = pair.sandbox.commit_saying("one", "1\n", &line);
+        let bundle = pair.craft(&format!("{tip} refs/heads/work/us-001\n"), &format!("{tip}\n^{parent}\n"));
+        assert!(
+            matches!(pair.refuses(&bundle, &pair.expected(&tip)).await, BundleFault::NotFromBase { .. }),
+            "{line:?}"
+        );
+        pair.sandbox.git(&["reset", "-q", "--hard", parent.as_str()]);
+    }
     pair.sandbox.git(&["checkout", "-q", "fresh"]);
     let orphan = pair.sandbox.commit(pair.base.as_str(), "1\n");
     let bundle = pair.craft(&format!("{orphan} refs/heads/work/us-001\n"), &format!("{orphan}\n"));
@@ -335,15 +348,18 @@ async fn trees_that_reach_outside_themselves() {
 async fn a_pack_that_claims_more_memory_than_there_may_be() {
     let pair = Pair::new();
     let tip = pair.sandbox.commit("x", "1\n");
-    // One commit of 2^40 bytes, by its header; what follows is no matter.
+    // One commit of 3 GiB, by its header: more than the limit, and little enough for a system to promise.
     let mut pack = b"PACK\0\0\0\x02\0\0\0\x01".to_vec();
-    pack.extend([0x90, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10]);
+    pack.extend([0x90, 0x80, 0x80, 0x80, 0x60]);
     pack.extend([0x78, 0x9c, 0x03, 0, 0, 0, 0, 1]);
     pack.extend([0; 20]);
     let header = format!("# v2 git bundle\n{tip} refs/heads/work/us-001\n\n");
     let bundle = pair.store(&[header.as_bytes(), &pack].concat());
     let fault = pair.refuses(&bundle, &pair.expected(&tip)).await;
     assert!(matches!(fault, BundleFault::Objects { .. }), "{fault}");
+    if cfg!(target_os = "linux") {
+        assert!(fault.to_string().to_lowercase().contains("out of memory"), "{fault}");
+    }
 }
 
 #[tokio::test]

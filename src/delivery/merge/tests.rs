@@ -281,3 +281,22 @@ async fn a_merge_after_an_import_needs_no_second_look() {
         format!("{}\n{three}", setting.base)
     );
 }
+
+#[tokio::test]
+async fn a_repo_with_reftables() {
+    let try_it = tempfile::tempdir().expect("a temporary folder");
+    let mut init = super::super::scratch::plain_git(try_it.path());
+    if !init.args(["init", "-q", "--ref-format=reftable"]).status().expect("git runs").success() {
+        // Older than 2.45: then there are no such repos.
+        let version = super::super::scratch::git_in(try_it.path(), &["version"]);
+        assert!(
+            ["2.38", "2.39", "2.40", "2.41", "2.42", "2.43", "2.44"].iter().any(|old| version.contains(old)),
+            "{version}"
+        );
+        return;
+    }
+    let setting = Setting::with(&["--ref-format=reftable"]).await;
+    assert_eq!(setting.repo.checked_out_at("main").await.expect("asked"), Some(setting.scratch.root.clone()));
+    assert_eq!(setting.repo.checked_out_at("feat/all").await.expect("asked"), None);
+    a_true_merge_in(setting).await;
+}

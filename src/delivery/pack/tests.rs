@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::slice::from_ref;
 
 use super::super::scratch::{Scratch, git_in, plain_git};
 use super::*;
@@ -35,19 +36,19 @@ async fn everything_then_what_is_new(scratch: Scratch, format: &str) {
     let repo = scratch.repo().await;
     assert_eq!(repo.object_format(), format);
     let volume = volume(format);
-    unpack(volume.path(), &read(repo.pack(&[first.clone()], &[]).await.expect("packed").expect("something")).await);
+    unpack(volume.path(), &read(repo.pack(from_ref(&first), &[]).await.expect("packed").expect("something")).await);
 
     let second = scratch.commit("odd\n\"name\" ü", "2\n");
     let unknown: CommitId = "1".repeat(first.as_str().len()).parse().expect("valid");
     let pack =
-        repo.pack(&[second.clone()], &[unknown.clone(), first.clone()]).await.expect("packed").expect("something");
+        repo.pack(from_ref(&second), &[unknown.clone(), first.clone()]).await.expect("packed").expect("something");
     assert_eq!(pack.objects(), 3, "a commit, a tree, a blob");
     unpack(volume.path(), &read(pack).await);
     git_in(volume.path(), &["fsck", "--strict", "--connectivity-only", second.as_str()]);
 
-    assert!(repo.pack(&[second.clone()], &[second.clone()]).await.expect("asked").is_none());
-    assert!(repo.pack(&[first.clone()], &[second.clone()]).await.expect("asked").is_none());
-    let missing = repo.pack(&[unknown.clone()], &[]).await;
+    assert!(repo.pack(from_ref(&second), from_ref(&second)).await.expect("asked").is_none());
+    assert!(repo.pack(from_ref(&first), from_ref(&second)).await.expect("asked").is_none());
+    let missing = repo.pack(from_ref(&unknown), &[]).await;
     assert!(matches!(missing, Err(DeliveryError::MissingCommit { commit }) if commit == unknown));
 }
 
@@ -73,7 +74,7 @@ async fn a_shallow_clone_is_packed_as_far_as_it_goes() {
     let tip = repo.head().await.expect("read").commit;
     let shallow = repo.shallow().await.expect("read");
     assert_eq!(shallow.lines().count(), 1);
-    let pack = read(repo.pack(&[tip.clone()], &[]).await.expect("packed").expect("something")).await;
+    let pack = read(repo.pack(from_ref(&tip), &[]).await.expect("packed").expect("something")).await;
     let volume = volume("sha1");
     std::fs::write(volume.path().join("shallow"), &shallow).expect("written");
     unpack(volume.path(), &pack);
@@ -92,7 +93,7 @@ async fn a_partial_clone_gives_whole_commits() {
     let partial = scratch.outside().join("partial");
     assert!(git_in(&partial, &["rev-list", "--objects", "--missing=print", "HEAD"]).contains("\n?"));
     let repo = Repo::discover(&partial).await.expect("a repo");
-    let pack = read(repo.pack(&[tip.clone()], &[]).await.expect("packed").expect("something")).await;
+    let pack = read(repo.pack(from_ref(&tip), &[]).await.expect("packed").expect("something")).await;
     // The old blob is not there, so nothing that insists on whole history can take it.
     let volume = volume("sha1");
     let mut child = plain_git(volume.path())

@@ -30,6 +30,8 @@ const OUTGOING: usize = 8;
 const REPLIES: usize = 16;
 /// How long the reader waits for one request to take its frames.
 const STALLED: Duration = Duration::from_secs(30);
+/// The end of a body that broke off: no pack begins or goes on with it.
+const NOT_A_PACK: &[u8] = b"broken off";
 /// How long the writer leaves it to the reader to say why the stream ended.
 const READER_FIRST: Duration = Duration::from_secs(10);
 /// How much of the depot's last words are kept, in bytes.
@@ -138,23 +140,27 @@ impl Link {
 }
 
 impl Exchange {
-    /// Sends a body, to its end or until the depot answers early: then the rest would be for nothing.
+    /// Sends a body, to its end or until the depot answers early: then the rest would be for nothing. An empty body is an
+    /// error: whatever was to write it has died.
     pub(super) async fn send_body(&mut self, mut body: impl AsyncRead + Unpin) -> EngineResult<()> {
         let (shared, id, operation, within) = (Arc::clone(&self.shared), self.id, self.operation, self.within);
+        let failed = move |source| EngineError::Failed { operation, source };
         let pump = async move {
+            let mut empty = true;
             loop {
                 let mut chunk = BytesMut::with_capacity(HEADER + DATA_CHUNK);
                 chunk.resize(HEADER, 0);
                 while chunk.len() < HEADER + DATA_CHUNK {
                     let read = body.read_buf(&mut chunk).await;
-                    if read.map_err(|error| EngineError::Failed { operation, source: Box::new(error) })? == 0 {
+                    if read.map_err(|error| failed(Box::new(error)))? == 0 {
                         break;
                     }
                 }
                 let length = chunk.len() - HEADER;
                 if length == 0 {
-                    return Ok(());
+                    return if empty { Err(failed("there is nothing to send".into())) } else { Ok(()) };
                 }
+                empty = false;
                 chunk[..HEADER].copy_from_slice(&frames::header(id, FrameKind::Data, length));
                 shared.send(operation, chunk.freeze(), within).await?;
             }
@@ -228,8 +234,10 @@ impl Drop for Exchange {
         if !self.body_open {
             return;
         }
-        // The depot must not wait for the rest for ever; a truncated pack is refused there.
-        let end = frames::frame(self.id, FrameKind::End, &[]);
+        // The depot must not wait for the rest for ever, nor take what it has for a whole: an empty body would be one.
+        let mut end = BytesMut::from(&frames::frame(self.id, FrameKind::Data, NOT_A_PACK)[..]);
+        end.extend_from_slice(&frames::frame(self.id, FrameKind::End, &[]));
+        let end = end.freeze();
         if let Err(mpsc::error::TrySendError::Full(end)) = self.shared.outgoing.try_send(end)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {

@@ -361,7 +361,8 @@ async fn a_pack_that_is_abandoned_ends_for_the_depot_too() {
     });
     let (id, _) = played.request().await;
     storing.abort();
-    assert_eq!(played.body(id).await, b"");
+    // Not an empty body, which the depot would take for an order to believe the tips.
+    assert_eq!(played.body(id).await, b"broken off");
     // Its late answer is nobody's.
     played.answer(id, &Answer::Nothing);
     let (space, ()) = tokio::join!(depot.space(), async {
@@ -386,9 +387,20 @@ async fn a_pack_that_cannot_be_read_is_an_error() {
     let (depot, mut played, _engine) = started().await;
     let playing = async {
         let (id, _) = played.request().await;
-        assert_eq!(played.body(id).await, b"");
+        assert_eq!(played.body(id).await, b"broken off");
     };
     let (stored, ()) = tokio::join!(depot.store_pack(Broken, Vec::new(), String::new()), playing);
+    assert!(matches!(stored, Err(EngineError::Failed { .. })), "{stored:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_pack_is_no_pack() {
+    let (depot, mut played, _engine) = started().await;
+    let playing = async {
+        let (id, _) = played.request().await;
+        assert_eq!(played.body(id).await, b"broken off");
+    };
+    let (stored, ()) = tokio::join!(depot.store_pack(tokio::io::empty(), Vec::new(), String::new()), playing);
     assert!(matches!(stored, Err(EngineError::Failed { .. })), "{stored:?}");
 }
 

@@ -79,7 +79,10 @@ impl Machine {
         out: &mut Vec<Effect>,
     ) -> bool {
         let Some(place) = self.collected(id) else { return false };
-        if fault.retryable && self.attempts[place].collects < COLLECTS {
+        // A dead sandbox will not write a result any more: once what it left is safe, there is nothing to wait for.
+        let safe = salvage.is_some() || nothing_there;
+        let over = self.attempts[place].died_of.is_some() && safe;
+        if fault.retryable && !over && self.attempts[place].collects < COLLECTS {
             self.attempts[place].collects += 1;
             let wait = self.backoff(self.attempts[place].collects);
             self.set_timer(place, Some((wait, AttemptTimer::CollectAgain)));
@@ -88,7 +91,7 @@ impl Machine {
         if let Some(reference) = salvage.map(str::to_owned) {
             out.push(Effect::Announce(Announcement::Salvaged { attempt: id.clone(), reference }));
         }
-        self.remove(place, salvage.is_none() && !nothing_there, out);
+        self.remove(place, !safe, out);
         let attempt = &self.attempts[place];
         let (mut failure, retryable) = match &attempt.died_of {
             // What killed it matters more than that a dead sandbox left no result.

@@ -1,0 +1,258 @@
+//! From what was checked to what the coordinator runs: limits, the swarm's folder, its lock, the journal's first record.
+//!
+//! Called by `run/mod.rs`. The journal's header keeps what `resume` needs, and no value of an environment variable.
+
+use std::io::{stderr, stdout};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::EnvFilter;
+
+use super::check::Checked;
+use crate::cli::args::RunArgs;
+use crate::cli::config::{AgentConfig, PromptConfig};
+use crate::cli::error::{Kind, Shown};
+use crate::cli::here::Here;
+use crate::cli::settings::Settings;
+use crate::coordinator::{SandboxSettings, Setup};
+use crate::delivery::acp_repo_url;
+use crate::engine::EngineInfo;
+use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
+use crate::ids::SwarmId;
+use crate::plan::Plan;
+use crate::report::{self, Look, Mode, Names};
+use crate::state::journal::JOURNAL_VERSION;
+use crate::state::{Header, Store, SwarmDir, SwarmLock, TasksCopy};
+use crate::swarm::Limits;
+
+/// Processes in a sandbox.
+const PIDS: i64 = 512;
+/// The largest result bundle that is taken, in bytes.
+const MAX_BUNDLE: u64 = 2 << 30;
+/// Sandboxes at once that are never exceeded unless asked for.
+const MAX_AUTOMATIC: usize = 16;
+
+/// What `resume` needs beside the spec and the tasks files. The names of environment variables, and never their values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kept {
+    /// Image reference.
+    pub image: String,
+    /// `none`, or a network's name.
+    pub network: String,
+    /// Bytes.
+    pub memory: u64,
+    /// Thousandths of a CPU.
+    pub milli_cpus: u64,
+    /// Processes.
+    pub pids: i64,
+    /// The agent.
+    pub agent: Option<AgentSpec>,
+    /// Verify commands beyond those of the tasks files.
+    pub verify: Vec<String>,
+    /// Names of environment variables.
+    pub env: Vec<String>,
+    /// Who commits.
+    pub identity: Identity,
+    /// The repo's URL, as ACP has it.
+    pub repo_url: String,
+    /// Keep containers and volumes.
+    pub keep: bool,
+    /// Write the outcome into the tasks files.
+    pub write_back: bool,
+    /// How stories were spread.
+    pub fan_out: crate::plan::FanOut,
+    /// Stories done before were run again.
+    pub again: bool,
+    /// Replaced the files' integration branch.
+    pub branch: Option<String>,
+}
+
+/// Makes the swarm's folder and record. The lock is the caller's to hold until the swarm is over.
+pub async fn begin(args: &RunArgs, checked: Checked) -> Result<(Setup, SwarmLock), Shown> {
+    let Checked { settings, plan, bases, repo, engine, info, image, shim, env, .. } = checked;
+    let started = Timestamp::now();
+    let limits = limits(&settings, &plan, &info);
+    let spec = plan.spec(SwarmId::random(), &bases, limits);
+    let url = acp_repo_url(repo.remote_url().await.as_deref(), &repo.hash());
+    let repo_url = url.parse().map_err(|error| {
+        Shown::machinery("the repository's remote has a URL that cannot be sent to sandboxes").caused_by(&error)
+    })?;
+    let sandbox = SandboxSettings {
+        image: settings.image.value.clone(),
+        image_path: image.path,
+        network: settings.network.value.clone(),
+        memory: settings.memory.value.0,
+        milli_cpus: settings.cpus.value.0.min(info.cpus as u64 * 1000),
+        pids: PIDS,
+        agent: settings.agent()?.map(|(name, agent)| agent_spec(name, agent)),
+        verify: settings.verify.value.clone(),
+        env,
+        identity: identity(&settings, repo.identity().await),
+        repo_url,
+        keep: settings.keep.value,
+        max_bundle: MAX_BUNDLE,
+        subpath: info.volume_subpath,
+    };
+    let dir = SwarmDir::create(repo.root(), spec.swarm)?;
+    let lock = dir.lock()?;
+    log_to_file(&dir);
+    let header = Header {
+        schema_version: JOURNAL_VERSION,
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        swarm_id: spec.swarm,
+        started,
+        spec: spec.clone(),
+        settings: kept(args, &sandbox, &plan)?,
+        tasks: plan
+            .files
+            .iter()
+            .map(|file| TasksCopy {
+                path: file.tasks.path.display().to_string(),
+                content: String::from_utf8_lossy(&file.bytes).into_owned(),
+            })
+            .collect(),
+    };
+    let store = Store::create(dir.clone(), &header)?;
+    let mode = Mode::choose(args.plan.json, args.quiet, &Here::lookup);
+    let look = if mode == Mode::Json { Look::of(&stdout(), &Here::lookup) } else { Look::of(&stderr(), &Here::lookup) };
+    let reporter = report::reporter(mode, Names::of(&spec), look);
+    let shim = shim.bytes.into();
+    Ok((Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, shim }, lock))
+}
+
+fn kept(args: &RunArgs, sandbox: &SandboxSettings, plan: &Plan) -> Result<serde_json::Value, Shown> {
+    let kept = Kept {
+        image: sandbox.image.clone(),
+        network: sandbox.network.clone(),
+        memory: sandbox.memory,
+        milli_cpus: sandbox.milli_cpus,
+        pids: sandbox.pids,
+        agent: sandbox.agent.clone(),
+        verify: sandbox.verify.clone(),
+        env: sandbox.env.names().map(str::to_owned).collect(),
+        identity: sandbox.identity.clone(),
+        repo_url: sandbox.repo_url.to_string(),
+        keep: sandbox.keep,
+        write_back: args.write_back,
+        fan_out: plan.fan_out,
+        again: args.plan.again,
+        branch: args.plan.branch.clone(),
+    };
+    serde_json::to_value(kept).map_err(|error| Shown::of(Kind::Machinery, &error))
+}
+
+fn limits(settings: &Settings, plan: &Plan, info: &EngineInfo) -> Limits {
+    Limits {
+        max: settings.max.value.map_or_else(|| max(settings, plan, info), usize::from),
+        retries: settings.retries.value,
+        machinery_retries: 3,
+        backoff: Duration::from_secs(1),
+        story_timeout: settings.timeout.value.0,
+        slack: Duration::from_secs(60),
+        grace: settings.grace.value.0,
+        max_bad_records: 100,
+    }
+}
+
+/// Sandboxes at once where nobody said: the file's wish, else what fits into three quarters of the engine's memory, and two
+/// for each processor, because agents wait more than they compute.
+fn max(settings: &Settings, plan: &Plan, info: &EngineInfo) -> usize {
+    if let Some(wish) = plan.max_concurrency() {
+        return wish.max(1);
+    }
+    let by_memory = match (settings.memory.value.0, info.memory) {
+        (0, _) | (_, 0) => MAX_AUTOMATIC,
+        (each, all) => usize::try_from(all / 4 * 3 / each).unwrap_or(MAX_AUTOMATIC),
+    };
+    by_memory.min(2 * info.cpus).clamp(1, MAX_AUTOMATIC)
+}
+
+fn agent_spec(name: &str, agent: &AgentConfig) -> AgentSpec {
+    AgentSpec {
+        name: name.to_owned(),
+        argv: agent.argv.clone(),
+        prompt: match agent.prompt {
+            PromptConfig::Stdin => PromptVia::Stdin,
+            PromptConfig::File => PromptVia::File,
+        },
+    }
+}
+
+/// Who commits: the settings, else the repository's own identity, else longshore itself.
+fn identity(settings: &Settings, repo: Option<Identity>) -> Identity {
+    let fallback =
+        repo.unwrap_or_else(|| Identity { name: "longshore".to_owned(), email: "longshore@localhost".to_owned() });
+    Identity {
+        name: settings.git_name.value.clone().unwrap_or(fallback.name),
+        email: settings.git_email.value.clone().unwrap_or(fallback.email),
+    }
+}
+
+/// The program's own diagnostics go beside the swarm's record: the terminal belongs to the report.
+fn log_to_file(dir: &SwarmDir) {
+    let Ok(file) = std::fs::OpenOptions::new().create(true).append(true).open(dir.logs().join("longshore.log")) else {
+        // A swarm does not need it.
+        return;
+    };
+    let filter = EnvFilter::try_from_env("LONGSHORE_LOG").unwrap_or_else(|_| EnvFilter::new("warn,longshore=info"));
+    let file = std::sync::Mutex::new(file);
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(file).try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::settings;
+
+    fn settings_of(text: &str) -> Settings {
+        let config = crate::cli::config::parse(text, std::path::Path::new("c.toml")).expect("a good config");
+        settings::load(config, None, &|_| None).expect("good settings")
+    }
+
+    fn info(cpus: usize, memory: u64) -> EngineInfo {
+        EngineInfo {
+            name: "Docker".to_owned(),
+            api: "1.41".to_owned(),
+            endpoint: "unix".to_owned(),
+            arch: "x86_64".to_owned(),
+            cpus,
+            memory,
+            volume_subpath: false,
+            cgroup: 2,
+            missing_limits: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn as_many_sandboxes_as_fit() {
+        let plan = Plan {
+            fan_out: Default::default(),
+            files: Vec::new(),
+            stories: Vec::new(),
+            assignments: Vec::new(),
+            waves: Vec::new(),
+        };
+        let gigabytes = |number: u64| number << 30;
+        let table = [
+            ("memory = '2g'", 2, gigabytes(16), 4),
+            ("memory = '2g'", 8, gigabytes(16), 6),
+            ("memory = '2g'", 2, gigabytes(1), 1),
+            ("memory = '0'", 64, gigabytes(16), 16),
+            ("max = 40", 1, gigabytes(1), 40),
+        ];
+        for (text, cpus, memory, wanted) in table {
+            assert_eq!(limits(&settings_of(text), &plan, &info(cpus, memory)).max, wanted, "{text} {cpus}");
+        }
+    }
+
+    #[test]
+    fn who_commits() {
+        let of_repo = || Some(Identity { name: "Ada".to_owned(), email: "ada@example.org".to_owned() });
+        assert_eq!(identity(&settings_of(""), of_repo()).name, "Ada");
+        assert_eq!(identity(&settings_of(""), None).email, "longshore@localhost");
+        let mixed = identity(&settings_of("[git]\nname = 'Bot'"), of_repo());
+        assert_eq!((mixed.name.as_str(), mixed.email.as_str()), ("Bot", "ada@example.org"));
+    }
+}

@@ -1,0 +1,231 @@
+//! Everything that must hold before a swarm begins: settings, tasks files, plan, repository, branches, engine, image, shim.
+//!
+//! Called by `run/mod.rs`. All problems are collected. Must not: make or change anything.
+
+use std::sync::Arc;
+
+use crate::cli::args::RunArgs;
+use crate::cli::error::{Kind, Shown};
+use crate::cli::here::{Here, settings_problems};
+use crate::cli::settings::{self, DEFAULT_IMAGE, Settings, Source};
+use crate::cli::{plan as plan_command, shim};
+use crate::delivery::{Head, Repo};
+use crate::engine::{Engine, EngineInfo, ImageInfo};
+use crate::ids::CommitId;
+use crate::plan::{self, Plan};
+use crate::protocol::acp::message::{EnvKey, EnvVars};
+use crate::tasks::RiskLevel;
+
+/// The most bytes that the variables' names and values may have together: they travel in one ACP message of 64 KB, where
+/// JSON may double some characters.
+const ENV_MAX: usize = 32 * 1024;
+
+/// All that a swarm needs, checked.
+pub struct Checked {
+    /// The settings.
+    pub settings: Settings,
+    /// The plan.
+    pub plan: Plan,
+    /// The heads of the files' integration branches, one a file.
+    pub bases: Vec<CommitId>,
+    /// The repository.
+    pub repo: Repo,
+    /// The engine.
+    pub engine: Arc<dyn Engine>,
+    /// What the engine is.
+    pub info: EngineInfo,
+    /// The image.
+    pub image: ImageInfo,
+    /// The shim.
+    pub shim: shim::Shim,
+    /// The sandboxes' environment.
+    pub env: EnvVars,
+    /// Worth knowing before it begins.
+    pub notes: Vec<String>,
+    /// What makes the sandboxes less closed than the defaults.
+    pub relaxations: Vec<String>,
+}
+
+/// Checks.
+pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
+    let mut problems = Vec::new();
+    let repo = kept(here.repo().await, &mut problems);
+    let root = repo.as_ref().map(Repo::root);
+    let settings = match settings::load(settings::run_flags(args), root, &Here::lookup) {
+        Ok(settings) => Some(settings),
+        Err(faults) => {
+            problems.extend(settings_problems(faults));
+            None
+        }
+    };
+    let files = plan_command::read(&args.plan).map_err(|faults| problems.extend(faults)).ok();
+    let plan = match (files, &settings) {
+        (Some(files), Some(settings)) => {
+            let options = plan_command::options(&args.plan, settings);
+            let built = plan::build(files, root.unwrap_or(here.folder()), &options);
+            kept(built.map_err(|error| Shown::of(Kind::Input, &error)), &mut problems)
+        }
+        _ => None,
+    };
+    let mut notes = Vec::new();
+    // The rest takes its time in other programs: side by side.
+    let image_name = settings.as_ref().map_or(DEFAULT_IMAGE, |settings| settings.image.value.as_str());
+    let (branches, engine) = tokio::join!(branches(repo.as_ref(), plan.as_ref(), &mut notes), engine(here, image_name));
+    let bases = branches.map_err(|faults| problems.extend(faults)).ok();
+    let engine = kept(engine, &mut problems);
+    let shim = engine
+        .as_ref()
+        .and_then(|(_, _, image)| kept(shim::find(&image.arch, Here::exe().as_deref(), &Here::lookup), &mut problems));
+    let env = settings.as_ref().and_then(|settings| {
+        if let Err(error) = settings.agent() {
+            problems.push(error.into());
+        }
+        environment(settings).map_err(|faults| problems.extend(faults)).ok()
+    });
+    problems.extend(plan.as_ref().and_then(high_risk));
+    Shown::all(problems)?;
+    let all = (settings, plan, bases, repo, engine, shim, env);
+    let (Some(settings), Some(plan), Some(bases), Some(repo), Some((engine, info, image)), Some(shim), Some(env)) = all
+    else {
+        // Each of them is there, or is a problem.
+        return Err(Shown::machinery("a check gave neither a value nor a problem"));
+    };
+    let relaxations = relaxations(&settings, &info, &env);
+    Ok(Checked { settings, plan, bases, repo, engine, info, image, shim, env, notes, relaxations })
+}
+
+fn kept<T>(result: Result<T, Shown>, problems: &mut Vec<Shown>) -> Option<T> {
+    result.map_err(|error| problems.push(error)).ok()
+}
+
+/// Where each file's stories start, and what there is to say about branches and working tree.
+async fn branches(
+    repo: Option<&Repo>,
+    plan: Option<&Plan>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<CommitId>, Vec<Shown>> {
+    let Some(repo) = repo else { return Ok(Vec::new()) };
+    let head = repo.head().await.map_err(|error| vec![error.into()])?;
+    if repo.dirty().await.unwrap_or(false) {
+        notes.push("the working tree has changes that are not committed: sandboxes will not see them".to_owned());
+    }
+    let Some(plan) = plan else { return Ok(Vec::new()) };
+    let mut bases = Vec::new();
+    let mut problems = Vec::new();
+    let mut told: Vec<&str> = Vec::new();
+    for file in &plan.files {
+        let name = file.branch.as_str();
+        let again = told.contains(&name);
+        told.push(name);
+        match base(repo, &head, name).await {
+            Ok((base, note)) => {
+                if !again {
+                    notes.push(note);
+                }
+                bases.push(base);
+            }
+            Err(problem) if !again => problems.push(problem),
+            Err(_) => {}
+        }
+    }
+    if problems.is_empty() { Ok(bases) } else { Err(problems) }
+}
+
+async fn base(repo: &Repo, head: &Head, branch: &str) -> Result<(CommitId, String), Shown> {
+    if let Some(at) = repo.checked_out_at(branch).await? {
+        return Err(crate::delivery::DeliveryError::CheckedOut { branch: branch.to_owned(), at }.into());
+    }
+    if let Some(commit) = repo.branch_head(branch).await? {
+        let note = format!("branch {branch} exists: the swarm goes on from its head {}", commit.short());
+        return Ok((commit, note));
+    }
+    if let Some(with) = repo.branch_clash(branch).await? {
+        return Err(crate::delivery::DeliveryError::BranchClash { branch: branch.to_owned(), with }.into());
+    }
+    let whence =
+        head.branch.as_deref().map_or("the detached HEAD".to_owned(), |branch| format!("the head of {branch}"));
+    let note = format!("branch {branch} will be made at {}, {whence}", head.commit.short());
+    Ok((head.commit.clone(), note))
+}
+
+async fn engine(here: &Here, image: &str) -> Result<(Arc<dyn Engine>, EngineInfo, ImageInfo), Shown> {
+    let engine = here.engine().await?;
+    let (info, found) = tokio::join!(engine.info(), engine.image(image));
+    let found = found?.ok_or_else(|| image_missing(image))?;
+    Ok((engine, info?, found))
+}
+
+/// The engine does not have the image.
+pub fn image_missing(image: &str) -> Shown {
+    let shown = Shown::machinery(format!("the engine has no image `{image}`"));
+    if image == DEFAULT_IMAGE {
+        shown.hint("`longshore images build` builds it (or scripts/setup.sh, where no registry can be reached)")
+    } else {
+        shown.hint(format!(
+            "`docker pull {image}`, or build it; `longshore images build --tag NAME` builds the default one"
+        ))
+    }
+}
+
+/// The variables with their values.
+fn environment(settings: &Settings) -> Result<EnvVars, Vec<Shown>> {
+    let values = settings.variables(&Here::lookup).map_err(settings_problems)?;
+    let size: usize = values.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if size > ENV_MAX {
+        let message = format!("the environment for the sandboxes has {size} bytes, and at most {ENV_MAX} can be sent");
+        return Err(vec![Shown::input(message).hint("send the large values as files of the repository or the image")]);
+    }
+    let mut env = EnvVars::new();
+    let mut problems = Vec::new();
+    for (key, value) in values {
+        let inserted = key.parse::<EnvKey>().and_then(|key| env.insert(key, value));
+        if let Err(error) = inserted {
+            problems.push(Shown::of(Kind::Input, &error));
+        }
+    }
+    if problems.is_empty() { Ok(env) } else { Err(problems) }
+}
+
+/// Stories that a person must approve, which cannot be asked for yet.
+fn high_risk(plan: &Plan) -> Option<Shown> {
+    let running = plan.assignments.iter().flat_map(|assignment| &assignment.stories);
+    let high: Vec<String> =
+        running.filter(|key| plan.story(key).risk == RiskLevel::High).map(|key| plan.label(key)).collect();
+    if high.is_empty() {
+        return None;
+    }
+    let message = format!("stories of high risk are not run without an approval: {}", high.join(", "));
+    Some(Shown::input(message).hint("lower their `riskLevel` after reading them, or take them out of the file"))
+}
+
+/// What is less closed than the defaults, each with the setting that made it so.
+fn relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars) -> Vec<String> {
+    let mut list = Vec::new();
+    let from = |source: &Source| format!("from {source}");
+    if settings.network.value != "none" {
+        list.push(format!("network {} ({})", settings.network.value, from(&settings.network.source)));
+    }
+    if settings.memory.value.0 == 0 {
+        list.push(format!("no memory limit ({})", from(&settings.memory.source)));
+    }
+    if settings.cpus.value.0 == 0 {
+        list.push(format!("no CPU limit ({})", from(&settings.cpus.source)));
+    }
+    if settings.keep.value {
+        list.push(format!("containers and volumes are kept ({})", from(&settings.keep.source)));
+    }
+    if !env.is_empty() {
+        let names: Vec<String> = env
+            .names()
+            .map(|name| match settings.env.iter().find(|variable| variable.value.key() == name) {
+                Some(variable) => format!("{name} ({})", from(&variable.source)),
+                None => format!("{name} (from the agent's definition)"),
+            })
+            .collect();
+        list.push(format!("environment variables: {}", names.join(", ")));
+    }
+    if !info.missing_limits.is_empty() {
+        list.push(format!("the engine cannot limit: {}", info.missing_limits.join(", ")));
+    }
+    list
+}

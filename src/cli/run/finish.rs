@@ -1,0 +1,171 @@
+//! The end of a run: the report's files, the table, and the outcome into the tasks files where that was asked for.
+//!
+//! Called by `run/mod.rs`, also after a failure: what landed before it has landed. Everything is told from the swarm's record.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::path::{Path, PathBuf};
+
+use super::check::Checked;
+use crate::cli::args::RunArgs;
+use crate::cli::error::Shown;
+use crate::cli::here::Here;
+use crate::cli::{columns, remark, say};
+use crate::delivery::Repo;
+use crate::ids::StoryId;
+use crate::protocol::acp::message::StoryStatus;
+use crate::report::summary::Summary;
+use crate::report::{Look, file};
+use crate::state::recover::recover;
+use crate::state::{SwarmDir, SwarmState, SwarmStatus};
+use crate::tasks::write_back::{self, Written};
+
+/// What is needed at the end, taken before the coordinator has the rest.
+pub struct Ending {
+    repo: Repo,
+    json: bool,
+    write_back: bool,
+    notes: Vec<String>,
+    relaxations: Vec<String>,
+    /// Volumes that `--keep` keeps.
+    keep: bool,
+}
+
+impl Ending {
+    /// Of this run.
+    pub fn of(args: &RunArgs, checked: &Checked) -> Self {
+        Self {
+            repo: checked.repo.clone(),
+            json: args.plan.json,
+            write_back: args.write_back,
+            notes: checked.notes.clone(),
+            relaxations: checked.relaxations.clone(),
+            keep: checked.settings.keep.value,
+        }
+    }
+}
+
+/// Tells how the swarm ended.
+pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
+    let recovered = recover(dir)?;
+    let state = SwarmState::of(&recovered.machine, recovered.header.started);
+    let mut summary = Summary::of(&state, &recovered.header.spec, dir);
+    for branch in &mut summary.branches {
+        branch.head = ending.repo.branch_head(&branch.name).await?.map(|commit| commit.to_string());
+    }
+    summary.relaxations.clone_from(&ending.relaxations);
+    summary.notes.splice(0..0, ending.notes.iter().cloned());
+    if ending.keep {
+        let short = dir.swarm().short();
+        summary
+            .notes
+            .push(format!("kept: volumes longshore-{short}-in and longshore-{short}-work, and the containers"));
+    }
+    if ending.write_back {
+        let written = write_outcomes(&state);
+        summary.notes.extend(written);
+    }
+    if matches!(state.status, SwarmStatus::Interrupted | SwarmStatus::Running | SwarmStatus::Stopping) {
+        summary
+            .notes
+            .push(format!("swarm {} did not finish; its folder has all that is needed to go on", summary.swarm));
+    }
+    if let Err(error) = file::write(&mut summary, &dir.path()) {
+        remark(&format!("warning: cannot write the report: {error}"));
+    }
+    if ending.json {
+        // Standard output is the event stream's.
+        print(&summary, &stderr(), |text| {
+            let _ = stderr().write_all(text.as_bytes());
+            Ok(())
+        })
+    } else {
+        print(&summary, &stdout(), say)
+    }
+}
+
+fn print(
+    summary: &Summary,
+    stream: &impl IsTerminal,
+    write: impl FnOnce(&str) -> Result<(), Shown>,
+) -> Result<(), Shown> {
+    let look = Look::of(stream, &Here::lookup);
+    write(&format!("\n{}", summary.render(columns(stream), look.colour)))
+}
+
+/// Writes the outcomes into the tasks files, as they are now: somebody may have edited them meanwhile. What cannot be
+/// written is told, and costs nothing else.
+fn write_outcomes(state: &SwarmState) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (path, outcomes) in outcomes(state) {
+        if outcomes.is_empty() {
+            continue;
+        }
+        match write_file(&path, &outcomes) {
+            Ok(()) => notes.push(format!("the outcome was written into {}", path.display())),
+            Err(problem) => notes.push(format!("the outcome could not be written into {}: {problem}", path.display())),
+        }
+    }
+    notes
+}
+
+/// What is to be written, by tasks file. Stories that were done before are left as they are.
+fn outcomes(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, Written>> {
+    let mut files: BTreeMap<PathBuf, BTreeMap<StoryId, Written>> = BTreeMap::new();
+    for story in state.stories.iter().filter(|story| !story.done_before) {
+        let written = match story.status {
+            StoryStatus::Completed => Written::Completed,
+            StoryStatus::Failed => Written::Failed,
+            // Passed over because of another story: still to be done.
+            StoryStatus::Skipped | StoryStatus::Pending | StoryStatus::InProgress => Written::Pending,
+        };
+        files.entry(PathBuf::from(&story.tasks_file)).or_default().insert(story.id.clone(), written);
+    }
+    files
+}
+
+fn write_file(path: &Path, outcomes: &BTreeMap<StoryId, Written>) -> Result<(), String> {
+    // Through a link, the file itself is replaced and not the link.
+    let real = path.canonicalize().map_err(|error| error.to_string())?;
+    let original = std::fs::read(&real).map_err(|error| error.to_string())?;
+    let bytes = write_back::apply(&original, path, outcomes).map_err(|error| error.to_string())?;
+    if bytes == original {
+        return Ok(());
+    }
+    let mut file = atomic_write_file::AtomicWriteFile::open(&real).map_err(|error| error.to_string())?;
+    file.write_all(&bytes).and_then(|()| file.commit()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_story_passed_over_is_still_to_be_done() {
+        let story = |id: &str, status: &str, before: bool| {
+            serde_json::json!({
+                "id": id, "status": status, "attempts": 0, "branch": null, "commit": null, "cause": null,
+                "evidence": null, "salvage": null, "because": null, "assignment": null, "title": "",
+                "tasksFile": "t.json", "doneBefore": before, "startedAt": null, "endedAt": null, "durationMs": null
+            })
+        };
+        let state: SwarmState = serde_json::from_value(serde_json::json!({
+            "schemaVersion": 1, "swarmId": "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d", "createdAt": "2026-11-21T12:00:00Z",
+            "updatedAt": "2026-11-21T12:00:00Z", "status": "some_failed", "containers": [],
+            "stories": [
+                story("US-001", "completed", false), story("US-002", "failed", false), story("US-003", "skipped", false),
+                story("US-004", "completed", true), story("US-005", "pending", false),
+            ]
+        }))
+        .expect("a state");
+        let all = outcomes(&state);
+        let found: Vec<_> = all[Path::new("t.json")].iter().map(|(id, written)| (id.as_str(), *written)).collect();
+        let wanted = [
+            ("US-001", Written::Completed),
+            ("US-002", Written::Failed),
+            ("US-003", Written::Pending),
+            ("US-005", Written::Pending),
+        ];
+        assert_eq!(found, wanted);
+    }
+}
