@@ -18,14 +18,14 @@ use crate::ids::{ContainerId, SwarmId};
 use crate::report::text::clean;
 use crate::state::recover::recover;
 use crate::state::{StateError, SwarmDir};
-use crate::swarm::{Outcome as Ended, Phase};
+use crate::swarm::Phase;
 
 /// What is known of a swarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// An orchestrator holds its lock.
     Live,
-    /// Ended, and all its work is on the host.
+    /// Nobody runs it, and nothing of its work is in the engine alone.
     Over,
     /// Its orchestrator is gone, and there may be work in its volumes.
     Unfinished,
@@ -128,12 +128,14 @@ impl Known {
         let role = if role.is_empty() { "part" } else { role };
         match self.swarms.get(&swarm).copied().unwrap_or(Standing::Unknown) {
             Standing::Live => Verdict::keep(format!("{role} of swarm {short}, which is running")),
-            Standing::Over => Verdict::remove(format!("{role} of swarm {short}, which is over")),
-            Standing::Unfinished if all => {
-                Verdict::remove(format!("{role} of swarm {short}, which did not finish and does not run"))
+            Standing::Over => {
+                Verdict::remove(format!("{role} of swarm {short}, which does not run and whose work is on the host"))
             }
+            Standing::Unfinished if all => Verdict::remove(format!(
+                "{role} of swarm {short}, which does not run and whose work may be lost with it"
+            )),
             Standing::Unfinished => Verdict::keep(format!(
-                "{role} of swarm {short}, which did not finish: it may hold work; --all removes it"
+                "{role} of swarm {short}, which does not run: it may hold work that is nowhere else; --all removes it"
             )),
             Standing::Unknown if self.running.contains(&swarm) => Verdict::keep(format!(
                 "{role} of swarm {short}, which this repository does not know and which may be running"
@@ -178,10 +180,8 @@ fn standing(root: &Path, swarm: SwarmId) -> Result<Standing, Shown> {
         return Ok(Standing::Live);
     }
     let Ok(recovered) = recover(&dir) else { return Ok(Standing::Unfinished) };
-    let ended = matches!(recovered.machine.finished(), Some(Ended::Landed | Ended::SomeFailed));
-    let nothing_left =
-        recovered.machine.attempts().all(|attempt| attempt.phase == Phase::Settled && !attempt.work_kept);
-    Ok(if ended && nothing_left { Standing::Over } else { Standing::Unfinished })
+    let on_the_host = recovered.machine.attempts().all(|attempt| attempt.phase == Phase::Settled && !attempt.work_kept);
+    Ok(if on_the_host { Standing::Over } else { Standing::Unfinished })
 }
 
 fn word(kind: FoundKind) -> &'static str {

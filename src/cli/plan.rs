@@ -6,12 +6,13 @@
 use jiff::Zoned;
 
 use super::args::{FanOutArg, PlanFlags};
-use super::error::{Kind, Shown};
+use super::error::Shown;
 use super::here::{Here, settings_problems};
 use super::settings::{self, Settings};
-use super::{Outcome, say};
-use crate::plan::{self, FanOut, Plan, PlanOptions};
-use crate::tasks::{self, TasksFile};
+use super::{Outcome, remark, say};
+use crate::plan::{self, FanOut, Plan, PlanError, PlanOptions};
+use crate::report::text::count;
+use crate::tasks::{self, Problem, TasksError, TasksFile};
 
 /// Carries it out.
 pub async fn plan(flags: &PlanFlags, here: &Here) -> Outcome {
@@ -32,13 +33,17 @@ pub async fn plan(flags: &PlanFlags, here: &Here) -> Outcome {
         problems.push(error.into());
     }
     let plan = match (read(flags), &settings) {
-        (Ok(files), Some(settings)) => match plan::build(files, &root, &options(flags, settings)) {
-            Ok(plan) => Some(plan),
-            Err(error) => {
-                problems.push(Shown::of(Kind::Input, &error));
-                None
+        (Ok(files), Some(settings)) => {
+            // What runs the stories can be settled later; `run` insists.
+            let options = PlanOptions { has_agent: true, ..options(flags, settings) };
+            match plan::build(files, &root, &options) {
+                Ok(plan) => Some(plan),
+                Err(error) => {
+                    problems.extend(plan_problems(&error));
+                    None
+                }
             }
-        },
+        }
         (Ok(_), None) => None,
         (Err(faults), _) => {
             problems.extend(faults);
@@ -48,7 +53,20 @@ pub async fn plan(flags: &PlanFlags, here: &Here) -> Outcome {
     Shown::all(problems)?;
     let Some(plan) = plan else { return Ok(0) };
     say(&shown(&plan, flags.json)?)?;
+    if settings.is_some_and(|settings| settings.agent.value.is_none()) {
+        without_agent(&plan);
+    }
     Ok(0)
+}
+
+/// Says which stories have nothing to run them yet.
+fn without_agent(plan: &Plan) {
+    let to_run = plan.assignments.iter().flat_map(|assignment| &assignment.stories);
+    let number = to_run.filter(|key| plan.story(key).command.is_none()).count();
+    if number > 0 {
+        let stories = count(number, "story needs", "stories need");
+        remark(&format!("note: {stories} an agent: `longshore run` wants `--agent NAME`, or `agent` in the config"));
+    }
 }
 
 fn shown(plan: &Plan, json: bool) -> Result<String, Shown> {
@@ -67,10 +85,25 @@ pub(crate) fn read(flags: &PlanFlags) -> Result<Vec<(TasksFile, Vec<u8>)>, Vec<S
     for path in &flags.files {
         match tasks::load(path) {
             Ok(file) => files.push(file),
-            Err(error) => problems.push(Shown::of(Kind::Input, &error)),
+            Err(error) => problems.extend(tasks_problems(&error)),
         }
     }
     if problems.is_empty() { Ok(files) } else { Err(problems) }
+}
+
+/// Each problem of a tasks file with its remedy.
+fn tasks_problems(error: &TasksError) -> Vec<Shown> {
+    let path = error.path().display();
+    let shown = |problem: &Problem| {
+        let line = problem.line.map_or(String::new(), |line| format!(":{line}"));
+        Shown::input(format!("{path}{line}: {problem}")).hint(problem.defect.remedy())
+    };
+    error.problems().iter().map(shown).collect()
+}
+
+/// Each problem of a plan with its remedy.
+pub(crate) fn plan_problems(error: &PlanError) -> Vec<Shown> {
+    error.problems().iter().map(|problem| Shown::input(problem.to_string()).hint(problem.defect.remedy())).collect()
 }
 
 /// The choices that planning needs.

@@ -189,11 +189,20 @@ pub(super) struct Landing {
     pub message: MergeMessage,
     pub identity: Identity,
     pub kept: String,
+    /// Whether it is the first on its branch, which may have to be made.
+    pub first: bool,
 }
 
 /// Merges onto the integration branch.
 pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
-    let Landing { attempt, branch, onto, tip, message, identity, kept } = landing;
+    let Landing { attempt, branch, onto, tip, message, identity, kept, first } = landing;
+    // Made now and not before: a swarm that lands nothing leaves no branch behind.
+    if first
+        && let Ok(None) = repo.branch_head(branch.as_str()).await
+        && let Err(error) = repo.create_branch(&branch, &onto).await
+    {
+        return Event::MergeFailed { attempt, fault: error.fault(), kept };
+    }
     match repo.merge(&branch, &onto, &tip, &message, &identity).await {
         Ok(MergeOutcome::Merged { head }) => Event::Merged { attempt, head },
         Ok(MergeOutcome::Conflict { paths }) => Event::MergeConflicted { attempt, paths, kept },

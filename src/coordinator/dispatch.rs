@@ -169,7 +169,6 @@ impl Coordinator {
         let body = if titles.len() > 1 { titles.join("\n") } else { String::new() };
         let landing = Landing {
             branch: self.setup.spec.files[usize::from(file)].branch.clone(),
-            onto,
             tip,
             message: MergeMessage {
                 subject,
@@ -179,6 +178,8 @@ impl Coordinator {
             },
             identity: self.setup.sandbox.identity.clone(),
             kept: live.remains.result_ref(),
+            first: onto == self.setup.spec.files[usize::from(file)].base,
+            onto,
             attempt,
         };
         let (repo, postbox) = (self.setup.repo.clone(), self.postbox.clone());

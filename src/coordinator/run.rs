@@ -234,11 +234,12 @@ impl Coordinator {
     }
 
     fn remove(&mut self, attempt: AttemptId, keep_work: bool) {
-        let Some(live) = self.live.remove(&attempt) else { return };
+        // The entry stays: a merge may still be to come, and wants the name that the commits are kept under.
+        let Some(live) = self.live.get_mut(&attempt) else { return };
         if keep_work {
             self.kept.push((attempt.clone(), self.names.work.clone()));
         }
-        let container = live.container.filter(|_| !self.setup.sandbox.keep);
+        let container = live.container.take().filter(|_| !self.setup.sandbox.keep);
         let (hands, postbox, uid) = (self.hands.clone(), self.postbox.clone(), live.remains.uid);
         let keep_work = keep_work || self.setup.sandbox.keep;
         self.tasks.spawn(async move {

@@ -77,15 +77,19 @@ pub struct Look {
 impl Look {
     /// That of this terminal, for what is written to `stream`. `NO_COLOR` (<https://no-color.org>) is honoured.
     pub fn of(stream: &impl IsTerminal, lookup: &dyn Fn(&str) -> Option<OsString>) -> Self {
-        let forbidden = lookup("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = lookup("TERM").is_some_and(|term| term == "dumb");
-        Self { colour: stream.is_terminal() && !forbidden && !dumb, zone: TimeZone::system() }
+        Self { colour: colour(stream.is_terminal(), lookup), zone: TimeZone::system() }
     }
 
     /// Without colours, in UTC: for tests and files.
     pub fn bare() -> Self {
         Self { colour: false, zone: TimeZone::UTC }
     }
+}
+
+fn colour(terminal: bool, lookup: &dyn Fn(&str) -> Option<OsString>) -> bool {
+    let forbidden = lookup("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = lookup("TERM").is_some_and(|term| term == "dumb");
+    terminal && !forbidden && !dumb
 }
 
 /// The reporter of a mode.
@@ -101,6 +105,22 @@ pub fn reporter(mode: Mode, names: Names, look: Look) -> Box<dyn Reporter> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them() {
+        let table: &[(bool, &[(&str, &str)], bool)] = &[
+            (true, &[], true),
+            (false, &[], false),
+            (true, &[("NO_COLOR", "1")], false),
+            (true, &[("NO_COLOR", "")], true),
+            (true, &[("TERM", "dumb")], false),
+        ];
+        for (terminal, environment, wanted) in table {
+            let lookup =
+                |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
+            assert_eq!(colour(*terminal, &lookup), *wanted, "{environment:?}");
+        }
+    }
 
     #[test]
     fn modes() {

@@ -46,14 +46,14 @@ pub struct Committed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The cause.
-    pub failure: Failure,
+    pub failure: Box<Failure>,
     /// Commits that only other refs have: to be salvaged too.
     pub beside: Vec<CommitId>,
 }
 
 impl From<Failure> for Fault {
     fn from(failure: Failure) -> Self {
-        Self { failure, beside: Vec::new() }
+        Self { failure: Box::new(failure), beside: Vec::new() }
     }
 }
 
@@ -129,7 +129,8 @@ impl Examination {
         moved.extend(self.refs.keys().filter(|name| !own_business(name) && !refs.contains_key(*name)).cloned());
         if !moved.is_empty() {
             let summary = format!("refs other than `{}` were created, moved or deleted", self.branch_ref);
-            return Err(Fault { failure: with_paths(Cause::BranchViolation, summary, moved), beside });
+            let failure = Box::new(with_paths(Cause::BranchViolation, summary, moved));
+            return Err(Fault { failure, beside });
         }
         let tip: Option<CommitId> = refs.get(&self.branch_ref).and_then(|id| id.parse().ok());
         let on_branch = head.strip_prefix("ref:").map(str::trim) == Some(self.branch_ref.as_str());

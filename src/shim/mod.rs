@@ -1,7 +1,7 @@
 //! `acp-shim`: the program inside each sandbox, and in the depot.
 //!
 //! ```text
-//! serve      channel (ACP) -> clone -> story: prompt, run, examine, checks, salvage -> result and bundle -> completion
+//! serve      channel (ACP) -> clone -> attempt -> story: prompt, run, examine, checks, salvage -> result and bundle -> completion
 //! depot      frames -> objects | folders (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
 //! task, progress, fail      ask -> socket of a running `serve`
 //! ```
@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 pub mod ask;
+pub mod attempt;
 pub mod channel;
 pub mod children;
 pub mod clone;

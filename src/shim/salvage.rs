@@ -90,23 +90,27 @@ impl Salvage<'_> {
     }
 }
 
-/// Writes a bundle of these refs without what `base` has, to a file that is synced before it gets its name. The folder is
-/// synced too.
-pub fn write_bundle(git: &Git, to: &Path, base: &CommitId, refs: &[String]) -> Result<(), GitError> {
-    let temporary = to.with_extension("tmp");
+/// Writes a bundle of these refs without what `base` has, to a temporary file that then gets its name. `durable`: it is
+/// synced before. The folder is the caller's to sync.
+pub fn write_bundle(git: &Git, to: &Path, base: &CommitId, refs: &[String], durable: bool) -> Result<(), GitError> {
+    let temporary = to.with_extension("bundle-tmp");
     let _ = std::fs::remove_file(&temporary);
     let mut args = vec!["bundle".to_owned(), "create".into(), "-q".into(), temporary.display().to_string()];
     args.push(format!("^{base}"));
     args.extend(refs.iter().cloned());
     git.run(&args)?;
-    sync_and_rename(&temporary, to)
+    rename(&temporary, to, durable)
 }
 
-/// Makes a finished temporary file durable under its name.
-pub fn sync_and_rename(temporary: &Path, to: &Path) -> Result<(), GitError> {
-    let sync = |path: &Path| std::fs::File::open(path).and_then(|file| file.sync_all());
-    sync(temporary).map_err(|e| GitError::file("sync", temporary, e))?;
-    std::fs::rename(temporary, to).map_err(|e| GitError::file("write", to, e))?;
-    let folder = to.parent().unwrap_or(to);
-    sync(folder).map_err(|e| GitError::file("sync", folder, e))
+/// Gives a finished temporary file its name, synced before where it has to survive a crash.
+pub fn rename(temporary: &Path, to: &Path, durable: bool) -> Result<(), GitError> {
+    if durable {
+        sync(temporary)?;
+    }
+    std::fs::rename(temporary, to).map_err(|e| GitError::file("write", to, e))
+}
+
+/// Syncs a file, or a folder's names.
+pub fn sync(path: &Path) -> Result<(), GitError> {
+    std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(|e| GitError::file("sync", path, e))
 }

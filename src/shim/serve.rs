@@ -13,24 +13,22 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::attempt::{Attempt, Fatal, starting_refs, unreached, write_result};
 use super::channel::{self, Channel, Sender};
 use super::clone::{CloneDir, Head, config_text};
 use super::layout::Layout;
 use super::memory::MemoryGauge;
 use super::run::OutputLog;
-use super::salvage;
 use super::socket::{self, Desk};
-use super::story::{Sandbox, blocking, said};
+use super::story::{Sandbox, blocking};
 use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile};
 use crate::handoff::layout as names;
-use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
+use crate::handoff::result::{RESULT_VERSION, ResultFile};
 use crate::ids::{CommitId, ContainerId, StoryId};
 use crate::protocol::acp::message::{
-    Completion, CompletionStatus, ContainerMessage, Envelope, ErrorCode, ErrorReport, ProgressUpdate, StoryStatus,
-    TaskRequest, decode_task_request,
+    Completion, CompletionStatus, ContainerMessage, Envelope, ErrorCode, ErrorReport, TaskRequest, decode_task_request,
 };
 use crate::tasks::{self, TasksFile};
-use crate::verdict::{Cause, Failure, StoryOutcome};
 use crate::wire::Line;
 
 /// How long the task-request may take to come.
@@ -56,18 +54,6 @@ pub struct Outside {
     pub stop: CancellationToken,
     /// [`REQUEST_LIMIT`].
     pub request_limit: Duration,
-}
-
-/// Why the sandbox as a whole fails.
-struct Fatal {
-    code: ErrorCode,
-    message: String,
-}
-
-impl Fatal {
-    fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
 }
 
 /// Serves one attempt from its task-request to its completion. The exit code: 0 where a completion was said that is not
@@ -204,7 +190,7 @@ impl Setup {
         let out = self.layout.out(&self.folder);
         let untouched = unreached(&assignment);
         match self.prepare(assignment, &request).await {
-            Ok((sandbox, order)) => Run { sandbox, out, order }.run().await,
+            Ok((sandbox, order)) => Attempt { sandbox, out, order }.run().await,
             Err((fatal, assignment)) => {
                 let result = ResultFile {
                     schema_version: RESULT_VERSION,
@@ -215,7 +201,7 @@ impl Setup {
                     bundle: false,
                     stories: untouched,
                 };
-                if let Err(error) = write_result(&out, &result) {
+                if let Err(error) = write_result(&out, &result, true) {
                     log.say(&format!("cannot write the result: {error}"));
                 }
                 give_up(&channel, &log, fatal)
@@ -249,6 +235,7 @@ impl Setup {
             return Err((Fatal::new(ErrorCode::UNKNOWN_ERROR, message), assignment));
         }
         let env = self.agent_env(&assignment, request);
+        self.trust_objects(&env);
         let sandbox = Sandbox {
             tasks,
             clone,
@@ -301,6 +288,16 @@ impl Setup {
         Ok((file, order))
     }
 
+    /// Lets the agent's own git fetch from the objects volume, which is root's: git takes that from no file of the clone. A
+    /// home that has settings already, or cannot be written, stays as it is.
+    fn trust_objects(&self, env: &BTreeMap<OsString, OsString>) {
+        let Some(home) = env.get(OsStr::new("HOME")) else { return };
+        let text = format!("[safe]\n\tdirectory = {}\n", self.layout.objects_repo().display());
+        if let Ok(mut file) = fs::File::create_new(std::path::Path::new(home).join(".gitconfig")) {
+            let _ = file.write_all(text.as_bytes());
+        }
+    }
+
     /// The environment of agents and checks: the image's, the task-request's, and ours.
     fn agent_env(&self, assignment: &AssignmentFile, request: &TaskRequest) -> BTreeMap<OsString, OsString> {
         let mut env = self.env.clone();
@@ -323,13 +320,6 @@ impl Setup {
     }
 }
 
-/// The refs of a fresh clone: the assigned branch and the integration branch's remote-tracking ref, both at the base.
-fn starting_refs(assignment: &AssignmentFile) -> BTreeMap<String, CommitId> {
-    let branch = format!("refs/heads/{}", assignment.branch);
-    let remote = format!("refs/remotes/origin/{}", assignment.integration_branch);
-    [(branch, assignment.base.clone()), (remote, assignment.base.clone())].into()
-}
-
 fn make_clone(clone: &CloneDir, base: &CommitId) -> Result<(), Fatal> {
     let failed = |message: String| Fatal::new(ErrorCode::GIT_CLONE_FAILED, format!("cannot clone: {message}"));
     if !clone.objects_repo.join("objects").is_dir() {
@@ -345,166 +335,4 @@ fn make_clone(clone: &CloneDir, base: &CommitId) -> Result<(), Fatal> {
             failed(format!("the commit {} is not in the repository's objects", base.short()))
         }
     })
-}
-
-fn unreached(assignment: &AssignmentFile) -> Vec<StoryResult> {
-    assignment.stories.iter().map(|work| not_run(work.id.clone(), StoryOutcome::NotReached)).collect()
-}
-
-fn not_run(id: StoryId, outcome: StoryOutcome) -> StoryResult {
-    StoryResult { id, outcome, criteria: Vec::new(), work_log: Vec::new(), commits: Vec::new(), duration_ms: 0 }
-}
-
-/// The stories, one after the other, and what is written of them.
-struct Run {
-    sandbox: Sandbox,
-    out: std::path::PathBuf,
-    order: Vec<usize>,
-}
-
-impl Run {
-    async fn run(self) -> u8 {
-        let sandbox = &self.sandbox;
-        let mut refs = starting_refs(&sandbox.assignment);
-        let mut results: Vec<StoryResult> = Vec::new();
-        let mut fatal = None;
-        for (place, index) in self.order.iter().enumerate() {
-            let story = &sandbox.tasks.stories[*index];
-            if fatal.is_some() || sandbox.stop.is_cancelled() {
-                results.push(not_run(story.id.clone(), StoryOutcome::NotReached));
-                continue;
-            }
-            if let Some(because) = failed_dependency(&story.depends_on, &results) {
-                self.say_skipped(&story.id, &because);
-                results.push(not_run(story.id.clone(), StoryOutcome::Skipped { because }));
-                continue;
-            }
-            let work = sandbox.assignment.stories.iter().find(|work| work.id == story.id);
-            let last = place + 1 == self.order.len();
-            let told =
-                sandbox.tell(story, work.expect("the order has the assignment's stories only"), &mut refs, last).await;
-            results.push(told.result);
-            fatal = told.unusable.map(|message| Fatal::new(ErrorCode::UNKNOWN_ERROR, message));
-            if !last && let Err(error) = self.write(&refs, &results).await {
-                sandbox.log.say(&format!("cannot write what is finished so far: {}", error.evidence.summary));
-            }
-        }
-        if let Err(failure) = self.write(&refs, &results).await {
-            fatal = Some(Fatal::new(ErrorCode::UNKNOWN_ERROR, failure.evidence.summary.clone()));
-            self.write_without_bundle(&failure, &mut results);
-        }
-        self.complete(fatal, &results)
-    }
-
-    fn say_skipped(&self, story: &StoryId, because: &StoryId) {
-        let output = format!("skipped: {because} did not finish");
-        let update = ProgressUpdate { story_id: story.clone(), status: StoryStatus::Skipped, output };
-        self.sandbox.channel.send(&ContainerMessage::Progress(update));
-    }
-
-    /// The last word. The result is on the disk.
-    fn complete(&self, fatal: Option<Fatal>, results: &[StoryResult]) -> u8 {
-        let sandbox = &self.sandbox;
-        let mut errors: Vec<String> = results
-            .iter()
-            .filter_map(|result| match &result.outcome {
-                StoryOutcome::Failed { failure, .. } => Some(format!("{}: {}", result.id, said(failure))),
-                _ => None,
-            })
-            .collect();
-        let status = match fatal {
-            Some(fatal) => {
-                errors.push(fatal.message.clone());
-                let report = ErrorReport { code: fatal.code, message: fatal.message };
-                sandbox.channel.send(&ContainerMessage::Error(report));
-                CompletionStatus::Failed
-            }
-            None if sandbox.stop.is_cancelled() => CompletionStatus::Stopped,
-            None => CompletionStatus::Completed,
-        };
-        sandbox.channel.send(&ContainerMessage::Completion(Completion { status, pr_url: None, errors }));
-        u8::from(status == CompletionStatus::Failed)
-    }
-
-    /// Writes the bundle, then `result.json`. Stories without an entry are entered as not reached.
-    async fn write(&self, refs: &BTreeMap<String, CommitId>, results: &[StoryResult]) -> Result<(), Failure> {
-        let assignment = &self.sandbox.assignment;
-        let branch = self.sandbox.branch_ref();
-        let tip = refs.get(&branch).unwrap_or(&assignment.base).clone();
-        let bundled: Vec<String> = refs
-            .iter()
-            .filter(|(name, commit)| {
-                (**name == branch && **commit != assignment.base) || name.starts_with("refs/longshore/salvage/")
-            })
-            .map(|(name, _)| name.clone())
-            .collect();
-        let mut result = ResultFile {
-            schema_version: RESULT_VERSION,
-            swarm_id: assignment.swarm_id,
-            attempt: assignment.attempt.clone(),
-            base: assignment.base.clone(),
-            tip,
-            bundle: !bundled.is_empty(),
-            stories: results.to_vec(),
-        };
-        for index in &self.order[results.len()..] {
-            result.stories.push(not_run(self.sandbox.tasks.stories[*index].id.clone(), StoryOutcome::NotReached));
-        }
-        let (clone, out) = (self.sandbox.clone.clone(), self.out.clone());
-        let limit =
-            if self.sandbox.stop.is_cancelled() { self.sandbox.stop_budget() } else { Duration::from_secs(600) };
-        blocking(move || {
-            if result.bundle {
-                let to = out.join(names::RESULT_BUNDLE);
-                salvage::write_bundle(&clone.git().within(limit), &to, &result.base, &bundled)?;
-            }
-            write_result(&out, &result)
-        })
-        .await
-        .map_err(|error| super::examine::git_failure(&error, "the result cannot be written"))
-    }
-
-    /// Says in `result.json` that nothing came out, so that nobody counts what is not there.
-    fn write_without_bundle(&self, failure: &Failure, results: &mut [StoryResult]) {
-        for result in results.iter_mut() {
-            if matches!(result.outcome, StoryOutcome::Finished { .. }) {
-                let cause = if failure.cause == Cause::DiskFull { Cause::DiskFull } else { Cause::RepoDamaged };
-                let failure = Failure { cause, ..failure.clone() };
-                result.outcome = StoryOutcome::Failed { failure, salvage: None };
-            }
-        }
-        let assignment = &self.sandbox.assignment;
-        let result = ResultFile {
-            schema_version: RESULT_VERSION,
-            swarm_id: assignment.swarm_id,
-            attempt: assignment.attempt.clone(),
-            base: assignment.base.clone(),
-            tip: assignment.base.clone(),
-            bundle: false,
-            stories: results.to_vec(),
-        };
-        if let Err(error) = write_result(&self.out, &result) {
-            self.sandbox.log.say(&format!("cannot write the result: {error}"));
-        }
-    }
-}
-
-/// The story at the root of why a story with these dependencies cannot be done here; none where it can.
-fn failed_dependency(depends_on: &[StoryId], results: &[StoryResult]) -> Option<StoryId> {
-    depends_on.iter().find_map(|id| {
-        let result = results.iter().find(|result| result.id == *id)?;
-        match &result.outcome {
-            StoryOutcome::Finished { .. } => None,
-            StoryOutcome::Skipped { because } => Some(because.clone()),
-            StoryOutcome::Failed { .. } | StoryOutcome::NotReached => Some(id.clone()),
-        }
-    })
-}
-
-fn write_result(out: &std::path::Path, result: &ResultFile) -> Result<(), super::git::GitError> {
-    let to = out.join(names::RESULT_FILE);
-    let temporary = to.with_extension("tmp");
-    let text = serde_json::to_vec_pretty(result).expect("a result is always JSON");
-    fs::write(&temporary, text).map_err(|error| super::git::GitError::file("write", &temporary, error))?;
-    salvage::sync_and_rename(&temporary, &to)
 }

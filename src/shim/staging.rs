@@ -60,12 +60,11 @@ fn clean_add(added: &GitOutput) -> bool {
 }
 
 fn add_again(clone: &CloneDir, git: &Git, start: &CommitId) -> Result<(), GitError> {
-    if git.output(&["ls-files", "-s"], None)?.success {
-        if let Ok(added) = git.run(&["add", "-A"])
-            && clean_add(&added)
-        {
-            return Ok(());
-        }
+    if git.output(&["ls-files", "-s"], None)?.success
+        && let Ok(added) = git.run(&["add", "-A"])
+        && clean_add(&added)
+    {
+        return Ok(());
     }
     clone.remove("index")?;
     git.run(&["read-tree", start.as_str()])?;

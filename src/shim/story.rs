@@ -196,7 +196,7 @@ impl Sandbox {
     }
 
     /// How to run the agent, and how to call it in messages.
-    fn agent_job(&self, story: &Story, card: &TaskCard, deadline: Instant) -> Result<(Job, String), Failure> {
+    fn agent_job(&self, story: &Story, card: &TaskCard, deadline: Instant) -> Result<(Job, String), Fault> {
         let context = prompt::Context { title: &self.tasks.title, description: &self.tasks.description };
         let text = prompt::prompt(card, context);
         let file = self.run_dir.join(format!("prompt-{}.md", story.id));
@@ -220,7 +220,7 @@ impl Sandbox {
             }
             (None, None) => {
                 let summary = "the story has no `command`, and no agent was named";
-                return Err(Failure::new(Cause::AgentFailed, summary));
+                return Err(Failure::new(Cause::AgentFailed, summary).into());
             }
         };
         Ok((self.job(argv, env, stdin, deadline), shown))
@@ -344,10 +344,10 @@ impl Sandbox {
         blocking(move || {
             let damaged = "the checks left the clone damaged";
             if let Some(damage) = clone.damage() {
-                return Err(Failure::new(Cause::RepoDamaged, format!("{damaged}: {damage}")));
+                return Err(Fault::from(Failure::new(Cause::RepoDamaged, format!("{damaged}: {damage}"))));
             }
             let reset = if last { Ok(()) } else { clone.reset_to(&commit, false) };
-            reset.and_then(|()| clone.restore_refs(&settled)).map_err(|error| git_failure(&error, damaged))
+            reset.and_then(|()| clone.restore_refs(&settled)).map_err(|error| git_failure(&error, damaged).into())
         })
         .await?;
         *refs = wanted;
@@ -405,7 +405,7 @@ impl Sandbox {
         })
         .await;
         let unusable = reset.err().map(|error| format!("the clone cannot be reset after {}: {error}", story.id));
-        (failure, salvage, unusable)
+        (*failure, salvage, unusable)
     }
 }
 

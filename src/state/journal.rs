@@ -191,6 +191,9 @@ impl Journal {
         if self.broken {
             return Err(StateError::Broken(self.path.clone()));
         }
+        if events.is_empty() {
+            return Ok(0);
+        }
         let mut lines = Vec::with_capacity(events.len() * 256);
         let (mut next, mut checksum) = (self.next, self.checksum);
         for (event, elapsed) in events {
@@ -202,12 +205,16 @@ impl Journal {
         if let Err(error) = written {
             // Half a record may be there, or a whole one that is not synced. Take it back if that works: then what is
             // on the disk is what the caller knows to be there.
-            self.broken = self.file.set_len(self.bytes).and_then(|()| self.file.sync_all()).is_err();
+            self.take_back();
             return Err(StateError::io("append to", &self.path)(error));
         }
         (self.next, self.checksum) = (next, checksum);
         self.bytes += lines.len() as u64;
         Ok(lines.len() as u64)
+    }
+
+    fn take_back(&mut self) {
+        self.broken = self.file.set_len(self.bytes).and_then(|()| self.file.sync_all()).is_err();
     }
 
     /// The file's length.
@@ -241,7 +248,7 @@ fn encode<T: Serialize>(before: u64, value: &T, what: &'static str, out: &mut Ve
     Ok(checksum)
 }
 
-fn fnv1a(before: u64, bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(before: u64, bytes: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ before;
     bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -255,7 +262,7 @@ fn check(before: u64, line: &[u8]) -> Option<u64> {
 }
 
 /// Reads the bytes of a journal; `path` is for errors.
-fn parse(bytes: &[u8], path: &Path) -> StateResult<Contents> {
+pub(super) fn parse(bytes: &[u8], path: &Path) -> StateResult<Contents> {
     let damaged = |offset: usize, n: u64, problem: String| {
         let place = if n == 0 { "the header".to_owned() } else { format!("record {n}") };
         StateError::Damaged { path: path.to_owned(), offset: offset as u64, place, problem }
@@ -304,4 +311,41 @@ fn parse(bytes: &[u8], path: &Path) -> StateResult<Contents> {
     }
     let header = header.ok_or_else(|| damaged(0, 0, "it is not there".to_owned()))?;
     Ok(Contents { header, records, good_bytes: offset as u64, torn_bytes: torn as u64, checksum, newline_missing })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_and_the_journal_takes_no_more() {
+        let path = PathBuf::from("/dev/full");
+        let file = OpenOptions::new().append(true).open(&path).expect("a device that is always full");
+        let mut journal = Journal { path, file, next: 1, checksum: 7, bytes: 100, broken: false };
+        assert_eq!(journal.append(&[], Timestamp::UNIX_EPOCH).expect("nothing to do"), 0);
+        let events = [(Event::Began, Duration::ZERO)];
+        let error = journal.append(&events, Timestamp::UNIX_EPOCH).expect_err("full");
+        assert!(error.disk_full(), "{error:?}");
+        assert_eq!((journal.events(), journal.bytes()), (0, 100));
+        // A device cannot be cut back to what it had, so what is on it is not known any more.
+        assert!(matches!(journal.append(&events, Timestamp::UNIX_EPOCH), Err(StateError::Broken(_))));
+    }
+
+    #[test]
+    fn a_failed_append_is_taken_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("journal.ndjson");
+        std::fs::write(&path, "whole\nhalf").expect("written");
+        let mut journal = Journal {
+            file: open_for_append(&path).expect("opened"),
+            path: path.clone(),
+            next: 1,
+            checksum: 7,
+            bytes: 6,
+            broken: false,
+        };
+        journal.take_back();
+        assert!(!journal.broken);
+        assert_eq!(std::fs::read(&path).expect("read"), b"whole\n");
+    }
 }

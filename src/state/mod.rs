@@ -22,3 +22,6 @@ pub use journal::{Contents, Header, Journal, Record, TasksCopy};
 pub use recover::{Recovered, recover};
 pub use store::{PendingSnapshot, SnapshotPolicy, Store};
 pub use swarm_state::{ContainerState, StoryState, SwarmState, SwarmStatus};
+
+#[cfg(test)]
+mod tests;

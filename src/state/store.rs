@@ -2,8 +2,10 @@
 //!
 //! An event costs one journal line, however many stories there are. A snapshot costs as much as the swarm is big, so it
 //! is not made for each event: while it is small, at most every 200 ms; when it is big, after the journal has grown by a
-//! quarter of its size (so that snapshots write at most four times what the journal does); after 10 s with
-//! something new in any case; and always at the end. Called by the coordinator, which does the writing off its loop.
+//! quarter of its size (so that snapshots write at most four times what the journal does); after 10 s with something new in
+//! any case, or, over 64 KB, as much longer as it is bigger (so that waiting alone writes at most 6.4 KB a second);
+//! and always at the end. Who wants the newest reads the journal (`recover::current_state`). Called by the coordinator, which
+//! does the writing off its loop.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,8 +24,9 @@ const SMALL: u64 = 16 * 1024;
 const INTERVAL: Duration = Duration::from_millis(200);
 /// A bigger one waits for this part of its size in journal lines.
 const PART: u64 = 4;
-/// And no longer than this.
+/// And no longer than this, up to this size.
 const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST_UP_TO: u64 = 64 * 1024;
 
 /// When to make the next snapshot. Pure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,7 +60,11 @@ impl SnapshotPolicy {
     pub fn due(&self) -> Option<Duration> {
         let dirty = self.dirty?;
         let Some((size, at)) = self.last else { return Some(dirty) };
-        Some(if size <= SMALL || self.since >= size / PART { dirty.max(at + INTERVAL) } else { dirty + LONGEST })
+        Some(if size <= SMALL || self.since >= size / PART {
+            dirty.max(at + INTERVAL)
+        } else {
+            dirty + LONGEST.mul_f64((size as f64 / LONGEST_UP_TO as f64).max(1.0))
+        })
     }
 }
 
@@ -70,6 +77,11 @@ pub struct PendingSnapshot {
 }
 
 impl PendingSnapshot {
+    /// How many bytes it writes.
+    pub fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// Writes it. Snapshots must be written in the order in which they were made.
     pub fn write(self) -> StateResult<u64> {
         write_whole(&self.path, &self.bytes)?;

@@ -15,11 +15,15 @@ use crate::ids::{AssignmentId, BranchName, CommitId, ContainerId, StoryId, Swarm
 use crate::protocol::acp::message::StoryStatus;
 use crate::state::dir::write_whole;
 use crate::state::error::{StateError, StateResult};
+use crate::state::journal::fnv1a;
 use crate::swarm::{AttemptView, ContainerStatus, Machine, Outcome, StoryView};
 use crate::verdict::{Cause, Evidence};
 
 /// The version that this build writes, and the newest that it reads.
 pub const STATE_VERSION: u32 = 1;
+/// What stands in the checksum's place while it is computed, and what comes after it.
+const NO_CHECKSUM: &str = "0000000000000000";
+const END: &[u8] = b"\"\n}\n";
 /// A bigger file was not written by us.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
@@ -44,6 +48,8 @@ pub struct SwarmState {
     pub containers: Vec<ContainerState>,
     /// The stories of all tasks files, in the plan's order.
     pub stories: Vec<StoryState>,
+    /// FNV-1a (64 bits, hexadecimal) over the file's bytes with zeros in this place. Empty in memory.
+    pub checksum: String,
 }
 
 /// The status of the whole.
@@ -210,14 +216,20 @@ impl SwarmState {
             status,
             containers: machine.attempts().map(|attempt| container(machine, attempt, started)).collect(),
             stories: machine.stories().map(|view| story(machine, view, started)).collect(),
+            checksum: String::new(),
         }
     }
 
     /// The file's bytes.
     pub fn to_bytes(&self) -> StateResult<Vec<u8>> {
-        let mut bytes = serde_json::to_vec_pretty(self)
+        let unsummed = Self { checksum: NO_CHECKSUM.to_owned(), ..self.clone() };
+        let mut bytes = serde_json::to_vec_pretty(&unsummed)
             .map_err(|source| StateError::Encode { what: "the swarm's state", source })?;
         bytes.push(b'\n');
+        let checksum = format!("{:016x}", fnv1a(0, &bytes));
+        // The last field: its place is known from the end.
+        let place = bytes.len() - END.len() - checksum.len();
+        bytes[place..place + checksum.len()].copy_from_slice(checksum.as_bytes());
         Ok(bytes)
     }
 
@@ -240,7 +252,7 @@ impl SwarmState {
         Self::parse(&bytes, path)
     }
 
-    fn parse(bytes: &[u8], path: &Path) -> StateResult<Self> {
+    pub(super) fn parse(bytes: &[u8], path: &Path) -> StateResult<Self> {
         let damaged = |error: serde_json::Error| StateError::Damaged {
             path: path.to_owned(),
             offset: offset_of(bytes, &error),
@@ -251,7 +263,23 @@ impl SwarmState {
         if found > u64::from(STATE_VERSION) {
             return Err(StateError::Newer { path: path.to_owned(), found, known: STATE_VERSION });
         }
-        serde_json::from_slice(bytes).map_err(damaged)
+        let state: Self = serde_json::from_slice(bytes).map_err(damaged)?;
+        let place = bytes.len().checked_sub(END.len() + NO_CHECKSUM.len());
+        let right = place.is_some_and(|place| {
+            let mut unsummed = bytes.to_vec();
+            unsummed[place..place + NO_CHECKSUM.len()].copy_from_slice(NO_CHECKSUM.as_bytes());
+            state.checksum == format!("{:016x}", fnv1a(0, &unsummed)) && bytes.ends_with(END)
+        });
+        if right {
+            Ok(Self { checksum: String::new(), ..state })
+        } else {
+            Err(StateError::Damaged {
+                path: path.to_owned(),
+                offset: 0,
+                place: "somewhere in it".to_owned(),
+                problem: "its checksum is wrong; the journal beside it is the truth".to_owned(),
+            })
+        }
     }
 }
 

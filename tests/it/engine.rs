@@ -425,14 +425,14 @@ fn no_permission() {
     let path = dir.path().join("closed.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0)).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).unwrap();
     let endpoint = Endpoint { address: Address::Unix(path), why: "test".to_owned() };
     // Modes do not bind root: a thread of its own becomes nobody, and stays that until it ends.
     let connecting = std::thread::spawn(move || {
         if rustix::process::geteuid().is_root() {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(Docker::connect(&endpoint, Options::default())).err()
     });
     let error = connecting.join().unwrap().expect("an error");

@@ -63,7 +63,7 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
         (Some(files), Some(settings)) => {
             let options = plan_command::options(&args.plan, settings);
             let built = plan::build(files, root.unwrap_or(here.folder()), &options);
-            kept(built.map_err(|error| Shown::of(Kind::Input, &error)), &mut problems)
+            built.map_err(|error| problems.extend(plan_command::plan_problems(&error))).ok()
         }
         _ => None,
     };

@@ -48,6 +48,10 @@ impl Ending {
 /// Tells how the swarm ended.
 pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
     let recovered = recover(dir)?;
+    if recovered.events == 0 {
+        // It did not begin: the error says it all.
+        return Ok(());
+    }
     let state = SwarmState::of(&recovered.machine, recovered.header.started);
     let mut summary = Summary::of(&state, &recovered.header.spec, dir);
     for branch in &mut summary.branches {
@@ -102,7 +106,8 @@ fn write_outcomes(state: &SwarmState) -> Vec<String> {
             continue;
         }
         match write_file(&path, &outcomes) {
-            Ok(()) => notes.push(format!("the outcome was written into {}", path.display())),
+            Ok(false) => {}
+            Ok(true) => notes.push(format!("the outcome was written into {}", path.display())),
             Err(problem) => notes.push(format!("the outcome could not be written into {}: {problem}", path.display())),
         }
     }
@@ -124,16 +129,17 @@ fn outcomes(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, Written>>
     files
 }
 
-fn write_file(path: &Path, outcomes: &BTreeMap<StoryId, Written>) -> Result<(), String> {
+/// Whether there was something to write.
+fn write_file(path: &Path, outcomes: &BTreeMap<StoryId, Written>) -> Result<bool, String> {
     // Through a link, the file itself is replaced and not the link.
     let real = path.canonicalize().map_err(|error| error.to_string())?;
     let original = std::fs::read(&real).map_err(|error| error.to_string())?;
     let bytes = write_back::apply(&original, path, outcomes).map_err(|error| error.to_string())?;
     if bytes == original {
-        return Ok(());
+        return Ok(false);
     }
     let mut file = atomic_write_file::AtomicWriteFile::open(&real).map_err(|error| error.to_string())?;
-    file.write_all(&bytes).and_then(|()| file.commit()).map_err(|error| error.to_string())
+    file.write_all(&bytes).and_then(|()| file.commit()).map(|()| true).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A line -> an ACP message, with every rule of the spec checked; after this nothing checks again.
 //!
-//! [`record`](super::record) reads the JSON; here stands what each message must have. Used by `coordinator/` through
+//! `record.rs` reads the JSON; here stands what each message must have. Used by `coordinator/` through
 //! [`machine`](super::machine), and by `shim/`. Must not: quote a `repoUrl` or a value of `envVars` in a problem, or know
 //! what was said before.
 //!

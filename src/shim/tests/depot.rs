@@ -201,7 +201,7 @@ fn folders_are_made_for_their_user_once_and_only_with_plain_names() {
     }
 
     fs::create_dir_all(layout.repo(FOLDER).join("deep/closed")).unwrap();
-    fs::set_permissions(layout.repo(FOLDER).join("deep/closed"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(layout.repo(FOLDER).join("deep/closed"), fs::Permissions::from_mode(0o000)).unwrap();
     let outside = world.dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("kept"), "").unwrap();

@@ -1,0 +1,223 @@
+//! The stories of an attempt, one after the other, and what is written of them: result and bundle, then the last word.
+//!
+//! Begun by `serve.rs` once clone and tasks file are there. After each story, what is finished so far is written too, so that
+//! a shim that is killed, or a story that destroys the clone, costs no other story's work. Must not: say `completion` before
+//! the result is on the disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::examine::{Fault, git_failure};
+use super::git::GitError;
+use super::salvage;
+use super::story::{Sandbox, blocking, said};
+use crate::handoff::assignment::AssignmentFile;
+use crate::handoff::layout as names;
+use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
+use crate::ids::{CommitId, StoryId};
+use crate::protocol::acp::message::{
+    Completion, CompletionStatus, ContainerMessage, ErrorCode, ErrorReport, ProgressUpdate, StoryStatus,
+};
+use crate::verdict::{Cause, Failure, StoryOutcome};
+
+/// The longest that git may take over the bundle.
+const BUNDLE_LIMIT: Duration = Duration::from_secs(600);
+
+/// Why the sandbox as a whole fails.
+#[derive(Debug)]
+pub struct Fatal {
+    /// ACP's code for it.
+    pub code: ErrorCode,
+    /// For people.
+    pub message: String,
+}
+
+impl Fatal {
+    /// A reason in words.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// The refs of a fresh clone: the assigned branch and the integration branch's remote-tracking ref, both at the base.
+pub fn starting_refs(assignment: &AssignmentFile) -> BTreeMap<String, CommitId> {
+    let branch = format!("refs/heads/{}", assignment.branch);
+    let remote = format!("refs/remotes/origin/{}", assignment.integration_branch);
+    [(branch, assignment.base.clone()), (remote, assignment.base.clone())].into()
+}
+
+/// The result of an attempt that reached none of its stories.
+pub fn unreached(assignment: &AssignmentFile) -> Vec<StoryResult> {
+    assignment.stories.iter().map(|work| not_run(work.id.clone(), StoryOutcome::NotReached)).collect()
+}
+
+fn not_run(id: StoryId, outcome: StoryOutcome) -> StoryResult {
+    StoryResult { id, outcome, criteria: Vec::new(), work_log: Vec::new(), commits: Vec::new(), duration_ms: 0 }
+}
+
+/// The stories, one after the other, and what is written of them.
+pub struct Attempt {
+    /// What they share.
+    pub sandbox: Sandbox,
+    /// Where the result goes.
+    pub out: PathBuf,
+    /// Indices of the stories to do, in their order.
+    pub order: Vec<usize>,
+}
+
+impl Attempt {
+    /// Does the stories, writes what came of them, and says so. The exit code.
+    pub async fn run(self) -> u8 {
+        let sandbox = &self.sandbox;
+        let mut refs = starting_refs(&sandbox.assignment);
+        let mut results: Vec<StoryResult> = Vec::new();
+        let mut fatal = None;
+        for (place, index) in self.order.iter().enumerate() {
+            let story = &sandbox.tasks.stories[*index];
+            if fatal.is_some() || sandbox.stop.is_cancelled() {
+                results.push(not_run(story.id.clone(), StoryOutcome::NotReached));
+                continue;
+            }
+            if let Some(because) = failed_dependency(&story.depends_on, &results) {
+                self.say_skipped(&story.id, &because);
+                results.push(not_run(story.id.clone(), StoryOutcome::Skipped { because }));
+                continue;
+            }
+            let work = sandbox.assignment.stories.iter().find(|work| work.id == story.id);
+            let last = place + 1 == self.order.len();
+            let told =
+                sandbox.tell(story, work.expect("the order has the assignment's stories only"), &mut refs, last).await;
+            results.push(told.result);
+            fatal = told.unusable.map(|message| Fatal::new(ErrorCode::UNKNOWN_ERROR, message));
+            if !last && let Err(error) = self.write(&refs, &results, false).await {
+                sandbox.log.say(&format!("cannot write what is finished so far: {}", error.failure.evidence.summary));
+            }
+        }
+        if let Err(Fault { failure, .. }) = self.write(&refs, &results, true).await {
+            fatal = Some(Fatal::new(ErrorCode::UNKNOWN_ERROR, failure.evidence.summary.clone()));
+            self.write_without_bundle(&failure, &mut results);
+        }
+        self.complete(fatal, &results)
+    }
+
+    fn say_skipped(&self, story: &StoryId, because: &StoryId) {
+        let output = format!("skipped: {because} did not finish");
+        let update = ProgressUpdate { story_id: story.clone(), status: StoryStatus::Skipped, output };
+        self.sandbox.channel.send(&ContainerMessage::Progress(update));
+    }
+
+    /// The last word. The result is on the disk.
+    fn complete(&self, fatal: Option<Fatal>, results: &[StoryResult]) -> u8 {
+        let sandbox = &self.sandbox;
+        let mut errors: Vec<String> = results
+            .iter()
+            .filter_map(|result| match &result.outcome {
+                StoryOutcome::Failed { failure, .. } => Some(format!("{}: {}", result.id, said(failure))),
+                _ => None,
+            })
+            .collect();
+        let status = match fatal {
+            Some(fatal) => {
+                errors.push(fatal.message.clone());
+                let report = ErrorReport { code: fatal.code, message: fatal.message };
+                sandbox.channel.send(&ContainerMessage::Error(report));
+                CompletionStatus::Failed
+            }
+            None if sandbox.stop.is_cancelled() => CompletionStatus::Stopped,
+            None => CompletionStatus::Completed,
+        };
+        sandbox.channel.send(&ContainerMessage::Completion(Completion { status, pr_url: None, errors }));
+        u8::from(status == CompletionStatus::Failed)
+    }
+
+    /// Writes the bundle, then `result.json`. Stories without an entry are entered as not reached.
+    /// Only the last time it has to survive a crash of the machine.
+    async fn write(
+        &self,
+        refs: &BTreeMap<String, CommitId>,
+        results: &[StoryResult],
+        durable: bool,
+    ) -> Result<(), Fault> {
+        let assignment = &self.sandbox.assignment;
+        let branch = self.sandbox.branch_ref();
+        let tip = refs.get(&branch).unwrap_or(&assignment.base).clone();
+        let bundled: Vec<String> = refs
+            .iter()
+            .filter(|(name, commit)| {
+                (**name == branch && **commit != assignment.base) || name.starts_with("refs/longshore/salvage/")
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut result = ResultFile {
+            schema_version: RESULT_VERSION,
+            swarm_id: assignment.swarm_id,
+            attempt: assignment.attempt.clone(),
+            base: assignment.base.clone(),
+            tip,
+            bundle: !bundled.is_empty(),
+            stories: results.to_vec(),
+        };
+        for index in &self.order[results.len()..] {
+            result.stories.push(not_run(self.sandbox.tasks.stories[*index].id.clone(), StoryOutcome::NotReached));
+        }
+        let (clone, out) = (self.sandbox.clone.clone(), self.out.clone());
+        let limit = if self.sandbox.stop.is_cancelled() { self.sandbox.stop_budget() } else { BUNDLE_LIMIT };
+        blocking(move || {
+            if result.bundle {
+                let to = out.join(names::RESULT_BUNDLE);
+                salvage::write_bundle(&clone.git().within(limit), &to, &result.base, &bundled, durable)?;
+            }
+            write_result(&out, &result, durable)
+        })
+        .await
+        .map_err(|error| git_failure(&error, "the result cannot be written").into())
+    }
+
+    /// Says in `result.json` that nothing came out, so that nobody counts what is not there.
+    fn write_without_bundle(&self, failure: &Failure, results: &mut [StoryResult]) {
+        for result in results.iter_mut() {
+            if matches!(result.outcome, StoryOutcome::Finished { .. }) {
+                let cause = if failure.cause == Cause::DiskFull { Cause::DiskFull } else { Cause::RepoDamaged };
+                let failure = Failure { cause, ..failure.clone() };
+                result.outcome = StoryOutcome::Failed { failure, salvage: None };
+            }
+        }
+        let assignment = &self.sandbox.assignment;
+        let result = ResultFile {
+            schema_version: RESULT_VERSION,
+            swarm_id: assignment.swarm_id,
+            attempt: assignment.attempt.clone(),
+            base: assignment.base.clone(),
+            tip: assignment.base.clone(),
+            bundle: false,
+            stories: results.to_vec(),
+        };
+        if let Err(error) = write_result(&self.out, &result, true) {
+            self.sandbox.log.say(&format!("cannot write the result: {error}"));
+        }
+    }
+}
+
+/// The story at the root of why a story with these dependencies cannot be done here; none where it can.
+fn failed_dependency(depends_on: &[StoryId], results: &[StoryResult]) -> Option<StoryId> {
+    depends_on.iter().find_map(|id| {
+        let result = results.iter().find(|result| result.id == *id)?;
+        match &result.outcome {
+            StoryOutcome::Finished { .. } => None,
+            StoryOutcome::Skipped { because } => Some(because.clone()),
+            StoryOutcome::Failed { .. } | StoryOutcome::NotReached => Some(id.clone()),
+        }
+    })
+}
+
+/// Writes `result.json`, whole or not at all. `durable`: it and what was written to the folder before it are on the disk then.
+pub fn write_result(out: &Path, result: &ResultFile, durable: bool) -> Result<(), GitError> {
+    let to = out.join(names::RESULT_FILE);
+    let temporary = to.with_extension("json-tmp");
+    let text = serde_json::to_vec_pretty(result).expect("a result is always JSON");
+    fs::write(&temporary, text).map_err(|error| GitError::file("write", &temporary, error))?;
+    salvage::rename(&temporary, &to, durable)?;
+    if durable { salvage::sync(out) } else { Ok(()) }
+}

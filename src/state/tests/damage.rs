@@ -1,0 +1,177 @@
+//! A damaged journal or state file gives the exact state or an error, never a wrong state.
+
+use super::*;
+use crate::state::journal::parse;
+use crate::state::recover::fold;
+
+#[test]
+fn a_journal_torn_at_every_byte_is_what_was_whole() {
+    let sample = Sample::new();
+    let lines = sample.lines();
+    let machines: Vec<Machine> = (0..=sample.events.len()).map(|events| sample.machine(events)).collect();
+    for length in 0..sample.bytes.len() {
+        let read = parse(&sample.bytes[..length], &sample.path());
+        // A record that lacks its newline alone is whole.
+        let whole = lines.iter().filter(|end| **end > 0 && **end <= length + 1).count();
+        match read {
+            Err(_) => assert_eq!(whole, 0, "torn at {length}: only without a header is there nothing to go on with"),
+            Ok(contents) => {
+                let torn = length.saturating_sub(lines[whole]) as u64;
+                assert_eq!(contents.torn_bytes, torn, "torn at {length}");
+                assert!(fold(contents).machine == machines[whole - 1], "torn at {length}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_torn_journal_goes_on() {
+    let sample = Sample::new();
+    let lines = sample.lines();
+    let last = lines[lines.len() - 2];
+    for length in last..sample.bytes.len() {
+        std::fs::write(sample.path(), &sample.bytes[..length]).expect("written");
+        let (mut journal, contents) = Journal::open(&sample.path()).expect("opened");
+        let missing = &sample.events[contents.records.len()..];
+        assert_eq!(missing.len(), usize::from(length < sample.bytes.len() - 1), "torn at {length}");
+        journal.append(missing, started()).expect("appended");
+        assert_eq!(std::fs::read(sample.path()).expect("read"), sample.bytes, "torn at {length}");
+    }
+}
+
+#[test]
+fn a_journal_damaged_at_any_byte_is_exact_or_refused() {
+    let sample = Sample::new();
+    let right = sample.machine(sample.events.len());
+    let exact = |bytes: &[u8], what: &str, at: usize| match parse(bytes, &sample.path()) {
+        Err(StateError::Damaged { offset, .. }) => assert!(offset <= at as u64, "{what} at {at} is found at {offset}"),
+        Err(StateError::Newer { .. }) => {}
+        Err(other) => panic!("{what} at {at}: {other}"),
+        Ok(contents) => assert!(fold(contents).machine == right, "{what} at {at} made a wrong state"),
+    };
+    for at in 0..sample.bytes.len() {
+        let mut bytes = sample.bytes.clone();
+        let byte = bytes[at];
+        for changed in [byte ^ 1, byte ^ 0x20, b'\n'] {
+            bytes[at] = changed;
+            exact(&bytes, "a change", at);
+        }
+        bytes[at] = byte;
+        bytes.insert(at, b'1');
+        exact(&bytes, "an insertion", at);
+        bytes.remove(at);
+        bytes.remove(at);
+        exact(&bytes, "a deletion", at);
+    }
+}
+
+#[test]
+fn lost_doubled_and_moved_records_are_found() {
+    let sample = Sample::new();
+    let lines = sample.lines();
+    let line = |n: usize| &sample.bytes[lines[n]..lines[n + 1]];
+    let records = lines.len() - 1;
+    for n in 1..records - 1 {
+        let around = |middle: &[&[u8]]| {
+            let mut bytes = sample.bytes[..lines[n]].to_vec();
+            middle.iter().for_each(|part| bytes.extend_from_slice(part));
+            bytes.extend_from_slice(&sample.bytes[lines[n + 2]..]);
+            parse(&bytes, &sample.path())
+        };
+        assert!(around(&[line(n), line(n + 1)]).is_ok());
+        for wrong in [vec![line(n + 1)], vec![line(n), line(n), line(n + 1)], vec![line(n + 1), line(n)]] {
+            let error = around(&wrong).expect_err("a journal with the wrong lines");
+            assert!(
+                error.to_string().contains(&format!("(record {n})"))
+                    || error.to_string().contains(&format!("(record {})", n + 1)),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_newer_journal_is_refused_and_an_empty_one_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal.ndjson");
+    let newer = Header { schema_version: 2, ..header(1) };
+    Journal::create(&path, &newer).expect("created");
+    let error = Journal::read(&path).expect_err("newer");
+    assert!(matches!(error, StateError::Newer { found: 2, known: 1, .. }), "{error}");
+    std::fs::write(&path, b"").expect("written");
+    assert!(matches!(Journal::read(&path), Err(StateError::Damaged { .. })));
+}
+
+#[test]
+fn a_state_file_is_read_back_and_refused_when_damaged_at_any_byte() {
+    let mut play = Play::new(2);
+    while play.next().is_some() {}
+    let state = SwarmState::of(&play.machine, started());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("swarm-state.json");
+    state.write(&path).expect("written");
+    assert_eq!(SwarmState::read(&path).expect("read"), state);
+    let bytes = std::fs::read(&path).expect("read");
+    let read = |bytes: &[u8]| SwarmState::parse(bytes, &path);
+    for at in 0..bytes.len() {
+        assert!(read(&bytes[..at]).is_err(), "cut at {at}");
+        let mut damaged = bytes.clone();
+        for changed in [bytes[at] ^ 1, bytes[at] ^ 0x20, b' '] {
+            damaged[at] = changed;
+            match read(&damaged) {
+                Ok(read) => assert_eq!(read, state, "byte {at}"),
+                Err(StateError::Damaged { .. } | StateError::Newer { .. }) => {}
+                Err(other) => panic!("byte {at}: {other}"),
+            }
+        }
+    }
+    let text = String::from_utf8(bytes).expect("text").replacen("\"schemaVersion\": 1", "\"schemaVersion\": 2", 1);
+    assert!(matches!(read(text.as_bytes()), Err(StateError::Newer { found: 2, .. })));
+}
+
+#[test]
+fn the_state_file_keeps_its_schema_and_its_fields() {
+    let mut play = Play::new(3);
+    while play.next().is_some() {}
+    let state = SwarmState::of(&play.machine, started());
+    let value: serde_json::Value = serde_json::from_slice(&state.to_bytes().expect("JSON")).expect("JSON");
+    let schema = serde_json::to_value(schemars::schema_for!(SwarmState)).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    if let Err(error) = validator.validate(&value) {
+        panic!("{error}");
+    }
+    for field in ["schemaVersion", "swarmId", "createdAt", "updatedAt", "status", "containers", "stories"] {
+        assert!(value.get(field).is_some(), "{field}");
+    }
+    let container = &value["containers"][0];
+    for field in [
+        "containerId",
+        "containerName",
+        "taskFilePath",
+        "branchName",
+        "status",
+        "storyProgress",
+        "prUrl",
+        "exitCode",
+        "error",
+        "attempt",
+        "createdAt",
+        "updatedAt",
+    ] {
+        assert!(container.get(field).is_some(), "{field}");
+    }
+    let progress = serde_json::json!({
+        "total": 1, "completed": 1, "failed": 0, "inProgress": 0, "pending": 0, "skipped": 0
+    });
+    assert_eq!(container["storyProgress"], progress);
+    assert_eq!(container["status"], "completed");
+    let words: Vec<&str> =
+        value["stories"].as_array().expect("stories").iter().filter_map(|story| story["status"].as_str()).collect();
+    assert_eq!(words, ["completed", "failed", "completed"]);
+    let failed = &value["stories"][1];
+    assert_eq!((&failed["cause"], &failed["attempts"]), (&"verification_failed".into(), &2.into()));
+    assert_eq!(failed["evidence"]["summary"], "`make test` exited 2");
+    assert_eq!(value["stories"][0]["durationMs"], 1234);
+    assert_eq!(value["createdAt"], "2026-11-21T10:00:00Z");
+    assert_eq!(value["status"], "some_failed");
+}

@@ -1,0 +1,108 @@
+//! The folder, its lock, and finding swarms.
+
+use super::*;
+use crate::ids::SwarmId;
+
+fn swarm(number: u32) -> SwarmId {
+    format!("{number:08x}-e5f6-4a7b-8c9d-0e1f2a3b4c5d").parse().expect("valid")
+}
+
+fn repo() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+#[test]
+fn a_new_folder_is_invisible_to_git_and_found_again() {
+    let repo = repo();
+    assert!(matches!(SwarmDir::resolve(repo.path(), None), Err(StateError::NoSwarms(_))));
+    assert_eq!(SwarmDir::list(repo.path()).expect("none"), []);
+    let mut dirs = Vec::new();
+    for number in [0xabc1, 0xabc2, 0x1111_0000] {
+        let dir = SwarmDir::create(repo.path(), swarm(number)).expect("created");
+        let header = Header { swarm_id: dir.swarm(), ..header(1) };
+        Store::create(dir.clone(), &header).expect("created");
+        dirs.push(dir);
+    }
+    let ignore = std::fs::read_to_string(repo.path().join(".longshore/.gitignore")).expect("there");
+    assert_eq!(ignore, "*\n");
+    assert!(dirs[0].path().join("logs").is_dir());
+    assert_eq!(SwarmDir::latest(repo.path()).expect("found"), Some(dirs[2].clone()));
+    assert_eq!(SwarmDir::resolve(repo.path(), None).expect("found"), dirs[2]);
+    assert_eq!(SwarmDir::resolve(repo.path(), Some("1111")).expect("found"), dirs[2]);
+    assert_eq!(SwarmDir::resolve(repo.path(), Some("0000ABC1")).expect("found"), dirs[0]);
+    let error = SwarmDir::resolve(repo.path(), Some("0000abc")).expect_err("two");
+    assert!(matches!(&error, StateError::Ambiguous { matches, .. } if matches.len() == 2), "{error}");
+    for unknown in ["", "f", "../x"] {
+        assert!(matches!(SwarmDir::resolve(repo.path(), Some(unknown)), Err(StateError::NoSuchSwarm { .. })));
+    }
+    dirs[1].make_latest().expect("moved");
+    assert_eq!(SwarmDir::latest(repo.path()).expect("found"), Some(dirs[1].clone()));
+    assert_eq!(SwarmDir::list(repo.path()).expect("three").len(), 3);
+}
+
+#[test]
+fn latest_may_be_gone_damaged_or_a_file() {
+    let repo = repo();
+    let dir = SwarmDir::create(repo.path(), swarm(1)).expect("created");
+    Store::create(dir.clone(), &Header { swarm_id: dir.swarm(), ..header(1) }).expect("created");
+    let latest = repo.path().join(".longshore/latest");
+    std::fs::remove_file(&latest).expect("it was there");
+    assert_eq!(SwarmDir::latest(repo.path()).expect("found"), Some(dir.clone()));
+    std::os::unix::fs::symlink("swarms/gone", &latest).expect("a link");
+    assert_eq!(SwarmDir::latest(repo.path()).expect("found"), Some(dir.clone()));
+    std::fs::remove_file(&latest).expect("it was there");
+    std::fs::write(&latest, format!("{}\n", dir.swarm())).expect("written");
+    assert_eq!(SwarmDir::latest(repo.path()).expect("found"), Some(dir));
+}
+
+#[test]
+fn one_process_has_the_lock_for_as_long_as_it_holds_it() {
+    let repo = repo();
+    let dir = SwarmDir::create(repo.path(), swarm(1)).expect("created");
+    assert!(!dir.locked().expect("asked"), "no lock file");
+    let lock = dir.lock().expect("free");
+    assert!(dir.locked().expect("asked"));
+    let error = dir.lock().expect_err("taken");
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    drop(lock);
+    assert!(!dir.locked().expect("asked"), "the file is still there, and means nothing");
+    dir.lock().expect("free again");
+}
+
+#[test]
+fn links_and_files_in_our_place_are_refused() {
+    let (repo, elsewhere) = (repo(), repo());
+    std::os::unix::fs::symlink(elsewhere.path(), repo.path().join(".longshore")).expect("a link");
+    assert!(matches!(SwarmDir::create(repo.path(), swarm(1)), Err(StateError::Symlink(_))));
+    assert_eq!(std::fs::read_dir(elsewhere.path()).expect("read").count(), 0, "nothing was written there");
+    std::fs::remove_file(repo.path().join(".longshore")).expect("removed");
+    std::fs::write(repo.path().join(".longshore"), "x").expect("written");
+    assert!(matches!(SwarmDir::create(repo.path(), swarm(1)), Err(StateError::NotFolder(_))));
+    let error = SwarmDir::create(std::path::Path::new("/proc/self"), swarm(1)).expect_err("not writable");
+    assert!(error.to_string().starts_with("cannot create the folder `/proc/self/.longshore`"), "{error}");
+}
+
+#[test]
+fn a_store_is_opened_again_and_recovered() {
+    let repo = repo();
+    let dir = SwarmDir::create(repo.path(), spec(1).swarm).expect("created");
+    let mut store = Store::create(dir.clone(), &header(3)).expect("created");
+    let mut play = Play::new(3);
+    for _ in 0..10 {
+        let (event, at) = play.next().expect("more");
+        store.append(&[(event, at)], started()).expect("appended");
+    }
+    let snapshot = store.snapshot(&play.machine, play.now).expect("made");
+    snapshot.write().expect("written");
+    drop(store);
+    let recovered = recover(&dir).expect("recovered");
+    assert!(recovered.machine == play.machine);
+    assert_eq!((recovered.events, recovered.elapsed), (10, play.machine.updated()));
+    assert_eq!(recovered.header, header(3));
+    let from_journal = recover::current_state(&dir).expect("recovered");
+    assert_eq!(SwarmState::read(&dir.state_file()).expect("read"), from_journal);
+    let (mut store, contents) = Store::open(dir.clone()).expect("opened");
+    assert_eq!(contents.records.len(), 10);
+    store.append(&[play.next().expect("more")], started()).expect("appended");
+    assert!(recover(&dir).expect("recovered").machine == play.machine);
+}

@@ -1,0 +1,209 @@
+//! The depot over a real daemon: the client here, the shim there, git and volumes between them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use longshore::engine::depot::{Collected, Depot, DepotSpec, DepotVolumes};
+use longshore::engine::docker::{Docker, Options};
+use longshore::engine::{ContainerSpec, Engine, EngineError, VolumeMount, label, resolve};
+use longshore::handoff::depot::{DepotFaultKind, TextFile, Tip};
+use longshore::handoff::layout;
+use longshore::ids::{CommitId, SwarmId};
+
+const IMAGE: &str = "longshore/sandbox:latest";
+const UID: u32 = 20_123;
+const FOLDER: &str = "T-2026-001-1";
+
+/// The static shim, as fresh as the sources: cargo has nothing to do where it is.
+fn shim() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let lock = std::fs::File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("shim.lock")).expect("a lock file");
+    lock.lock().expect("one build at a time");
+    let built = Command::new(root.join("scripts/build.sh")).arg("--shim-only").stdout(Stdio::null()).status();
+    assert!(built.expect("scripts/build.sh can be run").success(), "the shim cannot be built");
+    root.join("target/dist/acp-shim")
+}
+
+/// A swarm's volumes and containers, removed in the end.
+struct Swarm {
+    docker: Docker,
+    spec: DepotSpec,
+}
+
+impl Swarm {
+    async fn new() -> Self {
+        let endpoint = resolve::endpoint(&|name| std::env::var(name).ok()).expect("the engine's settings");
+        let docker = Docker::connect(&endpoint, Options::default()).await.unwrap_or_else(|error| {
+            panic!("this test needs a Docker daemon (start one: `service docker start`, or `dockerd &`): {error}")
+        });
+        let swarm = SwarmId::random();
+        let name = |what: &str| format!("longshore-test-{}-{what}", swarm.short());
+        let volumes = DepotVolumes { objects: name("objects"), inbox: name("in"), work: name("work") };
+        let shim = std::fs::read(shim()).expect("the shim").into();
+        let (repo, image, name) = ("0123456789ab".to_owned(), IMAGE.to_owned(), name("depot"));
+        Self { docker, spec: DepotSpec { swarm, repo, image, name, volumes, shim, memory: 512 << 20 } }
+    }
+
+    async fn depot(&self) -> Depot {
+        Depot::start(Arc::new(self.docker.clone()), &self.spec).await.expect("the depot starts")
+    }
+
+    /// Runs a script in the sandbox's place: as its user, with the volumes as a sandbox has them.
+    async fn sandbox(&self, script: &str) -> String {
+        let mount = |volume: &str, target: &str, read_only| VolumeMount {
+            volume: volume.to_owned(),
+            target: target.to_owned(),
+            read_only,
+            subpath: None,
+        };
+        let volumes = &self.spec.volumes;
+        let spec = ContainerSpec {
+            name: format!("{}-sandbox", self.spec.name),
+            image: IMAGE.to_owned(),
+            argv: ["/bin/sh", "-ec", script].map(str::to_owned).to_vec(),
+            env: vec![("GIT_CONFIG_GLOBAL".to_owned(), "/dev/null".to_owned())],
+            user: (UID, UID),
+            workdir: "/".to_owned(),
+            labels: [(label::SWARM.to_owned(), self.spec.swarm.to_string())].into(),
+            mounts: vec![
+                mount(&volumes.objects, layout::OBJECTS, true),
+                mount(&volumes.inbox, layout::IN, true),
+                mount(&volumes.work, layout::WORK, false),
+            ],
+            tmpfs: Vec::new(),
+            memory: 256 << 20,
+            milli_cpus: 0,
+            pids: 64,
+            network: "none".to_owned(),
+            capabilities: Vec::new(),
+        };
+        let id = self.docker.create(&spec).await.expect("create");
+        self.docker.start(&id).await.expect("start");
+        let code = self.docker.wait(&id).await.expect("wait");
+        let log = Command::new("docker").args(["logs", id.as_str()]).output().expect("docker logs");
+        self.docker.remove(&id).await.expect("remove");
+        assert_eq!(code, 0, "{}", String::from_utf8_lossy(&log.stderr));
+        String::from_utf8(log.stdout).expect("text")
+    }
+}
+
+impl Drop for Swarm {
+    fn drop(&mut self) {
+        let ours = format!("label={}={}", label::SWARM, self.spec.swarm);
+        if let Ok(found) = Command::new("docker").args(["ps", "-aq", "--filter", &ours]).output() {
+            let found = String::from_utf8_lossy(&found.stdout).into_owned();
+            let _ = Command::new("docker").args(["rm", "-fv"]).args(found.split_whitespace()).output();
+        }
+        let DepotVolumes { objects, inbox, work } = &self.spec.volumes;
+        let _ = Command::new("docker").args(["volume", "rm", "-f", objects, inbox, work]).output();
+    }
+}
+
+fn git(dir: &Path, args: &[&str]) -> String {
+    let identity = ["-c", "user.name=Test", "-c", "user.email=test@example.com"];
+    let output = Command::new("git").current_dir(dir).args(identity).args(args).output().expect("git");
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+fn pack(dir: &Path, commit: &str) -> Vec<u8> {
+    use std::io::Write;
+    let mut child = Command::new("git")
+        .current_dir(dir)
+        .args(["pack-objects", "--revs", "--stdout", "-q"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("git");
+    child.stdin.take().expect("a pipe").write_all(commit.as_bytes()).expect("git reads");
+    child.wait_with_output().expect("git ends").stdout
+}
+
+#[tokio::test]
+async fn a_repository_goes_in_and_a_bundle_comes_out() {
+    let swarm = Swarm::new().await;
+    let depot = swarm.depot().await;
+    let dir = tempfile::tempdir().unwrap();
+    let repo = dir.path().join("repo");
+    std::fs::create_dir(&repo).unwrap();
+    git(&repo, &["init", "-q", "-b", "main"]);
+    std::fs::write(repo.join("file"), "one\n").unwrap();
+    // Larger than a frame, and more objects than are unpacked one by one.
+    let noise: String = (0..200_000_u64).map(|n| format!("{}\n", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    std::fs::write(repo.join("large"), noise).unwrap();
+    git(&repo, &["add", "."]);
+    git(&repo, &["commit", "-q", "-m", "one"]);
+    let base: CommitId = git(&repo, &["rev-parse", "HEAD"]).parse().unwrap();
+
+    assert_eq!(depot.objects("sha1").await.unwrap(), []);
+    let bytes = pack(&repo, base.as_str());
+    let tips = vec![Tip { name: format!("refs/longshore/base/{base}"), commit: base.clone() }];
+    // A pack that breaks off is refused, and its tips are not believed.
+    let broken = depot.store_pack(&bytes[..bytes.len() / 2], tips.clone(), String::new()).await;
+    assert!(matches!(broken, Err(EngineError::Depot { kind: Some(_), .. })), "{broken:?}");
+    assert_eq!(depot.objects("sha1").await.unwrap(), []);
+    depot.store_pack(&bytes[..], tips.clone(), String::new()).await.unwrap();
+    assert_eq!(depot.objects("sha1").await.unwrap(), tips);
+
+    let files = vec![TextFile { path: "tasks/a/b.json".to_owned(), text: "{}".to_owned() }];
+    let (prepared, space) = tokio::join!(depot.prepare(FOLDER, UID, files), depot.space());
+    prepared.unwrap();
+    let (free, total) = space.unwrap();
+    assert!(0 < free && free <= total, "{free} of {total}");
+    let script = format!(
+        r#"
+        cd /longshore/in/{FOLDER}; stat -c '%a %u %g %n' . tasks tasks/a tasks/a/b.json
+        cd /longshore/work/{FOLDER}; stat -c '%a %u %g %n' . repo run out
+        cd repo; git init -q -b work .; echo /longshore/objects/repo.git/objects > .git/objects/info/alternates
+        git reset -q --hard {base}; wc -l < large
+        echo two > file
+        git -c user.name=x -c user.email=x@y commit -q -a -m two
+        git bundle create -q ../out/result.bundle work ^{base}; printf '{{"a": 1}}' > ../out/result.json
+        git rev-parse HEAD; echo three > file"#
+    );
+    let seen = swarm.sandbox(&script).await;
+    let lines: Vec<&str> = seen.lines().collect();
+    let modes = |mode: &str, names: &[&str]| -> Vec<String> {
+        names.iter().map(|name| format!("{mode} {UID} {UID} {name}")).collect()
+    };
+    assert_eq!(lines[..3], modes("500", &[".", "tasks", "tasks/a"]));
+    assert_eq!(lines[3], modes("400", &["tasks/a/b.json"])[0]);
+    assert_eq!(lines[4..8], modes("700", &[".", "repo", "run", "out"]));
+    assert_eq!(lines[8], "200000");
+
+    let bundle = dir.path().join("bundle");
+    let collected = depot.collect(FOLDER, UID, 1 << 20, &bundle).await.unwrap();
+    assert_eq!(collected, Collected { result: Some(b"{\"a\": 1}".to_vec()), bundle: true });
+    git(&repo, &["fetch", "-q", bundle.to_str().unwrap(), "work:work"]);
+    assert_eq!(git(&repo, &["rev-parse", "work"]), lines[9]);
+
+    // The shim is dead, and "three" was never committed.
+    let salvaged = dir.path().join("salvaged");
+    let reference = "refs/longshore/salvage/US-001";
+    let commit = depot.salvage(FOLDER, UID, &base, reference, 1 << 20, &salvaged).await.unwrap().unwrap();
+    git(&repo, &["fetch", "-q", salvaged.to_str().unwrap(), reference]);
+    assert_eq!(git(&repo, &["show", &format!("{commit}:file")]), "three");
+
+    let too_large = depot.collect(FOLDER, UID, 10, &dir.path().join("none")).await;
+    let refused = matches!(too_large, Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }));
+    assert!(refused, "{too_large:?}");
+    depot.discard(FOLDER, UID).await.unwrap();
+    assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in").await, "/longshore/in:\nbin\n\n/longshore/work:\n");
+    depot.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_killed_depot_is_said_and_replaced() {
+    let swarm = Swarm::new().await;
+    let depot = swarm.depot().await;
+    let killed = Command::new("docker").args(["kill", depot.container().as_str()]).output().unwrap();
+    assert!(killed.status.success());
+    let error = depot.objects("sha1").await.unwrap_err().to_string();
+    assert!(error.contains("ended with code 137"), "{error}");
+    // The dead container still has the name.
+    let next = swarm.depot().await;
+    assert_eq!(next.objects("sha1").await.unwrap(), []);
+    next.close().await.unwrap();
+    assert!(swarm.docker.inspect(next.container()).await.unwrap().is_none());
+}
