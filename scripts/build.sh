@@ -35,6 +35,8 @@ install_as() {
   printf 'build: %s, %s KB\n' "$2" "$(($(wc -c <"$2") / 1024))"
 }
 
+if ! [ -e "$dist/acp-shim" ]; then echo 'build: compiling (the first time takes some minutes)'; fi
+
 # `--target` is named although it is the host's: without it the flag would reach proc-macros, which cannot be static.
 RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
   cargo build --quiet --locked --profile shim --bin acp-shim --no-default-features --features shim --target "$host"

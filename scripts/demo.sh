@@ -55,8 +55,11 @@ volumes_before=$(objects_volumes)
 before=$(git status --porcelain; git rev-parse HEAD; git symbolic-ref HEAD)
 
 heading "$repo\$ longshore run tasks/demo.json"
+# A bound, so that a fault ends the demo and not somebody's patience.
+bound=()
+if command -v timeout >/dev/null; then bound=(timeout --foreground --signal=INT --kill-after=60 10m); fi
 code=0
-"$longshore" run tasks/demo.json --yes --retries 1 --timeout 2m --memory 256m </dev/null || code=$?
+${bound[@]+"${bound[@]}"} "$longshore" run tasks/demo.json --yes --retries 1 --timeout 2m --memory 256m </dev/null || code=$?
 
 faults=()
 [ "$code" = 1 ] || faults+=("longshore exited $code; 1 was expected, because one story fails")
