@@ -41,6 +41,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Run the stories of tasks files in sandboxes and merge what they commit
     Run(Box<RunArgs>),
+    /// Go on with a swarm that was stopped or whose orchestrator died
+    Resume(ResumeArgs),
     /// Show how a swarm stands
     Status(StatusArgs),
     /// Show what a story's sandbox printed
@@ -202,6 +204,26 @@ pub struct LogsArgs {
     /// Only the last N lines
     #[arg(long, short = 'n', value_name = "N")]
     pub tail: Option<usize>,
+}
+
+/// `longshore resume`.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// The swarm, or the beginning of its id [default: the newest]
+    #[arg(value_name = "SWARM")]
+    pub swarm: Option<SwarmName>,
+
+    /// Value of a variable that the swarm was started with; without it, it is taken from the environment
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub env: Vec<Typed>,
+
+    /// Write a versioned stream of JSON events on standard output
+    #[arg(long)]
+    pub json: bool,
+
+    /// Show problems only
+    #[arg(long, short)]
+    pub quiet: bool,
 }
 
 /// `longshore stop`.

@@ -17,6 +17,7 @@ pub mod images;
 pub mod logs;
 pub mod man;
 pub mod plan;
+pub mod resume;
 pub mod run;
 pub mod schema;
 pub mod settings;
@@ -63,10 +64,11 @@ fn carry_out(cli: Cli) -> Outcome {
     match cli.command {
         // The swarm has its own log; see `run/`.
         Command::Run(args) => runtime(true)?.block_on(run::run(*args, &here)),
+        Command::Resume(args) => runtime(true)?.block_on(resume::resume(args, &here)),
         other => {
             log_to_stderr();
             match other {
-                Command::Run(_) => Ok(0),
+                Command::Run(_) | Command::Resume(_) => Ok(0),
                 Command::Plan(args) => runtime(false)?.block_on(plan::plan(&args.plan, &here)),
                 Command::Status(args) => runtime(false)?.block_on(status::status(&args, &here)),
                 Command::Logs(args) => runtime(false)?.block_on(logs::logs(&args, &here)),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::delivery::{Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
+use crate::delivery::{DeliveryError, Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
 use crate::engine::Engine;
 use crate::engine::EngineError;
 use crate::engine::depot::Depot;
@@ -206,6 +206,10 @@ pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
     match repo.merge(&branch, &onto, &tip, &message, &identity).await {
         Ok(MergeOutcome::Merged { head }) => Event::Merged { attempt, head },
         Ok(MergeOutcome::Conflict { paths }) => Event::MergeConflicted { attempt, paths, kept },
+        // An orchestrator that died between the merge and its record did this.
+        Err(DeliveryError::BranchMoved { .. }) if let Ok(Some(head)) = repo.landed(&branch, &tip).await => {
+            Event::Merged { attempt, head }
+        }
         Err(error) => Event::MergeFailed { attempt, fault: error.fault(), kept },
     }
 }

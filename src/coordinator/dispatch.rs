@@ -16,7 +16,7 @@ use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
 
 use super::carry_out::{self, Landing, Remains};
 use super::run::{Coordinator, Live};
-use super::session::{self, Job, Tools};
+use super::session::{self, Job, Origin, Tools};
 
 /// The first uid of sandboxes; each attempt of a swarm has its own.
 const FIRST_UID: u32 = 20_000;
@@ -24,23 +24,20 @@ const FIRST_UID: u32 = 20_000;
 const UIDS: u32 = 40_000;
 
 impl Coordinator {
-    pub(super) fn start(&mut self, attempt: AttemptId, stories: Vec<(StoryKey, Option<String>)>, base: CommitId) {
-        let Some((index, assignment)) = self.assignment(&attempt.assignment) else { return };
+    pub(super) fn start(
+        &mut self,
+        attempt: AttemptId,
+        stories: Vec<(StoryKey, Option<String>)>,
+        base: CommitId,
+        origin: Origin,
+    ) {
+        let Some(remains) = self.remains(&attempt, stories.iter().map(|(key, _)| key), &base) else { return };
+        let Some((_, assignment)) = self.assignment(&attempt.assignment) else { return };
         let assignment = assignment.clone();
         let spec = &self.setup.spec;
         let file = &spec.files[usize::from(assignment.file)];
         let planned = &self.setup.plan.files[usize::from(assignment.file)];
-        // By place and number, so that a resumed swarm gives each attempt the same uid again.
-        let place = index as u32 + (attempt.number - 1) * spec.assignments.len() as u32;
-        let uid = FIRST_UID + place % UIDS;
-        let remains = Remains {
-            swarm: spec.swarm,
-            attempt: attempt.clone(),
-            uid,
-            branch: assignment.branch.clone(),
-            base: base.clone(),
-            stories: stories.iter().map(|(key, _)| (key.id.clone(), self.setup.plan.label(key))).collect(),
-        };
+        let uid = remains.uid;
         let sandbox = &self.setup.sandbox;
         let brief = AssignmentFile {
             schema_version: ASSIGNMENT_VERSION,
@@ -93,6 +90,7 @@ impl Coordinator {
             files,
             request,
             log: self.setup.dir.log_file(&attempt.assignment),
+            origin,
         };
         let tools = Tools {
             engine: Arc::clone(&self.setup.engine),
@@ -102,8 +100,33 @@ impl Coordinator {
             postbox: self.postbox.share(),
             stop: stopped,
         };
-        self.live.insert(attempt, Live { container: None, remains, stop });
+        let container = match &job.origin {
+            Origin::Adopted { container, .. } => Some(container.clone()),
+            Origin::Fresh | Origin::Again { .. } => None,
+        };
+        self.live.insert(attempt, Live { container, remains, stop });
         self.tasks.spawn(session::run(job, tools));
+    }
+
+    /// What an attempt is known by once its sandbox has ended; none for an attempt that the plan does not have.
+    pub(super) fn remains<'a>(
+        &self,
+        attempt: &AttemptId,
+        stories: impl Iterator<Item = &'a StoryKey>,
+        base: &CommitId,
+    ) -> Option<Remains> {
+        let (index, assignment) = self.assignment(&attempt.assignment)?;
+        let spec = &self.setup.spec;
+        // By place and number, so that a resumed swarm gives each attempt the same uid again.
+        let place = index as u32 + (attempt.number - 1) * spec.assignments.len() as u32;
+        Some(Remains {
+            swarm: spec.swarm,
+            attempt: attempt.clone(),
+            uid: FIRST_UID + place % UIDS,
+            branch: assignment.branch.clone(),
+            base: base.clone(),
+            stories: stories.map(|key| (key.id.clone(), self.setup.plan.label(key))).collect(),
+        })
     }
 
     fn container(&self, attempt: &AttemptId, stories: &[(StoryKey, Option<String>)], uid: u32) -> ContainerSpec {

@@ -1,7 +1,7 @@
 //! The one loop: inputs -> events -> the machine -> the journal -> effects. It owns the machine and the journal, and it
 //! awaits nothing that a sandbox, the engine or git could hold up: all of that runs in tasks that send events back.
 //!
-//! `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
+//! `take_up.rs` goes on with a swarm that another orchestrator began. `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
 //! `objects.rs` keeps the objects volume topped up; `inbox.rs` is the fair way in for events; `control.rs` is the socket that
 //! `longshore stop` talks to. Called by `cli/run.rs`. Must not: decide anything; decisions are the machine's.
 
@@ -14,10 +14,12 @@ mod objects;
 mod run;
 mod session;
 mod signals;
+mod take_up;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -30,7 +32,7 @@ use crate::plan::Plan;
 use crate::protocol::acp::message::{EnvVars, RepoUrl};
 use crate::report::Reporter;
 use crate::state::{StateError, Store, SwarmDir};
-use crate::swarm::{Outcome, SwarmSpec};
+use crate::swarm::{Machine, Outcome, SwarmSpec};
 
 pub use run::run;
 
@@ -54,6 +56,16 @@ pub struct Setup {
     pub reporter: Box<dyn Reporter>,
     /// The static `acp-shim` for the image's architecture.
     pub shim: Bytes,
+    /// What the journal says, where the swarm is taken up again and not new.
+    pub taken_up: Option<TakenUp>,
+}
+
+/// A swarm that another orchestrator began.
+pub struct TakenUp {
+    /// The machine after the journal's last event.
+    pub machine: Machine,
+    /// That event's time.
+    pub elapsed: Duration,
 }
 
 /// How every sandbox of a swarm is made.

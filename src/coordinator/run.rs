@@ -20,9 +20,9 @@ use super::carry_out::{self, Hands, Remains};
 use super::control::{self, Command};
 use super::inbox::{Postbox, Posted};
 use super::objects::Objects;
-use super::session;
+use super::session::{self, Origin};
 use super::signals::Signals;
-use super::{CoordinatorError, Ended, Names, Setup};
+use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
 
 /// Events taken at once: they share one write to the journal.
 const BATCH: usize = 256;
@@ -33,7 +33,8 @@ const CLOSING: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// [`CoordinatorError`] where the swarm cannot begin, or its record cannot be written.
-pub async fn run(setup: Setup) -> Result<Ended, CoordinatorError> {
+pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
+    let taken_up = setup.taken_up.take();
     let names = Names::new(setup.spec.swarm, &setup.repo);
     let (postbox, inbox) = Postbox::new();
     let (commands_in, commands) = mpsc::channel(8);
@@ -60,8 +61,12 @@ pub async fn run(setup: Setup) -> Result<Ended, CoordinatorError> {
         incoming,
         max_bundle: setup.sandbox.max_bundle,
     };
-    let machine = Machine::new(setup.spec.clone());
     let (snapshots, writer) = snapshot_writer(postbox.clone());
+    let (machine, origin) = match taken_up {
+        Some(TakenUp { machine, elapsed }) => (machine, elapsed),
+        None => (Machine::new(setup.spec.clone()), Duration::ZERO),
+    };
+    let resumed = origin > Duration::ZERO || machine.attempts().next().is_some();
     let mut coordinator = Coordinator {
         machine,
         names,
@@ -71,12 +76,19 @@ pub async fn run(setup: Setup) -> Result<Ended, CoordinatorError> {
         tasks: JoinSet::new(),
         live: BTreeMap::new(),
         kept: Vec::new(),
-        clock: Instant::now(),
+        clock: Clock { began: Instant::now(), origin },
+        left: BTreeMap::new(),
+        resuming: false,
         finish: None,
         snapshots,
         setup,
     };
-    coordinator.postbox.post_now(Event::Began);
+    if resumed {
+        coordinator.take_up().await?;
+        coordinator.postbox.post_now(Event::Resumed);
+    } else {
+        coordinator.postbox.post_now(Event::Began);
+    }
     let looped = coordinator.turn(inbox, commands).await;
     let ended = coordinator.close(&depot, looped, writer).await;
     server.abort();
@@ -125,6 +137,23 @@ pub(super) struct Live {
     pub(super) stop: watch::Sender<Option<Signal>>,
 }
 
+/// The machine's time: since the swarm began. It stands still while no orchestrator runs, so that a sandbox whose orchestrator was
+/// away has as much time left as before; and no step of the wall clock moves it.
+pub(super) struct Clock {
+    began: Instant,
+    origin: Duration,
+}
+
+impl Clock {
+    fn now(&self) -> Duration {
+        self.origin + self.began.elapsed()
+    }
+
+    fn at(&self, time: Duration) -> Instant {
+        self.began + time.saturating_sub(self.origin)
+    }
+}
+
 pub(super) struct Coordinator {
     pub(super) setup: Setup,
     pub(super) machine: Machine,
@@ -135,7 +164,11 @@ pub(super) struct Coordinator {
     pub(super) tasks: JoinSet<()>,
     pub(super) live: BTreeMap<AttemptId, Live>,
     pub(super) kept: Vec<(AttemptId, String)>,
-    pub(super) clock: Instant,
+    pub(super) clock: Clock,
+    /// Containers that an orchestrator which is gone left of attempts that it was starting.
+    pub(super) left: BTreeMap<AttemptId, ContainerId>,
+    /// The effects of `Event::Resumed` are being carried out: what they start may be there already.
+    pub(super) resuming: bool,
     pub(super) finish: Option<Outcome>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
 }
@@ -150,8 +183,8 @@ impl Coordinator {
         let mut signals = Signals::new();
         let mut batch = Vec::with_capacity(BATCH);
         while self.finish.is_none() {
-            let deadline = self.machine.next_deadline().map(|at| self.clock + at);
-            let snapshot = self.setup.store.snapshot_due().map(|at| self.clock + at);
+            let deadline = self.machine.next_deadline().map(|time| self.clock.at(time));
+            let snapshot = self.setup.store.snapshot_due().map(|time| self.clock.at(time));
             tokio::select! {
                 count = inbox.recv_many(&mut batch, BATCH) => {
                     if count == 0 { break }
@@ -177,10 +210,12 @@ impl Coordinator {
 
     /// Events through the machine, to the journal, then the effects.
     fn take(&mut self, batch: &mut Vec<Posted>) -> Result<(), CoordinatorError> {
-        let now = self.clock.elapsed();
+        let now = self.clock.now();
         let mut durable = Vec::with_capacity(batch.len());
         let mut effects = Vec::new();
+        self.resuming = false;
         for Posted { event, .. } in batch.drain(..) {
+            self.resuming |= event == Event::Resumed;
             if let Event::SandboxCreated { attempt, container, .. } = &event
                 && let Some(live) = self.live.get_mut(attempt)
             {
@@ -211,7 +246,13 @@ impl Coordinator {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Persist => unreachable!("taken off by `take`"),
-            Effect::Start { attempt, stories, base } => self.start(attempt, stories, base),
+            Effect::Start { attempt, stories, base } => {
+                let origin = match self.resuming {
+                    true => Origin::Again { container: self.left.remove(&attempt) },
+                    false => Origin::Fresh,
+                };
+                self.start(attempt, stories, base, origin);
+            }
             Effect::Terminate { attempt } => self.signal(&attempt, Signal::Term),
             Effect::Kill { attempt } => self.signal(&attempt, Signal::Kill),
             Effect::Collect { attempt, what } => {
@@ -267,7 +308,7 @@ impl Coordinator {
         self.setup.reporter.close();
         drop(self.snapshots);
         let _ = writer.await;
-        let written = (self.setup.store.snapshot(&self.machine, self.clock.elapsed()))
+        let written = (self.setup.store.snapshot(&self.machine, self.clock.now()))
             .and_then(|snapshot| tokio::task::block_in_place(|| snapshot.write()));
         close_depot(depot).await;
         // An interrupted swarm is resumed on the same volumes; a kept folder is in one of them.

@@ -46,6 +46,17 @@ pub(super) struct Job {
     pub files: Vec<TextFile>,
     pub request: TaskRequest,
     pub log: PathBuf,
+    pub origin: Origin,
+}
+
+/// Where a session begins.
+pub(super) enum Origin {
+    /// Nothing of this attempt is there.
+    Fresh,
+    /// An orchestrator that is gone was making it, and may have got as far as this container.
+    Again { container: Option<ContainerId> },
+    /// The sandbox ran under an orchestrator that is gone, which had taken in its first `applied` records.
+    Adopted { container: ContainerId, applied: u64 },
 }
 
 /// What a session works with.
@@ -61,17 +72,88 @@ pub(super) struct Tools {
 /// Runs it to its end. Posts exactly one of `StartFailed` and `SandboxEnded`, as its last event.
 pub(super) async fn run(job: Job, mut tools: Tools) {
     let attempt = job.attempt.clone();
-    match begin(&job, &mut tools).await {
-        Ok((container, attachment)) => {
-            let exit = Conversation::new(&job, &container).follow(&mut tools, attachment).await;
+    match begin_or_adopt(&job, &mut tools).await {
+        Ok(Begun { container, streams, applied }) => {
+            let exit = Conversation::new(&job, &container, applied).follow(&mut tools, streams).await;
             tools.postbox.post(Event::SandboxEnded { attempt, exit }).await;
         }
         Err(fault) => tools.postbox.post(Event::StartFailed { attempt, fault }).await,
     }
 }
 
+/// A sandbox that runs, or has run.
+struct Begun {
+    container: ContainerId,
+    /// Its streams from their beginning; none where the engine does not have them any more.
+    streams: Option<Attachment>,
+    /// How many of its records the journal has.
+    applied: u64,
+}
+
+async fn begin_or_adopt(job: &Job, tools: &mut Tools) -> Result<Begun, Fault> {
+    match &job.origin {
+        Origin::Fresh => begin(job, tools).await,
+        Origin::Adopted { container, applied } => Ok(adopt(tools, container.clone(), *applied).await),
+        Origin::Again { container } => {
+            if let Some(container) = container
+                && let Some(begun) = go_on(job, tools, container).await?
+            {
+                return Ok(begun);
+            }
+            // Nothing has run in it: its folders are as they were made, or half made.
+            let discarded = tools.depot.discard(&job.attempt.folder(), job.uid).await;
+            discarded.map_err(|error| engine_fault(&error))?;
+            begin(job, tools).await
+        }
+    }
+}
+
+/// Goes on with a container that an orchestrator made before it died; none where nothing has run in it.
+async fn go_on(job: &Job, tools: &Tools, container: &ContainerId) -> Result<Option<Begun>, Fault> {
+    let seen = tools.engine.inspect(container).await.map_err(|error| engine_fault(&error))?;
+    let Some(seen) = seen else { return Ok(None) };
+    if seen.never_started {
+        tools.engine.remove(container).await.map_err(|error| engine_fault(&error))?;
+        return Ok(None);
+    }
+    let attempt = job.attempt.clone();
+    let name = job.container.name.clone();
+    tools.postbox.post(Event::SandboxCreated { attempt: attempt.clone(), container: container.clone(), name }).await;
+    if seen.running {
+        // It may wait for a task-request that was never written. One that has had it reads no second.
+        let mut attachment = tools.engine.attach(container).await.map_err(|error| engine_fault(&error))?;
+        send_request(job, container, &mut attachment).await?;
+    }
+    tools.postbox.post(Event::SandboxStarted { attempt }).await;
+    Ok(Some(adopt(tools, container.clone(), 0).await))
+}
+
+/// Takes up a sandbox by what the engine kept of its output, from the beginning: attaching would miss what was said meanwhile.
+async fn adopt(tools: &Tools, container: ContainerId, applied: u64) -> Begun {
+    let streams = match tools.engine.logs(&container, true).await {
+        Ok(output) => Some(Attachment { input: Box::pin(tokio::io::sink()), output }),
+        Err(error) => {
+            tracing::warn!(container = %container.short(), error = %chain(&error), "cannot read what a sandbox said");
+            None
+        }
+    };
+    Begun { container, streams, applied }
+}
+
+async fn send_request(job: &Job, container: &ContainerId, attachment: &mut Attachment) -> Result<(), Fault> {
+    let envelope = Envelope { timestamp: Timestamp::now(), swarm_id: job.swarm, container_id: container.clone() };
+    let mut line = encode_task_request(&envelope, &job.request)
+        .map_err(|error| Fault::new(Cause::HostError, chain(&error), false))?;
+    line.push(b'\n');
+    let lost = |error: std::io::Error| {
+        Fault::new(Cause::ConnectionLost, format!("cannot write the task-request: {error}"), true)
+    };
+    attachment.input.write_all(&line).await.map_err(lost)?;
+    attachment.input.flush().await.map_err(lost)
+}
+
 /// Everything up to the written task-request. On a failure the container, if there is one, is removed.
-async fn begin(job: &Job, tools: &mut Tools) -> Result<(ContainerId, Attachment), Fault> {
+async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Fault> {
     let early = |tools: &Tools| match *tools.stop.borrow() {
         Some(_) => Err(Fault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false)),
         None => Ok(()),
@@ -101,22 +183,14 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<(ContainerId, Attachment)
         early(tools)?;
         let mut attachment = tools.engine.attach(&container).await.map_err(|error| engine_fault(&error))?;
         tools.engine.start(&container).await.map_err(|error| engine_fault(&error))?;
-        let envelope = Envelope { timestamp: Timestamp::now(), swarm_id: job.swarm, container_id: container.clone() };
-        let mut line = encode_task_request(&envelope, &job.request)
-            .map_err(|error| Fault::new(Cause::HostError, chain(&error), false))?;
-        line.push(b'\n');
-        let lost = |error: std::io::Error| {
-            Fault::new(Cause::ConnectionLost, format!("cannot write the task-request: {error}"), true)
-        };
-        attachment.input.write_all(&line).await.map_err(lost)?;
-        attachment.input.flush().await.map_err(lost)?;
+        send_request(job, &container, &mut attachment).await?;
         Ok(attachment)
     }
     .await;
     match begun {
         Ok(attachment) => {
             tools.postbox.post(Event::SandboxStarted { attempt: job.attempt.clone() }).await;
-            Ok((container, attachment))
+            Ok(Begun { container, streams: Some(attachment), applied: 0 })
         }
         Err(fault) => {
             if let Err(error) = tools.engine.remove(&container).await {
@@ -133,28 +207,38 @@ struct Conversation<'a> {
     container: &'a ContainerId,
     records: LineSplitter,
     session: Session,
+    /// Records up to this one are in the journal already.
+    applied: u64,
     log: LogFile,
 }
 
 impl<'a> Conversation<'a> {
-    fn new(job: &'a Job, container: &'a ContainerId) -> Self {
+    fn new(job: &'a Job, container: &'a ContainerId, applied: u64) -> Self {
+        let mut log = LogFile::open(&job.log, &job.attempt);
+        if !matches!(job.origin, Origin::Fresh) {
+            log.note("taken up again: what follows is the sandbox's output from its beginning");
+        }
         Self {
             job,
             container,
             records: LineSplitter::new(),
             session: Session::new(job.swarm, container.clone(), &job.stories),
-            log: LogFile::open(&job.log, &job.attempt),
+            applied,
+            log,
         }
     }
 
     /// Reads until the container ended and its streams are drained. `wait` is the truth about the end; the end of a stream is not.
-    async fn follow(mut self, tools: &mut Tools, attachment: Attachment) -> Exit {
-        let Attachment { input, mut output } = attachment;
+    async fn follow(mut self, tools: &mut Tools, streams: Option<Attachment>) -> Exit {
+        let mut open = streams.is_some();
+        let (input, mut output) = match streams {
+            Some(Attachment { input, output }) => (Some(input), output),
+            None => (None, futures::stream::pending().boxed()),
+        };
         let engine = Arc::clone(&tools.engine);
         let container = self.container.clone();
         let waiting = wait(engine.as_ref(), &container);
         tokio::pin!(waiting);
-        let mut open = true;
         let ended = loop {
             tokio::select! {
                 ended = &mut waiting => break ended,
@@ -228,6 +312,9 @@ impl<'a> Conversation<'a> {
         let attempt = self.job.attempt.clone();
         let taken = self.session.line(line);
         let record = self.session.records();
+        if record <= self.applied {
+            return;
+        }
         let event = match taken {
             Record::Accepted(ContainerMessage::Progress(update)) => Event::StoryReported {
                 attempt,

@@ -85,6 +85,12 @@ impl Repo {
         Ok(MergeOutcome::Merged { head })
     }
 
+    /// The branch's head, if it has `tip` already; none where it does not, or where there is no branch.
+    pub async fn landed(&self, branch: &BranchName, tip: &CommitId) -> Result<Option<CommitId>, DeliveryError> {
+        let Some(head) = self.branch_head(branch.as_str()).await? else { return Ok(None) };
+        Ok(matches!(self.relation(&head, tip, &[]).await?, Relation::Landed).then_some(head))
+    }
+
     async fn relation(&self, onto: &CommitId, tip: &CommitId, stories: &[StoryId]) -> Result<Relation, DeliveryError> {
         let names_all = |named: &HashSet<String>| stories.iter().all(|story| named.contains(story.as_str()));
         // What the import saw needs no process. Used once: a merge that is tried again asks git, because the first try may

@@ -29,7 +29,7 @@ use crate::swarm::Limits;
 /// Processes in a sandbox.
 const PIDS: i64 = 512;
 /// The largest result bundle that is taken, in bytes.
-const MAX_BUNDLE: u64 = 2 << 30;
+pub(crate) const MAX_BUNDLE: u64 = 2 << 30;
 /// Sandboxes at once that are never exceeded unless asked for.
 const MAX_AUTOMATIC: usize = 16;
 
@@ -122,7 +122,7 @@ pub async fn begin(args: &RunArgs, checked: Checked) -> Result<(Setup, SwarmLock
     let look = if mode == Mode::Json { Look::of(&stdout(), &Here::lookup) } else { Look::of(&stderr(), &Here::lookup) };
     let reporter = report::reporter(mode, Names::of(&spec), look);
     let shim = shim.bytes.into();
-    Ok((Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, shim }, lock))
+    Ok((Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, shim, taken_up: None }, lock))
 }
 
 fn kept(args: &RunArgs, sandbox: &SandboxSettings, plan: &Plan) -> Result<serde_json::Value, Shown> {
@@ -194,7 +194,7 @@ fn identity(settings: &Settings, repo: Option<Identity>) -> Identity {
 }
 
 /// The program's own diagnostics go beside the swarm's record: the terminal belongs to the report.
-fn log_to_file(dir: &SwarmDir) {
+pub(crate) fn log_to_file(dir: &SwarmDir) {
     let Ok(file) = std::fs::OpenOptions::new().create(true).append(true).open(dir.logs().join("longshore.log")) else {
         // A swarm does not need it.
         return;

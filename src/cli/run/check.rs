@@ -153,7 +153,7 @@ async fn base(repo: &Repo, head: &Head, branch: &str) -> Result<(CommitId, Strin
     Ok((head.commit.clone(), note))
 }
 
-async fn engine(here: &Here, image: &str) -> Result<(Arc<dyn Engine>, EngineInfo, ImageInfo), Shown> {
+pub(crate) async fn engine(here: &Here, image: &str) -> Result<(Arc<dyn Engine>, EngineInfo, ImageInfo), Shown> {
     let engine = here.engine().await?;
     let (info, found) = tokio::join!(engine.info(), engine.image(image));
     let found = found?.ok_or_else(|| image_missing(image))?;

@@ -43,6 +43,11 @@ impl Ending {
             keep: checked.settings.keep.value,
         }
     }
+
+    /// Of a swarm that was taken up again.
+    pub fn resumed(repo: Repo, json: bool, write_back: bool, keep: bool) -> Self {
+        Self { repo, json, write_back, notes: Vec::new(), relaxations: Vec::new(), keep }
+    }
 }
 
 /// Tells how the swarm ended.
@@ -70,9 +75,7 @@ pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
         summary.notes.extend(written);
     }
     if matches!(state.status, SwarmStatus::Interrupted | SwarmStatus::Running | SwarmStatus::Stopping) {
-        summary
-            .notes
-            .push(format!("swarm {} did not finish; its folder has all that is needed to go on", summary.swarm));
+        summary.notes.push(format!("swarm {} did not finish: `longshore resume` goes on with it", summary.swarm));
     }
     if let Err(error) = file::write(&mut summary, &dir.path()) {
         remark(&format!("warning: cannot write the report: {error}"));

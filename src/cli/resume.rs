@@ -1,0 +1,144 @@
+//! `longshore resume`: takes a swarm up again from its journal, after a stop, a failure of the machinery, or the orchestrator's death.
+//!
+//! The header of the journal says how the swarm was set up; its tasks files are those of then, however they have changed since. The
+//! values of environment variables are not kept anywhere: they are taken again from the environment or from `--env`.
+
+use super::args::{ResumeArgs, SwarmName};
+use super::error::{Kind, Shown};
+use super::here::Here;
+use super::run::begin::{self, Kept};
+use super::run::{check, finish};
+use super::{Outcome, remark, shim};
+use crate::coordinator::{self, SandboxSettings, Setup, TakenUp};
+use crate::plan::{self, Plan, PlanOptions};
+use crate::protocol::acp::message::{EnvKey, EnvVars};
+use crate::report::{self, Look, Mode, Names};
+use crate::state::Store;
+use crate::state::journal::Header;
+use crate::state::recover::{Recovered, fold};
+use crate::swarm::Outcome as SwarmOutcome;
+use crate::tasks;
+
+/// Carries it out.
+pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
+    let repo = here.repo().await?;
+    let dir = here.swarm(args.swarm.as_ref().map(SwarmName::as_str)).await?;
+    let _lock = dir.lock()?;
+    begin::log_to_file(&dir);
+    let (store, contents) = Store::open(dir.clone())?;
+    let Recovered { header, machine, elapsed, .. } = fold(contents);
+    if let Some(outcome @ (SwarmOutcome::Landed | SwarmOutcome::SomeFailed)) = machine.finished() {
+        remark(&format!("swarm {} is over: there is nothing to resume", header.swarm_id));
+        return Ok(outcome.exit_code());
+    }
+    let kept: Kept = serde_json::from_value(header.settings.clone()).map_err(|error| {
+        Shown::machinery(format!("the settings of swarm {} cannot be read", header.swarm_id)).caused_by(&error)
+    })?;
+    let plan = plan_of(&header, &kept, repo.root())?;
+    let env = environment(&kept, &args)?;
+    let (engine, info, image) = check::engine(here, &kept.image).await?;
+    let shim = shim::find(&image.arch, Here::exe().as_deref(), &Here::lookup)?;
+    let sandbox = SandboxSettings {
+        image: kept.image.clone(),
+        image_path: image.path,
+        network: kept.network.clone(),
+        memory: kept.memory,
+        milli_cpus: kept.milli_cpus,
+        pids: kept.pids,
+        agent: kept.agent.clone(),
+        verify: kept.verify.clone(),
+        env,
+        identity: kept.identity.clone(),
+        repo_url: kept.repo_url.parse().map_err(|error| {
+            Shown::machinery("the repository's URL in the swarm's record is not one").caused_by(&error)
+        })?,
+        keep: kept.keep,
+        max_bundle: begin::MAX_BUNDLE,
+        subpath: info.volume_subpath,
+    };
+    let (mode, look) = {
+        let mode = Mode::choose(args.json, args.quiet, &Here::lookup);
+        let json = mode == Mode::Json;
+        (
+            mode,
+            if json {
+                Look::of(&std::io::stdout(), &Here::lookup)
+            } else {
+                Look::of(&std::io::stderr(), &Here::lookup)
+            },
+        )
+    };
+    let ending = finish::Ending::resumed(repo.clone(), args.json, kept.write_back, kept.keep);
+    let reporter = report::reporter(mode, Names::of(&header.spec), look);
+    let setup = Setup {
+        plan,
+        spec: header.spec,
+        sandbox,
+        repo,
+        engine,
+        dir: dir.clone(),
+        store,
+        reporter,
+        shim: shim.bytes.into(),
+        taken_up: Some(TakenUp { machine, elapsed }),
+    };
+    let ended = coordinator::run(setup).await;
+    let told = finish::finish(&ending, &dir).await;
+    let ended = ended.map_err(Shown::from)?;
+    told?;
+    Ok(ended.outcome.exit_code())
+}
+
+/// The plan as it was: made again from the tasks files in the journal.
+fn plan_of(header: &Header, kept: &Kept, root: &std::path::Path) -> Result<Plan, Shown> {
+    let damaged = |what: &str| {
+        Shown::machinery(format!("swarm {} cannot be resumed: {what}", header.swarm_id))
+            .hint("its finished work is on its branch and under refs/longshore/; `longshore run` starts a new swarm")
+    };
+    let mut files = Vec::new();
+    for copy in &header.tasks {
+        let bytes = copy.content.clone().into_bytes();
+        let file = tasks::parse(&bytes, std::path::Path::new(&copy.path))
+            .map_err(|error| damaged("a tasks file in its journal cannot be read").caused_by(&error))?;
+        files.push((file, bytes));
+    }
+    let year = header.spec.assignments.first().and_then(|first| first.id.as_str().get(2..6)?.parse().ok());
+    let options = PlanOptions {
+        fan_out: kept.fan_out,
+        again: kept.again,
+        branch: kept.branch.clone(),
+        year: year.unwrap_or_default(),
+        has_agent: true,
+    };
+    let plan = plan::build(files, root, &options)
+        .map_err(|error| damaged("its plan cannot be made again").caused_by(&error))?;
+    if plan.assignments != header.spec.assignments || plan.stories != header.spec.stories {
+        return Err(damaged("this version of longshore plans its tasks files otherwise"));
+    }
+    Ok(plan)
+}
+
+/// The variables' values, from `--env` or from the environment.
+fn environment(kept: &Kept, args: &ResumeArgs) -> Result<EnvVars, Shown> {
+    let mut env = EnvVars::new();
+    let mut missing = Vec::new();
+    for name in &kept.env {
+        let typed = args.env.iter().filter_map(|typed| typed.0.as_ref().ok()).find(|variable| variable.key() == name);
+        let value = match typed.and_then(|variable| variable.value()) {
+            Some(value) => Some(value.to_owned()),
+            None => Here::lookup(name).and_then(|value| value.into_string().ok()),
+        };
+        match value {
+            Some(value) => {
+                let key = name.parse::<EnvKey>().map_err(|error| Shown::of(Kind::Input, &error))?;
+                env.insert(key, value).map_err(|error| Shown::of(Kind::Input, &error))?;
+            }
+            None => missing.push(name.as_str()),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(env);
+    }
+    Err(Shown::input(format!("variables that the swarm was started with have no value now: {}", missing.join(", ")))
+        .hint("values are not kept: set them in the environment, or give them with `--env NAME=VALUE`"))
+}

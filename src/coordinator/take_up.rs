@@ -1,0 +1,51 @@
+//! Taking a swarm up again: what the orchestrator that is gone left on the engine, and the sessions of the sandboxes that ran under
+//! it. Called by `run.rs`, once, before the first event. Must not: decide; `Event::Resumed` has the machine do that.
+
+use crate::engine::{FoundKind, label};
+use crate::ids::{AttemptId, ContainerId};
+use crate::swarm::Phase;
+
+use super::CoordinatorError;
+use super::run::{Coordinator, Live};
+use super::session::Origin;
+
+impl Coordinator {
+    /// Knows again what was known of each attempt, and follows the sandboxes that ran.
+    pub(super) async fn take_up(&mut self) -> Result<(), CoordinatorError> {
+        let swarm = self.setup.spec.swarm.to_string();
+        for found in self.setup.engine.find(label::SWARM, Some(&swarm)).await? {
+            if found.kind != FoundKind::Container {
+                continue;
+            }
+            let attempt = found
+                .labels
+                .get(label::ASSIGNMENT)
+                .and_then(|assignment| assignment.parse().ok())
+                .zip(found.labels.get(label::ATTEMPT).and_then(|number| number.parse().ok()));
+            if let (Some((assignment, number)), Ok(container)) = (attempt, found.id.parse::<ContainerId>()) {
+                self.left.insert(AttemptId { assignment, number }, container);
+            }
+        }
+        let attempts: Vec<_> = self.machine.attempts().filter(|view| !view.removed).cloned().collect();
+        for view in attempts {
+            let keys = || view.stories.iter().map(|(key, _)| key);
+            let container = view.container.clone().or_else(|| self.left.get(&view.id).cloned());
+            match (view.phase, container) {
+                (Phase::Running | Phase::Completed, Some(container)) => {
+                    let stories = keys().map(|key| (key.clone(), None)).collect();
+                    let origin = Origin::Adopted { container, applied: view.records };
+                    self.start(view.id.clone(), stories, view.base.clone(), origin);
+                }
+                // The machine asks for these to be started again, and `left` has their containers.
+                (Phase::Starting | Phase::Created, _) => {}
+                (_, container) => {
+                    if let Some(remains) = self.remains(&view.id, keys(), &view.base) {
+                        let (stop, _) = tokio::sync::watch::channel(None);
+                        self.live.insert(view.id.clone(), Live { container, remains, stop });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
