@@ -56,7 +56,7 @@ impl fmt::Display for Size {
         let units = [(1u64 << 40, "t"), (1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")];
         for (unit, name) in units {
             if self.0 >= unit {
-                return if self.0 % unit == 0 {
+                return if self.0.is_multiple_of(unit) {
                     write!(f, "{}{name}", self.0 / unit)
                 } else {
                     // For people: one decimal is enough, and the exact number is never read back from here.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::amounts::{Cpus, Size, Span};
-use super::variable::Variable;
+use super::variable::Typed;
 use crate::ids::SwarmId;
 
 /// The whole command line.
@@ -152,7 +152,7 @@ pub struct RunArgs {
 
     /// Environment variable for the sandboxes: KEY takes your own value, or KEY=VALUE; may be given again
     #[arg(long, value_name = "KEY[=VALUE]")]
-    pub env: Vec<Variable>,
+    pub env: Vec<Typed>,
 
     /// Time from the polite signal to the kill when a sandbox is stopped [default: 10s]
     #[arg(long, value_name = "TIME")]

@@ -29,7 +29,8 @@ pub async fn logs(args: &LogsArgs, here: &Here) -> Outcome {
     let dir = here.swarm(swarm.as_ref().map(SwarmName::as_str)).await?;
     let assignment = assignment(&dir, what)?;
     let path = dir.log_file(&assignment);
-    if !path.exists() && !(args.follow && dir.locked()?) {
+    let may_come = args.follow && dir.locked()?;
+    if !path.exists() && !may_come {
         return Err(Shown::input(format!("there is no log of {assignment} in swarm `{}`", dir.swarm()))
             .hint("its sandbox has not started; `longshore status` shows how the swarm stands"));
     }

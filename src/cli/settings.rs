@@ -15,7 +15,7 @@ use thiserror::Error;
 use super::amounts::{Cpus, Size, Span};
 use super::args::{FanOutArg, PlanFlags, RunArgs};
 use super::config::{self, AgentConfig, Config, ConfigError};
-use super::variable::Variable;
+use super::variable::{Variable, VariableError};
 
 /// The image that `longshore images build` makes.
 pub const DEFAULT_IMAGE: &str = "longshore/sandbox:latest";
@@ -36,6 +36,9 @@ pub enum SettingsError {
         /// Why not.
         problem: String,
     },
+    /// `--env`.
+    #[error("`--env`: {0}")]
+    Variable(VariableError),
     /// An agent that no config file has.
     #[error("there is no agent `{name}` (asked for by {source_of_name}); {}", known_agents(.known))]
     UnknownAgent {
@@ -340,7 +343,7 @@ fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsError>> {
                 .split(',')
                 .map(str::trim)
                 .filter(|name| !name.is_empty())
-                .map(|name| name.parse().map_err(|error: super::variable::VariableError| error.to_string()))
+                .map(|name| name.parse().map_err(|error: VariableError| error.to_string()))
                 .collect()
         }),
         git: config::GitConfig { name: get(lookup, all, "git_name", text), email: get(lookup, all, "git_email", text) },
@@ -428,8 +431,22 @@ pub fn plan_flags(flags: &PlanFlags) -> Config {
 }
 
 /// The flags of `run`, as a layer.
-pub fn run_flags(args: &RunArgs) -> Config {
-    Config {
+///
+/// # Errors
+/// The variables that cannot be; what else is typed wrong, clap has refused.
+pub fn run_flags(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
+    let mut env = Vec::new();
+    let mut problems = Vec::new();
+    for typed in &args.env {
+        match &typed.0 {
+            Ok(variable) => env.push(variable.clone()),
+            Err(error) => problems.push(SettingsError::Variable(error.clone())),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(Config {
         image: args.image.clone(),
         max: args.max,
         network: args.network.clone(),
@@ -440,9 +457,9 @@ pub fn run_flags(args: &RunArgs) -> Config {
         verify: (!args.verify.is_empty()).then(|| args.verify.clone()),
         grace: args.grace,
         keep: args.keep.then_some(true),
-        env: (!args.env.is_empty()).then(|| args.env.clone()),
+        env: (!env.is_empty()).then_some(env),
         ..plan_flags(&args.plan)
-    }
+    })
 }
 
 #[cfg(test)]
@@ -453,7 +470,7 @@ mod tests {
     fn flags(line: &str) -> Config {
         let cli = crate::cli::args::Cli::try_parse_from(format!("longshore run f.json {line}").split_whitespace());
         match cli.expect("good flags").command {
-            crate::cli::args::Command::Run(args) => run_flags(&args),
+            crate::cli::args::Command::Run(args) => run_flags(&args).expect("good variables"),
             _ => panic!("run"),
         }
     }

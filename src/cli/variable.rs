@@ -74,6 +74,17 @@ impl FromStr for Variable {
     }
 }
 
+/// A variable as typed after `--env`. A fault is kept to be told later, by our own words: clap's would show the value.
+#[derive(Debug, Clone)]
+pub struct Typed(pub Result<Variable, VariableError>);
+
+impl FromStr for Typed {
+    type Err = std::convert::Infallible;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.parse()))
+    }
+}
+
 impl TryFrom<String> for Variable {
     type Error = VariableError;
     fn try_from(text: String) -> Result<Self, VariableError> {

@@ -106,9 +106,11 @@ pub fn reporter(mode: Mode, names: Names, look: Look) -> Box<dyn Reporter> {
 mod tests {
     use super::*;
 
+    type Environment = &'static [(&'static str, &'static str)];
+
     #[test]
     fn colours_are_for_terminals_that_want_them() {
-        let table: &[(bool, &[(&str, &str)], bool)] = &[
+        let table: [(bool, Environment, bool); 5] = [
             (true, &[], true),
             (false, &[], false),
             (true, &[("NO_COLOR", "1")], false),
@@ -118,13 +120,13 @@ mod tests {
         for (terminal, environment, wanted) in table {
             let lookup =
                 |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
-            assert_eq!(colour(*terminal, &lookup), *wanted, "{environment:?}");
+            assert_eq!(colour(terminal, &lookup), wanted, "{environment:?}");
         }
     }
 
     #[test]
     fn modes() {
-        let table: &[(bool, bool, bool, &[(&str, &str)], Mode)] = &[
+        let table: [(bool, bool, bool, Environment, Mode); 8] = [
             (false, false, true, &[], Mode::Progress),
             (false, false, false, &[], Mode::Plain),
             (false, false, true, &[("CI", "true")], Mode::Plain),
@@ -137,7 +139,7 @@ mod tests {
         for (json, quiet, terminal, environment, wanted) in table {
             let lookup =
                 |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
-            assert_eq!(Mode::decide(*json, *quiet, *terminal, &lookup), *wanted, "{environment:?}");
+            assert_eq!(Mode::decide(json, quiet, terminal, &lookup), wanted, "{environment:?}");
         }
     }
 }

@@ -56,7 +56,10 @@ impl Progress {
         // Ends when told to, or when the reporter is gone.
         let redraw = move || {
             while stopped.recv_timeout(REDRAW) == Err(RecvTimeoutError::Timeout) {
-                whole.tick();
+                // Before the swarm begins there is nothing to show.
+                if whole.length() > Some(0) {
+                    whole.tick();
+                }
                 for bar in locked(&bars).values() {
                     bar.tick();
                 }
@@ -98,7 +101,11 @@ impl Progress {
         }
     }
 
-    fn counted(&self) {
+    /// Adds to what is decided, and shows it.
+    fn count(&mut self, landed: u64, failed: u64, skipped: u64) {
+        self.landed += landed;
+        self.failed += failed;
+        self.skipped += skipped;
         let mut words = format!("{} landed", self.landed);
         for (number, word) in [(self.failed, "failed"), (self.skipped, "skipped")] {
             if number > 0 {
@@ -124,7 +131,7 @@ impl Reporter for Progress {
         match announcement {
             Announcement::SwarmStarted { stories, .. } => {
                 self.swarm.set_length(*stories as u64);
-                self.counted();
+                self.count(0, 0, 0);
             }
             Announcement::SandboxStarting { attempt, stories } => self.begin(attempt, stories),
             Announcement::SandboxEnded { attempt, .. } => self.end(attempt),
@@ -138,12 +145,11 @@ impl Reporter for Progress {
             }
             Announcement::StoryProgress { story, text } => self.words(story, clean(text)),
             Announcement::StoryFinished { story } => self.words(story, "finished, to be merged".to_owned()),
-            Announcement::StoryLanded { .. } => self.landed += 1,
-            Announcement::StoryFailed { .. } => self.failed += 1,
-            Announcement::StorySkipped { .. } => self.skipped += 1,
+            Announcement::StoryLanded { .. } => self.count(1, 0, 0),
+            Announcement::StoryFailed { .. } => self.count(0, 1, 0),
+            Announcement::StorySkipped { .. } => self.count(0, 0, 1),
             _ => {}
         }
-        self.counted();
         let shown_by_bars = matches!(announcement, Announcement::StoryStarted { .. });
         if let Some(said) = said(&self.names, announcement).filter(|said| said.tone != Tone::Detail && !shown_by_bars) {
             let _ = self.multi.println(line(&said, at, &self.look));

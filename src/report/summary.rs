@@ -377,7 +377,7 @@ pub(crate) mod tests {
         let failed = serde_json::json!({"cause": "verification_failed", "evidence": evidence, "salvage": salvage});
         let state = serde_json::json!({
             "schemaVersion": 1, "swarmId": spec.swarm, "createdAt": "2026-11-21T12:00:00Z",
-            "updatedAt": "2026-11-21T12:01:05Z", "status": "some_failed", "containers": [],
+            "updatedAt": "2026-11-21T12:01:05Z", "status": "some_failed", "containers": [], "checksum": "",
             "stories": [
                 story("US-001", "completed", serde_json::json!({"commit": "3f2a1b4c5d".repeat(4), "durationMs": 2140})),
                 story("US-002", "failed", failed),

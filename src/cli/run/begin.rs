@@ -75,10 +75,13 @@ pub async fn begin(args: &RunArgs, checked: Checked) -> Result<(Setup, SwarmLock
     let started = Timestamp::now();
     let limits = limits(&settings, &plan, &info);
     let spec = plan.spec(SwarmId::random(), &bases, limits);
-    let url = acp_repo_url(repo.remote_url().await.as_deref(), &repo.hash());
-    let repo_url = url.parse().map_err(|error| {
-        Shown::machinery("the repository's remote has a URL that cannot be sent to sandboxes").caused_by(&error)
-    })?;
+    // A remote whose URL ACP cannot say is as good as none: the sandbox's git maps either to the objects volume.
+    let repo_url = match acp_repo_url(repo.remote_url().await.as_deref(), &repo.hash()).parse() {
+        Ok(url) => url,
+        Err(_) => acp_repo_url(None, &repo.hash()).parse().map_err(|error| {
+            Shown::machinery("the placeholder for the repository's URL is not one").caused_by(&error)
+        })?,
+    };
     let sandbox = SandboxSettings {
         image: settings.image.value.clone(),
         image_path: image.path,

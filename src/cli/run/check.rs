@@ -40,7 +40,9 @@ pub struct Checked {
     pub shim: shim::Shim,
     /// The sandboxes' environment.
     pub env: EnvVars,
-    /// Worth knowing before it begins.
+    /// Worth knowing before it begins: where each branch starts.
+    pub opening: Vec<String>,
+    /// Worth knowing before it begins and when it is over.
     pub notes: Vec<String>,
     /// What makes the sandboxes less closed than the defaults.
     pub relaxations: Vec<String>,
@@ -51,7 +53,8 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
     let mut problems = Vec::new();
     let repo = kept(here.repo().await, &mut problems);
     let root = repo.as_ref().map(Repo::root);
-    let settings = match settings::load(settings::run_flags(args), root, &Here::lookup) {
+    let loaded = settings::run_flags(args).and_then(|flags| settings::load(flags, root, &Here::lookup));
+    let settings = match loaded {
         Ok(settings) => Some(settings),
         Err(faults) => {
             problems.extend(settings_problems(faults));
@@ -67,10 +70,11 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
         }
         _ => None,
     };
-    let mut notes = Vec::new();
+    let (mut opening, mut notes) = (Vec::new(), Vec::new());
     // The rest takes its time in other programs: side by side.
     let image_name = settings.as_ref().map_or(DEFAULT_IMAGE, |settings| settings.image.value.as_str());
-    let (branches, engine) = tokio::join!(branches(repo.as_ref(), plan.as_ref(), &mut notes), engine(here, image_name));
+    let (branches, engine) =
+        tokio::join!(branches(repo.as_ref(), plan.as_ref(), &mut opening, &mut notes), engine(here, image_name));
     let bases = branches.map_err(|faults| problems.extend(faults)).ok();
     let engine = kept(engine, &mut problems);
     let shim = engine
@@ -91,7 +95,7 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
         return Err(Shown::machinery("a check gave neither a value nor a problem"));
     };
     let relaxations = relaxations(&settings, &info, &env);
-    Ok(Checked { settings, plan, bases, repo, engine, info, image, shim, env, notes, relaxations })
+    Ok(Checked { settings, plan, bases, repo, engine, info, image, shim, env, opening, notes, relaxations })
 }
 
 fn kept<T>(result: Result<T, Shown>, problems: &mut Vec<Shown>) -> Option<T> {
@@ -102,6 +106,7 @@ fn kept<T>(result: Result<T, Shown>, problems: &mut Vec<Shown>) -> Option<T> {
 async fn branches(
     repo: Option<&Repo>,
     plan: Option<&Plan>,
+    opening: &mut Vec<String>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<CommitId>, Vec<Shown>> {
     let Some(repo) = repo else { return Ok(Vec::new()) };
@@ -120,7 +125,7 @@ async fn branches(
         match base(repo, &head, name).await {
             Ok((base, note)) => {
                 if !again {
-                    notes.push(note);
+                    opening.push(note);
                 }
                 bases.push(base);
             }

@@ -157,7 +157,7 @@ mod tests {
         };
         let state: SwarmState = serde_json::from_value(serde_json::json!({
             "schemaVersion": 1, "swarmId": "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d", "createdAt": "2026-11-21T12:00:00Z",
-            "updatedAt": "2026-11-21T12:00:00Z", "status": "some_failed", "containers": [],
+            "updatedAt": "2026-11-21T12:00:00Z", "status": "some_failed", "containers": [], "checksum": "",
             "stories": [
                 story("US-001", "completed", false), story("US-002", "failed", false), story("US-003", "skipped", false),
                 story("US-004", "completed", true), story("US-005", "pending", false),

@@ -16,7 +16,7 @@ use crate::coordinator::{self, CoordinatorError};
 /// Carries it out.
 pub async fn run(args: RunArgs, here: &Here) -> Outcome {
     let checked = check::check(&args, here).await?;
-    for note in &checked.notes {
+    for note in checked.notes.iter().chain(&checked.opening) {
         remark(&format!("note: {note}"));
     }
     for relaxation in &checked.relaxations {
