@@ -83,8 +83,8 @@ else
   faults+=("there is no state file")
 fi
 
-heading 'the stories'
-"$longshore" status || faults+=('longshore status failed')
+# The table of stories is above: `run` ends with it. `status` must be able to tell it again.
+"$longshore" status >/dev/null || faults+=('longshore status failed')
 
 if git rev-parse -q --verify "$branch" >/dev/null; then
   heading "git log --graph --oneline $branch"
