@@ -44,6 +44,8 @@ struct Sorted {
     machinery: Vec<(usize, Failure)>,
     stopped: Vec<(usize, Failure)>,
     free: Vec<usize>,
+    /// The work folder may have what no ref on the host has.
+    unsaved: bool,
 }
 
 impl Machine {
@@ -57,8 +59,8 @@ impl Machine {
         let Some(place) = self.collected(id) else { return false };
         self.attempts[place].view.tip = tip.cloned();
         let sorted = self.sort(place, tip.is_some(), results);
-        // The sandbox's work is on the host, under refs of ours: it can go.
-        self.remove(place, false, out);
+        // What the result has is on the host, under refs of ours. What it lacks may be in the work folder alone.
+        self.remove(place, sorted.unsaved, out);
         for failure in
             [&sorted.own, &sorted.machinery, &sorted.stopped].into_iter().flatten().map(|(_, failure)| failure)
         {
@@ -153,6 +155,7 @@ impl Machine {
         if let Some(problem) = contradiction {
             let failure = Failure::new(Cause::ProtocolViolation, problem);
             sorted.own = attempt.stories.iter().map(|story| (*story, failure.clone())).collect();
+            sorted.unsaved = true;
             return sorted;
         }
         let mut unreached = Vec::new();
@@ -182,6 +185,8 @@ impl Machine {
                 StoryOutcome::NotReached => unreached.push(*story),
             }
         }
+        // It died in the middle of a story that the result does not know.
+        sorted.unsaved = attempt.died_of.is_some() && unreached.iter().any(|story| attempt.in_progress(*story));
         let verdict = attempt.died_of.clone().or_else(|| judge::unreached(attempt));
         sorted.unreached(attempt, unreached, verdict);
         sorted
@@ -189,7 +194,7 @@ impl Machine {
 
     /// Decides what can be decided now, sends the rest on its way, and the finished to their merge.
     fn apply(&mut self, place: usize, sorted: Sorted, retryable: bool, out: &mut Vec<Effect>) {
-        let Sorted { finished, own, machinery, stopped, free } = sorted;
+        let Sorted { finished, own, machinery, stopped, free, unsaved: _ } = sorted;
         let assignment = self.attempts[place].assignment;
         let (mut again, mut failed) = (Vec::new(), Vec::new());
         let mut wait = Duration::ZERO;
@@ -261,6 +266,14 @@ impl Machine {
     }
 }
 
+impl Attempt {
+    /// Whether the sandbox's newest word of the story is that it works on it.
+    fn in_progress(&self, story: usize) -> bool {
+        let mut words = self.stories.iter().zip(&self.view.stories);
+        words.any(|(at, (_, status))| *at == story && *status == StoryStatus::InProgress)
+    }
+}
+
 impl Sorted {
     fn failed(&mut self, attempt: &Attempt, story: usize, failure: Failure) {
         match failure.cause.class() {
@@ -291,11 +304,8 @@ impl Sorted {
             }
             return;
         }
-        let in_progress = |story: &usize| {
-            let mut words = attempt.stories.iter().zip(&attempt.view.stories);
-            words.any(|(at, (_, status))| at == story && *status == StoryStatus::InProgress)
-        };
-        let (blamed, rest): (Vec<usize>, Vec<usize>) = stories.into_iter().partition(in_progress);
+        let (blamed, rest): (Vec<usize>, Vec<usize>) =
+            stories.into_iter().partition(|story| attempt.in_progress(*story));
         if blamed.is_empty() && !progress {
             self.own.extend(rest.into_iter().map(|story| (story, failure.clone())));
         } else {

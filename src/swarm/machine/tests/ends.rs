@@ -171,6 +171,20 @@ fn what_a_dead_sandbox_finished_still_lands() {
 }
 
 #[test]
+fn work_that_a_result_does_not_know_is_kept() {
+    let (mut rig, _) = Rig::began(spec(&[&[(1, &[]), (2, &[])]]));
+    let id = attempt(1, 1);
+    rig.run(&id);
+    rig.give(said(&id, 1, 1, StoryStatus::InProgress));
+    rig.give(said(&id, 2, 1, StoryStatus::Completed));
+    rig.give(said(&id, 3, 2, StoryStatus::InProgress));
+    rig.give(ended(&id, exit(137)));
+    let effects = rig.give(collected(&id, Some(9), vec![finished(1), result(2, StoryOutcome::NotReached)]));
+    assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: true });
+    assert_eq!(announced(&effects, |said| matches!(said, Announcement::WorkKept { .. })), 1);
+}
+
+#[test]
 fn a_completion_stays_true_however_the_container_ends() {
     let (mut rig, id) = one();
     rig.run(&id);

@@ -297,6 +297,7 @@ fn a_result_that_contradicts_itself_lands_nothing() {
         let (mut rig, _) = Rig::began(plan);
         rig.complete(&attempt(1, 1));
         let effects = rig.give(collected(&attempt(1, 1), tip, results));
+        assert_eq!(effects[0], Effect::Remove { attempt: attempt(1, 1), keep_work: true });
         assert_eq!(outcome(&effects), Some(Outcome::SomeFailed));
         assert_eq!((rig.cause(1), rig.cause(2)), (Some(Cause::ProtocolViolation), Some(Cause::ProtocolViolation)));
     }

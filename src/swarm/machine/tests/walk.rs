@@ -16,7 +16,7 @@ use crate::swarm::event::StopLevel;
 use crate::tasks::Done;
 
 /// Runs of an ordinary `cargo test`.
-const RUNS: u64 = 3000;
+const RUNS: u64 = 2000;
 /// A swarm that takes more events than this does not end.
 const MOST_EVENTS: usize = 20_000;
 

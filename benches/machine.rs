@@ -1,0 +1,157 @@
+//! Events a second through the machine, for a swarm of 24 stories and one of 1,000: what an event costs must not grow with
+//! the stories. `cargo bench --bench machine`.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use longshore::handoff::result::StoryResult;
+use longshore::ids::{AssignmentId, CommitId, StoryId, StoryKey};
+use longshore::protocol::acp::message::{CompletionStatus, StoryStatus};
+use longshore::swarm::{AssignmentSpec, Effect, Event, Exit, FileSpec, Limits, Machine, StorySpec, SwarmSpec};
+use longshore::tasks::RiskLevel;
+use longshore::verdict::StoryOutcome;
+
+/// Stories of one tasks file, in the bench.
+const A_FILE: usize = 500;
+
+fn key(n: usize) -> StoryKey {
+    let id = StoryId::from_number((n % A_FILE) as u32 + 1).expect("below 1000");
+    StoryKey { file: (n / A_FILE) as u16, id }
+}
+
+fn commit(number: usize) -> CommitId {
+    format!("{number:040x}").parse().expect("40 digits")
+}
+
+/// Each story depends on up to two before it, the third and the seventh back.
+fn spec(stories: usize) -> SwarmSpec {
+    let file = |file| FileSpec {
+        path: format!("tasks/{file}.json"),
+        slug: format!("f{file}"),
+        title: "A feature".to_owned(),
+        branch: "feat/feature".parse().expect("valid"),
+        base: commit(1),
+    };
+    let story = |n: usize| StorySpec {
+        key: key(n),
+        title: format!("Story {n}"),
+        depends_on: [3, 7].iter().filter(|back| n % A_FILE >= **back).map(|back| key(n - back)).collect(),
+        done: None,
+        risk: RiskLevel::Low,
+    };
+    let assignment = |n: usize| AssignmentSpec {
+        id: AssignmentId::new(2026, n as u32 + 1),
+        file: (n / A_FILE) as u16,
+        branch: format!("longshore/story-{n}").parse().expect("valid"),
+        stories: vec![key(n)],
+        priority: (n % 5) as i64,
+        apart_from: Vec::new(),
+    };
+    SwarmSpec {
+        swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid"),
+        files: (0..stories.div_ceil(A_FILE)).map(file).collect(),
+        stories: (0..stories).map(story).collect(),
+        assignments: (0..stories).map(assignment).collect(),
+        limits: Limits {
+            max: 8,
+            retries: 1,
+            machinery_retries: 3,
+            backoff: Duration::from_secs(1),
+            story_timeout: Duration::from_secs(1800),
+            slack: Duration::from_secs(60),
+            grace: Duration::from_secs(10),
+            max_bad_records: 100,
+        },
+    }
+}
+
+/// The events of a swarm in which everything lands, `updates` progress updates a story, as many sandboxes talking at once as may.
+fn events(stories: usize, updates: u64) -> Vec<Event> {
+    let mut machine = Machine::new(spec(stories));
+    let mut pending = VecDeque::from([vec![Event::Began]]);
+    let mut taken = Vec::new();
+    let mut commits = 1;
+    let mut next_commit = || {
+        commits += 1;
+        commit(commits)
+    };
+    // One event of each sandbox in turn.
+    while let Some(mut script) = pending.pop_front() {
+        let event = script.remove(0);
+        if !script.is_empty() {
+            pending.push_back(script);
+        }
+        for effect in machine.handle(&event, Duration::from_millis(taken.len() as u64)) {
+            match effect {
+                Effect::Start { attempt, stories, .. } => {
+                    let name = attempt.folder();
+                    let container = "abc123def456".parse().expect("valid");
+                    let mut script = vec![
+                        Event::SandboxCreated { attempt: attempt.clone(), container, name },
+                        Event::SandboxStarted { attempt: attempt.clone() },
+                    ];
+                    script.extend((1..=updates).map(|record| Event::StoryReported {
+                        attempt: attempt.clone(),
+                        record,
+                        story: stories[0].0.clone(),
+                        status: if record == updates { StoryStatus::Completed } else { StoryStatus::InProgress },
+                        output: "Reading the sources and writing a test first".to_owned(),
+                    }));
+                    let (status, record) = (CompletionStatus::Completed, updates + 1);
+                    script.push(Event::CompletionReported { attempt: attempt.clone(), record, status, errors: vec![] });
+                    let (error, tail) = (String::new(), Vec::new());
+                    let exit = Exit { code: Some(0), oom_killed: false, vanished: false, error, tail };
+                    script.push(Event::SandboxEnded { attempt, exit });
+                    pending.push_back(script);
+                }
+                Effect::Collect { attempt, .. } => {
+                    let tip = next_commit();
+                    let result = StoryResult {
+                        id: machine.attempt(&attempt).expect("started").stories[0].0.id.clone(),
+                        outcome: StoryOutcome::Finished { commit: tip.clone() },
+                        criteria: Vec::new(),
+                        work_log: Vec::new(),
+                        commits: vec![tip.clone()],
+                        duration_ms: 1000,
+                    };
+                    pending.push_back(vec![Event::ResultCollected { attempt, tip: Some(tip), stories: vec![result] }]);
+                }
+                Effect::Merge { attempt, .. } => {
+                    pending.push_back(vec![Event::Merged { attempt, head: next_commit() }]);
+                }
+                Effect::Remove { attempt, .. } => pending.push_back(vec![Event::SandboxRemoved { attempt }]),
+                _ => {}
+            }
+        }
+        taken.push(event);
+    }
+    assert!(machine.finished().is_some(), "the whole swarm");
+    taken
+}
+
+fn machine(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("machine");
+    for stories in [10, 24, 1000] {
+        let events = events(stories, 20);
+        let fresh = Machine::new(spec(stories));
+        group.throughput(Throughput::Elements(events.len() as u64));
+        group.bench_function(format!("{stories} stories"), |bencher| {
+            bencher.iter_batched(
+                || fresh.clone(),
+                |mut machine| {
+                    for (at, event) in events.iter().enumerate() {
+                        black_box(machine.handle(event, Duration::from_millis(at as u64)));
+                    }
+                    machine
+                },
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, machine);
+criterion_main!(benches);
