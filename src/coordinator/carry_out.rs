@@ -1,7 +1,7 @@
 //! The effects that are not a sandbox's life: getting results out and onto the host, merging, removing. Each is one async function
 //! that ends in an event. Called by `run.rs`, each in a task of its own. Must not: believe what came out of a sandbox.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::delivery::{DeliveryError, Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
@@ -75,7 +75,7 @@ pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> 
 
 type Result_ = (Option<CommitId>, Vec<crate::handoff::result::StoryResult>);
 
-async fn result(hands: &Hands, remains: &Remains, bundle: &PathBuf) -> Result<Option<Result_>, Fault> {
+async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
     let folder = remains.attempt.folder();
     let collected = hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await;
     let collected = match collected {
@@ -147,7 +147,7 @@ fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
 }
 
 /// What can still be had when there is no result to believe.
-async fn salvage(hands: &Hands, remains: &Remains, bundle: &PathBuf, fault: Fault) -> Event {
+async fn salvage(hands: &Hands, remains: &Remains, bundle: &Path, fault: Fault) -> Event {
     let Some((story, path)) = remains.stories.first() else {
         return Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage: None, nothing_there: true };
     };

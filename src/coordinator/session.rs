@@ -77,7 +77,7 @@ pub(super) async fn run(job: Job, mut tools: Tools) {
             let exit = Conversation::new(&job, &container, applied).follow(&mut tools, streams).await;
             tools.postbox.post(Event::SandboxEnded { attempt, exit }).await;
         }
-        Err(fault) => tools.postbox.post(Event::StartFailed { attempt, fault }).await,
+        Err(fault) => tools.postbox.post(Event::StartFailed { attempt, fault: *fault }).await,
     }
 }
 
@@ -90,7 +90,7 @@ struct Begun {
     applied: u64,
 }
 
-async fn begin_or_adopt(job: &Job, tools: &mut Tools) -> Result<Begun, Fault> {
+async fn begin_or_adopt(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
     match &job.origin {
         Origin::Fresh => begin(job, tools).await,
         Origin::Adopted { container, applied } => Ok(adopt(tools, container.clone(), *applied).await),
@@ -102,18 +102,18 @@ async fn begin_or_adopt(job: &Job, tools: &mut Tools) -> Result<Begun, Fault> {
             }
             // Nothing has run in it: its folders are as they were made, or half made.
             let discarded = tools.depot.discard(&job.attempt.folder(), job.uid).await;
-            discarded.map_err(|error| engine_fault(&error))?;
+            discarded.map_err(|error| Box::new(engine_fault(&error)))?;
             begin(job, tools).await
         }
     }
 }
 
 /// Goes on with a container that an orchestrator made before it died; none where nothing has run in it.
-async fn go_on(job: &Job, tools: &Tools, container: &ContainerId) -> Result<Option<Begun>, Fault> {
-    let seen = tools.engine.inspect(container).await.map_err(|error| engine_fault(&error))?;
+async fn go_on(job: &Job, tools: &Tools, container: &ContainerId) -> Result<Option<Begun>, Box<Fault>> {
+    let seen = tools.engine.inspect(container).await.map_err(|error| Box::new(engine_fault(&error)))?;
     let Some(seen) = seen else { return Ok(None) };
     if seen.never_started {
-        tools.engine.remove(container).await.map_err(|error| engine_fault(&error))?;
+        tools.engine.remove(container).await.map_err(|error| Box::new(engine_fault(&error)))?;
         return Ok(None);
     }
     let attempt = job.attempt.clone();
@@ -121,7 +121,7 @@ async fn go_on(job: &Job, tools: &Tools, container: &ContainerId) -> Result<Opti
     tools.postbox.post(Event::SandboxCreated { attempt: attempt.clone(), container: container.clone(), name }).await;
     if seen.running {
         // It may wait for a task-request that was never written. One that has had it reads no second.
-        let mut attachment = tools.engine.attach(container).await.map_err(|error| engine_fault(&error))?;
+        let mut attachment = tools.engine.attach(container).await.map_err(|error| Box::new(engine_fault(&error)))?;
         send_request(job, container, &mut attachment).await?;
     }
     tools.postbox.post(Event::SandboxStarted { attempt }).await;
@@ -140,37 +140,38 @@ async fn adopt(tools: &Tools, container: ContainerId, applied: u64) -> Begun {
     Begun { container, streams, applied }
 }
 
-async fn send_request(job: &Job, container: &ContainerId, attachment: &mut Attachment) -> Result<(), Fault> {
+async fn send_request(job: &Job, container: &ContainerId, attachment: &mut Attachment) -> Result<(), Box<Fault>> {
     let envelope = Envelope { timestamp: Timestamp::now(), swarm_id: job.swarm, container_id: container.clone() };
     let mut line = encode_task_request(&envelope, &job.request)
-        .map_err(|error| Fault::new(Cause::HostError, chain(&error), false))?;
+        .map_err(|error| Box::new(Fault::new(Cause::HostError, chain(&error), false)))?;
     line.push(b'\n');
     let lost = |error: std::io::Error| {
-        Fault::new(Cause::ConnectionLost, format!("cannot write the task-request: {error}"), true)
+        Box::new(Fault::new(Cause::ConnectionLost, format!("cannot write the task-request: {error}"), true))
     };
     attachment.input.write_all(&line).await.map_err(lost)?;
     attachment.input.flush().await.map_err(lost)
 }
 
 /// Everything up to the written task-request. On a failure the container, if there is one, is removed.
-async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Fault> {
+async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
     let early = |tools: &Tools| match *tools.stop.borrow() {
-        Some(_) => Err(Fault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false)),
+        Some(_) => Err(Box::new(Fault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false))),
         None => Ok(()),
     };
     early(tools)?;
     tools.objects.ensure(&tools.depot, &tools.repo, &job.integration, &job.base).await.map_err(
         |error| match error {
-            CoordinatorError::Engine(error) => engine_fault(&error),
-            other => Fault::new(Cause::HostError, chain(&other), true),
+            CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
+            other => Box::new(Fault::new(Cause::HostError, chain(&other), true)),
         },
     )?;
     tools
         .depot
         .prepare(&job.attempt.folder(), job.uid, job.files.clone())
         .await
-        .map_err(|error| engine_fault(&error))?;
-    let container = tools.engine.create(&job.container).await.map_err(|error| create_fault(&error, &job.container))?;
+        .map_err(|error| Box::new(engine_fault(&error)))?;
+    let container =
+        tools.engine.create(&job.container).await.map_err(|error| Box::new(create_fault(&error, &job.container)))?;
     tools
         .postbox
         .post(Event::SandboxCreated {
@@ -181,8 +182,8 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Fault> {
         .await;
     let begun = async {
         early(tools)?;
-        let mut attachment = tools.engine.attach(&container).await.map_err(|error| engine_fault(&error))?;
-        tools.engine.start(&container).await.map_err(|error| engine_fault(&error))?;
+        let mut attachment = tools.engine.attach(&container).await.map_err(|error| Box::new(engine_fault(&error)))?;
+        tools.engine.start(&container).await.map_err(|error| Box::new(engine_fault(&error)))?;
         send_request(job, &container, &mut attachment).await?;
         Ok(attachment)
     }
