@@ -58,6 +58,7 @@ impl Coordinator {
             grace_secs: spec.limits.grace.as_secs().max(1),
             identity: sandbox.identity.clone(),
         };
+        let keys: Vec<StoryKey> = stories.iter().map(|(key, _)| key.clone()).collect();
         let files = vec![
             TextFile {
                 path: layout::ASSIGNMENT_FILE.to_owned(),
@@ -65,7 +66,7 @@ impl Coordinator {
             },
             TextFile {
                 path: format!("{}/{}", layout::TASKS_DIR, planned.task_file_path),
-                text: String::from_utf8_lossy(&planned.bytes).into_owned(),
+                text: self.setup.plan.delivered(assignment.file, &keys),
             },
         ];
         let request = TaskRequest {

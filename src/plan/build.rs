@@ -9,7 +9,7 @@ use super::branch;
 use super::graph::Graph;
 use super::problem::{PlanDefect, PlanError, PlanProblem, name};
 use super::touches::{Reach, may_overlap};
-use super::{FanOut, MAX_FILES, Plan, PlanOptions, PlannedFile};
+use super::{FanOut, MAX_DELIVERED, MAX_FILES, Plan, PlanOptions, PlannedFile, json_length};
 use crate::ids::{AssignmentId, BranchName, StoryKey};
 use crate::swarm::{AssignmentSpec, StorySpec};
 use crate::tasks::{Story, TasksFile, order};
@@ -66,6 +66,7 @@ pub(super) fn build(
             apart_from: Vec::new(),
         })
         .collect();
+    check_sizes(&planned, &assignments)?;
     keep_apart(&mut assignments, &graph, |key| &reaches[place[key]]);
     Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves })
 }
@@ -141,6 +142,28 @@ fn check_nesting(files: &[PlannedFile], problems: &mut Vec<PlanProblem>) {
             problems.push(PlanProblem::of_file(&inner.tasks.path, defect));
         }
     }
+}
+
+/// What a sandbox gets of its tasks file has to be deliverable.
+fn check_sizes(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<(), PlanError> {
+    // A small file is delivered whole, whatever the assignment.
+    let large = |file: &PlannedFile| json_length(&String::from_utf8_lossy(&file.bytes)) > MAX_DELIVERED;
+    let large: Vec<bool> = files.iter().map(large).collect();
+    let mut problems = Vec::new();
+    for assignment in assignments.iter().filter(|one| large[usize::from(one.file)]) {
+        let file = &files[usize::from(assignment.file)];
+        let bytes = json_length(&file.delivered(&assignment.stories));
+        if bytes > MAX_DELIVERED {
+            let stories = assignment.stories.iter().map(|key| name(story_of(file, key))).collect();
+            let defect = PlanDefect::TooMuchForOne { bytes, several: assignment.stories.len() > 1 };
+            problems.push(PlanProblem { stories, ..PlanProblem::of_file(&file.tasks.path, defect) });
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }
+}
+
+fn story_of<'f>(file: &'f PlannedFile, key: &StoryKey) -> &'f Story {
+    file.tasks.stories.iter().find(|story| story.id == key.id).expect("assignments are made of the file's stories")
 }
 
 fn stories(files: &[PlannedFile], again: bool) -> Vec<StorySpec> {

@@ -22,13 +22,16 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{BranchName, CommitId, StoryKey, SwarmId};
+use crate::ids::{BranchName, CommitId, StoryId, StoryKey, SwarmId};
 use crate::swarm::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};
 use crate::tasks::{Story, TasksFile};
 
 pub use document::PlanDocument;
 pub use problem::{PlanDefect, PlanError, PlanProblem};
 
+/// The most bytes that one sandbox gets of its tasks file, as a JSON string: with the rest of what is delivered, it has to fit
+/// one frame of the depot ([`MAX_PAYLOAD`](crate::handoff::depot::MAX_PAYLOAD)).
+const MAX_DELIVERED: usize = 640 * 1024;
 /// The most tasks files in one plan.
 pub const MAX_FILES: usize = 100;
 
@@ -120,6 +123,14 @@ impl Plan {
         }
     }
 
+    /// The tasks file as the sandbox of these stories gets it: the user's own, or, where that is too large, its part for them.
+    ///
+    /// # Panics
+    /// Where the file is not of this plan.
+    pub fn delivered(&self, file: u16, stories: &[StoryKey]) -> String {
+        self.files[usize::from(file)].delivered(stories)
+    }
+
     /// What the machine needs to know. `bases` are the heads of the files' integration branches, one a file.
     ///
     /// # Panics
@@ -141,4 +152,25 @@ impl Plan {
             limits,
         }
     }
+}
+
+impl PlannedFile {
+    fn delivered(&self, stories: &[StoryKey]) -> String {
+        let whole = String::from_utf8_lossy(&self.bytes);
+        if json_length(&whole) <= MAX_DELIVERED {
+            return whole.into_owned();
+        }
+        let ids: Vec<StoryId> = stories.iter().map(|key| key.id.clone()).collect();
+        self.tasks.excerpt(&ids)
+    }
+}
+
+/// The length of a text as a JSON string.
+fn json_length(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(escaped).sum::<usize>() + 2
 }

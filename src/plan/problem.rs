@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::MAX_FILES;
+use super::{MAX_DELIVERED, MAX_FILES};
 use crate::tasks::{Shape, Story};
 
 /// Everything that is wrong with what was to be planned. Its `Display` has a line for each problem, and its remedy below it.
@@ -172,6 +172,14 @@ pub enum PlanDefect {
         /// The glob.
         glob: String,
     },
+    /// More than [`MAX_DELIVERED`] for one sandbox.
+    #[error("the text for one sandbox has {} KB, and at most {} KB can be delivered", bytes.div_ceil(1024), MAX_DELIVERED / 1024)]
+    TooMuchForOne {
+        /// How much.
+        bytes: usize,
+        /// Whether it is that of several stories.
+        several: bool,
+    },
     /// Stories without a command, and no agent.
     #[error("no agent was named, and there is no `command` to run instead")]
     NoAgent,
@@ -198,6 +206,12 @@ impl PlanDefect {
             Self::BranchTooLong { .. } => "give a shorter one with `--branch NAME`, or change it in the tasks file",
             Self::BadGlob { .. } => "correct it; `*` is any text, `**/` any folders, `{a,b}` either",
             Self::GlobOutside { .. } => "write it relative to the repository's root, without `..`",
+            Self::TooMuchForOne { several: true, .. } => {
+                "give each story a sandbox of its own (`--fan-out story`), or split the file"
+            }
+            Self::TooMuchForOne { several: false, .. } => {
+                "put the long text into a file of the repository and name that"
+            }
             Self::NoAgent => "name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`",
         };
         fixed.to_owned()

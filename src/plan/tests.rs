@@ -382,3 +382,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_large_file_is_delivered_in_parts() {
+    let stories = |count: usize, size: usize| -> Value {
+        let story = |at: usize| {
+            let depends_on: Vec<String> = (at > 1).then(|| "US-001".to_owned()).into_iter().collect();
+            json!({ "id": format!("US-{at:03}"), "title": "x", "notes": "\n".repeat(size), "dependsOn": depends_on })
+        };
+        (1..=count).map(story).collect()
+    };
+    let small = with(json!("b"), stories(10, 1000));
+    let plan = plan_of(&[("a.json", &small)], &options()).expect("a plan");
+    assert_eq!(plan.delivered(0, &plan.assignments[1].stories), small);
+
+    let large = with(json!("b"), stories(10, 100_000));
+    let plan = plan_of(&[("a.json", &large)], &options()).expect("a plan");
+    let part = plan.delivered(0, &plan.assignments[1].stories);
+    assert!(serde_json::to_string(&part).expect("JSON").len() <= MAX_DELIVERED);
+    let part = tasks::parse(part.as_bytes(), Path::new("a.json")).expect("a tasks file of its own");
+    assert_eq!(part.stories.len(), 1);
+    assert_eq!((part.stories[0].id.as_str(), part.stories[0].notes.len()), ("US-002", 100_000));
+
+    let together = problems(plan_of(&[("a.json", &large)], &PlanOptions { fan_out: FanOut::File, ..options() }));
+    assert!(together[0].contains("US-010") && together[0].contains("at most 640 KB"), "{together:?}");
+    let one = problems(plan_of(&[("a.json", &with(json!("b"), stories(1, 400_000)))], &options()));
+    assert!(one[0].starts_with("a.json: story `US-001`: the text for one sandbox has"), "{one:?}");
+}
+
+#[test]
+fn the_length_of_a_text_as_json_is_known() {
+    for text in ["", "plain", "a\"b\\c\n\r\t\u{8}\u{c}\u{1}\u{1f}\u{7f} ä €"] {
+        assert_eq!(json_length(text), serde_json::to_string(text).expect("JSON").len(), "{text:?}");
+    }
+}

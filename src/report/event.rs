@@ -97,10 +97,10 @@ pub enum EventBody {
         /// It is gone from the engine.
         vanished: bool,
         /// The engine's words.
-        #[serde(skip_serializing_if = "String::is_empty")]
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         error: String,
         /// The last lines of its stderr.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tail: Vec<String>,
     },
     /// A story began.

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::ids::{AssignmentId, AttemptId, StoryKey};
     use crate::report::names::tests::spec;
-    use crate::swarm::Outcome;
+    use crate::swarm::{Exit, Outcome};
     use crate::verdict::{Cause, Failure};
 
     fn lines(announcements: &[Announcement]) -> Vec<serde_json::Value> {
@@ -67,8 +67,10 @@ mod tests {
     fn lines_are_versioned_and_counted_and_fit_the_schema() {
         let story = StoryKey { file: 1, id: "US-001".parse().expect("valid") };
         let attempt = AttemptId { assignment: AssignmentId::new(2026, 3), number: 2 };
+        let exit = Exit { code: Some(0), oom_killed: false, vanished: false, error: String::new(), tail: Vec::new() };
         let found = lines(&[
-            Announcement::StoryStarted { story: story.clone(), attempt },
+            Announcement::StoryStarted { story: story.clone(), attempt: attempt.clone() },
+            Announcement::SandboxEnded { attempt, exit },
             Announcement::StoryProgress { story: story.clone(), text: "a\nb\u{1b}[0m".to_owned() },
             Announcement::StoryFailed { story, failure: Failure::new(Cause::Oom, "killed"), attempts: 2 },
             Announcement::SwarmEnded { outcome: Outcome::SomeFailed, landed: 0, failed: 1, skipped: 0, pending: 0 },
@@ -79,8 +81,8 @@ mod tests {
             "attempt": {"assignment": "T-2026-003", "number": 2},
         });
         assert_eq!(found[0], first);
-        assert_eq!(found[2]["failure"]["cause"], "oom");
-        assert_eq!(found[3]["exitCode"], 1);
+        assert_eq!(found[3]["failure"]["cause"], "oom");
+        assert_eq!(found[4]["exitCode"], 1);
         let schema = serde_json::to_value(schemars::schema_for!(EventLine)).expect("JSON");
         let validator = jsonschema::validator_for(&schema).expect("a good schema");
         for (place, line) in found.iter().enumerate() {

@@ -61,7 +61,7 @@ pub struct Row {
     pub done_before: bool,
     /// Tries.
     pub attempts: u32,
-    /// In the sandbox that finished it.
+    /// In the sandbox that finished it; where none did, from its first start to the verdict.
     pub duration_ms: Option<u64>,
     /// Its commit.
     pub commit: Option<String>,
@@ -91,6 +91,12 @@ pub struct Branch {
     pub head: Option<String>,
 }
 
+/// From a story's first start to the verdict, all tries together; none where it was not begun.
+fn until_verdict(story: &StoryState) -> Option<u64> {
+    let elapsed = story.ended_at?.duration_since(story.started_at?);
+    u64::try_from(elapsed.as_millis()).ok()
+}
+
 impl Summary {
     /// Of a swarm's state. The heads of the branches, `relaxations` and `notes` are the caller's to fill in.
     pub fn of(state: &SwarmState, spec: &SwarmSpec, dir: &SwarmDir) -> Self {
@@ -107,7 +113,7 @@ impl Summary {
             status: story.status,
             done_before: story.done_before,
             attempts: story.attempts,
-            duration_ms: story.duration_ms,
+            duration_ms: story.duration_ms.or_else(|| until_verdict(story)),
             commit: story.commit.as_ref().map(ToString::to_string),
             cause: story.cause,
             evidence: story.evidence.clone(),
@@ -374,7 +380,8 @@ pub(crate) mod tests {
             "tail": ["running", "\u{1b}[31mFAIL\u{1b}[0m it | breaks"]
         });
         let salvage = "refs/longshore/salvage/x/US-002/1";
-        let failed = serde_json::json!({"cause": "verification_failed", "evidence": evidence, "salvage": salvage});
+        let failed = serde_json::json!({"cause": "verification_failed", "evidence": evidence, "salvage": salvage,
+            "startedAt": "2026-11-21T12:00:01Z", "endedAt": "2026-11-21T12:00:04.5Z"});
         let state = serde_json::json!({
             "schemaVersion": 1, "swarmId": spec.swarm, "createdAt": "2026-11-21T12:00:00Z",
             "updatedAt": "2026-11-21T12:01:05Z", "status": "some_failed", "containers": [], "checksum": "",
@@ -396,7 +403,7 @@ pub(crate) mod tests {
         assert!(landed.contains("landed") && landed.contains("2.1 s") && landed.contains("3f2a1b4c5d"), "{text}");
         assert!(landed.contains("…") && width(landed) <= 100, "{text}");
         let failed = lines.next().expect("a row");
-        assert!(failed.contains("verification_failed"), "{text}");
+        assert!(failed.contains("verification_failed") && failed.contains("3.5 s"), "{text}");
         for wanted in [
             "US-002 verification_failed: the verify command exited 2",
             "  command   make test",

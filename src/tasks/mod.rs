@@ -3,10 +3,12 @@
 //!
 //! Bytes -> `json.rs` (a tree that remembers its places) -> `shape.rs` (which shape is it) -> `import.rs` and `fields.rs`
 //! (tree -> [`TasksFile`], all problems at once) -> `graph.rs` (ids, dependencies, cycles, [`order`]) -> `plan/`.
-//! `write_back.rs` goes the other way, into the user's own shape. `problem.rs` has everything that can be wrong,
+//! `write_back.rs` goes the other way, into the user's own shape; `excerpt.rs` makes a smaller file of some of the stories. `problem.rs` has everything that can be wrong,
 //! `schema.rs` the canonical shape as a JSON schema. Read by the orchestrator and, inside a sandbox, by the shim.
 //! Must not: touch Docker or git, or know how stories are run.
 
+#[cfg(feature = "orchestrator")]
+mod excerpt;
 mod fields;
 mod graph;
 mod import;

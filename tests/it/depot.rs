@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use longshore::engine::depot::{Collected, Depot, DepotSpec, DepotVolumes};
 use longshore::engine::docker::{Docker, Options};
@@ -15,8 +15,13 @@ const IMAGE: &str = "longshore/sandbox:latest";
 const UID: u32 = 20_123;
 const FOLDER: &str = "T-2026-001-1";
 
-/// The static shim, as fresh as the sources: cargo has nothing to do where it is.
-fn shim() -> PathBuf {
+/// The static shim: the one that is named, or one as fresh as the sources, for which cargo has nothing to do where it is.
+pub fn shim() -> PathBuf {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| std::env::var_os("LONGSHORE_SHIM").map_or_else(build_shim, PathBuf::from)).clone()
+}
+
+fn build_shim() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let lock = std::fs::File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("shim.lock")).expect("a lock file");
     lock.lock().expect("one build at a time");

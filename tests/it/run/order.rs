@@ -1,0 +1,73 @@
+//! Which stories run when, and what becomes of them together: retries, conflicts, `touches`, priority, cascades.
+
+use super::*;
+
+#[test]
+fn retries_priority_and_cascades() {
+    let scratch = Scratch::new();
+    let priority = |story, priority: i64| but(story, json!({ "priority": priority }));
+    let tasks = scratch.tasks(
+        "feat/order",
+        json!([
+            priority(story(1, "echo a > a"), 5),
+            priority(story(2, "echo b > b"), 3),
+            priority(story(3, "echo $LONGSHORE_ATTEMPT >> c; [ $LONGSHORE_ATTEMPT = 2 ]"), 4),
+            priority(story(4, "echo d > d; exit 1"), 6),
+            priority(after(story(5, "echo never > never"), &[4]), 1),
+            priority(after(story(6, "echo never > never"), &[5, 1]), 1),
+        ]),
+    );
+    scratch.longshore(&["run", &tasks, "--max", "1"]).expect(1, &["3 landed, 1 failed, 2 skipped"]);
+    let state = scratch.state();
+    state.expect(&[
+        "landed",
+        "landed",
+        "landed",
+        "failed agent_failed",
+        "skipped dependency_failed",
+        "skipped dependency_failed",
+    ]);
+    let attempts: Vec<u64> =
+        (1..=6).map(|number| state.story(number)["attempts"].as_u64().expect("a number")).collect();
+    assert_eq!(attempts, [1, 1, 2, 2, 0, 0]);
+    assert_eq!(scratch.show("feat/order", "c"), "2", "the second attempt began with a clean clone");
+    assert_eq!(scratch.show(&state.salvage(4).replace("/US-004/2", "/US-003/1"), "c"), "1");
+    assert_eq!((&state.story(5)["because"], &state.story(6)["because"]), (&json!("US-004"), &json!("US-004")));
+    let mut begun: Vec<(&str, usize)> =
+        (1..=4).map(|number| (text(&state.story(number)["startedAt"]), number)).collect();
+    begun.sort();
+    assert_eq!(begun.into_iter().map(|(_, number)| number).collect::<Vec<_>>(), [2, 3, 1, 4]);
+}
+
+#[test]
+fn two_that_edit_the_same_line_do_not_both_land() {
+    let scratch = Scratch::new();
+    let edit = |number| story(number, &format!("{WAIT}sed -i s/two/{number}/ lines.txt"));
+    let tasks = scratch.tasks("feat/conflict", json!([edit(1), edit(2)]));
+    let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
+    // Both have begun, so neither has the other's work.
+    scratch.sandboxes(2).iter().for_each(Sandbox::go);
+    running.wait().expect(1, &["1 landed, 1 failed", "conflict"]);
+    let state = scratch.state();
+    let verdicts = state.verdicts();
+    let lost = if verdicts["US-001"] == "landed" { 2 } else { 1 };
+    let won = 3 - lost;
+    assert_eq!(verdicts[&format!("US-{lost:03}")], "failed conflict");
+    assert_eq!(verdicts[&format!("US-{won:03}")], "landed");
+    assert_eq!(scratch.show("feat/conflict", "lines.txt"), format!("one\n{won}\nthree"));
+    assert_eq!(scratch.show(state.salvage(lost), "lines.txt"), format!("one\n{lost}\nthree"));
+    assert_eq!(state.story(lost)["evidence"]["paths"], json!(["lines.txt"]));
+    scratch.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn stories_that_touch_the_same_files_are_kept_apart() {
+    let scratch = Scratch::new();
+    let touching =
+        |number, glob: &str| but(story(number, &format!("echo {number} >> lines.txt")), json!({ "touches": [glob] }));
+    let tasks = scratch.tasks("feat/touch", json!([touching(1, "lines.txt"), touching(2, "*.txt"), touching(3, "l*")]));
+    scratch.longshore(&["run", &tasks, "--max", "3", "--retries", "0"]).expect(0, &["3 landed"]);
+    let mut lines: Vec<String> = scratch.show("feat/touch", "lines.txt").lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["1", "2", "3", "one", "three", "two"]);
+}

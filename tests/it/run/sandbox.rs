@@ -1,0 +1,106 @@
+//! A sandbox looked at while it runs: how closed it is, and where the secrets are that it was given.
+
+use super::*;
+
+const TYPED: &str = "typed-hunter-aaa";
+const INHERITED: &str = "inherited-hunter-aaa";
+
+#[test]
+fn a_sandbox_is_closed_and_secrets_reach_the_agent_alone() {
+    let scratch = Scratch::new();
+    // It writes down what it sees of its own confinement, and the secrets with other letters.
+    let look = "printf '%s %s' \"$SECRET_X\" \"$SECRET_Y\" | tr a b > secrets; \
+                { id -u; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys/class/net; } > seen; \
+                touch /outside 2>> seen && exit 7; touch /longshore/objects/x 2>> seen && exit 6; \
+                ls /longshore/work/*/ > others 2>&1; ls -a /longshore/in; exit 0";
+    let tasks = scratch.tasks("feat/closed", json!([story(1, &format!("{WAIT}{look}"))]));
+    let args = [
+        "run",
+        &tasks,
+        "--env",
+        &format!("SECRET_X={TYPED}"),
+        "--env",
+        "SECRET_Y",
+        "--json",
+        "--max",
+        "1",
+        "--cpus",
+        "0.5",
+    ];
+    let running = scratch.start_with(&args, &[("SECRET_Y", INHERITED), ("LONGSHORE_LOG", "trace")]);
+    let sandbox = &scratch.sandboxes(1)[0];
+    let inspected = sandbox.inspect();
+    let swarm = scratch.swarms().pop().expect("a swarm");
+    let everything: Vec<String> = things(&format!("{}={swarm}", label::SWARM))
+        .into_iter()
+        .map(|(kind, id)| docker(&[kind, "inspect", &id]).expect("it is there"))
+        .collect();
+    let printed = docker(&["logs", &sandbox.0]).expect("it runs");
+    sandbox.go();
+    let ran = running.wait().expect(0, &["1 landed", "relaxed: environment variables: SECRET_X"]);
+
+    let config = &inspected["HostConfig"];
+    let user = text(&inspected["Config"]["User"]);
+    let uid: u32 = user.split(':').next().and_then(|uid| uid.parse().ok()).expect("a number");
+    assert!(uid >= 20_000 && user == format!("{uid}:{uid}"), "{user}");
+    assert_eq!(config["CapDrop"], json!(["ALL"]));
+    assert!(config["CapAdd"].as_array().is_none_or(Vec::is_empty), "{}", config["CapAdd"]);
+    let options: Vec<&str> = config["SecurityOpt"].as_array().expect("a list").iter().map(text).collect();
+    assert!(options.iter().any(|option| option.starts_with("no-new-privileges")), "{options:?}");
+    assert!(!options.iter().any(|option| option.contains("unconfined")), "{options:?}");
+    assert_eq!(config["ReadonlyRootfs"], true);
+    assert_eq!(config["NetworkMode"], "none");
+    assert_eq!((&config["Memory"], &config["MemorySwap"]), (&json!(2_u64 << 30), &json!(2_u64 << 30)));
+    assert_eq!((&config["NanoCpus"], &config["PidsLimit"]), (&json!(500_000_000), &json!(512)));
+    assert_eq!((&config["Privileged"], &inspected["Config"]["Tty"]), (&json!(false), &json!(false)));
+    for mode in ["PidMode", "UTSMode", "UsernsMode"] {
+        assert_ne!(config[mode], "host", "{mode}");
+    }
+    for mount in inspected["Mounts"].as_array().expect("a list") {
+        assert_eq!(mount["Type"], "volume", "no path of the host: {mount}");
+        assert_eq!(mount["RW"].as_bool(), Some(text(&mount["Destination"]).starts_with("/longshore/work")), "{mount}");
+    }
+    assert!(config["Binds"].as_array().is_none_or(Vec::is_empty));
+    let labels = &inspected["Config"]["Labels"];
+    for (key, value) in
+        [(label::SWARM, swarm.as_str()), (label::STORY, "US-001"), (label::ATTEMPT, "1"), (label::ROLE, "sandbox")]
+    {
+        assert_eq!(labels[key], value);
+    }
+    assert!(labels[label::ASSIGNMENT].is_string());
+
+    let seen = scratch.show("feat/closed", "seen");
+    let row = |name: &str| seen.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).map(str::to_owned);
+    assert_eq!(seen.lines().next(), Some(uid.to_string().as_str()), "{seen}");
+    for (name, wanted) in
+        [("CapEff:", "0000000000000000"), ("CapBnd:", "0000000000000000"), ("NoNewPrivs:", "1"), ("Seccomp:", "2")]
+    {
+        assert_eq!(row(name).as_deref(), Some(wanted), "{seen}");
+    }
+    assert!(seen.lines().any(|line| line == "lo") && !seen.contains("eth"), "{seen}");
+
+    // The secrets are nowhere but in the agent's environment.
+    assert_eq!(scratch.show("feat/closed", "secrets"), format!("{TYPED} {INHERITED}").replace('a', "b"));
+    for secret in [TYPED, INHERITED] {
+        let found = |text: &str| text.contains(secret);
+        assert!(!found(&ran.out) && !found(&ran.err), "{}\n{}", ran.out, ran.err);
+        assert!(!found(&printed) && !everything.iter().any(|inspected| found(inspected)));
+        for path in all_files(&scratch.root().join(".longshore")) {
+            let bytes = std::fs::read(&path).expect("read");
+            assert!(!found(&String::from_utf8_lossy(&bytes)), "{}", path.display());
+        }
+        assert_eq!(scratch.git(&["log", "--all", "--format=%H", "-S", secret]), "");
+    }
+    events_fit_the_schema(&scratch, &ran.out);
+}
+
+fn events_fit_the_schema(scratch: &Scratch, stream: &str) {
+    let schema: Value = serde_json::from_str(&scratch.longshore(&["schema", "events"]).out).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a good schema");
+    assert!(stream.lines().count() > 3, "{stream}");
+    for line in stream.lines() {
+        let event: Value = serde_json::from_str(line).expect("a line of JSON");
+        let errors: Vec<String> = validator.iter_errors(&event).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{event}: {errors:?}");
+    }
+}
