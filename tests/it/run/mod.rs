@@ -11,6 +11,7 @@ mod inputs;
 mod limits;
 mod order;
 mod ran;
+mod resume;
 mod sandbox;
 mod stop;
 
