@@ -179,7 +179,10 @@ impl Repo {
         let reason = format!("longshore: {}", subject.lines().next().unwrap_or_default().replace('\0', ""));
         let call = self.git().call("move the integration branch", ["update-ref", "--no-deref", "-m", &reason, "--"]);
         let call = call.args([name.as_str(), to.as_str(), from.as_str()]);
-        let Err(error) = signed(call, identity).run().await else { return Ok(()) };
+        let Err(error) = signed(call, identity).run().await else {
+            self.seen().lock().expect("nothing panics while it is locked").insert(to.clone());
+            return Ok(());
+        };
         match self.branch_head(branch.as_str()).await {
             Ok(found) if found.as_ref() != Some(from) => {
                 Err(DeliveryError::BranchMoved { branch: branch.to_string(), expected: from.clone(), found })

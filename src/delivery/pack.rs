@@ -97,16 +97,29 @@ impl Repo {
 
     /// Those of the commits that this repo has.
     async fn present(&self, commits: impl Iterator<Item = &CommitId>) -> Result<Vec<CommitId>, DeliveryError> {
-        let mut names = String::new();
-        for commit in commits {
-            names.push_str(&format!("{commit}\n"));
+        let (mut present, mut names) = (Vec::new(), String::new());
+        {
+            let seen = self.seen().lock().expect("nothing panics while it is locked");
+            for commit in commits {
+                if seen.contains(commit) {
+                    present.push(commit.clone());
+                } else {
+                    names.push_str(&format!("{commit}\n"));
+                }
+            }
+        }
+        if names.is_empty() {
+            return Ok(present);
         }
         let args = ["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"];
         // Without fetching: what a partial clone lacks, it does not have.
         let call = self.git().call("look for commits", args).input(names).env("GIT_NO_LAZY_FETCH", "1");
         let output = call.run().await?;
         let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text.lines().filter_map(|line| line.strip_suffix(" commit")?.parse().ok()).collect())
+        let found: Vec<CommitId> = text.lines().filter_map(|line| line.strip_suffix(" commit")?.parse().ok()).collect();
+        self.seen().lock().expect("nothing panics while it is locked").extend(found.iter().cloned());
+        present.extend(found);
+        Ok(present)
     }
 
     /// Has git fetch, in a partial clone, what the trees of these commits lack.

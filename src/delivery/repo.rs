@@ -2,7 +2,7 @@
 //!
 //! Called by `cli/` and `coordinator/` before a swarm begins. Must not: change anything.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,8 @@ struct Inner {
     git: Git,
     /// What imports learned of their tips, for the merges that follow.
     lineages: Mutex<HashMap<CommitId, Lineage>>,
+    /// Commits that were seen to be here; git prunes nothing that a swarm's refs reach.
+    seen: Mutex<HashSet<CommitId>>,
 }
 
 /// Where the user's checkout is.
@@ -89,6 +91,7 @@ impl Repo {
             common_dir,
             config,
             lineages: Mutex::default(),
+            seen: Mutex::default(),
         };
         Ok(Repo { inner: Arc::new(inner) })
     }
@@ -115,6 +118,10 @@ impl Repo {
 
     pub(super) fn objects_dir(&self) -> &Path {
         &self.inner.objects
+    }
+
+    pub(super) fn seen(&self) -> &Mutex<HashSet<CommitId>> {
+        &self.inner.seen
     }
 
     pub(super) fn lineages(&self) -> &Mutex<HashMap<CommitId, Lineage>> {
