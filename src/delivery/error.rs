@@ -262,10 +262,8 @@ impl DeliveryError {
             Self::DiskFull { .. } => Cause::DiskFull,
             _ => Cause::HostError,
         };
-        let retryable = matches!(
-            self,
-            Self::TimedOut { .. } | Self::CommandFailed { .. } | Self::Io { .. } | Self::BranchMoved { .. }
-        );
+        // A branch that was moved is not: each try would merge onto the same head, where the branch is no longer.
+        let retryable = matches!(self, Self::TimedOut { .. } | Self::CommandFailed { .. } | Self::Io { .. });
         let mut evidence = Evidence::of(self.to_string());
         if let Self::CommandFailed { command, code, tail, .. } = self {
             evidence.command = Some(command.clone());

@@ -9,6 +9,7 @@ mod files;
 mod happy;
 mod inputs;
 mod limits;
+mod luck;
 mod order;
 mod ran;
 mod resume;

@@ -1,0 +1,77 @@
+//! Bad luck: somebody else moves the integration branch, or stands on it; the depot dies. What was finished is kept, and named.
+
+use super::*;
+
+/// One story that lands, and one that waits until the first has.
+fn half_way(scratch: &Scratch) -> (Running, Sandbox) {
+    let tasks = scratch.tasks("feat/luck", json!([story(1, "echo 1 > f1"), story(2, &format!("{WAIT}echo 2 > f2"))]));
+    let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
+    let sandbox = scratch.sandboxes(1).remove(0);
+    eventually("the first landed", || {
+        let status = scratch.longshore(&["status", "--json"]).expect(0, &[]).out;
+        let state: Value = serde_json::from_str(&status).expect("JSON");
+        (state["stories"][0]["status"] == "completed").then_some(())
+    });
+    (running, sandbox)
+}
+
+/// What is true in any case: the first landed, and the second is under a ref.
+fn kept(scratch: &Scratch, cause: &str) {
+    let state = scratch.state();
+    state.expect(&["landed", cause]);
+    assert_eq!(state.0["status"], "machinery_failed");
+    let results = format!("refs/longshore/results/{}/US-002/1", state.swarm());
+    assert_eq!(state.salvage(2), results);
+    assert_eq!(scratch.show(&results, "f2"), "2");
+    // Its volumes are for going on with it, until they are collected.
+    let short = &state.swarm()[..8];
+    assert_eq!(scratch.in_engine(), [format!("longshore-{short}-in"), format!("longshore-{short}-work")]);
+    scratch.longshore(&["gc"]).expect(0, &["2 removed"]);
+    assert_eq!(scratch.in_engine(), [""; 0]);
+}
+
+#[test]
+fn a_branch_that_somebody_else_moves_is_left_to_them() {
+    let scratch = Scratch::new();
+    let (running, sandbox) = half_way(&scratch);
+    let theirs = scratch.git(&["commit-tree", "-p", "feat/luck", "-m", "Theirs", "feat/luck^{tree}"]);
+    scratch.git(&["branch", "--force", "feat/luck", &theirs]);
+    sandbox.go();
+    running.wait().expect(3, &["branch `feat/luck` was moved by somebody else"]);
+    assert_eq!(scratch.git(&["rev-parse", "feat/luck"]), theirs);
+    kept(&scratch, "failed host_error");
+}
+
+#[test]
+fn a_branch_that_is_checked_out_meanwhile_is_left_alone() {
+    let scratch = Scratch::new();
+    let (running, sandbox) = half_way(&scratch);
+    scratch.git(&["checkout", "--quiet", "feat/luck"]);
+    let head = scratch.git(&["rev-parse", "HEAD"]);
+    sandbox.go();
+    running.wait().expect(3, &["branch `feat/luck` is checked out"]);
+    assert_eq!(scratch.git(&["rev-parse", "HEAD"]), head);
+    assert_eq!(scratch.git(&["status", "--porcelain"]), "");
+    kept(&scratch, "failed host_error");
+}
+
+#[test]
+fn without_its_depot_a_swarm_says_where_the_work_is() {
+    let scratch = Scratch::new();
+    let (running, sandbox) = half_way(&scratch);
+    let swarm = scratch.swarms().pop().expect("a swarm");
+    let depot = format!("longshore-{}-depot", &swarm[..8]);
+    docker(&["kill", &depot]).expect("killed");
+    sandbox.go();
+    let ran = running.wait().expect(3, &["its container ended with code 137"]);
+    let state = scratch.state();
+    state.expect(&["landed", "failed engine_error"]);
+    let folder = format!("{}-1", text(&state.story(2)["assignment"]));
+    assert!(ran.out.contains(&format!("folder {folder} of the work volume is kept")), "{}", ran.out);
+    // It is there, with the clone in it, and not to be collected.
+    scratch.longshore(&["gc"]).expect(0, &["it may hold work that is nowhere else"]);
+    let work = format!("longshore-{}-work:/work", &swarm[..8]);
+    let listed =
+        docker(&["run", "--rm", "-v", &work, "longshore/sandbox:latest", "cat", &format!("/work/{folder}/repo/f2")]);
+    assert_eq!(listed.as_deref(), Ok("2\n"));
+}
