@@ -235,6 +235,9 @@ pub enum StoryOutcome {
         /// `refs/longshore/salvage/<story>`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         salvage: Option<CommitId>,
+        /// There was, or may have been, something to salvage, and no salvage commit exists.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unsaved: bool,
     },
     /// Not tried, because a story in the same sandbox that it depends on failed.
     Skipped {

@@ -181,7 +181,7 @@ impl Attempt {
             if matches!(result.outcome, StoryOutcome::Finished { .. }) {
                 let cause = if failure.cause == Cause::DiskFull { Cause::DiskFull } else { Cause::RepoDamaged };
                 let failure = Failure { cause, ..failure.clone() };
-                result.outcome = StoryOutcome::Failed { failure, salvage: None };
+                result.outcome = StoryOutcome::Failed { failure, salvage: None, unsaved: false };
             }
         }
         let assignment = &self.sandbox.assignment;

@@ -126,7 +126,7 @@ impl Sandbox {
             Err(fault) => {
                 let (failure, salvage, unusable) = self.fail(story, fault, refs, last).await;
                 progress.change(StoryStatus::Failed, &said(&failure));
-                (StoryOutcome::Failed { failure, salvage }, Vec::new(), unusable)
+                (StoryOutcome::Failed { failure, salvage, unsaved: false }, Vec::new(), unusable)
             }
         };
         speaker.abort();

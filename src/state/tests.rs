@@ -130,7 +130,7 @@ impl Play {
                 self.commits += 1;
                 let outcome = if attempt.assignment == AssignmentId::new(2026, 2) {
                     let failure = Failure::new(Cause::VerificationFailed, "`make test` exited 2");
-                    StoryOutcome::Failed { failure, salvage: None }
+                    StoryOutcome::Failed { failure, salvage: None, unsaved: false }
                 } else {
                     StoryOutcome::Finished { commit: commit(self.commits) }
                 };

@@ -245,7 +245,7 @@ impl Outcome {
 
     fn failure(&self, place: usize) -> (&Failure, Option<&CommitId>) {
         match &self.story(place).outcome {
-            StoryOutcome::Failed { failure, salvage } => (failure, salvage.as_ref()),
+            StoryOutcome::Failed { failure, salvage, .. } => (failure, salvage.as_ref()),
             other => panic!("the story is not failed: {other:?}\n{}", self.log),
         }
     }

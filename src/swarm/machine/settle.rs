@@ -170,7 +170,8 @@ impl Machine {
                     commit: commit.clone(),
                     duration: Duration::from_millis(result.duration_ms),
                 }),
-                StoryOutcome::Failed { failure, .. } => {
+                StoryOutcome::Failed { failure, unsaved, .. } => {
+                    sorted.unsaved |= *unsaved;
                     let failure = judge::story(attempt, failure);
                     sorted.failed(attempt, *story, failure);
                 }
@@ -186,7 +187,7 @@ impl Machine {
             }
         }
         // It died in the middle of a story that the result does not know.
-        sorted.unsaved = attempt.died_of.is_some() && unreached.iter().any(|story| attempt.in_progress(*story));
+        sorted.unsaved |= attempt.died_of.is_some() && unreached.iter().any(|story| attempt.in_progress(*story));
         let verdict = attempt.died_of.clone().or_else(|| judge::unreached(attempt));
         sorted.unreached(attempt, unreached, verdict);
         sorted

@@ -237,7 +237,7 @@ pub(super) fn finished(story: u32) -> StoryResult {
 
 pub(super) fn failed(story: u32, cause: Cause) -> StoryResult {
     let failure = Failure { salvage: Some(format!("refs/salvage/{story}")), ..Failure::new(cause, "it went wrong") };
-    result(story, StoryOutcome::Failed { failure, salvage: None })
+    result(story, StoryOutcome::Failed { failure, salvage: None, unsaved: false })
 }
 
 pub(super) fn collected(id: &AttemptId, tip: Option<u32>, stories: Vec<StoryResult>) -> Event {

@@ -293,6 +293,19 @@ fn a_dead_sandbox_is_collected_once_when_its_work_is_safe() {
 }
 
 #[test]
+fn a_work_folder_that_a_result_could_not_save_is_kept() {
+    for unsaved in [false, true] {
+        let (mut rig, id) = one();
+        rig.complete(&id);
+        let failure = Failure::new(Cause::DiskFull, "cannot commit");
+        let outcome = StoryOutcome::Failed { failure, salvage: None, unsaved };
+        let effects = rig.give(collected(&id, None, vec![result(1, outcome)]));
+        assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: unsaved });
+        assert_eq!(announced(&effects, |said| matches!(said, Announcement::WorkKept { .. })), usize::from(unsaved));
+    }
+}
+
+#[test]
 fn an_empty_work_folder_is_not_kept() {
     let (mut rig, id) = one();
     rig.run(&id);

@@ -169,7 +169,7 @@ impl World {
                             Cause::TaskFileInvalid,
                         ];
                         let cause = self.random.pick(&causes);
-                        StoryOutcome::Failed { failure: Failure::new(cause, "no"), salvage: None }
+                        StoryOutcome::Failed { failure: Failure::new(cause, "no"), salvage: None, unsaved: false }
                     }
                 },
                 _ => {
