@@ -96,7 +96,10 @@ impl Repo {
     }
 
     /// Those of the commits that this repo has.
-    async fn present(&self, commits: impl Iterator<Item = &CommitId>) -> Result<Vec<CommitId>, DeliveryError> {
+    pub(super) async fn present(
+        &self,
+        commits: impl Iterator<Item = &CommitId>,
+    ) -> Result<Vec<CommitId>, DeliveryError> {
         let mut names = String::new();
         for commit in commits {
             names.push_str(&format!("{commit}\n"));
