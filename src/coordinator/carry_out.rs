@@ -148,36 +148,34 @@ fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
 
 /// What can still be had when there is no result to believe.
 async fn salvage(hands: &Hands, remains: &Remains, bundle: &Path, fault: Fault) -> Event {
-    let Some((story, path)) = remains.stories.first() else {
-        return Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage: None, nothing_there: true };
+    let attempt = remains.attempt.clone();
+    let failed = |salvage: Option<String>, nothing_there: bool, no_answer: bool| Event::CollectFailed {
+        attempt,
+        fault,
+        salvage,
+        nothing_there,
+        no_answer,
     };
+    let Some((story, path)) = remains.stories.first() else { return failed(None, true, false) };
     let inside = layout::salvage_ref(story);
     let outside = remains.salvage_ref(path);
     let folder = remains.attempt.folder();
     let saved = hands.depot.salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
-    let salvage = match saved {
+    match saved {
         // Nothing beyond the base: nothing to keep.
-        Ok(None) => {
-            return Event::CollectFailed {
-                attempt: remains.attempt.clone(),
-                fault,
-                salvage: None,
-                nothing_there: true,
-            };
-        }
+        Ok(None) => failed(None, true, false),
         Ok(Some(commit)) => match hands.repo.import_salvage(bundle, &inside, &commit, &outside).await {
-            Ok(()) => Some(outside),
+            Ok(()) => failed(Some(outside), false, false),
             Err(error) => {
                 tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot import what was salvaged");
-                None
+                failed(None, false, false)
             }
         },
         Err(error) => {
             tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot salvage a work folder");
-            None
+            failed(None, false, matches!(error, EngineError::TimedOut { .. }))
         }
-    };
-    Event::CollectFailed { attempt: remains.attempt.clone(), fault, salvage, nothing_there: false }
+    }
 }
 
 /// What is merged, and how the merge is to be called.

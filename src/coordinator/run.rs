@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::engine::Signal;
@@ -75,6 +75,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         postbox,
         tasks: JoinSet::new(),
         live: BTreeMap::new(),
+        collecting: BTreeMap::new(),
         kept: Vec::new(),
         clock: Clock { began: Instant::now(), origin },
         left: BTreeMap::new(),
@@ -163,6 +164,8 @@ pub(super) struct Coordinator {
     pub(super) postbox: Postbox,
     pub(super) tasks: JoinSet<()>,
     pub(super) live: BTreeMap<AttemptId, Live>,
+    /// What may still be on its way out of a work folder.
+    pub(super) collecting: BTreeMap<AttemptId, AbortHandle>,
     pub(super) kept: Vec<(AttemptId, String)>,
     pub(super) clock: Clock,
     /// Containers that an orchestrator which is gone left of attempts that it was starting.
@@ -258,7 +261,11 @@ impl Coordinator {
             Effect::Collect { attempt, what } => {
                 if let Some(live) = self.live.get(&attempt) {
                     let (hands, remains, postbox) = (self.hands.clone(), live.remains.clone(), self.postbox.clone());
-                    self.tasks.spawn(async move { postbox.post_now(carry_out::collect(hands, remains, what).await) });
+                    let collect = async move { postbox.post_now(carry_out::collect(hands, remains, what).await) };
+                    let task = self.tasks.spawn(collect);
+                    if let Some(before) = self.collecting.insert(attempt, task) {
+                        before.abort();
+                    }
                 }
             }
             Effect::Merge { attempt, file, onto, tip, stories } => self.merge(attempt, file, onto, tip, &stories),
@@ -277,6 +284,10 @@ impl Coordinator {
     fn remove(&mut self, attempt: AttemptId, keep_work: bool) {
         // The entry stays: a merge may still be to come, and wants the name that the commits are kept under.
         let Some(live) = self.live.get_mut(&attempt) else { return };
+        // It has answered, or the machine waits for it no longer; the end must not wait for it either.
+        if let Some(collect) = self.collecting.remove(&attempt) {
+            collect.abort();
+        }
         if keep_work {
             self.kept.push((attempt.clone(), self.names.work.clone()));
         }
@@ -315,7 +326,8 @@ impl Coordinator {
         if settled && self.kept.is_empty() && !self.setup.sandbox.keep {
             remove_volumes(&self.setup, &self.names).await;
         }
-        let _ = std::fs::remove_dir(self.setup.dir.path().join("incoming"));
+        // A collect that was broken off may have left something in it.
+        let _ = std::fs::remove_dir_all(self.setup.dir.path().join("incoming"));
         looped?;
         written?;
         let logs = (self.setup.spec.assignments.iter())

@@ -96,7 +96,10 @@ impl Repo {
     }
 
     /// Those of the commits that this repo has.
-    async fn present(&self, commits: impl Iterator<Item = &CommitId>) -> Result<Vec<CommitId>, DeliveryError> {
+    pub(super) async fn present(
+        &self,
+        commits: impl Iterator<Item = &CommitId>,
+    ) -> Result<Vec<CommitId>, DeliveryError> {
         let (mut present, mut names) = (Vec::new(), String::new());
         {
             let seen = self.seen().lock().expect("nothing panics while it is locked");

@@ -46,6 +46,8 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 /// For requests that run git or move much: how long nothing at all may happen.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(600);
+/// For bringing out what an attempt left, likewise. The end of a swarm waits for it.
+const REMAINS_WITHIN: Duration = Duration::from_secs(150);
 /// How long to look for the cause of a depot's end.
 const POST_MORTEM: Duration = Duration::from_secs(5);
 
@@ -266,7 +268,7 @@ impl Depot {
         most: u64,
         target: &Path,
     ) -> EngineResult<(Answer, Spool)> {
-        let exchange = self.link.ask(operation, request, PROGRESS_WITHIN).await?;
+        let exchange = self.link.ask(operation, request, REMAINS_WITHIN).await?;
         let target = target.to_owned();
         let taking = async move { spool::receive(exchange, most, &target).await };
         match AbortOnDropHandle::new(tokio::spawn(taking)).await {

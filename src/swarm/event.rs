@@ -106,6 +106,9 @@ pub enum Event {
         /// go without a salvage.
         #[serde(default)]
         nothing_there: bool,
+        /// The depot did not answer in time: to ask again would be to wait as long again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        no_answer: bool,
     },
     /// The attempt's tip is on its integration branch, or was already.
     Merged {

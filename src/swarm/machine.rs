@@ -261,8 +261,9 @@ impl Machine {
             Event::ResultCollected { attempt, tip, stories } => {
                 self.result_collected(attempt, tip.as_ref(), stories, out)
             }
-            Event::CollectFailed { attempt, fault, salvage, nothing_there } => {
-                self.collect_failed(attempt, fault, salvage.as_deref(), *nothing_there, out)
+            Event::CollectFailed { attempt, fault, salvage, nothing_there, no_answer } => {
+                let safe = salvage.is_some() || *nothing_there;
+                self.collect_failed(attempt, fault, salvage.as_deref(), safe, safe || *no_answer, out)
             }
             Event::Merged { attempt, head } => self.merged(attempt, head, out),
             Event::MergeConflicted { attempt, paths, kept } => self.merge_conflicted(attempt, paths, kept, out),

@@ -164,6 +164,16 @@ async fn what_a_dead_sandbox_left_comes_in() {
     assert!(matches!(outside, Err(DeliveryError::RefusedRef { .. })));
     repo.import_salvage(&bundle, "refs/longshore/left", &left, to).await.expect("imported");
     assert_eq!(pair.host.git(&["rev-parse", to]), left.as_str());
+    // Again: an orchestrator may have died before it wrote down that it came in.
+    repo.import_salvage(&bundle, "refs/longshore/left", &left, to).await.expect("the same again");
+    let other = "refs/longshore/salvage/s/US-001/2";
+    repo.import_salvage(&bundle, "refs/longshore/left", &left, other).await.expect("under another name");
+    assert_eq!(pair.host.git(&["rev-parse", to, other]), format!("{left}\n{left}"));
+    let tree = pair.sandbox.git(&["rev-parse", &format!("{left}^{{tree}}")]);
+    let of_tree = pair.craft(&format!("{tree} refs/longshore/left\n"), &format!("{left}\n"));
+    let tree = tree.parse().expect("an id");
+    let tree = repo.import_salvage(&of_tree, "refs/longshore/left", &tree, "refs/longshore/salvage/s/US-001/3").await;
+    assert!(matches!(tree, Err(DeliveryError::Refused(BundleFault::NotACommit { .. }))), "{tree:?}");
 
     let crafted = pair.craft(&format!("{left} refs/longshore/left\n"), &format!("{left}^{{tree}}\n"));
     let again = Pair::new();

@@ -6,6 +6,7 @@
 //! | overdue | its completion: `grace` | `Terminate`, then grace |
 //! | grace | a `Terminate`: `grace` and [`MARGIN`] | `Kill`, then lost |
 //! | lost | a `Kill`: [`LOST`] | the engine is taken to have failed; the work is collected |
+//! | uncollected | a `Collect` of a swarm that is being killed: `grace` and [`MARGIN`] | the work folder is kept as it is |
 //! | collect again, merge again | a fault that may pass: `backoff`, doubled each time | the same again |
 //! | backoff | a machinery failure: `backoff`, doubled each time | the assignment is ready again |
 //!
@@ -38,6 +39,7 @@ pub(super) enum AttemptTimer {
     Overdue,
     Grace,
     Lost,
+    Uncollected,
     CollectAgain,
     MergeAgain,
 }
@@ -104,6 +106,7 @@ impl Machine {
                 let lost = judge::lost(self.attempts[place].ending);
                 self.end(place, lost, out);
             }
+            AttemptTimer::Uncollected => self.not_collected(place, out),
             AttemptTimer::CollectAgain => self.collect(place, out),
             AttemptTimer::MergeAgain => self.merge(place, out),
         }

@@ -3,13 +3,13 @@
 //! Records carry their number; one that is not newer than the newest taken in is a replay and counts for nothing. The
 //! sandbox's words move views and are told to the user; they decide nothing. `completion` is its last word.
 
-use super::deadline::AttemptTimer;
+use super::deadline::{AttemptTimer, MARGIN};
 use super::judge::{self, Ending};
 use super::{ContainerStatus, Machine, Phase};
 use crate::ids::{AttemptId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::swarm::effect::{Announcement, Effect, Salvaging};
-use crate::swarm::event::{Exit, Fault};
+use crate::swarm::event::{Exit, Fault, StopLevel};
 use crate::verdict::Failure;
 
 /// The most characters of a story's newest words that are kept.
@@ -222,6 +222,9 @@ impl Machine {
         let view = &self.attempts[place].view;
         let what = view.collecting.unwrap_or(Salvaging::Remains);
         out.push(Effect::Collect { attempt: view.id.clone(), what });
+        if self.stopping == Some(StopLevel::Kill) {
+            self.set_timer(place, Some((self.spec.limits.grace + MARGIN, AttemptTimer::Uncollected)));
+        }
     }
 
     /// Asks for the container's removal.

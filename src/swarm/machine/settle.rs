@@ -22,7 +22,7 @@ use crate::handoff::result::StoryResult;
 use crate::ids::{AttemptId, CommitId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
 use crate::swarm::effect::{Announcement, Effect};
-use crate::swarm::event::Fault;
+use crate::swarm::event::{Fault, StopLevel};
 use crate::verdict::{Cause, CauseClass, Failure, StoryOutcome};
 
 /// Collecting is tried again this often.
@@ -77,13 +77,13 @@ impl Machine {
         id: &AttemptId,
         fault: &Fault,
         salvage: Option<&str>,
-        nothing_there: bool,
+        safe: bool,
+        over: bool,
         out: &mut Vec<Effect>,
     ) -> bool {
         let Some(place) = self.collected(id) else { return false };
-        // A dead sandbox will not write a result any more: once what it left is safe, there is nothing to wait for.
-        let safe = salvage.is_some() || nothing_there;
-        let over = self.attempts[place].died_of.is_some() && safe;
+        // A result that could not be had at once is not worth what is safe by now.
+        let over = over || self.stopping == Some(StopLevel::Kill);
         if fault.retryable && !over && self.attempts[place].collects < COLLECTS {
             self.attempts[place].collects += 1;
             let wait = self.backoff(self.attempts[place].collects);
@@ -107,6 +107,21 @@ impl Machine {
         true
     }
 
+    /// A swarm that is being killed waits no longer for what is in the work folder.
+    pub(super) fn not_collected(&mut self, place: usize, out: &mut Vec<Effect>) {
+        self.remove(place, true, out);
+        let attempt = &self.attempts[place];
+        let mut sorted = Sorted::default();
+        match attempt.died_of.clone() {
+            Some(death) => sorted.unreached(attempt, attempt.stories.clone(), Some(death)),
+            None => {
+                let stopped = || Failure::new(Cause::StoppedByUser, "the swarm was killed before the result was out");
+                sorted.stopped = attempt.stories.iter().map(|story| (*story, stopped())).collect();
+            }
+        }
+        self.apply(place, sorted, true, out);
+    }
+
     /// Nothing of the attempt ever ran.
     pub(super) fn not_started(&mut self, place: usize, failure: Failure, retryable: bool, out: &mut Vec<Effect>) {
         let attempt = &self.attempts[place];
@@ -122,9 +137,11 @@ impl Machine {
         self.apply(place, sorted, retryable, out);
     }
 
-    /// The attempt, if it waits for the answer to a `Collect`.
+    /// The attempt, if it waits for the answer to a `Collect`; it waits no more.
     fn collected(&mut self, id: &AttemptId) -> Option<usize> {
-        let place = self.attempt_in(id, &[Phase::Collecting]).filter(|place| self.attempts[*place].timer.is_none())?;
+        let waits = |place: &usize| !matches!(self.attempts[*place].timer, Some((_, AttemptTimer::CollectAgain)));
+        let place = self.attempt_in(id, &[Phase::Collecting]).filter(waits)?;
+        self.set_timer(place, None);
         self.attempts[place].view.updated = self.now;
         Some(place)
     }
@@ -170,7 +187,8 @@ impl Machine {
                     commit: commit.clone(),
                     duration: Duration::from_millis(result.duration_ms),
                 }),
-                StoryOutcome::Failed { failure, .. } => {
+                StoryOutcome::Failed { failure, unsaved, .. } => {
+                    sorted.unsaved |= *unsaved;
                     let failure = judge::story(attempt, failure);
                     sorted.failed(attempt, *story, failure);
                 }
@@ -186,7 +204,7 @@ impl Machine {
             }
         }
         // It died in the middle of a story that the result does not know.
-        sorted.unsaved = attempt.died_of.is_some() && unreached.iter().any(|story| attempt.in_progress(*story));
+        sorted.unsaved |= attempt.died_of.is_some() && unreached.iter().any(|story| attempt.in_progress(*story));
         let verdict = attempt.died_of.clone().or_else(|| judge::unreached(attempt));
         sorted.unreached(attempt, unreached, verdict);
         sorted

@@ -1,10 +1,11 @@
 //! Beginning, stopping, resuming, and the end.
 //!
-//! A stop starts nothing more and cancels backoffs; what is on its way to the host or to its branch still gets there.
+//! A stop starts nothing more and cancels backoffs; what is on its way to the host or to its branch still gets there, if a
+//! kill does not cut it short.
 //! The swarm is over when every story is decided, or when a stop has brought every attempt to its end. An outcome comes
 //! once; only a resume takes `Interrupted` and the machinery's own failure back.
 
-use super::deadline::{AttemptTimer, Timer};
+use super::deadline::{AttemptTimer, MARGIN, Timer};
 use super::judge::Ending;
 use super::{Machine, Phase};
 use crate::swarm::effect::{Announcement, Effect, Outcome};
@@ -71,7 +72,24 @@ impl Machine {
                 _ => {}
             }
         }
+        if level == StopLevel::Kill {
+            self.hurry_collecting(out);
+        }
         true
+    }
+
+    /// Bounds what is left to collect: neither a depot that hangs nor a wait before another try may hold up a kill.
+    fn hurry_collecting(&mut self, out: &mut Vec<Effect>) {
+        for place in 0..self.attempts.len() {
+            if self.attempts[place].view.phase != Phase::Collecting {
+                continue;
+            }
+            if self.attempts[place].timer.is_some() {
+                self.collect(place, out);
+            } else {
+                self.set_timer(place, Some((self.spec.limits.grace + MARGIN, AttemptTimer::Uncollected)));
+            }
+        }
     }
 
     pub(super) fn break_down(&mut self, fault: &Fault, out: &mut Vec<Effect>) -> bool {

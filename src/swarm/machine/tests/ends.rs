@@ -282,14 +282,46 @@ fn collecting_is_tried_again_while_the_fault_may_pass() {
 }
 
 #[test]
-fn a_dead_sandbox_is_collected_once_when_its_work_is_safe() {
+fn nothing_is_collected_again_when_the_work_is_safe() {
+    for completes in [false, true] {
+        let (mut rig, id) = one();
+        rig.run(&id);
+        if completes {
+            rig.give(completion(&id, 1, CompletionStatus::Completed));
+        }
+        rig.give(ended(&id, exit(i64::from(!completes))));
+        assert_eq!(rig.give(collect_failed(&id, Cause::EngineError, true, None)), [], "not safe: once more");
+        rig.deadline(1);
+        let effects = rig.give(collect_failed(&id, Cause::EngineError, true, Some("refs/salvage")));
+        assert!(effects.contains(&Effect::Remove { attempt: id, keep_work: false }));
+        let failure = rig.machine.story(&key(1)).and_then(|view| view.failure.clone()).expect("it failed");
+        assert_eq!(failure.salvage.as_deref(), Some("refs/salvage"));
+    }
+}
+
+#[test]
+fn a_depot_that_did_not_answer_is_not_asked_again() {
     let (mut rig, id) = one();
-    rig.run(&id);
-    rig.give(ended(&id, exit(1)));
-    assert_eq!(rig.give(collect_failed(&id, Cause::EngineError, true, None)), [], "not safe: once more");
-    rig.deadline(1);
-    let effects = rig.give(collect_failed(&id, Cause::EngineError, true, Some("refs/salvage")));
-    assert!(effects.contains(&Effect::Remove { attempt: id, keep_work: false }));
+    rig.complete(&id);
+    let fault = Fault::new(Cause::EngineError, "no answer", true);
+    let event =
+        Event::CollectFailed { attempt: id.clone(), fault, salvage: None, nothing_there: false, no_answer: true };
+    let effects = rig.give(event);
+    assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: true });
+    assert_eq!(rig.status(1), StoryStatus::Pending, "it is tried again");
+}
+
+#[test]
+fn a_work_folder_that_a_result_could_not_save_is_kept() {
+    for unsaved in [false, true] {
+        let (mut rig, id) = one();
+        rig.complete(&id);
+        let failure = Failure::new(Cause::DiskFull, "cannot commit");
+        let outcome = StoryOutcome::Failed { failure, salvage: None, unsaved };
+        let effects = rig.give(collected(&id, None, vec![result(1, outcome)]));
+        assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: unsaved });
+        assert_eq!(announced(&effects, |said| matches!(said, Announcement::WorkKept { .. })), usize::from(unsaved));
+    }
 }
 
 #[test]
@@ -302,6 +334,7 @@ fn an_empty_work_folder_is_not_kept() {
         fault: Fault::new(Cause::HostError, "no result", false),
         salvage: None,
         nothing_there: true,
+        no_answer: false,
     });
     assert!(effects.contains(&Effect::Remove { attempt: id, keep_work: false }));
 }
@@ -355,6 +388,57 @@ fn a_second_stop_kills() {
     rig.ignores(stop(StopLevel::Graceful));
     assert_eq!(judged(&mut rig, &id, exit(137)), Cause::StoppedByUser);
     assert_eq!(rig.machine.finished(), Some(Outcome::Interrupted));
+}
+
+#[test]
+fn a_kill_does_not_wait_for_a_collect_that_hangs() {
+    // Under way before the kill, waiting for another try, and begun after it; with a completion and without.
+    for (again, completes, before) in
+        [(false, true, true), (false, false, true), (true, true, true), (false, true, false), (false, false, false)]
+    {
+        let (mut rig, id) = one();
+        let what = if completes { Salvaging::Result } else { Salvaging::Remains };
+        let collect = Effect::Collect { attempt: id.clone(), what };
+        rig.run(&id);
+        if completes {
+            rig.give(completion(&id, 1, CompletionStatus::Completed));
+        }
+        if before {
+            rig.give(ended(&id, exit(i64::from(!completes))));
+            if again {
+                rig.give(collect_failed(&id, Cause::EngineError, true, None));
+            }
+            assert_eq!(rig.give(stop(StopLevel::Kill)).contains(&collect), again);
+        } else {
+            rig.give(stop(StopLevel::Kill));
+            assert!(rig.give(ended(&id, exit(137))).contains(&collect));
+        }
+        let effects = rig.deadline(7);
+        assert_eq!(effects[0], Effect::Remove { attempt: id.clone(), keep_work: true });
+        assert_eq!(announced(&effects, |said| matches!(said, Announcement::WorkKept { .. })), 1);
+        assert_eq!(outcome(&effects), Some(Outcome::Interrupted));
+        assert_eq!(rig.status(1), StoryStatus::Pending);
+        rig.ignores(collected(&id, Some(9), vec![finished(1)]));
+        rig.fold();
+        let effects = rig.give(Event::Resumed);
+        assert!(effects.contains(&Effect::Remove { attempt: id, keep_work: true }));
+        assert_eq!(started(&effects), [attempt(1, 2)]);
+    }
+}
+
+#[test]
+fn what_is_collected_in_time_survives_a_kill() {
+    let (mut rig, id) = one();
+    rig.complete(&id);
+    rig.give(stop(StopLevel::Kill));
+    rig.give(collected(&id, Some(9), vec![finished(1)]));
+    assert_eq!(outcome(&rig.give(Event::Merged { attempt: id, head: commit(20) })), Some(Outcome::Landed));
+    let (mut rig, id) = one();
+    rig.complete(&id);
+    rig.give(stop(StopLevel::Kill));
+    let effects = rig.give(collect_failed(&id, Cause::EngineError, true, None));
+    assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: true }, "no other try");
+    assert_eq!(outcome(&effects), Some(Outcome::Interrupted));
 }
 
 #[test]
