@@ -25,6 +25,7 @@ pub mod depot;
 pub mod examine;
 pub mod git;
 pub mod layout;
+pub mod markers;
 pub mod memory;
 pub mod progress;
 pub mod prompt;
