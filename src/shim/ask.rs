@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use super::socket::{Ask, Reply, TaskCard};
 
+/// The most characters of text that are sent; the shim shows less.
+const TEXT_MAX: usize = 8_000;
+
 /// The variable that says where the socket is.
 pub const SOCKET_VARIABLE: &str = "LONGSHORE_SOCKET";
 
@@ -20,8 +23,8 @@ pub fn run(command: &str, args: &[String], socket: Option<&std::ffi::OsStr>) -> 
         ("task", []) => (Ask::Task, false),
         ("task", [flag]) if flag == "--json" => (Ask::Task, true),
         ("task", _) => return usage("task [--json]"),
-        ("progress", [_, ..]) => (Ask::Progress { text: args.join(" ") }, false),
-        ("fail", [_, ..]) => (Ask::Fail { text: args.join(" ") }, false),
+        ("progress", [_, ..]) => (Ask::Progress { text: shortened(args) }, false),
+        ("fail", [_, ..]) => (Ask::Fail { text: shortened(args) }, false),
         (other, _) => return usage(&format!("{other} TEXT")),
     };
     let Some(socket) = socket else {
@@ -39,6 +42,11 @@ pub fn run(command: &str, args: &[String], socket: Option<&std::ffi::OsStr>) -> 
         (Some(card), false) => Ok(shown(&card)),
         (None, _) => Ok(String::new()),
     }
+}
+
+/// The words as one text, cut so that it fits a line even where each character takes six bytes in JSON.
+fn shortened(words: &[String]) -> String {
+    words.join(" ").chars().take(TEXT_MAX).collect()
 }
 
 fn exchange(socket: &std::ffi::OsStr, ask: &Ask) -> std::io::Result<Reply> {

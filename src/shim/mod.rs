@@ -25,6 +25,7 @@ pub mod depot;
 pub mod examine;
 pub mod git;
 pub mod layout;
+pub mod markers;
 pub mod memory;
 pub mod progress;
 pub mod prompt;
@@ -45,7 +46,7 @@ const USAGE: &str = "usage: acp-shim serve FOLDER | depot | task [--json] | prog
 /// Runs the program with the arguments behind its name. Exit codes: 0 done; 1 it failed; 2 wrong usage, or not where it can
 /// run.
 pub fn main(args: Vec<OsString>) -> ExitCode {
-    let Ok(args) = args.into_iter().map(OsString::into_string).collect::<Result<Vec<String>, _>>() else {
+    let Some(args) = words_of(args) else {
         return say("the arguments are not UTF-8", 2);
     };
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -64,6 +65,13 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         ["--help" | "-h"] => print(&format!("{USAGE}\n")),
         _ => say(USAGE, 2),
     }
+}
+
+/// The arguments as text. What an agent has to say is taken as it is; names and numbers have to be what they are.
+fn words_of(args: Vec<OsString>) -> Option<Vec<String>> {
+    let free = args.first().is_some_and(|first| first == "progress" || first == "fail");
+    let text = |arg: OsString| if free { Some(arg.to_string_lossy().into_owned()) } else { arg.into_string().ok() };
+    args.into_iter().map(text).collect()
 }
 
 fn print(text: &str) -> ExitCode {

@@ -2,7 +2,8 @@
 //!
 //! Used by `examine.rs` for finished stories and by `salvage.rs` for the others. Must not: decide what becomes of a story.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::clone::{CloneDir, remove_folder};
@@ -30,6 +31,8 @@ pub struct Staged {
     pub changed: bool,
     /// Repositories inside the work tree that were not there at the start, relative to it.
     pub embedded: Vec<String>,
+    /// Files and links that are new or changed, relative to the work tree.
+    pub files: Vec<PathBuf>,
     /// Paths that git does not take in.
     pub refused: Vec<String>,
 }
@@ -157,8 +160,10 @@ fn compare(git: &Git, start: &CommitId) -> Result<Staged, GitError> {
         // `:<old mode> <new mode> ...`
         let entry = String::from_utf8_lossy(entry);
         let mut modes = entry.trim_start_matches(':').split(' ');
-        if modes.next() != Some("160000") && modes.next() == Some("160000") {
-            staged.embedded.push(String::from_utf8_lossy(path).into_owned());
+        match (modes.next(), modes.next()) {
+            (Some("160000"), Some("160000")) | (_, Some("000000")) => {}
+            (_, Some("160000")) => staged.embedded.push(String::from_utf8_lossy(path).into_owned()),
+            _ => staged.files.push(OsStr::from_bytes(path).into()),
         }
     }
     Ok(staged)

@@ -17,9 +17,10 @@ use rustix::fs::{Mode, OFlags};
 
 use super::super::children;
 use super::super::clone::{CloneDir, Head, config_text, remove_folder};
-use super::super::git;
+use super::super::git::{self, GitError};
 use super::super::layout::Layout;
 use super::super::salvage::Salvage;
+use super::super::special;
 use super::{Helper, Sender, fault, folders, io_fault};
 use crate::handoff::assignment::Identity;
 use crate::handoff::depot::{Answer, DepotFault, DepotFaultKind};
@@ -29,6 +30,8 @@ use crate::ids::CommitId;
 
 /// How long the process may take before it ends itself.
 const LIMIT: Duration = Duration::from_secs(600);
+/// The same for a salvage, whose git a sandbox may have made to wait.
+const SALVAGE_LIMIT: Duration = Duration::from_secs(120);
 /// The most of its standard error that is read.
 const STDERR_LIMIT: u64 = 64 * 1024;
 
@@ -102,9 +105,10 @@ fn read_answer(from: impl Read, sender: &Sender) -> Result<Answer, DepotFault> {
 pub fn main(uid: &str, args: &[&str], layout: &Layout) -> u8 {
     let is_user = |id: u32| uid.parse() == Ok(id);
     let carried_out = if is_user(rustix::process::getuid().as_raw()) && is_user(rustix::process::getgid().as_raw()) {
-        thread::spawn(|| {
-            thread::sleep(LIMIT);
-            let late = fault(DepotFaultKind::Failed, format!("it took longer than {} s", LIMIT.as_secs()));
+        let limit = if args.first() == Some(&"salvage") { SALVAGE_LIMIT } else { LIMIT };
+        thread::spawn(move || {
+            thread::sleep(limit);
+            let late = fault(DepotFaultKind::Failed, format!("it took longer than {} s", limit.as_secs()));
             tell(&late);
             // The group: git's processes too.
             let _ = rustix::process::kill_current_process_group(rustix::process::Signal::KILL);
@@ -131,6 +135,10 @@ fn carry_out(args: &[&str], layout: &Layout, out: &mut impl Write) -> Result<(),
     let number = |text: &str| {
         text.parse::<u64>().map_err(|_| fault(DepotFaultKind::Failed, format!("`{text}` is not a number of bytes")))
     };
+    if let [_, folder, ..] = args {
+        folders::check_name(folder)?;
+        open_up(layout, folder)?;
+    }
     match args {
         ["read-out", folder, max] => read_out(layout, folder, number(max)?, out),
         ["salvage", folder, base, reference, max] => {
@@ -143,6 +151,32 @@ fn carry_out(args: &[&str], layout: &Layout, out: &mut impl Write) -> Result<(),
         }
         _ => Err(fault(DepotFaultKind::Failed, format!("`{}` is not understood", args.join(" ")))),
     }
+}
+
+/// Gives the folders back to their owner, who may have closed them. What is not a folder is met later.
+fn open_up(layout: &Layout, folder: &str) -> Result<(), DepotFault> {
+    for path in [layout.work().join(folder), layout.repo(folder), layout.run(folder), layout.out(folder)] {
+        match special::open_up(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(user_fault("open up", &path, &error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The fault that an error of the system is, where what is in the way is the sandbox's own doing.
+fn user_fault(what: &str, path: &Path, error: &io::Error) -> DepotFault {
+    let found = io_fault(what, path, error);
+    let own = matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory)
+        || error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    if own { DepotFault { kind: DepotFaultKind::Refused, ..found } } else { found }
+}
+
+/// The fault of a salvage: that something may not be read is the sandbox's doing.
+fn salvage_fault(error: GitError) -> DepotFault {
+    let found = DepotFault::from(error);
+    let denied = found.kind == DepotFaultKind::Failed && found.message.contains("ermission denied");
+    if denied { DepotFault { kind: DepotFaultKind::Refused, ..found } } else { found }
 }
 
 fn send_answer(out: &mut impl Write, answer: &Answer) -> Result<(), DepotFault> {
@@ -162,9 +196,9 @@ fn open_plain(folder: &File, at: &Path, name: &str, limit: u64) -> Result<Option
         Err(rustix::io::Errno::LOOP | rustix::io::Errno::NXIO) => {
             return Err(fault(DepotFaultKind::Refused, format!("`{}` is not a regular file", path.display())));
         }
-        Err(error) => return Err(io_fault("read", &path, &error.into())),
+        Err(error) => return Err(user_fault("read", &path, &error.into())),
     };
-    let meta = file.metadata().map_err(|error| io_fault("read", &path, &error))?;
+    let meta = file.metadata().map_err(|error| user_fault("read", &path, &error))?;
     if !meta.is_file() {
         return Err(fault(DepotFaultKind::Refused, format!("`{}` is not a regular file", path.display())));
     }
@@ -181,7 +215,7 @@ fn open_folder(path: &Path) -> Result<File, DepotFault> {
         rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR => {
             fault(DepotFaultKind::Refused, format!("`{}` is not a folder", path.display()))
         }
-        error => io_fault("open", path, &error.into()),
+        error => user_fault("open", path, &error.into()),
     })
 }
 
@@ -195,7 +229,8 @@ fn read_out(layout: &Layout, folder: &str, max: u64, out: &mut impl Write) -> Re
     send_answer(out, &Answer::Collected { result_bytes, bundle: bundle.is_some() })?;
     for (name, found) in [(names::RESULT_FILE, result), (names::RESULT_BUNDLE, bundle)] {
         let Some((file, length)) = found else { continue };
-        let copied = io::copy(&mut file.take(length), out).map_err(|error| io_fault("read", &at.join(name), &error))?;
+        let copied =
+            io::copy(&mut file.take(length), out).map_err(|error| user_fault("read", &at.join(name), &error))?;
         if copied != length {
             return Err(fault(
                 DepotFaultKind::Refused,
@@ -233,7 +268,7 @@ fn salvage(
         return send_answer(out, &Answer::Salvaged { commit: None });
     }
     let bundle = layout.out(folder).join(names::RESULT_BUNDLE);
-    let git = clone.git().within(LIMIT / 2);
+    let git = clone.git().within(SALVAGE_LIMIT / 2);
     let kept = Salvage {
         clone: &clone,
         git: git.clone(),
@@ -243,7 +278,8 @@ fn salvage(
         reference,
         message: &format!("salvage {folder}\n\nWhat the sandbox had in its work folder when it ended.\n"),
     }
-    .keep()?
+    .keep()
+    .map_err(salvage_fault)?
     .commit;
     send_answer(out, &Answer::Salvaged { commit: kept.clone() })?;
     if kept.is_none() {
@@ -267,7 +303,7 @@ fn salvage(
     if ended.status.success() {
         Ok(())
     } else {
-        Err(git::failed(&args, &String::from_utf8_lossy(&ended.stderr)).into())
+        Err(salvage_fault(git::failed(&args, &String::from_utf8_lossy(&ended.stderr))))
     }
 }
 
@@ -298,11 +334,28 @@ fn remove_by_program(top: &Path) -> Result<(), DepotFault> {
         r#"chmod -R u+rwx "$1"; cd "$1" && find . -mindepth 1 -delete 2>/dev/null || rm -rf ./* ./.[!.]* ./..?*"#;
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).arg(top).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let status = command.status().map_err(|error| io_fault("empty", top, &error))?;
+    let status = command.status().map_err(|error| user_fault("empty", top, &error))?;
     let empty = fs::read_dir(top).is_ok_and(|mut entries| entries.next().is_none());
     if empty {
         Ok(())
     } else {
         Err(fault(DepotFaultKind::Failed, format!("cannot empty `{}`: {status}", top.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_sandbox_closed_is_refused_and_not_a_fault_of_the_depot() {
+        let kind = |kind: io::ErrorKind| user_fault("open", Path::new("/x"), &kind.into()).kind;
+        assert_eq!(kind(io::ErrorKind::PermissionDenied), DepotFaultKind::Refused);
+        assert_eq!(kind(io::ErrorKind::StorageFull), DepotFaultKind::DiskFull);
+        assert_eq!(kind(io::ErrorKind::NotFound), DepotFaultKind::NotFound);
+        assert_eq!(kind(io::ErrorKind::Interrupted), DepotFaultKind::Failed);
+        let said = git::failed(&["add"], "error: open(\"x\"): Permission denied\nfatal: adding files failed\n");
+        assert_eq!(salvage_fault(said).kind, DepotFaultKind::Refused);
+        assert_eq!(salvage_fault(git::failed(&["add"], "fatal: odd\n")).kind, DepotFaultKind::Failed);
     }
 }

@@ -245,6 +245,25 @@ fn what_came_out_is_read_and_nothing_else_is() {
 }
 
 #[test]
+fn folders_that_their_user_closed_are_opened_up_and_links_are_not_followed() {
+    let world = World::new();
+    let mut host = Host::new(&world.layout());
+    let outside = world.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::remove_dir(world.layout().run(FOLDER)).unwrap();
+    std::os::unix::fs::symlink(&outside, world.layout().run(FOLDER)).unwrap();
+    fs::write(world.out().join("result.json"), "{}").unwrap();
+    let top = world.layout().work().join(FOLDER);
+    for folder in [&outside, &world.out(), &world.repo(), &top] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    let (answer, _) = host.ask(&collect(100));
+    assert_eq!(answer, Ok(Answer::Collected { result_bytes: 2, bundle: false }));
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(&top), mode(&world.out()), mode(&world.repo()), mode(&outside)], [0o700, 0o700, 0o700, 0]);
+}
+
+#[test]
 fn a_sandbox_whose_shim_died_is_salvaged() {
     let mut world = World::new();
     let reference = "refs/longshore/salvage/all";

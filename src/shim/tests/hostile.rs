@@ -1,5 +1,7 @@
 //! Agents that leave files on which a careless reader or writer would wait for ever, or that nobody may touch.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 /// The shim ends at all, and well before a limit of git's.
@@ -7,7 +9,7 @@ use super::*;
 fn run_quickly(world: &mut World, command: &str) -> Outcome {
     let began = std::time::Instant::now();
     let outcome = world.run_command(command);
-    assert!(began.elapsed() < Duration::from_secs(40), "it waited after `{command}`");
+    assert!(began.elapsed() < Duration::from_secs(100), "it waited after `{command}`");
     outcome
 }
 
@@ -89,6 +91,10 @@ fn the_result_is_written_in_the_place_of_whatever_is_there() {
         let outcome = run_quickly(&mut world, &format!("echo x > x.txt; {command}"));
         let commit = outcome.commit(0).to_string();
         assert_eq!(world.shown(&world.unbundled(), &format!("{commit}:x.txt")), "x", "{command}");
+        for folder in [world.out(), world.out().join("..")] {
+            let mode = fs::metadata(folder).unwrap().permissions().mode();
+            assert_eq!(mode & 0o700, 0o700, "{command}");
+        }
     }
 }
 

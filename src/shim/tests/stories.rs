@@ -217,7 +217,13 @@ fn an_agent_can_ask_tell_and_give_up() {
             let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
             super::super::ask::run(command, &args, Some(socket.as_os_str()))
         };
-        let answers = (ask("task", &["--json"]), ask("progress", &["half", "way"]), ask("fail", &["it is impossible"]));
+        // Not UTF-8, and longer than a line may be.
+        let bytes = std::os::unix::ffi::OsStringExt::from_vec([b"\xff\x01\n".repeat(30_000), b"end".to_vec()].concat());
+        let words = super::super::words_of(vec!["fail".into(), bytes]).unwrap();
+        let long = words[1].clone();
+        assert!(long.len() > crate::wire::MAX_LINE);
+        let answers =
+            (ask("task", &["--json"]), ask("progress", &["half", "way"]), ask("fail", &["it is impossible", &long]));
         fs::write(run.join("go"), "").unwrap();
         answers
     });

@@ -95,6 +95,21 @@ fn merge_markers_fail_the_verification() {
 }
 
 #[test]
+fn merge_markers_that_only_the_index_has_are_found() {
+    for hide in [
+        "git add f.txt; git update-index --assume-unchanged f.txt; echo clean > f.txt",
+        "git add f.txt; git update-index --skip-worktree f.txt; echo clean > f.txt",
+        "echo 'f.txt working-tree-encoding=UTF-16LE' > .gitattributes; iconv -t UTF-16LE f.txt > g.txt; mv g.txt f.txt",
+    ] {
+        let mut world = World::new();
+        let text = "<<<<<<< ours\\na\\n=======\\nb\\n>>>>>>> theirs\\n";
+        let outcome = world.run_command(&format!("printf '{text}' > f.txt; {hide}"));
+        outcome.assert_failed(Cause::VerificationFailed);
+        assert_eq!(outcome.failure(0).0.evidence.paths, ["f.txt"], "{hide}");
+    }
+}
+
+#[test]
 fn an_unfinished_merge_fails_the_verification_and_names_the_paths() {
     let mut world = World::new();
     let outcome = world.run_command(
