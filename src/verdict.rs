@@ -235,8 +235,8 @@ pub enum StoryOutcome {
         /// `refs/longshore/salvage/<story>`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         salvage: Option<CommitId>,
-        /// There was, or may have been, something to salvage, and no salvage commit exists.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        /// There was, or may have been, something to salvage, and no commit holds it: the work folder is all there is.
+        #[serde(default)]
         unsaved: bool,
     },
     /// Not tried, because a story in the same sandbox that it depends on failed.

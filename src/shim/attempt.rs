@@ -5,13 +5,13 @@
 //! the result is on the disk.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::examine::{Fault, git_failure};
 use super::git::GitError;
 use super::salvage;
+use super::special;
 use super::story::{Sandbox, blocking, said};
 use crate::handoff::assignment::AssignmentFile;
 use crate::handoff::layout as names;
@@ -165,6 +165,7 @@ impl Attempt {
         let (clone, out) = (self.sandbox.clone.clone(), self.out.clone());
         let limit = if self.sandbox.stop.is_cancelled() { self.sandbox.stop_budget() } else { BUNDLE_LIMIT };
         blocking(move || {
+            special::ensure_folder(&out).map_err(|error| GitError::file("open up", &out, error))?;
             if result.bundle {
                 let to = out.join(names::RESULT_BUNDLE);
                 salvage::write_bundle(&clone.git().within(limit), &to, &result.base, &bundled, durable)?;
@@ -178,10 +179,12 @@ impl Attempt {
     /// Says in `result.json` that nothing came out, so that nobody counts what is not there.
     fn write_without_bundle(&self, failure: &Failure, results: &mut [StoryResult]) {
         for result in results.iter_mut() {
-            if matches!(result.outcome, StoryOutcome::Finished { .. }) {
+            if let StoryOutcome::Failed { salvage, unsaved, .. } = &mut result.outcome {
+                *unsaved |= salvage.take().is_some();
+            } else if matches!(result.outcome, StoryOutcome::Finished { .. }) {
                 let cause = if failure.cause == Cause::DiskFull { Cause::DiskFull } else { Cause::RepoDamaged };
                 let failure = Failure { cause, ..failure.clone() };
-                result.outcome = StoryOutcome::Failed { failure, salvage: None, unsaved: false };
+                result.outcome = StoryOutcome::Failed { failure, salvage: None, unsaved: true };
             }
         }
         let assignment = &self.sandbox.assignment;
@@ -217,7 +220,8 @@ pub fn write_result(out: &Path, result: &ResultFile, durable: bool) -> Result<()
     let to = out.join(names::RESULT_FILE);
     let temporary = to.with_extension("json-tmp");
     let text = serde_json::to_vec_pretty(result).expect("a result is always JSON");
-    fs::write(&temporary, text).map_err(|error| GitError::file("write", &temporary, error))?;
+    special::ensure_folder(out).map_err(|error| GitError::file("open up", out, error))?;
+    special::write_fresh(&temporary, &text).map_err(|error| GitError::file("write", &temporary, error))?;
     salvage::rename(&temporary, &to, durable)?;
     if durable { salvage::sync(out) } else { Ok(()) }
 }

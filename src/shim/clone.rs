@@ -11,8 +11,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::git::{Git, GitError};
+use super::special;
 use crate::handoff::assignment::Identity;
 use crate::ids::CommitId;
 
@@ -41,6 +43,11 @@ pub struct CloneDir {
     /// Who commits.
     pub identity: Identity,
 }
+
+/// The most that is read of a file in the git folder.
+pub const GIT_FILE_MAX: u64 = 64 * 1024;
+/// How long git may take over writing a work tree.
+pub const CHECKOUT_LIMIT: Duration = Duration::from_secs(600);
 
 /// Files and folders in a git folder that would make git do something else than is meant, or that an interrupted operation
 /// leaves behind.
@@ -132,7 +139,10 @@ impl CloneDir {
         if !fs::symlink_metadata(git_dir.join("HEAD")).is_ok_and(|meta| meta.is_file()) {
             return Some("`.git/HEAD` is gone".into());
         }
-        let alternates = fs::read_to_string(git_dir.join("objects/info/alternates")).unwrap_or_default();
+        if let Some(path) = special::in_git_folder(&git_dir).first() {
+            return Some(format!("`{}` is no regular file or folder any more", self.shown(path)));
+        }
+        let alternates = special::read_text(&git_dir.join("objects/info/alternates"), GIT_FILE_MAX).unwrap_or_default();
         if !alternates.contains(&*self.objects_repo.to_string_lossy()) {
             return Some("the objects that the clone borrows are not named in `.git/objects/info/alternates`".into());
         }
@@ -178,7 +188,8 @@ impl CloneDir {
     /// Makes the work tree and the index equal to a commit, whatever state they are in; untracked files are removed,
     /// ignored ones too where `ignored` says so.
     pub fn reset_to(&self, commit: &CommitId, ignored: bool) -> Result<(), GitError> {
-        let git = self.git();
+        self.remove_special();
+        let git = self.git().within(CHECKOUT_LIMIT);
         let clean = if ignored { "-ffdxq" } else { "-ffdq" };
         let once = || {
             git.run(&["reset", "--hard", "-q", commit.as_str()])?;
@@ -194,6 +205,20 @@ impl CloneDir {
                 once().map(|_| ())
             }
         }
+    }
+
+    /// Removes the special files for which git would wait, in the git folder and in the work tree. Gives their paths.
+    pub fn remove_special(&self) -> Vec<String> {
+        let mut found = special::in_git_folder(&self.git_dir());
+        found.extend(special::in_work_tree(&self.repo).special);
+        // What cannot be removed is met by git's time limit.
+        found.retain(|path| special::clear(path).is_ok());
+        found.iter().map(|path| self.shown(path)).collect()
+    }
+
+    /// A path in the work tree, relative to it.
+    pub fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(&self.repo).unwrap_or(path).to_string_lossy().into_owned()
     }
 
     /// Gives the owner back the right to read and enter all of the work tree, and lists the git repositories inside it.
@@ -227,16 +252,10 @@ impl CloneDir {
     /// Writes a file in the git folder, in the place of whatever is there.
     pub fn write(&self, relative: &str, text: &str) -> Result<(), GitError> {
         let path = self.git_dir().join(relative);
-        if fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_file()) {
-            self.remove_all(&path)?;
-        }
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|e| GitError::file("make", parent, e))?;
         }
-        // A read-only file of the agent's is in the way of writing, not of removing.
-        fs::write(&path, text)
-            .or_else(|_| fs::remove_file(&path).and_then(|()| fs::write(&path, text)))
-            .map_err(|e| GitError::file("write", &path, e))
+        special::write_fresh(&path, text.as_bytes()).map_err(|e| GitError::file("write", &path, e))
     }
 
     /// Removes a file or folder in the git folder, if it is there.
@@ -245,12 +264,7 @@ impl CloneDir {
     }
 
     fn remove_all(&self, path: &Path) -> Result<(), GitError> {
-        let Ok(meta) = fs::symlink_metadata(path) else { return Ok(()) };
-        let removed = if meta.is_dir() { remove_folder(path) } else { fs::remove_file(path) };
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(GitError::file("remove", path, error)),
-            _ => Ok(()),
-        }
+        special::clear(path).map_err(|error| GitError::file("remove", path, error))
     }
 }
 

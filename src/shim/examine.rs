@@ -5,10 +5,10 @@
 //! anything away.
 
 use std::collections::BTreeMap;
-use std::fs;
 
-use super::clone::CloneDir;
+use super::clone::{CloneDir, GIT_FILE_MAX};
 use super::git::{Git, GitError};
+use super::special;
 use super::staging::{self, Embedded};
 use crate::ids::CommitId;
 use crate::verdict::{Cause, Evidence, Failure};
@@ -86,7 +86,7 @@ impl Examination {
             return Err(Failure::new(Cause::RepoDamaged, damage).into());
         }
         let git = self.clone.git();
-        let head = fs::read_to_string(self.clone.git_dir().join("HEAD")).unwrap_or_default();
+        let head = special::read_text(&self.clone.git_dir().join("HEAD"), GIT_FILE_MAX).unwrap_or_default();
         self.clone.put_in_order()?;
         let refs = self.clone.refs()?;
         let tip = self.check_refs(head.trim_end(), &refs)?;
@@ -96,10 +96,20 @@ impl Examination {
             let summary = "a merge was left unfinished: there are paths with conflicts".to_owned();
             return Err(with_paths(Cause::VerificationFailed, summary, unmerged).into());
         }
+        let walked = special::in_work_tree(&self.clone.repo);
+        if !walked.special.is_empty() {
+            let paths = walked.special.iter().map(|path| self.clone.shown(path)).collect();
+            let summary = "special files are where git reads its rules".to_owned();
+            return Err(with_paths(Cause::VerificationFailed, summary, paths).into());
+        }
         let staged = staging::stage_everything(&self.clone, &git, &self.start, Embedded::Report)?;
         if !staged.embedded.is_empty() {
             let summary = "there are git repositories inside the work tree, whose files would be lost".to_owned();
             return Err(with_paths(Cause::VerificationFailed, summary, staged.embedded).into());
+        }
+        if !staged.refused.is_empty() {
+            let summary = "git does not take in every file of the work tree".to_owned();
+            return Err(with_paths(Cause::VerificationFailed, summary, staged.refused).into());
         }
         if !staged.changed {
             return Err(Failure::new(Cause::NoChanges, "the tree is the same as at the story's start").into());
@@ -160,7 +170,9 @@ impl Examination {
         let rewritten = *tip != self.start
             && !git.output(&["merge-base", "--is-ancestor", self.start.as_str(), tip.as_str()], None)?.success;
         let parent = if rewritten { &self.start } else { tip };
-        let made = staging::commit_index(git, std::slice::from_ref(parent), &self.message)?;
+        // The tree is another than the start's: who calls this has compared them.
+        let differs = (*parent == self.start).then_some(true);
+        let made = staging::commit_index(git, std::slice::from_ref(parent), &self.message, differs)?;
         let commit = made.unwrap_or_else(|| parent.clone());
         if commit != *tip {
             git.run(&["update-ref", "--no-deref", &self.branch_ref, commit.as_str()])?;

@@ -20,6 +20,9 @@ use super::children;
 use super::tail;
 use crate::handoff::assignment::Identity;
 
+/// How long a process in a clone may take, unless the caller says otherwise: an agent can make git wait.
+pub const CLONE_LIMIT: Duration = Duration::from_secs(120);
+
 /// Why git did not do what it was asked.
 #[derive(Debug, Error)]
 pub enum GitError {
@@ -118,7 +121,7 @@ impl Git {
         Self {
             git_dir: repo.join(".git"),
             work_tree: Some(repo.to_owned()),
-            limit: Duration::from_secs(600),
+            limit: CLONE_LIMIT,
             identity,
             // The bundle is what has to survive, and it is synced once.
             settings: vec!["core.fsync=none".to_owned()],

@@ -32,6 +32,7 @@ pub mod run;
 pub mod salvage;
 pub mod serve;
 pub mod socket;
+pub mod special;
 pub mod staging;
 pub mod story;
 pub mod tail;

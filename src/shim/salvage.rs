@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::clone::CloneDir;
 use super::git::{Git, GitError};
+use super::special;
 use super::staging::{self, Embedded};
 use crate::ids::CommitId;
 
@@ -30,17 +31,33 @@ pub struct Salvage<'a> {
     pub message: &'a str,
 }
 
+/// What was kept, and what could not be.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The commit; none where there is nothing beyond the start.
+    pub commit: Option<CommitId>,
+    /// Paths that are not in it, though they were there.
+    pub left_out: Vec<String>,
+}
+
 impl Salvage<'_> {
-    /// Commits everything and points the ref to it. None where there is nothing beyond the start.
-    pub fn keep(&self) -> Result<Option<CommitId>, GitError> {
+    /// Commits everything that git takes, and points the ref to it.
+    pub fn keep(&self) -> Result<Kept, GitError> {
+        let mut left_out = self.clone.remove_special();
+        let mut kept = self.keep_rest()?;
+        left_out.append(&mut kept.left_out);
+        Ok(Kept { left_out, ..kept })
+    }
+
+    fn keep_rest(&self) -> Result<Kept, GitError> {
         if self.clone.damage().is_some() {
             self.clone.rebuild(self.finished)?;
         } else {
             self.clone.put_in_order()?;
         }
         match self.commit() {
-            // The objects or the refs are broken in a way that only git sees.
-            Err(GitError::Failed { disk_full: false, .. }) => {
+            // The objects or the refs are broken in a way that only git sees, or it waits for something in there.
+            Err(GitError::Failed { disk_full: false, .. } | GitError::TimedOut { .. }) => {
                 self.clone.rebuild(self.finished)?;
                 self.commit()
             }
@@ -48,20 +65,21 @@ impl Salvage<'_> {
         }
     }
 
-    fn commit(&self) -> Result<Option<CommitId>, GitError> {
+    fn commit(&self) -> Result<Kept, GitError> {
         let mut parents = self.parents()?;
         let start = parents.first().cloned().unwrap_or_else(|| self.start.clone());
-        staging::stage_everything(self.clone, &self.git, &start, Embedded::Dissolve)?;
+        let staged = staging::stage_everything(self.clone, &self.git, &start, Embedded::Dissolve)?;
+        let left_out = staged.refused;
         if parents.is_empty() {
             parents.push(self.start.clone());
         }
-        let kept = match staging::commit_index(&self.git, &parents, self.message)? {
+        let kept = match staging::commit_index(&self.git, &parents, self.message, Some(staged.changed))? {
             Some(commit) => commit,
-            None if parents[0] == *self.start => return Ok(None),
+            None if parents[0] == *self.start => return Ok(Kept { commit: None, left_out }),
             None => parents.swap_remove(0),
         };
         self.git.run(&["update-ref", "--no-deref", self.reference, kept.as_str()])?;
-        Ok(Some(kept))
+        Ok(Kept { commit: Some(kept), left_out })
     }
 
     /// HEAD, if it can be read; the start, unless HEAD has it already; then the commits beside and what was stashed.
@@ -94,7 +112,9 @@ impl Salvage<'_> {
 /// synced before. The folder is the caller's to sync.
 pub fn write_bundle(git: &Git, to: &Path, base: &CommitId, refs: &[String], durable: bool) -> Result<(), GitError> {
     let temporary = to.with_extension("bundle-tmp");
-    let _ = std::fs::remove_file(&temporary);
+    for path in [&temporary, &to.with_extension("bundle-tmp.lock")] {
+        special::clear(path).map_err(|error| GitError::file("remove", path, error))?;
+    }
     let mut args = vec!["bundle".to_owned(), "create".into(), "-q".into(), temporary.display().to_string()];
     args.push(format!("^{base}"));
     args.extend(refs.iter().cloned());
@@ -106,6 +126,9 @@ pub fn write_bundle(git: &Git, to: &Path, base: &CommitId, refs: &[String], dura
 pub fn rename(temporary: &Path, to: &Path, durable: bool) -> Result<(), GitError> {
     if durable {
         sync(temporary)?;
+    }
+    if std::fs::symlink_metadata(to).is_ok_and(|meta| meta.is_dir()) {
+        special::clear(to).map_err(|e| GitError::file("remove", to, e))?;
     }
     std::fs::rename(temporary, to).map_err(|e| GitError::file("write", to, e))
 }

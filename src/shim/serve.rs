@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, Fatal, starting_refs, unreached, write_result};
 use super::channel::{self, Channel, Sender};
-use super::clone::{CloneDir, Head, config_text};
+use super::clone::{CHECKOUT_LIMIT, CloneDir, Head, config_text};
 use super::layout::Layout;
 use super::memory::MemoryGauge;
 use super::run::OutputLog;
@@ -326,7 +326,7 @@ fn make_clone(clone: &CloneDir, base: &CommitId) -> Result<(), Fatal> {
         return Err(failed(format!("there is no repository at `{}`", clone.objects_repo.display())));
     }
     clone.write_git_dir().map_err(|error| failed(error.to_string()))?;
-    let git = clone.git();
+    let git = clone.git().within(CHECKOUT_LIMIT);
     git.run(&["reset", "--hard", "-q"]).map(|_| ()).map_err(|error| {
         let present = git.run(&["cat-file", "-e", &format!("{base}^{{commit}}")]).is_ok();
         if present {

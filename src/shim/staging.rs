@@ -2,11 +2,17 @@
 //!
 //! Used by `examine.rs` for finished stories and by `salvage.rs` for the others. Must not: decide what becomes of a story.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::clone::{CloneDir, remove_folder};
-use super::git::{Git, GitError, GitOutput};
+use super::git::{self, Git, GitError, GitOutput};
 use crate::ids::CommitId;
+
+/// The most processes that are spent on a work tree that git does not take in as a whole.
+const ADD_TRIES: usize = 200;
+/// What git says after it added what it could, where it was not told to ignore errors.
+const ADDING_FAILED: &str = "fatal: adding files failed";
 
 /// What to do about git repositories inside the work tree, whose files git would not take in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +30,17 @@ pub struct Staged {
     pub changed: bool,
     /// Repositories inside the work tree that were not there at the start, relative to it.
     pub embedded: Vec<String>,
+    /// Paths that git does not take in.
+    pub refused: Vec<String>,
 }
 
 /// Stages everything. `start` is the commit whose index is taken where the clone's own is broken.
 pub fn stage_everything(clone: &CloneDir, git: &Git, start: &CommitId, embedded: Embedded) -> Result<Staged, GitError> {
+    if std::fs::symlink_metadata(clone.git_dir().join("index")).is_err() {
+        // Without it, files that are both tracked and ignored would count as deleted.
+        git.run(&["read-tree", start.as_str()])?;
+    }
+    let mut refused = Vec::new();
     let added = git.output(&["add", "-A"], None)?;
     if !clean_add(&added) {
         let nested = clone.make_accessible();
@@ -35,23 +48,87 @@ pub fn stage_everything(clone: &CloneDir, git: &Git, start: &CommitId, embedded:
             nested.iter().for_each(|path| dissolve(path));
         }
         if let Err(error) = add_again(clone, git, start) {
-            // A repository without a commit makes git refuse the whole work tree.
-            if nested.is_empty() || error.disk_full() {
+            if error.disk_full() {
                 return Err(error);
             }
-            return Ok(Staged { changed: true, embedded: nested.iter().map(|path| relative(clone, path)).collect() });
+            // A repository without a commit makes git refuse the whole work tree.
+            if embedded == Embedded::Report && !nested.is_empty() {
+                let embedded = nested.iter().map(|path| relative(clone, path)).collect();
+                return Ok(Staged { changed: true, embedded, ..Staged::default() });
+            }
+            refused = add_what_can_be(clone, git)?;
         }
     }
     let staged = compare(git, start)?;
     if embedded == Embedded::Report || staged.embedded.is_empty() {
-        return Ok(staged);
+        return Ok(Staged { refused, ..staged });
     }
     clone.make_accessible().iter().for_each(|path| dissolve(path));
     for path in &staged.embedded {
         git.run(&["rm", "-q", "--cached", "--", path])?;
     }
-    git.run(&["add", "-A"])?;
-    compare(git, start)
+    refused.extend(add_what_can_be(clone, git)?);
+    Ok(Staged { refused, ..compare(git, start)? })
+}
+
+/// Adds all that git takes, and gives the paths that it does not. Where it gives up altogether, entry after entry.
+fn add_what_can_be(clone: &CloneDir, git: &Git) -> Result<Vec<String>, GitError> {
+    let mut refused = Vec::new();
+    let mut waiting = vec![PathBuf::new()];
+    let mut tries = 0;
+    while let Some(path) = waiting.pop() {
+        tries += 1;
+        let shown = path.to_string_lossy().into_owned();
+        if tries > ADD_TRIES {
+            refused.push(shown);
+            continue;
+        }
+        let mut args: Vec<OsString> = ["add", "-A", "--ignore-errors"].map(OsString::from).to_vec();
+        if tries > 1 {
+            let mut literal = OsString::from(":(top,literal)");
+            literal.push(&path);
+            args.extend(["--".into(), literal]);
+        }
+        let added = match git.output(&args, None) {
+            Ok(added) => added,
+            // What makes it wait is somewhere in there.
+            Err(GitError::TimedOut { .. }) => GitOutput { success: false, stdout: Vec::new(), stderr: "fatal:".into() },
+            Err(error) => return Err(error),
+        };
+        if added.success {
+            continue;
+        }
+        let error = git::failed(&args, &added.stderr);
+        if error.disk_full() {
+            return Err(error);
+        }
+        let gave_up = added.stderr.lines().any(|line| line.starts_with("fatal:") && line != ADDING_FAILED);
+        if !gave_up {
+            refused.extend(added.stderr.lines().filter_map(named).map(str::to_owned));
+            continue;
+        }
+        clone.remove("index.lock")?;
+        let folder = clone.repo.join(&path);
+        match std::fs::read_dir(&folder) {
+            Ok(entries) if std::fs::symlink_metadata(&folder).is_ok_and(|meta| meta.is_dir()) => {
+                let names = entries.flatten().map(|entry| entry.file_name()).filter(|name| name != ".git");
+                waiting.extend(names.map(|name| path.join(name)));
+            }
+            _ => refused.push(shown),
+        }
+    }
+    refused.sort();
+    refused.dedup();
+    Ok(refused)
+}
+
+/// The path that an error of `git add` names in quotes.
+fn named(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("error: ")?;
+    let start = rest.find(['\'', '"'])?;
+    let quote = &rest[start..=start];
+    let end = rest.rfind(quote)?;
+    rest.get(start + 1..end).filter(|path| !path.is_empty())
 }
 
 /// A folder that may not be read is a warning to git, and its files would count as deleted.
@@ -74,7 +151,7 @@ fn add_again(clone: &CloneDir, git: &Git, start: &CommitId) -> Result<(), GitErr
 /// What the index has that `start` has not.
 fn compare(git: &Git, start: &CommitId) -> Result<Staged, GitError> {
     let raw = git.run(&["diff-index", "--cached", "--raw", "-z", "--no-renames", start.as_str()])?.stdout;
-    let mut staged = Staged { changed: !raw.is_empty(), embedded: Vec::new() };
+    let mut staged = Staged { changed: !raw.is_empty(), ..Staged::default() };
     let mut fields = raw.split(|b| *b == 0);
     while let (Some(entry), Some(path)) = (fields.next(), fields.next()) {
         // `:<old mode> <new mode> ...`
@@ -103,13 +180,23 @@ pub fn commit_id(what: &str, output: &GitOutput) -> Result<CommitId, GitError> {
 }
 
 /// Commits the index on top of `parents`, and names no ref. None where the tree is the first parent's and there is no
-/// other parent.
-pub fn commit_index(git: &Git, parents: &[CommitId], message: &str) -> Result<Option<CommitId>, GitError> {
-    let tree = git.run(&["write-tree"])?.text();
+/// other parent. `differs`: whether it is another than the first parent's, where the caller knows.
+pub fn commit_index(
+    git: &Git,
+    parents: &[CommitId],
+    message: &str,
+    differs: Option<bool>,
+) -> Result<Option<CommitId>, GitError> {
     let first = parents.first().expect("every caller names a parent");
-    let before = git.run(&["rev-parse", "--verify", "-q", &format!("{first}^{{tree}}")])?.text();
-    if tree == before && parents.len() == 1 {
+    if differs == Some(false) && parents.len() == 1 {
         return Ok(None);
+    }
+    let tree = git.run(&["write-tree"])?.text();
+    if differs.is_none() && parents.len() == 1 {
+        let before = git.run(&["rev-parse", "--verify", "-q", &format!("{first}^{{tree}}")])?.text();
+        if tree == before {
+            return Ok(None);
+        }
     }
     let mut args = vec!["commit-tree".to_owned(), tree, "-F".into(), "-".into()];
     for parent in parents {

@@ -14,12 +14,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::clone::CloneDir;
 use super::examine::{Committed, Examination, Fault, git_failure};
+use super::git::CLONE_LIMIT;
 use super::memory::MemoryGauge;
 use super::progress::Progress;
 use super::prompt;
 use super::run::{End, Job, OutputLog, Ran, Surroundings, run};
-use super::salvage::Salvage;
+use super::salvage::{Kept, Salvage};
 use super::socket::{CriterionCard, Desk, TaskCard};
+use super::special;
 use super::{channel::Channel, commit_message};
 use crate::handoff::assignment::{AssignmentFile, PromptVia, StoryWork};
 use crate::handoff::layout;
@@ -31,6 +33,9 @@ use crate::verdict::{Cause, CriterionResult, Evidence, Failure, StoryOutcome};
 
 /// Less free space than this, and an agent that failed is taken to have failed for lack of it.
 const DISK_FULL_BELOW: u64 = 1024 * 1024;
+
+/// The most paths that a failure's sentence names as not salvaged.
+const LEFT_OUT_NAMED: usize = 10;
 
 /// What all stories of a sandbox share.
 pub struct Sandbox {
@@ -124,9 +129,10 @@ impl Sandbox {
                 (StoryOutcome::Finished { commit }, commits, None)
             }
             Err(fault) => {
-                let (failure, salvage, unusable) = self.fail(story, fault, refs, last).await;
+                let (failure, kept, unusable) = self.fail(story, fault, refs, last).await;
                 progress.change(StoryStatus::Failed, &said(&failure));
-                (StoryOutcome::Failed { failure, salvage, unsaved: false }, Vec::new(), unusable)
+                let unsaved = kept.commit.is_none() && !kept.left_out.is_empty();
+                (StoryOutcome::Failed { failure, salvage: kept.commit, unsaved }, Vec::new(), unusable)
             }
         };
         speaker.abort();
@@ -200,7 +206,8 @@ impl Sandbox {
         let context = prompt::Context { title: &self.tasks.title, description: &self.tasks.description };
         let text = prompt::prompt(card, context);
         let file = self.run_dir.join(format!("prompt-{}.md", story.id));
-        std::fs::write(&file, &text).map_err(|error| {
+        let written = special::ensure_folder(&self.run_dir).and_then(|()| special::write_fresh(&file, text.as_bytes()));
+        written.map_err(|error| {
             let full = error.kind() == std::io::ErrorKind::StorageFull;
             let cause = if full { Cause::DiskFull } else { Cause::AgentFailed };
             Failure::new(cause, format!("cannot write the prompt `{}`: {error}", file.display()))
@@ -361,14 +368,14 @@ impl Sandbox {
         fault: Fault,
         refs: &mut BTreeMap<String, CommitId>,
         last: bool,
-    ) -> (Failure, Option<CommitId>, Option<String>) {
+    ) -> (Failure, Kept, Option<String>) {
         let Fault { mut failure, beside } = fault;
         let reference = layout::salvage_ref(&story.id);
         let message =
             commit_message::salvaged(&story.id, &story.title, &self.assignment.swarm_id, &failure.evidence.summary);
         let start = self.start(refs);
         let stopped = self.stop.is_cancelled();
-        let limit = if stopped { self.stop_budget() } else { Duration::from_secs(600) };
+        let limit = if stopped { self.stop_budget() } else { CLONE_LIMIT };
         let kept = blocking({
             let (clone, start, reference) = (self.clone.clone(), start.clone(), reference.clone());
             let bundle = self.bundle.clone();
@@ -388,14 +395,19 @@ impl Sandbox {
             }
         })
         .await;
-        let salvage = kept.unwrap_or_else(|error| {
+        let kept = kept.unwrap_or_else(|error| {
             if error.disk_full() {
                 failure.cause = Cause::DiskFull;
             }
             failure.evidence.summary.push_str(&format!("; what was there could not be salvaged: {error}"));
-            None
+            Kept { commit: None, left_out: vec![".".into()] }
         });
-        if let Some(commit) = &salvage {
+        let left_out = kept.left_out.iter().filter(|path| !failure.evidence.paths.contains(path));
+        let left_out: Vec<&str> = left_out.map(String::as_str).take(LEFT_OUT_NAMED).collect();
+        if kept.commit.is_some() && !left_out.is_empty() {
+            failure.evidence.summary.push_str(&format!("; not in the salvage: {}", left_out.join(", ")));
+        }
+        if let Some(commit) = &kept.commit {
             refs.insert(reference, commit.clone());
         }
         let (clone, wanted) = (self.clone.clone(), refs.clone());
@@ -405,7 +417,7 @@ impl Sandbox {
         })
         .await;
         let unusable = reset.err().map(|error| format!("the clone cannot be reset after {}: {error}", story.id));
-        (*failure, salvage, unusable)
+        (*failure, kept, unusable)
     }
 }
 

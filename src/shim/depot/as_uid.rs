@@ -243,7 +243,8 @@ fn salvage(
         reference,
         message: &format!("salvage {folder}\n\nWhat the sandbox had in its work folder when it ended.\n"),
     }
-    .keep()?;
+    .keep()?
+    .commit;
     send_answer(out, &Answer::Salvaged { commit: kept.clone() })?;
     if kept.is_none() {
         return Ok(());

@@ -2,6 +2,7 @@
 
 mod depot;
 mod ends;
+mod hostile;
 mod stories;
 mod violations;
 
@@ -248,6 +249,10 @@ impl Outcome {
             StoryOutcome::Failed { failure, salvage, .. } => (failure, salvage.as_ref()),
             other => panic!("the story is not failed: {other:?}\n{}", self.log),
         }
+    }
+
+    fn unsaved(&self, place: usize) -> bool {
+        matches!(self.story(place).outcome, StoryOutcome::Failed { unsaved: true, .. })
     }
 
     fn cause(&self, place: usize) -> Cause {

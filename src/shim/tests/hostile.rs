@@ -1,0 +1,143 @@
+//! Agents that leave files on which a careless reader or writer would wait for ever, or that nobody may touch.
+
+use super::*;
+
+/// The shim ends at all, and well before a limit of git's.
+#[track_caller]
+fn run_quickly(world: &mut World, command: &str) -> Outcome {
+    let began = std::time::Instant::now();
+    let outcome = world.run_command(command);
+    assert!(began.elapsed() < Duration::from_secs(40), "it waited after `{command}`");
+    outcome
+}
+
+#[test]
+fn special_files_in_the_git_folder_are_damage_and_the_files_are_kept() {
+    for place in [
+        "objects/info/alternates",
+        "index",
+        "info/exclude",
+        "info/attributes",
+        "HEAD",
+        "packed-refs",
+        "refs/heads/feat/work",
+        "shallow",
+        "config",
+    ] {
+        let mut world = World::new();
+        let outcome = run_quickly(
+            &mut world,
+            &format!("echo x > x.txt; rm -f .git/{place}; mkdir -p .git/info; mkfifo .git/{place}"),
+        );
+        outcome.assert_failed(Cause::RepoDamaged);
+        let salvage = outcome.failure(0).1.unwrap_or_else(|| panic!("nothing was kept after {place}")).to_string();
+        let clone = world.unbundled();
+        assert_eq!(world.shown(&clone, &format!("{salvage}:x.txt")), "x", "{place}");
+        assert_eq!(world.shown(&clone, &format!("{salvage}:README")), "hello", "{place}");
+    }
+}
+
+#[test]
+fn a_link_to_a_fifo_in_the_git_folder_is_damage() {
+    let mut world = World::new();
+    let outcome = run_quickly(
+        &mut world,
+        "echo x > x.txt; mkfifo ../pipe; mkdir -p .git/info; ln -s ../../../pipe .git/info/exclude",
+    );
+    outcome.assert_failed(Cause::RepoDamaged);
+    assert!(outcome.failure(0).1.is_some());
+}
+
+#[test]
+fn special_files_where_git_reads_its_rules_fail_the_story_and_the_rest_is_kept() {
+    for (place, cause) in [
+        (".gitignore", Cause::VerificationFailed),
+        ("deep/down/.gitattributes", Cause::VerificationFailed),
+        ("inner/.git/HEAD", Cause::VerificationFailed),
+        (".gitmodules", Cause::VerificationFailed),
+        (".gitignore", Cause::AgentFailed),
+    ] {
+        let mut world = World::new();
+        let code = u8::from(cause == Cause::AgentFailed);
+        let outcome = run_quickly(
+            &mut world,
+            &format!("echo x > x.txt; mkdir -p $(dirname {place}); rm -f {place}; mkfifo {place}; exit {code}"),
+        );
+        outcome.assert_failed(cause);
+        let (failure, salvage) = outcome.failure(0);
+        if cause == Cause::VerificationFailed {
+            assert_eq!(failure.evidence.paths, [place]);
+        } else {
+            assert!(failure.evidence.summary.contains(place), "{}", failure.evidence.summary);
+        }
+        assert_eq!(world.shown(&world.unbundled(), &format!("{}:x.txt", salvage.unwrap())), "x");
+    }
+}
+
+#[test]
+fn the_result_is_written_in_the_place_of_whatever_is_there() {
+    for command in [
+        "mkfifo ../out/result.json-tmp ../out/result.bundle-tmp",
+        "mkfifo ../out/result.json ../out/result.bundle; touch ../out/result.bundle-tmp.lock",
+        "mkdir -p ../out/result.json/x ../out/result.bundle/x ../out/result.json-tmp ../out/result.bundle-tmp/x",
+        "ln -s /etc/nowhere ../out/result.json-tmp; ln -s ../repo/link ../out/result.bundle-tmp",
+        "chmod 000 ../out",
+        "rm -r ../out; mkfifo ../out",
+        "chmod 000 ..",
+    ] {
+        let mut world = World::new();
+        let outcome = run_quickly(&mut world, &format!("echo x > x.txt; {command}"));
+        let commit = outcome.commit(0).to_string();
+        assert_eq!(world.shown(&world.unbundled(), &format!("{commit}:x.txt")), "x", "{command}");
+    }
+}
+
+#[test]
+fn the_prompt_is_written_in_the_place_of_whatever_is_there() {
+    let mut world = World::new();
+    world.stories(&[
+        json!({"command": "mkfifo ../run/prompt-US-002.md; chmod 000 ../run; echo one > one.txt"}),
+        json!({"command": "grep -q US-002 $LONGSHORE_PROMPT_FILE && echo two > two.txt"}),
+    ]);
+    let outcome = world.run();
+    outcome.commit(0);
+    outcome.commit(1);
+}
+
+#[test]
+fn what_git_does_not_take_in_costs_nothing_else() {
+    for (command, code, cause) in [
+        ("mkdir -p .GIT; echo x > .GIT/config", 0, Cause::VerificationFailed),
+        ("mkdir -p a/.GIT; echo x > a/.GIT/config", 1, Cause::AgentFailed),
+    ] {
+        let mut world = World::new();
+        let outcome = run_quickly(&mut world, &format!("echo precious > precious.txt; {command}; exit {code}"));
+        outcome.assert_failed(cause);
+        let (failure, salvage) = outcome.failure(0);
+        assert!(super::super::story::said(failure).contains(".GIT/config"), "{failure:?}");
+        let salvage = salvage.expect("what can be kept is kept").to_string();
+        assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:precious.txt")), "precious");
+        assert!(!outcome.unsaved(0));
+    }
+}
+
+#[test]
+fn a_salvage_that_fails_is_said_in_the_result() {
+    let mut world = World::new();
+    // The second story's start is in no bundle that could be read again.
+    world.stories(&[
+        json!({"command": "echo one > one.txt"}),
+        json!({"command": "echo two > two.txt; rm -rf .git; echo broken > ../out/result.bundle"}),
+    ]);
+    let outcome = world.run();
+    assert!(outcome.failure(1).1.is_none());
+    assert!(outcome.unsaved(1), "{:?}", outcome.story(1));
+}
+
+#[test]
+fn a_failure_that_left_nothing_is_not_unsaved() {
+    let mut world = World::new();
+    let outcome = world.run_command("exit 3");
+    outcome.assert_failed(Cause::AgentFailed);
+    assert!(outcome.failure(0).1.is_none() && !outcome.unsaved(0));
+}
