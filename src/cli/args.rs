@@ -245,7 +245,8 @@ pub struct GcArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Also what belongs to other repositories' dead swarms, and the objects volumes
+    /// Also what belongs to unfinished swarms and to other repositories' dead swarms, and the objects volumes: work that
+    /// was not salvaged is lost, and those swarms cannot be resumed
     #[arg(long)]
     pub all: bool,
 

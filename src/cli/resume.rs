@@ -36,7 +36,10 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     })?;
     let plan = plan_of(&header, &kept, repo.root())?;
     let env = environment(&kept, &args)?;
+    let branches = header.spec.files.iter().map(|file| file.branch.as_str()).collect();
+    Shown::all(check::another_swarm(repo.root(), &branches, Some(header.swarm_id)).into_iter().collect())?;
     let (engine, info, image) = check::engine(here, &kept.image).await?;
+    check::network(engine.as_ref(), &kept.network).await?;
     let shim = shim::find(&image.arch, Here::exe().as_deref(), &Here::lookup)?;
     let sandbox = SandboxSettings {
         image: kept.image.clone(),

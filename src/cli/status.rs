@@ -43,13 +43,15 @@ fn standing(status: SwarmStatus, live: bool) -> &'static str {
     match (status, live) {
         (SwarmStatus::Running, true) => "running",
         (SwarmStatus::Stopping, true) => "stopping",
-        (SwarmStatus::Running | SwarmStatus::Stopping, false) => {
-            "dead: its orchestrator ended without a word; the journal has what it knew"
+        // A third signal ends it so.
+        (SwarmStatus::Stopping, false) => "interrupted while it was stopping; `longshore resume` goes on with it",
+        (SwarmStatus::Running, false) => {
+            "dead: its orchestrator ended without a word; `longshore resume` goes on with what the journal has"
         }
         (SwarmStatus::Landed, _) => "every story landed",
         (SwarmStatus::SomeFailed, _) => "ended, some stories did not land",
         (SwarmStatus::MachineryFailed, _) => "ended, the machinery failed",
-        (SwarmStatus::Interrupted, _) => "interrupted",
+        (SwarmStatus::Interrupted, _) => "interrupted; `longshore resume` goes on with it",
     }
 }
 

@@ -34,7 +34,7 @@ use crate::report::Reporter;
 use crate::state::{StateError, Store, SwarmDir};
 use crate::swarm::{Machine, Outcome, SwarmSpec};
 
-pub use run::run;
+pub use run::{run, volumes_stay};
 
 /// Everything that a swarm needs to run, checked.
 pub struct Setup {

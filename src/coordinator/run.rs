@@ -13,7 +13,7 @@ use crate::engine::Signal;
 use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
-use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome};
+use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome, Phase, StoryView};
 use crate::verdict::Cause;
 
 use super::carry_out::{self, Hands, Remains};
@@ -50,7 +50,10 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         Ok(objects) => Arc::new(objects),
         Err(error) => {
             close_depot(&depot).await;
-            remove_volumes(&setup, &names).await;
+            // Those of a swarm that began before have its work in them.
+            if taken_up.is_none() {
+                remove_volumes(&setup, &names).await;
+            }
             return Err(error);
         }
     };
@@ -76,7 +79,6 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         tasks: JoinSet::new(),
         live: BTreeMap::new(),
         collecting: BTreeMap::new(),
-        kept: Vec::new(),
         clock: Clock { began: Instant::now(), origin },
         left: BTreeMap::new(),
         resuming: false,
@@ -166,7 +168,6 @@ pub(super) struct Coordinator {
     pub(super) live: BTreeMap<AttemptId, Live>,
     /// What may still be on its way out of a work folder.
     pub(super) collecting: BTreeMap<AttemptId, AbortHandle>,
-    pub(super) kept: Vec<(AttemptId, String)>,
     pub(super) clock: Clock,
     /// Containers that an orchestrator which is gone left of attempts that it was starting.
     pub(super) left: BTreeMap<AttemptId, ContainerId>,
@@ -288,9 +289,6 @@ impl Coordinator {
         if let Some(collect) = self.collecting.remove(&attempt) {
             collect.abort();
         }
-        if keep_work {
-            self.kept.push((attempt.clone(), self.names.work.clone()));
-        }
         let container = live.container.take().filter(|_| !self.setup.sandbox.keep);
         let (hands, postbox, uid) = (self.hands.clone(), self.postbox.clone(), live.remains.uid);
         let keep_work = keep_work || self.setup.sandbox.keep;
@@ -311,7 +309,6 @@ impl Coordinator {
         writer: JoinHandle<()>,
     ) -> Result<Ended, CoordinatorError> {
         let outcome = self.finish.unwrap_or(Outcome::Interrupted);
-        let settled = matches!(outcome, Outcome::Landed | Outcome::SomeFailed);
         if self.finish.is_some() && looped.is_ok() {
             let _ = tokio::time::timeout(CLOSING, async { while self.tasks.join_next().await.is_some() {} }).await;
         }
@@ -322,8 +319,8 @@ impl Coordinator {
         let written = (self.setup.store.snapshot(&self.machine, self.clock.now()))
             .and_then(|snapshot| tokio::task::block_in_place(|| snapshot.write()));
         close_depot(depot).await;
-        // An interrupted swarm is resumed on the same volumes; a kept folder is in one of them.
-        if settled && self.kept.is_empty() && !self.setup.sandbox.keep {
+        let stay = volumes_stay(&self.machine, self.setup.sandbox.keep);
+        if looped.is_ok() && written.is_ok() && stay.is_none() {
             remove_volumes(&self.setup, &self.names).await;
         }
         // A collect that was broken off may have left something in it.
@@ -336,7 +333,25 @@ impl Coordinator {
                 assignment.stories.iter().map(move |key| (key.clone(), log.clone()))
             })
             .collect();
-        Ok(Ended { outcome, kept: self.kept, logs })
+        let kept = self.machine.attempts().filter(|view| view.work_kept);
+        let kept = kept.map(|view| (view.id.clone(), self.names.work.clone())).collect();
+        Ok(Ended { outcome, kept, logs })
+    }
+}
+
+/// Why a swarm's volumes are not removed with its end, if they are not.
+pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
+    let over = machine.finished().is_some_and(|outcome| outcome != Outcome::Interrupted)
+        && machine.stories().all(StoryView::decided)
+        && machine.attempts().all(|view| view.phase == Phase::Settled);
+    if machine.attempts().any(|view| view.work_kept) {
+        Some("work that could not be salvaged is in them")
+    } else if !over {
+        Some("`longshore resume` goes on with them")
+    } else if keep {
+        Some("`--keep` was given")
+    } else {
+        None
     }
 }
 

@@ -306,6 +306,10 @@ impl Engine for Docker {
         Box::pin(self.delete_volume(name))
     }
 
+    fn network_exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<bool>> {
+        Box::pin(self.has_network(name))
+    }
+
     fn remove_network<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<()>> {
         Box::pin(self.delete_network(name))
     }

@@ -3,7 +3,7 @@
 //! Used by the tests of `depot.rs` and of `coordinator/`. A script gets a [`FakeRun`] and ends with an exit code. What the
 //! engine was asked is kept in order ([`FakeEngine::calls`]), and any call can be made to fail ([`FakeEngine::fail_next`]).
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -85,6 +85,7 @@ struct State {
     containers: HashMap<ContainerId, Container>,
     volumes: BTreeMap<String, BTreeMap<String, String>>,
     images: BTreeMap<String, ImageInfo>,
+    networks: BTreeSet<String>,
     calls: Vec<String>,
     failures: HashMap<&'static str, VecDeque<EngineError>>,
     made: u64,
@@ -127,6 +128,12 @@ impl FakeEngine {
             labels: BTreeMap::new(),
         };
         self.state().images.insert(name.to_owned(), image);
+        self
+    }
+
+    /// Adds a network.
+    pub fn with_network(self, name: &str) -> Self {
+        self.state().networks.insert(name.to_owned());
         self
     }
 
@@ -445,6 +452,13 @@ impl Engine for FakeEngine {
             self.enter("remove_volume", name)?;
             self.state().volumes.remove(name);
             Ok(())
+        })
+    }
+
+    fn network_exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<bool>> {
+        Box::pin(async move {
+            self.enter("network_exists", name)?;
+            Ok(self.state().networks.contains(name))
         })
     }
 

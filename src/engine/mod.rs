@@ -252,6 +252,8 @@ pub trait Engine: Send + Sync + 'static {
     fn remove<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>>;
     /// Removes a volume; one that is gone is not an error. Retried while it is "in use" by a container just removed.
     fn remove_volume<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<()>>;
+    /// Whether there is a network of this name.
+    fn network_exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<bool>>;
     /// Removes a network; one that is gone is not an error.
     fn remove_network<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<()>>;
     /// Everything that carries this label key (and this value, where one is given).

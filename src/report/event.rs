@@ -72,6 +72,15 @@ pub enum EventBody {
         /// Sandboxes at once.
         max: usize,
     },
+    /// The first after `longshore resume`.
+    SwarmResumed {
+        /// Stories to run.
+        stories: usize,
+        /// Stories that are decided, or were done before.
+        done: usize,
+        /// Sandboxes that went on meanwhile.
+        running: usize,
+    },
     /// A sandbox is being made.
     SandboxStarting {
         /// Which.
@@ -232,6 +241,9 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
     match announcement {
         A::SwarmStarted { stories, done, assignments, max } => {
             EventBody::SwarmStarted { stories: *stories, done: *done, assignments: *assignments, max: *max }
+        }
+        A::SwarmResumed { stories, done, running } => {
+            EventBody::SwarmResumed { stories: *stories, done: *done, running: *running }
         }
         A::SandboxStarting { attempt: id, stories } => {
             EventBody::SandboxStarting { attempt: attempt(id), stories: stories.iter().map(label).collect() }

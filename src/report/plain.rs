@@ -163,6 +163,16 @@ mod tests {
     }
 
     #[test]
+    fn a_resumed_swarm_is_not_said_to_be_started() {
+        let resumed = |done, running| Announcement::SwarmResumed { stories: 2, done, running };
+        let wanted = "\
+12:03:04 swarm a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d resumed: 2 stories to go, 1 done before, 3 sandboxes still running
+12:03:05 swarm a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d resumed: 2 stories to go
+";
+        assert_eq!(printed(false, false, &[resumed(1, 3), resumed(0, 0)]), wanted);
+    }
+
+    #[test]
     fn quiet_tells_problems_only() {
         let text = printed(true, false, &story());
         assert_eq!(text.lines().count(), 4, "{text}");

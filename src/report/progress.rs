@@ -129,7 +129,7 @@ fn style(template: &str) -> ProgressStyle {
 impl Reporter for Progress {
     fn announce(&mut self, at: Timestamp, announcement: &Announcement) {
         match announcement {
-            Announcement::SwarmStarted { stories, .. } => {
+            Announcement::SwarmStarted { stories, .. } | Announcement::SwarmResumed { stories, .. } => {
                 self.swarm.set_length(*stories as u64);
                 self.count(0, 0, 0);
             }

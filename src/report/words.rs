@@ -48,6 +48,17 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
             );
             say(Tone::Neutral, "swarm", text)
         }
+        Announcement::SwarmResumed { stories, done, running } => {
+            let before = if *done > 0 { format!(", {done} done before") } else { String::new() };
+            let running = if *running > 0 {
+                format!(", {} still running", count(*running, "sandbox", "sandboxes"))
+            } else {
+                String::new()
+            };
+            let text =
+                format!("{} resumed: {} to go{before}{running}", names.swarm(), count(*stories, "story", "stories"));
+            say(Tone::Neutral, "swarm", text)
+        }
         Announcement::SandboxStarting { attempt, stories } => {
             say(Tone::Detail, &names.list(stories), format!("sandbox starting ({attempt})"))
         }

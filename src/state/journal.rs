@@ -10,7 +10,7 @@
 //! Called by `store.rs` and `recover.rs`. Appends of a batch are one write and one `sync_data`. Must not: interpret events.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -176,6 +176,15 @@ impl Journal {
             journal.file.sync_all().map_err(StateError::io("sync", path))?;
         }
         Ok((journal, contents))
+    }
+
+    /// Reads what a journal begins with, and nothing after it.
+    pub fn header(path: &Path) -> StateResult<Header> {
+        let mut line = Vec::new();
+        File::open(path)
+            .and_then(|file| BufReader::new(file).read_until(b'\n', &mut line))
+            .map_err(StateError::io("read", path))?;
+        parse(&line, path).map(|contents| contents.header)
     }
 
     /// Reads a journal, which somebody may be appending to.

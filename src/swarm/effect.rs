@@ -116,6 +116,15 @@ pub enum Announcement {
         /// At once.
         max: usize,
     },
+    /// The first of an orchestrator that took the swarm up again.
+    SwarmResumed {
+        /// Stories to run.
+        stories: usize,
+        /// Stories that are decided, or were done before.
+        done: usize,
+        /// Sandboxes that went on meanwhile.
+        running: usize,
+    },
     /// A sandbox is being made.
     SandboxStarting {
         /// Which attempt.

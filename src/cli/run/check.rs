@@ -2,6 +2,8 @@
 //!
 //! Called by `run/mod.rs`. All problems are collected. Must not: make or change anything.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::cli::args::RunArgs;
@@ -11,9 +13,10 @@ use crate::cli::settings::{self, DEFAULT_IMAGE, Settings, Source};
 use crate::cli::{plan as plan_command, shim};
 use crate::delivery::{Head, Repo};
 use crate::engine::{Engine, EngineInfo, ImageInfo};
-use crate::ids::CommitId;
+use crate::ids::{CommitId, SwarmId};
 use crate::plan::{self, Plan};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
+use crate::state::{Journal, SwarmDir};
 use crate::tasks::RiskLevel;
 
 /// The most bytes that the variables' names and values may have together: they travel in one ACP message of 64 KB, where
@@ -87,6 +90,13 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
         environment(settings).map_err(|faults| problems.extend(faults)).ok()
     });
     problems.extend(plan.as_ref().and_then(high_risk));
+    if let (Some((engine, _, _)), Some(settings)) = (&engine, &settings) {
+        problems.extend(network(engine.as_ref(), &settings.network.value).await.err());
+    }
+    if let (Some(root), Some(plan)) = (root, &plan) {
+        let branches = plan.files.iter().map(|file| file.branch.as_str()).collect();
+        problems.extend(another_swarm(root, &branches, None));
+    }
     Shown::all(problems)?;
     let all = (settings, plan, bases, repo, engine, shim, env);
     let (Some(settings), Some(plan), Some(bases), Some(repo), Some((engine, info, image)), Some(shim), Some(env)) = all
@@ -158,6 +168,33 @@ pub(crate) async fn engine(here: &Here, image: &str) -> Result<(Arc<dyn Engine>,
     let (info, found) = tokio::join!(engine.info(), engine.image(image));
     let found = found?.ok_or_else(|| image_missing(image))?;
     Ok((engine, info?, found))
+}
+
+/// Whether the engine has the network.
+pub(crate) async fn network(engine: &dyn Engine, name: &str) -> Result<(), Shown> {
+    if name == "none" || engine.network_exists(name).await? {
+        return Ok(());
+    }
+    Err(Shown::machinery(format!("the engine has no network `{name}`"))
+        .hint("`docker network ls` lists those that it has; `none` is no network"))
+}
+
+/// A live swarm that lands on one of these branches: each would find the branch moved by the other.
+pub(crate) fn another_swarm(root: &Path, branches: &BTreeSet<&str>, own: Option<SwarmId>) -> Option<Shown> {
+    // What cannot be read is no swarm that runs, or will be told by what needs it.
+    let swarms = SwarmDir::list(root).unwrap_or_default();
+    let live = swarms.iter().filter(|dir| Some(dir.swarm()) != own && dir.locked().unwrap_or(false));
+    live.filter_map(|dir| Some((dir.swarm(), Journal::header(&dir.journal_file()).ok()?))).find_map(
+        |(swarm, header)| {
+            let file = header.spec.files.iter().find(|file| branches.contains(file.branch.as_str()))?;
+            let message = format!("swarm {swarm} is running, and lands on the branch `{}` too", file.branch);
+            let stop = format!("`longshore stop {}`", swarm.short());
+            Some(
+                Shown::input(message)
+                    .hint(format!("wait for its end, {stop}, or land on another branch (`run --branch NAME`)")),
+            )
+        },
+    )
 }
 
 /// The engine does not have the image.
@@ -233,4 +270,68 @@ fn relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars) -> Vec<Str
         list.push(format!("the engine cannot limit: {}", info.missing_limits.join(", ")));
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::fake::FakeEngine;
+    use crate::state::Header;
+    use crate::state::journal::JOURNAL_VERSION;
+    use crate::swarm::{FileSpec, Limits, SwarmSpec};
+
+    #[tokio::test]
+    async fn a_network_that_is_not_there() {
+        let engine = FakeEngine::new(|_| async { 0 }).with_network("build");
+        assert!(network(&engine, "none").await.is_ok() && network(&engine, "build").await.is_ok());
+        assert_eq!(network(&engine, "bulid").await.expect_err("not there").exit_code(), 3);
+    }
+
+    fn swarm_on(root: &Path, branch: &str) -> SwarmDir {
+        let file = FileSpec {
+            path: "a.json".to_owned(),
+            slug: "a".to_owned(),
+            title: "A".to_owned(),
+            branch: branch.parse().expect("valid"),
+            base: "0123456789".repeat(4).parse().expect("valid"),
+        };
+        let limits = Limits {
+            max: 1,
+            retries: 0,
+            machinery_retries: 0,
+            backoff: std::time::Duration::ZERO,
+            story_timeout: std::time::Duration::ZERO,
+            slack: std::time::Duration::ZERO,
+            grace: std::time::Duration::ZERO,
+            max_bad_records: 1,
+        };
+        let swarm = SwarmId::random();
+        let header = Header {
+            schema_version: JOURNAL_VERSION,
+            program: String::new(),
+            swarm_id: swarm,
+            started: jiff::Timestamp::UNIX_EPOCH,
+            spec: SwarmSpec { swarm, files: vec![file], stories: Vec::new(), assignments: Vec::new(), limits },
+            settings: serde_json::Value::Null,
+            tasks: Vec::new(),
+        };
+        let dir = SwarmDir::create(root, swarm).expect("made");
+        Journal::create(&dir.journal_file(), &header).expect("begun");
+        dir
+    }
+
+    #[test]
+    fn one_live_swarm_a_branch() {
+        let root = tempfile::tempdir().expect("a folder");
+        let asked = |branch: &str, own| another_swarm(root.path(), &BTreeSet::from([branch]), own);
+        assert!(asked("feat/a", None).is_none(), "no swarm at all");
+        let (dir, other) = (swarm_on(root.path(), "feat/a"), swarm_on(root.path(), "feat/b"));
+        let lock = dir.lock().expect("free");
+        let _other = other.lock().expect("free");
+        let refused = asked("feat/a", None).expect("refused");
+        assert_eq!(refused.exit_code(), 2);
+        assert!(asked("feat/c", None).is_none() && asked("feat/a", Some(dir.swarm())).is_none());
+        drop(lock);
+        assert!(asked("feat/a", None).is_none(), "it is over");
+    }
 }

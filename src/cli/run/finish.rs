@@ -11,6 +11,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::error::Shown;
 use crate::cli::here::Here;
 use crate::cli::{columns, remark, say};
+use crate::coordinator::volumes_stay;
 use crate::delivery::Repo;
 use crate::ids::StoryId;
 use crate::protocol::acp::message::StoryStatus;
@@ -64,11 +65,11 @@ pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
     }
     summary.relaxations.clone_from(&ending.relaxations);
     summary.notes.splice(0..0, ending.notes.iter().cloned());
-    if ending.keep {
+    if let Some(why) = volumes_stay(&recovered.machine, ending.keep) {
         let short = dir.swarm().short();
-        summary
-            .notes
-            .push(format!("kept: volumes longshore-{short}-in and longshore-{short}-work, and the containers"));
+        let containers = if ending.keep { ", and the containers" } else { "" };
+        let volumes = format!("volumes longshore-{short}-in and longshore-{short}-work{containers}");
+        summary.notes.push(format!("kept: {volumes}, because {why}"));
     }
     if ending.write_back {
         let written = write_outcomes(&state);

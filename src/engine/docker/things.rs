@@ -131,6 +131,16 @@ impl Docker {
         start::retried(once, |error| matches!(error, EngineError::Refused { status: 409, .. })).await
     }
 
+    pub(super) async fn has_network(&self, name: &str) -> EngineResult<bool> {
+        // It becomes a part of the call's path; no engine has a network of another name.
+        if name.starts_with('.') || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) {
+            return Ok(false);
+        }
+        let about = About { operation: "looking for a network", subject: name };
+        let found = self.call(about, CALL_TIMEOUT, self.client.inspect_network(name, None)).await;
+        there(found).map(|network| network.is_some())
+    }
+
     pub(super) async fn delete_network(&self, name: &str) -> EngineResult<()> {
         let about = About { operation: "removing a network", subject: name };
         there(self.call(about, CALL_TIMEOUT, self.client.remove_network(name)).await).map(|_| ())

@@ -115,7 +115,11 @@ impl Machine {
         if !self.began {
             return self.begin(out);
         }
-        self.announce_start(out);
+        out.push(Effect::Announce(Announcement::SwarmResumed {
+            stories: self.tally.undecided,
+            done: self.stories.len() - self.tally.undecided,
+            running: self.running.iter().filter(|place| self.attempts[**place].view.phase >= Phase::Running).count(),
+        }));
         for place in 0..self.attempts.len() {
             self.give_again(place, out);
         }
