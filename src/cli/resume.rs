@@ -16,7 +16,6 @@ use crate::report::{self, Look, Mode, Names};
 use crate::state::Store;
 use crate::state::journal::Header;
 use crate::state::recover::{Recovered, fold};
-use crate::swarm::Outcome as SwarmOutcome;
 use crate::tasks;
 
 /// Carries it out.
@@ -27,7 +26,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     begin::log_to_file(&dir);
     let (store, contents) = Store::open(dir.clone())?;
     let Recovered { header, machine, elapsed, .. } = fold(contents);
-    if let Some(outcome @ (SwarmOutcome::Landed | SwarmOutcome::SomeFailed)) = machine.finished() {
+    if let Some(outcome) = machine.finished().filter(|_| machine.over()) {
         remark(&format!("swarm {} is over: there is nothing to resume", header.swarm_id));
         return Ok(outcome.exit_code());
     }

@@ -13,7 +13,7 @@ use crate::engine::Signal;
 use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
-use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome, Phase, StoryView};
+use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome};
 use crate::verdict::Cause;
 
 use super::carry_out::{self, Hands, Remains};
@@ -341,12 +341,9 @@ impl Coordinator {
 
 /// Why a swarm's volumes are not removed with its end, if they are not.
 pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
-    let over = machine.finished().is_some_and(|outcome| outcome != Outcome::Interrupted)
-        && machine.stories().all(StoryView::decided)
-        && machine.attempts().all(|view| view.phase == Phase::Settled);
     if machine.attempts().any(|view| view.work_kept) {
         Some("work that could not be salvaged is in them")
-    } else if !over {
+    } else if !machine.over() {
         Some("`longshore resume` goes on with them")
     } else if keep {
         Some("`--keep` was given")

@@ -282,6 +282,12 @@ impl Machine {
         self.finished
     }
 
+    /// Whether it ended with nothing left to do: there is nothing to resume.
+    pub fn over(&self) -> bool {
+        let open = matches!(self.finished, None | Some(Outcome::Interrupted));
+        !open && !self.broken && self.tally.undecided == 0 && self.active == 0
+    }
+
     /// Whether it has begun.
     pub fn began(&self) -> bool {
         self.began

@@ -102,6 +102,8 @@ fn a_start_that_cannot_work_is_not_tried_again() {
     let effects = fails(&mut rig, Cause::ImageMissing, false);
     assert_eq!(outcome(&effects), Some(Outcome::MachineryFailed));
     assert_eq!(rig.cause(1), Some(Cause::ImageMissing));
+    assert!(rig.machine.over(), "nothing is left to resume");
+    rig.ignores(Event::Resumed);
     let (mut rig, _) = one();
     let effects = fails(&mut rig, Cause::EngineError, true);
     assert_eq!(effects[0], Effect::Remove { attempt: attempt(1, 1), keep_work: false });
@@ -469,6 +471,7 @@ fn when_the_machinery_is_gone_it_ends_at_once_and_leaves_what_runs() {
     rig.run(&id);
     let effects = rig.give(Event::MachineryFailed { fault: Fault::new(Cause::EngineError, "no daemon", false) });
     assert_eq!(outcome(&effects), Some(Outcome::MachineryFailed));
+    assert!(!rig.machine.over());
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Kill { .. } | Effect::Terminate { .. })));
     rig.ignores(said(&id, 1, 1, StoryStatus::InProgress));
     rig.give(Event::Resumed);
