@@ -96,6 +96,12 @@ async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Optio
         return Err(refused("the result and the bundle contradict each other".to_owned()));
     }
     let mut stories = file.stories;
+    for story in &mut stories {
+        // Where work is kept is the host's to say.
+        if let StoryOutcome::Failed { failure, .. } = &mut story.outcome {
+            failure.salvage = None;
+        }
+    }
     if collected.bundle {
         let salvage: Vec<(StoryId, CommitId, String)> = stories
             .iter()
