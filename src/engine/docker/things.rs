@@ -87,6 +87,7 @@ impl Docker {
             .t(tag)
             .dockerfile("Dockerfile")
             .rm(true)
+            .forcerm(true)
             .buildargs(&args)
             .build();
         let mut answers = self.client.build_image(options, None, Some(bollard::body_full(context)));
