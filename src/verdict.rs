@@ -162,6 +162,9 @@ pub struct Evidence {
     /// Paths concerned: conflicting files, moved refs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
+    /// The processes that were there, as lines; at most 50 of 200 characters.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<String>,
     /// The last lines that it printed, oldest first; at most 50 lines of at most 500 characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tail: Vec<String>,

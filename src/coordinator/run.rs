@@ -259,6 +259,16 @@ impl Coordinator {
             }
             Effect::Terminate { attempt } => self.signal(&attempt, Signal::Term),
             Effect::Kill { attempt } => self.signal(&attempt, Signal::Kill),
+            Effect::Examine { attempt } => {
+                if let Some(container) = self.live.get(&attempt).and_then(|live| live.container.clone()) {
+                    let (engine, postbox) = (Arc::clone(&self.setup.engine), self.postbox.clone());
+                    self.tasks.spawn(async move {
+                        if let Some(event) = carry_out::examine(engine.as_ref(), attempt, &container).await {
+                            postbox.post_now(event);
+                        }
+                    });
+                }
+            }
             Effect::Collect { attempt, what } => {
                 if let Some(live) = self.live.get(&attempt) {
                     let (hands, remains, postbox) = (self.hands.clone(), live.remains.clone(), self.postbox.clone());

@@ -285,15 +285,13 @@ impl<'a> Conversation<'a> {
     async fn judge(self, ended: Result<i64, EngineError>, tools: &Tools) -> Exit {
         let tail = self.log.tail();
         match ended {
-            Ok(0) if self.session.completed() => {
-                Exit { code: Some(0), oom_killed: false, vanished: false, error: String::new(), tail }
-            }
+            Ok(0) if self.session.completed() => Exit { code: Some(0), tail, ..Exit::default() },
             Ok(code) => {
                 let seen = tools.engine.inspect(self.container).await.ok().flatten();
                 let (oom_killed, error) = seen.map_or((false, String::new()), |seen| (seen.oom_killed, seen.error));
-                Exit { code: Some(code), oom_killed, vanished: false, error, tail }
+                Exit { code: Some(code), oom_killed, error, tail, ..Exit::default() }
             }
-            Err(error) => Exit { code: None, oom_killed: false, vanished: true, error: chain(&error), tail },
+            Err(error) => Exit { vanished: true, error: chain(&error), tail, ..Exit::default() },
         }
     }
 
@@ -380,7 +378,7 @@ pub(super) fn engine_fault(error: &EngineError) -> Fault {
         EngineError::Depot { kind, .. } => matches!(kind, Some(DepotFaultKind::Failed)),
         other => other.retryable(),
     };
-    Fault { cause, evidence: Evidence::of(chain(error)), retryable }
+    Fault { cause, evidence: Evidence::of(chain(error)), retryable, unreachable: false }
 }
 
 fn create_fault(error: &EngineError, container: &ContainerSpec) -> Fault {

@@ -24,7 +24,7 @@ use crate::plan::Plan;
 use crate::report::{self, Look, Mode, Names};
 use crate::state::journal::JOURNAL_VERSION;
 use crate::state::{Header, Store, SwarmDir, SwarmLock, TasksCopy};
-use crate::swarm::Limits;
+use crate::swarm::{self, Limits};
 
 /// Processes in a sandbox.
 const PIDS: i64 = 512;
@@ -156,6 +156,7 @@ fn limits(settings: &Settings, plan: &Plan, info: &EngineInfo) -> Limits {
         slack: Duration::from_secs(60),
         grace: settings.grace.value.0,
         max_bad_records: 100,
+        liveness: swarm::liveness(),
     }
 }
 
