@@ -1,7 +1,8 @@
 //! The one loop: inputs -> events -> the machine -> the journal -> effects. It owns the machine and the journal, and it
 //! awaits nothing that a sandbox, the engine or git could hold up: all of that runs in tasks that send events back.
 //!
-//! `take_up.rs` goes on with a swarm that another orchestrator began. `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
+//! `take_up.rs` goes on with a swarm that another orchestrator began; `presence.rs` knows whether the engine is there, and
+//! `reconcile.rs` compares what it has with what the machine knows. `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
 //! `objects.rs` keeps the objects volume topped up; `inbox.rs` is the fair way in for events; `control.rs` is the socket that
 //! `longshore stop` talks to. Called by `cli/run.rs`. Must not: decide anything; decisions are the machine's.
 
@@ -11,6 +12,8 @@ mod dispatch;
 mod inbox;
 mod log;
 mod objects;
+mod presence;
+mod reconcile;
 mod run;
 mod session;
 mod signals;

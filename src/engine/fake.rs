@@ -555,6 +555,7 @@ impl Engine for FakeEngine {
                 name: container.spec.name.clone(),
                 labels: container.spec.labels.clone(),
                 running: container.alive(),
+                paused: container.paused,
             });
             let volumes = state.volumes.iter().map(|(name, labels)| Found {
                 kind: FoundKind::Volume,
@@ -562,6 +563,7 @@ impl Engine for FakeEngine {
                 name: name.clone(),
                 labels: labels.clone(),
                 running: false,
+                paused: false,
             });
             Ok(containers.chain(volumes).filter(|found| has(&found.labels)).collect())
         })

@@ -177,8 +177,10 @@ pub struct Found {
     pub name: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether it runs (containers).
+    /// Whether it runs, paused ones included (containers).
     pub running: bool,
+    /// Whether it is paused (containers).
+    pub paused: bool,
 }
 
 /// Kinds of things.
