@@ -27,16 +27,19 @@ pub mod git;
 pub mod layout;
 pub mod markers;
 pub mod memory;
+pub mod processes;
 pub mod progress;
 pub mod prompt;
 pub mod run;
 pub mod salvage;
+pub mod scene;
 pub mod serve;
 pub mod socket;
 pub mod special;
 pub mod staging;
 pub mod story;
 pub mod tail;
+pub mod watchdog;
 
 #[cfg(test)]
 mod tests;

@@ -247,6 +247,7 @@ impl Setup {
             memory: self.memory,
             stop: self.stop,
             desk,
+            secrets: request.env_vars.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             assignment,
         };
         Ok((sandbox, order))

@@ -20,6 +20,7 @@ use super::progress::Progress;
 use super::prompt;
 use super::run::{End, Job, OutputLog, Ran, Surroundings, run};
 use super::salvage::{Kept, Salvage};
+use super::scene;
 use super::socket::{CriterionCard, Desk, TaskCard};
 use super::special;
 use super::{channel::Channel, commit_message};
@@ -61,6 +62,8 @@ pub struct Sandbox {
     pub stop: CancellationToken,
     /// What subcommands are answered from.
     pub desk: Desk,
+    /// The task-request's variables, whose values no evidence may show.
+    pub secrets: Vec<(String, String)>,
 }
 
 /// What came of a story, for the result and for what follows.
@@ -90,7 +93,14 @@ impl Sandbox {
     fn surroundings(&self) -> Surroundings<'_> {
         // Half of the time that a stop has is the agent's, the rest is for its work.
         let stop_grace = self.stop_budget() / 2;
-        Surroundings { log: &self.log, memory: &self.memory, stop: &self.stop, stop_grace }
+        Surroundings {
+            log: &self.log,
+            memory: &self.memory,
+            stop: &self.stop,
+            stop_grace,
+            desk: &self.desk,
+            secrets: &self.secrets,
+        }
     }
 
     /// Does a story. `refs` are the refs as they have to be at its start; those of a finished or salvaged story are added.
@@ -241,7 +251,8 @@ impl Sandbox {
         deadline: Instant,
     ) -> Job {
         let grace = Duration::from_secs(self.assignment.grace_secs);
-        Job { argv, folder: self.clone.repo.clone(), env, stdin, deadline, grace }
+        let idle_limit = Duration::from_secs(self.assignment.idle_timeout_secs);
+        Job { argv, folder: self.clone.repo.clone(), env, stdin, deadline, idle_limit, grace }
     }
 
     /// The failure that a run shows, if it shows one. `cause` is what an exit of the command's own making means.
@@ -256,6 +267,7 @@ impl Sandbox {
                 let limit = self.assignment.story_timeout_secs;
                 (Cause::Timeout, format!("was ended when the story's {limit} s were over"))
             }
+            End::Hung(hang) => (Cause::Hung, format!("hung: {}", scene::sentence(hang.idle, &hang.scene))),
             End::NotStarted(error) => (cause, format!("could not be started: {error}")),
             End::Code(0) => return None,
             End::Code(_) | End::Signal(_) if killed_for_memory => {
@@ -272,9 +284,13 @@ impl Sandbox {
         let mut evidence = Evidence::of(format!("{who} {what}{disk}"));
         evidence.command = Some(command.to_owned());
         evidence.tail = ran.tail.clone();
-        match ran.end {
-            End::Code(code) => evidence.exit_code = Some(code.into()),
-            End::Signal(signal) => evidence.signal = Some(signal),
+        match &ran.end {
+            End::Code(code) => evidence.exit_code = Some((*code).into()),
+            End::Signal(signal) => evidence.signal = Some(*signal),
+            End::Hung(hang) => {
+                evidence.processes.clone_from(&hang.scene.processes);
+                evidence.pipes.clone_from(&hang.scene.pipes);
+            }
             _ => {}
         }
         evidence.oom_kills = ran.oom_kills.filter(|count| *count > 0);

@@ -5,6 +5,7 @@ mod ends;
 mod hostile;
 mod stories;
 mod violations;
+mod watch;
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Write};
