@@ -103,6 +103,7 @@ impl Coordinator {
             repo: self.setup.repo.clone(),
             postbox: self.postbox.share(),
             presence: self.presence.clone(),
+            admission: Arc::clone(&self.admission),
             look: Arc::clone(&look),
             stop: stopped,
         };

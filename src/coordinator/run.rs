@@ -17,6 +17,7 @@ use crate::state::PendingSnapshot;
 use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome};
 use crate::verdict::Cause;
 
+use super::admission::Admission;
 use super::carry_out::{self, Hands, Remains};
 use super::control::{self, Command};
 use super::inbox::{Postbox, Posted};
@@ -92,6 +93,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         resuming: false,
         finish: None,
         presence,
+        admission: Arc::new(Admission::new(setup.sandbox.reserve)),
         sightings,
         snapshots,
         setup,
@@ -197,6 +199,7 @@ pub(super) struct Coordinator {
     pub(super) resuming: bool,
     pub(super) finish: Option<Outcome>,
     pub(super) presence: Presence,
+    pub(super) admission: Arc<Admission>,
     /// What was seen of the engine's things.
     pub(super) sightings: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,

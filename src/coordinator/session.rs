@@ -25,6 +25,7 @@ use crate::verdict::{Cause, Evidence};
 use crate::wire::{Line, LineSplitter};
 
 use super::CoordinatorError;
+use super::admission::Admission;
 use super::inbox::Postbox;
 use super::log::LogFile;
 use super::objects::Objects;
@@ -73,6 +74,7 @@ pub(super) struct Tools {
     pub repo: Repo,
     pub postbox: Postbox,
     pub presence: Presence,
+    pub admission: Arc<Admission>,
     /// Reconciliation does not see the container run.
     pub look: Arc<Notify>,
     pub stop: watch::Receiver<Option<Signal>>,
@@ -168,6 +170,9 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
         Some(_) => Err(Box::new(Fault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false))),
         None => Ok(()),
     };
+    early(tools)?;
+    let admitted = tools.admission.admit(&tools.depot, &job.attempt, &tools.postbox, &mut tools.stop).await;
+    admitted.map_err(|error| Box::new(engine_fault(&error)))?;
     early(tools)?;
     tools.objects.ensure(&tools.depot, &tools.repo, &job.integration, &job.base).await.map_err(
         |error| match error {
