@@ -11,6 +11,7 @@ mod inputs;
 mod limits;
 mod luck;
 mod order;
+mod outage;
 mod ran;
 mod resume;
 mod sandbox;
