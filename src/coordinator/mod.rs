@@ -1,10 +1,12 @@
 //! The one loop: inputs -> events -> the machine -> the journal -> effects. It owns the machine and the journal, and it
 //! awaits nothing that a sandbox, the engine or git could hold up: all of that runs in tasks that send events back.
 //!
-//! `take_up.rs` goes on with a swarm that another orchestrator began. `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
+//! `take_up.rs` goes on with a swarm that another orchestrator began. `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove), `archive.rs` its way past a
+//! depot that is gone for good;
 //! `objects.rs` keeps the objects volume topped up; `inbox.rs` is the fair way in for events; `control.rs` is the socket that
 //! `longshore stop` talks to. Called by `cli/run.rs`. Must not: decide anything; decisions are the machine's.
 
+pub mod archive;
 mod carry_out;
 pub mod control;
 mod dispatch;
