@@ -133,6 +133,7 @@ impl Coordinator {
             branch: assignment.branch.clone(),
             base: base.clone(),
             stories: stories.map(|key| (key.id.clone(), self.setup.plan.label(key))).collect(),
+            container: None,
         })
     }
 

@@ -307,7 +307,8 @@ impl Coordinator {
             Effect::Examine { attempt } => self.examine(attempt),
             Effect::Collect { attempt, what } => {
                 if let Some(live) = self.live.get(&attempt) {
-                    let (hands, remains, postbox) = (self.hands.clone(), live.remains.clone(), self.postbox.clone());
+                    let remains = Remains { container: live.container.clone(), ..live.remains.clone() };
+                    let (hands, postbox) = (self.hands.clone(), self.postbox.clone());
                     let collect = async move { postbox.post_now(carry_out::collect(hands, remains, what).await) };
                     let task = self.tasks.spawn(collect);
                     if let Some(before) = self.collecting.insert(attempt, task) {

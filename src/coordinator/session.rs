@@ -487,7 +487,8 @@ pub(super) fn engine_fault(error: &EngineError) -> Fault {
         _ => Cause::EngineError,
     };
     let retryable = match error {
-        EngineError::Depot { kind, .. } => matches!(kind, Some(DepotFaultKind::Failed)),
+        // Without a kind it died, and is started again.
+        EngineError::Depot { kind, .. } => matches!(kind, None | Some(DepotFaultKind::Failed)),
         other => other.retryable(),
     };
     Fault { cause, evidence: Evidence::of(chain(error)), retryable, unreachable: error.unreachable() }

@@ -213,5 +213,5 @@ async fn a_killed_depot_is_said_and_replaced() {
     let next = swarm.depot().await;
     assert_eq!(next.objects("sha1").await.unwrap(), []);
     next.close().await.unwrap();
-    assert!(swarm.docker.inspect(next.container()).await.unwrap().is_none());
+    assert!(swarm.docker.inspect(&next.container()).await.unwrap().is_none());
 }
