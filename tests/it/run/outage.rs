@@ -26,7 +26,7 @@ fn survives(end: impl Fn(&SecondDaemon)) {
     end(&daemon);
     daemon.restart();
     let ran = running.wait().expect(0, &["the engine does not answer", "the engine answers again"]);
-    assert!(ran.out.contains("engine_error"), "the engine's end is the cause: {}", ran.out);
+    assert!(ran.err.contains("engine_error"), "the engine's end is the cause: {}", ran.err);
     let state = scratch.state();
     state.expect(&["landed", "landed", "landed"]);
     for number in [1, 2] {
@@ -35,7 +35,8 @@ fn survives(end: impl Fn(&SecondDaemon)) {
     assert_eq!(scratch.show("feat/outage", "f3"), "1\n2");
     let history = scratch.git(&["log", "--format=%s", "feat/outage"]);
     for number in [1, 2, 3] {
-        assert_eq!(history.matches(&format!("Merge US-00{number}")).count(), 1, "landed once: {history}");
+        let subject = format!("US-00{number}: Story {number}");
+        assert_eq!(history.lines().filter(|line| **line == subject).count(), 1, "landed once: {history}");
     }
     // What the first attempts had is kept.
     for number in [1, 2] {
