@@ -3,14 +3,21 @@
 
 use super::*;
 
-/// Runs the ignored test of this name with so small a disk.
-fn on_a_small_disk(name: &str) {
+/// Set in the process that has the small disk.
+const INSIDE: &str = "LONGSHORE_TEST_SMALL_DISK";
+
+/// Runs a case where the test of this name is on a small disk; else runs that test in a process that has one.
+fn on_a_small_disk(name: &str, case: fn()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return case();
+    }
     let dir = tempfile::tempdir().unwrap();
     // A user namespace where the system allows them to everybody, else root's own right to mount.
-    let script = r#"mount -t tmpfs -o size=6m small "$1" && TMPDIR="$1" exec "$2" --exact "$3" --ignored --nocapture"#;
+    let script = r#"mount -t tmpfs -o size=6m small "$1" && TMPDIR="$1" exec "$2" --exact "$3" --nocapture"#;
     let run = |flags: &[&str]| {
         Command::new("unshare")
             .args(flags)
+            .env(INSIDE, "1")
             .args(["sh", "-c", script, "sh"])
             .arg(dir.path())
             .arg(std::env::current_exe().unwrap())
@@ -36,17 +43,15 @@ const FILL: &str = "echo half > half.txt; dd if=/dev/urandom of=big bs=1k 2>../r
 
 #[test]
 fn work_that_cannot_be_committed_for_lack_of_space_stays_in_its_folder() {
-    on_a_small_disk("the_disk_is_full_at_the_commit");
+    on_a_small_disk("work_that_cannot_be_committed_for_lack_of_space_stays_in_its_folder", full_at_the_commit);
 }
 
 #[test]
 fn an_agent_that_fails_for_lack_of_space_is_told_apart() {
-    on_a_small_disk("the_disk_is_full_for_the_agent");
+    on_a_small_disk("an_agent_that_fails_for_lack_of_space_is_told_apart", full_for_the_agent);
 }
 
-#[test]
-#[ignore = "fills the disk: run on a small one by another test"]
-fn the_disk_is_full_at_the_commit() {
+fn full_at_the_commit() {
     let mut world = World::new();
     world.stories(&[json!({"command": format!("{FILL}; exit 0")}), json!({"command": "echo x > x.txt"})]);
     let outcome = world.run();
@@ -62,9 +67,7 @@ fn the_disk_is_full_at_the_commit() {
     assert_eq!(outcome.story(1).outcome, StoryOutcome::NotReached);
 }
 
-#[test]
-#[ignore = "fills the disk: run on a small one by another test"]
-fn the_disk_is_full_for_the_agent() {
+fn full_for_the_agent() {
     let mut world = World::new();
     let outcome = world.run_command(FILL);
     let failure = outcome.failure(0).0;
