@@ -202,20 +202,20 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
 }
 
 fn docker_kill(depot: &Depot) {
-    let killed = Command::new("docker").args(["kill", depot.container().as_str()]).output().unwrap();
+    let killed = Command::new("docker").args(["kill", depot.container().as_str()]).output().expect("docker");
     assert!(killed.status.success(), "{killed:?}");
 }
 
 /// A repository with one commit, in the objects volume.
 async fn with_base(depot: &Depot, dir: &Path) -> (CommitId, Vec<Tip>) {
     git(dir, &["init", "-q", "-b", "main"]);
-    std::fs::write(dir.join("file"), "one\n").unwrap();
+    std::fs::write(dir.join("file"), "one\n").expect("done");
     git(dir, &["add", "."]);
     git(dir, &["commit", "-q", "-m", "one"]);
-    let base: CommitId = git(dir, &["rev-parse", "HEAD"]).parse().unwrap();
-    assert_eq!(depot.objects("sha1").await.unwrap(), []);
+    let base: CommitId = git(dir, &["rev-parse", "HEAD"]).parse().expect("done");
+    assert_eq!(depot.objects("sha1").await.expect("done"), []);
     let tips = vec![Tip { name: format!("refs/longshore/base/{base}"), commit: base.clone() }];
-    depot.store_pack(&pack(dir, base.as_str())[..], tips.clone(), String::new()).await.unwrap();
+    depot.store_pack(&pack(dir, base.as_str())[..], tips.clone(), String::new()).await.expect("done");
     (base, tips)
 }
 

@@ -51,6 +51,7 @@ enum Failure {
     Unreachable { endpoint: String, words: String },
     DiskFull,
     Other(String),
+    GivenUp(String),
 }
 
 impl Keeper {
@@ -134,7 +135,8 @@ impl Keeper {
             }
             if self.tries() == tries || outcome.failure.is_none() {
                 outcome.unsettled = true;
-                let failure = self.start_again(&dead).await.err();
+                let before = outcome.failure.take();
+                let failure = self.start_again(&dead, before).await.err();
                 *outcome = Outcome { failure, unsettled: false };
                 self.tries.fetch_add(1, Ordering::Release);
             }
@@ -150,12 +152,18 @@ impl Keeper {
         }
     }
 
-    async fn start_again(&self, dead: &Running) -> Result<(), Failure> {
+    /// `failure` is what came of the try before, where it failed.
+    async fn start_again(&self, dead: &Running, failure: Option<Failure>) -> Result<(), Failure> {
         self.engine.ping().await.map_err(|error| Failure::of(error, None))?;
         let why = dead.link.reason();
         let before = self.starts.load(Ordering::Acquire);
         if before >= STARTS {
-            return Err(Failure::Other(format!("it was started again {before} times and never answered: {why}")));
+            let last = match failure {
+                Some(Failure::GivenUp(said)) => return Err(Failure::GivenUp(said)),
+                Some(Failure::Other(said)) => said,
+                _ => why,
+            };
+            return Err(Failure::GivenUp(format!("it was started again {before} times and never answered: {last}")));
         }
         tracing::warn!(container = %dead.container.short(), "the depot is started again: {why}");
         // The first at once.
@@ -230,7 +238,9 @@ impl Failure {
                 EngineError::Unreachable { endpoint: endpoint.clone(), source: words.clone().into() }
             }
             Self::DiskFull => EngineError::DiskFull { operation },
-            Self::Other(message) => EngineError::Depot { operation, kind: None, message: message.clone() },
+            Self::Other(message) | Self::GivenUp(message) => {
+                EngineError::Depot { operation, kind: None, message: message.clone() }
+            }
         }
     }
 }

@@ -235,6 +235,29 @@ async fn one_that_never_answers_is_given_up_and_an_answer_counts_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_cannot_be_started_is_given_up_with_the_reason() {
+    let (depot, mut played, engine, _containers) = scene().await;
+    for _ in 0..100 {
+        let refused = EngineError::Refused { operation: "create", status: 400, message: "no such image".to_owned() };
+        engine.fail_next("create", refused);
+    }
+    played.output.err("its last words\n");
+    played.exit(9);
+    let mut texts = Vec::new();
+    for _ in 0..8 {
+        texts.push(message(&depot.space().await.unwrap_err()));
+    }
+    for text in &texts {
+        let all = ["ended with code 9", "its last words", "cannot be started again", "no such image"];
+        assert!(all.iter().all(|words| text.contains(words)), "{text}");
+    }
+    assert!(texts[5].contains("started again 5 times"), "{}", texts[5]);
+    assert_eq!(texts[5], texts[7]);
+    let creations = engine.calls().iter().filter(|call| call.starts_with("create ")).count();
+    assert_eq!(creations, 1 + 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_engine_that_is_away_costs_no_start() {
     let (depot, _played, engine, mut containers) = scene().await;
     engine.go_down();
