@@ -228,6 +228,7 @@ impl Machine {
             let state = &mut self.assignments[assignment];
             state.engine_losses += u32::from(free);
             state.machinery_failures += u32::from(!free);
+            state.machinery_failed = (!free).then_some(self.now);
             let failures = state.machinery_failures;
             if free || retryable && failures <= self.spec.limits.machinery_retries {
                 wait = self.backoff(failures.max(1));
