@@ -49,6 +49,8 @@ pub enum Command {
     Logs(LogsArgs),
     /// Stop a running swarm; its work is kept
     Stop(StopArgs),
+    /// List, show and take over work that did not land and is kept under refs
+    Salvage(SalvageArgs),
     /// Remove what dead swarms left behind in the engine
     Gc(GcArgs),
     /// Check git, engine, image and shim, and show every setting with its source
@@ -236,6 +238,65 @@ pub struct StopArgs {
     /// Kill the sandboxes at once instead of asking them to finish; their work is still salvaged
     #[arg(long)]
     pub kill: bool,
+}
+
+/// `longshore salvage`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct SalvageArgs {
+    /// Without one: `list`.
+    #[command(subcommand)]
+    pub command: Option<SalvageCommand>,
+    /// Of `list`.
+    #[command(flatten)]
+    pub list: SalvageListArgs,
+}
+
+/// What to do with kept work.
+#[derive(Debug, Subcommand)]
+pub enum SalvageCommand {
+    /// A line for each ref that keeps work, the newest swarm first
+    List(SalvageListArgs),
+    /// Why the work did not land, its commits and the files that it changes
+    Show(SalvageShowArgs),
+    /// Put the work into the index and the working tree, or onto a branch; commits nothing
+    Apply(SalvageApplyArgs),
+}
+
+/// `longshore salvage list`.
+#[derive(Debug, Args)]
+pub struct SalvageListArgs {
+    /// Only of this swarm, by its id or the beginning of it
+    #[arg(long, value_name = "SWARM")]
+    pub swarm: Option<SwarmName>,
+
+    /// Write a JSON object a line on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `longshore salvage show`.
+#[derive(Debug, Args)]
+pub struct SalvageShowArgs {
+    /// A ref's name, or [SWARM/]STORY[/ATTEMPT]: US-003 is the newest attempt of the newest swarm
+    #[arg(value_name = "REF|STORY")]
+    pub work: String,
+
+    /// Print the difference from its base as a patch, and nothing else
+    #[arg(long, short)]
+    pub patch: bool,
+}
+
+/// `longshore salvage apply`.
+#[derive(Debug, Args)]
+pub struct SalvageApplyArgs {
+    /// A ref's name, or [SWARM/]STORY[/ATTEMPT]: US-003 is the newest attempt of the newest swarm
+    #[arg(value_name = "REF|STORY")]
+    pub work: String,
+
+    /// Make this branch at the work instead, and touch nothing else
+    #[arg(long, value_name = "NAME")]
+    pub branch: Option<String>,
 }
 
 /// `longshore gc`.

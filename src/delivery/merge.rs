@@ -126,7 +126,11 @@ impl Repo {
     }
 
     /// The merged tree, or the paths in conflict.
-    async fn merge_trees(&self, onto: &CommitId, tip: &CommitId) -> Result<Result<String, Vec<String>>, DeliveryError> {
+    pub(super) async fn merge_trees(
+        &self,
+        onto: &CommitId,
+        tip: &CommitId,
+    ) -> Result<Result<String, Vec<String>>, DeliveryError> {
         let operation = "merge the result";
         let args = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options"];
         let call = self.git().call(operation, args).args([onto.as_str(), tip.as_str()]);

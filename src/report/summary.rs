@@ -332,7 +332,24 @@ fn explained(row: &Row, colour: bool) -> String {
         let _ = write!(out, ": {summary}");
     }
     out.push('\n');
+    out.push_str(&proof(&evidence));
     let mut fact = |name: &str, value: String| {
+        let _ = writeln!(out, "  {} {value}", pad(name, 9));
+    };
+    for (number, reference) in row.salvaged.iter().enumerate() {
+        fact(if number == 0 { "kept in" } else { "and in" }, clean(reference));
+    }
+    if let Some(log) = &row.log {
+        fact("log", log.clone());
+    }
+    out
+}
+
+/// What proves a cause beyond its sentence, a line each, indented.
+pub fn proof(evidence: &Evidence) -> String {
+    let mut out = String::new();
+    let mut fact = |name: &str, value: String| {
+        // Writing to a string cannot fail.
         let _ = writeln!(out, "  {} {value}", pad(name, 9));
     };
     if let Some(command) = &evidence.command {
@@ -353,12 +370,6 @@ fn explained(row: &Row, colour: bool) -> String {
     let skipped = evidence.tail.len().saturating_sub(TAIL);
     for (number, line) in evidence.tail.iter().skip(skipped).enumerate() {
         fact(if number == 0 { "said" } else { "" }, format!("| {}", clean(line)));
-    }
-    for (number, reference) in row.salvaged.iter().enumerate() {
-        fact(if number == 0 { "kept in" } else { "and in" }, clean(reference));
-    }
-    if let Some(log) = &row.log {
-        fact("log", log.clone());
     }
     out
 }

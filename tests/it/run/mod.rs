@@ -13,6 +13,7 @@ mod luck;
 mod order;
 mod ran;
 mod resume;
+mod salvage;
 mod sandbox;
 mod stop;
 
