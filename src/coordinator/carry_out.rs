@@ -207,10 +207,17 @@ pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
     {
         return Event::MergeFailed { attempt, fault: error.fault(), kept };
     }
-    match repo.merge(&branch, &onto, &tip, &message, &identity).await {
-        Ok(MergeOutcome::Merged { head }) => Event::Merged { attempt, head },
-        Ok(MergeOutcome::Conflict { paths }) => Event::MergeConflicted { attempt, paths, kept },
-        // An orchestrator that died between the merge and its record did this.
+    match repo.land(&branch, &onto, &tip, &message, &identity).await {
+        Ok((outcome, at)) => {
+            if at != onto {
+                tracing::info!(%attempt, %branch, from = %onto, to = %at, "somebody committed on the branch meanwhile: merging onto that");
+            }
+            match outcome {
+                MergeOutcome::Merged { head } => Event::Merged { attempt, head },
+                MergeOutcome::Conflict { paths } => Event::MergeConflicted { attempt, paths, kept },
+            }
+        }
+        // An orchestrator that died between the merge and its record did this, and somebody moved the branch since.
         Err(DeliveryError::BranchMoved { .. }) if let Ok(Some(head)) = repo.landed(&branch, &tip).await => {
             Event::Merged { attempt, head }
         }
