@@ -170,6 +170,10 @@ pub struct RunArgs {
     #[arg(long, short = 'y')]
     pub yes: bool,
 
+    /// Start a fresh swarm although an earlier one of the same tasks file did not finish
+    #[arg(long)]
+    pub new: bool,
+
     /// Write each story's outcome into the tasks files
     #[arg(long)]
     pub write_back: bool,

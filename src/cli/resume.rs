@@ -13,16 +13,18 @@ use crate::coordinator::{self, SandboxSettings, Setup, TakenUp};
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::report::{self, Look, Mode, Names};
-use crate::state::Store;
 use crate::state::journal::Header;
 use crate::state::recover::{Recovered, fold};
+use crate::state::{Store, SwarmDir};
 use crate::tasks;
 
 /// Carries it out.
 pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let repo = here.repo().await?;
     let dir = here.swarm(args.swarm.as_ref().map(SwarmName::as_str)).await?;
+    let beginning = SwarmDir::lock_repo(repo.root())?;
     let _lock = dir.lock()?;
+    drop(beginning);
     begin::log_to_file(&dir);
     let (store, contents) = Store::open(dir.clone())?;
     let Recovered { header, machine, elapsed, .. } = fold(contents);

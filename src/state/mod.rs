@@ -17,7 +17,7 @@ pub mod recover;
 pub mod store;
 pub mod swarm_state;
 
-pub use dir::{SwarmDir, SwarmLock};
+pub use dir::{RepoLock, SwarmDir, SwarmLock};
 pub use error::{StateError, StateResult};
 pub use journal::{Contents, Header, Journal, Record, TasksCopy};
 pub use kept::{KeptWork, kept_work};

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::earlier;
 use crate::cli::args::RunArgs;
 use crate::cli::error::{Kind, Shown};
 use crate::cli::here::{Here, settings_problems};
@@ -96,6 +97,12 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
     if let (Some(root), Some(plan)) = (root, &plan) {
         let branches = plan.files.iter().map(|file| file.branch.as_str()).collect();
         problems.extend(another_swarm(root, &branches, None));
+        let unfinished = earlier::unfinished(root, &earlier::copies(plan));
+        if args.new {
+            opening.extend(unfinished.iter().map(earlier::Unfinished::passed_over));
+        } else if !plan.assignments.is_empty() {
+            problems.extend(unfinished.iter().map(earlier::Unfinished::refusal));
+        }
     }
     Shown::all(problems)?;
     let all = (settings, plan, bases, repo, engine, shim, env);

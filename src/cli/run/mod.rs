@@ -5,6 +5,7 @@
 
 pub mod begin;
 pub mod check;
+mod earlier;
 pub mod finish;
 
 use super::args::RunArgs;
