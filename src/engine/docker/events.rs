@@ -9,11 +9,16 @@ use bollard::models::EventMessage;
 use bollard::query_parameters as query;
 use futures::StreamExt;
 use jiff::Timestamp;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::super::{EngineEvent, EngineEventKind, EngineResult, EngineStream, PING_TIMEOUT};
 use super::Docker;
 use super::fault::{self, About};
+
+/// Events that wait to be taken.
+const WAITING: usize = 64;
 
 impl Docker {
     /// The smallest call there is.
@@ -25,8 +30,8 @@ impl Docker {
         }
     }
 
-    /// The events of the containers with this label. The connection is made when the stream is first read, which with
-    /// `since` loses nothing; so the daemon is asked first whether it is there.
+    /// The events of the containers with this label. A task reads them: bollard connects when it is first asked for an item,
+    /// and the daemon forgets what nobody fetches.
     pub(super) async fn event_stream(
         &self,
         label: &str,
@@ -48,7 +53,20 @@ impl Docker {
                 Err(error) => Some(Err(fault::of(error, about, &endpoint))),
             })
         });
-        Ok(Box::pin(events))
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let reading = async move {
+            let mut events = std::pin::pin!(events);
+            while let Some(event) = events.next().await {
+                let over = event.is_err();
+                if sender.send(event).await.is_err() || over {
+                    break;
+                }
+            }
+        };
+        let reading = AbortOnDropHandle::new(tokio::spawn(reading));
+        Ok(Box::pin(futures::stream::unfold((receiver, reading), |(mut receiver, reading)| async move {
+            Some((receiver.recv().await?, (receiver, reading)))
+        })))
     }
 }
 
