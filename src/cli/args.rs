@@ -123,7 +123,7 @@ pub struct RunArgs {
     pub plan: PlanFlags,
 
     /// Sandboxes at once [default: metadata.maxConcurrency, else what memory and CPUs allow]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000), allow_negative_numbers = true)]
     pub max: Option<u16>,
 
     /// Image for the sandboxes [default: longshore/sandbox:latest]
@@ -139,19 +139,19 @@ pub struct RunArgs {
     pub network: Option<String>,
 
     /// Memory for each sandbox, swap included; 0 for no limit [default: 2g]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub memory: Option<Size>,
 
     /// CPUs for each sandbox; 0 for no limit [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub cpus: Option<Cpus>,
 
     /// Time for one story, checks included [default: 30m]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub timeout: Option<Span>,
 
     /// More tries for a story that failed by its own doing [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100), allow_negative_numbers = true)]
     pub retries: Option<u32>,
 
     /// Environment variable for the sandboxes: KEY takes your own value, or KEY=VALUE; may be given again
@@ -159,7 +159,7 @@ pub struct RunArgs {
     pub env: Vec<Typed>,
 
     /// Time from the polite signal to the kill when a sandbox is stopped [default: 10s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub grace: Option<Span>,
 
     /// Keep the containers and volumes of the swarm when it is over, to look into them (`longshore gc` removes them)
@@ -197,10 +197,11 @@ pub struct StatusArgs {
 
 /// `longshore logs`.
 #[derive(Debug, Args)]
-#[command(override_usage = "longshore logs [OPTIONS] [SWARM] <STORY|ASSIGNMENT>")]
+#[command(override_usage = "longshore logs [OPTIONS] [SWARM] [STORY|ASSIGNMENT]")]
 pub struct LogsArgs {
-    /// The swarm (the newest where it is left out), and the story (US-001) or assignment (T-2026-001)
-    #[arg(required = true, num_args = 1..=2, value_names = ["SWARM", "STORY|ASSIGNMENT"])]
+    /// The swarm (the newest where it is left out), and the story (US-001) or assignment (T-2026-001); without one, the logs
+    /// that there are
+    #[arg(num_args = 0..=2, value_names = ["SWARM", "STORY|ASSIGNMENT"])]
     pub names: Vec<String>,
 
     /// Go on printing until the swarm ends
@@ -208,7 +209,7 @@ pub struct LogsArgs {
     pub follow: bool,
 
     /// Only the last N lines
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", allow_negative_numbers = true)]
     pub tail: Option<usize>,
 }
 
@@ -304,20 +305,32 @@ pub struct SalvageApplyArgs {
 }
 
 /// `longshore gc`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct GcArgs {
+    /// Only what these swarms left, resumable or not: what is not on the host is salvaged before it is removed
+    #[arg(value_name = "SWARM")]
+    pub swarms: Vec<SwarmName>,
+
     /// Only say what would be removed
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Also what belongs to unfinished swarms and to other repositories' dead swarms, and the objects volumes: work that
-    /// was not salvaged is lost, and those swarms cannot be resumed
+    /// Also what belongs to unfinished swarms, after salvaging what is not on the host, and the objects volumes
     #[arg(long)]
     pub all: bool,
+
+    /// With --all or SWARM: also what could not be salvaged, what swarms with a damaged record left, and other repositories'
+    /// swarms of which nothing runs: work may be lost
+    #[arg(long)]
+    pub force: bool,
 
     /// Also refs under refs/longshore/ of swarms whose folder is gone: commits that did not land may be lost
     #[arg(long)]
     pub refs: bool,
+
+    /// Write a JSON object a line on standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `longshore doctor`.
@@ -326,6 +339,10 @@ pub struct DoctorArgs {
     /// Check this image instead of the configured one
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+
+    /// Write a JSON object a line on standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `longshore images`.

@@ -73,9 +73,9 @@ pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> 
     event
 }
 
-type Result_ = (Option<CommitId>, Vec<crate::handoff::result::StoryResult>);
+pub(super) type Result_ = (Option<CommitId>, Vec<crate::handoff::result::StoryResult>);
 
-async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
+pub(super) async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
     let folder = remains.attempt.folder();
     let collected = hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await;
     let collected = match collected {

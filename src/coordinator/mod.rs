@@ -2,7 +2,7 @@
 //! awaits nothing that a sandbox, the engine or git could hold up: all of that runs in tasks that send events back.
 //!
 //! `take_up.rs` goes on with a swarm that another orchestrator began. `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
-//! `objects.rs` keeps the objects volume topped up; `inbox.rs` is the fair way in for events; `control.rs` is the socket that
+//! `rescue.rs` saves what a dead swarm left, for `longshore gc`. `objects.rs` keeps the objects volume topped up; `inbox.rs` is the fair way in for events; `control.rs` is the socket that
 //! `longshore stop` talks to. Called by `cli/run.rs`. Must not: decide anything; decisions are the machine's.
 
 mod carry_out;
@@ -11,6 +11,7 @@ mod dispatch;
 mod inbox;
 mod log;
 mod objects;
+mod rescue;
 mod run;
 mod session;
 mod signals;
@@ -34,6 +35,7 @@ use crate::report::Reporter;
 use crate::state::{StateError, Store, SwarmDir};
 use crate::swarm::{Machine, Outcome, SwarmSpec};
 
+pub use rescue::{Rescue, Rescued, rescue, unsaved};
 pub use run::{run, volumes_stay};
 
 /// Everything that a swarm needs to run, checked.

@@ -22,7 +22,7 @@ use crate::engine::EngineInfo;
 use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
 use crate::ids::SwarmId;
 use crate::plan::Plan;
-use crate::report::{self, Look, Mode, Names};
+use crate::report::{self, Look, Mode, Names, Trouble};
 use crate::state::journal::JOURNAL_VERSION;
 use crate::state::{Header, Store, SwarmDir, SwarmLock};
 use crate::swarm::Limits;
@@ -71,7 +71,7 @@ pub struct Kept {
 }
 
 /// Makes the swarm's folder and record. The lock is the caller's to hold until the swarm is over.
-pub async fn begin(args: &RunArgs, checked: Checked) -> Result<(Setup, SwarmLock), Shown> {
+pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Result<(Setup, SwarmLock), Shown> {
     let Checked { settings, plan, bases, repo, engine, info, image, shim, env, .. } = checked;
     let started = Timestamp::now();
     let limits = limits(&settings, &plan, &info);
@@ -125,7 +125,7 @@ pub async fn begin(args: &RunArgs, checked: Checked) -> Result<(Setup, SwarmLock
     drop(beginning);
     let mode = Mode::choose(args.plan.json, args.quiet, &Here::lookup);
     let look = if mode == Mode::Json { Look::of(&stdout(), &Here::lookup) } else { Look::of(&stderr(), &Here::lookup) };
-    let reporter = report::reporter(mode, Names::of(&spec), look);
+    let reporter = report::reporter(mode, Names::of(&spec), look, trouble);
     let shim = shim.bytes.into();
     Ok((Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, shim, taken_up: None }, lock))
 }

@@ -7,6 +7,7 @@ mod again;
 mod bad;
 mod checks;
 mod files;
+mod gc;
 mod happy;
 mod inputs;
 mod limits;
