@@ -86,3 +86,13 @@ fn without_its_depot_a_swarm_says_where_the_work_is() {
         docker(&["run", "--rm", "-v", &work, "longshore/sandbox:latest", "cat", &format!("/work/{folder}/repo/f2")]);
     assert_eq!(listed.as_deref(), Ok("2\n"));
 }
+
+#[test]
+fn events_that_cannot_be_written_are_told_and_cost_nothing_else() {
+    let scratch = Scratch::new();
+    let tasks = scratch.tasks("feat/full", json!([story(1, "echo 1 > f1")]));
+    let mut command = scratch.command("sh");
+    command.args(["-c", "exec \"$0\" run \"$1\" --json >/dev/full", env!("CARGO_BIN_EXE_longshore"), &tasks]);
+    Running::start(command).wait().expect(3, &["1 landed", "error: events could not be written", "No space left"]);
+    assert_eq!(scratch.show("feat/full", "f1"), "1");
+}
