@@ -55,7 +55,7 @@ pub async fn gc(args: &GcArgs, here: &Here) -> Outcome {
     found.retain(|thing| args.swarms.is_empty() || swarm_of(thing).is_some_and(|swarm| named(args, &swarm)));
     let mut tally = Tally::new(args);
     // Held until the end, so that nobody takes a swarm up whose things are going.
-    let _locks = rescue_all(args, here, &*found, &mut known, repo.as_ref(), &mut tally).await?;
+    let _locks = rescue_all(args, here, &found, &mut known, repo.as_ref(), &mut tally).await?;
     for thing in found.iter().filter(|thing| thing.kind != FoundKind::Image) {
         let verdict = known.judge(thing, args);
         let done = if verdict.remove && !args.dry_run { remove(&*engine, thing).await } else { Ok(()) };
