@@ -83,9 +83,9 @@ pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> 
     event
 }
 
-type Result_ = (Option<CommitId>, Vec<crate::handoff::result::StoryResult>);
+pub(super) type Result_ = (Option<CommitId>, Vec<crate::handoff::result::StoryResult>);
 
-async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
+pub(super) async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
     let folder = remains.attempt.folder();
     let collected = hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await;
     let collected = match collected {
@@ -259,10 +259,17 @@ pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
     {
         return Event::MergeFailed { attempt, fault: error.fault(), kept };
     }
-    match repo.merge(&branch, &onto, &tip, &message, &identity).await {
-        Ok(MergeOutcome::Merged { head }) => Event::Merged { attempt, head },
-        Ok(MergeOutcome::Conflict { paths }) => Event::MergeConflicted { attempt, paths, kept },
-        // An orchestrator that died between the merge and its record did this.
+    match repo.land(&branch, &onto, &tip, &message, &identity).await {
+        Ok((outcome, at)) => {
+            if at != onto {
+                tracing::info!(%attempt, %branch, from = %onto, to = %at, "somebody committed on the branch meanwhile: merging onto that");
+            }
+            match outcome {
+                MergeOutcome::Merged { head } => Event::Merged { attempt, head },
+                MergeOutcome::Conflict { paths } => Event::MergeConflicted { attempt, paths, kept },
+            }
+        }
+        // An orchestrator that died between the merge and its record did this, and somebody moved the branch since.
         Err(DeliveryError::BranchMoved { .. }) if let Ok(Some(head)) = repo.landed(&branch, &tip).await => {
             Event::Merged { attempt, head }
         }

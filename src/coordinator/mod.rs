@@ -12,6 +12,7 @@
 //! | `admission.rs` | holds starts back while the engine is short of memory or disk |
 //! | `carry_out.rs` | the other effects: collect, merge, remove |
 //! | `archive.rs` | a result's way out past a depot that is gone for good |
+//! | `rescue.rs` | saves what a dead swarm left, for `longshore gc` |
 //! | `objects.rs` | keeps the objects volume topped up |
 //! | `inbox.rs` | the fair way in for events |
 //! | `control.rs` | the socket that `longshore stop` talks to |
@@ -28,6 +29,7 @@ mod log;
 mod objects;
 mod presence;
 mod reconcile;
+mod rescue;
 mod run;
 mod session;
 mod signals;
@@ -52,6 +54,7 @@ use crate::state::{StateError, Store, SwarmDir};
 use crate::swarm::{Machine, Outcome, SwarmSpec};
 
 pub use admission::Reserve;
+pub use rescue::{Rescue, Rescued, rescue, unsaved};
 pub use run::{run, volumes_stay};
 
 /// Everything that a swarm needs to run, checked.

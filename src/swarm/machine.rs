@@ -196,6 +196,7 @@ impl Machine {
                 ended: None,
                 duration: None,
                 text: String::new(),
+                salvaged: Vec::new(),
                 previous: None,
             });
         }

@@ -249,7 +249,8 @@ async fn a_depot_killed_between_requests_comes_back_with_everything() {
     let collected = depot.collect(FOLDER, UID, 1 << 20, &to).await.unwrap();
     assert_eq!(collected, Collected { result: Some(b"{\"a\": 1}".to_vec()), bundle: false });
     docker_kill(&depot);
-    let commit = depot.salvage(FOLDER, UID, &base, "refs/longshore/salvage/x", 1 << 20, &to).await.unwrap().commit.unwrap();
+    let commit =
+        depot.salvage(FOLDER, UID, &base, "refs/longshore/salvage/x", 1 << 20, &to).await.unwrap().commit.unwrap();
     git(dir.path(), &["fetch", "-q", to.to_str().unwrap(), "refs/longshore/salvage/x"]);
     assert_eq!(git(dir.path(), &["show", &format!("{commit}:file")]), "two");
     docker_kill(&depot);

@@ -28,10 +28,24 @@ fn kept(scratch: &Scratch, cause: &str) {
 }
 
 #[test]
-fn a_branch_that_somebody_else_moves_is_left_to_them() {
+fn what_somebody_else_commits_on_the_branch_is_merged_with() {
     let scratch = Scratch::new();
     let (running, sandbox) = half_way(&scratch);
     let theirs = scratch.git(&["commit-tree", "-p", "feat/luck", "-m", "Theirs", "feat/luck^{tree}"]);
+    scratch.git(&["branch", "--force", "feat/luck", &theirs]);
+    sandbox.go();
+    running.wait().expect(0, &["2 landed"]);
+    assert_eq!(scratch.git(&["rev-parse", "feat/luck^1"]), theirs);
+    assert_eq!(scratch.show("feat/luck", "f2"), "2");
+    let log = std::fs::read_to_string(scratch.latest().join("logs/longshore.log")).expect("a log");
+    assert!(log.contains("somebody committed on the branch meanwhile"), "{log}");
+}
+
+#[test]
+fn a_branch_that_somebody_else_rewinds_is_left_to_them() {
+    let scratch = Scratch::new();
+    let (running, sandbox) = half_way(&scratch);
+    let theirs = scratch.git(&["commit-tree", "-p", "main", "-m", "Theirs", "main^{tree}"]);
     scratch.git(&["branch", "--force", "feat/luck", &theirs]);
     sandbox.go();
     running.wait().expect(3, &["branch `feat/luck` was moved by somebody else"]);
@@ -116,4 +130,14 @@ fn without_depot_and_result_a_swarm_says_where_the_work_is() {
     let work = format!("longshore-{}-work:/work", &state.swarm()[..8]);
     let path = format!("/work/{folder}/repo/.git/HEAD");
     assert!(docker(&["run", "--rm", "-v", &work, "longshore/sandbox:latest", "cat", &path]).is_ok());
+}
+
+#[test]
+fn events_that_cannot_be_written_are_told_and_cost_nothing_else() {
+    let scratch = Scratch::new();
+    let tasks = scratch.tasks("feat/full", json!([story(1, "echo 1 > f1")]));
+    let mut command = scratch.command("sh");
+    command.args(["-c", "exec \"$0\" run \"$1\" --json >/dev/full", env!("CARGO_BIN_EXE_longshore"), &tasks]);
+    Running::start(command).wait().expect(3, &["1 landed", "error: events could not be written", "No space left"]);
+    assert_eq!(scratch.show("feat/full", "f1"), "1");
 }
