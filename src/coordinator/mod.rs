@@ -7,6 +7,7 @@
 
 mod carry_out;
 pub mod control;
+mod create;
 mod dispatch;
 mod inbox;
 mod log;

@@ -24,6 +24,7 @@ use crate::verdict::{Cause, Evidence};
 use crate::wire::{Line, LineSplitter};
 
 use super::CoordinatorError;
+use super::create::create;
 use super::inbox::Postbox;
 use super::log::LogFile;
 use super::objects::Objects;
@@ -170,8 +171,9 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
         .prepare(&job.attempt.folder(), job.uid, job.files.clone())
         .await
         .map_err(|error| Box::new(engine_fault(&error)))?;
-    let container =
-        tools.engine.create(&job.container).await.map_err(|error| Box::new(create_fault(&error, &job.container)))?;
+    let container = create(tools.engine.as_ref(), &job.container)
+        .await
+        .map_err(|error| Box::new(create_fault(&error, &job.container)))?;
     tools
         .postbox
         .post(Event::SandboxCreated {

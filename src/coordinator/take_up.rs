@@ -3,7 +3,7 @@
 
 use crate::engine::{FoundKind, label};
 use crate::ids::{AttemptId, ContainerId};
-use crate::swarm::Phase;
+use crate::swarm::{AttemptView, Phase};
 
 use super::CoordinatorError;
 use super::run::{Coordinator, Live};
@@ -26,7 +26,9 @@ impl Coordinator {
                 self.left.insert(AttemptId { assignment, number }, container);
             }
         }
-        let attempts: Vec<_> = self.machine.attempts().filter(|view| !view.removed).cloned().collect();
+        // One whose sandbox is removed may still be to be merged.
+        let over = |view: &AttemptView| view.removed && view.phase == Phase::Settled;
+        let attempts: Vec<_> = self.machine.attempts().filter(|view| !over(view)).cloned().collect();
         for view in attempts {
             let keys = || view.stories.iter().map(|(key, _)| key);
             let container = view.container.clone().or_else(|| self.left.get(&view.id).cloned());

@@ -4,6 +4,7 @@
 //! ([`Sandbox::go`]). What a swarm leaves in the engine is removed by its label, also after a failure.
 
 mod bad;
+mod boundary;
 mod checks;
 mod files;
 mod happy;
