@@ -165,7 +165,19 @@ pub struct Evidence {
     /// The last lines that it printed, oldest first; at most 50 lines of at most 500 characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tail: Vec<String>,
+    /// The processes of a sandbox that hung, a line each, children below their parents and further in; at most
+    /// [`SCENE_LINES`] lines of [`SCENE_CHARS`] characters.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<String>,
+    /// Its pipes and sockets, a line each, with who holds which end; at most as many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pipes: Vec<String>,
 }
+
+/// The most lines of [`Evidence::processes`] and of [`Evidence::pipes`].
+pub const SCENE_LINES: usize = 50;
+/// The most characters of each.
+pub const SCENE_CHARS: usize = 200;
 
 impl Evidence {
     /// Evidence that is one sentence.
@@ -221,6 +233,7 @@ pub struct WorkLogEntry {
 /// What the sandbox says became of one story. The host believes `Finished` only after it has the commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[expect(clippy::large_enum_variant, reason = "there is one for each story, and none is moved often")]
 pub enum StoryOutcome {
     /// Committed, and every check passed.
     Finished {

@@ -130,6 +130,23 @@ impl fmt::Display for Span {
     }
 }
 
+/// A length of time as [`Span`], or `off`, which is zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SpanOrOff(pub Duration);
+
+impl FromStr for SpanOrOff {
+    type Err = AmountError;
+    fn from_str(text: &str) -> Result<Self, AmountError> {
+        if text.trim() == "off" { Ok(Self(Duration::ZERO)) } else { text.parse::<Span>().map(|span| Self(span.0)) }
+    }
+}
+
+impl fmt::Display for SpanOrOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_zero() { f.write_str("off") } else { Span(self.0).fmt(f) }
+    }
+}
+
 /// Processors, in thousandths. `2`, `1.5`, `0.25`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpus(pub u64);
@@ -204,6 +221,7 @@ macro_rules! amount_serde {
 
 amount_serde!(Size, "a size such as `512m` or `2g`");
 amount_serde!(Span, "a duration such as `90s`, `30m` or `1h30m`");
+amount_serde!(SpanOrOff, "a duration such as `90s`, `30m` or `1h30m`, or `off`");
 amount_serde!(Cpus, "a number of CPUs such as `2` or `1.5`");
 
 #[cfg(test)]
@@ -257,6 +275,15 @@ mod tests {
         }
         assert_eq!(Span(Duration::from_secs(5400)).to_string(), "1h30m");
         assert_eq!(Span(Duration::ZERO).to_string(), "0s");
+    }
+
+    #[test]
+    fn off_is_no_time() {
+        for (text, seconds, shown) in [("off", 0, "off"), ("0", 0, "off"), ("90s", 90, "1m30s")] {
+            let span: SpanOrOff = text.parse().expect("good");
+            assert_eq!((span.0.as_secs(), span.to_string().as_str()), (seconds, shown), "{text}");
+        }
+        assert_eq!("30".parse::<SpanOrOff>(), Err(AmountError::NoUnit("30".into())));
     }
 
     #[test]

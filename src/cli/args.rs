@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::amounts::{Cpus, Size, Span};
+use super::amounts::{Cpus, Size, Span, SpanOrOff};
 use super::variable::Typed;
 use crate::ids::SwarmId;
 
@@ -147,6 +147,10 @@ pub struct RunArgs {
     /// Time for one story, checks included [default: 30m]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
+
+    /// Time without any output or CPU use after which an agent or a check counts as hung; off for never [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    pub idle_timeout: Option<SpanOrOff>,
 
     /// More tries for a story that failed by its own doing [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
@@ -375,7 +379,7 @@ mod tests {
     #[test]
     fn run_takes_its_flags() {
         let line = "longshore run a.json b.json --max 3 --fan-out file --image i --agent x --verify true --verify ls \
-                    --network bridge --memory 512m --cpus 1.5 --timeout 90s --retries 0 --keep --yes --json --again \
+                    --network bridge --memory 512m --cpus 1.5 --timeout 90s --idle-timeout off --retries 0 --keep --yes --json --again \
                     --write-back --env A=1 --env B --grace 2s";
         let cli = Cli::try_parse_from(line.split_whitespace()).expect("a good command line");
         let Command::Run(run) = cli.command else { panic!("run") };
@@ -384,6 +388,7 @@ mod tests {
         assert_eq!(run.verify, ["true", "ls"]);
         assert_eq!(run.memory, Some(Size(512 << 20)));
         assert_eq!(run.cpus, Some(Cpus(1500)));
+        assert_eq!(run.idle_timeout, Some(SpanOrOff(std::time::Duration::ZERO)));
         assert_eq!(run.env.len(), 2);
         assert!(run.keep && run.yes && run.write_back && run.plan.json && run.plan.again);
     }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::amounts::{Cpus, Size, Span};
+use super::amounts::{Cpus, Size, Span, SpanOrOff};
 use super::args::FanOutArg;
 use super::variable::Variable;
 
@@ -62,6 +62,8 @@ pub struct Config {
     pub cpus: Option<Cpus>,
     /// Time for one story.
     pub timeout: Option<Span>,
+    /// Time without output or CPU use after which an agent or a check counts as hung; `off` for never.
+    pub idle_timeout: Option<SpanOrOff>,
     /// More tries for a story.
     pub retries: Option<u32>,
     /// Shell commands that must exit 0 after every story.
@@ -169,6 +171,7 @@ mod tests {
             memory = "512m"
             cpus = 1.5
             timeout = "20m"
+            idle_timeout = "1h"
             retries = 2
             verify = ["make test"]
             grace = "5s"

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::amounts::{Cpus, Size, Span};
+use super::amounts::{Cpus, Size, Span, SpanOrOff};
 use super::args::{FanOutArg, PlanFlags, RunArgs};
 use super::config::{self, AgentConfig, Config, ConfigError};
 use super::variable::{Variable, VariableError};
+use crate::swarm::spec::DEFAULT_IDLE_TIMEOUT;
 
 /// The image that `longshore images build` makes.
 pub const DEFAULT_IMAGE: &str = "longshore/sandbox:latest";
@@ -137,6 +138,8 @@ pub struct Settings {
     pub cpus: Sourced<Cpus>,
     /// Time for a story.
     pub timeout: Sourced<Span>,
+    /// Time in which nothing may go on.
+    pub idle_timeout: Sourced<SpanOrOff>,
     /// More tries.
     pub retries: Sourced<u32>,
     /// Verify commands for every story.
@@ -255,6 +258,7 @@ fn merge(layers: &[Layer]) -> Settings {
         memory: or(pick(layers, "memory", |config| config.memory), Size(2 << 30)),
         cpus: or(pick(layers, "cpus", |config| config.cpus), Cpus(1000)),
         timeout: or(pick(layers, "timeout", |config| config.timeout), Span(Duration::from_secs(1800))),
+        idle_timeout: or(pick(layers, "idle_timeout", |config| config.idle_timeout), SpanOrOff(DEFAULT_IDLE_TIMEOUT)),
         retries: or(pick(layers, "retries", |config| config.retries), 1),
         verify: or(pick(layers, "verify", |config| config.verify.clone()), Vec::new()),
         grace: or(pick(layers, "grace", |config| config.grace), Span(Duration::from_secs(10))),
@@ -271,13 +275,17 @@ fn check(settings: &Settings) -> Vec<SettingsError> {
     let mut bad = |name, value: String, source: &Source, problem| {
         problems.push(SettingsError::Value { name, value, source_of_value: source.clone(), problem });
     };
-    let Settings { memory, timeout, image, network, .. } = settings;
+    let Settings { memory, timeout, idle_timeout, image, network, .. } = settings;
     // Docker's own lower limit, told before anything is begun.
     if (1..6 << 20).contains(&memory.value.0) {
         bad("memory", memory.value.to_string(), &memory.source, "a container needs at least 6m; 0 means no limit");
     }
     if timeout.value.0 < Duration::from_secs(1) {
         bad("timeout", timeout.value.to_string(), &timeout.source, "a story needs at least 1s");
+    }
+    if !idle_timeout.value.0.is_zero() && idle_timeout.value.0 < Duration::from_secs(1) {
+        let problem = "a second is the least; `off` is for never";
+        bad("idle_timeout", idle_timeout.value.to_string(), &idle_timeout.source, problem);
     }
     if image.value.trim().is_empty() {
         bad("image", image.value.clone(), &image.source, "it is empty");
@@ -328,6 +336,7 @@ fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsError>> {
         memory: get(lookup, all, "memory", parsed),
         cpus: get(lookup, all, "cpus", parsed),
         timeout: get(lookup, all, "timeout", parsed),
+        idle_timeout: get(lookup, all, "idle_timeout", parsed),
         retries: get(lookup, all, "retries", |value| {
             value.trim().parse().map_err(|_| format!("`{value}` is not a number"))
         }),
@@ -410,6 +419,7 @@ impl Settings {
             row("memory", &self.memory, |size| if size.0 == 0 { "no limit".to_owned() } else { size.to_string() }),
             row("cpus", &self.cpus, |cpus| if cpus.0 == 0 { "no limit".to_owned() } else { cpus.to_string() }),
             row("timeout", &self.timeout, Span::to_string),
+            row("idle_timeout", &self.idle_timeout, SpanOrOff::to_string),
             row("retries", &self.retries, u32::to_string),
             row("verify", &self.verify, |list| if list.is_empty() { "none".to_owned() } else { list.join("; ") }),
             row("grace", &self.grace, Span::to_string),
@@ -453,6 +463,7 @@ pub fn run_flags(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
         memory: args.memory,
         cpus: args.cpus,
         timeout: args.timeout,
+        idle_timeout: args.idle_timeout,
         retries: args.retries,
         verify: (!args.verify.is_empty()).then(|| args.verify.clone()),
         grace: args.grace,
@@ -520,6 +531,19 @@ mod tests {
         );
         let env: Vec<_> = settings.env.iter().map(|v| (v.value.key(), v.value.value().unwrap_or_default())).collect();
         assert_eq!(env, [("A", "flag"), ("B", "env"), ("D", "env"), ("C", "repo")]);
+    }
+
+    #[test]
+    fn a_hang_is_looked_for_unless_it_is_switched_off() {
+        let with = |line: &str, pairs| {
+            load(flags(line), None, &table(pairs)).map(|all| all.idle_timeout.value.0.as_secs()).ok()
+        };
+        assert_eq!(with("", &[]), Some(600));
+        assert_eq!(with("--idle-timeout off", &[]), Some(0));
+        assert_eq!(with("", &[("LONGSHORE_IDLE_TIMEOUT", "2h")]), Some(7200));
+        assert_eq!(with("--idle-timeout 10ms", &[]), None);
+        let rows = load(flags("--idle-timeout 0"), None, &table(&[])).expect("good settings").rows();
+        assert!(rows.contains(&("idle_timeout".into(), "off".into(), "--idle-timeout".into())), "{rows:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::delivery::{DeliveryError, Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
 use crate::engine::Engine;
 use crate::engine::EngineError;
-use crate::engine::depot::Depot;
+use crate::engine::depot::{Depot, Salvaged};
 use crate::handoff::assignment::Identity;
 use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
@@ -103,16 +103,15 @@ async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Optio
         }
     }
     if collected.bundle {
-        let salvage: Vec<(StoryId, CommitId, String)> = stories
-            .iter()
-            .filter_map(|story| match &story.outcome {
-                StoryOutcome::Failed { salvage: Some(commit), .. } => {
-                    let (_, path) = remains.stories.iter().find(|(id, _)| *id == story.id)?;
-                    Some((story.id.clone(), commit.clone(), remains.salvage_ref(path)))
-                }
-                _ => None,
-            })
-            .collect();
+        let mut salvage: Vec<(StoryId, CommitId, String)> = Vec::new();
+        for story in &stories {
+            if let StoryOutcome::Failed { salvage: Some(commit), .. } = &story.outcome
+                && let Some((_, path)) = remains.stories.iter().find(|(id, _)| *id == story.id)
+            {
+                let name = hands.repo.free_name(&remains.salvage_ref(path), commit).await;
+                salvage.push((story.id.clone(), commit.clone(), name.map_err(|error| error.fault())?));
+            }
+        }
         let expected = Expected {
             branch: remains.branch.clone(),
             base: remains.base.clone(),
@@ -153,35 +152,49 @@ fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
 }
 
 /// What can still be had when there is no result to believe.
-async fn salvage(hands: &Hands, remains: &Remains, bundle: &Path, fault: Fault) -> Event {
-    let attempt = remains.attempt.clone();
-    let failed = |salvage: Option<String>, nothing_there: bool, no_answer: bool| Event::CollectFailed {
-        attempt,
-        fault,
-        salvage,
-        nothing_there,
-        no_answer,
-    };
-    let Some((story, path)) = remains.stories.first() else { return failed(None, true, false) };
-    let inside = layout::salvage_ref(story);
-    let outside = remains.salvage_ref(path);
-    let folder = remains.attempt.folder();
-    let saved = hands.depot.salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
-    match saved {
-        // Nothing beyond the base: nothing to keep.
-        Ok(None) => failed(None, true, false),
-        Ok(Some(commit)) => match hands.repo.import_salvage(bundle, &inside, &commit, &outside).await {
-            Ok(()) => failed(Some(outside), false, false),
-            Err(error) => {
-                tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot import what was salvaged");
-                failed(None, false, false)
+async fn salvage(hands: &Hands, remains: &Remains, bundle: &Path, mut fault: Fault) -> Event {
+    let (mut salvage, mut nothing_there, mut no_answer) = (None, false, false);
+    let attempt = &remains.attempt;
+    if let Some((story, path)) = remains.stories.first() {
+        let inside = layout::salvage_ref(story);
+        let folder = attempt.folder();
+        let saved = hands.depot.salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
+        match saved {
+            Ok(Salvaged { commit, left_out }) => {
+                // Nothing beyond the base: nothing to keep.
+                nothing_there = commit.is_none() && left_out.is_empty();
+                fault.evidence.paths.extend(left_out);
+                if let Some(commit) = commit {
+                    let imported = import_salvage(hands, bundle, &inside, &commit, &remains.salvage_ref(path)).await;
+                    salvage = imported
+                        .inspect_err(
+                            |error| tracing::warn!(%attempt, error = %chain(error), "cannot import what was salvaged"),
+                        )
+                        .ok();
+                }
             }
-        },
-        Err(error) => {
-            tracing::warn!(attempt = %remains.attempt, error = %chain(&error), "cannot salvage a work folder");
-            failed(None, false, matches!(error, EngineError::TimedOut { .. }))
+            Err(error) => {
+                tracing::warn!(%attempt, error = %chain(&error), "cannot salvage a work folder");
+                no_answer = matches!(error, EngineError::TimedOut { .. });
+            }
         }
+    } else {
+        nothing_there = true;
     }
+    Event::CollectFailed { attempt: attempt.clone(), fault, salvage, nothing_there, no_answer }
+}
+
+/// Takes a salvage in under a name that no other commit has, and gives that name.
+async fn import_salvage(
+    hands: &Hands,
+    bundle: &Path,
+    inside: &str,
+    commit: &CommitId,
+    name: &str,
+) -> Result<String, DeliveryError> {
+    let name = hands.repo.free_name(name, commit).await?;
+    hands.repo.import_salvage(bundle, inside, commit, &name).await?;
+    Ok(name)
 }
 
 /// What is merged, and how the merge is to be called.

@@ -55,6 +55,8 @@ impl Coordinator {
             agent: sandbox.agent.clone(),
             verify: sandbox.verify.clone(),
             story_timeout_secs: spec.limits.story_timeout.as_secs().max(1),
+            // Rounded up: zero is for ever.
+            idle_timeout_secs: spec.limits.idle_timeout.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX),
             grace_secs: spec.limits.grace.as_secs().max(1),
             identity: sandbox.identity.clone(),
         };

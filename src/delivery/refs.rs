@@ -44,6 +44,20 @@ impl Repo {
             .collect()
     }
 
+    /// The name under which a commit can be kept: `name`, or with `-2`, `-3` and so on behind it where that is taken by
+    /// another commit. An attempt may be salvaged more than once, and nothing that is kept is overwritten.
+    pub async fn free_name(&self, name: &str, commit: &CommitId) -> Result<String, DeliveryError> {
+        let mut candidate = name.to_owned();
+        for number in 2_u32.. {
+            let holds = self.list_refs(&candidate).await?.into_iter().find(|(found, _)| *found == candidate);
+            if holds.is_none_or(|(_, holds)| holds == *commit) {
+                break;
+            }
+            candidate = format!("{name}-{number}");
+        }
+        Ok(candidate)
+    }
+
     /// Makes or moves a ref below `refs/longshore/`.
     pub async fn update_ref(&self, name: &str, commit: &CommitId) -> Result<(), DeliveryError> {
         ours(name)?;
@@ -198,6 +212,22 @@ mod tests {
         let names: Vec<_> =
             repo.list_refs("refs/longshore/").await.expect("listed").into_iter().map(|(n, _)| n).collect();
         assert_eq!(names, ["refs/longshore/x", "refs/longshore/y"]);
+    }
+
+    #[tokio::test]
+    async fn a_second_salvage_has_a_name_of_its_own() {
+        let scratch = Scratch::new();
+        let (first, second) = (scratch.commit("a", "1"), scratch.commit("a", "2"));
+        let third = scratch.commit("a", "3");
+        let repo = scratch.repo().await;
+        let name = salvage_ref(SwarmId::random(), "US-001", 1);
+        let mut names = Vec::new();
+        for commit in [&first, &second, &third, &second, &first] {
+            let free = repo.free_name(&name, commit).await.expect("listed");
+            repo.create_refs(&[(&free, commit)]).await.expect("made");
+            names.push(free.strip_prefix(&name).expect("the same and more").to_owned());
+        }
+        assert_eq!(names, ["", "-2", "-3", "-2", ""]);
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use tokio::io::AsyncRead;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{ContainerSpec, Engine, EngineError, EngineResult, FoundKind, VolumeMount, label};
-use crate::handoff::depot::{Answer, Request, TextFile, Tip};
+use crate::handoff::depot::{Answer, LEFT_OUT_CHARS, LEFT_OUT_MAX, Request, TextFile, Tip};
 use crate::handoff::layout;
 use crate::handoff::result::RESULT_MAX_BYTES;
 use crate::ids::{CommitId, ContainerId, SwarmId};
@@ -88,6 +88,26 @@ pub struct Collected {
     pub result: Option<Vec<u8>>,
     /// Whether there is a bundle, which then lies where it was asked for.
     pub bundle: bool,
+}
+
+/// What [`Depot::salvage`] brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// The commit; `None` where there is nothing beyond the base.
+    pub commit: Option<CommitId>,
+    /// Paths that are not in it, though they were there.
+    pub left_out: Vec<String>,
+}
+
+/// What [`Depot::space`] found on the engine's machine, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Free on the volumes' disk.
+    pub free: u64,
+    /// The size of that disk.
+    pub total: u64,
+    /// Memory that new processes could have; 0 where that is not known.
+    pub memory_available: u64,
 }
 
 /// A running depot. Clones speak to the same one; requests run side by side.
@@ -208,8 +228,8 @@ impl Depot {
         Ok(Collected { result: Some(result).filter(|result| !result.is_empty()), bundle })
     }
 
-    /// Commits what is in a clone whose shim is dead, and brings it out as a bundle. `None` where there is nothing beyond
-    /// `base`, and then no file is made.
+    /// Commits what is in a clone whose shim is dead, and brings it out as a bundle. No file is made where there is nothing
+    /// beyond `base`.
     pub async fn salvage(
         &self,
         folder: &str,
@@ -218,18 +238,21 @@ impl Depot {
         reference: &str,
         max_bytes: u64,
         bundle_to: &Path,
-    ) -> EngineResult<Option<CommitId>> {
+    ) -> EngineResult<Salvaged> {
         const OPERATION: &str = "salvaging a work folder";
         let (folder, base, reference) = (folder.to_owned(), base.clone(), reference.to_owned());
         let request = Request::Salvage { folder, uid, base, reference, max_bytes };
         let (answer, spool) = self.receive(OPERATION, &request, max_bytes, bundle_to).await?;
-        let Answer::Salvaged { commit } = answer else { return Err(unexpected(OPERATION, &answer)) };
+        let Answer::Salvaged { commit, mut left_out } = answer else { return Err(unexpected(OPERATION, &answer)) };
         if commit.is_some() != (spool.length() > 0) {
             let message = format!("{} bytes came with the commit {commit:?}", spool.length());
             return Err(EngineError::Depot { operation: OPERATION, kind: None, message });
         }
         spool.split(0, bundle_to).await?;
-        Ok(commit)
+        // The process that said them was the sandbox's user's.
+        left_out.truncate(LEFT_OUT_MAX);
+        left_out.iter_mut().for_each(|path| *path = path.chars().take(LEFT_OUT_CHARS).collect());
+        Ok(Salvaged { commit, left_out })
     }
 
     /// Removes an attempt's folders.
@@ -239,11 +262,11 @@ impl Depot {
         nothing(OPERATION, &self.ask(OPERATION, &request, PROGRESS_WITHIN).await?)
     }
 
-    /// Bytes on the engine's disk: free, and in all.
-    pub async fn space(&self) -> EngineResult<(u64, u64)> {
+    /// The space on the engine's disk, and its memory.
+    pub async fn space(&self) -> EngineResult<Space> {
         const OPERATION: &str = "asking for free space";
         match self.ask(OPERATION, &Request::Space, ANSWER_WITHIN).await? {
-            Answer::Space { free, total } => Ok((free, total)),
+            Answer::Space { free, total, memory_available } => Ok(Space { free, total, memory_available }),
             other => Err(unexpected(OPERATION, &other)),
         }
     }

@@ -35,6 +35,9 @@ pub struct AssignmentFile {
     pub verify: Vec<String>,
     /// How long one story may take, in seconds, checks included.
     pub story_timeout_secs: u64,
+    /// How long its agent or a check may do nothing (no output, no CPU use), in seconds; 0: as long as it likes.
+    #[serde(default)]
+    pub idle_timeout_secs: u64,
     /// How long an agent has between SIGTERM and SIGKILL, in seconds.
     pub grace_secs: u64,
     /// Who commits.

@@ -14,6 +14,10 @@ use crate::ids::CommitId;
 pub const MAX_PAYLOAD: usize = 1024 * 1024;
 /// The size of the `Data` frames that are written, in bytes.
 pub const DATA_CHUNK: usize = 64 * 1024;
+/// The most paths that a salvage says were left out.
+pub const LEFT_OUT_MAX: usize = 50;
+/// The most characters of each.
+pub const LEFT_OUT_CHARS: usize = 300;
 /// Bytes before the payload.
 pub const HEADER: usize = 9;
 
@@ -90,7 +94,7 @@ pub enum Request {
         /// Whose they are.
         uid: u32,
     },
-    /// Free space. Answer: [`Answer::Space`].
+    /// Free space and memory. Answer: [`Answer::Space`].
     Space,
 }
 
@@ -134,6 +138,10 @@ pub enum Answer {
     Salvaged {
         /// The commit.
         commit: Option<CommitId>,
+        /// Paths that are not in it, though they were there: what git does not take, or nobody may read. At most
+        /// [`LEFT_OUT_MAX`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<String>,
     },
     /// Bytes.
     Space {
@@ -141,6 +149,9 @@ pub enum Answer {
         free: u64,
         /// In all.
         total: u64,
+        /// Memory that the engine's machine could give to new processes; 0 where that is not known.
+        #[serde(default)]
+        memory_available: u64,
     },
 }
 

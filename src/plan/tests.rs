@@ -262,6 +262,7 @@ fn the_spec_is_the_plan_with_bases() {
         machinery_retries: 3,
         backoff: Duration::from_secs(1),
         story_timeout: Duration::from_secs(60),
+        idle_timeout: Duration::ZERO,
         slack: Duration::from_secs(60),
         grace: Duration::from_secs(10),
         max_bad_records: 100,

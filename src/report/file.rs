@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::summary::{Summary, branch_words, status_word};
 use super::text::{clean, duration};
 use crate::protocol::acp::message::StoryStatus;
-use crate::verdict::Cause;
+use crate::verdict::{Cause, SCENE_LINES};
 
 /// Writes both files into `folder` and gives the path of report.md.
 pub fn write(summary: &mut Summary, folder: &Path) -> io::Result<PathBuf> {
@@ -61,6 +61,9 @@ pub fn markdown(summary: &Summary) -> String {
         block.extend(evidence.signal.iter().map(|signal| format!("signal: {signal}")));
         block.extend(evidence.paths.iter().map(|path| format!("path: {}", clean(path))));
         block.extend(evidence.tail.iter().map(|line| format!("| {}", clean(line))));
+        for (name, lines) in [("process", &evidence.processes), ("pipe", &evidence.pipes)] {
+            block.extend(lines.iter().take(SCENE_LINES).map(|line| format!("{name}: {}", clean(line))));
+        }
         for line in block.iter().filter(|line| !line.is_empty()) {
             // Four spaces make it code, whatever is in it.
             let _ = writeln!(out, "    {line}");

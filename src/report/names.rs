@@ -119,6 +119,7 @@ pub(crate) mod tests {
                 machinery_retries: 3,
                 backoff: Duration::from_secs(1),
                 story_timeout: Duration::from_secs(60),
+                idle_timeout: Duration::ZERO,
                 slack: Duration::from_secs(60),
                 grace: Duration::from_secs(10),
                 max_bad_records: 100,

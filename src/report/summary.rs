@@ -14,7 +14,7 @@ use super::text::{clean, count, duration, fit, pad, width};
 use crate::protocol::acp::message::StoryStatus;
 use crate::state::{StoryState, SwarmDir, SwarmState, SwarmStatus};
 use crate::swarm::SwarmSpec;
-use crate::verdict::{Cause, Evidence};
+use crate::verdict::{Cause, Evidence, SCENE_LINES};
 
 /// How many of a failed story's last lines are shown.
 const TAIL: usize = 12;
@@ -344,6 +344,11 @@ fn explained(row: &Row, colour: bool) -> String {
     let skipped = evidence.tail.len().saturating_sub(TAIL);
     for (number, line) in evidence.tail.iter().skip(skipped).enumerate() {
         fact(if number == 0 { "said" } else { "" }, format!("| {}", clean(line)));
+    }
+    for (name, lines) in [("processes", &evidence.processes), ("pipes", &evidence.pipes)] {
+        for (number, line) in lines.iter().take(SCENE_LINES).enumerate() {
+            fact(if number == 0 { name } else { "" }, format!("| {}", clean(line)));
+        }
     }
     if let Some(salvage) = &row.salvage {
         fact("kept in", clean(salvage));

@@ -1,8 +1,8 @@
 //! The stories of an attempt, one after the other, and what is written of them: result and bundle, then the last word.
 //!
 //! Begun by `serve.rs` once clone and tasks file are there. After each story, what is finished so far is written too, so that
-//! a shim that is killed, or a story that destroys the clone, costs no other story's work. Must not: say `completion` before
-//! the result is on the disk.
+//! a shim that is killed, or a story that destroys the clone, costs no other story's work. Must not: say what became of a
+//! story, or `completion`, before it is on the disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use super::examine::{Fault, git_failure};
 use super::git::GitError;
+use super::halt::Share;
 use super::salvage;
+use super::space;
 use super::special;
-use super::story::{Sandbox, blocking, said};
+use super::story::{Closing, Sandbox, said};
 use crate::handoff::assignment::AssignmentFile;
 use crate::handoff::layout as names;
 use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
@@ -57,6 +59,14 @@ fn not_run(id: StoryId, outcome: StoryOutcome) -> StoryResult {
     StoryResult { id, outcome, criteria: Vec::new(), work_log: Vec::new(), commits: Vec::new(), duration_ms: 0 }
 }
 
+/// What the newest bundle on the disk has.
+struct Written {
+    tip: CommitId,
+    bundle: bool,
+    /// How many results were known then.
+    stories: usize,
+}
+
 /// The stories, one after the other, and what is written of them.
 pub struct Attempt {
     /// What they share.
@@ -74,6 +84,8 @@ impl Attempt {
         let mut refs = starting_refs(&sandbox.assignment);
         let mut results: Vec<StoryResult> = Vec::new();
         let mut fatal = None;
+        let mut written = Written { tip: sandbox.assignment.base.clone(), bundle: false, stories: 0 };
+        let mut closing: Option<Closing> = None;
         for (place, index) in self.order.iter().enumerate() {
             let story = &sandbox.tasks.stories[*index];
             if fatal.is_some() || sandbox.stop.is_cancelled() {
@@ -85,19 +97,42 @@ impl Attempt {
                 results.push(not_run(story.id.clone(), StoryOutcome::Skipped { because }));
                 continue;
             }
+            if let Some(closing) = closing.take() {
+                match self.write(&refs, &results, false).await {
+                    Ok(now) => written = now,
+                    Err(error) => {
+                        let why = &error.failure.evidence.summary;
+                        sandbox.log.say(&format!("cannot write what is finished so far: {why}"));
+                    }
+                }
+                closing.say(None);
+            }
             let work = sandbox.assignment.stories.iter().find(|work| work.id == story.id);
             let last = place + 1 == self.order.len();
             let told =
                 sandbox.tell(story, work.expect("the order has the assignment's stories only"), &mut refs, last).await;
             results.push(told.result);
-            fatal = told.unusable.map(|message| Fatal::new(ErrorCode::UNKNOWN_ERROR, message));
-            if !last && let Err(error) = self.write(&refs, &results, false).await {
-                sandbox.log.say(&format!("cannot write what is finished so far: {}", error.failure.evidence.summary));
-            }
+            // A stop has cut short whatever could not be put in order.
+            let unusable = told.unusable.filter(|_| !sandbox.stop.is_cancelled());
+            fatal = unusable.map(|message| Fatal::new(ErrorCode::UNKNOWN_ERROR, message));
+            closing = Some(told.closing);
         }
-        if let Err(Fault { failure, .. }) = self.write(&refs, &results, true).await {
-            fatal = Some(Fatal::new(ErrorCode::UNKNOWN_ERROR, failure.evidence.summary.clone()));
-            self.write_without_bundle(&failure, &mut results);
+        if let Err(Fault { mut failure, .. }) = self.write(&refs, &results, true).await {
+            space::explain(&mut failure, &sandbox.places());
+            if failure.cause != Cause::StoppedByUser {
+                fatal = Some(Fatal::new(ErrorCode::UNKNOWN_ERROR, failure.evidence.summary.clone()));
+            }
+            self.write_without_bundle(&failure, &mut results, &written);
+        }
+        if let Some(closing) = closing {
+            // The newest result that is not of a story that was never begun: its word may be another by now.
+            let began = |result: &&StoryResult| {
+                matches!(result.outcome, StoryOutcome::Finished { .. } | StoryOutcome::Failed { .. })
+            };
+            closing.say(results.iter().rev().find(began).and_then(|result| match &result.outcome {
+                StoryOutcome::Failed { failure, .. } => Some(failure),
+                _ => None,
+            }));
         }
         self.complete(fatal, &results)
     }
@@ -139,7 +174,7 @@ impl Attempt {
         refs: &BTreeMap<String, CommitId>,
         results: &[StoryResult],
         durable: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<Written, Fault> {
         let assignment = &self.sandbox.assignment;
         let branch = self.sandbox.branch_ref();
         let tip = refs.get(&branch).unwrap_or(&assignment.base).clone();
@@ -162,27 +197,31 @@ impl Attempt {
         for index in &self.order[results.len()..] {
             result.stories.push(not_run(self.sandbox.tasks.stories[*index].id.clone(), StoryOutcome::NotReached));
         }
-        let (clone, out) = (self.sandbox.clone.clone(), self.out.clone());
-        let limit = if self.sandbox.stop.is_cancelled() { self.sandbox.stop_budget() } else { BUNDLE_LIMIT };
-        blocking(move || {
+        let written = Written { tip: result.tip.clone(), bundle: result.bundle, stories: results.len() };
+        let deadline = self.sandbox.halt.by(Share::Bundle);
+        let (clone, out) = (self.sandbox.clone.until(deadline.clone()), self.out.clone());
+        let writing = deadline.bound(move || {
             special::ensure_folder(&out).map_err(|error| GitError::file("open up", &out, error))?;
             if result.bundle {
                 let to = out.join(names::RESULT_BUNDLE);
-                salvage::write_bundle(&clone.git().within(limit), &to, &result.base, &bundled, durable)?;
+                salvage::write_bundle(&clone.git().within(BUNDLE_LIMIT), &to, &result.base, &bundled, durable)?;
             }
             write_result(&out, &result, durable)
-        })
-        .await
-        .map_err(|error| git_failure(&error, "the result cannot be written").into())
+        });
+        let done = writing.await.unwrap_or_else(|| Err(GitError::Halted { what: "bundle".into() }));
+        done.map(|()| written).map_err(|error| git_failure(&error, "the result cannot be written").into())
     }
 
-    /// Says in `result.json` that nothing came out, so that nobody counts what is not there.
-    fn write_without_bundle(&self, failure: &Failure, results: &mut [StoryResult]) {
-        for result in results.iter_mut() {
+    /// Says in `result.json` that what was not written before did not come out, so that nobody counts what is not there.
+    fn write_without_bundle(&self, failure: &Failure, results: &mut [StoryResult], written: &Written) {
+        for result in results.iter_mut().skip(written.stories) {
             if let StoryOutcome::Failed { salvage, unsaved, .. } = &mut result.outcome {
                 *unsaved |= salvage.take().is_some();
             } else if matches!(result.outcome, StoryOutcome::Finished { .. }) {
-                let cause = if failure.cause == Cause::DiskFull { Cause::DiskFull } else { Cause::RepoDamaged };
+                let cause = match failure.cause {
+                    cause @ (Cause::DiskFull | Cause::StoppedByUser) => cause,
+                    _ => Cause::RepoDamaged,
+                };
                 let failure = Failure { cause, ..failure.clone() };
                 result.outcome = StoryOutcome::Failed { failure, salvage: None, unsaved: true };
             }
@@ -193,8 +232,8 @@ impl Attempt {
             swarm_id: assignment.swarm_id,
             attempt: assignment.attempt.clone(),
             base: assignment.base.clone(),
-            tip: assignment.base.clone(),
-            bundle: false,
+            tip: written.tip.clone(),
+            bundle: written.bundle,
             stories: results.to_vec(),
         };
         if let Err(error) = write_result(&self.out, &result, true) {

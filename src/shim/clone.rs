@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::git::{Git, GitError};
+use super::halt::Deadline;
 use super::special;
 use crate::handoff::assignment::Identity;
 use crate::ids::CommitId;
@@ -42,6 +43,8 @@ pub struct CloneDir {
     pub config: String,
     /// Who commits.
     pub identity: Identity,
+    /// When git is cut off, should the sandbox be stopped.
+    pub halt: Option<Deadline>,
 }
 
 /// The most that is read of a file in the git folder.
@@ -84,7 +87,12 @@ impl CloneDir {
 
     /// Git for this clone.
     pub fn git(&self) -> Git {
-        Git::clone_in(&self.repo, self.identity.clone())
+        Git::clone_in(&self.repo, self.identity.clone()).until(self.halt.clone())
+    }
+
+    /// The same, with git cut off at another time of a stop.
+    pub fn until(&self, halt: Deadline) -> Self {
+        Self { halt: Some(halt), ..self.clone() }
     }
 
     /// Writes a new git folder. There must be none.

@@ -68,6 +68,7 @@ impl From<GitError> for Fault {
 pub fn git_failure(error: &GitError, what: &str) -> Failure {
     let cause = match error {
         error if error.disk_full() => Cause::DiskFull,
+        GitError::Halted { .. } => Cause::StoppedByUser,
         GitError::TimedOut { .. } => Cause::Timeout,
         _ => Cause::RepoDamaged,
     };

@@ -11,17 +11,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use thiserror::Error;
 
 use super::children;
+use super::halt::Deadline;
+use super::space::Place;
 use super::tail;
 use crate::handoff::assignment::Identity;
 
 /// How long a process in a clone may take, unless the caller says otherwise: an agent can make git wait.
 pub const CLONE_LIMIT: Duration = Duration::from_secs(120);
+
+/// How often a process's watcher looks whether the sandbox is being stopped.
+const HALT_LOOK: Duration = Duration::from_millis(200);
 
 /// Why git did not do what it was asked.
 #[derive(Debug, Error)]
@@ -46,6 +51,12 @@ pub enum GitError {
         what: String,
         /// What it had.
         limit: Duration,
+    },
+    /// The sandbox has to end, and it was killed for that, or not begun any more.
+    #[error("`git {what}` was cut off: the sandbox was stopped")]
+    Halted {
+        /// The subcommand.
+        what: String,
     },
     /// It answered something that cannot be.
     #[error("`git {what}` answered `{answer}`")]
@@ -73,7 +84,7 @@ impl GitError {
         match self {
             Self::Failed { disk_full, .. } => *disk_full,
             Self::Start(source) | Self::File { source, .. } => source.kind() == io::ErrorKind::StorageFull,
-            Self::TimedOut { .. } | Self::Answer { .. } => false,
+            Self::TimedOut { .. } | Self::Halted { .. } | Self::Answer { .. } => false,
         }
     }
 
@@ -93,6 +104,7 @@ pub struct Git {
     git_dir: PathBuf,
     work_tree: Option<PathBuf>,
     limit: Duration,
+    halt: Option<Deadline>,
     identity: Identity,
     settings: Vec<String>,
 }
@@ -122,6 +134,7 @@ impl Git {
             git_dir: repo.join(".git"),
             work_tree: Some(repo.to_owned()),
             limit: CLONE_LIMIT,
+            halt: None,
             identity,
             // The bundle is what has to survive, and it is synced once.
             settings: vec!["core.fsync=none".to_owned()],
@@ -134,6 +147,7 @@ impl Git {
             git_dir: repo.to_owned(),
             work_tree: None,
             limit: Duration::from_secs(3600),
+            halt: None,
             identity: Identity { name: "longshore".into(), email: "longshore@localhost".into() },
             settings: vec!["core.fsyncMethod=batch".to_owned()],
         }
@@ -142,6 +156,11 @@ impl Git {
     /// The same with another limit on each process.
     pub fn within(&self, limit: Duration) -> Self {
         Self { limit, ..self.clone() }
+    }
+
+    /// The same with processes that are killed when the deadline of a stop comes; none begins after it.
+    pub fn until(&self, halt: Option<Deadline>) -> Self {
+        Self { halt, ..self.clone() }
     }
 
     /// A command with the safe environment and settings, for callers that stream.
@@ -189,13 +208,21 @@ impl Git {
 
     /// Runs git to its end. A non-zero exit is not an error here.
     pub fn output<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
+        if self.halt.as_ref().is_some_and(Deadline::passed) {
+            return Err(GitError::Halted { what: name(args) });
+        }
         let mut command = self.command(args);
         command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let (child, owned) = children::spawn(|| command.spawn(), |child| Some(child.id())).map_err(GitError::Start)?;
-        let (output, timed_out) = watch(child, &owned, stdin, self.limit).map_err(GitError::Start)?;
-        if timed_out {
-            return Err(GitError::TimedOut { what: name(args), limit: self.limit });
+        let (output, late) = watch(child, &owned, stdin, self.limit, self.halt.as_ref()).map_err(GitError::Start)?;
+        if let Some(late) = late {
+            // A killed git leaves it, and the next one would refuse to work.
+            let _ = std::fs::remove_file(self.git_dir.join("index.lock"));
+            return Err(match late {
+                Late::Limit => GitError::TimedOut { what: name(args), limit: self.limit },
+                Late::Halt => GitError::Halted { what: name(args) },
+            });
         }
         Ok(GitOutput {
             success: output.status.success(),
@@ -212,7 +239,15 @@ impl Git {
     /// [`run`](Self::run) with bytes on standard input.
     pub fn feed<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
         let output = self.output(args, stdin)?;
-        if output.success { Ok(output) } else { Err(failed(args, &output.stderr)) }
+        if output.success {
+            return Ok(output);
+        }
+        let mut error = failed(args, &output.stderr);
+        // Of an index or a ref that it cannot write, git does not say why.
+        if let GitError::Failed { disk_full, .. } = &mut error {
+            *disk_full = *disk_full || Place::of(&self.git_dir).is_some_and(|place| place.is_full());
+        }
+        Err(error)
     }
 }
 
@@ -228,19 +263,46 @@ fn name<S: AsRef<OsStr>>(args: &[S]) -> String {
     args.first().map(|arg| arg.as_ref().to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Waits for a process, feeding it and collecting what it prints; kills its group when the limit passes.
+/// What came before the process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Late {
+    Limit,
+    Halt,
+}
+
+/// Waits until the process is done or late.
+fn wait(ended: &mpsc::Receiver<()>, limit: Duration, halt: Option<&Deadline>) -> Option<Late> {
+    let begun = Instant::now();
+    loop {
+        let left = limit.saturating_sub(begun.elapsed());
+        let next = match halt.map(Deadline::at) {
+            Some(Some(at)) => left.min(at.saturating_duration_since(Instant::now())),
+            Some(None) => left.min(HALT_LOOK),
+            None => left,
+        };
+        match ended.recv_timeout(next) {
+            Err(mpsc::RecvTimeoutError::Timeout) if halt.is_some_and(Deadline::passed) => return Some(Late::Halt),
+            Err(mpsc::RecvTimeoutError::Timeout) if begun.elapsed() >= limit => return Some(Late::Limit),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            _ => return None,
+        }
+    }
+}
+
+/// Waits for a process, feeding it and collecting what it prints; kills its group when it is late.
 fn watch(
     mut child: std::process::Child,
     owned: &children::Owned,
     stdin: Option<&[u8]>,
     limit: Duration,
-) -> io::Result<(Output, bool)> {
+    halt: Option<&Deadline>,
+) -> io::Result<(Output, Option<Late>)> {
     let input = child.stdin.take();
     let (done, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let watchdog = scope.spawn(move || {
-            let late = matches!(ended.recv_timeout(limit), Err(mpsc::RecvTimeoutError::Timeout));
-            if late {
+            let late = wait(&ended, limit, halt);
+            if late.is_some() {
                 owned.signal_group(Signal::KILL);
             }
             late
@@ -251,7 +313,43 @@ fn watch(
         }
         let output = child.wait_with_output();
         drop(done);
-        let late = watchdog.join().unwrap_or(false);
+        let late = watchdog.join().unwrap_or(None);
         Ok((output?, late))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::halt::{Halt, Share};
+    use super::*;
+
+    #[test]
+    fn a_stop_cuts_git_off_and_lets_none_begin() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(dir.path().join(".git")).expect("made");
+        let lock = dir.path().join(".git/index.lock");
+        std::fs::write(&lock, "").expect("written");
+        let token = CancellationToken::new();
+        let halt = Halt::new(token.clone(), Duration::ZERO);
+        let identity = Identity { name: "A".into(), email: "a@b".into() };
+        let git = Git::clone_in(dir.path(), identity).until(Some(halt.by(Share::Work)));
+        let begun = Instant::now();
+        let stopping = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(300));
+            token.cancel();
+        });
+        let waits = ["-c", "alias.wait=!sleep 1000", "wait"];
+        assert!(matches!(git.run(&waits), Err(GitError::Halted { .. })));
+        stopping.join().expect("it stops");
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert!(!lock.exists(), "the next git would not work");
+        let again = Instant::now();
+        assert!(matches!(git.run(&["--version"]), Err(GitError::Halted { .. })));
+        assert!(again.elapsed() < Duration::from_millis(100));
+        assert!(git.until(Some(halt.by(Share::Bundle))).run(&["--version"]).is_ok(), "its time is still to come");
+        let limited = git.until(None).within(Duration::from_millis(300));
+        assert!(matches!(limited.run(&waits), Err(GitError::TimedOut { .. })));
+    }
 }

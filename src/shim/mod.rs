@@ -24,19 +24,25 @@ pub mod commit_message;
 pub mod depot;
 pub mod examine;
 pub mod git;
+pub mod halt;
 pub mod layout;
 pub mod markers;
 pub mod memory;
+pub mod processes;
 pub mod progress;
 pub mod prompt;
 pub mod run;
 pub mod salvage;
+pub mod scene;
 pub mod serve;
+pub mod signals;
 pub mod socket;
+pub mod space;
 pub mod special;
 pub mod staging;
 pub mod story;
 pub mod tail;
+pub mod watchdog;
 
 #[cfg(test)]
 mod tests;
@@ -107,30 +113,28 @@ fn serve_sandbox(folder: &str) -> ExitCode {
         memory: memory::MemoryGauge::default(),
         stop: stop.clone(),
         request_limit: serve::REQUEST_LIMIT,
+        heartbeat: progress::HEARTBEAT,
         layout,
     };
-    let runtime = match runtime() {
+    let runtime = match watched_runtime(stop) {
         Ok(runtime) => runtime,
         Err(error) => return say(&format!("cannot start: {error}"), 1),
     };
     let code = runtime.block_on(async move {
-        tokio::spawn(watch_signals(stop));
         tokio::spawn(reap());
         serve::serve(outside, folder).await
     });
+    // Blocking work that a stop left behind is not waited for.
+    runtime.shutdown_background();
     ExitCode::from(code)
 }
 
-/// Cancels at the first SIGTERM or SIGINT. Those after it change nothing.
-async fn watch_signals(stop: CancellationToken) {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-        return;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
-    stop.cancel();
+/// A runtime, with `stop` cancelled when somebody outside asks for an end.
+fn watched_runtime(stop: CancellationToken) -> std::io::Result<tokio::runtime::Runtime> {
+    signals::watch(stop, |note| {
+        let _ = writeln!(std::io::stderr(), "acp-shim: {note}");
+    })?;
+    runtime()
 }
 
 /// PID 1 has to reap what its children leave behind: zombies count against the limit of processes.
@@ -142,7 +146,8 @@ async fn reap() {
 }
 
 fn serve_depot() -> ExitCode {
-    let runtime = match runtime() {
+    let stop = CancellationToken::new();
+    let runtime = match watched_runtime(stop.clone()) {
         Ok(runtime) => runtime,
         Err(error) => return say(&format!("cannot start: {error}"), 1),
     };
@@ -150,10 +155,8 @@ fn serve_depot() -> ExitCode {
         Ok(exe) => exe,
         Err(error) => return say(&format!("cannot find the program itself: {error}"), 1),
     };
-    let stop = CancellationToken::new();
     let depot = depot::Depot::new(layout::Layout::default(), depot::Helper::Program(exe));
     let served = runtime.block_on(async move {
-        tokio::spawn(watch_signals(stop.clone()));
         let (done, served) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || done.send(depot.serve(std::io::stdin(), Box::new(std::io::stdout()))));
         tokio::select! {

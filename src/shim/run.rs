@@ -2,7 +2,8 @@
 //!
 //! It runs in its own process group with its output drained always, forwarded to the sandbox's standard error up to a
 //! limit, and its last lines kept. When it ends, everything that it left running is killed, so that a daemon that holds the
-//! pipes open blocks nobody. Used by `story.rs`. Must not: judge what the exit means.
+//! pipes open blocks nobody. One that does nothing any more (`watchdog.rs`) is looked at (`scene.rs`) and ended, as is one
+//! whose time is over. Used by `story.rs`. Must not: judge what the exit means.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::children::{self, Owned};
 use super::memory::MemoryGauge;
+use super::scene::{self, Scene, Secrets};
+use super::socket::Desk;
 use super::tail::{LineCutter, Tail};
+use super::watchdog::Watchdog;
 
 /// The most bytes of one story's output that are forwarded.
 pub const FORWARD_LIMIT: u64 = 8 * 1024 * 1024;
@@ -87,6 +91,8 @@ pub struct Job {
     pub stdin: Option<String>,
     /// When its time is over.
     pub deadline: Instant,
+    /// How long it may do nothing; zero: as long as it likes.
+    pub idle_limit: Duration,
     /// How long it has between SIGTERM and SIGKILL then.
     pub grace: Duration,
 }
@@ -101,6 +107,10 @@ pub struct Surroundings<'a> {
     pub stop: &'a CancellationToken,
     /// How long an agent has between SIGTERM and SIGKILL when the sandbox stops.
     pub stop_grace: Duration,
+    /// Where the agent reports its progress.
+    pub desk: &'a Desk,
+    /// What no evidence may show.
+    pub secrets: &'a Secrets,
 }
 
 /// How it ended.
@@ -112,10 +122,21 @@ pub enum End {
     Signal(i32),
     /// Its time ran out, and the shim ended it.
     TimedOut,
+    /// It did nothing for so long that the shim looked at it and ended it.
+    Hung(Box<Hang>),
     /// The sandbox was stopped, and the shim ended it.
     Stopped,
     /// It could not be started.
     NotStarted(String),
+}
+
+/// A command that does nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hang {
+    /// For how long.
+    pub idle: Duration,
+    /// What was seen then.
+    pub scene: Scene,
 }
 
 /// What came of a job.
@@ -183,6 +204,7 @@ enum Phase {
 #[derive(Clone, Copy, PartialEq)]
 enum Ended {
     Timeout,
+    Hang,
     Stop,
 }
 
@@ -200,22 +222,47 @@ async fn attend(
     let mut fed = false;
     let mut status = None;
     let mut phase = Phase::Running;
+    let mut stopping = false;
     let mut alarm = job.deadline;
+    let mut watchdog = Watchdog::new(job.idle_limit, owned, around.desk.reports());
+    let mut hang = None;
 
     while status.is_none() || out.open() || err.open() {
         tokio::select! {
             () = &mut feeding, if !fed => fed = true,
-            length = out.read(), if out.open() => out.take(length, around.log, keep),
-            length = err.read(), if err.open() => err.take(length, around.log, keep),
+            length = out.read(), if out.open() => {
+                watchdog.heard();
+                out.take(length, around.log, keep);
+            }
+            length = err.read(), if err.open() => {
+                watchdog.heard();
+                err.take(length, around.log, keep);
+            }
             ended = child.wait(), if status.is_none() => {
                 status = Some(ended);
                 children::end_leftovers(owned);
-                alarm = Instant::now() + DRAIN_LIMIT;
+                let drain = if around.stop.is_cancelled() { around.stop_grace.min(DRAIN_LIMIT) } else { DRAIN_LIMIT };
+                alarm = Instant::now() + drain;
             }
-            () = around.stop.cancelled(), if phase == Phase::Running && status.is_none() => {
-                phase = Phase::Ending(Ended::Stop);
-                owned.signal_group(Signal::TERM);
-                alarm = Instant::now() + around.stop_grace;
+            () = around.stop.cancelled(), if !stopping && status.is_none() => {
+                stopping = true;
+                if phase == Phase::Running {
+                    phase = Phase::Ending(Ended::Stop);
+                    owned.signal_group(Signal::TERM);
+                    alarm = Instant::now() + around.stop_grace;
+                } else {
+                    // What was being ended has no more time than a stop gives.
+                    alarm = alarm.min(Instant::now() + around.stop_grace);
+                }
+            }
+            () = at(watchdog.next_look()), if phase == Phase::Running && status.is_none() => {
+                if let Some(idle) = watchdog.look(around.desk.reports()) {
+                    let group = owned.pid().map(|pid| pid.as_raw_nonzero().get());
+                    hang = Some(Hang { idle, scene: scene::look(group, around.secrets) });
+                    phase = Phase::Ending(Ended::Hang);
+                    owned.signal_group(Signal::TERM);
+                    alarm = Instant::now() + job.grace;
+                }
             }
             () = tokio::time::sleep_until(alarm) => {
                 if status.is_some() {
@@ -240,9 +287,20 @@ async fn attend(
     out.cutter.finish(&mut *keep);
     err.cutter.finish(&mut *keep);
     match phase {
-        Phase::Ending(Ended::Timeout) | Phase::Killed(Ended::Timeout) => End::TimedOut,
-        Phase::Ending(Ended::Stop) | Phase::Killed(Ended::Stop) => End::Stopped,
+        Phase::Ending(why) | Phase::Killed(why) => match (why, hang) {
+            (Ended::Hang, Some(hang)) => End::Hung(Box::new(hang)),
+            (Ended::Timeout | Ended::Hang, _) => End::TimedOut,
+            (Ended::Stop, _) => End::Stopped,
+        },
         Phase::Running => how_it_ended(status),
+    }
+}
+
+/// Waits until then; for ever where there is no such time.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

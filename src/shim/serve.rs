@@ -16,11 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::{Attempt, Fatal, starting_refs, unreached, write_result};
 use super::channel::{self, Channel, Sender};
 use super::clone::{CHECKOUT_LIMIT, CloneDir, Head, config_text};
+use super::halt::{Halt, Share};
 use super::layout::Layout;
 use super::memory::MemoryGauge;
+use super::progress::Progress;
 use super::run::OutputLog;
 use super::socket::{self, Desk};
-use super::story::{Sandbox, blocking};
+use super::story::Sandbox;
 use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile};
 use crate::handoff::layout as names;
 use crate::handoff::result::{RESULT_VERSION, ResultFile};
@@ -54,12 +56,14 @@ pub struct Outside {
     pub stop: CancellationToken,
     /// [`REQUEST_LIMIT`].
     pub request_limit: Duration,
+    /// [`HEARTBEAT`](super::progress::HEARTBEAT).
+    pub heartbeat: Duration,
 }
 
 /// Serves one attempt from its task-request to its completion. The exit code: 0 where a completion was said that is not
 /// `failed`.
 pub async fn serve(outside: Outside, folder: &str) -> u8 {
-    let Outside { layout, input, output, log, hostname, env, memory, stop, request_limit } = outside;
+    let Outside { layout, input, output, log, hostname, env, memory, stop, request_limit, heartbeat } = outside;
     let output = Arc::new(Mutex::new(output));
     let log = OutputLog::new(log);
     let assignment = read_assignment(&layout, folder);
@@ -103,7 +107,7 @@ pub async fn serve(outside: Outside, folder: &str) -> u8 {
     });
     match started {
         Ok((assignment, request)) => {
-            let setup = Setup { layout, folder: folder.to_owned(), env, memory, stop, channel, log };
+            let setup = Setup { layout, folder: folder.to_owned(), env, memory, stop, heartbeat, channel, log };
             setup.work(assignment, request).await
         }
         Err(fatal) => give_up(&channel, &log, fatal),
@@ -180,16 +184,28 @@ struct Setup {
     env: BTreeMap<OsString, OsString>,
     memory: MemoryGauge,
     stop: CancellationToken,
+    heartbeat: Duration,
     channel: Channel,
     log: OutputLog,
 }
 
 impl Setup {
     async fn work(self, assignment: AssignmentFile, request: TaskRequest) -> u8 {
-        let (channel, log) = (self.channel.clone(), self.log.clone());
+        let (channel, log, stop) = (self.channel.clone(), self.log.clone(), self.stop.clone());
+        let halt = Halt::new(stop.clone(), Duration::from_secs(assignment.grace_secs));
+        tokio::spawn(halt.clone().keep_time());
         let out = self.layout.out(&self.folder);
         let untouched = unreached(&assignment);
-        match self.prepare(assignment, &request).await {
+        // Nothing can be said of a story before it is begun: a clone that takes long counts as its beginning.
+        let preparing = assignment.stories.first().map(|first| {
+            let waiting = Progress::preparing(first.id.clone(), channel.clone(), self.heartbeat);
+            tokio::spawn(async move { waiting.speak().await })
+        });
+        let prepared = self.prepare(assignment, &request, halt).await;
+        if let Some(preparing) = preparing {
+            preparing.abort();
+        }
+        match prepared {
             Ok((sandbox, order)) => Attempt { sandbox, out, order }.run().await,
             Err((fatal, assignment)) => {
                 let result = ResultFile {
@@ -204,6 +220,13 @@ impl Setup {
                 if let Err(error) = write_result(&out, &result, true) {
                     log.say(&format!("cannot write the result: {error}"));
                 }
+                if stop.is_cancelled() {
+                    log.say(&format!("stopped: {}", fatal.message));
+                    let completion =
+                        Completion { status: CompletionStatus::Stopped, pr_url: None, errors: vec![fatal.message] };
+                    channel.send(&ContainerMessage::Completion(completion));
+                    return 0;
+                }
                 give_up(&channel, &log, fatal)
             }
         }
@@ -214,13 +237,16 @@ impl Setup {
         self,
         assignment: AssignmentFile,
         request: &TaskRequest,
+        halt: Halt,
     ) -> Result<(Sandbox, Vec<usize>), (Fatal, AssignmentFile)> {
-        let clone = self.clone_dir(&assignment, request.repo_url.as_str());
-        let made = blocking({
+        let work = halt.by(Share::Work);
+        let clone = self.clone_dir(&assignment, request.repo_url.as_str()).until(work.clone());
+        let made = work.bound({
             let (clone, base) = (clone.clone(), assignment.base.clone());
             move || make_clone(&clone, &base)
-        })
-        .await;
+        });
+        let cut_off = || Fatal::new(ErrorCode::GIT_CLONE_FAILED, "the sandbox was stopped before it had its clone");
+        let made = made.await.unwrap_or_else(|| Err(cut_off()));
         if let Err(fatal) = made {
             return Err((fatal, assignment));
         }
@@ -246,7 +272,10 @@ impl Setup {
             log: self.log,
             memory: self.memory,
             stop: self.stop,
+            halt,
+            heartbeat: self.heartbeat,
             desk,
+            secrets: request.env_vars.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             assignment,
         };
         Ok((sandbox, order))
@@ -266,6 +295,7 @@ impl Setup {
                 Some(branch),
             ),
             identity: assignment.identity.clone(),
+            halt: None,
             objects_repo,
         }
     }

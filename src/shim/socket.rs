@@ -4,6 +4,7 @@
 //! arguments in `ask.rs`. Must not: trust who asks: it is whatever the agent runs.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +88,7 @@ pub struct CriterionCard {
 #[derive(Clone, Default)]
 pub struct Desk {
     current: Arc<Mutex<Option<Current>>>,
+    reports: Arc<AtomicU64>,
 }
 
 struct Current {
@@ -104,6 +106,11 @@ impl Desk {
     /// The reason with which the agent gave up, if it did.
     pub fn given_up(&self) -> Option<String> {
         self.lock().as_ref().and_then(|current| current.given_up.clone())
+    }
+
+    /// How often agents have reported progress so far.
+    pub fn reports(&self) -> u64 {
+        self.reports.load(Ordering::Relaxed)
     }
 
     /// No story any more.
@@ -124,6 +131,7 @@ impl Desk {
             Ask::Task => Reply { task: Some(current.card.clone()), error: None },
             Ask::Progress { text } => match said(&text) {
                 Some(text) => {
+                    self.reports.fetch_add(1, Ordering::Relaxed);
                     current.progress.tell(&text);
                     Reply::default()
                 }

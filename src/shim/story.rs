@@ -5,7 +5,7 @@
 //! for a clone that cannot be put in order again ([`Told::unusable`]).
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,15 +14,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::clone::CloneDir;
 use super::examine::{Committed, Examination, Fault, git_failure};
-use super::git::CLONE_LIMIT;
+use super::git::GitError;
+use super::halt::{Halt, Share};
 use super::memory::MemoryGauge;
 use super::progress::Progress;
 use super::prompt;
 use super::run::{End, Job, OutputLog, Ran, Surroundings, run};
 use super::salvage::{Kept, Salvage};
+use super::scene;
 use super::socket::{CriterionCard, Desk, TaskCard};
-use super::special;
 use super::{channel::Channel, commit_message};
+use super::{space, special};
 use crate::handoff::assignment::{AssignmentFile, PromptVia, StoryWork};
 use crate::handoff::layout;
 use crate::handoff::result::StoryResult;
@@ -31,11 +33,8 @@ use crate::protocol::acp::message::StoryStatus;
 use crate::tasks::{Story, TasksFile};
 use crate::verdict::{Cause, CriterionResult, Evidence, Failure, StoryOutcome};
 
-/// Less free space than this, and an agent that failed is taken to have failed for lack of it.
-const DISK_FULL_BELOW: u64 = 1024 * 1024;
-
-/// The most paths that a failure's sentence names as not salvaged.
-const LEFT_OUT_NAMED: usize = 10;
+/// The most paths that a failure's evidence names as not salvaged.
+pub const LEFT_OUT_NAMED: usize = 50;
 
 /// What all stories of a sandbox share.
 pub struct Sandbox {
@@ -59,8 +58,14 @@ pub struct Sandbox {
     pub memory: MemoryGauge,
     /// Cancelled when the sandbox is to stop.
     pub stop: CancellationToken,
+    /// By when what has to be over then.
+    pub halt: Halt,
+    /// The most time in which nothing is said.
+    pub heartbeat: Duration,
     /// What subcommands are answered from.
     pub desk: Desk,
+    /// The task-request's variables, whose values no evidence may show.
+    pub secrets: Vec<(String, String)>,
 }
 
 /// What came of a story, for the result and for what follows.
@@ -69,11 +74,32 @@ pub struct Told {
     pub result: StoryResult,
     /// Why no other story can be run in this sandbox.
     pub unusable: Option<String>,
+    /// What is to be said of it, once it is written.
+    pub closing: Closing,
 }
 
-/// Runs blocking work of git beside the runtime, which goes on serving the socket.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.expect("blocking work is not cancelled and does not panic")
+/// A story's last word, which waits until what came of the story is on the disk. Until then its heartbeat goes on.
+pub struct Closing {
+    progress: Progress,
+    speaker: tokio::task::JoinHandle<()>,
+    status: StoryStatus,
+    text: String,
+}
+
+impl Closing {
+    /// Says it. `instead`: why the story failed after all.
+    pub fn say(self, instead: Option<&Failure>) {
+        self.speaker.abort();
+        match instead {
+            Some(failure) => self.progress.last_word(StoryStatus::Failed, &said(failure)),
+            None => self.progress.last_word(self.status, &self.text),
+        }
+    }
+}
+
+/// What could not be done before the sandbox had to end.
+fn cut_off(what: &str) -> Fault {
+    Failure::new(Cause::StoppedByUser, format!("the sandbox was stopped before {what}")).into()
 }
 
 impl Sandbox {
@@ -82,15 +108,26 @@ impl Sandbox {
         format!("refs/heads/{}", self.assignment.branch)
     }
 
-    /// What all programs of a stop have together, from its beginning.
-    pub fn stop_budget(&self) -> Duration {
-        Duration::from_secs(self.assignment.grace_secs.max(1))
+    /// The folders of the file systems that agents, checks and git write to; first the one that has the work.
+    pub fn places(&self) -> Vec<PathBuf> {
+        let named = |name: &str| self.env.get(OsStr::new(name)).map(PathBuf::from);
+        let mut places = vec![self.clone.repo.clone(), "/tmp".into()];
+        places.extend(["HOME", "TMPDIR"].into_iter().filter_map(named));
+        places.dedup();
+        places
     }
 
     fn surroundings(&self) -> Surroundings<'_> {
         // Half of the time that a stop has is the agent's, the rest is for its work.
-        let stop_grace = self.stop_budget() / 2;
-        Surroundings { log: &self.log, memory: &self.memory, stop: &self.stop, stop_grace }
+        let stop_grace = Duration::from_secs(self.assignment.grace_secs.max(1)) / 2;
+        Surroundings {
+            log: &self.log,
+            memory: &self.memory,
+            stop: &self.stop,
+            stop_grace,
+            desk: &self.desk,
+            secrets: &self.secrets,
+        }
     }
 
     /// Does a story. `refs` are the refs as they have to be at its start; those of a finished or salvaged story are added.
@@ -104,7 +141,7 @@ impl Sandbox {
         let began = Instant::now();
         self.log.begin_story(&format!("acp-shim: {} begins", story.id));
         let card = self.card(story, work);
-        let progress = Progress::new(story.id.clone(), self.channel.clone());
+        let progress = Progress::new(story.id.clone(), self.channel.clone(), self.heartbeat);
         self.desk.open(card.clone(), progress.clone());
         let speaker = tokio::spawn({
             let progress = progress.clone();
@@ -123,28 +160,28 @@ impl Sandbox {
             Ok(committed) => self.land(committed, refs, last).await,
             Err(fault) => Err(fault),
         };
-        let (outcome, commits, unusable) = match landed {
+        let (status, text, outcome, commits, unusable) = match landed {
             Ok(Committed { commit, commits }) => {
-                progress.change(StoryStatus::Completed, &format!("committed as {} and verified", commit.short()));
-                (StoryOutcome::Finished { commit }, commits, None)
+                let text = format!("committed as {} and verified", commit.short());
+                (StoryStatus::Completed, text, StoryOutcome::Finished { commit }, commits, None)
             }
             Err(fault) => {
                 let (failure, kept, unusable) = self.fail(story, fault, refs, last).await;
-                progress.change(StoryStatus::Failed, &said(&failure));
+                let text = said(&failure);
                 let unsaved = kept.commit.is_none() && !kept.left_out.is_empty();
-                (StoryOutcome::Failed { failure, salvage: kept.commit, unsaved }, Vec::new(), unusable)
+                let outcome = StoryOutcome::Failed { failure, salvage: kept.commit, unsaved };
+                (StoryStatus::Failed, text, outcome, Vec::new(), unusable)
             }
         };
-        speaker.abort();
         let result = StoryResult {
             id: story.id.clone(),
             outcome,
             criteria,
-            work_log: progress.work_log(),
+            work_log: progress.close(&text),
             commits,
             duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
-        Told { result, unusable }
+        Told { result, unusable, closing: Closing { progress, speaker, status, text } }
     }
 
     fn card(&self, story: &Story, work: &StoryWork) -> TaskCard {
@@ -192,7 +229,8 @@ impl Sandbox {
             refs: refs.clone(),
             message: commit_message::finished(&story.id, &story.title, &self.assignment.swarm_id),
         };
-        let committed = blocking(move || examination.examine()).await?;
+        let examined = self.halt.by(Share::Work).bound(move || examination.examine()).await;
+        let committed = examined.unwrap_or_else(|| Err(cut_off("the work was examined")))?;
         self.check(story, progress, criteria, deadline).await?;
         Ok(committed)
     }
@@ -210,7 +248,9 @@ impl Sandbox {
         written.map_err(|error| {
             let full = error.kind() == std::io::ErrorKind::StorageFull;
             let cause = if full { Cause::DiskFull } else { Cause::AgentFailed };
-            Failure::new(cause, format!("cannot write the prompt `{}`: {error}", file.display()))
+            let mut failure = Failure::new(cause, format!("cannot write the prompt `{}`: {error}", file.display()));
+            space::explain(&mut failure, &self.places());
+            failure
         })?;
         let mut env = self.env.clone();
         env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
@@ -241,7 +281,8 @@ impl Sandbox {
         deadline: Instant,
     ) -> Job {
         let grace = Duration::from_secs(self.assignment.grace_secs);
-        Job { argv, folder: self.clone.repo.clone(), env, stdin, deadline, grace }
+        let idle_limit = Duration::from_secs(self.assignment.idle_timeout_secs);
+        Job { argv, folder: self.clone.repo.clone(), env, stdin, deadline, idle_limit, grace }
     }
 
     /// The failure that a run shows, if it shows one. `cause` is what an exit of the command's own making means.
@@ -256,34 +297,39 @@ impl Sandbox {
                 let limit = self.assignment.story_timeout_secs;
                 (Cause::Timeout, format!("was ended when the story's {limit} s were over"))
             }
+            End::Hung(hang) => (Cause::Hung, format!("hung: {}", scene::sentence(hang.idle, &hang.scene))),
             End::NotStarted(error) => (cause, format!("could not be started: {error}")),
             End::Code(0) => return None,
             End::Code(_) | End::Signal(_) if killed_for_memory => {
                 (Cause::Oom, "was killed by the kernel for memory".to_owned())
             }
-            End::Code(code) => (self.unless_disk_full(cause), format!("exited {code}")),
+            End::Code(code) => {
+                let full = !space::full(&self.places(), &ran.tail).is_empty();
+                (if full { Cause::DiskFull } else { cause }, format!("exited {code}"))
+            }
             End::Signal(9) if ran.oom_kills.is_none() && ran.near_limit => (
                 Cause::OomSuspected,
                 "was killed by signal 9 near the memory limit, and no counter says why".to_owned(),
             ),
             End::Signal(signal) => (cause, format!("was killed by signal {signal}")),
         };
-        let disk = if cause == Cause::DiskFull { ", and no space is left in the sandbox's volume" } else { "" };
+        let disk = if cause == Cause::DiskFull { ", and no space is left" } else { "" };
         let mut evidence = Evidence::of(format!("{who} {what}{disk}"));
         evidence.command = Some(command.to_owned());
         evidence.tail = ran.tail.clone();
-        match ran.end {
-            End::Code(code) => evidence.exit_code = Some(code.into()),
-            End::Signal(signal) => evidence.signal = Some(signal),
+        match &ran.end {
+            End::Code(code) => evidence.exit_code = Some((*code).into()),
+            End::Signal(signal) => evidence.signal = Some(*signal),
+            End::Hung(hang) => {
+                evidence.processes.clone_from(&hang.scene.processes);
+                evidence.pipes.clone_from(&hang.scene.pipes);
+            }
             _ => {}
         }
         evidence.oom_kills = ran.oom_kills.filter(|count| *count > 0);
-        Some(Failure { cause, evidence, salvage: None })
-    }
-
-    fn unless_disk_full(&self, cause: Cause) -> Cause {
-        let free = rustix::fs::statvfs(&self.clone.repo).map(|space| space.f_bavail.saturating_mul(space.f_frsize));
-        if free.is_ok_and(|free| free < DISK_FULL_BELOW) { Cause::DiskFull } else { cause }
+        let mut failure = Failure { cause, evidence, salvage: None };
+        space::explain(&mut failure, &self.places());
+        Some(failure)
     }
 
     /// Runs the criteria's test commands, all of them, and then the verify commands up to the first that fails.
@@ -348,15 +394,16 @@ impl Sandbox {
         let mut wanted = refs.clone();
         wanted.insert(self.branch_ref(), committed.commit.clone());
         let (clone, commit, settled) = (self.clone.clone(), committed.commit.clone(), wanted.clone());
-        blocking(move || {
+        let deadline = self.halt.by(Share::Work);
+        let landing = deadline.bound(move || {
             let damaged = "the checks left the clone damaged";
             if let Some(damage) = clone.damage() {
                 return Err(Fault::from(Failure::new(Cause::RepoDamaged, format!("{damaged}: {damage}"))));
             }
             let reset = if last { Ok(()) } else { clone.reset_to(&commit, false) };
             reset.and_then(|()| clone.restore_refs(&settled)).map_err(|error| git_failure(&error, damaged).into())
-        })
-        .await?;
+        });
+        landing.await.unwrap_or_else(|| Err(cut_off("the clone was put in order")))?;
         *refs = wanted;
         Ok(committed)
     }
@@ -370,17 +417,18 @@ impl Sandbox {
         last: bool,
     ) -> (Failure, Kept, Option<String>) {
         let Fault { mut failure, beside } = fault;
+        space::explain(&mut failure, &self.places());
         let reference = layout::salvage_ref(&story.id);
         let message =
             commit_message::salvaged(&story.id, &story.title, &self.assignment.swarm_id, &failure.evidence.summary);
         let start = self.start(refs);
         let stopped = self.stop.is_cancelled();
-        let limit = if stopped { self.stop_budget() } else { CLONE_LIMIT };
-        let kept = blocking({
-            let (clone, start, reference) = (self.clone.clone(), start.clone(), reference.clone());
-            let bundle = self.bundle.clone();
+        let deadline = self.halt.by(Share::Salvage);
+        let keeping = deadline.bound({
+            let (start, reference) = (start.clone(), reference.clone());
+            let (clone, bundle) = (self.clone.until(deadline.clone()), self.bundle.clone());
             move || {
-                let git = clone.git().within(limit);
+                let git = clone.git();
                 let finished = Some(bundle.as_path());
                 Salvage {
                     clone: &clone,
@@ -393,30 +441,40 @@ impl Sandbox {
                 }
                 .keep()
             }
-        })
-        .await;
-        let kept = kept.unwrap_or_else(|error| {
-            if error.disk_full() {
-                failure.cause = Cause::DiskFull;
-            }
-            failure.evidence.summary.push_str(&format!("; what was there could not be salvaged: {error}"));
-            Kept { commit: None, left_out: vec![".".into()] }
         });
+        let kept = keeping.await.unwrap_or_else(|| Err(GitError::Halted { what: "add".into() }));
+        let kept = match kept {
+            Ok(kept) => kept,
+            Err(error) => {
+                if error.disk_full() {
+                    failure.cause = Cause::DiskFull;
+                }
+                failure.evidence.summary.push_str(&format!("; what was there could not be salvaged: {error}"));
+                space::explain(&mut failure, &self.places());
+                // The work folder is all there is: nobody may put it in order.
+                let unusable = format!("what {} left is in the work folder alone", story.id);
+                return (*failure, Kept { commit: None, left_out: vec![".".into()] }, Some(unusable));
+            }
+        };
         let left_out = kept.left_out.iter().filter(|path| !failure.evidence.paths.contains(path));
-        let left_out: Vec<&str> = left_out.map(String::as_str).take(LEFT_OUT_NAMED).collect();
+        let left_out: Vec<String> = left_out.take(LEFT_OUT_NAMED).cloned().collect();
         if kept.commit.is_some() && !left_out.is_empty() {
             failure.evidence.summary.push_str(&format!("; not in the salvage: {}", left_out.join(", ")));
+            failure.evidence.paths.extend(left_out);
         }
         if let Some(commit) = &kept.commit {
             refs.insert(reference, commit.clone());
         }
         let (clone, wanted) = (self.clone.clone(), refs.clone());
-        let reset = blocking(move || {
+        let reset = deadline.bound(move || {
             clone.restore_refs(&wanted)?;
             if last || stopped { Ok(()) } else { clone.reset_to(&start, true) }
-        })
-        .await;
-        let unusable = reset.err().map(|error| format!("the clone cannot be reset after {}: {error}", story.id));
+        });
+        let unusable = reset
+            .await
+            .unwrap_or(Ok(()))
+            .err()
+            .map(|error| format!("the clone cannot be reset after {}: {error}", story.id));
         (*failure, kept, unusable)
     }
 }

@@ -172,6 +172,7 @@ impl Machine {
                 branch: owner.map(|owner| spec.assignments[owner].branch.clone()),
                 attempts: 0,
                 failures: 0,
+                hangs: 0,
                 commit: None,
                 failure: None,
                 because: None,

@@ -74,6 +74,13 @@ pub struct AssignmentSpec {
     pub apart_from: Vec<AssignmentId>,
 }
 
+/// [`Limits::idle_timeout`] where nobody said.
+pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+fn default_idle_timeout() -> Duration {
+    DEFAULT_IDLE_TIMEOUT
+}
+
 /// Numbers that the user can set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -88,6 +95,9 @@ pub struct Limits {
     pub backoff: Duration,
     /// How long one story may take. The shim keeps it; the machine adds `slack` and acts when the shim does not.
     pub story_timeout: Duration,
+    /// How long a story's agent or a check may do nothing: no output, no CPU use. The shim looks. Zero: for ever.
+    #[serde(default = "default_idle_timeout")]
+    pub idle_timeout: Duration,
     /// What the machine adds to a sandbox's time for start, clone and bundle.
     pub slack: Duration,
     /// From the polite signal to the kill.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use longshore::engine::depot::{Collected, Depot, DepotSpec, DepotVolumes};
+use longshore::engine::depot::{Collected, Depot, DepotSpec, DepotVolumes, Space};
 use longshore::engine::docker::{Docker, Options};
 use longshore::engine::{ContainerSpec, Engine, EngineError, VolumeMount, label, resolve};
 use longshore::handoff::depot::{DepotFaultKind, TextFile, Tip};
@@ -154,7 +154,8 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     let files = vec![TextFile { path: "tasks/a/b.json".to_owned(), text: "{}".to_owned() }];
     let (prepared, space) = tokio::join!(depot.prepare(FOLDER, UID, files), depot.space());
     prepared.unwrap();
-    let (free, total) = space.unwrap();
+    let Space { free, total, memory_available } = space.unwrap();
+    assert!(memory_available > 1 << 20, "{memory_available}");
     assert!(0 < free && free <= total, "{free} of {total}");
     let script = format!(
         r#"
@@ -186,7 +187,9 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     // The shim is dead, and "three" was never committed.
     let salvaged = dir.path().join("salvaged");
     let reference = "refs/longshore/salvage/US-001";
-    let commit = depot.salvage(FOLDER, UID, &base, reference, 1 << 20, &salvaged).await.unwrap().unwrap();
+    let kept = depot.salvage(FOLDER, UID, &base, reference, 1 << 20, &salvaged).await.unwrap();
+    let commit = kept.commit.expect("there is something");
+    assert_eq!(kept.left_out, [""; 0]);
     git(&repo, &["fetch", "-q", salvaged.to_str().unwrap(), reference]);
     assert_eq!(git(&repo, &["show", &format!("{commit}:file")]), "three");
 

@@ -153,6 +153,7 @@ fn limits(settings: &Settings, plan: &Plan, info: &EngineInfo) -> Limits {
         machinery_retries: 3,
         backoff: Duration::from_secs(1),
         story_timeout: settings.timeout.value.0,
+        idle_timeout: settings.idle_timeout.value.0,
         slack: Duration::from_secs(60),
         grace: settings.grace.value.0,
         max_bad_records: 100,

@@ -301,6 +301,7 @@ mod tests {
             machinery_retries: 0,
             backoff: std::time::Duration::ZERO,
             story_timeout: std::time::Duration::ZERO,
+            idle_timeout: std::time::Duration::ZERO,
             slack: std::time::Duration::ZERO,
             grace: std::time::Duration::ZERO,
             max_bad_records: 1,

@@ -204,7 +204,7 @@ async fn answers_come_in_any_order() {
         // The pieces alternate, and the last request is answered first.
         played.send(ids["b"], FrameKind::Data, b"{}");
         played.send(ids["a"], FrameKind::Data, b"[1,2]bun");
-        played.answer(ids["space"], &Answer::Space { free: 1, total: 2 });
+        played.answer(ids["space"], &Answer::Space { free: 1, total: 2, memory_available: 7 });
         played.send(ids["a"], FrameKind::Data, b"dle");
         played.answer(ids["b"], &Answer::Collected { result_bytes: 2, bundle: false });
         played.answer(ids["a"], &Answer::Collected { result_bytes: 5, bundle: true });
@@ -217,7 +217,7 @@ async fn answers_come_in_any_order() {
     );
     assert_eq!(a.unwrap(), Collected { result: Some(b"[1,2]".to_vec()), bundle: true });
     assert_eq!(b.unwrap(), Collected { result: Some(b"{}".to_vec()), bundle: false });
-    assert_eq!(space.unwrap(), (1, 2));
+    assert_eq!(space.unwrap(), Space { free: 1, total: 2, memory_available: 7 });
     assert_eq!(std::fs::read(&one).unwrap(), b"bundle");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing but the one bundle");
 }
@@ -236,7 +236,8 @@ async fn large_bundles_go_through_a_file() {
         let (id, request) = played.request().await;
         assert!(matches!(request, Request::Salvage { .. }));
         bundle.chunks(DATA_CHUNK).for_each(|chunk| played.send(id, FrameKind::Data, chunk));
-        played.answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()) });
+        let left_out = vec!["é".repeat(LEFT_OUT_CHARS + 1); LEFT_OUT_MAX + 1];
+        played.answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out });
     };
     let asking = async {
         let collected = depot.collect("a", 20_000, 2_000_000, &to).await.unwrap();
@@ -244,8 +245,10 @@ async fn large_bundles_go_through_a_file() {
         assert!(std::fs::read(&to).unwrap() == bundle);
         let base = "1".repeat(40).parse().unwrap();
         let to = dir.path().join("salvage");
-        let commit = depot.salvage("a", 20_000, &base, "refs/x", 2_000_000, &to).await.unwrap();
-        assert_eq!(commit.unwrap().as_str(), "0".repeat(40));
+        let salvaged = depot.salvage("a", 20_000, &base, "refs/x", 2_000_000, &to).await.unwrap();
+        assert_eq!(salvaged.commit.unwrap().as_str(), "0".repeat(40));
+        assert_eq!(salvaged.left_out.len(), LEFT_OUT_MAX, "it is the sandbox's word, and bounded here too");
+        assert!(salvaged.left_out.iter().all(|path| path.chars().count() == LEFT_OUT_CHARS));
         assert!(std::fs::read(&to).unwrap() == bundle);
     };
     tokio::join!(playing, asking);
@@ -264,14 +267,14 @@ async fn more_than_allowed_is_refused_and_leaves_nothing() {
             played.send(id, FrameKind::Data, &[7; DATA_CHUNK]);
         }
         // It ends late: the host has stopped listening, and goes on with the next request.
-        played.answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()) });
+        played.answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out: Vec::new() });
         let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 3, total: 4 });
+        played.answer(id, &Answer::Space { free: 3, total: 4, memory_available: 7 });
     };
     let asking = async {
         let error = depot.salvage("a", 20_000, &base, "refs/x", 400_000, &to).await.unwrap_err();
         assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }), "{error:?}");
-        assert_eq!(depot.space().await.unwrap(), (3, 4));
+        assert_eq!(depot.space().await.unwrap(), Space { free: 3, total: 4, memory_available: 7 });
     };
     tokio::join!(playing, asking);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -321,7 +324,7 @@ async fn packs_are_streamed_and_requests_pass_between() {
     // The pack waits for its source, and another request does not wait for the pack.
     let (space, ()) = tokio::join!(depot.space(), async {
         let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 1, total: 1 });
+        played.answer(id, &Answer::Space { free: 1, total: 1, memory_available: 7 });
     });
     space.unwrap();
     let feeding = async {
@@ -367,7 +370,7 @@ async fn a_pack_that_is_abandoned_ends_for_the_depot_too() {
     played.answer(id, &Answer::Nothing);
     let (space, ()) = tokio::join!(depot.space(), async {
         let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 1, total: 1 });
+        played.answer(id, &Answer::Space { free: 1, total: 1, memory_available: 7 });
     });
     space.unwrap();
 }
@@ -455,12 +458,12 @@ async fn silence_is_bounded_and_costs_one_request_alone() {
     let (space, ()) = tokio::join!(depot.space(), async { *asked.lock().unwrap() = played.request().await.0 });
     assert!(matches!(space, Err(EngineError::TimedOut { after: ANSWER_WITHIN, .. })), "{space:?}");
     // It answers in the end; the next request is not confused by it.
-    played.answer(*asked.lock().unwrap(), &Answer::Space { free: 9, total: 9 });
+    played.answer(*asked.lock().unwrap(), &Answer::Space { free: 9, total: 9, memory_available: 7 });
     let (space, ()) = tokio::join!(depot.space(), async {
         let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 1, total: 2 });
+        played.answer(id, &Answer::Space { free: 1, total: 2, memory_available: 7 });
     });
-    assert_eq!(space.unwrap(), (1, 2));
+    assert_eq!(space.unwrap(), Space { free: 1, total: 2, memory_available: 7 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -474,7 +477,7 @@ async fn one_that_takes_nothing_does_not_stop_the_others() {
     }
     let (space, ()) = tokio::join!(depot.space(), async {
         let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 1, total: 2 });
+        played.answer(id, &Answer::Space { free: 1, total: 2, memory_available: 7 });
     });
     space.unwrap();
     // What it did not take is lost to it, and it is told.

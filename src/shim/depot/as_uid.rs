@@ -3,15 +3,18 @@
 //!
 //! `acp-shim as UID read-out|salvage|discard ...` writes the answer's JSON on one line, then its data; a fault goes to
 //! standard error as JSON, with exit code 1. The depot may not signal another user's process (it has no KILL), so this one
-//! ends itself when it takes too long. Started by [`ask`], nobody else.
+//! ends itself when it takes too long, and a little before the host would give up to wait for it (`engine/depot.rs`: 150 s
+//! in which nothing happens for what an attempt left, 600 s for a removal). Started by [`ask`], nobody else.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -19,19 +22,22 @@ use super::super::children;
 use super::super::clone::{CloneDir, Head, config_text, remove_folder};
 use super::super::git::{self, GitError};
 use super::super::layout::Layout;
-use super::super::salvage::Salvage;
+use super::super::salvage::{Kept, Salvage};
 use super::super::special;
 use super::{Helper, Sender, fault, folders, io_fault};
 use crate::handoff::assignment::Identity;
-use crate::handoff::depot::{Answer, DepotFault, DepotFaultKind};
+use crate::handoff::depot::{Answer, DepotFault, DepotFaultKind, LEFT_OUT_CHARS, LEFT_OUT_MAX};
 use crate::handoff::layout as names;
 use crate::handoff::result::RESULT_MAX_BYTES;
 use crate::ids::CommitId;
 
-/// How long the process may take before it ends itself.
-const LIMIT: Duration = Duration::from_secs(600);
-/// The same for a salvage, whose git a sandbox may have made to wait.
-const SALVAGE_LIMIT: Duration = Duration::from_secs(120);
+/// How long nothing at all may come out of a read-out or a salvage, whose git a sandbox may have made to wait, before the
+/// process ends itself.
+const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+/// How long a removal may take.
+const DISCARD_LIMIT: Duration = Duration::from_secs(540);
+/// How often it is looked whether something came out.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The most of its standard error that is read.
 const STDERR_LIMIT: u64 = 64 * 1024;
 
@@ -105,15 +111,17 @@ fn read_answer(from: impl Read, sender: &Sender) -> Result<Answer, DepotFault> {
 pub fn main(uid: &str, args: &[&str], layout: &Layout) -> u8 {
     let is_user = |id: u32| uid.parse() == Ok(id);
     let carried_out = if is_user(rustix::process::getuid().as_raw()) && is_user(rustix::process::getgid().as_raw()) {
-        let limit = if args.first() == Some(&"salvage") { SALVAGE_LIMIT } else { LIMIT };
+        let limit = if args.first() == Some(&"discard") { DISCARD_LIMIT } else { SILENCE_LIMIT };
+        let written = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&written);
         thread::spawn(move || {
-            thread::sleep(limit);
-            let late = fault(DepotFaultKind::Failed, format!("it took longer than {} s", limit.as_secs()));
+            silent_for(limit, LOOK_EVERY, &seen);
+            let late = fault(DepotFaultKind::Failed, format!("nothing happened for {} s", limit.as_secs()));
             tell(&late);
             // The group: git's processes too.
             let _ = rustix::process::kill_current_process_group(rustix::process::Signal::KILL);
         });
-        carry_out(args, layout, &mut io::stdout().lock())
+        carry_out(args, layout, &mut Counted { to: io::stdout().lock(), written })
     } else {
         Err(fault(DepotFaultKind::Failed, format!("this process does not run as {uid}")))
     };
@@ -123,6 +131,36 @@ pub fn main(uid: &str, args: &[&str], layout: &Layout) -> u8 {
             tell(&fault);
             1
         }
+    }
+}
+
+/// Returns once nothing was written for so long.
+fn silent_for(limit: Duration, every: Duration, written: &AtomicU64) {
+    let (mut seen, mut since) = (written.load(Ordering::Relaxed), Instant::now());
+    while since.elapsed() < limit {
+        thread::sleep(every);
+        let now = written.load(Ordering::Relaxed);
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+    }
+}
+
+/// Counts what is written.
+struct Counted<W> {
+    to: W,
+    written: Arc<AtomicU64>,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.to.write(bytes)?;
+        self.written.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
     }
 }
 
@@ -261,15 +299,16 @@ fn salvage(
         repo,
         objects_repo,
         identity,
+        halt: None,
     };
     let is_empty = fs::read_dir(&clone.repo).is_ok_and(|mut entries| entries.next().is_none());
     if is_empty {
         // The shim died before its clone: a tree without files would look like a deletion of all of them.
-        return send_answer(out, &Answer::Salvaged { commit: None });
+        return send_answer(out, &Answer::Salvaged { commit: None, left_out: Vec::new() });
     }
     let bundle = layout.out(folder).join(names::RESULT_BUNDLE);
-    let git = clone.git().within(SALVAGE_LIMIT / 2);
-    let kept = Salvage {
+    let git = clone.git().within(SILENCE_LIMIT / 2);
+    let Kept { commit: kept, left_out } = Salvage {
         clone: &clone,
         git: git.clone(),
         start: base,
@@ -279,9 +318,8 @@ fn salvage(
         message: &format!("salvage {folder}\n\nWhat the sandbox had in its work folder when it ended.\n"),
     }
     .keep()
-    .map_err(salvage_fault)?
-    .commit;
-    send_answer(out, &Answer::Salvaged { commit: kept.clone() })?;
+    .map_err(salvage_fault)?;
+    send_answer(out, &Answer::Salvaged { commit: kept.clone(), left_out: shown(left_out) })?;
     if kept.is_none() {
         return Ok(());
     }
@@ -305,6 +343,11 @@ fn salvage(
     } else {
         Err(salvage_fault(git::failed(&args, &String::from_utf8_lossy(&ended.stderr))))
     }
+}
+
+/// Paths as an answer may hold them.
+fn shown(paths: Vec<String>) -> Vec<String> {
+    paths.into_iter().take(LEFT_OUT_MAX).map(|path| path.chars().take(LEFT_OUT_CHARS).collect()).collect()
 }
 
 /// Empties the attempt's two folders. Their own entries are root's to remove.
@@ -346,6 +389,26 @@ fn remove_by_program(top: &Path) -> Result<(), DepotFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_goes_on_is_not_ended_and_silence_is() {
+        let written = Arc::new(AtomicU64::new(0));
+        let (begun, limit) = (Instant::now(), Duration::from_millis(300));
+        let writing = thread::spawn({
+            let mut to = Counted { to: io::sink(), written: Arc::clone(&written) };
+            move || {
+                for _ in 0..10 {
+                    thread::sleep(Duration::from_millis(50));
+                    to.write_all(b"x").expect("written");
+                }
+                Instant::now()
+            }
+        });
+        silent_for(limit, Duration::from_millis(10), &written);
+        let last = writing.join().expect("it writes");
+        assert!(begun.elapsed() > 2 * limit && last.elapsed() >= limit - Duration::from_millis(60));
+        assert_eq!(written.load(Ordering::Relaxed), 10);
+    }
 
     #[test]
     fn what_the_sandbox_closed_is_refused_and_not_a_fault_of_the_depot() {

@@ -126,6 +126,13 @@ pub fn remove_empty(layout: &Layout, folder: &str) -> Result<Answer, DepotFault>
     Ok(Answer::Nothing)
 }
 
+/// `MemAvailable`, which is the whole machine's also in a container, in bytes; 0 where it is not there.
+fn memory_available(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0).saturating_mul(1024)
+}
+
 /// The space of the *work* volume, which on an engine is that of all its volumes.
 pub fn space(layout: &Layout) -> Result<Answer, DepotFault> {
     let path = [layout.work(), layout.objects()].into_iter().find(|path| path.is_dir());
@@ -134,5 +141,19 @@ pub fn space(layout: &Layout) -> Result<Answer, DepotFault> {
     Ok(Answer::Space {
         free: space.f_bavail.saturating_mul(space.f_frsize),
         total: space.f_blocks.saturating_mul(space.f_frsize),
+        memory_available: memory_available(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_that_is_available() {
+        let text = "MemTotal:        4015544 kB\nMemFree:          120000 kB\nMemAvailable:    2097152 kB\n";
+        assert_eq!(memory_available(text), 2 << 30);
+        assert_eq!(memory_available("MemTotal: 1 kB\n"), 0);
+        assert_eq!(memory_available("MemAvailable: much\n"), 0);
+    }
 }

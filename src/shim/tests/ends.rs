@@ -1,7 +1,9 @@
 //! How a sandbox ends: stopped, without a task-request, without a clone, without a tasks file.
 
 use super::*;
-use crate::protocol::acp::message::CompletionStatus;
+use crate::ids::StoryId;
+use crate::protocol::acp::machine::{Record, Session};
+use crate::protocol::acp::message::{CompletionStatus, encode_container};
 
 #[test]
 fn a_stop_salvages_the_story_and_reaches_no_other() {
@@ -24,6 +26,61 @@ fn a_stop_salvages_the_story_and_reaches_no_other() {
     let clone = world.unbundled();
     assert_eq!(world.shown(&clone, &format!("{}:done.txt", outcome.commit(0))), "done");
     assert_eq!(world.shown(&clone, "refs/got/longshore/salvage/US-002:half.txt"), "half");
+}
+
+/// Three seconds are the least that a stop is divided from.
+const STOP: Duration = Duration::from_secs(3);
+
+#[test]
+fn a_stop_is_over_in_its_time_whatever_the_agent_does() {
+    let stubborn = "trap '' TERM; echo half > half.txt; touch ../run/begun; while :; do sleep 9; done";
+    // It does not heed the signal; and the same while it is being ended for its time, with a grace of its own.
+    for (timeout, wait, cause) in [(60, 0, Cause::StoppedByUser), (1, 1500, Cause::Timeout)] {
+        let mut world = World::new();
+        world.assignment["storyTimeoutSecs"] = json!(timeout);
+        world.assignment["graceSecs"] = json!(STOP.as_secs());
+        world.stories(&[json!({"command": stubborn})]);
+        let (stop, begun) = (world.stop.clone(), world.layout().run(FOLDER).join("begun"));
+        let stopping = std::thread::spawn(move || {
+            until("the story's begin", || begun.exists());
+            std::thread::sleep(Duration::from_millis(wait));
+            stop.cancel();
+            std::time::Instant::now()
+        });
+        let outcome = world.run();
+        let took = stopping.join().unwrap().elapsed();
+        assert!(took < STOP, "{took:?}");
+        assert_eq!((outcome.code, outcome.completion().status), (0, CompletionStatus::Stopped));
+        assert_eq!(outcome.cause(0), cause);
+        assert_eq!(world.shown(&world.unbundled(), "refs/got/longshore/salvage/US-001:half.txt"), "half");
+    }
+}
+
+#[test]
+fn no_word_of_a_story_comes_before_what_it_is_about_and_silence_is_broken() {
+    let mut world = World::new();
+    world.heartbeat = Duration::from_millis(300);
+    world.stories(&[
+        json!({"command": "sleep 1; echo x > x.txt", "verify": ["sleep 1"]}),
+        json!({"command": "exit 3"}),
+        json!({"command": "true", "dependsOn": ["US-002"]}),
+    ]);
+    let outcome = world.run();
+    let container = CONTAINER.parse().unwrap();
+    let stories: Vec<StoryId> = (1..=3).map(|number| StoryId::from_number(number).unwrap()).collect();
+    // The orchestrator takes every line of it.
+    let mut session = Session::new(SWARM.parse().unwrap(), container, &stories);
+    let envelope = Envelope {
+        timestamp: jiff::Timestamp::UNIX_EPOCH,
+        swarm_id: SWARM.parse().unwrap(),
+        container_id: CONTAINER.parse().unwrap(),
+    };
+    for message in &outcome.messages {
+        let line = crate::wire::Line::Good(encode_container(&envelope, message).into());
+        assert!(matches!(session.line(line), Record::Accepted(_)), "{message:?}");
+    }
+    let beats = |message: &&ContainerMessage| matches!(message, ContainerMessage::Progress(update) if update.output.is_empty() && update.story_id == stories[0]);
+    assert!(outcome.messages.iter().filter(beats).count() >= 3, "{:?}", outcome.messages);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod ends;
 mod hostile;
 mod stories;
 mod violations;
+mod watch;
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Write};
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::layout::Layout;
 use super::memory::MemoryGauge;
+use super::progress::HEARTBEAT;
 use super::serve::{Outside, serve};
 use crate::handoff::assignment::AssignmentFile;
 use crate::handoff::result::{ResultFile, StoryResult};
@@ -72,6 +74,7 @@ struct World {
     base: CommitId,
     assignment: Value,
     stop: CancellationToken,
+    heartbeat: Duration,
 }
 
 /// What came out.
@@ -101,7 +104,8 @@ impl World {
             fs::create_dir_all(dir.path().join("work").join(FOLDER).join(folder)).unwrap();
         }
         fs::create_dir_all(dir.path().join("in").join(FOLDER).join("tasks/tasks")).unwrap();
-        let mut world = Self { dir, base, assignment: Value::Null, stop: CancellationToken::new() };
+        let mut world =
+            Self { dir, base, assignment: Value::Null, stop: CancellationToken::new(), heartbeat: HEARTBEAT };
         world.assignment = json!({
             "schemaVersion": 1, "swarmId": SWARM, "attempt": {"assignment": "T-2026-001", "number": 1},
             "branch": "feat/work", "base": world.base.as_str(), "integrationBranch": "feat/all",
@@ -181,6 +185,7 @@ impl World {
             memory: MemoryGauge::at(self.dir.path().join("no-cgroup")),
             stop: self.stop.clone(),
             request_limit: Duration::from_secs(60),
+            heartbeat: self.heartbeat,
         }
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | finished, with a verified tip | lands with the merge |
 //! | failed by its own doing | again, while it has retries; else failed |
+//! | hung | again once, if it has a retry; else failed |
 //! | failed by the machinery's doing, or the sandbox died of that | again after a backoff, while the assignment has machinery retries; else failed |
 //! | the sandbox died of a story's doing (memory, time, protocol) | the stories in progress failed; where none was, all that were not finished |
 //! | skipped, or not reached, because of another story's failure | again, at no cost |
@@ -230,8 +231,11 @@ impl Machine {
         for (story, failure) in own {
             let view = &mut self.stories[story];
             view.failures += 1;
+            view.hangs += u32::from(failure.cause == Cause::Hung);
             view.previous = Some(judge::previous(&failure));
-            if judge::worth_a_retry(failure.cause) && view.failures <= self.spec.limits.retries {
+            // A hang costs its whole time, and is seldom over the next time: once more, and not for each retry.
+            let hopeless = failure.cause == Cause::Hung && view.hangs > 1;
+            if judge::worth_a_retry(failure.cause) && !hopeless && view.failures <= self.spec.limits.retries {
                 again.push((story, failure));
             } else {
                 failed.push((story, failure));

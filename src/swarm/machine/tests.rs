@@ -50,6 +50,7 @@ pub(super) fn limits() -> Limits {
         machinery_retries: 3,
         backoff: Duration::from_secs(1),
         story_timeout: Duration::from_secs(60),
+        idle_timeout: Duration::ZERO,
         slack: Duration::from_secs(10),
         grace: Duration::from_secs(5),
         max_bad_records: 3,

@@ -28,6 +28,8 @@ pub struct StoryView {
     pub attempts: u32,
     /// How many of these failed by the story's own doing: what `retries` limits.
     pub failures: u32,
+    /// How many of those hung: one that does it twice is not tried again.
+    pub(super) hangs: u32,
     /// Where it ends, once landed.
     pub commit: Option<CommitId>,
     /// What went wrong last. Also there while the story waits for its next try; none once it landed.

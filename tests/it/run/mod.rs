@@ -16,6 +16,7 @@ mod ran;
 mod resume;
 mod sandbox;
 mod stop;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -94,6 +94,28 @@ fn the_machinerys_failures_cost_the_story_nothing_and_wait_longer_each_time() {
 }
 
 #[test]
+fn a_story_that_hangs_is_tried_once_more_however_many_retries_there_are() {
+    for (retries, causes, tries) in [
+        (5, &[Cause::Hung, Cause::Hung][..], 2),
+        (5, &[Cause::Hung, Cause::AgentFailed, Cause::Hung], 3),
+        (0, &[Cause::Hung], 1),
+    ] {
+        let mut plan = spec(&[&[(1, &[])]]);
+        plan.limits.retries = retries;
+        let (mut rig, _) = Rig::began(plan);
+        for (number, cause) in (1..).zip(causes) {
+            assert_eq!(rig.machine.finished(), None, "{causes:?}");
+            let id = attempt(1, number);
+            rig.complete(&id);
+            rig.give(collected(&id, None, vec![failed(1, *cause)]));
+        }
+        assert_eq!(rig.status(1), StoryStatus::Failed, "{causes:?}");
+        assert_eq!((rig.cause(1), rig.machine.story(&key(1)).expect("there").attempts), (Some(Cause::Hung), tries));
+        rig.fold();
+    }
+}
+
+#[test]
 fn a_start_that_cannot_work_is_not_tried_again() {
     let fails = |rig: &mut Rig, cause, retryable| {
         rig.give(Event::StartFailed { attempt: attempt(1, 1), fault: Fault::new(cause, "no", retryable) })

@@ -1,0 +1,337 @@
+//! What can be seen of a command that hangs, before it is ended: the processes as a tree, and who holds which end of which
+//! pipe or socket.
+//!
+//! Used by `run.rs` when the watchdog finds no progress. Whoever may read the result did not get the values of the sandbox's
+//! environment variables, so a command line that holds one shows the variable's name in its place. Must not: block (nothing
+//! is opened but files of `/proc`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::time::Duration;
+
+use super::processes::{self, Process};
+use super::tail;
+use crate::verdict::{SCENE_CHARS, SCENE_LINES};
+
+/// A value shorter than this is looked for as a whole word only: it would be found everywhere.
+const SHORT_VALUE: usize = 4;
+/// The most bytes that are looked at of a command line.
+const COMMAND_BYTES: usize = 64 * 1024;
+/// The most processes that the sentence names.
+const NAMED: usize = 2;
+
+/// Names and values of variables that must not be shown.
+pub type Secrets = [(String, String)];
+
+/// What was seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scene {
+    /// The processes, a line each, children below their parents and further in.
+    pub processes: Vec<String>,
+    /// Pipes and sockets, a line each.
+    pub pipes: Vec<String>,
+    /// Who waits for what, as the end of a sentence: "`cat` (pid 31) waits in pipe_read".
+    pub waiting: String,
+}
+
+/// Looks at the processes below the shim.
+pub fn look(group: Option<i32>, secrets: &Secrets) -> Scene {
+    let below = processes::below(group);
+    Scene { processes: tree(&below, secrets), pipes: pipes(&below), waiting: waiting(&below) }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(SCENE_CHARS).collect()
+}
+
+/// No more lines than may be shown; the last says what is missing.
+fn bounded(mut lines: Vec<String>, what: &str) -> Vec<String> {
+    if lines.len() > SCENE_LINES {
+        let more = lines.len() - (SCENE_LINES - 1);
+        lines.truncate(SCENE_LINES - 1);
+        lines.push(format!("and {more} more {what}"));
+    }
+    lines
+}
+
+fn tree(below: &BTreeMap<i32, Process>, secrets: &Secrets) -> Vec<String> {
+    let mut lines = Vec::new();
+    let roots = below.values().filter(|process| !below.contains_key(&process.parent));
+    // Deepest last: a stack, so its top is the next to be shown.
+    let mut waiting: Vec<(&Process, usize)> = roots.rev().map(|process| (process, 0)).collect();
+    while let Some((process, depth)) = waiting.pop() {
+        lines.push(line(process, depth, secrets));
+        let children = below.values().rev().filter(|child| child.parent == process.pid && child.pid != process.pid);
+        waiting.extend(children.map(|child| (child, depth + 1)));
+    }
+    bounded(lines, "processes")
+}
+
+fn line(process: &Process, depth: usize, secrets: &Secrets) -> String {
+    let Process { pid, parent, state, .. } = process;
+    let waits = process.waits_in().map(|place| format!(" {place}")).unwrap_or_default();
+    let command = command_line(process, secrets);
+    // A chain of a thousand shells must leave room for what they are.
+    let indent = "  ".repeat(depth.min(20));
+    cut(&format!("{indent}{pid} (parent {parent}) {state}{waits} {} {command}", shown(process.age())))
+}
+
+/// `95 s`, `12 min`, `3 h`.
+fn shown(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+/// The command line, without values that must not be shown; the kernel's name in brackets where there is none.
+fn command_line(process: &Process, secrets: &Secrets) -> String {
+    let bytes = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    let bytes = &bytes[..bytes.len().min(COMMAND_BYTES)];
+    let words: Vec<String> = bytes
+        .strip_suffix(b"\0")
+        .unwrap_or(bytes)
+        .split(|b| *b == 0)
+        .map(|word| tail::clean(without(&String::from_utf8_lossy(word), secrets).as_bytes()))
+        .collect();
+    let text = words.join(" ");
+    if text.trim().is_empty() { format!("[{}]", process.name) } else { text }
+}
+
+/// A word of a command line with the names of variables in the place of their values.
+fn without(word: &str, secrets: &Secrets) -> String {
+    let mut text = word.to_owned();
+    // Longest first: one value may hold another.
+    let mut order: Vec<&(String, String)> = secrets.iter().filter(|(_, value)| !value.is_empty()).collect();
+    order.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
+    for (name, value) in order {
+        let shown = format!("${name}");
+        if value.len() >= SHORT_VALUE {
+            text = text.replace(value.as_str(), &shown);
+        } else if text == *value {
+            text = shown;
+        } else if let Some(before) = text.strip_suffix(value.as_str()).filter(|before| before.ends_with('=')) {
+            text = format!("{before}{shown}");
+        }
+    }
+    text
+}
+
+/// The processes at the ends of the tree, the youngest first, and what they wait for.
+fn waiting(below: &BTreeMap<i32, Process>) -> String {
+    let parents: BTreeSet<i32> = below.values().map(|process| process.parent).collect();
+    let mut leaves: Vec<&Process> =
+        below.values().filter(|process| process.state != 'Z' && !parents.contains(&process.pid)).collect();
+    leaves.sort_by_key(|process| std::cmp::Reverse(process.pid));
+    let said = |process: &&Process| {
+        let does = match (process.waits_in(), process.state) {
+            (Some(place), _) => format!("waits in {place}"),
+            (None, 'R') => "is ready to run".to_owned(),
+            (None, 'D') => "waits for a device".to_owned(),
+            (None, 'T' | 't') => "is stopped".to_owned(),
+            (None, _) => "sleeps".to_owned(),
+        };
+        format!("`{}` (pid {}) {does}", process.name, process.pid)
+    };
+    let mut parts: Vec<String> = leaves.iter().take(NAMED).map(said).collect();
+    match leaves.len().saturating_sub(NAMED) {
+        0 => {}
+        more => parts.push(format!("{more} more wait")),
+    }
+    parts.join(", ")
+}
+
+/// What a descriptor is to the one that it is shared with.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Pipe,
+    Fifo(String),
+    Socket,
+}
+
+/// The ends of one pipe or socket: who holds them.
+#[derive(Default)]
+struct Ends {
+    read: BTreeSet<String>,
+    written: BTreeSet<String>,
+    both: BTreeSet<String>,
+}
+
+fn pipes(below: &BTreeMap<i32, Process>) -> Vec<String> {
+    let mut found: BTreeMap<(Kind, u64), Ends> = BTreeMap::new();
+    for process in below.values() {
+        note_ends(&format!("{} ({})", process.name, process.pid), &format!("/proc/{}", process.pid), &mut found, false);
+    }
+    // The shim's own ends of what somebody else holds.
+    let own = rustix::process::getpid().as_raw_nonzero();
+    note_ends(&format!("acp-shim ({own})"), "/proc/self", &mut found, true);
+    let addresses = addresses();
+    let lines = found.into_iter().map(|((kind, inode), ends)| {
+        let list = |holders: BTreeSet<String>| holders.into_iter().collect::<Vec<_>>().join(", ");
+        let (what, open) = match kind {
+            Kind::Socket => {
+                let address = addresses.get(&inode).map(|address| format!(" {address}")).unwrap_or_default();
+                return cut(&format!("socket {inode}{address}: {}", list(ends.both)));
+            }
+            Kind::Pipe => (format!("pipe {inode}"), [("read by", ends.read), ("written by", ends.written)]),
+            Kind::Fifo(path) => (format!("fifo {path}"), [("read by", ends.read), ("written by", ends.written)]),
+        };
+        let mut sides: Vec<String> = open
+            .into_iter()
+            .map(|(side, holders)| match holders.is_empty() {
+                true => format!("{side} nobody"),
+                false => format!("{side} {}", list(holders)),
+            })
+            .collect();
+        if !ends.both.is_empty() {
+            sides.push(format!("both ends held by {}", list(ends.both)));
+        }
+        cut(&format!("{what}: {}", sides.join("; ")))
+    });
+    bounded(lines.collect(), "pipes and sockets")
+}
+
+/// Notes the pipes and sockets that a process holds; `known`: only those that are noted already.
+fn note_ends(who: &str, process: &str, found: &mut BTreeMap<(Kind, u64), Ends>, known: bool) {
+    let Ok(entries) = fs::read_dir(format!("{process}/fd")) else { return };
+    for entry in entries.flatten() {
+        let Ok(target) = fs::read_link(entry.path()) else { continue };
+        let Some(key) = kind_of(&target, &entry.path()) else { continue };
+        let ends = match found.get_mut(&key) {
+            Some(ends) => ends,
+            None if known => continue,
+            None => found.entry(key.clone()).or_default(),
+        };
+        let number = entry.file_name().to_string_lossy().into_owned();
+        let holder = format!("{who} as {number}");
+        match (&key.0, mode_of(process, &number)) {
+            (Kind::Socket, _) | (_, Some(2) | None) => ends.both.insert(holder),
+            (_, Some(1)) => ends.written.insert(holder),
+            (_, Some(_)) => ends.read.insert(holder),
+        };
+    }
+}
+
+/// What a link of `/proc/<pid>/fd` names: `pipe:[4711]`, `socket:[4712]`, or the path of a FIFO.
+fn kind_of(target: &Path, link: &Path) -> Option<(Kind, u64)> {
+    let text = target.to_str()?;
+    let inode = |prefix: &str| text.strip_prefix(prefix)?.strip_suffix(']')?.parse().ok();
+    if let Some(inode) = inode("pipe:[") {
+        return Some((Kind::Pipe, inode));
+    }
+    if let Some(inode) = inode("socket:[") {
+        return Some((Kind::Socket, inode));
+    }
+    // Devices and what is in `/proc` are no FIFOs, and need not be looked at.
+    if !text.starts_with('/') || text.starts_with("/dev/") || text.starts_with("/proc/") {
+        return None;
+    }
+    let meta = fs::metadata(link).ok().filter(|meta| meta.file_type().is_fifo())?;
+    Some((Kind::Fifo(tail::clean(text.as_bytes())), meta.ino()))
+}
+
+/// How a descriptor was opened: 0 to read, 1 to write, 2 for both.
+fn mode_of(process: &str, number: &str) -> Option<u32> {
+    let info = fs::read_to_string(format!("{process}/fdinfo/{number}")).ok()?;
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    u32::from_str_radix(flags.trim(), 8).ok().map(|flags| flags & 3)
+}
+
+/// What is known of sockets, by their inodes: a path, or the two addresses of a connection.
+fn addresses() -> BTreeMap<u64, String> {
+    let mut found = BTreeMap::new();
+    for protocol in ["tcp", "tcp6", "udp", "udp6"] {
+        for line in fs::read_to_string(format!("/proc/net/{protocol}")).unwrap_or_default().lines().skip(1) {
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            if let [_, local, remote, state, _, _, _, _, _, inode, ..] = fields[..]
+                && let (Some(local), Some(remote), Ok(inode)) = (address(local), address(remote), inode.parse())
+            {
+                let state = state_word(state);
+                found.insert(inode, format!("{protocol} {local} to {remote}{state}"));
+            }
+        }
+    }
+    for line in fs::read_to_string("/proc/net/unix").unwrap_or_default().lines().skip(1) {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        if let Some(inode) = fields.get(6).and_then(|inode| inode.parse().ok()) {
+            let path = fields.get(7).map(|path| format!(" {}", tail::clean(path.as_bytes()))).unwrap_or_default();
+            found.insert(inode, format!("unix{path}"));
+        }
+    }
+    found
+}
+
+fn state_word(state: &str) -> &'static str {
+    match state {
+        "01" => ", connected",
+        "02" => ", connecting",
+        "08" => ", closed by the other side",
+        "0A" => ", listening",
+        _ => "",
+    }
+}
+
+/// `0100007F:1F90` as `127.0.0.1:8080`: words of 32 bits in the machine's order, and a port.
+fn address(text: &str) -> Option<String> {
+    let (host, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let mut bytes = Vec::new();
+    for place in (0..host.len()).step_by(8) {
+        bytes.extend(u32::from_str_radix(host.get(place..place + 8)?, 16).ok()?.to_ne_bytes());
+    }
+    let host: std::net::IpAddr = match <[u8; 4]>::try_from(bytes.as_slice()) {
+        Ok(four) => four.into(),
+        Err(_) => <[u8; 16]>::try_from(bytes.as_slice()).ok()?.into(),
+    };
+    Some(std::net::SocketAddr::new(host, port).to_string())
+}
+
+/// The end of a sentence about a hang: how long, and who waits for what.
+pub fn sentence(idle: Duration, scene: &Scene) -> String {
+    let time = shown(idle);
+    match scene.waiting.as_str() {
+        "" => format!("no output and no CPU use for {time}; no process is left, and its output is held open"),
+        waiting => format!("no output and no CPU use for {time}; {waiting}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_variables_are_not_shown() {
+        let secrets = [("TOKEN", "s3cret"), ("LONG", "s3cret-and-more"), ("MODE", "1"), ("NONE", "")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        for (word, wanted) in [
+            ("Bearer s3cret", "Bearer $TOKEN"),
+            ("s3cret-and-more", "$LONG"),
+            ("--mode=1", "--mode=$MODE"),
+            ("1", "$MODE"),
+            ("file-1.txt", "file-1.txt"),
+        ] {
+            assert_eq!(without(word, &secrets), wanted);
+        }
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        if cfg!(target_endian = "little") {
+            assert_eq!(address("0100007F:1F90").as_deref(), Some("127.0.0.1:8080"));
+            assert_eq!(address("00000000000000000000000001000000:0050").as_deref(), Some("[::1]:80"));
+        }
+        assert_eq!(address("0100007F"), None);
+        assert_eq!(address("01:1F90"), None);
+    }
+
+    #[test]
+    fn no_more_lines_than_may_be_shown() {
+        let lines: Vec<String> = (0..SCENE_LINES + 10).map(|n| n.to_string()).collect();
+        let shown = bounded(lines, "processes");
+        assert_eq!(shown.len(), SCENE_LINES);
+        assert_eq!(shown.last().map(String::as_str), Some("and 11 more processes"));
+    }
+}

@@ -1,0 +1,111 @@
+//! The watchdog, with real processes: what hangs is caught and its work kept, what works is left alone.
+
+use super::*;
+
+/// A world whose agents may do nothing for so many seconds.
+fn watched(seconds: u64) -> World {
+    let mut world = World::new();
+    world.assignment["idleTimeoutSecs"] = json!(seconds);
+    world
+}
+
+#[track_caller]
+fn assert_hung(outcome: &Outcome) -> Failure {
+    outcome.assert_failed(Cause::Hung);
+    let failure = outcome.failure(0).0.clone();
+    let summary = &failure.evidence.summary;
+    assert!(summary.contains("no output and no CPU use for"), "{summary}");
+    failure
+}
+
+#[test]
+fn an_agent_that_sleeps_for_ever_hung_and_its_work_is_kept() {
+    let mut world = watched(1);
+    let outcome = world.run_command("echo half > half.txt; echo the last words; sleep 1000");
+    let failure = assert_hung(&outcome);
+    let evidence = failure.evidence;
+    assert!(evidence.summary.contains("`sleep` (pid "), "{evidence:?}");
+    assert_eq!(evidence.tail, ["the last words"]);
+    assert!(evidence.command.is_some_and(|command| command.starts_with("echo half")));
+    // The shell, and further in the program that it waits for.
+    let places: Vec<usize> = evidence.processes.iter().map(|line| line.len() - line.trim_start().len()).collect();
+    assert_eq!(places, [0, 2], "{:?}", evidence.processes);
+    assert!(evidence.processes[1].ends_with("sleep 1000"), "{:?}", evidence.processes);
+    // Both write to the two pipes that the shim reads. Whatever the test was started with may be there too.
+    let ours = evidence.pipes.iter().filter(|pipe| pipe.contains("read by acp-shim (")).collect::<Vec<_>>();
+    assert_eq!(ours.len(), 2, "{:?}", evidence.pipes);
+    for pipe in ours {
+        assert!(pipe.contains("written by sh (") && pipe.contains("sleep ("), "{pipe}");
+    }
+    assert_eq!(world.shown(&world.unbundled(), "refs/got/longshore/salvage/US-001:half.txt"), "half");
+}
+
+#[test]
+fn a_reader_whose_writer_never_comes_is_shown_with_its_pipe() {
+    let mut world = watched(1);
+    let outcome = world.run_command("mkfifo ../run/line; exec 3<>../run/line; cat <../run/line >all.txt");
+    let evidence = assert_hung(&outcome).evidence;
+    assert!(evidence.summary.contains("`cat` (pid "), "{}", evidence.summary);
+    let fifo = evidence.pipes.iter().find(|pipe| pipe.starts_with("fifo ")).expect("it is there");
+    assert!(fifo.contains("/run/line: read by cat (") && fifo.contains("written by nobody"), "{fifo}");
+    assert!(fifo.contains("both ends held by cat (") && fifo.contains("sh ("), "{fifo}");
+}
+
+#[test]
+fn the_value_of_a_variable_is_in_no_command_line() {
+    let mut world = watched(1);
+    let outcome = world.run_command("exec sh -c 'sleep 1000; :' sh --token=\"$SECRET_WORD\"");
+    let processes = assert_hung(&outcome).evidence.processes.join("\n");
+    assert!(processes.contains("--token=$SECRET_WORD"), "{processes}");
+    assert!(!processes.contains("xyzzy"), "{processes}");
+}
+
+#[test]
+fn what_computes_or_speaks_or_reports_does_not_hang() {
+    // Each for longer than twice the limit, without what the others do.
+    let computes = "end=$(($(date +%s) + 4)); while [ $(date +%s) -lt $end ]; do :; done; echo x > x.txt";
+    let speaks = "for i in 1 2 3 4 5; do echo $i; sleep 0.9; done; echo x > x.txt";
+    for command in [computes, speaks] {
+        let mut world = watched(2);
+        let outcome = world.run_command(command);
+        outcome.commit(0);
+    }
+}
+
+#[test]
+fn reports_through_the_socket_are_progress() {
+    let mut world = watched(2);
+    world.stories(&[json!({"command": "touch ../run/begun; sleep 4.5; echo x > x.txt"})]);
+    let (socket, begun) = (world.layout().socket(FOLDER), world.layout().run(FOLDER).join("begun"));
+    let reporting = std::thread::spawn(move || {
+        until("the story's begin", || begun.exists());
+        for step in 0..5 {
+            let said = crate::shim::ask::run("progress", &[format!("step {step}")], Some(socket.as_os_str()));
+            assert!(said.is_ok(), "{said:?}");
+            std::thread::sleep(Duration::from_millis(850));
+        }
+    });
+    let outcome = world.run();
+    reporting.join().unwrap();
+    outcome.commit(0);
+}
+
+#[test]
+fn a_check_that_hangs_is_a_hang_and_no_failed_check() {
+    let mut world = watched(1);
+    world.stories(&[json!({"command": "echo x > x.txt", "verify": ["sleep 1000"]})]);
+    let evidence = assert_hung(&world.run()).evidence;
+    assert!(evidence.summary.starts_with("the verify command `sleep 1000` hung: "), "{}", evidence.summary);
+    assert_eq!(evidence.command.as_deref(), Some("sleep 1000"));
+    assert_eq!(world.shown(&world.unbundled(), "refs/got/longshore/salvage/US-001:x.txt"), "x");
+}
+
+#[test]
+fn without_a_limit_and_before_it_nothing_hangs() {
+    let mut world = watched(0);
+    world.run_command("sleep 2.5; echo x > x.txt").commit(0);
+    let mut world = watched(1);
+    world.assignment["storyTimeoutSecs"] = json!(1);
+    world.assignment["idleTimeoutSecs"] = json!(60);
+    world.run_command("echo x > x.txt; sleep 1000").assert_failed(Cause::Timeout);
+}

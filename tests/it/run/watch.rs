@@ -1,0 +1,66 @@
+//! Agents that do nothing any more, and agents that ask the shim itself to end.
+
+use super::*;
+
+#[test]
+fn a_story_that_hangs_is_tried_twice_and_its_work_is_kept() {
+    let scratch = Scratch::new();
+    // The second does as little, and says something now and then.
+    let hang = "echo half > half; echo the last words; mkfifo /tmp/line; exec 3<>/tmp/line; cat </tmp/line";
+    let slow = "for i in 1 2 3 4 5 6; do echo $i; sleep 1; done; echo x > x";
+    let tasks = scratch.tasks("feat/hang", json!([story(1, hang), story(2, slow)]));
+    let args = ["run", &tasks, "--idle-timeout", "3s", "--grace", "1s", "--retries", "3"];
+    let ran =
+        scratch.longshore(&args).expect(1, &["1 landed, 1 failed", "no output and no CPU use for", "`cat` (pid "]);
+    let state = scratch.state();
+    state.expect(&["failed hung", "landed"]);
+    let hung = state.story(1);
+    assert_eq!(hung["attempts"], 2, "{hung}");
+    let evidence = &hung["evidence"];
+    assert_eq!(evidence["tail"], json!(["the last words"]));
+    assert!(text(&evidence["summary"]).contains("waits in "), "{evidence}");
+    let lines = |name: &str| {
+        let lines = evidence[name].as_array().unwrap_or_else(|| panic!("no {name} in {evidence}"));
+        lines.iter().map(|line| text(line).to_owned()).collect::<Vec<_>>().join("\n")
+    };
+    assert!(lines("processes").contains(" cat"), "{evidence}");
+    assert!(lines("pipes").contains("fifo /tmp/line: read by cat ("), "{evidence}");
+    assert!(lines("pipes").contains("read by acp-shim (1)"), "{evidence}");
+    assert_eq!(scratch.show(state.salvage(1), "half"), "half");
+    assert!(ran.err.contains("fifo /tmp/line"), "the summary shows it\n{}", ran.err);
+    assert_eq!(scratch.in_engine(), [""; 0]);
+}
+
+#[test]
+fn a_signal_from_inside_the_sandbox_stops_nothing() {
+    let scratch = Scratch::new();
+    let command = "kill -TERM 1; kill -INT 1; sleep 1; kill -TERM 1; echo x > x";
+    let tasks = scratch.tasks("feat/signal", json!([story(1, command)]));
+    scratch.longshore(&["run", &tasks, "--retries", "0"]).expect(0, &["1 landed"]);
+    scratch.state().expect(&["landed"]);
+    assert_eq!(scratch.show("feat/signal", "x"), "x");
+    let logs = all_files(&scratch.latest().join("logs"));
+    let log: String = logs.iter().map(|path| std::fs::read_to_string(path).expect("a log")).collect();
+    let note = log.lines().filter(|line| line.contains("of the sandbox sent signal")).count();
+    assert_eq!(note, 1, "noted once\n{log}");
+}
+
+#[test]
+fn a_signal_from_outside_stops_the_sandbox_and_is_told_apart() {
+    let scratch = Scratch::new();
+    let tasks = scratch.tasks("feat/outside", json!([story(1, "echo half > half; touch /tmp/begun; sleep 1000")]));
+    let running = scratch.start(&["run", &tasks, "--retries", "0", "--grace", "5s"]);
+    let sandbox = &scratch.sandboxes(1)[0];
+    docker(&["kill", "--signal", "TERM", &sandbox.0]).expect("it runs");
+    // The machinery's failure: it is tried again, and killed again until its tries are over.
+    let next = eventually("the next try runs", || {
+        let found = scratch.sandboxes(1);
+        found.into_iter().find(|found| found.0 != sandbox.0)
+    });
+    running.signal("INT");
+    running.wait().expect(130, &[]);
+    drop(next);
+    let state = scratch.state();
+    let containers = state.0["containers"].as_array().expect("containers");
+    assert!(containers.len() >= 2, "{:#}", state.0);
+}
