@@ -64,6 +64,7 @@ fn spec(stories: usize) -> SwarmSpec {
             slack: Duration::from_secs(60),
             grace: Duration::from_secs(10),
             max_bad_records: 100,
+            liveness: Duration::from_secs(150),
         },
     }
 }
@@ -103,7 +104,7 @@ fn events(stories: usize, updates: u64) -> Vec<Event> {
                     let (status, record) = (CompletionStatus::Completed, updates + 1);
                     script.push(Event::CompletionReported { attempt: attempt.clone(), record, status, errors: vec![] });
                     let (error, tail) = (String::new(), Vec::new());
-                    let exit = Exit { code: Some(0), oom_killed: false, vanished: false, error, tail };
+                    let exit = Exit { code: Some(0), error, tail, ..Exit::default() };
                     script.push(Event::SandboxEnded { attempt, exit });
                     pending.push_back(script);
                 }

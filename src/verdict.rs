@@ -165,7 +165,7 @@ pub struct Evidence {
     /// The last lines that it printed, oldest first; at most 50 lines of at most 500 characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tail: Vec<String>,
-    /// The processes of a sandbox that hung, a line each, children below their parents and further in; at most
+    /// The processes of a sandbox that hung or said nothing, a line each, children below their parents and further in; at most
     /// [`SCENE_LINES`] lines of [`SCENE_CHARS`] characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,

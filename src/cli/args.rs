@@ -140,6 +140,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
 
+    /// Memory that the engine must have left for another sandbox to start [default: 256m]
+    #[arg(long, value_name = "SIZE")]
+    pub reserve_memory: Option<Size>,
+
+    /// Disk that the engine must have left for another sandbox to start [default: 1g]
+    #[arg(long, value_name = "SIZE")]
+    pub reserve_disk: Option<Size>,
+
     /// CPUs for each sandbox; 0 for no limit [default: 1]
     #[arg(long, value_name = "N")]
     pub cpus: Option<Cpus>,

@@ -58,6 +58,10 @@ pub struct Config {
     pub network: Option<String>,
     /// Memory for each sandbox.
     pub memory: Option<Size>,
+    /// Memory that the engine must have left for another sandbox to start.
+    pub reserve_memory: Option<Size>,
+    /// Disk, likewise.
+    pub reserve_disk: Option<Size>,
     /// CPUs for each sandbox.
     pub cpus: Option<Cpus>,
     /// Time for one story.

@@ -283,6 +283,7 @@ mod tests {
             name: "x".to_owned(),
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             running: false,
+            paused: false,
         }
     }
 

@@ -54,6 +54,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         repo_url: kept.repo_url.parse().map_err(|error| {
             Shown::machinery("the repository's URL in the swarm's record is not one").caused_by(&error)
         })?,
+        reserve: kept.reserve,
         keep: kept.keep,
         max_bundle: begin::MAX_BUNDLE,
         subpath: info.volume_subpath,

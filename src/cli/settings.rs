@@ -16,6 +16,7 @@ use super::amounts::{Cpus, Size, Span, SpanOrOff};
 use super::args::{FanOutArg, PlanFlags, RunArgs};
 use super::config::{self, AgentConfig, Config, ConfigError};
 use super::variable::{Variable, VariableError};
+use crate::coordinator::Reserve;
 use crate::swarm::spec::DEFAULT_IDLE_TIMEOUT;
 
 /// The image that `longshore images build` makes.
@@ -134,6 +135,10 @@ pub struct Settings {
     pub network: Sourced<String>,
     /// Memory of a sandbox.
     pub memory: Sourced<Size>,
+    /// Memory that another sandbox must leave on the engine.
+    pub reserve_memory: Sourced<Size>,
+    /// Disk, likewise.
+    pub reserve_disk: Sourced<Size>,
     /// CPUs of a sandbox.
     pub cpus: Sourced<Cpus>,
     /// Time for a story.
@@ -256,6 +261,11 @@ fn merge(layers: &[Layer]) -> Settings {
         fan_out: or(pick(layers, "fan_out", |config| config.fan_out), FanOutArg::Story),
         network: or(pick(layers, "network", |config| config.network.clone()), "none".to_owned()),
         memory: or(pick(layers, "memory", |config| config.memory), Size(2 << 30)),
+        reserve_memory: or(
+            pick(layers, "reserve_memory", |config| config.reserve_memory),
+            Size(Reserve::default().memory),
+        ),
+        reserve_disk: or(pick(layers, "reserve_disk", |config| config.reserve_disk), Size(Reserve::default().disk)),
         cpus: or(pick(layers, "cpus", |config| config.cpus), Cpus(1000)),
         timeout: or(pick(layers, "timeout", |config| config.timeout), Span(Duration::from_secs(1800))),
         idle_timeout: or(pick(layers, "idle_timeout", |config| config.idle_timeout), SpanOrOff(DEFAULT_IDLE_TIMEOUT)),
@@ -334,6 +344,8 @@ fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsError>> {
         }),
         network: get(lookup, all, "network", text),
         memory: get(lookup, all, "memory", parsed),
+        reserve_memory: get(lookup, all, "reserve_memory", parsed),
+        reserve_disk: get(lookup, all, "reserve_disk", parsed),
         cpus: get(lookup, all, "cpus", parsed),
         timeout: get(lookup, all, "timeout", parsed),
         idle_timeout: get(lookup, all, "idle_timeout", parsed),
@@ -417,6 +429,8 @@ impl Settings {
             row("fan_out", &self.fan_out, |what| format!("{what:?}").to_lowercase()),
             row("network", &self.network, String::clone),
             row("memory", &self.memory, |size| if size.0 == 0 { "no limit".to_owned() } else { size.to_string() }),
+            row("reserve_memory", &self.reserve_memory, Size::to_string),
+            row("reserve_disk", &self.reserve_disk, Size::to_string),
             row("cpus", &self.cpus, |cpus| if cpus.0 == 0 { "no limit".to_owned() } else { cpus.to_string() }),
             row("timeout", &self.timeout, Span::to_string),
             row("idle_timeout", &self.idle_timeout, SpanOrOff::to_string),
@@ -461,6 +475,8 @@ pub fn run_flags(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
         max: args.max,
         network: args.network.clone(),
         memory: args.memory,
+        reserve_memory: args.reserve_memory,
+        reserve_disk: args.reserve_disk,
         cpus: args.cpus,
         timeout: args.timeout,
         idle_timeout: args.idle_timeout,

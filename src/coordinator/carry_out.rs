@@ -55,6 +55,13 @@ pub(super) struct Hands {
     pub max_bundle: u64,
 }
 
+/// Sees what a container that runs looks like; nothing where it has ended, or the engine does not say.
+pub(super) async fn examine(engine: &dyn Engine, attempt: AttemptId, container: &ContainerId) -> Option<Event> {
+    let seen = engine.inspect(container).await.ok().flatten().filter(|seen| seen.running)?;
+    let processes = engine.top(container).await.unwrap_or_default();
+    Some(Event::Examined { attempt, paused: seen.paused, processes })
+}
+
 /// Gets the result out, verified, under refs; or, where there is none, what the work folder has.
 pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> Event {
     let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));

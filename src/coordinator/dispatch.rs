@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::delivery::MergeMessage;
 use crate::engine::{ContainerSpec, VolumeMount, label};
@@ -81,6 +81,7 @@ impl Coordinator {
             env_vars: sandbox.env.clone(),
         };
         let (stop, stopped) = watch::channel(None);
+        let look = Arc::new(Notify::new());
         let job = Job {
             swarm: spec.swarm,
             attempt: attempt.clone(),
@@ -101,13 +102,16 @@ impl Coordinator {
             objects: Arc::clone(&self.objects),
             repo: self.setup.repo.clone(),
             postbox: self.postbox.share(),
+            presence: self.presence.clone(),
+            admission: Arc::clone(&self.admission),
+            look: Arc::clone(&look),
             stop: stopped,
         };
         let container = match &job.origin {
             Origin::Adopted { container, .. } => Some(container.clone()),
             Origin::Fresh | Origin::Again { .. } => None,
         };
-        self.live.insert(attempt, Live { container, remains, stop });
+        self.live.insert(attempt, Live { container, remains, stop, look });
         self.tasks.spawn(session::run(job, tools));
     }
 

@@ -1,10 +1,12 @@
 //! The one loop: inputs -> events -> the machine -> the journal -> effects. It owns the machine and the journal, and it
 //! awaits nothing that a sandbox, the engine or git could hold up: all of that runs in tasks that send events back.
 //!
-//! `take_up.rs` goes on with a swarm that another orchestrator began. `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
-//! `objects.rs` keeps the objects volume topped up; `inbox.rs` is the fair way in for events; `control.rs` is the socket that
+//! `take_up.rs` goes on with a swarm that another orchestrator began; `presence.rs` knows whether the engine is there, and
+//! `reconcile.rs` compares what it has with what the machine knows. `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
+//! `admission.rs` holds starts back while the engine is short; `objects.rs` keeps the objects volume topped up; `inbox.rs` is the fair way in for events; `control.rs` is the socket that
 //! `longshore stop` talks to. Called by `cli/run.rs`. Must not: decide anything; decisions are the machine's.
 
+mod admission;
 mod carry_out;
 pub mod control;
 mod create;
@@ -12,6 +14,8 @@ mod dispatch;
 mod inbox;
 mod log;
 mod objects;
+mod presence;
+mod reconcile;
 mod run;
 mod session;
 mod signals;
@@ -35,6 +39,7 @@ use crate::report::Reporter;
 use crate::state::{StateError, Store, SwarmDir};
 use crate::swarm::{Machine, Outcome, SwarmSpec};
 
+pub use admission::Reserve;
 pub use run::{run, volumes_stay};
 
 /// Everything that a swarm needs to run, checked.
@@ -94,6 +99,8 @@ pub struct SandboxSettings {
     pub identity: Identity,
     /// The repo's URL, as ACP wants it.
     pub repo_url: RepoUrl,
+    /// What must be left on the engine when another sandbox starts.
+    pub reserve: Reserve,
     /// Leave containers in place after they ended.
     pub keep: bool,
     /// The largest result bundle that is taken, in bytes.

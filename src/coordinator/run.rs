@@ -5,21 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::engine::Signal;
 use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
+use crate::engine::{EngineResult, Found, Signal};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
 use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome};
 use crate::verdict::Cause;
 
+use super::admission::Admission;
 use super::carry_out::{self, Hands, Remains};
 use super::control::{self, Command};
 use super::inbox::{Postbox, Posted};
 use super::objects::Objects;
+use super::presence::{self, Presence};
+use super::reconcile;
 use super::session::{self, Origin};
 use super::signals::Signals;
 use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
@@ -65,6 +69,11 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         max_bundle: setup.sandbox.max_bundle,
     };
     let (snapshots, writer) = snapshot_writer(postbox.clone());
+    let look = Arc::new(Notify::new());
+    let (presence, watching) =
+        presence::watch(Arc::clone(&setup.engine), setup.spec.swarm, postbox.clone(), Arc::clone(&look));
+    let watching = AbortOnDropHandle::new(tokio::spawn(watching));
+    let (sightings, seen) = mpsc::unbounded_channel();
     let (machine, origin) = match taken_up {
         Some(TakenUp { machine, elapsed }) => (machine, elapsed),
         None => (Machine::new(setup.spec.clone()), Duration::ZERO),
@@ -83,16 +92,21 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         left: BTreeMap::new(),
         resuming: false,
         finish: None,
+        presence,
+        admission: Arc::new(Admission::new(setup.sandbox.reserve)),
+        sightings,
         snapshots,
         setup,
     };
     if resumed {
         coordinator.take_up().await?;
+        look.notify_one();
         coordinator.postbox.post_now(Event::Resumed);
     } else {
         coordinator.postbox.post_now(Event::Began);
     }
-    let looped = coordinator.turn(inbox, commands).await;
+    let looped = coordinator.turn(inbox, commands, Looking { wanted: look, seen }).await;
+    drop(watching);
     let ended = coordinator.close(&depot, looped, writer).await;
     server.abort();
     ended
@@ -138,6 +152,16 @@ pub(super) struct Live {
     pub(super) container: Option<ContainerId>,
     pub(super) remains: Remains,
     pub(super) stop: watch::Sender<Option<Signal>>,
+    /// The engine may know of an end that its session has not heard of.
+    pub(super) look: Arc<Notify>,
+}
+
+impl Live {
+    /// One that has no session.
+    pub(super) fn still(container: Option<ContainerId>, remains: Remains) -> Self {
+        let (stop, _) = watch::channel(None);
+        Self { container, remains, stop, look: Arc::default() }
+    }
 }
 
 /// The machine's time: since the swarm began. It stands still while no orchestrator runs, so that a sandbox whose orchestrator was
@@ -174,7 +198,17 @@ pub(super) struct Coordinator {
     /// The effects of `Event::Resumed` are being carried out: what they start may be there already.
     pub(super) resuming: bool,
     pub(super) finish: Option<Outcome>,
+    pub(super) presence: Presence,
+    pub(super) admission: Arc<Admission>,
+    /// What was seen of the engine's things.
+    pub(super) sightings: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
+}
+
+/// When to look at what the engine has, and what was seen.
+struct Looking {
+    wanted: Arc<Notify>,
+    seen: mpsc::UnboundedReceiver<EngineResult<Vec<Found>>>,
 }
 
 impl Coordinator {
@@ -183,9 +217,11 @@ impl Coordinator {
         &mut self,
         mut inbox: mpsc::UnboundedReceiver<Posted>,
         mut commands: mpsc::Receiver<Command>,
+        mut looking: Looking,
     ) -> Result<(), CoordinatorError> {
         let mut signals = Signals::new();
         let mut batch = Vec::with_capacity(BATCH);
+        let mut next_look = Instant::now() + reconcile::EVERY;
         while self.finish.is_none() {
             let deadline = self.machine.next_deadline().map(|time| self.clock.at(time));
             let snapshot = self.setup.store.snapshot_due().map(|time| self.clock.at(time));
@@ -205,6 +241,15 @@ impl Coordinator {
                         batch.push(Posted::from(Event::StopRequested { level, by: "longshore stop".to_owned() }));
                     }
                 },
+                () = looking.wanted.notified() => {
+                    next_look = Instant::now() + reconcile::EVERY;
+                    self.look();
+                }
+                () = tokio::time::sleep_until(next_look) => {
+                    next_look = Instant::now() + reconcile::EVERY;
+                    self.look();
+                }
+                Some(seen) = looking.seen.recv() => self.reconcile(seen),
                 Some(_) = self.tasks.join_next() => {}
             }
             self.take(&mut batch)?;
@@ -259,6 +304,7 @@ impl Coordinator {
             }
             Effect::Terminate { attempt } => self.signal(&attempt, Signal::Term),
             Effect::Kill { attempt } => self.signal(&attempt, Signal::Kill),
+            Effect::Examine { attempt } => self.examine(attempt),
             Effect::Collect { attempt, what } => {
                 if let Some(live) = self.live.get(&attempt) {
                     let (hands, remains, postbox) = (self.hands.clone(), live.remains.clone(), self.postbox.clone());
@@ -274,6 +320,16 @@ impl Coordinator {
             Effect::Announce(announcement) => self.setup.reporter.announce(Timestamp::now(), &announcement),
             Effect::Finish(outcome) => self.finish = Some(outcome),
         }
+    }
+
+    pub(super) fn examine(&mut self, attempt: AttemptId) {
+        let Some(container) = self.live.get(&attempt).and_then(|live| live.container.clone()) else { return };
+        let (engine, postbox) = (Arc::clone(&self.setup.engine), self.postbox.clone());
+        self.tasks.spawn(async move {
+            if let Some(event) = carry_out::examine(engine.as_ref(), attempt, &container).await {
+                postbox.post_now(event);
+            }
+        });
     }
 
     fn signal(&self, attempt: &AttemptId, signal: Signal) {
@@ -374,7 +430,7 @@ fn snapshot_writer(postbox: Postbox) -> (mpsc::UnboundedSender<PendingSnapshot>,
 }
 
 /// Sleeps until then, or for ever.
-async fn until(at: Option<Instant>) {
+pub(super) async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,

@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use tokio::io::AsyncWriteExt;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use crate::delivery::Repo;
 use crate::engine::depot::Depot;
@@ -18,21 +19,27 @@ use crate::handoff::depot::TextFile;
 use crate::ids::StoryKey;
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::protocol::acp::machine::{Record, Session};
-use crate::protocol::acp::message::{ContainerMessage, Envelope, TaskRequest, encode_task_request};
+use crate::protocol::acp::message::{CompletionStatus, ContainerMessage, Envelope, TaskRequest, encode_task_request};
 use crate::swarm::{Event, Exit, Fault};
 use crate::verdict::{Cause, Evidence};
 use crate::wire::{Line, LineSplitter};
 
 use super::CoordinatorError;
+use super::admission::Admission;
 use super::create::create;
 use super::inbox::Postbox;
 use super::log::LogFile;
 use super::objects::Objects;
+use super::presence::Presence;
 
 /// How long the streams may stay open after the container ended: something may hold a copy of their other end.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How often a container is asked for again when the engine does not answer.
+/// How often a container is asked for again when the engine answers with an error.
 const WAIT_RETRIES: u32 = 10;
+/// From the end of the streams of a container that goes on to their being read again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// How long the reading of what was missed may take, once a container has ended.
+const CATCH_UP: Duration = Duration::from_secs(30);
 
 /// What one sandbox is made of.
 pub(super) struct Job {
@@ -67,6 +74,10 @@ pub(super) struct Tools {
     pub objects: Arc<Objects>,
     pub repo: Repo,
     pub postbox: Postbox,
+    pub presence: Presence,
+    pub admission: Arc<Admission>,
+    /// Reconciliation does not see the container run.
+    pub look: Arc<Notify>,
     pub stop: watch::Receiver<Option<Signal>>,
 }
 
@@ -75,7 +86,8 @@ pub(super) async fn run(job: Job, mut tools: Tools) {
     let attempt = job.attempt.clone();
     match begin_or_adopt(&job, &mut tools).await {
         Ok(Begun { container, streams, applied }) => {
-            let exit = Conversation::new(&job, &container, applied).follow(&mut tools, streams).await;
+            let conversation = Conversation::new(&job, &container, applied, tools.presence.losses());
+            let exit = conversation.follow(&mut tools, streams).await;
             tools.postbox.post(Event::SandboxEnded { attempt, exit }).await;
         }
         Err(fault) => tools.postbox.post(Event::StartFailed { attempt, fault: *fault }).await,
@@ -160,6 +172,9 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
         None => Ok(()),
     };
     early(tools)?;
+    let admitted = tools.admission.admit(&tools.depot, &job.attempt, &tools.postbox, &mut tools.stop).await;
+    admitted.map_err(|error| Box::new(engine_fault(&error)))?;
+    early(tools)?;
     tools.objects.ensure(&tools.depot, &tools.repo, &job.integration, &job.base).await.map_err(
         |error| match error {
             CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
@@ -213,10 +228,16 @@ struct Conversation<'a> {
     /// Records up to this one are in the journal already.
     applied: u64,
     log: LogFile,
+    /// How often the engine had gone away when it began.
+    losses: u64,
+    /// Whether the streams ended early.
+    lost: bool,
+    /// Its last word is that it was told to stop.
+    stopped: bool,
 }
 
 impl<'a> Conversation<'a> {
-    fn new(job: &'a Job, container: &'a ContainerId, applied: u64) -> Self {
+    fn new(job: &'a Job, container: &'a ContainerId, applied: u64, losses: u64) -> Self {
         let mut log = LogFile::open(&job.log, &job.attempt);
         if !matches!(job.origin, Origin::Fresh) {
             log.note("taken up again: what follows is the sandbox's output from its beginning");
@@ -228,7 +249,18 @@ impl<'a> Conversation<'a> {
             session: Session::new(job.swarm, container.clone(), &job.stories),
             applied,
             log,
+            losses,
+            lost: false,
+            stopped: false,
         }
+    }
+
+    /// What comes now is the sandbox's output from its beginning: what was taken in of it is skipped.
+    fn from_the_beginning(&mut self) {
+        self.applied = self.applied.max(self.session.records());
+        self.records = LineSplitter::new();
+        self.session = Session::new(self.job.swarm, self.container.clone(), &self.job.stories);
+        self.log.note("the streams were lost: what follows is the sandbox's output from its beginning");
     }
 
     /// Reads until the container ended and its streams are drained. `wait` is the truth about the end; the end of a stream is not.
@@ -240,7 +272,8 @@ impl<'a> Conversation<'a> {
         };
         let engine = Arc::clone(&tools.engine);
         let container = self.container.clone();
-        let waiting = wait(engine.as_ref(), &container);
+        let mut read_again = None;
+        let waiting = wait(engine.as_ref(), &container, tools.presence.clone());
         tokio::pin!(waiting);
         let ended = loop {
             tokio::select! {
@@ -249,20 +282,41 @@ impl<'a> Conversation<'a> {
                     Some(Ok(chunk)) => self.take(chunk, &tools.postbox).await,
                     Some(Err(error)) => {
                         tracing::warn!(attempt = %self.job.attempt, error = %chain(&error), "lost a sandbox's streams");
-                        open = false;
+                        (open, self.lost) = (false, true);
+                        read_again = Some(Instant::now() + READ_AGAIN);
                     }
-                    None => open = false,
+                    // Mostly the container's end is next.
+                    None => {
+                        open = false;
+                        read_again = Some(Instant::now() + READ_AGAIN);
+                    }
+                },
+                () = super::run::until(read_again) => {
+                    self.lost = true;
+                    match engine.logs(&container, true).await {
+                        Ok(stream) => {
+                            self.from_the_beginning();
+                            (output, open, read_again) = (stream, true, None);
+                        }
+                        Err(_) => read_again = Some(Instant::now() + READ_AGAIN),
+                    }
+                }
+                () = tools.look.notified() => match engine.inspect(&container).await {
+                    Ok(None) => break Err(EngineError::NotFound {
+                        operation: "looking for a container",
+                        subject: container.to_string(),
+                    }),
+                    Ok(Some(seen)) if !seen.running && !seen.never_started => {
+                        break Ok(seen.exit_code.unwrap_or_default());
+                    }
+                    _ => {}
                 },
                 changed = tools.stop.changed() => {
                     let signal = *tools.stop.borrow_and_update();
                     if let (Ok(()), Some(signal)) = (changed, signal) {
                         // In a task of its own: a signal may hang on a container whose output nobody reads.
-                        let (engine, container) = (Arc::clone(&tools.engine), container.clone());
-                        tokio::spawn(async move {
-                            if let Err(error) = engine.signal(&container, signal).await {
-                                tracing::warn!(container = %container.short(), error = %chain(&error), "cannot signal a sandbox");
-                            }
-                        });
+                        let engine = Arc::clone(&tools.engine);
+                        tokio::spawn(send_signal(engine, container.clone(), signal, tools.presence.clone()));
                     }
                 }
             }
@@ -271,11 +325,15 @@ impl<'a> Conversation<'a> {
             while open {
                 match output.next().await {
                     Some(Ok(chunk)) => self.take(chunk, &tools.postbox).await,
-                    _ => open = false,
+                    other => {
+                        open = false;
+                        self.lost |= other.is_some();
+                    }
                 }
             }
         };
         let _ = tokio::time::timeout(DRAIN, drained).await;
+        self.catch_up(tools).await;
         if let Some(line) = self.records.finish() {
             self.record(line, &tools.postbox).await;
         }
@@ -283,19 +341,54 @@ impl<'a> Conversation<'a> {
         self.judge(ended, tools).await
     }
 
+    /// Reads what the engine kept, where the streams may have ended before the sandbox's last word.
+    async fn catch_up(&mut self, tools: &mut Tools) {
+        if self.session.completed() || !(self.lost || self.losses != tools.presence.losses()) {
+            return;
+        }
+        let Ok(mut output) = tools.engine.logs(self.container, false).await else { return };
+        self.from_the_beginning();
+        let reading = async {
+            while let Some(Ok(chunk)) = output.next().await {
+                self.take(chunk, &tools.postbox).await;
+            }
+        };
+        let _ = tokio::time::timeout(CATCH_UP, reading).await;
+    }
+
     /// The exit evidence. A clean end needs no further question to the engine.
-    async fn judge(self, ended: Result<i64, EngineError>, tools: &Tools) -> Exit {
+    async fn judge(self, ended: Result<i64, EngineError>, tools: &mut Tools) -> Exit {
         let tail = self.log.tail();
+        // An engine that ends takes its containers along, and tells of that before it is seen to be gone.
+        let told = !matches!(ended, Ok(0)) || !self.session.completed() || self.stopped;
+        let mut seen = None;
+        let mut engine_lost = false;
+        while told && tools.stop.borrow().is_none() {
+            match tools.engine.inspect(self.container).await {
+                Err(error) if error.unreachable() => {
+                    engine_lost = true;
+                    tools.presence.back().await;
+                }
+                other => {
+                    seen = other.ok().flatten();
+                    break;
+                }
+            }
+        }
+        engine_lost |= self.losses != tools.presence.losses();
+        let memory = tools.presence.ran_out_of_memory(self.container.as_str());
         match ended {
-            Ok(0) if self.session.completed() => {
-                Exit { code: Some(0), oom_killed: false, vanished: false, error: String::new(), tail }
-            }
+            Ok(0) if self.session.completed() => Exit { code: Some(0), engine_lost, tail, ..Exit::default() },
             Ok(code) => {
-                let seen = tools.engine.inspect(self.container).await.ok().flatten();
+                if seen.is_none() {
+                    seen = tools.engine.inspect(self.container).await.ok().flatten();
+                }
                 let (oom_killed, error) = seen.map_or((false, String::new()), |seen| (seen.oom_killed, seen.error));
-                Exit { code: Some(code), oom_killed, vanished: false, error, tail }
+                // The event alone may be about a process that the sandbox outlived.
+                let oom_killed = oom_killed || memory && code == 137;
+                Exit { code: Some(code), oom_killed, engine_lost, error, tail, ..Exit::default() }
             }
-            Err(error) => Exit { code: None, oom_killed: false, vanished: true, error: chain(&error), tail },
+            Err(error) => Exit { vanished: true, engine_lost, error: chain(&error), tail, ..Exit::default() },
         }
     }
 
@@ -327,6 +420,7 @@ impl<'a> Conversation<'a> {
                 output: update.output,
             },
             Record::Accepted(ContainerMessage::Completion(end)) => {
+                self.stopped = end.status == CompletionStatus::Stopped;
                 Event::CompletionReported { attempt, record, status: end.status, errors: end.errors }
             }
             Record::Accepted(ContainerMessage::Error(error)) => {
@@ -342,11 +436,16 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// Waits for the exit code, asking again while the engine does not answer.
-async fn wait(engine: &dyn Engine, container: &ContainerId) -> Result<i64, EngineError> {
+/// Waits for the exit code: as long as the engine is away, and through some errors of one that answers.
+async fn wait(engine: &dyn Engine, container: &ContainerId, mut presence: Presence) -> Result<i64, EngineError> {
     let mut tries = 0;
     loop {
+        let losses = presence.losses();
         match engine.wait(container).await {
+            // The engine's own end may be told as an error or as the container's.
+            Err(error) if error.unreachable() || presence.losses() != losses && error.retryable() => {
+                presence.back().await;
+            }
             Err(error) if error.retryable() && tries < WAIT_RETRIES => {
                 tries += 1;
                 tracing::warn!(container = %container.short(), error = %chain(&error), tries, "waiting for a sandbox failed; asking again");
@@ -354,6 +453,17 @@ async fn wait(engine: &dyn Engine, container: &ContainerId) -> Result<i64, Engin
             }
             other => return other,
         }
+    }
+}
+
+/// Signals a sandbox; an engine that is away is waited for.
+async fn send_signal(engine: Arc<dyn Engine>, container: ContainerId, signal: Signal, mut presence: Presence) {
+    while let Err(error) = engine.signal(&container, signal).await {
+        if !error.unreachable() {
+            tracing::warn!(container = %container.short(), error = %chain(&error), "cannot signal a sandbox");
+            return;
+        }
+        presence.back().await;
     }
 }
 
@@ -382,7 +492,7 @@ pub(super) fn engine_fault(error: &EngineError) -> Fault {
         EngineError::Depot { kind, .. } => matches!(kind, Some(DepotFaultKind::Failed)),
         other => other.retryable(),
     };
-    Fault { cause, evidence: Evidence::of(chain(error)), retryable }
+    Fault { cause, evidence: Evidence::of(chain(error)), retryable, unreachable: error.unreachable() }
 }
 
 fn create_fault(error: &EngineError, container: &ContainerSpec) -> Fault {

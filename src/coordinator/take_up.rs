@@ -2,10 +2,11 @@
 //! it. Called by `run.rs`, once, before the first event. Must not: decide; `Event::Resumed` has the machine do that.
 
 use crate::engine::{FoundKind, label};
-use crate::ids::{AttemptId, ContainerId};
+use crate::ids::ContainerId;
 use crate::swarm::{AttemptView, Phase};
 
 use super::CoordinatorError;
+use super::reconcile::attempt_of;
 use super::run::{Coordinator, Live};
 use super::session::Origin;
 
@@ -17,13 +18,8 @@ impl Coordinator {
             if found.kind != FoundKind::Container {
                 continue;
             }
-            let attempt = found
-                .labels
-                .get(label::ASSIGNMENT)
-                .and_then(|assignment| assignment.parse().ok())
-                .zip(found.labels.get(label::ATTEMPT).and_then(|number| number.parse().ok()));
-            if let (Some((assignment, number)), Ok(container)) = (attempt, found.id.parse::<ContainerId>()) {
-                self.left.insert(AttemptId { assignment, number }, container);
+            if let (Some(attempt), Ok(container)) = (attempt_of(&found), found.id.parse::<ContainerId>()) {
+                self.left.insert(attempt, container);
             }
         }
         // One whose sandbox is removed may still be to be merged.
@@ -42,8 +38,7 @@ impl Coordinator {
                 (Phase::Starting | Phase::Created, _) => {}
                 (_, container) => {
                     if let Some(remains) = self.remains(&view.id, keys(), &view.base) {
-                        let (stop, _) = tokio::sync::watch::channel(None);
-                        self.live.insert(view.id.clone(), Live { container, remains, stop });
+                        self.live.insert(view.id.clone(), Live::still(container, remains));
                     }
                 }
             }

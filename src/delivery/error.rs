@@ -270,7 +270,7 @@ impl DeliveryError {
             evidence.exit_code = code.map(i64::from);
             evidence.tail = tail.lines().map(str::to_owned).collect();
         }
-        Fault { cause, evidence, retryable }
+        Fault { cause, evidence, retryable, unreachable: false }
     }
 
     /// A failed file operation, with a full disk and missing permission told apart.

@@ -1,11 +1,12 @@
 //! Docker, through bollard: the connection, and the trait's methods one by one.
 //!
 //! The only user of bollard is this module and its children: `create.rs` (the hardened container), `fault.rs` (what went
-//! wrong, in our kinds), `streams.rs` (attach and logs), `start.rs`, `things.rs` (images, volumes, networks, search).
+//! wrong, in our kinds), `streams.rs` (attach, logs and archives), `events.rs`, `start.rs`, `things.rs` (images, volumes, networks, search).
 //!
 //! - One client without a timeout of its own: every call here is bounded by us, from connecting to the last byte. Only
-//!   `wait`, `attach` and `logs` have no end by design; their dropping closes their connection.
-//! - The client opens a connection a request, so the calls in flight are bounded; those three are not counted.
+//!   `wait`, `attach`, `logs` and `events` have no end by design; their dropping closes their connection.
+//! - The client opens a connection a request, so the calls in flight are bounded; those four, `download` and `ping` are not
+//!   counted.
 //! - Nothing is asked that need not be: a sandbox costs create, attach, start, wait and remove.
 
 use std::collections::BTreeMap;
@@ -20,16 +21,18 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use super::resolve::{Address, Endpoint};
 use super::{
-    Attachment, CALL_TIMEOUT, Chunk, ContainerSpec, Engine, EngineError, EngineInfo, EngineResult, Found, ImageInfo,
-    Inspection, Signal,
+    Attachment, CALL_TIMEOUT, Chunk, ContainerSpec, Engine, EngineError, EngineEvent, EngineInfo, EngineResult,
+    EngineStream, Found, ImageInfo, Inspection, Signal,
 };
 use crate::ids::ContainerId;
 
 mod create;
+mod events;
 mod fault;
 mod start;
 mod streams;
@@ -133,7 +136,7 @@ impl Docker {
             // bollard makes an error of every exit code but 0.
             Some(Err(Error::DockerContainerWaitError { code, .. })) => Ok(code),
             Some(Err(error)) => Err(fault::of(error, about, &self.endpoint)),
-            None => Err(EngineError::Failed { operation: about.operation, source: "the answer was empty".into() }),
+            None => Err(fault::of_silence(about, &self.endpoint)),
         }
     }
 
@@ -226,6 +229,19 @@ impl Engine for Docker {
         Box::pin(self.describe())
     }
 
+    fn ping(&self) -> BoxFuture<'_, EngineResult<()>> {
+        Box::pin(self.knock_daemon())
+    }
+
+    fn events<'a>(
+        &'a self,
+        label: &'a str,
+        value: &'a str,
+        since: Timestamp,
+    ) -> BoxFuture<'a, EngineResult<EngineStream<EngineEvent>>> {
+        Box::pin(self.event_stream(label, value, since))
+    }
+
     fn image<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<Option<ImageInfo>>> {
         Box::pin(self.inspect_image(name))
     }
@@ -258,6 +274,10 @@ impl Engine for Docker {
 
     fn upload<'a>(&'a self, id: &'a ContainerId, path: &'a str, tar: Bytes) -> BoxFuture<'a, EngineResult<()>> {
         Box::pin(self.upload_archive(id, path, tar))
+    }
+
+    fn download<'a>(&'a self, id: &'a ContainerId, path: &'a str) -> BoxFuture<'a, EngineResult<EngineStream<Bytes>>> {
+        Box::pin(self.archive_stream(id, path))
     }
 
     fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Attachment>> {

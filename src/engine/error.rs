@@ -5,7 +5,7 @@ use thiserror::Error;
 /// An engine's failure, in kinds that callers act on.
 #[derive(Debug, Error)]
 pub enum EngineError {
-    /// Nobody answers there.
+    /// Nobody answers there, or nobody does any more: what was asked may have been done or not.
     #[error("no engine answers at `{endpoint}`")]
     Unreachable {
         /// Where.
@@ -83,5 +83,10 @@ impl EngineError {
     /// Whether trying the same again may help.
     pub fn retryable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Failed { .. })
+    }
+
+    /// Whether the engine itself did not answer, as against one that answered with an error.
+    pub fn unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
     }
 }

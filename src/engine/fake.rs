@@ -2,6 +2,7 @@
 //!
 //! Used by the tests of `depot.rs` and of `coordinator/`. A script gets a [`FakeRun`] and ends with an exit code. What the
 //! engine was asked is kept in order ([`FakeEngine::calls`]), and any call can be made to fail ([`FakeEngine::fail_next`]).
+//! `outage.rs` makes it go away and come back, `events.rs` tells what happens to its containers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
@@ -10,14 +11,21 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use tokio::io::{AsyncWrite, DuplexStream};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Attachment, Chunk, ContainerSpec, Engine, EngineError, EngineInfo, EngineResult, Found, FoundKind, ImageInfo,
-    Inspection, Signal,
+    Attachment, Chunk, ContainerSpec, Engine, EngineError, EngineEvent, EngineEventKind, EngineInfo, EngineResult,
+    EngineStream, Found, FoundKind, ImageInfo, Inspection, Signal,
 };
 use crate::ids::ContainerId;
+
+mod events;
+mod outage;
+
+use events::Diary;
+use outage::Outage;
 
 /// Bytes that fit a container's stdin before the writer waits: that of a pipe.
 const STDIN: usize = 64 * 1024;
@@ -78,6 +86,8 @@ struct Tape {
 pub struct FakeEngine {
     script: Arc<Script>,
     state: Arc<Mutex<State>>,
+    diary: Diary,
+    outage: Outage,
 }
 
 #[derive(Default)]
@@ -98,12 +108,16 @@ struct Container {
     script_input: Option<DuplexStream>,
     tape: Arc<watch::Sender<Tape>>,
     uploads: Vec<(String, Bytes)>,
+    /// What can be downloaded: a tar by its path.
+    archives: HashMap<String, Bytes>,
     terms: Option<mpsc::UnboundedSender<()>>,
     running: Option<tokio::task::AbortHandle>,
     paused: bool,
     oom_killed: bool,
     /// `None` until it ended.
     exit: watch::Sender<Option<i64>>,
+    /// Its page of the diary.
+    page: events::Page,
 }
 
 impl FakeEngine {
@@ -114,7 +128,12 @@ impl FakeEngine {
     where
         F: Future<Output = i64> + Send + 'static,
     {
-        Self { script: Arc::new(move |run| Box::pin(script(run))), state: Arc::default() }
+        Self {
+            script: Arc::new(move |run| Box::pin(script(run))),
+            state: Arc::default(),
+            diary: Diary::default(),
+            outage: Outage::default(),
+        }
     }
 
     /// Adds an image.
@@ -154,6 +173,14 @@ impl FakeEngine {
         container.map(|container| container.uploads.clone()).unwrap_or_default()
     }
 
+    /// Lays down what a download of this path of the container of this name brings.
+    pub fn lay_down(&self, name: &str, path: &str, tar: impl Into<Bytes>) {
+        let mut state = self.state();
+        let container =
+            state.containers.values_mut().find(|it| it.spec.name == name).expect("a container of that name");
+        container.archives.insert(path.to_owned(), tar.into());
+    }
+
     /// The volumes that are there, with their labels.
     pub fn volumes(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         self.state().volumes.clone()
@@ -172,6 +199,7 @@ impl FakeEngine {
         let container =
             state.containers.values_mut().find(|it| it.spec.name == name).expect("a container of that name");
         container.oom_killed = true;
+        container.page.note(EngineEventKind::OutOfMemory);
         container.kill();
     }
 
@@ -183,6 +211,7 @@ impl FakeEngine {
     fn enter(&self, method: &'static str, subject: &str) -> EngineResult<()> {
         let mut state = self.state();
         state.calls.push(format!("{method} {subject}"));
+        self.outage.check()?;
         match state.failures.get_mut(method).and_then(VecDeque::pop_front) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -210,10 +239,12 @@ impl FakeEngine {
         let output = FakeOutput { tape: Arc::clone(&container.tape) };
         let run = FakeRun { id: id.clone(), spec: container.spec.clone(), input, output, terms: received };
         let script = (self.script)(run);
-        let (tape, exit) = (Arc::clone(&container.tape), container.exit.clone());
+        let (tape, exit, page) = (Arc::clone(&container.tape), container.exit.clone(), container.page.clone());
+        page.note(EngineEventKind::Started);
         let task = tokio::spawn(async move {
             let code = script.await;
             tape.send_modify(|tape| tape.ended = true);
+            page.note(EngineEventKind::Died { code });
             exit.send_replace(Some(code));
         });
         container.running = Some(task.abort_handle());
@@ -227,12 +258,17 @@ impl Container {
     }
 
     fn kill(&mut self) {
+        self.end(137);
+    }
+
+    fn end(&mut self, code: i64) {
         if self.alive() {
             if let Some(task) = &self.running {
                 task.abort();
             }
             self.tape.send_modify(|tape| tape.ended = true);
-            self.exit.send_replace(Some(137));
+            self.page.note(EngineEventKind::Died { code });
+            self.exit.send_replace(Some(code));
         }
     }
 }
@@ -264,6 +300,22 @@ impl Engine for FakeEngine {
                 cgroup: 2,
                 missing_limits: Vec::new(),
             })
+        })
+    }
+
+    fn ping(&self) -> BoxFuture<'_, EngineResult<()>> {
+        Box::pin(std::future::ready(self.enter("ping", "")))
+    }
+
+    fn events<'a>(
+        &'a self,
+        label: &'a str,
+        value: &'a str,
+        since: Timestamp,
+    ) -> BoxFuture<'a, EngineResult<EngineStream<EngineEvent>>> {
+        Box::pin(async move {
+            self.enter("events", label)?;
+            Ok(self.outage.breaks(self.diary.read(label, value, since)))
         })
     }
 
@@ -325,11 +377,13 @@ impl Engine for FakeEngine {
                 script_input: Some(script_input),
                 tape: Arc::new(watch::Sender::new(Tape::default())),
                 uploads: Vec::new(),
+                archives: HashMap::new(),
                 terms: None,
                 running: None,
                 paused: false,
                 oom_killed: false,
                 exit: watch::Sender::new(None),
+                page: self.diary.page(&id, &spec.labels),
             };
             state.containers.insert(id.clone(), container);
             Ok(id)
@@ -344,6 +398,17 @@ impl Engine for FakeEngine {
         Box::pin(std::future::ready(self.on("upload", id, keep)))
     }
 
+    fn download<'a>(&'a self, id: &'a ContainerId, path: &'a str) -> BoxFuture<'a, EngineResult<EngineStream<Bytes>>> {
+        let missing = || EngineError::NotFound { operation: "download", subject: path.to_owned() };
+        let archive = self.on("download", id, |container| container.archives.get(path).cloned().ok_or_else(missing));
+        Box::pin(async move {
+            let archive = archive?;
+            // In small pieces, which end nowhere in particular.
+            let pieces: Vec<_> = archive.chunks(1000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+            Ok(self.outage.breaks(Box::pin(futures::stream::iter(pieces))))
+        })
+    }
+
     fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Attachment>> {
         Box::pin(async move {
             self.on("attach", id, |container| {
@@ -353,7 +418,7 @@ impl Engine for FakeEngine {
                     None => Box::pin(tokio::io::sink()),
                 };
                 let from = container.tape.borrow().chunks.len();
-                Ok(Attachment { input, output: play(&container.tape, from, true) })
+                Ok(Attachment { input, output: self.outage.breaks(play(&container.tape, from, true)) })
             })
         })
     }
@@ -367,13 +432,16 @@ impl Engine for FakeEngine {
         id: &'a ContainerId,
         follow: bool,
     ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<Chunk>>>> {
-        Box::pin(async move { self.on("logs", id, |container| Ok(play(&container.tape, 0, follow))) })
+        Box::pin(
+            async move { self.on("logs", id, |container| Ok(self.outage.breaks(play(&container.tape, 0, follow)))) },
+        )
     }
 
     fn wait<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<i64>> {
         Box::pin(async move {
             let mut exit = self.on("wait", id, |container| Ok(container.exit.subscribe()))?;
-            let code = exit.wait_for(Option::is_some).await.ok().and_then(|code| *code);
+            let ended = exit.wait_for(Option::is_some);
+            let code = self.outage.unless(ended).await?.ok().and_then(|code| *code);
             code.ok_or_else(|| EngineError::NotFound { operation: "wait", subject: id.to_string() })
         })
     }
@@ -402,6 +470,10 @@ impl Engine for FakeEngine {
         Box::pin(async move {
             let method = if signal == Signal::Kill { "kill" } else { "term" };
             let sent = self.on(method, id, |container| {
+                if container.alive() {
+                    let signal = if signal == Signal::Kill { 9 } else { 15 };
+                    container.page.note(EngineEventKind::Killed { signal });
+                }
                 match (signal, &container.terms) {
                     (Signal::Kill, _) => container.kill(),
                     // A script that does not listen ignores it.
@@ -418,6 +490,7 @@ impl Engine for FakeEngine {
         Box::pin(async move {
             self.on("pause", id, |container| {
                 container.paused = true;
+                container.page.note(EngineEventKind::Paused);
                 Ok(())
             })
         })
@@ -427,6 +500,7 @@ impl Engine for FakeEngine {
         Box::pin(async move {
             self.on("unpause", id, |container| {
                 container.paused = false;
+                container.page.note(EngineEventKind::Unpaused);
                 Ok(())
             })
         })
@@ -436,6 +510,7 @@ impl Engine for FakeEngine {
         Box::pin(async move {
             let killed = self.on("remove", id, |container| {
                 container.kill();
+                container.page.note(EngineEventKind::Removed);
                 Ok(())
             });
             match killed {
@@ -480,6 +555,7 @@ impl Engine for FakeEngine {
                 name: container.spec.name.clone(),
                 labels: container.spec.labels.clone(),
                 running: container.alive(),
+                paused: container.paused,
             });
             let volumes = state.volumes.iter().map(|(name, labels)| Found {
                 kind: FoundKind::Volume,
@@ -487,6 +563,7 @@ impl Engine for FakeEngine {
                 name: name.clone(),
                 labels: labels.clone(),
                 running: false,
+                paused: false,
             });
             Ok(containers.chain(volumes).filter(|found| has(&found.labels)).collect())
         })

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use tokio::io::AsyncWrite;
 
 use crate::ids::ContainerId;
@@ -176,8 +177,10 @@ pub struct Found {
     pub name: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether it runs (containers).
+    /// Whether it runs, paused ones included (containers).
     pub running: bool,
+    /// Whether it is paused (containers).
+    pub paused: bool,
 }
 
 /// Kinds of things.
@@ -193,6 +196,44 @@ pub enum FoundKind {
     Image,
 }
 
+/// Something that happened to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineEvent {
+    /// When, by the engine's clock.
+    pub at: Timestamp,
+    /// The container's id.
+    pub container: String,
+    /// What.
+    pub kind: EngineEventKind,
+}
+
+/// What can happen to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EngineEventKind {
+    /// It was started.
+    Started,
+    /// It ended.
+    Died {
+        /// Its exit code.
+        code: i64,
+    },
+    /// The kernel killed a process of it for memory; not always the first one, so it may live on.
+    OutOfMemory,
+    /// Somebody sent it a signal.
+    Killed {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// It was frozen.
+    Paused,
+    /// It was thawed.
+    Unpaused,
+    /// It was removed.
+    Removed,
+    /// Anything else, by the engine's name for it.
+    Other(String),
+}
+
 /// A signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
@@ -202,10 +243,27 @@ pub enum Signal {
     Kill,
 }
 
+/// A stream of what an engine says, in the order in which it says it.
+pub type EngineStream<T> = BoxStream<'static, EngineResult<T>>;
+
 /// What runs sandboxes. All methods can be called at once from many tasks; the engine bounds what it has in flight.
 pub trait Engine: Send + Sync + 'static {
     /// What it is.
     fn info(&self) -> BoxFuture<'_, EngineResult<EngineInfo>>;
+    /// Whether it answers at all, learned within seconds. Waits for no turn: it answers also while everything else is busy.
+    ///
+    /// # Errors
+    /// One that is [`EngineError::unreachable`] where nobody answers in time.
+    fn ping(&self) -> BoxFuture<'_, EngineResult<()>>;
+    /// What happens to the containers that carry this label, from `since` on. A hint, never the truth: an engine keeps few
+    /// past events, none over a restart of its own, and may lose some under load. The stream ends, or breaks with an error
+    /// that is [`EngineError::unreachable`], when the engine goes away.
+    fn events<'a>(
+        &'a self,
+        label: &'a str,
+        value: &'a str,
+        since: Timestamp,
+    ) -> BoxFuture<'a, EngineResult<EngineStream<EngineEvent>>>;
     /// An image; `None` where it is not there.
     fn image<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<Option<ImageInfo>>>;
     /// Images that carry this label key.
@@ -228,6 +286,8 @@ pub trait Engine: Send + Sync + 'static {
     fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, EngineResult<ContainerId>>;
     /// Unpacks a tar in a container, which need not run; `path` must lie in a volume of it.
     fn upload<'a>(&'a self, id: &'a ContainerId, path: &'a str, tar: Bytes) -> BoxFuture<'a, EngineResult<()>>;
+    /// A file or folder of a container, running or not, as a tar. What is in it is as hostile as the container.
+    fn download<'a>(&'a self, id: &'a ContainerId, path: &'a str) -> BoxFuture<'a, EngineResult<EngineStream<Bytes>>>;
     /// Attaches stdin, stdout and stderr; the connection stands when this returns. Before `start`, nothing is missed.
     fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Attachment>>;
     /// Starts it. Waits for its turn where many are started at once; transient failures of the daemon are retried.
@@ -262,5 +322,7 @@ pub trait Engine: Send + Sync + 'static {
     fn top<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Vec<String>>>;
 }
 
+/// How long an engine that is there may take to say so.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call may take that is not known to be slow.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);

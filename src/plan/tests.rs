@@ -266,6 +266,7 @@ fn the_spec_is_the_plan_with_bases() {
         slack: Duration::from_secs(60),
         grace: Duration::from_secs(10),
         max_bad_records: 100,
+        liveness: Duration::from_secs(150),
     };
     let base: CommitId = "a".repeat(40).parse().expect("a commit");
     let spec = plan.spec(SwarmId::random(), std::slice::from_ref(&base), limits.clone());

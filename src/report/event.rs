@@ -88,6 +88,20 @@ pub enum EventBody {
         /// Its stories.
         stories: Vec<String>,
     },
+    /// A sandbox is not started yet: the engine is short of memory or disk.
+    StartHeld {
+        /// Which.
+        attempt: Attempt,
+        /// What is short.
+        reason: String,
+    },
+    /// A sandbox's container is paused, and not by longshore.
+    SandboxPaused {
+        /// Which.
+        attempt: Attempt,
+        /// The container's name.
+        container: String,
+    },
     /// A sandbox runs.
     SandboxStarted {
         /// Which.
@@ -211,6 +225,13 @@ pub enum EventBody {
         /// By whom.
         by: String,
     },
+    /// The engine cannot be reached; nothing is started until it can.
+    EngineLost {
+        /// Why.
+        problem: String,
+    },
+    /// It can be reached again.
+    EngineBack,
     /// Nothing can go on.
     MachineryFailed {
         /// Why.
@@ -248,11 +269,15 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
         A::SandboxStarting { attempt: id, stories } => {
             EventBody::SandboxStarting { attempt: attempt(id), stories: stories.iter().map(label).collect() }
         }
+        A::StartHeld { attempt: id, reason } => EventBody::StartHeld { attempt: attempt(id), reason: reason.clone() },
+        A::SandboxPaused { attempt: id, container } => {
+            EventBody::SandboxPaused { attempt: attempt(id), container: container.clone() }
+        }
         A::SandboxStarted { attempt: id, container } => {
             EventBody::SandboxStarted { attempt: attempt(id), container: container.to_string() }
         }
         A::SandboxEnded { attempt: id, exit } => {
-            let Exit { code, oom_killed, vanished, error, tail } = exit.clone();
+            let Exit { code, oom_killed, vanished, engine_lost: _, error, tail } = exit.clone();
             EventBody::SandboxEnded { attempt: attempt(id), exit_code: code, oom_killed, vanished, error, tail }
         }
         A::StoryStarted { story, attempt: id } => {
@@ -287,6 +312,8 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
         }
         A::WorkKept { attempt: id, folder } => EventBody::WorkKept { attempt: attempt(id), folder: folder.clone() },
         A::Stopping { level, by } => EventBody::Stopping { level: *level, by: by.clone() },
+        A::EngineLost { problem } => EventBody::EngineLost { problem: problem.clone() },
+        A::EngineBack => EventBody::EngineBack,
         A::MachineryFailed { failure } => EventBody::MachineryFailed { failure: why(failure) },
         A::SwarmEnded { outcome, landed, failed, skipped, pending } => EventBody::SwarmEnded {
             outcome: *outcome,

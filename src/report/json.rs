@@ -67,7 +67,7 @@ mod tests {
     fn lines_are_versioned_and_counted_and_fit_the_schema() {
         let story = StoryKey { file: 1, id: "US-001".parse().expect("valid") };
         let attempt = AttemptId { assignment: AssignmentId::new(2026, 3), number: 2 };
-        let exit = Exit { code: Some(0), oom_killed: false, vanished: false, error: String::new(), tail: Vec::new() };
+        let exit = Exit { code: Some(0), ..Exit::default() };
         let found = lines(&[
             Announcement::StoryStarted { story: story.clone(), attempt: attempt.clone() },
             Announcement::SandboxEnded { attempt, exit },

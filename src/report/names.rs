@@ -123,6 +123,7 @@ pub(crate) mod tests {
                 slack: Duration::from_secs(60),
                 grace: Duration::from_secs(10),
                 max_bad_records: 100,
+                liveness: Duration::from_secs(150),
             },
         }
     }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn exit(code: Option<i64>) -> Exit {
-        Exit { code, oom_killed: false, vanished: false, error: String::new(), tail: Vec::new() }
+        Exit { code, ..Exit::default() }
     }
 
     fn printed(quiet: bool, colour: bool, announcements: &[Announcement]) -> String {

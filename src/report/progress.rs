@@ -244,13 +244,7 @@ mod tests {
             bar.force_draw();
         }
         assert_eq!(locked(&progress.lines).len(), 1);
-        let exit = crate::swarm::Exit {
-            code: Some(0),
-            oom_killed: false,
-            vanished: false,
-            error: String::new(),
-            tail: Vec::new(),
-        };
+        let exit = crate::swarm::Exit { code: Some(0), ..crate::swarm::Exit::default() };
         progress.announce(Timestamp::UNIX_EPOCH, &Announcement::SandboxEnded { attempt, exit });
         let duration = Duration::from_secs(2);
         let landed = Announcement::StoryLanded { story, commit: commit.clone(), head: commit, duration };

@@ -62,6 +62,16 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         Announcement::SandboxStarting { attempt, stories } => {
             say(Tone::Detail, &names.list(stories), format!("sandbox starting ({attempt})"))
         }
+        Announcement::StartHeld { attempt, reason } => {
+            say(Tone::Warning, attempt.assignment.as_str(), format!("its sandbox waits: {}", clean(reason)))
+        }
+        Announcement::SandboxPaused { attempt, container } => {
+            let text = format!(
+                "its sandbox is paused, and not by longshore: `docker unpause {}` lets it go on",
+                clean(container)
+            );
+            say(Tone::Warning, attempt.assignment.as_str(), text)
+        }
         Announcement::SandboxStarted { .. } => None,
         Announcement::SandboxEnded { attempt, exit } => {
             let text = ended(exit)?;
@@ -112,6 +122,11 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
             };
             say(Tone::Warning, "swarm", format!("stopping ({}): {how}", clean(by)))
         }
+        Announcement::EngineLost { problem } => {
+            let text = format!("the engine does not answer; waiting for it ({})", clean(problem));
+            say(Tone::Warning, "swarm", text)
+        }
+        Announcement::EngineBack => say(Tone::Neutral, "swarm", "the engine answers again".to_owned()),
         Announcement::MachineryFailed { failure } => {
             say(Tone::Bad, "swarm", format!("cannot go on: {}", failed(failure)))
         }

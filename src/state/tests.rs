@@ -70,6 +70,7 @@ fn spec(stories: usize) -> SwarmSpec {
             slack: Duration::from_secs(60),
             grace: Duration::from_secs(10),
             max_bad_records: 100,
+            liveness: Duration::from_secs(150),
         },
     }
 }
@@ -166,7 +167,7 @@ impl Play {
             status,
             output: "Reading the sources and writing a test first".to_owned(),
         };
-        let exit = Exit { code: Some(0), oom_killed: false, vanished: false, error: String::new(), tail: Vec::new() };
+        let exit = Exit { code: Some(0), ..Exit::default() };
         let mut events = vec![
             Event::SandboxCreated {
                 attempt: attempt.clone(),

@@ -33,6 +33,11 @@ pub enum Effect {
         /// The attempt.
         attempt: AttemptId,
     },
+    /// See what the engine shows of it, and give [`Event::Examined`](super::Event::Examined).
+    Examine {
+        /// The attempt.
+        attempt: AttemptId,
+    },
     /// Get the result, or what there is, out of the work folder and onto the host.
     Collect {
         /// The attempt.
@@ -131,6 +136,20 @@ pub enum Announcement {
         attempt: AttemptId,
         /// Its stories.
         stories: Vec<StoryKey>,
+    },
+    /// A sandbox is not started yet: the engine is short of memory or disk.
+    StartHeld {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// What is short.
+        reason: String,
+    },
+    /// A sandbox's container is paused, and not by longshore.
+    SandboxPaused {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// The container's name.
+        container: String,
     },
     /// A sandbox runs.
     SandboxStarted {
@@ -242,6 +261,13 @@ pub enum Announcement {
         /// Who.
         by: String,
     },
+    /// The engine cannot be reached; nothing is started until it can.
+    EngineLost {
+        /// Why.
+        problem: String,
+    },
+    /// It can be reached again.
+    EngineBack,
     /// Nothing can go on.
     MachineryFailed {
         /// The words.
@@ -267,6 +293,8 @@ impl Announcement {
     pub fn assignment(&self) -> Option<&AssignmentId> {
         match self {
             Announcement::SandboxStarting { attempt, .. }
+            | Announcement::StartHeld { attempt, .. }
+            | Announcement::SandboxPaused { attempt, .. }
             | Announcement::SandboxStarted { attempt, .. }
             | Announcement::SandboxEnded { attempt, .. }
             | Announcement::StoryStarted { attempt, .. }

@@ -22,6 +22,13 @@ pub enum Event {
         /// The container's name.
         name: String,
     },
+    /// The engine is short of memory or disk: the start waits until it is not.
+    StartHeld {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// What is short, and how much is wanted.
+        reason: String,
+    },
     /// The task-request was written.
     SandboxStarted {
         /// Which attempt.
@@ -77,6 +84,16 @@ pub enum Event {
         record: u64,
         /// Which rule, and where.
         reason: String,
+    },
+    /// What the engine shows of a sandbox that runs: asked for when it says nothing, and told when it is paused.
+    Examined {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Whether its container is paused. It is not longshore that did it.
+        paused: bool,
+        /// Its process list, as lines.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        processes: Vec<String>,
     },
     /// The container ended, and its streams were drained.
     SandboxEnded {
@@ -150,6 +167,13 @@ pub enum Event {
     /// A new orchestrator has taken the swarm up, after a stop, a machinery failure or a `kill -9`. Takes back what
     /// was decided to stop, and gives again the effects that may not have been carried out.
     Resumed,
+    /// The engine cannot be reached.
+    EngineLost {
+        /// Why.
+        problem: String,
+    },
+    /// The engine can be reached again.
+    EngineBack,
     /// Nothing can go on: the engine or the disk is gone. Running sandboxes are left for `resume`.
     MachineryFailed {
         /// Why.
@@ -179,17 +203,20 @@ pub struct Fault {
     pub evidence: Evidence,
     /// Whether trying again could help.
     pub retryable: bool,
+    /// The engine was away: trying again costs nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
 }
 
 impl Fault {
     /// A fault whose evidence is one sentence.
     pub fn new(cause: Cause, summary: impl Into<String>, retryable: bool) -> Self {
-        Self { cause, evidence: Evidence::of(summary), retryable }
+        Self { cause, evidence: Evidence::of(summary), retryable, unreachable: false }
     }
 }
 
 /// How a container ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Exit {
     /// The exit code; none where the container vanished.
@@ -198,6 +225,9 @@ pub struct Exit {
     pub oom_killed: bool,
     /// Whether the container is gone from the engine.
     pub vanished: bool,
+    /// The engine was away while it ran: an end by a signal is the engine's doing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub engine_lost: bool,
     /// The engine's error text, where it has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,

@@ -8,6 +8,7 @@
 //! | `settle.rs` | what a result, or the lack of one, means for each story: lands, again, or failed |
 //! | `merge.rs` | one merge at a time for a branch |
 //! | `decide.rs` | a story is decided: who may run now, who is skipped |
+//! | `engine.rs` | the engine goes away and comes back |
 //! | `deadline.rs` | the timers |
 //! | `index.rs` | what follows from the plan alone |
 //! | `stop.rs` | beginning, stopping, resuming, the end |
@@ -23,6 +24,7 @@
 
 mod deadline;
 mod decide;
+mod engine;
 mod index;
 mod judge;
 mod merge;
@@ -71,6 +73,8 @@ pub struct Machine {
     tally: Tally,
     began: bool,
     stopping: Option<StopLevel>,
+    /// The engine is away, and until when it is waited for.
+    engine_away: Option<Duration>,
     /// The fault that ended everything.
     broken: bool,
     finished: Option<Outcome>,
@@ -90,6 +94,8 @@ struct Assignment {
     /// Its stories that are not decided.
     undecided: usize,
     machinery_failures: u32,
+    /// Attempts that the engine's absence ended, which cost nothing.
+    engine_losses: u32,
     /// Until when it waits after such a failure.
     backoff: Option<Duration>,
 }
@@ -106,6 +112,14 @@ struct Attempt {
     /// What it died of, where it ended without a completion.
     died_of: Option<Failure>,
     timer: Option<(Duration, AttemptTimer)>,
+    /// When it will have been silent for too long.
+    silence: Option<Duration>,
+    /// It has been, and what its container looks like was asked for.
+    silent: bool,
+    /// What it looked like then.
+    processes: Vec<String>,
+    /// The engine was away while it was made or ran.
+    engine_lost: bool,
     /// Collecting was tried again this often, and merging.
     collects: u32,
     merges: u32,
@@ -208,6 +222,7 @@ impl Machine {
             tally,
             began: false,
             stopping: None,
+            engine_away: None,
             broken: false,
             finished: None,
             now: Duration::ZERO,
@@ -247,7 +262,11 @@ impl Machine {
             Event::DeadlinePassed => self.fire_deadlines(out),
             Event::SandboxCreated { attempt, container, name } => self.created(attempt, container, name),
             Event::SandboxStarted { attempt } => self.started(attempt, out),
+            Event::StartHeld { attempt, reason } => self.start_held(attempt, reason, out),
             Event::StartFailed { attempt, fault } => self.start_failed(attempt, fault, out),
+            Event::Examined { attempt, paused, processes } => self.examined(attempt, *paused, processes, out),
+            Event::EngineLost { problem } => self.engine_lost(problem, out),
+            Event::EngineBack => self.engine_back(out),
             Event::StoryReported { attempt, record, story, status, output } => {
                 self.story_reported(attempt, *record, story, *status, output, out)
             }

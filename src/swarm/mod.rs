@@ -14,4 +14,4 @@ pub mod spec;
 pub use effect::{Announcement, Effect, Outcome, Salvaging};
 pub use event::{Event, Exit, Fault, StopLevel};
 pub use machine::{AttemptView, ContainerStatus, Machine, Phase, Progress, StoryView};
-pub use spec::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};
+pub use spec::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec, liveness};

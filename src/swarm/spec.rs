@@ -104,4 +104,12 @@ pub struct Limits {
     pub grace: Duration,
     /// Bad records after which a sandbox is ended.
     pub max_bad_records: u32,
+    /// How long a sandbox may say nothing at all. Its shim says something every 30 s.
+    #[serde(default = "liveness")]
+    pub liveness: Duration,
+}
+
+/// Five words of the shim missed.
+pub fn liveness() -> Duration {
+    Duration::from_secs(150)
 }

@@ -170,6 +170,7 @@ fn spec() -> SwarmSpec {
             slack: Duration::from_secs(60),
             grace: Duration::from_secs(10),
             max_bad_records: 100,
+            liveness: Duration::from_secs(150),
         },
     }
 }

@@ -15,7 +15,7 @@ use crate::cli::config::{AgentConfig, PromptConfig};
 use crate::cli::error::{Kind, Shown};
 use crate::cli::here::Here;
 use crate::cli::settings::Settings;
-use crate::coordinator::{SandboxSettings, Setup};
+use crate::coordinator::{Reserve, SandboxSettings, Setup};
 use crate::delivery::acp_repo_url;
 use crate::engine::EngineInfo;
 use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
@@ -24,7 +24,7 @@ use crate::plan::Plan;
 use crate::report::{self, Look, Mode, Names};
 use crate::state::journal::JOURNAL_VERSION;
 use crate::state::{Header, Store, SwarmDir, SwarmLock, TasksCopy};
-use crate::swarm::Limits;
+use crate::swarm::{self, Limits};
 
 /// Processes in a sandbox.
 const PIDS: i64 = 512;
@@ -57,6 +57,9 @@ pub struct Kept {
     pub identity: Identity,
     /// The repo's URL, as ACP has it.
     pub repo_url: String,
+    /// What must be left on the engine.
+    #[serde(default)]
+    pub reserve: Reserve,
     /// Keep containers and volumes.
     pub keep: bool,
     /// Write the outcome into the tasks files.
@@ -94,6 +97,7 @@ pub async fn begin(args: &RunArgs, checked: Checked) -> Result<(Setup, SwarmLock
         env,
         identity: identity(&settings, repo.identity().await),
         repo_url,
+        reserve: Reserve { memory: settings.reserve_memory.value.0, disk: settings.reserve_disk.value.0 },
         keep: settings.keep.value,
         max_bundle: MAX_BUNDLE,
         subpath: info.volume_subpath,
@@ -137,6 +141,7 @@ fn kept(args: &RunArgs, sandbox: &SandboxSettings, plan: &Plan) -> Result<serde_
         env: sandbox.env.names().map(str::to_owned).collect(),
         identity: sandbox.identity.clone(),
         repo_url: sandbox.repo_url.to_string(),
+        reserve: sandbox.reserve,
         keep: sandbox.keep,
         write_back: args.write_back,
         fan_out: plan.fan_out,
@@ -157,6 +162,7 @@ fn limits(settings: &Settings, plan: &Plan, info: &EngineInfo) -> Limits {
         slack: Duration::from_secs(60),
         grace: settings.grace.value.0,
         max_bad_records: 100,
+        liveness: swarm::liveness(),
     }
 }
 

@@ -305,6 +305,7 @@ mod tests {
             slack: std::time::Duration::ZERO,
             grace: std::time::Duration::ZERO,
             max_bad_records: 1,
+            liveness: crate::swarm::liveness(),
         };
         let swarm = SwarmId::random();
         let header = Header {

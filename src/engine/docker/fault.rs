@@ -3,14 +3,16 @@
 //! | what is seen | kind |
 //! |---|---|
 //! | the connection is not made | `Unreachable`; `Permission` where the system says so |
+//! | it breaks before the answer is whole ([`BROKEN`]) | `Unreachable`: what was asked may have been done |
 //! | "no space left on device" anywhere in the words | `DiskFull` |
 //! | words of a daemon that has too much to do ([`TRANSIENT`]), whatever the status | `Failed` |
 //! | 404 | `NotFound` |
 //! | other 4xx, and errors of a build | `Refused` |
-//! | 5xx, a connection that broke, an answer that cannot be read | `Failed` |
+//! | 5xx, an answer that cannot be read | `Failed` |
 
 use std::error::Error as StdError;
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use bollard::errors::Error;
 
@@ -36,6 +38,22 @@ const TRANSIENT: [&str; 7] = [
     "transport is closing",
 ];
 
+/// Words of the system and of hyper, lower-case, for a connection that is not there any more. hyper's errors come wrapped in
+/// others in ways that hide their types.
+const BROKEN: [&str; 11] = [
+    "connection refused",
+    "connection reset",
+    "connection aborted",
+    "connection closed",
+    "broken pipe",
+    "unexpected eof",
+    "unexpected end of file",
+    "end of file before message length reached",
+    "error reading a body from connection",
+    "operation was canceled",
+    "not connected",
+];
+
 /// The kind of an error.
 pub(super) fn of(error: Error, about: About<'_>, endpoint: &str) -> EngineError {
     let About { operation, subject } = about;
@@ -52,6 +70,10 @@ pub(super) fn of(error: Error, about: About<'_>, endpoint: &str) -> EngineError 
             _ => unreachable_at(endpoint, Box::new(error)),
         },
         Error::UnsupportedURISchemeError { uri } => EngineError::Refused { operation, status: 400, message: uri },
+        _ if BROKEN.iter().any(|broken| words.contains(broken)) => {
+            let subject = if subject.is_empty() { String::new() } else { format!(" `{subject}`") };
+            unreachable_at(endpoint, format!("{operation}{subject}: {}", chain(&error)).into())
+        }
         _ if subject.is_empty() => EngineError::Failed { operation, source: Box::new(error) },
         other => EngineError::Failed { operation, source: format!("`{subject}`: {}", chain(&other)).into() },
     }
@@ -90,6 +112,17 @@ fn of_status(status: u16, message: String, about: About<'_>) -> EngineError {
         return EngineError::NotFound { operation, subject };
     }
     EngineError::Refused { operation, status, message }
+}
+
+/// The error of an answer that ended before it said anything, as a daemon that shuts down leaves it.
+pub(super) fn of_silence(about: About<'_>, endpoint: &str) -> EngineError {
+    let About { operation, subject } = about;
+    unreachable_at(endpoint, format!("{operation} `{subject}`: the answer was empty").into())
+}
+
+/// The error of one that did not answer a ping.
+pub(super) fn of_no_answer(endpoint: &str, after: Duration) -> EngineError {
+    unreachable_at(endpoint, format!("no answer within {} s", after.as_secs()).into())
 }
 
 fn unreachable_at(endpoint: &str, source: Box<dyn StdError + Send + Sync>) -> EngineError {
@@ -150,11 +183,38 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_connection_may_be_tried_again_and_names_its_subject() {
-        let error = Error::IOError { err: ErrorKind::ConnectionReset.into() };
-        let error = of(error, About { operation: "starting a container", subject: "abc" }, "unix:///x");
-        assert!(error.retryable());
-        assert_eq!(error.source().unwrap().to_string(), "`abc`: connection reset");
+    fn a_broken_connection_is_an_engine_that_does_not_answer() {
+        let about = About { operation: "starting a container", subject: "abc" };
+        let broken = [
+            ErrorKind::ConnectionReset,
+            ErrorKind::ConnectionRefused,
+            ErrorKind::ConnectionAborted,
+            ErrorKind::BrokenPipe,
+            ErrorKind::UnexpectedEof,
+            ErrorKind::NotConnected,
+        ];
+        for kind in broken {
+            let error = of(Error::IOError { err: kind.into() }, about, "unix:///x");
+            assert!(error.unreachable() && error.retryable(), "{kind}: {error:?}");
+        }
+        let error = of(Error::IOError { err: ErrorKind::ConnectionReset.into() }, about, "unix:///x");
+        assert_eq!(error.source().unwrap().to_string(), "starting a container `abc`: connection reset");
+        assert!(of(Error::SocketNotFoundError("/x".to_owned()), about, "unix:///x").unreachable());
+        assert!(of_silence(about, "unix:///x").unreachable());
+        assert!(of_no_answer("unix:///x", Duration::from_secs(5)).retryable());
+    }
+
+    #[test]
+    fn what_the_engine_answered_is_not_silence() {
+        // Its words may speak of other connections than ours.
+        for status in [400, 404, 409, 500, 503] {
+            assert!(!answered(status, "dial unix containerd.sock: connection refused").unreachable(), "{status}");
+        }
+        let invalid = Error::IOError { err: ErrorKind::InvalidData.into() };
+        let invalid = of(invalid, About { operation: "x", subject: "" }, "unix:///x");
+        assert!(!invalid.unreachable() && invalid.retryable(), "{invalid:?}");
+        let timed_out = EngineError::TimedOut { operation: "x", after: Duration::from_secs(1) };
+        assert!(!timed_out.unreachable() && timed_out.retryable());
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Docker {
                 Err(error) => error,
             };
             match &error {
-                EngineError::TimedOut { .. } | EngineError::Failed { .. } => {}
+                error if passing(error) => {}
                 _ => return Err(error),
             }
             match self.inspect_container(id).await {
@@ -55,9 +55,9 @@ impl Docker {
     }
 }
 
-/// The failures that pass.
+/// The failures that pass: a connection may break also where the daemon lives on.
 fn passing(error: &EngineError) -> bool {
-    matches!(error, EngineError::Failed { .. } | EngineError::TimedOut { .. })
+    error.retryable()
 }
 
 /// A few tries within some seconds, while it is worth it.
@@ -96,6 +96,8 @@ mod tests {
     async fn only_what_may_pass_is_tried_again() {
         let failed = || EngineError::Failed { operation: "x", source: "y".into() };
         assert_eq!(tries(failed).await, (3, true));
+        let broken = || EngineError::Unreachable { endpoint: "x".to_owned(), source: "y".into() };
+        assert_eq!(tries(broken).await, (3, true));
         let refused = || EngineError::Refused { operation: "x", status: 400, message: String::new() };
         assert_eq!(tries(refused).await, (1, false));
         assert_eq!(tries(|| EngineError::DiskFull { operation: "x" }).await, (1, false));

@@ -1,12 +1,14 @@
-//! Attached streams and logs as tagged chunks. Chunks are not lines, and may split a character.
+//! Attached streams and logs as tagged chunks, and archives as bytes. Chunks are not lines, and may split a character.
 
 use bollard::container::LogOutput;
 use bollard::errors::Error;
 use bollard::query_parameters as query;
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use tokio::time::timeout;
 
-use super::super::{Attachment, CALL_TIMEOUT, Chunk, EngineError, EngineResult};
+use super::super::{Attachment, CALL_TIMEOUT, Chunk, EngineError, EngineResult, EngineStream};
 use super::Docker;
 use super::fault::{self, About};
 use crate::ids::ContainerId;
@@ -34,6 +36,34 @@ impl Docker {
     pub(super) fn log_stream(&self, id: &ContainerId, follow: bool) -> BoxStream<'static, EngineResult<Chunk>> {
         let options = query::LogsOptionsBuilder::default().follow(follow).stdout(true).stderr(true).tail("all").build();
         self.chunks("reading a container's log", id, self.client.logs(id.as_str(), Some(options)))
+    }
+
+    /// A path of a container as a tar. What the daemon has to say against it is said before any of it comes.
+    pub(super) async fn archive_stream(&self, id: &ContainerId, path: &str) -> EngineResult<EngineStream<Bytes>> {
+        const OPERATION: &str = "downloading files";
+        let about = About { operation: OPERATION, subject: id.as_str() };
+        let options = query::DownloadFromContainerOptionsBuilder::default().path(path).build();
+        let mut pieces = Box::pin(self.client.download_from_container(id.as_str(), Some(options)));
+        let late = || EngineError::TimedOut { operation: OPERATION, after: CALL_TIMEOUT };
+        let first = timeout(CALL_TIMEOUT, pieces.next()).await.map_err(|_| late())?;
+        let first = first.ok_or_else(|| fault::of_silence(about, &self.endpoint))?;
+        let first = first.map_err(|error| fault::of(error, about, &self.endpoint))?;
+        let (id, endpoint) = (id.clone(), self.endpoint.clone());
+        let rest = futures::stream::unfold(Some(pieces), move |pieces| {
+            let (id, endpoint) = (id.clone(), endpoint.clone());
+            async move {
+                let mut pieces = pieces?;
+                let about = About { operation: OPERATION, subject: id.as_str() };
+                match timeout(CALL_TIMEOUT, pieces.next()).await {
+                    Ok(None) => None,
+                    Ok(Some(Ok(piece))) => Some((Ok(piece), Some(pieces))),
+                    // Nothing comes after an error.
+                    Ok(Some(Err(error))) => Some((Err(fault::of(error, about, &endpoint)), None)),
+                    Err(_) => Some((Err(late()), None)),
+                }
+            }
+        });
+        Ok(Box::pin(futures::stream::once(std::future::ready(Ok(first))).chain(rest)))
     }
 
     fn chunks(

@@ -172,6 +172,7 @@ impl Docker {
                     container.state,
                     Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED)
                 ),
+                paused: container.state == Some(ContainerSummaryStateEnum::PAUSED),
             });
         }
         for volume in volumes.volumes.into_iter().flatten() {
@@ -190,7 +191,7 @@ impl Docker {
 }
 
 fn thing(kind: FoundKind, id: String, name: String, labels: Option<HashMap<String, String>>) -> Found {
-    Found { kind, id, name, labels: sorted(labels), running: false }
+    Found { kind, id, name, labels: sorted(labels), running: false, paused: false }
 }
 
 fn sorted(labels: Option<HashMap<String, String>>) -> BTreeMap<String, String> {

@@ -1,4 +1,4 @@
-//! The timers. An attempt has at most one at a time, an assignment at most its backoff.
+//! The timers. An attempt has at most one at a time beside its silence, an assignment at most its backoff.
 //!
 //! | timer | begins with | then |
 //! |---|---|---|
@@ -9,6 +9,8 @@
 //! | uncollected | a `Collect` of a swarm that is being killed: `grace` and [`MARGIN`] | the work folder is kept as it is |
 //! | collect again, merge again | a fault that may pass: `backoff`, doubled each time | the same again |
 //! | backoff | a machinery failure: `backoff`, doubled each time | the assignment is ready again |
+//! | silence | each word of a sandbox: `liveness` | its container is looked at, and then it is ended |
+//! | engine | the engine's absence: [`ENGINE`](super::engine::ENGINE) | the swarm ends, to be resumed |
 //!
 //! Starting a sandbox has none: the engine bounds its own calls.
 
@@ -30,6 +32,8 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 pub(super) enum Timer {
     Attempt(usize),
     Assignment(usize),
+    Silence(usize),
+    Engine,
 }
 
 /// What an attempt's timer is for.
@@ -53,6 +57,17 @@ impl Machine {
         }
         if let Some((at, _)) = new {
             self.deadlines.insert((at, Timer::Attempt(place)));
+        }
+    }
+
+    /// Replaces the attempt's silence by one that is too long after `wait`, or by none.
+    pub(super) fn set_silence(&mut self, place: usize, wait: Option<Duration>) {
+        let new = wait.map(|wait| self.now.saturating_add(wait));
+        if let Some(at) = std::mem::replace(&mut self.attempts[place].silence, new) {
+            self.deadlines.remove(&(at, Timer::Silence(place)));
+        }
+        if let Some(at) = new {
+            self.deadlines.insert((at, Timer::Silence(place)));
         }
     }
 
@@ -89,6 +104,8 @@ impl Machine {
             match timer {
                 Timer::Assignment(assignment) => self.set_backoff(assignment, None),
                 Timer::Attempt(place) => self.fire(place, out),
+                Timer::Silence(place) => self.silence_passed(place, out),
+                Timer::Engine => self.engine_gone(out),
             }
         }
         any
@@ -102,6 +119,8 @@ impl Machine {
             AttemptTimer::Backstop => self.terminate(place, Ending::Backstop, out),
             AttemptTimer::Overdue => self.terminate(place, Ending::Overdue, out),
             AttemptTimer::Grace => self.kill(place, out),
+            // What an absent engine does not say is no proof.
+            AttemptTimer::Lost if self.engine_away.is_some() => self.set_timer(place, Some((LOST, what))),
             AttemptTimer::Lost => {
                 let lost = judge::lost(self.attempts[place].ending);
                 self.end(place, lost, out);

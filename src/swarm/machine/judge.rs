@@ -5,8 +5,10 @@
 //! | evidence | cause |
 //! |---|---|
 //! | the machine ended it for its time, for bad records, for a stop | `timeout`, `protocol_violation`, `stopped_by_user` |
+//! | the machine ended it because its shim said nothing | `connection_lost` |
 //! | the engine's OOM flag | `oom` |
 //! | an error record | its code's cause |
+//! | the container is gone, or died of a signal or was told to stop, and the engine was away meanwhile | `engine_error` |
 //! | the container is gone, or died of SIGKILL or SIGTERM, and not by us | `killed_outside` |
 //! | nothing of these | `shim_crash` |
 
@@ -31,7 +33,12 @@ pub(super) enum Ending {
     BadRecords,
     /// The swarm was stopped.
     Stop,
+    /// Its shim said nothing for too long.
+    Silent,
 }
+
+/// For a sandbox that the engine's end took along.
+const WITH_THE_ENGINE: &str = "the engine went away while the sandbox ran, and the sandbox ended with it";
 
 /// What a sandbox died of that said no completion.
 pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
@@ -46,9 +53,13 @@ pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
             format!("the sandbox sent {} records that break the protocol and was ended", attempt.view.bad_records),
         ),
         Some(Ending::Stop) => (Cause::StoppedByUser, "the swarm was stopped".to_owned()),
+        Some(Ending::Silent) => (Cause::ConnectionLost, silent(attempt)),
         _ if exit.oom_killed => (Cause::Oom, "the kernel killed the sandbox for memory".to_owned()),
         _ => match &attempt.reported {
             Some(reported) => (reported.cause, reported.evidence.summary.clone()),
+            None if attempt.engine_lost && !ours && (exit.vanished || exit.code != Some(0)) => {
+                (Cause::EngineError, WITH_THE_ENGINE.to_owned())
+            }
             None if exit.vanished => (Cause::KilledOutside, "the container is gone, and not by longshore".to_owned()),
             None if !ours && matches!(signal, Some(9 | 15)) => (
                 Cause::KilledOutside,
@@ -63,7 +74,9 @@ pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
             ),
         },
     };
-    let mut evidence = Evidence { exit_code: exit.code, signal, tail: exit.tail.clone(), ..Evidence::of(summary) };
+    let processes = attempt.processes.clone();
+    let mut evidence =
+        Evidence { exit_code: exit.code, signal, processes, tail: exit.tail.clone(), ..Evidence::of(summary) };
     if !exit.error.is_empty() {
         evidence.summary = format!("{}: {}", evidence.summary, exit.error);
     }
@@ -88,13 +101,31 @@ pub(super) fn unreached(attempt: &Attempt) -> Option<Failure> {
             return Some(Failure::new(Cause::Timeout, "the sandbox did not end within the time of its stories"));
         }
         Some(Ending::Stop) => return Some(Failure::new(Cause::StoppedByUser, "the swarm was stopped")),
+        Some(Ending::Silent) => return Some(Failure::new(Cause::ConnectionLost, silent(attempt))),
         Some(Ending::BadRecords | Ending::Overdue) | None => {}
     }
     if let Some(reported) = &attempt.reported {
         return Some(reported.clone());
     }
-    (attempt.view.completion == Some(CompletionStatus::Stopped))
-        .then(|| Failure::new(Cause::KilledOutside, "the sandbox was told to stop, and not by longshore"))
+    (attempt.view.completion == Some(CompletionStatus::Stopped)).then(|| {
+        let (cause, summary) = stopped_outside(attempt);
+        Failure::new(cause, summary)
+    })
+}
+
+/// What a sandbox that was told to stop, and not by longshore, was stopped by.
+fn stopped_outside(attempt: &Attempt) -> (Cause, &'static str) {
+    if attempt.engine_lost {
+        (Cause::EngineError, WITH_THE_ENGINE)
+    } else {
+        (Cause::KilledOutside, "the sandbox was told to stop, and not by longshore")
+    }
+}
+
+/// The sentence for a sandbox that was ended for its silence.
+fn silent(attempt: &Attempt) -> String {
+    let paused = if attempt.view.paused { "; its container was paused, and not by longshore" } else { "" };
+    format!("the sandbox said nothing for too long, and was ended{paused}")
 }
 
 /// A story's failure as the sandbox says it, made true by what the sandbox cannot know: who stopped it.
@@ -104,11 +135,15 @@ pub(super) fn story(attempt: &Attempt, said: &Failure) -> Failure {
     }
     let (cause, summary) = match attempt.ending {
         Some(Ending::Stop) => return said.clone(),
-        Some(Ending::Backstop) => (Cause::Timeout, "the story's time ran out"),
-        Some(Ending::BadRecords) => (Cause::ProtocolViolation, "the sandbox sent too many bad records"),
-        Some(Ending::Overdue) | None => (Cause::KilledOutside, "the sandbox was told to stop, and not by longshore"),
+        Some(Ending::Backstop) => (Cause::Timeout, "the story's time ran out".to_owned()),
+        Some(Ending::BadRecords) => (Cause::ProtocolViolation, "the sandbox sent too many bad records".to_owned()),
+        Some(Ending::Silent) => (Cause::ConnectionLost, silent(attempt)),
+        Some(Ending::Overdue) | None => {
+            let (cause, summary) = stopped_outside(attempt);
+            (cause, summary.to_owned())
+        }
     };
-    let evidence = Evidence { summary: summary.to_owned(), ..said.evidence.clone() };
+    let evidence = Evidence { summary, ..said.evidence.clone() };
     Failure { cause, evidence, salvage: said.salvage.clone() }
 }
 

@@ -30,7 +30,7 @@ impl Machine {
 
     /// Starts what is ready while there are places.
     pub(super) fn start_ready(&mut self, out: &mut Vec<Effect>) {
-        if !self.began || self.stopping.is_some() || self.finished.is_some() {
+        if !self.began || self.stopping.is_some() || self.engine_away.is_some() || self.finished.is_some() {
             return;
         }
         while self.running.len() < self.spec.limits.max.max(1) {
@@ -79,6 +79,7 @@ impl Machine {
             collecting: None,
             tip: None,
             work_kept: false,
+            paused: false,
             removed: false,
         };
         self.attempts.push(Attempt {
@@ -89,6 +90,10 @@ impl Machine {
             reported: None,
             died_of: None,
             timer: None,
+            silence: None,
+            silent: false,
+            processes: Vec::new(),
+            engine_lost: false,
             collects: 0,
             merges: 0,
             finished: Vec::new(),
@@ -118,6 +123,7 @@ impl Machine {
     /// Nothing more comes of the attempt: its assignment may have another, and its neighbours may run.
     pub(super) fn settle(&mut self, place: usize) {
         self.set_timer(place, None);
+        self.set_silence(place, None);
         let attempt = &mut self.attempts[place];
         attempt.view.phase = Phase::Settled;
         attempt.view.updated = self.now;

@@ -55,6 +55,61 @@ impl Machine {
                 self.set_timer(place, Some((wait, AttemptTimer::Backstop)));
             }
         }
+        self.heard(place);
+        true
+    }
+
+    pub(super) fn start_held(&mut self, id: &AttemptId, reason: &str, out: &mut Vec<Effect>) -> bool {
+        let Some(place) = self.attempt_in(id, &[Phase::Starting]) else { return false };
+        self.attempts[place].view.updated = self.now;
+        out.push(Effect::Announce(Announcement::StartHeld { attempt: id.clone(), reason: reason.to_owned() }));
+        true
+    }
+
+    /// The sandbox lives: it has the whole of `liveness` again.
+    pub(super) fn heard(&mut self, place: usize) {
+        self.attempts[place].silent = false;
+        let phase = self.attempts[place].view.phase;
+        let wait = Some(self.spec.limits.liveness).filter(|_| phase == Phase::Running);
+        self.set_silence(place, wait);
+    }
+
+    /// It has said nothing for too long. What its container looks like is the proof that goes with its end.
+    pub(super) fn silence_passed(&mut self, place: usize, out: &mut Vec<Effect>) {
+        self.heard(place);
+        // What an absent engine's sandboxes say cannot be heard.
+        if self.engine_away.is_none() && self.attempts[place].view.phase == Phase::Running {
+            self.attempts[place].silent = true;
+            out.push(Effect::Examine { attempt: self.attempts[place].view.id.clone() });
+        }
+    }
+
+    pub(super) fn examined(
+        &mut self,
+        id: &AttemptId,
+        paused: bool,
+        processes: &[String],
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(place) = self.attempt_in(id, &[Phase::Running]) else { return false };
+        let attempt = &mut self.attempts[place];
+        let news = attempt.view.paused != paused;
+        attempt.view.paused = paused;
+        if news && paused {
+            let container = attempt.view.name.clone().unwrap_or_default();
+            out.push(Effect::Announce(Announcement::SandboxPaused { attempt: id.clone(), container }));
+        }
+        if !attempt.silent || attempt.ending.is_some() {
+            return news;
+        }
+        attempt.processes = processes.to_vec();
+        if paused {
+            // It would not hear the polite signal.
+            attempt.ending = Some(Ending::Silent);
+            self.kill(place, out);
+        } else {
+            self.terminate(place, Ending::Silent, out);
+        }
         true
     }
 
@@ -62,7 +117,9 @@ impl Machine {
         let Some(place) = self.attempt_in(id, &[Phase::Starting, Phase::Created]) else { return false };
         self.running.remove(&place);
         self.set_timer(place, None);
+        let away = self.engine_away.is_some() && fault.retryable;
         let attempt = &mut self.attempts[place];
+        attempt.engine_lost |= fault.unreachable || away;
         let stopped = attempt.ending == Some(Ending::Stop);
         attempt.view.status = if stopped { ContainerStatus::Stopped } else { ContainerStatus::Failed };
         attempt.view.error = Some(fault.evidence.summary.clone());
@@ -139,6 +196,8 @@ impl Machine {
         let attempt = &mut self.attempts[place];
         attempt.view.phase = Phase::Completed;
         attempt.view.completion = Some(status);
+        self.set_silence(place, None);
+        let attempt = &mut self.attempts[place];
         if let Some(error) = errors.first() {
             attempt.view.error.get_or_insert_with(|| judge::shorten(error, TEXT));
         }
@@ -182,11 +241,13 @@ impl Machine {
         }
         view.records = record;
         view.updated = self.now;
+        self.heard(place);
         Some(place)
     }
 
     pub(super) fn ended(&mut self, id: &AttemptId, exit: &Exit, out: &mut Vec<Effect>) -> bool {
         let Some(place) = self.attempt_in(id, &LIVE) else { return false };
+        self.attempts[place].engine_lost |= exit.engine_lost;
         let death = judge::death(&self.attempts[place], exit);
         self.attempts[place].view.exit = Some(exit.clone());
         out.push(Effect::Announce(Announcement::SandboxEnded { attempt: id.clone(), exit: exit.clone() }));
@@ -214,6 +275,7 @@ impl Machine {
         view.phase = Phase::Collecting;
         view.updated = self.now;
         self.set_timer(place, None);
+        self.set_silence(place, None);
         self.collect(place, out);
     }
 

@@ -28,6 +28,10 @@ use crate::verdict::{Cause, CauseClass, Failure, StoryOutcome};
 
 /// Collecting is tried again this often.
 const COLLECTS: u32 = 2;
+/// And this often while the engine is away; the engine's own timer is mostly the first to end that.
+const COLLECTS_AWAY: u32 = 60;
+/// So many attempts that the engine took along cost an assignment nothing.
+const ENGINE_LOSSES: u32 = 20;
 
 /// A story that lands with its attempt's merge.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,9 +89,11 @@ impl Machine {
         let Some(place) = self.collected(id) else { return false };
         // A result that could not be had at once is not worth what is safe by now.
         let over = over || self.stopping == Some(StopLevel::Kill);
-        if fault.retryable && !over && self.attempts[place].collects < COLLECTS {
+        let away = fault.unreachable || self.engine_away.is_some();
+        let most = if away { COLLECTS_AWAY } else { COLLECTS };
+        if fault.retryable && !over && self.attempts[place].collects < most {
             self.attempts[place].collects += 1;
-            let wait = self.backoff(self.attempts[place].collects);
+            let wait = self.backoff(self.attempts[place].collects.min(COLLECTS));
             self.set_timer(place, Some((wait, AttemptTimer::CollectAgain)));
             return true;
         }
@@ -218,11 +224,13 @@ impl Machine {
         let (mut again, mut failed) = (Vec::new(), Vec::new());
         let mut wait = Duration::ZERO;
         if !machinery.is_empty() {
+            let free = self.attempts[place].engine_lost && self.assignments[assignment].engine_losses < ENGINE_LOSSES;
             let state = &mut self.assignments[assignment];
-            state.machinery_failures += 1;
+            state.engine_losses += u32::from(free);
+            state.machinery_failures += u32::from(!free);
             let failures = state.machinery_failures;
-            if retryable && failures <= self.spec.limits.machinery_retries {
-                wait = self.backoff(failures);
+            if free || retryable && failures <= self.spec.limits.machinery_retries {
+                wait = self.backoff(failures.max(1));
                 again.extend(machinery);
             } else {
                 failed.extend(machinery);

@@ -45,12 +45,16 @@ impl Machine {
         }
         self.stopping = Some(level);
         out.push(Effect::Announce(Announcement::Stopping { level, by: by.to_owned() }));
+        if self.engine_away.is_some() {
+            self.leave(out);
+            return true;
+        }
         let waiting: Vec<usize> = self
             .deadlines
             .iter()
             .filter_map(|(_, timer)| match timer {
                 Timer::Assignment(assignment) => Some(*assignment),
-                Timer::Attempt(_) => None,
+                Timer::Attempt(_) | Timer::Silence(_) | Timer::Engine => None,
             })
             .collect();
         for assignment in waiting {
@@ -112,6 +116,7 @@ impl Machine {
         self.finished = None;
         self.broken = false;
         self.stopping = None;
+        self.set_engine_away(None);
         if !self.began {
             return self.begin(out);
         }
@@ -136,11 +141,15 @@ impl Machine {
                 self.set_timer(place, None);
                 out.push(self.start_effect(place));
             }
-            Phase::Running | Phase::Completed => match timer {
-                Some(AttemptTimer::Grace) => out.push(Effect::Terminate { attempt: id }),
-                Some(AttemptTimer::Lost) => out.push(Effect::Kill { attempt: id }),
-                _ => {}
-            },
+            Phase::Running | Phase::Completed => {
+                match timer {
+                    Some(AttemptTimer::Grace) => out.push(Effect::Terminate { attempt: id }),
+                    Some(AttemptTimer::Lost) => out.push(Effect::Kill { attempt: id }),
+                    _ => {}
+                }
+                // Nobody listened meanwhile.
+                self.heard(place);
+            }
             Phase::Collecting => {
                 self.set_timer(place, None);
                 self.collect(place, out);
@@ -183,7 +192,7 @@ impl Machine {
         }
     }
 
-    fn finish(&mut self, outcome: Outcome, out: &mut Vec<Effect>) {
+    pub(super) fn finish(&mut self, outcome: Outcome, out: &mut Vec<Effect>) {
         self.finished = Some(outcome);
         out.push(Effect::Announce(Announcement::SwarmEnded {
             outcome,

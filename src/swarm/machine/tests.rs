@@ -3,6 +3,7 @@
 
 mod check;
 mod ends;
+mod engine;
 mod table;
 mod walk;
 
@@ -54,6 +55,7 @@ pub(super) fn limits() -> Limits {
         slack: Duration::from_secs(10),
         grace: Duration::from_secs(5),
         max_bad_records: 3,
+        liveness: Duration::from_secs(100_000),
     }
 }
 
@@ -202,7 +204,7 @@ impl Rig {
 }
 
 pub(super) fn exit(code: i64) -> Exit {
-    Exit { code: Some(code), oom_killed: false, vanished: false, error: String::new(), tail: vec!["last".to_owned()] }
+    Exit { code: Some(code), tail: vec!["last".to_owned()], ..Exit::default() }
 }
 
 pub(super) fn ended(id: &AttemptId, exit: Exit) -> Event {

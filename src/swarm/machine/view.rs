@@ -159,6 +159,8 @@ pub struct AttemptView {
     pub tip: Option<CommitId>,
     /// The work folder could not be salvaged and was kept.
     pub work_kept: bool,
+    /// Its container was found paused.
+    pub paused: bool,
     /// The container is gone.
     pub removed: bool,
 }

@@ -38,7 +38,13 @@ pub(crate) fn consistent(machine: &Machine) {
     });
     let backoffs = machine.assignments.iter().enumerate();
     let backoffs = backoffs.filter_map(|(place, state)| Some((state.backoff?, Timer::Assignment(place))));
-    assert_eq!(machine.deadlines, timers.chain(backoffs).collect(), "deadlines");
+    let silences = machine.attempts.iter().enumerate();
+    let silences = silences.filter_map(|(place, attempt)| {
+        assert!(attempt.silence.is_none() || attempt.view.phase == Phase::Running, "silence of {place}");
+        Some((attempt.silence?, Timer::Silence(place)))
+    });
+    let engine = machine.engine_away.map(|at| (at, Timer::Engine));
+    assert_eq!(machine.deadlines, timers.chain(backoffs).chain(silences).chain(engine).collect(), "deadlines");
     let count = |test: fn(&StoryStatus) -> bool| machine.stories.iter().filter(|view| test(&view.status)).count();
     assert_eq!(machine.tally.landed, count(|status| *status == StoryStatus::Completed), "landed");
     assert_eq!(machine.tally.failed, count(|status| *status == StoryStatus::Failed), "failed");

@@ -73,6 +73,7 @@ fn plan(random: &mut Random) -> SwarmSpec {
         max: 1 + random.below(4) as usize,
         retries: random.below(3) as u32,
         machinery_retries: random.below(3) as u32,
+        liveness: random.pick(&[Duration::from_secs(1), Duration::from_secs(30), template.liveness]),
         ..template
     };
     let files = 1 + random.below(3) as u16;
@@ -135,6 +136,8 @@ struct World {
     answers: Vec<Event>,
     commits: u32,
     stops: u32,
+    /// Whether the engine is away.
+    away: bool,
     /// How bad this world is, in percent.
     badness: u64,
     seen: Seen,
@@ -157,6 +160,7 @@ impl World {
             answers: Vec::new(),
             commits: 1000,
             stops: 0,
+            away: false,
             badness,
             seen,
         }
@@ -203,6 +207,13 @@ impl World {
                 self.stops += 1;
                 self.give(Event::MachineryFailed { fault: Fault::new(Cause::EngineError, "gone", false) });
             }
+            91..=96 => {
+                self.away = !self.away;
+                self.give(match self.away {
+                    true => Event::EngineLost { problem: "refused".to_owned() },
+                    false => Event::EngineBack,
+                });
+            }
             5..=12 if self.stops < 6 => {
                 self.stops += 1;
                 self.restart();
@@ -212,8 +223,14 @@ impl World {
                 if let Some((event, _)) =
                     self.rig.journal.get(self.random.below(self.rig.journal.len() as u64) as usize)
                 {
-                    let once =
-                        matches!(event, Event::StopRequested { .. } | Event::MachineryFailed { .. } | Event::Resumed);
+                    let once = matches!(
+                        event,
+                        Event::StopRequested { .. }
+                            | Event::MachineryFailed { .. }
+                            | Event::Resumed
+                            | Event::EngineLost { .. }
+                            | Event::EngineBack
+                    );
                     if !once {
                         let event = event.clone();
                         self.give(event);
@@ -233,6 +250,11 @@ impl World {
         let talking: Vec<AttemptId> =
             self.scripts.iter().filter(|(_, script)| !script.is_empty()).map(|(id, _)| id.clone()).collect();
         let choices = talking.len() + self.answers.len();
+        if self.away && self.random.chance(20) {
+            self.away = false;
+            self.give(Event::EngineBack);
+            return;
+        }
         if choices == 0 || self.random.chance(5) {
             match self.rig.machine.next_deadline() {
                 Some(at) => {
@@ -275,6 +297,7 @@ impl World {
     fn restart(&mut self) {
         self.rig.machine = self.rig.fold();
         self.answers.clear();
+        self.away = false;
         for (id, script) in &mut self.scripts {
             if self.rig.machine.attempt(id).is_some_and(|view| view.phase.holds_slot()) {
                 *script = self.whole[id].iter().cloned().collect();

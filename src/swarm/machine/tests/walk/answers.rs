@@ -48,6 +48,14 @@ impl World {
                 };
                 self.answers.push(event);
             }
+            Effect::Examine { attempt } => {
+                // The engine does not always say.
+                if !self.bad() {
+                    let paused = self.random.chance(50);
+                    let processes = vec!["1 acp-shim".to_owned()];
+                    self.answers.push(Event::Examined { attempt: attempt.clone(), paused, processes });
+                }
+            }
             Effect::Remove { attempt, .. } => self.answers.push(Event::SandboxRemoved { attempt: attempt.clone() }),
             Effect::Persist | Effect::Announce(_) | Effect::Finish(_) => {}
         }
@@ -80,8 +88,14 @@ impl World {
         let mut events = Vec::new();
         let fails = |random: &mut Random| Event::StartFailed {
             attempt: id.clone(),
-            fault: Fault::new(Cause::EngineError, "busy", random.chance(80)),
+            fault: Fault {
+                unreachable: random.chance(20),
+                ..Fault::new(Cause::EngineError, "busy", random.chance(80))
+            },
         };
+        if self.bad() && self.random.chance(10) {
+            events.push(Event::StartHeld { attempt: id.clone(), reason: "short".to_owned() });
+        }
         if self.bad() && self.random.chance(30) {
             events.push(fails(&mut self.random));
             return events;
@@ -129,6 +143,7 @@ impl World {
             let mut exit = exit(self.random.pick(&[0, 0, 0, 1, 137]));
             exit.oom_killed = self.bad();
             exit.vanished = self.bad();
+            exit.engine_lost = self.bad();
             events.push(ended(id, exit));
         }
         events

@@ -69,10 +69,12 @@ impl World {
                 assert_eq!(before, None, "a story is decided once: {said:?}");
             }
             Effect::Persist | Effect::Terminate { .. } | Effect::Kill { .. } => {}
+            Effect::Examine { .. } => assert!(!self.away, "nobody is asked while the engine is away"),
         }
     }
 
     fn check_start(&mut self, id: &AttemptId, stories: &[(StoryKey, Option<String>)], base: &CommitId) {
+        assert!(!self.away, "nothing is started while the engine is away");
         let machine = &self.rig.machine;
         self.seen.live.insert(id.clone());
         assert!(self.seen.live.len() <= machine.spec().limits.max, "at most `max` at once");
@@ -117,6 +119,14 @@ impl World {
         let broke = self.rig.journal.last().is_some_and(|(event, _)| matches!(event, Event::MachineryFailed { .. }));
         if broke {
             assert_eq!(outcome, Outcome::MachineryFailed);
+            return;
+        }
+        let over = machine.stories().all(|view| view.decided());
+        if self.away && !over {
+            // Left as it was, for `resume`.
+            assert!(
+                outcome == Outcome::Interrupted && machine.stopping().is_some() || outcome == Outcome::MachineryFailed
+            );
             return;
         }
         assert_eq!(self.seen.started, self.seen.removed, "every attempt is removed");

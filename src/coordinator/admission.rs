@@ -1,0 +1,144 @@
+//! Admission: a sandbox is started when the engine has memory and disk to spare; where it has not, the start waits and says so.
+//!
+//! Asked by `session.rs` before each start, through the depot, which sees the engine's machine and not the orchestrator's. Sandboxes
+//! just let in have not used their memory yet, and are counted for [`SETTLING`]. Must not: end a swarm for being short; but
+//! [`PATIENCE`] without a change is the machinery's failure, and the swarm is left to be resumed.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::engine::depot::{Depot, Space};
+use crate::engine::{EngineResult, Signal};
+use crate::ids::AttemptId;
+use crate::swarm::{Event, Fault};
+use crate::verdict::Cause;
+
+use super::inbox::Postbox;
+
+/// How long a sandbox that was let in is counted as one that will use memory.
+const SETTLING: Duration = Duration::from_secs(5);
+/// How long an answer of the engine's machine holds.
+const FRESH: Duration = Duration::from_millis(250);
+/// The pause before it is asked again when it was short.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How long one start waits.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What must be left on the engine's machine when another sandbox starts. In bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reserve {
+    /// Memory.
+    pub memory: u64,
+    /// Disk under the engine's volumes.
+    pub disk: u64,
+}
+
+impl Default for Reserve {
+    fn default() -> Self {
+        Self { memory: 256 << 20, disk: 1 << 30 }
+    }
+}
+
+/// The gate of a swarm.
+pub(super) struct Admission {
+    reserve: Reserve,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    space: Option<(Instant, Space)>,
+    let_in: VecDeque<Instant>,
+}
+
+impl Admission {
+    pub fn new(reserve: Reserve) -> Self {
+        Self { reserve, seen: Mutex::default() }
+    }
+
+    /// Waits until there is room; what is short is told once. Gives up when the sandbox is not wanted any more.
+    pub async fn admit(
+        &self,
+        depot: &Depot,
+        attempt: &AttemptId,
+        postbox: &Postbox,
+        stop: &mut tokio::sync::watch::Receiver<Option<Signal>>,
+    ) -> EngineResult<()> {
+        let began = Instant::now();
+        let mut told = false;
+        while stop.borrow().is_none() {
+            let Some((cause, reason)) = self.ask(depot).await? else { return Ok(()) };
+            if !told {
+                told = true;
+                postbox.post(Event::StartHeld { attempt: attempt.clone(), reason: reason.clone() }).await;
+            }
+            if began.elapsed() > PATIENCE {
+                let summary = format!("no sandbox could be started for {} s: {reason}", PATIENCE.as_secs());
+                postbox.post(Event::MachineryFailed { fault: Fault::new(cause, summary, false) }).await;
+            }
+            let _ = tokio::time::timeout(PAUSE, stop.changed()).await;
+        }
+        Ok(())
+    }
+
+    /// What is short; lets one in where nothing is.
+    async fn ask(&self, depot: &Depot) -> EngineResult<Option<(Cause, String)>> {
+        let mut seen = self.seen.lock().await;
+        let now = Instant::now();
+        let space = match seen.space {
+            Some((at, space)) if now - at < FRESH => space,
+            _ => {
+                let space = depot.space().await?;
+                seen.space = Some((Instant::now(), space));
+                space
+            }
+        };
+        seen.let_in.retain(|at| now - *at < SETTLING);
+        let short = short(self.reserve, space, seen.let_in.len());
+        if short.is_none() {
+            seen.let_in.push_back(now);
+        }
+        Ok(short)
+    }
+}
+
+/// What the engine's machine lacks for one more sandbox, where `let_in` others have not settled yet.
+fn short(reserve: Reserve, space: Space, let_in: usize) -> Option<(Cause, String)> {
+    let lacks = |what: &str, free: u64, wanted: u64, setting: &str| {
+        let mb = |bytes: u64| bytes.div_ceil(1 << 20);
+        format!("the engine has {} MB of {what} left, and {} MB are wanted (`{setting}`)", mb(free), mb(wanted))
+    };
+    if space.free < reserve.disk {
+        return Some((Cause::DiskFull, lacks("disk", space.free, reserve.disk, "--reserve-disk")));
+    }
+    // 0: its machine does not tell.
+    let wanted = reserve.memory.saturating_mul(let_in as u64 + 1);
+    if space.memory_available > 0 && space.memory_available < wanted {
+        return Some((Cause::EngineError, lacks("memory", space.memory_available, wanted, "--reserve-memory")));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_disk_must_be_left() {
+        let reserve = Reserve { memory: 100 << 20, disk: 1 << 30 };
+        let space = |free: u64, memory: u64| Space { free: free << 20, total: 1 << 40, memory_available: memory << 20 };
+        assert_eq!(short(reserve, space(1024, 100), 0), None);
+        assert_eq!(short(reserve, space(1024, 0), 9), None, "a machine that does not tell is not short");
+        let (cause, reason) = short(reserve, space(1023, 100), 0).expect("short of disk");
+        assert_eq!(cause, Cause::DiskFull);
+        assert!(reason.contains("1023 MB of disk left, and 1024 MB"), "{reason}");
+        let (_, reason) = short(reserve, space(1024, 199), 1).expect("the one before has used nothing yet");
+        assert!(reason.contains("199 MB of memory left, and 200 MB"), "{reason}");
+        assert_eq!(short(reserve, space(1024, 200), 1), None);
+    }
+}
