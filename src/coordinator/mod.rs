@@ -20,6 +20,8 @@ mod run;
 mod session;
 mod signals;
 mod take_up;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -21,6 +21,8 @@ mod history;
 mod import;
 mod merge;
 mod pack;
+#[cfg(test)]
+mod real_time;
 mod refs;
 mod repo;
 #[cfg(test)]

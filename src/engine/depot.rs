@@ -27,6 +27,8 @@ use crate::handoff::layout;
 use crate::handoff::result::RESULT_MAX_BYTES;
 use crate::ids::{CommitId, ContainerId, SwarmId};
 
+#[cfg(test)]
+pub(crate) mod fake;
 mod frames;
 mod link;
 mod spool;
