@@ -67,6 +67,18 @@ shim_size() {
   [ "$size" -lt "$limit" ]
 }
 
+# Where there is a release build, it must not have what tests end the program with.
+no_test_hooks() {
+  local program found=0
+  for program in target/dist/longshore target/release/longshore; do
+    if [ -e "$program" ] && grep -q LONGSHORE_TEST_DIE "$program"; then
+      echo "$program knows LONGSHORE_TEST_DIE_AT_RECORD"
+      found=1
+    fi
+  done
+  return "$found"
+}
+
 shellcheck_scripts() { shellcheck scripts/*.sh .ci/run; }
 
 run_tests() {
@@ -112,7 +124,10 @@ if [ $# = 0 ]; then
   fi
 fi
 step 'shim' bounded 30 ./scripts/build.sh --shim-only
-if [ $# = 0 ]; then step 'size of the shim' shim_size; fi
+if [ $# = 0 ]; then
+  step 'size of the shim' shim_size
+  step 'no hooks for tests in release builds' no_test_hooks
+fi
 
 # The tests that run sandboxes take the shim from here.
 export LONGSHORE_SHIM=$PWD/target/dist/acp-shim

@@ -9,6 +9,7 @@
 //! | no file has more than 600 lines, `main.rs` and `bin/*.rs` fewer than 30 | one subject a file |
 //! | no module is called `util`, `helpers`, `common`, ... | a name says what is in it |
 //! | no `#[ignore]`, `todo!`, `unimplemented!` | what is not done is not there |
+//! | `death::` and `mod death` stand below `#[cfg(debug_assertions)]` | release builds do not die for tests |
 //!
 //! Rules look at code only: comments and the insides of literals do not count. The layer rules skip `#[cfg(test)]`
 //! modules, in a file or as a file (`tests.rs`, `tests/`).
@@ -88,7 +89,19 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     shape(&source, &mut found);
     names(&source, &mut found);
     unfinished(&source, &mut found);
+    hooks(&source, &mut found);
     found
+}
+
+/// What the hook for tests is called by is left out of release builds.
+fn hooks(source: &Source, found: &mut Vec<String>) {
+    let mut before = "";
+    for line in source.code.lines().map(str::trim) {
+        if (line.contains("death::") || line.starts_with("mod death")) && before != "#[cfg(debug_assertions)]" {
+            found.push(format!("{}: `{line}` must stand below `#[cfg(debug_assertions)]`", source.path));
+        }
+        before = line;
+    }
 }
 
 fn layers(source: &Source, found: &mut Vec<String>) {
@@ -528,4 +541,16 @@ fn code_is_told_from_literals_and_comments() {
     assert_eq!(kept("fn f<'a>(x: &'a str) { '{' '\\'' '\\u{7b}' }"), "fn f<'a>(x: &'a str) { }");
     assert_eq!(kept("let r#type = r; bar\"x\""), "let r#type = r; bar");
     assert_eq!(code_of("\"a\nb\"\nc").lines().count(), 3, "line ends stay");
+}
+
+#[test]
+fn hooks_for_tests_are_not_in_release_builds() {
+    for (body, count) in [
+        ("#[cfg(debug_assertions)]\nmod death;", 0),
+        ("mod death;", 1),
+        ("fn f() {\n#[cfg(debug_assertions)]\nsuper::death::at();\n}", 0),
+        ("fn f() {\n#[cfg(debug_assertions)]\ng();\nsuper::death::at();\n}", 1),
+    ] {
+        assert_eq!(check("src/state/journal.rs", body).len(), count, "{body}");
+    }
 }

@@ -23,6 +23,7 @@ mod admission;
 pub mod archive;
 mod carry_out;
 pub mod control;
+mod create;
 mod dispatch;
 mod inbox;
 mod log;
@@ -34,6 +35,8 @@ mod run;
 mod session;
 mod signals;
 mod take_up;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

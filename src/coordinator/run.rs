@@ -280,7 +280,7 @@ impl Coordinator {
         // One write and one sync for the batch. It blocks this thread for a disk's millisecond; nothing that follows could
         // be done meanwhile anyway.
         if !durable.is_empty() {
-            tokio::task::block_in_place(|| self.setup.store.append(&durable, Timestamp::now()))?;
+            blocking(|| self.setup.store.append(&durable, Timestamp::now()))?;
         }
         for effect in effects {
             self.carry_out(effect);
@@ -376,7 +376,7 @@ impl Coordinator {
         drop(self.snapshots);
         let _ = writer.await;
         let written = (self.setup.store.snapshot(&self.machine, self.clock.now()))
-            .and_then(|snapshot| tokio::task::block_in_place(|| snapshot.write()));
+            .and_then(|snapshot| blocking(|| snapshot.write()));
         close_depot(depot).await;
         let stay = volumes_stay(&self.machine, self.setup.sandbox.keep);
         if looped.is_ok() && written.is_ok() && stay.is_none() {
@@ -430,6 +430,14 @@ fn snapshot_writer(postbox: Postbox) -> (mpsc::UnboundedSender<PendingSnapshot>,
         }
     });
     (sender, writer)
+}
+
+/// Does what blocks for a moment. Where there is one thread alone, nothing else can be done meanwhile anyway.
+fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    match tokio::runtime::Handle::current().runtime_flavor() {
+        tokio::runtime::RuntimeFlavor::CurrentThread => work(),
+        _ => tokio::task::block_in_place(work),
+    }
 }
 
 /// Sleeps until then, or for ever.

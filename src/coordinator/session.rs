@@ -26,6 +26,7 @@ use crate::wire::{Line, LineSplitter};
 
 use super::CoordinatorError;
 use super::admission::Admission;
+use super::create::create;
 use super::inbox::Postbox;
 use super::log::LogFile;
 use super::objects::Objects;
@@ -185,8 +186,9 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
         .prepare(&job.attempt.folder(), job.uid, job.files.clone())
         .await
         .map_err(|error| Box::new(engine_fault(&error)))?;
-    let container =
-        tools.engine.create(&job.container).await.map_err(|error| Box::new(create_fault(&error, &job.container)))?;
+    let container = create(tools.engine.as_ref(), &job.container)
+        .await
+        .map_err(|error| Box::new(create_fault(&error, &job.container)))?;
     tools
         .postbox
         .post(Event::SandboxCreated {

@@ -3,7 +3,7 @@
 
 use crate::engine::{FoundKind, label};
 use crate::ids::ContainerId;
-use crate::swarm::Phase;
+use crate::swarm::{AttemptView, Phase};
 
 use super::CoordinatorError;
 use super::reconcile::attempt_of;
@@ -22,7 +22,9 @@ impl Coordinator {
                 self.left.insert(attempt, container);
             }
         }
-        let attempts: Vec<_> = self.machine.attempts().filter(|view| !view.removed).cloned().collect();
+        // One whose sandbox is removed may still be to be merged.
+        let over = |view: &AttemptView| view.removed && view.phase == Phase::Settled;
+        let attempts: Vec<_> = self.machine.attempts().filter(|view| !over(view)).cloned().collect();
         for view in attempts {
             let keys = || view.stories.iter().map(|(key, _)| key);
             let container = view.container.clone().or_else(|| self.left.get(&view.id).cloned());

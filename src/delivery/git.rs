@@ -191,6 +191,8 @@ pub(super) struct Running {
     pub(super) stderr: tokio::task::JoinHandle<Vec<u8>>,
     operation: &'static str,
     command: String,
+    #[cfg(test)]
+    _real: super::real_time::Hold,
 }
 
 impl<'g> Call<'g> {
@@ -271,6 +273,8 @@ impl<'g> Call<'g> {
     /// Runs it and hands what it prints to `sink`, piece by piece, until that has had enough: then the command is killed
     /// and there is no exit code.
     pub(super) async fn run_with(mut self, mut sink: impl FnMut(&[u8]) -> bool) -> Result<Option<i32>, DeliveryError> {
+        #[cfg(test)]
+        let _real = super::real_time::hold();
         let (operation, accepted, limit) = (self.operation, self.accepted, self.time_limit);
         let input = std::mem::replace(&mut self.input, Input::Nothing);
         let summary = self.summary();
@@ -324,7 +328,15 @@ impl<'g> Call<'g> {
         let stdout = child.stdout.take().expect("stdout is piped");
         let stderr = child.stderr.take().expect("stderr is piped");
         let stderr = tokio::spawn(async move { tokio::join!(feed(stdin, input), tail_of(stderr)).1 });
-        Ok((Running { child, stderr, operation, command }, stdout))
+        let running = Running {
+            child,
+            stderr,
+            operation,
+            command,
+            #[cfg(test)]
+            _real: super::real_time::hold(),
+        };
+        Ok((running, stdout))
     }
 
     fn spawn(&self, input: &Input) -> Result<Child, DeliveryError> {

@@ -23,6 +23,8 @@ mod import;
 mod kept;
 mod merge;
 mod pack;
+#[cfg(test)]
+mod real_time;
 mod refs;
 mod repo;
 #[cfg(test)]

@@ -27,6 +27,8 @@ use crate::handoff::depot::{Answer, LEFT_OUT_CHARS, LEFT_OUT_MAX, Request, TextF
 use crate::handoff::result::RESULT_MAX_BYTES;
 use crate::ids::{CommitId, ContainerId, SwarmId};
 
+#[cfg(test)]
+pub(crate) mod fake;
 mod frames;
 mod keeper;
 mod link;

@@ -151,7 +151,11 @@ impl Journal {
     pub fn create(path: &Path, header: &Header) -> StateResult<Self> {
         let mut line = Vec::new();
         let checksum = encode(0, &HeaderLine { n: 0, header }, "the journal's header", &mut line)?;
+        #[cfg(debug_assertions)]
+        super::death::at_header(false);
         write_whole(path, &line)?;
+        #[cfg(debug_assertions)]
+        super::death::at_header(true);
         let file = open_for_append(path)?;
         Ok(Self { path: path.to_owned(), file, next: 1, checksum, bytes: line.len() as u64, broken: false })
     }
@@ -213,6 +217,8 @@ impl Journal {
             checksum = encode(checksum, &line, "an event", &mut lines)?;
             next += 1;
         }
+        #[cfg(debug_assertions)]
+        super::death::at(&mut self.file, self.next, &lines);
         let written = self.file.write_all(&lines).and_then(|()| self.file.sync_data());
         if let Err(error) = written {
             // Half a record may be there, or a whole one that is not synced. Take it back if that works: then what is

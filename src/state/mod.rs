@@ -9,6 +9,8 @@
 //! is what a crash leaves: it is dropped. Any other damage is an error that names the place; never a guess. The snapshot
 //! can always be made from the journal, so a damaged one is made again.
 
+#[cfg(debug_assertions)]
+mod death;
 pub mod dir;
 pub mod error;
 pub mod journal;

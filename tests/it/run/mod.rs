@@ -5,6 +5,7 @@
 
 mod again;
 mod bad;
+mod boundary;
 mod checks;
 mod files;
 mod gc;

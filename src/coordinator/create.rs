@@ -1,0 +1,73 @@
+//! Makes a sandbox's container, also where an orchestrator that died had asked for the same one and the engine carried that out
+//! only after its successor had looked. Called by `session.rs`. Must not: remove anything that has run.
+
+use crate::engine::{ContainerSpec, Engine, EngineError, EngineResult, FoundKind, label};
+use crate::ids::ContainerId;
+
+/// Makes it. One of the same name and labels that has never been started makes room.
+pub(super) async fn create(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<ContainerId> {
+    match engine.create(spec).await {
+        Err(EngineError::Refused { status: 409, .. }) if remove_unused(engine, spec).await? => {
+            engine.create(spec).await
+        }
+        other => other,
+    }
+}
+
+/// Whether one was found and removed.
+async fn remove_unused(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<bool> {
+    let swarm = spec.labels.get(label::SWARM).map(String::as_str);
+    for found in engine.find(label::SWARM, swarm).await? {
+        if found.kind != FoundKind::Container || found.name != spec.name || found.labels != spec.labels {
+            continue;
+        }
+        let Ok(id) = found.id.parse::<ContainerId>() else { continue };
+        if engine.inspect(&id).await?.is_some_and(|seen| seen.never_started) {
+            engine.remove(&id).await?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::engine::fake::FakeEngine;
+
+    fn spec(attempt: &str) -> ContainerSpec {
+        let labels = [(label::SWARM, "s"), (label::ROLE, "sandbox"), (label::ATTEMPT, attempt)];
+        ContainerSpec {
+            name: "longshore-s-1".to_owned(),
+            image: "image".to_owned(),
+            argv: Vec::new(),
+            env: Vec::new(),
+            user: (1, 1),
+            workdir: "/".to_owned(),
+            labels: BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value.to_owned()))),
+            mounts: Vec::new(),
+            tmpfs: Vec::new(),
+            memory: 0,
+            milli_cpus: 0,
+            pids: 1,
+            network: "none".to_owned(),
+            capabilities: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_never_ran_makes_room_and_no_other_does() {
+        let engine = FakeEngine::new(|_| async { 0 });
+        let old = engine.create(&spec("1")).await.unwrap();
+        let new = create(&engine, &spec("1")).await.unwrap();
+        assert_ne!(old, new);
+        assert_eq!(engine.containers(), ["longshore-s-1"]);
+
+        assert!(create(&engine, &spec("2")).await.is_err(), "it is not the same");
+        engine.start(&new).await.unwrap();
+        assert!(create(&engine, &spec("1")).await.is_err(), "it may have done something");
+        assert!(engine.inspect(&new).await.unwrap().is_some());
+    }
+}

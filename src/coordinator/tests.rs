@@ -1,0 +1,368 @@
+//! The coordinator as a whole on an engine that does all that Docker may do to it, under a clock that stands still while real work
+//! is done and jumps when nothing is: hours of delays and outages pass in milliseconds. Git, the journal and the merges are real.
+//!
+//! Each run plays a swarm that a seed decides, through orchestrators that may die, to its end. A failing seed is printed;
+//! `LONGSHORE_SEED=<seed>` plays that one alone, `LONGSHORE_RUNS=<n>` plays more of them.
+
+mod faulty;
+mod random;
+mod sandbox;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::engine::depot::fake::FakeVolumes;
+use crate::engine::fake::FakeEngine;
+use crate::ids::SwarmId;
+use crate::plan::{FanOut, PlanOptions};
+use crate::state::journal::{Header, JOURNAL_VERSION, TasksCopy};
+use crate::state::recover::{fold, recover};
+use crate::state::{SwarmLock, SwarmState};
+use crate::swarm::{Announcement, Limits};
+use crate::verdict::Cause;
+use faulty::{Faulty, Odds};
+use random::Random;
+use sandbox::World;
+
+/// Runs of an ordinary `cargo test`.
+const RUNS: u64 = 150;
+/// No swarm takes longer than this by its own clock.
+const END: Duration = Duration::from_secs(48 * 3600);
+const BRANCH: &str = "feat/random";
+
+#[test]
+fn random_faults() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("LONGSHORE_SEED") {
+        println!("{:#?}", play(seed));
+        return;
+    }
+    let runs = number("LONGSHORE_RUNS").unwrap_or(RUNS);
+    let next = std::sync::atomic::AtomicU64::new(0);
+    let (met, failed) = (Mutex::new(BTreeMap::<String, u64>::new()), Mutex::new(BTreeSet::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    if seed >= runs {
+                        return;
+                    }
+                    match catch_unwind(AssertUnwindSafe(|| play(seed))) {
+                        Ok(tally) => {
+                            let mut met = met.lock().unwrap();
+                            tally.into_iter().for_each(|(what, count)| *met.entry(what).or_default() += count);
+                        }
+                        Err(_) => {
+                            println!("that was LONGSHORE_SEED={seed}");
+                            failed.lock().unwrap().insert(seed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (met, failed) = (met.into_inner().unwrap(), failed.into_inner().unwrap());
+    println!("{met:#?}");
+    assert!(failed.is_empty(), "replay with LONGSHORE_SEED=<seed> cargo test --lib random_faults: {failed:?}");
+    for wanted in ["story landed", "story agent_failed", "life cut", "create lost its answer", "attach stream cut"] {
+        assert!(met.contains_key(wanted), "nothing like `{wanted}` was met, which would prove little: {met:?}");
+    }
+}
+
+/// Plays a swarm to its end, and says what was met.
+fn play(seed: u64) -> BTreeMap<String, u64> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let tally = runtime.block_on(Game::new(seed).play());
+    // What is left of a life that was cut may wait for ever.
+    runtime.shutdown_background();
+    tally
+}
+
+struct Game {
+    random: Random,
+    folder: tempfile::TempDir,
+    world: World,
+    engine: FakeEngine,
+    faulty: Faulty,
+    tally: BTreeMap<String, u64>,
+}
+
+impl Game {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let folder = tempfile::tempdir().unwrap();
+        git(folder.path(), &["init", "--quiet", "--initial-branch=main", "."]);
+        std::fs::write(folder.path().join("lines.txt"), "one\n").unwrap();
+        git(folder.path(), &["add", "."]);
+        git(folder.path(), &["-c", "user.name=Ada", "-c", "user.email=a@b.c", "commit", "--quiet", "-m", "Begin"]);
+        let world = World {
+            seed,
+            volumes: FakeVolumes::default(),
+            repo: folder.path().to_owned(),
+            finished: Arc::default(),
+            bad_agents: random.pick(&[0, 20, 50]),
+            noise: random.pick(&[0, 30]),
+        };
+        let script = world.clone();
+        let engine = FakeEngine::new(move |run| script.clone().run(run)).with_image("image");
+        let odds = Odds {
+            fails: random.pick(&[0, 2, 10]),
+            lost_answers: random.pick(&[0, 2, 5]),
+            slow: random.pick(&[0, 10, 30]),
+            broken_streams: random.pick(&[0, 5, 30]),
+        };
+        let faulty = Faulty::new(engine.clone(), random.next(), odds);
+        Self { random, folder, world, engine, faulty, tally: BTreeMap::new() }
+    }
+
+    async fn play(mut self) -> BTreeMap<String, u64> {
+        let (setup, lock) = self.begin().await;
+        let dir = setup.dir.clone();
+        let mut ended = self.life(setup, true).await;
+        drop(lock);
+        for life in 0.. {
+            let over = recover(&dir).unwrap().machine.over();
+            if over {
+                break;
+            }
+            assert!(life < 6, "it cannot be resumed to its end");
+            if life == 2 {
+                self.faulty.heal();
+                self.engine.come_back();
+            }
+            let (setup, lock) = self.resume(&dir).await;
+            ended = self.life(setup, life < 2).await;
+            drop(lock);
+        }
+        self.check(&dir, ended);
+        for (what, count) in self.faulty.tally() {
+            *self.tally.entry(what).or_default() += count;
+        }
+        self.tally
+    }
+
+    /// The tasks, in a plan.
+    async fn begin(&mut self) -> (Setup, SwarmLock) {
+        let count = 1 + self.random.below(4);
+        let mut stories = Vec::new();
+        for number in 1..=count {
+            let after: Vec<String> =
+                (1..number).filter(|_| self.random.chance(30)).map(|other| format!("US-{other:03}")).collect();
+            stories.push(json!({
+                "id": format!("US-{number:03}"), "title": "Story", "description": "", "acceptanceCriteria": [],
+                "priority": number, "status": "pending", "dependsOn": after, "notes": "", "command": "true",
+            }));
+        }
+        let metadata = json!({ "title": "T", "type": "feat", "branchName": BRANCH, "createdAt": "2026-01-01" });
+        let text = json!({ "schemaVersion": "3.0", "metadata": metadata, "userStories": stories }).to_string();
+        let plan = plan_of(&text, self.folder.path());
+        let repo = Repo::discover(self.folder.path()).await.unwrap();
+        let limits = Limits {
+            max: 1 + self.random.below(3) as usize,
+            retries: self.random.below(3) as u32,
+            machinery_retries: 3,
+            backoff: Duration::from_secs(1),
+            story_timeout: Duration::from_secs(1800),
+            idle_timeout: Duration::from_secs(600),
+            slack: Duration::from_secs(60),
+            grace: Duration::from_secs(10),
+            max_bad_records: 100,
+            liveness: crate::swarm::spec::liveness(),
+        };
+        let spec = plan.spec(SwarmId::random(), &[repo.head().await.unwrap().commit], limits);
+        let dir = SwarmDir::create(repo.root(), spec.swarm).unwrap();
+        let lock = dir.lock().unwrap();
+        let header = Header {
+            schema_version: JOURNAL_VERSION,
+            program: "test".to_owned(),
+            swarm_id: spec.swarm,
+            started: Timestamp::now(),
+            spec: spec.clone(),
+            settings: json!({}),
+            tasks: vec![TasksCopy { path: "tasks.json".to_owned(), content: text, canonical: None }],
+        };
+        let store = Store::create(dir.clone(), &header).unwrap();
+        (self.setup(plan, spec, repo, dir, store, None), lock)
+    }
+
+    /// As `longshore resume` does it.
+    async fn resume(&mut self, dir: &SwarmDir) -> (Setup, SwarmLock) {
+        let lock = loop {
+            // A process that another thread is just starting has all open files for a moment.
+            match dir.lock() {
+                Ok(lock) => break lock,
+                Err(StateError::Locked { .. }) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let (store, contents) = Store::open(dir.clone()).unwrap();
+        let recovered = fold(contents);
+        let plan = plan_of(&recovered.header.tasks[0].content, self.folder.path());
+        let repo = Repo::discover(self.folder.path()).await.unwrap();
+        let taken_up = TakenUp { machine: recovered.machine, elapsed: recovered.elapsed };
+        (self.setup(plan, recovered.header.spec, repo, dir.clone(), store, Some(taken_up)), lock)
+    }
+
+    fn setup(
+        &self,
+        plan: Plan,
+        spec: SwarmSpec,
+        repo: Repo,
+        dir: SwarmDir,
+        store: Store,
+        taken_up: Option<TakenUp>,
+    ) -> Setup {
+        let sandbox = SandboxSettings {
+            image: "image".to_owned(),
+            image_path: None,
+            network: "none".to_owned(),
+            memory: 0,
+            milli_cpus: 0,
+            pids: 1,
+            agent: None,
+            verify: Vec::new(),
+            env: EnvVars::new(),
+            identity: Identity { name: "Ada".to_owned(), email: "a@b.c".to_owned() },
+            repo_url: "https://longshore.invalid/0.git".parse().unwrap(),
+            reserve: Reserve::default(),
+            keep: false,
+            max_bundle: 1 << 30,
+            subpath: false,
+        };
+        let reporter = Box::new(Quiet(std::env::var_os("LONGSHORE_SEED").is_some()));
+        let engine = Arc::new(self.faulty.clone());
+        let shim = Bytes::from_static(b"shim");
+        Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, shim, taken_up }
+    }
+
+    /// One orchestrator, from its start to its end, or to its death.
+    async fn life(&mut self, setup: Setup, may_be_cut: bool) -> Option<Ended> {
+        let outages = tokio::spawn(outages(self.engine.clone(), self.random.next(), may_be_cut));
+        let running = run(setup);
+        let bound = match may_be_cut && self.random.chance(30) {
+            true => Duration::from_millis(self.random.below(200_000)),
+            false => END,
+        };
+        let ended = tokio::time::timeout(bound, running).await;
+        outages.abort();
+        self.engine.come_back();
+        let (what, ended) = match ended {
+            Ok(Ok(ended)) => (format!("life {:?}", ended.outcome), Some(ended)),
+            Ok(Err(error)) => (format!("life error: {error}"), None),
+            Err(_) => {
+                assert!(bound < END, "it does not end");
+                ("life cut".to_owned(), None)
+            }
+        };
+        *self.tally.entry(what).or_default() += 1;
+        ended
+    }
+
+    /// What must hold of a swarm that is over.
+    fn check(&mut self, dir: &SwarmDir, ended: Option<Ended>) {
+        let machine = recover(dir).unwrap().machine;
+        let root = self.folder.path();
+        let branch = format!("refs/heads/{BRANCH}");
+        let landed = git(root, &["for-each-ref", "--format=%(refname)", &branch]);
+        let history = match landed.is_empty() {
+            true => String::new(),
+            false => git(root, &["log", "--format=%s", &branch]),
+        };
+        for story in machine.stories() {
+            let subject = format!("{}: Story", story.key.id);
+            let times = history.lines().filter(|line| *line == subject).count();
+            let cause = story.failure.as_ref().map(|failure| failure.cause);
+            let is = story.landed();
+            assert_eq!(times, usize::from(is), "{} is in the history so often; {cause:?}", story.key.id);
+            let word = if is { "landed" } else { cause.map_or("undecided", Cause::word) };
+            *self.tally.entry(format!("story {word}")).or_default() += 1;
+            let injected = [
+                Cause::AgentFailed,
+                Cause::ShimCrash,
+                Cause::EngineError,
+                Cause::ConnectionLost,
+                Cause::KilledOutside,
+                Cause::DependencyFailed,
+            ];
+            assert!(
+                is || cause.is_some_and(|cause| injected.contains(&cause)),
+                "{} is {word}: {:?}",
+                story.key.id,
+                story.failure
+            );
+        }
+        // Work that a sandbox said to be finished is under a ref, or its folder is kept and named.
+        let reachable = git(root, &["log", "--all", "--format=%H"]);
+        let kept: Vec<String> = machine.attempts().filter(|it| it.work_kept).map(|it| it.id.folder()).collect();
+        for (folder, commit) in self.world.finished.lock().unwrap().iter() {
+            let saved = reachable.lines().any(|line| line == commit.to_string());
+            let held = kept.contains(folder) && self.world.volumes.folders().contains(folder);
+            assert!(saved || held, "the finished work of {folder} is lost");
+        }
+        // What could not be removed is left to `longshore gc`, and so is what a life left that was cut when all was decided.
+        let mut left = self.engine.containers();
+        left.extend(self.engine.volumes().into_keys().filter(|name| !name.contains("objects") && kept.is_empty()));
+        left.retain(|name| !self.faulty.excused().contains(name));
+        assert!(left.is_empty() || ended.is_none(), "left behind: {left:?}");
+        if let Some(ended) = ended {
+            let named: Vec<String> = ended.kept.iter().map(|(id, _)| id.folder()).collect();
+            assert_eq!(named, kept);
+            let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.state_file()).unwrap()).unwrap();
+            let folded = SwarmState::of(&machine, recover(dir).unwrap().header.started).to_bytes().unwrap();
+            assert_eq!(state, serde_json::from_slice::<serde_json::Value>(&folded).unwrap());
+        }
+    }
+}
+
+/// The engine goes away now and then, and its containers with it or not.
+async fn outages(engine: FakeEngine, seed: u64, wanted: bool) {
+    let mut random = Random(seed);
+    if !wanted || !random.chance(40) {
+        return;
+    }
+    for _ in 0..random.below(4) {
+        tokio::time::sleep(Duration::from_millis(random.below(100_000))).await;
+        engine.go_down();
+        tokio::time::sleep(Duration::from_millis(random.below(300_000))).await;
+        if random.chance(50) {
+            engine.kill_all(random.pick(&[137, 143, 255]));
+        }
+        if random.chance(30) {
+            engine.forget_events();
+        }
+        engine.come_back();
+    }
+}
+
+fn plan_of(text: &str, root: &Path) -> Plan {
+    let file = crate::tasks::parse(text.as_bytes(), Path::new("tasks.json")).unwrap();
+    let options = PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, has_agent: true };
+    crate::plan::build(vec![(file, text.as_bytes().to_vec())], root, &options).unwrap()
+}
+
+fn git(root: &Path, args: &[&str]) -> String {
+    let output = Command::new("git").current_dir(root).args(args).env("GIT_CONFIG_NOSYSTEM", "1").output().unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Says nothing, but when one seed alone is played.
+struct Quiet(bool);
+
+impl Reporter for Quiet {
+    fn announce(&mut self, _at: Timestamp, announcement: &Announcement) {
+        if self.0 {
+            println!("{announcement:?}");
+        }
+    }
+
+    fn close(&mut self) {}
+}

@@ -1,0 +1,294 @@
+//! An engine that does to its caller what Docker may do: calls that fail, calls that are carried out and seem to have failed, late
+//! answers, streams that are cut anywhere and end early. It wraps the fake engine, which goes away and comes back by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+
+use super::random::Random;
+use crate::engine::fake::FakeEngine;
+use crate::engine::{
+    Attachment, Chunk, ContainerSpec, Engine, EngineError, EngineEvent, EngineInfo, EngineResult, EngineStream, Found,
+    ImageInfo, Inspection, Signal,
+};
+use crate::ids::ContainerId;
+
+/// How much goes wrong, in percent of the calls or streams.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Odds {
+    /// A call fails, and nothing was done.
+    pub fails: u64,
+    /// A call fails, and it was done all the same.
+    pub lost_answers: u64,
+    /// A call takes long.
+    pub slow: u64,
+    /// A stream ends early, or breaks.
+    pub broken_streams: u64,
+}
+
+/// The engine. Clones are the same one.
+#[derive(Clone)]
+pub(super) struct Faulty {
+    inner: FakeEngine,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    random: Random,
+    odds: Odds,
+    /// What went wrong, by call.
+    tally: BTreeMap<String, u64>,
+    names: BTreeMap<ContainerId, String>,
+    /// Things whose maker does not know of them, or whose removal failed: `longshore gc` is for these.
+    excused: BTreeSet<String>,
+}
+
+/// What is to happen to one call.
+struct Fate {
+    before: Duration,
+    /// And whether it is done before it fails.
+    error: Option<(EngineError, bool)>,
+    after: Duration,
+}
+
+impl Faulty {
+    pub fn new(inner: FakeEngine, seed: u64, odds: Odds) -> Self {
+        let state = State {
+            random: Random(seed),
+            odds,
+            tally: BTreeMap::new(),
+            names: BTreeMap::new(),
+            excused: BTreeSet::new(),
+        };
+        Self { inner, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// From now on nothing goes wrong.
+    pub fn heal(&self) {
+        self.state.lock().unwrap().odds = Odds::default();
+    }
+
+    pub fn tally(&self) -> BTreeMap<String, u64> {
+        self.state.lock().unwrap().tally.clone()
+    }
+
+    /// Excuses what is removed until that has succeeded: the caller may give up before.
+    async fn removing(&self, name: String, work: impl Future<Output = EngineResult<()>>) -> EngineResult<()> {
+        self.state.lock().unwrap().excused.insert(name.clone());
+        let answer = work.await;
+        if answer.is_ok() {
+            self.state.lock().unwrap().excused.remove(&name);
+        }
+        answer
+    }
+
+    pub fn excused(&self) -> BTreeSet<String> {
+        self.state.lock().unwrap().excused.clone()
+    }
+
+    fn fate(&self, operation: &'static str) -> Fate {
+        let mut state = self.state.lock().unwrap();
+        let State { random, odds, tally, .. } = &mut *state;
+        let mut count = |what: &str| *tally.entry(format!("{operation} {what}")).or_insert(0) += 1;
+        let mut wait = || match random.chance(odds.slow) {
+            true => {
+                count("slow");
+                let most = random.pick(&[200, 5_000, 90_000]);
+                Duration::from_millis(random.below(most))
+            }
+            false => Duration::ZERO,
+        };
+        let (before, after) = (wait(), wait());
+        let roll = random.below(100);
+        let error = if roll < odds.fails {
+            count("failed");
+            Some((error(operation, random), false))
+        } else if roll < odds.fails + odds.lost_answers {
+            count("lost its answer");
+            Some((error(operation, random), true))
+        } else {
+            None
+        };
+        Fate { before, error, after }
+    }
+
+    async fn call<T>(&self, operation: &'static str, work: impl Future<Output = EngineResult<T>>) -> EngineResult<T> {
+        let Fate { before, error, after } = self.fate(operation);
+        tokio::time::sleep(before).await;
+        if let Some((error, false)) = error {
+            return Err(error);
+        }
+        let done = work.await;
+        tokio::time::sleep(after).await;
+        match error {
+            Some((error, _)) => Err(error),
+            None => done,
+        }
+    }
+
+    /// The stream in other pieces, with an early end where the odds say so.
+    fn stream(
+        &self,
+        operation: &'static str,
+        stream: BoxStream<'static, EngineResult<Chunk>>,
+    ) -> BoxStream<'static, EngineResult<Chunk>> {
+        let mut state = self.state.lock().unwrap();
+        let State { random, odds, tally, .. } = &mut *state;
+        let left = random.chance(odds.broken_streams).then(|| {
+            *tally.entry(format!("{operation} stream cut")).or_insert(0) += 1;
+            let most = random.pick(&[10, 500, 3000]);
+            random.below(most) as usize
+        });
+        let cut = odds.broken_streams > 0;
+        let mut random = Random(random.next());
+        let says_so = random.chance(50);
+        let mut left = left;
+        stream
+            .flat_map(move |item| {
+                let mut pieces: Vec<EngineResult<Chunk>> = Vec::new();
+                let (bytes, wrap): (Bytes, fn(Bytes) -> Chunk) = match item {
+                    Ok(Chunk::Out(bytes)) => (bytes, Chunk::Out),
+                    Ok(Chunk::Err(bytes)) => (bytes, Chunk::Err),
+                    Err(error) => return futures::stream::iter(vec![Some(Err(error))]).boxed(),
+                };
+                let mut rest = bytes;
+                // A big one would be in thousands of pieces.
+                while cut && rest.len() > 1 && pieces.len() < 6 {
+                    let piece = rest.split_to(1 + random.below(rest.len() as u64 - 1) as usize);
+                    pieces.push(Ok(wrap(piece)));
+                }
+                pieces.push(Ok(wrap(rest)));
+                let mut items: Vec<Option<EngineResult<Chunk>>> = Vec::new();
+                for piece in pieces {
+                    if let (Some(left), Ok(Chunk::Out(bytes) | Chunk::Err(bytes))) = (&mut left, &piece) {
+                        if bytes.len() > *left {
+                            if says_so {
+                                items.push(Some(Err(failed("reading output", "unexpected EOF"))));
+                            }
+                            items.push(None);
+                            break;
+                        }
+                        *left -= bytes.len();
+                    }
+                    items.push(Some(piece));
+                }
+                futures::stream::iter(items).boxed()
+            })
+            .take_while(|item| std::future::ready(item.is_some()))
+            .filter_map(std::future::ready)
+            .boxed()
+    }
+}
+
+fn failed(operation: &'static str, words: &'static str) -> EngineError {
+    EngineError::Failed { operation, source: words.into() }
+}
+
+fn error(operation: &'static str, random: &mut Random) -> EngineError {
+    match random.below(4) {
+        0 => failed(operation, "500: an injected failure"),
+        1 => failed(operation, "connection reset by peer"),
+        2 => EngineError::TimedOut { operation, after: Duration::from_secs(60) },
+        _ => EngineError::Unreachable { endpoint: "fake://".to_owned(), source: "connection refused".into() },
+    }
+}
+
+/// Calls that are passed on, each with its fate.
+macro_rules! pass {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(fn $name<'a>(&'a self, $($arg: $type),*) -> BoxFuture<'a, EngineResult<$answer>> {
+            Box::pin(self.call(stringify!($name), self.inner.$name($($arg),*)))
+        })*
+    };
+}
+
+impl Engine for Faulty {
+    pass! {
+        image(name: &'a str) -> Option<ImageInfo>;
+        images(label: &'a str) -> Vec<ImageInfo>;
+        ensure_volume(name: &'a str, labels: &'a BTreeMap<String, String>) -> ();
+        upload(id: &'a ContainerId, path: &'a str, tar: Bytes) -> ();
+        download(id: &'a ContainerId, path: &'a str) -> EngineStream<Bytes>;
+        start(id: &'a ContainerId) -> ();
+        wait(id: &'a ContainerId) -> i64;
+        inspect(id: &'a ContainerId) -> Option<Inspection>;
+        signal(id: &'a ContainerId, signal: Signal) -> ();
+        pause(id: &'a ContainerId) -> ();
+        unpause(id: &'a ContainerId) -> ();
+        network_exists(name: &'a str) -> bool;
+        remove_network(name: &'a str) -> ();
+        find(label: &'a str, value: Option<&'a str>) -> Vec<Found>;
+        top(id: &'a ContainerId) -> Vec<String>;
+        events(label: &'a str, value: &'a str, since: Timestamp) -> EngineStream<EngineEvent>;
+    }
+
+    fn info(&self) -> BoxFuture<'_, EngineResult<EngineInfo>> {
+        Box::pin(self.call("info", self.inner.info()))
+    }
+
+    fn ping(&self) -> BoxFuture<'_, EngineResult<()>> {
+        Box::pin(self.call("ping", self.inner.ping()))
+    }
+
+    fn build_image<'a>(
+        &'a self,
+        tag: &'a str,
+        context: Bytes,
+        args: &'a [(String, String)],
+        progress: &'a mut (dyn FnMut(&str) + Send),
+    ) -> BoxFuture<'a, EngineResult<()>> {
+        self.inner.build_image(tag, context, args, progress)
+    }
+
+    fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, EngineResult<ContainerId>> {
+        Box::pin(async move {
+            let mut made = None;
+            let answer = self
+                .call("create", async {
+                    made = Some(self.inner.create(spec).await?);
+                    Ok(made.clone().expect("made"))
+                })
+                .await;
+            let mut state = self.state.lock().unwrap();
+            if let Some(id) = made {
+                state.names.insert(id, spec.name.clone());
+                if answer.is_err() {
+                    state.excused.insert(spec.name.clone());
+                }
+            }
+            answer
+        })
+    }
+
+    fn remove<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
+        Box::pin(async move {
+            let name = self.state.lock().unwrap().names.get(id).cloned().unwrap_or_default();
+            self.removing(name, self.call("remove", self.inner.remove(id))).await
+        })
+    }
+
+    fn remove_volume<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<()>> {
+        Box::pin(self.removing(name.to_owned(), self.call("remove_volume", self.inner.remove_volume(name))))
+    }
+
+    fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Attachment>> {
+        Box::pin(self.call("attach", async move {
+            let Attachment { input, output } = self.inner.attach(id).await?;
+            Ok(Attachment { input, output: self.stream("attach", output) })
+        }))
+    }
+
+    fn logs<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        follow: bool,
+    ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<Chunk>>>> {
+        Box::pin(self.call("logs", async move { Ok(self.stream("logs", self.inner.logs(id, follow).await?)) }))
+    }
+}

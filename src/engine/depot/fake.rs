@@ -1,0 +1,149 @@
+//! A depot for the tests of `coordinator/`: it speaks the frames over the fake engine and keeps its volumes in memory, so that
+//! they outlive its container, as volumes do. Git never runs in it: what sandboxes leave is laid down by their scripts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::io::AsyncReadExt;
+
+use super::frames::{Frame, FrameReader, frame};
+use crate::engine::fake::FakeRun;
+use crate::handoff::depot::{Answer, DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind, Request, TextFile, Tip};
+use crate::ids::CommitId;
+
+/// The volumes. Clones are the same ones.
+#[derive(Clone, Default)]
+pub(crate) struct FakeVolumes {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    tips: Vec<Tip>,
+    folders: BTreeMap<String, FakeFolder>,
+}
+
+/// An attempt's folders.
+#[derive(Clone, Default)]
+pub(crate) struct FakeFolder {
+    /// What it is asked to do.
+    pub files: Vec<TextFile>,
+    /// `result.json`.
+    pub result: Option<Vec<u8>>,
+    /// The bundle.
+    pub bundle: Option<Vec<u8>>,
+    /// What a salvage finds.
+    pub remains: Option<(CommitId, Vec<u8>)>,
+}
+
+impl FakeVolumes {
+    /// What is in an attempt's folders.
+    pub(crate) fn folder(&self, name: &str) -> Option<FakeFolder> {
+        self.lock().folders.get(name).cloned()
+    }
+
+    /// Changes an attempt's folders, where they are there.
+    pub(crate) fn change(&self, name: &str, change: impl FnOnce(&mut FakeFolder)) {
+        if let Some(folder) = self.lock().folders.get_mut(name) {
+            change(folder);
+        }
+    }
+
+    /// The names of the folders that are there.
+    pub(crate) fn folders(&self) -> Vec<String> {
+        self.lock().folders.keys().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no test panics while it holds this")
+    }
+
+    /// Runs a depot on these volumes until its input ends.
+    pub(crate) async fn serve(self, mut run: FakeRun) -> i64 {
+        let mut reader = FrameReader::default();
+        let mut chunk = vec![0; DATA_CHUNK];
+        // Requests with a body, until that is whole.
+        let mut open: BTreeMap<u32, Vec<Tip>> = BTreeMap::new();
+        run.output.out(frame(0, FrameKind::Ready, &[]));
+        loop {
+            match reader.next_frame() {
+                Ok(Some(Frame { id, kind: FrameKind::Request, payload })) => {
+                    match serde_json::from_slice(&payload).expect("a request") {
+                        Request::StorePack { tips, .. } => drop(open.insert(id, tips)),
+                        request => self.answer(&run, id, request),
+                    }
+                }
+                Ok(Some(Frame { id, kind: FrameKind::End, .. })) => {
+                    let tips = open.remove(&id).expect("the end of a body that began");
+                    let mut inner = self.lock();
+                    inner.tips.retain(|tip| tips.iter().all(|new| new.name != tip.name));
+                    inner.tips.extend(tips);
+                    run.output.out(done(id, &Answer::Nothing));
+                }
+                Ok(Some(Frame { kind: FrameKind::Data, .. })) => {}
+                Ok(Some(other)) => panic!("a depot is not sent {other:?}"),
+                Ok(None) => match run.input.read(&mut chunk).await {
+                    Ok(0) | Err(_) => return 0,
+                    Ok(count) => reader.push(&chunk[..count]),
+                },
+                Err(problem) => panic!("{problem}"),
+            }
+        }
+    }
+
+    fn answer(&self, run: &FakeRun, id: u32, request: Request) {
+        let missing = |folder: &str| DepotFault {
+            kind: DepotFaultKind::NotFound,
+            message: format!("there is no folder {folder}"),
+        };
+        let answer = match request {
+            Request::Objects { .. } => Ok(Answer::Objects { tips: self.lock().tips.clone() }),
+            Request::StorePack { .. } => unreachable!("it waits for its body"),
+            Request::Prepare { folder, files, .. } => {
+                // As often as it is asked: what is there already stays.
+                self.lock().folders.entry(folder).or_default().files = files;
+                Ok(Answer::Nothing)
+            }
+            Request::Collect { folder, .. } => match self.folder(&folder) {
+                None => Err(missing(&folder)),
+                Some(found) => {
+                    let result = found.result.unwrap_or_default();
+                    let bundle = found.bundle.unwrap_or_default();
+                    data(run, id, &[&result[..], &bundle[..]].concat());
+                    Ok(Answer::Collected { result_bytes: result.len() as u64, bundle: !bundle.is_empty() })
+                }
+            },
+            Request::Salvage { folder, .. } => match self.folder(&folder) {
+                None => Err(missing(&folder)),
+                Some(found) => {
+                    let commit = found.remains.map(|(commit, bundle)| {
+                        data(run, id, &bundle);
+                        commit
+                    });
+                    Ok(Answer::Salvaged { commit, left_out: Vec::new() })
+                }
+            },
+            Request::Discard { folder, .. } => {
+                self.lock().folders.remove(&folder);
+                Ok(Answer::Nothing)
+            }
+            Request::Space => Ok(Answer::Space { free: 1 << 40, total: 1 << 40, memory_available: 1 << 40 }),
+        };
+        match answer {
+            Ok(answer) => run.output.out(done(id, &answer)),
+            Err(fault) => {
+                run.output.out(frame(id, FrameKind::Failed, &serde_json::to_vec(&fault).expect("a fault is JSON")));
+            }
+        }
+    }
+}
+
+fn done(id: u32, answer: &Answer) -> bytes::Bytes {
+    frame(id, FrameKind::Done, &serde_json::to_vec(answer).expect("an answer is JSON"))
+}
+
+fn data(run: &FakeRun, id: u32, bytes: &[u8]) {
+    for piece in bytes.chunks(DATA_CHUNK) {
+        run.output.out(frame(id, FrameKind::Data, piece));
+    }
+}

@@ -1,0 +1,89 @@
+//! The hook by which tests end the program at a place of their choice in its journal; not in release builds.
+//!
+//! `LONGSHORE_TEST_DIE_AT_RECORD=7`: record 7 is written and synced, whatever its batch has after it is not, and the process
+//! kills itself with SIGKILL before anything else is done. `7-`: of record 7 only a half is written. A record that is there
+//! already is passed over. Called by `journal.rs` before an append. Must not: do anything where the variable is not set.
+
+use std::fs::File;
+use std::io::Write;
+
+use rustix::process::{Signal, getpid, kill_process};
+
+const VARIABLE: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
+
+/// Where to die.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    record: u64,
+    torn: bool,
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        let (digits, torn) = match text.strip_suffix('-') {
+            Some(digits) => (digits, true),
+            None => (text, false),
+        };
+        digits.parse().ok().map(|record| Self { record, torn })
+    }
+
+    /// How many bytes of these lines are written before death; `first` is the number of the first.
+    fn cut(self, first: u64, lines: &[u8]) -> Option<usize> {
+        let index = usize::try_from(self.record.checked_sub(first)?).ok()?;
+        let mut ends = lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        let begin = match index {
+            0 => 0,
+            _ => ends.nth(index - 1)?,
+        };
+        let end = ends.next()?;
+        Some(if self.torn { begin + (end - begin) / 2 } else { end })
+    }
+}
+
+/// Kills the process if one of the records that are about to be appended is where it is to die.
+pub(super) fn at(file: &mut File, first: u64, lines: &[u8]) {
+    let Some(place) = std::env::var(VARIABLE).ok().and_then(|text| Place::parse(&text)) else { return };
+    let Some(cut) = place.cut(first, lines) else { return };
+    let written = file.write_all(&lines[..cut]).and_then(|()| file.sync_data());
+    written.expect("a journal of a test can be written");
+    die()
+}
+
+/// The header is record 0: `0` is after it is written, `0-` before. It is there whole or not at all.
+pub(super) fn at_header(written: bool) {
+    let place = std::env::var(VARIABLE).ok().and_then(|text| Place::parse(&text));
+    if place == Some(Place { record: 0, torn: !written }) {
+        die()
+    }
+}
+
+fn die() -> ! {
+    let _ = kill_process(getpid(), Signal::KILL);
+    // The signal is on its way.
+    loop {
+        std::thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_cut_at_the_record() {
+        let lines = b"abcd\nef\nghijkl\n";
+        let cut = |place: &str, first| {
+            let cut = Place::parse(place).expect("a place").cut(first, lines)?;
+            Some(std::str::from_utf8(&lines[..cut]).expect("ASCII"))
+        };
+        assert_eq!(cut("7", 7), Some("abcd\n"));
+        assert_eq!(cut("8", 7), Some("abcd\nef\n"));
+        assert_eq!(cut("9", 7), Some("abcd\nef\nghijkl\n"));
+        assert_eq!(cut("9-", 7), Some("abcd\nef\nghi"));
+        assert_eq!(cut("7-", 7), Some("ab"));
+        assert_eq!(cut("10", 7), None, "not yet");
+        assert_eq!(cut("6", 7), None, "it is there already");
+        assert_eq!(Place::parse(""), None);
+        assert_eq!(Place::parse("-"), None);
+    }
+}
