@@ -6,6 +6,7 @@
 mod bad;
 mod boundary;
 mod checks;
+mod faults;
 mod files;
 mod happy;
 mod inputs;
