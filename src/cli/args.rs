@@ -49,6 +49,8 @@ pub enum Command {
     Logs(LogsArgs),
     /// Stop a running swarm; its work is kept
     Stop(StopArgs),
+    /// List, show and take over work that did not land and is kept under refs
+    Salvage(SalvageArgs),
     /// Remove what dead swarms left behind in the engine
     Gc(GcArgs),
     /// Check git, engine, image and shim, and show every setting with its source
@@ -121,7 +123,7 @@ pub struct RunArgs {
     pub plan: PlanFlags,
 
     /// Sandboxes at once [default: metadata.maxConcurrency, else what memory and CPUs allow]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000), allow_negative_numbers = true)]
     pub max: Option<u16>,
 
     /// Image for the sandboxes [default: longshore/sandbox:latest]
@@ -137,7 +139,7 @@ pub struct RunArgs {
     pub network: Option<String>,
 
     /// Memory for each sandbox, swap included; 0 for no limit [default: 2g]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub memory: Option<Size>,
 
     /// Memory that the engine must have left for another sandbox to start [default: 256m]
@@ -149,11 +151,11 @@ pub struct RunArgs {
     pub reserve_disk: Option<Size>,
 
     /// CPUs for each sandbox; 0 for no limit [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub cpus: Option<Cpus>,
 
     /// Time for one story, checks included [default: 30m]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub timeout: Option<Span>,
 
     /// Time without any output or CPU use after which an agent or a check counts as hung; off for never [default: 10m]
@@ -161,7 +163,7 @@ pub struct RunArgs {
     pub idle_timeout: Option<SpanOrOff>,
 
     /// More tries for a story that failed by its own doing [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100), allow_negative_numbers = true)]
     pub retries: Option<u32>,
 
     /// Environment variable for the sandboxes: KEY takes your own value, or KEY=VALUE; may be given again
@@ -169,7 +171,7 @@ pub struct RunArgs {
     pub env: Vec<Typed>,
 
     /// Time from the polite signal to the kill when a sandbox is stopped [default: 10s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub grace: Option<Span>,
 
     /// Keep the containers and volumes of the swarm when it is over, to look into them (`longshore gc` removes them)
@@ -179,6 +181,10 @@ pub struct RunArgs {
     /// Answer yes to what would be asked, and run without asking
     #[arg(long, short = 'y')]
     pub yes: bool,
+
+    /// Start a fresh swarm although an earlier one of the same tasks file did not finish
+    #[arg(long)]
+    pub new: bool,
 
     /// Write each story's outcome into the tasks files
     #[arg(long)]
@@ -203,10 +209,11 @@ pub struct StatusArgs {
 
 /// `longshore logs`.
 #[derive(Debug, Args)]
-#[command(override_usage = "longshore logs [OPTIONS] [SWARM] <STORY|ASSIGNMENT>")]
+#[command(override_usage = "longshore logs [OPTIONS] [SWARM] [STORY|ASSIGNMENT]")]
 pub struct LogsArgs {
-    /// The swarm (the newest where it is left out), and the story (US-001) or assignment (T-2026-001)
-    #[arg(required = true, num_args = 1..=2, value_names = ["SWARM", "STORY|ASSIGNMENT"])]
+    /// The swarm (the newest where it is left out), and the story (US-001) or assignment (T-2026-001); without one, the logs
+    /// that there are
+    #[arg(num_args = 0..=2, value_names = ["SWARM", "STORY|ASSIGNMENT"])]
     pub names: Vec<String>,
 
     /// Go on printing until the swarm ends
@@ -214,7 +221,7 @@ pub struct LogsArgs {
     pub follow: bool,
 
     /// Only the last N lines
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", allow_negative_numbers = true)]
     pub tail: Option<usize>,
 }
 
@@ -250,21 +257,92 @@ pub struct StopArgs {
     pub kill: bool,
 }
 
-/// `longshore gc`.
+/// `longshore salvage`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct SalvageArgs {
+    /// Without one: `list`.
+    #[command(subcommand)]
+    pub command: Option<SalvageCommand>,
+    /// Of `list`.
+    #[command(flatten)]
+    pub list: SalvageListArgs,
+}
+
+/// What to do with kept work.
+#[derive(Debug, Subcommand)]
+pub enum SalvageCommand {
+    /// A line for each ref that keeps work, the newest swarm first
+    List(SalvageListArgs),
+    /// Why the work did not land, its commits and the files that it changes
+    Show(SalvageShowArgs),
+    /// Put the work into the index and the working tree, or onto a branch; commits nothing
+    Apply(SalvageApplyArgs),
+}
+
+/// `longshore salvage list`.
+#[derive(Debug, Args)]
+pub struct SalvageListArgs {
+    /// Only of this swarm, by its id or the beginning of it
+    #[arg(long, value_name = "SWARM")]
+    pub swarm: Option<SwarmName>,
+
+    /// Write a JSON object a line on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `longshore salvage show`.
+#[derive(Debug, Args)]
+pub struct SalvageShowArgs {
+    /// A ref's name, or [SWARM/]STORY[/ATTEMPT]: US-003 is the newest attempt of the newest swarm
+    #[arg(value_name = "REF|STORY")]
+    pub work: String,
+
+    /// Print the difference from its base as a patch, and nothing else
+    #[arg(long, short)]
+    pub patch: bool,
+}
+
+/// `longshore salvage apply`.
+#[derive(Debug, Args)]
+pub struct SalvageApplyArgs {
+    /// A ref's name, or [SWARM/]STORY[/ATTEMPT]: US-003 is the newest attempt of the newest swarm
+    #[arg(value_name = "REF|STORY")]
+    pub work: String,
+
+    /// Make this branch at the work instead, and touch nothing else
+    #[arg(long, value_name = "NAME")]
+    pub branch: Option<String>,
+}
+
+/// `longshore gc`.
+#[derive(Debug, Default, Args)]
 pub struct GcArgs {
+    /// Only what these swarms left, resumable or not: what is not on the host is salvaged before it is removed
+    #[arg(value_name = "SWARM")]
+    pub swarms: Vec<SwarmName>,
+
     /// Only say what would be removed
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Also what belongs to unfinished swarms and to other repositories' dead swarms, and the objects volumes: work that
-    /// was not salvaged is lost, and those swarms cannot be resumed
+    /// Also what belongs to unfinished swarms, after salvaging what is not on the host, and the objects volumes
     #[arg(long)]
     pub all: bool,
+
+    /// With --all or SWARM: also what could not be salvaged, what swarms with a damaged record left, and other repositories'
+    /// swarms of which nothing runs: work may be lost
+    #[arg(long)]
+    pub force: bool,
 
     /// Also refs under refs/longshore/ of swarms whose folder is gone: commits that did not land may be lost
     #[arg(long)]
     pub refs: bool,
+
+    /// Write a JSON object a line on standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `longshore doctor`.
@@ -273,6 +351,10 @@ pub struct DoctorArgs {
     /// Check this image instead of the configured one
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+
+    /// Write a JSON object a line on standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `longshore images`.

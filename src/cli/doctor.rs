@@ -6,11 +6,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use serde::Serialize;
+
 use super::args::DoctorArgs;
 use super::config::Config;
-use super::error::Shown;
+use super::error::{Kind, Shown};
 use super::here::{Here, settings_problems};
-use super::settings::{self, Settings};
+use super::settings;
 use super::{Outcome, say, shim};
 use crate::engine::{Engine, EngineInfo};
 use crate::report::text::{clean, pad, width};
@@ -73,23 +75,29 @@ pub async fn doctor(args: &DoctorArgs, here: &Here) -> Outcome {
     shim_check(&arch, &mut findings);
     host(root.as_deref().unwrap_or(here.folder()), &mut findings);
     let mut text = shown(&findings);
-    let settings_code = match loaded {
+    let mut rows = Vec::new();
+    let (problems, settings_code) = match loaded {
         Ok(settings) => {
-            if let Err(error) = settings.agent() {
-                text.push_str(&format!("\n{}", Shown::from(error)));
-            }
-            text.push_str(&table(&settings));
-            0
+            rows = settings.rows();
+            (settings.agent().err().map(Shown::from).into_iter().collect(), 0)
         }
-        Err(problems) => {
-            for problem in settings_problems(problems) {
-                let _ = write!(text, "\n{problem}");
-            }
-            2
-        }
+        Err(problems) => (settings_problems(problems), 2),
     };
+    for problem in &problems {
+        let _ = write!(text, "\n{problem}");
+    }
+    if !rows.is_empty() {
+        text.push_str(&table(&rows));
+    }
+    let code = if findings.worst() == Grade::Bad { 3 } else { settings_code };
+    if args.json {
+        for problem in &problems {
+            findings.fault(Grade::Bad, "settings", problem);
+        }
+        text = lines(&findings, &rows)?;
+    }
     say(&text)?;
-    Ok(if findings.worst() == Grade::Bad { 3 } else { settings_code })
+    Ok(code)
 }
 
 async fn repo(here: &Here, findings: &mut Findings) -> Option<std::path::PathBuf> {
@@ -232,13 +240,48 @@ fn shown(findings: &Findings) -> String {
     out
 }
 
-fn table(settings: &Settings) -> String {
-    let rows = settings.rows();
+/// A line of `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// `check` or `setting`.
+    thing: &'a str,
+    name: &'a str,
+    /// Of a check `ok`, `note` or `bad`; a setting's value.
+    verdict: &'a str,
+    /// What was seen; where a setting came from.
+    reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+}
+
+fn lines(findings: &Findings, rows: &[(String, String, String)]) -> Result<String, Shown> {
+    let checks = findings.0.iter().map(|check| Line {
+        thing: "check",
+        name: check.name,
+        verdict: match check.grade {
+            Grade::Good => "ok",
+            Grade::Note => "note",
+            Grade::Bad => "bad",
+        },
+        reason: &check.detail,
+        hint: check.hint.as_deref(),
+    });
+    let settings =
+        rows.iter().map(|(name, verdict, reason)| Line { thing: "setting", name, verdict, reason, hint: None });
+    let mut out = String::new();
+    for line in checks.chain(settings) {
+        out.push_str(&serde_json::to_string(&line).map_err(|error| Shown::of(Kind::Machinery, &error))?);
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+fn table(rows: &[(String, String, String)]) -> String {
     let columns =
         |get: fn(&(String, String, String)) -> &str| rows.iter().map(|row| width(get(row))).max().unwrap_or(0);
     let (names, values) = (columns(|row| &row.0), columns(|row| &row.1).min(48));
     let mut out = String::from("\nsettings\n");
-    for (name, value, source) in &rows {
+    for (name, value, source) in rows {
         let _ = writeln!(out, "  {}  {}  {source}", pad(name, names), pad(&clean(value), values));
     }
     out

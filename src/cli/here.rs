@@ -68,7 +68,7 @@ impl From<DeliveryError> for Shown {
             | E::Ownership { .. }
             | E::OddPath { .. }
             | E::NoCommits { .. } => Kind::Input,
-            E::CheckedOut { .. } | E::BranchClash { .. } => Kind::Input,
+            E::CheckedOut { .. } | E::BranchClash { .. } | E::BranchName { .. } => Kind::Input,
             _ => Kind::Machinery,
         };
         let shown = Shown::of(kind, &error);

@@ -7,10 +7,10 @@ use std::io::{IsTerminal, Read, Seek, SeekFrom, Write, stdout};
 use std::path::Path;
 use std::time::Duration;
 
-use super::Outcome;
 use super::args::{LogsArgs, SwarmName};
 use super::error::Shown;
 use super::here::Here;
+use super::{Outcome, say};
 use crate::ids::AssignmentId;
 use crate::report::Names;
 use crate::report::text::clean;
@@ -22,9 +22,17 @@ const POLL: Duration = Duration::from_millis(250);
 /// Carries it out.
 pub async fn logs(args: &LogsArgs, here: &Here) -> Outcome {
     let (swarm, what) = match &args.names[..] {
-        [what] => (None, what),
-        [swarm, what] => (Some(swarm.parse::<SwarmName>().map_err(Shown::input)?), what),
-        _ => return Err(Shown::input("one story or assignment is wanted")),
+        [] => (None, None),
+        // A swarm's name is never a story's or an assignment's.
+        [one] => match one.parse::<SwarmName>() {
+            Ok(swarm) => (Some(swarm), None),
+            Err(_) => (None, Some(one)),
+        },
+        [swarm, what] => (Some(swarm.parse::<SwarmName>().map_err(Shown::input)?), Some(what)),
+        _ => return Err(Shown::input("at most a swarm, and a story or assignment of it")),
+    };
+    let Some(what) = what else {
+        return list(&here.swarm(swarm.as_ref().map(SwarmName::as_str)).await?);
     };
     let dir = here.swarm(swarm.as_ref().map(SwarmName::as_str)).await?;
     let assignment = assignment(&dir, what)?;
@@ -49,6 +57,26 @@ pub async fn logs(args: &LogsArgs, here: &Here) -> Outcome {
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// The logs that there are, each with its stories and its size.
+fn list(dir: &SwarmDir) -> Outcome {
+    let spec = Journal::header(&dir.journal_file())?.spec;
+    let names = Names::of(&spec);
+    let mut text = format!("logs of swarm {}\n", dir.swarm());
+    let mut found = false;
+    for assignment in &spec.assignments {
+        let path = dir.log_file(&assignment.id);
+        let Ok(meta) = path.metadata() else { continue };
+        found = true;
+        let stories = names.list(&assignment.stories);
+        text.push_str(&format!("  {}  {stories}  {} bytes  {}\n", assignment.id, meta.len(), path.display()));
+    }
+    if !found {
+        text.push_str("  none yet: no sandbox has started\n");
+    }
+    say(&text)?;
+    Ok(0)
 }
 
 /// The assignment that is meant: by its own id, or by the label or id of one of its stories.

@@ -19,6 +19,7 @@ pub mod man;
 pub mod plan;
 pub mod resume;
 pub mod run;
+pub mod salvage;
 pub mod schema;
 pub mod settings;
 pub mod shim;
@@ -73,6 +74,7 @@ fn carry_out(cli: Cli) -> Outcome {
                 Command::Status(args) => runtime(false)?.block_on(status::status(&args, &here)),
                 Command::Logs(args) => runtime(false)?.block_on(logs::logs(&args, &here)),
                 Command::Stop(args) => runtime(false)?.block_on(stop::stop(&args, &here)),
+                Command::Salvage(args) => runtime(false)?.block_on(salvage::salvage(&args, &here)),
                 Command::Gc(args) => runtime(false)?.block_on(gc::gc(&args, &here)),
                 Command::Doctor(args) => runtime(false)?.block_on(doctor::doctor(&args, &here)),
                 Command::Images { command } => runtime(false)?.block_on(images::images(&command, &here)),

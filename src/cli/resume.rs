@@ -12,17 +12,19 @@ use super::{Outcome, remark, shim};
 use crate::coordinator::{self, SandboxSettings, Setup, TakenUp};
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
-use crate::report::{self, Look, Mode, Names};
-use crate::state::Store;
+use crate::report::{self, Look, Mode, Names, Trouble};
 use crate::state::journal::Header;
 use crate::state::recover::{Recovered, fold};
+use crate::state::{Store, SwarmDir};
 use crate::tasks;
 
 /// Carries it out.
 pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let repo = here.repo().await?;
     let dir = here.swarm(args.swarm.as_ref().map(SwarmName::as_str)).await?;
+    let beginning = SwarmDir::lock_repo(repo.root())?;
     let _lock = dir.lock()?;
+    drop(beginning);
     begin::log_to_file(&dir);
     let (store, contents) = Store::open(dir.clone())?;
     let Recovered { header, machine, elapsed, .. } = fold(contents);
@@ -72,7 +74,8 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         )
     };
     let ending = finish::Ending::resumed(repo.clone(), args.json, kept.write_back, kept.keep);
-    let reporter = report::reporter(mode, Names::of(&header.spec), look);
+    let trouble = Trouble::default();
+    let reporter = report::reporter(mode, Names::of(&header.spec), look, &trouble);
     let setup = Setup {
         plan,
         spec: header.spec,
@@ -89,6 +92,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let told = finish::finish(&ending, &dir).await;
     let ended = ended.map_err(Shown::from)?;
     told?;
+    super::run::events_told(&trouble)?;
     Ok(ended.outcome.exit_code())
 }
 

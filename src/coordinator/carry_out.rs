@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::delivery::{DeliveryError, Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
 use crate::engine::Engine;
 use crate::engine::EngineError;
-use crate::engine::depot::{Depot, Salvaged};
+use crate::engine::depot::{Collected, Depot, Salvaged};
 use crate::handoff::assignment::Identity;
 use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
@@ -16,6 +16,7 @@ use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId}
 use crate::swarm::{Event, Fault, Salvaging};
 use crate::verdict::{Cause, StoryOutcome};
 
+use super::archive::{self, ArchiveError};
 use super::session::{chain, engine_fault};
 
 /// What is known of an attempt whose sandbox ended.
@@ -28,6 +29,8 @@ pub(super) struct Remains {
     pub base: CommitId,
     /// Its stories, and the word for each in ref names.
     pub stories: Vec<(StoryId, String)>,
+    /// The sandbox's container, while it is there.
+    pub container: Option<ContainerId>,
 }
 
 impl Remains {
@@ -80,9 +83,9 @@ pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> 
     event
 }
 
-type Result_ = (Option<CommitId>, Vec<crate::handoff::result::StoryResult>);
+pub(super) type Result_ = (Option<CommitId>, Vec<crate::handoff::result::StoryResult>);
 
-async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
+pub(super) async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
     let folder = remains.attempt.folder();
     let collected = hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await;
     let collected = match collected {
@@ -90,6 +93,8 @@ async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Optio
         Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), message, .. }) => {
             return Err(Fault::new(Cause::ProtocolViolation, message, false));
         }
+        // Without a kind it has died, and could not be brought back.
+        Err(error @ EngineError::Depot { kind: None, .. }) => past_the_depot(hands, remains, bundle, &error).await?,
         Err(error) => return Err(engine_fault(&error)),
         Ok(collected) => collected,
     };
@@ -138,6 +143,33 @@ async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Optio
         return Err(refused("the result names commits and there is no bundle".to_owned()));
     }
     Ok(Some((moved.then_some(file.tip), stories)))
+}
+
+/// The result by the engine's own way out, from the container that made it. Where that has none either, it is the depot's
+/// failure that counts: nothing is known of the work.
+async fn past_the_depot(
+    hands: &Hands,
+    remains: &Remains,
+    bundle: &Path,
+    depot: &EngineError,
+) -> Result<Collected, Fault> {
+    let Some(container) = &remains.container else { return Err(engine_fault(depot)) };
+    let folder = remains.attempt.folder();
+    let fetched = archive::fetch(hands.engine.as_ref(), container, &folder, hands.max_bundle, bundle).await;
+    let attempt = &remains.attempt;
+    match fetched {
+        Ok(collected) if collected.result.is_some() => {
+            tracing::warn!(%attempt, depot = %chain(depot), "the result was fetched past a depot that is gone");
+            Ok(collected)
+        }
+        Ok(_) => Err(engine_fault(depot)),
+        Err(ArchiveError::Refused(message)) => Err(Fault::new(Cause::ProtocolViolation, message, false)),
+        Err(ArchiveError::Engine(error)) => Err(engine_fault(&error)),
+        Err(error) => {
+            tracing::warn!(%attempt, error = %chain(&error), "cannot fetch a result past a depot that is gone");
+            Err(engine_fault(depot))
+        }
+    }
 }
 
 /// Whether the file speaks of this attempt and no other.
@@ -227,10 +259,17 @@ pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
     {
         return Event::MergeFailed { attempt, fault: error.fault(), kept };
     }
-    match repo.merge(&branch, &onto, &tip, &message, &identity).await {
-        Ok(MergeOutcome::Merged { head }) => Event::Merged { attempt, head },
-        Ok(MergeOutcome::Conflict { paths }) => Event::MergeConflicted { attempt, paths, kept },
-        // An orchestrator that died between the merge and its record did this.
+    match repo.land(&branch, &onto, &tip, &message, &identity).await {
+        Ok((outcome, at)) => {
+            if at != onto {
+                tracing::info!(%attempt, %branch, from = %onto, to = %at, "somebody committed on the branch meanwhile: merging onto that");
+            }
+            match outcome {
+                MergeOutcome::Merged { head } => Event::Merged { attempt, head },
+                MergeOutcome::Conflict { paths } => Event::MergeConflicted { attempt, paths, kept },
+            }
+        }
+        // An orchestrator that died between the merge and its record did this, and somebody moved the branch since.
         Err(DeliveryError::BranchMoved { .. }) if let Ok(Some(head)) = repo.landed(&branch, &tip).await => {
             Event::Merged { attempt, head }
         }

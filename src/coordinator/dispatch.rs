@@ -23,6 +23,11 @@ const FIRST_UID: u32 = 20_000;
 /// How many uids there are: a rootless engine maps 65,536.
 const UIDS: u32 = 40_000;
 
+/// An attempt's uid. By place and number, so that a swarm that is taken up again gives each attempt the same.
+pub(super) fn uid(place: usize, attempt: &AttemptId, assignments: usize) -> u32 {
+    FIRST_UID + (place as u32 + (attempt.number - 1) * assignments as u32) % UIDS
+}
+
 impl Coordinator {
     pub(super) fn start(
         &mut self,
@@ -124,15 +129,14 @@ impl Coordinator {
     ) -> Option<Remains> {
         let (index, assignment) = self.assignment(&attempt.assignment)?;
         let spec = &self.setup.spec;
-        // By place and number, so that a resumed swarm gives each attempt the same uid again.
-        let place = index as u32 + (attempt.number - 1) * spec.assignments.len() as u32;
         Some(Remains {
             swarm: spec.swarm,
             attempt: attempt.clone(),
-            uid: FIRST_UID + place % UIDS,
+            uid: uid(index, attempt, spec.assignments.len()),
             branch: assignment.branch.clone(),
             base: base.clone(),
             stories: stories.map(|key| (key.id.clone(), self.setup.plan.label(key))).collect(),
+            container: None,
         })
     }
 

@@ -1,12 +1,26 @@
 //! The one loop: inputs -> events -> the machine -> the journal -> effects. It owns the machine and the journal, and it
 //! awaits nothing that a sandbox, the engine or git could hold up: all of that runs in tasks that send events back.
 //!
-//! `take_up.rs` goes on with a swarm that another orchestrator began; `presence.rs` knows whether the engine is there, and
-//! `reconcile.rs` compares what it has with what the machine knows. `session.rs` is one sandbox from its folder to its exit; `carry_out.rs` is the other effects (collect, merge, remove);
-//! `admission.rs` holds starts back while the engine is short; `objects.rs` keeps the objects volume topped up; `inbox.rs` is the fair way in for events; `control.rs` is the socket that
-//! `longshore stop` talks to. Called by `cli/run.rs`. Must not: decide anything; decisions are the machine's.
+//! | file | what |
+//! |---|---|
+//! | `run.rs` | the loop |
+//! | `take_up.rs` | goes on with a swarm that another orchestrator began |
+//! | `presence.rs` | whether the engine is there |
+//! | `reconcile.rs` | what the engine has against what the machine knows |
+//! | `session.rs` | one sandbox, from its folder to its exit |
+//! | `dispatch.rs` | what is handed out: files, container, task-request, merge message |
+//! | `admission.rs` | holds starts back while the engine is short of memory or disk |
+//! | `carry_out.rs` | the other effects: collect, merge, remove |
+//! | `archive.rs` | a result's way out past a depot that is gone for good |
+//! | `rescue.rs` | saves what a dead swarm left, for `longshore gc` |
+//! | `objects.rs` | keeps the objects volume topped up |
+//! | `inbox.rs` | the fair way in for events |
+//! | `control.rs` | the socket that `longshore stop` talks to |
+//!
+//! Called by `cli/run.rs` and `cli/resume.rs`. Must not: decide anything; decisions are the machine's.
 
 mod admission;
+pub mod archive;
 mod carry_out;
 pub mod control;
 mod create;
@@ -16,6 +30,7 @@ mod log;
 mod objects;
 mod presence;
 mod reconcile;
+mod rescue;
 mod run;
 mod session;
 mod signals;
@@ -42,6 +57,7 @@ use crate::state::{StateError, Store, SwarmDir};
 use crate::swarm::{Machine, Outcome, SwarmSpec};
 
 pub use admission::Reserve;
+pub use rescue::{Rescue, Rescued, rescue, unsaved};
 pub use run::{run, volumes_stay};
 
 /// Everything that a swarm needs to run, checked.

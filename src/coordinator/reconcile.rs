@@ -69,7 +69,7 @@ impl Coordinator {
         if !depot_runs {
             let depot = self.hands.depot.clone();
             self.tasks.spawn(async move {
-                if let Err(error) = depot.space().await {
+                if let Err(error) = depot.ensure_alive().await {
                     tracing::warn!(error = %chain(&error), "the depot is gone and cannot be started again");
                 }
             });

@@ -14,7 +14,7 @@ use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::engine::{EngineResult, Found, Signal};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
-use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome};
+use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome, Phase};
 use crate::verdict::Cause;
 
 use super::admission::Admission;
@@ -307,7 +307,8 @@ impl Coordinator {
             Effect::Examine { attempt } => self.examine(attempt),
             Effect::Collect { attempt, what } => {
                 if let Some(live) = self.live.get(&attempt) {
-                    let (hands, remains, postbox) = (self.hands.clone(), live.remains.clone(), self.postbox.clone());
+                    let remains = Remains { container: live.container.clone(), ..live.remains.clone() };
+                    let (hands, postbox) = (self.hands.clone(), self.postbox.clone());
                     let collect = async move { postbox.post_now(carry_out::collect(hands, remains, what).await) };
                     let task = self.tasks.spawn(collect);
                     if let Some(before) = self.collecting.insert(attempt, task) {
@@ -365,7 +366,9 @@ impl Coordinator {
         writer: JoinHandle<()>,
     ) -> Result<Ended, CoordinatorError> {
         let outcome = self.finish.unwrap_or(Outcome::Interrupted);
-        if self.finish.is_some() && looped.is_ok() {
+        // A swarm that is left to be resumed has sandboxes that go on: their sessions would be waited for in vain.
+        let settled = self.machine.attempts().all(|view| view.phase == Phase::Settled);
+        if self.finish.is_some() && looped.is_ok() && settled {
             let _ = tokio::time::timeout(CLOSING, async { while self.tasks.join_next().await.is_some() {} }).await;
         }
         self.tasks.shutdown().await;

@@ -256,7 +256,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// What comes now is the sandbox's output from its beginning: what was taken in of it is skipped.
-    fn from_the_beginning(&mut self) {
+    fn read_anew(&mut self) {
         self.applied = self.applied.max(self.session.records());
         self.records = LineSplitter::new();
         self.session = Session::new(self.job.swarm, self.container.clone(), &self.job.stories);
@@ -295,7 +295,7 @@ impl<'a> Conversation<'a> {
                     self.lost = true;
                     match engine.logs(&container, true).await {
                         Ok(stream) => {
-                            self.from_the_beginning();
+                            self.read_anew();
                             (output, open, read_again) = (stream, true, None);
                         }
                         Err(_) => read_again = Some(Instant::now() + READ_AGAIN),
@@ -347,7 +347,7 @@ impl<'a> Conversation<'a> {
             return;
         }
         let Ok(mut output) = tools.engine.logs(self.container, false).await else { return };
-        self.from_the_beginning();
+        self.read_anew();
         let reading = async {
             while let Some(Ok(chunk)) = output.next().await {
                 self.take(chunk, &tools.postbox).await;
@@ -489,7 +489,8 @@ pub(super) fn engine_fault(error: &EngineError) -> Fault {
         _ => Cause::EngineError,
     };
     let retryable = match error {
-        EngineError::Depot { kind, .. } => matches!(kind, Some(DepotFaultKind::Failed)),
+        // Without a kind it died, and is started again.
+        EngineError::Depot { kind, .. } => matches!(kind, None | Some(DepotFaultKind::Failed)),
         other => other.retryable(),
     };
     Fault { cause, evidence: Evidence::of(chain(error)), retryable, unreachable: error.unreachable() }

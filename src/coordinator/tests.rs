@@ -191,7 +191,7 @@ impl Game {
             started: Timestamp::now(),
             spec: spec.clone(),
             settings: json!({}),
-            tasks: vec![TasksCopy { path: "tasks.json".to_owned(), content: text }],
+            tasks: vec![TasksCopy { path: "tasks.json".to_owned(), content: text, canonical: None }],
         };
         let store = Store::create(dir.clone(), &header).unwrap();
         (self.setup(plan, spec, repo, dir, store, None), lock)

@@ -94,6 +94,24 @@ pub enum DeliveryError {
         /// The one that is there.
         with: String,
     },
+    /// Changes of the user's that are not committed are in the way.
+    #[error("changes in the working tree are in the way: {}", listed(paths))]
+    InTheWay {
+        /// The files concerned, sorted.
+        paths: Vec<String>,
+    },
+    /// A merge, a rebase or the like is under way in the working tree.
+    #[error("the working tree has conflicts that are not resolved: {}", listed(paths))]
+    Unmerged {
+        /// The files concerned, sorted.
+        paths: Vec<String>,
+    },
+    /// A name that no branch can have.
+    #[error("`{name}` cannot be the name of a branch")]
+    BranchName {
+        /// As typed, shortened.
+        name: String,
+    },
     /// A ref that is to be made is there already, with something else in it.
     #[error("ref `{name}` is there already, at `{holds}`")]
     RefTaken {
@@ -250,6 +268,9 @@ impl DeliveryError {
                 | Self::NoCommits { .. }
                 | Self::CheckedOut { .. }
                 | Self::BranchClash { .. }
+                | Self::InTheWay { .. }
+                | Self::Unmerged { .. }
+                | Self::BranchName { .. }
                 | Self::RefTaken { .. }
                 | Self::RefusedRef { .. }
         )
@@ -284,6 +305,15 @@ impl DeliveryError {
             _ => Self::Io { operation, path, source },
         }
     }
+}
+
+/// The first of them, and how many more there are. Control characters are for those who show it to take out.
+fn listed(paths: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let first: Vec<String> = paths.iter().take(SHOWN).map(|path| format!("`{path}`")).collect();
+    let more = paths.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", first.join(", "))
 }
 
 fn shown(found: &Option<CommitId>) -> &str {

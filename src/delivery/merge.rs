@@ -17,6 +17,9 @@ use crate::ids::{BranchName, CommitId, StoryId, SwarmId};
 /// How long git may take to merge two trees.
 const TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
 
+/// How often a branch that somebody moves is followed, in one merge.
+const CHASES: usize = 8;
+
 /// What a merge commit says.
 #[derive(Debug, Clone)]
 pub struct MergeMessage {
@@ -85,6 +88,45 @@ impl Repo {
         Ok(MergeOutcome::Merged { head })
     }
 
+    /// [`Repo::merge`] onto the branch wherever it is now, if that descends from `onto`: what somebody committed on it meanwhile
+    /// stays. Also gives the head that was merged onto. A tip that is there already, from a merge whose record was lost, is merged.
+    /// [`DeliveryError::BranchMoved`] where the branch was rewound or deleted, or moves faster than git merges.
+    pub async fn land(
+        &self,
+        branch: &BranchName,
+        onto: &CommitId,
+        tip: &CommitId,
+        message: &MergeMessage,
+        identity: &Identity,
+    ) -> Result<(MergeOutcome, CommitId), DeliveryError> {
+        let mut at = onto.clone();
+        for _ in 0..CHASES {
+            let mut merged = self.merge(branch, &at, tip, message, identity).await;
+            // A conflict with what the branch was says nothing of what it is.
+            if let Ok(MergeOutcome::Conflict { .. }) = &merged {
+                let found = self.branch_head(branch.as_str()).await?;
+                if found.as_ref() != Some(&at) {
+                    let (branch, expected) = (branch.to_string(), at.clone());
+                    merged = Err(DeliveryError::BranchMoved { branch, expected, found });
+                }
+            }
+            match merged {
+                Err(DeliveryError::BranchMoved { found: Some(found), .. }) if self.descends(&found, &at).await? => {
+                    at = found;
+                }
+                other => return Ok((other?, at)),
+            }
+        }
+        self.merge(branch, &at, tip, message, identity).await.map(|outcome| (outcome, at))
+    }
+
+    /// Whether `from` is in the history of `commit`.
+    async fn descends(&self, commit: &CommitId, from: &CommitId) -> Result<bool, DeliveryError> {
+        let args = ["merge-base", "--is-ancestor", from.as_str(), commit.as_str()];
+        let call = self.git().call("look whether the branch went on", args);
+        Ok(call.accept(&[0, 1]).run().await?.code == 0)
+    }
+
     /// The branch's head, if it has `tip` already; none where it does not, or where there is no branch.
     pub async fn landed(&self, branch: &BranchName, tip: &CommitId) -> Result<Option<CommitId>, DeliveryError> {
         let Some(head) = self.branch_head(branch.as_str()).await? else { return Ok(None) };
@@ -126,7 +168,11 @@ impl Repo {
     }
 
     /// The merged tree, or the paths in conflict.
-    async fn merge_trees(&self, onto: &CommitId, tip: &CommitId) -> Result<Result<String, Vec<String>>, DeliveryError> {
+    pub(super) async fn merge_trees(
+        &self,
+        onto: &CommitId,
+        tip: &CommitId,
+    ) -> Result<Result<String, Vec<String>>, DeliveryError> {
         let operation = "merge the result";
         let args = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options"];
         let call = self.git().call(operation, args).args([onto.as_str(), tip.as_str()]);

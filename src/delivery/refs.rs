@@ -66,6 +66,11 @@ impl Repo {
         Ok(())
     }
 
+    /// Makes a ref below `refs/longshore/`, and never moves one: [`DeliveryError::RefTaken`] where it holds another commit.
+    pub async fn keep(&self, name: &str, commit: &CommitId) -> Result<(), DeliveryError> {
+        self.create_refs(&[(name, commit)]).await
+    }
+
     /// Deletes a ref below `refs/longshore/`. One that is not there is no error.
     pub async fn delete_ref(&self, name: &str) -> Result<(), DeliveryError> {
         self.delete_refs(&[name.to_owned()]).await

@@ -2,57 +2,51 @@
 //! (`handoff/depot.rs` has the frames, `shim/` the other end).
 //!
 //! Called by `coordinator/`. `frames.rs` turns bytes into frames and back, `link.rs` carries many requests over the one
-//! stream, `spool.rs` takes what comes out to a file. Must not: run git, or believe what came out of a sandbox.
+//! stream, `spool.rs` takes what comes out to a file, `start.rs` starts the container and `keeper.rs` starts it again when it
+//! died, on the same volumes: what they hold is not lost with it. Must not: run git, or believe what came out of a sandbox.
 //!
 //! | what happens | what callers see |
 //! |---|---|
 //! | the depot answers with a fault | [`EngineError::Depot`] with its kind |
-//! | its stream ends or breaks the frames' rules | [`EngineError::Depot`] without a kind: for all that wait, and for all later calls at once |
+//! | its stream ends or breaks the frames' rules | nothing: it is started again, once for all that wait, and what they asked is repeated once |
+//! | the same again, or under a pack, or it cannot be started | [`EngineError::Depot`] without a kind, with the depot's last words |
+//! | the same, and the engine does not answer | an error that is [`EngineError::unreachable`]; the next request tries again |
 //! | no answer and no progress for too long | [`EngineError::TimedOut`] of that request alone |
 //! | the caller goes away | the request is forgotten; its late answer is dropped |
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use tokio::io::AsyncRead;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{ContainerSpec, Engine, EngineError, EngineResult, FoundKind, VolumeMount, label};
+use super::{Engine, EngineError, EngineResult};
 use crate::handoff::depot::{Answer, LEFT_OUT_CHARS, LEFT_OUT_MAX, Request, TextFile, Tip};
-use crate::handoff::layout;
 use crate::handoff::result::RESULT_MAX_BYTES;
 use crate::ids::{CommitId, ContainerId, SwarmId};
 
 #[cfg(test)]
 pub(crate) mod fake;
 mod frames;
+mod keeper;
 mod link;
 mod spool;
+mod start;
 #[cfg(test)]
 mod tests;
 
+use keeper::Keeper;
 use link::Link;
 use spool::Spool;
 
-/// What the depot's root may do: own folders for others, and become them.
-const CAPABILITIES: [&str; 4] = ["CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"];
-/// The depot's process limit: git runs a few at a time for each request.
-const PIDS: i64 = 1024;
-/// From the start of the container to its first frame.
-const READY_WITHIN: Duration = Duration::from_secs(60);
 /// For requests that move little.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 /// For requests that run git or move much: how long nothing at all may happen.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(600);
 /// For bringing out what an attempt left, likewise. The end of a swarm waits for it.
 const REMAINS_WITHIN: Duration = Duration::from_secs(150);
-/// How long to look for the cause of a depot's end.
-const POST_MORTEM: Duration = Duration::from_secs(5);
-
 /// A depot to start.
 #[derive(Debug, Clone)]
 pub struct DepotSpec {
@@ -115,9 +109,7 @@ pub struct Space {
 /// A running depot. Clones speak to the same one; requests run side by side.
 #[derive(Clone)]
 pub struct Depot {
-    engine: Arc<dyn Engine>,
-    container: ContainerId,
-    link: Arc<Link>,
+    keeper: Arc<Keeper>,
 }
 
 impl Depot {
@@ -127,56 +119,22 @@ impl Depot {
     /// # Errors
     /// Those of the engine; [`EngineError::Depot`] where the container ends at once; [`EngineError::TimedOut`].
     pub async fn start(engine: Arc<dyn Engine>, spec: &DepotSpec) -> EngineResult<Self> {
-        let of_swarm = |role: &str| {
-            let labels = [(label::SWARM, spec.swarm.to_string()), (label::ROLE, role.to_owned())];
-            BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value)))
-        };
-        let objects = [(label::REPO, spec.repo.clone()), (label::ROLE, "objects".to_owned())];
-        let objects = BTreeMap::from(objects.map(|(key, value)| (key.to_owned(), value)));
-        let (inbox, work) = (of_swarm("in"), of_swarm("work"));
-        futures::try_join!(
-            engine.ensure_volume(&spec.volumes.objects, &objects),
-            engine.ensure_volume(&spec.volumes.inbox, &inbox),
-            engine.ensure_volume(&spec.volumes.work, &work),
-        )?;
-
-        let body = container(spec, of_swarm("depot"));
-        let container = match engine.create(&body).await {
-            // The name is taken: by the depot of an orchestrator that died.
-            Err(EngineError::Refused { status: 409, .. }) => {
-                remove_stale(&*engine, spec.swarm).await?;
-                engine.create(&body).await?
-            }
-            other => other?,
-        };
-        match Self::bring_up(Arc::clone(&engine), container.clone(), spec.shim.clone()).await {
-            Ok(depot) => Ok(depot),
-            Err(error) => {
-                if let Err(left) = engine.remove(&container).await {
-                    tracing::warn!(error = &left as &dyn std::error::Error, %container, "the depot could not be removed");
-                }
-                Err(error)
-            }
-        }
+        let running = start::start(&engine, spec, start::Shim::Bring).await?;
+        Ok(Self { keeper: Arc::new(Keeper::new(engine, spec.clone(), running)) })
     }
 
-    async fn bring_up(engine: Arc<dyn Engine>, container: ContainerId, shim: Bytes) -> EngineResult<Self> {
-        engine.upload(&container, layout::IN, shim_archive(&shim)?).await?;
-        let attachment = engine.attach(&container).await?;
-        let (link, ready) = Link::open(attachment, post_mortem(Arc::clone(&engine), container.clone()));
-        let depot = Self { engine: Arc::clone(&engine), container: container.clone(), link: Arc::new(link) };
-        engine.start(&container).await?;
-        match tokio::time::timeout(READY_WITHIN, ready).await {
-            Ok(Ok(())) => Ok(depot),
-            // The reader is gone, and has left word.
-            Ok(Err(_)) => Err(depot.link.ended("starting")),
-            Err(_) => Err(EngineError::TimedOut { operation: "starting the depot", after: READY_WITHIN }),
-        }
+    /// Starts it again where it has died: what any request does too.
+    ///
+    /// # Errors
+    /// Why it cannot be brought back; [`EngineError::unreachable`] where the engine does not answer, and then it is worth
+    /// another try when it does.
+    pub async fn ensure_alive(&self) -> EngineResult<()> {
+        self.keeper.alive("looking after it").await.map(drop)
     }
 
-    /// The depot's container.
-    pub fn container(&self) -> &ContainerId {
-        &self.container
+    /// The depot's container: another one after each death.
+    pub fn container(&self) -> ContainerId {
+        self.keeper.running().container.clone()
     }
 
     /// Makes the repository in the objects volume if it is not there; the commits that are complete in it.
@@ -192,7 +150,8 @@ impl Depot {
     ///
     /// # Errors
     /// Also [`EngineError::Failed`] where `pack` cannot be read or is empty (even a pack of nothing has 32 bytes). The depot
-    /// refuses what broke off: tips are never believed by halves.
+    /// refuses what broke off: tips are never believed by halves. A depot that dies is brought back, but half of the pack is
+    /// read by then: that is [`EngineError::Depot`] without a kind, and worth another try with a new pack.
     pub async fn store_pack(
         &self,
         pack: impl AsyncRead + Send + Unpin,
@@ -200,16 +159,28 @@ impl Depot {
         shallow: String,
     ) -> EngineResult<()> {
         const OPERATION: &str = "storing a pack";
-        let mut exchange = self.link.ask(OPERATION, &Request::StorePack { tips, shallow }, PROGRESS_WITHIN).await?;
-        exchange.send_body(pack).await?;
-        nothing(OPERATION, &exchange.answer().await?)
+        let storing = |link: Arc<Link>| async move {
+            let mut exchange = link.ask(OPERATION, &Request::StorePack { tips, shallow }, PROGRESS_WITHIN).await?;
+            exchange.send_body(pack).await?;
+            exchange.answer().await
+        };
+        nothing(OPERATION, &self.keeper.once(OPERATION, storing).await?)
     }
 
     /// Makes an attempt's folders, owned by `uid`, with these files to read.
     pub async fn prepare(&self, folder: &str, uid: u32, files: Vec<TextFile>) -> EngineResult<()> {
         const OPERATION: &str = "preparing a sandbox's folders";
         let request = Request::Prepare { folder: folder.to_owned(), uid, files };
-        nothing(OPERATION, &self.ask(OPERATION, &request, ANSWER_WITHIN).await?)
+        let discard = Request::Discard { folder: folder.to_owned(), uid };
+        let (request, discard) = (&request, &discard);
+        let preparing = |link: Arc<Link>, again| async move {
+            if again {
+                // One that died may have made them, or half of them.
+                link.ask(OPERATION, discard, PROGRESS_WITHIN).await?.answer().await?;
+            }
+            link.ask(OPERATION, request, ANSWER_WITHIN).await?.answer().await
+        };
+        nothing(OPERATION, &self.keeper.twice(OPERATION, preparing).await?)
     }
 
     /// Brings out what an attempt left: `result.json`, and its bundle to the path given, whose folder must be there.
@@ -275,13 +246,12 @@ impl Depot {
 
     /// Removes the container; the volumes stay. Whatever is under way fails.
     pub async fn close(&self) -> EngineResult<()> {
-        // The stream first: removal can hang on one that nobody reads.
-        self.link.close("it was closed");
-        self.engine.remove(&self.container).await
+        self.keeper.close().await
     }
 
     async fn ask(&self, operation: &'static str, request: &Request, within: Duration) -> EngineResult<Answer> {
-        self.link.ask(operation, request, within).await?.answer().await
+        let asking = |link: Arc<Link>, _| async move { link.ask(operation, request, within).await?.answer().await };
+        self.keeper.twice(operation, asking).await
     }
 
     /// A request with data in its answer, taken by a task of its own: a caller that is slow to poll must not hold up the
@@ -293,93 +263,17 @@ impl Depot {
         most: u64,
         target: &Path,
     ) -> EngineResult<(Answer, Spool)> {
-        let exchange = self.link.ask(operation, request, REMAINS_WITHIN).await?;
-        let target = target.to_owned();
-        let taking = async move { spool::receive(exchange, most, &target).await };
-        match AbortOnDropHandle::new(tokio::spawn(taking)).await {
-            Ok(taken) => taken,
-            Err(panicked) => Err(EngineError::Failed { operation, source: Box::new(panicked) }),
-        }
+        let receiving = |link: Arc<Link>, _| async move {
+            let exchange = link.ask(operation, request, REMAINS_WITHIN).await?;
+            let target = target.to_owned();
+            let taking = async move { spool::receive(exchange, most, &target).await };
+            match AbortOnDropHandle::new(tokio::spawn(taking)).await {
+                Ok(taken) => taken,
+                Err(panicked) => Err(EngineError::Failed { operation, source: Box::new(panicked) }),
+            }
+        };
+        self.keeper.twice(operation, receiving).await
     }
-}
-
-fn container(spec: &DepotSpec, labels: BTreeMap<String, String>) -> ContainerSpec {
-    let mount = |volume: &str, target: &str| VolumeMount {
-        volume: volume.to_owned(),
-        target: target.to_owned(),
-        read_only: false,
-        subpath: None,
-    };
-    ContainerSpec {
-        name: spec.name.clone(),
-        image: spec.image.clone(),
-        argv: vec![layout::SHIM.to_owned(), "depot".to_owned()],
-        env: Vec::new(),
-        user: (0, 0),
-        workdir: "/".to_owned(),
-        labels,
-        mounts: vec![
-            mount(&spec.volumes.objects, layout::OBJECTS),
-            mount(&spec.volumes.inbox, layout::IN),
-            mount(&spec.volumes.work, layout::WORK),
-        ],
-        tmpfs: vec![("/tmp".to_owned(), "rw,nosuid,nodev,size=64m,mode=1777".to_owned())],
-        memory: spec.memory,
-        milli_cpus: 0,
-        pids: PIDS,
-        network: "none".to_owned(),
-        capabilities: CAPABILITIES.map(str::to_owned).to_vec(),
-    }
-}
-
-/// A tar with the shim where [`layout::SHIM`] says, relative to [`layout::IN`].
-fn shim_archive(shim: &[u8]) -> EngineResult<Bytes> {
-    let failed = |error| EngineError::Failed { operation: "packing the shim", source: Box::new(error) };
-    let mut archive = tar::Builder::new(Vec::with_capacity(shim.len() + 4096));
-    let entry = |kind, size| {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(kind);
-        header.set_size(size);
-        header.set_mode(0o755);
-        header
-    };
-    let mut folder = entry(tar::EntryType::Directory, 0);
-    archive.append_data(&mut folder, "bin/", std::io::empty()).map_err(failed)?;
-    let mut file = entry(tar::EntryType::Regular, shim.len() as u64);
-    archive.append_data(&mut file, "bin/acp-shim", shim).map_err(failed)?;
-    archive.into_inner().map(Bytes::from).map_err(failed)
-}
-
-/// Removes the depots of this swarm that nobody speaks to any more.
-async fn remove_stale(engine: &dyn Engine, swarm: SwarmId) -> EngineResult<()> {
-    for found in engine.find(label::SWARM, Some(&swarm.to_string())).await? {
-        let is_depot = found.labels.get(label::ROLE).is_some_and(|role| role == "depot");
-        if found.kind == FoundKind::Container
-            && is_depot
-            && let Ok(id) = found.id.parse()
-        {
-            engine.remove(&id).await?;
-        }
-    }
-    Ok(())
-}
-
-/// What became of the container, as the end of a sentence.
-fn post_mortem(engine: Arc<dyn Engine>, container: ContainerId) -> BoxFuture<'static, String> {
-    Box::pin(async move {
-        // The end of the stream comes a little before the end of the container.
-        let _ = tokio::time::timeout(POST_MORTEM, engine.wait(&container)).await;
-        match tokio::time::timeout(POST_MORTEM, engine.inspect(&container)).await {
-            Err(_) => "and the engine does not say why".to_owned(),
-            Ok(Err(error)) => format!("and the engine does not say why ({error})"),
-            Ok(Ok(None)) => "and its container is gone".to_owned(),
-            Ok(Ok(Some(state))) => match (state.exit_code, state.oom_killed) {
-                (_, true) => "its container ran out of memory".to_owned(),
-                (Some(code), false) => format!("its container ended with code {code}"),
-                (None, false) => "though its container runs".to_owned(),
-            },
-        }
-    })
 }
 
 fn nothing(operation: &'static str, answer: &Answer) -> EngineResult<()> {

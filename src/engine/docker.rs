@@ -167,9 +167,15 @@ impl Docker {
         let options = query::KillContainerOptionsBuilder::default().signal(name).build();
         match self.call(about, CALL_TIMEOUT, self.client.kill_container(id.as_str(), Some(options))).await {
             // 409: it does not run.
-            Err(EngineError::NotFound { .. } | EngineError::Refused { status: 409, .. }) => Ok(()),
-            other => other,
+            Err(EngineError::NotFound { .. } | EngineError::Refused { status: 409, .. }) => return Ok(()),
+            other => other?,
         }
+        if signal == Signal::Kill {
+            // One that is frozen dies when it is thawed, which not every engine does; an error is that it is not frozen.
+            let about = About { operation: "unpausing a container", subject: id.as_str() };
+            let _ = self.call(about, CALL_TIMEOUT, self.client.unpause_container(id.as_str())).await;
+        }
+        Ok(())
     }
 
     async fn upload_archive(&self, id: &ContainerId, path: &str, tar: Bytes) -> EngineResult<()> {

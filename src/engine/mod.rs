@@ -302,7 +302,7 @@ pub trait Engine: Send + Sync + 'static {
     fn wait<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<i64>>;
     /// Its state; `None` where it is gone.
     fn inspect<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Option<Inspection>>>;
-    /// Signals its first process; one that does not run is not an error.
+    /// Signals its first process; one that does not run is not an error. A kill ends a frozen one too.
     fn signal<'a>(&'a self, id: &'a ContainerId, signal: Signal) -> BoxFuture<'a, EngineResult<()>>;
     /// Freezes it.
     fn pause<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>>;

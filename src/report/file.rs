@@ -68,8 +68,11 @@ pub fn markdown(summary: &Summary) -> String {
             // Four spaces make it code, whatever is in it.
             let _ = writeln!(out, "    {line}");
         }
-        if let Some(salvage) = &row.salvage {
-            let _ = writeln!(out, "\nIts work is kept in `{}`.", clean(salvage));
+        if let Some((newest, earlier)) = row.salvaged.split_first() {
+            let _ = writeln!(out, "\nIts work is kept in `{}`.", clean(newest));
+            for reference in earlier {
+                let _ = writeln!(out, "An earlier attempt's is kept in `{}`.", clean(reference));
+            }
         }
         if let Some(log) = &row.log {
             let _ = writeln!(out, "\nLog: `{log}`");
@@ -78,6 +81,11 @@ pub fn markdown(summary: &Summary) -> String {
     let _ = writeln!(out, "\n## Where things are\n");
     for branch in &summary.branches {
         let _ = writeln!(out, "- branch `{}`", branch_words(branch));
+    }
+    for row in summary.stories.iter().filter(|row| row.status != StoryStatus::Failed) {
+        for reference in &row.salvaged {
+            let _ = writeln!(out, "- kept: {} in `{}`", row.story, clean(reference));
+        }
     }
     for line in &summary.relaxations {
         let _ = writeln!(out, "- relaxed: {}", cell(line));
@@ -115,6 +123,8 @@ mod tests {
         assert!(text.contains("| US-001 | evil \\| \\<b\\>cell\\</b\\> | landed |"), "{text}");
         assert!(text.contains("    | FAIL it | breaks"), "{text}");
         assert!(text.contains("Its work is kept in `refs/longshore/salvage/x/US-002/1`."), "{text}");
+        assert!(text.contains("An earlier attempt's is kept in `refs/longshore/salvage/x/US-002/0`."), "{text}");
+        assert!(text.contains("- kept: US-001 in `refs/longshore/salvage/x/US-001/1`"), "{text}");
         let json = std::fs::read(folder.path().join("report.json")).expect("there");
         let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
         let schema = serde_json::to_value(schemars::schema_for!(Summary)).expect("JSON");

@@ -5,7 +5,7 @@ use std::io::Write;
 use jiff::Timestamp;
 
 use super::event::{EVENT_VERSION, EventLine, body};
-use super::{Names, Reporter};
+use super::{Names, Reporter, Trouble};
 use crate::swarm::Announcement;
 
 /// Events on a writer.
@@ -13,12 +13,13 @@ pub struct Json<W> {
     names: Names,
     writer: W,
     seq: u64,
+    trouble: Trouble,
 }
 
 impl<W: Write + Send> Json<W> {
     /// A stream that begins.
-    pub fn new(names: Names, writer: W) -> Self {
-        Self { names, writer, seq: 0 }
+    pub fn new(names: Names, writer: W, trouble: Trouble) -> Self {
+        Self { names, writer, seq: 0, trouble }
     }
 }
 
@@ -34,8 +35,10 @@ impl<W: Write + Send> Reporter for Json<W> {
         };
         if let Ok(mut bytes) = serde_json::to_vec(&line) {
             bytes.push(b'\n');
-            // A reader that is gone must not end the swarm.
-            let _ = self.writer.write_all(&bytes).and_then(|()| self.writer.flush());
+            // A reader that is gone, or a full disk, must not end the swarm.
+            if let Err(error) = self.writer.write_all(&bytes).and_then(|()| self.writer.flush()) {
+                self.trouble.note(error);
+            }
         }
     }
 
@@ -54,7 +57,7 @@ mod tests {
 
     fn lines(announcements: &[Announcement]) -> Vec<serde_json::Value> {
         let mut out = Vec::new();
-        let mut json = Json::new(Names::of(&spec(2)), &mut out);
+        let mut json = Json::new(Names::of(&spec(2)), &mut out, Trouble::default());
         for announcement in announcements {
             json.announce("2026-11-21T12:03:04Z".parse().expect("a time"), announcement);
         }
@@ -103,7 +106,7 @@ mod tests {
                 Err(std::io::ErrorKind::BrokenPipe.into())
             }
         }
-        let mut json = Json::new(Names::of(&spec(1)), Gone);
+        let mut json = Json::new(Names::of(&spec(1)), Gone, Trouble::default());
         let started = Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max: 1 };
         json.announce(Timestamp::UNIX_EPOCH, &started);
         json.close();

@@ -3,7 +3,7 @@
 //! [`Announcement`] -> `words.rs` (a sentence) -> `plain.rs` (a line an event) or `progress.rs` (bars, the only user of
 //! indicatif); or -> `event.rs` (the versioned wire form) -> `json.rs`. Called by `cli/` (chooses the mode, prints the
 //! summary) and by `coordinator/` (announces). Must not: fail a swarm. A terminal that is gone, or a full disk under a
-//! redirected output, loses lines and nothing else.
+//! redirected output, loses lines and nothing else; that events were lost is told when the swarm is over ([`Trouble`]).
 
 pub mod event;
 pub mod file;
@@ -17,6 +17,7 @@ pub mod words;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -92,10 +93,28 @@ fn colour(terminal: bool, lookup: &dyn Fn(&str) -> Option<OsString>) -> bool {
     terminal && !forbidden && !dumb
 }
 
-/// The reporter of a mode.
-pub fn reporter(mode: Mode, names: Names, look: Look) -> Box<dyn Reporter> {
+/// Why a stream of events is not whole, where it is not. Clones tell of the same stream.
+#[derive(Debug, Clone, Default)]
+pub struct Trouble(Arc<OnceLock<std::io::Error>>);
+
+impl Trouble {
+    /// The first write that failed. A reader that went away is no trouble.
+    pub fn error(&self) -> Option<&std::io::Error> {
+        self.0.get()
+    }
+
+    fn note(&self, error: std::io::Error) {
+        if error.kind() != std::io::ErrorKind::BrokenPipe {
+            // The first is the one that says why.
+            let _ = self.0.set(error);
+        }
+    }
+}
+
+/// The reporter of a mode. A stream of events that cannot be written does not end the swarm: `trouble` tells of it afterwards.
+pub fn reporter(mode: Mode, names: Names, look: Look, trouble: &Trouble) -> Box<dyn Reporter> {
     match mode {
-        Mode::Json => Box::new(json::Json::new(names, std::io::stdout())),
+        Mode::Json => Box::new(json::Json::new(names, std::io::stdout(), trouble.clone())),
         Mode::Progress => Box::new(progress::Progress::new(names, look)),
         Mode::Plain => Box::new(plain::Plain::new(names, look, std::io::stderr())),
         Mode::Quiet => Box::new(plain::Plain::quiet(names, look, std::io::stderr())),

@@ -71,8 +71,10 @@ pub struct Row {
     pub evidence: Option<Evidence>,
     /// The story that kept it from being run.
     pub because: Option<String>,
-    /// The ref that keeps what it left.
+    /// The ref that keeps what its last failure left.
     pub salvage: Option<String>,
+    /// The refs that keep what its attempts left and what did not land, newest first.
+    pub salvaged: Vec<String>,
     /// Its assignment.
     pub assignment: Option<String>,
     /// Path of its log.
@@ -97,6 +99,12 @@ fn until_verdict(story: &StoryState) -> Option<u64> {
     u64::try_from(elapsed.as_millis()).ok()
 }
 
+/// Newest first. A state file of before has the last one alone.
+fn all_salvaged(story: &StoryState) -> Vec<String> {
+    let last = story.salvage.iter().filter(|last| !story.salvaged.contains(last));
+    last.chain(story.salvaged.iter().rev()).cloned().collect()
+}
+
 impl Summary {
     /// Of a swarm's state. The heads of the branches, `relaxations` and `notes` are the caller's to fill in.
     pub fn of(state: &SwarmState, spec: &SwarmSpec, dir: &SwarmDir) -> Self {
@@ -119,6 +127,7 @@ impl Summary {
             evidence: story.evidence.clone(),
             because: story.because.as_ref().map(|id| label(&story.tasks_file, id.as_str())),
             salvage: story.salvage.clone(),
+            salvaged: all_salvaged(story),
             assignment: story.assignment.as_ref().map(ToString::to_string),
             log: story.assignment.as_ref().map(|id| dir.log_file(id).display().to_string()),
         };
@@ -201,8 +210,8 @@ impl Summary {
             fact("branch", &branch_words(branch));
         }
         for kept in self.stories.iter().filter(|row| row.status != StoryStatus::Failed) {
-            if let Some(reference) = &kept.salvage {
-                fact("kept", &format!("{} in {reference}", kept.story));
+            for reference in &kept.salvaged {
+                fact("kept", &format!("{} in {}", kept.story, clean(reference)));
             }
         }
         for relaxation in &self.relaxations {
@@ -323,7 +332,24 @@ fn explained(row: &Row, colour: bool) -> String {
         let _ = write!(out, ": {summary}");
     }
     out.push('\n');
+    out.push_str(&proof(&evidence));
     let mut fact = |name: &str, value: String| {
+        let _ = writeln!(out, "  {} {value}", pad(name, 9));
+    };
+    for (number, reference) in row.salvaged.iter().enumerate() {
+        fact(if number == 0 { "kept in" } else { "and in" }, clean(reference));
+    }
+    if let Some(log) = &row.log {
+        fact("log", log.clone());
+    }
+    out
+}
+
+/// What proves a cause beyond its sentence, a line each, indented.
+pub fn proof(evidence: &Evidence) -> String {
+    let mut out = String::new();
+    let mut fact = |name: &str, value: String| {
+        // Writing to a string cannot fail.
         let _ = writeln!(out, "  {} {value}", pad(name, 9));
     };
     if let Some(command) = &evidence.command {
@@ -349,12 +375,6 @@ fn explained(row: &Row, colour: bool) -> String {
         for (number, line) in lines.iter().take(SCENE_LINES).enumerate() {
             fact(if number == 0 { name } else { "" }, format!("| {}", clean(line)));
         }
-    }
-    if let Some(salvage) = &row.salvage {
-        fact("kept in", clean(salvage));
-    }
-    if let Some(log) = &row.log {
-        fact("log", log.clone());
     }
     out
 }
@@ -385,13 +405,16 @@ pub(crate) mod tests {
             "tail": ["running", "\u{1b}[31mFAIL\u{1b}[0m it | breaks"]
         });
         let salvage = "refs/longshore/salvage/x/US-002/1";
+        let salvaged = ["refs/longshore/salvage/x/US-002/0", salvage];
         let failed = serde_json::json!({"cause": "verification_failed", "evidence": evidence, "salvage": salvage,
+            "salvaged": salvaged,
             "startedAt": "2026-11-21T12:00:01Z", "endedAt": "2026-11-21T12:00:04.5Z"});
         let state = serde_json::json!({
             "schemaVersion": 1, "swarmId": spec.swarm, "createdAt": "2026-11-21T12:00:00Z",
             "updatedAt": "2026-11-21T12:01:05Z", "status": "some_failed", "containers": [], "checksum": "",
             "stories": [
-                story("US-001", "completed", serde_json::json!({"commit": "3f2a1b4c5d".repeat(4), "durationMs": 2140})),
+                story("US-001", "completed", serde_json::json!({"commit": "3f2a1b4c5d".repeat(4), "durationMs": 2140,
+                    "salvaged": ["refs/longshore/salvage/x/US-001/1"]})),
                 story("US-002", "failed", failed),
             ]
         });
@@ -415,6 +438,8 @@ pub(crate) mod tests {
             "  exit code 2",
             "            | FAIL it | breaks",
             "  kept in   refs/longshore/salvage/x/US-002/1",
+            "  and in    refs/longshore/salvage/x/US-002/0",
+            "kept      US-001 in refs/longshore/salvage/x/US-001/1",
             "stories   1 landed, 1 failed in 1 m 05 s",
             "branch    feat/f0 was not made, because nothing landed",
         ] {

@@ -27,6 +27,11 @@ use crate::verdict::{Cause, Failure, StoryOutcome};
 /// The longest that git may take over the bundle.
 const BUNDLE_LIMIT: Duration = Duration::from_secs(600);
 
+/// In the folder of the result: what is given up where there is no space for it.
+const RESERVE: &str = "reserve";
+/// Its bytes: more than a result of some stories has.
+const RESERVED: usize = 256 * 1024;
+
 /// Why the sandbox as a whole fails.
 #[derive(Debug)]
 pub struct Fatal {
@@ -254,13 +259,24 @@ fn failed_dependency(depends_on: &[StoryId], results: &[StoryResult]) -> Option<
     })
 }
 
-/// Writes `result.json`, whole or not at all. `durable`: it and what was written to the folder before it are on the disk then.
+/// Takes some space in the folder, so that a result can be written where an agent has taken all that there was.
+pub fn reserve(out: &Path) {
+    // Where there is no space to begin with, what comes next says so.
+    let _ = special::ensure_folder(out).and_then(|()| special::write_fresh(&out.join(RESERVE), &vec![0; RESERVED]));
+}
+
+/// Writes `result.json`, whole or not at all; where no space is left, into what was reserved for it. `durable`: it and what was written to the folder before it are on the disk then.
 pub fn write_result(out: &Path, result: &ResultFile, durable: bool) -> Result<(), GitError> {
     let to = out.join(names::RESULT_FILE);
     let temporary = to.with_extension("json-tmp");
     let text = serde_json::to_vec_pretty(result).expect("a result is always JSON");
     special::ensure_folder(out).map_err(|error| GitError::file("open up", out, error))?;
-    special::write_fresh(&temporary, &text).map_err(|error| GitError::file("write", &temporary, error))?;
+    let mut wrote = special::write_fresh(&temporary, &text);
+    if wrote.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::StorageFull) {
+        let _ = special::clear(&out.join(RESERVE));
+        wrote = special::write_fresh(&temporary, &text);
+    }
+    wrote.map_err(|error| GitError::file("write", &temporary, error))?;
     salvage::rename(&temporary, &to, durable)?;
     if durable { salvage::sync(out) } else { Ok(()) }
 }

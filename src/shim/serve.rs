@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::{Attempt, Fatal, starting_refs, unreached, write_result};
+use super::attempt::{Attempt, Fatal, reserve, starting_refs, unreached, write_result};
 use super::channel::{self, Channel, Sender};
 use super::clone::{CHECKOUT_LIMIT, CloneDir, Head, config_text};
 use super::halt::{Halt, Share};
@@ -196,6 +196,7 @@ impl Setup {
         tokio::spawn(halt.clone().keep_time());
         let out = self.layout.out(&self.folder);
         let untouched = unreached(&assignment);
+        reserve(&out);
         // Nothing can be said of a story before it is begun: a clone that takes long counts as its beginning.
         let preparing = assignment.stories.first().map(|first| {
             let waiting = Progress::preparing(first.id.clone(), channel.clone(), self.heartbeat);

@@ -27,15 +27,32 @@ pub struct SwarmLock {
     _file: File,
 }
 
+/// Says that this process is about to begin a swarm, or to take one up: nobody else does meanwhile.
+#[derive(Debug)]
+pub struct RepoLock {
+    _file: File,
+}
+
 impl SwarmDir {
+    /// Waits until no other process is between looking at a repo's swarms and adding to those that run.
+    pub fn lock_repo(repo_root: &Path) -> StateResult<RepoLock> {
+        let root = repo_root.join(STATE_FOLDER);
+        make_root(&root)?;
+        let path = root.join("lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(StateError::io("open the lock", &path))?;
+        file.lock().map_err(StateError::io("lock", path))?;
+        Ok(RepoLock { _file: file })
+    }
+
     /// Makes the folder of a new swarm in the repo whose root this is. `latest` is not moved yet.
     pub fn create(repo_root: &Path, swarm: SwarmId) -> StateResult<Self> {
         let dir = Self { root: repo_root.join(STATE_FOLDER), swarm };
-        make_folder(&dir.root)?;
-        let ignore = dir.root.join(".gitignore");
-        if !ignore.exists() {
-            write_whole(&ignore, b"*\n")?;
-        }
+        make_root(&dir.root)?;
         make_folder(&dir.root.join("swarms"))?;
         make_folder(&dir.path())?;
         make_folder(&dir.path().join("logs"))?;
@@ -229,6 +246,13 @@ fn is_folder(path: &Path) -> StateResult<bool> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(StateError::io("look at", path)(error)),
     }
+}
+
+/// Makes `.longshore`, which git ignores.
+fn make_root(root: &Path) -> StateResult<()> {
+    make_folder(root)?;
+    let ignore = root.join(".gitignore");
+    if ignore.exists() { Ok(()) } else { write_whole(&ignore, b"*\n") }
 }
 
 fn make_folder(path: &Path) -> StateResult<()> {

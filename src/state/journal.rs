@@ -56,6 +56,9 @@ pub struct Header {
 pub struct TasksCopy {
     /// As typed.
     pub path: String,
+    /// Its path from the root, without links; none in journals of before, and for a path that cannot be resolved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canonical: Option<String>,
     /// Its text.
     pub content: String,
 }

@@ -14,13 +14,15 @@ mod death;
 pub mod dir;
 pub mod error;
 pub mod journal;
+pub mod kept;
 pub mod recover;
 pub mod store;
 pub mod swarm_state;
 
-pub use dir::{SwarmDir, SwarmLock};
+pub use dir::{RepoLock, SwarmDir, SwarmLock};
 pub use error::{StateError, StateResult};
 pub use journal::{Contents, Header, Journal, Record, TasksCopy};
+pub use kept::{KeptWork, kept_work};
 pub use recover::{Recovered, recover};
 pub use store::{PendingSnapshot, SnapshotPolicy, Store};
 pub use swarm_state::{ContainerState, StoryState, SwarmState, SwarmStatus};

@@ -107,6 +107,9 @@ pub struct ContainerState {
     pub assignment: AssignmentId,
     /// Records that broke a rule.
     pub bad_records: u32,
+    /// The refs that keep what it left, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub salvaged: Vec<String>,
     /// The work folder's name in the work volume, where it was kept because nothing could be salvaged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_kept: Option<String>,
@@ -167,8 +170,11 @@ pub struct StoryState {
     pub cause: Option<Cause>,
     /// What proves the cause.
     pub evidence: Option<Evidence>,
-    /// The ref that keeps what it left.
+    /// The ref that keeps what its last failure left.
     pub salvage: Option<String>,
+    /// The refs that keep what its attempts left and what did not land, oldest first; left out where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub salvaged: Vec<String>,
     /// For a skipped story: the one that did not land.
     #[schemars(with = "Option<String>")]
     pub because: Option<StoryId>,
@@ -322,6 +328,7 @@ fn container(machine: &Machine, view: &AttemptView, started: Timestamp) -> Conta
         updated_at: at(started, view.updated),
         assignment: view.id.assignment.clone(),
         bad_records: view.bad_records,
+        salvaged: view.salvaged.clone(),
         work_kept: view.work_kept.then(|| view.id.folder()),
     }
 }
@@ -338,6 +345,7 @@ fn story(machine: &Machine, view: &StoryView, started: Timestamp) -> StoryState 
         cause: failure.map(|failure| failure.cause),
         evidence: failure.map(|failure| failure.evidence.clone()),
         salvage: failure.and_then(|failure| failure.salvage.clone()),
+        salvaged: view.salvaged.clone(),
         because: view.because.as_ref().map(|key| key.id.clone()),
         assignment: view.assignment.clone(),
         title: spec.title.clone(),

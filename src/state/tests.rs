@@ -84,6 +84,7 @@ fn header(stories: usize) -> Header {
         spec: spec(stories),
         settings: serde_json::json!({"max": 4}),
         tasks: vec![TasksCopy {
+            canonical: None,
             path: "tasks/feature-0.json".to_owned(),
             content: "{\"userStories\": []}\n".to_owned(),
         }],

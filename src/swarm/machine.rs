@@ -94,6 +94,8 @@ struct Assignment {
     /// Its stories that are not decided.
     undecided: usize,
     machinery_failures: u32,
+    /// When the last of these was.
+    machinery_failed: Option<Duration>,
     /// Attempts that the engine's absence ended, which cost nothing.
     engine_losses: u32,
     /// Until when it waits after such a failure.
@@ -194,6 +196,7 @@ impl Machine {
                 ended: None,
                 duration: None,
                 text: String::new(),
+                salvaged: Vec::new(),
                 previous: None,
             });
         }

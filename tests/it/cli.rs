@@ -434,3 +434,72 @@ fn help_is_quick() {
     // The bound for a release build is 20 ms; this one is not optimised, and the machine may be busy.
     assert!(fastest < Duration::from_millis(200), "{fastest:?}");
 }
+
+#[test]
+fn values_that_mean_nothing_are_refused_for_what_they_are() {
+    let world = World::new();
+    world.tasks("t.json", "feat/x", r#","command":"true""#);
+    for (flag, value, wanted) in [
+        ("--max", "-1", "-1 is not in 1..=1000"),
+        ("--retries", "-1", "-1 is not in 0..=100"),
+        ("--memory", "-5g", "'-5g'"),
+        ("--cpus", "-1", "'-1'"),
+        ("--timeout", "-5s", "'-5s'"),
+        ("--grace", "-1", "'-1'"),
+    ] {
+        let said = world.run(&["run", "t.json", flag, value]).expect(2, &["invalid value", flag, wanted]);
+        assert!(!said.err.contains("tip:"), "{}", said.err);
+    }
+    world.run(&["run", "t.json", "--verify", " "]).expect(2, &["a verify command is empty (from --verify)"]);
+    world.run_with(&["run", "t.json"], &[("LONGSHORE_VERIFY", " ")]).expect(2, &["is empty (from LONGSHORE_VERIFY)"]);
+}
+
+#[test]
+fn logs_are_listed_where_none_is_named() {
+    let world = World::new();
+    let dir = world.swarm();
+    world.run(&["logs"]).expect(0, &["none yet"]);
+    std::fs::write(dir.log_file(&"T-2026-001".parse().expect("valid")), "one\n").expect("written");
+    for args in [&["logs"][..], &["logs", "a1b2c3d4"]] {
+        world.run(args).expect(0, &[SWARM, "T-2026-001  US-001  4 bytes", "T-2026-001.log"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    let world = World::new();
+    world.tasks("t.json", "feat/x", r#","command":"true""#);
+    world.swarm();
+    for command in ["plan t.json --json", "status --json", "salvage --json", "doctor --json", "schema state"] {
+        let mut shell = world.command("sh");
+        let line = format!("exec \"$0\" {command} >/dev/full");
+        let output = shell.args(["-c", &line, env!("CARGO_BIN_EXE_longshore")]).output().expect("a shell");
+        let said = Said::of(&output);
+        said.expect(if command.starts_with("salvage") { 0 } else { 3 }, &[]);
+    }
+}
+
+#[test]
+fn the_doctor_speaks_json() {
+    let world = World::new();
+    let said = world.run(&["doctor", "--json", "--image", "some/image"]).expect(3, &[]);
+    let lines: Vec<serde_json::Value> =
+        said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let find = |name: &str| lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{name}"));
+    assert_eq!((&find("engine")["thing"], &find("engine")["verdict"]), (&"check".into(), &"bad".into()));
+    assert!(find("engine")["hint"].as_str().is_some_and(|hint| hint.contains("start Docker")));
+    assert_eq!((&find("image")["verdict"], find("image")["reason"].as_str()), (&"some/image".into(), Some("--image")));
+}
+
+#[test]
+fn kept_work_without_a_swarm() {
+    let world = World::new();
+    world.run(&["salvage"]).expect(0, &["nothing is kept"]);
+    assert_eq!(world.run(&["salvage", "--json"]).expect(0, &[]).out, "");
+    world.run(&["salvage", "show", "US-001"]).expect(2, &["no kept work is called `US-001`", "nothing is kept"]);
+    world.run(&["salvage", "apply", "US-001"]).expect(2, &["no kept work is called `US-001`"]);
+    world.run(&["salvage", "show"]).expect(2, &["<REF|STORY>"]);
+    world.run(&["completions", "bash"]).expect(0, &["salvage"]);
+    world.git(&["update-ref", &format!("refs/longshore/salvage/{SWARM}/US-001/1"), "HEAD"]);
+    world.run(&["salvage"]).expect(0, &["a1b2c3d4  US-001  1", "main"]);
+}

@@ -201,17 +201,153 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     depot.close().await.unwrap();
 }
 
+fn docker_kill(depot: &Depot) {
+    let killed = Command::new("docker").args(["kill", depot.container().as_str()]).output().expect("docker");
+    assert!(killed.status.success(), "{killed:?}");
+}
+
+/// A repository with one commit, in the objects volume.
+async fn with_base(depot: &Depot, dir: &Path) -> (CommitId, Vec<Tip>) {
+    git(dir, &["init", "-q", "-b", "main"]);
+    std::fs::write(dir.join("file"), "one\n").expect("done");
+    git(dir, &["add", "."]);
+    git(dir, &["commit", "-q", "-m", "one"]);
+    let base: CommitId = git(dir, &["rev-parse", "HEAD"]).parse().expect("done");
+    assert_eq!(depot.objects("sha1").await.expect("done"), []);
+    let tips = vec![Tip { name: format!("refs/longshore/base/{base}"), commit: base.clone() }];
+    depot.store_pack(&pack(dir, base.as_str())[..], tips.clone(), String::new()).await.expect("done");
+    (base, tips)
+}
+
 #[tokio::test]
-async fn a_killed_depot_is_said_and_replaced() {
+async fn a_depot_killed_between_requests_comes_back_with_everything() {
     let swarm = Swarm::new().await;
     let depot = swarm.depot().await;
-    let killed = Command::new("docker").args(["kill", depot.container().as_str()]).output().unwrap();
-    assert!(killed.status.success());
-    let error = depot.objects("sha1").await.unwrap_err().to_string();
-    assert!(error.contains("ended with code 137"), "{error}");
-    // The dead container still has the name.
+    let dir = tempfile::tempdir().unwrap();
+    let (base, tips) = with_base(&depot, dir.path()).await;
+    let first = depot.container();
+    let shim = swarm.sandbox("stat -c %i /longshore/in/bin/acp-shim").await;
+
+    docker_kill(&depot);
+    assert_eq!(depot.objects("sha1").await.unwrap(), tips);
+    assert_ne!(depot.container(), first);
+    assert!(swarm.docker.inspect(&first).await.unwrap().is_none(), "the dead one is removed");
+    assert_eq!(swarm.sandbox("stat -c %i /longshore/in/bin/acp-shim").await, shim, "sandboxes may be starting with it");
+
+    docker_kill(&depot);
+    let files = vec![TextFile { path: "a.json".to_owned(), text: "{}".to_owned() }];
+    depot.prepare(FOLDER, UID, files).await.unwrap();
+    docker_kill(&depot);
+    let script = format!(
+        r#"
+        cd /longshore/work/{FOLDER}/repo; git init -q -b work .
+        echo /longshore/objects/repo.git/objects > .git/objects/info/alternates
+        git reset -q --hard {base}; echo two > file; printf '{{"a": 1}}' > ../out/result.json; cat /longshore/in/{FOLDER}/a.json"#
+    );
+    assert_eq!(swarm.sandbox(&script).await, "{}");
+    let to = dir.path().join("bundle");
+    let collected = depot.collect(FOLDER, UID, 1 << 20, &to).await.unwrap();
+    assert_eq!(collected, Collected { result: Some(b"{\"a\": 1}".to_vec()), bundle: false });
+    docker_kill(&depot);
+    let commit =
+        depot.salvage(FOLDER, UID, &base, "refs/longshore/salvage/x", 1 << 20, &to).await.unwrap().commit.unwrap();
+    git(dir.path(), &["fetch", "-q", to.to_str().unwrap(), "refs/longshore/salvage/x"]);
+    assert_eq!(git(dir.path(), &["show", &format!("{commit}:file")]), "two");
+    docker_kill(&depot);
+    depot.discard(FOLDER, UID).await.unwrap();
+    assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in").await, "/longshore/in:\nbin\n\n/longshore/work:\n");
+    docker_kill(&depot);
+    depot.close().await.unwrap();
+    assert!(depot.space().await.is_err());
+    assert!(swarm.docker.inspect(&depot.container()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_depot_killed_during_requests_loses_none() {
+    let swarm = Swarm::new().await;
+    let depot = swarm.depot().await;
+    let dir = tempfile::tempdir().unwrap();
+    let (_, tips) = with_base(&depot, dir.path()).await;
+    let first = depot.container();
+    // A pack under way, which nobody ends, and many requests beside it.
+    let (mut source, body) = tokio::io::duplex(1024);
+    let storing = tokio::spawn({
+        let (depot, tips) = (depot.clone(), tips.clone());
+        async move { depot.store_pack(body, tips, String::new()).await }
+    });
+    tokio::io::AsyncWriteExt::write_all(&mut source, b"PACK").await.unwrap();
+    let requests: Vec<_> = (0..30)
+        .map(|number| {
+            let (depot, folder) = (depot.clone(), format!("T-2026-{number:03}-1"));
+            let file = TextFile { path: "a.json".to_owned(), text: folder.clone() };
+            tokio::spawn(async move { depot.prepare(&folder, UID + number, vec![file]).await })
+        })
+        .collect();
+    let killing = depot.clone();
+    tokio::task::spawn_blocking(move || docker_kill(&killing)).await.unwrap();
+    let error = storing.await.unwrap().unwrap_err();
+    assert!(matches!(error, EngineError::Depot { kind: None, .. }), "{error:?}");
+    for request in requests {
+        request.await.unwrap().unwrap();
+    }
+    assert_ne!(depot.container(), first);
+    assert_eq!(depot.objects("sha1").await.unwrap(), tips);
+    let seen = swarm.sandbox("ls /longshore/in | grep -c ^T; ls /longshore/work | wc -l").await;
+    assert_eq!(seen, "30\n30\n");
+    // What is in a work folder is whole: one of each, owned by its user.
+    depot.discard(FOLDER, UID).await.unwrap();
+    depot.prepare(FOLDER, UID, vec![TextFile { path: "a.json".to_owned(), text: "x".to_owned() }]).await.unwrap();
+    assert_eq!(swarm.sandbox(&format!("cat /longshore/in/{FOLDER}/a.json")).await, "x");
+
+    depot.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn folders_that_a_depot_left_half_made_are_made_again_or_removed() {
+    let swarm = Swarm::new().await;
+    let depot = swarm.depot().await;
+    let DepotVolumes { inbox, work, .. } = &swarm.spec.volumes;
+    // As far as a depot gets: the files, the work folder, some of its folders, none of them given away or some.
+    let steps = [
+        "mkdir -m 700 /in/T-1 /in/T-1/tasks; echo x > /in/T-1/tasks/a.json",
+        "chmod 500 /in/T-1; chown -R UID:UID /in/T-1",
+        "mkdir -m 700 /work/T-1",
+        "mkdir -m 700 /work/T-1/repo; chown UID:UID /work/T-1/repo; mkdir -m 700 /work/T-1/run",
+    ];
+    for last in 0..steps.len() {
+        let script = steps[..=last].join("; ").replace("UID", &UID.to_string());
+        let half_make = || {
+            let mounts = [format!("{inbox}:/in"), format!("{work}:/work")];
+            let made = Command::new("docker")
+                .args(["run", "--rm", "--network=none", "--user=0", "--entrypoint=/bin/sh"])
+                .args(["-v", &mounts[0], "-v", &mounts[1], IMAGE, "-ec", &script])
+                .output()
+                .expect("docker run");
+            assert!(made.status.success(), "{made:?}");
+        };
+        half_make();
+        depot.prepare("T-1", UID, vec![TextFile { path: "b.json".to_owned(), text: "b".to_owned() }]).await.unwrap();
+        let seen =
+            swarm.sandbox("cd /longshore/in/T-1; ls; ls /longshore/work/T-1; echo ours > /longshore/work/T-1/repo/x");
+        assert_eq!(seen.await, "b.json\nout\nrepo\nrun\n");
+        let again = depot.prepare("T-1", UID, Vec::new()).await;
+        assert!(matches!(again, Err(EngineError::Depot { kind: Some(_), .. })), "one that is whole stays: {again:?}");
+        assert_eq!(swarm.sandbox("cat /longshore/work/T-1/repo/x").await, "ours\n");
+        depot.discard("T-1", UID).await.unwrap();
+        half_make();
+        depot.discard("T-1", UID).await.unwrap();
+        assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in | grep -c T- || true").await, "0\n");
+    }
+    depot.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_depot_that_an_orchestrator_left_is_replaced() {
+    let swarm = Swarm::new().await;
+    let left = swarm.depot().await;
     let next = swarm.depot().await;
     assert_eq!(next.objects("sha1").await.unwrap(), []);
+    assert!(swarm.docker.inspect(&left.container()).await.unwrap().is_none());
     next.close().await.unwrap();
-    assert!(swarm.docker.inspect(next.container()).await.unwrap().is_none());
+    assert!(swarm.docker.inspect(&next.container()).await.unwrap().is_none());
 }

@@ -17,6 +17,8 @@ use longshore::engine::{
 use longshore::ids::ContainerId;
 use tokio::io::AsyncWriteExt;
 
+mod faults;
+
 const IMAGE: &str = "longshore/sandbox:latest";
 /// Bounds every test: a test that hangs must say where.
 const BOUND: Duration = Duration::from_secs(120);

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-use super::check::Checked;
+use super::check::{Checked, another_swarm};
+use super::earlier;
 use crate::cli::args::RunArgs;
 use crate::cli::config::{AgentConfig, PromptConfig};
 use crate::cli::error::{Kind, Shown};
@@ -21,9 +22,9 @@ use crate::engine::EngineInfo;
 use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
 use crate::ids::SwarmId;
 use crate::plan::Plan;
-use crate::report::{self, Look, Mode, Names};
+use crate::report::{self, Look, Mode, Names, Trouble};
 use crate::state::journal::JOURNAL_VERSION;
-use crate::state::{Header, Store, SwarmDir, SwarmLock, TasksCopy};
+use crate::state::{Header, Store, SwarmDir, SwarmLock};
 use crate::swarm::{self, Limits};
 
 /// Processes in a sandbox.
@@ -73,7 +74,7 @@ pub struct Kept {
 }
 
 /// Makes the swarm's folder and record. The lock is the caller's to hold until the swarm is over.
-pub async fn begin(args: &RunArgs, checked: Checked) -> Result<(Setup, SwarmLock), Shown> {
+pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Result<(Setup, SwarmLock), Shown> {
     let Checked { settings, plan, bases, repo, engine, info, image, shim, env, .. } = checked;
     let started = Timestamp::now();
     let limits = limits(&settings, &plan, &info);
@@ -102,6 +103,15 @@ pub async fn begin(args: &RunArgs, checked: Checked) -> Result<(Setup, SwarmLock
         max_bundle: MAX_BUNDLE,
         subpath: info.volume_subpath,
     };
+    let tasks = earlier::copies(&plan);
+    let beginning = SwarmDir::lock_repo(repo.root())?;
+    // Again: somebody may have begun since it was checked.
+    let branches = plan.files.iter().map(|file| file.branch.as_str()).collect();
+    let mut problems: Vec<Shown> = another_swarm(repo.root(), &branches, None).into_iter().collect();
+    if !args.new {
+        problems.extend(earlier::unfinished(repo.root(), &tasks).iter().map(earlier::Unfinished::refusal));
+    }
+    Shown::all(problems)?;
     let dir = SwarmDir::create(repo.root(), spec.swarm)?;
     let lock = dir.lock()?;
     log_to_file(&dir);
@@ -112,19 +122,14 @@ pub async fn begin(args: &RunArgs, checked: Checked) -> Result<(Setup, SwarmLock
         started,
         spec: spec.clone(),
         settings: kept(args, &sandbox, &plan)?,
-        tasks: plan
-            .files
-            .iter()
-            .map(|file| TasksCopy {
-                path: file.tasks.path.display().to_string(),
-                content: String::from_utf8_lossy(&file.bytes).into_owned(),
-            })
-            .collect(),
+        tasks,
     };
     let store = Store::create(dir.clone(), &header)?;
+    // From here on the swarm's own lock and its record are there for others to see.
+    drop(beginning);
     let mode = Mode::choose(args.plan.json, args.quiet, &Here::lookup);
     let look = if mode == Mode::Json { Look::of(&stdout(), &Here::lookup) } else { Look::of(&stderr(), &Here::lookup) };
-    let reporter = report::reporter(mode, Names::of(&spec), look);
+    let reporter = report::reporter(mode, Names::of(&spec), look, trouble);
     let shim = shim.bytes.into();
     Ok((Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, shim, taken_up: None }, lock))
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::earlier;
 use crate::cli::args::RunArgs;
 use crate::cli::error::{Kind, Shown};
 use crate::cli::here::{Here, settings_problems};
@@ -83,6 +84,7 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
     let shim = engine
         .as_ref()
         .and_then(|(_, _, image)| kept(shim::find(&image.arch, Here::exe().as_deref(), &Here::lookup), &mut problems));
+    problems.extend(settings.as_ref().and_then(blank_check));
     let env = settings.as_ref().and_then(|settings| {
         if let Err(error) = settings.agent() {
             problems.push(error.into());
@@ -96,6 +98,12 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
     if let (Some(root), Some(plan)) = (root, &plan) {
         let branches = plan.files.iter().map(|file| file.branch.as_str()).collect();
         problems.extend(another_swarm(root, &branches, None));
+        let unfinished = earlier::unfinished(root, &earlier::copies(plan));
+        if args.new {
+            opening.extend(unfinished.iter().map(earlier::Unfinished::passed_over));
+        } else if !plan.assignments.is_empty() {
+            problems.extend(unfinished.iter().map(earlier::Unfinished::refusal));
+        }
     }
     Shown::all(problems)?;
     let all = (settings, plan, bases, repo, engine, shim, env);
@@ -207,6 +215,15 @@ pub fn image_missing(image: &str) -> Shown {
             "`docker pull {image}`, or build it; `longshore images build --tag NAME` builds the default one"
         ))
     }
+}
+
+/// A verify command of blanks alone would pass whatever the story did.
+fn blank_check(settings: &Settings) -> Option<Shown> {
+    let verify = &settings.verify;
+    verify.value.iter().any(|command| command.trim().is_empty()).then(|| {
+        Shown::input(format!("a verify command is empty (from {})", verify.source))
+            .hint("it would check nothing: give a command, or leave it out")
+    })
 }
 
 /// The variables with their values.

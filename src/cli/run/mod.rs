@@ -5,6 +5,7 @@
 
 pub mod begin;
 pub mod check;
+mod earlier;
 pub mod finish;
 
 use super::args::RunArgs;
@@ -12,6 +13,7 @@ use super::error::{Kind, Shown};
 use super::here::Here;
 use super::{Outcome, remark};
 use crate::coordinator::{self, CoordinatorError};
+use crate::report::Trouble;
 
 /// Carries it out.
 pub async fn run(args: RunArgs, here: &Here) -> Outcome {
@@ -27,14 +29,26 @@ pub async fn run(args: RunArgs, here: &Here) -> Outcome {
         return Ok(0);
     }
     let ending = finish::Ending::of(&args, &checked);
-    let (setup, _lock) = begin::begin(&args, checked).await?;
+    let trouble = Trouble::default();
+    let (setup, _lock) = begin::begin(&args, checked, &trouble).await?;
     let dir = setup.dir.clone();
     let ended = coordinator::run(setup).await;
     // The record is told of in any case: what landed before a failure has landed.
     let told = finish::finish(&ending, &dir).await;
     let ended = ended.map_err(Shown::from)?;
     told?;
+    events_told(&trouble)?;
     Ok(ended.outcome.exit_code())
+}
+
+/// A program that reads the events must not take a broken stream for a whole one. What landed has landed all the same.
+pub(crate) fn events_told(trouble: &Trouble) -> Result<(), Shown> {
+    match trouble.error() {
+        None => Ok(()),
+        Some(error) => Err(Shown::machinery("events could not be written to standard output: the stream is not whole")
+            .caused_by(error)
+            .hint("`longshore status` shows how the swarm ended")),
+    }
 }
 
 impl From<CoordinatorError> for Shown {

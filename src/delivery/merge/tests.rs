@@ -300,3 +300,42 @@ async fn a_repo_with_reftables() {
     assert_eq!(setting.repo.checked_out_at("feat/all").await.expect("asked"), None);
     a_true_merge_in(setting).await;
 }
+
+#[tokio::test]
+async fn a_branch_that_somebody_went_on_with_is_followed() {
+    let setting = Setting::new().await;
+    let land = |onto: CommitId, tip: CommitId| {
+        let repo = setting.repo.clone();
+        let branch = setting.branch.clone();
+        async move { repo.land(&branch, &onto, &tip, &message(&["US-001"]), &identity()).await }
+    };
+    let tip = setting.story(&setting.base, "a", "1\n", "a\n\nLongshore-Story: US-001");
+    let theirs = setting.story(&setting.base, "theirs", "1\n", "theirs");
+    setting.scratch.git(&["branch", "-q", "-f", "feat/all", theirs.as_str()]);
+    let (outcome, at) = land(setting.base.clone(), tip.clone()).await.expect("merged");
+    let head = setting.head();
+    assert_eq!((outcome, at), (MergeOutcome::Merged { head: head.clone() }, theirs.clone()));
+    assert_eq!(
+        setting.scratch.git(&["rev-parse", &format!("{head}^1"), &format!("{head}^2")]),
+        format!("{theirs}\n{tip}")
+    );
+    // The same again, as after a death between the merge and its record, with their next commit on top.
+    let next = setting.story(&head, "theirs", "2\n", "theirs again");
+    setting.scratch.git(&["branch", "-q", "-f", "feat/all", next.as_str()]);
+    let (outcome, _) = land(setting.base.clone(), tip).await.expect("there already");
+    assert_eq!(outcome, MergeOutcome::Merged { head: next.clone() });
+    assert_eq!(setting.head(), next);
+
+    // What they did may be in the way.
+    let other = setting.story(&setting.base, "theirs", "3\n", "b\n\nLongshore-Story: US-001");
+    let (outcome, at) = land(setting.base.clone(), other.clone()).await.expect("tried");
+    assert_eq!((outcome, at), (MergeOutcome::Conflict { paths: vec!["theirs".to_owned()] }, next));
+    // Rewound, it does not have what landed: that is for a person to say.
+    setting.scratch.git(&["branch", "-q", "-f", "feat/all", setting.base.as_str()]);
+    let rewound = land(head.clone(), other.clone()).await;
+    assert!(matches!(rewound, Err(DeliveryError::BranchMoved { .. })), "{rewound:?}");
+    assert_eq!(setting.head(), setting.base);
+    setting.scratch.git(&["branch", "-q", "-D", "feat/all"]);
+    let gone = land(head, other).await;
+    assert!(matches!(gone, Err(DeliveryError::BranchMoved { found: None, .. })), "{gone:?}");
+}

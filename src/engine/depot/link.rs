@@ -133,6 +133,19 @@ impl Link {
         self.shared.die(reason);
     }
 
+    /// Whether it has ended.
+    pub(super) fn is_dead(&self) -> bool {
+        matches!(&*self.shared.state(), State::Dead(_))
+    }
+
+    /// Why it has ended.
+    pub(super) fn reason(&self) -> String {
+        match &*self.shared.state() {
+            State::Dead(reason) => reason.clone(),
+            State::Open(_) => "its stream ended".to_owned(),
+        }
+    }
+
     /// The error of a link that has ended.
     pub(super) fn ended(&self, operation: &'static str) -> EngineError {
         self.shared.ended(operation)

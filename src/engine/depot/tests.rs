@@ -1,16 +1,21 @@
 //! The depot's client against a depot that the test plays itself, frame by frame, over the fake engine.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{mpsc, oneshot};
 
 use super::frames::{Frame, FrameReader, frame};
+use super::start::container;
 use super::*;
 use crate::engine::fake::{FakeEngine, FakeOutput, FakeRun};
+use crate::engine::label;
 use crate::handoff::depot::{DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind};
+use crate::handoff::layout;
+
+mod heal;
 
 /// The depot's side, in the test's hands.
 struct Played {
@@ -408,8 +413,8 @@ async fn an_empty_pack_is_no_pack() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_the_depot_is_the_end_of_every_request() {
-    let (depot, mut played, _engine) = started().await;
+async fn a_depot_that_cannot_come_back_is_the_end_of_every_request() {
+    let (depot, mut played, engine) = started().await;
     let requests: Vec<_> = (0..40)
         .map(|number| {
             let depot = depot.clone();
@@ -419,16 +424,17 @@ async fn the_end_of_the_depot_is_the_end_of_every_request() {
     for _ in 0..requests.len() {
         played.request().await;
     }
+    let refused = EngineError::Refused { operation: "create", status: 400, message: "no more".to_owned() };
+    engine.fail_next("create", refused);
     played.output.err("fatal: x\n");
     played.exit(137);
     for request in requests {
         let text = message(&request.await.unwrap().unwrap_err());
         assert!(text.contains("ended with code 137; its last words: fatal: x"), "{text}");
+        assert!(text.contains("cannot be started again") && text.contains("no more"), "{text}");
     }
-    // Whoever comes later hears it at once, without time passing.
-    let before = tokio::time::Instant::now();
-    assert!(message(&depot.space().await.unwrap_err()).contains("137"));
-    assert_eq!(before.elapsed(), Duration::ZERO);
+    let creations = engine.calls().iter().filter(|call| call.starts_with("create ")).count();
+    assert_eq!(creations, 2, "all of them wait for one try");
 }
 
 #[tokio::test(start_paused = true)]
@@ -441,7 +447,9 @@ async fn a_stream_that_breaks_the_rules_is_over() {
         ("cannot be read", frame(1, FrameKind::Done, b"{\"answer\":\"lies\"}")),
     ];
     for (rule, bytes) in rules {
-        let (depot, mut played, _engine) = started().await;
+        let (depot, mut played, engine) = started().await;
+        let refused = EngineError::Refused { operation: "create", status: 400, message: "no more".to_owned() };
+        engine.fail_next("create", refused);
         let (space, ()) = tokio::join!(depot.space(), async {
             played.request().await;
             played.output.out(bytes);
@@ -470,7 +478,7 @@ async fn silence_is_bounded_and_costs_one_request_alone() {
 async fn one_that_takes_nothing_does_not_stop_the_others() {
     let (depot, mut played, _engine) = started().await;
     let request = Request::Collect { folder: "a".to_owned(), uid: 1, max_bytes: 1 };
-    let mut idle = depot.link.ask("collecting", &request, PROGRESS_WITHIN).await.unwrap();
+    let mut idle = depot.keeper.running().link.ask("collecting", &request, PROGRESS_WITHIN).await.unwrap();
     let (id, _) = played.request().await;
     for _ in 0..100 {
         played.send(id, FrameKind::Data, b"x");

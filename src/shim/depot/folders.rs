@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
 
 use super::super::layout::Layout;
@@ -26,6 +26,7 @@ pub fn check_name(folder: &str) -> Result<(), DepotFault> {
 /// Makes an attempt's folders. What was made is removed again where it fails.
 pub fn prepare(layout: &Layout, folder: &str, uid: u32, files: &[TextFile]) -> Result<Answer, DepotFault> {
     check_name(folder)?;
+    remove_half_made(layout, folder, uid)?;
     let (inbox, work) = (layout.inbox().join(folder), layout.work().join(folder));
     for path in [&inbox, &work] {
         if fs::symlink_metadata(path).is_ok() {
@@ -39,6 +40,24 @@ pub fn prepare(layout: &Layout, folder: &str, uid: u32, files: &[TextFile]) -> R
         let _ = fs::remove_dir_all(&work);
     }
     made.map(|()| Answer::Nothing)
+}
+
+/// Removes what a depot that died in [`prepare`] left. Its last step gives the work folder away, and no sandbox can take that
+/// back: where it is not given away no sandbox has seen any of it, and nothing in it is hostile.
+pub fn remove_half_made(layout: &Layout, folder: &str, uid: u32) -> Result<(), DepotFault> {
+    let (inbox, work) = (layout.inbox().join(folder), layout.work().join(folder));
+    if fs::symlink_metadata(&work).is_ok_and(|meta| meta.uid() == uid) {
+        return Ok(());
+    }
+    for path in [inbox, work] {
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(io_fault("remove", &path, &error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn fill(layout: &Layout, inbox: &Path, work: &Path, uid: u32, files: &[TextFile]) -> Result<(), DepotFault> {

@@ -187,6 +187,7 @@ impl Depot {
             }
             Request::Discard { folder, uid } => {
                 folders::check_name(&folder)?;
+                folders::remove_half_made(&self.layout, &folder, uid)?;
                 let args = ["discard".to_owned(), folder.clone()];
                 as_uid::ask(&self.helper, &self.layout, uid, &args, sender)?;
                 folders::remove_empty(&self.layout, &folder)

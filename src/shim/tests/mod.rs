@@ -2,6 +2,7 @@
 
 mod depot;
 mod ends;
+mod full;
 mod hostile;
 mod stories;
 mod violations;

@@ -69,6 +69,14 @@ fn an_agent_gets_its_prompt_on_standard_input_or_in_a_file() {
 }
 
 #[test]
+fn the_words_of_a_full_disk_do_not_fill_one() {
+    let mut world = World::new();
+    let outcome = world.run_command("echo x > x.txt; dd if=/dev/zero of=/dev/full count=1");
+    outcome.assert_failed(Cause::AgentFailed);
+    assert!(outcome.failure(0).0.evidence.tail.iter().any(|line| line.contains("No space left")));
+}
+
+#[test]
 fn no_agent_is_a_failure_that_says_so() {
     let mut world = World::new();
     world.stories(&[json!({})]);

@@ -13,6 +13,8 @@ use crate::verdict::Cause;
 
 /// How long an absent engine is waited for.
 pub(super) const ENGINE: Duration = Duration::from_secs(300);
+/// An engine that is told to end stops its containers first, for so long, and answers meanwhile.
+const LAST_WORDS: Duration = Duration::from_secs(20);
 
 impl Machine {
     pub(super) fn engine_lost(&mut self, problem: &str, out: &mut Vec<Effect>) -> bool {
@@ -21,6 +23,13 @@ impl Machine {
         }
         self.set_engine_away(Some(ENGINE));
         out.push(Effect::Announce(Announcement::EngineLost { problem: problem.to_owned() }));
+        // What it took along in its last moments is its doing too.
+        for assignment in &mut self.assignments {
+            if assignment.machinery_failed.take().is_some_and(|at| self.now - at <= LAST_WORDS) {
+                assignment.machinery_failures -= 1;
+                assignment.engine_losses += 1;
+            }
+        }
         if self.stopping.is_some() {
             self.leave(out);
         }

@@ -6,7 +6,7 @@
 use super::deadline::AttemptTimer;
 use super::{Machine, Phase};
 use crate::ids::{AttemptId, CommitId};
-use crate::swarm::effect::{Announcement, Effect};
+use crate::swarm::effect::Effect;
 use crate::swarm::event::Fault;
 use crate::verdict::{Cause, Evidence, Failure};
 
@@ -100,13 +100,12 @@ impl Machine {
 
     /// What would have landed has failed for good; its commits are under a ref.
     fn not_merged(&mut self, place: usize, failure: &Failure, out: &mut Vec<Effect>) {
-        let attempt = &mut self.attempts[place];
-        if let Some(reference) = failure.salvage.clone() {
-            out.push(Effect::Announce(Announcement::Salvaged { attempt: attempt.view.id.clone(), reference }));
+        let stories: Vec<usize> =
+            std::mem::take(&mut self.attempts[place].finished).into_iter().map(|done| done.story).collect();
+        if let Some(reference) = &failure.salvage {
+            self.kept(place, &stories, reference, out);
         }
-        let failed =
-            std::mem::take(&mut attempt.finished).into_iter().map(|done| (done.story, failure.clone())).collect();
-        self.fail(failed, out);
+        self.fail(stories.into_iter().map(|story| (story, failure.clone())).collect(), out);
         self.merge_over(place, out);
     }
 

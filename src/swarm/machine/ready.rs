@@ -78,6 +78,7 @@ impl Machine {
             updated: self.now,
             collecting: None,
             tip: None,
+            salvaged: Vec::new(),
             work_kept: false,
             paused: false,
             removed: false,

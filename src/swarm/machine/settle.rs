@@ -66,11 +66,9 @@ impl Machine {
         let sorted = self.sort(place, tip.is_some(), results);
         // What the result has is on the host, under refs of ours. What it lacks may be in the work folder alone.
         self.remove(place, sorted.unsaved, out);
-        for failure in
-            [&sorted.own, &sorted.machinery, &sorted.stopped].into_iter().flatten().map(|(_, failure)| failure)
-        {
-            if let Some(reference) = failure.salvage.clone() {
-                out.push(Effect::Announce(Announcement::Salvaged { attempt: id.clone(), reference }));
+        for (story, failure) in [&sorted.own, &sorted.machinery, &sorted.stopped].into_iter().flatten() {
+            if let Some(reference) = &failure.salvage {
+                self.kept(place, &[*story], reference, out);
             }
         }
         self.apply(place, sorted, true, out);
@@ -97,8 +95,10 @@ impl Machine {
             self.set_timer(place, Some((wait, AttemptTimer::CollectAgain)));
             return true;
         }
-        if let Some(reference) = salvage.map(str::to_owned) {
-            out.push(Effect::Announce(Announcement::Salvaged { attempt: id.clone(), reference }));
+        if let Some(reference) = salvage {
+            // One ref for the whole work folder: it has what each of the stories left.
+            let stories = self.attempts[place].stories.clone();
+            self.kept(place, &stories, reference, out);
         }
         self.remove(place, !safe, out);
         let attempt = &self.attempts[place];
@@ -112,6 +112,19 @@ impl Machine {
         sorted.unreached(attempt, attempt.stories.clone(), Some(failure));
         self.apply(place, sorted, retryable, out);
         true
+    }
+
+    /// Work that did not land is under this ref: told now, and remembered with the attempt and its stories.
+    pub(super) fn kept(&mut self, place: usize, stories: &[usize], reference: &str, out: &mut Vec<Effect>) {
+        let note = |refs: &mut Vec<String>| {
+            if !refs.iter().any(|known| known == reference) {
+                refs.push(reference.to_owned());
+            }
+        };
+        note(&mut self.attempts[place].view.salvaged);
+        stories.iter().for_each(|story| note(&mut self.stories[*story].salvaged));
+        let attempt = self.attempts[place].view.id.clone();
+        out.push(Effect::Announce(Announcement::Salvaged { attempt, reference: reference.to_owned() }));
     }
 
     /// A swarm that is being killed waits no longer for what is in the work folder.
@@ -228,6 +241,7 @@ impl Machine {
             let state = &mut self.assignments[assignment];
             state.engine_losses += u32::from(free);
             state.machinery_failures += u32::from(!free);
+            state.machinery_failed = (!free).then_some(self.now);
             let failures = state.machinery_failures;
             if free || retryable && failures <= self.spec.limits.machinery_retries {
                 wait = self.backoff(failures.max(1));

@@ -44,6 +44,8 @@ pub struct StoryView {
     pub duration: Option<Duration>,
     /// The newest words about it.
     pub text: String,
+    /// The refs that keep what its attempts left and what did not land, oldest first, each once.
+    pub salvaged: Vec<String>,
     /// What went wrong by its own doing the time before, for the next prompt.
     pub(super) previous: Option<String>,
 }
@@ -157,6 +159,8 @@ pub struct AttemptView {
     pub collecting: Option<Salvaging>,
     /// The verified tip, once collected.
     pub tip: Option<CommitId>,
+    /// The refs that keep what it left, oldest first, each once.
+    pub salvaged: Vec<String>,
     /// The work folder could not be salvaged and was kept.
     pub work_kept: bool,
     /// Its container was found paused.

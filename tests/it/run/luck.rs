@@ -28,10 +28,24 @@ fn kept(scratch: &Scratch, cause: &str) {
 }
 
 #[test]
-fn a_branch_that_somebody_else_moves_is_left_to_them() {
+fn what_somebody_else_commits_on_the_branch_is_merged_with() {
     let scratch = Scratch::new();
     let (running, sandbox) = half_way(&scratch);
     let theirs = scratch.git(&["commit-tree", "-p", "feat/luck", "-m", "Theirs", "feat/luck^{tree}"]);
+    scratch.git(&["branch", "--force", "feat/luck", &theirs]);
+    sandbox.go();
+    running.wait().expect(0, &["2 landed"]);
+    assert_eq!(scratch.git(&["rev-parse", "feat/luck^1"]), theirs);
+    assert_eq!(scratch.show("feat/luck", "f2"), "2");
+    let log = std::fs::read_to_string(scratch.latest().join("logs/longshore.log")).expect("a log");
+    assert!(log.contains("somebody committed on the branch meanwhile"), "{log}");
+}
+
+#[test]
+fn a_branch_that_somebody_else_rewinds_is_left_to_them() {
+    let scratch = Scratch::new();
+    let (running, sandbox) = half_way(&scratch);
+    let theirs = scratch.git(&["commit-tree", "-p", "main", "-m", "Theirs", "main^{tree}"]);
     scratch.git(&["branch", "--force", "feat/luck", &theirs]);
     sandbox.go();
     running.wait().expect(3, &["branch `feat/luck` was moved by somebody else"]);
@@ -53,22 +67,77 @@ fn a_branch_that_is_checked_out_meanwhile_is_left_alone() {
 }
 
 #[test]
-fn without_its_depot_a_swarm_says_where_the_work_is() {
+fn a_depot_that_dies_is_replaced_and_nobody_notices() {
     let scratch = Scratch::new();
     let (running, sandbox) = half_way(&scratch);
-    let swarm = scratch.swarms().pop().expect("a swarm");
-    let depot = format!("longshore-{}-depot", &swarm[..8]);
-    docker(&["kill", &depot]).expect("killed");
+    docker(&["kill", &depot(&scratch)]).expect("killed");
     sandbox.go();
-    let ran = running.wait().expect(3, &["its container ended with code 137"]);
+    running.wait().expect(0, &[]);
+    scratch.state().expect(&["landed", "landed"]);
+    assert_eq!(scratch.show("feat/luck", "f2"), "2");
+    assert_eq!(scratch.in_engine(), [""; 0]);
+}
+
+fn depot(scratch: &Scratch) -> String {
+    let swarm = scratch.swarms().pop().expect("a swarm");
+    format!("longshore-{}-depot", &swarm[..8])
+}
+
+/// The depot is dead, and a container that is none of ours has its name: none can be made.
+struct Usurped(String);
+
+impl Usurped {
+    fn new(scratch: &Scratch) -> Self {
+        let name = depot(scratch);
+        docker(&["kill", &name]).expect("killed");
+        docker(&["rename", &name, &format!("{name}-dead")]).expect("renamed");
+        docker(&["create", "--name", &name, "longshore/sandbox:latest", "true"]).expect("created");
+        Self(name)
+    }
+}
+
+impl Drop for Usurped {
+    fn drop(&mut self) {
+        let _ = docker(&["rm", "--force", &self.0]);
+    }
+}
+
+#[test]
+fn past_a_depot_that_cannot_come_back_finished_work_lands() {
+    let scratch = Scratch::new();
+    let (running, sandbox) = half_way(&scratch);
+    let _usurped = Usurped::new(&scratch);
+    sandbox.go();
+    running.wait().expect(0, &[]);
+    scratch.state().expect(&["landed", "landed"]);
+    assert_eq!(scratch.show("feat/luck", "f2"), "2");
+}
+
+#[test]
+fn without_depot_and_result_a_swarm_says_where_the_work_is() {
+    let scratch = Scratch::new();
+    let (running, sandbox) = half_way(&scratch);
+    let usurped = Usurped::new(&scratch);
+    docker(&["kill", &sandbox.0]).expect("killed");
+    let ran = running.wait().expect(3, &["its container ended with code 137; it cannot be started again"]);
     let state = scratch.state();
     state.expect(&["landed", "failed engine_error"]);
     let folder = format!("{}-1", text(&state.story(2)["assignment"]));
     assert!(ran.out.contains(&format!("folder {folder} of the work volume is kept")), "{}", ran.out);
+    drop(usurped);
     // It is there, with the clone in it, and not to be collected.
     scratch.longshore(&["gc"]).expect(0, &["it may hold work that is nowhere else"]);
-    let work = format!("longshore-{}-work:/work", &swarm[..8]);
-    let listed =
-        docker(&["run", "--rm", "-v", &work, "longshore/sandbox:latest", "cat", &format!("/work/{folder}/repo/f2")]);
-    assert_eq!(listed.as_deref(), Ok("2\n"));
+    let work = format!("longshore-{}-work:/work", &state.swarm()[..8]);
+    let path = format!("/work/{folder}/repo/.git/HEAD");
+    assert!(docker(&["run", "--rm", "-v", &work, "longshore/sandbox:latest", "cat", &path]).is_ok());
+}
+
+#[test]
+fn events_that_cannot_be_written_are_told_and_cost_nothing_else() {
+    let scratch = Scratch::new();
+    let tasks = scratch.tasks("feat/full", json!([story(1, "echo 1 > f1")]));
+    let mut command = scratch.command("sh");
+    command.args(["-c", "exec \"$0\" run \"$1\" --json >/dev/full", env!("CARGO_BIN_EXE_longshore"), &tasks]);
+    Running::start(command).wait().expect(3, &["1 landed", "error: events could not be written", "No space left"]);
+    assert_eq!(scratch.show("feat/full", "f1"), "1");
 }

@@ -17,7 +17,7 @@ fn retries_priority_and_cascades() {
             priority(after(story(6, "echo never > never"), &[5, 1]), 1),
         ]),
     );
-    scratch.longshore(&["run", &tasks, "--max", "1"]).expect(1, &["3 landed, 1 failed, 2 skipped"]);
+    let ran = scratch.longshore(&["run", &tasks, "--max", "1"]).expect(1, &["3 landed, 1 failed, 2 skipped"]);
     let state = scratch.state();
     state.expect(&[
         "landed",
@@ -32,6 +32,16 @@ fn retries_priority_and_cascades() {
     assert_eq!(attempts, [1, 1, 2, 2, 0, 0]);
     assert_eq!(scratch.show("feat/order", "c"), "2", "the second attempt began with a clean clone");
     assert_eq!(scratch.show(&state.salvage(4).replace("/US-004/2", "/US-003/1"), "c"), "1");
+    // What each attempt left is told of, also of a story that landed in the end.
+    let reference = |rest: &str| format!("refs/longshore/salvage/{}/{rest}", state.swarm());
+    assert_eq!(state.story(4)["salvaged"], json!([reference("US-004/1"), reference("US-004/2")]));
+    for line in [
+        format!("  kept in   {}", reference("US-004/2")),
+        format!("  and in    {}", reference("US-004/1")),
+        format!("kept      US-003 in {}", reference("US-003/1")),
+    ] {
+        assert!(ran.out.lines().any(|told| told == line), "{line}\n{}", ran.out);
+    }
     assert_eq!((&state.story(5)["because"], &state.story(6)["because"]), (&json!("US-004"), &json!("US-004")));
     let mut begun: Vec<(&str, usize)> =
         (1..=4).map(|number| (text(&state.story(number)["startedAt"]), number)).collect();

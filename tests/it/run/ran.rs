@@ -34,6 +34,11 @@ impl Running {
         assert!(sent.success());
     }
 
+    /// Whether it has ended.
+    pub fn ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     #[track_caller]
     pub fn wait(mut self) -> Ran {
         let begun = Instant::now();

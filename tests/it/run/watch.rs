@@ -27,7 +27,7 @@ fn a_story_that_hangs_is_tried_twice_and_its_work_is_kept() {
     assert!(lines("pipes").contains("fifo /tmp/line: read by cat ("), "{evidence}");
     assert!(lines("pipes").contains("read by acp-shim (1)"), "{evidence}");
     assert_eq!(scratch.show(state.salvage(1), "half"), "half");
-    assert!(ran.err.contains("fifo /tmp/line"), "the summary shows it\n{}", ran.err);
+    assert!(ran.out.contains("fifo /tmp/line"), "the summary shows it\n{}", ran.out);
     assert_eq!(scratch.in_engine(), [""; 0]);
 }
 

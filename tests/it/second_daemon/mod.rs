@@ -121,11 +121,13 @@ impl SecondDaemon {
         self.wait_for("the daemon's end", || daemon.try_wait().expect("its status").is_some());
         // Its containerd is told by the kernel, and must not be met by the next one.
         let containerd = self.folder.join("exec/containerd/containerd.pid");
-        let pid = std::fs::read_to_string(containerd).unwrap_or_default();
+        let pid = std::fs::read_to_string(&containerd).unwrap_or_default();
         self.wait_for("containerd's end", || {
             let line = std::fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
             pid.is_empty() || !String::from_utf8_lossy(&line).contains("containerd")
         });
+        // Where nobody reaps it, the next daemon would take it to be alive.
+        let _ = std::fs::remove_file(containerd);
     }
 
     fn command(&self) -> Command {

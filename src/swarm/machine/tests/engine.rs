@@ -66,6 +66,24 @@ fn a_sandbox_that_the_engine_took_along_is_the_engines_failure_and_free() {
 }
 
 #[test]
+fn what_an_engine_stops_in_its_last_moments_costs_nothing_either() {
+    let mut plan = spec(&[&[(1, &[])]]);
+    plan.limits.machinery_retries = 1;
+    let (mut rig, _) = Rig::began(plan);
+    for number in 1..=3 {
+        let id = attempt(1, number);
+        rig.run(&id);
+        rig.give(ended(&id, exit(137)));
+        rig.give(collect_failed(&id, Cause::HostError, false, Some("refs/salvage")));
+        assert_eq!(rig.cause(1), Some(Cause::KilledOutside), "it still answered, and did not say why");
+        rig.wait(10);
+        rig.give(lost());
+        assert_eq!(started(&rig.give(Event::EngineBack)), [], "its backoff is told by the clock");
+        assert_eq!(started(&rig.give(Event::DeadlinePassed)), [attempt(1, number + 1)]);
+    }
+}
+
+#[test]
 fn a_collect_waits_for_the_engine_longer_than_for_a_fault() {
     let (mut rig, id) = one();
     rig.complete(&id);

@@ -302,3 +302,27 @@ fn a_result_that_contradicts_itself_lands_nothing() {
         assert_eq!((rig.cause(1), rig.cause(2)), (Some(Cause::ProtocolViolation), Some(Cause::ProtocolViolation)));
     }
 }
+
+#[test]
+fn every_ref_that_keeps_work_is_remembered() {
+    let (mut rig, _) = Rig::began(spec(&[&[(1, &[]), (2, &[])]]));
+    let salvaged = |rig: &Rig, story: u32| rig.machine.story(&key(story)).expect("there").salvaged.clone();
+    // One ref for each story, then one for the work folder of both, then the commits that did not merge.
+    rig.complete(&attempt(1, 1));
+    let none = |story| failed(story, Cause::AgentFailed);
+    let effects = rig.give(collected(&attempt(1, 1), None, vec![none(1), none(2)]));
+    assert_eq!(announced(&effects, |said| matches!(said, Announcement::Salvaged { .. })), 2);
+    rig.run(&attempt(1, 2));
+    rig.give(ended(&attempt(1, 2), exit(1)));
+    rig.give(collect_failed(&attempt(1, 2), Cause::HostError, false, Some("refs/salvage/both")));
+    rig.deadline(1);
+    rig.complete(&attempt(1, 3));
+    rig.give(collected(&attempt(1, 3), Some(7), vec![finished(1), failed(2, Cause::NoChanges)]));
+    let kept = "refs/results/3".to_owned();
+    rig.give(Event::MergeConflicted { attempt: attempt(1, 3), paths: vec!["a".to_owned()], kept });
+    assert_eq!(salvaged(&rig, 1), ["refs/salvage/1", "refs/salvage/both", "refs/results/3"]);
+    assert_eq!(salvaged(&rig, 2), ["refs/salvage/2", "refs/salvage/both"], "each once");
+    let of_attempts: Vec<_> = rig.machine.attempts().map(|view| view.salvaged.len()).collect();
+    assert_eq!(of_attempts, [2, 1, 2]);
+    rig.fold();
+}

@@ -1,0 +1,173 @@
+//! An earlier swarm of the same tasks file that did not finish: `run` does not begin beside it unless that is asked for.
+//!
+//! Called by `check.rs`, so that the user is told with all other problems, and by `begin.rs`, under the repository's lock, so that
+//! of two that begin at the same instant one is told. Only the newest swarm of a file counts: one that was passed over with
+//! `--new` stays resumable, and is not in the way again.
+
+use std::path::Path;
+
+use crate::cli::error::Shown;
+use crate::ids::SwarmId;
+use crate::plan::Plan;
+use crate::report::text::clean;
+use crate::state::recover::recover;
+use crate::state::{Journal, SwarmDir, TasksCopy};
+use crate::swarm::{Machine, Phase};
+
+/// A swarm that did not finish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unfinished {
+    swarm: SwarmId,
+    /// The file that both have, as typed now.
+    file: String,
+    undecided: usize,
+    stories: usize,
+    /// Sandboxes that may still run.
+    sandboxes: usize,
+}
+
+impl Unfinished {
+    /// Why a new swarm is not begun.
+    pub(crate) fn refusal(&self) -> Shown {
+        let Self { swarm, file, undecided, stories, sandboxes } = self;
+        let running = if *sandboxes > 0 { ", and sandboxes of it may still be running" } else { "" };
+        let message = format!(
+            "swarm {swarm} of `{}` did not finish: {undecided} of {stories} stories are undecided{running}",
+            clean(file)
+        );
+        let short = swarm.short();
+        Shown::input(message).hint(format!(
+            "`longshore resume {short}` goes on with it; `--new` starts a fresh swarm and leaves that one as it is"
+        ))
+    }
+
+    /// What becomes of it where a new one is begun all the same.
+    pub(crate) fn passed_over(&self) -> String {
+        let short = self.swarm.short();
+        format!(
+            "swarm {short} of the same tasks file did not finish and stays as it is: `longshore resume {short}` goes on with it, \
+             `longshore gc --all` salvages what it left and removes that"
+        )
+    }
+}
+
+/// The tasks files as the journal keeps them.
+pub(crate) fn copies(plan: &Plan) -> Vec<TasksCopy> {
+    let copy = |file: &crate::plan::PlannedFile| TasksCopy {
+        path: file.tasks.path.display().to_string(),
+        canonical: file.tasks.path.canonicalize().ok().map(|path| path.display().to_string()),
+        content: String::from_utf8_lossy(&file.bytes).into_owned(),
+    };
+    plan.files.iter().map(copy).collect()
+}
+
+/// For each of the files the newest swarm of it, where that did not finish and nobody runs it. A live one is told of elsewhere.
+pub(crate) fn unfinished(root: &Path, files: &[TasksCopy]) -> Vec<Unfinished> {
+    // What cannot be read cannot be resumed either, and is not in the way.
+    let mut swarms: Vec<_> = (SwarmDir::list(root).unwrap_or_default().into_iter())
+        .filter_map(|dir| Some((Journal::header(&dir.journal_file()).ok()?, dir)))
+        .collect();
+    swarms.sort_by_key(|(header, _)| std::cmp::Reverse(header.started));
+    let mut found: Vec<Unfinished> = Vec::new();
+    for file in files {
+        let Some((_, dir)) = swarms.iter().find(|(header, _)| header.tasks.iter().any(|other| same(file, other)))
+        else {
+            continue;
+        };
+        if found.iter().any(|known| known.swarm == dir.swarm()) || dir.locked().unwrap_or(true) {
+            continue;
+        }
+        let Ok(recovered) = recover(dir) else { continue };
+        let machine = &recovered.machine;
+        // One that never began has done nothing and left nothing.
+        if machine.began() && !machine.over() {
+            found.push(Unfinished { file: file.path.clone(), ..of(machine) });
+        }
+    }
+    found
+}
+
+fn of(machine: &Machine) -> Unfinished {
+    let running = |phase| matches!(phase, Phase::Created | Phase::Running | Phase::Completed);
+    Unfinished {
+        swarm: machine.spec().swarm,
+        file: String::new(),
+        undecided: machine.stories().filter(|story| !story.decided()).count(),
+        stories: machine.stories().count(),
+        sandboxes: machine.attempts().filter(|attempt| running(attempt.phase) && !attempt.removed).count(),
+    }
+}
+
+/// The same file by its path, or by its text. Journals of before have no path that can be compared.
+fn same(one: &TasksCopy, other: &TasksCopy) -> bool {
+    (one.canonical.is_some() && one.canonical == other.canonical) || one.content == other.content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::names::tests::spec;
+    use crate::state::Header;
+    use crate::state::journal::JOURNAL_VERSION;
+    use crate::swarm::{Event, StopLevel};
+    use std::time::Duration;
+
+    fn copy(canonical: Option<&str>, content: &str) -> TasksCopy {
+        let canonical = canonical.map(str::to_owned);
+        TasksCopy { path: "typed.json".to_owned(), canonical, content: content.to_owned() }
+    }
+
+    /// A swarm that was begun so many seconds after 1970, and stopped, or that never began.
+    fn swarm(root: &Path, at: i64, tasks: TasksCopy, began: bool) -> SwarmDir {
+        let swarm = SwarmId::random();
+        let header = Header {
+            schema_version: JOURNAL_VERSION,
+            program: String::new(),
+            swarm_id: swarm,
+            started: jiff::Timestamp::from_second(at).expect("a time"),
+            spec: crate::swarm::SwarmSpec { swarm, ..spec(1) },
+            settings: serde_json::Value::Null,
+            tasks: vec![tasks],
+        };
+        let dir = SwarmDir::create(root, swarm).expect("made");
+        let mut journal = Journal::create(&dir.journal_file(), &header).expect("begun");
+        if began {
+            let stop = Event::StopRequested { level: StopLevel::Kill, by: "test".to_owned() };
+            let events = [(Event::Began, Duration::ZERO), (stop, Duration::from_secs(1))];
+            journal.append(&events, header.started).expect("written");
+        }
+        dir
+    }
+
+    #[test]
+    fn the_newest_swarm_of_a_file_is_in_the_way_while_it_can_be_resumed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path();
+        let asked = |file: TasksCopy| -> Vec<SwarmId> {
+            unfinished(root, &[file.clone(), file]).into_iter().map(|found| found.swarm).collect()
+        };
+        let old = swarm(root, 1, copy(Some("/a"), "one"), true);
+        assert_eq!(asked(copy(Some("/a"), "edited since")), [old.swarm()], "by its path");
+        assert_eq!(asked(copy(Some("/b"), "one")), [old.swarm()], "by its text");
+        assert_eq!(asked(copy(None, "two")), [], "no path is no path in common");
+        assert_eq!(asked(copy(Some("/b"), "two")), []);
+        let lock = old.lock().expect("free");
+        assert_eq!(asked(copy(Some("/a"), "one")), [], "a live one is told of elsewhere");
+        drop(lock);
+        let never = swarm(root, 2, copy(Some("/a"), "one"), false);
+        assert_eq!(asked(copy(Some("/a"), "one")), [], "the newest did not begin");
+        let newest = swarm(root, 3, copy(Some("/a"), "one"), true);
+        assert_eq!(asked(copy(Some("/a"), "one")), [newest.swarm()]);
+        assert_ne!(never.swarm(), newest.swarm());
+
+        let told = unfinished(root, &[copy(Some("/a"), "one")]).remove(0);
+        let refusal = told.refusal();
+        assert_eq!(refusal.exit_code(), 2);
+        let text = refusal.to_string();
+        assert!(text.contains("2 of 2 stories are undecided"), "{text}");
+        assert!(
+            text.contains(&format!("`longshore resume {}`", newest.swarm().short())) && text.contains("--new"),
+            "{text}"
+        );
+    }
+}

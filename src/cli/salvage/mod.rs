@@ -1,0 +1,23 @@
+//! `longshore salvage`: the work that did not land, kept under refs: lists it, shows it, hands it over.
+//!
+//! `find.rs` knows the refs and which of them is meant; `list.rs`, `show.rs` and `apply.rs` are the three commands. What commits
+//! and paths say is a sandbox's text, and is cleaned for the terminal.
+
+mod apply;
+mod find;
+mod list;
+mod show;
+
+use super::Outcome;
+use super::args::{SalvageArgs, SalvageCommand};
+use super::here::Here;
+
+/// Carries it out.
+pub async fn salvage(args: &SalvageArgs, here: &Here) -> Outcome {
+    match &args.command {
+        None => list::list(&args.list, here).await,
+        Some(SalvageCommand::List(args)) => list::list(args, here).await,
+        Some(SalvageCommand::Show(args)) => show::show(args, here).await,
+        Some(SalvageCommand::Apply(args)) => apply::apply(args, here).await,
+    }
+}

@@ -1,0 +1,112 @@
+//! `longshore salvage show`: why the work did not land, what is in it, and where it is.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write, stdout};
+
+use super::find::{self, Kept};
+use crate::cli::args::SalvageShowArgs;
+use crate::cli::error::Shown;
+use crate::cli::here::Here;
+use crate::cli::{Outcome, say};
+use crate::delivery::{FileStat, Repo};
+use crate::ids::CommitId;
+use crate::report::summary::proof;
+use crate::report::text::{clean, count, pad, width};
+use crate::state::SwarmDir;
+
+/// Carries it out.
+pub(super) async fn show(args: &SalvageShowArgs, here: &Here) -> Outcome {
+    let repo = here.repo().await?;
+    let kept = find::one(&repo, &args.work).await?;
+    let base = kept.base(&repo).await?;
+    if args.patch {
+        return patch(&repo, &base, &kept.at.commit).await;
+    }
+    let mut text = heading(&repo, &kept, &base).await?;
+    text.push_str("commits\n");
+    for commit in repo.commits(&base, &kept.at.commit).await?.iter().rev() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {} {}", commit.id.short(), clean(&commit.subject));
+    }
+    text.push_str(&files(&repo.diff_stat(&base, &kept.at.commit).await?));
+    say(&text)?;
+    Ok(0)
+}
+
+async fn heading(repo: &Repo, kept: &Kept, base: &CommitId) -> Result<String, Shown> {
+    let mut text = format!("{}\n", kept.at.name);
+    let mut fact = |name: &str, value: &str| {
+        let _ = writeln!(text, "{} {value}", pad(name, 9));
+    };
+    fact("story", clean(&format!("{}  {}", kept.story(), kept.titles.join("; "))).trim_end());
+    fact("attempt", &format!("{} in swarm {}", kept.at.attempt, kept.at.swarm));
+    fact("commit", kept.at.commit.as_str());
+    fact("base", base.as_str());
+    let branches = repo.branches_with(&kept.at.commit).await?;
+    fact("branches", &if branches.is_empty() { "none has it".to_owned() } else { branches.join(", ") });
+    if let (Some(known), Ok(dir)) = (&kept.known, SwarmDir::open(repo.root(), kept.at.swarm)) {
+        let log = dir.log_file(&known.attempt.assignment);
+        if log.exists() {
+            fact("log", &log.display().to_string());
+        }
+    }
+    let failures = kept
+        .known
+        .iter()
+        .flat_map(|known| &known.stories)
+        .filter_map(|(key, failure)| failure.as_ref().map(|failure| (key, failure)));
+    let mut told = false;
+    for (key, failure) in failures {
+        told = true;
+        let _ = writeln!(text, "{} {}: {}", pad("cause", 9), failure.cause.word(), clean(&failure.evidence.summary));
+        if kept.labels.len() > 1 {
+            let _ = writeln!(text, "  {} {}", pad("of", 9), key.id);
+        }
+        text.push_str(&proof(&failure.evidence));
+    }
+    if !told {
+        let _ = writeln!(text, "{} not in the record of the swarm", pad("cause", 9));
+    }
+    Ok(text)
+}
+
+fn files(stats: &[FileStat]) -> String {
+    let sum = |get: fn(&FileStat) -> Option<u64>| stats.iter().filter_map(get).sum::<u64>();
+    let mut out =
+        format!("{}, +{} -{}\n", count(stats.len(), "file", "files"), sum(|stat| stat.added), sum(|stat| stat.removed));
+    let paths: Vec<String> = stats.iter().map(|stat| clean(&stat.path)).collect();
+    let most = paths.iter().map(|path| width(path)).max().unwrap_or_default();
+    for (stat, path) in stats.iter().zip(&paths) {
+        let lines = match (stat.added, stat.removed) {
+            (Some(added), Some(removed)) => format!("+{added} -{removed}"),
+            _ => "binary".to_owned(),
+        };
+        let _ = writeln!(out, "  {}  {lines}", pad(path, most));
+    }
+    out
+}
+
+/// The patch alone, as it is for a program, and without what drives a terminal for one.
+async fn patch(repo: &Repo, base: &CommitId, tip: &CommitId) -> Outcome {
+    let terminal = stdout().is_terminal();
+    let (mut rest, mut trouble) = (Vec::new(), None);
+    let shown = repo.patch(base, tip, |chunk| {
+        let mut out = stdout().lock();
+        let written = if terminal {
+            rest.extend_from_slice(chunk);
+            let whole = rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+            let lines: Vec<u8> = rest.drain(..whole).collect();
+            let lines = String::from_utf8_lossy(&lines);
+            lines.lines().try_for_each(|line| writeln!(out, "{}", clean(line)))
+        } else {
+            out.write_all(chunk)
+        };
+        trouble = written.and_then(|()| out.flush()).err();
+        trouble.is_none()
+    });
+    shown.await?;
+    match trouble {
+        Some(error) => Err(error.into()),
+        None => Ok(0),
+    }
+}

@@ -1,0 +1,218 @@
+//! The way out past a depot that cannot be brought back: a sandbox's stopped container still has its volumes, and the engine
+//! gives out files of it as a tar. Called by `carry_out.rs`. Must not: believe the tar, which is what a sandbox left.
+//!
+//! | what is in the tar | what becomes of it |
+//! |---|---|
+//! | the regular files `out/result.json` and `out/result.bundle`, once each, within their bounds | taken |
+//! | one of them twice, or larger than its bound; more data in all than both may have | refused, and nothing is left |
+//! | anything else: links, devices, sparse files, other names, absolute or `..` | passed over |
+//! | an end within an entry, a header that is none | broken, and nothing is left |
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use bytes::{Buf, Bytes};
+use futures::StreamExt;
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+use crate::engine::depot::Collected;
+use crate::engine::{Engine, EngineError};
+use crate::handoff::layout;
+use crate::handoff::result::RESULT_MAX_BYTES;
+use crate::ids::ContainerId;
+
+/// What a tar of two files may have besides them, in bytes: headers, padding, small things that nobody wants.
+const EXTRA: u64 = 1024 * 1024;
+/// Pieces on their way from the engine to the one that reads the tar.
+const PIECES: usize = 8;
+
+/// Why nothing was taken.
+#[derive(Debug, Error)]
+pub enum ArchiveError {
+    /// What is there is not what a sandbox may leave.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The tar breaks off or is none.
+    #[error("the archive cannot be read")]
+    Broken(#[source] io::Error),
+    /// The host's disk.
+    #[error("cannot write the bundle")]
+    Host(#[source] io::Error),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Gets an attempt's result and bundle from its container; the bundle goes to `bundle_to`. Nothing there is nothing collected.
+pub(super) async fn fetch(
+    engine: &dyn Engine,
+    container: &ContainerId,
+    folder: &str,
+    max_bundle: u64,
+    bundle_to: &Path,
+) -> Result<Collected, ArchiveError> {
+    let path = format!("{}/{folder}/{}", layout::WORK, layout::OUT_DIR);
+    let mut pieces = match engine.download(container, &path).await {
+        Err(EngineError::NotFound { .. }) => return Ok(Collected { result: None, bundle: false }),
+        other => other?,
+    };
+    let (sender, receiver) = mpsc::channel(PIECES);
+    let target = bundle_to.to_owned();
+    let taking = tokio::task::spawn_blocking(move || take(Pieces::new(receiver), max_bundle, &target));
+    // One that has enough closes the channel; so does one that refuses.
+    while let Some(piece) = pieces.next().await {
+        if sender.send(piece.map_err(io::Error::other)).await.is_err() {
+            break;
+        }
+    }
+    drop((sender, pieces));
+    taking.await.unwrap_or_else(|panicked| Err(ArchiveError::Broken(io::Error::other(panicked))))
+}
+
+/// Takes the two files out of the tar of an `out` folder. On an error no bundle is left.
+///
+/// # Errors
+/// [`ArchiveError`], and never by the size of what is read: memory is bounded by the largest result.
+pub fn take(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<Collected, ArchiveError> {
+    let taken = take_entries(tar, max_bundle, bundle_to);
+    if taken.is_err() {
+        let _ = std::fs::remove_file(bundle_to);
+    }
+    taken
+}
+
+fn take_entries(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<Collected, ArchiveError> {
+    let most = max_bundle.saturating_add(RESULT_MAX_BYTES).saturating_add(EXTRA);
+    let mut archive = tar::Archive::new(Bounded { tar, left: most });
+    let mut collected = Collected { result: None, bundle: false };
+    // Raw: long names and other extensions, which would be read to memory whole, are entries like any other.
+    for entry in archive.entries().map_err(broken)?.raw(true) {
+        let mut entry = entry.map_err(broken)?;
+        let size = entry.header().entry_size().map_err(broken)?;
+        match (wanted(entry.header()), &collected) {
+            (Some(Wanted::Result), Collected { result: None, .. }) => {
+                bounded(layout::RESULT_FILE, size, RESULT_MAX_BYTES)?;
+                let mut bytes = Vec::new();
+                entry.read_to_end(&mut bytes).map_err(broken)?;
+                whole(bytes.len() as u64, size)?;
+                collected.result = Some(bytes);
+            }
+            (Some(Wanted::Bundle), Collected { bundle: false, .. }) => {
+                bounded(layout::RESULT_BUNDLE, size, max_bundle)?;
+                let mut file = File::create(bundle_to).map_err(ArchiveError::Host)?;
+                whole(copy(&mut entry, &mut file)?, size)?;
+                collected.bundle = true;
+            }
+            (Some(_), _) => return Err(ArchiveError::Refused("a file is in the archive twice".to_owned())),
+            (None, _) => {}
+        }
+    }
+    collected.result = collected.result.filter(|result| !result.is_empty());
+    Ok(collected)
+}
+
+enum Wanted {
+    Result,
+    Bundle,
+}
+
+/// What an entry is to us: only plain files by their plain names.
+fn wanted(header: &tar::Header) -> Option<Wanted> {
+    if header.entry_type() != tar::EntryType::Regular {
+        return None;
+    }
+    let name = header.path_bytes();
+    let name = name.strip_prefix(layout::OUT_DIR.as_bytes())?.strip_prefix(b"/")?;
+    if name == layout::RESULT_FILE.as_bytes() {
+        Some(Wanted::Result)
+    } else if name == layout::RESULT_BUNDLE.as_bytes() {
+        Some(Wanted::Bundle)
+    } else {
+        None
+    }
+}
+
+fn bounded(name: &str, size: u64, most: u64) -> Result<(), ArchiveError> {
+    if size <= most {
+        return Ok(());
+    }
+    Err(ArchiveError::Refused(format!("`{name}` has {size} bytes, and {most} are allowed")))
+}
+
+/// A tar that ends within a file ends it without a word.
+fn whole(length: u64, size: u64) -> Result<(), ArchiveError> {
+    if length == size { Ok(()) } else { Err(broken(io::ErrorKind::UnexpectedEof.into())) }
+}
+
+/// Tells the tar's failure from the host's.
+fn copy(from: &mut impl Read, to: &mut File) -> Result<u64, ArchiveError> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut length = 0;
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(length),
+            Ok(count) => {
+                to.write_all(&buffer[..count]).map_err(ArchiveError::Host)?;
+                length += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(broken(error)),
+        }
+    }
+}
+
+fn broken(error: io::Error) -> ArchiveError {
+    match error.get_ref() {
+        Some(inner) if inner.is::<TooMuch>() => ArchiveError::Refused(inner.to_string()),
+        _ => ArchiveError::Broken(error),
+    }
+}
+
+#[derive(Debug, Error)]
+#[error("the archive has more data than a result may have")]
+struct TooMuch;
+
+/// A reader with an end: a sparse file of a terabyte costs nothing to make and a day to read.
+struct Bounded<R> {
+    tar: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.tar.read(buffer)?;
+        self.left = self.left.checked_sub(count as u64).ok_or_else(|| io::Error::other(TooMuch))?;
+        Ok(count)
+    }
+}
+
+/// The pieces of a stream as something to read, on a thread that may block.
+struct Pieces {
+    receiver: mpsc::Receiver<io::Result<Bytes>>,
+    piece: Bytes,
+}
+
+impl Pieces {
+    fn new(receiver: mpsc::Receiver<io::Result<Bytes>>) -> Self {
+        Self { receiver, piece: Bytes::new() }
+    }
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.receiver.blocking_recv() {
+                Some(piece) => self.piece = piece?,
+                None => return Ok(0),
+            }
+        }
+        let count = buffer.len().min(self.piece.len());
+        self.piece.copy_to_slice(&mut buffer[..count]);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests;

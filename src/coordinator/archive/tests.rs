@@ -1,0 +1,229 @@
+//! The parser against archives that a sandbox may have had made.
+
+use tar::{EntryType, Header};
+
+use super::*;
+
+/// An archive, entry by entry.
+#[derive(Default)]
+struct Tar(Vec<u8>);
+
+impl Tar {
+    fn header(mut self, name: &str, kind: EntryType, size: u64) -> Self {
+        let mut header = Header::new_gnu();
+        // As bytes: the builder refuses names that an attacker would not.
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_mode(0o644);
+        if kind.is_symlink() || kind.is_hard_link() {
+            header.set_link_name_literal("/etc/shadow").unwrap();
+        }
+        header.set_cksum();
+        self.0.extend_from_slice(header.as_bytes());
+        self
+    }
+
+    fn data(mut self, data: &[u8]) -> Self {
+        self.0.extend_from_slice(data);
+        let padding = self.0.len().next_multiple_of(512);
+        self.0.resize(padding, 0);
+        self
+    }
+
+    fn file(self, name: &str, data: &[u8]) -> Self {
+        self.header(name, EntryType::Regular, data.len() as u64).data(data)
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.0.resize(self.0.len() + 1024, 0);
+        self.0
+    }
+}
+
+const MOST: u64 = 100_000;
+
+fn taken(tar: &[u8]) -> (Result<Collected, ArchiveError>, Option<Vec<u8>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("bundle");
+    let taken = take(tar, MOST, &bundle);
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    let bundle = std::fs::read(&bundle).ok();
+    assert_eq!(left, usize::from(bundle.is_some()), "nothing but the bundle");
+    (taken, bundle)
+}
+
+fn good() -> Tar {
+    Tar::default()
+        .header("out/", EntryType::Directory, 0)
+        .file("out/result.bundle", &[7; 70_000])
+        .file("out/result.json", b"{}")
+}
+
+#[test]
+fn the_two_files_are_taken_in_any_order() {
+    let (collected, bundle) = taken(&good().end());
+    assert_eq!(collected.unwrap(), Collected { result: Some(b"{}".to_vec()), bundle: true });
+    assert_eq!(bundle.unwrap(), [7; 70_000]);
+    let other = Tar::default().file("out/result.json", b"[]").file("out/x", b"x").file("out/result.bundle", b"b");
+    let (collected, bundle) = taken(&other.end());
+    assert_eq!(collected.unwrap(), Collected { result: Some(b"[]".to_vec()), bundle: true });
+    assert_eq!(bundle.unwrap(), b"b");
+}
+
+#[test]
+fn nothing_there_is_nothing_collected() {
+    for tar in [Vec::new(), Tar::default().end(), Tar::default().header("out/", EntryType::Directory, 0).end()] {
+        let (collected, bundle) = taken(&tar);
+        assert_eq!((collected.unwrap(), bundle), (Collected { result: None, bundle: false }, None));
+    }
+}
+
+#[test]
+fn what_is_no_plain_file_of_that_name_is_passed_over() {
+    let kinds = [
+        EntryType::Symlink,
+        EntryType::Link,
+        EntryType::Char,
+        EntryType::Block,
+        EntryType::Fifo,
+        EntryType::Directory,
+        EntryType::GNUSparse,
+        EntryType::Continuous,
+    ];
+    for kind in kinds {
+        let tar = Tar::default().header("out/result.json", kind, 0).header("out/result.bundle", kind, 0);
+        let (collected, bundle) = taken(&tar.end());
+        assert_eq!((collected.unwrap(), bundle), (Collected { result: None, bundle: false }, None), "{kind:?}");
+    }
+    let names = [
+        "/out/result.json",
+        "../out/result.json",
+        "out/../out/result.json",
+        "out/../../result.bundle",
+        "./out/result.json",
+        "out//result.json",
+        "out/out/result.bundle",
+        "result.json",
+        "out/result.json/",
+        "out/result.jso",
+        "out/RESULT.JSON",
+    ];
+    for name in names {
+        let (collected, bundle) = taken(&Tar::default().file(name, b"{}").end());
+        assert_eq!((collected.unwrap(), bundle), (Collected { result: None, bundle: false }, None), "{name}");
+    }
+}
+
+#[test]
+fn extensions_change_nothing() {
+    // A long name that would make another file of the next entry, and a PAX record that would make it larger.
+    let pax = b"19 path=out/nothing\n";
+    let tar = Tar::default()
+        .header("././@LongLink", EntryType::GNULongName, 10)
+        .data(b"out/other\0")
+        .file("out/result.json", b"{}")
+        .header("x", EntryType::XHeader, pax.len() as u64)
+        .data(pax)
+        .file("out/result.bundle", b"b");
+    let (collected, bundle) = taken(&tar.end());
+    assert_eq!(collected.unwrap(), Collected { result: Some(b"{}".to_vec()), bundle: true });
+    assert_eq!(bundle.unwrap(), b"b");
+}
+
+#[test]
+fn too_much_is_refused_before_it_is_read() {
+    let huge = 1 << 40;
+    for (name, size) in [
+        ("out/result.json", RESULT_MAX_BYTES + 1),
+        ("out/result.bundle", MOST + 1),
+        ("out/result.json", huge),
+        ("out/result.bundle", huge),
+    ] {
+        let tar = Tar::default().header(name, EntryType::Regular, size).data(b"x");
+        let (collected, bundle) = taken(&tar.0);
+        assert!(matches!(collected, Err(ArchiveError::Refused(_))), "{name}: {collected:?}");
+        assert_eq!(bundle, None);
+    }
+    let twice = good().file("out/result.json", b"[]");
+    let (collected, bundle) = taken(&twice.end());
+    assert!(matches!(collected, Err(ArchiveError::Refused(_))), "{collected:?}");
+    assert_eq!(bundle, None);
+    // What is passed over counts too, and a long name of a terabyte is not read to memory.
+    for kind in [EntryType::Regular, EntryType::GNULongName, EntryType::XHeader, EntryType::XGlobalHeader] {
+        let header = Tar::default().header("out/junk", kind, huge).0;
+        let folder = tempfile::tempdir().unwrap();
+        let collected = take(Read::chain(&header[..], io::repeat(0)), MOST, &folder.path().join("bundle"));
+        assert!(matches!(collected, Err(ArchiveError::Refused(_))), "{kind:?}: {collected:?}");
+    }
+}
+
+#[test]
+fn cut_off_anywhere_it_is_the_whole_or_an_error() {
+    let tar = Tar::default().file("out/result.bundle", &[7; 600]).file("out/result.json", b"{}").end();
+    for length in 0..tar.len() {
+        let (collected, bundle) = taken(&tar[..length]);
+        match collected {
+            Err(ArchiveError::Broken(_)) => assert_eq!(bundle, None, "{length}"),
+            Ok(Collected { result, bundle: has }) => {
+                assert!(result.is_none_or(|result| result == b"{}"), "{length}");
+                assert_eq!(bundle, has.then(|| vec![7; 600]), "{length}");
+            }
+            other => panic!("{length}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn damaged_anywhere_it_never_panics_and_leaves_no_half() {
+    let tar = Tar::default().file("out/result.bundle", &[7; 600]).file("out/result.json", b"{}").end();
+    for at in 0..tar.len() {
+        for value in [0, 0x80, 0xff, b'9'] {
+            let mut damaged = tar.clone();
+            damaged[at] = value;
+            let (collected, bundle) = taken(&damaged);
+            assert_eq!(bundle.is_some(), collected.is_ok_and(|collected| collected.bundle), "{at}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_is_fetched_from_a_container_that_ended() {
+    use std::collections::BTreeMap;
+
+    use crate::engine::ContainerSpec;
+    use crate::engine::fake::FakeEngine;
+
+    let engine = FakeEngine::new(|_| async { 0 });
+    let spec = ContainerSpec {
+        name: "sandbox".to_owned(),
+        image: "image".to_owned(),
+        argv: Vec::new(),
+        env: Vec::new(),
+        user: (1, 1),
+        workdir: "/".to_owned(),
+        labels: BTreeMap::new(),
+        mounts: Vec::new(),
+        tmpfs: Vec::new(),
+        memory: 0,
+        milli_cpus: 0,
+        pids: 0,
+        network: "none".to_owned(),
+        capabilities: Vec::new(),
+    };
+    let id = engine.create(&spec).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("bundle");
+    let nothing = fetch(&engine, &id, "T-1", MOST, &bundle).await.unwrap();
+    assert_eq!(nothing, Collected { result: None, bundle: false });
+    engine.lay_down("sandbox", "/longshore/work/T-1/out", good().end());
+    let collected = fetch(&engine, &id, "T-1", MOST, &bundle).await.unwrap();
+    assert_eq!(collected, Collected { result: Some(b"{}".to_vec()), bundle: true });
+    assert_eq!(std::fs::read(&bundle).unwrap(), [7; 70_000]);
+    let refused = fetch(&engine, &id, "T-1", 10, &bundle).await;
+    assert!(matches!(refused, Err(ArchiveError::Refused(_))), "{refused:?}");
+    assert!(!bundle.exists());
+    engine.go_down();
+    let unreachable = fetch(&engine, &id, "T-1", MOST, &bundle).await;
+    assert!(matches!(unreachable, Err(ArchiveError::Engine(error)) if error.unreachable()));
+}

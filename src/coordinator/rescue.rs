@@ -1,0 +1,252 @@
+//! What a dead swarm left in its work folders, brought under refs before `longshore gc` removes them. Called by `cli/gc/`, which
+//! holds the swarm's lock. Must not: write to the journal, or remove anything but the depot that it starts.
+//!
+//! Sandboxes that still run are ended first, politely: a shim that is told to stop commits what there is. Then, for each attempt
+//! whose work the journal does not know to be on the host: its result, if it left one, and what else is in its folder.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use super::Names;
+use super::carry_out::{self, Hands, Remains};
+use super::dispatch;
+use super::session::chain;
+use crate::delivery::{DeliveryError, Repo, salvage_ref};
+use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
+use crate::engine::{Engine, EngineError, EngineResult, FoundKind, Signal, label};
+use crate::handoff::depot::DepotFaultKind;
+use crate::handoff::layout;
+use crate::ids::{AttemptId, CommitId, ContainerId};
+use crate::report;
+use crate::swarm::{AttemptView, Machine, Phase};
+use crate::verdict::StoryOutcome;
+
+/// Attempts that are saved at once.
+const AT_ONCE: usize = 4;
+/// From SIGKILL to the end of a container.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
+/// What a shim needs after its agent's grace to commit and to bundle.
+const COMMITTING: Duration = Duration::from_secs(20);
+
+/// A dead swarm, and what is needed to reach into its volumes.
+pub struct Rescue<'a> {
+    /// As its journal has it.
+    pub machine: &'a Machine,
+    /// The repo that it worked for.
+    pub repo: &'a Repo,
+    /// Where its volumes are.
+    pub engine: Arc<dyn Engine>,
+    /// An image with git.
+    pub image: String,
+    /// The shim for that image.
+    pub shim: Bytes,
+    /// A folder for bundles on their way; made, and removed again.
+    pub incoming: PathBuf,
+    /// The largest bundle that is taken, in bytes.
+    pub max_bundle: u64,
+}
+
+/// What became of the work.
+#[derive(Debug, Default)]
+pub struct Rescued {
+    /// The refs that were made, with whose work they have.
+    pub saved: Vec<(AttemptId, String)>,
+    /// Whose folder could not be salvaged, and why.
+    pub unsaved: Vec<(AttemptId, String)>,
+}
+
+/// The attempts whose work may be in the engine alone.
+pub fn unsaved(machine: &Machine) -> impl Iterator<Item = &AttemptView> {
+    machine.attempts().filter(|view| view.work_kept || view.phase <= Phase::Collecting)
+}
+
+/// Saves what can be saved.
+///
+/// # Errors
+/// Those of the engine, where nothing could be looked at at all. Containers may have been ended by then.
+pub async fn rescue(with: Rescue<'_>) -> EngineResult<Rescued> {
+    let spec = with.machine.spec();
+    let remains: Vec<Remains> = unsaved(with.machine).filter_map(|view| remains(with.machine, view)).collect();
+    if remains.is_empty() {
+        return Ok(Rescued::default());
+    }
+    end_sandboxes(&with.engine, &spec.swarm.to_string(), spec.limits.grace).await?;
+    let names = Names::new(spec.swarm, with.repo);
+    let depot = DepotSpec {
+        swarm: spec.swarm,
+        image: with.image,
+        name: names.depot,
+        volumes: DepotVolumes { objects: names.objects, inbox: names.inbox, work: names.work },
+        repo: with.repo.hash(),
+        shim: with.shim,
+        memory: 0,
+    };
+    tokio::fs::create_dir_all(&with.incoming).await.map_err(|error| EngineError::Failed {
+        operation: "making a folder for what is salvaged",
+        source: Box::new(error),
+    })?;
+    let depot = Depot::start(Arc::clone(&with.engine), &depot).await?;
+    let hands = Hands {
+        engine: with.engine,
+        depot: depot.clone(),
+        repo: with.repo.clone(),
+        incoming: with.incoming.clone(),
+        max_bundle: with.max_bundle,
+    };
+    let outcomes: Vec<(AttemptId, Result<Vec<String>, String>)> = futures::stream::iter(remains)
+        .map(|remains| {
+            let hands = &hands;
+            async move { (remains.attempt.clone(), save(hands, &remains).await) }
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    if let Err(error) = depot.close().await {
+        tracing::warn!(error = %chain(&error), "cannot remove the depot of a rescue");
+    }
+    let _ = tokio::fs::remove_dir_all(&with.incoming).await;
+    let mut rescued = Rescued::default();
+    for (attempt, outcome) in outcomes {
+        match outcome {
+            Ok(refs) => rescued.saved.extend(refs.into_iter().map(|reference| (attempt.clone(), reference))),
+            Err(reason) => rescued.unsaved.push((attempt, reason)),
+        }
+    }
+    Ok(rescued)
+}
+
+fn remains(machine: &Machine, view: &AttemptView) -> Option<Remains> {
+    let spec = machine.spec();
+    let place = spec.assignments.iter().position(|assignment| assignment.id == view.id.assignment)?;
+    let names = report::Names::of(spec);
+    Some(Remains {
+        swarm: spec.swarm,
+        attempt: view.id.clone(),
+        uid: dispatch::uid(place, &view.id, spec.assignments.len()),
+        branch: spec.assignments[place].branch.clone(),
+        base: view.base.clone(),
+        container: view.container.clone(),
+        stories: view.stories.iter().map(|(key, _)| (key.id.clone(), names.label(key).to_owned())).collect(),
+    })
+}
+
+/// Ends the swarm's containers: asks all of them at once, and kills those that do not listen.
+async fn end_sandboxes(engine: &Arc<dyn Engine>, swarm: &str, grace: Duration) -> EngineResult<()> {
+    let found = engine.find(label::SWARM, Some(swarm)).await?;
+    let running = found.iter().filter(|thing| {
+        thing.kind == FoundKind::Container
+            && thing.running
+            && thing.labels.get(label::ROLE).is_some_and(|role| role == "sandbox")
+    });
+    let ids: Vec<ContainerId> = running.filter_map(|thing| thing.id.parse().ok()).collect();
+    let ends = ids.iter().map(|id| end(engine.as_ref(), id, grace + COMMITTING));
+    futures::future::try_join_all(ends).await.map(drop)
+}
+
+async fn end(engine: &dyn Engine, id: &ContainerId, patience: Duration) -> EngineResult<()> {
+    // A frozen one hears nothing.
+    if engine.inspect(id).await?.is_some_and(|seen| seen.paused) {
+        engine.unpause(id).await?;
+    }
+    for (signal, within) in [(Signal::Term, patience), (Signal::Kill, KILLED_WITHIN)] {
+        engine.signal(id, signal).await?;
+        match tokio::time::timeout(within, engine.wait(id)).await {
+            Ok(Ok(_) | Err(EngineError::NotFound { .. })) => return Ok(()),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Err(EngineError::TimedOut { operation: "ending a sandbox", after: patience + KILLED_WITHIN })
+}
+
+/// The refs that now have the attempt's work; why it could not be had.
+async fn save(hands: &Hands, remains: &Remains) -> Result<Vec<String>, String> {
+    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
+    let mut refs = Vec::new();
+    let mut tip = None;
+    // A result that cannot be believed is no reason to lose the folder: what is in that comes next.
+    if let Ok(Some((finished, stories))) = carry_out::result(hands, remains, &bundle).await {
+        refs.extend(stories.into_iter().filter_map(|story| match story.outcome {
+            StoryOutcome::Failed { failure, .. } => failure.salvage,
+            _ => None,
+        }));
+        tip = finished;
+    }
+    let _ = tokio::fs::remove_file(&bundle).await;
+    let saved = folder(hands, remains, &bundle, tip.as_ref(), refs.is_empty() && tip.is_none()).await;
+    let _ = tokio::fs::remove_file(&bundle).await;
+    if let Some(whole) = saved? {
+        if repeats(&hands.repo, &whole, &refs).await.map_err(|error| chain(&error))? {
+            hands.repo.delete_ref(&whole).await.map_err(|error| chain(&error))?;
+        } else {
+            refs.push(whole);
+        }
+    }
+    Ok(refs)
+}
+
+/// Whether one of the refs has the same files: a shim that was asked to stop kept them itself.
+async fn repeats(repo: &Repo, whole: &str, refs: &[String]) -> Result<bool, DeliveryError> {
+    let at = async |name: &str| -> Result<Option<CommitId>, DeliveryError> {
+        Ok(repo.list_refs(name).await?.into_iter().find(|(found, _)| found == name).map(|(_, commit)| commit))
+    };
+    let Some(commit) = at(whole).await? else { return Ok(false) };
+    for name in refs {
+        if let Some(other) = at(name).await?
+            && repo.diff_stat(&other, &commit).await?.is_empty()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// All that is in the folder as one commit: commits of the agent's, what a result had finished, and what nobody committed.
+async fn folder(
+    hands: &Hands,
+    remains: &Remains,
+    bundle: &Path,
+    tip: Option<&CommitId>,
+    alone: bool,
+) -> Result<Option<String>, String> {
+    let Some((story, path)) = remains.stories.first() else { return Ok(None) };
+    let inside = layout::salvage_ref(story);
+    let named = |path: &str| salvage_ref(remains.swarm, path, remains.attempt.number);
+    // The story's own name may be that of what its failure left.
+    let whole = named(remains.attempt.assignment.as_str());
+    let names = if alone { vec![named(path), whole] } else { vec![whole] };
+    let name = remains.attempt.folder();
+    let saved = hands.depot.salvage(&name, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
+    let commit = match saved {
+        Ok(saved) if saved.commit.is_none() && !saved.left_out.is_empty() => {
+            return Err(format!("what is in it cannot be committed: {}", saved.left_out.join(", ")));
+        }
+        Ok(saved) => saved.commit,
+        // It was never made, or is gone.
+        Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => None,
+        Err(error) => return Err(chain(&error)),
+    };
+    let Some(commit) = commit.as_ref().or(tip) else { return Ok(None) };
+    for name in names {
+        let kept = match tip == Some(commit) {
+            true => hands.repo.keep(&name, commit).await,
+            false => hands.repo.import_salvage(bundle, &inside, commit, &name).await,
+        };
+        match kept {
+            Ok(()) => return Ok(Some(name)),
+            // An earlier rescue got so far: the same work, in a commit of another time.
+            Err(DeliveryError::RefTaken { holds, .. })
+                if hands.repo.diff_stat(&holds, commit).await.is_ok_and(|stats| stats.is_empty()) =>
+            {
+                return Ok(Some(name));
+            }
+            Err(DeliveryError::RefTaken { .. }) => {}
+            Err(error) => return Err(chain(&error)),
+        }
+    }
+    Err("the names of its salvage refs are taken by other work".to_owned())
+}

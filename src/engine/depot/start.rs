@@ -1,0 +1,197 @@
+//! From nothing to a depot that is ready: volumes, container, shim, first frame. Called by `depot.rs` for the first time and by
+//! `keeper.rs` for every other.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+
+use super::super::{ContainerSpec, Engine, EngineError, EngineResult, FoundKind, VolumeMount, label};
+use super::DepotSpec;
+use super::link::Link;
+use crate::handoff::layout;
+use crate::ids::{ContainerId, SwarmId};
+
+/// What the depot's root may do: own folders for others, and become them.
+const CAPABILITIES: [&str; 4] = ["CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"];
+/// The depot's process limit: git runs a few at a time for each request.
+const PIDS: i64 = 1024;
+/// From the start of the container to its first frame.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long to look for the cause of a depot's end.
+const POST_MORTEM: Duration = Duration::from_secs(5);
+
+/// What a tar has besides its one file, in bytes, at most.
+const ARCHIVE_EXTRA: usize = 64 * 1024;
+
+/// A depot's container, and the stream to it.
+#[derive(Clone)]
+pub(super) struct Running {
+    pub container: ContainerId,
+    pub link: Arc<Link>,
+}
+
+/// How the shim gets there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shim {
+    /// It is brought, whatever is there.
+    Bring,
+    /// It should be there, and sandboxes may be starting with it: it is only brought where it is missing or another.
+    Expect,
+}
+
+/// Makes the volumes and the container, and waits until the depot is ready; see [`Depot::start`](super::Depot::start).
+pub(super) async fn start(engine: &Arc<dyn Engine>, spec: &DepotSpec, shim: Shim) -> EngineResult<Running> {
+    let of_swarm = |role: &str| {
+        let labels = [(label::SWARM, spec.swarm.to_string()), (label::ROLE, role.to_owned())];
+        BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value)))
+    };
+    let objects = [(label::REPO, spec.repo.clone()), (label::ROLE, "objects".to_owned())];
+    let objects = BTreeMap::from(objects.map(|(key, value)| (key.to_owned(), value)));
+    let (inbox, work) = (of_swarm("in"), of_swarm("work"));
+    futures::try_join!(
+        engine.ensure_volume(&spec.volumes.objects, &objects),
+        engine.ensure_volume(&spec.volumes.inbox, &inbox),
+        engine.ensure_volume(&spec.volumes.work, &work),
+    )?;
+
+    let body = container(spec, of_swarm("depot"));
+    let container = match engine.create(&body).await {
+        // The name is taken: by the depot of an orchestrator that died.
+        Err(EngineError::Refused { status: 409, .. }) => {
+            remove_stale(&**engine, spec.swarm).await?;
+            engine.create(&body).await?
+        }
+        other => other?,
+    };
+    match bring_up(engine, &container, spec, shim).await {
+        Ok(link) => Ok(Running { container, link: Arc::new(link) }),
+        Err(error) => {
+            if let Err(left) = engine.remove(&container).await {
+                tracing::warn!(error = &left as &dyn std::error::Error, %container, "the depot could not be removed");
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn bring_up(
+    engine: &Arc<dyn Engine>,
+    container: &ContainerId,
+    spec: &DepotSpec,
+    shim: Shim,
+) -> EngineResult<Link> {
+    if shim == Shim::Bring || !has_shim(&**engine, container, &spec.shim).await {
+        engine.upload(container, layout::IN, shim_archive(&spec.shim)?).await?;
+    }
+    let attachment = engine.attach(container).await?;
+    let (link, ready) = Link::open(attachment, post_mortem(Arc::clone(engine), container.clone()));
+    engine.start(container).await?;
+    match tokio::time::timeout(READY_WITHIN, ready).await {
+        Ok(Ok(())) => Ok(link),
+        // The reader is gone, and has left word.
+        Ok(Err(_)) => Err(link.ended("starting")),
+        Err(_) => Err(EngineError::TimedOut { operation: "starting the depot", after: READY_WITHIN }),
+    }
+}
+
+/// Whether the volume has this very shim. Every doubt is a no.
+async fn has_shim(engine: &dyn Engine, container: &ContainerId, shim: &[u8]) -> bool {
+    let Ok(mut pieces) = engine.download(container, layout::SHIM).await else { return false };
+    let mut archive = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        match piece {
+            Ok(piece) if archive.len() + piece.len() <= shim.len() + ARCHIVE_EXTRA => archive.extend_from_slice(&piece),
+            _ => return false,
+        }
+    }
+    let mut archive = tar::Archive::new(&archive[..]);
+    let Ok(mut entries) = archive.entries() else { return false };
+    let Some(Ok(mut entry)) = entries.next() else { return false };
+    let mut found = Vec::new();
+    let executable = entry.header().mode().is_ok_and(|mode| mode & 0o111 == 0o111);
+    executable && entry.read_to_end(&mut found).is_ok() && found == shim
+}
+
+pub(super) fn container(spec: &DepotSpec, labels: BTreeMap<String, String>) -> ContainerSpec {
+    let mount = |volume: &str, target: &str| VolumeMount {
+        volume: volume.to_owned(),
+        target: target.to_owned(),
+        read_only: false,
+        subpath: None,
+    };
+    ContainerSpec {
+        name: spec.name.clone(),
+        image: spec.image.clone(),
+        argv: vec![layout::SHIM.to_owned(), "depot".to_owned()],
+        env: Vec::new(),
+        user: (0, 0),
+        workdir: "/".to_owned(),
+        labels,
+        mounts: vec![
+            mount(&spec.volumes.objects, layout::OBJECTS),
+            mount(&spec.volumes.inbox, layout::IN),
+            mount(&spec.volumes.work, layout::WORK),
+        ],
+        tmpfs: vec![("/tmp".to_owned(), "rw,nosuid,nodev,size=64m,mode=1777".to_owned())],
+        memory: spec.memory,
+        milli_cpus: 0,
+        pids: PIDS,
+        network: "none".to_owned(),
+        capabilities: CAPABILITIES.map(str::to_owned).to_vec(),
+    }
+}
+
+/// A tar with the shim where [`layout::SHIM`] says, relative to [`layout::IN`].
+fn shim_archive(shim: &[u8]) -> EngineResult<Bytes> {
+    let failed = |error| EngineError::Failed { operation: "packing the shim", source: Box::new(error) };
+    let mut archive = tar::Builder::new(Vec::with_capacity(shim.len() + 4096));
+    let entry = |kind, size| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_mode(0o755);
+        header
+    };
+    let mut folder = entry(tar::EntryType::Directory, 0);
+    archive.append_data(&mut folder, "bin/", std::io::empty()).map_err(failed)?;
+    let mut file = entry(tar::EntryType::Regular, shim.len() as u64);
+    archive.append_data(&mut file, "bin/acp-shim", shim).map_err(failed)?;
+    archive.into_inner().map(Bytes::from).map_err(failed)
+}
+
+/// Removes the depots of this swarm that nobody speaks to any more.
+pub(super) async fn remove_stale(engine: &dyn Engine, swarm: SwarmId) -> EngineResult<()> {
+    for found in engine.find(label::SWARM, Some(&swarm.to_string())).await? {
+        let is_depot = found.labels.get(label::ROLE).is_some_and(|role| role == "depot");
+        if found.kind == FoundKind::Container
+            && is_depot
+            && let Ok(id) = found.id.parse()
+        {
+            engine.remove(&id).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What became of the container, as the end of a sentence.
+fn post_mortem(engine: Arc<dyn Engine>, container: ContainerId) -> BoxFuture<'static, String> {
+    Box::pin(async move {
+        // The end of the stream comes a little before the end of the container.
+        let _ = tokio::time::timeout(POST_MORTEM, engine.wait(&container)).await;
+        match tokio::time::timeout(POST_MORTEM, engine.inspect(&container)).await {
+            Err(_) => "and the engine does not say why".to_owned(),
+            Ok(Err(error)) => format!("and the engine does not say why ({error})"),
+            Ok(Ok(None)) => "and its container is gone".to_owned(),
+            Ok(Ok(Some(state))) => match (state.exit_code, state.oom_killed) {
+                (_, true) => "its container ran out of memory".to_owned(),
+                (Some(code), false) => format!("its container ended with code {code}"),
+                (None, false) => "though its container runs".to_owned(),
+            },
+        }
+    })
+}

@@ -1,0 +1,77 @@
+//! No space left, for real: each case runs in a process of its own, whose temporary files are on a small file system that is
+//! mounted for it alone.
+
+use super::*;
+
+/// Set in the process that has the small disk.
+const INSIDE: &str = "LONGSHORE_TEST_SMALL_DISK";
+
+/// Runs a case where the test of this name is on a small disk; else runs that test in a process that has one.
+fn on_a_small_disk(name: &str, case: fn()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return case();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // A user namespace where the system allows them to everybody, else root's own right to mount.
+    let script = r#"mount -t tmpfs -o size=6m small "$1" && TMPDIR="$1" exec "$2" --exact "$3" --nocapture"#;
+    let run = |flags: &[&str]| {
+        Command::new("unshare")
+            .args(flags)
+            .env(INSIDE, "1")
+            .args(["sh", "-c", script, "sh"])
+            .arg(dir.path())
+            .arg(std::env::current_exe().unwrap())
+            .arg(format!("shim::tests::full::{name}"))
+            .output()
+            .expect("`unshare` is part of util-linux")
+    };
+    let allowed = |flags: &[&str]| {
+        let tried = Command::new("unshare").args(flags).args(["mount", "-t", "tmpfs", "small", "/mnt"]).output();
+        tried.is_ok_and(|tried| tried.status.success())
+    };
+    let flags: &[&str] = if allowed(&["--user", "--map-root-user", "--mount"]) {
+        &["--user", "--map-root-user", "--mount"]
+    } else {
+        &["--mount"]
+    };
+    let ran = run(flags);
+    let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+}
+
+const FILL: &str = "echo half > half.txt; dd if=/dev/urandom of=big bs=1k 2>../run/said";
+
+#[test]
+fn work_that_cannot_be_committed_for_lack_of_space_stays_in_its_folder() {
+    on_a_small_disk("work_that_cannot_be_committed_for_lack_of_space_stays_in_its_folder", full_at_the_commit);
+}
+
+#[test]
+fn an_agent_that_fails_for_lack_of_space_is_told_apart() {
+    on_a_small_disk("an_agent_that_fails_for_lack_of_space_is_told_apart", full_for_the_agent);
+}
+
+fn full_at_the_commit() {
+    let mut world = World::new();
+    world.stories(&[json!({"command": format!("{FILL}; exit 0")}), json!({"command": "echo x > x.txt"})]);
+    let outcome = world.run();
+    let (failure, salvage) = outcome.failure(0);
+    assert_eq!(failure.cause, Cause::DiskFull, "{failure:?}");
+    assert!(salvage.is_none() && outcome.unsaved(0));
+    let repo = world.repo();
+    assert!(failure.evidence.summary.contains(&format!("are free in `{}`", repo.display())), "{failure:?}");
+    assert!(failure.evidence.paths.contains(&repo.display().to_string()), "{failure:?}");
+    // Nobody has put the folder in order, and nothing else was begun in it.
+    assert_eq!(fs::read_to_string(repo.join("half.txt")).unwrap(), "half\n");
+    assert!(fs::metadata(repo.join("big")).unwrap().len() > 1 << 20);
+    assert_eq!(outcome.story(1).outcome, StoryOutcome::NotReached);
+}
+
+fn full_for_the_agent() {
+    let mut world = World::new();
+    let outcome = world.run_command(FILL);
+    let failure = outcome.failure(0).0;
+    assert_eq!(failure.cause, Cause::DiskFull, "{failure:?}");
+    assert_eq!(failure.evidence.exit_code, Some(1));
+    assert!(outcome.unsaved(0), "{failure:?}");
+}

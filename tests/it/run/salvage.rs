@@ -1,0 +1,99 @@
+//! Work that did not land, found again: listed, shown, taken over.
+
+use super::*;
+
+/// A swarm with a story that fails twice, one that conflicts, and one that lands; the second's title and file are hostile.
+fn swarm(scratch: &Scratch) -> Ran {
+    let fails = "echo attempt $LONGSHORE_ATTEMPT > half; printf 'one\\ntwo\\nthree\\nfour\\n' > lines.txt; \
+                 touch \"$(printf 'odd\\033[31mname')\"; echo said; exit 7";
+    let evil = but(story(1, fails), json!({ "title": "Add \u{1b}[31mred" }));
+    let tasks = scratch.tasks("feat/salvage", json!([evil, story(2, "echo 2 > f2")]));
+    scratch.longshore(&["run", &tasks, "--max", "1"])
+}
+
+#[test]
+fn what_is_kept_is_listed_shown_and_taken_over() {
+    let scratch = Scratch::new();
+    scratch.longshore(&["salvage"]).expect(0, &["nothing is kept"]);
+    swarm(&scratch).expect(1, &["1 landed, 1 failed"]);
+    let state = scratch.state();
+    let short = &state.swarm()[..8];
+
+    let listed = scratch.longshore(&["salvage"]).expect(0, &["agent_failed"]).out;
+    let lines: Vec<&str> = listed.lines().collect();
+    assert_eq!(lines.len(), 3, "a head and a line an attempt; what landed is not kept work:\n{listed}");
+    for (line, attempt) in lines[1..].iter().zip(["2", "1"]) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[..4], [short, "US-001", attempt, "agent_failed"], "{listed}");
+        assert_eq!(words[5..8], ["3", "+2", "-0"], "{listed}");
+    }
+    assert_eq!(scratch.longshore(&["salvage", "list", "--swarm", short]).out, listed);
+    assert_eq!(scratch.longshore(&["salvage", "--swarm", "0000"]).expect(0, &[]).out.lines().count(), 1);
+    let json = scratch.longshore(&["salvage", "--json"]).expect(0, &[]).out;
+    let line: Value = serde_json::from_str(json.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((text(&line["reference"]), &line["cause"]), (state.salvage(1), &json!("agent_failed")));
+    assert_eq!((text(&line["base"]), &line["branches"]), (scratch.git(&["rev-parse", "main"]).as_str(), &json!([])));
+
+    // The newest attempt, by whatever name; each with its own evidence.
+    for name in ["US-001", state.salvage(1), &format!("{short}/US-001/2")] {
+        let shown = scratch.longshore(&["salvage", "show", name]);
+        shown.expect(
+            0,
+            &[state.salvage(1), "US-001  Add", "agent_failed", "exit code 7", "| said", "3 files, +2 -0", "half"],
+        );
+    }
+    let first = scratch.longshore(&["salvage", "show", "US-001/1", "--patch"]).expect(0, &[]).out;
+    assert!(first.starts_with("diff --git") && first.contains("+attempt 1"), "{first}");
+    scratch.longshore(&["salvage", "show", "US-002"]).expect(2, &["no kept work is called `US-002`", "US-001/2"]);
+
+    scratch.longshore(&["salvage", "apply", "US-001/1", "--branch", "taken"]).expect(0, &["branch taken is at"]);
+    assert_eq!(
+        (scratch.show("taken", "half").as_str(), scratch.git(&["status", "--porcelain"]).as_str()),
+        ("attempt 1", "")
+    );
+    scratch.longshore(&["salvage"]).expect(0, &["taken"]);
+    scratch.longshore(&["salvage", "apply", "US-001", "--branch", "main"]).expect(2, &["refs/heads/main"]);
+
+    // A change of the user's own to a file that is concerned is in the way; to another it is not.
+    scratch.write("lines.txt", "mine\n");
+    scratch.longshore(&["salvage", "apply", "US-001"]).expect(2, &["in the way: `lines.txt`", "nothing was changed"]);
+    scratch.git(&["checkout", "--quiet", "lines.txt"]);
+    scratch.write("mine", "mine\n");
+    scratch.longshore(&["salvage", "apply", "US-001"]).expect(0, &["not committed: 3 files", "  half"]);
+    let staged = scratch.git(&["diff", "--cached", "--name-only", "-z"]);
+    assert!(staged.contains("half") && staged.contains("lines.txt") && !staged.contains("mine"), "{staged}");
+    assert_eq!(std::fs::read_to_string(scratch.root().join("half")).expect("there"), "attempt 2\n");
+
+    scratch.git(&["reset", "--quiet", "--hard"]);
+    scratch.write("lines.txt", "one\ntwo\nthree\nfive\n");
+    scratch.git(&["commit", "--quiet", "--all", "-m", "Go on"]);
+    let head = scratch.git(&["rev-parse", "HEAD"]);
+    scratch.longshore(&["salvage", "apply", "US-001"]).expect(1, &["conflicts with the head in lines.txt"]);
+    assert_eq!(
+        (scratch.git(&["rev-parse", "HEAD"]), scratch.git(&["status", "--porcelain"])),
+        (head, "?? mine".to_owned())
+    );
+}
+
+#[test]
+fn the_commits_of_a_conflict_are_kept_work_and_a_lost_record_loses_nothing() {
+    let scratch = Scratch::new();
+    let edit = |number| story(number, &format!("{WAIT}sed -i s/two/{number}/ lines.txt"));
+    let tasks = scratch.tasks("feat/conflict", json!([edit(1), edit(2)]));
+    let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
+    scratch.sandboxes(2).iter().for_each(Sandbox::go);
+    running.wait().expect(1, &["1 landed, 1 failed", "conflict"]);
+    let state = scratch.state();
+    let lost = if state.verdicts()["US-001"] == "landed" { 2 } else { 1 };
+    let story = format!("US-{lost:03}");
+    let shown = scratch.longshore(&["salvage", "show", &story]).expect(0, &["conflict", "lines.txt"]);
+    assert!(shown.out.starts_with(state.salvage(lost)), "{}", shown.out);
+    assert_eq!(scratch.longshore(&["salvage"]).out.lines().count(), 2);
+    // Without the swarm's folder, the refs alone say it.
+    std::fs::remove_dir_all(scratch.root().join(".longshore")).expect("removed");
+    let listed = scratch.longshore(&["salvage"]).expect(0, &[&story]).out;
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    scratch.longshore(&["salvage", "apply", &story]).expect(0, &["lines.txt"]);
+    // For the cleaning up: the folder's name is how this test's things are known.
+    std::fs::create_dir_all(scratch.root().join(".longshore/swarms").join(state.swarm())).expect("made");
+}
