@@ -101,6 +101,10 @@ impl From<StateError> for Shown {
                 shown.hint("the folders in .longshore/swarms are the swarms that there are")
             }
             StateError::Ambiguous { .. } => shown.hint("type more of the id"),
+            StateError::Damaged { .. } => shown.hint(
+                "nothing was changed: put a good copy of the file in its place and try again. Without one, the swarm's landed work is on \
+                 its branch, other work under refs/longshore/, and what is still in its volumes is listed by `longshore gc --dry-run`",
+            ),
             error if error.disk_full() => shown.hint("make room on the disk that has the repository"),
             _ => shown,
         }

@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -113,12 +114,15 @@ impl Game {
         };
         let script = world.clone();
         let engine = FakeEngine::new(move |run| script.clone().run(run)).with_image("image");
+        let calm = random.chance(40);
         let odds = Odds {
             fails: random.pick(&[0, 2, 10]),
             lost_answers: random.pick(&[0, 2, 5]),
             slow: random.pick(&[0, 10, 30]),
             broken_streams: random.pick(&[0, 5, 30]),
         };
+        // Then only orchestrators and the engine as a whole die.
+        let odds = if calm { Odds::default() } else { odds };
         let faulty = Faulty::new(engine.clone(), random.next(), odds);
         Self { random, folder, world, engine, faulty, tally: BTreeMap::new() }
     }
@@ -246,17 +250,32 @@ impl Game {
     /// One orchestrator, from its start to its end, or to its death.
     async fn life(&mut self, setup: Setup, may_be_cut: bool) -> Option<Ended> {
         let outages = tokio::spawn(outages(self.engine.clone(), self.random.next(), may_be_cut));
-        let running = run(setup);
-        let bound = match may_be_cut && self.random.chance(30) {
-            true => Duration::from_millis(self.random.below(200_000)),
-            false => END,
-        };
+        let mut running = std::pin::pin!(run(setup));
+        // By the clock, or by what the loop has done: the clock stands still while git works.
+        let (mut bound, mut turns) = (END, u64::MAX);
+        if may_be_cut && self.random.chance(60) {
+            match self.random.chance(30) {
+                true => bound = Duration::from_millis(self.random.below(200_000)),
+                false => {
+                    let most = self.random.pick(&[20, 60, 150]);
+                    turns = 1 + self.random.below(most);
+                }
+            }
+        }
+        let running = std::future::poll_fn(|context| {
+            if turns == 0 {
+                return Poll::Ready(None);
+            }
+            turns -= 1;
+            running.as_mut().poll(context).map(Some)
+        });
         let ended = tokio::time::timeout(bound, running).await;
         outages.abort();
         self.engine.come_back();
         let (what, ended) = match ended {
-            Ok(Ok(ended)) => (format!("life {:?}", ended.outcome), Some(ended)),
-            Ok(Err(error)) => (format!("life error: {error}"), None),
+            Ok(Some(Ok(ended))) => (format!("life {:?}", ended.outcome), Some(ended)),
+            Ok(Some(Err(error))) => (format!("life error: {error}"), None),
+            Ok(None) => ("life cut".to_owned(), None),
             Err(_) => {
                 assert!(bound < END, "it does not end");
                 ("life cut".to_owned(), None)

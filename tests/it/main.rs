@@ -5,5 +5,6 @@
 mod cli;
 mod depot;
 mod engine;
+mod fuzz;
 mod run;
 mod second_daemon;

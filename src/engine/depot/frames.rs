@@ -112,4 +112,50 @@ mod tests {
         reader.push(b"\x01\x00\x00\x00\x02\xff\xff\xff\xff");
         assert!(reader.next_frame().unwrap_err().contains("4294967295 bytes"));
     }
+
+    /// Fuzz target: whatever comes, and however it is cut, the frames are the same up to the same fault, and no more is kept
+    /// than one frame can have.
+    fn fuzz(data: &[u8], size: usize) -> (Vec<Frame>, Option<String>) {
+        let mut reader = FrameReader::default();
+        let mut frames = Vec::new();
+        for chunk in data.chunks(size) {
+            reader.push(chunk);
+            loop {
+                match reader.next_frame() {
+                    Ok(Some(frame)) => frames.push(frame),
+                    Ok(None) => break,
+                    Err(fault) => return (frames, Some(fault)),
+                }
+            }
+            assert!(reader.unfinished() < HEADER + MAX_PAYLOAD);
+        }
+        (frames, None)
+    }
+
+    #[test]
+    fn any_bytes_are_frames_or_a_fault() {
+        let mut state = 1_u64;
+        let mut next = |end: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % end
+        };
+        let mut whole = 0;
+        for _ in 0..3000 {
+            let mut stream = Vec::new();
+            for _ in 0..next(5) {
+                let kind = [FrameKind::Data, FrameKind::Done, FrameKind::Failed, FrameKind::Ready][next(4)];
+                stream.extend_from_slice(&frame(next(4) as u32, kind, &vec![7; next(200)]));
+            }
+            for _ in 0..next(3) {
+                if !stream.is_empty() {
+                    let at = next(stream.len());
+                    stream[at] = next(256) as u8;
+                }
+            }
+            let found = fuzz(&stream, 1 + next(40));
+            assert_eq!(found, fuzz(&stream, usize::MAX), "{stream:?}");
+            whole += found.0.len();
+        }
+        assert!(whole > 1000, "{whole}");
+    }
 }
