@@ -26,15 +26,20 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let _lock = dir.lock()?;
     drop(beginning);
     begin::log_to_file(&dir);
-    let (store, contents) = Store::open(dir.clone())?;
+    let (mut store, contents) = Store::open(dir.clone())?;
     let Recovered { header, machine, elapsed, .. } = fold(contents);
     if let Some(outcome) = machine.finished().filter(|_| machine.over()) {
         remark(&format!("swarm {} is over: there is nothing to resume", header.swarm_id));
+        // Its orchestrator may have died after its last record, and before the state file and the report that say the same.
+        let last = store.snapshot(&machine, elapsed)?;
+        if !last.written() {
+            last.write()?;
+            let kept = kept_of(&header)?;
+            finish::finish(&finish::Ending::resumed(repo, args.json, kept.write_back, kept.keep), &dir).await?;
+        }
         return Ok(outcome.exit_code());
     }
-    let kept: Kept = serde_json::from_value(header.settings.clone()).map_err(|error| {
-        Shown::machinery(format!("the settings of swarm {} cannot be read", header.swarm_id)).caused_by(&error)
-    })?;
+    let kept = kept_of(&header)?;
     let plan = plan_of(&header, &kept, repo.root())?;
     let env = environment(&kept, &args)?;
     let branches = header.spec.files.iter().map(|file| file.branch.as_str()).collect();
@@ -94,6 +99,12 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     told?;
     super::run::events_told(&trouble)?;
     Ok(ended.outcome.exit_code())
+}
+
+fn kept_of(header: &Header) -> Result<Kept, Shown> {
+    serde_json::from_value(header.settings.clone()).map_err(|error| {
+        Shown::machinery(format!("the settings of swarm {} cannot be read", header.swarm_id)).caused_by(&error)
+    })
 }
 
 /// The plan as it was: made again from the tasks files in the journal.

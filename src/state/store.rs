@@ -82,6 +82,11 @@ impl PendingSnapshot {
         self.bytes.len() as u64
     }
 
+    /// Whether this is what the state file has.
+    pub fn written(&self) -> bool {
+        std::fs::read(&self.path).is_ok_and(|bytes| bytes == self.bytes)
+    }
+
     /// Writes it. Snapshots must be written in the order in which they were made.
     pub fn write(self) -> StateResult<u64> {
         write_whole(&self.path, &self.bytes)?;

@@ -129,10 +129,22 @@ impl Drop for Watch {
     }
 }
 
+/// Shows the journal of a swarm that did not come to what it should.
+struct ToldOnPanic<'a>(&'a Scratch);
+
+impl Drop for ToldOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", std::fs::read_to_string(self.0.journal()).unwrap_or_default());
+        }
+    }
+}
+
 /// A swarm whose orchestrator dies at these places, one life after the other, and then may live. Gives the swarm, and whether it
 /// died as often as that: a journal may be too short for it.
 fn lives(places: &[String], whole: &Came) -> (String, bool) {
     let scratch = Scratch::new();
+    let _told = ToldOnPanic(&scratch);
     let tasks = scratch.tasks(BRANCH, stories());
     let mut died = 0;
     for place in places {
