@@ -77,6 +77,7 @@ pub async fn rescue(with: Rescue<'_>) -> EngineResult<Rescued> {
     end_sandboxes(&with.engine, &spec.swarm.to_string(), spec.limits.grace).await?;
     let names = Names::new(spec.swarm, with.repo);
     let depot = DepotSpec {
+        again: true,
         swarm: spec.swarm,
         image: with.image,
         name: names.depot,

@@ -48,7 +48,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
     std::fs::create_dir_all(&incoming)
         .map_err(|source| CoordinatorError::Control { path: incoming.clone(), source })?;
 
-    let depot = Depot::start(Arc::clone(&setup.engine), &depot_spec(&setup, &names)).await?;
+    let depot = Depot::start(Arc::clone(&setup.engine), &depot_spec(&setup, &names, taken_up.is_some())).await?;
     let prepared = prepare(&setup, &depot).await;
     let objects = match prepared {
         Ok(objects) => Arc::new(objects),
@@ -121,8 +121,9 @@ async fn prepare(setup: &Setup, depot: &Depot) -> Result<Objects, CoordinatorErr
     Ok(objects)
 }
 
-fn depot_spec(setup: &Setup, names: &Names) -> DepotSpec {
+fn depot_spec(setup: &Setup, names: &Names, again: bool) -> DepotSpec {
     DepotSpec {
+        again,
         swarm: setup.spec.swarm,
         image: setup.sandbox.image.clone(),
         name: names.depot.clone(),

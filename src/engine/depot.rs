@@ -62,6 +62,9 @@ pub struct DepotSpec {
     pub volumes: DepotVolumes,
     /// The shim, built for the engine's architecture.
     pub shim: Bytes,
+    /// The volumes are those of an orchestrator that is gone, and the engine may still be starting its sandboxes with the
+    /// shim that is there: the same one is not brought again.
+    pub again: bool,
     /// Memory limit in bytes; 0 for none.
     pub memory: u64,
 }
@@ -119,7 +122,8 @@ impl Depot {
     /// # Errors
     /// Those of the engine; [`EngineError::Depot`] where the container ends at once; [`EngineError::TimedOut`].
     pub async fn start(engine: Arc<dyn Engine>, spec: &DepotSpec) -> EngineResult<Self> {
-        let running = start::start(&engine, spec, start::Shim::Bring).await?;
+        let running =
+            start::start(&engine, spec, if spec.again { start::Shim::Expect } else { start::Shim::Bring }).await?;
         Ok(Self { keeper: Arc::new(Keeper::new(engine, spec.clone(), running)) })
     }
 

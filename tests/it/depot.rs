@@ -47,7 +47,7 @@ impl Swarm {
         let volumes = DepotVolumes { objects: name("objects"), inbox: name("in"), work: name("work") };
         let shim = std::fs::read(shim()).expect("the shim").into();
         let (repo, image, name) = ("0123456789ab".to_owned(), IMAGE.to_owned(), name("depot"));
-        Self { docker, spec: DepotSpec { swarm, repo, image, name, volumes, shim, memory: 512 << 20 } }
+        Self { docker, spec: DepotSpec { swarm, repo, image, name, volumes, shim, again: false, memory: 512 << 20 } }
     }
 
     async fn depot(&self) -> Depot {

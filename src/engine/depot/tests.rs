@@ -85,6 +85,7 @@ fn stage() -> (FakeEngine, mpsc::UnboundedReceiver<Played>) {
 
 fn spec() -> DepotSpec {
     DepotSpec {
+        again: false,
         swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().unwrap(),
         repo: "0123456789ab".to_owned(),
         image: "image".to_owned(),
