@@ -25,3 +25,24 @@ fn time_and_memory_have_ends() {
     assert_eq!(scratch.paths("feat/limits"), ["lines.txt", "whole"]);
     assert_eq!(scratch.in_engine(), [""; 0]);
 }
+
+#[test]
+fn an_engine_that_is_short_is_waited_for_and_the_wait_is_told() {
+    for (flag, what) in [("--reserve-memory", "of memory left"), ("--reserve-disk", "of disk left")] {
+        let scratch = Scratch::new();
+        let tasks = scratch.tasks("feat/short", json!([story(1, "echo 1 > f")]));
+        let running = scratch.start(&["run", &tasks, flag, "900000g", "--json"]);
+        let journal = || {
+            let swarm = scratch.swarms().pop()?;
+            let file = scratch.root().join(".longshore/swarms").join(swarm).join("journal.ndjson");
+            std::fs::read_to_string(file).ok().filter(|text| text.contains("start_held"))
+        };
+        eventually("the start is held", journal);
+        running.signal("INT");
+        let ran = running.wait().expect(130, &[]);
+        assert!(ran.out.contains("\"type\":\"start_held\"") && ran.out.contains(what), "{}", ran.out);
+        scratch.state().expect(&["pending stopped_by_user"]);
+        // What it was set to stays with it: nothing but a stop ends the wait.
+        assert_eq!(scratch.in_engine().len(), 2, "its volumes, for `resume`");
+    }
+}

@@ -186,13 +186,20 @@ impl Scratch {
 
     /// The sandbox of a story, once its story has begun; `count` of them.
     fn sandboxes(&self, count: usize) -> Vec<Sandbox> {
+        let mut known = std::collections::BTreeSet::new();
         eventually("the sandboxes run their stories", || {
             let swarm = self.swarms().pop()?;
             let filter = format!("label={}={swarm}", label::SWARM);
             let listed = docker(&["ps", "-q", "--no-trunc", "--filter", &filter, "--filter", SANDBOXES]).ok()?;
-            let begun = |id: &&str| docker(&["exec", id, "test", "-e", "/tmp/begun"]).is_ok();
+            let mut begun = |id: &&str| {
+                let is = known.contains(*id) || docker(&["exec", id, "test", "-e", "/tmp/begun"]).is_ok();
+                if is {
+                    known.insert((*id).to_owned());
+                }
+                is
+            };
             let found: Vec<Sandbox> =
-                listed.split_whitespace().filter(begun).map(|id| Sandbox(id.to_owned())).collect();
+                listed.split_whitespace().filter(&mut begun).map(|id| Sandbox(id.to_owned())).collect();
             (found.len() == count).then_some(found)
         })
     }

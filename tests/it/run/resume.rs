@@ -53,3 +53,31 @@ fn a_stopped_swarm_goes_on() {
     assert_eq!(scratch.show("feat/on", "ran-1"), "2", "what the stopped attempt left is in its salvage ref alone");
     assert_eq!(scratch.in_engine(), [""; 0]);
 }
+
+#[test]
+fn fifty_live_sandboxes_are_taken_up_none_lost_and_none_doubled() {
+    let scratch = Scratch::new();
+    let wait = "until [ -e /tmp/go ]; do sleep 0.5; done; ";
+    let stories: Vec<Value> =
+        (1..=50).map(|number| story(number, &format!("touch /tmp/begun; {wait} echo {number} > f{number}"))).collect();
+    let tasks = scratch.tasks("feat/fifty", json!(stories));
+    let running = scratch.start(&["run", &tasks, "--max", "50", "--memory", "64m", "--reserve-memory", "16m"]);
+    let sandboxes = scratch.sandboxes(50);
+    running.signal("KILL");
+    running.wait();
+    let running = scratch.start(&["resume"]);
+    for sandbox in &sandboxes {
+        sandbox.go();
+    }
+    running.wait().expect(0, &["50 sandboxes still running", "50 landed"]);
+    let state = scratch.state();
+    for number in 1..=50 {
+        assert_eq!(state.story(number)["attempts"], 1, "US-{number:03} ran in one sandbox");
+    }
+    let history = scratch.git(&["log", "--format=%s", "feat/fifty"]);
+    let mut own: Vec<&str> = history.lines().filter(|line| line.starts_with("US-")).collect();
+    own.sort_unstable();
+    let wanted: Vec<String> = (1..=50).map(|number| format!("US-{number:03}: Story {number}")).collect();
+    assert_eq!(own, wanted, "each landed once");
+    assert_eq!(scratch.in_engine(), [""; 0], "nothing is left");
+}
