@@ -118,7 +118,12 @@ fn events(stories: usize, updates: u64) -> Vec<Event> {
                         commits: vec![tip.clone()],
                         duration_ms: 1000,
                     };
-                    pending.push_back(vec![Event::ResultCollected { attempt, tip: Some(tip), stories: vec![result] }]);
+                    pending.push_back(vec![Event::ResultCollected {
+                        attempt,
+                        tip: Some(tip),
+                        stories: vec![result],
+                        rest: None,
+                    }]);
                 }
                 Effect::Merge { attempt, .. } => {
                     pending.push_back(vec![Event::Merged { attempt, head: next_commit() }]);

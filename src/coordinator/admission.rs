@@ -1,10 +1,12 @@
 //! Admission: a sandbox is started when the engine has memory and disk to spare; where it has not, the start waits and says so.
 //!
 //! Asked by `session.rs` before each start, through the depot, which sees the engine's machine and not the orchestrator's. Sandboxes
-//! just let in have not used their memory yet, and are counted for [`SETTLING`]. Must not: end a swarm for being short; but
-//! [`PATIENCE`] without a change is the machinery's failure, and the swarm is left to be resumed.
+//! just let in have not used their memory yet, and are counted for [`SETTLING`]. Must not: end a swarm for being short while any
+//! of its sandboxes runs; but [`PATIENCE`] without one is the machinery's failure, and the swarm is left to be resumed.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +27,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 const FRESH: Duration = Duration::from_millis(250);
 /// The pause before it is asked again when it was short.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long one start waits.
+/// How long a start waits while no sandbox runs whose end could make room.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What must be left on the engine's machine when another sandbox starts. In bytes.
@@ -47,7 +49,18 @@ impl Default for Reserve {
 /// The gate of a swarm.
 pub(super) struct Admission {
     reserve: Reserve,
+    /// Sandboxes that run: their end may make room.
+    running: Arc<AtomicUsize>,
     seen: Mutex<Seen>,
+}
+
+/// A sandbox that runs.
+pub(super) struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -58,7 +71,13 @@ struct Seen {
 
 impl Admission {
     pub fn new(reserve: Reserve) -> Self {
-        Self { reserve, seen: Mutex::default() }
+        Self { reserve, running: Arc::default(), seen: Mutex::default() }
+    }
+
+    /// A sandbox runs, until what this gives is dropped.
+    pub fn running(&self) -> Running {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Running(Arc::clone(&self.running))
     }
 
     /// Waits until there is room; what is short is told once. Gives up when the sandbox is not wanted any more.
@@ -69,7 +88,7 @@ impl Admission {
         postbox: &Postbox,
         stop: &mut tokio::sync::watch::Receiver<Option<Signal>>,
     ) -> EngineResult<()> {
-        let began = Instant::now();
+        let mut since = Instant::now();
         let mut told = false;
         while stop.borrow().is_none() {
             let Some((cause, reason)) = self.ask(depot).await? else { return Ok(()) };
@@ -77,7 +96,10 @@ impl Admission {
                 told = true;
                 postbox.post(Event::StartHeld { attempt: attempt.clone(), reason: reason.clone() }).await;
             }
-            if began.elapsed() > PATIENCE {
+            if self.running.load(Ordering::Relaxed) > 0 {
+                since = Instant::now();
+            }
+            if since.elapsed() > PATIENCE {
                 let summary = format!("no sandbox could be started for {} s: {reason}", PATIENCE.as_secs());
                 postbox.post(Event::MachineryFailed { fault: Fault::new(cause, summary, false) }).await;
             }

@@ -11,9 +11,9 @@ use crate::engine::depot::{Collected, Depot, Salvaged};
 use crate::handoff::assignment::Identity;
 use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
-use crate::handoff::result::{RESULT_VERSION, ResultFile};
+use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
-use crate::swarm::{Event, Fault, Salvaging};
+use crate::swarm::{Event, Fault, Rest, Salvaging};
 use crate::verdict::{Cause, StoryOutcome};
 
 use super::archive::{self, ArchiveError};
@@ -69,7 +69,10 @@ pub(super) async fn examine(engine: &dyn Engine, attempt: AttemptId, container: 
 pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> Event {
     let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
     let event = match result(&hands, &remains, &bundle).await {
-        Ok(Some((tip, stories))) => Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories },
+        Ok(Some((tip, stories))) => {
+            let rest = rest(&hands, &remains, &bundle, tip.as_ref(), &stories).await;
+            Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories, rest }
+        }
         Ok(None) => {
             let summary = match what {
                 Salvaging::Result => "the sandbox said `completion` and left no result",
@@ -83,7 +86,7 @@ pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> 
     event
 }
 
-pub(super) type Result_ = (Option<CommitId>, Vec<crate::handoff::result::StoryResult>);
+pub(super) type Result_ = (Option<CommitId>, Vec<StoryResult>);
 
 pub(super) async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
     let folder = remains.attempt.folder();
@@ -188,6 +191,39 @@ fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
     let moved = file.tip != file.base;
     let finished = file.stories.iter().any(|story| matches!(story.outcome, StoryOutcome::Finished { .. }));
     same("tip", moved == finished)
+}
+
+/// Brings out what the work folder has beyond its result, where the result says or leaves open that there is something; none where
+/// that was not asked for or did not work out.
+async fn rest(
+    hands: &Hands,
+    remains: &Remains,
+    bundle: &Path,
+    tip: Option<&CommitId>,
+    stories: &[StoryResult],
+) -> Option<Rest> {
+    let open = stories.iter().find(|story| match &story.outcome {
+        StoryOutcome::Failed { unsaved, .. } => *unsaved,
+        StoryOutcome::NotReached => true,
+        StoryOutcome::Finished { .. } | StoryOutcome::Skipped { .. } => false,
+    })?;
+    let (story, path) = remains.stories.iter().find(|(id, _)| *id == open.id)?;
+    let inside = layout::salvage_ref(story);
+    let (folder, base) = (remains.attempt.folder(), &remains.base);
+    let saved = hands.depot.salvage(&folder, remains.uid, base, &inside, hands.max_bundle, bundle).await;
+    let saved = saved
+        .inspect_err(
+            |error| tracing::warn!(attempt = %remains.attempt, error = %chain(error), "cannot salvage a work folder"),
+        )
+        .ok()?;
+    match saved.commit {
+        Some(commit) if Some(&commit) != tip => {
+            let imported = import_salvage(hands, bundle, &inside, &commit, &remains.salvage_ref(path)).await;
+            imported.ok().map(|reference| Rest::Kept { reference })
+        }
+        _ if saved.left_out.is_empty() => Some(Rest::Nothing),
+        _ => None,
+    }
 }
 
 /// What can still be had when there is no result to believe.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::engine::{Engine, EngineError, EngineEvent, EngineEventKind, label};
 use crate::ids::SwarmId;
@@ -19,6 +20,8 @@ use super::session::chain;
 
 /// The pause before events are followed again, and between questions to an engine that is away.
 const PAUSE: Duration = Duration::from_millis(500);
+/// From an engine's return to the last of the ends that it is to blame for.
+const LATELY: Duration = Duration::from_secs(60);
 /// Of a daemon that is there and does not answer, this many questions in a row are an absence.
 const UNANSWERED: u32 = 3;
 
@@ -28,6 +31,8 @@ struct Standing {
     away: bool,
     /// How often it went away.
     losses: u64,
+    /// When it was seen to be back.
+    back: Option<Instant>,
     /// Containers in which the kernel killed a process for memory.
     short_of_memory: BTreeSet<String>,
 }
@@ -42,6 +47,12 @@ impl Presence {
     /// How often the engine went away so far.
     pub fn losses(&self) -> u64 {
         self.standing.borrow().losses
+    }
+
+    /// Whether it is away, or was a moment ago: what ends now may have ended with it.
+    pub fn lately_away(&self) -> bool {
+        let standing = self.standing.borrow();
+        standing.away || standing.back.is_some_and(|at| at.elapsed() < LATELY)
     }
 
     /// Whether the engine said that the kernel killed a process of this container for memory.
@@ -99,7 +110,10 @@ impl Watcher {
                 while self.engine.ping().await.is_err() {
                     tokio::time::sleep(PAUSE).await;
                 }
-                self.standing.send_modify(|standing| standing.away = false);
+                self.standing.send_modify(|standing| {
+                    standing.away = false;
+                    standing.back = Some(Instant::now());
+                });
                 self.postbox.post_now(Event::EngineBack);
             } else {
                 tokio::time::sleep(PAUSE).await;

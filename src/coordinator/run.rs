@@ -32,6 +32,8 @@ use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
 const BATCH: usize = 256;
 /// How long the last removals may take.
 const CLOSING: Duration = Duration::from_secs(60);
+/// And those of an orchestrator that was told to leave at once.
+const LEAVING: Duration = Duration::from_secs(3);
 
 /// Runs a swarm to its end.
 ///
@@ -74,11 +76,11 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         presence::watch(Arc::clone(&setup.engine), setup.spec.swarm, postbox.clone(), Arc::clone(&look));
     let watching = AbortOnDropHandle::new(tokio::spawn(watching));
     let (sightings, seen) = mpsc::unbounded_channel();
+    let resumed = taken_up.is_some();
     let (machine, origin) = match taken_up {
         Some(TakenUp { machine, elapsed }) => (machine, elapsed),
         None => (Machine::new(setup.spec.clone()), Duration::ZERO),
     };
-    let resumed = origin > Duration::ZERO || machine.attempts().next().is_some();
     let mut coordinator = Coordinator {
         machine,
         names,
@@ -251,7 +253,13 @@ impl Coordinator {
                     self.look();
                 }
                 Some(seen) = looking.seen.recv() => self.reconcile(seen),
-                Some(_) = self.tasks.join_next() => {}
+                Some(ended) = self.tasks.join_next() => {
+                    if ended.is_err_and(|error| error.is_panic()) {
+                        // What it was to answer will not come.
+                        let fault = Fault::new(Cause::HostError, "a part of longshore failed: see longshore.log", false);
+                        batch.push(Posted::from(Event::MachineryFailed { fault }));
+                    }
+                }
             }
             self.take(&mut batch)?;
         }
@@ -297,9 +305,11 @@ impl Coordinator {
         match effect {
             Effect::Persist => unreachable!("taken off by `take`"),
             Effect::Start { attempt, stories, base } => {
-                let origin = match self.resuming {
-                    true => Origin::Again { container: self.left.remove(&attempt) },
-                    false => Origin::Fresh,
+                let known = self.machine.attempt(&attempt).and_then(|view| view.container.clone());
+                let origin = match (self.resuming, self.left.remove(&attempt), known) {
+                    (false, ..) => Origin::Fresh,
+                    (true, None, Some(container)) => Origin::Adopted { container, applied: 0 },
+                    (true, container, _) => Origin::Again { container },
                 };
                 self.start(attempt, stories, base, origin);
             }
@@ -367,21 +377,42 @@ impl Coordinator {
         writer: JoinHandle<()>,
     ) -> Result<Ended, CoordinatorError> {
         let outcome = self.finish.unwrap_or(Outcome::Interrupted);
+        // Whoever was told to stop by three signals waits for nothing; a fourth ends any wait below.
+        let mut signals = Signals::new();
         // A swarm that is left to be resumed has sandboxes that go on: their sessions would be waited for in vain.
         let settled = self.machine.attempts().all(|view| view.phase == Phase::Settled);
         if self.finish.is_some() && looped.is_ok() && settled {
-            let _ = tokio::time::timeout(CLOSING, async { while self.tasks.join_next().await.is_some() {} }).await;
+            let tasks = async { while self.tasks.join_next().await.is_some() {} };
+            tokio::select! {
+                _ = tokio::time::timeout(CLOSING, tasks) => {}
+                _ = signals.next() => {}
+            }
         }
         self.tasks.shutdown().await;
         self.setup.reporter.close();
         drop(self.snapshots);
         let _ = writer.await;
-        let written = (self.setup.store.snapshot(&self.machine, self.clock.now()))
-            .and_then(|snapshot| blocking(|| snapshot.write()));
-        close_depot(depot).await;
+        // What the journal does not have must not be in the state file either.
+        let written = match looped {
+            Err(CoordinatorError::State(_)) => Ok(0),
+            _ => (self.setup.store.snapshot(&self.machine, self.clock.now()))
+                .and_then(|snapshot| blocking(|| snapshot.write())),
+        };
         let stay = volumes_stay(&self.machine, self.setup.sandbox.keep);
-        if looped.is_ok() && written.is_ok() && stay.is_none() {
-            remove_volumes(&self.setup, &self.names).await;
+        let all = looped.is_ok() && written.is_ok() && stay.is_none();
+        let removal = async {
+            close_depot(depot).await;
+            if all {
+                remove_volumes(&self.setup, &self.names).await;
+            }
+        };
+        let patience = if self.finish.is_some() { CLOSING } else { LEAVING };
+        let removed = tokio::select! {
+            removed = tokio::time::timeout(patience, removal) => removed.is_ok(),
+            _ = signals.next() => false,
+        };
+        if !removed {
+            tracing::warn!("the engine did not remove all in time; `longshore gc` will");
         }
         // A collect that was broken off may have left something in it.
         let _ = std::fs::remove_dir_all(self.setup.dir.path().join("incoming"));

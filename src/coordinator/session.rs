@@ -34,8 +34,6 @@ use super::presence::Presence;
 
 /// How long the streams may stay open after the container ended: something may hold a copy of their other end.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How often a container is asked for again when the engine answers with an error.
-const WAIT_RETRIES: u32 = 10;
 /// From the end of the streams of a container that goes on to their being read again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 /// How long the reading of what was missed may take, once a container has ended.
@@ -87,6 +85,7 @@ pub(super) async fn run(job: Job, mut tools: Tools) {
     match begin_or_adopt(&job, &mut tools).await {
         Ok(Begun { container, streams, applied }) => {
             let conversation = Conversation::new(&job, &container, applied, tools.presence.losses());
+            let _running = tools.admission.running();
             let exit = conversation.follow(&mut tools, streams).await;
             tools.postbox.post(Event::SandboxEnded { attempt, exit }).await;
         }
@@ -121,21 +120,37 @@ async fn begin_or_adopt(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault
     }
 }
 
-/// Goes on with a container that an orchestrator made before it died; none where nothing has run in it.
-async fn go_on(job: &Job, tools: &Tools, container: &ContainerId) -> Result<Option<Begun>, Box<Fault>> {
-    let seen = tools.engine.inspect(container).await.map_err(|error| Box::new(engine_fault(&error)))?;
+/// Goes on with a container that an orchestrator made before it died; none where there is none. What may have run is never told
+/// as not started: its work would go.
+async fn go_on(job: &Job, tools: &mut Tools, container: &ContainerId) -> Result<Option<Begun>, Box<Fault>> {
+    let seen = loop {
+        match tools.engine.inspect(container).await {
+            Ok(seen) => break seen,
+            Err(error) => {
+                tracing::warn!(container = %container.short(), error = %chain(&error), "cannot see what became of a sandbox");
+                tools.presence.back().await;
+            }
+        }
+    };
     let Some(seen) = seen else { return Ok(None) };
-    if seen.never_started {
-        tools.engine.remove(container).await.map_err(|error| Box::new(engine_fault(&error)))?;
-        return Ok(None);
-    }
     let attempt = job.attempt.clone();
     let name = job.container.name.clone();
     tools.postbox.post(Event::SandboxCreated { attempt: attempt.clone(), container: container.clone(), name }).await;
+    if seen.never_started {
+        return set_off(job, tools, container.clone()).await.map(Some);
+    }
     if seen.running {
-        // It may wait for a task-request that was never written. One that has had it reads no second.
-        let mut attachment = tools.engine.attach(container).await.map_err(|error| Box::new(engine_fault(&error)))?;
-        send_request(job, container, &mut attachment).await?;
+        // It may wait for a task-request that was never written; then it ends by itself. One that has had it reads no second.
+        match tools.engine.attach(container).await {
+            Ok(mut attachment) => {
+                if let Err(fault) = send_request(job, container, &mut attachment).await {
+                    tracing::warn!(container = %container.short(), fault = fault.evidence.summary, "a sandbox was not told its task again");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(container = %container.short(), error = %chain(&error), "a sandbox was not told its task again");
+            }
+        }
     }
     tools.postbox.post(Event::SandboxStarted { attempt }).await;
     Ok(Some(adopt(tools, container.clone(), 0).await))
@@ -167,10 +182,6 @@ async fn send_request(job: &Job, container: &ContainerId, attachment: &mut Attac
 
 /// Everything up to the written task-request. On a failure the container, if there is one, is removed.
 async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
-    let early = |tools: &Tools| match *tools.stop.borrow() {
-        Some(_) => Err(Box::new(Fault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false))),
-        None => Ok(()),
-    };
     early(tools)?;
     let admitted = tools.admission.admit(&tools.depot, &job.attempt, &tools.postbox, &mut tools.stop).await;
     admitted.map_err(|error| Box::new(engine_fault(&error)))?;
@@ -197,6 +208,11 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
             name: job.container.name.clone(),
         })
         .await;
+    set_off(job, tools, container).await
+}
+
+/// Attaches to a container in which nothing has run, starts it, and writes the task-request. On a failure it is removed.
+async fn set_off(job: &Job, tools: &Tools, container: ContainerId) -> Result<Begun, Box<Fault>> {
     let begun = async {
         early(tools)?;
         let mut attachment = tools.engine.attach(&container).await.map_err(|error| Box::new(engine_fault(&error)))?;
@@ -216,6 +232,14 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
             }
             Err(fault)
         }
+    }
+}
+
+/// Whether a stop came before anything was started.
+fn early(tools: &Tools) -> Result<(), Box<Fault>> {
+    match *tools.stop.borrow() {
+        Some(_) => Err(Box::new(Fault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false))),
+        None => Ok(()),
     }
 }
 
@@ -272,7 +296,9 @@ impl<'a> Conversation<'a> {
         };
         let engine = Arc::clone(&tools.engine);
         let container = self.container.clone();
-        let mut read_again = None;
+        // None where the engine did not have them at once.
+        let mut read_again = (!open).then(Instant::now);
+        self.lost = !open;
         let waiting = wait(engine.as_ref(), &container, tools.presence.clone());
         tokio::pin!(waiting);
         let ended = loop {
@@ -375,7 +401,7 @@ impl<'a> Conversation<'a> {
                 }
             }
         }
-        engine_lost |= self.losses != tools.presence.losses();
+        engine_lost |= self.losses != tools.presence.losses() && tools.presence.lately_away();
         let memory = tools.presence.ran_out_of_memory(self.container.as_str());
         match ended {
             Ok(0) if self.session.completed() => Exit { code: Some(0), engine_lost, tail, ..Exit::default() },
@@ -436,22 +462,16 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// Waits for the exit code: as long as the engine is away, and through some errors of one that answers.
+/// Waits for the exit code, whatever the engine says, but that there is no such container.
 async fn wait(engine: &dyn Engine, container: &ContainerId, mut presence: Presence) -> Result<i64, EngineError> {
-    let mut tries = 0;
     loop {
-        let losses = presence.losses();
         match engine.wait(container).await {
-            // The engine's own end may be told as an error or as the container's.
-            Err(error) if error.unreachable() || presence.losses() != losses && error.retryable() => {
+            Err(error @ EngineError::NotFound { .. }) => return Err(error),
+            Err(error) => {
+                tracing::warn!(container = %container.short(), error = %chain(&error), "waiting for a sandbox failed; asking again");
                 presence.back().await;
             }
-            Err(error) if error.retryable() && tries < WAIT_RETRIES => {
-                tries += 1;
-                tracing::warn!(container = %container.short(), error = %chain(&error), tries, "waiting for a sandbox failed; asking again");
-                tokio::time::sleep(Duration::from_millis(200 * u64::from(tries))).await;
-            }
-            other => return other,
+            Ok(code) => return Ok(code),
         }
     }
 }

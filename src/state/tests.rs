@@ -146,7 +146,7 @@ impl Play {
                     commits: tip.clone().into_iter().collect(),
                     duration_ms: 1234,
                 };
-                vec![Event::ResultCollected { attempt: attempt.clone(), tip, stories: vec![result] }]
+                vec![Event::ResultCollected { attempt: attempt.clone(), tip, stories: vec![result], rest: None }]
             }
             Effect::Merge { attempt, .. } => {
                 self.commits += 1;

@@ -110,6 +110,9 @@ pub enum Event {
         tip: Option<CommitId>,
         /// One for each story of the assignment; salvage names are the host's refs.
         stories: Vec<StoryResult>,
+        /// What the work folder had beyond the result, where that was looked into.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rest: Option<Rest>,
     },
     /// There is no result that can be believed. What was in the work folder may have been salvaged all the same.
     CollectFailed {
@@ -181,6 +184,19 @@ pub enum Event {
     },
     /// A deadline of the machine's own is due.
     DeadlinePassed,
+}
+
+/// What a work folder has that its result does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "rest", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Rest {
+    /// Nothing.
+    Nothing,
+    /// It is on the host.
+    Kept {
+        /// The ref.
+        reference: String,
+    },
 }
 
 /// How hard to stop.

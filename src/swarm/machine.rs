@@ -120,6 +120,8 @@ struct Attempt {
     silent: bool,
     /// What it looked like then.
     processes: Vec<String>,
+    /// It was seen paused: its time ran, and it could not.
+    was_paused: bool,
     /// The engine was away while it was made or ran.
     engine_lost: bool,
     /// Collecting was tried again this often, and merging.
@@ -281,12 +283,12 @@ impl Machine {
             }
             Event::RecordRefused { attempt, record, reason } => self.record_refused(attempt, *record, reason, out),
             Event::SandboxEnded { attempt, exit } => self.ended(attempt, exit, out),
-            Event::ResultCollected { attempt, tip, stories } => {
-                self.result_collected(attempt, tip.as_ref(), stories, out)
+            Event::ResultCollected { attempt, tip, stories, rest } => {
+                self.result_collected(attempt, tip.as_ref(), stories, rest.as_ref(), out)
             }
             Event::CollectFailed { attempt, fault, salvage, nothing_there, no_answer } => {
                 let safe = salvage.is_some() || *nothing_there;
-                self.collect_failed(attempt, fault, salvage.as_deref(), safe, safe || *no_answer, out)
+                self.collect_failed(attempt, fault, salvage.as_deref(), safe, *no_answer, out)
             }
             Event::Merged { attempt, head } => self.merged(attempt, head, out),
             Event::MergeConflicted { attempt, paths, kept } => self.merge_conflicted(attempt, paths, kept, out),

@@ -12,6 +12,6 @@ pub mod machine;
 pub mod spec;
 
 pub use effect::{Announcement, Effect, Outcome, Salvaging};
-pub use event::{Event, Exit, Fault, StopLevel};
+pub use event::{Event, Exit, Fault, Rest, StopLevel};
 pub use machine::{AttemptView, ContainerStatus, Machine, Phase, Progress, StoryView};
 pub use spec::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec, liveness};

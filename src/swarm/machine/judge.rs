@@ -45,6 +45,7 @@ pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
     let ours = attempt.ending.is_some();
     let signal = exit.code.and_then(|code| i32::try_from(code - 128).ok()).filter(|signal| (1..=64).contains(signal));
     let (cause, summary) = match attempt.ending {
+        Some(Ending::Backstop) if attempt.was_paused => paused(),
         Some(Ending::Backstop) => {
             (Cause::Timeout, "the sandbox did not end within the time of its stories and was ended".to_owned())
         }
@@ -57,7 +58,7 @@ pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
         _ if exit.oom_killed => (Cause::Oom, "the kernel killed the sandbox for memory".to_owned()),
         _ => match &attempt.reported {
             Some(reported) => (reported.cause, reported.evidence.summary.clone()),
-            None if attempt.engine_lost && !ours && (exit.vanished || exit.code != Some(0)) => {
+            None if attempt.engine_lost && !ours && (exit.vanished || matches!(exit.code, Some(137 | 143 | 255))) => {
                 (Cause::EngineError, WITH_THE_ENGINE.to_owned())
             }
             None if exit.vanished => (Cause::KilledOutside, "the container is gone, and not by longshore".to_owned()),
@@ -97,6 +98,10 @@ pub(super) fn lost(ending: Option<Ending>) -> Failure {
 /// Why stories were not reached by a sandbox that said `completion` all the same; none where nothing explains it.
 pub(super) fn unreached(attempt: &Attempt) -> Option<Failure> {
     match attempt.ending {
+        Some(Ending::Backstop) if attempt.was_paused => {
+            let (cause, summary) = paused();
+            return Some(Failure::new(cause, summary));
+        }
         Some(Ending::Backstop) => {
             return Some(Failure::new(Cause::Timeout, "the sandbox did not end within the time of its stories"));
         }
@@ -122,6 +127,11 @@ fn stopped_outside(attempt: &Attempt) -> (Cause, &'static str) {
     }
 }
 
+/// For a sandbox whose time ran out while it could not run.
+fn paused() -> (Cause, String) {
+    (Cause::KilledOutside, "the container was paused, and not by longshore, while its time ran out".to_owned())
+}
+
 /// The sentence for a sandbox that was ended for its silence.
 fn silent(attempt: &Attempt) -> String {
     let paused = if attempt.view.paused { "; its container was paused, and not by longshore" } else { "" };
@@ -130,11 +140,18 @@ fn silent(attempt: &Attempt) -> String {
 
 /// A story's failure as the sandbox says it, made true by what the sandbox cannot know: who stopped it.
 pub(super) fn story(attempt: &Attempt, said: &Failure) -> Failure {
+    if matches!(said.cause, Cause::Timeout | Cause::Hung) && attempt.was_paused {
+        // Its clock ran on while it was frozen.
+        let (cause, summary) = paused();
+        let evidence = Evidence { summary, ..said.evidence.clone() };
+        return Failure { cause, evidence, salvage: said.salvage.clone() };
+    }
     if said.cause != Cause::StoppedByUser {
         return said.clone();
     }
     let (cause, summary) = match attempt.ending {
         Some(Ending::Stop) => return said.clone(),
+        Some(Ending::Backstop) if attempt.was_paused => paused(),
         Some(Ending::Backstop) => (Cause::Timeout, "the story's time ran out".to_owned()),
         Some(Ending::BadRecords) => (Cause::ProtocolViolation, "the sandbox sent too many bad records".to_owned()),
         Some(Ending::Silent) => (Cause::ConnectionLost, silent(attempt)),

@@ -94,6 +94,7 @@ impl Machine {
             silence: None,
             silent: false,
             processes: Vec::new(),
+            was_paused: false,
             engine_lost: false,
             collects: 0,
             merges: 0,

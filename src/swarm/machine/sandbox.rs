@@ -95,6 +95,7 @@ impl Machine {
         let attempt = &mut self.attempts[place];
         let news = attempt.view.paused != paused;
         attempt.view.paused = paused;
+        attempt.was_paused |= paused;
         if news && paused {
             let container = attempt.view.name.clone().unwrap_or_default();
             out.push(Effect::Announce(Announcement::SandboxPaused { attempt: id.clone(), container }));

@@ -21,9 +21,9 @@ use super::judge::{self, Ending};
 use super::{Attempt, Machine, Phase};
 use crate::handoff::result::StoryResult;
 use crate::ids::{AttemptId, CommitId, StoryKey};
-use crate::protocol::acp::message::StoryStatus;
+use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::swarm::effect::{Announcement, Effect};
-use crate::swarm::event::{Fault, StopLevel};
+use crate::swarm::event::{Fault, Rest, StopLevel};
 use crate::verdict::{Cause, CauseClass, Failure, StoryOutcome};
 
 /// Collecting is tried again this often.
@@ -59,15 +59,28 @@ impl Machine {
         id: &AttemptId,
         tip: Option<&CommitId>,
         results: &[StoryResult],
+        rest: Option<&Rest>,
         out: &mut Vec<Effect>,
     ) -> bool {
         let Some(place) = self.collected(id) else { return false };
         self.attempts[place].view.tip = tip.cloned();
-        let sorted = self.sort(place, tip.is_some(), results);
+        let mut sorted = self.sort(place, tip.is_some(), results);
         // What the result has is on the host, under refs of ours. What it lacks may be in the work folder alone.
-        self.remove(place, sorted.unsaved, out);
+        self.remove(place, sorted.unsaved && rest.is_none(), out);
+        if let Some(Rest::Kept { reference }) = rest {
+            let unfinished = [&mut sorted.own, &mut sorted.machinery, &mut sorted.stopped].into_iter().flatten();
+            let mut stories = Vec::new();
+            for (story, failure) in unfinished {
+                failure.salvage.get_or_insert_with(|| reference.clone());
+                stories.push(*story);
+            }
+            stories.extend(&sorted.free);
+            self.kept(place, &stories, reference, out);
+        }
         for (story, failure) in [&sorted.own, &sorted.machinery, &sorted.stopped].into_iter().flatten() {
-            if let Some(reference) = &failure.salvage {
+            if let Some(reference) = &failure.salvage
+                && rest != Some(&Rest::Kept { reference: reference.clone() })
+            {
                 self.kept(place, &[*story], reference, out);
             }
         }
@@ -81,12 +94,13 @@ impl Machine {
         fault: &Fault,
         salvage: Option<&str>,
         safe: bool,
-        over: bool,
+        no_answer: bool,
         out: &mut Vec<Effect>,
     ) -> bool {
         let Some(place) = self.collected(id) else { return false };
-        // A result that could not be had at once is not worth what is safe by now.
-        let over = over || self.stopping == Some(StopLevel::Kill);
+        // What a dead sandbox left is safe by now; a finished one's result is worth another try even so.
+        let finished = self.attempts[place].view.completion == Some(CompletionStatus::Completed);
+        let over = no_answer || safe && !finished || self.stopping == Some(StopLevel::Kill);
         let away = fault.unreachable || self.engine_away.is_some();
         let most = if away { COLLECTS_AWAY } else { COLLECTS };
         if fault.retryable && !over && self.attempts[place].collects < most {
@@ -105,6 +119,11 @@ impl Machine {
         let (mut failure, retryable) = match &attempt.died_of {
             // What killed it matters more than that a dead sandbox left no result.
             Some(death) => (death.clone(), true),
+            // What it was ended for, too.
+            None if self.attempts[place].ending.is_some() => {
+                let own = || Failure { cause: fault.cause, evidence: fault.evidence.clone(), salvage: None };
+                (judge::unreached(attempt).unwrap_or_else(own), fault.retryable)
+            }
             None => (Failure { cause: fault.cause, evidence: fault.evidence.clone(), salvage: None }, fault.retryable),
         };
         failure.salvage = salvage.map(str::to_owned);
@@ -223,8 +242,8 @@ impl Machine {
                 StoryOutcome::NotReached => unreached.push(*story),
             }
         }
-        // It died in the middle of a story that the result does not know.
-        sorted.unsaved |= attempt.died_of.is_some() && unreached.iter().any(|story| attempt.in_progress(*story));
+        // It was in the middle of a story that the result does not know, or past it.
+        sorted.unsaved |= unreached.iter().any(|story| attempt.begun(*story));
         let verdict = attempt.died_of.clone().or_else(|| judge::unreached(attempt));
         sorted.unreached(attempt, unreached, verdict);
         sorted
@@ -299,11 +318,7 @@ impl Machine {
 
     /// Takes a story back that its attempt did no harm to; one that was never begun does not count as tried.
     fn not_reached(&mut self, place: usize, story: usize) {
-        let attempt = &self.attempts[place];
-        let begun =
-            attempt.stories.iter().zip(&attempt.view.stories).any(|(at, (_, status))| {
-                *at == story && !matches!(status, StoryStatus::Pending | StoryStatus::Skipped)
-            });
+        let begun = self.attempts[place].begun(story);
         let view = &mut self.stories[story];
         view.status = StoryStatus::Pending;
         view.attempts -= u32::from(!begun);
@@ -311,6 +326,12 @@ impl Machine {
 }
 
 impl Attempt {
+    /// Whether the sandbox has said anything of the story but that it was not tried.
+    fn begun(&self, story: usize) -> bool {
+        let mut words = self.stories.iter().zip(&self.view.stories);
+        words.any(|(at, (_, status))| *at == story && !matches!(status, StoryStatus::Pending | StoryStatus::Skipped))
+    }
+
     /// Whether the sandbox's newest word of the story is that it works on it.
     fn in_progress(&self, story: usize) -> bool {
         let mut words = self.stories.iter().zip(&self.view.stories);

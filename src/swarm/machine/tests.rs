@@ -180,7 +180,12 @@ impl Rig {
     pub(super) fn land(&mut self, id: &AttemptId, stories: &[u32], head: u32) -> Vec<Effect> {
         self.complete(id);
         let results = stories.iter().map(|story| finished(*story)).collect();
-        self.give(Event::ResultCollected { attempt: id.clone(), tip: Some(commit(900 + head)), stories: results });
+        self.give(Event::ResultCollected {
+            attempt: id.clone(),
+            tip: Some(commit(900 + head)),
+            stories: results,
+            rest: None,
+        });
         self.give(Event::Merged { attempt: id.clone(), head: commit(head) })
     }
 
@@ -244,7 +249,7 @@ pub(super) fn failed(story: u32, cause: Cause) -> StoryResult {
 }
 
 pub(super) fn collected(id: &AttemptId, tip: Option<u32>, stories: Vec<StoryResult>) -> Event {
-    Event::ResultCollected { attempt: id.clone(), tip: tip.map(commit), stories }
+    Event::ResultCollected { attempt: id.clone(), tip: tip.map(commit), stories, rest: None }
 }
 
 pub(super) fn collect_failed(id: &AttemptId, cause: Cause, retryable: bool, salvage: Option<&str>) -> Event {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::swarm::effect::Salvaging;
-use crate::swarm::event::StopLevel;
+use crate::swarm::event::{Rest, StopLevel};
 use crate::swarm::machine::{ContainerStatus, Phase};
 
 fn stop(level: StopLevel) -> Event {
@@ -306,7 +306,7 @@ fn collecting_is_tried_again_while_the_fault_may_pass() {
 }
 
 #[test]
-fn nothing_is_collected_again_when_the_work_is_safe() {
+fn what_is_safe_is_collected_again_only_for_a_finished_result() {
     for completes in [false, true] {
         let (mut rig, id) = one();
         rig.run(&id);
@@ -316,6 +316,11 @@ fn nothing_is_collected_again_when_the_work_is_safe() {
         rig.give(ended(&id, exit(i64::from(!completes))));
         assert_eq!(rig.give(collect_failed(&id, Cause::EngineError, true, None)), [], "not safe: once more");
         rig.deadline(1);
+        if completes {
+            let again = rig.give(collect_failed(&id, Cause::EngineError, true, Some("refs/salvage")));
+            assert_eq!(again, [], "safe, and finished: its result is worth another try");
+            rig.deadline(2);
+        }
         let effects = rig.give(collect_failed(&id, Cause::EngineError, true, Some("refs/salvage")));
         assert!(effects.contains(&Effect::Remove { attempt: id, keep_work: false }));
         let failure = rig.machine.story(&key(1)).and_then(|view| view.failure.clone()).expect("it failed");
@@ -345,6 +350,25 @@ fn a_work_folder_that_a_result_could_not_save_is_kept() {
         let effects = rig.give(collected(&id, None, vec![result(1, outcome)]));
         assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: unsaved });
         assert_eq!(announced(&effects, |said| matches!(said, Announcement::WorkKept { .. })), usize::from(unsaved));
+    }
+}
+
+#[test]
+fn what_a_result_lacks_is_told_where_it_was_salvaged_and_its_folder_goes() {
+    for rest in [Rest::Nothing, Rest::Kept { reference: "refs/rest".to_owned() }] {
+        let (mut rig, id) = one();
+        rig.run(&id);
+        rig.give(said(&id, 1, 1, StoryStatus::InProgress));
+        rig.give(ended(&id, exit(137)));
+        let stories = vec![result(1, StoryOutcome::NotReached)];
+        let event = Event::ResultCollected { attempt: id.clone(), tip: None, stories, rest: Some(rest.clone()) };
+        let effects = rig.give(event);
+        assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: false });
+        let view = rig.machine.story(&key(1)).expect("there");
+        let kept: &[&str] = if rest == Rest::Nothing { &[] } else { &["refs/rest"] };
+        assert_eq!(view.salvaged, kept);
+        assert_eq!(view.failure.as_ref().and_then(|failure| failure.salvage.as_deref()), kept.first().copied());
+        assert_eq!(announced(&effects, |said| matches!(said, Announcement::Salvaged { .. })), kept.len());
     }
 }
 

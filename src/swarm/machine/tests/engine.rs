@@ -184,3 +184,25 @@ fn an_absent_engines_silence_proves_nothing() {
     rig.give(Event::EngineBack);
     assert_eq!(rig.deadline(20), [Effect::Examine { attempt: id }], "counted from the engine's return");
 }
+
+#[test]
+fn a_time_that_ran_out_in_a_pause_is_nobodys_failure_but_the_pauses() {
+    for paused in [false, true] {
+        let mut plan = spec(&[&[(1, &[])]]);
+        plan.limits.retries = 0;
+        let (mut rig, _) = Rig::began(plan);
+        let id = attempt(1, 1);
+        rig.run(&id);
+        for is in [paused, false] {
+            rig.give(Event::Examined { attempt: id.clone(), paused: is, processes: Vec::new() });
+        }
+        rig.give(completion(&id, 1, CompletionStatus::Failed));
+        rig.give(ended(&id, exit(0)));
+        rig.give(collected(&id, None, vec![failed(1, Cause::Timeout)]));
+        let (cause, status) = match paused {
+            true => (Cause::KilledOutside, StoryStatus::Pending),
+            false => (Cause::Timeout, StoryStatus::Failed),
+        };
+        assert_eq!((rig.cause(1), rig.status(1)), (Some(cause), status));
+    }
+}

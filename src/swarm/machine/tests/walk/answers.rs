@@ -198,6 +198,6 @@ impl World {
             }
         }
         let tip = (!ok.is_empty() || self.bad()).then(|| self.commit());
-        Event::ResultCollected { attempt: id.clone(), tip, stories: results }
+        Event::ResultCollected { attempt: id.clone(), tip, stories: results, rest: None }
     }
 }
