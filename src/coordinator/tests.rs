@@ -2,7 +2,8 @@
 //! is done and jumps when nothing is: hours of delays and outages pass in milliseconds. Git, the journal and the merges are real.
 //!
 //! Each run plays a swarm that a seed decides, through orchestrators that may die, to its end. A failing seed is printed;
-//! `LONGSHORE_SEED=<seed>` plays that one alone, `LONGSHORE_RUNS=<n>` plays more of them.
+//! `LONGSHORE_SEED=<seed>` plays that one alone, `LONGSHORE_RUNS=<n>` plays more of them. What git and the disk take their time
+//! for is not the seed's to decide: a seed that failed may have to be played some times.
 
 mod faulty;
 mod random;
@@ -33,9 +34,11 @@ use random::Random;
 use sandbox::World;
 
 /// Runs of an ordinary `cargo test`.
-const RUNS: u64 = 150;
+const RUNS: u64 = 120;
 /// No swarm takes longer than this by its own clock.
 const END: Duration = Duration::from_secs(48 * 3600);
+/// And none takes longer than this in real time.
+const STUCK: Duration = Duration::from_secs(60);
 const BRANCH: &str = "feat/random";
 
 #[test]
@@ -48,14 +51,18 @@ fn random_faults() {
     let runs = number("LONGSHORE_RUNS").unwrap_or(RUNS);
     let next = std::sync::atomic::AtomicU64::new(0);
     let (met, failed) = (Mutex::new(BTreeMap::<String, u64>::new()), Mutex::new(BTreeSet::new()));
+    let at_work = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
+        for thread in 0..2 {
+            let (next, met, failed, at_work) = (&next, &met, &failed, &at_work);
+            scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     if seed >= runs {
+                        at_work.lock().unwrap().remove(&thread);
                         return;
                     }
+                    at_work.lock().unwrap().insert(thread, (seed, std::time::Instant::now()));
                     match catch_unwind(AssertUnwindSafe(|| play(seed))) {
                         Ok(tally) => {
                             let mut met = met.lock().unwrap();
@@ -68,6 +75,17 @@ fn random_faults() {
                     }
                 }
             });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        while !at_work.lock().unwrap().is_empty() {
+            std::thread::sleep(Duration::from_millis(100));
+            for (seed, begun) in at_work.lock().unwrap().values() {
+                if begun.elapsed() > STUCK {
+                    // Its thread cannot be ended, and would keep this one from ending.
+                    eprintln!("stuck: LONGSHORE_SEED={seed} cargo test --lib random_faults");
+                    std::process::exit(101);
+                }
+            }
         }
     });
     let (met, failed) = (met.into_inner().unwrap(), failed.into_inner().unwrap());
@@ -318,18 +336,21 @@ impl Game {
                 story.failure
             );
         }
-        // Work that a sandbox said to be finished is under a ref, or its folder is kept and named.
+        // Work that a sandbox said to be finished, or could not save, is under a ref, or its folder is kept and named.
         let reachable = git(root, &["log", "--all", "--format=%H"]);
         let kept: Vec<String> = machine.attempts().filter(|it| it.work_kept).map(|it| it.id.folder()).collect();
         for (folder, commit) in self.world.finished.lock().unwrap().iter() {
             let saved = reachable.lines().any(|line| line == commit.to_string());
             let held = kept.contains(folder) && self.world.volumes.folders().contains(folder);
-            assert!(saved || held, "the finished work of {folder} is lost");
+            assert!(saved || held, "the work of {folder} is lost");
         }
         // What could not be removed is left to `longshore gc`, and so is what a life left that was cut when all was decided.
         let mut left = self.engine.containers();
         left.extend(self.engine.volumes().into_keys().filter(|name| !name.contains("objects") && kept.is_empty()));
-        left.retain(|name| !self.faulty.excused().contains(name));
+        // Volumes go one after the other within a bound: one that is slow to go leaves the next.
+        let excused = self.faulty.excused();
+        let slow = excused.iter().any(|name| name.ends_with("-in"));
+        left.retain(|name| !(excused.contains(name) || slow && name.ends_with("-work")));
         assert!(left.is_empty() || ended.is_none(), "left behind: {left:?}");
         if let Some(ended) = ended {
             let named: Vec<String> = ended.kept.iter().map(|(id, _)| id.folder()).collect();

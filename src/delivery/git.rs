@@ -191,8 +191,6 @@ pub(super) struct Running {
     pub(super) stderr: tokio::task::JoinHandle<Vec<u8>>,
     operation: &'static str,
     command: String,
-    #[cfg(test)]
-    _real: super::real_time::Hold,
 }
 
 impl<'g> Call<'g> {
@@ -327,16 +325,15 @@ impl<'g> Call<'g> {
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().expect("stdout is piped");
         let stderr = child.stderr.take().expect("stderr is piped");
-        let stderr = tokio::spawn(async move { tokio::join!(feed(stdin, input), tail_of(stderr)).1 });
-        let running = Running {
-            child,
-            stderr,
-            operation,
-            command,
+        // While git runs, and not while its reader waits for somebody else.
+        #[cfg(test)]
+        let real = super::real_time::hold();
+        let stderr = tokio::spawn(async move {
             #[cfg(test)]
-            _real: super::real_time::hold(),
-        };
-        Ok((running, stdout))
+            let _real = real;
+            tokio::join!(feed(stdin, input), tail_of(stderr)).1
+        });
+        Ok((Running { child, stderr, operation, command }, stdout))
     }
 
     fn spawn(&self, input: &Input) -> Result<Child, DeliveryError> {
@@ -387,6 +384,8 @@ impl Running {
     /// Waits for its end; anything but exit code 0 is an error.
     pub(super) async fn finish(mut self) -> Result<(), DeliveryError> {
         let operation = self.operation;
+        #[cfg(test)]
+        let _real = super::real_time::hold();
         let ended = tokio::time::timeout(TIME_LIMIT, self.child.wait())
             .await
             .map_err(|_| DeliveryError::TimedOut { operation, after: TIME_LIMIT })?;

@@ -28,7 +28,7 @@ pub(super) struct World {
     pub seed: u64,
     pub volumes: FakeVolumes,
     pub repo: PathBuf,
-    /// Commits that sandboxes said to be finished, with their folders.
+    /// Commits that must not be lost, with their folders: what was finished, and what the depot alone can save.
     pub finished: Arc<Mutex<Vec<(String, CommitId)>>>,
     /// In percent.
     pub bad_agents: u64,
@@ -96,11 +96,13 @@ impl World {
         }
         let reference = if bad { layout::salvage_ref(&story) } else { format!("refs/heads/{}", work.branch) };
         let (commit, bundle) = self.commit(work, &story, &reference).await;
+        // Its own git may have been killed: then only the depot can save what is there.
+        let unsaved = bad && random.chance(40);
         let outcome = match bad {
             true => StoryOutcome::Failed {
                 failure: Failure::new(Cause::AgentFailed, "the agent exited 1"),
-                salvage: Some(commit.clone()),
-                unsaved: false,
+                salvage: (!unsaved).then(|| commit.clone()),
+                unsaved,
             },
             false => StoryOutcome::Finished { commit: commit.clone() },
         };
@@ -110,7 +112,7 @@ impl World {
             attempt: work.attempt.clone(),
             base: work.base.clone(),
             tip: if bad { work.base.clone() } else { commit.clone() },
-            bundle: true,
+            bundle: !unsaved,
             stories: vec![StoryResult {
                 id: story.clone(),
                 outcome,
@@ -120,14 +122,15 @@ impl World {
                 duration_ms: 1,
             }],
         };
-        if !bad {
-            self.finished.lock().expect("no panic holds it").push((folder.to_owned(), result.tip.clone()));
+        if !bad || unsaved {
+            let commit = commit.clone();
+            self.finished.lock().expect("no panic holds it").push((folder.to_owned(), commit));
         }
         self.volumes.change(folder, |folder| {
             let saved = renamed(&bundle, &reference, &layout::salvage_ref(&story));
             folder.remains = Some((commit.clone(), saved));
             folder.result = Some(serde_json::to_vec(&result).expect("a result is JSON"));
-            folder.bundle = Some(bundle);
+            folder.bundle = (!unsaved).then_some(bundle);
         });
         progress(if bad { StoryStatus::Failed } else { StoryStatus::Completed }, "done");
         say(ContainerMessage::Completion(Completion {

@@ -175,8 +175,8 @@ fn lives(places: &[String], whole: &Came) -> (String, bool) {
     scratch.git(&["fsck", "--strict"]);
     for log in all_files(&scratch.latest().join("logs")) {
         let log = std::fs::read_to_string(log).expect("text");
-        // Whoever takes a sandbox up again has its output from the beginning.
-        for part in log.split("taken up again") {
+        // Whoever takes a sandbox up again has its output from the beginning, and says so.
+        for part in log.split("from its beginning") {
             for attempt in 1..=2 {
                 let runs = part.matches(&format!("it runs: {attempt}")).count();
                 assert!(runs <= 1, "attempt {attempt} ran {runs} times in\n{log}");

@@ -40,26 +40,24 @@ fn memory_used_up_to_the_last_process_is_oom_and_the_work_is_kept() {
 #[test]
 fn an_orchestrator_that_stands_still_loses_nothing() {
     let scratch = Scratch::new();
-    const LINES: usize = 400_000;
+    // More than all pipes and sockets on the way can hold: the sandbox cannot end meanwhile. (What one that ended had not got rid
+    // of within two seconds is lost in Docker itself.) And so little that a log takes it twice: a stream that broke is read again.
+    const LINES: usize = 560_000;
     let command = format!("{WAIT} seq 1 {LINES} >&2; echo 1 > f1");
     let tasks = scratch.tasks("feat/slow", json!([story(1, &command)]));
     let running = scratch.start(&["run", &tasks, "--retries", "0"]);
     let sandbox = scratch.sandboxes(1).remove(0);
-    running.signal("STOP");
     sandbox.go();
-    // Nobody reads: all that is between the agent and the orchestrator is full, or the sandbox has ended.
-    let printed = || docker(&["logs", "--tail", "1", &sandbox.0]).unwrap_or_default();
-    let mut before = String::new();
-    eventually("the sandbox can print no more", || {
-        std::thread::sleep(Duration::from_millis(500));
-        let now = printed();
-        (std::mem::replace(&mut before, now.clone()) == now).then_some(())
-    });
+    running.signal("STOP");
+    // The time is the fault itself: nobody reads, and all that is between the agent and the orchestrator is full.
+    std::thread::sleep(Duration::from_secs(4));
     running.signal("CONT");
     running.wait().expect(0, &["1 landed"]);
     let state = scratch.state();
     let log = scratch.latest().join(format!("logs/{}.log", text(&state.story(1)["assignment"])));
     let log = String::from_utf8(std::fs::read(log).expect("a log")).expect("text");
+    // A stream that broke meanwhile was read again from its beginning, which the log says.
+    let log = log.rsplit("from its beginning").next().expect("the end of a text");
     let numbers: Vec<usize> = log.lines().filter_map(|line| line.trim().parse().ok()).collect();
     assert!(numbers.iter().copied().eq(1..=LINES), "{} lines of {LINES} are there", numbers.len());
     assert_eq!(scratch.in_engine(), [""; 0]);
