@@ -236,6 +236,14 @@ pub struct ResumeArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<Typed>,
 
+    /// Memory that the engine must have left for another sandbox to start [default: as it was begun]
+    #[arg(long, value_name = "SIZE")]
+    pub reserve_memory: Option<Size>,
+
+    /// Disk that the engine must have left for another sandbox to start [default: as it was begun]
+    #[arg(long, value_name = "SIZE")]
+    pub reserve_disk: Option<Size>,
+
     /// Write a versioned stream of JSON events on standard output
     #[arg(long)]
     pub json: bool,

@@ -87,24 +87,31 @@ impl From<DeliveryError> for Shown {
     }
 }
 
+/// What can be done about a journal that cannot be read.
+const LOST: &str = "nothing was changed: put a good copy of the file in its place and try again. Without one, the swarm's landed work is on \
+     its branch, other work under refs/longshore/, and what is still in its volumes is listed by `longshore gc --dry-run`";
+
 impl From<StateError> for Shown {
     fn from(error: StateError) -> Self {
         let kind = match &error {
             StateError::NoSuchSwarm { .. } | StateError::Ambiguous { .. } | StateError::NoSwarms(_) => Kind::Input,
             StateError::Newer { .. } | StateError::Symlink(_) | StateError::NotFolder(_) => Kind::Input,
+            StateError::Locked { .. } => Kind::Input,
             _ => Kind::Machinery,
         };
         let shown = Shown::of(kind, &error);
+        let gone = |path: &Path| path.extension().is_some_and(|end| end == "ndjson") && !path.exists();
         match &error {
             StateError::NoSwarms(_) => shown.hint("`longshore run FILE` makes one"),
             StateError::NoSuchSwarm { .. } => {
                 shown.hint("the folders in .longshore/swarms are the swarms that there are")
             }
             StateError::Ambiguous { .. } => shown.hint("type more of the id"),
-            StateError::Damaged { .. } => shown.hint(
-                "nothing was changed: put a good copy of the file in its place and try again. Without one, the swarm's landed work is on \
-                 its branch, other work under refs/longshore/, and what is still in its volumes is listed by `longshore gc --dry-run`",
-            ),
+            StateError::Locked { .. } => {
+                shown.hint("it runs: `longshore status` shows how it stands, `longshore stop` asks it to finish")
+            }
+            StateError::Io { path, .. } if gone(path) => shown.hint(LOST),
+            StateError::Damaged { .. } | StateError::Behind { .. } => shown.hint(LOST),
             error if error.disk_full() => shown.hint("make room on the disk that has the repository"),
             _ => shown,
         }

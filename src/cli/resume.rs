@@ -9,7 +9,7 @@ use super::here::Here;
 use super::run::begin::{self, Kept};
 use super::run::{check, finish};
 use super::{Outcome, remark, shim};
-use crate::coordinator::{self, SandboxSettings, Setup, TakenUp};
+use crate::coordinator::{self, Reserve, SandboxSettings, Setup, TakenUp};
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::report::{self, Look, Mode, Names, Trouble};
@@ -61,7 +61,10 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         repo_url: kept.repo_url.parse().map_err(|error| {
             Shown::machinery("the repository's URL in the swarm's record is not one").caused_by(&error)
         })?,
-        reserve: kept.reserve,
+        reserve: Reserve {
+            memory: args.reserve_memory.map_or(kept.reserve.memory, |size| size.0),
+            disk: args.reserve_disk.map_or(kept.reserve.disk, |size| size.0),
+        },
         keep: kept.keep,
         max_bundle: begin::MAX_BUNDLE,
         subpath: info.volume_subpath,

@@ -4,7 +4,7 @@
 use crate::engine::{ContainerSpec, Engine, EngineError, EngineResult, FoundKind, label};
 use crate::ids::ContainerId;
 
-/// Makes it. One of the same name and labels that has never been started makes room.
+/// Makes it. One of the same name and our labels that has never been started makes room.
 pub(super) async fn create(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<ContainerId> {
     match engine.create(spec).await {
         Err(EngineError::Refused { status: 409, .. }) if remove_unused(engine, spec).await? => {
@@ -18,7 +18,9 @@ pub(super) async fn create(engine: &dyn Engine, spec: &ContainerSpec) -> EngineR
 async fn remove_unused(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<bool> {
     let swarm = spec.labels.get(label::SWARM).map(String::as_str);
     for found in engine.find(label::SWARM, swarm).await? {
-        if found.kind != FoundKind::Container || found.name != spec.name || found.labels != spec.labels {
+        // The image's labels are among those of the container.
+        let same = spec.labels.iter().all(|(key, value)| found.labels.get(key) == Some(value));
+        if found.kind != FoundKind::Container || found.name != spec.name || !same {
             continue;
         }
         let Ok(id) = found.id.parse::<ContainerId>() else { continue };
@@ -64,6 +66,8 @@ mod tests {
         let new = create(&engine, &spec("1")).await.unwrap();
         assert_ne!(old, new);
         assert_eq!(engine.containers(), ["longshore-s-1"]);
+        let found = engine.find(label::SWARM, Some("s")).await.unwrap();
+        assert!(found[0].labels.len() > spec("1").labels.len(), "the image has labels too");
 
         assert!(create(&engine, &spec("2")).await.is_err(), "it is not the same");
         engine.start(&new).await.unwrap();

@@ -253,6 +253,12 @@ impl FakeEngine {
 }
 
 impl Container {
+    /// Its own and those of its image, as with Docker.
+    fn labels(&self) -> BTreeMap<String, String> {
+        let image = ("org.opencontainers.image.ref.name".to_owned(), self.spec.image.clone());
+        std::iter::once(image).chain(self.spec.labels.clone()).collect()
+    }
+
     fn alive(&self) -> bool {
         self.running.is_some() && self.exit.borrow().is_none()
     }
@@ -553,7 +559,7 @@ impl Engine for FakeEngine {
                 kind: FoundKind::Container,
                 id: id.to_string(),
                 name: container.spec.name.clone(),
-                labels: container.spec.labels.clone(),
+                labels: container.labels(),
                 running: container.alive(),
                 paused: container.paused,
             });

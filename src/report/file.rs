@@ -59,6 +59,7 @@ pub fn markdown(summary: &Summary) -> String {
         block.extend(evidence.command.iter().map(|command| format!("command: {}", clean(command))));
         block.extend(evidence.exit_code.iter().map(|code| format!("exit code: {code}")));
         block.extend(evidence.signal.iter().map(|signal| format!("signal: {signal}")));
+        block.extend(evidence.oom_kills.iter().map(|kills| format!("killed by the kernel for memory: {kills}")));
         block.extend(evidence.paths.iter().map(|path| format!("path: {}", clean(path))));
         block.extend(evidence.tail.iter().map(|line| format!("| {}", clean(line))));
         for (name, lines) in [("process", &evidence.processes), ("pipe", &evidence.pipes)] {

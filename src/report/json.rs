@@ -4,26 +4,26 @@ use std::io::Write;
 
 use jiff::Timestamp;
 
+use super::aside::Aside;
 use super::event::{EVENT_VERSION, EventLine, body};
 use super::{Names, Reporter, Trouble};
 use crate::swarm::Announcement;
 
 /// Events on a writer.
-pub struct Json<W> {
+pub struct Json {
     names: Names,
-    writer: W,
+    writer: Aside,
     seq: u64,
-    trouble: Trouble,
 }
 
-impl<W: Write + Send> Json<W> {
-    /// A stream that begins.
-    pub fn new(names: Names, writer: W, trouble: Trouble) -> Self {
-        Self { names, writer, seq: 0, trouble }
+impl Json {
+    /// A stream that begins. A reader that is gone, or a full disk, does not end the swarm: it is noted in `trouble`.
+    pub fn new(names: Names, writer: impl Write + Send + 'static, trouble: Trouble) -> Self {
+        Self { names, writer: Aside::new(writer, trouble), seq: 0 }
     }
 }
 
-impl<W: Write + Send> Reporter for Json<W> {
+impl Reporter for Json {
     fn announce(&mut self, at: Timestamp, announcement: &Announcement) {
         self.seq += 1;
         let line = EventLine {
@@ -35,15 +35,12 @@ impl<W: Write + Send> Reporter for Json<W> {
         };
         if let Ok(mut bytes) = serde_json::to_vec(&line) {
             bytes.push(b'\n');
-            // A reader that is gone, or a full disk, must not end the swarm.
-            if let Err(error) = self.writer.write_all(&bytes).and_then(|()| self.writer.flush()) {
-                self.trouble.note(error);
-            }
+            self.writer.write(bytes);
         }
     }
 
     fn close(&mut self) {
-        let _ = self.writer.flush();
+        self.writer.close();
     }
 }
 
@@ -51,19 +48,19 @@ impl<W: Write + Send> Reporter for Json<W> {
 mod tests {
     use super::*;
     use crate::ids::{AssignmentId, AttemptId, StoryKey};
+    use crate::report::aside::tests::{Blocked, Kept};
     use crate::report::names::tests::spec;
     use crate::swarm::{Exit, Outcome};
     use crate::verdict::{Cause, Failure};
 
     fn lines(announcements: &[Announcement]) -> Vec<serde_json::Value> {
-        let mut out = Vec::new();
-        let mut json = Json::new(Names::of(&spec(2)), &mut out, Trouble::default());
+        let out = Kept::default();
+        let mut json = Json::new(Names::of(&spec(2)), out.clone(), Trouble::default());
         for announcement in announcements {
             json.announce("2026-11-21T12:03:04Z".parse().expect("a time"), announcement);
         }
         json.close();
-        let text = String::from_utf8(out).expect("UTF-8");
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+        out.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
     #[test]
@@ -106,10 +103,28 @@ mod tests {
                 Err(std::io::ErrorKind::BrokenPipe.into())
             }
         }
-        let mut json = Json::new(Names::of(&spec(1)), Gone, Trouble::default());
+        let trouble = Trouble::default();
+        let mut json = Json::new(Names::of(&spec(1)), Gone, trouble.clone());
         let started = Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max: 1 };
         json.announce(Timestamp::UNIX_EPOCH, &started);
         json.close();
         assert_eq!(json.seq, 1);
+        assert!(trouble.error().is_none());
+    }
+
+    #[test]
+    fn a_reader_that_is_slow_does_not_block() {
+        let (go, blocked) = std::sync::mpsc::channel();
+        let out = Kept::default();
+        let mut json = Json::new(Names::of(&spec(1)), Blocked(blocked, out.clone()), Trouble::default());
+        let words = "a word ".repeat(1000);
+        for _ in 0..100 {
+            let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
+            json.announce(Timestamp::UNIX_EPOCH, &Announcement::StoryProgress { story, text: words.clone() });
+        }
+        assert_eq!(out.text(), "", "nothing was read yet, and nothing waited for that");
+        drop(go);
+        json.close();
+        assert_eq!(out.text().lines().count(), 100);
     }
 }

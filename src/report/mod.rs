@@ -1,10 +1,12 @@
 //! What the user sees of a swarm: while it runs ([`Reporter`]) and when it is over (`summary.rs`, `file.rs`).
 //!
 //! [`Announcement`] -> `words.rs` (a sentence) -> `plain.rs` (a line an event) or `progress.rs` (bars, the only user of
-//! indicatif); or -> `event.rs` (the versioned wire form) -> `json.rs`. Called by `cli/` (chooses the mode, prints the
+//! indicatif); or -> `event.rs` (the versioned wire form) -> `json.rs`. Lines are written on a
+//! thread of their own (`aside.rs`). Called by `cli/` (chooses the mode, prints the
 //! summary) and by `coordinator/` (announces). Must not: fail a swarm. A terminal that is gone, or a full disk under a
 //! redirected output, loses lines and nothing else; that events were lost is told when the swarm is over ([`Trouble`]).
 
+mod aside;
 pub mod event;
 pub mod file;
 pub mod json;

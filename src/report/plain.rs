@@ -8,8 +8,9 @@ use std::io::Write;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::aside::Aside;
 use super::words::{Said, Tone, said};
-use super::{Look, Names, Reporter};
+use super::{Look, Names, Reporter, Trouble};
 use crate::ids::StoryKey;
 use crate::swarm::Announcement;
 
@@ -17,22 +18,23 @@ use crate::swarm::Announcement;
 const WORDS_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
 /// Lines on a writer.
-pub struct Plain<W> {
+pub struct Plain {
     names: Names,
     look: Look,
-    writer: W,
+    writer: Aside,
     quiet: bool,
     last_words: HashMap<StoryKey, Timestamp>,
 }
 
-impl<W: Write + Send> Plain<W> {
-    /// Every line.
-    pub fn new(names: Names, look: Look, writer: W) -> Self {
+impl Plain {
+    /// Every line. A reader that is gone does not end the swarm.
+    pub fn new(names: Names, look: Look, writer: impl Write + Send + 'static) -> Self {
+        let writer = Aside::new(writer, Trouble::default());
         Self { names, look, writer, quiet: false, last_words: HashMap::new() }
     }
 
     /// Only what went wrong.
-    pub fn quiet(names: Names, look: Look, writer: W) -> Self {
+    pub fn quiet(names: Names, look: Look, writer: impl Write + Send + 'static) -> Self {
         Self { quiet: true, ..Self::new(names, look, writer) }
     }
 
@@ -47,7 +49,7 @@ impl<W: Write + Send> Plain<W> {
     }
 }
 
-impl<W: Write + Send> Reporter for Plain<W> {
+impl Reporter for Plain {
     fn announce(&mut self, at: Timestamp, announcement: &Announcement) {
         if let Announcement::StoryProgress { story, .. } = announcement
             && self.too_soon(at, story)
@@ -60,12 +62,11 @@ impl<W: Write + Send> Reporter for Plain<W> {
         }
         // One write a line, so that lines of other programs on the same terminal do not come between.
         let line = format!("{}\n", line(&said, at, &self.look));
-        // A reader that is gone must not end the swarm.
-        let _ = self.writer.write_all(line.as_bytes());
+        self.writer.write(line.into_bytes());
     }
 
     fn close(&mut self) {
-        let _ = self.writer.flush();
+        self.writer.close();
     }
 }
 
@@ -89,6 +90,7 @@ pub fn line(said: &Said, at: Timestamp, look: &Look) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::aside::tests::{Blocked, Kept};
     use crate::report::names::tests::spec;
     use crate::swarm::event::Exit;
     use crate::swarm::{Outcome, StopLevel};
@@ -110,14 +112,15 @@ mod tests {
     fn printed(quiet: bool, colour: bool, announcements: &[Announcement]) -> String {
         let look = Look { colour, ..Look::bare() };
         let names = Names::of(&spec(1));
-        let mut out = Vec::new();
-        let mut plain = if quiet { Plain::quiet(names, look, &mut out) } else { Plain::new(names, look, &mut out) };
+        let out = Kept::default();
+        let mut plain =
+            if quiet { Plain::quiet(names, look, out.clone()) } else { Plain::new(names, look, out.clone()) };
         let start: Timestamp = "2026-11-21T12:03:04Z".parse().expect("a time");
         for (second, announcement) in announcements.iter().enumerate() {
             plain.announce(start + SignedDuration::from_secs(second as i64), announcement);
         }
         plain.close();
-        String::from_utf8(out).expect("UTF-8")
+        out.text()
     }
 
     fn story() -> Vec<Announcement> {
@@ -170,6 +173,18 @@ mod tests {
 12:03:05 swarm a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d resumed: 2 stories to go
 ";
         assert_eq!(printed(false, false, &[resumed(1, 3), resumed(0, 0)]), wanted);
+    }
+
+    #[test]
+    fn a_reader_that_is_slow_does_not_block() {
+        let (go, blocked) = std::sync::mpsc::channel();
+        let out = Kept::default();
+        let mut plain = Plain::new(Names::of(&spec(1)), Look::bare(), Blocked(blocked, out.clone()));
+        story().iter().for_each(|announcement| plain.announce(Timestamp::UNIX_EPOCH, announcement));
+        assert_eq!(out.text(), "", "nothing was read yet, and nothing waited for that");
+        drop(go);
+        plain.close();
+        assert_eq!(out.text().lines().count(), 9);
     }
 
     #[test]

@@ -300,9 +300,10 @@ impl Sandbox {
             End::Hung(hang) => (Cause::Hung, format!("hung: {}", scene::sentence(hang.idle, &hang.scene))),
             End::NotStarted(error) => (cause, format!("could not be started: {error}")),
             End::Code(0) => return None,
-            End::Code(_) | End::Signal(_) if killed_for_memory => {
-                (Cause::Oom, "was killed by the kernel for memory".to_owned())
+            End::Code(code) if killed_for_memory => {
+                (Cause::Oom, format!("exited {code} after the kernel killed a process of it for memory"))
             }
+            End::Signal(_) if killed_for_memory => (Cause::Oom, "was killed by the kernel for memory".to_owned()),
             End::Code(code) => {
                 let full = !space::full(&self.places(), &ran.tail).is_empty();
                 (if full { Cause::DiskFull } else { cause }, format!("exited {code}"))

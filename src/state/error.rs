@@ -66,6 +66,16 @@ pub enum StateError {
         /// What is wrong there.
         problem: String,
     },
+    /// The journal has lost records that were on the disk.
+    #[error("`{}` is damaged at its end: it has {has} records, and the state file beside it was made after record {wanted}", path.display())]
+    Behind {
+        /// The journal.
+        path: PathBuf,
+        /// How many it has.
+        has: u64,
+        /// How many it had.
+        wanted: u64,
+    },
     /// A file of a later version of longshore.
     #[error("`{}` has schema version {found}, and this longshore knows {known}: use the longshore that wrote it", path.display())]
     Newer {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::state::dir::SwarmDir;
-use crate::state::error::StateResult;
+use crate::state::error::{StateError, StateResult};
 use crate::state::journal::{Contents, Header, Journal};
 use crate::state::swarm_state::SwarmState;
 use crate::swarm::Machine;
@@ -26,7 +26,25 @@ pub struct Recovered {
 
 /// Reads the journal and folds it. Writes nothing.
 pub fn recover(dir: &SwarmDir) -> StateResult<Recovered> {
-    Journal::read(&dir.journal_file()).map(fold)
+    let contents = Journal::read(&dir.journal_file())?;
+    witness(dir, &contents)?;
+    Ok(fold(contents))
+}
+
+/// Holds the journal to the state file: a crash loses what came after a picture, and never what came before it.
+///
+/// # Errors
+/// [`StateError::Behind`]; [`StateError::Newer`] where a later version went on with the swarm. A state file that is not there or
+/// damaged says nothing: it can be made again.
+pub fn witness(dir: &SwarmDir, contents: &Contents) -> StateResult<()> {
+    let (has, path) = (contents.records.len() as u64, dir.journal_file());
+    match SwarmState::read(&dir.state_file()) {
+        Ok(state) if state.journal_records > has => {
+            Err(StateError::Behind { path, has, wanted: state.journal_records })
+        }
+        Err(error @ StateError::Newer { .. }) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Folds a journal that was read.

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use crate::state::dir::{SwarmDir, write_whole};
 use crate::state::error::StateResult;
 use crate::state::journal::{Contents, Header, Journal};
+use crate::state::recover::witness;
 use crate::state::swarm_state::SwarmState;
 use crate::swarm::{Event, Machine};
 
@@ -113,6 +114,8 @@ impl Store {
 
     /// Goes on with a swarm: opens the journal and cuts off what is torn.
     pub fn open(dir: SwarmDir) -> StateResult<(Self, Contents)> {
+        // Read first: opening cuts a torn end off.
+        witness(&dir, &Journal::read(&dir.journal_file())?)?;
         let (journal, contents) = Journal::open(&dir.journal_file())?;
         let started = contents.header.started;
         Ok((Self { dir, started, journal, policy: SnapshotPolicy::new() }, contents))

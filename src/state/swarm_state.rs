@@ -42,6 +42,9 @@ pub struct SwarmState {
     /// The newest event that this picture has, RFC 3339.
     #[schemars(with = "String")]
     pub updated_at: Timestamp,
+    /// How many events of the journal this picture has: a journal with fewer has lost some.
+    #[serde(default)]
+    pub journal_records: u64,
     /// Of the whole.
     pub status: SwarmStatus,
     /// One for each attempt, in the order of their starts.
@@ -219,6 +222,7 @@ impl SwarmState {
             swarm_id: machine.spec().swarm,
             created_at: started,
             updated_at: at(started, machine.updated()),
+            journal_records: machine.events(),
             status,
             containers: machine.attempts().map(|attempt| container(machine, attempt, started)).collect(),
             stories: machine.stories().map(|view| story(machine, view, started)).collect(),

@@ -78,6 +78,8 @@ pub struct Machine {
     /// The fault that ended everything.
     broken: bool,
     finished: Option<Outcome>,
+    /// How many events it has taken in.
+    events: u64,
     now: Duration,
 }
 
@@ -230,6 +232,7 @@ impl Machine {
             engine_away: None,
             broken: false,
             finished: None,
+            events: 0,
             now: Duration::ZERO,
         }
     }
@@ -248,6 +251,7 @@ impl Machine {
         self.now = before.max(Duration::from_millis(now.as_millis() as u64));
         let mut out = vec![Effect::Persist];
         if self.take(event, &mut out) {
+            self.events += 1;
             self.start_ready(&mut out);
             self.conclude(&mut out);
             out
@@ -311,6 +315,11 @@ impl Machine {
     pub fn over(&self) -> bool {
         let open = matches!(self.finished, None | Some(Outcome::Interrupted));
         !open && !self.broken && self.tally.undecided == 0 && self.active == 0
+    }
+
+    /// How many events it has taken in: the journal's records.
+    pub fn events(&self) -> u64 {
+        self.events
     }
 
     /// Whether it has begun.

@@ -58,22 +58,33 @@ pub(super) struct Known {
 
 impl Known {
     pub(super) fn of(found: &[Found], repo: Option<&Repo>) -> Result<Self, Shown> {
-        let mut known = Self { swarms: BTreeMap::new(), running: BTreeSet::new(), repo: repo.map(Repo::hash) };
+        let known = Self::at_root(found, repo.map(Repo::root))?;
+        Ok(Self { repo: repo.map(Repo::hash), ..known })
+    }
+
+    /// For a repository of that root, without its objects.
+    #[cfg(test)]
+    pub(super) fn at(found: &[Found], root: &Path) -> Result<Self, Shown> {
+        Self::at_root(found, Some(root))
+    }
+
+    fn at_root(found: &[Found], root: Option<&Path>) -> Result<Self, Shown> {
+        let mut known = Self { swarms: BTreeMap::new(), running: BTreeSet::new(), repo: None };
         for thing in found {
             let Some(swarm) = swarm_of(thing) else { continue };
             if thing.running {
                 known.running.insert(swarm);
             }
             if let std::collections::btree_map::Entry::Vacant(entry) = known.swarms.entry(swarm) {
-                entry.insert(match repo {
-                    Some(repo) => standing(repo.root(), swarm)?,
+                entry.insert(match root {
+                    Some(root) => standing(root, swarm)?,
                     None => Standing::Unknown,
                 });
             }
         }
         // A live swarm of this repository without a thing in the engine yet still needs the objects volume.
-        if let Some(repo) = repo {
-            for dir in SwarmDir::list(repo.root())? {
+        if let Some(root) = root {
+            for dir in SwarmDir::list(root)? {
                 if dir.locked()? {
                     known.swarms.insert(dir.swarm(), Standing::Live);
                 }
@@ -162,9 +173,14 @@ fn standing(root: &Path, swarm: SwarmId) -> Result<Standing, Shown> {
     if dir.locked()? {
         return Ok(Standing::Live);
     }
-    let Ok(recovered) = recover(&dir) else { return Ok(Standing::Damaged) };
+    Ok(at_rest(&dir))
+}
+
+/// How a swarm stands that nobody runs.
+pub(super) fn at_rest(dir: &SwarmDir) -> Standing {
+    let Ok(recovered) = recover(dir) else { return Standing::Damaged };
     let on_the_host = recovered.machine.attempts().all(|attempt| attempt.phase == Phase::Settled && !attempt.work_kept);
-    Ok(if on_the_host { Standing::Over } else { Standing::Unfinished })
+    if on_the_host { Standing::Over } else { Standing::Unfinished }
 }
 
 /// `refs/longshore/<kind>/<swarm>/...`.

@@ -12,13 +12,12 @@
 //! | objects volumes, which only save time | with `--all`, where no swarm needs them; another repository's with `--force` too |
 //! | refs | with `--refs`, of swarms whose folder is gone |
 //!
-//! `judge.rs` holds the table, `tell.rs` says what was done. A swarm's lock is held while its things are removed.
+//! `judge.rs` holds the table, `tell.rs` says what was done. `claim.rs` takes a swarm's lock, which is held while its things are removed.
 
+mod claim;
 mod judge;
 mod rescue;
 mod tell;
-
-use std::collections::BTreeMap;
 
 use super::args::GcArgs;
 use super::error::Shown;
@@ -28,8 +27,9 @@ use crate::delivery::Repo;
 use crate::engine::{Engine, Found, FoundKind, label};
 use crate::ids::{ContainerId, SwarmId};
 use crate::report::text::clean;
-use crate::state::{StateError, SwarmDir, SwarmLock};
+use crate::state::{StateError, SwarmDir};
 
+use claim::Claim;
 use judge::{Known, Standing, Verdict, swarm_of};
 use tell::Tally;
 
@@ -55,7 +55,7 @@ pub async fn gc(args: &GcArgs, here: &Here) -> Outcome {
     found.retain(|thing| args.swarms.is_empty() || swarm_of(thing).is_some_and(|swarm| named(args, &swarm)));
     let mut tally = Tally::new(args);
     // Held until the end, so that nobody takes a swarm up whose things are going.
-    let _locks = rescue_all(args, here, &found, &mut known, repo.as_ref(), &mut tally).await?;
+    let _claims = rescue_all(args, here, &found, &mut known, repo.as_ref(), &mut tally).await?;
     for thing in found.iter().filter(|thing| thing.kind != FoundKind::Image) {
         let verdict = known.judge(thing, args);
         let done = if verdict.remove && !args.dry_run { remove(&*engine, thing).await } else { Ok(()) };
@@ -101,7 +101,7 @@ fn known_by_name(args: &GcArgs, known: &Known, repo: Option<&Repo>) -> Result<()
     Ok(())
 }
 
-/// Salvages what the swarms have that are to go and did not finish, and says so in `known`.
+/// Claims the swarms of which something is to go, salvages what those have that did not finish, and says so in `known`.
 async fn rescue_all(
     args: &GcArgs,
     here: &Here,
@@ -109,37 +109,26 @@ async fn rescue_all(
     known: &mut Known,
     repo: Option<&Repo>,
     tally: &mut Tally,
-) -> Result<Vec<SwarmLock>, Shown> {
-    let mut locks = Vec::new();
-    let (Some(repo), false) = (repo, args.dry_run) else { return Ok(locks) };
-    let to_go: BTreeMap<SwarmId, Standing> = known.swarms.clone();
-    for (swarm, standing) in to_go {
-        if !(args.all || named(args, &swarm)) || !(args.swarms.is_empty() || named(args, &swarm)) {
+) -> Result<Vec<Claim>, Shown> {
+    let (Some(repo), false) = (repo, args.dry_run) else { return Ok(Vec::new()) };
+    let to_go: Vec<(SwarmId, bool)> = (known.swarms.keys())
+        .filter(|swarm| args.swarms.is_empty() || named(args, swarm))
+        .map(|swarm| (*swarm, args.all || named(args, swarm)))
+        .collect();
+    let claims = claim::claim(repo.root(), known, &to_go)?;
+    for claim in &claims {
+        let swarm = claim.dir.swarm();
+        let wide = args.all || named(args, &swarm);
+        if !wide || known.swarms.get(&swarm) != Some(&Standing::Unfinished) {
             continue;
-        }
-        if !matches!(standing, Standing::Over | Standing::Unfinished | Standing::Damaged) {
-            continue;
-        }
-        let dir = SwarmDir::open(repo.root(), swarm)?;
-        match dir.lock() {
-            Ok(lock) => locks.push(lock),
-            // Taken up since it was looked at.
-            Err(StateError::Locked { .. }) => {
-                known.swarms.insert(swarm, Standing::Live);
-                continue;
-            }
-            Err(error) => return Err(error.into()),
         }
         let has_work = found.iter().any(|thing| {
             swarm_of(thing) == Some(swarm) && thing.labels.get(label::ROLE).is_some_and(|role| role == "work")
         });
-        if standing != Standing::Unfinished {
-            continue;
-        }
-        let lost = if has_work { rescue::rescue(here, repo, &dir, tally).await? } else { 0 };
+        let lost = if has_work { rescue::rescue(here, repo, &claim.dir, tally).await? } else { 0 };
         known.swarms.insert(swarm, if lost == 0 { Standing::Rescued } else { Standing::Stuck });
     }
-    Ok(locks)
+    Ok(claims)
 }
 
 fn word(kind: FoundKind) -> &'static str {

@@ -24,12 +24,20 @@ pub(crate) struct Unfinished {
     stories: usize,
     /// Sandboxes that may still run.
     sandboxes: usize,
+    /// Why its record cannot be read, where it cannot.
+    unreadable: Option<String>,
 }
 
 impl Unfinished {
     /// Why a new swarm is not begun.
     pub(crate) fn refusal(&self) -> Shown {
-        let Self { swarm, file, undecided, stories, sandboxes } = self;
+        let Self { swarm, file, undecided, stories, sandboxes, unreadable } = self;
+        if let Some(problem) = unreadable {
+            return Shown::input(format!("swarm {swarm} of `{}` may not have finished: {problem}", clean(file))).hint(
+                "its sandboxes may still run: put a good copy of its journal in its place and `longshore resume` it, or give `--new` \
+                 to start a fresh swarm",
+            );
+        }
         let running = if *sandboxes > 0 { ", and sandboxes of it may still be running" } else { "" };
         let message = format!(
             "swarm {swarm} of `{}` did not finish: {undecided} of {stories} stories are undecided{running}",
@@ -63,7 +71,7 @@ pub(crate) fn copies(plan: &Plan) -> Vec<TasksCopy> {
 
 /// For each of the files the newest swarm of it, where that did not finish and nobody runs it. A live one is told of elsewhere.
 pub(crate) fn unfinished(root: &Path, files: &[TasksCopy]) -> Vec<Unfinished> {
-    // What cannot be read cannot be resumed either, and is not in the way.
+    // One whose header cannot be read may be of any file: nothing can be said of it here.
     let mut swarms: Vec<_> = (SwarmDir::list(root).unwrap_or_default().into_iter())
         .filter_map(|dir| Some((Journal::header(&dir.journal_file()).ok()?, dir)))
         .collect();
@@ -77,7 +85,15 @@ pub(crate) fn unfinished(root: &Path, files: &[TasksCopy]) -> Vec<Unfinished> {
         if found.iter().any(|known| known.swarm == dir.swarm()) || dir.locked().unwrap_or(true) {
             continue;
         }
-        let Ok(recovered) = recover(dir) else { continue };
+        let recovered = match recover(dir) {
+            Ok(recovered) => recovered,
+            Err(error) => {
+                let unreadable = Some(error.to_string());
+                let (swarm, file) = (dir.swarm(), file.path.clone());
+                found.push(Unfinished { swarm, file, undecided: 0, stories: 0, sandboxes: 0, unreadable });
+                continue;
+            }
+        };
         let machine = &recovered.machine;
         // One that never began has done nothing and left nothing.
         if machine.began() && !machine.over() {
@@ -92,6 +108,7 @@ fn of(machine: &Machine) -> Unfinished {
     Unfinished {
         swarm: machine.spec().swarm,
         file: String::new(),
+        unreadable: None,
         undecided: machine.stories().filter(|story| !story.decided()).count(),
         stories: machine.stories().count(),
         sandboxes: machine.attempts().filter(|attempt| running(attempt.phase) && !attempt.removed).count(),

@@ -35,6 +35,10 @@ pub(super) struct Running {
     pub link: Arc<Link>,
 }
 
+/// How often a depot's name is tried to be had, and the pause that grows by so much.
+const CREATES: u32 = 5;
+const MAKING: Duration = Duration::from_millis(200);
+
 /// How the shim gets there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shim {
@@ -60,13 +64,17 @@ pub(super) async fn start(engine: &Arc<dyn Engine>, spec: &DepotSpec, shim: Shim
     )?;
 
     let body = container(spec, of_swarm("depot"));
-    let container = match engine.create(&body).await {
-        // The name is taken: by the depot of an orchestrator that died.
-        Err(EngineError::Refused { status: 409, .. }) => {
-            remove_stale(&**engine, spec.swarm).await?;
-            engine.create(&body).await?
+    let mut tries = 0;
+    let container = loop {
+        match engine.create(&body).await {
+            // The name is taken: by the depot of an orchestrator that died, which may still be in the making.
+            Err(EngineError::Refused { status: 409, .. }) if tries < CREATES => {
+                tokio::time::sleep(MAKING * tries).await;
+                remove_stale(&**engine, spec.swarm).await?;
+                tries += 1;
+            }
+            other => break other?,
         }
-        other => other?,
     };
     match bring_up(engine, &container, spec, shim).await {
         Ok(link) => Ok(Running { container, link: Arc::new(link) }),
