@@ -347,10 +347,12 @@ impl Game {
         // What could not be removed is left to `longshore gc`, and so is what a life left that was cut when all was decided.
         let mut left = self.engine.containers();
         left.extend(self.engine.volumes().into_keys().filter(|name| !name.contains("objects") && kept.is_empty()));
-        // Volumes go one after the other within a bound: one that is slow to go leaves the next.
+        // The depot, then its volumes go one after the other within a bound: one that is slow to go leaves the next.
         let excused = self.faulty.excused();
-        let slow = excused.iter().any(|name| name.ends_with("-in"));
-        left.retain(|name| !(excused.contains(name) || slow && name.ends_with("-work")));
+        let order = ["-depot", "-in", "-work"];
+        let stuck = order.iter().position(|end| excused.iter().any(|name| name.ends_with(end)));
+        let after = stuck.map_or(&[][..], |first| &order[first..]);
+        left.retain(|name| !(excused.contains(name) || after.iter().any(|end| name.ends_with(end))));
         assert!(left.is_empty() || ended.is_none(), "left behind: {left:?}");
         if let Some(ended) = ended {
             let named: Vec<String> = ended.kept.iter().map(|(id, _)| id.folder()).collect();
