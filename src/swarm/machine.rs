@@ -284,9 +284,11 @@ impl Machine {
             Event::ResultCollected { attempt, tip, stories } => {
                 self.result_collected(attempt, tip.as_ref(), stories, out)
             }
-            Event::CollectFailed { attempt, fault, salvage, nothing_there, no_answer } => {
-                let safe = salvage.is_some() || *nothing_there;
-                self.collect_failed(attempt, fault, salvage.as_deref(), safe, safe || *no_answer, out)
+            Event::CollectFailed { attempt, fault, salvage, nothing_there, left_out, no_answer } => {
+                let salvaged = salvage.is_some() || *nothing_there;
+                // What was left out would be left out again: no reason to ask once more.
+                let (safe, over) = (salvaged && !left_out, salvaged || *no_answer);
+                self.collect_failed(attempt, fault, salvage.as_deref(), safe, over, out)
             }
             Event::Merged { attempt, head } => self.merged(attempt, head, out),
             Event::MergeConflicted { attempt, paths, kept } => self.merge_conflicted(attempt, paths, kept, out),
