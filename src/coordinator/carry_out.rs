@@ -228,16 +228,15 @@ async fn rest(
 
 /// What can still be had when there is no result to believe.
 async fn salvage(hands: &Hands, remains: &Remains, bundle: &Path, mut fault: Fault) -> Event {
-    let (mut salvage, mut nothing_there, mut no_answer) = (None, false, false);
+    let (mut salvage, mut seen) = (None, Seen::default());
     let attempt = &remains.attempt;
     if let Some((story, path)) = remains.stories.first() {
         let inside = layout::salvage_ref(story);
         let folder = attempt.folder();
         let saved = hands.depot.salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
+        seen = Seen::of(&saved);
         match saved {
             Ok(Salvaged { commit, left_out }) => {
-                // Nothing beyond the base: nothing to keep.
-                nothing_there = commit.is_none() && left_out.is_empty();
                 fault.evidence.paths.extend(left_out);
                 if let Some(commit) = commit {
                     let imported = import_salvage(hands, bundle, &inside, &commit, &remains.salvage_ref(path)).await;
@@ -248,15 +247,40 @@ async fn salvage(hands: &Hands, remains: &Remains, bundle: &Path, mut fault: Fau
                         .ok();
                 }
             }
-            Err(error) => {
-                tracing::warn!(%attempt, error = %chain(&error), "cannot salvage a work folder");
-                no_answer = matches!(error, EngineError::TimedOut { .. });
-            }
+            Err(_) if seen.nothing_there => {}
+            Err(error) => tracing::warn!(%attempt, error = %chain(&error), "cannot salvage a work folder"),
         }
     } else {
-        nothing_there = true;
+        seen.nothing_there = true;
     }
-    Event::CollectFailed { attempt: attempt.clone(), fault, salvage, nothing_there, no_answer }
+    let Seen { nothing_there, left_out, no_answer } = seen;
+    Event::CollectFailed { attempt: attempt.clone(), fault, salvage, nothing_there, left_out, no_answer }
+}
+
+/// What a salvage says of the work folder.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    nothing_there: bool,
+    left_out: bool,
+    no_answer: bool,
+}
+
+impl Seen {
+    fn of(saved: &Result<Salvaged, EngineError>) -> Self {
+        match saved {
+            Ok(Salvaged { commit, left_out }) => Self {
+                // Nothing beyond the base: nothing to keep.
+                nothing_there: commit.is_none() && left_out.is_empty(),
+                left_out: !left_out.is_empty(),
+                no_answer: false,
+            },
+            // It was never made, or is gone.
+            Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => {
+                Self { nothing_there: true, ..Self::default() }
+            }
+            Err(error) => Self { no_answer: matches!(error, EngineError::TimedOut { .. }), ..Self::default() },
+        }
+    }
 }
 
 /// Takes a salvage in under a name that no other commit has, and gives that name.
@@ -330,4 +354,31 @@ pub(super) async fn remove(
         tracing::warn!(%attempt, error = %chain(&error), "cannot remove a work folder; it goes with its volume");
     }
     Event::SandboxRemoved { attempt }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_salvage_says_of_the_folder() {
+        let saved = |commit: bool, left_out: &[&str]| {
+            let commit = commit.then(|| "0".repeat(40).parse().expect("40 digits"));
+            Ok(Salvaged { commit, left_out: left_out.iter().map(|path| (*path).to_owned()).collect() })
+        };
+        let fault = |kind| Err(EngineError::Depot { operation: "salvaging", kind, message: String::new() });
+        let seen = |nothing_there, left_out, no_answer| Seen { nothing_there, left_out, no_answer };
+        let table = [
+            (saved(true, &[]), seen(false, false, false)),
+            (saved(true, &["secret.txt"]), seen(false, true, false)),
+            (saved(false, &["secret.txt"]), seen(false, true, false)),
+            (saved(false, &[]), seen(true, false, false)),
+            (fault(Some(DepotFaultKind::NotFound)), seen(true, false, false)),
+            (fault(Some(DepotFaultKind::Failed)), seen(false, false, false)),
+            (fault(None), seen(false, false, false)),
+        ];
+        for (saved, wanted) in table {
+            assert_eq!(Seen::of(&saved), wanted, "{saved:?}");
+        }
+    }
 }

@@ -222,28 +222,36 @@ async fn folder(
     let names = if alone { vec![named(path), whole] } else { vec![whole] };
     let name = remains.attempt.folder();
     let saved = hands.depot.salvage(&name, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
+    let mut left_out = String::new();
     let commit = match saved {
         Ok(saved) if saved.commit.is_none() && !saved.left_out.is_empty() => {
             return Err(format!("what is in it cannot be committed: {}", saved.left_out.join(", ")));
         }
-        Ok(saved) => saved.commit,
+        Ok(saved) => {
+            left_out = saved.left_out.join(", ");
+            saved.commit
+        }
         // It was never made, or is gone.
         Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => None,
         Err(error) => return Err(chain(&error)),
     };
     let Some(commit) = commit.as_ref().or(tip) else { return Ok(None) };
+    let told = |name: String| match left_out.is_empty() {
+        true => Ok(Some(name)),
+        false => Err(format!("`{name}` has all of it but {left_out}")),
+    };
     for name in names {
         let kept = match tip == Some(commit) {
             true => hands.repo.keep(&name, commit).await,
             false => hands.repo.import_salvage(bundle, &inside, commit, &name).await,
         };
         match kept {
-            Ok(()) => return Ok(Some(name)),
+            Ok(()) => return told(name),
             // An earlier rescue got so far: the same work, in a commit of another time.
             Err(DeliveryError::RefTaken { holds, .. })
                 if hands.repo.diff_stat(&holds, commit).await.is_ok_and(|stats| stats.is_empty()) =>
             {
-                return Ok(Some(name));
+                return told(name);
             }
             Err(DeliveryError::RefTaken { .. }) => {}
             Err(error) => return Err(chain(&error)),

@@ -32,7 +32,9 @@ use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
 const BATCH: usize = 256;
 /// How long the last removals may take.
 const CLOSING: Duration = Duration::from_secs(60);
-/// And those of an orchestrator that was told to leave at once.
+/// How long a slow engine may take to remove the depot and the volumes. A signal ends the wait.
+const REMOVING: Duration = Duration::from_secs(900);
+/// The same, where the user wants to leave at once.
 const LEAVING: Duration = Duration::from_secs(3);
 
 /// Runs a swarm to its end.
@@ -406,7 +408,7 @@ impl Coordinator {
                 remove_volumes(&self.setup, &self.names).await;
             }
         };
-        let patience = if self.finish.is_some() { CLOSING } else { LEAVING };
+        let patience = if self.finish.is_some() { REMOVING } else { LEAVING };
         let removed = tokio::select! {
             removed = tokio::time::timeout(patience, removal) => removed.is_ok(),
             _ = signals.next() => false,

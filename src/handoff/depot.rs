@@ -138,8 +138,8 @@ pub enum Answer {
     Salvaged {
         /// The commit.
         commit: Option<CommitId>,
-        /// Paths that are not in it, though they were there: what git does not take, or nobody may read. At most
-        /// [`LEFT_OUT_MAX`].
+        /// Paths that are not in it, though they were there: what git does not take, or nobody may read. Special
+        /// files (FIFOs, sockets, devices) hold no work and are not named. At most [`LEFT_OUT_MAX`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_out: Vec<String>,
     },

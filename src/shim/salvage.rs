@@ -36,17 +36,19 @@ pub struct Salvage<'a> {
 pub struct Kept {
     /// The commit; none where there is nothing beyond the start.
     pub commit: Option<CommitId>,
-    /// Paths that are not in it, though they were there.
+    /// Paths that are not in it, though they were there, without those below.
     pub left_out: Vec<String>,
+    /// Special files (FIFOs, sockets, devices), which are never in it and hold no work.
+    pub special: Vec<String>,
 }
 
 impl Salvage<'_> {
     /// Commits everything that git takes, and points the ref to it.
     pub fn keep(&self) -> Result<Kept, GitError> {
-        let mut left_out = self.clone.remove_special();
+        let mut special = self.clone.remove_special();
         let mut kept = self.keep_rest()?;
-        left_out.append(&mut kept.left_out);
-        Ok(Kept { left_out, ..kept })
+        special.append(&mut kept.special);
+        Ok(Kept { special, ..kept })
     }
 
     fn keep_rest(&self) -> Result<Kept, GitError> {
@@ -69,17 +71,21 @@ impl Salvage<'_> {
         let mut parents = self.parents()?;
         let start = parents.first().cloned().unwrap_or_else(|| self.start.clone());
         let staged = staging::stage_everything(self.clone, &self.git, &start, Embedded::Dissolve)?;
-        let left_out = staged.refused;
+        let is_special = |path: &String| {
+            let meta = std::fs::symlink_metadata(self.clone.repo.join(path));
+            meta.is_ok_and(|meta| special::is_special(meta.file_type()))
+        };
+        let (special, left_out) = staged.refused.into_iter().partition(is_special);
         if parents.is_empty() {
             parents.push(self.start.clone());
         }
         let kept = match staging::commit_index(&self.git, &parents, self.message, Some(staged.changed))? {
             Some(commit) => commit,
-            None if parents[0] == *self.start => return Ok(Kept { commit: None, left_out }),
+            None if parents[0] == *self.start => return Ok(Kept { commit: None, left_out, special }),
             None => parents.swap_remove(0),
         };
         self.git.run(&["update-ref", "--no-deref", self.reference, kept.as_str()])?;
-        Ok(Kept { commit: Some(kept), left_out })
+        Ok(Kept { commit: Some(kept), left_out, special })
     }
 
     /// HEAD, if it can be read; the start, unless HEAD has it already; then the commits beside and what was stashed.

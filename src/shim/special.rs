@@ -81,7 +81,8 @@ pub fn ensure_folder(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(folder)
 }
 
-fn is_special(kind: FileType) -> bool {
+/// Whether it is neither a file nor a folder nor a link.
+pub fn is_special(kind: FileType) -> bool {
     kind.is_fifo() || kind.is_socket() || kind.is_block_device() || kind.is_char_device()
 }
 

@@ -454,10 +454,10 @@ impl Sandbox {
                 space::explain(&mut failure, &self.places());
                 // The work folder is all there is: nobody may put it in order.
                 let unusable = format!("what {} left is in the work folder alone", story.id);
-                return (*failure, Kept { commit: None, left_out: vec![".".into()] }, Some(unusable));
+                return (*failure, Kept { left_out: vec![".".into()], ..Kept::default() }, Some(unusable));
             }
         };
-        let left_out = kept.left_out.iter().filter(|path| !failure.evidence.paths.contains(path));
+        let left_out = kept.special.iter().chain(&kept.left_out).filter(|path| !failure.evidence.paths.contains(path));
         let left_out: Vec<String> = left_out.take(LEFT_OUT_NAMED).cloned().collect();
         if kept.commit.is_some() && !left_out.is_empty() {
             failure.evidence.summary.push_str(&format!("; not in the salvage: {}", left_out.join(", ")));

@@ -183,7 +183,14 @@ impl Play {
             let fault = crate::swarm::Fault::new(Cause::HostError, "no result", false);
             let (salvage, nothing_there) = (None, true);
             events.push(Event::SandboxEnded { attempt: attempt.clone(), exit: Exit { code: Some(137), ..exit } });
-            events.push(Event::CollectFailed { attempt, fault, salvage, nothing_there, no_answer: false });
+            events.push(Event::CollectFailed {
+                attempt,
+                fault,
+                salvage,
+                nothing_there,
+                left_out: false,
+                no_answer: false,
+            });
             return events;
         }
         let completed = CompletionStatus::Completed;

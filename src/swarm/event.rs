@@ -126,6 +126,9 @@ pub enum Event {
         /// go without a salvage.
         #[serde(default)]
         nothing_there: bool,
+        /// The salvage has not all that was in the work folder: that must stay.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        left_out: bool,
         /// The depot did not answer in time: to ask again would be to wait as long again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         no_answer: bool,

@@ -290,9 +290,10 @@ impl Machine {
             Event::ResultCollected { attempt, tip, stories, rest } => {
                 self.result_collected(attempt, tip.as_ref(), stories, rest.as_ref(), out)
             }
-            Event::CollectFailed { attempt, fault, salvage, nothing_there, no_answer } => {
-                let safe = salvage.is_some() || *nothing_there;
-                self.collect_failed(attempt, fault, salvage.as_deref(), safe, *no_answer, out)
+            Event::CollectFailed { attempt, fault, salvage, nothing_there, left_out, no_answer } => {
+                let salvaged = salvage.is_some() || *nothing_there;
+                let collected = settle::Salvage { reference: salvage.as_deref(), salvaged, whole: !left_out };
+                self.collect_failed(attempt, fault, collected, *no_answer, out)
             }
             Event::Merged { attempt, head } => self.merged(attempt, head, out),
             Event::MergeConflicted { attempt, paths, kept } => self.merge_conflicted(attempt, paths, kept, out),

@@ -392,6 +392,7 @@ static JOURNAL: LazyLock<(Vec<u8>, Contents)> = LazyLock::new(|| {
             fault: Fault::new(Cause::EngineError, "the engine failed", true),
             salvage: None,
             nothing_there: true,
+            left_out: false,
             no_answer: false,
         },
         Event::DeadlinePassed,

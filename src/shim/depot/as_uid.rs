@@ -308,7 +308,7 @@ fn salvage(
     }
     let bundle = layout.out(folder).join(names::RESULT_BUNDLE);
     let git = clone.git().within(SILENCE_LIMIT / 2);
-    let Kept { commit: kept, left_out } = Salvage {
+    let Kept { commit: kept, left_out, special: _ } = Salvage {
         clone: &clone,
         git: git.clone(),
         start: base,

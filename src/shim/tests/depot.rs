@@ -299,3 +299,24 @@ fn a_sandbox_whose_shim_died_is_salvaged() {
         git(&host_repo, &["merge-base", "--is-ancestor", world.base.as_str(), commit.as_str()]);
     }
 }
+
+#[test]
+fn a_salvage_names_the_files_that_it_leaves_out_and_no_special_ones() {
+    for (leave, wanted) in [("true", false), ("mkdir -p a/.GIT; echo work > a/.GIT/config", true)] {
+        let mut world = World::new();
+        world.run_command("echo one > one.txt");
+        let left = format!("rm -f .gitignore; mkfifo .gitignore pipe; echo two > two.txt; {leave}");
+        assert!(Command::new("sh").args(["-c", &left]).current_dir(world.repo()).status().unwrap().success());
+        let request = Request::Salvage {
+            folder: FOLDER.into(),
+            uid: uid(),
+            base: world.base.clone(),
+            reference: "refs/longshore/salvage/all".into(),
+            max_bytes: 1_000_000,
+        };
+        let (answer, _) = Host::new(&world.layout()).ask(&request);
+        let Ok(Answer::Salvaged { commit: Some(_), left_out }) = answer else { panic!("{answer:?}") };
+        assert_eq!(left_out.iter().any(|path| path.contains(".GIT")), wanted, "{left_out:?}");
+        assert!(left_out.iter().all(|path| path.contains(".GIT")), "{left_out:?}");
+    }
+}

@@ -53,6 +53,16 @@ struct Sorted {
     unsaved: bool,
 }
 
+/// What came of a work folder that gave no result.
+pub(super) struct Salvage<'a> {
+    /// The host's ref of it.
+    pub(super) reference: Option<&'a str>,
+    /// It is there, or there was nothing to have.
+    pub(super) salvaged: bool,
+    /// Nothing was left out of it.
+    pub(super) whole: bool,
+}
+
 impl Machine {
     pub(super) fn result_collected(
         &mut self,
@@ -92,15 +102,17 @@ impl Machine {
         &mut self,
         id: &AttemptId,
         fault: &Fault,
-        salvage: Option<&str>,
-        safe: bool,
+        salvage: Salvage<'_>,
         no_answer: bool,
         out: &mut Vec<Effect>,
     ) -> bool {
         let Some(place) = self.collected(id) else { return false };
         // What a dead sandbox left is safe by now; a finished one's result is worth another try even so.
         let finished = self.attempts[place].view.completion == Some(CompletionStatus::Completed);
-        let over = no_answer || safe && !finished || self.stopping == Some(StopLevel::Kill);
+        // What was left out would be left out again: no reason to ask once more.
+        let Salvage { reference: salvage, salvaged, whole } = salvage;
+        let safe = salvaged && whole;
+        let over = no_answer || salvaged && !finished || self.stopping == Some(StopLevel::Kill);
         let away = fault.unreachable || self.engine_away.is_some();
         let most = if away { COLLECTS_AWAY } else { COLLECTS };
         if fault.retryable && !over && self.attempts[place].collects < most {

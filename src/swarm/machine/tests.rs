@@ -258,6 +258,7 @@ pub(super) fn collect_failed(id: &AttemptId, cause: Cause, retryable: bool, salv
         fault: Fault::new(cause, "no result", retryable),
         salvage: salvage.map(str::to_owned),
         nothing_there: false,
+        left_out: false,
         no_answer: false,
     }
 }

@@ -333,8 +333,14 @@ fn a_depot_that_did_not_answer_is_not_asked_again() {
     let (mut rig, id) = one();
     rig.complete(&id);
     let fault = Fault::new(Cause::EngineError, "no answer", true);
-    let event =
-        Event::CollectFailed { attempt: id.clone(), fault, salvage: None, nothing_there: false, no_answer: true };
+    let event = Event::CollectFailed {
+        attempt: id.clone(),
+        fault,
+        salvage: None,
+        nothing_there: false,
+        left_out: false,
+        no_answer: true,
+    };
     let effects = rig.give(event);
     assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: true });
     assert_eq!(rig.status(1), StoryStatus::Pending, "it is tried again");
@@ -373,6 +379,25 @@ fn what_a_result_lacks_is_told_where_it_was_salvaged_and_its_folder_goes() {
 }
 
 #[test]
+fn a_work_folder_is_kept_where_its_salvage_has_not_all_of_it() {
+    for left_out in [false, true] {
+        let (mut rig, id) = one();
+        rig.run(&id);
+        rig.give(ended(&id, exit(1)));
+        let effects = rig.give(Event::CollectFailed {
+            attempt: id.clone(),
+            fault: Fault::new(Cause::HostError, "no result", true),
+            salvage: Some("refs/salvage".to_owned()),
+            nothing_there: false,
+            left_out,
+            no_answer: false,
+        });
+        assert!(effects.contains(&Effect::Remove { attempt: id, keep_work: left_out }), "{effects:?}");
+        assert_eq!(announced(&effects, |said| matches!(said, Announcement::Salvaged { .. })), 1);
+    }
+}
+
+#[test]
 fn an_empty_work_folder_is_not_kept() {
     let (mut rig, id) = one();
     rig.run(&id);
@@ -382,6 +407,7 @@ fn an_empty_work_folder_is_not_kept() {
         fault: Fault::new(Cause::HostError, "no result", false),
         salvage: None,
         nothing_there: true,
+        left_out: false,
         no_answer: false,
     });
     assert!(effects.contains(&Effect::Remove { attempt: id, keep_work: false }));

@@ -160,6 +160,7 @@ impl World {
                 fault: Fault::new(cause, "no result", retryable),
                 salvage: self.random.chance(50).then(|| "refs/salvage".to_owned()),
                 nothing_there: self.random.chance(50),
+                left_out: self.random.chance(20),
                 no_answer: self.random.chance(20),
             };
         }
