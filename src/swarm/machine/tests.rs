@@ -4,6 +4,7 @@
 mod check;
 mod ends;
 mod engine;
+mod rest;
 mod table;
 mod walk;
 

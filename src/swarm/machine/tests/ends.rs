@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::swarm::effect::Salvaging;
-use crate::swarm::event::{Rest, StopLevel};
+use crate::swarm::event::StopLevel;
 use crate::swarm::machine::{ContainerStatus, Phase};
 
 fn stop(level: StopLevel) -> Event {
@@ -356,44 +356,6 @@ fn a_work_folder_that_a_result_could_not_save_is_kept() {
         let effects = rig.give(collected(&id, None, vec![result(1, outcome)]));
         assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: unsaved });
         assert_eq!(announced(&effects, |said| matches!(said, Announcement::WorkKept { .. })), usize::from(unsaved));
-    }
-}
-
-#[test]
-fn what_a_result_lacks_is_told_where_it_was_salvaged_and_its_folder_goes() {
-    for rest in [Rest::Nothing, Rest::Kept { reference: "refs/rest".to_owned() }] {
-        let (mut rig, id) = one();
-        rig.run(&id);
-        rig.give(said(&id, 1, 1, StoryStatus::InProgress));
-        rig.give(ended(&id, exit(137)));
-        let stories = vec![result(1, StoryOutcome::NotReached)];
-        let event = Event::ResultCollected { attempt: id.clone(), tip: None, stories, rest: Some(rest.clone()) };
-        let effects = rig.give(event);
-        assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: false });
-        let view = rig.machine.story(&key(1)).expect("there");
-        let kept: &[&str] = if rest == Rest::Nothing { &[] } else { &["refs/rest"] };
-        assert_eq!(view.salvaged, kept);
-        assert_eq!(view.failure.as_ref().and_then(|failure| failure.salvage.as_deref()), kept.first().copied());
-        assert_eq!(announced(&effects, |said| matches!(said, Announcement::Salvaged { .. })), kept.len());
-    }
-}
-
-#[test]
-fn a_work_folder_is_kept_where_its_salvage_has_not_all_of_it() {
-    for left_out in [false, true] {
-        let (mut rig, id) = one();
-        rig.run(&id);
-        rig.give(ended(&id, exit(1)));
-        let effects = rig.give(Event::CollectFailed {
-            attempt: id.clone(),
-            fault: Fault::new(Cause::HostError, "no result", true),
-            salvage: Some("refs/salvage".to_owned()),
-            nothing_there: false,
-            left_out,
-            no_answer: false,
-        });
-        assert!(effects.contains(&Effect::Remove { attempt: id, keep_work: left_out }), "{effects:?}");
-        assert_eq!(announced(&effects, |said| matches!(said, Announcement::Salvaged { .. })), 1);
     }
 }
 
