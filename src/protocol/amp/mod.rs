@@ -7,8 +7,10 @@
 //! | file | what |
 //! |---|---|
 //! | [`message`] | the envelope, the five payloads and the ack, as values |
+//! | [`machine`] | ids, acks and heartbeats over time |
 //!
 //! Used by `swarm/` (which says what is to be told, and when), `coordinator/` (which composes and keeps it), `shim/` (a
 //! reviewer's verdict) and `cli/`. Must not: know containers, git or the state's files.
 
+pub mod machine;
 pub mod message;
