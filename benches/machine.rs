@@ -54,6 +54,7 @@ fn spec(stories: usize) -> SwarmSpec {
         files: (0..stories.div_ceil(A_FILE)).map(file).collect(),
         stories: (0..stories).map(story).collect(),
         assignments: (0..stories).map(assignment).collect(),
+        amp: None,
         limits: Limits {
             max: 8,
             retries: 1,

@@ -23,6 +23,10 @@ pub enum Cause {
     NoChanges,
     /// The story's commits do not merge onto the integration branch.
     Conflict,
+    /// A reviewer rejected it.
+    Rejected,
+    /// The admin ended it.
+    AbortedByAdmin,
     /// The kernel killed the agent or the sandbox for memory, and a counter proves it.
     Oom,
     /// Killed with SIGKILL near the memory limit, and no counter proves why.
@@ -81,10 +85,9 @@ impl Cause {
     pub fn class(self) -> CauseClass {
         use Cause::*;
         match self {
-            VerificationFailed | AgentFailed | NoChanges | Conflict | Oom | OomSuspected | Timeout | Hung
-            | BranchViolation | RepoDamaged | ProtocolViolation | DependencyFailed | TaskFileInvalid => {
-                CauseClass::Story
-            }
+            VerificationFailed | AgentFailed | NoChanges | Conflict | Rejected | AbortedByAdmin | Oom
+            | OomSuspected | Timeout | Hung | BranchViolation | RepoDamaged | ProtocolViolation | DependencyFailed
+            | TaskFileInvalid => CauseClass::Story,
             StoppedByUser => CauseClass::User,
             KilledOutside | ImageMissing | EngineError | DiskFull | CloneFailed | CheckoutFailed | TaskFileNotFound
             | ConnectionLost | ShimCrash | HostError => CauseClass::Machinery,
@@ -103,8 +106,10 @@ impl Cause {
             TaskFileInvalid => "TASK_FILE_INVALID",
             ConnectionLost => "ACP_CONNECTION_LOST",
             AgentFailed | KilledOutside | ShimCrash => "AGENT_CRASH",
-            VerificationFailed | NoChanges | Conflict | StoppedByUser | ProtocolViolation | ImageMissing
-            | EngineError | DiskFull | DependencyFailed | HostError => "UNKNOWN_ERROR",
+            VerificationFailed | NoChanges | Conflict | Rejected | AbortedByAdmin | StoppedByUser
+            | ProtocolViolation | ImageMissing | EngineError | DiskFull | DependencyFailed | HostError => {
+                "UNKNOWN_ERROR"
+            }
         }
     }
 
@@ -116,6 +121,8 @@ impl Cause {
             AgentFailed => "agent_failed",
             NoChanges => "no_changes",
             Conflict => "conflict",
+            Rejected => "rejected",
+            AbortedByAdmin => "aborted_by_admin",
             Oom => "oom",
             OomSuspected => "oom_suspected",
             Timeout => "timeout",

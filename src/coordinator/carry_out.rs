@@ -71,7 +71,15 @@ pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> 
     let event = match result(&hands, &remains, &bundle).await {
         Ok(Some((tip, stories))) => {
             let rest = rest(&hands, &remains, &bundle, tip.as_ref(), &stories).await;
-            Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories, rest }
+            Event::ResultCollected {
+                attempt: remains.attempt.clone(),
+                tip,
+                stories,
+                rest,
+                diffs: Vec::new(),
+                tree: None,
+                kept: None,
+            }
         }
         Ok(None) => {
             let summary = match what {

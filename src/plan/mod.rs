@@ -150,6 +150,7 @@ impl Plan {
             stories: self.stories.clone(),
             assignments: self.assignments.clone(),
             limits,
+            amp: None,
         }
     }
 }

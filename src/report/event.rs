@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Names;
 use crate::ids::AttemptId;
+use crate::protocol::amp::message::{Decision, EscalationType, Severity};
 use crate::swarm::event::Exit;
 use crate::swarm::{Announcement, Outcome, StopLevel};
 use crate::verdict::{Cause, Evidence, Failure};
@@ -185,6 +186,58 @@ pub enum EventBody {
         /// The story that did not land.
         because: String,
     },
+    /// A review began.
+    ReviewStarted {
+        /// The reviewer's sandbox.
+        attempt: Attempt,
+        /// The stories under review.
+        stories: Vec<String>,
+        /// Which review of the task it is, from 1.
+        round: u32,
+    },
+    /// A review is over.
+    ReviewEnded {
+        /// The reviewer's sandbox.
+        attempt: Attempt,
+        /// The stories under review.
+        stories: Vec<String>,
+        /// The verdict.
+        decision: Decision,
+        /// How sure the reviewer is, from 0 to 1.
+        confidence: f64,
+        /// How many things it found wrong.
+        issues: usize,
+        /// How often the task was rejected so far.
+        rejects: u32,
+    },
+    /// Somebody cannot go on alone: an AMP escalation.
+    Escalated {
+        /// The message's id in the SSOT.
+        message: String,
+        /// The task.
+        task: String,
+        /// Its stories that have not landed.
+        stories: Vec<String>,
+        /// What kind.
+        escalation: EscalationType,
+        /// How bad.
+        severity: Severity,
+        /// In words.
+        description: String,
+        /// What the admin could do.
+        suggested_actions: Vec<String>,
+        /// Whether the task waits for the admin.
+        auto_suspended: bool,
+    },
+    /// A decision of the admin's was taken in.
+    Decided {
+        /// The task.
+        task: String,
+        /// The word.
+        action: String,
+        /// By whom.
+        by: String,
+    },
     /// A record of a sandbox broke a rule.
     RecordRefused {
         /// Of which sandbox.
@@ -239,7 +292,7 @@ pub enum EventBody {
     },
     /// The last.
     SwarmEnded {
-        /// `landed`, `some_failed`, `machinery_failed` or `interrupted`.
+        /// `landed`, `some_failed`, `machinery_failed`, `suspended` or `interrupted`.
         #[schemars(with = "String")]
         outcome: Outcome,
         /// The exit code that belongs to it.
@@ -301,6 +354,32 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
             EventBody::StoryFailed { story: label(story), failure: why(failure), attempts: *attempts }
         }
         A::StorySkipped { story, because } => EventBody::StorySkipped { story: label(story), because: label(because) },
+        A::ReviewStarted { attempt: id, stories, round } => EventBody::ReviewStarted {
+            attempt: attempt(id),
+            stories: stories.iter().map(label).collect(),
+            round: *round,
+        },
+        A::ReviewEnded { attempt: id, stories, decision, confidence, issues, rejects } => EventBody::ReviewEnded {
+            attempt: attempt(id),
+            stories: stories.iter().map(label).collect(),
+            decision: *decision,
+            confidence: *confidence,
+            issues: *issues,
+            rejects: *rejects,
+        },
+        A::Escalated { message, stories, escalation } => EventBody::Escalated {
+            message: message.to_string(),
+            task: message.task().to_string(),
+            stories: stories.iter().map(label).collect(),
+            escalation: escalation.escalation_type,
+            severity: escalation.severity,
+            description: escalation.description.clone(),
+            suggested_actions: escalation.suggested_actions.clone(),
+            auto_suspended: escalation.auto_suspended,
+        },
+        A::Decided { task, action, by } => {
+            EventBody::Decided { task: task.to_string(), action: action.clone(), by: by.clone() }
+        }
         A::RecordRefused { attempt: id, reason, count } => {
             EventBody::RecordRefused { attempt: attempt(id), reason: reason.clone(), count: *count }
         }

@@ -113,6 +113,7 @@ pub(crate) mod tests {
                     apart_from: Vec::new(),
                 })
                 .collect(),
+            amp: None,
             limits: Limits {
                 max: 2,
                 retries: 1,

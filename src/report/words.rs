@@ -4,6 +4,7 @@
 
 use super::Names;
 use super::text::{clean, count, duration};
+use crate::protocol::amp::message::{Decision, Severity};
 use crate::swarm::event::Exit;
 use crate::swarm::{Announcement, Outcome, StopLevel};
 use crate::verdict::Failure;
@@ -100,6 +101,36 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         Announcement::StorySkipped { story, because } => {
             say(Tone::Warning, names.label(story), format!("skipped, because {} did not land", names.label(because)))
         }
+        Announcement::ReviewStarted { stories, round, .. } => {
+            say(Tone::Neutral, &names.list(stories), format!("review {round} started"))
+        }
+        Announcement::ReviewEnded { stories, decision, confidence, issues, rejects, .. } => {
+            let (tone, word) = match decision {
+                Decision::Approved => (Tone::Good, "approved".to_owned()),
+                Decision::ApprovedWithFix => (Tone::Good, "approved, with a fix of the reviewer's".to_owned()),
+                Decision::Rejected => {
+                    let issues = count(*issues, "issue", "issues");
+                    (Tone::Warning, format!("rejected with {issues}, {rejects} times so far"))
+                }
+            };
+            say(tone, &names.list(stories), format!("review: {word} (confidence {confidence})"))
+        }
+        Announcement::Escalated { message, stories, escalation } => {
+            let tone = match escalation.severity {
+                Severity::Info => Tone::Detail,
+                Severity::Warning => Tone::Warning,
+                Severity::Critical => Tone::Bad,
+            };
+            let subject = if stories.is_empty() { message.task().to_string() } else { names.list(stories) };
+            let action = match escalation.suggested_actions.first() {
+                Some(action) if escalation.severity == Severity::Critical => format!("; {}", clean(action)),
+                _ => String::new(),
+            };
+            say(tone, &subject, format!("escalated: {}{action}", clean(&escalation.description)))
+        }
+        Announcement::Decided { task, action, by } => {
+            say(Tone::Neutral, task.as_str(), format!("{} decided: {action}", clean(by)))
+        }
         Announcement::RecordRefused { attempt, reason, count } => {
             let text = format!("bad record from its sandbox ({count} so far): {}", clean(reason));
             say(Tone::Warning, attempt.assignment.as_str(), text)
@@ -135,6 +166,7 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
                 Outcome::Landed => (Tone::Good, "every story landed"),
                 Outcome::SomeFailed => (Tone::Bad, "some stories did not land"),
                 Outcome::MachineryFailed => (Tone::Bad, "the machinery failed"),
+                Outcome::Suspended => (Tone::Warning, "what is left waits for the admin: `longshore admin list`"),
                 Outcome::Interrupted => (Tone::Warning, "interrupted"),
             };
             let counts: Vec<String> =

@@ -69,6 +69,8 @@ pub enum SwarmStatus {
     SomeFailed,
     /// Some story did not, by the machinery's doing.
     MachineryFailed,
+    /// What is left waits for the admin; can be resumed.
+    Suspended,
     /// Stopped; can be resumed.
     Interrupted,
 }
@@ -213,6 +215,7 @@ impl SwarmState {
             (Some(Outcome::Landed), _) => SwarmStatus::Landed,
             (Some(Outcome::SomeFailed), _) => SwarmStatus::SomeFailed,
             (Some(Outcome::MachineryFailed), _) => SwarmStatus::MachineryFailed,
+            (Some(Outcome::Suspended), _) => SwarmStatus::Suspended,
             (Some(Outcome::Interrupted), _) => SwarmStatus::Interrupted,
             (None, Some(_)) => SwarmStatus::Stopping,
             (None, None) => SwarmStatus::Running,
@@ -221,7 +224,7 @@ impl SwarmState {
             schema_version: STATE_VERSION,
             swarm_id: machine.spec().swarm,
             created_at: started,
-            updated_at: at(started, machine.updated()),
+            updated_at: at(started, machine.updated() + machine.away()),
             journal_records: machine.events(),
             status,
             containers: machine.attempts().map(|attempt| container(machine, attempt, started)).collect(),

@@ -60,6 +60,7 @@ fn spec(stories: usize) -> SwarmSpec {
                 apart_from: Vec::new(),
             })
             .collect(),
+        amp: None,
         limits: Limits {
             max: 4,
             retries: 1,
@@ -146,7 +147,15 @@ impl Play {
                     commits: tip.clone().into_iter().collect(),
                     duration_ms: 1234,
                 };
-                vec![Event::ResultCollected { attempt: attempt.clone(), tip, stories: vec![result], rest: None }]
+                vec![Event::ResultCollected {
+                    attempt: attempt.clone(),
+                    tip,
+                    stories: vec![result],
+                    rest: None,
+                    diffs: Vec::new(),
+                    tree: None,
+                    kept: None,
+                }]
             }
             Effect::Merge { attempt, .. } => {
                 self.commits += 1;

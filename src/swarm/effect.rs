@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, AttemptId, CommitId, ContainerId, StoryKey};
+use crate::protocol::amp::message::{Decision, Escalation, MsgId};
 use crate::swarm::event::{Exit, StopLevel};
+use crate::swarm::word::{Review, Word};
 use crate::verdict::Failure;
 
 /// An effect.
@@ -20,9 +22,30 @@ pub enum Effect {
         attempt: AttemptId,
         /// The stories still to do, in order, each with what went wrong the time before.
         stories: Vec<(StoryKey, Option<String>)>,
+        /// What the admin said about them.
+        guidance: Vec<String>,
         /// Where its branch starts.
         base: CommitId,
     },
+    /// Make a reviewer's sandbox and run it.
+    StartReview {
+        /// The reviewer's attempt.
+        attempt: AttemptId,
+        /// What it is to review.
+        review: Box<Review>,
+    },
+    /// Freeze the sandbox: it is suspended until the admin decides.
+    Pause {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// Let it go on.
+    Unpause {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// Say this in AMP.
+    Tell(Box<Word>),
     /// SIGTERM.
     Terminate {
         /// The attempt.
@@ -90,6 +113,8 @@ pub enum Outcome {
     SomeFailed,
     /// Some story did not, by the machinery's doing.
     MachineryFailed,
+    /// What is left waits for the admin; can be resumed.
+    Suspended,
     /// Stopped; can be resumed.
     Interrupted,
 }
@@ -101,6 +126,7 @@ impl Outcome {
             Outcome::Landed => 0,
             Outcome::SomeFailed => 1,
             Outcome::MachineryFailed => 3,
+            Outcome::Suspended => 4,
             Outcome::Interrupted => 130,
         }
     }
@@ -222,6 +248,48 @@ pub enum Announcement {
         /// The story that did not land.
         because: StoryKey,
     },
+    /// A review began.
+    ReviewStarted {
+        /// The reviewer's attempt.
+        attempt: AttemptId,
+        /// The stories under review.
+        stories: Vec<StoryKey>,
+        /// The first is 1.
+        round: u32,
+    },
+    /// A review is over.
+    ReviewEnded {
+        /// The reviewer's attempt.
+        attempt: AttemptId,
+        /// The stories under review.
+        stories: Vec<StoryKey>,
+        /// The verdict's word.
+        decision: Decision,
+        /// How sure the reviewer is.
+        confidence: f64,
+        /// How many things it found wrong.
+        issues: usize,
+        /// How often the task was rejected so far, this time included.
+        rejects: u32,
+    },
+    /// Somebody cannot go on alone.
+    Escalated {
+        /// The message.
+        message: MsgId,
+        /// Its stories.
+        stories: Vec<StoryKey>,
+        /// What it says.
+        escalation: Box<Escalation>,
+    },
+    /// The admin's decision was taken in.
+    Decided {
+        /// About which task.
+        task: AssignmentId,
+        /// The word.
+        action: String,
+        /// Who decided.
+        by: String,
+    },
     /// A bad record.
     RecordRefused {
         /// From which attempt.
@@ -298,10 +366,14 @@ impl Announcement {
             | Announcement::SandboxStarted { attempt, .. }
             | Announcement::SandboxEnded { attempt, .. }
             | Announcement::StoryStarted { attempt, .. }
+            | Announcement::ReviewStarted { attempt, .. }
+            | Announcement::ReviewEnded { attempt, .. }
             | Announcement::RecordRefused { attempt, .. }
             | Announcement::ErrorReported { attempt, .. }
             | Announcement::Salvaged { attempt, .. }
             | Announcement::WorkKept { attempt, .. } => Some(&attempt.assignment),
+            Announcement::Escalated { message, .. } => Some(message.task()),
+            Announcement::Decided { task, .. } => Some(task),
             _ => None,
         }
     }

@@ -3,8 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::handoff::result::StoryResult;
+use crate::ids::AssignmentId;
 use crate::ids::{AttemptId, CommitId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
+use crate::protocol::amp::message::DiffSummary;
+use crate::swarm::reviewed::Reviewed;
 use crate::verdict::{Cause, Evidence};
 
 /// An event.
@@ -113,6 +116,22 @@ pub enum Event {
         /// What the work folder had beyond the result, where that was looked into.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rest: Option<Rest>,
+        /// Git's own count of what each story changed, in the order of `stories`; shorter where it could not be had.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        diffs: Vec<DiffSummary>,
+        /// The tip's tree: the same tree again is the same work again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tree: Option<String>,
+        /// The ref that keeps the commits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kept: Option<String>,
+    },
+    /// What a reviewer's sandbox left is on the host, checked.
+    ReviewCollected {
+        /// Of which attempt: the reviewer's.
+        attempt: AttemptId,
+        /// What it came to.
+        reviewed: Box<Reviewed>,
     },
     /// There is no result that can be believed. What was in the work folder may have been salvaged all the same.
     CollectFailed {
@@ -173,6 +192,16 @@ pub enum Event {
     /// A new orchestrator has taken the swarm up, after a stop, a machinery failure or a `kill -9`. Takes back what
     /// was decided to stop, and gives again the effects that may not have been carried out.
     Resumed,
+    /// The admin has decided something.
+    Decided {
+        /// What.
+        decision: Decision,
+    },
+    /// No orchestrator ran for so long. Comes before [`Event::Resumed`].
+    Away {
+        /// Milliseconds, by the wall clock.
+        ms: u64,
+    },
     /// The engine cannot be reached.
     EngineLost {
         /// Why.
@@ -200,6 +229,55 @@ pub enum Rest {
         /// The ref.
         reference: String,
     },
+}
+
+/// A decision of the admin's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Decision {
+    /// Its id: it is taken in once, however often it comes.
+    pub id: String,
+    /// About which task.
+    pub task: AssignmentId,
+    /// What is to be done.
+    pub action: Action,
+    /// Who decided.
+    pub by: String,
+}
+
+/// What the admin can decide about a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Action {
+    /// What waits for an approval has it: a plan of high risk may run, a verdict counts, locked work lands.
+    Approve,
+    /// It goes on where it was suspended.
+    Resume,
+    /// It begins a new count: as if nothing had failed or been rejected.
+    Retry,
+    /// It is over, and did not land.
+    Abort,
+    /// Its commits are put aside, and it begins again from the integration branch.
+    Rollback,
+    /// It goes on with these words.
+    Answer {
+        /// The words.
+        text: String,
+    },
+}
+
+impl Action {
+    /// The word of `longshore admin`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Action::Approve => "approve",
+            Action::Resume => "resume",
+            Action::Retry => "retry",
+            Action::Abort => "abort",
+            Action::Rollback => "rollback",
+            Action::Answer { .. } => "answer",
+        }
+    }
 }
 
 /// How hard to stop.

@@ -6,6 +6,9 @@
 //! | `sandbox.rs` | a sandbox's life and words, from its start to its end |
 //! | `judge.rs` | causes, from evidence |
 //! | `settle.rs` | what a result, or the lack of one, means for each story: lands, again, or failed |
+//! | `review.rs` | finished work is reviewed before it lands, where that is wanted |
+//! | `hold.rs` | what waits for the admin, and what the admin decides |
+//! | `talk.rs` | what is said of it all in AMP |
 //! | `merge.rs` | one merge at a time for a branch |
 //! | `decide.rs` | a story is decided: who may run now, who is skipped |
 //! | `engine.rs` | the engine goes away and comes back |
@@ -13,7 +16,7 @@
 //! | `index.rs` | what follows from the plan alone |
 //! | `stop.rs` | beginning, stopping, resuming, the end |
 //!
-//! An attempt goes `Starting -> Created -> Running -> Completed -> Collecting -> MergeQueued -> Merging -> Settled`, and may leave
+//! An attempt goes `Starting -> Created -> Running -> Completed -> Collecting -> Reviewing -> MergeQueued -> Merging -> Settled`, and may leave
 //! out what did not happen. It holds one of the `max` places until its container has ended; collecting and merging are done
 //! outside of them. Its assignment has no other attempt before it is settled.
 //!
@@ -25,13 +28,16 @@
 mod deadline;
 mod decide;
 mod engine;
+mod hold;
 mod index;
 mod judge;
 mod merge;
 mod ready;
+mod review;
 mod sandbox;
 mod settle;
 mod stop;
+mod talk;
 mod view;
 
 #[cfg(test)]
@@ -42,6 +48,7 @@ use std::time::Duration;
 
 use crate::ids::{AssignmentId, AttemptId, BranchName, CommitId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
+use crate::protocol::amp::message::MsgId;
 use crate::swarm::effect::{Effect, Outcome};
 use crate::swarm::event::{Event, StopLevel};
 use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmSpec};
@@ -49,9 +56,12 @@ use crate::tasks::Done;
 use crate::verdict::Failure;
 
 use deadline::{AttemptTimer, Timer};
+pub use hold::{Hold, HoldKind};
 use index::Index;
 use judge::Ending;
+use review::Loop;
 use settle::FinishedStory;
+use talk::{Talk, TaskTalk};
 pub use view::{AttemptView, ContainerStatus, Phase, Progress, StoryView};
 
 /// A swarm in progress. Two machines that were given the same events are equal.
@@ -69,6 +79,19 @@ pub struct Machine {
     running: BTreeSet<usize>,
     /// The attempts that are not settled.
     active: usize,
+    /// Of these: finished work that no reviewer is at.
+    parked: usize,
+    /// And sandboxes that are paused until the admin decides.
+    suspended: usize,
+    /// What may be reviewed now, best first: (priority, the executor's attempt).
+    reviews: BTreeSet<(i64, usize)>,
+    /// By assignment: what its reviews came to, what was said of it, and what it waits for the admin for.
+    loops: Vec<Loop>,
+    talks: Vec<TaskTalk>,
+    holds: Vec<Option<Hold>>,
+    talk: Talk,
+    /// The admin's decisions that were taken in.
+    decisions: BTreeSet<String>,
     deadlines: BTreeSet<(Duration, Timer)>,
     tally: Tally,
     began: bool,
@@ -98,6 +121,8 @@ struct Assignment {
     machinery_failures: u32,
     /// When the last of these was.
     machinery_failed: Option<Duration>,
+    /// How often its work did not merge.
+    conflicts: u32,
     /// Attempts that the engine's absence ended, which cost nothing.
     engine_losses: u32,
     /// Until when it waits after such a failure.
@@ -129,6 +154,14 @@ struct Attempt {
     /// Collecting was tried again this often, and merging.
     collects: u32,
     merges: u32,
+    /// The dispatch, or the review request, that it got; and whether it has acked that.
+    told: Option<MsgId>,
+    acked: bool,
+    /// It is paused until the admin decides; with what was left of its timer.
+    suspended: Option<Option<(Duration, AttemptTimer)>>,
+    /// The tree of its tip, and the ref that keeps its commits.
+    tree: Option<String>,
+    kept: Option<String>,
     /// What lands with its merge.
     finished: Vec<FinishedStory>,
     /// The removal was asked for, with the work folder kept or not.
@@ -215,7 +248,16 @@ impl Machine {
                 });
             }
         }
+        let count = spec.assignments.len();
         Self {
+            parked: 0,
+            suspended: 0,
+            reviews: BTreeSet::new(),
+            loops: vec![Loop::default(); count],
+            talks: vec![TaskTalk::default(); count],
+            holds: vec![None; count],
+            talk: Talk::default(),
+            decisions: BTreeSet::new(),
             spec,
             index,
             stories,
@@ -242,9 +284,11 @@ impl Machine {
     ///
     /// An event that is a duplicate, too late, impossible, or about something unknown changes nothing and gives no
     /// effects. Any other gives [`Effect::Persist`] first. After [`Effect::Finish`], which comes once, only
-    /// [`Event::Resumed`] can do anything. Removals that were asked for before it are still to be carried out.
+    /// [`Event::Resumed`], and what may come before it ([`Event::Away`], [`Event::Decided`]), can do anything. Removals
+    /// that were asked for before it are still to be carried out.
     pub fn handle(&mut self, event: &Event, now: Duration) -> Vec<Effect> {
-        if self.finished.is_some() && !matches!(event, Event::Resumed) {
+        let late = matches!(event, Event::Resumed | Event::Away { .. } | Event::Decided { .. });
+        if self.finished.is_some() && !late {
             return Vec::new();
         }
         let before = self.now;
@@ -287,9 +331,13 @@ impl Machine {
             }
             Event::RecordRefused { attempt, record, reason } => self.record_refused(attempt, *record, reason, out),
             Event::SandboxEnded { attempt, exit } => self.ended(attempt, exit, out),
-            Event::ResultCollected { attempt, tip, stories, rest } => {
-                self.result_collected(attempt, tip.as_ref(), stories, rest.as_ref(), out)
+            Event::ResultCollected { attempt, tip, stories, rest, diffs, tree, kept } => {
+                let came = settle::Came { tip: tip.as_ref(), results: stories, diffs, tree: tree.as_ref() };
+                self.result_collected(attempt, came, kept.as_ref(), rest.as_ref(), out)
             }
+            Event::ReviewCollected { attempt, reviewed } => self.review_collected(attempt, reviewed, out),
+            Event::Decided { decision } => self.decided_by_admin(decision, out),
+            Event::Away { ms } => self.was_away(Duration::from_millis(*ms)),
             Event::CollectFailed { attempt, fault, salvage, nothing_there, left_out, no_answer } => {
                 let salvaged = salvage.is_some() || *nothing_there;
                 let collected = settle::Salvage { reference: salvage.as_deref(), salvaged, whole: !left_out };
@@ -304,7 +352,8 @@ impl Machine {
 
     /// When to give [`Event::DeadlinePassed`], if nothing else happens.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.deadlines.first().map(|(at, _)| *at).filter(|_| self.finished.is_none())
+        let own = self.deadlines.first().map(|(at, _)| *at);
+        own.into_iter().chain(self.talk_deadline()).min().filter(|_| self.finished.is_none())
     }
 
     /// How it ended, once it has.
@@ -314,7 +363,7 @@ impl Machine {
 
     /// Whether it ended with nothing left to do: there is nothing to resume.
     pub fn over(&self) -> bool {
-        let open = matches!(self.finished, None | Some(Outcome::Interrupted));
+        let open = matches!(self.finished, None | Some(Outcome::Interrupted | Outcome::Suspended));
         !open && !self.broken && self.tally.undecided == 0 && self.active == 0
     }
 

@@ -11,9 +11,11 @@ pub mod event;
 pub mod machine;
 pub mod reviewed;
 pub mod spec;
+pub mod word;
 
 pub use effect::{Announcement, Effect, Outcome, Salvaging};
-pub use event::{Event, Exit, Fault, Rest, StopLevel};
-pub use machine::{AttemptView, ContainerStatus, Machine, Phase, Progress, StoryView};
+pub use event::{Action, Decision, Event, Exit, Fault, Rest, StopLevel};
+pub use machine::{AttemptView, ContainerStatus, Hold, HoldKind, Machine, Phase, Progress, StoryView};
 pub use reviewed::{Fix, Reviewed};
-pub use spec::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec, liveness};
+pub use spec::{AckTimeouts, AmpSpec, AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec, liveness};
+pub use word::Word;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, BranchName, CommitId, StoryKey, SwarmId};
+use crate::protocol::amp::message::Kind;
 use crate::tasks::{Done, RiskLevel};
 
 /// The whole.
@@ -22,7 +23,69 @@ pub struct SwarmSpec {
     pub assignments: Vec<AssignmentSpec>,
     /// How much at once, how often, how long.
     pub limits: Limits,
+    /// What is said in AMP; none for the journals of before, which say nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amp: Option<AmpSpec>,
 }
+
+/// What the machine needs to speak AMP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AmpSpec {
+    /// When the swarm began, in milliseconds since 1970: ids and times of messages count from it.
+    pub began_ms: u64,
+    /// How long acks may take.
+    pub acks: AckTimeouts,
+    /// How long an agent may write nothing to the SSOT.
+    pub heartbeat: Duration,
+    /// Finished work is reviewed before it lands; so many rejections lock a task. None: no review.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
+}
+
+/// How long the acks of the four types that require one may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AckTimeouts {
+    /// Of a `task_dispatch`.
+    pub dispatch: Duration,
+    /// Of a `task_result`.
+    pub result: Duration,
+    /// Of a `review_request`.
+    pub request: Duration,
+    /// Of a `review_verdict`.
+    pub verdict: Duration,
+}
+
+impl Default for AckTimeouts {
+    fn default() -> Self {
+        let of = |kind: Kind| kind.ack_timeout().unwrap_or_default();
+        Self {
+            dispatch: of(Kind::TaskDispatch),
+            result: of(Kind::TaskResult),
+            request: of(Kind::ReviewRequest),
+            verdict: of(Kind::ReviewVerdict),
+        }
+    }
+}
+
+impl AckTimeouts {
+    /// That of this type; none for an escalation.
+    pub fn of(&self, kind: Kind) -> Option<Duration> {
+        match kind {
+            Kind::TaskDispatch => Some(self.dispatch),
+            Kind::TaskResult => Some(self.result),
+            Kind::ReviewRequest => Some(self.request),
+            Kind::ReviewVerdict => Some(self.verdict),
+            Kind::Escalation => None,
+        }
+    }
+}
+
+/// [`AmpSpec::rounds`] where nobody said: `reject_count > 3` locks (spec, "escalation_type reference").
+pub const ROUNDS: u32 = 4;
+/// [`AmpSpec::heartbeat`] where nobody said (spec, "escalation_type reference").
+pub const HEARTBEAT: Duration = Duration::from_secs(30 * 60);
 
 /// A tasks file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

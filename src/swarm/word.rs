@@ -3,8 +3,6 @@
 //!
 //! Times are in milliseconds since 1970; a message's is that of its id.
 
-use serde::{Deserialize, Serialize};
-
 use crate::handoff::result::StoryResult;
 use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
@@ -152,30 +150,4 @@ pub struct TaskNews {
     pub rejects: u32,
     /// When.
     pub at_ms: u64,
-}
-
-/// What came out of a reviewer's sandbox, checked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Reviewed {
-    /// The verdict, where there is one that breaks no rule.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<ReviewVerdict>,
-    /// What the reviewer mended itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fix: Option<Fix>,
-    /// Why there is no verdict.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<Failure>,
-}
-
-/// What a reviewer mended, as git shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Fix {
-    /// The commit that has it, on the host.
-    pub commit: CommitId,
-    /// Why it is more than a reviewer may mend; none where it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
 }

@@ -160,6 +160,7 @@ fn spec() -> SwarmSpec {
             priority: 1,
             apart_from: Vec::new(),
         }],
+        amp: None,
         limits: Limits {
             max: 1,
             retries: 1,

@@ -330,7 +330,14 @@ mod tests {
             program: String::new(),
             swarm_id: swarm,
             started: jiff::Timestamp::UNIX_EPOCH,
-            spec: SwarmSpec { swarm, files: vec![file], stories: Vec::new(), assignments: Vec::new(), limits },
+            spec: SwarmSpec {
+                swarm,
+                files: vec![file],
+                stories: Vec::new(),
+                assignments: Vec::new(),
+                limits,
+                amp: None,
+            },
             settings: serde_json::Value::Null,
             tasks: Vec::new(),
         };

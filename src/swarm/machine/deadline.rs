@@ -7,7 +7,7 @@
 //! | grace | a `Terminate`: `grace` and [`MARGIN`] | `Kill`, then lost |
 //! | lost | a `Kill`: [`LOST`] | the engine is taken to have failed; the work is collected |
 //! | uncollected | a `Collect` of a swarm that is being killed: `grace` and [`MARGIN`] | the work folder is kept as it is |
-//! | collect again, merge again | a fault that may pass: `backoff`, doubled each time | the same again |
+//! | collect again, review again, merge again | a fault that may pass: `backoff`, doubled each time | the same again |
 //! | backoff | a machinery failure: `backoff`, doubled each time | the assignment is ready again |
 //! | silence | each word of a sandbox: `liveness` | its container is looked at, and then it is ended |
 //! | engine | the engine's absence: [`ENGINE`](super::engine::ENGINE) | the swarm ends, to be resumed |
@@ -45,6 +45,7 @@ pub(super) enum AttemptTimer {
     Lost,
     Uncollected,
     CollectAgain,
+    ReviewAgain,
     MergeAgain,
 }
 
@@ -91,7 +92,7 @@ impl Machine {
 
     /// Does what is due.
     pub(super) fn fire_deadlines(&mut self, out: &mut Vec<Effect>) -> bool {
-        let mut any = false;
+        let mut any = self.fire_talk(out);
         // Only those due on entry: a timer of no length, set by what is done here, waits for the next event.
         let due: Vec<(Duration, Timer)> =
             self.deadlines.iter().take_while(|(at, _)| *at <= self.now).copied().collect();
@@ -127,6 +128,7 @@ impl Machine {
             }
             AttemptTimer::Uncollected => self.not_collected(place, out),
             AttemptTimer::CollectAgain => self.collect(place, out),
+            AttemptTimer::ReviewAgain => self.backoff_of_review_over(place),
             AttemptTimer::MergeAgain => self.merge(place, out),
         }
     }

@@ -18,7 +18,7 @@ use crate::swarm::event::Exit;
 use crate::verdict::{Cause, Evidence, Failure};
 
 /// The longest text about an earlier failure that goes into a prompt, in characters.
-const PREVIOUS: usize = 4000;
+pub(super) const PREVIOUS: usize = 4000;
 /// Of that, the most that the summary takes.
 const PREVIOUS_SUMMARY: usize = 1000;
 
@@ -35,8 +35,15 @@ pub(super) enum Ending {
     Stop,
     /// Its shim said nothing for too long.
     Silent,
+    /// The admin ended it, to have it tried again.
+    Again,
+    /// The admin gave it up.
+    Aborted,
 }
 
+/// For a sandbox that the admin ended.
+const AGAIN: &str = "the admin ended it, to have it tried again";
+const ABORTED: &str = "the admin gave it up";
 /// For a sandbox that the engine's end took along.
 const WITH_THE_ENGINE: &str = "the engine went away while the sandbox ran, and the sandbox ended with it";
 
@@ -55,6 +62,8 @@ pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
         ),
         Some(Ending::Stop) => (Cause::StoppedByUser, "the swarm was stopped".to_owned()),
         Some(Ending::Silent) => (Cause::ConnectionLost, silent(attempt)),
+        Some(Ending::Again) => (Cause::StoppedByUser, AGAIN.to_owned()),
+        Some(Ending::Aborted) => (Cause::AbortedByAdmin, ABORTED.to_owned()),
         _ if exit.oom_killed => (Cause::Oom, "the kernel killed the sandbox for memory".to_owned()),
         _ => match &attempt.reported {
             Some(reported) => (reported.cause, reported.evidence.summary.clone()),
@@ -107,6 +116,8 @@ pub(super) fn unreached(attempt: &Attempt) -> Option<Failure> {
         }
         Some(Ending::Stop) => return Some(Failure::new(Cause::StoppedByUser, "the swarm was stopped")),
         Some(Ending::Silent) => return Some(Failure::new(Cause::ConnectionLost, silent(attempt))),
+        Some(Ending::Again) => return Some(Failure::new(Cause::StoppedByUser, AGAIN)),
+        Some(Ending::Aborted) => return Some(Failure::new(Cause::AbortedByAdmin, ABORTED)),
         Some(Ending::BadRecords | Ending::Overdue) | None => {}
     }
     if let Some(reported) = &attempt.reported {
@@ -151,6 +162,8 @@ pub(super) fn story(attempt: &Attempt, said: &Failure) -> Failure {
     }
     let (cause, summary) = match attempt.ending {
         Some(Ending::Stop) => return said.clone(),
+        Some(Ending::Again) => (Cause::StoppedByUser, AGAIN.to_owned()),
+        Some(Ending::Aborted) => (Cause::AbortedByAdmin, ABORTED.to_owned()),
         Some(Ending::Backstop) if attempt.was_paused => paused(),
         Some(Ending::Backstop) => (Cause::Timeout, "the story's time ran out".to_owned()),
         Some(Ending::BadRecords) => (Cause::ProtocolViolation, "the sandbox sent too many bad records".to_owned()),
@@ -182,7 +195,7 @@ pub(super) fn reported(code: &str, message: &str) -> Failure {
 
 /// Whether another try could end otherwise.
 pub(super) fn worth_a_retry(cause: Cause) -> bool {
-    !matches!(cause, Cause::Conflict | Cause::DependencyFailed | Cause::TaskFileInvalid)
+    !matches!(cause, Cause::Conflict | Cause::AbortedByAdmin | Cause::DependencyFailed | Cause::TaskFileInvalid)
 }
 
 /// What the next try is told of this one: the summary and the end of the output, at most 4,000 characters.

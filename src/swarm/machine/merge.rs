@@ -1,12 +1,17 @@
 //! One merge at a time for a branch, in the order in which results came. Stories land here and nowhere else.
 //!
 //! A merge that failed by the host's doing keeps its turn while it waits to be tried again, so that the order of what lands
-//! does not depend on how long a backoff is.
+//! does not depend on how long a backoff is. What does not merge for the first time is done again on top of what it does not merge
+//! with; for the second time it has failed.
+
+use std::time::Duration;
 
 use super::deadline::AttemptTimer;
-use super::{Machine, Phase};
+use super::{Machine, Phase, judge};
 use crate::ids::{AttemptId, CommitId};
-use crate::swarm::effect::Effect;
+use crate::protocol::acp::message::StoryStatus;
+use crate::protocol::amp::message::Role;
+use crate::swarm::effect::{Announcement, Effect};
 use crate::swarm::event::Fault;
 use crate::verdict::{Cause, Evidence, Failure};
 
@@ -57,6 +62,9 @@ impl Machine {
         for done in std::mem::take(&mut self.attempts[place].finished) {
             self.land(done, head, out);
         }
+        let assignment = self.attempts[place].assignment;
+        self.answer_escalations(assignment, Role::Coordinator, "landed", out);
+        self.tell_task(assignment, "landed", None, out);
         self.merge_over(place, out);
         true
     }
@@ -78,7 +86,14 @@ impl Machine {
             ),
         };
         let evidence = Evidence { paths: paths.to_vec(), ..Evidence::of(summary) };
-        self.not_merged(place, &Failure { cause: Cause::Conflict, evidence, salvage: Some(kept.to_owned()) }, out);
+        let failure = Failure { cause: Cause::Conflict, evidence, salvage: Some(kept.to_owned()) };
+        let assignment = self.attempts[place].assignment;
+        self.assignments[assignment].conflicts += 1;
+        if self.assignments[assignment].conflicts > 1 || self.stopping.is_some() {
+            self.not_merged(place, &failure, out);
+        } else {
+            self.once_more(place, &failure, out);
+        }
         true
     }
 
@@ -98,6 +113,30 @@ impl Machine {
         true
     }
 
+    /// What does not merge is done once more, on top of what it does not merge with; that costs no retry.
+    fn once_more(&mut self, place: usize, failure: &Failure, out: &mut Vec<Effect>) {
+        let assignment = self.attempts[place].assignment;
+        let next = self.assignments[assignment].attempts.len() as u32 + 1;
+        let done = std::mem::take(&mut self.attempts[place].finished);
+        let stories: Vec<usize> = done.into_iter().map(|done| done.story).collect();
+        if let Some(reference) = &failure.salvage {
+            self.kept(place, &stories, reference, out);
+        }
+        let tried: Vec<(usize, Failure, bool)> = stories.iter().map(|story| (*story, failure.clone(), true)).collect();
+        self.tell_failures(place, &tried, out);
+        self.loops[assignment].leave_tip();
+        for story in stories {
+            let view = &mut self.stories[story];
+            view.status = StoryStatus::Pending;
+            view.failure = Some(failure.clone());
+            view.previous = Some(judge::previous(failure));
+            let story = view.key.clone();
+            let (failure, after) = (failure.clone(), Duration::ZERO);
+            out.push(Effect::Announce(Announcement::StoryRetried { story, failure, next, after }));
+        }
+        self.merge_over(place, out);
+    }
+
     /// What would have landed has failed for good; its commits are under a ref.
     fn not_merged(&mut self, place: usize, failure: &Failure, out: &mut Vec<Effect>) {
         let stories: Vec<usize> =
@@ -105,6 +144,8 @@ impl Machine {
         if let Some(reference) = &failure.salvage {
             self.kept(place, &stories, reference, out);
         }
+        let tried: Vec<(usize, Failure, bool)> = stories.iter().map(|story| (*story, failure.clone(), false)).collect();
+        self.tell_failures(place, &tried, out);
         self.fail(stories.into_iter().map(|story| (story, failure.clone())).collect(), out);
         self.merge_over(place, out);
     }

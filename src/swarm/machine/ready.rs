@@ -6,9 +6,19 @@
 //! passed over for ever, since each assignment has a bounded number of attempts.
 
 use super::{Attempt, AttemptView, ContainerStatus, Machine, Phase};
-use crate::ids::AttemptId;
+use crate::ids::{AttemptId, CommitId};
 use crate::protocol::acp::message::StoryStatus;
 use crate::swarm::effect::{Announcement, Effect};
+use crate::swarm::word::Review;
+
+/// What an attempt is for.
+pub(super) enum Part {
+    Executor,
+    /// Reviews this.
+    Reviewer {
+        review: Review,
+    },
+}
 
 impl Machine {
     /// Puts the assignment among the ready, or takes it away from them, as its state says.
@@ -19,6 +29,7 @@ impl Machine {
             && state.undecided > 0
             && state.waiting_on == 0
             && state.held_by == 0
+            && self.holds[assignment].is_none()
             && state.backoff.is_none();
         let entry = (self.spec.assignments[assignment].priority, assignment);
         if ready {
@@ -34,28 +45,54 @@ impl Machine {
             return;
         }
         while self.running.len() < self.spec.limits.max.max(1) {
-            let Some((_, assignment)) = self.ready.pop_first() else { break };
-            self.start(assignment, out);
+            // What is nearly done goes before what is not begun.
+            if let Some((_, of)) = self.reviews.pop_first() {
+                self.start_review(of, out);
+            } else if let Some((_, assignment)) = self.ready.pop_first() {
+                self.start(assignment, out);
+            } else {
+                break;
+            }
         }
     }
 
     fn start(&mut self, assignment: usize, out: &mut Vec<Effect>) {
-        let place = self.attempts.len();
-        let state = &mut self.assignments[assignment];
-        state.active = true;
-        state.attempts.push(place);
-        let number = state.attempts.len() as u32;
-        let spec = &self.spec.assignments[assignment];
-        let id = AttemptId { assignment: spec.id.clone(), number };
-        let base = self.head(spec.file).clone();
+        self.assignments[assignment].active = true;
+        let head = self.head(self.spec.assignments[assignment].file).clone();
+        let base = self.loops[assignment].tip.clone().unwrap_or(head);
         let members = &self.index.members[assignment];
         let stories: Vec<usize> = members.iter().copied().filter(|story| !self.stories[*story].decided()).collect();
-        let mut words = Vec::with_capacity(stories.len());
         for story in &stories {
-            let view = &mut self.stories[*story];
-            view.attempts += 1;
-            words.push((view.key.clone(), StoryStatus::Pending));
+            self.stories[*story].attempts += 1;
         }
+        let place = self.new_attempt(assignment, stories, base, Part::Executor, out);
+        for at in 0..self.index.apart[assignment].len() {
+            let other = self.index.apart[assignment][at];
+            self.assignments[other].held_by += 1;
+            self.refresh(other);
+        }
+        out.push(self.start_effect(place));
+    }
+
+    /// Adds an attempt, which takes one of the places; its place among the attempts.
+    pub(super) fn new_attempt(
+        &mut self,
+        assignment: usize,
+        stories: Vec<usize>,
+        base: CommitId,
+        part: Part,
+        out: &mut Vec<Effect>,
+    ) -> usize {
+        let place = self.attempts.len();
+        let state = &mut self.assignments[assignment];
+        state.attempts.push(place);
+        let number = state.attempts.len() as u32;
+        let id = AttemptId { assignment: self.spec.assignments[assignment].id.clone(), number };
+        let words: Vec<_> = self.keys(&stories).into_iter().map(|key| (key, StoryStatus::Pending)).collect();
+        let review = match part {
+            Part::Executor => None,
+            Part::Reviewer { review } => Some(review),
+        };
         out.push(Effect::Announce(Announcement::SandboxStarting {
             attempt: id.clone(),
             stories: words.iter().map(|(key, _)| key.clone()).collect(),
@@ -82,6 +119,7 @@ impl Machine {
             work_kept: false,
             paused: false,
             removed: false,
+            review,
         };
         self.attempts.push(Attempt {
             view,
@@ -98,26 +136,30 @@ impl Machine {
             engine_lost: false,
             collects: 0,
             merges: 0,
+            told: None,
+            acked: false,
+            suspended: None,
+            tree: None,
+            kept: None,
             finished: Vec::new(),
             removal: None,
         });
         self.running.insert(place);
         self.active += 1;
-        for at in 0..self.index.apart[assignment].len() {
-            let other = self.index.apart[assignment][at];
-            self.assignments[other].held_by += 1;
-            self.refresh(other);
-        }
-        out.push(self.start_effect(place));
+        place
     }
 
     /// What [`Effect::Start`] says of an attempt; also when a resumed swarm says it again.
     pub(super) fn start_effect(&self, place: usize) -> Effect {
         let attempt = &self.attempts[place];
+        if let Some(review) = &attempt.view.review {
+            return Effect::StartReview { attempt: attempt.view.id.clone(), review: Box::new(review.clone()) };
+        }
         let stories = attempt.stories.iter().map(|story| &self.stories[*story]);
         Effect::Start {
             attempt: attempt.view.id.clone(),
             stories: stories.map(|view| (view.key.clone(), view.previous.clone())).collect(),
+            guidance: self.loops[attempt.assignment].guidance.clone(),
             base: attempt.view.base.clone(),
         }
     }
@@ -130,7 +172,13 @@ impl Machine {
         attempt.view.phase = Phase::Settled;
         attempt.view.updated = self.now;
         let assignment = attempt.assignment;
+        let reviewed = attempt.view.review.is_some();
         self.active -= 1;
+        self.falls_silent(place);
+        if reviewed {
+            // Its assignment goes on with the work that was reviewed.
+            return;
+        }
         self.assignments[assignment].active = false;
         for at in 0..self.index.apart[assignment].len() {
             let other = self.index.apart[assignment][at];

@@ -56,6 +56,7 @@ impl Machine {
             }
         }
         self.heard(place);
+        self.tell_started(place, out);
         true
     }
 
@@ -70,7 +71,8 @@ impl Machine {
     pub(super) fn heard(&mut self, place: usize) {
         self.attempts[place].silent = false;
         let phase = self.attempts[place].view.phase;
-        let wait = Some(self.spec.limits.liveness).filter(|_| phase == Phase::Running);
+        let suspended = self.attempts[place].suspended.is_some();
+        let wait = Some(self.spec.limits.liveness).filter(|_| phase == Phase::Running && !suspended);
         self.set_silence(place, wait);
     }
 
@@ -92,6 +94,10 @@ impl Machine {
         out: &mut Vec<Effect>,
     ) -> bool {
         let Some(place) = self.attempt_in(id, &[Phase::Running]) else { return false };
+        if self.attempts[place].suspended.is_some() {
+            // That is longshore's own doing.
+            return false;
+        }
         let attempt = &mut self.attempts[place];
         let news = attempt.view.paused != paused;
         attempt.view.paused = paused;
@@ -127,7 +133,11 @@ impl Machine {
         attempt.view.updated = self.now;
         let failure = Failure { cause: fault.cause, evidence: fault.evidence.clone(), salvage: None };
         self.remove(place, false, out);
-        self.not_started(place, failure, fault.retryable, out);
+        if self.attempts[place].view.review.is_some() {
+            self.no_verdict(place, &failure, fault.retryable, out);
+        } else {
+            self.not_started(place, failure, fault.retryable, out);
+        }
         true
     }
 
@@ -144,11 +154,21 @@ impl Machine {
         let attempt = &mut self.attempts[place];
         let Some(at) = attempt.view.stories.iter().position(|(story, _)| story == key) else { return true };
         let before = std::mem::replace(&mut attempt.view.stories[at].1, status);
-        let view = &mut self.stories[attempt.stories[at]];
+        let reviews = attempt.view.review.is_some();
+        self.tell_progress(place, status, output, out);
+        let view = &mut self.stories[self.attempts[place].stories[at]];
         if !output.is_empty() {
             view.text = judge::shorten(output, TEXT);
         }
         if matches!(status, StoryStatus::Pending | StoryStatus::Skipped) {
+            return true;
+        }
+        if reviews {
+            // The story is done, as far as its executor goes; what is said is of the review.
+            if !output.is_empty() {
+                let (story, text) = (key.clone(), output.to_owned());
+                out.push(Effect::Announce(Announcement::StoryProgress { story, text }));
+            }
             return true;
         }
         // Whatever the sandbox says of it, it is not decided before its commit has landed.
@@ -258,6 +278,8 @@ impl Machine {
 
     /// The container has ended, or is given up. `death` is what it died of, unless it said `completion` before.
     pub(super) fn end(&mut self, place: usize, death: Failure, out: &mut Vec<Effect>) {
+        self.no_longer_suspended(place);
+        self.falls_silent(place);
         self.running.remove(&place);
         let attempt = &mut self.attempts[place];
         let view = &mut attempt.view;

@@ -22,6 +22,7 @@ use super::{Attempt, Machine, Phase};
 use crate::handoff::result::StoryResult;
 use crate::ids::{AttemptId, CommitId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
+use crate::protocol::amp::message::{self as amp, DiffSummary};
 use crate::swarm::effect::{Announcement, Effect};
 use crate::swarm::event::{Fault, Rest, StopLevel};
 use crate::verdict::{Cause, CauseClass, Failure, StoryOutcome};
@@ -41,6 +42,21 @@ pub(super) struct FinishedStory {
     pub(super) duration: Duration,
 }
 
+/// What a sandbox said of a story, with git's count of what it changed.
+#[derive(Debug, Clone)]
+pub(super) struct Said {
+    pub(super) result: StoryResult,
+    pub(super) diff: DiffSummary,
+}
+
+/// A result that came out.
+pub(super) struct Came<'a> {
+    pub(super) tip: Option<&'a CommitId>,
+    pub(super) results: &'a [StoryResult],
+    pub(super) diffs: &'a [DiffSummary],
+    pub(super) tree: Option<&'a String>,
+}
+
 /// The stories of an attempt, by what comes next for them.
 #[derive(Default)]
 struct Sorted {
@@ -49,6 +65,8 @@ struct Sorted {
     machinery: Vec<(usize, Failure)>,
     stopped: Vec<(usize, Failure)>,
     free: Vec<usize>,
+    /// What the sandbox said of each.
+    said: BTreeMap<usize, Said>,
     /// The work folder may have what no ref on the host has.
     unsaved: bool,
 }
@@ -67,14 +85,19 @@ impl Machine {
     pub(super) fn result_collected(
         &mut self,
         id: &AttemptId,
-        tip: Option<&CommitId>,
-        results: &[StoryResult],
+        came: Came<'_>,
+        kept: Option<&String>,
         rest: Option<&Rest>,
         out: &mut Vec<Effect>,
     ) -> bool {
+        if self.attempt_place(id).is_none_or(|place| self.attempts[place].view.review.is_some()) {
+            return false;
+        }
         let Some(place) = self.collected(id) else { return false };
-        self.attempts[place].view.tip = tip.cloned();
-        let mut sorted = self.sort(place, tip.is_some(), results);
+        let attempt = &mut self.attempts[place];
+        attempt.view.tip = came.tip.cloned();
+        (attempt.tree, attempt.kept) = (came.tree.cloned(), kept.cloned());
+        let mut sorted = self.sort(place, &came);
         // What the result has is on the host, under refs of ours. What it lacks may be in the work folder alone.
         self.remove(place, sorted.unsaved && rest.is_none(), out);
         if let Some(Rest::Kept { reference }) = rest {
@@ -126,7 +149,7 @@ impl Machine {
             let stories = self.attempts[place].stories.clone();
             self.kept(place, &stories, reference, out);
         }
-        self.remove(place, !safe, out);
+        self.remove(place, !safe && self.attempts[place].view.review.is_none(), out);
         let attempt = &self.attempts[place];
         let (mut failure, retryable) = match &attempt.died_of {
             // What killed it matters more than that a dead sandbox left no result.
@@ -138,6 +161,10 @@ impl Machine {
             }
             None => (Failure { cause: fault.cause, evidence: fault.evidence.clone(), salvage: None }, fault.retryable),
         };
+        if attempt.view.review.is_some() {
+            self.no_verdict(place, &failure, retryable, out);
+            return true;
+        }
         failure.salvage = salvage.map(str::to_owned);
         let mut sorted = Sorted::default();
         sorted.unreached(attempt, attempt.stories.clone(), Some(failure));
@@ -160,7 +187,13 @@ impl Machine {
 
     /// A swarm that is being killed waits no longer for what is in the work folder.
     pub(super) fn not_collected(&mut self, place: usize, out: &mut Vec<Effect>) {
-        self.remove(place, true, out);
+        let reviews = self.attempts[place].view.review.is_some();
+        self.remove(place, !reviews, out);
+        if reviews {
+            let killed = Failure::new(Cause::StoppedByUser, "the swarm was killed before the verdict was out");
+            self.no_verdict(place, &killed, true, out);
+            return;
+        }
         let attempt = &self.attempts[place];
         let mut sorted = Sorted::default();
         match attempt.died_of.clone() {
@@ -189,7 +222,7 @@ impl Machine {
     }
 
     /// The attempt, if it waits for the answer to a `Collect`; it waits no more.
-    fn collected(&mut self, id: &AttemptId) -> Option<usize> {
+    pub(super) fn collected(&mut self, id: &AttemptId) -> Option<usize> {
         let waits = |place: &usize| !matches!(self.attempts[*place].timer, Some((_, AttemptTimer::CollectAgain)));
         let place = self.attempt_in(id, &[Phase::Collecting]).filter(waits)?;
         self.set_timer(place, None);
@@ -197,14 +230,18 @@ impl Machine {
         Some(place)
     }
 
-    fn sort(&self, place: usize, moved: bool, results: &[StoryResult]) -> Sorted {
+    fn sort(&self, place: usize, came: &Came<'_>) -> Sorted {
+        let (moved, results) = (came.tip.is_some(), came.results);
         let attempt = &self.attempts[place];
         let file = self.spec.assignments[attempt.assignment].file;
         let mut outcomes: BTreeMap<usize, &StoryResult> = BTreeMap::new();
-        for result in results {
+        let mut said = BTreeMap::new();
+        for (at, result) in results.iter().enumerate() {
             let story = self.index.stories.get(&StoryKey { file, id: result.id.clone() });
             if let Some(story) = story.filter(|story| attempt.stories.contains(story)) {
                 outcomes.entry(*story).or_insert(result);
+                let diff = came.diffs.get(at).cloned().unwrap_or_default();
+                said.entry(*story).or_insert_with(|| Said { result: result.clone(), diff });
             }
         }
         let finished = |story: &usize| {
@@ -219,7 +256,7 @@ impl Machine {
             let (story, other) = (&self.stories[*story].key.id, &self.stories[*other].key.id);
             Some(format!("`{story}` is said to be finished, and `{other}`, which it depends on, is not"))
         });
-        let mut sorted = Sorted::default();
+        let mut sorted = Sorted { said, ..Sorted::default() };
         if let Some(problem) = contradiction {
             let failure = Failure::new(Cause::ProtocolViolation, problem);
             sorted.own = attempt.stories.iter().map(|story| (*story, failure.clone())).collect();
@@ -263,7 +300,24 @@ impl Machine {
 
     /// Decides what can be decided now, sends the rest on its way, and the finished to their merge.
     fn apply(&mut self, place: usize, sorted: Sorted, retryable: bool, out: &mut Vec<Effect>) {
-        let Sorted { finished, own, machinery, stopped, free, unsaved: _ } = sorted;
+        let Sorted { finished, own, machinery, stopped, free, said, unsaved: _ } = sorted;
+        self.attempts[place].finished = finished;
+        let stopped_too = stopped.iter().map(|(story, failure)| (*story, failure.clone()));
+        let told: Vec<(usize, Option<Failure>)> = (self.attempts[place].finished.iter().map(|done| (done.story, None)))
+            .chain(own.iter().chain(&machinery).map(|(story, failure)| (*story, Some(failure.clone()))))
+            .chain(stopped_too.map(|(story, failure)| (story, Some(failure))))
+            .collect();
+        for (story, failure) in told {
+            let begun = said.contains_key(&story) || self.attempts[place].begun(story);
+            let status = match &failure {
+                None => amp::CompletionStatus::Complete,
+                Some(failure) if failure.cause == Cause::StoppedByUser => amp::CompletionStatus::Partial,
+                Some(_) => amp::CompletionStatus::Failed,
+            };
+            if begun {
+                self.tell_result(place, story, said.get(&story), status, failure.as_ref(), out);
+            }
+        }
         let assignment = self.attempts[place].assignment;
         let (mut again, mut failed) = (Vec::new(), Vec::new());
         let mut wait = Duration::ZERO;
@@ -301,6 +355,11 @@ impl Machine {
         for story in free {
             self.not_reached(place, story);
         }
+        let tried: Vec<(usize, Failure, bool)> =
+            (again.iter().map(|(story, failure): &(usize, Failure)| (*story, failure.clone(), true)))
+                .chain(failed.iter().map(|(story, failure): &(usize, Failure)| (*story, failure.clone(), false)))
+                .collect();
+        self.tell_failures(place, &tried, out);
         // First: it may take some of `again` away.
         self.fail(failed, out);
         let next = self.assignments[assignment].attempts.len() as u32 + 1;
@@ -320,10 +379,11 @@ impl Machine {
         if self.stopping.is_none() && !wait.is_zero() {
             self.set_backoff(assignment, Some(wait));
         }
-        if finished.is_empty() {
+        if self.attempts[place].finished.is_empty() {
             self.settle(place);
+        } else if self.reviews_wanted() {
+            self.want_review(place, out);
         } else {
-            self.attempts[place].finished = finished;
             self.queue_merge(place, out);
         }
     }
@@ -355,7 +415,9 @@ impl Sorted {
     fn failed(&mut self, attempt: &Attempt, story: usize, failure: Failure) {
         match failure.cause.class() {
             CauseClass::Story => self.own.push((story, failure)),
-            CauseClass::User if attempt.ending == Some(Ending::Stop) => self.stopped.push((story, failure)),
+            CauseClass::User if matches!(attempt.ending, Some(Ending::Stop | Ending::Again)) => {
+                self.stopped.push((story, failure));
+            }
             CauseClass::User | CauseClass::Machinery => self.machinery.push((story, failure)),
         }
     }

@@ -24,6 +24,13 @@ impl Machine {
             .collect();
         let failure = Failure::new(Cause::HostError, "the plan has it in no assignment");
         self.fail(orphans.into_iter().map(|story| (story, failure.clone())).collect(), out);
+        if self.spec.amp.is_some() {
+            for assignment in 0..self.assignments.len() {
+                if self.index.members[assignment].iter().any(|story| self.high_risk(*story)) {
+                    self.ask_approval(assignment, out);
+                }
+            }
+        }
         for assignment in 0..self.assignments.len() {
             self.refresh(assignment);
         }
@@ -76,6 +83,8 @@ impl Machine {
                 _ => {}
             }
         }
+        self.stop_suspended(out);
+        self.stop_waiting_reviews();
         if level == StopLevel::Kill {
             self.hurry_collecting(out);
         }
@@ -109,7 +118,9 @@ impl Machine {
     /// goes on with it, a `Collect` reads again, a `Merge` finds its tip merged, a `Remove` finds nothing.
     pub(super) fn resume(&mut self, out: &mut Vec<Effect>) -> bool {
         match self.finished {
-            None | Some(Outcome::Interrupted) => {}
+            None | Some(Outcome::Interrupted | Outcome::Suspended) => {}
+            // The admin took something back.
+            Some(_) if self.tally.undecided > 0 => {}
             Some(Outcome::MachineryFailed) if self.broken => {}
             Some(_) => return false,
         }
@@ -149,6 +160,7 @@ impl Machine {
                 }
                 // Nobody listened meanwhile.
                 self.heard(place);
+                self.pause_again(place, out);
             }
             Phase::Collecting => {
                 self.set_timer(place, None);
@@ -159,7 +171,7 @@ impl Machine {
                 self.set_timer(place, None);
                 self.merge(place, out);
             }
-            Phase::MergeQueued | Phase::Settled => {}
+            Phase::Reviewing | Phase::MergeQueued | Phase::Settled => {}
         }
         let attempt = &self.attempts[place];
         if let Some(keep_work) = attempt.removal.filter(|_| !attempt.view.removed) {
@@ -169,7 +181,8 @@ impl Machine {
 
     /// Ends the swarm if it is over.
     pub(super) fn conclude(&mut self, out: &mut Vec<Effect>) {
-        if self.finished.is_some() || self.active > 0 || !(self.began || self.stopping.is_some()) {
+        let busy = self.active - self.parked - self.suspended;
+        if self.finished.is_some() || busy > 0 || !(self.began || self.stopping.is_some()) {
             return;
         }
         if self.tally.undecided > 0 && self.stopping.is_some() {
@@ -182,7 +195,7 @@ impl Machine {
                 _ => Outcome::MachineryFailed,
             };
             self.finish(outcome, out);
-        } else if self.ready.is_empty() && self.deadlines.is_empty() {
+        } else if self.ready.is_empty() && self.reviews.is_empty() && self.deadlines.is_empty() && !self.all_held(out) {
             // Assignments that wait for each other: the plan makes none, and a hang would be the worst answer.
             let failure = Failure::new(Cause::HostError, "the plan has assignments that wait for each other");
             let left = (0..self.stories.len()).filter(|story| !self.stories[*story].decided());

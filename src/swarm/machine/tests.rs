@@ -75,6 +75,7 @@ pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
         stories: Vec::new(),
         assignments: Vec::new(),
         limits: limits(),
+        amp: None,
     };
     for (place, stories) in assignments.iter().enumerate() {
         let number = place as u32 + 1;
@@ -186,6 +187,9 @@ impl Rig {
             tip: Some(commit(900 + head)),
             stories: results,
             rest: None,
+            diffs: Vec::new(),
+            tree: None,
+            kept: None,
         });
         self.give(Event::Merged { attempt: id.clone(), head: commit(head) })
     }
@@ -250,7 +254,15 @@ pub(super) fn failed(story: u32, cause: Cause) -> StoryResult {
 }
 
 pub(super) fn collected(id: &AttemptId, tip: Option<u32>, stories: Vec<StoryResult>) -> Event {
-    Event::ResultCollected { attempt: id.clone(), tip: tip.map(commit), stories, rest: None }
+    Event::ResultCollected {
+        attempt: id.clone(),
+        tip: tip.map(commit),
+        stories,
+        rest: None,
+        diffs: Vec::new(),
+        tree: None,
+        kept: None,
+    }
 }
 
 pub(super) fn collect_failed(id: &AttemptId, cause: Cause, retryable: bool, salvage: Option<&str>) -> Event {

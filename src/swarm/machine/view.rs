@@ -9,6 +9,7 @@ use crate::ids::{AssignmentId, AttemptId, BranchName, CommitId, ContainerId, Sto
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::swarm::effect::Salvaging;
 use crate::swarm::event::Exit;
+use crate::swarm::word::Review;
 use crate::verdict::Failure;
 
 /// A story, as the machine knows it.
@@ -75,6 +76,8 @@ pub enum Phase {
     Completed,
     /// The container ended; its work is being brought to the host.
     Collecting,
+    /// Its tip waits for a verdict: of a reviewer, or of the admin.
+    Reviewing,
     /// Its tip waits for another merge onto the same branch.
     MergeQueued,
     /// Its tip is being merged.
@@ -167,6 +170,8 @@ pub struct AttemptView {
     pub paused: bool,
     /// The container is gone.
     pub removed: bool,
+    /// For a reviewer's attempt: what it reviews.
+    pub review: Option<Review>,
 }
 
 impl AttemptView {

@@ -530,7 +530,12 @@ fn a_resumed_swarm_gives_again_what_may_not_have_been_done() {
     assert_eq!(
         effects[1..],
         [
-            Effect::Start { attempt: attempt(1, 1), stories: vec![(key(1), None)], base: commit(1) },
+            Effect::Start {
+                attempt: attempt(1, 1),
+                stories: vec![(key(1), None)],
+                guidance: Vec::new(),
+                base: commit(1)
+            },
             Effect::Collect { attempt: attempt(2, 1), what: Salvaging::Result },
             merge,
             Effect::Remove { attempt: attempt(3, 1), keep_work: false },

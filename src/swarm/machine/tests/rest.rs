@@ -16,7 +16,15 @@ fn what_a_result_lacks_is_told_where_it_was_salvaged_and_its_folder_goes() {
         rig.give(said(&id, 1, 1, StoryStatus::InProgress));
         rig.give(ended(&id, exit(137)));
         let stories = vec![result(1, StoryOutcome::NotReached)];
-        let event = Event::ResultCollected { attempt: id.clone(), tip: None, stories, rest: Some(rest.clone()) };
+        let event = Event::ResultCollected {
+            attempt: id.clone(),
+            tip: None,
+            stories,
+            rest: Some(rest.clone()),
+            diffs: Vec::new(),
+            tree: None,
+            kept: None,
+        };
         let effects = rig.give(event);
         assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work: false });
         let view = rig.machine.story(&key(1)).expect("there");

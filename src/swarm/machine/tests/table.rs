@@ -13,7 +13,7 @@ fn a_story_goes_from_start_to_its_branch() {
         [
             Effect::Announce(Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max: 2 }),
             Effect::Announce(Announcement::SandboxStarting { attempt: id.clone(), stories: vec![key(1)] }),
-            Effect::Start { attempt: id.clone(), stories: vec![(key(1), None)], base: commit(1) },
+            Effect::Start { attempt: id.clone(), stories: vec![(key(1), None)], guidance: Vec::new(), base: commit(1) },
         ]
     );
     rig.run(&id);
@@ -59,6 +59,7 @@ fn dependents_start_from_the_merged_head_and_not_before() {
     assert!(effects.contains(&Effect::Start {
         attempt: attempt(3, 1),
         stories: vec![(key(3), None)],
+        guidance: Vec::new(),
         base: commit(12)
     }));
     assert_eq!(outcome(&rig.land(&attempt(3, 1), &[3], 13)), Some(Outcome::Landed));
@@ -90,6 +91,7 @@ fn apart_assignments_wait_for_the_merge() {
     assert!(effects.contains(&Effect::Start {
         attempt: attempt(2, 1),
         stories: vec![(key(2), None)],
+        guidance: Vec::new(),
         base: commit(20)
     }));
 }

@@ -199,6 +199,14 @@ impl World {
             }
         }
         let tip = (!ok.is_empty() || self.bad()).then(|| self.commit());
-        Event::ResultCollected { attempt: id.clone(), tip, stories: results, rest: None }
+        Event::ResultCollected {
+            attempt: id.clone(),
+            tip,
+            stories: results,
+            rest: None,
+            diffs: Vec::new(),
+            tree: None,
+            kept: None,
+        }
     }
 }

@@ -43,7 +43,7 @@ impl World {
     pub(super) fn check(&mut self, effect: &Effect) {
         assert!(self.seen.finished.is_none(), "after the end: {effect:?}");
         match effect {
-            Effect::Start { attempt, stories, base } => self.check_start(attempt, stories, base),
+            Effect::Start { attempt, stories, base, .. } => self.check_start(attempt, stories, base),
             Effect::Collect { attempt, .. } => {
                 self.seen.live.remove(attempt);
             }
