@@ -1,0 +1,386 @@
+//! From the machine's words to AMP's messages: what the plan, the repo and the settings add to them. Pure; the same word gives
+//! the same message, so that a journal which is read again gives what was said before.
+//!
+//! Called by `telling.rs`. To say something new: a word in `swarm/word.rs`, and its arm in [`Bridge::compose`].
+//! Must not: decide what is said, or when.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::handoff::assignment::AgentSpec;
+use crate::handoff::review::ReviewWork;
+use crate::ids::{AssignmentId, StoryKey, SwarmId};
+use crate::plan::Plan;
+use crate::protocol::amp::message::{
+    Ack, CompletionStatus, Draft, Message, MsgId, Payload, ReviewRequest, ReviewVerdict, Role, SelfAssessment, Subtask,
+    TaskDispatch, TaskResult, WorkLogEntry,
+};
+use crate::protocol::amp::rules::{LOCK_IS_NEAR, LOCK_IS_NEAR_FROM, Violation};
+use crate::protocol::amp::store::{TaskFile, TaskStatus, TaskStory};
+use crate::swarm::word::{Dispatch, Request, Review, StoryEnd, TaskNews, Word};
+use crate::tasks::Story;
+use crate::verdict::{Cause, Failure};
+
+/// The most characters of a text that comes from a sandbox.
+const TEXT: usize = 2000;
+
+/// Something for the SSOT.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Item {
+    /// A message.
+    Message(Box<Message>),
+    /// An ack.
+    Ack(Ack),
+    /// A task's file.
+    Task(Box<TaskFile>),
+}
+
+/// What messages are made with, and what was said of each task.
+pub(super) struct Bridge {
+    swarm: SwarmId,
+    /// The repo's root.
+    repo: PathBuf,
+    /// The folder of the diffs under review.
+    reviews: PathBuf,
+    plan: Plan,
+    /// Commands that are run after each story, beside those of the tasks file.
+    verify: bool,
+    /// What a reviewer has to answer beside the criteria.
+    criteria: Vec<String>,
+    tasks: BTreeMap<AssignmentId, Told>,
+}
+
+/// What was said of a task, for its reviewers.
+#[derive(Default)]
+struct Told {
+    dispatch: Option<(Vec<StoryKey>, TaskDispatch)>,
+    results: BTreeMap<String, TaskResult>,
+    verdicts: Vec<ReviewVerdict>,
+    attempts: u32,
+}
+
+impl Bridge {
+    pub(super) fn new(
+        swarm: SwarmId,
+        repo: PathBuf,
+        reviews: PathBuf,
+        plan: Plan,
+        verify: bool,
+        criteria: Vec<String>,
+    ) -> Self {
+        Self { swarm, repo, reviews, plan, verify, criteria, tasks: BTreeMap::new() }
+    }
+
+    /// What goes to the SSOT for a word.
+    ///
+    /// # Errors
+    /// The text of a message that breaks a rule, with the rule: it is not said.
+    pub(super) fn compose(&mut self, word: &Word) -> Result<Item, (String, Violation)> {
+        let (id, from, to, refs, ack_within, payload) = match word {
+            Word::Ack { of, by, at_ms, note } => {
+                let ack = Ack { ack_of: of.clone(), by: *by, timestamp: time(*at_ms), note: note.clone() };
+                return Ok(Item::Ack(ack));
+            }
+            Word::Task(news) => return Ok(Item::Task(Box::new(self.task(news)))),
+            Word::Dispatch(dispatch) => {
+                let payload = self.dispatch(dispatch);
+                let (from, to) = match dispatch.attempt {
+                    Some(_) => (Role::Coordinator, Role::Executor),
+                    None => (Role::Admin, Role::Coordinator),
+                };
+                (&dispatch.id, from, to, &dispatch.refs, dispatch.ack_within, Payload::Dispatch(payload))
+            }
+            Word::Result(end) => {
+                let payload = self.result(end);
+                (&end.id, Role::Executor, Role::Coordinator, &end.refs, end.ack_within, Payload::Result(payload))
+            }
+            Word::Request(request) => {
+                let Request { id, refs, ack_within, review, attempt } = request;
+                let payload = Payload::Request(self.request(&attempt.folder(), review));
+                (id, Role::Coordinator, Role::Reviewer, refs, *ack_within, payload)
+            }
+            Word::Verdict { id, refs, ack_within, verdict } => {
+                let told = self.tasks.entry(id.task().clone()).or_default();
+                told.verdicts.push((**verdict).clone());
+                let payload = Payload::Verdict((**verdict).clone());
+                (id, Role::Reviewer, Role::Coordinator, refs, *ack_within, payload)
+            }
+            Word::Escalation { id, from, escalation } => {
+                return message(id, *from, Role::Admin, &escalation.affected_msgs, None, {
+                    Payload::Escalation((**escalation).clone())
+                });
+            }
+        };
+        message(id, from, to, refs, ack_within, payload)
+    }
+
+    fn story(&self, key: &StoryKey) -> &Story {
+        self.plan.story(key)
+    }
+
+    fn subtask(&self, task: &AssignmentId, key: &StoryKey) -> String {
+        let assignment = self.plan.assignments.iter().find(|one| one.id == *task);
+        let place = assignment.and_then(|one| one.stories.iter().position(|story| story == key)).unwrap_or_default();
+        format!("{task}-S{}", place + 1)
+    }
+
+    /// What makes a story done: its criteria; for one that has none, that it does what its title says.
+    fn criteria_of(&self, key: &StoryKey) -> Vec<String> {
+        let story = self.story(key);
+        if story.criteria.is_empty() {
+            return vec![format!("{}: \"{}\" is done, and its checks pass", self.plan.label(key), story.title)];
+        }
+        story.criteria.iter().map(|criterion| criterion.text.clone()).collect()
+    }
+
+    fn dispatch(&mut self, dispatch: &Dispatch) -> TaskDispatch {
+        let task = dispatch.id.task().clone();
+        let stories = &dispatch.stories;
+        let mut description = String::new();
+        for words in &dispatch.guidance {
+            let words = if dispatch.attempt.is_some() { format!("The admin says: {words}") } else { words.clone() };
+            description.push_str(&format!("{words}\n\n"));
+        }
+        if dispatch.attempt.is_some() || description.trim().is_empty() {
+            for key in stories {
+                let story = self.story(key);
+                description.push_str(&format!("{}: {}\n", self.plan.label(key), story.title));
+                if !story.description.is_empty() {
+                    description.push_str(&format!("\n{}\n\n", story.description));
+                }
+            }
+        }
+        let branch = self.plan.assignments.iter().find(|one| one.id == task).map(|one| one.branch.to_string());
+        let payload = TaskDispatch {
+            description: description.trim_end().to_owned(),
+            repo: self.repo.to_string_lossy().into_owned(),
+            branch: branch.unwrap_or_default(),
+            subtasks: stories
+                .iter()
+                .map(|key| Subtask {
+                    subtask_id: self.subtask(&task, key),
+                    description: format!("{}: {}", self.plan.label(key), self.story(key).title),
+                    estimated_lines: 0,
+                })
+                .collect(),
+            acceptance_criteria: stories.iter().flat_map(|key| self.criteria_of(key)).collect(),
+            risk_level: stories.iter().map(|key| self.story(key).risk).max().unwrap_or_default(),
+            forbidden_actions: Vec::new(),
+            tech_constraints: None,
+        };
+        if let Some(attempt) = &dispatch.attempt {
+            let told = self.tasks.entry(task).or_default();
+            told.attempts = attempt.number;
+            told.results.clear();
+            told.dispatch = Some((stories.clone(), payload.clone()));
+        }
+        payload
+    }
+
+    fn result(&mut self, end: &StoryEnd) -> TaskResult {
+        let task = end.id.task().clone();
+        let dispatched = self.tasks.get(&task).and_then(|told| told.dispatch.as_ref());
+        let stories = dispatched.map_or_else(|| vec![end.story.clone()], |(stories, _)| stories.clone());
+        let mut assessment = SelfAssessment { criteria_met: Vec::new(), notes: Vec::new() };
+        for key in &stories {
+            let own = *key == end.story;
+            let story = self.story(key);
+            let checked = self.verify || !story.verify.is_empty() || self.verifies(key);
+            for place in 0..story.criteria.len().max(1) {
+                let (met, note) = match (&end.result, own) {
+                    (_, false) => (None, format!("of another subtask, {}", self.subtask(&task, key))),
+                    (Some(result), true) if !story.criteria.is_empty() => {
+                        let met = result.criteria.get(place).and_then(|criterion| criterion.met);
+                        let tested = story.criteria[place].test_command.as_deref().unwrap_or_default();
+                        (met, note(met, tested))
+                    }
+                    _ => {
+                        let failed = end.failure.as_ref().map(|failure| failure.cause);
+                        let met = match failed {
+                            None if checked => Some(true),
+                            Some(Cause::VerificationFailed) => Some(false),
+                            _ => None,
+                        };
+                        (met, note(met, "the verify commands"))
+                    }
+                };
+                assessment.criteria_met.push(met);
+                assessment.notes.push(note);
+            }
+        }
+        let log = end.result.iter().flat_map(|result| &result.work_log);
+        let payload = TaskResult {
+            subtask_id: self.subtask(&task, &end.story),
+            completion_status: end.status,
+            diff_summary: end.diff.clone(),
+            self_assessment: assessment,
+            work_log: log
+                .map(|entry| WorkLogEntry {
+                    timestamp: entry.at.clone(),
+                    action: "progress".to_owned(),
+                    file: String::new(),
+                    detail: shorten(&entry.text),
+                })
+                .collect(),
+            commit_hash: end.commit.as_ref().map(ToString::to_string),
+            blockers: match (&end.failure, end.status) {
+                (_, CompletionStatus::Complete) => Vec::new(),
+                (Some(failure), _) => blockers(failure),
+                (None, _) => vec!["the sandbox does not say why".to_owned()],
+            },
+        };
+        let told = self.tasks.entry(task).or_default();
+        told.results.insert(payload.subtask_id.clone(), payload.clone());
+        payload
+    }
+
+    /// Whether the story's tasks file has commands that verify it.
+    fn verifies(&self, key: &StoryKey) -> bool {
+        !self.plan.files[usize::from(key.file)].tasks.verify.is_empty()
+    }
+
+    /// Where the diff under review is.
+    pub(super) fn diff_path(&self, folder: &str) -> PathBuf {
+        self.reviews.join(format!("{folder}.patch"))
+    }
+
+    fn request(&self, folder: &str, review: &Review) -> ReviewRequest {
+        let near = (review.rejects >= LOCK_IS_NEAR_FROM)
+            .then(|| format!("{LOCK_IS_NEAR}: the task was rejected {} times.", review.rejects));
+        let guidance = review.guidance.iter().map(|words| format!("The admin says: {words}"));
+        let notes: Vec<String> = near.into_iter().chain(guidance).collect();
+        let checked = self.verify
+            || review.stories.iter().any(|key| {
+                let story = self.story(key);
+                let tested = story.criteria.iter().any(|criterion| criterion.test_command.is_some());
+                self.verifies(key) || !story.verify.is_empty() || tested
+            });
+        ReviewRequest {
+            original_dispatch_ref: review.dispatch.clone(),
+            task_result_ref: review.result.clone(),
+            review_scope: review.scope,
+            diff_url: self.diff_path(folder).to_string_lossy().into_owned(),
+            reject_count: review.rejects,
+            coordinator_notes: (!notes.is_empty()).then(|| notes.join("\n")),
+            // Work whose checks failed is never reviewed.
+            ci_status: checked.then(|| json!({"verify": "passed"}).as_object().cloned()).flatten(),
+        }
+    }
+
+    /// What a reviewer is given; none where the task was never dispatched.
+    pub(super) fn review_work(&self, folder: &str, review: &Review, agent: &AgentSpec) -> Option<ReviewWork> {
+        let told = self.tasks.get(&review.of.assignment)?;
+        let (_, dispatch) = told.dispatch.as_ref()?;
+        let results: Vec<TaskResult> = told.results.values().cloned().collect();
+        Some(ReviewWork {
+            base: review.base.clone(),
+            commit: review.commit.clone(),
+            dispatch: dispatch.clone(),
+            result: results.last().cloned()?,
+            results,
+            request: self.request(folder, review),
+            criteria: dispatch.acceptance_criteria.iter().chain(&self.criteria).cloned().collect(),
+            earlier: told.verdicts.clone(),
+            guidance: review.guidance.clone(),
+            agent: agent.clone(),
+        })
+    }
+
+    /// What a reviewer of this task has to answer.
+    pub(super) fn criteria(&self, task: &AssignmentId) -> Vec<String> {
+        let dispatch = self.tasks.get(task).and_then(|told| told.dispatch.as_ref());
+        let own = dispatch.into_iter().flat_map(|(_, dispatch)| &dispatch.acceptance_criteria);
+        own.chain(&self.criteria).cloned().collect()
+    }
+
+    fn task(&self, news: &TaskNews) -> TaskFile {
+        let assignment = self.plan.assignments.iter().find(|one| one.id == news.task);
+        let risk = news.stories.iter().map(|(key, _)| self.story(key).risk).max();
+        TaskFile {
+            task_id: news.task.clone(),
+            swarm_id: self.swarm,
+            branch: assignment.map(|one| one.branch.clone()).expect("the plan has the task"),
+            status: status(news.status),
+            risk_level: risk.unwrap_or_default(),
+            attempts: self.tasks.get(&news.task).map_or(0, |told| told.attempts),
+            reject_count: news.rejects,
+            stories: news
+                .stories
+                .iter()
+                .map(|(key, status)| TaskStory {
+                    subtask_id: self.subtask(&news.task, key),
+                    story: self.plan.label(key),
+                    title: self.story(key).title.clone(),
+                    status: *status,
+                })
+                .collect(),
+            progress: news.progress.as_deref().map(shorten),
+            updated_at: time(news.at_ms),
+        }
+    }
+}
+
+fn message(
+    id: &MsgId,
+    from: Role,
+    to: Role,
+    refs: &[MsgId],
+    ack_timeout_sec: Option<u32>,
+    payload: Payload,
+) -> Result<Item, (String, Violation)> {
+    let draft = Draft {
+        from,
+        to,
+        task: id.task().clone(),
+        at: time(id.unix_ms()),
+        requires_ack: payload.kind().ack_timeout().is_some(),
+        ack_timeout_sec,
+        context_ref: refs.to_vec(),
+        payload,
+    };
+    let text = format!("{draft:?}");
+    Message::new(id.clone(), draft).map(|message| Item::Message(Box::new(message))).map_err(|rule| (text, rule))
+}
+
+fn time(ms: u64) -> Timestamp {
+    i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX)
+}
+
+fn note(met: Option<bool>, by: &str) -> String {
+    match met {
+        Some(true) => format!("passed: {by}"),
+        Some(false) => format!("failed: {by}"),
+        None => "nobody could check it".to_owned(),
+    }
+}
+
+fn blockers(failure: &Failure) -> Vec<String> {
+    let Failure { cause, evidence, salvage } = failure;
+    let mut all = vec![format!("{} ({}): {}", cause.word(), cause.acp_code(), shorten(&evidence.summary))];
+    if !evidence.paths.is_empty() {
+        all.push(shorten(&format!("paths: {}", evidence.paths.join(", "))));
+    }
+    all.extend(salvage.iter().map(|reference| format!("what was there is kept in {reference}")));
+    all
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(TEXT).collect()
+}
+
+/// The task file's word for the machine's.
+fn status(word: &str) -> TaskStatus {
+    match word {
+        "awaiting_approval" => TaskStatus::WaitingApproval,
+        "awaiting_review" | "in_review" | "landing" => TaskStatus::InReview,
+        "suspended" => TaskStatus::Suspended,
+        "locked" => TaskStatus::Locked,
+        "landed" => TaskStatus::Completed,
+        "failed" => TaskStatus::Failed,
+        "aborted" => TaskStatus::Aborted,
+        _ => TaskStatus::Running,
+    }
+}

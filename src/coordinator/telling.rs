@@ -1,0 +1,106 @@
+//! What is said in AMP, on its way to the SSOT: composed on the loop, written by a thread of its own, in the order in which it
+//! was said. What is written newly is what others are told of ([`Heard`]).
+//!
+//! The journal has every event before its words are said, and ids follow from the events: after a crash the words of the whole
+//! journal are said again, and only what is missing is written. Task files are pictures: of those that wait, the newest
+//! counts. Called by `run.rs`. Must not: hold the loop up.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use jiff::Timestamp;
+
+use crate::ids::AssignmentId;
+use crate::protocol::amp::message::{Message, Payload};
+use crate::protocol::amp::rules::Violation;
+use crate::protocol::amp::store::{Ensured, Ssot, SsotError, TaskFile};
+use crate::swarm::{Event, Fault, Word};
+use crate::verdict::Cause;
+
+use super::bridge::{Bridge, Item};
+use super::inbox::Postbox;
+use super::session::chain;
+
+/// Who hears of each escalation that is new.
+pub trait Heard: Send {
+    /// An escalation was written. Called on the writer's thread; must not take long.
+    fn escalation(&mut self, message: &Message);
+}
+
+/// Nobody.
+impl Heard for () {
+    fn escalation(&mut self, _: &Message) {}
+}
+
+enum Work {
+    Item(Item),
+    Refused(String, Violation),
+}
+
+/// The way to the SSOT.
+pub(super) struct Telling {
+    pub(super) bridge: Bridge,
+    items: Option<mpsc::Sender<Work>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Telling {
+    /// Starts the writer. A failure of it ends the swarm: its record could not be kept.
+    pub(super) fn new(bridge: Bridge, ssot: Ssot, heard: Box<dyn Heard>, postbox: Postbox) -> Self {
+        let (items, work) = mpsc::channel();
+        let writer = std::thread::spawn(move || {
+            if let Err(error) = write_all(&ssot, &work, heard) {
+                let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
+                postbox.post_now(Event::MachineryFailed { fault: Fault::new(cause, chain(&error), false) });
+            }
+        });
+        Self { bridge, items: Some(items), writer: Some(writer) }
+    }
+
+    /// Says it.
+    pub(super) fn tell(&mut self, word: &Word) {
+        let work = match self.bridge.compose(word) {
+            Ok(item) => Work::Item(item),
+            Err((text, rule)) => {
+                tracing::error!(%rule, "a message of longshore's own breaks a rule; it is not said");
+                Work::Refused(text, rule)
+            }
+        };
+        if let Some(items) = &self.items {
+            // Without a reader there was a failure, which the loop hears of.
+            let _ = items.send(work);
+        }
+    }
+
+    /// Waits until all is written.
+    pub(super) fn close(&mut self) {
+        self.items = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+fn write_all(ssot: &Ssot, work: &mpsc::Receiver<Work>, mut heard: Box<dyn Heard>) -> Result<(), SsotError> {
+    let mut tasks: BTreeMap<AssignmentId, Box<TaskFile>> = BTreeMap::new();
+    while let Ok(first) = work.recv() {
+        for next in std::iter::once(first).chain(work.try_iter()) {
+            match next {
+                Work::Item(Item::Message(message)) => {
+                    let new = ssot.ensure_message(&message)? == Ensured::Written;
+                    if new && matches!(message.payload(), Payload::Escalation(_)) {
+                        heard.escalation(&message);
+                    }
+                }
+                Work::Item(Item::Ack(ack)) => drop(ssot.ensure_ack(&ack)?),
+                Work::Item(Item::Task(task)) => drop(tasks.insert(task.task_id.clone(), task)),
+                Work::Refused(text, rule) => ssot.refuse(&text, &rule, Timestamp::now(), "coordinator")?,
+            }
+        }
+        for task in std::mem::take(&mut tasks).into_values() {
+            ssot.put_task(&task)?;
+        }
+    }
+    ssot.sync()
+}
