@@ -225,7 +225,7 @@ impl Ssot {
         let names = self.files.names(&self.files.path("tasks"))?;
         let mut ids: Vec<AssignmentId> =
             names.iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect();
-        ids.sort_by(|a, b| in_number_order(a).cmp(&in_number_order(b)));
+        ids.sort_by(|a, b| by_number(a).cmp(&by_number(b)));
         let mut tasks = Vec::with_capacity(ids.len());
         for id in &ids {
             tasks.extend(self.task(id)?);
@@ -258,14 +258,14 @@ impl Ssot {
                 ids.extend(self.ids_in("messages", &task)?.into_iter().filter(|id| id.unix_ms() >= since));
             }
         }
-        ids.sort_by(in_order);
+        ids.sort_by(by_time);
         Ok(ids)
     }
 
     /// The ids of a task's messages, in order.
     pub fn ids_of(&self, task: &AssignmentId) -> SsotResult<Vec<MsgId>> {
         let mut ids = self.ids_in("messages", task)?;
-        ids.sort_by(in_order);
+        ids.sort_by(by_time);
         Ok(ids)
     }
 
@@ -278,7 +278,7 @@ impl Ssot {
     /// The escalations that the admin has not answered, in order.
     pub fn open_escalations(&self) -> SsotResult<Vec<Message>> {
         let mut ids = self.markers()?;
-        ids.sort_by(in_order);
+        ids.sort_by(by_time);
         let mut open = Vec::new();
         for id in &ids {
             if self.ack(id)?.is_none() {
@@ -325,13 +325,13 @@ fn other_id(found: &MsgId) -> String {
     format!("it has the id `{found}`")
 }
 
-/// By time; within a millisecond in the order in which a task goes through the types.
-fn in_order(a: &MsgId, b: &MsgId) -> std::cmp::Ordering {
+/// The order of a conversation: by time; within a millisecond in the order in which a task goes through the types.
+pub fn by_time(a: &MsgId, b: &MsgId) -> std::cmp::Ordering {
     (a.unix_ms(), a.kind(), a).cmp(&(b.unix_ms(), b.kind(), b))
 }
 
 /// Numbers have three digits or more.
-fn in_number_order(task: &AssignmentId) -> (&str, usize, &str) {
+fn by_number(task: &AssignmentId) -> (&str, usize, &str) {
     let text = task.as_str();
     let (year, number) = text.split_at(7.min(text.len()));
     (year, number.len(), number)
