@@ -12,6 +12,7 @@
 //! | `tree.rs`, `decode.rs` | JSON text -> message, ack or verdict, with the rule and the field of what is wrong |
 //! | `encode.rs` | message or ack -> JSON |
 //! | [`rules`] | the rules' names, [`Violation`](rules::Violation), and the sizes |
+//! | [`store`] | the SSOT: where all of it lands |
 //!
 //! # Rules
 //!
@@ -83,4 +84,6 @@ mod envelope;
 mod golden;
 pub mod message;
 pub mod rules;
+#[cfg(feature = "orchestrator")]
+pub mod store;
 mod tree;
