@@ -51,6 +51,9 @@ fn standing(status: SwarmStatus, live: bool) -> &'static str {
         (SwarmStatus::Landed, _) => "every story landed",
         (SwarmStatus::SomeFailed, _) => "ended, some stories did not land",
         (SwarmStatus::MachineryFailed, _) => "ended, the machinery failed",
+        (SwarmStatus::Suspended, _) => {
+            "suspended: what is left waits for the admin (`longshore admin list`), then `longshore resume`"
+        }
         (SwarmStatus::Interrupted, _) => "interrupted; `longshore resume` goes on with it",
     }
 }

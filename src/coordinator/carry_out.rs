@@ -13,11 +13,18 @@ use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
 use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
+use crate::protocol::amp::message::DiffSummary;
 use crate::swarm::{Event, Fault, Rest, Salvaging};
 use crate::verdict::{Cause, StoryOutcome};
 
 use super::archive::{self, ArchiveError};
+use super::presence::Presence;
+use super::review;
+use super::session::Diff;
 use super::session::{chain, engine_fault};
+
+/// The most bytes of a diff under review that are written down.
+const MAX_DIFF: usize = 64 << 20;
 
 /// What is known of an attempt whose sandbox ended.
 #[derive(Debug, Clone)]
@@ -71,15 +78,9 @@ pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> 
     let event = match result(&hands, &remains, &bundle).await {
         Ok(Some((tip, stories))) => {
             let rest = rest(&hands, &remains, &bundle, tip.as_ref(), &stories).await;
-            Event::ResultCollected {
-                attempt: remains.attempt.clone(),
-                tip,
-                stories,
-                rest,
-                diffs: Vec::new(),
-                tree: None,
-                kept: None,
-            }
+            let Changes { diffs, tree } = changes(&hands.repo, &remains.base, tip.as_ref(), &stories).await;
+            let kept = tip.is_some().then(|| remains.result_ref());
+            Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories, rest, diffs, tree, kept }
         }
         Ok(None) => {
             let summary = match what {
@@ -302,6 +303,90 @@ async fn import_salvage(
     let name = hands.repo.free_name(name, commit).await?;
     hands.repo.import_salvage(bundle, inside, commit, &name).await?;
     Ok(name)
+}
+
+/// Git's own count of what each story changed, in their order, and the tip's tree. For people and for the record: what cannot be
+/// had is left out.
+async fn changes(repo: &Repo, base: &CommitId, tip: Option<&CommitId>, stories: &[StoryResult]) -> Changes {
+    let mut diffs = Vec::with_capacity(stories.len());
+    let mut from = base;
+    for story in stories {
+        let to = match &story.outcome {
+            StoryOutcome::Finished { commit } => Some(commit),
+            StoryOutcome::Failed { salvage, .. } => salvage.as_ref(),
+            StoryOutcome::Skipped { .. } | StoryOutcome::NotReached => None,
+        };
+        let diff = match to {
+            Some(to) => repo.diff_summary(from, to).await.inspect_err(|error| {
+                tracing::warn!(error = %chain(error), story = %story.id, "cannot count what a story changed");
+            }),
+            None => Ok(DiffSummary::default()),
+        };
+        diffs.push(diff.unwrap_or_default());
+        if let StoryOutcome::Finished { commit } = &story.outcome {
+            from = commit;
+        }
+    }
+    let tree = match tip {
+        Some(tip) => repo.tree(tip).await.ok(),
+        None => None,
+    };
+    Changes { diffs, tree }
+}
+
+struct Changes {
+    diffs: Vec<DiffSummary>,
+    tree: Option<String>,
+}
+
+/// Writes what is under review down, for people and for who reads the request.
+pub(super) async fn write_diff(repo: &Repo, diff: &Diff) -> Result<(), Box<Fault>> {
+    let fault = |error: std::io::Error| {
+        let cause = if error.kind() == std::io::ErrorKind::StorageFull { Cause::DiskFull } else { Cause::HostError };
+        let summary = format!("cannot write the diff under review to `{}`: {error}", diff.path.display());
+        Box::new(Fault::new(cause, summary, true))
+    };
+    let mut text = Vec::new();
+    let all = repo.patch(&diff.from, &diff.to, |piece| {
+        text.extend_from_slice(piece);
+        text.len() < MAX_DIFF
+    });
+    all.await.map_err(|error| Box::new(error.fault()))?;
+    let folder = diff.path.parent().unwrap_or(&diff.path);
+    tokio::fs::create_dir_all(folder).await.map_err(fault)?;
+    tokio::fs::write(&diff.path, &text).await.map_err(fault)
+}
+
+/// Freezes a sandbox, or lets it go on.
+pub(super) async fn freeze(engine: Arc<dyn Engine>, container: ContainerId, frozen: bool, mut presence: Presence) {
+    loop {
+        let done = if frozen { engine.pause(&container).await } else { engine.unpause(&container).await };
+        match done {
+            Err(error) if error.unreachable() => presence.back().await,
+            Err(error) => {
+                tracing::warn!(container = %container.short(), error = %chain(&error), frozen, "cannot freeze or thaw a sandbox");
+                return;
+            }
+            Ok(()) => return,
+        }
+    }
+}
+
+/// Gets a reviewer's verdict out.
+pub(super) async fn collect_review(hands: Hands, remains: Remains, criteria: Vec<String>, what: Salvaging) -> Event {
+    let attempt = remains.attempt.clone();
+    match review::collect_review(hands, remains, criteria, what).await {
+        Ok(reviewed) => Event::ReviewCollected { attempt, reviewed: Box::new(reviewed) },
+        Err(fault) => Event::CollectFailed {
+            attempt,
+            fault,
+            salvage: None,
+            // A reviewer's work folder holds nothing that anybody would miss.
+            nothing_there: true,
+            left_out: false,
+            no_answer: false,
+        },
+    }
 }
 
 /// What is merged, and how the merge is to be called.

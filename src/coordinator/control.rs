@@ -1,4 +1,4 @@
-//! The control socket: how `longshore stop` reaches a running swarm.
+//! The control socket: how `longshore stop` and `longshore admin` reach a running swarm.
 //!
 //! `control.sock` in the swarm's folder. One line of JSON each way a connection: [`Command`], then [`Answer`]. A socket's
 //! path may have 108 bytes only, so it is reached through the open folder (`/proc/self/fd/N/control.sock`) where there is
@@ -16,16 +16,16 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::state::SwarmDir;
-use crate::swarm::StopLevel;
+use crate::swarm::{Decision, StopLevel};
 
 /// The socket's name in the swarm's folder.
 pub const SOCKET: &str = "control.sock";
 /// The longest line, in bytes.
-const MAX_LINE: u64 = 4096;
+const MAX_LINE: u64 = 256 * 1024;
 /// How long one connection may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -38,6 +38,20 @@ pub enum Command {
         /// How hard.
         level: StopLevel,
     },
+    /// A decision of the admin's.
+    Decide {
+        /// What.
+        decision: Decision,
+    },
+}
+
+/// A command, and where its answer goes.
+#[derive(Debug)]
+pub struct Order {
+    /// What is wanted.
+    pub command: Command,
+    /// Whether it is done.
+    pub answer: oneshot::Sender<Answer>,
 }
 
 /// What it answers.
@@ -77,7 +91,7 @@ pub enum ControlError {
 }
 
 /// Listens in the folder of a swarm whose lock the caller holds. Aborting the task closes and removes the socket.
-pub fn serve(dir: &SwarmDir, commands: mpsc::Sender<Command>) -> io::Result<JoinHandle<()>> {
+pub fn serve(dir: &SwarmDir, commands: mpsc::Sender<Order>) -> io::Result<JoinHandle<()>> {
     let folder = dir.path();
     let path = folder.join(SOCKET);
     // What a killed orchestrator left; nobody else listens, because the lock is ours.
@@ -112,14 +126,16 @@ impl Drop for Removed {
     }
 }
 
-async fn answer(mut stream: UnixStream, commands: &mpsc::Sender<Command>) -> io::Result<()> {
+async fn answer(mut stream: UnixStream, commands: &mpsc::Sender<Order>) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new((&mut stream).take(MAX_LINE)).read_line(&mut line).await?;
     let answer = match serde_json::from_str(&line) {
-        Ok(command) => match commands.send(command).await {
-            Ok(()) => Answer::Accepted,
-            Err(_) => Answer::Refused { problem: "the swarm is ending".to_owned() },
-        },
+        Ok(command) => {
+            let (answer, answered) = oneshot::channel();
+            let _ = commands.send(Order { command, answer }).await;
+            // Nobody to answer where the loop has ended, or ends before it comes to it.
+            answered.await.unwrap_or_else(|_| Answer::Refused { problem: "the swarm is ending".to_owned() })
+        }
         Err(error) => Answer::Refused { problem: format!("not a command: {error}") },
     };
     stream.write_all(&line_of(&answer)?).await?;

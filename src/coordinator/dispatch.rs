@@ -13,10 +13,11 @@ use crate::handoff::depot::TextFile;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, StoryKey};
 use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
+use crate::swarm::word::Review;
 
 use super::carry_out::{self, Landing, Remains};
 use super::run::{Coordinator, Live};
-use super::session::{self, Job, Origin, Tools};
+use super::session::{self, Diff, Job, Origin, Tools};
 
 /// The first uid of sandboxes; each attempt of a swarm has its own.
 const FIRST_UID: u32 = 20_000;
@@ -28,14 +29,19 @@ pub(super) fn uid(place: usize, attempt: &AttemptId, assignments: usize) -> u32 
     FIRST_UID + (place as u32 + (attempt.number - 1) * assignments as u32) % UIDS
 }
 
+/// What a sandbox is to do.
+pub(super) struct Task {
+    /// The stories, each with what went wrong the time before.
+    pub stories: Vec<(StoryKey, Option<String>)>,
+    /// What the admin said.
+    pub guidance: Vec<String>,
+    /// Their work is to be reviewed, and not done.
+    pub review: Option<Box<Review>>,
+}
+
 impl Coordinator {
-    pub(super) fn start(
-        &mut self,
-        attempt: AttemptId,
-        stories: Vec<(StoryKey, Option<String>)>,
-        base: CommitId,
-        origin: Origin,
-    ) {
+    pub(super) fn start(&mut self, attempt: AttemptId, task: Task, base: CommitId, origin: Origin) {
+        let Task { stories, guidance, review } = task;
         let Some(remains) = self.remains(&attempt, stories.iter().map(|(key, _)| key), &base) else { return };
         let Some((_, assignment)) = self.assignment(&attempt.assignment) else { return };
         let assignment = assignment.clone();
@@ -64,7 +70,11 @@ impl Coordinator {
             idle_timeout_secs: spec.limits.idle_timeout.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX),
             grace_secs: spec.limits.grace.as_secs().max(1),
             identity: sandbox.identity.clone(),
-            review: None,
+            guidance,
+            review: review.as_deref().and_then(|review| {
+                let agent = &sandbox.review.as_ref()?.agent;
+                self.telling.bridge.review_work(&attempt.folder(), review, agent)
+            }),
         };
         let keys: Vec<StoryKey> = stories.iter().map(|(key, _)| key.clone()).collect();
         let files = vec![
@@ -93,13 +103,18 @@ impl Coordinator {
             attempt: attempt.clone(),
             file: assignment.file,
             stories: stories.iter().map(|(key, _)| key.id.clone()).collect(),
-            integration: file.branch.clone(),
+            base_of: if base == *self.machine.head(assignment.file) { file.branch.clone() } else { assignment.branch.clone() },
             base,
             uid,
-            container: self.container(&attempt, &stories, uid),
+            container: self.container(&attempt, &stories, uid, review.is_some()),
             files,
             request,
             log: self.setup.dir.log_file(&attempt.assignment),
+            diff: review.map(|review| Diff {
+                path: self.telling.bridge.diff_path(&attempt.folder()),
+                from: review.base,
+                to: review.commit,
+            }),
             origin,
         };
         let tools = Tools {
@@ -141,7 +156,13 @@ impl Coordinator {
         })
     }
 
-    fn container(&self, attempt: &AttemptId, stories: &[(StoryKey, Option<String>)], uid: u32) -> ContainerSpec {
+    fn container(
+        &self,
+        attempt: &AttemptId,
+        stories: &[(StoryKey, Option<String>)],
+        uid: u32,
+        reviews: bool,
+    ) -> ContainerSpec {
         let sandbox = &self.setup.sandbox;
         let folder = attempt.folder();
         let own = |volume: &str, target: &str, read_only: bool, path: Option<String>| VolumeMount {
@@ -167,7 +188,7 @@ impl Coordinator {
             (label::ASSIGNMENT.to_owned(), attempt.assignment.to_string()),
             (label::STORY.to_owned(), ids.join(",")),
             (label::ATTEMPT.to_owned(), attempt.number.to_string()),
-            (label::ROLE.to_owned(), "sandbox".to_owned()),
+            (label::ROLE.to_owned(), if reviews { "reviewer" } else { "sandbox" }.to_owned()),
             (label::REPO.to_owned(), self.setup.repo.hash()),
         ]);
         ContainerSpec {

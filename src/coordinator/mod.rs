@@ -13,6 +13,8 @@
 //! | `carry_out.rs` | the other effects: collect, merge, remove |
 //! | `archive.rs` | a result's way out past a depot that is gone for good |
 //! | `rescue.rs` | saves what a dead swarm left, for `longshore gc` |
+//! | `bridge.rs` | AMP's messages, of the machine's words and the plan |
+//! | `telling.rs` | their way to the SSOT |
 //! | `objects.rs` | keeps the objects volume topped up |
 //! | `inbox.rs` | the fair way in for events |
 //! | `control.rs` | the socket that `longshore stop` talks to |
@@ -21,6 +23,7 @@
 
 mod admission;
 pub mod archive;
+mod bridge;
 mod carry_out;
 pub mod control;
 mod create;
@@ -35,6 +38,7 @@ mod run;
 mod session;
 mod signals;
 mod take_up;
+mod telling;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +48,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::delivery::{DeliveryError, Repo};
@@ -52,13 +58,15 @@ use crate::handoff::assignment::{AgentSpec, Identity};
 use crate::ids::{AttemptId, StoryKey};
 use crate::plan::Plan;
 use crate::protocol::acp::message::{EnvVars, RepoUrl};
+use crate::protocol::amp::store::Ssot;
 use crate::report::Reporter;
 use crate::state::{StateError, Store, SwarmDir};
-use crate::swarm::{Machine, Outcome, SwarmSpec};
+use crate::swarm::{Decision, Machine, Outcome, SwarmSpec, Word};
 
 pub use admission::Reserve;
 pub use rescue::{Rescue, Rescued, rescue, unsaved};
 pub use run::{run, volumes_stay};
+pub use telling::Heard;
 
 /// Everything that a swarm needs to run, checked.
 pub struct Setup {
@@ -78,6 +86,10 @@ pub struct Setup {
     pub store: Store,
     /// Who tells the user.
     pub reporter: Box<dyn Reporter>,
+    /// Where AMP's messages are kept.
+    pub ssot: Ssot,
+    /// Who is told of escalations.
+    pub heard: Box<dyn Heard>,
     /// The static `acp-shim` for the image's architecture.
     pub shim: Bytes,
     /// What the journal says, where the swarm is taken up again and not new.
@@ -90,6 +102,23 @@ pub struct TakenUp {
     pub machine: Machine,
     /// That event's time.
     pub elapsed: Duration,
+    /// That event's time by the wall clock; none where there is no event.
+    pub last: Option<Timestamp>,
+    /// All that it says in AMP.
+    pub words: Vec<Word>,
+    /// What the admin decided meanwhile.
+    pub decisions: Vec<Decision>,
+}
+
+/// Who reviews, and what for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReviewSettings {
+    /// The reviewer.
+    pub agent: AgentSpec,
+    /// What it has to answer beside the stories' acceptance criteria.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub criteria: Vec<String>,
 }
 
 /// How every sandbox of a swarm is made.
@@ -109,6 +138,8 @@ pub struct SandboxSettings {
     pub pids: i64,
     /// What runs stories without a `command`.
     pub agent: Option<AgentSpec>,
+    /// Who reviews finished work.
+    pub review: Option<ReviewSettings>,
     /// Verify commands beyond those of the tasks files.
     pub verify: Vec<String>,
     /// Travels in task-requests alone.

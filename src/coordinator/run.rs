@@ -14,18 +14,21 @@ use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::engine::{EngineResult, Found, Signal};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
-use crate::swarm::{AssignmentSpec, Effect, Event, Fault, Machine, Outcome, Phase};
+use crate::swarm::{AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, Word};
 use crate::verdict::Cause;
 
 use super::admission::Admission;
 use super::carry_out::{self, Hands, Remains};
-use super::control::{self, Command};
+use super::bridge::Bridge;
+use super::control::{self, Answer, Command, Order};
+use super::dispatch::Task;
 use super::inbox::{Postbox, Posted};
 use super::objects::Objects;
 use super::presence::{self, Presence};
 use super::reconcile;
 use super::session::{self, Origin};
 use super::signals::Signals;
+use super::telling::Telling;
 use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
 
 /// Events taken at once: they share one write to the journal.
@@ -79,10 +82,16 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
     let watching = AbortOnDropHandle::new(tokio::spawn(watching));
     let (sightings, seen) = mpsc::unbounded_channel();
     let resumed = taken_up.is_some();
+    let mut before = Before::default();
     let (machine, origin) = match taken_up {
-        Some(TakenUp { machine, elapsed }) => (machine, elapsed),
+        Some(TakenUp { machine, elapsed, last, words, decisions }) => {
+            before = Before { words, decisions, away: last.map(away) };
+            (machine, elapsed)
+        }
         None => (Machine::new(setup.spec.clone()), Duration::ZERO),
     };
+    let heard = std::mem::replace(&mut setup.heard, Box::new(()));
+    let telling = Telling::new(bridge(&setup), setup.ssot.clone(), heard, postbox.clone());
     let mut coordinator = Coordinator {
         machine,
         names,
@@ -100,11 +109,19 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         admission: Arc::new(Admission::new(setup.sandbox.reserve)),
         sightings,
         snapshots,
+        telling,
         setup,
     };
     if resumed {
+        before.words.iter().for_each(|word| coordinator.telling.tell(word));
         coordinator.take_up().await?;
         look.notify_one();
+        if let Some(ms) = before.away {
+            coordinator.postbox.post_now(Event::Away { ms });
+        }
+        for decision in before.decisions {
+            coordinator.postbox.post_now(Event::Decided { decision });
+        }
         coordinator.postbox.post_now(Event::Resumed);
     } else {
         coordinator.postbox.post_now(Event::Began);
@@ -114,6 +131,32 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
     let ended = coordinator.close(&depot, looped, writer).await;
     server.abort();
     ended
+}
+
+/// What an orchestrator that is gone left to be done first.
+#[derive(Default)]
+struct Before {
+    words: Vec<Word>,
+    decisions: Vec<Decision>,
+    /// Milliseconds.
+    away: Option<u64>,
+}
+
+/// How long nobody ran, by the wall clock; nothing where that was put back.
+fn away(last: Timestamp) -> u64 {
+    u64::try_from(Timestamp::now().as_millisecond() - last.as_millisecond()).unwrap_or_default()
+}
+
+fn bridge(setup: &Setup) -> Bridge {
+    let criteria = setup.sandbox.review.as_ref().map(|review| review.criteria.clone()).unwrap_or_default();
+    Bridge::new(
+        setup.spec.swarm,
+        setup.repo.root().to_owned(),
+        setup.dir.path().join("reviews"),
+        setup.plan.clone(),
+        !setup.sandbox.verify.is_empty(),
+        criteria,
+    )
 }
 
 /// Puts the first bases into the objects volume.
@@ -208,6 +251,7 @@ pub(super) struct Coordinator {
     /// What was seen of the engine's things.
     pub(super) sightings: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
+    pub(super) telling: Telling,
 }
 
 /// When to look at what the engine has, and what was seen.
@@ -221,7 +265,7 @@ impl Coordinator {
     async fn turn(
         &mut self,
         mut inbox: mpsc::UnboundedReceiver<Posted>,
-        mut commands: mpsc::Receiver<Command>,
+        mut commands: mpsc::Receiver<Order>,
         mut looking: Looking,
     ) -> Result<(), CoordinatorError> {
         let mut signals = Signals::new();
@@ -242,8 +286,18 @@ impl Coordinator {
                     None => break,
                 },
                 Some(command) = commands.recv() => match command {
-                    Command::Stop { level } => {
+                    Order { command: Command::Stop { level }, answer } => {
+                        let _ = answer.send(Answer::Accepted);
                         batch.push(Posted::from(Event::StopRequested { level, by: "longshore stop".to_owned() }));
+                    }
+                    Order { command: Command::Decide { decision }, answer } => {
+                        match self.machine.can_decide(&decision.task, &decision.action) {
+                            Ok(()) => {
+                                let _ = answer.send(Answer::Accepted);
+                                batch.push(Posted::from(Event::Decided { decision }));
+                            }
+                            Err(problem) => drop(answer.send(Answer::Refused { problem })),
+                        }
                     }
                 },
                 () = looking.wanted.notified() => {
@@ -306,15 +360,19 @@ impl Coordinator {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Persist => unreachable!("taken off by `take`"),
-            Effect::Start { attempt, stories, base } => {
-                let known = self.machine.attempt(&attempt).and_then(|view| view.container.clone());
-                let origin = match (self.resuming, self.left.remove(&attempt), known) {
-                    (false, ..) => Origin::Fresh,
-                    (true, None, Some(container)) => Origin::Adopted { container, applied: 0 },
-                    (true, container, _) => Origin::Again { container },
-                };
-                self.start(attempt, stories, base, origin);
+            Effect::Start { attempt, stories, guidance, base } => {
+                let origin = self.origin(&attempt);
+                self.start(attempt, Task { stories, guidance, review: None }, base, origin);
             }
+            Effect::StartReview { attempt, review } => {
+                let origin = self.origin(&attempt);
+                let base = review.commit.clone();
+                let stories = review.stories.iter().map(|key| (key.clone(), None)).collect();
+                self.start(attempt, Task { stories, guidance: Vec::new(), review: Some(review) }, base, origin);
+            }
+            Effect::Pause { attempt } => self.freeze(&attempt, true),
+            Effect::Unpause { attempt } => self.freeze(&attempt, false),
+            Effect::Tell(word) => self.telling.tell(&word),
             Effect::Terminate { attempt } => self.signal(&attempt, Signal::Term),
             Effect::Kill { attempt } => self.signal(&attempt, Signal::Kill),
             Effect::Examine { attempt } => self.examine(attempt),
@@ -322,7 +380,15 @@ impl Coordinator {
                 if let Some(live) = self.live.get(&attempt) {
                     let remains = Remains { container: live.container.clone(), ..live.remains.clone() };
                     let (hands, postbox) = (self.hands.clone(), self.postbox.clone());
-                    let collect = async move { postbox.post_now(carry_out::collect(hands, remains, what).await) };
+                    let review = self.machine.attempt(&attempt).and_then(|view| view.review.clone());
+                    let criteria = self.telling.bridge.criteria(&attempt.assignment);
+                    let collect = async move {
+                        let event = match review {
+                            Some(_) => carry_out::collect_review(hands, remains, criteria, what).await,
+                            None => carry_out::collect(hands, remains, what).await,
+                        };
+                        postbox.post_now(event);
+                    };
                     let task = self.tasks.spawn(collect);
                     if let Some(before) = self.collecting.insert(attempt, task) {
                         before.abort();
@@ -334,6 +400,23 @@ impl Coordinator {
             Effect::Announce(announcement) => self.setup.reporter.announce(Timestamp::now(), &announcement),
             Effect::Finish(outcome) => self.finish = Some(outcome),
         }
+    }
+
+    /// Where the session of an attempt begins.
+    fn origin(&mut self, attempt: &AttemptId) -> Origin {
+        let known = self.machine.attempt(attempt).and_then(|view| view.container.clone());
+        match (self.resuming, self.left.remove(attempt), known) {
+            (false, ..) => Origin::Fresh,
+            (true, None, Some(container)) => Origin::Adopted { container, applied: 0 },
+            (true, container, _) => Origin::Again { container },
+        }
+    }
+
+    /// Pauses a sandbox, or lets it go on; an engine that is away is waited for.
+    fn freeze(&mut self, attempt: &AttemptId, frozen: bool) {
+        let Some(container) = self.live.get(attempt).and_then(|live| live.container.clone()) else { return };
+        let (engine, presence) = (Arc::clone(&self.setup.engine), self.presence.clone());
+        self.tasks.spawn(carry_out::freeze(engine, container, frozen, presence));
     }
 
     pub(super) fn examine(&mut self, attempt: AttemptId) {
@@ -391,6 +474,7 @@ impl Coordinator {
             }
         }
         self.tasks.shutdown().await;
+        blocking(|| self.telling.close());
         self.setup.reporter.close();
         drop(self.snapshots);
         let _ = writer.await;

@@ -26,6 +26,7 @@ use crate::wire::{Line, LineSplitter};
 
 use super::CoordinatorError;
 use super::admission::Admission;
+use super::carry_out;
 use super::create::create;
 use super::inbox::Postbox;
 use super::log::LogFile;
@@ -45,14 +46,24 @@ pub(super) struct Job {
     pub attempt: AttemptId,
     pub file: u16,
     pub stories: Vec<StoryId>,
-    pub integration: BranchName,
+    /// The branch that `base` is on.
+    pub base_of: BranchName,
     pub base: CommitId,
     pub uid: u32,
     pub container: ContainerSpec,
     pub files: Vec<TextFile>,
     pub request: TaskRequest,
     pub log: PathBuf,
+    /// What is under review, to be written down for people.
+    pub diff: Option<Diff>,
     pub origin: Origin,
+}
+
+/// A difference between two commits, and where it is to be written.
+pub(super) struct Diff {
+    pub path: PathBuf,
+    pub from: CommitId,
+    pub to: CommitId,
 }
 
 /// Where a session begins.
@@ -186,7 +197,10 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
     let admitted = tools.admission.admit(&tools.depot, &job.attempt, &tools.postbox, &mut tools.stop).await;
     admitted.map_err(|error| Box::new(engine_fault(&error)))?;
     early(tools)?;
-    tools.objects.ensure(&tools.depot, &tools.repo, &job.integration, &job.base).await.map_err(
+    if let Some(diff) = &job.diff {
+        carry_out::write_diff(&tools.repo, diff).await?;
+    }
+    tools.objects.ensure(&tools.depot, &tools.repo, &job.base_of, &job.base).await.map_err(
         |error| match error {
             CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
             other => Box::new(Fault::new(Cause::HostError, chain(&other), true)),

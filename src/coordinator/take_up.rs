@@ -6,6 +6,7 @@ use crate::ids::ContainerId;
 use crate::swarm::{AttemptView, Phase};
 
 use super::CoordinatorError;
+use super::dispatch::Task;
 use super::reconcile::attempt_of;
 use super::run::{Coordinator, Live};
 use super::session::Origin;
@@ -31,8 +32,9 @@ impl Coordinator {
             match (view.phase, container) {
                 (Phase::Running | Phase::Completed, Some(container)) => {
                     let stories = keys().map(|key| (key.clone(), None)).collect();
+                    let task = Task { stories, guidance: Vec::new(), review: None };
                     let origin = Origin::Adopted { container, applied: view.records };
-                    self.start(view.id.clone(), stories, view.base.clone(), origin);
+                    self.start(view.id.clone(), task, view.base.clone(), origin);
                 }
                 // The machine asks for these to be started again, and `left` has their containers.
                 (Phase::Starting | Phase::Created, _) => {}

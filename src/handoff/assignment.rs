@@ -43,6 +43,9 @@ pub struct AssignmentFile {
     pub grace_secs: u64,
     /// Who commits.
     pub identity: Identity,
+    /// What the admin said about the stories, for the prompt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guidance: Vec<String>,
     /// Where it is a reviewer's attempt: what to review. The stories are those of the work under review, and are not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewWork>,

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::state::dir::SwarmDir;
 use crate::state::error::{StateError, StateResult};
 use crate::state::journal::{Contents, Header, Journal};
 use crate::state::swarm_state::SwarmState;
-use crate::swarm::Machine;
+use crate::swarm::{Effect, Machine, Word};
 
 /// What the journal says.
 #[derive(Debug)]
@@ -18,6 +20,10 @@ pub struct Recovered {
     pub machine: Machine,
     /// The last one's time since the swarm began: the machine's clock goes on from here.
     pub elapsed: Duration,
+    /// The last one's time by the wall clock.
+    pub last: Option<Timestamp>,
+    /// All that was said in AMP, in order.
+    pub words: Vec<Word>,
     /// How many events there are.
     pub events: u64,
     /// Bytes of a torn record, which count for nothing.
@@ -51,12 +57,18 @@ pub fn witness(dir: &SwarmDir, contents: &Contents) -> StateResult<()> {
 pub fn fold(contents: Contents) -> Recovered {
     let Contents { header, records, torn_bytes, .. } = contents;
     let mut machine = Machine::new(header.spec.clone());
+    let mut words = Vec::new();
     for record in &records {
         // The effects were carried out, or are given again after `Event::Resumed`.
-        machine.handle(&record.event, record.elapsed);
+        for effect in machine.handle(&record.event, record.elapsed) {
+            if let Effect::Tell(word) = effect {
+                words.push(*word);
+            }
+        }
     }
     let elapsed = records.last().map_or(Duration::ZERO, |record| record.elapsed);
-    Recovered { header, machine, elapsed, events: records.len() as u64, torn_bytes }
+    let last = records.last().map(|record| record.at);
+    Recovered { header, machine, elapsed, last, words, events: records.len() as u64, torn_bytes }
 }
 
 /// The newest picture of a swarm, for reading: from the journal, which is never behind. The file may be gone or damaged.
