@@ -171,8 +171,8 @@ impl fmt::Debug for MsgId {
 /// A message that breaks no rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    id: MsgId,
-    draft: Draft,
+    pub(super) id: MsgId,
+    pub(super) draft: Draft,
 }
 
 /// What a message is made of, but for its id.
@@ -538,6 +538,7 @@ pub struct Ack {
     /// Who has it.
     pub by: Role,
     /// When, with an offset.
+    #[serde(serialize_with = "super::encode::timestamp")]
     pub timestamp: Timestamp,
     /// What the receiver adds: the admin's decision, on an escalation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
