@@ -17,6 +17,7 @@
 mod apply;
 mod bundle;
 mod error;
+mod fix;
 mod git;
 mod history;
 mod import;
@@ -34,6 +35,7 @@ mod worktrees;
 
 pub use apply::Applied;
 pub use error::{BundleFault, DeliveryError};
+pub use fix::{FIX_LINES, FixSeen};
 pub use history::{CommitNote, FileStat};
 pub use import::{Expected, Imported};
 pub use kept::KeptRef;
