@@ -105,6 +105,16 @@ impl AssignmentId {
     pub fn new(year: u16, number: u32) -> Self {
         Self(format!("T-{year:04}-{number:03}"))
     }
+
+    /// The year.
+    pub fn year(&self) -> u16 {
+        self.0[2..6].parse().unwrap_or_default()
+    }
+
+    /// The number in that year.
+    pub fn number(&self) -> u32 {
+        self.0[7..].parse().unwrap_or_default()
+    }
 }
 
 text_id! {

@@ -168,6 +168,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100), allow_negative_numbers = true)]
     pub retries: Option<u32>,
 
+    /// Have finished work reviewed before it lands, by this agent: a name from `[agents.NAME]` in the config
+    #[arg(long, value_name = "NAME")]
+    pub review: Option<String>,
+
     /// Environment variable for the sandboxes: KEY takes your own value, or KEY=VALUE; may be given again
     #[arg(long, value_name = "KEY[=VALUE]")]
     pub env: Vec<Typed>,

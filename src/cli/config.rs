@@ -78,10 +78,25 @@ pub struct Config {
     pub keep: Option<bool>,
     /// Environment variables for the sandboxes.
     pub env: Option<Vec<Variable>>,
+    /// Who reviews finished work, and what for.
+    pub review: ReviewConfig,
     /// Who commits.
     pub git: GitConfig,
     /// Commands that can be agents.
     pub agents: BTreeMap<String, AgentConfig>,
+}
+
+/// `[review]`: finished work is reviewed before it lands.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReviewConfig {
+    /// The reviewer: a name under `agents`. Without one there is no review.
+    pub agent: Option<String>,
+    /// What the reviewer has to answer beside the stories' acceptance criteria.
+    pub criteria: Option<Vec<String>>,
+    /// So many rejections lock a task; the protocol's own number is the most.
+    #[schemars(range(min = 1, max = 4))]
+    pub rounds: Option<u32>,
 }
 
 /// `[git]`: the identity of the commits made in sandboxes and of merges. Without it, that of the repository.

@@ -5,6 +5,7 @@
 //! bad usage or bad input; 3 the machinery failed; 4 suspended; 130 interrupted. A reader of standard output that goes
 //! away ends a command quietly.
 
+pub mod admin;
 pub mod amounts;
 pub mod args;
 pub mod completions;

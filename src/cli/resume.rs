@@ -3,15 +3,18 @@
 //! The header of the journal says how the swarm was set up; its tasks files are those of then, however they have changed since. The
 //! values of environment variables are not kept anywhere: they are taken again from the environment or from `--env`.
 
+use std::sync::Arc;
+
 use super::args::{ResumeArgs, SwarmName};
 use super::error::{Kind, Shown};
 use super::here::Here;
 use super::run::begin::{self, Kept};
 use super::run::{check, finish};
-use super::{Outcome, remark, shim};
+use super::{Outcome, admin, remark, shim};
 use crate::coordinator::{self, Reserve, SandboxSettings, Setup, TakenUp};
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
+use crate::protocol::amp::store::Ssot;
 use crate::report::{self, Look, Mode, Names, Trouble};
 use crate::state::journal::Header;
 use crate::state::recover::{Recovered, fold};
@@ -27,8 +30,10 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     drop(beginning);
     begin::log_to_file(&dir);
     let (mut store, contents) = Store::open(dir.clone())?;
-    let Recovered { header, machine, elapsed, .. } = fold(contents);
-    if let Some(outcome) = machine.finished().filter(|_| machine.over()) {
+    let Recovered { header, machine, elapsed, last, words, .. } = fold(contents);
+    let ssot = Arc::new(Ssot::open(repo.root())?);
+    let (decisions, machine_then) = admin::pending(&ssot, &machine)?;
+    if let Some(outcome) = machine.finished().filter(|_| machine_then.over()) {
         remark(&format!("swarm {} is over: there is nothing to resume", header.swarm_id));
         // Its orchestrator may have died after its last record, and before the state file and the report that say the same.
         let last = store.snapshot(&machine, elapsed)?;
@@ -55,6 +60,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         milli_cpus: kept.milli_cpus,
         pids: kept.pids,
         agent: kept.agent.clone(),
+        review: kept.review.clone(),
         verify: kept.verify.clone(),
         env,
         identity: kept.identity.clone(),
@@ -93,8 +99,10 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         dir: dir.clone(),
         store,
         reporter,
+        ssot,
+        heard: Box::new(()),
         shim: shim.bytes.into(),
-        taken_up: Some(TakenUp { machine, elapsed }),
+        taken_up: Some(TakenUp { machine, elapsed, last, words, decisions }),
     };
     let ended = coordinator::run(setup).await;
     let told = finish::finish(&ending, &dir).await;
@@ -131,8 +139,11 @@ fn plan_of(header: &Header, kept: &Kept, root: &std::path::Path) -> Result<Plan,
         year: year.unwrap_or_default(),
         has_agent: true,
     };
-    let plan = plan::build(files, root, &options)
+    let mut plan = plan::build(files, root, &options)
         .map_err(|error| damaged("its plan cannot be made again").caused_by(&error))?;
+    if let Some(first) = header.spec.assignments.first() {
+        plan.number_from(first.id.year(), first.id.number());
+    }
     if plan.assignments != header.spec.assignments || plan.stories != header.spec.stories {
         return Err(damaged("this version of longshore plans its tasks files otherwise"));
     }

@@ -17,7 +17,7 @@ use super::args::{FanOutArg, PlanFlags, RunArgs};
 use super::config::{self, AgentConfig, Config, ConfigError};
 use super::variable::{Variable, VariableError};
 use crate::coordinator::Reserve;
-use crate::swarm::spec::DEFAULT_IDLE_TIMEOUT;
+use crate::swarm::spec::{DEFAULT_IDLE_TIMEOUT, ROUNDS};
 
 /// The image that `longshore images build` makes.
 pub const DEFAULT_IMAGE: &str = "longshore/sandbox:latest";
@@ -153,6 +153,12 @@ pub struct Settings {
     pub grace: Sourced<Span>,
     /// Keep the volumes.
     pub keep: Sourced<bool>,
+    /// The reviewer's name.
+    pub review: Sourced<Option<String>>,
+    /// What it has to answer beside the criteria.
+    pub review_criteria: Sourced<Vec<String>>,
+    /// So many rejections lock a task.
+    pub review_rounds: Sourced<u32>,
     /// Variables for the sandboxes, the agent's own not among them.
     pub env: Vec<Sourced<Variable>>,
     /// `git.name`.
@@ -273,6 +279,9 @@ fn merge(layers: &[Layer]) -> Settings {
         verify: or(pick(layers, "verify", |config| config.verify.clone()), Vec::new()),
         grace: or(pick(layers, "grace", |config| config.grace), Span(Duration::from_secs(10))),
         keep: or(pick(layers, "keep", |config| config.keep), false),
+        review: optional(pick(layers, "review", |config| config.review.agent.clone())),
+        review_criteria: or(pick(layers, "review_criteria", |config| config.review.criteria.clone()), Vec::new()),
+        review_rounds: or(pick(layers, "review_rounds", |config| config.review.rounds), ROUNDS),
         env,
         git_name: optional(pick(layers, "git_name", |config| config.git.name.clone())),
         git_email: optional(pick(layers, "git_email", |config| config.git.email.clone())),
@@ -296,6 +305,15 @@ fn check(settings: &Settings) -> Vec<SettingsError> {
     if !idle_timeout.value.0.is_zero() && idle_timeout.value.0 < Duration::from_secs(1) {
         let problem = "a second is the least; `off` is for never";
         bad("idle_timeout", idle_timeout.value.to_string(), &idle_timeout.source, problem);
+    }
+    if !(1..=ROUNDS).contains(&settings.review_rounds.value) {
+        let rounds = &settings.review_rounds;
+        bad(
+            "review_rounds",
+            rounds.value.to_string(),
+            &rounds.source,
+            "AMP locks a task at its fourth rejection: 1 to 4",
+        );
     }
     if image.value.trim().is_empty() {
         bad("image", image.value.clone(), &image.source, "it is empty");
@@ -367,6 +385,13 @@ fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsError>> {
                 .map(|name| name.parse().map_err(|error: VariableError| error.to_string()))
                 .collect()
         }),
+        review: config::ReviewConfig {
+            agent: get(lookup, all, "review", text),
+            criteria: get(lookup, all, "review_criteria", |value| Ok(vec![value.to_owned()])),
+            rounds: get(lookup, all, "review_rounds", |value| {
+                value.trim().parse().map_err(|_| format!("`{value}` is not a number"))
+            }),
+        },
         git: config::GitConfig { name: get(lookup, all, "git_name", text), email: get(lookup, all, "git_email", text) },
         agents: BTreeMap::new(),
     };
@@ -376,12 +401,21 @@ fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsError>> {
 impl Settings {
     /// The agent, looked up; `None` where none is asked for.
     pub fn agent(&self) -> Result<Option<(&str, &AgentConfig)>, SettingsError> {
-        let Some(name) = &self.agent.value else { return Ok(None) };
+        self.known(&self.agent)
+    }
+
+    /// The reviewer, looked up; `None` where there is to be no review.
+    pub fn reviewer(&self) -> Result<Option<(&str, &AgentConfig)>, SettingsError> {
+        self.known(&self.review)
+    }
+
+    fn known(&self, wanted: &Sourced<Option<String>>) -> Result<Option<(&str, &AgentConfig)>, SettingsError> {
+        let Some(name) = &wanted.value else { return Ok(None) };
         match self.agents.get_key_value(name) {
             Some((name, agent)) => Ok(Some((name, &agent.value))),
             None => Err(SettingsError::UnknownAgent {
                 name: name.clone(),
-                source_of_name: self.agent.source.clone(),
+                source_of_name: wanted.source.clone(),
                 known: self.agents.keys().cloned().collect(),
             }),
         }
@@ -407,8 +441,10 @@ impl Settings {
             }
         };
         // The agent's first, so that a flag can replace one of them.
-        for variable in self.agent().ok().flatten().map(|(_, agent)| agent.env.as_slice()).unwrap_or_default() {
-            take(variable, None, &mut values);
+        for (_, agent) in [self.reviewer(), self.agent()].into_iter().filter_map(Result::ok).flatten() {
+            for variable in &agent.env {
+                take(variable, None, &mut values);
+            }
         }
         for Sourced { value, source } in &self.env {
             take(value, Some(source), &mut values);
@@ -438,6 +474,11 @@ impl Settings {
             row("verify", &self.verify, |list| if list.is_empty() { "none".to_owned() } else { list.join("; ") }),
             row("grace", &self.grace, Span::to_string),
             row("keep", &self.keep, bool::to_string),
+            row("review", &self.review, or("none")),
+            row("review_criteria", &self.review_criteria, |list| {
+                if list.is_empty() { "none".to_owned() } else { list.join("; ") }
+            }),
+            row("review_rounds", &self.review_rounds, u32::to_string),
             row("git.name", &self.git_name, or("that of the repository")),
             row("git.email", &self.git_email, or("that of the repository")),
         ];
@@ -484,6 +525,7 @@ pub fn run_flags(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
         verify: (!args.verify.is_empty()).then(|| args.verify.clone()),
         grace: args.grace,
         keep: args.keep.then_some(true),
+        review: config::ReviewConfig { agent: args.review.clone(), ..Default::default() },
         env: (!env.is_empty()).then_some(env),
         ..plan_flags(&args.plan)
     })

@@ -199,8 +199,13 @@ mod tests {
         std::fs::write(dir.path().join(SOCKET), "left behind").expect("written");
         let server = serve(&dir, commands).expect("listening");
         let stop = Command::Stop { level: StopLevel::Kill };
-        assert_eq!(send(&dir, &stop).await.expect("answered"), Answer::Accepted);
-        assert_eq!(arrived.recv().await, Some(stop.clone()));
+        let loop_of_it = async {
+            let order = arrived.recv().await.expect("an order");
+            order.answer.send(Answer::Accepted).expect("somebody waits");
+            order.command
+        };
+        let (answer, command) = tokio::join!(send(&dir, &stop), loop_of_it);
+        assert_eq!((answer.expect("answered"), command), (Answer::Accepted, stop.clone()));
         drop(arrived);
         assert!(matches!(send(&dir, &stop).await.expect("answered"), Answer::Refused { .. }));
         server.abort();

@@ -103,7 +103,11 @@ impl Coordinator {
             attempt: attempt.clone(),
             file: assignment.file,
             stories: stories.iter().map(|(key, _)| key.id.clone()).collect(),
-            base_of: if base == *self.machine.head(assignment.file) { file.branch.clone() } else { assignment.branch.clone() },
+            base_of: if base == *self.machine.head(assignment.file) {
+                file.branch.clone()
+            } else {
+                assignment.branch.clone()
+            },
             base,
             uid,
             container: self.container(&attempt, &stories, uid, review.is_some()),

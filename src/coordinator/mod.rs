@@ -87,7 +87,7 @@ pub struct Setup {
     /// Who tells the user.
     pub reporter: Box<dyn Reporter>,
     /// Where AMP's messages are kept.
-    pub ssot: Ssot,
+    pub ssot: Arc<Ssot>,
     /// Who is told of escalations.
     pub heard: Box<dyn Heard>,
     /// The static `acp-shim` for the image's architecture.

@@ -18,8 +18,8 @@ use crate::swarm::{AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outc
 use crate::verdict::Cause;
 
 use super::admission::Admission;
-use super::carry_out::{self, Hands, Remains};
 use super::bridge::Bridge;
+use super::carry_out::{self, Hands, Remains};
 use super::control::{self, Answer, Command, Order};
 use super::dispatch::Task;
 use super::inbox::{Postbox, Posted};
@@ -91,7 +91,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         None => (Machine::new(setup.spec.clone()), Duration::ZERO),
     };
     let heard = std::mem::replace(&mut setup.heard, Box::new(()));
-    let telling = Telling::new(bridge(&setup), setup.ssot.clone(), heard, postbox.clone());
+    let telling = Telling::new(bridge(&setup), Arc::clone(&setup.ssot), heard, postbox.clone());
     let mut coordinator = Coordinator {
         machine,
         names,

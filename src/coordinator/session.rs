@@ -200,12 +200,10 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
     if let Some(diff) = &job.diff {
         carry_out::write_diff(&tools.repo, diff).await?;
     }
-    tools.objects.ensure(&tools.depot, &tools.repo, &job.base_of, &job.base).await.map_err(
-        |error| match error {
-            CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
-            other => Box::new(Fault::new(Cause::HostError, chain(&other), true)),
-        },
-    )?;
+    tools.objects.ensure(&tools.depot, &tools.repo, &job.base_of, &job.base).await.map_err(|error| match error {
+        CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
+        other => Box::new(Fault::new(Cause::HostError, chain(&other), true)),
+    })?;
     tools
         .depot
         .prepare(&job.attempt.folder(), job.uid, job.files.clone())

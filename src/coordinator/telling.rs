@@ -6,7 +6,7 @@
 //! counts. Called by `run.rs`. Must not: hold the loop up.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use jiff::Timestamp;
@@ -47,7 +47,7 @@ pub(super) struct Telling {
 
 impl Telling {
     /// Starts the writer. A failure of it ends the swarm: its record could not be kept.
-    pub(super) fn new(bridge: Bridge, ssot: Ssot, heard: Box<dyn Heard>, postbox: Postbox) -> Self {
+    pub(super) fn new(bridge: Bridge, ssot: Arc<Ssot>, heard: Box<dyn Heard>, postbox: Postbox) -> Self {
         let (items, work) = mpsc::channel();
         let writer = std::thread::spawn(move || {
             if let Err(error) = write_all(&ssot, &work, heard) {

@@ -24,6 +24,7 @@ use crate::engine::depot::fake::FakeVolumes;
 use crate::engine::fake::FakeEngine;
 use crate::ids::SwarmId;
 use crate::plan::{FanOut, PlanOptions};
+use crate::protocol::amp::store::Ssot;
 use crate::state::journal::{Header, JOURNAL_VERSION, TasksCopy};
 use crate::state::recover::{fold, recover};
 use crate::state::{SwarmLock, SwarmState};
@@ -229,7 +230,13 @@ impl Game {
         let recovered = fold(contents);
         let plan = plan_of(&recovered.header.tasks[0].content, self.folder.path());
         let repo = Repo::discover(self.folder.path()).await.unwrap();
-        let taken_up = TakenUp { machine: recovered.machine, elapsed: recovered.elapsed };
+        let taken_up = TakenUp {
+            machine: recovered.machine,
+            elapsed: recovered.elapsed,
+            last: recovered.last,
+            words: recovered.words,
+            decisions: Vec::new(),
+        };
         (self.setup(plan, recovered.header.spec, repo, dir.clone(), store, Some(taken_up)), lock)
     }
 
@@ -250,6 +257,7 @@ impl Game {
             milli_cpus: 0,
             pids: 1,
             agent: None,
+            review: None,
             verify: Vec::new(),
             env: EnvVars::new(),
             identity: Identity { name: "Ada".to_owned(), email: "a@b.c".to_owned() },
@@ -262,7 +270,9 @@ impl Game {
         let reporter = Box::new(Quiet(std::env::var_os("LONGSHORE_SEED").is_some()));
         let engine = Arc::new(self.faulty.clone());
         let shim = Bytes::from_static(b"shim");
-        Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, shim, taken_up }
+        let ssot = Arc::new(Ssot::open(repo.root()).unwrap());
+        let heard = Box::new(());
+        Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, ssot, heard, shim, taken_up }
     }
 
     /// One orchestrator, from its start to its end, or to its death.

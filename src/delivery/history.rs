@@ -80,6 +80,14 @@ impl Repo {
             .collect()
     }
 
+    /// The commit's tree.
+    pub async fn tree(&self, commit: &CommitId) -> Result<String, DeliveryError> {
+        let name = format!("{commit}^{{tree}}");
+        let call = self.git().call("find a commit's tree", ["rev-parse", "--verify", "--end-of-options", &name]);
+        let output = call.run().await?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
     /// The same as AMP tells it (02, `diff_summary`): git's own count. A renamed file is two paths here, all the lines of one
     /// removed and all of the other added: what a reviewer has to look at, and not what a guess at renames makes of it.
     pub async fn diff_summary(&self, from: &CommitId, to: &CommitId) -> Result<DiffSummary, DeliveryError> {

@@ -18,11 +18,12 @@ pub mod show;
 mod tests;
 mod touches;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{BranchName, CommitId, StoryId, StoryKey, SwarmId};
+use crate::ids::{AssignmentId, BranchName, CommitId, StoryId, StoryKey, SwarmId};
 use crate::swarm::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};
 use crate::tasks::{Story, TasksFile};
 
@@ -129,6 +130,24 @@ impl Plan {
     /// Where the file is not of this plan.
     pub fn delivered(&self, file: u16, stories: &[StoryKey]) -> String {
         self.files[usize::from(file)].delivered(stories)
+    }
+
+    /// The year of the assignments' ids.
+    pub fn year(&self) -> u16 {
+        self.assignments.first().map(|first| first.id.year()).unwrap_or_default()
+    }
+
+    /// Gives the assignments other numbers: the first is `first`, and the others follow.
+    pub fn number_from(&mut self, year: u16, first: u32) {
+        let new: BTreeMap<AssignmentId, AssignmentId> =
+            (first..).zip(&self.assignments).map(|(n, one)| (one.id.clone(), AssignmentId::new(year, n))).collect();
+        for assignment in &mut self.assignments {
+            for id in std::iter::once(&mut assignment.id).chain(&mut assignment.apart_from) {
+                if let Some(other) = new.get(id) {
+                    *id = other.clone();
+                }
+            }
+        }
     }
 
     /// What the machine needs to know. `bases` are the heads of the files' integration branches, one a file.

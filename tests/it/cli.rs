@@ -414,10 +414,23 @@ async fn stop_reaches_a_running_swarm_and_no_other() {
     world.run(&["stop"]).expect(3, &["no orchestrator listens", "try again"]);
     let (commands, mut arrived) = tokio::sync::mpsc::channel(4);
     let server = control::serve(&dir, commands).expect("listening");
+    let orchestrator = tokio::spawn(async move {
+        let mut levels = Vec::new();
+        while let Some(order) = arrived.recv().await {
+            if let control::Command::Stop { level } = order.command {
+                levels.push(level);
+            }
+            let last = levels.len() == 2;
+            order.answer.send(control::Answer::Accepted).expect("somebody waits");
+            if last {
+                break;
+            }
+        }
+        levels
+    });
     world.run(&["stop"]).expect(0, &[SWARM, "asked to finish"]);
     world.run(&["stop", "--kill"]).expect(0, &["killed"]);
-    assert_eq!(arrived.recv().await, Some(control::Command::Stop { level: StopLevel::Graceful }));
-    assert_eq!(arrived.recv().await, Some(control::Command::Stop { level: StopLevel::Kill }));
+    assert_eq!(orchestrator.await.expect("ended"), [StopLevel::Graceful, StopLevel::Kill]);
     server.abort();
 }
 

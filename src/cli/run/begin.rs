@@ -3,6 +3,7 @@
 //! Called by `run/mod.rs`. The journal's header keeps what `resume` needs, and no value of an environment variable.
 
 use std::io::{stderr, stdout};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,16 +17,18 @@ use crate::cli::config::{AgentConfig, PromptConfig};
 use crate::cli::error::{Kind, Shown};
 use crate::cli::here::Here;
 use crate::cli::settings::Settings;
-use crate::coordinator::{Reserve, SandboxSettings, Setup};
+use crate::coordinator::{Reserve, ReviewSettings, SandboxSettings, Setup};
 use crate::delivery::acp_repo_url;
 use crate::engine::EngineInfo;
 use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
 use crate::ids::SwarmId;
 use crate::plan::Plan;
+use crate::protocol::amp::store::Ssot;
 use crate::report::{self, Look, Mode, Names, Trouble};
 use crate::state::journal::JOURNAL_VERSION;
 use crate::state::{Header, Store, SwarmDir, SwarmLock};
-use crate::swarm::{self, Limits};
+use crate::swarm::spec::HEARTBEAT;
+use crate::swarm::{self, AckTimeouts, AmpSpec, Limits};
 
 /// Processes in a sandbox.
 const PIDS: i64 = 512;
@@ -50,6 +53,9 @@ pub struct Kept {
     pub pids: i64,
     /// The agent.
     pub agent: Option<AgentSpec>,
+    /// Who reviews.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<ReviewSettings>,
     /// Verify commands beyond those of the tasks files.
     pub verify: Vec<String>,
     /// Names of environment variables.
@@ -75,10 +81,16 @@ pub struct Kept {
 
 /// Makes the swarm's folder and record. The lock is the caller's to hold until the swarm is over.
 pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Result<(Setup, SwarmLock), Shown> {
-    let Checked { settings, plan, bases, repo, engine, info, image, shim, env, .. } = checked;
+    let Checked { settings, mut plan, bases, repo, engine, info, image, shim, env, .. } = checked;
     let started = Timestamp::now();
     let limits = limits(&settings, &plan, &info);
-    let spec = plan.spec(SwarmId::random(), &bases, limits);
+    let ssot = Arc::new(Ssot::open(repo.root())?);
+    if !plan.assignments.is_empty() {
+        let (year, count) = (plan.year(), u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX));
+        plan.number_from(year, ssot.allot(year, count)?);
+    }
+    let mut spec = plan.spec(SwarmId::random(), &bases, limits);
+    spec.amp = Some(amp(&settings, started)?);
     // A remote whose URL ACP cannot say is as good as none: the sandbox's git maps either to the objects volume.
     let repo_url = match acp_repo_url(repo.remote_url().await.as_deref(), &repo.hash()).parse() {
         Ok(url) => url,
@@ -94,6 +106,10 @@ pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Resul
         milli_cpus: settings.cpus.value.0.min(info.cpus as u64 * 1000),
         pids: PIDS,
         agent: settings.agent()?.map(|(name, agent)| agent_spec(name, agent)),
+        review: settings.reviewer()?.map(|(name, agent)| ReviewSettings {
+            agent: agent_spec(name, agent),
+            criteria: settings.review_criteria.value.clone(),
+        }),
         verify: settings.verify.value.clone(),
         env,
         identity: identity(&settings, repo.identity().await),
@@ -131,7 +147,8 @@ pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Resul
     let look = if mode == Mode::Json { Look::of(&stdout(), &Here::lookup) } else { Look::of(&stderr(), &Here::lookup) };
     let reporter = report::reporter(mode, Names::of(&spec), look, trouble);
     let shim = shim.bytes.into();
-    Ok((Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, shim, taken_up: None }, lock))
+    let heard = Box::new(());
+    Ok((Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, ssot, heard, shim, taken_up: None }, lock))
 }
 
 fn kept(args: &RunArgs, sandbox: &SandboxSettings, plan: &Plan) -> Result<serde_json::Value, Shown> {
@@ -142,6 +159,7 @@ fn kept(args: &RunArgs, sandbox: &SandboxSettings, plan: &Plan) -> Result<serde_
         milli_cpus: sandbox.milli_cpus,
         pids: sandbox.pids,
         agent: sandbox.agent.clone(),
+        review: sandbox.review.clone(),
         verify: sandbox.verify.clone(),
         env: sandbox.env.names().map(str::to_owned).collect(),
         identity: sandbox.identity.clone(),
@@ -154,6 +172,17 @@ fn kept(args: &RunArgs, sandbox: &SandboxSettings, plan: &Plan) -> Result<serde_
         branch: args.plan.branch.clone(),
     };
     serde_json::to_value(kept).map_err(|error| Shown::of(Kind::Machinery, &error))
+}
+
+/// What the machine needs to speak AMP.
+fn amp(settings: &Settings, started: Timestamp) -> Result<AmpSpec, Shown> {
+    Ok(AmpSpec {
+        began_ms: u64::try_from(started.as_millisecond())
+            .map_err(|error| Shown::machinery("the clock stands before 1970").caused_by(&error))?,
+        acks: AckTimeouts::default(),
+        heartbeat: HEARTBEAT,
+        rounds: settings.review.value.is_some().then_some(settings.review_rounds.value),
+    })
 }
 
 fn limits(settings: &Settings, plan: &Plan, info: &EngineInfo) -> Limits {

@@ -18,7 +18,6 @@ use crate::ids::{CommitId, SwarmId};
 use crate::plan::{self, Plan};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::state::{Journal, SwarmDir};
-use crate::tasks::RiskLevel;
 
 /// The most bytes that the variables' names and values may have together: they travel in one ACP message of 64 KB, where
 /// JSON may double some characters.
@@ -86,12 +85,11 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
         .and_then(|(_, _, image)| kept(shim::find(&image.arch, Here::exe().as_deref(), &Here::lookup), &mut problems));
     problems.extend(settings.as_ref().and_then(blank_check));
     let env = settings.as_ref().and_then(|settings| {
-        if let Err(error) = settings.agent() {
-            problems.push(error.into());
+        for named in [settings.agent(), settings.reviewer()] {
+            problems.extend(named.err().map(Shown::from));
         }
         environment(settings).map_err(|faults| problems.extend(faults)).ok()
     });
-    problems.extend(plan.as_ref().and_then(high_risk));
     if let (Some((engine, _, _)), Some(settings)) = (&engine, &settings) {
         problems.extend(network(engine.as_ref(), &settings.network.value).await.err());
     }
@@ -243,18 +241,6 @@ fn environment(settings: &Settings) -> Result<EnvVars, Vec<Shown>> {
         }
     }
     if problems.is_empty() { Ok(env) } else { Err(problems) }
-}
-
-/// Stories that a person must approve, which cannot be asked for yet.
-fn high_risk(plan: &Plan) -> Option<Shown> {
-    let running = plan.assignments.iter().flat_map(|assignment| &assignment.stories);
-    let high: Vec<String> =
-        running.filter(|key| plan.story(key).risk == RiskLevel::High).map(|key| plan.label(key)).collect();
-    if high.is_empty() {
-        return None;
-    }
-    let message = format!("stories of high risk are not run without an approval: {}", high.join(", "));
-    Some(Shown::input(message).hint("lower their `riskLevel` after reading them, or take them out of the file"))
 }
 
 /// What is less closed than the defaults, each with the setting that made it so.

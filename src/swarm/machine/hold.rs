@@ -19,7 +19,7 @@ use super::talk::Trouble;
 use super::{Machine, Phase};
 use crate::ids::AssignmentId;
 use crate::protocol::acp::message::StoryStatus;
-use crate::protocol::amp::message::{MsgId, Role};
+use crate::protocol::amp::message::MsgId;
 use crate::swarm::effect::{Announcement, Effect, Outcome};
 use crate::swarm::event::{Action, Decision};
 use crate::tasks::RiskLevel;
@@ -167,7 +167,7 @@ impl Machine {
             action: decision.action.word().to_owned(),
             by: decision.by.clone(),
         }));
-        self.answer_escalations(assignment, Role::Admin, &note, out);
+        self.answer_escalations(assignment, &note, out);
         if let Action::Answer { text } = &decision.action {
             self.tell_guidance(assignment, text, out);
             self.loops[assignment].guidance.push(text.clone());

@@ -10,7 +10,6 @@ use super::deadline::AttemptTimer;
 use super::{Machine, Phase, judge};
 use crate::ids::{AttemptId, CommitId};
 use crate::protocol::acp::message::StoryStatus;
-use crate::protocol::amp::message::Role;
 use crate::swarm::effect::{Announcement, Effect};
 use crate::swarm::event::Fault;
 use crate::verdict::{Cause, Evidence, Failure};
@@ -63,7 +62,8 @@ impl Machine {
             self.land(done, head, out);
         }
         let assignment = self.attempts[place].assignment;
-        self.answer_escalations(assignment, Role::Coordinator, "landed", out);
+        // What was escalated before has settled itself.
+        self.talks[assignment].open.clear();
         self.tell_task(assignment, "landed", None, out);
         self.merge_over(place, out);
         true

@@ -9,7 +9,6 @@
 //! | something failed | `escalation`: for the record where it is tried again, a warning where it is not |
 //! | an ack or a word is late | `escalation ack_timeout`, `escalation heartbeat_timeout` |
 //! | the admin decides | the acks of the task's escalations; with words of the admin's, a `task_dispatch` to the coordinator |
-//! | a task lands | the acks of what was still open |
 //!
 //! A swarm whose spec has no [`AmpSpec`](crate::swarm::spec::AmpSpec) says nothing. Ids follow from events and their times
 //! alone, so a journal that is folded again says the same words again.
@@ -327,12 +326,10 @@ impl Machine {
     }
 
     /// The task's open escalations have their answer.
-    pub(super) fn answer_escalations(&mut self, assignment: usize, by: Role, note: &str, out: &mut Vec<Effect>) {
+    pub(super) fn answer_escalations(&mut self, assignment: usize, note: &str, out: &mut Vec<Effect>) {
         for id in std::mem::take(&mut self.talks[assignment].open) {
-            self.acknowledge(&id, by, Some(note.to_owned()), out);
-            if by == Role::Admin {
-                self.talks[assignment].context.push(id);
-            }
+            self.acknowledge(&id, Role::Admin, Some(note.to_owned()), out);
+            self.talks[assignment].context.push(id);
         }
     }
 

@@ -200,6 +200,7 @@ fn a_story_failure_costs_a_retry_and_is_told_to_the_next() {
     assert!(effects.contains(&Effect::Start {
         attempt: attempt(1, 2),
         stories: vec![(key(1), Some("it went wrong".to_owned()))],
+        guidance: Vec::new(),
         base: commit(1)
     }));
     rig.complete(&attempt(1, 2));
@@ -233,6 +234,7 @@ fn the_stories_that_are_left_go_together_after_the_others_landed() {
     assert!(effects.contains(&Effect::Start {
         attempt: attempt(1, 2),
         stories: vec![(key(1), Some("it went wrong".to_owned())), (key(2), None)],
+        guidance: Vec::new(),
         base: commit(20)
     }));
     assert_eq!(rig.machine.story(&key(2)).expect("there").attempts, 1, "the first never got to it");
@@ -241,15 +243,25 @@ fn the_stories_that_are_left_go_together_after_the_others_landed() {
 }
 
 #[test]
-fn a_conflict_is_final_and_keeps_its_commits() {
+fn a_conflict_is_done_again_once_and_keeps_its_commits() {
     let (mut rig, _) = Rig::began(spec(&[&[(1, &[]), (2, &[1]), (3, &[1])], &[(4, &[3])]]));
-    rig.complete(&attempt(1, 1));
-    rig.give(collected(&attempt(1, 1), Some(9), vec![finished(1), finished(2), failed(3, Cause::AgentFailed)]));
-    let effects = rig.give(Event::MergeConflicted {
-        attempt: attempt(1, 1),
-        paths: vec!["a.txt".to_owned()],
-        kept: "refs/kept".to_owned(),
-    });
+    let conflict = |rig: &mut Rig, id: AttemptId| {
+        rig.complete(&id);
+        rig.give(collected(&id, Some(9), vec![finished(1), finished(2), failed(3, Cause::AgentFailed)]));
+        rig.give(Event::MergeConflicted { attempt: id, paths: vec!["a.txt".to_owned()], kept: "refs/kept".to_owned() })
+    };
+    let effects = conflict(&mut rig, attempt(1, 1));
+    let again = |effect: &Effect| match effect {
+        Effect::Start { attempt: next, stories, .. } => {
+            *next == attempt(1, 2)
+                && stories.len() == 3
+                && stories[..2].iter().all(|(_, why)| why.as_ref().is_some_and(|why| why.contains("a.txt")))
+        }
+        _ => false,
+    };
+    assert!(effects.iter().any(again), "with the conflict as what went wrong: {effects:?}");
+    assert_eq!(rig.machine.story(&key(1)).expect("there").failures, 0, "it costs no retry");
+    let effects = conflict(&mut rig, attempt(1, 2));
     assert_eq!(outcome(&effects), Some(Outcome::SomeFailed));
     for story in [1, 2] {
         assert_eq!((rig.status(story), rig.cause(story)), (StoryStatus::Failed, Some(Cause::Conflict)));
@@ -325,6 +337,6 @@ fn every_ref_that_keeps_work_is_remembered() {
     assert_eq!(salvaged(&rig, 1), ["refs/salvage/1", "refs/salvage/both", "refs/results/3"]);
     assert_eq!(salvaged(&rig, 2), ["refs/salvage/2", "refs/salvage/both"], "each once");
     let of_attempts: Vec<_> = rig.machine.attempts().map(|view| view.salvaged.len()).collect();
-    assert_eq!(of_attempts, [2, 1, 2]);
+    assert_eq!(of_attempts, [2, 1, 2, 0]);
     rig.fold();
 }

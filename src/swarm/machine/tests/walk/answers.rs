@@ -58,6 +58,7 @@ impl World {
             }
             Effect::Remove { attempt, .. } => self.answers.push(Event::SandboxRemoved { attempt: attempt.clone() }),
             Effect::Persist | Effect::Announce(_) | Effect::Finish(_) => {}
+            Effect::StartReview { .. } | Effect::Pause { .. } | Effect::Unpause { .. } | Effect::Tell(_) => {}
         }
     }
 

@@ -69,6 +69,7 @@ impl World {
                 assert_eq!(before, None, "a story is decided once: {said:?}");
             }
             Effect::Persist | Effect::Terminate { .. } | Effect::Kill { .. } => {}
+            Effect::StartReview { .. } | Effect::Pause { .. } | Effect::Unpause { .. } | Effect::Tell(_) => {}
             Effect::Examine { .. } => assert!(!self.away, "nobody is asked while the engine is away"),
         }
     }
