@@ -10,6 +10,7 @@
 //! | `envelope.rs`, `check.rs` | every rule: of the envelope, and of payloads and acks |
 //! | `tree.rs`, `decode.rs` | JSON text -> message, ack or verdict, with the rule and the field of what is wrong |
 //! | `encode.rs` | message or ack -> JSON |
+//! | `schema.rs` | the same as JSON Schemas, for others |
 //! | [`rules`] | the rules' names, [`Violation`](rules::Violation), and the sizes |
 //!
 //! # Rules
@@ -81,4 +82,6 @@ mod envelope;
 mod golden;
 pub mod message;
 pub mod rules;
+#[cfg(feature = "orchestrator")]
+pub mod schema;
 mod tree;
