@@ -12,6 +12,7 @@
 //! | `encode.rs` | message or ack -> JSON |
 //! | `schema.rs` | the same as JSON Schemas, for others |
 //! | [`rules`] | the rules' names, [`Violation`](rules::Violation), and the sizes |
+//! | [`store`] | the SSOT: where all of it lands |
 //!
 //! # Rules
 //!
@@ -84,4 +85,6 @@ pub mod message;
 pub mod rules;
 #[cfg(feature = "orchestrator")]
 pub mod schema;
+#[cfg(feature = "orchestrator")]
+pub mod store;
 mod tree;
