@@ -2,6 +2,8 @@
 //!
 //! Nothing here needs a Docker daemon: `DOCKER_HOST` names a socket that is not there.
 
+mod validate;
+
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
