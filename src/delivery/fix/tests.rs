@@ -52,6 +52,9 @@ async fn replace(file: &str, kind: ChangeType, from: &str, to: &str) -> Result<F
     .await
 }
 
+/// What is declared, what is done, and what is said of it.
+type Case<'a> = (&'a [(&'a str, ChangeType)], fn(&Scratch), &'a str);
+
 use ChangeType::{ImportOrder, Lint, Typo, Whitespace};
 
 #[tokio::test]
@@ -127,7 +130,7 @@ async fn the_files_are_those_declared_and_plain() {
     let typo = |scratch: &Scratch| scratch.write("run.sh", "echo hello\n");
     let run = ("run.sh", Typo);
     assert!(check(&[run], typo).await.is_ok());
-    let table: [(&[(&str, ChangeType)], fn(&Scratch), &str); 13] = [
+    let table: [Case; 13] = [
         (&[run], |_| {}, "nothing was changed"),
         (&[], |s| s.write("run.sh", "echo hello\n"), "does not say so"),
         (&[("RUN.sh", Typo)], |s| s.write("run.sh", "echo hello\n"), "does not say so"),
