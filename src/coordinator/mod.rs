@@ -32,6 +32,7 @@ mod presence;
 mod reconcile;
 mod rescue;
 mod run;
+mod salvage;
 mod session;
 mod signals;
 mod take_up;

@@ -76,8 +76,13 @@ impl Machine {
         self.attempts[place].view.tip = tip.cloned();
         let mut sorted = self.sort(place, tip.is_some(), results);
         // What the result has is on the host, under refs of ours. What it lacks may be in the work folder alone.
-        self.remove(place, sorted.unsaved && rest.is_none(), out);
-        if let Some(Rest::Kept { reference }) = rest {
+        let kept = match rest {
+            Some(Rest::Kept { reference, .. }) => Some(reference),
+            Some(Rest::Nothing) | None => None,
+        };
+        let whole = matches!(rest, Some(Rest::Nothing | Rest::Kept { left_out: false, .. }));
+        self.remove(place, sorted.unsaved && !whole, out);
+        if let Some(reference) = kept {
             let unfinished = [&mut sorted.own, &mut sorted.machinery, &mut sorted.stopped].into_iter().flatten();
             let mut stories = Vec::new();
             for (story, failure) in unfinished {
@@ -89,7 +94,7 @@ impl Machine {
         }
         for (story, failure) in [&sorted.own, &sorted.machinery, &sorted.stopped].into_iter().flatten() {
             if let Some(reference) = &failure.salvage
-                && rest != Some(&Rest::Kept { reference: reference.clone() })
+                && kept != Some(reference)
             {
                 self.kept(place, &[*story], reference, out);
             }
