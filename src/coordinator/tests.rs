@@ -6,7 +6,6 @@
 //! for is not the seed's to decide: a seed that failed may have to be played some times.
 
 mod faulty;
-mod random;
 mod sandbox;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,13 +23,13 @@ use crate::engine::depot::fake::FakeVolumes;
 use crate::engine::fake::FakeEngine;
 use crate::ids::SwarmId;
 use crate::plan::{FanOut, PlanOptions};
+use crate::seeded::Random;
 use crate::state::journal::{Header, JOURNAL_VERSION, TasksCopy};
 use crate::state::recover::{fold, recover};
 use crate::state::{SwarmLock, SwarmState};
 use crate::swarm::{Announcement, Limits};
 use crate::verdict::Cause;
 use faulty::{Faulty, Odds};
-use random::Random;
 use sandbox::World;
 
 /// Runs of an ordinary `cargo test`.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::io::AsyncReadExt;
 
-use super::random::Random;
 use crate::engine::depot::fake::FakeVolumes;
 use crate::engine::fake::FakeRun;
 use crate::handoff::assignment::AssignmentFile;
@@ -20,6 +19,7 @@ use crate::ids::{CommitId, StoryId};
 use crate::protocol::acp::message::{
     Completion, CompletionStatus, ContainerMessage, Envelope, ProgressUpdate, StoryStatus, encode_container,
 };
+use crate::seeded::Random;
 use crate::verdict::{Cause, Failure, StoryOutcome};
 
 /// What containers share.

@@ -78,13 +78,7 @@ fn what_is_kept_is_listed_shown_and_taken_over() {
 #[test]
 fn the_commits_of_a_conflict_are_kept_work_and_a_lost_record_loses_nothing() {
     let scratch = Scratch::new();
-    let edit = |number| story(number, &format!("{WAIT}sed -i s/two/{number}/ lines.txt"));
-    let tasks = scratch.tasks("feat/conflict", json!([edit(1), edit(2)]));
-    let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
-    scratch.sandboxes(2).iter().for_each(Sandbox::go);
-    running.wait().expect(1, &["1 landed, 1 failed", "conflict"]);
-    let state = scratch.state();
-    let lost = if state.verdicts()["US-001"] == "landed" { 2 } else { 1 };
+    let (state, _, lost) = conflict(&scratch);
     let story = format!("US-{lost:03}");
     let shown = scratch.longshore(&["salvage", "show", &story]).expect(0, &["conflict", "lines.txt"]);
     assert!(shown.out.starts_with(state.salvage(lost)), "{}", shown.out);
