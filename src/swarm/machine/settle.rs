@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::deadline::AttemptTimer;
 use super::judge::{self, Ending};
+use super::sandbox::Folder;
 use super::{Attempt, Machine, Phase};
 use crate::handoff::result::StoryResult;
 use crate::ids::{AttemptId, CommitId, StoryKey};
@@ -81,7 +82,10 @@ impl Machine {
             Some(Rest::Nothing) | None => None,
         };
         let whole = matches!(rest, Some(Rest::Nothing | Rest::Kept { left_out: false, .. }));
-        self.remove(place, sorted.unsaved && !whole, out);
+        let failures = [&sorted.own, &sorted.machinery, &sorted.stopped].into_iter().flatten();
+        let salvaged = failures.into_iter().any(|(_, failure)| failure.salvage.is_some());
+        let partly = kept.is_some() || salvaged || tip.is_some();
+        self.remove(place, Folder::of(!sorted.unsaved || whole, partly), out);
         if let Some(reference) = kept {
             let unfinished = [&mut sorted.own, &mut sorted.machinery, &mut sorted.stopped].into_iter().flatten();
             let mut stories = Vec::new();
@@ -131,7 +135,7 @@ impl Machine {
             let stories = self.attempts[place].stories.clone();
             self.kept(place, &stories, reference, out);
         }
-        self.remove(place, !safe, out);
+        self.remove(place, Folder::of(safe, salvage.is_some()), out);
         let attempt = &self.attempts[place];
         let (mut failure, retryable) = match &attempt.died_of {
             // What killed it matters more than that a dead sandbox left no result.
@@ -165,7 +169,7 @@ impl Machine {
 
     /// A swarm that is being killed waits no longer for what is in the work folder.
     pub(super) fn not_collected(&mut self, place: usize, out: &mut Vec<Effect>) {
-        self.remove(place, true, out);
+        self.remove(place, Folder::HasAll, out);
         let attempt = &self.attempts[place];
         let mut sorted = Sorted::default();
         match attempt.died_of.clone() {
