@@ -7,6 +7,7 @@ mod again;
 mod bad;
 mod boundary;
 mod checks;
+mod clock;
 mod faults;
 mod files;
 mod gc;
