@@ -10,6 +10,7 @@ mod checks;
 mod clock;
 mod faults;
 mod files;
+mod full;
 mod gc;
 mod happy;
 mod inputs;
