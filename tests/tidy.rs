@@ -100,8 +100,8 @@ const HOOKS: [&str; 2] = ["death", "haste"];
 fn hooks(source: &Source, found: &mut Vec<String>) {
     let mut before = "";
     for line in source.code.lines().map(str::trim) {
-        let names = |hook: &&str| line.contains(&format!("{hook}::")) || line.starts_with(&format!("mod {hook};"));
-        if HOOKS.iter().any(|hook| names(hook)) && before != "#[cfg(debug_assertions)]" {
+        let named = |hook: &&str| line.contains(&format!("{hook}::")) || line.starts_with(&format!("mod {hook};"));
+        if HOOKS.iter().any(named) && before != "#[cfg(debug_assertions)]" {
             found.push(format!("{}: `{line}` must stand below `#[cfg(debug_assertions)]`", source.path));
         }
         before = line;
