@@ -51,6 +51,8 @@ pub enum Command {
     Stop(StopArgs),
     /// List, show and take over work that did not land and is kept under refs
     Salvage(SalvageArgs),
+    /// Tell and check what coordinator, sandboxes and admin said to each other (AMP)
+    Ssot(super::ssot::args::SsotArgs),
     /// Remove what dead swarms left behind in the engine
     Gc(GcArgs),
     /// Check git, engine, image and shim, and show every setting with its source

@@ -23,6 +23,7 @@ pub mod salvage;
 pub mod schema;
 pub mod settings;
 pub mod shim;
+pub mod ssot;
 pub mod status;
 pub mod stop;
 pub mod variable;
@@ -75,6 +76,7 @@ fn carry_out(cli: Cli) -> Outcome {
                 Command::Logs(args) => runtime(false)?.block_on(logs::logs(&args, &here)),
                 Command::Stop(args) => runtime(false)?.block_on(stop::stop(&args, &here)),
                 Command::Salvage(args) => runtime(false)?.block_on(salvage::salvage(&args, &here)),
+                Command::Ssot(args) => runtime(false)?.block_on(ssot::ssot(&args, &here)),
                 Command::Gc(args) => runtime(false)?.block_on(gc::gc(&args, &here)),
                 Command::Doctor(args) => runtime(false)?.block_on(doctor::doctor(&args, &here)),
                 Command::Images { command } => runtime(false)?.block_on(images::images(&command, &here)),

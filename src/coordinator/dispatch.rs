@@ -64,6 +64,7 @@ impl Coordinator {
             idle_timeout_secs: spec.limits.idle_timeout.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX),
             grace_secs: spec.limits.grace.as_secs().max(1),
             identity: sandbox.identity.clone(),
+            review: None,
         };
         let keys: Vec<StoryKey> = stories.iter().map(|(key, _)| key.clone()).collect();
         let files = vec![

@@ -6,6 +6,7 @@ use super::error::DeliveryError;
 use super::git::{clean, not_understood, shorten};
 use super::repo::Repo;
 use crate::ids::CommitId;
+use crate::protocol::amp::message::DiffSummary;
 
 /// A commit as a report shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +79,21 @@ impl Repo {
             })
             .collect()
     }
+
+    /// The same as AMP tells it (02, `diff_summary`): git's own count. A renamed file is two paths here, all the lines of one
+    /// removed and all of the other added: what a reviewer has to look at, and not what a guess at renames makes of it.
+    pub async fn diff_summary(&self, from: &CommitId, to: &CommitId) -> Result<DiffSummary, DeliveryError> {
+        let stats = self.diff_stat(from, to).await?;
+        let mut summary = DiffSummary::default();
+        for stat in stats {
+            summary.files_changed.push(stat.path);
+            summary.lines_added += stat.added.unwrap_or(0);
+            summary.lines_removed += stat.removed.unwrap_or(0);
+        }
+        // Git sorts bytes, and what is not UTF-8 has been replaced.
+        summary.files_changed.sort();
+        Ok(summary)
+    }
 }
 
 #[cfg(test)]
@@ -115,5 +131,32 @@ mod tests {
                 ("odd\n\"ü\"\t-x", Some(1), Some(0))
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn amp_is_told_gits_own_count() {
+        let scratch = Scratch::new();
+        scratch.write("keep", "1\n");
+        scratch.write("old-name", "1\n2\n3\n");
+        scratch.write("gone", "1\n2\n");
+        let base = scratch.commit("changed", "1\n2\n");
+        scratch.git(&["mv", "old-name", "new-name"]);
+        scratch.git(&["rm", "-q", "gone"]);
+        scratch.write("bin", "\0\0\n\n");
+        scratch.write("changed", "1\nzwei\n");
+        std::fs::write(scratch.root.join(std::ffi::OsStr::new("caf\u{e9}")), "x\n").expect("written");
+        let odd = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"\xff");
+        std::fs::write(scratch.root.join(odd), "x\n").expect("written");
+        let tip = scratch.commit("z", "1\n");
+        let repo = scratch.repo().await;
+
+        let summary = repo.diff_summary(&base, &tip).await.expect("counted");
+        let names = ["bin", "caf\u{e9}", "changed", "gone", "new-name", "old-name", "z", "\u{fffd}"];
+        assert_eq!(summary.files_changed, names, "renames are not followed, a binary file is named");
+        // changed 1, new-name 3, z 1, and two odd names with a line each; a binary file has no lines.
+        assert_eq!((summary.lines_added, summary.lines_removed), (1 + 3 + 1 + 2, 1 + 2 + 3));
+        let same = repo.diff_summary(&tip, &tip).await.expect("counted");
+        assert_eq!(same, Default::default());
+        assert!(repo.diff_summary(&base, &"0".repeat(40).parse().expect("40 digits")).await.is_err());
     }
 }

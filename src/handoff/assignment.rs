@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::review::ReviewWork;
 use crate::ids::{AttemptId, BranchName, CommitId, StoryId, SwarmId};
 
 /// The version that this build writes and reads.
@@ -42,6 +43,9 @@ pub struct AssignmentFile {
     pub grace_secs: u64,
     /// Who commits.
     pub identity: Identity,
+    /// Where it is a reviewer's attempt: what to review. The stories are those of the work under review, and are not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<ReviewWork>,
 }
 
 /// One story of an attempt.

@@ -8,3 +8,4 @@ pub mod assignment;
 pub mod depot;
 pub mod layout;
 pub mod result;
+pub mod review;

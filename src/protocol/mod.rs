@@ -6,3 +6,4 @@
 //! is data: a message that breaks a rule is a value that says so, never an error that ends a stream.
 
 pub mod acp;
+pub mod amp;

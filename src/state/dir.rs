@@ -248,6 +248,13 @@ fn is_folder(path: &Path) -> StateResult<bool> {
     }
 }
 
+/// Makes the `.longshore` folder of the repo with this root, for what is not one swarm's, and gives its path.
+pub fn make_state_folder(repo_root: &Path) -> StateResult<PathBuf> {
+    let root = repo_root.join(STATE_FOLDER);
+    make_root(&root)?;
+    Ok(root)
+}
+
 /// Makes `.longshore`, which git ignores.
 fn make_root(root: &Path) -> StateResult<()> {
     make_folder(root)?;

@@ -9,9 +9,11 @@
 pub mod effect;
 pub mod event;
 pub mod machine;
+pub mod reviewed;
 pub mod spec;
 
 pub use effect::{Announcement, Effect, Outcome, Salvaging};
 pub use event::{Event, Exit, Fault, Rest, StopLevel};
 pub use machine::{AttemptView, ContainerStatus, Machine, Phase, Progress, StoryView};
+pub use reviewed::{Fix, Reviewed};
 pub use spec::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec, liveness};

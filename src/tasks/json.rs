@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 128;
 
 /// A value and the bytes that it stands in.
 #[derive(Debug, PartialEq)]
-pub(super) struct Node {
+pub(crate) struct Node {
     /// From its first byte to after its last, in the text that was read.
     pub span: Range<usize>,
     /// What it is.
@@ -20,7 +20,7 @@ pub(super) struct Node {
 
 /// What a value is.
 #[derive(Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Bool(bool),
     /// As written.
@@ -32,7 +32,7 @@ pub(super) enum Value {
 
 /// A key and its value.
 #[derive(Debug, PartialEq)]
-pub(super) struct Member {
+pub(crate) struct Member {
     pub key: String,
     /// The key's bytes, quotes included.
     pub key_span: Range<usize>,
@@ -82,7 +82,7 @@ impl Node {
 }
 
 /// The first 60 characters, without line breaks and control characters.
-pub(super) fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(60).is_some() {
         short.push_str("...");
@@ -92,7 +92,7 @@ pub(super) fn shortened(text: &str) -> String {
 
 /// Where the text stops being JSON.
 #[derive(Debug, PartialEq)]
-pub(super) struct Syntax {
+pub(crate) struct Syntax {
     /// The first byte that does not fit.
     pub offset: usize,
     /// What would fit there.
@@ -100,7 +100,7 @@ pub(super) struct Syntax {
 }
 
 /// Reads a whole text.
-pub(super) fn parse(text: &str) -> Result<Node, Syntax> {
+pub(crate) fn parse(text: &str) -> Result<Node, Syntax> {
     let mut parser = Parser { text, bytes: text.as_bytes(), at: 0 };
     parser.skip_space();
     let node = parser.value(0)?;
@@ -280,7 +280,7 @@ impl Parser<'_> {
 }
 
 /// From byte offsets to lines and columns.
-pub(super) struct Lines<'t> {
+pub(crate) struct Lines<'t> {
     text: &'t str,
     /// The offset of each line's first byte.
     starts: Vec<usize>,

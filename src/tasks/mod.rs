@@ -12,7 +12,7 @@ mod excerpt;
 mod fields;
 mod graph;
 mod import;
-mod json;
+pub(crate) mod json;
 mod problem;
 #[cfg(feature = "orchestrator")]
 mod schema;

@@ -241,7 +241,7 @@ fn within(text: &str, most: usize) -> bool {
 
 /// An RFC 3339 date-time. Read by hand: jiff's own parser takes more forms than the spec does, such as one without seconds.
 /// A leap second counts as the second before it, digits below the nanosecond are dropped.
-fn timestamp(text: &str) -> Option<Timestamp> {
+pub(in crate::protocol) fn timestamp(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let number = |from: usize, length: usize| {
         bytes

@@ -29,7 +29,7 @@ impl FieldError {
 }
 
 /// A text from outside, short and harmless enough for an error: 80 characters, control characters escaped.
-pub(super) fn shown(text: &str) -> String {
+pub(in crate::protocol) fn shown(text: &str) -> String {
     let mut shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
     if text.chars().nth(80).is_some() {
         shown.push('…');

@@ -1,0 +1,67 @@
+//! The arguments of `longshore ssot`, as typed.
+
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+
+use crate::ids::AssignmentId;
+use crate::protocol::amp::message::MsgId;
+
+/// `longshore ssot`.
+#[derive(Debug, Args)]
+pub struct SsotArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: SsotCommand,
+}
+
+/// What to do with the SSOT.
+#[derive(Debug, Subcommand)]
+pub enum SsotCommand {
+    /// Tell what was said about tasks, in order: a line for each message, with the state of its ack
+    Log(SsotLogArgs),
+    /// Print a message and its ack
+    Show(SsotShowArgs),
+    /// Look whether all files are sound, every reference resolves and every required ack is there
+    Check(SsotCheckArgs),
+}
+
+/// `longshore ssot log`.
+#[derive(Debug, Default, Args)]
+pub struct SsotLogArgs {
+    /// Tasks (T-YYYY-NNN) [default: those of the newest swarm]
+    #[arg(value_name = "TASK", value_parser = AssignmentId::from_str)]
+    pub tasks: Vec<AssignmentId>,
+
+    /// All tasks of all swarms
+    #[arg(long, conflicts_with = "tasks")]
+    pub all: bool,
+
+    /// Write a JSON object a line on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `longshore ssot show`.
+#[derive(Debug, Args)]
+pub struct SsotShowArgs {
+    /// The message's id: {type}-{task}-{milliseconds}
+    #[arg(value_name = "MSG_ID", value_parser = MsgId::from_str)]
+    pub id: MsgId,
+
+    /// Write one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `longshore ssot check`.
+#[derive(Debug, Default, Args)]
+pub struct SsotCheckArgs {
+    /// Make the index anew first
+    #[arg(long)]
+    pub reindex: bool,
+
+    /// Write a JSON object a line on standard output
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,45 @@
+//! `longshore ssot check`: whether all of it is sound. Exit code 1 where it is not.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::args::SsotCheckArgs;
+use crate::cli::error::Kind;
+use crate::cli::here::Here;
+use crate::cli::{Outcome, remark, say};
+use crate::protocol::amp::store::{Ssot, Weight};
+use crate::report::text::{clean, count};
+
+/// Carries it out.
+pub(super) async fn check(args: &SsotCheckArgs, here: &Here) -> Outcome {
+    let repo = here.repo().await?;
+    let ssot = if args.reindex { Ssot::open(repo.root())? } else { Ssot::at(repo.root()) };
+    if args.reindex {
+        let mended = ssot.reindex()?;
+        remark(&format!("the index is made anew: {} of it", count(mended, "entry was wrong", "entries were wrong")));
+    }
+    let problems = ssot.check(Timestamp::now())?;
+    let mut text = String::new();
+    for problem in &problems {
+        let weight = match problem.weight {
+            Weight::Error => "error",
+            Weight::Warning => "warning",
+        };
+        let (path, what) = (problem.path.display().to_string(), clean(&problem.problem));
+        let _ = if args.json {
+            writeln!(text, "{}", json!({ "weight": weight, "path": path, "problem": what }))
+        } else {
+            writeln!(text, "{weight}: {}: {what}", clean(&path))
+        };
+    }
+    let errors = problems.iter().filter(|problem| problem.weight == Weight::Error).count();
+    if !args.json {
+        let messages = count(ssot.ids(None)?.len(), "message", "messages");
+        let warnings = count(problems.len() - errors, "warning", "warnings");
+        let _ = writeln!(text, "{messages}: {}, {warnings}", count(errors, "error", "errors"));
+    }
+    say(&text)?;
+    Ok(if errors > 0 { Kind::Unsuccessful.exit_code() } else { 0 })
+}

@@ -1,0 +1,162 @@
+//! A message in a few words, and how its ack stands. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::protocol::amp::message::{
+    CompletionStatus, Decision, IssueSeverity, Message, Payload, ReviewScope, RiskLevel, Severity,
+};
+use crate::protocol::amp::store::Entry;
+use crate::report::text::{clean, count, duration};
+
+/// How a message's ack stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AckState {
+    /// There, so long after the message. Clocks may differ: never less than nothing.
+    Acked(Duration),
+    /// It has so long yet.
+    Waiting(Duration),
+    /// It should have been there so long ago.
+    Overdue(Duration),
+    /// An escalation that waits for the admin.
+    Open,
+    /// Nobody waits for it.
+    NotRequired,
+}
+
+impl AckState {
+    /// By now.
+    pub(crate) fn of(entry: &Entry, now: Timestamp) -> Self {
+        let Entry { message, ack } = entry;
+        if let Some(ack) = ack {
+            return AckState::Acked(between(message.at(), ack.timestamp));
+        }
+        let due = message.ack_timeout().and_then(|after| message.at().checked_add(after).ok());
+        match due.filter(|_| message.requires_ack()) {
+            Some(due) if due >= now => AckState::Waiting(between(now, due)),
+            Some(due) => AckState::Overdue(between(due, now)),
+            None if matches!(message.payload(), Payload::Escalation(_)) => AckState::Open,
+            None => AckState::NotRequired,
+        }
+    }
+
+    /// For programs.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            AckState::Acked(_) => "acked",
+            AckState::Waiting(_) => "waiting",
+            AckState::Overdue(_) => "overdue",
+            AckState::Open => "open",
+            AckState::NotRequired => "not_required",
+        }
+    }
+
+    /// The time that goes with the word, in seconds.
+    pub(super) fn seconds(&self) -> Option<f64> {
+        match self {
+            AckState::Acked(time) | AckState::Waiting(time) | AckState::Overdue(time) => Some(time.as_secs_f64()),
+            AckState::Open | AckState::NotRequired => None,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn say(&self) -> String {
+        match self {
+            AckState::Acked(time) => format!("acked after {}", duration(*time)),
+            AckState::Waiting(time) => format!("waiting, {} left", duration(*time)),
+            AckState::Overdue(time) => format!("overdue by {}", duration(*time)),
+            AckState::Open => "open".to_owned(),
+            AckState::NotRequired => "no ack required".to_owned(),
+        }
+    }
+}
+
+fn between(earlier: Timestamp, later: Timestamp) -> Duration {
+    Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
+}
+
+/// What a message says, on one line, whatever it holds.
+pub(crate) fn gist(message: &Message) -> String {
+    let text = match message.payload() {
+        Payload::Dispatch(dispatch) => {
+            let risk = match dispatch.risk_level {
+                RiskLevel::Low => "",
+                RiskLevel::Medium => "medium risk, ",
+                RiskLevel::High => "high risk, ",
+            };
+            let stories = count(dispatch.subtasks.len(), "story", "stories");
+            format!("{risk}{stories}: {}", dispatch.description)
+        }
+        Payload::Result(result) => {
+            let status = match result.completion_status {
+                CompletionStatus::Complete => "complete",
+                CompletionStatus::Partial => "partial",
+                CompletionStatus::Failed => "failed",
+            };
+            let diff = &result.diff_summary;
+            let files = count(diff.files_changed.len(), "file", "files");
+            let mut text =
+                format!("{} {status}, {files} +{} -{}", subtask(result), diff.lines_added, diff.lines_removed);
+            if let Some(blocker) = result.blockers.first() {
+                text = format!("{text}: {blocker}");
+            }
+            text
+        }
+        Payload::Request(request) => {
+            let scope = match request.review_scope {
+                ReviewScope::Full => "full",
+                ReviewScope::Incremental => "incremental",
+            };
+            match &request.coordinator_notes {
+                Some(notes) => format!("{scope}, {}: {notes}", rejected(request.reject_count)),
+                None => format!("{scope}, {}", rejected(request.reject_count)),
+            }
+        }
+        Payload::Verdict(verdict) => {
+            let decision = match verdict.decision {
+                Decision::Approved => "approved",
+                Decision::ApprovedWithFix => "approved_with_fix",
+                Decision::Rejected => "rejected",
+            };
+            let mut text = format!("{decision}, confidence {}", verdict.confidence);
+            if !verdict.direct_fixes.is_empty() {
+                text = format!("{text}, {}", count(verdict.direct_fixes.len(), "fix", "fixes"));
+            }
+            // The gravest, and the first of those.
+            if let Some(issue) = verdict.issues.iter().min_by_key(|issue| match issue.severity {
+                IssueSeverity::Critical => 0,
+                IssueSeverity::Major => 1,
+                IssueSeverity::Minor => 2,
+            }) {
+                let issues = count(verdict.issues.len(), "issue", "issues");
+                text = format!("{text}, {issues}: {}: {}", issue.file, issue.description);
+            }
+            text
+        }
+        Payload::Escalation(escalation) => {
+            let severity = match escalation.severity {
+                Severity::Info => "info",
+                Severity::Warning => "warning",
+                Severity::Critical => "critical",
+            };
+            // Its word on the wire; a type is a word.
+            let kind = serde_json::to_value(escalation.escalation_type).unwrap_or_default();
+            format!("{severity} {}: {}", kind.as_str().unwrap_or_default(), escalation.description)
+        }
+    };
+    clean(&text)
+}
+
+/// `S1` of `T-2026-044-S1`.
+fn subtask(result: &crate::protocol::amp::message::TaskResult) -> &str {
+    result.subtask_id.rsplit('-').next().unwrap_or(&result.subtask_id)
+}
+
+fn rejected(times: u32) -> String {
+    match times {
+        0 => "never rejected".to_owned(),
+        1 => "rejected once".to_owned(),
+        _ => format!("rejected {times} times"),
+    }
+}

@@ -1,0 +1,117 @@
+//! `longshore ssot log`: one line for each message, in order.
+
+use std::io::{Write, stdout};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::gist::{AckState, gist};
+use super::{args::SsotLogArgs, as_json};
+use crate::cli::error::Shown;
+use crate::cli::here::Here;
+use crate::cli::{Outcome, columns, remark};
+use crate::ids::AssignmentId;
+use crate::protocol::amp::message::MsgId;
+use crate::protocol::amp::store::{Entry, Ssot, by_time};
+use crate::report::text::fit;
+use crate::state::SwarmDir;
+
+/// Carries it out.
+pub(super) async fn log(args: &SsotLogArgs, here: &Here) -> Outcome {
+    let repo = here.repo().await?;
+    let ssot = Ssot::at(repo.root());
+    let ids = ids(&ssot, repo.root(), args)?;
+    if ids.is_empty() && !args.json {
+        remark("nothing was said");
+    }
+    let (now, zone, columns) = (Timestamp::now(), TimeZone::system(), columns(&stdout()));
+    let several = ids.first().zip(ids.last()).is_some_and(|(a, _)| ids.iter().any(|id| id.task() != a.task()));
+    let mut out = std::io::BufWriter::new(stdout().lock());
+    // Written as it is read: a repo's whole conversation may be long.
+    for id in &ids {
+        let Some(entry) = ssot.entry(id)? else { continue };
+        let state = AckState::of(&entry, now);
+        if args.json {
+            writeln!(out, "{}", as_json(&entry, &state)?)?;
+        } else {
+            writeln!(out, "{}", fit(&line(&entry, &state, &zone, several), columns))?;
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+/// What is to be told, in order.
+fn ids(ssot: &Ssot, repo_root: &std::path::Path, args: &SsotLogArgs) -> Result<Vec<MsgId>, Shown> {
+    if args.all {
+        return Ok(ssot.ids(None)?);
+    }
+    let tasks: Vec<AssignmentId> = if args.tasks.is_empty() {
+        let Some(newest) = SwarmDir::latest(repo_root)? else { return Ok(ssot.ids(None)?) };
+        let tasks = ssot.tasks()?.into_iter().filter(|task| task.swarm_id == newest.swarm());
+        tasks.map(|task| task.task_id).collect()
+    } else {
+        args.tasks.clone()
+    };
+    let mut ids = Vec::new();
+    for task in &tasks {
+        let of_task = ssot.ids_of(task)?;
+        if of_task.is_empty() && !args.tasks.is_empty() {
+            let shown = Shown::input(format!("nothing was said about a task `{task}`"));
+            return Err(shown.hint("`longshore ssot log --all` tells what was said about all tasks"));
+        }
+        ids.extend(of_task);
+    }
+    ids.sort_by(by_time);
+    ids.dedup();
+    Ok(ids)
+}
+
+/// `2026-11-22 12:00:03  T-2026-001  task_dispatch   coordinator -> executor  acked after 3.0 s  1 story: ...`
+fn line(entry: &Entry, state: &AckState, zone: &TimeZone, several: bool) -> String {
+    let message = &entry.message;
+    let time = message.at().to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S");
+    let task = if several { format!("{}  ", message.task()) } else { String::new() };
+    let way = format!("{} -> {}", message.from().word(), message.to().word());
+    let (kind, ack, gist) = (message.kind().word(), state.say(), gist(message));
+    let note = entry.ack.as_ref().and_then(|ack| ack.note.as_deref()).map(crate::report::text::clean);
+    let note = note.map_or(String::new(), |note| format!(" [ack: {note}]"));
+    format!("{time}  {task}{kind:<14}  {way:<23}  {ack:<20}  {gist}{note}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::amp::message::{Ack, Message, Role};
+
+    fn dispatch() -> Message {
+        let text = r#"{"msg_id":"task_dispatch-T-2026-044-1772116327001","protocol_version":"AMP/1.0",
+            "type":"task_dispatch","from":"coordinator","to":"executor","task_id":"T-2026-044",
+            "timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"description":"do \u001b[31mit\nnow",
+            "repo":"/r","branch":"feat/x","subtasks":[{"subtask_id":"T-2026-044-S1","description":"a","estimated_lines":1}],
+            "acceptance_criteria":["it works"],"risk_level":"high"}}"#;
+        Message::read(text).expect("a good message")
+    }
+
+    #[test]
+    fn a_line_for_each_state_of_the_ack() {
+        let at = |seconds: i64| dispatch().at() + jiff::SignedDuration::from_secs(seconds);
+        let say = |ack: Option<Ack>, now| {
+            let entry = Entry { message: dispatch(), ack };
+            line(&entry, &AckState::of(&entry, at(now)), &TimeZone::UTC, false)
+        };
+        let ack = |note: Option<&str>| {
+            let note = note.map(str::to_owned);
+            Some(Ack { ack_of: dispatch().id().clone(), by: Role::Executor, timestamp: at(3), note })
+        };
+        assert_eq!(
+            say(ack(None), 999),
+            "2026-02-26 14:32:07  task_dispatch   coordinator -> executor  acked after 3.0 s     high risk, 1 story: do it now"
+        );
+        assert!(say(ack(Some("go\non")), 999).ends_with("do it now [ack: go on]"));
+        assert!(say(None, 60).contains("  waiting, 4 m 00 s left  "), "{}", say(None, 60));
+        assert!(say(None, 307).contains("  overdue by 7.0 s  "), "{}", say(None, 307));
+        let several = Entry { message: dispatch(), ack: None };
+        assert!(line(&several, &AckState::Open, &TimeZone::UTC, true).contains("  T-2026-044  task_dispatch  "));
+    }
+}

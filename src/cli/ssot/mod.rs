@@ -1,0 +1,57 @@
+//! `longshore ssot`: what coordinator, sandboxes and admin said to each other, for people and programs.
+//!
+//! `log.rs`, `show.rs` and `check.rs` are the commands, `gist.rs` a message in a few words, `args.rs` what may be typed. What
+//! messages say is partly a sandbox's text, and is cleaned for the terminal.
+
+pub mod args;
+mod check;
+pub(crate) mod gist;
+mod log;
+mod show;
+
+use serde_json::{Value, json};
+
+use super::Outcome;
+use super::error::{Kind, Shown};
+use super::here::Here;
+use crate::protocol::amp::store::{Entry, SsotError};
+use args::{SsotArgs, SsotCommand};
+use gist::AckState;
+
+/// Carries it out.
+pub async fn ssot(args: &SsotArgs, here: &Here) -> Outcome {
+    match &args.command {
+        SsotCommand::Log(args) => log::log(args, here).await,
+        SsotCommand::Show(args) => show::show(args, here).await,
+        SsotCommand::Check(args) => check::check(args, here).await,
+    }
+}
+
+/// A message and its ack as `--json` has them.
+fn as_json(entry: &Entry, state: &AckState) -> Result<Value, Shown> {
+    let parse = |text: String| serde_json::from_str::<Value>(&text);
+    let message = parse(entry.message.to_json()).map_err(|error| Shown::of(Kind::Machinery, &error))?;
+    let ack = entry.ack.as_ref().map(|ack| parse(ack.to_json())).transpose();
+    let ack = ack.map_err(|error| Shown::of(Kind::Machinery, &error))?;
+    Ok(json!({ "message": message, "ack": ack, "ack_state": state.word(), "ack_seconds": state.seconds() }))
+}
+
+impl From<SsotError> for Shown {
+    fn from(error: SsotError) -> Self {
+        match error {
+            SsotError::State(error) => error.into(),
+            error => {
+                let kind = match &error {
+                    SsotError::NotFolder(_) | SsotError::NoMessage(_) => Kind::Input,
+                    _ => Kind::Machinery,
+                };
+                let shown = Shown::of(kind, &error);
+                match &error {
+                    error if error.disk_full() => shown.hint("make room on the disk that has the repository"),
+                    SsotError::Damaged { .. } => shown.hint("`longshore ssot check` tells all that is wrong"),
+                    _ => shown,
+                }
+            }
+        }
+    }
+}

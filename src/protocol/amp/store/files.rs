@@ -1,0 +1,281 @@
+//! Files that are whole or not there, in the folders of one SSOT, whoever else writes at the same time.
+//!
+//! Used by the other files of the store, which know what is in them. Must not: know AMP.
+//!
+//! A file is written aside, in `tmp/`, and moved to its name: without replacing where a name is written once
+//! ([`Files::add`]), replacing where it is written again ([`Files::replace`]). Nothing of this waits for the disk: a crash
+//! of the program loses nothing, and a power cut may leave files of the last seconds empty, which count as not there.
+//! [`Files::sync`] makes all that was written durable, in one go.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use super::error::{SsotError, SsotResult};
+
+/// Where files are written before they have their names.
+const ASIDE: &str = "tmp";
+/// One that is older was left by a process that died.
+const LEFT_BEHIND: Duration = Duration::from_secs(24 * 3600);
+
+/// The files of one SSOT.
+#[derive(Debug)]
+pub(super) struct Files {
+    root: PathBuf,
+    /// Makes this value's names in `tmp/` its own.
+    me: String,
+    count: AtomicU64,
+    /// Folders that were seen or made.
+    folders: Mutex<HashSet<PathBuf>>,
+    /// What is written and not synced.
+    unsynced: Mutex<BTreeSet<PathBuf>>,
+}
+
+/// Holds off everybody else who takes the lock.
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Files {
+    /// Those below this folder. Makes nothing.
+    pub(super) fn at(root: PathBuf) -> Self {
+        let me = Uuid::new_v4().simple().to_string();
+        Self { root, me, count: AtomicU64::new(0), folders: Mutex::default(), unsynced: Mutex::default() }
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path below the root.
+    pub(super) fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// Makes a folder, its parent being there.
+    pub(super) fn make_folder(&self, path: &Path) -> SsotResult<()> {
+        if known(&self.folders).contains(path) {
+            return Ok(());
+        }
+        match fs::create_dir(path) {
+            Ok(()) => {
+                // A file is found after a power cut only if its folder is.
+                if let Some(parent) = path.parent() {
+                    known(&self.unsynced).insert(parent.to_owned());
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let meta = fs::symlink_metadata(path).map_err(SsotError::io("look at", path))?;
+                if !meta.is_dir() {
+                    return Err(SsotError::NotFolder(path.to_owned()));
+                }
+            }
+            Err(error) => return Err(SsotError::io("create the folder", path)(error)),
+        }
+        known(&self.folders).insert(path.to_owned());
+        Ok(())
+    }
+
+    /// Makes the root and the folders in it, and clears away what dead processes left aside.
+    pub(super) fn make(&self, folders: &[&str]) -> SsotResult<()> {
+        self.make_folder(&self.root)?;
+        for folder in folders.iter().chain(&[ASIDE]) {
+            self.make_folder(&self.path(folder))?;
+        }
+        let aside = self.path(ASIDE);
+        for name in self.names(&aside)? {
+            let path = aside.join(name);
+            let age = fs::metadata(&path).and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
+            if age.is_some_and(|age| age > LEFT_BEHIND) {
+                // Somebody else may be quicker.
+                let _ = fs::remove_file(&path);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is in a file; none where there is no file.
+    pub(super) fn read(&self, path: &Path) -> SsotResult<Option<Vec<u8>>> {
+        match fs::read(path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(SsotError::io("read", path)(error)),
+        }
+    }
+
+    /// What a JSON file says. None where there is no file, and where it is torn.
+    pub(super) fn read_json<T: DeserializeOwned>(&self, path: &Path) -> SsotResult<Option<T>> {
+        let Some(bytes) = self.read(path)?.filter(|bytes| !torn(bytes)) else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| SsotError::damaged(path, error))
+    }
+
+    /// Gives these bytes a name that nobody has: whoever comes second, in this process or another, is told `false` and
+    /// changes nothing. Its folder must be there.
+    pub(super) fn add(&self, path: &Path, bytes: &[u8]) -> SsotResult<bool> {
+        let aside = self.write_aside(bytes)?;
+        let moved = move_without_replacing(&aside, path);
+        if !matches!(moved, Ok(true)) {
+            // Stays behind at worst, until somebody opens the SSOT tomorrow.
+            let _ = fs::remove_file(&aside);
+        }
+        let moved = moved.map_err(SsotError::io("write", path))?;
+        if moved {
+            self.changed(path);
+        }
+        Ok(moved)
+    }
+
+    /// Gives these bytes a name, whatever had it.
+    pub(super) fn replace(&self, path: &Path, bytes: &[u8]) -> SsotResult<()> {
+        let aside = self.write_aside(bytes)?;
+        if let Err(error) = fs::rename(&aside, path) {
+            let _ = fs::remove_file(&aside);
+            return Err(SsotError::io("replace", path)(error));
+        }
+        self.changed(path);
+        Ok(())
+    }
+
+    /// Adds a line to a file, which is made where there is none. A torn line before it is ended first.
+    pub(super) fn append_line(&self, path: &Path, line: &str) -> SsotResult<()> {
+        let mut options = OpenOptions::new();
+        options.create(true).read(true).append(true);
+        let mut file = options.open(path).map_err(SsotError::io("open", path))?;
+        let write = |file: &mut File| {
+            // Two at once must not mix their lines.
+            file.lock()?;
+            let mut text = format!("{line}\n");
+            if file.metadata()?.len() > 0 {
+                let mut last = [0];
+                file.seek(SeekFrom::End(-1))?;
+                file.read_exact(&mut last)?;
+                if last != *b"\n" {
+                    text.insert(0, '\n');
+                }
+            }
+            file.write_all(text.as_bytes())
+        };
+        write(&mut file).map_err(SsotError::io("append to", path))?;
+        self.changed(path);
+        Ok(())
+    }
+
+    /// Removes a file, if it is there.
+    pub(super) fn remove(&self, path: &Path) -> SsotResult<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(SsotError::io("remove", path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether there is a file.
+    pub(super) fn has(&self, path: &Path) -> SsotResult<bool> {
+        path.try_exists().map_err(SsotError::io("look at", path))
+    }
+
+    /// The names in a folder, in no order; none where there is no folder. A name that is no UTF-8 is none of ours.
+    pub(super) fn names(&self, folder: &Path) -> SsotResult<Vec<String>> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(SsotError::io("read the folder", folder)(error)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(SsotError::io("read the folder", folder))?;
+            names.extend(entry.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    /// Waits until nobody else has the lock of this name, and takes it.
+    pub(super) fn lock(&self, name: &str) -> SsotResult<Lock> {
+        let path = self.path(name);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(SsotError::io("open the lock", &path))?;
+        file.lock().map_err(SsotError::io("lock", &path))?;
+        Ok(Lock { _file: file })
+    }
+
+    /// Makes what this value wrote durable. What failed is tried again the next time.
+    pub(super) fn sync(&self) -> SsotResult<()> {
+        let paths = std::mem::take(&mut *known(&self.unsynced));
+        let folders: BTreeSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
+        // What is in a file before the name that leads to it.
+        for path in paths.iter().map(PathBuf::as_path).chain(folders) {
+            let synced = match File::open(path).and_then(|file| file.sync_all()) {
+                // Removed since, or replaced.
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                other => other,
+            };
+            if let Err(error) = synced {
+                let error = SsotError::io("sync", path)(error);
+                known(&self.unsynced).extend(paths.iter().cloned());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn changed(&self, path: &Path) {
+        known(&self.unsynced).insert(path.to_owned());
+    }
+
+    fn write_aside(&self, bytes: &[u8]) -> SsotResult<PathBuf> {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let path = self.path(ASIDE).join(format!("{}-{number}", self.me));
+        let file = OpenOptions::new().create_new(true).write(true).open(&path);
+        let written = file.and_then(|mut file| file.write_all(bytes));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&path);
+            return Err(SsotError::io("write", &path)(error));
+        }
+        Ok(path)
+    }
+}
+
+/// A value as a file has it: indented, for people, with a newline at its end.
+pub(super) fn to_bytes(path: &Path, value: &impl Serialize) -> SsotResult<Vec<u8>> {
+    let encode = |source| SsotError::Encode { path: path.to_owned(), source };
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(encode)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Whether this is what a power cut leaves of a file: no JSON, or not all of it.
+pub(super) fn torn(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err()
+}
+
+/// `false` where there is something of that name.
+fn move_without_replacing(from: &Path, to: &Path) -> std::io::Result<bool> {
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::EXIST) => return Ok(false),
+            // A file system that cannot: NFS and the like. They can link.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match fs::hard_link(from, to) {
+        Ok(()) => fs::remove_file(from).map(|()| true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The inside of a mutex. Nothing panics while it is held.
+fn known<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
