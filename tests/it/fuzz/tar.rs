@@ -84,12 +84,17 @@ pub fn fuzz_tar(data: &[u8]) -> bool {
         assert_eq!(taken(&tar[..], piece), found, "in pieces of {piece} bytes");
         good |= found.is_some_and(|(result, bundle)| result.is_some() || bundle.is_some());
     }
-    // One that does not end, whatever sizes its headers claim: seldom, it is long.
+    // Seldom: it is long.
     if data.len() % 101 == 0 {
-        let byte = data.first().copied().unwrap_or_default();
-        taken(Cursor::new(signed(data)).chain(io::repeat(byte)), usize::MAX);
+        endless(data);
     }
     good
+}
+
+/// The archive as one that does not end, whatever sizes its headers claim.
+fn endless(data: &[u8]) {
+    let byte = data.first().copied().unwrap_or_default();
+    taken(Cursor::new(signed(data)).chain(io::repeat(byte)), usize::MAX);
 }
 
 /// One entry, as an attacker writes it: the builder refuses names that an attacker would not.
@@ -125,11 +130,16 @@ fn result_tar() {
         [&folder[..], &file("../../outside", b"x"), &file("/tmp/outside", b"x"), &result, &end].concat(),
         [&link("out/result.bundle")[..], &link("out"), &bundle, &result, &end].concat(),
         [&entry("out/result.json", EntryType::Link, 0, b"")[..], &result, &end].concat(),
+        [&file("out/result.bundle", &[7; MOST as usize + 1])[..], &result, &end].concat(),
+        [&file("out/result.bundle", &[7; MOST as usize])[..], &result, &end].concat(),
         [&entry("out/result.bundle", EntryType::Regular, u64::MAX, b"x")[..], &end].concat(),
+        entry("out/result.bundle", EntryType::Regular, 1 << 33, b"x"),
+        entry("out/agent.log", EntryType::Regular, 1 << 33, b"x"),
         [&entry("out/result.json", EntryType::Regular, RESULT_MAX_BYTES, b"x")[..], &end].concat(),
         [&entry("././@LongLink", EntryType::GNULongName, 1 << 40, b"out/result.json")[..], &result, &end].concat(),
         [&entry("x", EntryType::XHeader, 19, b"19 size=9999999999\n")[..], &result, &bundle, &end].concat(),
         [&entry("out/result.bundle", EntryType::GNUSparse, 1 << 40, b"")[..], &bundle, &end].concat(),
     ];
+    corpus.iter().for_each(|data| endless(data));
     drive("tar", 4_000, &corpus, fuzz_tar);
 }
