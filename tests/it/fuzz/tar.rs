@@ -32,8 +32,11 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
+/// The result and the bundle.
+type Taken = (Option<Vec<u8>>, Option<Vec<u8>>);
+
 /// What comes of an archive, and what it did to the folder around it.
-fn taken(tar: impl Read, piece: usize) -> Option<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+fn taken(tar: impl Read, piece: usize) -> Option<Taken> {
     let place = scratch("tar");
     let folder = place.join("incoming");
     let _ = std::fs::remove_dir_all(&place);
@@ -85,7 +88,7 @@ pub fn fuzz_tar(data: &[u8]) -> bool {
         good |= found.is_some_and(|(result, bundle)| result.is_some() || bundle.is_some());
     }
     // Seldom: it is long.
-    if data.len() % 101 == 0 {
+    if data.len().is_multiple_of(101) {
         endless(data);
     }
     good
@@ -140,6 +143,8 @@ fn result_tar() {
         [&entry("x", EntryType::XHeader, 19, b"19 size=9999999999\n")[..], &result, &bundle, &end].concat(),
         [&entry("out/result.bundle", EntryType::GNUSparse, 1 << 40, b"")[..], &bundle, &end].concat(),
     ];
-    corpus.iter().for_each(|data| endless(data));
+    for data in &corpus {
+        endless(data);
+    }
     drive("tar", 4_000, &corpus, fuzz_tar);
 }
