@@ -2,8 +2,9 @@
 # Makes this machine ready to build and run longshore, and says in one line what it did. Called by the other scripts;
 # run again, it only looks.
 #
-# usage: scripts/setup.sh [--dry-run]
+# usage: scripts/setup.sh [--dry-run] [--tests]
 #   --dry-run   say what is missing and what would be done; change nothing
+#   --tests     also what only the tests need: libfaketime
 #
 # As root on Debian or Ubuntu it installs what is missing with apt-get: a C compiler, git, Docker. It starts the daemon
 # if none answers. Anywhere else it says what to install and exits 3. The image of the sandboxes is built from
@@ -21,12 +22,14 @@ readonly public_base=debian:bookworm-slim
 readonly rust_wanted=1.90 git_wanted=2.38
 readonly dockerfile=images/sandbox/Dockerfile
 
-dry_run=false
-case "${1:-}" in
-  '') ;;
-  --dry-run) dry_run=true ;;
-  *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" >&2; exit 2 ;;
-esac
+dry_run=false for_tests=false
+for option in "$@"; do
+  case "$option" in
+    --dry-run) dry_run=true ;;
+    --tests) for_tests=true ;;
+    *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" >&2; exit 2 ;;
+  esac
+done
 
 log=$(mktemp "${TMPDIR:-/tmp}/longshore-setup.XXXXXX")
 scratch=
@@ -270,6 +273,18 @@ sandbox_image() {
   docker image prune --force --filter label=dev.longshore.dockerfile >>"$log" 2>&1 </dev/null || true
 }
 
+# What is put in front of the program to step its clock.
+test_tools() {
+  local library
+  for library in /usr/lib/*/faketime /usr/lib/faketime /usr/lib64/faketime /usr/local/lib/faketime; do
+    if [ -e "$library/libfaketimeMT.so.1" ]; then return; fi
+  done
+  may_install || give_up "libfaketime is missing, which a test steps the clock with" \
+    "install it with your system's package manager"
+  apt_install libfaketime
+}
+
 toolchain
+if $for_tests; then test_tools; fi
 engine
 sandbox_image

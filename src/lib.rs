@@ -67,3 +67,5 @@ pub mod coordinator;
 pub mod cli;
 #[cfg(feature = "shim")]
 pub mod shim;
+#[cfg(all(test, feature = "orchestrator"))]
+mod seeded;

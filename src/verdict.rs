@@ -255,7 +255,7 @@ pub enum StoryOutcome {
         /// `refs/longshore/salvage/<story>`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         salvage: Option<CommitId>,
-        /// There was, or may have been, something to salvage, and no commit holds it: the work folder is all there is.
+        /// There was, or may have been, something to salvage that no commit holds: it is in the work folder alone.
         #[serde(default)]
         unsaved: bool,
     },

@@ -93,11 +93,15 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// What the hook for tests is called by is left out of release builds.
+/// Modules that are hooks for tests.
+const HOOKS: [&str; 2] = ["death", "haste"];
+
+/// What the hooks for tests are called by is left out of release builds.
 fn hooks(source: &Source, found: &mut Vec<String>) {
     let mut before = "";
     for line in source.code.lines().map(str::trim) {
-        if (line.contains("death::") || line.starts_with("mod death")) && before != "#[cfg(debug_assertions)]" {
+        let named = |hook: &&str| line.contains(&format!("{hook}::")) || line.starts_with(&format!("mod {hook};"));
+        if HOOKS.iter().any(named) && before != "#[cfg(debug_assertions)]" {
             found.push(format!("{}: `{line}` must stand below `#[cfg(debug_assertions)]`", source.path));
         }
         before = line;
@@ -548,6 +552,9 @@ fn hooks_for_tests_are_not_in_release_builds() {
     for (body, count) in [
         ("#[cfg(debug_assertions)]\nmod death;", 0),
         ("mod death;", 1),
+        ("#[cfg(debug_assertions)]\nmod haste;", 0),
+        ("mod haste;", 1),
+        ("if let Some(it) = super::haste::it() {}", 1),
         ("fn f() {\n#[cfg(debug_assertions)]\nsuper::death::at();\n}", 0),
         ("fn f() {\n#[cfg(debug_assertions)]\ng();\nsuper::death::at();\n}", 1),
     ] {

@@ -14,6 +14,7 @@ use super::{Outcome, say};
 use crate::ids::AssignmentId;
 use crate::report::Names;
 use crate::report::text::clean;
+use crate::state::recover::fold;
 use crate::state::{Journal, SwarmDir};
 
 /// How often a followed log is looked at.
@@ -39,8 +40,12 @@ pub async fn logs(args: &LogsArgs, here: &Here) -> Outcome {
     let path = dir.log_file(&assignment);
     let may_come = args.follow && dir.locked()?;
     if !path.exists() && !may_come {
-        return Err(Shown::input(format!("there is no log of {assignment} in swarm `{}`", dir.swarm()))
-            .hint("its sandbox has not started; `longshore status` shows how the swarm stands"));
+        let hint = if ran(&dir, Some(&assignment))? {
+            format!("its sandbox has run: `{}` was removed since, or could not be written", path.display())
+        } else {
+            "its sandbox has not started; `longshore status` shows how the swarm stands".to_owned()
+        };
+        return Err(Shown::input(format!("there is no log of {assignment} in swarm `{}`", dir.swarm())).hint(hint));
     }
     let mut printer = Printer { clean: stdout().is_terminal(), rest: Vec::new() };
     let mut offset = match args.tail {
@@ -73,10 +78,21 @@ fn list(dir: &SwarmDir) -> Outcome {
         text.push_str(&format!("  {}  {stories}  {} bytes  {}\n", assignment.id, meta.len(), path.display()));
     }
     if !found {
-        text.push_str("  none yet: no sandbox has started\n");
+        text.push_str(&match ran(dir, None)? {
+            true => format!("  none: what was in `{}` was removed, or could not be written\n", dir.logs().display()),
+            false => "  none yet: no sandbox has started\n".to_owned(),
+        });
     }
     say(&text)?;
     Ok(0)
+}
+
+/// Whether a sandbox has run; of this assignment, or any.
+fn ran(dir: &SwarmDir, assignment: Option<&AssignmentId>) -> Result<bool, Shown> {
+    let machine = fold(Journal::read(&dir.journal_file())?).machine;
+    let mut attempts = machine.attempts();
+    let asked = |id: &AssignmentId| assignment.is_none_or(|assignment| assignment == id);
+    Ok(attempts.any(|view| asked(&view.id.assignment) && view.started.is_some()))
 }
 
 /// The assignment that is meant: by its own id, or by the label or id of one of its stories.

@@ -7,19 +7,20 @@ use std::sync::Arc;
 use crate::delivery::{DeliveryError, Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
 use crate::engine::Engine;
 use crate::engine::EngineError;
-use crate::engine::depot::{Collected, Depot, Salvaged};
+use crate::engine::depot::{Collected, Depot};
 use crate::handoff::assignment::Identity;
 use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
 use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::protocol::amp::message::DiffSummary;
-use crate::swarm::{Event, Fault, Rest, Salvaging};
+use crate::swarm::{Event, Fault, Salvaging};
 use crate::verdict::{Cause, StoryOutcome};
 
 use super::archive::{self, ArchiveError};
 use super::presence::Presence;
 use super::review;
+use super::salvage::{rest, salvage};
 use super::session::Diff;
 use super::session::{chain, engine_fault};
 
@@ -41,7 +42,8 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    fn salvage_ref(&self, story_path: &str) -> String {
+    /// Where work of this attempt that did not land is kept.
+    pub fn salvage_ref(&self, story_path: &str) -> String {
         salvage_ref(self.swarm, story_path, self.attempt.number)
     }
 
@@ -208,109 +210,6 @@ fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
     same("tip", moved == finished)
 }
 
-/// Brings out what the work folder has beyond its result, where the result says or leaves open that there is something; none where
-/// that was not asked for or did not work out.
-async fn rest(
-    hands: &Hands,
-    remains: &Remains,
-    bundle: &Path,
-    tip: Option<&CommitId>,
-    stories: &[StoryResult],
-) -> Option<Rest> {
-    let open = stories.iter().find(|story| match &story.outcome {
-        StoryOutcome::Failed { unsaved, .. } => *unsaved,
-        StoryOutcome::NotReached => true,
-        StoryOutcome::Finished { .. } | StoryOutcome::Skipped { .. } => false,
-    })?;
-    let (story, path) = remains.stories.iter().find(|(id, _)| *id == open.id)?;
-    let inside = layout::salvage_ref(story);
-    let (folder, base) = (remains.attempt.folder(), &remains.base);
-    let saved = hands.depot.salvage(&folder, remains.uid, base, &inside, hands.max_bundle, bundle).await;
-    let saved = saved
-        .inspect_err(
-            |error| tracing::warn!(attempt = %remains.attempt, error = %chain(error), "cannot salvage a work folder"),
-        )
-        .ok()?;
-    match saved.commit {
-        Some(commit) if Some(&commit) != tip => {
-            let imported = import_salvage(hands, bundle, &inside, &commit, &remains.salvage_ref(path)).await;
-            imported.ok().map(|reference| Rest::Kept { reference })
-        }
-        _ if saved.left_out.is_empty() => Some(Rest::Nothing),
-        _ => None,
-    }
-}
-
-/// What can still be had when there is no result to believe.
-async fn salvage(hands: &Hands, remains: &Remains, bundle: &Path, mut fault: Fault) -> Event {
-    let (mut salvage, mut seen) = (None, Seen::default());
-    let attempt = &remains.attempt;
-    if let Some((story, path)) = remains.stories.first() {
-        let inside = layout::salvage_ref(story);
-        let folder = attempt.folder();
-        let saved = hands.depot.salvage(&folder, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
-        seen = Seen::of(&saved);
-        match saved {
-            Ok(Salvaged { commit, left_out }) => {
-                fault.evidence.paths.extend(left_out);
-                if let Some(commit) = commit {
-                    let imported = import_salvage(hands, bundle, &inside, &commit, &remains.salvage_ref(path)).await;
-                    salvage = imported
-                        .inspect_err(
-                            |error| tracing::warn!(%attempt, error = %chain(error), "cannot import what was salvaged"),
-                        )
-                        .ok();
-                }
-            }
-            Err(_) if seen.nothing_there => {}
-            Err(error) => tracing::warn!(%attempt, error = %chain(&error), "cannot salvage a work folder"),
-        }
-    } else {
-        seen.nothing_there = true;
-    }
-    let Seen { nothing_there, left_out, no_answer } = seen;
-    Event::CollectFailed { attempt: attempt.clone(), fault, salvage, nothing_there, left_out, no_answer }
-}
-
-/// What a salvage says of the work folder.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    nothing_there: bool,
-    left_out: bool,
-    no_answer: bool,
-}
-
-impl Seen {
-    fn of(saved: &Result<Salvaged, EngineError>) -> Self {
-        match saved {
-            Ok(Salvaged { commit, left_out }) => Self {
-                // Nothing beyond the base: nothing to keep.
-                nothing_there: commit.is_none() && left_out.is_empty(),
-                left_out: !left_out.is_empty(),
-                no_answer: false,
-            },
-            // It was never made, or is gone.
-            Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => {
-                Self { nothing_there: true, ..Self::default() }
-            }
-            Err(error) => Self { no_answer: matches!(error, EngineError::TimedOut { .. }), ..Self::default() },
-        }
-    }
-}
-
-/// Takes a salvage in under a name that no other commit has, and gives that name.
-async fn import_salvage(
-    hands: &Hands,
-    bundle: &Path,
-    inside: &str,
-    commit: &CommitId,
-    name: &str,
-) -> Result<String, DeliveryError> {
-    let name = hands.repo.free_name(name, commit).await?;
-    hands.repo.import_salvage(bundle, inside, commit, &name).await?;
-    Ok(name)
-}
-
 /// Git's own count of what each story changed, in their order, and the tip's tree. For people and for the record: what cannot be
 /// had is left out.
 async fn changes(repo: &Repo, base: &CommitId, tip: Option<&CommitId>, stories: &[StoryResult]) -> Changes {
@@ -453,31 +352,4 @@ pub(super) async fn remove(
         tracing::warn!(%attempt, error = %chain(&error), "cannot remove a work folder; it goes with its volume");
     }
     Event::SandboxRemoved { attempt }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_salvage_says_of_the_folder() {
-        let saved = |commit: bool, left_out: &[&str]| {
-            let commit = commit.then(|| "0".repeat(40).parse().expect("40 digits"));
-            Ok(Salvaged { commit, left_out: left_out.iter().map(|path| (*path).to_owned()).collect() })
-        };
-        let fault = |kind| Err(EngineError::Depot { operation: "salvaging", kind, message: String::new() });
-        let seen = |nothing_there, left_out, no_answer| Seen { nothing_there, left_out, no_answer };
-        let table = [
-            (saved(true, &[]), seen(false, false, false)),
-            (saved(true, &["secret.txt"]), seen(false, true, false)),
-            (saved(false, &["secret.txt"]), seen(false, true, false)),
-            (saved(false, &[]), seen(true, false, false)),
-            (fault(Some(DepotFaultKind::NotFound)), seen(true, false, false)),
-            (fault(Some(DepotFaultKind::Failed)), seen(false, false, false)),
-            (fault(None), seen(false, false, false)),
-        ];
-        for (saved, wanted) in table {
-            assert_eq!(Seen::of(&saved), wanted, "{saved:?}");
-        }
-    }
 }

@@ -34,29 +34,12 @@ async fn remove_unused(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResul
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::engine::fake::FakeEngine;
+    use crate::engine::fake::{self, FakeEngine};
 
     fn spec(attempt: &str) -> ContainerSpec {
         let labels = [(label::SWARM, "s"), (label::ROLE, "sandbox"), (label::ATTEMPT, attempt)];
-        ContainerSpec {
-            name: "longshore-s-1".to_owned(),
-            image: "image".to_owned(),
-            argv: Vec::new(),
-            env: Vec::new(),
-            user: (1, 1),
-            workdir: "/".to_owned(),
-            labels: BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value.to_owned()))),
-            mounts: Vec::new(),
-            tmpfs: Vec::new(),
-            memory: 0,
-            milli_cpus: 0,
-            pids: 1,
-            network: "none".to_owned(),
-            capabilities: Vec::new(),
-        }
+        fake::spec("longshore-s-1", &labels)
     }
 
     #[tokio::test]

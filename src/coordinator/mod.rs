@@ -36,6 +36,7 @@ mod reconcile;
 mod rescue;
 mod review;
 mod run;
+mod salvage;
 mod session;
 mod signals;
 mod take_up;

@@ -14,6 +14,7 @@ use futures::StreamExt;
 use super::Names;
 use super::carry_out::{self, Hands, Remains};
 use super::dispatch;
+use super::salvage::{repeats, salvaged};
 use super::session::chain;
 use crate::delivery::{DeliveryError, Repo, salvage_ref};
 use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
@@ -23,7 +24,6 @@ use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, ContainerId};
 use crate::report;
 use crate::swarm::{AttemptView, Machine, Phase};
-use crate::verdict::StoryOutcome;
 
 /// Attempts that are saved at once.
 const AT_ONCE: usize = 4;
@@ -171,10 +171,7 @@ async fn save(hands: &Hands, remains: &Remains) -> Result<Vec<String>, String> {
     let mut tip = None;
     // A result that cannot be believed is no reason to lose the folder: what is in that comes next.
     if let Ok(Some((finished, stories))) = carry_out::result(hands, remains, &bundle).await {
-        refs.extend(stories.into_iter().filter_map(|story| match story.outcome {
-            StoryOutcome::Failed { failure, .. } => failure.salvage,
-            _ => None,
-        }));
+        refs.extend(stories.iter().filter_map(|story| salvaged(&story.outcome)).cloned());
         tip = finished;
     }
     let _ = tokio::fs::remove_file(&bundle).await;
@@ -188,22 +185,6 @@ async fn save(hands: &Hands, remains: &Remains) -> Result<Vec<String>, String> {
         }
     }
     Ok(refs)
-}
-
-/// Whether one of the refs has the same files: a shim that was asked to stop kept them itself.
-async fn repeats(repo: &Repo, whole: &str, refs: &[String]) -> Result<bool, DeliveryError> {
-    let at = async |name: &str| -> Result<Option<CommitId>, DeliveryError> {
-        Ok(repo.list_refs(name).await?.into_iter().find(|(found, _)| found == name).map(|(_, commit)| commit))
-    };
-    let Some(commit) = at(whole).await? else { return Ok(false) };
-    for name in refs {
-        if let Some(other) = at(name).await?
-            && repo.diff_stat(&other, &commit).await?.is_empty()
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// All that is in the folder as one commit: commits of the agent's, what a result had finished, and what nobody committed.

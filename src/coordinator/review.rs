@@ -18,7 +18,6 @@ use super::carry_out::{Hands, Remains, fetch};
 ///
 /// What the reviewer did wrong is a [`Reviewed`] with a failure. An error is the machinery's: the engine, the depot or the
 /// host's disk.
-#[cfg_attr(not(test), expect(dead_code, reason = "the machine does not ask for reviews yet"))]
 pub(super) async fn collect_review(
     hands: Hands,
     remains: Remains,

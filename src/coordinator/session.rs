@@ -398,12 +398,14 @@ impl<'a> Conversation<'a> {
     async fn judge(self, ended: Result<i64, EngineError>, tools: &mut Tools) -> Exit {
         let tail = self.log.tail();
         // An engine that ends takes its containers along, and tells of that before it is seen to be gone.
-        let told = !matches!(ended, Ok(0)) || !self.session.completed() || self.stopped;
+        let clean = matches!(ended, Ok(0)) && self.session.completed();
+        // A stop waits for no engine, and need not know more of a clean end.
+        let hurried = || tools.stop.borrow().is_some();
         let mut seen = None;
         let mut engine_lost = false;
-        while told && tools.stop.borrow().is_none() {
+        while !clean || self.stopped && !hurried() {
             match tools.engine.inspect(self.container).await {
-                Err(error) if error.unreachable() => {
+                Err(error) if error.unreachable() && !hurried() => {
                     engine_lost = true;
                     tools.presence.back().await;
                 }
@@ -416,11 +418,8 @@ impl<'a> Conversation<'a> {
         engine_lost |= self.losses != tools.presence.losses() && tools.presence.lately_away();
         let memory = tools.presence.ran_out_of_memory(self.container.as_str());
         match ended {
-            Ok(0) if self.session.completed() => Exit { code: Some(0), engine_lost, tail, ..Exit::default() },
+            Ok(0) if clean => Exit { code: Some(0), engine_lost, tail, ..Exit::default() },
             Ok(code) => {
-                if seen.is_none() {
-                    seen = tools.engine.inspect(self.container).await.ok().flatten();
-                }
                 let (oom_killed, error) = seen.map_or((false, String::new()), |seen| (seen.oom_killed, seen.error));
                 // The event alone may be about a process that the sandbox outlived.
                 let oom_killed = oom_killed || memory && code == 137;

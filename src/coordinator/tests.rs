@@ -6,7 +6,6 @@
 //! for is not the seed's to decide: a seed that failed may have to be played some times.
 
 mod faulty;
-mod random;
 mod sandbox;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,13 +24,13 @@ use crate::engine::fake::FakeEngine;
 use crate::ids::SwarmId;
 use crate::plan::{FanOut, PlanOptions};
 use crate::protocol::amp::store::Ssot;
+use crate::seeded::Random;
 use crate::state::journal::{Header, JOURNAL_VERSION, TasksCopy};
 use crate::state::recover::{fold, recover};
 use crate::state::{SwarmLock, SwarmState};
 use crate::swarm::{Announcement, Limits};
 use crate::verdict::Cause;
 use faulty::{Faulty, Odds};
-use random::Random;
 use sandbox::World;
 
 /// Runs of an ordinary `cargo test`.
@@ -92,7 +91,14 @@ fn random_faults() {
     let (met, failed) = (met.into_inner().unwrap(), failed.into_inner().unwrap());
     println!("{met:#?}");
     assert!(failed.is_empty(), "replay with LONGSHORE_SEED=<seed> cargo test --lib random_faults: {failed:?}");
-    for wanted in ["story landed", "story agent_failed", "life cut", "create lost its answer", "attach stream cut"] {
+    for wanted in [
+        "story landed",
+        "story agent_failed",
+        "life cut",
+        "create lost its answer",
+        "attach stream cut",
+        "folder sealed",
+    ] {
         assert!(met.contains_key(wanted), "nothing like `{wanted}` was met, which would prove little: {met:?}");
     }
 }
@@ -128,6 +134,7 @@ impl Game {
             volumes: FakeVolumes::default(),
             repo: folder.path().to_owned(),
             finished: Arc::default(),
+            sealed: Arc::default(),
             bad_agents: random.pick(&[0, 20, 50]),
             noise: random.pick(&[0, 30]),
         };
@@ -353,6 +360,11 @@ impl Game {
             let saved = reachable.lines().any(|line| line == commit.to_string());
             let held = kept.contains(folder) && self.world.volumes.folders().contains(folder);
             assert!(saved || held, "the work of {folder} is lost");
+        }
+        for folder in self.world.sealed.lock().unwrap().iter() {
+            let held = kept.contains(folder) && self.world.volumes.folders().contains(folder);
+            assert!(held, "what no salvage takes of {folder} is lost");
+            *self.tally.entry("folder sealed".to_owned()).or_default() += 1;
         }
         // What could not be removed is left to `longshore gc`, and so is what a life left that was cut when all was decided.
         let mut left = self.engine.containers();

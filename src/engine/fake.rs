@@ -23,9 +23,11 @@ use crate::ids::ContainerId;
 
 mod events;
 mod outage;
+mod spec;
 
 use events::Diary;
 use outage::Outage;
+pub use spec::spec;
 
 /// Bytes that fit a container's stdin before the writer waits: that of a pipe.
 const STDIN: usize = 64 * 1024;

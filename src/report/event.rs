@@ -263,12 +263,14 @@ pub enum EventBody {
         /// The ref.
         reference: String,
     },
-    /// A work folder could not be salvaged and is kept in the work volume.
+    /// A work folder could not be salvaged, or not all of it, and is kept in the work volume.
     WorkKept {
         /// Of which sandbox.
         attempt: Attempt,
         /// The folder.
         folder: String,
+        /// Some of it is under a ref.
+        partly: bool,
     },
     /// A stop began.
     Stopping {
@@ -389,7 +391,9 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
         A::Salvaged { attempt: id, reference } => {
             EventBody::Salvaged { attempt: attempt(id), reference: reference.clone() }
         }
-        A::WorkKept { attempt: id, folder } => EventBody::WorkKept { attempt: attempt(id), folder: folder.clone() },
+        A::WorkKept { attempt: id, folder, partly } => {
+            EventBody::WorkKept { attempt: attempt(id), folder: folder.clone(), partly: *partly }
+        }
         A::Stopping { level, by } => EventBody::Stopping { level: *level, by: by.clone() },
         A::EngineLost { problem } => EventBody::EngineLost { problem: problem.clone() },
         A::EngineBack => EventBody::EngineBack,

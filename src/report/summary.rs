@@ -143,9 +143,11 @@ impl Summary {
             .filter_map(|container| {
                 let folder = container.work_kept.as_ref()?;
                 let assignment = &container.assignment;
-                Some(format!(
-                    "the work of {assignment} could not be salvaged: folder {folder} of the work volume is kept"
-                ))
+                let what = match container.salvaged.is_empty() {
+                    true => format!("the work of {assignment} could not be salvaged"),
+                    false => format!("not all of the work of {assignment} could be salvaged"),
+                };
+                Some(format!("{what}: folder {folder} of the work volume is kept"))
             })
             .collect();
         let elapsed = state.updated_at.duration_since(state.created_at);

@@ -68,7 +68,8 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         }
         Announcement::SandboxPaused { attempt, container } => {
             let text = format!(
-                "its sandbox is paused, and not by longshore: `docker unpause {}` lets it go on",
+                "its sandbox is paused, and not by longshore: `docker unpause {}` lets it go on, and longshore ends it \
+                 if it stays so",
                 clean(container)
             );
             say(Tone::Warning, attempt.assignment.as_str(), text)
@@ -142,8 +143,9 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         Announcement::Salvaged { attempt, reference } => {
             say(Tone::Warning, attempt.assignment.as_str(), format!("work kept in {}", clean(reference)))
         }
-        Announcement::WorkKept { attempt, folder } => {
-            let text = format!("work could not be salvaged: it is kept in the work volume, folder {}", clean(folder));
+        Announcement::WorkKept { attempt, folder, partly } => {
+            let what = if *partly { "not all of the work could be salvaged" } else { "work could not be salvaged" };
+            let text = format!("{what}: all of it is kept in the work volume, folder {}", clean(folder));
             say(Tone::Bad, attempt.assignment.as_str(), text)
         }
         Announcement::Stopping { level, by } => {

@@ -88,12 +88,12 @@ impl Attempt {
         let sandbox = &self.sandbox;
         let mut refs = starting_refs(&sandbox.assignment);
         let mut results: Vec<StoryResult> = Vec::new();
-        let mut fatal = None;
+        let (mut fatal, mut sealed) = (None, false);
         let mut written = Written { tip: sandbox.assignment.base.clone(), bundle: false, stories: 0 };
         let mut closing: Option<Closing> = None;
         for (place, index) in self.order.iter().enumerate() {
             let story = &sandbox.tasks.stories[*index];
-            if fatal.is_some() || sandbox.stop.is_cancelled() {
+            if fatal.is_some() || sealed || sandbox.stop.is_cancelled() {
                 results.push(not_run(story.id.clone(), StoryOutcome::NotReached));
                 continue;
             }
@@ -117,6 +117,7 @@ impl Attempt {
             let told =
                 sandbox.tell(story, work.expect("the order has the assignment's stories only"), &mut refs, last).await;
             results.push(told.result);
+            sealed = told.sealed;
             // A stop has cut short whatever could not be put in order.
             let unusable = told.unusable.filter(|_| !sandbox.stop.is_cancelled());
             fatal = unusable.map(|message| Fatal::new(ErrorCode::UNKNOWN_ERROR, message));

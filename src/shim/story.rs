@@ -74,6 +74,8 @@ pub struct Told {
     pub result: StoryResult,
     /// Why no other story can be run in this sandbox.
     pub unusable: Option<String>,
+    /// The work folder has what no commit could take: whatever else were done in it would destroy that.
+    pub sealed: bool,
     /// What is to be said of it, once it is written.
     pub closing: Closing,
 }
@@ -168,7 +170,7 @@ impl Sandbox {
             Err(fault) => {
                 let (failure, kept, unusable) = self.fail(story, fault, refs, last).await;
                 let text = said(&failure);
-                let unsaved = kept.commit.is_none() && !kept.left_out.is_empty();
+                let unsaved = !kept.left_out.is_empty();
                 let outcome = StoryOutcome::Failed { failure, salvage: kept.commit, unsaved };
                 (StoryStatus::Failed, text, outcome, Vec::new(), unusable)
             }
@@ -181,7 +183,8 @@ impl Sandbox {
             commits,
             duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
-        Told { result, unusable, closing: Closing { progress, speaker, status, text } }
+        let sealed = matches!(result.outcome, StoryOutcome::Failed { unsaved: true, .. });
+        Told { result, unusable, sealed, closing: Closing { progress, speaker, status, text } }
     }
 
     fn card(&self, story: &Story, work: &StoryWork) -> TaskCard {
@@ -420,7 +423,7 @@ impl Sandbox {
         Ok(committed)
     }
 
-    /// Salvages what is there, and makes the clone what it was at the story's start.
+    /// Salvages what is there, and makes the clone what it was at the story's start; unless it has what could not be salvaged.
     async fn fail(
         &self,
         story: &Story,
@@ -477,10 +480,10 @@ impl Sandbox {
         if let Some(commit) = &kept.commit {
             refs.insert(reference, commit.clone());
         }
-        let (clone, wanted) = (self.clone.clone(), refs.clone());
+        let (clone, wanted, sealed) = (self.clone.clone(), refs.clone(), !kept.left_out.is_empty());
         let reset = deadline.bound(move || {
             clone.restore_refs(&wanted)?;
-            if last || stopped { Ok(()) } else { clone.reset_to(&start, true) }
+            if last || stopped || sealed { Ok(()) } else { clone.reset_to(&start, true) }
         });
         let unusable = reset
             .await

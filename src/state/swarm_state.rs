@@ -115,7 +115,7 @@ pub struct ContainerState {
     /// The refs that keep what it left, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub salvaged: Vec<String>,
-    /// The work folder's name in the work volume, where it was kept because nothing could be salvaged.
+    /// The work folder's name in the work volume, where it was kept because it could not be salvaged, or not all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_kept: Option<String>,
 }

@@ -85,7 +85,7 @@ pub enum Effect {
     Remove {
         /// The attempt.
         attempt: AttemptId,
-        /// Salvage did not work out: the folder is kept, and named to the user.
+        /// Salvage did not get all of it: the folder is kept, and named to the user.
         keep_work: bool,
     },
     /// Tell the user.
@@ -315,12 +315,14 @@ pub enum Announcement {
         /// The ref.
         reference: String,
     },
-    /// A work folder could not be salvaged and is kept in the work volume.
+    /// A work folder could not be salvaged, or not all of it, and is kept in the work volume.
     WorkKept {
         /// Which.
         attempt: AttemptId,
         /// Its folder in the work volume.
         folder: String,
+        /// Some of it is under a ref.
+        partly: bool,
     },
     /// A stop began.
     Stopping {

@@ -228,6 +228,9 @@ pub enum Rest {
     Kept {
         /// The ref.
         reference: String,
+        /// The ref has not all of it: the folder must stay.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        left_out: bool,
     },
 }
 

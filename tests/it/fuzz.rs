@@ -11,8 +11,13 @@
 //! | `journal` | damaged, it is an error or an exact prefix; well formed and senseless, it folds |
 //! | `state` | damaged, it is an error, and never another state |
 //! | `handoff` | what is read can be written, and is read back the same |
+//! | `tar` | what a sandbox left is taken within its bounds, or nothing is; nothing else is written |
 //!
 //! A failing input is printed. `LONGSHORE_SEED=<n>` begins at that input, `LONGSHORE_RUNS=<n>` plays so many.
+
+#[path = "../../src/seeded.rs"]
+mod seeded;
+mod tar;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -39,6 +44,7 @@ use longshore::swarm::{Event, Fault, Machine};
 use longshore::tasks;
 use longshore::verdict::Cause;
 use longshore::wire::{Line, LineSplitter, NdjsonCodec};
+use seeded::Random;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::codec::{Decoder, Encoder};
@@ -333,28 +339,12 @@ fn mutate(data: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
                 *data = lines.concat();
             }
         }
-        _ => data.truncate(place(data, random)),
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize].clone()
+        7 if random.chance(50) => data.truncate(place(data, random)),
+        _ => {
+            // Padding to some, an end to others.
+            let at = place(data, random);
+            data.splice(at..at, [0; 512]);
+        }
     }
 }
 

@@ -7,6 +7,8 @@ pub mod begin;
 pub mod check;
 mod earlier;
 pub mod finish;
+#[cfg(debug_assertions)]
+mod haste;
 
 use super::args::RunArgs;
 use super::error::{Kind, Shown};

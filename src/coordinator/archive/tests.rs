@@ -189,29 +189,10 @@ fn damaged_anywhere_it_never_panics_and_leaves_no_half() {
 
 #[tokio::test]
 async fn it_is_fetched_from_a_container_that_ended() {
-    use std::collections::BTreeMap;
-
-    use crate::engine::ContainerSpec;
-    use crate::engine::fake::FakeEngine;
+    use crate::engine::fake::{FakeEngine, spec};
 
     let engine = FakeEngine::new(|_| async { 0 });
-    let spec = ContainerSpec {
-        name: "sandbox".to_owned(),
-        image: "image".to_owned(),
-        argv: Vec::new(),
-        env: Vec::new(),
-        user: (1, 1),
-        workdir: "/".to_owned(),
-        labels: BTreeMap::new(),
-        mounts: Vec::new(),
-        tmpfs: Vec::new(),
-        memory: 0,
-        milli_cpus: 0,
-        pids: 0,
-        network: "none".to_owned(),
-        capabilities: Vec::new(),
-    };
-    let id = engine.create(&spec).await.unwrap();
+    let id = engine.create(&spec("sandbox", &[])).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
     let nothing = fetch(&engine, &id, "T-1", MOST, &bundle).await.unwrap();

@@ -11,13 +11,13 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 
-use super::random::Random;
 use crate::engine::fake::FakeEngine;
 use crate::engine::{
     Attachment, Chunk, ContainerSpec, Engine, EngineError, EngineEvent, EngineInfo, EngineResult, EngineStream, Found,
     ImageInfo, Inspection, Signal,
 };
 use crate::ids::ContainerId;
+use crate::seeded::Random;
 
 /// How much goes wrong, in percent of the calls or streams.
 #[derive(Debug, Clone, Copy, Default)]

@@ -10,7 +10,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::io::AsyncReadExt;
 
-use super::random::Random;
 use crate::engine::depot::fake::FakeVolumes;
 use crate::engine::fake::FakeRun;
 use crate::handoff::assignment::AssignmentFile;
@@ -20,6 +19,7 @@ use crate::ids::{CommitId, StoryId};
 use crate::protocol::acp::message::{
     Completion, CompletionStatus, ContainerMessage, Envelope, ProgressUpdate, StoryStatus, encode_container,
 };
+use crate::seeded::Random;
 use crate::verdict::{Cause, Failure, StoryOutcome};
 
 /// What containers share.
@@ -30,6 +30,8 @@ pub(super) struct World {
     pub repo: PathBuf,
     /// Commits that must not be lost, with their folders: what was finished, and what the depot alone can save.
     pub finished: Arc<Mutex<Vec<(String, CommitId)>>>,
+    /// Folders that have what no salvage takes: they must stay.
+    pub sealed: Arc<Mutex<Vec<String>>>,
     /// In percent.
     pub bad_agents: u64,
     pub noise: u64,
@@ -88,6 +90,11 @@ impl World {
             tokio::time::sleep(Duration::from_millis(random.below(40_000))).await;
         }
         let bad = random.chance(self.bad_agents);
+        let sealed = bad && random.chance(25);
+        if sealed {
+            self.volumes.change(folder, |folder| folder.left_out = vec![".GIT/config".to_owned()]);
+            self.sealed.lock().expect("no panic holds it").push(folder.to_owned());
+        }
         if bad && random.chance(40) {
             // Gone without a word, and with work in its folder.
             let (commit, bundle) = self.commit(work, &story, &layout::salvage_ref(&story)).await;
@@ -102,7 +109,7 @@ impl World {
             true => StoryOutcome::Failed {
                 failure: Failure::new(Cause::AgentFailed, "the agent exited 1"),
                 salvage: (!unsaved).then(|| commit.clone()),
-                unsaved,
+                unsaved: unsaved || sealed,
             },
             false => StoryOutcome::Finished { commit: commit.clone() },
         };

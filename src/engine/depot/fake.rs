@@ -34,6 +34,8 @@ pub(crate) struct FakeFolder {
     pub bundle: Option<Vec<u8>>,
     /// What a salvage finds.
     pub remains: Option<(CommitId, Vec<u8>)>,
+    /// What a salvage has to leave out.
+    pub left_out: Vec<String>,
 }
 
 impl FakeVolumes {
@@ -120,7 +122,7 @@ impl FakeVolumes {
                         data(run, id, &bundle);
                         commit
                     });
-                    Ok(Answer::Salvaged { commit, left_out: Vec::new() })
+                    Ok(Answer::Salvaged { commit, left_out: found.left_out })
                 }
             },
             Request::Discard { folder, .. } => {

@@ -97,23 +97,8 @@ mod tests {
     use super::super::super::{ContainerSpec, Engine, EngineError, Signal};
     use super::*;
 
-    fn spec(name: &str, label: &str) -> ContainerSpec {
-        ContainerSpec {
-            name: name.to_owned(),
-            image: "image".to_owned(),
-            argv: Vec::new(),
-            env: Vec::new(),
-            user: (0, 0),
-            workdir: "/".to_owned(),
-            labels: BTreeMap::from([("swarm".to_owned(), label.to_owned())]),
-            mounts: Vec::new(),
-            tmpfs: Vec::new(),
-            memory: 0,
-            milli_cpus: 0,
-            pids: 0,
-            network: "none".to_owned(),
-            capabilities: Vec::new(),
-        }
+    fn spec(name: &str, swarm: &str) -> ContainerSpec {
+        super::super::spec(name, &[("swarm", swarm)])
     }
 
     fn sleeper() -> FakeEngine {

@@ -123,7 +123,26 @@ fn what_git_does_not_take_in_costs_nothing_else() {
         assert!(super::super::story::said(failure).contains(".GIT/config"), "{failure:?}");
         let salvage = salvage.expect("what can be kept is kept").to_string();
         assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:precious.txt")), "precious");
-        assert!(!outcome.unsaved(0));
+        assert!(outcome.unsaved(0), "the rest is in the work folder alone");
+    }
+}
+
+#[test]
+fn what_git_does_not_take_in_is_left_where_it_is_and_nothing_else_is_done_there() {
+    for (leave, sealed) in [("mkdir -p a/.GIT; echo work > a/.GIT/config", true), ("mkfifo pipe", false)] {
+        let mut world = World::new();
+        let fails = format!("echo one > one.txt; {leave}; exit 1");
+        world.stories(&[json!({"command": fails}), json!({"command": "echo two > two.txt"})]);
+        let outcome = world.run();
+        assert!(outcome.failure(0).1.is_some());
+        assert_eq!(outcome.unsaved(0), sealed);
+        assert_eq!((outcome.code, outcome.errors()), (0, Vec::new()), "it is the story's failure, and nobody else's");
+        if sealed {
+            assert_eq!(outcome.story(1).outcome, StoryOutcome::NotReached);
+            assert_eq!(fs::read_to_string(world.repo().join("a/.GIT/config")).unwrap(), "work\n");
+        } else {
+            outcome.commit(1);
+        }
     }
 }
 

@@ -18,6 +18,7 @@
 use super::deadline::AttemptTimer;
 use super::judge::{self, Ending};
 use super::ready::Part;
+use super::sandbox::Folder;
 use super::settle::FinishedStory;
 use super::talk::Trouble;
 use super::{HoldKind, Machine, Phase};
@@ -193,7 +194,7 @@ impl Machine {
     pub(super) fn review_collected(&mut self, id: &AttemptId, reviewed: &Reviewed, out: &mut Vec<Effect>) -> bool {
         let Some(place) = self.collected(id) else { return false };
         let Some(of) = self.reviewed_by(place) else { return false };
-        self.remove(place, false, out);
+        self.remove(place, Folder::Goes, out);
         let Some(verdict) = &reviewed.verdict else {
             let none = || Failure::new(Cause::ProtocolViolation, "the reviewer gave no verdict");
             let failure = reviewed.failure.clone().unwrap_or_else(none);

@@ -19,6 +19,28 @@ const TALKING: [Phase; 2] = [Phase::Created, Phase::Running];
 /// While a container may exist that has not ended.
 const LIVE: [Phase; 4] = [Phase::Starting, Phase::Created, Phase::Running, Phase::Completed];
 
+/// What is to become of a work folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Folder {
+    /// What was in it is on the host, or there was nothing.
+    Goes,
+    /// It has what no ref on the host has, and refs have the rest.
+    HasMore,
+    /// It is all there is.
+    HasAll,
+}
+
+impl Folder {
+    /// `safe`: it may go. `partly`: some of it is under a ref.
+    pub(super) fn of(safe: bool, partly: bool) -> Self {
+        match (safe, partly) {
+            (true, _) => Self::Goes,
+            (false, true) => Self::HasMore,
+            (false, false) => Self::HasAll,
+        }
+    }
+}
+
 impl Machine {
     pub(super) fn created(&mut self, id: &AttemptId, container: &ContainerId, name: &str) -> bool {
         let Some(place) = self.attempt_in(id, &[Phase::Starting, Phase::Created]) else { return false };
@@ -132,7 +154,7 @@ impl Machine {
         attempt.view.error = Some(fault.evidence.summary.clone());
         attempt.view.updated = self.now;
         let failure = Failure { cause: fault.cause, evidence: fault.evidence.clone(), salvage: None };
-        self.remove(place, false, out);
+        self.remove(place, Folder::Goes, out);
         if self.attempts[place].view.review.is_some() {
             self.no_verdict(place, &failure, fault.retryable, out);
         } else {
@@ -312,15 +334,17 @@ impl Machine {
         }
     }
 
-    /// Asks for the container's removal.
-    pub(super) fn remove(&mut self, place: usize, keep_work: bool, out: &mut Vec<Effect>) {
+    /// Asks for the container's removal, and for that of its work folder where that may go.
+    pub(super) fn remove(&mut self, place: usize, folder: Folder, out: &mut Vec<Effect>) {
         let attempt = &mut self.attempts[place];
+        let keep_work = folder != Folder::Goes;
         attempt.removal = Some(keep_work);
         attempt.view.work_kept = keep_work;
         out.push(Effect::Remove { attempt: attempt.view.id.clone(), keep_work });
         if keep_work {
-            let folder = attempt.view.id.folder();
-            out.push(Effect::Announce(Announcement::WorkKept { attempt: attempt.view.id.clone(), folder }));
+            let (attempt, partly) = (attempt.view.id.clone(), folder == Folder::HasMore);
+            let folder = attempt.folder();
+            out.push(Effect::Announce(Announcement::WorkKept { attempt, folder, partly }));
         }
     }
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::deadline::AttemptTimer;
 use super::judge::{self, Ending};
+use super::sandbox::Folder;
 use super::{Attempt, Machine, Phase};
 use crate::handoff::result::StoryResult;
 use crate::ids::{AttemptId, CommitId, StoryKey};
@@ -99,8 +100,16 @@ impl Machine {
         (attempt.tree, attempt.kept) = (came.tree.cloned(), kept.cloned());
         let mut sorted = self.sort(place, &came);
         // What the result has is on the host, under refs of ours. What it lacks may be in the work folder alone.
-        self.remove(place, sorted.unsaved && rest.is_none(), out);
-        if let Some(Rest::Kept { reference }) = rest {
+        let kept = match rest {
+            Some(Rest::Kept { reference, .. }) => Some(reference),
+            Some(Rest::Nothing) | None => None,
+        };
+        let whole = matches!(rest, Some(Rest::Nothing | Rest::Kept { left_out: false, .. }));
+        let failures = [&sorted.own, &sorted.machinery, &sorted.stopped].into_iter().flatten();
+        let salvaged = failures.into_iter().any(|(_, failure)| failure.salvage.is_some());
+        let partly = kept.is_some() || salvaged || came.tip.is_some();
+        self.remove(place, Folder::of(!sorted.unsaved || whole, partly), out);
+        if let Some(reference) = kept {
             let unfinished = [&mut sorted.own, &mut sorted.machinery, &mut sorted.stopped].into_iter().flatten();
             let mut stories = Vec::new();
             for (story, failure) in unfinished {
@@ -112,7 +121,7 @@ impl Machine {
         }
         for (story, failure) in [&sorted.own, &sorted.machinery, &sorted.stopped].into_iter().flatten() {
             if let Some(reference) = &failure.salvage
-                && rest != Some(&Rest::Kept { reference: reference.clone() })
+                && kept != Some(reference)
             {
                 self.kept(place, &[*story], reference, out);
             }
@@ -149,7 +158,8 @@ impl Machine {
             let stories = self.attempts[place].stories.clone();
             self.kept(place, &stories, reference, out);
         }
-        self.remove(place, !safe && self.attempts[place].view.review.is_none(), out);
+        let reviews = self.attempts[place].view.review.is_some();
+        self.remove(place, Folder::of(safe || reviews, salvage.is_some()), out);
         let attempt = &self.attempts[place];
         let (mut failure, retryable) = match &attempt.died_of {
             // What killed it matters more than that a dead sandbox left no result.
@@ -188,7 +198,7 @@ impl Machine {
     /// A swarm that is being killed waits no longer for what is in the work folder.
     pub(super) fn not_collected(&mut self, place: usize, out: &mut Vec<Effect>) {
         let reviews = self.attempts[place].view.review.is_some();
-        self.remove(place, !reviews, out);
+        self.remove(place, if reviews { Folder::Goes } else { Folder::HasAll }, out);
         if reviews {
             let killed = Failure::new(Cause::StoppedByUser, "the swarm was killed before the verdict was out");
             self.no_verdict(place, &killed, true, out);

@@ -164,7 +164,7 @@ pub struct AttemptView {
     pub tip: Option<CommitId>,
     /// The refs that keep what it left, oldest first, each once.
     pub salvaged: Vec<String>,
-    /// The work folder could not be salvaged and was kept.
+    /// The work folder could not be salvaged, or not all of it, and was kept.
     pub work_kept: bool,
     /// Its container was found paused.
     pub paused: bool,

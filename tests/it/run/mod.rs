@@ -7,8 +7,10 @@ mod again;
 mod bad;
 mod boundary;
 mod checks;
+mod clock;
 mod faults;
 mod files;
+mod full;
 mod gc;
 mod happy;
 mod inputs;
@@ -46,6 +48,19 @@ fn story(number: usize, command: &str) -> Value {
         "acceptanceCriteria": [], "priority": number, "status": "pending", "dependsOn": [], "notes": "",
         "command": command,
     })
+}
+
+/// A swarm of two stories, one sandbox each, that change the same line: both begin before either goes on, so neither has the
+/// other's work. Gives its state, and the numbers of the story that landed and of the one that lost.
+fn conflict(scratch: &Scratch) -> (State, usize, usize) {
+    let edit = |number| story(number, &format!("{WAIT}sed -i s/two/{number}/ lines.txt"));
+    let tasks = scratch.tasks("feat/conflict", json!([edit(1), edit(2)]));
+    let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
+    scratch.sandboxes(2).iter().for_each(Sandbox::go);
+    running.wait().expect(1, &["1 landed, 1 failed", "conflict"]);
+    let state = scratch.state();
+    let lost = if state.verdicts()["US-001"] == "landed" { 2 } else { 1 };
+    (state, 3 - lost, lost)
 }
 
 /// A value with more or other fields.

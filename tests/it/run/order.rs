@@ -52,16 +52,8 @@ fn retries_priority_and_cascades() {
 #[test]
 fn two_that_edit_the_same_line_do_not_both_land() {
     let scratch = Scratch::new();
-    let edit = |number| story(number, &format!("{WAIT}sed -i s/two/{number}/ lines.txt"));
-    let tasks = scratch.tasks("feat/conflict", json!([edit(1), edit(2)]));
-    let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
-    // Both have begun, so neither has the other's work.
-    scratch.sandboxes(2).iter().for_each(Sandbox::go);
-    running.wait().expect(1, &["1 landed, 1 failed", "conflict"]);
-    let state = scratch.state();
+    let (state, won, lost) = conflict(&scratch);
     let verdicts = state.verdicts();
-    let lost = if verdicts["US-001"] == "landed" { 2 } else { 1 };
-    let won = 3 - lost;
     assert_eq!(verdicts[&format!("US-{lost:03}")], "failed conflict");
     assert_eq!(verdicts[&format!("US-{won:03}")], "landed");
     assert_eq!(scratch.show("feat/conflict", "lines.txt"), format!("one\n{won}\nthree"));

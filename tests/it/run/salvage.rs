@@ -78,13 +78,7 @@ fn what_is_kept_is_listed_shown_and_taken_over() {
 #[test]
 fn the_commits_of_a_conflict_are_kept_work_and_a_lost_record_loses_nothing() {
     let scratch = Scratch::new();
-    let edit = |number| story(number, &format!("{WAIT}sed -i s/two/{number}/ lines.txt"));
-    let tasks = scratch.tasks("feat/conflict", json!([edit(1), edit(2)]));
-    let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
-    scratch.sandboxes(2).iter().for_each(Sandbox::go);
-    running.wait().expect(1, &["1 landed, 1 failed", "conflict"]);
-    let state = scratch.state();
-    let lost = if state.verdicts()["US-001"] == "landed" { 2 } else { 1 };
+    let (state, _, lost) = conflict(&scratch);
     let story = format!("US-{lost:03}");
     let shown = scratch.longshore(&["salvage", "show", &story]).expect(0, &["conflict", "lines.txt"]);
     assert!(shown.out.starts_with(state.salvage(lost)), "{}", shown.out);
@@ -96,4 +90,35 @@ fn the_commits_of_a_conflict_are_kept_work_and_a_lost_record_loses_nothing() {
     scratch.longshore(&["salvage", "apply", &story]).expect(0, &["lines.txt"]);
     // For the cleaning up: the folder's name is how this test's things are known.
     std::fs::create_dir_all(scratch.root().join(".longshore/swarms").join(state.swarm())).expect("made");
+}
+
+#[test]
+fn a_work_folder_stays_that_has_what_no_salvage_takes() {
+    let scratch = Scratch::new();
+    // Git takes no path that could be its own folder's on some file system.
+    let fails = "echo half > half; mkdir -p a/.GIT; echo work > a/.GIT/config; exit 7";
+    let tasks = scratch.tasks("feat/left", json!([story(1, fails), story(2, "echo 2 > f2")]));
+    let ran = scratch.longshore(&["run", &tasks, "--max", "1", "--retries", "0"]);
+    let ran =
+        ran.expect(1, &["1 landed, 1 failed", "not all of the work could be salvaged: all of it is kept in the work"]);
+    let state = scratch.state();
+    assert_eq!(scratch.show(state.salvage(1), "half"), "half");
+    assert_eq!(state.story(1)["salvaged"].as_array().map(Vec::len), Some(1), "one work, one name: {}", state.story(1));
+    assert!(text(&state.story(1)["evidence"]["summary"]).contains("a/.GIT/config"), "{}", state.story(1));
+    let containers = state.0["containers"].as_array().expect("containers");
+    let kept: Vec<&str> = containers.iter().filter_map(|container| container["workKept"].as_str()).collect();
+    let [folder] = kept[..] else { panic!("one folder is kept: {kept:?}") };
+    assert!(ran.out.contains(folder), "{}", ran.out);
+    let volumes = scratch.in_engine();
+    let work = volumes.iter().find(|name| name.ends_with("-work")).expect("the work volume is there");
+    let file = format!("/work/{folder}/repo/a/.GIT/config");
+    let mount = format!("{work}:/work");
+    let read = docker(&["run", "--rm", "--network", "none", "-v", &mount, crate::second_daemon::IMAGE, "cat", &file]);
+    assert_eq!(read.as_deref(), Ok("work\n"));
+
+    // Logs that were removed are not logs that never were.
+    std::fs::remove_dir_all(scratch.latest().join("logs")).expect("removed");
+    let asked = scratch.longshore(&["logs", "US-001"]).expect(2, &["there is no log of", "its sandbox has run"]);
+    assert!(!asked.err.contains("has not started"), "{}", asked.err);
+    scratch.longshore(&["logs"]).expect(0, &["none: what was in"]);
 }

@@ -64,3 +64,28 @@ fn a_signal_from_outside_stops_the_sandbox_and_is_told_apart() {
     let containers = state.0["containers"].as_array().expect("containers");
     assert!(containers.len() >= 2, "{:#}", state.0);
 }
+
+#[test]
+fn a_sandbox_that_somebody_froze_is_told_ended_salvaged_and_tried_again() {
+    let scratch = Scratch::new();
+    // It says something all the time, so that its silence can only be the frost.
+    let talks = "echo half > half; touch /tmp/begun; while :; do echo alive; sleep 0.2; done";
+    let command = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {talks}; fi; echo whole > whole");
+    let tasks = scratch.tasks("feat/frozen", json!([story(1, &command)]));
+    let short = [("LONGSHORE_TEST_LIVENESS_SECS", "8")];
+    let running = scratch.start_with(&["run", &tasks, "--retries", "0"], &short);
+    let sandbox = scratch.sandboxes(1).remove(0);
+    docker(&["pause", &sandbox.0]).expect("it runs");
+    let told = ["is paused, and not by longshore", "longshore ends it if it stays so", "connection_lost", "1 landed"];
+    let ran = running.wait().expect(0, &told);
+    let state = scratch.state();
+    state.expect(&["landed"]);
+    assert_eq!(state.story(1)["attempts"], 2, "it is the machinery's failure, and costs no retry");
+    let containers = state.0["containers"].as_array().expect("containers");
+    assert!(text(&containers[0]["error"]).contains("paused"), "{:#}", containers[0]);
+    let salvage = format!("refs/longshore/salvage/{}/US-001/1", state.swarm());
+    assert!(ran.err.contains(&salvage), "{}", ran.err);
+    assert_eq!(scratch.show(&salvage, "half"), "half");
+    assert_eq!(scratch.paths("feat/frozen"), ["lines.txt", "whole"]);
+    assert_eq!(scratch.in_engine(), [""; 0]);
+}

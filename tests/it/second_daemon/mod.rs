@@ -30,6 +30,40 @@ pub struct SecondDaemon {
 impl SecondDaemon {
     /// Starts it, and brings it the sandbox image.
     pub fn start() -> Self {
+        Self::start_after(|_| {})
+    }
+
+    /// Starts it with all that it keeps on a file system of its own, which has so much room beside the image; in megabytes.
+    pub fn start_on_a_small_disk(room: u64) -> Self {
+        let this = Self::start_after(|this| {
+            std::fs::create_dir(this.data()).expect("made");
+            this.on_data(&["mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs"]);
+        });
+        this.leave_room(room);
+        this
+    }
+
+    /// Makes that file system so large that it has this room left; in megabytes.
+    pub fn leave_room(&self, room: u64) {
+        let used = self.on_data(&["df", "--output=used", "-B1M"]);
+        let used: u64 = used.split_whitespace().last().and_then(|word| word.parse().ok()).expect("a number");
+        self.on_data(&["mount", "-o", &format!("remount,size={}m", used + room)]);
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// Runs a command on the folder that the daemon keeps everything in, as it is to be seen in its own namespace.
+    fn on_data(&self, command: &[&str]) -> String {
+        let mut nsenter = Command::new("nsenter");
+        nsenter.args(["--target", &self.keeper.id().to_string(), "--mount", "--"]).args(command).arg(self.data());
+        let output = nsenter.output().expect("nsenter");
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn start_after(prepare: impl FnOnce(&Self)) -> Self {
         let folder = tempfile::Builder::new().prefix("longshore-dockerd-").tempdir().expect("a folder").keep();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/second_daemon/keeper.sh");
         let keeper = std::os::unix::process::CommandExt::process_group(&mut Command::new("unshare"), 0)
@@ -45,6 +79,7 @@ impl SecondDaemon {
             let ours = std::fs::read_link("/proc/self/ns/mnt").ok();
             std::fs::read_link(format!("/proc/{}/ns/mnt", this.keeper.id())).is_ok_and(|its| Some(its) != ours)
         });
+        prepare(&this);
         this.restart();
         let save = Command::new("docker").args(["save", IMAGE]).stdout(Stdio::piped()).spawn();
         let mut save = save.expect("docker save");

@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use checks::Seen;
 
 use super::*;
+use crate::seeded::Random;
 use crate::swarm::event::StopLevel;
 use crate::tasks::Done;
 
@@ -38,31 +39,6 @@ fn random_swarms() {
     }
     // A walk that never gets anywhere would prove nothing.
     assert_eq!(met.len(), 4, "every outcome is met: {met:?}");
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize].clone()
-    }
 }
 
 /// A random plan: up to 12 stories in up to 3 files, assignments of 1 to 4 stories.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::super::*;
-use super::{Random, World};
+use super::World;
+use crate::seeded::Random;
 use crate::swarm::effect::Salvaging;
 
 impl World {

@@ -1,9 +1,11 @@
-//! Numbers that a seed decides.
+//! Numbers that a seed decides, for tests that play at random and have to play the same again. The library's tests share them, and
+//! the fuzz targets of `tests/it/fuzz.rs`, which take this file in by its path.
 
-/// SplitMix64.
-pub(super) struct Random(pub u64);
+/// SplitMix64, from its seed.
+pub struct Random(pub u64);
 
 impl Random {
+    /// Any number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -12,14 +14,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// One of the numbers before `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
+    /// True so often.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
+    /// One of these.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize].clone()
     }

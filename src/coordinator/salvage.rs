@@ -1,0 +1,200 @@
+//! What is in a work folder and in no result, brought out by the depot and onto the host. Called by `carry_out.rs` when a sandbox is
+//! over, and in part by `rescue.rs`. Must not: let a folder go of which something was left out, or give one work two names.
+
+use std::path::Path;
+
+use super::carry_out::{Hands, Remains};
+use super::session::chain;
+use crate::delivery::{DeliveryError, Repo};
+use crate::engine::EngineError;
+use crate::engine::depot::Salvaged;
+use crate::handoff::depot::DepotFaultKind;
+use crate::handoff::layout;
+use crate::handoff::result::StoryResult;
+use crate::ids::{CommitId, StoryId};
+use crate::swarm::{Event, Fault, Rest};
+use crate::verdict::StoryOutcome;
+
+/// What a salvage says of the work folder.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    nothing_there: bool,
+    left_out: bool,
+    no_answer: bool,
+}
+
+impl Seen {
+    /// `tip`: a commit that the host has already.
+    fn of(saved: &Result<Salvaged, EngineError>, tip: Option<&CommitId>) -> Self {
+        match saved {
+            Ok(Salvaged { commit, left_out }) => Self {
+                // Nothing beyond the base, or what is known: nothing to keep.
+                nothing_there: (commit.is_none() || commit.as_ref() == tip) && left_out.is_empty(),
+                left_out: !left_out.is_empty(),
+                no_answer: false,
+            },
+            // It was never made, or is gone.
+            Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => {
+                Self { nothing_there: true, ..Self::default() }
+            }
+            Err(error) => Self { no_answer: matches!(error, EngineError::TimedOut { .. }), ..Self::default() },
+        }
+    }
+}
+
+/// What came of a salvage.
+#[derive(Debug, Default)]
+struct Brought {
+    seen: Seen,
+    /// The host's ref of it; none where there is nothing new, or it could not be had.
+    reference: Option<String>,
+    /// Paths that are in the folder alone.
+    left_out: Vec<String>,
+}
+
+/// Has the depot commit what is in the work folder, and takes that in under a ref of the story's. What does not work out is told in
+/// the log.
+async fn bring(
+    hands: &Hands,
+    remains: &Remains,
+    bundle: &Path,
+    (story, path): &(StoryId, String),
+    tip: Option<&CommitId>,
+) -> Brought {
+    let (attempt, base) = (&remains.attempt, &remains.base);
+    let inside = layout::salvage_ref(story);
+    let saved = hands.depot.salvage(&attempt.folder(), remains.uid, base, &inside, hands.max_bundle, bundle).await;
+    let seen = Seen::of(&saved, tip);
+    match saved {
+        Ok(Salvaged { commit, left_out }) => {
+            let mut reference = None;
+            if let Some(commit) = commit.filter(|commit| Some(commit) != tip) {
+                let imported = import(hands, bundle, &inside, &commit, &remains.salvage_ref(path)).await;
+                let problem = |error: &DeliveryError| {
+                    tracing::warn!(%attempt, error = %chain(error), "cannot import what was salvaged");
+                };
+                reference = imported.inspect_err(problem).ok();
+            }
+            Brought { seen, reference, left_out }
+        }
+        Err(error) => {
+            if !seen.nothing_there {
+                tracing::warn!(%attempt, error = %chain(&error), "cannot salvage a work folder");
+            }
+            Brought { seen, ..Brought::default() }
+        }
+    }
+}
+
+/// Takes a salvage in under a name that no other commit has, and gives that name.
+async fn import(
+    hands: &Hands,
+    bundle: &Path,
+    inside: &str,
+    commit: &CommitId,
+    name: &str,
+) -> Result<String, DeliveryError> {
+    let name = hands.repo.free_name(name, commit).await?;
+    hands.repo.import_salvage(bundle, inside, commit, &name).await?;
+    Ok(name)
+}
+
+/// Brings out what the work folder has beyond its result, where the result says or leaves open that there is something; none where
+/// that was not asked for, or the folder still has what no ref has.
+pub(super) async fn rest(
+    hands: &Hands,
+    remains: &Remains,
+    bundle: &Path,
+    tip: Option<&CommitId>,
+    stories: &[StoryResult],
+) -> Option<Rest> {
+    let open = stories.iter().find(|story| match &story.outcome {
+        StoryOutcome::Failed { unsaved, .. } => *unsaved,
+        StoryOutcome::NotReached => true,
+        StoryOutcome::Finished { .. } | StoryOutcome::Skipped { .. } => false,
+    })?;
+    let story = remains.stories.iter().find(|(id, _)| *id == open.id)?;
+    let Brought { seen, reference, .. } = bring(hands, remains, bundle, story, tip).await;
+    let Some(reference) = reference else { return seen.nothing_there.then_some(Rest::Nothing) };
+    let known: Vec<String> = stories.iter().filter_map(|story| salvaged(&story.outcome)).cloned().collect();
+    let known_by_name = known.contains(&reference);
+    let told = known_by_name || repeats(&hands.repo, &reference, &known).await.unwrap_or(false);
+    if told
+        && !known_by_name
+        && let Err(error) = hands.repo.delete_ref(&reference).await
+    {
+        tracing::warn!(%reference, error = %chain(&error), "cannot remove the second name of kept work");
+    }
+    match told {
+        true => (!seen.left_out).then_some(Rest::Nothing),
+        false => Some(Rest::Kept { reference, left_out: seen.left_out }),
+    }
+}
+
+/// What can still be had when there is no result to believe.
+pub(super) async fn salvage(hands: &Hands, remains: &Remains, bundle: &Path, mut fault: Fault) -> Event {
+    let nothing = || Brought { seen: Seen { nothing_there: true, ..Seen::default() }, ..Brought::default() };
+    let Brought { seen, reference, left_out } = match remains.stories.first() {
+        Some(story) => bring(hands, remains, bundle, story, None).await,
+        None => nothing(),
+    };
+    fault.evidence.paths.extend(left_out);
+    let Seen { nothing_there, left_out, no_answer } = seen;
+    let attempt = remains.attempt.clone();
+    Event::CollectFailed { attempt, fault, salvage: reference, nothing_there, left_out, no_answer }
+}
+
+/// The host's ref of what a story that failed left.
+pub(super) fn salvaged(outcome: &StoryOutcome) -> Option<&String> {
+    match outcome {
+        StoryOutcome::Failed { failure, .. } => failure.salvage.as_ref(),
+        _ => None,
+    }
+}
+
+/// Whether one of the refs has the same files: a shim that could still commit kept them itself.
+pub(super) async fn repeats(repo: &Repo, whole: &str, refs: &[String]) -> Result<bool, DeliveryError> {
+    let at = async |name: &str| -> Result<Option<CommitId>, DeliveryError> {
+        Ok(repo.list_refs(name).await?.into_iter().find(|(found, _)| found == name).map(|(_, commit)| commit))
+    };
+    let Some(commit) = at(whole).await? else { return Ok(false) };
+    for name in refs {
+        if let Some(other) = at(name).await?
+            && repo.diff_stat(&other, &commit).await?.is_empty()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_salvage_says_of_the_folder() {
+        let tip: CommitId = "0".repeat(40).parse().expect("40 digits");
+        let other: CommitId = "1".repeat(40).parse().expect("40 digits");
+        let saved = |commit: Option<&CommitId>, left_out: &[&str]| {
+            let left_out = left_out.iter().map(|path| (*path).to_owned()).collect();
+            Ok(Salvaged { commit: commit.cloned(), left_out })
+        };
+        let fault = |kind| Err(EngineError::Depot { operation: "salvaging", kind, message: String::new() });
+        let seen = |nothing_there, left_out, no_answer| Seen { nothing_there, left_out, no_answer };
+        let table = [
+            (saved(Some(&other), &[]), seen(false, false, false)),
+            (saved(Some(&other), &["secret.txt"]), seen(false, true, false)),
+            (saved(Some(&tip), &[]), seen(true, false, false)),
+            (saved(Some(&tip), &["secret.txt"]), seen(false, true, false)),
+            (saved(None, &["secret.txt"]), seen(false, true, false)),
+            (saved(None, &[]), seen(true, false, false)),
+            (fault(Some(DepotFaultKind::NotFound)), seen(true, false, false)),
+            (fault(Some(DepotFaultKind::Failed)), seen(false, false, false)),
+            (fault(None), seen(false, false, false)),
+        ];
+        for (saved, wanted) in table {
+            assert_eq!(Seen::of(&saved, Some(&tip)), wanted, "{saved:?}");
+        }
+    }
+}

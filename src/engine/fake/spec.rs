@@ -1,0 +1,23 @@
+//! What the fake engine's containers are made of, where a test does not care.
+
+use super::super::ContainerSpec;
+
+/// A container with this name and these labels, and nothing else that is special.
+pub fn spec(name: &str, labels: &[(&str, &str)]) -> ContainerSpec {
+    ContainerSpec {
+        name: name.to_owned(),
+        image: "image".to_owned(),
+        argv: Vec::new(),
+        env: Vec::new(),
+        user: (1, 1),
+        workdir: "/".to_owned(),
+        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        mounts: Vec::new(),
+        tmpfs: Vec::new(),
+        memory: 0,
+        milli_cpus: 0,
+        pids: 1,
+        network: "none".to_owned(),
+        capabilities: Vec::new(),
+    }
+}
