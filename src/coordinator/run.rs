@@ -14,7 +14,7 @@ use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::engine::{EngineResult, Found, Signal};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
-use crate::swarm::{AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, Word};
+use crate::swarm::{Announcement, AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, Word};
 use crate::verdict::Cause;
 
 use super::admission::Admission;
@@ -90,7 +90,9 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         }
         None => (Machine::new(setup.spec.clone()), Duration::ZERO),
     };
-    let heard = std::mem::replace(&mut setup.heard, Box::new(()));
+    let mut heard = std::mem::replace(&mut setup.heard, Box::new(()));
+    let (warn, warnings) = mpsc::unbounded_channel();
+    heard.warn(warn);
     let telling = Telling::new(bridge(&setup), Arc::clone(&setup.ssot), heard, postbox.clone());
     let mut coordinator = Coordinator {
         machine,
@@ -110,6 +112,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         sightings,
         snapshots,
         telling,
+        warnings,
         setup,
     };
     if resumed {
@@ -252,6 +255,8 @@ pub(super) struct Coordinator {
     pub(super) sightings: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
     pub(super) telling: Telling,
+    /// What the user is to know of those who could not be told of an escalation.
+    warnings: mpsc::UnboundedReceiver<String>,
 }
 
 /// When to look at what the engine has, and what was seen.
@@ -308,6 +313,7 @@ impl Coordinator {
                     next_look = Instant::now() + reconcile::EVERY;
                     self.look();
                 }
+                Some(problem) = self.warnings.recv() => self.warn(problem),
                 Some(seen) = looking.seen.recv() => self.reconcile(seen),
                 Some(ended) = self.tasks.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {
@@ -402,6 +408,10 @@ impl Coordinator {
         }
     }
 
+    fn warn(&mut self, problem: String) {
+        self.setup.reporter.announce(Timestamp::now(), &Announcement::NotifyFailed { problem });
+    }
+
     /// Where the session of an attempt begins.
     fn origin(&mut self, attempt: &AttemptId) -> Origin {
         let known = self.machine.attempt(attempt).and_then(|view| view.container.clone());
@@ -474,7 +484,14 @@ impl Coordinator {
             }
         }
         self.tasks.shutdown().await;
-        blocking(|| self.telling.close());
+        let heard = blocking(|| self.telling.close());
+        tokio::select! {
+            () = heard.close() => {}
+            _ = signals.next() => {}
+        }
+        while let Ok(problem) = self.warnings.try_recv() {
+            self.warn(problem);
+        }
         self.setup.reporter.close();
         drop(self.snapshots);
         let _ = writer.await;

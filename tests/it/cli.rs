@@ -2,6 +2,7 @@
 //!
 //! Nothing here needs a Docker daemon: `DOCKER_HOST` names a socket that is not there.
 
+mod admin;
 mod validate;
 
 use std::path::PathBuf;
@@ -190,7 +191,10 @@ fn usage() {
     world.run(&["run", "t.json", "--timeout", "30"]).expect(2, &["`30` has no unit"]);
     world.run(&["run", "t.json", "--cpus", "many"]).expect(2, &["`many` is not a number of CPUs"]);
     world.run(&["run", "t.json", "--max", "0"]).expect(2, &["--max"]);
-    world.run(&["run", "--help"]).expect(0, &["--fan-out", "--verify", "--write-back", "[default: 30m]"]);
+    world.run(&["run", "--help"]).expect(
+        0,
+        &["--notify-url", "low and medium risk only", "--fan-out", "--verify", "--write-back", "[default: 30m]"],
+    );
 }
 
 #[test]
@@ -272,13 +276,6 @@ fn repositories_that_cannot_be_run_in() {
     clash.tasks("t.json", "feat/x", r#","command":"true""#);
     clash.git(&["branch", "feat"]);
     clash.run(&["run", "t.json"]).expect(2, &["`feat/x` cannot exist beside branch `feat`"]);
-}
-
-#[test]
-fn high_risk_waits_for_somebody() {
-    let world = World::new();
-    world.tasks("t.json", "feat/x", r#","command":"true","riskLevel":"high""#);
-    world.run(&["run", "t.json", "--yes"]).expect(2, &["high risk", "US-001"]);
 }
 
 #[test]
