@@ -24,6 +24,8 @@ pub enum SsotCommand {
     Show(SsotShowArgs),
     /// Look whether all files are sound, every reference resolves and every required ack is there
     Check(SsotCheckArgs),
+    /// Commit what the SSOT has to the branch longshore/ssot, to be pushed; checkout and index stay as they are
+    Mirror,
 }
 
 /// `longshore ssot log`.

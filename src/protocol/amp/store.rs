@@ -308,6 +308,23 @@ impl Ssot {
         Ok(wrong)
     }
 
+    /// The paths of all that is worth keeping elsewhere, below the folder, in order; each with whether it is written once.
+    pub fn list(&self) -> SsotResult<Vec<(String, bool)>> {
+        let mut files = vec![("README.md".to_owned(), false)];
+        for (folder, once) in [("messages", true), ("acks", true), ("decisions", true)] {
+            for below in self.files.names(&self.files.path(folder))?.into_iter().filter(|name| name != "lock") {
+                let names = self.files.names(&self.files.path(format!("{folder}/{below}")))?;
+                files.extend(names.into_iter().map(|name| (format!("{folder}/{below}/{name}"), once)));
+            }
+        }
+        for folder in ["tasks", "errors"] {
+            let names = self.files.names(&self.files.path(folder))?;
+            files.extend(names.into_iter().map(|name| (format!("{folder}/{name}"), false)));
+        }
+        files.sort();
+        Ok(files)
+    }
+
     fn markers(&self) -> SsotResult<Vec<MsgId>> {
         let names = self.files.names(&self.files.path("index/open"))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
