@@ -406,6 +406,12 @@ pub enum SchemaName {
     Config,
     /// report.json
     Report,
+    /// A message of AMP/1.0, of any type
+    Amp,
+    /// The ack of one
+    AmpAck,
+    /// A reviewer's verdict file
+    AmpVerdict,
 }
 
 /// `longshore completions`.

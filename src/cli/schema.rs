@@ -5,6 +5,7 @@ use super::config::Config;
 use super::error::Shown;
 use super::{Outcome, say};
 use crate::plan::PlanDocument;
+use crate::protocol::amp;
 use crate::report::event::EventLine;
 use crate::report::summary::Summary;
 use crate::state::SwarmState;
@@ -18,9 +19,16 @@ pub fn schema(what: SchemaName) -> Outcome {
         SchemaName::Plan => schemars::schema_for!(PlanDocument),
         SchemaName::Config => schemars::schema_for!(Config),
         SchemaName::Report => schemars::schema_for!(Summary),
+        SchemaName::Amp => by_hand(amp::schema::message()),
+        SchemaName::AmpAck => by_hand(amp::schema::ack()),
+        SchemaName::AmpVerdict => by_hand(amp::schema::verdict()),
     };
     let text = serde_json::to_string_pretty(&schema)
         .map_err(|error| Shown::machinery("cannot write the schema").caused_by(&error))?;
     say(&format!("{text}\n"))?;
     Ok(0)
+}
+
+fn by_hand(schema: serde_json::Value) -> schemars::Schema {
+    schemars::Schema::try_from(schema).expect("it is an object")
 }

@@ -2,6 +2,8 @@
 //!
 //! Nothing here needs a Docker daemon: `DOCKER_HOST` names a socket that is not there.
 
+mod validate;
+
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -335,7 +337,7 @@ fn values_of_variables_are_not_shown() {
 #[test]
 fn schemas_completions_and_manual_pages() {
     let world = World::without_repo();
-    for what in ["tasks", "state", "events", "plan", "config", "report"] {
+    for what in ["tasks", "state", "events", "plan", "config", "report", "amp", "amp-ack", "amp-verdict"] {
         let said = world.run(&["schema", what]).expect(0, &["\"$schema\""]);
         let schema: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
         assert!(jsonschema::validator_for(&schema).is_ok(), "{what}");

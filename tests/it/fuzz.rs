@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `lines` | however a stream is cut, the lines are the same; a good line can be written, and is read back |
 //! | `acp` | what is accepted can be said again, and means the same; a session counts every line |
+//! | `amp` | what is accepted can be said again, means the same, and fits the schema |
 //! | `tasks` | what parses can be planned or is refused; what a sandbox gets of it parses |
 //! | `journal` | damaged, it is an error or an exact prefix; well formed and senseless, it folds |
 //! | `state` | damaged, it is an error, and never another state |
@@ -29,6 +30,8 @@ use longshore::protocol::acp::machine::Session;
 use longshore::protocol::acp::message::{
     StoryStatus, decode_container, decode_task_request, encode_container, encode_task_request,
 };
+use longshore::protocol::amp;
+use longshore::protocol::amp::message::{Ack, Message, ReviewVerdict};
 use longshore::state::journal::{Contents, Header, JOURNAL_VERSION, Journal, TasksCopy};
 use longshore::state::recover::fold;
 use longshore::state::{StateError, SwarmState};
@@ -91,6 +94,25 @@ pub fn fuzz_acp(data: &[u8]) -> bool {
         }
     }
     accepted
+}
+
+pub fn fuzz_amp(data: &[u8]) -> bool {
+    static SCHEMA: LazyLock<jsonschema::Validator> =
+        LazyLock::new(|| jsonschema::validator_for(&amp::schema::message()).expect("a good schema"));
+    let Ok(text) = std::str::from_utf8(data) else { return false };
+    let message = Message::read(text);
+    if let Ok(message) = &message {
+        let said = message.to_json();
+        assert_eq!(Message::read(&said).as_ref(), Ok(message));
+        let value = serde_json::from_str(&said).expect("JSON");
+        assert!(SCHEMA.is_valid(&value), "{said}");
+    }
+    let ack = Ack::read(text);
+    if let Ok(ack) = &ack {
+        assert_eq!(Ack::read(&ack.to_json()).as_ref(), Ok(ack));
+    }
+    let verdict = ReviewVerdict::read(text, &[String::from("It works")]);
+    message.is_ok() || ack.is_ok() || verdict.is_ok()
 }
 
 pub fn fuzz_tasks(data: &[u8]) -> bool {
@@ -172,6 +194,11 @@ fn lines() {
 #[test]
 fn acp() {
     drive("acp", 40_000, &golden("acp"), fuzz_acp);
+}
+
+#[test]
+fn amp_messages() {
+    drive("amp", 20_000, &golden("amp/valid"), fuzz_amp);
 }
 
 #[test]

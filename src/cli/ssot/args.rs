@@ -1,5 +1,6 @@
 //! The arguments of `longshore ssot`, as typed.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
@@ -26,6 +27,8 @@ pub enum SsotCommand {
     Check(SsotCheckArgs),
     /// Commit what the SSOT has to the branch longshore/ssot, to be pushed; checkout and index stay as they are
     Mirror,
+    /// Look whether messages and acks break a rule of AMP/1.0, and say which; knows nothing of a repository
+    Validate(SsotValidateArgs),
 }
 
 /// `longshore ssot log`.
@@ -64,6 +67,18 @@ pub struct SsotCheckArgs {
     pub reindex: bool,
 
     /// Write a JSON object a line on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `longshore ssot validate`.
+#[derive(Debug, Args)]
+pub struct SsotValidateArgs {
+    /// Files with one message or ack each, folders (every .json file below), or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Write a JSON object for each broken rule on standard output
     #[arg(long)]
     pub json: bool,
 }

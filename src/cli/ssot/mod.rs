@@ -1,7 +1,7 @@
 //! `longshore ssot`: what coordinator, sandboxes and admin said to each other, for people and programs.
 //!
-//! `log.rs`, `show.rs`, `check.rs` and `mirror.rs` are the commands, `gist.rs` a message in a few words, `args.rs` what may be typed. What
-//! messages say is partly a sandbox's text, and is cleaned for the terminal.
+//! `log.rs`, `show.rs`, `check.rs`, `mirror.rs` and `validate.rs` are the commands, `gist.rs` a message in a few words,
+//! `args.rs` what may be typed. What messages say is partly a sandbox's text, and is cleaned for the terminal.
 
 pub mod args;
 mod check;
@@ -9,6 +9,7 @@ pub(crate) mod gist;
 mod log;
 mod mirror;
 mod show;
+mod validate;
 
 use serde_json::{Value, json};
 
@@ -26,6 +27,7 @@ pub async fn ssot(args: &SsotArgs, here: &Here) -> Outcome {
         SsotCommand::Show(args) => show::show(args, here).await,
         SsotCommand::Check(args) => check::check(args, here).await,
         SsotCommand::Mirror => mirror::mirror(here).await,
+        SsotCommand::Validate(args) => validate::validate(args),
     }
 }
 

@@ -148,6 +148,25 @@ fn every_rule_has_an_invalid_golden_and_a_row_in_the_table() {
 }
 
 #[test]
+fn the_table_of_the_spec_s_sentences_names_the_rules_and_misses_none() {
+    let rows = include_str!("mod.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>()).collect();
+    let rows: Vec<&Vec<&str>> = rows.iter().filter(|row| row.len() == 5 && row[0] != "section").collect();
+    assert!(rows.len() > 60, "most sentences are gone");
+    let named: BTreeSet<&str> =
+        rows.iter().flat_map(|row| row[2].split(", ")).map(|rule| rule.trim_matches('`')).collect();
+    for row in &rows {
+        assert!(!row[2].is_empty() || !row[3].is_empty(), "nothing holds it: {row:?}");
+    }
+    for rule in named.iter().filter(|rule| !rule.is_empty()) {
+        assert!(RULES.iter().any(|known| known.name == *rule), "there is no rule `{rule}`");
+    }
+    for rule in RULES.iter().filter(|rule| rule.section != "longshore") {
+        assert!(named.contains(rule.name), "no sentence of the spec is named for `{}`", rule.name);
+    }
+}
+
+#[test]
 fn a_message_has_a_largest_size() {
     let [dispatch, ..] = examples();
     let made = |criteria: Vec<String>| {

@@ -1,0 +1,126 @@
+//! `longshore ssot validate`: whether messages and acks, wherever they come from, break a rule of AMP/1.0.
+//!
+//! A file has one message or one ack, told apart by the key `ack_of`; of each the first broken rule is said. Of an SSOT's
+//! folder only `messages` and `acks` are read: what else is in there is not AMP's. Exit code 2 where a rule is broken.
+
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::args::SsotValidateArgs;
+use crate::cli::error::{Kind, Shown};
+use crate::cli::{Outcome, say};
+use crate::protocol::amp::message::{Ack, Message};
+use crate::protocol::amp::rules::{self, MAX_BYTES, Violation};
+use crate::report::text::{clean, count};
+
+/// What a file has, if it is sound.
+enum Sound {
+    Message,
+    Ack,
+}
+
+/// Carries it out.
+pub(super) fn validate(args: &SsotValidateArgs) -> Outcome {
+    let (mut text, mut messages, mut acks, mut broken) = (String::new(), 0, 0, 0);
+    for path in files(&args.files)? {
+        let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+        let bytes = read(&path).map_err(|error| cannot_read(&name, &error))?;
+        match check(&bytes) {
+            Ok(Sound::Message) => messages += 1,
+            Ok(Sound::Ack) => acks += 1,
+            Err(Violation { rule, field, problem }) => {
+                broken += 1;
+                // Writing to a string cannot fail.
+                let _ = if args.json {
+                    writeln!(text, "{}", json!({ "file": name, "rule": rule, "field": field, "problem": problem }))
+                } else {
+                    writeln!(text, "{}: {field}: {} (rule `{rule}`)", clean(&name), clean(&problem))
+                };
+            }
+        }
+    }
+    if !args.json {
+        let (messages, acks) = (count(messages, "message", "messages"), count(acks, "ack", "acks"));
+        let broken = count(broken, "file breaks a rule", "files break a rule");
+        let _ = writeln!(text, "{messages} and {acks} break none; {broken}");
+    }
+    say(&text)?;
+    Ok(if broken > 0 { Kind::Input.exit_code() } else { 0 })
+}
+
+fn cannot_read(name: &str, error: &io::Error) -> Shown {
+    Shown::input(format!("cannot read `{name}`")).caused_by(error)
+}
+
+/// The files that are meant: what was typed, and what is below the folders among it, sorted.
+fn files(typed: &[PathBuf]) -> Result<Vec<PathBuf>, Shown> {
+    let mut files = Vec::new();
+    let mut wrong = Vec::new();
+    for path in typed {
+        if path == Path::new("-") || !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let mut found = Vec::new();
+        let ssot = ["messages", "acks"].map(|folder| path.join(folder));
+        let folders = if ssot.iter().all(|folder| folder.is_dir()) { ssot.to_vec() } else { vec![path.clone()] };
+        for folder in folders {
+            if let Err((folder, error)) = below(&folder, &mut found) {
+                wrong.push(cannot_read(&folder.display().to_string(), &error));
+            }
+        }
+        if found.is_empty() {
+            wrong.push(Shown::input(format!("there is no .json file below `{}`", path.display())));
+        }
+        found.sort();
+        files.append(&mut found);
+    }
+    Shown::all(wrong)?;
+    Ok(files)
+}
+
+/// Links to folders are not followed: they may lead back.
+fn below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
+    let at = |error| (folder.to_owned(), error);
+    for entry in fs::read_dir(folder).map_err(at)? {
+        let entry = entry.map_err(at)?;
+        let path = entry.path();
+        if entry.file_type().map_err(at)?.is_dir() {
+            below(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "json") && path.is_file() {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The bytes, and one more than are allowed where there are too many.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let most = MAX_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        io::stdin().lock().take(most).read_to_end(&mut bytes)?;
+    } else {
+        File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn check(bytes: &[u8]) -> Result<Sound, Violation> {
+    let wrong = |rule, problem| Violation { rule, field: "message".to_owned(), problem };
+    if bytes.len() > MAX_BYTES {
+        return Err(wrong(rules::SIZE, format!("must have at most {MAX_BYTES} bytes")));
+    }
+    let text = str::from_utf8(bytes)
+        .map_err(|error| wrong(rules::JSON, format!("not UTF-8 from byte {} on", error.valid_up_to())))?;
+    let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    if value.is_some_and(|value| value.get("ack_of").is_some() && value.get("msg_id").is_none()) {
+        Ack::read(text).map(|_| Sound::Ack)
+    } else {
+        Message::read(text).map(|_| Sound::Message)
+    }
+}
