@@ -89,18 +89,7 @@ pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> 
 pub(super) type Result_ = (Option<CommitId>, Vec<StoryResult>);
 
 pub(super) async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
-    let folder = remains.attempt.folder();
-    let collected = hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await;
-    let collected = match collected {
-        Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => return Ok(None),
-        Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), message, .. }) => {
-            return Err(Fault::new(Cause::ProtocolViolation, message, false));
-        }
-        // Without a kind it has died, and could not be brought back.
-        Err(error @ EngineError::Depot { kind: None, .. }) => past_the_depot(hands, remains, bundle, &error).await?,
-        Err(error) => return Err(engine_fault(&error)),
-        Ok(collected) => collected,
-    };
+    let Some(collected) = fetch(hands, remains, bundle).await? else { return Ok(None) };
     let Some(bytes) = collected.result else { return Ok(None) };
     let refused = |summary: String| Fault::new(Cause::ProtocolViolation, summary, false);
     let file: ResultFile = serde_json::from_slice(&bytes)
@@ -146,6 +135,23 @@ pub(super) async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> R
         return Err(refused("the result names commits and there is no bundle".to_owned()));
     }
     Ok(Some((moved.then_some(file.tip), stories)))
+}
+
+/// Gets out what the sandbox left in its `out` folder, unseen; none where there is no such folder.
+pub(super) async fn fetch(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Collected>, Fault> {
+    let folder = remains.attempt.folder();
+    match hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await {
+        Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => Ok(None),
+        Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), message, .. }) => {
+            Err(Fault::new(Cause::ProtocolViolation, message, false))
+        }
+        // Without a kind it has died, and could not be brought back.
+        Err(error @ EngineError::Depot { kind: None, .. }) => {
+            past_the_depot(hands, remains, bundle, &error).await.map(Some)
+        }
+        Err(error) => Err(engine_fault(&error)),
+        Ok(collected) => Ok(Some(collected)),
+    }
 }
 
 /// The result by the engine's own way out, from the container that made it. Where that has none either, it is the depot's

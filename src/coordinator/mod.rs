@@ -31,6 +31,7 @@ mod objects;
 mod presence;
 mod reconcile;
 mod rescue;
+mod review;
 mod run;
 mod session;
 mod signals;

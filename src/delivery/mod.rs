@@ -18,6 +18,7 @@
 mod apply;
 mod bundle;
 mod error;
+mod fix;
 mod git;
 mod history;
 mod import;
@@ -36,6 +37,7 @@ mod worktrees;
 
 pub use apply::Applied;
 pub use error::{BundleFault, DeliveryError};
+pub use fix::{FIX_LINES, FixSeen};
 pub use history::{CommitNote, FileStat};
 pub use import::{Expected, Imported};
 pub use kept::KeptRef;

@@ -34,6 +34,7 @@ use crate::ids::ContainerId;
 mod create;
 mod events;
 mod fault;
+mod freeze;
 mod start;
 mod streams;
 mod things;
@@ -315,13 +316,11 @@ impl Engine for Docker {
     }
 
     fn pause<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
-        let about = About { operation: "pausing a container", subject: id.as_str() };
-        Box::pin(self.call(about, CALL_TIMEOUT, self.client.pause_container(id.as_str())))
+        Box::pin(self.pause_container(id))
     }
 
     fn unpause<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
-        let about = About { operation: "unpausing a container", subject: id.as_str() };
-        Box::pin(self.call(about, CALL_TIMEOUT, self.client.unpause_container(id.as_str())))
+        Box::pin(self.unpause_container(id))
     }
 
     fn remove<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {

@@ -263,6 +263,18 @@ impl Container {
         self.running.is_some() && self.exit.borrow().is_none()
     }
 
+    /// Freezes it or thaws it, as it is seen from outside: what it runs goes on.
+    fn freeze(&mut self, frozen: bool) -> EngineResult<()> {
+        if !self.alive() {
+            let (operation, message) = ("pausing a container", "it does not run".to_owned());
+            return Err(EngineError::Refused { operation, status: 409, message });
+        }
+        if std::mem::replace(&mut self.paused, frozen) != frozen {
+            self.page.note(if frozen { EngineEventKind::Paused } else { EngineEventKind::Unpaused });
+        }
+        Ok(())
+    }
+
     fn kill(&mut self) {
         self.end(137);
     }
@@ -493,23 +505,11 @@ impl Engine for FakeEngine {
     }
 
     fn pause<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
-        Box::pin(async move {
-            self.on("pause", id, |container| {
-                container.paused = true;
-                container.page.note(EngineEventKind::Paused);
-                Ok(())
-            })
-        })
+        Box::pin(async move { self.on("pause", id, |container| container.freeze(true)) })
     }
 
     fn unpause<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
-        Box::pin(async move {
-            self.on("unpause", id, |container| {
-                container.paused = false;
-                container.page.note(EngineEventKind::Unpaused);
-                Ok(())
-            })
-        })
+        Box::pin(async move { self.on("unpause", id, |container| container.freeze(false)) })
     }
 
     fn remove<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {

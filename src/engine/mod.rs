@@ -304,9 +304,10 @@ pub trait Engine: Send + Sync + 'static {
     fn inspect<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Option<Inspection>>>;
     /// Signals its first process; one that does not run is not an error. A kill ends a frozen one too.
     fn signal<'a>(&'a self, id: &'a ContainerId, signal: Signal) -> BoxFuture<'a, EngineResult<()>>;
-    /// Freezes it.
+    /// Freezes it; one that is frozen already is not an error. One that does not run is [`EngineError::Refused`], one that is
+    /// gone [`EngineError::NotFound`].
     fn pause<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>>;
-    /// Thaws it.
+    /// Thaws it; one that runs and is not frozen is not an error. Otherwise like [`pause`](Engine::pause).
     fn unpause<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>>;
     /// Removes it, running or not; one that is gone is not an error.
     fn remove<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>>;

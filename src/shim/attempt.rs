@@ -25,7 +25,7 @@ use crate::protocol::acp::message::{
 use crate::verdict::{Cause, Failure, StoryOutcome};
 
 /// The longest that git may take over the bundle.
-const BUNDLE_LIMIT: Duration = Duration::from_secs(600);
+pub const BUNDLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// In the folder of the result: what is given up where there is no space for it.
 const RESERVE: &str = "reserve";
@@ -266,7 +266,7 @@ pub fn reserve(out: &Path) {
 }
 
 /// Writes `result.json`, whole or not at all; where no space is left, into what was reserved for it. `durable`: it and what was written to the folder before it are on the disk then.
-pub fn write_result(out: &Path, result: &ResultFile, durable: bool) -> Result<(), GitError> {
+pub fn write_result(out: &Path, result: &impl serde::Serialize, durable: bool) -> Result<(), GitError> {
     let to = out.join(names::RESULT_FILE);
     let temporary = to.with_extension("json-tmp");
     let text = serde_json::to_vec_pretty(result).expect("a result is always JSON");

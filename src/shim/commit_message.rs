@@ -20,6 +20,14 @@ pub fn salvaged(story: &StoryId, title: &str, swarm: &SwarmId, cause: &str) -> S
     )
 }
 
+/// For what a reviewer mended.
+pub fn mended(stories: &[StoryId], files: &[&str], swarm: &SwarmId) -> String {
+    let names: Vec<&str> = stories.iter().map(StoryId::as_str).collect();
+    let subject = one_line(&format!("review of {}: mend {}", names.join(", "), files.join(", ")));
+    let trailers: String = names.iter().map(|name| format!("Longshore-Story: {name}\n")).collect();
+    format!("{subject}\n\nLongshore-Swarm: {swarm}\n{trailers}")
+}
+
 fn one_line(title: &str) -> String {
     let words: Vec<&str> =
         title.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();

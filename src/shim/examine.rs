@@ -82,17 +82,22 @@ fn with_paths(cause: Cause, summary: String, mut paths: Vec<String>) -> Failure 
 }
 
 impl Examination {
-    /// Commits what is there, if it can be a result.
-    pub fn examine(&self) -> Result<Committed, Fault> {
+    /// Checks that the repository is whole, that nothing but the assigned branch moved, and that HEAD is on it. Gives the
+    /// branch's commit.
+    pub fn tip(&self) -> Result<CommitId, Fault> {
         if let Some(damage) = self.clone.damage() {
             return Err(Failure::new(Cause::RepoDamaged, damage).into());
         }
-        let git = self.clone.git();
         let head = special::read_text(&self.clone.git_dir().join("HEAD"), GIT_FILE_MAX).unwrap_or_default();
         self.clone.put_in_order()?;
         let refs = self.clone.refs()?;
-        let tip = self.check_refs(head.trim_end(), &refs)?;
+        self.check_refs(head.trim_end(), &refs)
+    }
 
+    /// Commits what is there, if it can be a result.
+    pub fn examine(&self) -> Result<Committed, Fault> {
+        let tip = self.tip()?;
+        let git = self.clone.git();
         let unmerged = unmerged_paths(&git)?;
         if !unmerged.is_empty() {
             let summary = "a merge was left unfinished: there are paths with conflicts".to_owned();

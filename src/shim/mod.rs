@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! serve      channel (ACP) -> clone -> attempt -> story: prompt, run, examine, checks, salvage -> result and bundle -> completion
+//!                                  | review: brief, run, verdict, examine
 //! depot      frames -> objects | folders (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
 //! task, progress, fail      ask -> socket of a running `serve`
 //! ```
@@ -31,6 +32,7 @@ pub mod memory;
 pub mod processes;
 pub mod progress;
 pub mod prompt;
+pub mod review;
 pub mod run;
 pub mod salvage;
 pub mod scene;

@@ -101,8 +101,8 @@ fn command_line(process: &Process, secrets: &Secrets) -> String {
     if text.trim().is_empty() { format!("[{}]", process.name) } else { text }
 }
 
-/// A word of a command line with the names of variables in the place of their values.
-fn without(word: &str, secrets: &Secrets) -> String {
+/// A word of a command line, or a text, with the names of variables in the place of their values.
+pub fn without(word: &str, secrets: &Secrets) -> String {
     let mut text = word.to_owned();
     // Longest first: one value may hold another.
     let mut order: Vec<&(String, String)> = secrets.iter().filter(|(_, value)| !value.is_empty()).collect();

@@ -20,6 +20,7 @@ use super::halt::{Halt, Share};
 use super::layout::Layout;
 use super::memory::MemoryGauge;
 use super::progress::Progress;
+use super::review::{self, Review};
 use super::run::OutputLog;
 use super::socket::{self, Desk};
 use super::story::Sandbox;
@@ -149,6 +150,10 @@ fn read_assignment(layout: &Layout, folder: &str) -> Result<AssignmentFile, Fata
         let found = file.schema_version;
         return Err(wrong(format!("its version is {found}, and this shim reads {ASSIGNMENT_VERSION}")));
     }
+    if let Some(review) = file.review.as_ref().filter(|review| review.commit != file.base) {
+        let (commit, base) = (review.commit.short(), file.base.short());
+        return Err(wrong(format!("{commit} is to be reviewed, and the clone would be at {base}")));
+    }
     Ok(file)
 }
 
@@ -207,18 +212,26 @@ impl Setup {
             preparing.abort();
         }
         match prepared {
-            Ok((sandbox, order)) => Attempt { sandbox, out, order }.run().await,
+            Ok((sandbox, order)) => match sandbox.assignment.review.clone() {
+                Some(work) => Review { sandbox, out, work }.run().await,
+                None => Attempt { sandbox, out, order }.run().await,
+            },
             Err((fatal, assignment)) => {
-                let result = ResultFile {
-                    schema_version: RESULT_VERSION,
-                    swarm_id: assignment.swarm_id,
-                    attempt: assignment.attempt,
-                    tip: assignment.base.clone(),
-                    base: assignment.base,
-                    bundle: false,
-                    stories: untouched,
+                let written = if assignment.review.is_some() {
+                    write_result(&out, &review::not_begun(&assignment, &fatal, stop.is_cancelled()), true)
+                } else {
+                    let result = ResultFile {
+                        schema_version: RESULT_VERSION,
+                        swarm_id: assignment.swarm_id,
+                        attempt: assignment.attempt,
+                        tip: assignment.base.clone(),
+                        base: assignment.base,
+                        bundle: false,
+                        stories: untouched,
+                    };
+                    write_result(&out, &result, true)
                 };
-                if let Err(error) = write_result(&out, &result, true) {
+                if let Err(error) = written {
                     log.say(&format!("cannot write the result: {error}"));
                 }
                 if stop.is_cancelled() {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -98,7 +98,7 @@ impl Closing {
 }
 
 /// What could not be done before the sandbox had to end.
-fn cut_off(what: &str) -> Fault {
+pub(super) fn cut_off(what: &str) -> Fault {
     Failure::new(Cause::StoppedByUser, format!("the sandbox was stopped before {what}")).into()
 }
 
@@ -117,7 +117,7 @@ impl Sandbox {
         places
     }
 
-    fn surroundings(&self) -> Surroundings<'_> {
+    pub(super) fn surroundings(&self) -> Surroundings<'_> {
         // Half of the time that a stop has is the agent's, the rest is for its work.
         let stop_grace = Duration::from_secs(self.assignment.grace_secs.max(1)) / 2;
         Surroundings {
@@ -245,13 +245,7 @@ impl Sandbox {
         let text = prompt::prompt(card, context);
         let file = self.run_dir.join(format!("prompt-{}.md", story.id));
         let written = special::ensure_folder(&self.run_dir).and_then(|()| special::write_fresh(&file, text.as_bytes()));
-        written.map_err(|error| {
-            let full = error.kind() == std::io::ErrorKind::StorageFull;
-            let cause = if full { Cause::DiskFull } else { Cause::AgentFailed };
-            let mut failure = Failure::new(cause, format!("cannot write the prompt `{}`: {error}", file.display()));
-            space::explain(&mut failure, &self.places());
-            failure
-        })?;
+        written.map_err(|error| self.no_prompt(&file, &error))?;
         let mut env = self.env.clone();
         env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
         env.insert("LONGSHORE_STORY_TITLE".into(), story.title.replace('\0', "").into());
@@ -273,7 +267,16 @@ impl Sandbox {
         Ok((self.job(argv, env, stdin, deadline), shown))
     }
 
-    fn job(
+    /// The failure that a prompt is which cannot be written.
+    pub(super) fn no_prompt(&self, file: &Path, error: &std::io::Error) -> Failure {
+        let full = error.kind() == std::io::ErrorKind::StorageFull;
+        let cause = if full { Cause::DiskFull } else { Cause::AgentFailed };
+        let mut failure = Failure::new(cause, format!("cannot write the prompt `{}`: {error}", file.display()));
+        space::explain(&mut failure, &self.places());
+        failure
+    }
+
+    pub(super) fn job(
         &self,
         argv: Vec<String>,
         env: BTreeMap<OsString, OsString>,
@@ -286,7 +289,14 @@ impl Sandbox {
     }
 
     /// The failure that a run shows, if it shows one. `cause` is what an exit of the command's own making means.
-    fn judge(&self, ran: &Ran, who: &str, command: &str, cause: Cause, given_up: Option<String>) -> Option<Failure> {
+    pub(super) fn judge(
+        &self,
+        ran: &Ran,
+        who: &str,
+        command: &str,
+        cause: Cause,
+        given_up: Option<String>,
+    ) -> Option<Failure> {
         let killed_for_memory = ran.oom_kills.unwrap_or(0) > 0;
         let (cause, what) = match &ran.end {
             End::Stopped => (Cause::StoppedByUser, "was stopped".to_owned()),
@@ -295,7 +305,8 @@ impl Sandbox {
             }
             End::TimedOut => {
                 let limit = self.assignment.story_timeout_secs;
-                (Cause::Timeout, format!("was ended when the story's {limit} s were over"))
+                let whose = if self.assignment.review.is_some() { "its" } else { "the story's" };
+                (Cause::Timeout, format!("was ended when {whose} {limit} s were over"))
             }
             End::Hung(hang) => (Cause::Hung, format!("hung: {}", scene::sentence(hang.idle, &hang.scene))),
             End::NotStarted(error) => (cause, format!("could not be started: {error}")),

@@ -301,6 +301,39 @@ async fn a_paused_container_says_so_and_can_be_removed() {
 }
 
 #[tokio::test]
+async fn pausing_twice_is_pausing_once_and_what_does_not_run_says_so() {
+    let scene = Scene::new().await;
+    let refused = |answer: EngineResult<()>| match answer {
+        Err(error @ EngineError::Refused { status: 409, .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let (id, mut attachment) = scene.run(&scene.spec("twice", "echo up; read line; exit 4")).await;
+    read_until(&mut attachment, "up\n").await;
+    scene.docker.unpause(&id).await.expect("it is not paused");
+    for _ in 0..2 {
+        scene.docker.pause(&id).await.expect("paused");
+        assert!(scene.docker.inspect(&id).await.unwrap().unwrap().paused);
+    }
+    for _ in 0..2 {
+        scene.docker.unpause(&id).await.expect("unpaused");
+        assert!(!scene.docker.inspect(&id).await.unwrap().unwrap().paused);
+    }
+    attachment.input.write_all(b"\n").await.unwrap();
+    attachment.input.flush().await.unwrap();
+    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 4);
+    // One that has ended, one that was never started, one that is gone.
+    let fresh = scene.docker.create(&scene.spec("fresh", "true")).await.unwrap();
+    for still in [&id, &fresh] {
+        assert!(refused(scene.docker.pause(still).await).starts_with("pausing a container"));
+        assert!(refused(scene.docker.unpause(still).await).starts_with("unpausing a container"));
+    }
+    scene.docker.remove(&id).await.unwrap();
+    for answer in [scene.docker.pause(&id).await, scene.docker.unpause(&id).await] {
+        assert!(matches!(answer, Err(EngineError::NotFound { .. })), "{answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn long_output_arrives_whole() {
     let scene = Scene::new().await;
     let mut spec = scene.spec("long", "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end");

@@ -94,7 +94,7 @@ mod tests {
 
     use futures::StreamExt;
 
-    use super::super::super::{ContainerSpec, Engine, Signal};
+    use super::super::super::{ContainerSpec, Engine, EngineError, Signal};
     use super::*;
 
     fn spec(name: &str, label: &str) -> ContainerSpec {
@@ -132,10 +132,16 @@ mod tests {
         engine.start(&one).await.unwrap();
         let began = Timestamp::now() - Duration::from_secs(60);
         let mut events = engine.events("swarm", "a", began).await.unwrap();
-        engine.pause(&one).await.unwrap();
-        engine.unpause(&one).await.unwrap();
+        // Twice is once.
+        for _ in 0..2 {
+            engine.pause(&one).await.unwrap();
+        }
+        for _ in 0..2 {
+            engine.unpause(&one).await.unwrap();
+        }
         engine.signal(&one, Signal::Term).await.unwrap();
         assert_eq!(engine.wait(&one).await.unwrap(), 3);
+        assert!(matches!(engine.pause(&one).await, Err(EngineError::Refused { status: 409, .. })), "it has ended");
         engine.remove(&one).await.unwrap();
         let wanted = [
             EngineEventKind::Started,

@@ -4,6 +4,7 @@ mod depot;
 mod ends;
 mod full;
 mod hostile;
+mod review;
 mod stories;
 mod violations;
 mod watch;
@@ -24,6 +25,7 @@ use super::progress::HEARTBEAT;
 use super::serve::{Outside, serve};
 use crate::handoff::assignment::AssignmentFile;
 use crate::handoff::result::{ResultFile, StoryResult};
+use crate::handoff::review::ReviewFile;
 use crate::ids::CommitId;
 use crate::protocol::acp::message::{
     Completion, ContainerMessage, Envelope, StoryStatus, TaskRequest, decode_container, encode_task_request,
@@ -82,7 +84,9 @@ struct World {
 struct Outcome {
     code: u8,
     messages: Vec<ContainerMessage>,
+    /// Of a review, `review` has it.
     result: Option<ResultFile>,
+    review: Option<ReviewFile>,
     log: String,
 }
 
@@ -216,10 +220,12 @@ impl World {
             .map(|line| decode_container(line).expect("the shim says nothing but ACP").1)
             .collect();
         let result = fs::read(self.out().join("result.json")).ok();
+        let (result, review) = if self.assignment.get("review").is_some() { (None, result) } else { (result, None) };
         Outcome {
             code: code.expect("the shim ends"),
             messages,
             result: result.map(|bytes| serde_json::from_slice(&bytes).unwrap()),
+            review: review.map(|bytes| serde_json::from_slice(&bytes).unwrap()),
             log: String::from_utf8_lossy(&log.bytes()).into_owned(),
         }
     }

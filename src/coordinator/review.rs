@@ -1,0 +1,124 @@
+//! What a reviewer's sandbox left, brought out and looked at: its result by the same way as any other, its verdict by AMP's
+//! rules, its fix by git. Called by `run.rs` when a reviewer's sandbox ended. Must not: believe what the shim says of either.
+
+use std::path::Path;
+
+use crate::delivery::Expected;
+use crate::handoff::layout;
+use crate::handoff::review::{REVIEW_VERSION, ReviewFile};
+use crate::ids::CommitId;
+use crate::protocol::amp::message::{Decision, ReviewVerdict};
+use crate::swarm::{Fault, Fix, Reviewed, Salvaging};
+use crate::verdict::{Cause, Failure};
+
+use super::carry_out::{Hands, Remains, fetch};
+
+/// Gets a review out. `remains.base` is the commit under review, `criteria` are those of its
+/// [`ReviewWork`](crate::handoff::review::ReviewWork), in its order.
+///
+/// What the reviewer did wrong is a [`Reviewed`] with a failure. An error is the machinery's: the engine, the depot or the
+/// host's disk.
+#[cfg_attr(not(test), expect(dead_code, reason = "the machine does not ask for reviews yet"))]
+pub(super) async fn collect_review(
+    hands: Hands,
+    remains: Remains,
+    criteria: Vec<String>,
+    what: Salvaging,
+) -> Result<Reviewed, Fault> {
+    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
+    let reviewed = reviewed(&hands, &remains, &criteria, what, &bundle).await;
+    let _ = tokio::fs::remove_file(&bundle).await;
+    match reviewed {
+        // The sandbox's own doing, whoever saw it.
+        Err(fault) if fault.cause == Cause::ProtocolViolation => {
+            Ok(Reviewed::failed(Failure { cause: fault.cause, evidence: fault.evidence, salvage: None }))
+        }
+        reviewed => reviewed,
+    }
+}
+
+/// A result that is not what it must be.
+fn refused(summary: impl Into<String>) -> Fault {
+    Fault::new(Cause::ProtocolViolation, summary, false)
+}
+
+async fn reviewed(
+    hands: &Hands,
+    remains: &Remains,
+    criteria: &[String],
+    what: Salvaging,
+    bundle: &Path,
+) -> Result<Reviewed, Fault> {
+    let fetched = fetch(hands, remains, bundle).await?;
+    let Some((bytes, brought)) = fetched.and_then(|fetched| Some((fetched.result?, fetched.bundle))) else {
+        return Err(refused(match what {
+            Salvaging::Result => "the reviewer's sandbox said `completion` and left no result",
+            Salvaging::Remains => "the reviewer's sandbox ended without a result",
+        }));
+    };
+    let file: ReviewFile = serde_json::from_slice(&bytes)
+        .map_err(|error| refused(format!("`{}` cannot be read: {error}", layout::RESULT_FILE)))?;
+    agrees(&file, remains, brought).map_err(refused)?;
+    let value = match (file.verdict, file.failure) {
+        (Some(value), None) => value,
+        (None, Some(failure)) if file.fix.is_none() => {
+            // Where work is kept is the host's to say, and a review has none.
+            return Ok(Reviewed::failed(Failure { salvage: None, ..failure }));
+        }
+        _ => return Err(refused("the result has not one of a verdict and a failure")),
+    };
+    let verdict = ReviewVerdict::read(&value.to_string(), criteria)
+        .map_err(|violation| refused(format!("the verdict is not valid: {violation}")))?;
+    let fix = match (verdict.decision, file.fix) {
+        (Decision::ApprovedWithFix, Some(commit)) => Some(fix(hands, remains, bundle, &verdict, commit).await?),
+        (Decision::ApprovedWithFix, None) => {
+            return Err(refused("the verdict is `approved_with_fix`, and there is no fix"));
+        }
+        (Decision::Approved | Decision::Rejected, Some(_)) => {
+            return Err(refused("there is a fix, and the verdict is not `approved_with_fix`"));
+        }
+        (Decision::Approved | Decision::Rejected, None) => None,
+    };
+    Ok(Reviewed { verdict: Some(verdict), fix, failure: None })
+}
+
+/// Whether the file speaks of this attempt and this commit and no other.
+fn agrees(file: &ReviewFile, remains: &Remains, brought: bool) -> Result<(), String> {
+    let same =
+        |what: &str, is: bool| if is { Ok(()) } else { Err(format!("the review's {what} is not this attempt's")) };
+    same("version", file.schema_version == REVIEW_VERSION)?;
+    same("swarm", file.swarm_id == remains.swarm)?;
+    same("attempt", file.attempt == remains.attempt)?;
+    same("commit", file.commit == remains.base)?;
+    if file.bundle != brought || file.fix.is_some() != brought {
+        return Err("the review's fix and the bundle contradict each other".to_owned());
+    }
+    Ok(())
+}
+
+/// Takes the fix in under a ref of ours, and looks at it.
+async fn fix(
+    hands: &Hands,
+    remains: &Remains,
+    bundle: &Path,
+    verdict: &ReviewVerdict,
+    commit: CommitId,
+) -> Result<Fix, Fault> {
+    if commit == remains.base {
+        return Err(refused("the fix is the commit under review"));
+    }
+    let expected = Expected {
+        branch: remains.branch.clone(),
+        base: remains.base.clone(),
+        tip: Some(commit.clone()),
+        result_ref: remains.result_ref(),
+        salvage: Vec::new(),
+    };
+    hands.repo.import(bundle, &expected).await.map_err(|error| error.fault())?;
+    let checked = hands.repo.check_fix(&remains.base, &commit, &verdict.direct_fixes).await;
+    let refused = checked.map_err(|error| error.fault())?.err();
+    Ok(Fix { commit, refused })
+}
+
+#[cfg(test)]
+mod tests;

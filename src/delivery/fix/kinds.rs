@@ -1,0 +1,304 @@
+//! Does a kind of change explain what changed? Plain text in, yes or no out.
+//!
+//! | kind | explains |
+//! |---|---|
+//! | `whitespace` | lines that are the same but for white space, blank lines not counted (`git diff -w` with nothing left) |
+//! | `typo` | as many lines as before, in which only words of letters differ, each by a few letters |
+//! | `import_order` | the same lines in another order, all of which look like imports |
+//! | `lint` | anything: nobody can tell what a linter would say, so its size alone counts |
+//!
+//! Used by `fix.rs`. Must not: run git.
+
+use crate::protocol::amp::message::ChangeType;
+
+/// Lines that took other lines' place. Without their newlines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Hunk {
+    pub(super) removed: Vec<Vec<u8>>,
+    pub(super) added: Vec<Vec<u8>>,
+}
+
+/// The hunks of a patch of one file that has no context lines.
+pub(super) fn hunks_of(patch: &[u8]) -> Vec<Hunk> {
+    let mut hunks: Vec<Hunk> = Vec::new();
+    let patch = patch.strip_suffix(b"\n").unwrap_or(patch);
+    for line in patch.split(|&byte| byte == b'\n') {
+        if line.starts_with(b"@@ ") {
+            hunks.push(Hunk::default());
+        } else if let Some(hunk) = hunks.last_mut() {
+            match line.split_first() {
+                Some((b'-', text)) => hunk.removed.push(text.to_vec()),
+                Some((b'+', text)) => hunk.added.push(text.to_vec()),
+                // "\ No newline at end of file"
+                _ => {}
+            }
+        }
+    }
+    hunks
+}
+
+/// Whether the hunks of a file are what the kinds declared for it say. The error says what is missing.
+pub(super) fn explained(file: &str, hunks: &[Hunk], kinds: &[ChangeType]) -> Result<(), String> {
+    let has = |kind| kinds.contains(&kind);
+    if has(ChangeType::Lint) {
+        return Ok(());
+    }
+    let mut rest = Vec::new();
+    let mut why = None;
+    for hunk in hunks {
+        let spaces = has(ChangeType::Whitespace);
+        if spaces && is_whitespace(&hunk.removed, &hunk.added) {
+            continue;
+        }
+        if has(ChangeType::Typo) {
+            match typos(hunk, spaces) {
+                Ok(()) => continue,
+                Err(reason) => why = Some(reason),
+            }
+        }
+        rest.push(hunk);
+    }
+    if rest.is_empty() || (has(ChangeType::ImportOrder) && is_import_order(file, &rest)) {
+        return Ok(());
+    }
+    Err(match why {
+        Some(why) => why,
+        None if has(ChangeType::ImportOrder) => "it is not the same imports in another order".to_owned(),
+        None => "more than white space differs".to_owned(),
+    })
+}
+
+/// White space as git's `-w` sees it.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\x0b' | b'\x0c')
+}
+
+fn is_whitespace(removed: &[Vec<u8>], added: &[Vec<u8>]) -> bool {
+    let bare = |lines: &[Vec<u8>]| -> Vec<Vec<u8>> {
+        let bare = lines.iter().map(|line| line.iter().copied().filter(|&byte| !is_space(byte)).collect::<Vec<u8>>());
+        bare.filter(|line| !line.is_empty()).collect()
+    };
+    bare(removed) == bare(added)
+}
+
+/// Whether the added lines are the removed ones with some words spelled otherwise. `spaces`: or with other white space.
+fn typos(hunk: &Hunk, spaces: bool) -> Result<(), String> {
+    if hunk.removed.len() != hunk.added.len() {
+        return Err("a typo is mended within its line".to_owned());
+    }
+    for (before, after) in hunk.removed.iter().zip(&hunk.added) {
+        if spaces && is_whitespace(std::slice::from_ref(before), std::slice::from_ref(after)) {
+            continue;
+        }
+        let (Ok(before), Ok(after)) = (std::str::from_utf8(before), std::str::from_utf8(after)) else {
+            return Err("a line is not UTF-8".to_owned());
+        };
+        let (before, after) = (pieces(before), pieces(after));
+        if before.len() != after.len() {
+            return Err("more than the letters of words differs".to_owned());
+        }
+        for (old, new) in before.into_iter().zip(after).filter(|(old, new)| old != new) {
+            match (old, new) {
+                (Piece::Word(old), Piece::Word(new)) if is_spelling(old, new) => {}
+                (Piece::Word(old), Piece::Word(new)) => {
+                    let shown = |word: &str| word.chars().take(40).collect::<String>();
+                    return Err(format!("`{}` and `{}` are different words", shown(old), shown(new)));
+                }
+                _ => return Err("more than the letters of words differs".to_owned()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A word of letters, with apostrophes between letters, or what is between words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece<'a> {
+    Word(&'a str),
+    Between(&'a str),
+}
+
+/// A line's pieces: between, word, between, ..., between. What is between may be empty.
+fn pieces(line: &str) -> Vec<Piece<'_>> {
+    let chars: Vec<(usize, char)> = line.char_indices().collect();
+    let letter = |place: usize| chars.get(place).is_some_and(|(_, c)| c.is_alphabetic());
+    let in_word = |place: usize| {
+        let apostrophe = chars.get(place).is_some_and(|(_, c)| matches!(c, '\'' | '\u{2019}'));
+        letter(place) || (apostrophe && place > 0 && letter(place - 1) && letter(place + 1))
+    };
+    let at = |place: usize| chars.get(place).map_or(line.len(), |(at, _)| *at);
+    let mut pieces = Vec::new();
+    let mut place = 0;
+    loop {
+        let begin = place;
+        while place < chars.len() && !in_word(place) {
+            place += 1;
+        }
+        pieces.push(Piece::Between(&line[at(begin)..at(place)]));
+        if place == chars.len() {
+            return pieces;
+        }
+        let begin = place;
+        while in_word(place) {
+            place += 1;
+        }
+        pieces.push(Piece::Word(&line[at(begin)..at(place)]));
+    }
+}
+
+/// The most letters of a word that is compared.
+const WORD_LETTERS: usize = 64;
+
+/// Whether one is the other, spelled otherwise: one letter of up to four, two of up to eight, three of more; a swap of
+/// neighbours is one, another case is none.
+fn is_spelling(old: &str, new: &str) -> bool {
+    // A letter of another script that only looks the same is no correction.
+    if is_mixed(new) && !is_mixed(old) {
+        return false;
+    }
+    let (old, new) = (old.to_lowercase(), new.to_lowercase());
+    let (old, new): (Vec<char>, Vec<char>) = (old.chars().collect(), new.chars().collect());
+    if old.len() > WORD_LETTERS || new.len() > WORD_LETTERS {
+        return false;
+    }
+    let allowed = match old.len().max(new.len()) {
+        0..=4 => 1,
+        5..=8 => 2,
+        _ => 3,
+    };
+    distance(&old, &new) <= allowed
+}
+
+/// Latin letters beside those of another script.
+fn is_mixed(word: &str) -> bool {
+    let latin_ends = '\u{24f}';
+    word.chars().any(|c| c.is_ascii_alphabetic()) && word.chars().any(|c| c.is_alphabetic() && c > latin_ends)
+}
+
+/// How many letters have to be added, removed, replaced or swapped with their neighbour.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for (i, from) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, to) in b.iter().enumerate() {
+            let above = &rows[i];
+            let mut least = (above[j + 1] + 1).min(row[j] + 1).min(above[j] + usize::from(from != to));
+            if i > 0 && j > 0 && *from == b[j - 1] && a[i - 1] == *to {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// How a line begins that imports something, in the languages that are met most.
+const IMPORTS: &[&str] = &[
+    "use ",
+    "pub use ",
+    "pub(crate) use ",
+    "pub(super) use ",
+    "extern crate ",
+    "import ",
+    "import\t",
+    "from ",
+    "export * from ",
+    "export {",
+    "#include",
+    "#import",
+    "# include",
+    "@import",
+    "using ",
+    "require ",
+    "require(",
+    "require_relative ",
+    "require_once",
+    "include ",
+    "library(",
+    "source(",
+    "open ",
+    "alias ",
+];
+
+fn is_import_order(file: &str, hunks: &[&Hunk]) -> bool {
+    let lines = |side: fn(&Hunk) -> &Vec<Vec<u8>>| {
+        let mut lines: Vec<&[u8]> = hunks.iter().flat_map(|hunk| side(hunk)).map(Vec::as_slice).collect();
+        lines.retain(|line| !line.iter().all(|&byte| is_space(byte)));
+        lines.sort_unstable();
+        lines
+    };
+    let (removed, added) = (lines(|hunk| &hunk.removed), lines(|hunk| &hunk.added));
+    !removed.is_empty() && removed == added && removed.iter().all(|line| is_import(file, line))
+}
+
+fn is_import(file: &str, line: &[u8]) -> bool {
+    let Ok(line) = std::str::from_utf8(line) else { return false };
+    let line = line.trim();
+    let declared = ["const ", "let ", "var "].iter().any(|word| line.starts_with(word)) && line.contains("require(");
+    // Go: a path in quotes, with a name before it or without.
+    let in_block = || {
+        let path = line.rsplit([' ', '\t']).next().unwrap_or_default();
+        let name = line.strip_suffix(path).unwrap_or_default().trim();
+        let quoted = path.len() > 2 && path.starts_with('"') && path.ends_with('"');
+        quoted && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'))
+    };
+    declared || IMPORTS.iter().any(|word| line.starts_with(word)) || (file.ends_with(".go") && in_block())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_spelled_otherwise_are_told_from_other_words() {
+        for (old, new) in [
+            ("teh", "the"),
+            ("recieve", "receive"),
+            ("occured", "occurred"),
+            ("dont", "don't"),
+            ("english", "English"),
+            ("json", "JSON"),
+            ("cafe", "café"),
+            ("implementaion", "implementation"),
+            ("seperatley", "separately"),
+            ("привте", "привет"),
+        ] {
+            assert!(is_spelling(old, new), "{old} {new}");
+        }
+        for (old, new) in [
+            ("true", "false"),
+            ("max", "min"),
+            ("add", "sub"),
+            ("allow", "deny"),
+            ("scope", "sc\u{43e}pe"), // a Cyrillic o
+            ("read", "write"),
+            ("not", ""),
+            ("", "unsafe"),
+        ] {
+            assert!(!is_spelling(old, new), "{old} {new}");
+        }
+        assert!(!is_spelling(&"a".repeat(100), &"a".repeat(99)), "no word is that long");
+    }
+
+    #[test]
+    fn a_line_is_words_and_what_is_between() {
+        use Piece::{Between, Word};
+        assert_eq!(pieces(""), [Between("")]);
+        assert_eq!(pieces("a"), [Between(""), Word("a"), Between("")]);
+        assert_eq!(pieces("it's 'x'2b"), {
+            [Between(""), Word("it's"), Between(" '"), Word("x"), Between("'2"), Word("b"), Between("")]
+        });
+    }
+
+    #[test]
+    fn a_patch_is_read_from_its_first_hunk_on() {
+        let patch =
+            b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@ fn\n--- x\n+++ y\n\\ No newline\n@@ -9 +8,0 @@\n-\n";
+        let hunks = hunks_of(patch);
+        assert_eq!(hunks.len(), 2);
+        assert_eq!(hunks[0], Hunk { removed: vec![b"-- x".to_vec()], added: vec![b"++ y".to_vec()] });
+        assert_eq!(hunks[1], Hunk { removed: vec![vec![]], added: vec![] });
+        assert_eq!(hunks_of(b""), []);
+    }
+}
