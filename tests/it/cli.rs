@@ -277,13 +277,6 @@ fn repositories_that_cannot_be_run_in() {
 }
 
 #[test]
-fn high_risk_waits_for_somebody() {
-    let world = World::new();
-    world.tasks("t.json", "feat/x", r#","command":"true","riskLevel":"high""#);
-    world.run(&["run", "t.json", "--yes"]).expect(2, &["high risk", "US-001"]);
-}
-
-#[test]
 fn settings_come_in_layers_and_say_where_from() {
     let world = World::new();
     world.file(".longshore.toml", "memory = '1g'\nmax = 3\nretries = 5\n[agents.mine]\nargv = ['agent', '--go']\n");
