@@ -124,6 +124,9 @@ fn events(stories: usize, updates: u64) -> Vec<Event> {
                         tip: Some(tip),
                         stories: vec![result],
                         rest: None,
+                        diffs: Vec::new(),
+                        tree: None,
+                        kept: None,
                     }]);
                 }
                 Effect::Merge { attempt, .. } => {

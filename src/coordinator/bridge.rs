@@ -98,7 +98,7 @@ impl Bridge {
                 (&end.id, Role::Executor, Role::Coordinator, &end.refs, end.ack_within, Payload::Result(payload))
             }
             Word::Request(request) => {
-                let Request { id, refs, ack_within, review, attempt } = request;
+                let Request { id, refs, ack_within, review, attempt } = &**request;
                 let payload = Payload::Request(self.request(&attempt.folder(), review));
                 (id, Role::Coordinator, Role::Reviewer, refs, *ack_within, payload)
             }

@@ -14,7 +14,9 @@ use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::engine::{EngineResult, Found, Signal};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
-use crate::swarm::{Announcement, AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, Word};
+use crate::swarm::{
+    Announcement, AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, SwarmSpec, Word,
+};
 use crate::verdict::Cause;
 
 use super::admission::Admission;
@@ -88,7 +90,8 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
             before = Before { words, decisions, away: last.map(away) };
             (machine, elapsed)
         }
-        None => (Machine::new(setup.spec.clone()), Duration::ZERO),
+        // The journal's header, and AMP with it, counts from before there was a depot.
+        None => (Machine::new(setup.spec.clone()), since_header(&setup.spec)),
     };
     let mut heard = std::mem::replace(&mut setup.heard, Box::new(()));
     let (warn, warnings) = mpsc::unbounded_channel();
@@ -148,6 +151,13 @@ struct Before {
 /// How long nobody ran, by the wall clock; nothing where that was put back.
 fn away(last: Timestamp) -> u64 {
     u64::try_from(Timestamp::now().as_millisecond() - last.as_millisecond()).unwrap_or_default()
+}
+
+/// How long ago the swarm's record was begun.
+fn since_header(spec: &SwarmSpec) -> Duration {
+    let began = spec.amp.as_ref().and_then(|amp| i64::try_from(amp.began_ms).ok());
+    let ms = began.map_or(0, |began| Timestamp::now().as_millisecond() - began);
+    Duration::from_millis(u64::try_from(ms).unwrap_or_default())
 }
 
 fn bridge(setup: &Setup) -> Bridge {

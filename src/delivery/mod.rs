@@ -7,7 +7,8 @@
 //!
 //! Called by `coordinator/` and `cli/`. Must not: know Docker, the machine or what a story is for; touch the user's working
 //! tree or index, except where a person asks for just that (`apply.rs`); run a hook, a merge driver or any other program that
-//! the repo's config or a bundle names; move a ref outside `refs/longshore/` other than the integration branch.
+//! the repo's config or a bundle names; move a ref outside `refs/longshore/` other than the integration branch and
+//! the SSOT's mirror.
 //!
 //! Everything runs the user's `git` (2.38 or newer; `git.rs` is the only place that starts it). What it costs, in
 //! processes: discover 3, pack 2, import 3, fast-forward 1, merge 3.
@@ -23,6 +24,7 @@ mod history;
 mod import;
 mod kept;
 mod merge;
+mod mirror;
 mod pack;
 #[cfg(test)]
 mod real_time;
@@ -40,6 +42,7 @@ pub use history::{CommitNote, FileStat};
 pub use import::{Expected, Imported};
 pub use kept::KeptRef;
 pub use merge::{MergeMessage, MergeOutcome};
+pub use mirror::{MIRROR, Mirrored};
 pub use pack::PackStream;
 pub use refs::{RESULTS, SALVAGE, result_ref, salvage_ref};
 pub use repo::{Head, Repo};

@@ -44,6 +44,12 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
             text.push_str(&format!("- `{command}`\n"));
         }
     }
+    if !card.guidance.is_empty() {
+        text.push_str("\n## What the admin says\n\n");
+        for words in &card.guidance {
+            text.push_str(&format!("{words}\n\n"));
+        }
+    }
     if let Some(failure) = &card.previous_failure {
         text.push_str(&format!("\n## The previous try failed\n\n{failure}\n"));
     }
@@ -82,6 +88,7 @@ mod tests {
             notes: String::new(),
             verify: vec!["cargo test".into()],
             previous_failure: Some("`cargo test` exited 101".into()),
+            guidance: vec!["Use the second way.".into()],
         };
         let text = prompt(&card, Context { title: "Parsers", description: "" });
         for part in

@@ -165,6 +165,7 @@ impl Review {
             notes: format!("How to answer is said in `{}`.", self.files().prompt.display()),
             verify: Vec::new(),
             previous_failure: None,
+            guidance: Vec::new(),
         }
     }
 

@@ -69,6 +69,9 @@ pub struct TaskCard {
     /// What went wrong the time before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_failure: Option<String>,
+    /// What the admin said about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guidance: Vec<String>,
 }
 
 /// An acceptance criterion, as an agent sees it.

@@ -202,6 +202,7 @@ impl Sandbox {
             notes: story.notes.clone(),
             verify: self.verify_commands(story),
             previous_failure: work.previous_failure.clone(),
+            guidance: self.assignment.guidance.clone(),
         }
     }
 

@@ -19,7 +19,7 @@ pub enum Word {
     /// `task_result` (02).
     Result(Box<StoryEnd>),
     /// `review_request` (03).
-    Request(Request),
+    Request(Box<Request>),
     /// `review_verdict` (04).
     Verdict {
         /// Its id.

@@ -25,6 +25,8 @@ pub enum SsotCommand {
     Show(SsotShowArgs),
     /// Look whether all files are sound, every reference resolves and every required ack is there
     Check(SsotCheckArgs),
+    /// Commit what the SSOT has to the branch longshore/ssot, to be pushed; checkout and index stay as they are
+    Mirror,
     /// Look whether messages and acks break a rule of AMP/1.0, and say which; knows nothing of a repository
     Validate(SsotValidateArgs),
 }

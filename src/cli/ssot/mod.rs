@@ -1,12 +1,13 @@
 //! `longshore ssot`: what coordinator, sandboxes and admin said to each other, for people and programs.
 //!
-//! `log.rs`, `show.rs`, `check.rs` and `validate.rs` are the commands, `gist.rs` a message in a few words, `args.rs` what may be typed. What
-//! messages say is partly a sandbox's text, and is cleaned for the terminal.
+//! `log.rs`, `show.rs`, `check.rs`, `mirror.rs` and `validate.rs` are the commands, `gist.rs` a message in a few words,
+//! `args.rs` what may be typed. What messages say is partly a sandbox's text, and is cleaned for the terminal.
 
 pub mod args;
 mod check;
 pub(crate) mod gist;
 pub(crate) mod log;
+mod mirror;
 mod show;
 mod validate;
 
@@ -25,6 +26,7 @@ pub async fn ssot(args: &SsotArgs, here: &Here) -> Outcome {
         SsotCommand::Log(args) => log::log(args, here).await,
         SsotCommand::Show(args) => show::show(args, here).await,
         SsotCommand::Check(args) => check::check(args, here).await,
+        SsotCommand::Mirror => mirror::mirror(here).await,
         SsotCommand::Validate(args) => validate::validate(args),
     }
 }

@@ -196,16 +196,24 @@ impl Ssot {
     /// The message of an id; none where it is not there, or torn.
     pub fn message(&self, id: &MsgId) -> SsotResult<Option<Message>> {
         let path = self.message_path(id);
-        let Some(text) = self.text(&path)? else { return Ok(None) };
-        let message = Message::read(&text).map_err(|violation| SsotError::damaged(&path, violation))?;
+        let Some(bytes) = self.files.read(&path)? else { return Ok(None) };
+        let message = match Message::read(std::str::from_utf8(&bytes).unwrap_or_default()) {
+            Ok(message) => message,
+            Err(_) if torn(&bytes) => return Ok(None),
+            Err(violation) => return Err(SsotError::damaged(&path, violation)),
+        };
         if message.id() == id { Ok(Some(message)) } else { Err(SsotError::damaged(&path, other_id(message.id()))) }
     }
 
     /// The ack of a message; none where it is not there, or torn.
     pub fn ack(&self, id: &MsgId) -> SsotResult<Option<Ack>> {
         let path = self.ack_path(id);
-        let Some(text) = self.text(&path)? else { return Ok(None) };
-        let ack = Ack::read(&text).map_err(|violation| SsotError::damaged(&path, violation))?;
+        let Some(bytes) = self.files.read(&path)? else { return Ok(None) };
+        let ack = match Ack::read(std::str::from_utf8(&bytes).unwrap_or_default()) {
+            Ok(ack) => ack,
+            Err(_) if torn(&bytes) => return Ok(None),
+            Err(violation) => return Err(SsotError::damaged(&path, violation)),
+        };
         if ack.ack_of == *id { Ok(Some(ack)) } else { Err(SsotError::damaged(&path, other_id(&ack.ack_of))) }
     }
 
@@ -308,16 +316,26 @@ impl Ssot {
         Ok(wrong)
     }
 
+    /// The paths of all that is worth keeping elsewhere, below the folder, in order; each with whether it is written once.
+    pub fn list(&self) -> SsotResult<Vec<(String, bool)>> {
+        let mut files = vec![("README.md".to_owned(), false)];
+        for (folder, once) in [("messages", true), ("acks", true), ("decisions", true)] {
+            for below in self.files.names(&self.files.path(folder))?.into_iter().filter(|name| name != "lock") {
+                let names = self.files.names(&self.files.path(format!("{folder}/{below}")))?;
+                files.extend(names.into_iter().map(|name| (format!("{folder}/{below}/{name}"), once)));
+            }
+        }
+        for folder in ["tasks", "errors"] {
+            let names = self.files.names(&self.files.path(folder))?;
+            files.extend(names.into_iter().map(|name| (format!("{folder}/{name}"), false)));
+        }
+        files.sort();
+        Ok(files)
+    }
+
     fn markers(&self) -> SsotResult<Vec<MsgId>> {
         let names = self.files.names(&self.files.path("index/open"))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
-    }
-
-    /// What is in a file of JSON; none where there is no file, and where it is torn.
-    fn text(&self, path: &Path) -> SsotResult<Option<String>> {
-        let bytes = self.files.read(path)?.filter(|bytes| !torn(bytes));
-        // JSON is UTF-8, so that this drops nothing.
-        Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
     }
 }
 

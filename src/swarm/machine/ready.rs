@@ -11,15 +11,6 @@ use crate::protocol::acp::message::StoryStatus;
 use crate::swarm::effect::{Announcement, Effect};
 use crate::swarm::word::Review;
 
-/// What an attempt is for.
-pub(super) enum Part {
-    Executor,
-    /// Reviews this.
-    Reviewer {
-        review: Review,
-    },
-}
-
 impl Machine {
     /// Puts the assignment among the ready, or takes it away from them, as its state says.
     pub(super) fn refresh(&mut self, assignment: usize) {
@@ -65,7 +56,7 @@ impl Machine {
         for story in &stories {
             self.stories[*story].attempts += 1;
         }
-        let place = self.new_attempt(assignment, stories, base, Part::Executor, out);
+        let place = self.new_attempt(assignment, stories, base, None, out);
         for at in 0..self.index.apart[assignment].len() {
             let other = self.index.apart[assignment][at];
             self.assignments[other].held_by += 1;
@@ -74,13 +65,14 @@ impl Machine {
         out.push(self.start_effect(place));
     }
 
-    /// Adds an attempt, which takes one of the places; its place among the attempts.
+    /// Adds an attempt, which takes one of the places: an executor's, or that of a reviewer of `review`. Its place among the
+    /// attempts.
     pub(super) fn new_attempt(
         &mut self,
         assignment: usize,
         stories: Vec<usize>,
         base: CommitId,
-        part: Part,
+        review: Option<Review>,
         out: &mut Vec<Effect>,
     ) -> usize {
         let place = self.attempts.len();
@@ -89,10 +81,6 @@ impl Machine {
         let number = state.attempts.len() as u32;
         let id = AttemptId { assignment: self.spec.assignments[assignment].id.clone(), number };
         let words: Vec<_> = self.keys(&stories).into_iter().map(|key| (key, StoryStatus::Pending)).collect();
-        let review = match part {
-            Part::Executor => None,
-            Part::Reviewer { review } => Some(review),
-        };
         out.push(Effect::Announce(Announcement::SandboxStarting {
             attempt: id.clone(),
             stories: words.iter().map(|(key, _)| key.clone()).collect(),

@@ -17,7 +17,6 @@
 
 use super::deadline::AttemptTimer;
 use super::judge::{self, Ending};
-use super::ready::Part;
 use super::sandbox::Folder;
 use super::settle::FinishedStory;
 use super::talk::Trouble;
@@ -79,7 +78,7 @@ impl Loop {
 
     /// Takes a rejection's findings in; why they cannot be reconciled with earlier ones, where that is so.
     fn found(&mut self, issues: &[Issue], tree: Option<&String>) -> Option<String> {
-        let mut now: Vec<String> = issues.iter().map(|issue| gist(issue)).collect();
+        let mut now: Vec<String> = issues.iter().map(gist).collect();
         now.sort();
         now.dedup();
         let mut conflict = None;
@@ -179,7 +178,7 @@ impl Machine {
             guidance: state.guidance.clone(),
         };
         self.parked -= 1;
-        let place = self.new_attempt(assignment, stories, commit, Part::Reviewer { review }, out);
+        let place = self.new_attempt(assignment, stories, commit, Some(review), out);
         let view = &self.attempts[place].view;
         let stories = view.stories.iter().map(|(key, _)| key.clone()).collect();
         out.push(Effect::Announce(Announcement::ReviewStarted { attempt: view.id.clone(), stories, round }));
@@ -330,16 +329,27 @@ impl Machine {
                 ],
             };
             self.hold(assignment, HoldKind::Locked, trouble, out);
+            let failure = self.rejection(of);
+            for at in 0..self.attempts[of].finished.len() {
+                let story = self.attempts[of].finished[at].story;
+                self.stories[story].failure = Some(failure.clone());
+            }
             return;
         }
         self.rework(of, out);
     }
 
+    /// What a rejection is to a story.
+    fn rejection(&self, of: usize) -> Failure {
+        let times = self.loops[self.attempts[of].assignment].rejects;
+        let summary = format!("the reviewer rejected it, {times} times so far");
+        Failure { salvage: self.attempts[of].kept.clone(), ..Failure::new(Cause::Rejected, summary) }
+    }
+
     /// The work goes back to the executor.
     fn rework(&mut self, of: usize, out: &mut Vec<Effect>) {
         let assignment = self.attempts[of].assignment;
-        let summary = format!("the reviewer rejected it ({} so far)", self.loops[assignment].rejects);
-        let failure = Failure { salvage: self.attempts[of].kept.clone(), ..Failure::new(Cause::Rejected, summary) };
+        let failure = self.rejection(of);
         self.loops[assignment].tip = self.attempts[of].view.tip.clone();
         self.back(of, &failure, out);
     }

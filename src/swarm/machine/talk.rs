@@ -13,7 +13,6 @@
 //! A swarm whose spec has no [`AmpSpec`](crate::swarm::spec::AmpSpec) says nothing. Ids follow from events and their times
 //! alone, so a journal that is folded again says the same words again.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::settle::Said;
@@ -129,7 +128,7 @@ impl Machine {
                 let refs = self.context(assignment, false);
                 let ack_within = self.ack_within(Kind::ReviewRequest);
                 let request = Request { id: id.clone(), attempt: agent.clone(), review, refs, ack_within };
-                (Word::Request(request), id, "in_review")
+                (Word::Request(Box::new(request)), id, "in_review")
             }
             None => {
                 let id = self.new_id(Kind::TaskDispatch, assignment);
@@ -241,17 +240,13 @@ impl Machine {
     /// What failed in an attempt, cause by cause.
     pub(super) fn tell_failures(&mut self, place: usize, failed: &[(usize, Failure, bool)], out: &mut Vec<Effect>) {
         let assignment = self.attempts[place].assignment;
-        let mut by_cause: BTreeMap<(&str, bool), Vec<&(usize, Failure, bool)>> = BTreeMap::new();
-        for entry in failed {
-            by_cause.entry((entry.1.cause.word(), entry.2)).or_default().push(entry);
+        let mut groups: Vec<(Failure, bool, Vec<usize>)> = Vec::new();
+        for (story, failure, again) in failed {
+            match groups.iter_mut().find(|(known, same, _)| known.cause == failure.cause && same == again) {
+                Some((_, _, stories)) => stories.push(*story),
+                None => groups.push((failure.clone(), *again, vec![*story])),
+            }
         }
-        let groups: Vec<(Failure, bool, Vec<usize>)> = by_cause
-            .into_values()
-            .filter_map(|group| {
-                let (_, failure, again) = group.first()?;
-                Some((failure.clone(), *again, group.iter().map(|(story, ..)| *story).collect()))
-            })
-            .collect();
         for (failure, again, stories) in groups {
             let what = match failure.cause {
                 // It goes back to the executor, which is what the protocol wants; the admin hears when attempts end.

@@ -54,12 +54,30 @@ fn two_that_edit_the_same_line_do_not_both_land() {
     let scratch = Scratch::new();
     let (state, won, lost) = conflict(&scratch);
     let verdicts = state.verdicts();
-    assert_eq!(verdicts[&format!("US-{lost:03}")], "failed conflict");
+    assert_eq!(verdicts[&format!("US-{lost:03}")], "failed no_changes");
     assert_eq!(verdicts[&format!("US-{won:03}")], "landed");
     assert_eq!(scratch.show("feat/conflict", "lines.txt"), format!("one\n{won}\nthree"));
-    assert_eq!(scratch.show(state.salvage(lost), "lines.txt"), format!("one\n{lost}\nthree"));
-    assert_eq!(state.story(lost)["evidence"]["paths"], json!(["lines.txt"]));
+    let kept = text(&state.story(lost)["salvaged"][0]);
+    assert_eq!(scratch.show(kept, "lines.txt"), format!("one\n{lost}\nthree"));
     scratch.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn what_does_not_merge_is_done_again_on_top_of_what_landed() {
+    let scratch = Scratch::new();
+    let first = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {WAIT}fi; ");
+    let told = "grep -o 'conflict in `lines.txt`' \"$LONGSHORE_PROMPT_FILE\" > why";
+    let append = |number| story(number, &format!("{first}{told}; echo {number} >> lines.txt; true"));
+    let tasks = scratch.tasks("feat/again", json!([append(1), append(2)]));
+    let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
+    scratch.sandboxes(2).iter().for_each(Sandbox::go);
+    running.wait().expect(0, &["2 landed"]);
+    let state = scratch.state();
+    let mut tries = [1, 2].map(|number| state.story(number)["attempts"].as_u64());
+    tries.sort();
+    assert_eq!(tries, [Some(1), Some(2)]);
+    assert_eq!(scratch.show("feat/again", "lines.txt").lines().count(), 5);
+    assert_eq!(scratch.show("feat/again", "why"), "conflict in `lines.txt`", "it is told what it ran into");
 }
 
 #[test]

@@ -1,0 +1,26 @@
+//! `longshore ssot mirror`: the SSOT as a branch of its own.
+
+use jiff::Timestamp;
+
+use crate::cli::here::Here;
+use crate::cli::{Outcome, say};
+use crate::delivery::{MIRROR, Mirrored};
+use crate::handoff::assignment::Identity;
+use crate::protocol::amp::store::Ssot;
+
+/// Carries it out.
+pub(super) async fn mirror(here: &Here) -> Outcome {
+    let repo = here.repo().await?;
+    let ssot = Ssot::open(repo.root())?;
+    let files = ssot.list()?.into_iter().map(|(path, once)| Mirrored { path, once });
+    let files: Vec<Mirrored> = files.collect();
+    let identity = repo.identity().await;
+    let identity =
+        identity.unwrap_or_else(|| Identity { name: "longshore".to_owned(), email: "longshore@localhost".to_owned() });
+    let made = repo.mirror(ssot.folder(), &files, &identity, Timestamp::now()).await?;
+    say(&match made {
+        Some(commit) => format!("branch {MIRROR} is at {}\n", commit.short()),
+        None => format!("branch {MIRROR} has it all\n"),
+    })?;
+    Ok(0)
+}
