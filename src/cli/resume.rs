@@ -20,6 +20,7 @@ use crate::report::{self, Look, Mode, Names, Trouble};
 use crate::state::journal::Header;
 use crate::state::recover::{Recovered, fold};
 use crate::state::{Store, SwarmDir};
+use crate::swarm::SwarmSpec;
 use crate::tasks;
 
 /// Carries it out.
@@ -36,6 +37,16 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let (decisions, machine_then) = admin::pending(&ssot, &machine)?;
     if let Some(outcome) = machine.finished().filter(|_| machine_then.over()) {
         remark(&format!("swarm {} is over: there is nothing to resume", header.swarm_id));
+        // It may have ended before all who wanted to had heard of its escalations. Without settings there is nobody.
+        if let Ok(kept) = kept_of(&header) {
+            let mut heard = heard(&kept, repo.root(), &dir, &ssot, &header.spec)?;
+            let (warn, mut warnings) = tokio::sync::mpsc::unbounded_channel();
+            heard.warn(warn);
+            heard.close().await;
+            while let Ok(problem) = warnings.try_recv() {
+                remark(&format!("warning: a notification failed: {problem}"));
+            }
+        }
         // Its orchestrator may have died after its last record, and before the state file and the report that say the same.
         let last = store.snapshot(&machine, elapsed)?;
         if !last.written() {
@@ -91,14 +102,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let ending = finish::Ending::resumed(repo.clone(), args.json, kept.write_back, kept.keep);
     let trouble = Trouble::default();
     let reporter = report::reporter(mode, Names::of(&header.spec), look, &trouble);
-    let heard: Box<dyn Heard> = match begin::listeners(kept.notify.as_deref(), kept.notify_url.as_deref())? {
-        Some(listeners) => {
-            let mut notify = Notify::new(listeners, repo.root(), &dir, Patience::default());
-            notify.catch_up(&ssot, &header.spec)?;
-            Box::new(notify)
-        }
-        None => Box::new(()),
-    };
+    let heard = heard(&kept, repo.root(), &dir, &ssot, &header.spec)?;
     let setup = Setup {
         plan,
         spec: header.spec,
@@ -119,6 +123,22 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     told?;
     super::run::events_told(&trouble)?;
     Ok(ended.outcome.exit_code())
+}
+
+/// Who hears of escalations, those among them that an earlier orchestrator did not get to tell.
+fn heard(
+    kept: &Kept,
+    root: &std::path::Path,
+    dir: &SwarmDir,
+    ssot: &Ssot,
+    spec: &SwarmSpec,
+) -> Result<Box<dyn Heard>, Shown> {
+    let Some(listeners) = begin::listeners(kept.notify.as_deref(), kept.notify_url.as_deref())? else {
+        return Ok(Box::new(()));
+    };
+    let mut notify = Notify::new(listeners, root, dir, Patience::default());
+    notify.catch_up(ssot, spec)?;
+    Ok(Box::new(notify))
 }
 
 fn kept_of(header: &Header) -> Result<Kept, Shown> {

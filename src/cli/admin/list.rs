@@ -18,7 +18,7 @@ use crate::protocol::amp::message::{Kind, Message, Payload, Severity};
 use crate::protocol::amp::store::{SsotResult, by_time};
 use crate::report::text::{clean, count, fit};
 use crate::state::{WaitWord, hold_since};
-use crate::swarm::{Hold, HoldKind};
+use crate::swarm::{Decision, Hold, HoldKind};
 
 /// Something that waits.
 pub(super) struct Wait<'a> {
@@ -95,7 +95,10 @@ pub(super) async fn list(args: &AdminListArgs, here: &Here) -> Outcome {
     }
     for (message, answered) in &escalations {
         let state = if *answered { "answered" } else { "open" };
-        let actions = actions(message, *answered);
+        let actions = match scene.decided(message.task()) {
+            Some(decision) if !answered => format!("; {}", decided(decision)),
+            _ => actions(message, *answered),
+        };
         let line = format!(
             "{}  {:<10}  {state:<17}  {}{actions}  [{}]",
             time(message.at()),
@@ -131,13 +134,15 @@ fn hint(scene: &Scene, waits: &[Wait<'_>]) -> Option<String> {
 fn wait_line(scene: &Scene, wait: &Wait<'_>, since: &str) -> String {
     let what = wait.hold.kind.word();
     let then = match scene.decided(wait.task) {
-        Some(decision) => {
-            format!("{} decided `{}`: `longshore resume` takes it in", clean(&decision.by), decision.action.word())
-        }
+        Some(decision) => decided(decision),
         None => format!("decide {}", words(scene, wait.task).join(", ")),
     };
     let stories = scene.names.of_assignment(wait.task);
     format!("{since}  {:<10}  {what:<17}  {stories}: {}; {then}", wait.task, clean(&wait.hold.reason))
+}
+
+fn decided(decision: &Decision) -> String {
+    format!("{} decided `{}`: `longshore resume` takes it in", clean(&decision.by), decision.action.word())
 }
 
 fn words(scene: &Scene, task: &AssignmentId) -> Vec<&'static str> {
