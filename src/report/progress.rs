@@ -300,4 +300,44 @@ mod tests {
         assert!(written.iter().all(|line| super::super::text::width(line) <= 180), "{written:#?}");
         assert!(cleared > 0);
     }
+    #[test]
+    fn reviews_and_waits_are_shown() {
+        let screen = Screen::default();
+        let target = ProgressDrawTarget::term_like_with_hz(Box::new(screen), 255);
+        let mut progress = Progress::on(Names::of(&spec(1)), Look::bare(), target);
+        let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
+        let (task, stories) = (AssignmentId::new(2026, 1), vec![story.clone()]);
+        let attempt = AttemptId { assignment: task.clone(), number: 4 };
+        let escalation = crate::protocol::amp::message::Escalation {
+            escalation_type: crate::protocol::amp::message::EscalationType::HallucinationLock,
+            severity: Severity::Critical,
+            triggered_by: crate::protocol::amp::message::Role::Coordinator,
+            description: "rejected 4 times".to_owned(),
+            affected_msgs: Vec::new(),
+            system_state_snapshot: crate::protocol::amp::message::Snapshot {
+                task_status: "locked".to_owned(),
+                reject_count: 4,
+                last_successful_msg_id: None,
+            },
+            suggested_actions: Vec::new(),
+            auto_suspended: true,
+        };
+        let message = "escalation-T-2026-001-1772116327001".parse().expect("an id");
+        let mut tell = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
+        tell(Announcement::SandboxStarting { attempt: attempt.clone(), stories: stories.clone() });
+        tell(Announcement::ReviewStarted { attempt: attempt.clone(), stories: stories.clone(), round: 2 });
+        let words = |progress: &Progress| locked(&progress.lines)[&attempt].message();
+        assert_eq!(words(&progress), "review 2");
+        let mut tell = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
+        tell(Announcement::StoryProgress { story, text: "reading the diff".to_owned() });
+        assert_eq!(words(&progress), "review 2: reading the diff");
+        let mut tell = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
+        tell(Announcement::Escalated { message, stories, escalation: Box::new(escalation) });
+        assert!(words(&progress).contains("waits for the admin"), "{}", words(&progress));
+        assert_eq!(progress.swarm.message(), "0 landed, 1 waiting for the admin");
+        let decided = Announcement::Decided { task, action: "retry".to_owned(), by: "ada".to_owned() };
+        progress.announce(Timestamp::UNIX_EPOCH, &decided);
+        assert_eq!(progress.swarm.message(), "0 landed");
+        progress.close();
+    }
 }

@@ -3,6 +3,7 @@
 //! Nothing here sleeps for a time: whatever has to be waited for is a condition, and stories wait until a test lets them go
 //! ([`Sandbox::go`]). What a swarm leaves in the engine is removed by its label, also after a failure.
 
+mod admin;
 mod again;
 mod bad;
 mod boundary;
