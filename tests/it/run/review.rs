@@ -11,7 +11,12 @@ const HOOK: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
 
 /// A reviewer that answers by story, and by how often the story was rejected.
 const REVIEWER: &str = r#"#!/bin/sh
-criteria() { printf '[{"criterion": "the file is right", "passed": %s, "evidence": "it was read"}]' "$1"; }
+criteria() {
+  entry='{"criterion": "\1", "passed": '$1', "evidence": "it was read"}\2'
+  printf '['
+  sed -n 's/^ *"\(.*\)"\(,*\)$/'"$entry"'/p' "$LONGSHORE_REVIEW_DIR/criteria.json"
+  printf ']'
+}
 reject() {
   issue=$(printf '{"severity": "major", "file": "%s", "line": 1, "description": "%s", "suggested_fix": "add it"}' "$1" "$2")
   printf '{"decision": "rejected", "criteria_results": %s, "issues": [%s], "confidence": 0.9}' "$(criteria false)" "$issue"
@@ -152,6 +157,19 @@ fn verdicts_decide_what_lands_and_the_admin_what_is_locked() {
     assert_eq!(escalated, ["escalation coordinator -> admin \"hallucination_lock\" acked"]);
     let guided = "task_dispatch admin -> coordinator \"feat/reviewed-us-004\" acked";
     assert!(talk["T-2026-004"].iter().any(|said| said == guided), "{talk:?}");
+}
+
+#[test]
+fn several_stories_of_a_sandbox_are_reviewed_together_and_mended_where_they_have_to_be() {
+    let scratch = with_reviewer();
+    let once = "if [ ! -e five ]; then echo 5 > five; fi";
+    let tasks = scratch.tasks(BRANCH, json!([adds(2, "two"), after(story(5, once), &[2])]));
+    let args = ["run", &tasks, "--fan-out", "file", "--review", "rev", "--retries", "0"];
+    scratch.longshore(&args).expect(0, &["2 landed"]);
+    assert_eq!(scratch.show(BRANCH, "two"), "1\n3\n5");
+    assert_eq!(scratch.show(BRANCH, "five"), "5");
+    scratch.messages_are_by_the_schema();
+    scratch.talk();
 }
 
 #[test]
