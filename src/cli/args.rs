@@ -18,7 +18,7 @@ use crate::ids::SwarmId;
     version,
     about = "Fans the stories of a tasks file out over hardened Docker sandboxes and merges verified commits",
     after_help = "Exit codes: 0 every story landed; 1 some story did not; 2 bad usage or input; 3 the machinery failed; \
-                  4 suspended; 130 interrupted.",
+                  4 what is left waits for the admin; 130 interrupted.",
     propagate_version = true,
     subcommand_required = true,
     arg_required_else_help = true,
@@ -53,6 +53,8 @@ pub enum Command {
     Salvage(SalvageArgs),
     /// Tell and check what coordinator, sandboxes and admin said to each other (AMP)
     Ssot(super::ssot::args::SsotArgs),
+    /// List what waits for a person, and decide it: for a running swarm, and for one that does not run
+    Admin(super::admin::args::AdminArgs),
     /// Remove what dead swarms left behind in the engine
     Gc(GcArgs),
     /// Check git, engine, image and shim, and show every setting with its source
@@ -172,6 +174,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME")]
     pub review: Option<String>,
 
+    /// Shell command that hears of each escalation: the message as JSON on standard input, LONGSHORE_ESCALATION_* variables
+    #[arg(long, value_name = "CMD")]
+    pub notify: Option<String>,
+
+    /// URL that each escalation is posted to, as JSON; http or https
+    #[arg(long, value_name = "URL")]
+    pub notify_url: Option<String>,
+
     /// Environment variable for the sandboxes: KEY takes your own value, or KEY=VALUE; may be given again
     #[arg(long, value_name = "KEY[=VALUE]")]
     pub env: Vec<Typed>,
@@ -184,7 +194,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub keep: bool,
 
-    /// Answer yes to what would be asked, and run without asking
+    /// Answer yes to what would be asked: low and medium risk only; stories of high risk wait for `longshore admin approve`
     #[arg(long, short = 'y')]
     pub yes: bool,
 

@@ -78,8 +78,14 @@ pub struct Config {
     pub keep: Option<bool>,
     /// Environment variables for the sandboxes.
     pub env: Option<Vec<Variable>>,
+    /// A shell command that hears of each escalation: the message's JSON on its standard input.
+    pub notify: Option<String>,
+    /// An http or https URL that each escalation is posted to. Never shown whole: it may hold a secret.
+    pub notify_url: Option<String>,
     /// Who reviews finished work, and what for.
     pub review: ReviewConfig,
+    /// AMP's clocks.
+    pub amp: AmpConfig,
     /// Who commits.
     pub git: GitConfig,
     /// Commands that can be agents.
@@ -97,6 +103,22 @@ pub struct ReviewConfig {
     /// So many rejections lock a task; the protocol's own number is the most.
     #[schemars(range(min = 1, max = 4))]
     pub rounds: Option<u32>,
+}
+
+/// `[amp]`: how long acks may take, and an agent may say nothing, before the admin hears of it. Whole seconds.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AmpConfig {
+    /// The ack of a `task_dispatch`: until an agent has begun.
+    pub ack_dispatch: Option<Span>,
+    /// The ack of a `task_result`.
+    pub ack_result: Option<Span>,
+    /// The ack of a `review_request`: until a reviewer has begun.
+    pub ack_request: Option<Span>,
+    /// The ack of a `review_verdict`.
+    pub ack_verdict: Option<Span>,
+    /// Time without a word of an agent in the SSOT after which its sandbox is paused.
+    pub heartbeat: Option<Span>,
 }
 
 /// `[git]`: the identity of the commits made in sandboxes and of merges. Without it, that of the repository.

@@ -11,7 +11,8 @@ use super::here::Here;
 use super::run::begin::{self, Kept};
 use super::run::{check, finish};
 use super::{Outcome, admin, remark, shim};
-use crate::coordinator::{self, Bridge, Reserve, SandboxSettings, Setup, TakenUp, tell_again};
+use crate::coordinator::notify::{Notify, Patience};
+use crate::coordinator::{self, Bridge, Heard, Reserve, SandboxSettings, Setup, TakenUp, tell_again};
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::protocol::amp::store::Ssot;
@@ -93,6 +94,14 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let ending = finish::Ending::resumed(repo.clone(), args.json, kept.write_back, kept.keep);
     let trouble = Trouble::default();
     let reporter = report::reporter(mode, Names::of(&header.spec), look, &trouble);
+    let heard: Box<dyn Heard> = match begin::listeners(kept.notify.as_deref(), kept.notify_url.as_deref())? {
+        Some(listeners) => {
+            let mut notify = Notify::new(listeners, repo.root(), &dir, Patience::default());
+            notify.catch_up(&ssot, &header.spec)?;
+            Box::new(notify)
+        }
+        None => Box::new(()),
+    };
     let setup = Setup {
         plan,
         spec: header.spec,
@@ -103,7 +112,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         store,
         reporter,
         ssot,
-        heard: Box::new(()),
+        heard,
         shim: shim.bytes.into(),
         taken_up: Some(TakenUp { machine, elapsed, last, words, decisions }),
     };

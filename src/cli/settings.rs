@@ -4,6 +4,9 @@
 //! Made by the commands. A list (`verify`) of a higher layer replaces the lower ones'; `env` and `agents` are merged by
 //! name. Must not: touch the engine or git.
 
+mod environment;
+mod rows;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -17,7 +20,9 @@ use super::args::{FanOutArg, PlanFlags, RunArgs};
 use super::config::{self, AgentConfig, Config, ConfigError};
 use super::variable::{Variable, VariableError};
 use crate::coordinator::Reserve;
-use crate::swarm::spec::{DEFAULT_IDLE_TIMEOUT, ROUNDS};
+use crate::coordinator::notify::NotifyUrl;
+use crate::swarm::AckTimeouts;
+use crate::swarm::spec::{DEFAULT_IDLE_TIMEOUT, HEARTBEAT, ROUNDS};
 
 /// The image that `longshore images build` makes.
 pub const DEFAULT_IMAGE: &str = "longshore/sandbox:latest";
@@ -159,6 +164,12 @@ pub struct Settings {
     pub review_criteria: Sourced<Vec<String>>,
     /// So many rejections lock a task.
     pub review_rounds: Sourced<u32>,
+    /// A command that hears of each escalation.
+    pub notify: Sourced<Option<String>>,
+    /// A URL that does. May hold a secret.
+    pub notify_url: Sourced<Option<String>>,
+    /// AMP's clocks.
+    pub amp: AmpSettings,
     /// Variables for the sandboxes, the agent's own not among them.
     pub env: Vec<Sourced<Variable>>,
     /// `git.name`.
@@ -167,6 +178,21 @@ pub struct Settings {
     pub git_email: Sourced<Option<String>>,
     /// The agents that the config files define.
     pub agents: BTreeMap<String, Sourced<AgentConfig>>,
+}
+
+/// How long acks of the four types, and an agent's silence, may take.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AmpSettings {
+    /// Of a `task_dispatch`.
+    pub ack_dispatch: Sourced<Span>,
+    /// Of a `task_result`.
+    pub ack_result: Sourced<Span>,
+    /// Of a `review_request`.
+    pub ack_request: Sourced<Span>,
+    /// Of a `review_verdict`.
+    pub ack_verdict: Sourced<Span>,
+    /// Without a word in the SSOT.
+    pub heartbeat: Sourced<Span>,
 }
 
 /// How the environment is read: in tests, from a table.
@@ -185,7 +211,7 @@ pub fn user_config(lookup: Lookup<'_>) -> Option<PathBuf> {
 /// Layers the settings. `repo` is the root of the repository, where there is one. All problems at once.
 pub fn load(flags: Config, repo: Option<&Path>, lookup: Lookup<'_>) -> Result<Settings, Vec<SettingsError>> {
     let mut problems = Vec::new();
-    let environment = environment(lookup).unwrap_or_else(|faults| {
+    let environment = environment::environment(lookup).unwrap_or_else(|faults| {
         problems.extend(faults);
         Config::default()
     });
@@ -260,6 +286,7 @@ fn merge(layers: &[Layer]) -> Settings {
             agents.entry(name.clone()).or_insert(sourced);
         }
     }
+    let acks = AckTimeouts::default();
     Settings {
         agent: optional(pick(layers, "agent", |config| config.agent.clone())),
         image: or(pick(layers, "image", |config| config.image.clone()), DEFAULT_IMAGE.to_owned()),
@@ -282,6 +309,15 @@ fn merge(layers: &[Layer]) -> Settings {
         review: optional(pick(layers, "review", |config| config.review.agent.clone())),
         review_criteria: or(pick(layers, "review_criteria", |config| config.review.criteria.clone()), Vec::new()),
         review_rounds: or(pick(layers, "review_rounds", |config| config.review.rounds), ROUNDS),
+        notify: optional(pick(layers, "notify", |config| config.notify.clone())),
+        notify_url: optional(pick(layers, "notify_url", |config| config.notify_url.clone())),
+        amp: AmpSettings {
+            ack_dispatch: or(pick(layers, "amp_ack_dispatch", |config| config.amp.ack_dispatch), Span(acks.dispatch)),
+            ack_result: or(pick(layers, "amp_ack_result", |config| config.amp.ack_result), Span(acks.result)),
+            ack_request: or(pick(layers, "amp_ack_request", |config| config.amp.ack_request), Span(acks.request)),
+            ack_verdict: or(pick(layers, "amp_ack_verdict", |config| config.amp.ack_verdict), Span(acks.verdict)),
+            heartbeat: or(pick(layers, "amp_heartbeat", |config| config.amp.heartbeat), Span(HEARTBEAT)),
+        },
         env,
         git_name: optional(pick(layers, "git_name", |config| config.git.name.clone())),
         git_email: optional(pick(layers, "git_email", |config| config.git.email.clone())),
@@ -315,6 +351,27 @@ fn check(settings: &Settings) -> Vec<SettingsError> {
             "AMP locks a task at its fourth rejection: 1 to 4",
         );
     }
+    let amp = &settings.amp;
+    let clocks = [
+        ("amp.ack_dispatch", &amp.ack_dispatch),
+        ("amp.ack_result", &amp.ack_result),
+        ("amp.ack_request", &amp.ack_request),
+        ("amp.ack_verdict", &amp.ack_verdict),
+        ("amp.heartbeat", &amp.heartbeat),
+    ];
+    for (name, clock) in clocks {
+        // The protocol says ack times in whole seconds.
+        if clock.value.0 < Duration::from_secs(1) || clock.value.0.subsec_nanos() != 0 {
+            bad(name, clock.value.to_string(), &clock.source, "whole seconds, and at least one");
+        }
+    }
+    if settings.notify.value.as_ref().is_some_and(|command| command.trim().is_empty()) {
+        bad("notify", String::new(), &settings.notify.source, "it is empty");
+    }
+    if let Some(problem) = settings.notify_url.value.as_deref().and_then(|url| NotifyUrl::parse(url).err()) {
+        // It may hold a secret, and is not shown.
+        bad("notify_url", "...".to_owned(), &settings.notify_url.source, problem);
+    }
     if image.value.trim().is_empty() {
         bad("image", image.value.clone(), &image.source, "it is empty");
     }
@@ -327,75 +384,6 @@ fn check(settings: &Settings) -> Vec<SettingsError> {
         _ => {}
     }
     problems
-}
-
-/// The `LONGSHORE_*` layer.
-fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsError>> {
-    let mut problems = Vec::new();
-    fn get<T>(
-        lookup: Lookup<'_>,
-        problems: &mut Vec<SettingsError>,
-        setting: &str,
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Option<T> {
-        let name = variable_name(setting);
-        let value = lookup(&name).filter(|value| !value.is_empty())?;
-        let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(parse);
-        parsed.map_err(|problem| problems.push(SettingsError::Environment { name, problem })).ok()
-    }
-    fn parsed<T: std::str::FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
-        text.trim().parse().map_err(|error: T::Err| error.to_string())
-    }
-    let text = |value: &str| Ok::<_, String>(value.to_owned());
-    let all = &mut problems;
-    let config = Config {
-        agent: get(lookup, all, "agent", text),
-        image: get(lookup, all, "image", text),
-        max: get(lookup, all, "max", |value| match value.trim().parse() {
-            Ok(max @ 1..=1000) => Ok(max),
-            _ => Err(format!("`{value}` is not a number from 1 to 1000")),
-        }),
-        fan_out: get(lookup, all, "fan_out", |value| match value {
-            "story" => Ok(FanOutArg::Story),
-            "file" => Ok(FanOutArg::File),
-            other => Err(format!("`{other}` is neither `story` nor `file`")),
-        }),
-        network: get(lookup, all, "network", text),
-        memory: get(lookup, all, "memory", parsed),
-        reserve_memory: get(lookup, all, "reserve_memory", parsed),
-        reserve_disk: get(lookup, all, "reserve_disk", parsed),
-        cpus: get(lookup, all, "cpus", parsed),
-        timeout: get(lookup, all, "timeout", parsed),
-        idle_timeout: get(lookup, all, "idle_timeout", parsed),
-        retries: get(lookup, all, "retries", |value| {
-            value.trim().parse().map_err(|_| format!("`{value}` is not a number"))
-        }),
-        verify: get(lookup, all, "verify", |value| Ok(vec![value.to_owned()])),
-        grace: get(lookup, all, "grace", parsed),
-        keep: get(lookup, all, "keep", |value| match value {
-            "1" | "true" | "yes" => Ok(true),
-            "0" | "false" | "no" => Ok(false),
-            other => Err(format!("`{other}` is neither `true` nor `false`")),
-        }),
-        env: get(lookup, all, "env", |value| {
-            value
-                .split(',')
-                .map(str::trim)
-                .filter(|name| !name.is_empty())
-                .map(|name| name.parse().map_err(|error: VariableError| error.to_string()))
-                .collect()
-        }),
-        review: config::ReviewConfig {
-            agent: get(lookup, all, "review", text),
-            criteria: get(lookup, all, "review_criteria", |value| Ok(vec![value.to_owned()])),
-            rounds: get(lookup, all, "review_rounds", |value| {
-                value.trim().parse().map_err(|_| format!("`{value}` is not a number"))
-            }),
-        },
-        git: config::GitConfig { name: get(lookup, all, "git_name", text), email: get(lookup, all, "git_email", text) },
-        agents: BTreeMap::new(),
-    };
-    if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
 
 impl Settings {
@@ -451,43 +439,6 @@ impl Settings {
         }
         if problems.is_empty() { Ok(values) } else { Err(problems) }
     }
-
-    /// Every setting as `doctor` shows it: name, value, source. Values of environment variables are not among them.
-    pub fn rows(&self) -> Vec<(String, String, String)> {
-        fn row<T>(name: &str, sourced: &Sourced<T>, show: impl Fn(&T) -> String) -> (String, String, String) {
-            (name.to_owned(), show(&sourced.value), sourced.source.to_string())
-        }
-        let or = |what: &'static str| move |value: &Option<String>| value.clone().unwrap_or_else(|| what.to_owned());
-        let mut rows = vec![
-            row("agent", &self.agent, or("none")),
-            row("image", &self.image, String::clone),
-            row("max", &self.max, |max| max.map_or("automatic".to_owned(), |max| max.to_string())),
-            row("fan_out", &self.fan_out, |what| format!("{what:?}").to_lowercase()),
-            row("network", &self.network, String::clone),
-            row("memory", &self.memory, |size| if size.0 == 0 { "no limit".to_owned() } else { size.to_string() }),
-            row("reserve_memory", &self.reserve_memory, Size::to_string),
-            row("reserve_disk", &self.reserve_disk, Size::to_string),
-            row("cpus", &self.cpus, |cpus| if cpus.0 == 0 { "no limit".to_owned() } else { cpus.to_string() }),
-            row("timeout", &self.timeout, Span::to_string),
-            row("idle_timeout", &self.idle_timeout, SpanOrOff::to_string),
-            row("retries", &self.retries, u32::to_string),
-            row("verify", &self.verify, |list| if list.is_empty() { "none".to_owned() } else { list.join("; ") }),
-            row("grace", &self.grace, Span::to_string),
-            row("keep", &self.keep, bool::to_string),
-            row("review", &self.review, or("none")),
-            row("review_criteria", &self.review_criteria, |list| {
-                if list.is_empty() { "none".to_owned() } else { list.join("; ") }
-            }),
-            row("review_rounds", &self.review_rounds, u32::to_string),
-            row("git.name", &self.git_name, or("that of the repository")),
-            row("git.email", &self.git_email, or("that of the repository")),
-        ];
-        rows.extend(self.env.iter().map(|variable| row("env", variable, Variable::to_string)));
-        rows.extend(
-            self.agents.iter().map(|(name, agent)| row(&format!("agents.{name}"), agent, |agent| agent.argv.join(" "))),
-        );
-        rows
-    }
 }
 
 /// The flags of `plan`, as a layer.
@@ -525,6 +476,8 @@ pub fn run_flags(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
         verify: (!args.verify.is_empty()).then(|| args.verify.clone()),
         grace: args.grace,
         keep: args.keep.then_some(true),
+        notify: args.notify.clone(),
+        notify_url: args.notify_url.clone(),
         review: config::ReviewConfig { agent: args.review.clone(), ..Default::default() },
         env: (!env.is_empty()).then_some(env),
         ..plan_flags(&args.plan)

@@ -4,14 +4,19 @@ use std::fmt::Write;
 use std::io::stdout;
 
 use super::args::{StatusArgs, SwarmName};
+use super::error::Shown;
 use super::here::Here;
+use super::ssot::gist::gist;
 use super::{Outcome, columns, say};
+use crate::protocol::amp::message::{Payload, Severity};
+use crate::protocol::amp::store::Ssot;
 use crate::report::Look;
 use crate::report::summary::Summary;
 use crate::report::text::{clean, pad};
 use crate::state::recover::recover;
 use crate::state::swarm_state::ContainerWord;
-use crate::state::{SwarmDir, SwarmState, SwarmStatus};
+use crate::state::{RoleWord, SwarmDir, SwarmState, SwarmStatus};
+use crate::swarm::SwarmSpec;
 
 /// Carries it out.
 pub async fn status(args: &StatusArgs, here: &Here) -> Outcome {
@@ -32,10 +37,30 @@ pub async fn status(args: &StatusArgs, here: &Here) -> Outcome {
     summary.report = report.exists().then(|| report.display().to_string());
     let look = Look::of(&stdout(), &Here::lookup);
     let mut text = format!("swarm {}: {}\n\n", dir.swarm(), standing(state.status, live));
+    text.push_str(&open(&Ssot::at(repo.root()), &recovered.header.spec)?);
     text.push_str(&summary.render(columns(&stdout()), look.colour));
     text.push_str(&containers(&state));
     say(&text)?;
     Ok(0)
+}
+
+/// The escalations that nobody has answered, each with what it suggests; empty where there are none. Those for the record only
+/// are left out.
+fn open(ssot: &Ssot, spec: &SwarmSpec) -> Result<String, Shown> {
+    let mut out = String::new();
+    for message in ssot.open_escalations()? {
+        let Payload::Escalation(escalation) = message.payload() else { continue };
+        let ours = spec.assignments.iter().any(|assignment| assignment.id == *message.task());
+        if !ours || escalation.severity == Severity::Info {
+            continue;
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{}  {}", message.task(), gist(&message));
+        for action in &escalation.suggested_actions {
+            let _ = writeln!(out, "  - {}", clean(action));
+        }
+    }
+    if out.is_empty() { Ok(out) } else { Ok(format!("open escalations\n{out}\n")) }
 }
 
 /// The status in words. A swarm that says that it runs, and whose lock nobody holds, lost its orchestrator.
@@ -63,13 +88,18 @@ fn containers(state: &SwarmState) -> String {
         return String::new();
     }
     let mut out = String::from("\n");
-    let rows: Vec<[String; 5]> = state
+    let rows: Vec<[String; 6]> = state
         .containers
         .iter()
         .map(|container| {
+            let role = match container.role {
+                RoleWord::Executor => "executor",
+                RoleWord::Reviewer => "reviewer",
+            };
             let exit = container.exit_code.map_or(String::new(), |code| format!("exit {code}"));
             [
                 format!("{}-{}", container.assignment, container.attempt),
+                role.to_owned(),
                 word(container.status).to_owned(),
                 container.container_id.as_ref().map_or("-", |id| id.short()).to_owned(),
                 exit,
@@ -77,8 +107,8 @@ fn containers(state: &SwarmState) -> String {
             ]
         })
         .collect();
-    let head = ["SANDBOX", "STATUS", "CONTAINER", "EXIT", "ERROR"].map(str::to_owned);
-    let widths: Vec<usize> = (0..5)
+    let head = ["SANDBOX", "ROLE", "STATUS", "CONTAINER", "EXIT", "ERROR"].map(str::to_owned);
+    let widths: Vec<usize> = (0..6)
         .map(|place| {
             let cells = rows.iter().chain([&head]).map(|row| row[place].chars().count());
             cells.max().unwrap_or_default()

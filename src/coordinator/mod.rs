@@ -15,6 +15,7 @@
 //! | `rescue.rs` | saves what a dead swarm left, for `longshore gc` |
 //! | `bridge.rs` | AMP's messages, of the machine's words and the plan |
 //! | `telling.rs` | their way to the SSOT |
+//! | `notify.rs` | a command and a URL that hear of each escalation |
 //! | `objects.rs` | keeps the objects volume topped up |
 //! | `inbox.rs` | the fair way in for events |
 //! | `control.rs` | the socket that `longshore stop` talks to |
@@ -30,6 +31,7 @@ mod create;
 mod dispatch;
 mod inbox;
 mod log;
+pub mod notify;
 mod objects;
 mod presence;
 mod reconcile;

@@ -14,7 +14,9 @@ use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::engine::{EngineResult, Found, Signal};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
-use crate::swarm::{AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, SwarmSpec, Word};
+use crate::swarm::{
+    Announcement, AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, SwarmSpec, Word,
+};
 use crate::verdict::Cause;
 
 use super::admission::Admission;
@@ -91,7 +93,9 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         // The journal's header, and AMP with it, counts from before there was a depot.
         None => (Machine::new(setup.spec.clone()), since_header(&setup.spec)),
     };
-    let heard = std::mem::replace(&mut setup.heard, Box::new(()));
+    let mut heard = std::mem::replace(&mut setup.heard, Box::new(()));
+    let (warn, warnings) = mpsc::unbounded_channel();
+    heard.warn(warn);
     let verify = !setup.sandbox.verify.is_empty();
     let bridge = Bridge::new(&setup.repo, &setup.dir, setup.plan.clone(), verify, setup.sandbox.review.as_ref());
     let telling = Telling::new(bridge, Arc::clone(&setup.ssot), heard, postbox.clone());
@@ -113,6 +117,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         sightings,
         snapshots,
         telling,
+        warnings,
         setup,
     };
     if resumed {
@@ -250,6 +255,8 @@ pub(super) struct Coordinator {
     pub(super) sightings: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
     pub(super) telling: Telling,
+    /// What the user is to know of those who could not be told of an escalation.
+    warnings: mpsc::UnboundedReceiver<String>,
 }
 
 /// When to look at what the engine has, and what was seen.
@@ -306,6 +313,7 @@ impl Coordinator {
                     next_look = Instant::now() + reconcile::EVERY;
                     self.look();
                 }
+                Some(problem) = self.warnings.recv() => self.warn(problem),
                 Some(seen) = looking.seen.recv() => self.reconcile(seen),
                 Some(ended) = self.tasks.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {
@@ -400,6 +408,10 @@ impl Coordinator {
         }
     }
 
+    fn warn(&mut self, problem: String) {
+        self.setup.reporter.announce(Timestamp::now(), &Announcement::NotifyFailed { problem });
+    }
+
     /// Where the session of an attempt begins.
     fn origin(&mut self, attempt: &AttemptId) -> Origin {
         let known = self.machine.attempt(attempt).and_then(|view| view.container.clone());
@@ -472,7 +484,14 @@ impl Coordinator {
             }
         }
         self.tasks.shutdown().await;
-        blocking(|| self.telling.close());
+        let heard = blocking(|| self.telling.close());
+        tokio::select! {
+            () = heard.close() => {}
+            _ = signals.next() => {}
+        }
+        while let Ok(problem) = self.warnings.try_recv() {
+            self.warn(problem);
+        }
         self.setup.reporter.close();
         drop(self.snapshots);
         let _ = writer.await;

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::{Message, Payload};
@@ -26,6 +28,12 @@ use super::session::chain;
 pub trait Heard: Send {
     /// An escalation was written. Called on the writer's thread; must not take long.
     fn escalation(&mut self, message: &Message);
+    /// Where to say that somebody could not be told.
+    fn warn(&mut self, _: UnboundedSender<String>) {}
+    /// All is said: waits, within limits, until it is told.
+    fn close(self: Box<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async {})
+    }
 }
 
 /// Nobody.
@@ -42,18 +50,19 @@ enum Work {
 pub(super) struct Telling {
     pub(super) bridge: Bridge,
     items: Option<mpsc::Sender<Work>>,
-    writer: Option<JoinHandle<()>>,
+    writer: Option<JoinHandle<Box<dyn Heard>>>,
 }
 
 impl Telling {
     /// Starts the writer. A failure of it ends the swarm: its record could not be kept.
-    pub(super) fn new(bridge: Bridge, ssot: Arc<Ssot>, heard: Box<dyn Heard>, postbox: Postbox) -> Self {
+    pub(super) fn new(bridge: Bridge, ssot: Arc<Ssot>, mut heard: Box<dyn Heard>, postbox: Postbox) -> Self {
         let (items, work) = mpsc::channel();
         let writer = std::thread::spawn(move || {
-            if let Err(error) = write_all(&ssot, &work, heard) {
+            if let Err(error) = write_all(&ssot, &work, heard.as_mut()) {
                 let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
                 postbox.post_now(Event::MachineryFailed { fault: Fault::new(cause, chain(&error), false) });
             }
+            heard
         });
         Self { bridge, items: Some(items), writer: Some(writer) }
     }
@@ -73,12 +82,10 @@ impl Telling {
         }
     }
 
-    /// Waits until all is written.
-    pub(super) fn close(&mut self) {
+    /// Waits until all is written. Gives who heard of it.
+    pub(super) fn close(&mut self) -> Box<dyn Heard> {
         self.items = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
-        }
+        self.writer.take().and_then(|writer| writer.join().ok()).unwrap_or_else(|| Box::new(()))
     }
 }
 
@@ -94,10 +101,10 @@ pub fn tell_again(mut bridge: Bridge, ssot: &Ssot, words: &[Word]) -> Result<(),
         let _ = items.send(Work::Item(item));
     }
     drop(items);
-    write_all(ssot, &work, Box::new(()))
+    write_all(ssot, &work, &mut ())
 }
 
-fn write_all(ssot: &Ssot, work: &mpsc::Receiver<Work>, mut heard: Box<dyn Heard>) -> Result<(), SsotError> {
+fn write_all(ssot: &Ssot, work: &mpsc::Receiver<Work>, heard: &mut dyn Heard) -> Result<(), SsotError> {
     let mut tasks: BTreeMap<AssignmentId, Box<TaskFile>> = BTreeMap::new();
     while let Ok(first) = work.recv() {
         for next in std::iter::once(first).chain(work.try_iter()) {

@@ -238,6 +238,11 @@ pub enum EventBody {
         /// By whom.
         by: String,
     },
+    /// Somebody could not be told of an escalation (`--notify`, `--notify-url`). The first time only.
+    NotifyFailed {
+        /// Who, and why.
+        problem: String,
+    },
     /// A record of a sandbox broke a rule.
     RecordRefused {
         /// Of which sandbox.
@@ -382,6 +387,7 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
         A::Decided { task, action, by } => {
             EventBody::Decided { task: task.to_string(), action: action.clone(), by: by.clone() }
         }
+        A::NotifyFailed { problem } => EventBody::NotifyFailed { problem: problem.clone() },
         A::RecordRefused { attempt: id, reason, count } => {
             EventBody::RecordRefused { attempt: attempt(id), reason: reason.clone(), count: *count }
         }

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::summary::{Summary, branch_words, status_word};
+use super::summary::{Summary, Wait, branch_words, cause_words, status_word};
 use super::text::{clean, duration};
 use crate::protocol::acp::message::StoryStatus;
 use crate::verdict::{Cause, SCENE_LINES};
@@ -33,11 +33,7 @@ pub fn markdown(summary: &Summary) -> String {
     let _ = writeln!(out, "|---|---|---|---|---:|---:|---|");
     for row in &summary.stories {
         let time = row.duration_ms.map(|millis| duration(Duration::from_millis(millis))).unwrap_or_default();
-        let cause = match (&row.because, row.cause) {
-            (Some(because), _) => format!("{because} did not land"),
-            (None, Some(cause)) if row.status != StoryStatus::Completed => cause.word().to_owned(),
-            _ => String::new(),
-        };
+        let cause = cause_words(row);
         let commit = row.commit.as_deref().map(|commit| format!("`{}`", &commit[..10])).unwrap_or_default();
         let _ = writeln!(
             out,
@@ -47,6 +43,11 @@ pub fn markdown(summary: &Summary) -> String {
             status_word(row),
             row.attempts
         );
+    }
+    for wait in summary.waits() {
+        let Wait { stories, task, state } = wait;
+        let (what, reason) = (state.what.word(), cell(&state.reason));
+        let _ = writeln!(out, "\n**{stories}** waits for the admin: {what}: {reason} (`longshore admin show {task}`)");
     }
     let failed: Vec<_> = summary.stories.iter().filter(|row| row.status == StoryStatus::Failed).collect();
     if !failed.is_empty() {

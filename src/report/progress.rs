@@ -4,7 +4,7 @@
 //! A thread of its own redraws the elapsed times twice a second, so that a quiet swarm still shows that it lives. The
 //! lines are gone when the reporter is closed or dropped, also by a panic.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -18,6 +18,7 @@ use super::text::clean;
 use super::words::{Tone, said};
 use super::{Look, Names, Reporter};
 use crate::ids::{AttemptId, StoryKey};
+use crate::protocol::amp::message::Severity;
 use crate::swarm::Announcement;
 
 const REDRAW: Duration = Duration::from_millis(500);
@@ -33,6 +34,10 @@ pub struct Progress {
     lines: Lines,
     /// Which sandbox a story runs in, for its words.
     running: HashMap<StoryKey, AttemptId>,
+    /// Which round a reviewer's sandbox is.
+    reviews: HashMap<AttemptId, u32>,
+    /// The stories that wait for the admin.
+    waiting: BTreeSet<StoryKey>,
     landed: u64,
     failed: u64,
     skipped: u64,
@@ -68,8 +73,20 @@ impl Progress {
         let thread = std::thread::Builder::new().name("progress".to_owned()).stack_size(256 * 1024).spawn(redraw);
         // Without the thread the times stand still between events: no reason to fail.
         let ticker = thread.ok().map(|thread| (stop, thread));
-        let running = HashMap::new();
-        Self { names, look, multi, swarm, lines, running, landed: 0, failed: 0, skipped: 0, ticker }
+        Self {
+            names,
+            look,
+            multi,
+            swarm,
+            lines,
+            running: HashMap::new(),
+            reviews: HashMap::new(),
+            waiting: BTreeSet::new(),
+            landed: 0,
+            failed: 0,
+            skipped: 0,
+            ticker,
+        }
     }
 
     fn begin(&mut self, attempt: &AttemptId, stories: &[StoryKey]) {
@@ -93,11 +110,16 @@ impl Progress {
             self.multi.remove(&bar);
         }
         self.running.retain(|_, running| running != attempt);
+        self.reviews.remove(attempt);
     }
 
     fn words(&self, story: &StoryKey, words: String) {
-        if let Some(bar) = self.running.get(story).and_then(|attempt| locked(&self.lines).get(attempt).cloned()) {
-            bar.set_message(words);
+        let Some(attempt) = self.running.get(story) else { return };
+        if let Some(bar) = locked(&self.lines).get(attempt) {
+            bar.set_message(match self.reviews.get(attempt) {
+                Some(round) => format!("review {round}: {words}"),
+                None => words,
+            });
         }
     }
 
@@ -107,7 +129,9 @@ impl Progress {
         self.failed += failed;
         self.skipped += skipped;
         let mut words = format!("{} landed", self.landed);
-        for (number, word) in [(self.failed, "failed"), (self.skipped, "skipped")] {
+        let waiting = self.waiting.len() as u64;
+        let others = [(self.failed, "failed"), (self.skipped, "skipped"), (waiting, "waiting for the admin")];
+        for (number, word) in others {
             if number > 0 {
                 words.push_str(&format!(", {number} {word}"));
             }
@@ -135,6 +159,23 @@ impl Reporter for Progress {
             }
             Announcement::SandboxStarting { attempt, stories } => self.begin(attempt, stories),
             Announcement::SandboxEnded { attempt, .. } => self.end(attempt),
+            Announcement::ReviewStarted { attempt, stories, round } => {
+                if let Some(bar) = locked(&self.lines).get(attempt) {
+                    bar.set_message(format!("review {round}"));
+                }
+                // The reviewer's own words are about the review.
+                self.running.extend(stories.iter().map(|story| (story.clone(), attempt.clone())));
+                self.reviews.insert(attempt.clone(), *round);
+            }
+            Announcement::Escalated { stories, escalation, .. } if escalation.severity == Severity::Critical => {
+                stories.iter().for_each(|story| self.words(story, "suspended, waits for the admin".to_owned()));
+                self.waiting.extend(stories.iter().cloned());
+                self.count(0, 0, 0);
+            }
+            Announcement::Decided { task, .. } => {
+                self.waiting.retain(|story| self.names.assignment_of(story) != Some(task));
+                self.count(0, 0, 0);
+            }
             Announcement::StoryStarted { story, attempt } => {
                 self.running.insert(story.clone(), attempt.clone());
                 if let Some(bar) = locked(&self.lines).get(attempt) {

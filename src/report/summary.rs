@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::text::{clean, count, duration, fit, pad, width};
 use crate::protocol::acp::message::StoryStatus;
-use crate::state::{StoryState, SwarmDir, SwarmState, SwarmStatus};
+use crate::state::{StoryState, SwarmDir, SwarmState, SwarmStatus, WaitState};
 use crate::swarm::SwarmSpec;
 use crate::verdict::{Cause, Evidence, SCENE_LINES};
 
@@ -69,6 +69,11 @@ pub struct Row {
     pub cause: Option<Cause>,
     /// What proves that.
     pub evidence: Option<Evidence>,
+    /// What it waits for the admin for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<WaitState>,
+    /// How often its task was rejected in a review.
+    pub rejects: u32,
     /// The story that kept it from being run.
     pub because: Option<String>,
     /// The ref that keeps what its last failure left.
@@ -125,6 +130,8 @@ impl Summary {
             commit: story.commit.as_ref().map(ToString::to_string),
             cause: story.cause,
             evidence: story.evidence.clone(),
+            waits_for: story.waits_for.clone(),
+            rejects: story.rejects,
             because: story.because.as_ref().map(|id| label(&story.tasks_file, id.as_str())),
             salvage: story.salvage.clone(),
             salvaged: all_salvaged(story),
@@ -201,6 +208,7 @@ impl Summary {
             out.push('\n');
             out.push_str(&explained(row, colour));
         }
+        out.push_str(&self.waiting(colour));
         out.push('\n');
         let mut fact = |name: &str, value: &str| {
             // Writing to a string cannot fail.
@@ -225,6 +233,42 @@ impl Summary {
         fact("state", &self.state_file);
         if let Some(report) = &self.report {
             fact("report", report);
+        }
+        out
+    }
+}
+
+/// A task that waits for the admin.
+pub(super) struct Wait<'a> {
+    /// The labels of its stories that wait, with commas.
+    pub(super) stories: String,
+    pub(super) task: &'a str,
+    pub(super) state: &'a WaitState,
+}
+
+impl Summary {
+    /// What waits for the admin, task by task.
+    pub(super) fn waits(&self) -> Vec<Wait<'_>> {
+        let mut waits: Vec<Wait<'_>> = Vec::new();
+        for row in &self.stories {
+            let (Some(state), Some(task)) = (&row.waits_for, &row.assignment) else { continue };
+            match waits.iter_mut().find(|wait| wait.task == task) {
+                Some(wait) => wait.stories = format!("{}, {}", wait.stories, row.story),
+                None => waits.push(Wait { stories: row.story.clone(), task, state }),
+            }
+        }
+        waits
+    }
+
+    /// The same in words, and how to answer.
+    fn waiting(&self, colour: bool) -> String {
+        let (bold, plain) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+        let mut out = String::new();
+        for Wait { stories, task, state } in self.waits() {
+            let (what, reason) = (state.what.word(), clean(&state.reason));
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "\n{bold}{stories}{plain} waits for the admin: {what}: {reason}");
+            let _ = writeln!(out, "  {} longshore admin show {task}", pad("decide", 9));
         }
         out
     }
@@ -314,8 +358,12 @@ fn status_colour(status: StoryStatus) -> &'static str {
     }
 }
 
-fn cause_words(row: &Row) -> String {
+pub(super) fn cause_words(row: &Row) -> String {
     match (&row.cause, &row.because) {
+        _ if row.waits_for.is_some() => {
+            let what = row.waits_for.as_ref().map_or("", |wait| wait.what.word());
+            format!("waits for the admin: {what}")
+        }
         (_, Some(because)) => format!("{because} did not land"),
         // A story that landed in the end, or waits for its next try, is not told by what went wrong before.
         (Some(cause), None) if row.status != StoryStatus::Completed => cause.word().to_owned(),

@@ -132,6 +132,9 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         Announcement::Decided { task, action, by } => {
             say(Tone::Neutral, task.as_str(), format!("{} decided: {action}", clean(by)))
         }
+        Announcement::NotifyFailed { problem } => {
+            say(Tone::Warning, "swarm", format!("a notification failed, others may too: {}", clean(problem)))
+        }
         Announcement::RecordRefused { attempt, reason, count } => {
             let text = format!("bad record from its sandbox ({count} so far): {}", clean(reason));
             say(Tone::Warning, attempt.assignment.as_str(), text)

@@ -25,7 +25,7 @@ pub use journal::{Contents, Header, Journal, Record, TasksCopy};
 pub use kept::{KeptWork, kept_work};
 pub use recover::{Recovered, recover};
 pub use store::{PendingSnapshot, SnapshotPolicy, Store};
-pub use swarm_state::{ContainerState, StoryState, SwarmState, SwarmStatus};
+pub use swarm_state::{ContainerState, RoleWord, StoryState, SwarmState, SwarmStatus, WaitState, WaitWord, hold_since};
 
 #[cfg(test)]
 mod tests;

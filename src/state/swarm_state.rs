@@ -16,7 +16,7 @@ use crate::protocol::acp::message::StoryStatus;
 use crate::state::dir::write_whole;
 use crate::state::error::{StateError, StateResult};
 use crate::state::journal::fnv1a;
-use crate::swarm::{AttemptView, ContainerStatus, Machine, Outcome, StoryView};
+use crate::swarm::{AttemptView, ContainerStatus, Hold, HoldKind, Machine, Outcome, StoryView};
 use crate::verdict::{Cause, Evidence};
 
 /// The version that this build writes, and the newest that it reads.
@@ -110,6 +110,9 @@ pub struct ContainerState {
     /// The assignment.
     #[schemars(with = "String")]
     pub assignment: AssignmentId,
+    /// What its sandbox is for.
+    #[serde(default)]
+    pub role: RoleWord,
     /// Records that broke a rule.
     pub bad_records: u32,
     /// The refs that keep what it left, oldest first.
@@ -134,6 +137,75 @@ pub enum ContainerWord {
     Failed,
     /// Ended because the swarm was stopped.
     Stopped,
+}
+
+/// What a sandbox is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RoleWord {
+    /// It does stories.
+    #[default]
+    Executor,
+    /// It reviews what another one did.
+    Reviewer,
+}
+
+/// What a story waits for the admin for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitState {
+    /// In a word.
+    pub what: WaitWord,
+    /// In a sentence.
+    pub reason: String,
+    /// Since when, RFC 3339.
+    #[schemars(with = "String")]
+    pub since: Timestamp,
+    /// The `msg_id` of the escalation that says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<String>,
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitWord {
+    /// It is of high risk and has no approval.
+    Approval,
+    /// It was rejected too often.
+    Locked,
+    /// The reviewer is not sure of the verdict.
+    LowConfidence,
+    /// No review gave a verdict.
+    NoVerdict,
+    /// Its sandbox is paused.
+    Suspended,
+}
+
+impl WaitWord {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            WaitWord::Approval => HoldKind::Approval,
+            WaitWord::Locked => HoldKind::Locked,
+            WaitWord::LowConfidence => HoldKind::LowConfidence,
+            WaitWord::NoVerdict => HoldKind::NoVerdict,
+            WaitWord::Suspended => HoldKind::Suspended,
+        }
+        .word()
+    }
+}
+
+impl From<HoldKind> for WaitWord {
+    fn from(kind: HoldKind) -> Self {
+        match kind {
+            HoldKind::Approval => WaitWord::Approval,
+            HoldKind::Locked => WaitWord::Locked,
+            HoldKind::LowConfidence => WaitWord::LowConfidence,
+            HoldKind::NoVerdict => WaitWord::NoVerdict,
+            HoldKind::Suspended => WaitWord::Suspended,
+        }
+    }
 }
 
 /// Stories, counted.
@@ -186,6 +258,12 @@ pub struct StoryState {
     /// The assignment; null for a story that was not to run.
     #[schemars(with = "Option<String>")]
     pub assignment: Option<AssignmentId>,
+    /// What it waits for the admin for; left out where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<WaitState>,
+    /// How often its task was rejected in a review; left out where it never was.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rejects: u32,
     /// For people.
     pub title: String,
     /// As the user typed it.
@@ -296,6 +374,16 @@ impl SwarmState {
     }
 }
 
+/// By the escalation that says so, which knows of the time in which nobody ran.
+pub fn hold_since(hold: &Hold, started: Timestamp) -> Timestamp {
+    let said = hold.message.as_ref().and_then(|id| Timestamp::from_millisecond(i64::try_from(id.unix_ms()).ok()?).ok());
+    said.unwrap_or_else(|| at(started, hold.since))
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 /// A time since the swarm's beginning as a time of the wall clock.
 pub fn at(started: Timestamp, elapsed: Duration) -> Timestamp {
     jiff::SignedDuration::try_from(elapsed)
@@ -334,6 +422,7 @@ fn container(machine: &Machine, view: &AttemptView, started: Timestamp) -> Conta
         created_at: at(started, view.created),
         updated_at: at(started, view.updated),
         assignment: view.id.assignment.clone(),
+        role: if view.review.is_some() { RoleWord::Reviewer } else { RoleWord::Executor },
         bad_records: view.bad_records,
         salvaged: view.salvaged.clone(),
         work_kept: view.work_kept.then(|| view.id.folder()),
@@ -343,6 +432,7 @@ fn container(machine: &Machine, view: &AttemptView, started: Timestamp) -> Conta
 fn story(machine: &Machine, view: &StoryView, started: Timestamp) -> StoryState {
     let spec = machine.story_spec(&view.key).expect("a view is made of a story of the plan");
     let failure = view.failure.as_ref();
+    let hold = view.assignment.as_ref().filter(|_| !view.decided()).and_then(|id| machine.hold_of(id));
     StoryState {
         id: view.key.id.clone(),
         status: view.status,
@@ -355,6 +445,13 @@ fn story(machine: &Machine, view: &StoryView, started: Timestamp) -> StoryState 
         salvaged: view.salvaged.clone(),
         because: view.because.as_ref().map(|key| key.id.clone()),
         assignment: view.assignment.clone(),
+        waits_for: hold.map(|hold| WaitState {
+            what: hold.kind.into(),
+            reason: hold.reason.clone(),
+            since: hold_since(hold, started),
+            escalation: hold.message.as_ref().map(ToString::to_string),
+        }),
+        rejects: view.assignment.as_ref().map_or(0, |id| machine.rejects(id)),
         title: spec.title.clone(),
         tasks_file: machine.spec().files[usize::from(view.key.file)].path.clone(),
         done_before: view.done_before,

@@ -290,6 +290,11 @@ pub enum Announcement {
         /// Who decided.
         by: String,
     },
+    /// Somebody could not be told of an escalation. Said by the coordinator, once.
+    NotifyFailed {
+        /// Who, and why.
+        problem: String,
+    },
     /// A bad record.
     RecordRefused {
         /// From which attempt.

@@ -2,6 +2,7 @@
 //!
 //! Nothing here needs a Docker daemon: `DOCKER_HOST` names a socket that is not there.
 
+mod admin;
 mod validate;
 
 use std::path::PathBuf;
@@ -192,7 +193,10 @@ fn usage() {
     world.run(&["run", "t.json", "--timeout", "30"]).expect(2, &["`30` has no unit"]);
     world.run(&["run", "t.json", "--cpus", "many"]).expect(2, &["`many` is not a number of CPUs"]);
     world.run(&["run", "t.json", "--max", "0"]).expect(2, &["--max"]);
-    world.run(&["run", "--help"]).expect(0, &["--fan-out", "--verify", "--write-back", "[default: 30m]"]);
+    world.run(&["run", "--help"]).expect(
+        0,
+        &["--notify-url", "low and medium risk only", "--fan-out", "--verify", "--write-back", "[default: 30m]"],
+    );
 }
 
 #[test]

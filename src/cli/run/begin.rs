@@ -17,7 +17,8 @@ use crate::cli::config::{AgentConfig, PromptConfig};
 use crate::cli::error::{Kind, Shown};
 use crate::cli::here::Here;
 use crate::cli::settings::Settings;
-use crate::coordinator::{Reserve, ReviewSettings, SandboxSettings, Setup};
+use crate::coordinator::notify::{Listeners, Notify, NotifyUrl, Patience};
+use crate::coordinator::{Heard, Reserve, ReviewSettings, SandboxSettings, Setup};
 use crate::delivery::acp_repo_url;
 use crate::engine::EngineInfo;
 use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
@@ -27,7 +28,6 @@ use crate::protocol::amp::store::Ssot;
 use crate::report::{self, Look, Mode, Names, Trouble};
 use crate::state::journal::JOURNAL_VERSION;
 use crate::state::{Header, Store, SwarmDir, SwarmLock};
-use crate::swarm::spec::HEARTBEAT;
 use crate::swarm::{self, AckTimeouts, AmpSpec, Limits};
 
 /// Processes in a sandbox.
@@ -56,6 +56,12 @@ pub struct Kept {
     /// Who reviews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewSettings>,
+    /// A command that hears of escalations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<String>,
+    /// A URL that does. It may hold a secret, and is shown nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify_url: Option<String>,
     /// Verify commands beyond those of the tasks files.
     pub verify: Vec<String>,
     /// Names of environment variables.
@@ -137,7 +143,7 @@ pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Resul
         swarm_id: spec.swarm,
         started,
         spec: spec.clone(),
-        settings: kept(args, &sandbox, &plan)?,
+        settings: kept(args, &settings, &sandbox, &plan)?,
         tasks,
     };
     let store = Store::create(dir.clone(), &header)?;
@@ -147,11 +153,28 @@ pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Resul
     let look = if mode == Mode::Json { Look::of(&stdout(), &Here::lookup) } else { Look::of(&stderr(), &Here::lookup) };
     let reporter = report::reporter(mode, Names::of(&spec), look, trouble);
     let shim = shim.bytes.into();
-    let heard = Box::new(());
+    let heard: Box<dyn Heard> = match listeners(settings.notify.value.as_deref(), settings.notify_url.value.as_deref())?
+    {
+        Some(listeners) => Box::new(Notify::new(listeners, repo.root(), &dir, Patience::default())),
+        None => Box::new(()),
+    };
     Ok((Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, ssot, heard, shim, taken_up: None }, lock))
 }
 
-fn kept(args: &RunArgs, sandbox: &SandboxSettings, plan: &Plan) -> Result<serde_json::Value, Shown> {
+/// Who hears of escalations; none where nobody is to.
+pub(crate) fn listeners(command: Option<&str>, url: Option<&str>) -> Result<Option<Listeners>, Shown> {
+    let url = url.map(NotifyUrl::parse).transpose();
+    let url = url.map_err(|problem| Shown::input(format!("the URL for notifications cannot be used: {problem}")))?;
+    let listeners = Listeners { command: command.map(str::to_owned), url };
+    Ok((listeners.command.is_some() || listeners.url.is_some()).then_some(listeners))
+}
+
+fn kept(
+    args: &RunArgs,
+    settings: &Settings,
+    sandbox: &SandboxSettings,
+    plan: &Plan,
+) -> Result<serde_json::Value, Shown> {
     let kept = Kept {
         image: sandbox.image.clone(),
         network: sandbox.network.clone(),
@@ -160,6 +183,8 @@ fn kept(args: &RunArgs, sandbox: &SandboxSettings, plan: &Plan) -> Result<serde_
         pids: sandbox.pids,
         agent: sandbox.agent.clone(),
         review: sandbox.review.clone(),
+        notify: settings.notify.value.clone(),
+        notify_url: settings.notify_url.value.clone(),
         verify: sandbox.verify.clone(),
         env: sandbox.env.names().map(str::to_owned).collect(),
         identity: sandbox.identity.clone(),
@@ -176,11 +201,17 @@ fn kept(args: &RunArgs, sandbox: &SandboxSettings, plan: &Plan) -> Result<serde_
 
 /// What the machine needs to speak AMP.
 fn amp(settings: &Settings, started: Timestamp) -> Result<AmpSpec, Shown> {
+    let clocks = &settings.amp;
     Ok(AmpSpec {
         began_ms: u64::try_from(started.as_millisecond())
             .map_err(|error| Shown::machinery("the clock stands before 1970").caused_by(&error))?,
-        acks: AckTimeouts::default(),
-        heartbeat: HEARTBEAT,
+        acks: AckTimeouts {
+            dispatch: clocks.ack_dispatch.value.0,
+            result: clocks.ack_result.value.0,
+            request: clocks.ack_request.value.0,
+            verdict: clocks.ack_verdict.value.0,
+        },
+        heartbeat: clocks.heartbeat.value.0,
         rounds: settings.review.value.is_some().then_some(settings.review_rounds.value),
     })
 }

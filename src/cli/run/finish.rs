@@ -75,6 +75,13 @@ pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
         let written = write_outcomes(&state);
         summary.notes.extend(written);
     }
+    if state.status == SwarmStatus::Suspended {
+        let short = dir.swarm().short();
+        summary.notes.push(format!(
+            "exit code 4: what is left waits for you. `longshore admin list` shows it, `longshore admin show TARGET` what \
+             you can decide; then `longshore resume {short}`"
+        ));
+    }
     if matches!(state.status, SwarmStatus::Interrupted | SwarmStatus::Running | SwarmStatus::Stopping) {
         summary.notes.push(format!("swarm {} did not finish: `longshore resume` goes on with it", summary.swarm));
     }

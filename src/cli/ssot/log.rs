@@ -68,7 +68,7 @@ fn ids(ssot: &Ssot, repo_root: &std::path::Path, args: &SsotLogArgs) -> Result<V
 }
 
 /// `2026-11-22 12:00:03  T-2026-001  task_dispatch   coordinator -> executor  acked after 3.0 s  1 story: ...`
-fn line(entry: &Entry, state: &AckState, zone: &TimeZone, several: bool) -> String {
+pub(crate) fn line(entry: &Entry, state: &AckState, zone: &TimeZone, several: bool) -> String {
     let message = &entry.message;
     let time = message.at().to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S");
     let task = if several { format!("{}  ", message.task()) } else { String::new() };

@@ -6,7 +6,7 @@
 pub mod args;
 mod check;
 pub(crate) mod gist;
-mod log;
+pub(crate) mod log;
 mod mirror;
 mod show;
 mod validate;

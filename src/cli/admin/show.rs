@@ -1,0 +1,170 @@
+//! `longshore admin show`: all that a person needs to decide about a task.
+
+use std::fmt::Write;
+use std::io::stdout;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::args::AdminTargetArgs;
+use super::choice::{choices, effect};
+use super::target::{Meant, Scene, find};
+use crate::cli::here::Here;
+use crate::cli::ssot::gist::AckState;
+use crate::cli::ssot::log::line;
+use crate::cli::{Outcome, columns, say};
+use crate::ids::AssignmentId;
+use crate::protocol::acp::message::StoryStatus;
+use crate::protocol::amp::message::{Escalation, IssueSeverity, Message, Payload, ReviewVerdict};
+use crate::protocol::amp::store::Entry;
+use crate::report::text::{clean, clean_lines, fit};
+use crate::state::hold_since;
+use crate::swarm::Action;
+
+/// Carries it out.
+pub(super) async fn show(args: &AdminTargetArgs, here: &Here) -> Outcome {
+    let Meant { scene, task, escalation, .. } = find(args, here).await?;
+    let entries = scene.ssot.log(&task)?;
+    let mut out = String::new();
+    head(&mut out, &scene, &task);
+    let held = scene.then.hold_of(&task).or_else(|| scene.machine.hold_of(&task));
+    let held_by = held.and_then(|hold| hold.message.as_ref());
+    let shown = escalation.or_else(|| {
+        let mut of_hold = entries.iter().filter(|entry| Some(entry.message.id()) == held_by);
+        of_hold.next().map(|entry| entry.message.clone())
+    });
+    if let Some(message) = &shown
+        && let Payload::Escalation(escalation) = message.payload()
+    {
+        escalated(&mut out, message, escalation);
+    }
+    let verdict = entries.iter().rev().find_map(|entry| match entry.message.payload() {
+        Payload::Verdict(verdict) => Some((&entry.message, verdict)),
+        _ => None,
+    });
+    if let Some((message, verdict)) = verdict {
+        judged(&mut out, message, verdict);
+    }
+    let request = entries.iter().rev().find_map(|entry| match entry.message.payload() {
+        Payload::Request(request) => Some(&request.diff_url),
+        _ => None,
+    });
+    if let Some(diff) = request {
+        let _ = writeln!(out, "\ndiff  {}", clean(diff));
+    }
+    said(&mut out, &entries);
+    decisions(&mut out, &scene, &task);
+    say(&out)?;
+    Ok(0)
+}
+
+/// The task, its stories, and what it waits for. Writing to a string cannot fail, here and below.
+fn head(out: &mut String, scene: &Scene, task: &AssignmentId) {
+    let _ = writeln!(out, "{task} of swarm {}", scene.dir.swarm());
+    let spec = scene.machine.assignment(task);
+    for key in spec.into_iter().flat_map(|spec| &spec.stories) {
+        let status = scene.machine.story(key).map_or("", |view| word(view.status));
+        let _ = writeln!(out, "  {}  {status}  {}", scene.names.label(key), scene.names.title(key));
+    }
+    if let Some(spec) = spec {
+        let _ = writeln!(out, "  branch {}", spec.branch);
+    }
+    let rejects = scene.machine.rejects(task);
+    if rejects > 0 {
+        let _ = writeln!(out, "  rejected {rejects} times");
+    }
+    match (scene.machine.hold_of(task), scene.decided(task)) {
+        (_, Some(decision)) => {
+            let by = clean(&decision.by);
+            let _ = writeln!(out, "  {by} decided `{}`: `longshore resume` takes it in", decision.action.word());
+        }
+        (Some(hold), None) => {
+            let since = hold_since(hold, scene.started()).to_zoned(TimeZone::system());
+            let since = since.strftime("%Y-%m-%d %H:%M:%S");
+            let _ = writeln!(out, "  waits for you since {since}: {}: {}", hold.kind.word(), clean(&hold.reason));
+        }
+        (None, None) => out.push_str("  waits for nobody\n"),
+    }
+}
+
+fn word(status: StoryStatus) -> &'static str {
+    match status {
+        StoryStatus::Completed => "landed",
+        StoryStatus::Failed => "failed",
+        StoryStatus::Skipped => "skipped",
+        StoryStatus::InProgress => "running",
+        StoryStatus::Pending => "pending",
+    }
+}
+
+/// The word that a value has on the wire.
+fn wire(value: serde_json::Result<serde_json::Value>) -> String {
+    value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn escalated(out: &mut String, message: &Message, escalation: &Escalation) {
+    let severity = wire(serde_json::to_value(escalation.severity));
+    let kind = wire(serde_json::to_value(escalation.escalation_type));
+    let _ = writeln!(out, "\nescalation  {}\n  {severity} {kind}", message.id());
+    for line in clean_lines(&escalation.description).lines() {
+        let _ = writeln!(out, "  {line}");
+    }
+    for action in &escalation.suggested_actions {
+        let _ = writeln!(out, "  - {}", clean(action));
+    }
+}
+
+fn judged(out: &mut String, message: &Message, verdict: &ReviewVerdict) {
+    let decision = wire(serde_json::to_value(verdict.decision));
+    let _ = writeln!(out, "\nverdict  {}\n  {decision}, confidence {}", message.id(), verdict.confidence);
+    for issue in &verdict.issues {
+        let severity = match issue.severity {
+            IssueSeverity::Critical => "critical",
+            IssueSeverity::Major => "major",
+            IssueSeverity::Minor => "minor",
+        };
+        let line = issue.line.map(|line| format!(":{line}")).unwrap_or_default();
+        let _ = writeln!(out, "  [{severity}] {}{line}: {}", clean(&issue.file), clean(&issue.description));
+        if !issue.suggested_fix.is_empty() {
+            let _ = writeln!(out, "    suggested: {}", clean(&issue.suggested_fix));
+        }
+    }
+    for result in &verdict.criteria_results {
+        let met = match result.passed {
+            Some(true) => "met",
+            Some(false) => "not met",
+            None => "not known",
+        };
+        let _ = writeln!(out, "  {met}: {}: {}", clean(&result.criterion), clean(&result.evidence));
+    }
+}
+
+fn said(out: &mut String, entries: &[Entry]) {
+    if entries.is_empty() {
+        return;
+    }
+    out.push_str("\nsaid\n");
+    let (now, zone, columns) = (Timestamp::now(), TimeZone::system(), columns(&stdout()).saturating_sub(2));
+    for entry in entries {
+        let text = line(entry, &AckState::of(entry, now), &zone, false);
+        let _ = writeln!(out, "  {}", fit(&text, columns));
+    }
+}
+
+fn decisions(out: &mut String, scene: &Scene, task: &AssignmentId) {
+    let choices = choices(&scene.then, task);
+    if choices.is_empty() {
+        out.push_str("\nthere is nothing to decide now\n");
+        return;
+    }
+    out.push_str("\nyou can decide\n");
+    let held = scene.then.hold_of(task).map(|hold| hold.kind);
+    for action in choices {
+        let words = if matches!(action, Action::Answer { .. }) { " TEXT" } else { "" };
+        let command = format!("longshore admin {} {task}{words}", action.word());
+        let _ = writeln!(out, "  {command:<42}  {}", effect(held, &action));
+    }
+    if !scene.live {
+        let _ = writeln!(out, "then: longshore resume {}", scene.dir.swarm().short());
+    }
+}

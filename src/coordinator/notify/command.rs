@@ -1,0 +1,121 @@
+//! One escalation to the user's command: `sh -c` in the repo's root, the message's JSON on standard input, and what a script
+//! wants most in variables.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::FusedFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+use crate::protocol::amp::message::{Message, Payload};
+use crate::report::text::clean;
+
+/// How much of what it says on standard error is told.
+const SAID: usize = 400;
+/// How long its standard error is read after its end: something that it left running may hold it open.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Runs it.
+///
+/// # Errors
+/// Why it cannot be said to have heard, for people.
+pub(super) async fn run(command: &str, root: &Path, message: &Message, limit: Duration) -> Result<(), String> {
+    let Payload::Escalation(escalation) = message.payload() else { return Ok(()) };
+    let word = |value: serde_json::Result<serde_json::Value>| -> String {
+        // A word on the wire.
+        value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    };
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", command])
+        .current_dir(root)
+        .env("LONGSHORE_ESCALATION_TYPE", word(serde_json::to_value(escalation.escalation_type)))
+        .env("LONGSHORE_ESCALATION_SEVERITY", word(serde_json::to_value(escalation.severity)))
+        .env("LONGSHORE_ESCALATION_TASK", message.task().as_str())
+        .env("LONGSHORE_ESCALATION_MSG_ID", message.id().to_string())
+        // Without control characters: a NUL cannot be in a variable.
+        .env("LONGSHORE_ESCALATION_DESCRIPTION", clean(&escalation.description))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        // A Ctrl-C is for longshore; and the whole group can be ended.
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut child = shell.spawn().map_err(|error| format!("`sh` cannot be started: {error}"))?;
+    let group = Group(child.id());
+    let ended = tokio::time::timeout(limit, feed(&mut child, message.to_json())).await;
+    match ended {
+        Ok(result) => {
+            group.forget();
+            result
+        }
+        Err(_) => Err(format!("the command did not end within {} s, and was killed", limit.as_secs_f64())),
+    }
+}
+
+/// The command's process group, killed when it is no longer waited for.
+struct Group(Option<u32>);
+
+impl Group {
+    fn forget(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let id = self.0.and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(id) = id {
+            let _ = rustix::process::kill_process_group(id, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+async fn feed(child: &mut Child, json: String) -> Result<(), String> {
+    let (input, errors) = (child.stdin.take(), child.stderr.take());
+    let write = async {
+        if let Some(mut input) = input {
+            // One that does not read it wants the variables alone.
+            let _ = input.write_all(json.as_bytes()).await;
+            let _ = input.write_all(b"\n").await;
+        }
+    };
+    let mut said = Vec::new();
+    let read = async {
+        if let Some(mut errors) = errors {
+            let mut piece = [0; 1024];
+            while let Ok(count @ 1..) = errors.read(&mut piece).await {
+                let room = SAID.saturating_sub(said.len()).min(count);
+                said.extend_from_slice(&piece[..room]);
+            }
+        }
+    };
+    let ended = async {
+        let (status, ()) = tokio::join!(child.wait(), write);
+        status
+    };
+    let status = {
+        let mut read = std::pin::pin!(read.fuse());
+        let mut ended = std::pin::pin!(ended);
+        let status = tokio::select! {
+            status = &mut ended => status,
+            () = &mut read => ended.await,
+        };
+        if !read.is_terminated() {
+            let _ = tokio::time::timeout(LAST_WORDS, read).await;
+        }
+        status
+    };
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            let said = clean(&String::from_utf8_lossy(&said));
+            let said = if said.trim().is_empty() { String::new() } else { format!(": {}", said.trim()) };
+            Err(format!("the command ended with {status}{said}"))
+        }
+        Err(error) => Err(format!("the command cannot be waited for: {error}")),
+    }
+}

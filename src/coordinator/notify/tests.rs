@@ -1,0 +1,270 @@
+//! Commands that hear, fail and hang; a listener that answers otherwise each time; what is told once.
+
+use std::os::unix::fs::PermissionsExt;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+const QUICK: Patience = Patience {
+    command: Duration::from_secs(20),
+    request: Duration::from_secs(20),
+    pause: Duration::from_millis(5),
+    retries: 3,
+    closing: Duration::from_secs(30),
+};
+
+fn message(number: u64) -> Message {
+    let text = format!(
+        r#"{{"msg_id":"escalation-T-2026-001-{}","protocol_version":"AMP/1.0","type":"escalation","from":"coordinator",
+        "to":"admin","task_id":"T-2026-001","timestamp":"2026-02-26T14:32:07.{number:03}+00:00","requires_ack":false,
+        "payload":{{"escalation_type":"hallucination_lock","severity":"critical","triggered_by":"coordinator",
+        "description":"rejected 4 times, \"it\u001b[31m does not\nwork\"","affected_msgs":[],"system_state_snapshot":
+        {{"task_status":"locked","reject_count":4,"last_successful_msg_id":null}},"auto_suspended":true}}}}"#,
+        1_772_116_327_000 + number
+    );
+    Message::read(&text).expect("a good message")
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    dir: SwarmDir,
+    warnings: mpsc::UnboundedReceiver<String>,
+    notify: Box<Notify>,
+}
+
+impl World {
+    fn new(listeners: Listeners, patience: Patience) -> Self {
+        Self::again(tempfile::tempdir().expect("a folder"), listeners, patience)
+    }
+
+    /// In a folder where swarms were before.
+    fn again(folder: tempfile::TempDir, listeners: Listeners, patience: Patience) -> Self {
+        let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid");
+        let dir = SwarmDir::create(folder.path(), swarm).expect("a folder");
+        let mut notify = Box::new(Notify::new(listeners, folder.path(), &dir, patience));
+        let (warn, warnings) = mpsc::unbounded_channel();
+        notify.warn(warn);
+        Self { folder, dir, warnings, notify }
+    }
+
+    fn markers(dir: &SwarmDir) -> Vec<String> {
+        let entries = std::fs::read_dir(dir.path().join(MARKERS)).into_iter().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("read").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Waits for all; gives the folder, the markers and the warnings.
+    async fn end(mut self) -> (tempfile::TempDir, Vec<String>, Vec<String>) {
+        self.notify.close().await;
+        let mut warnings = Vec::new();
+        while let Ok(warning) = self.warnings.try_recv() {
+            warnings.push(warning);
+        }
+        (self.folder, Self::markers(&self.dir), warnings)
+    }
+}
+
+fn command(text: &str) -> Listeners {
+    Listeners { command: Some(text.to_owned()), url: None }
+}
+
+/// A listener that answers the requests with these status lines in turn; gives the requests.
+async fn server(answers: &'static [&'static str]) -> (String, tokio::task::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let served = tokio::spawn(async move {
+        let mut requests = Vec::new();
+        for answer in answers {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut text = String::new();
+            let whole = |text: &str| {
+                let (head, body) = text.split_once("\r\n\r\n")?;
+                let lower = head.to_lowercase();
+                let length = lower.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+                (body.len() >= length.trim().parse().ok()?).then_some(())
+            };
+            while whole(&text).is_none() {
+                let mut piece = [0; 4096];
+                let count = stream.read(&mut piece).await.expect("read");
+                assert!(count > 0, "cut off after {text}");
+                text.push_str(std::str::from_utf8(&piece[..count]).expect("UTF-8"));
+            }
+            let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await.expect("written");
+            requests.push(text);
+        }
+        requests
+    });
+    (format!("http://{address}/hook?key=s3cret"), served)
+}
+
+fn url(text: &str) -> Listeners {
+    Listeners { command: None, url: Some(NotifyUrl::parse(text).expect("a URL")) }
+}
+
+#[tokio::test]
+async fn a_command_hears_each_once() {
+    let script = "cat >>heard; printf '%s|' \"$LONGSHORE_ESCALATION_TYPE\" \"$LONGSHORE_ESCALATION_SEVERITY\" \
+                  \"$LONGSHORE_ESCALATION_TASK\" \"$LONGSHORE_ESCALATION_MSG_ID\" \"$LONGSHORE_ESCALATION_DESCRIPTION\" >>vars; \
+                  echo noise";
+    let mut world = World::new(command(script), QUICK);
+    world.notify.escalation(&message(1));
+    world.notify.escalation(&message(1));
+    let (folder, markers, warnings) = world.end().await;
+    let heard = || std::fs::read_to_string(folder.path().join("heard")).expect("heard");
+    assert_eq!(Message::read(&heard()).expect("one message"), message(1));
+    let vars = std::fs::read_to_string(folder.path().join("vars")).expect("vars");
+    let id = "escalation-T-2026-001-1772116327001";
+    let text = "rejected 4 times, \"it does not work\"";
+    assert_eq!(vars, format!("hallucination_lock|critical|T-2026-001|{id}|{text}|"));
+    assert_eq!((markers, warnings), (vec![format!("{id}.command")], Vec::new()));
+
+    let before = heard();
+    let mut world = World::again(folder, command(script), QUICK);
+    world.notify.escalation(&message(1));
+    let (folder, ..) = world.end().await;
+    assert_eq!(std::fs::read_to_string(folder.path().join("heard")).expect("heard"), before, "it was told before");
+}
+
+#[tokio::test]
+async fn what_was_not_told_is_told_by_the_next_orchestrator() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ssot = Ssot::open(folder.path()).expect("an SSOT");
+    for number in [1, 2] {
+        ssot.ensure_message(&message(number)).expect("written");
+    }
+    let spec = crate::report::names::tests::spec(1);
+    let script = "echo \"$LONGSHORE_ESCALATION_MSG_ID\" >>heard; test -e well || exit 7";
+    let mut world = World::again(folder, command(script), QUICK);
+    world.notify.catch_up(&ssot, &spec).expect("read");
+    let (folder, markers, warnings) = world.end().await;
+    assert_eq!((markers, warnings.len()), (Vec::new(), 1), "the first failure is shown, and no other");
+    assert!(warnings[0].contains("exit status: 7") && warnings[0].contains("to the command"), "{warnings:?}");
+
+    std::fs::write(folder.path().join("well"), "").expect("written");
+    let mut world = World::again(folder, command(script), QUICK);
+    world.notify.catch_up(&ssot, &spec).expect("read");
+    let (folder, markers, _) = world.end().await;
+    assert_eq!(markers.len(), 2);
+    let heard = || std::fs::read_to_string(folder.path().join("heard")).expect("heard").lines().count();
+    assert_eq!(heard(), 4, "twice without success, twice with it");
+}
+
+#[tokio::test]
+async fn a_command_that_hangs_is_ended_with_all_that_it_started() {
+    let patience = Patience { command: Duration::from_millis(300), ..QUICK };
+    let mut world = World::new(command("sleep 600 & echo $! >child; wait"), patience);
+    world.notify.escalation(&message(1));
+    let (folder, markers, warnings) = world.end().await;
+    assert!(markers.is_empty() && warnings[0].contains("did not end within 0.3 s"), "{warnings:?}");
+    let child = std::fs::read_to_string(folder.path().join("child")).expect("it began");
+    let gone = |stat: std::io::Result<String>| stat.map_or(true, |stat| stat.contains(") Z "));
+    let path = format!("/proc/{}/stat", child.trim());
+    for _ in 0..500 {
+        if gone(std::fs::read_to_string(&path)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} still runs", child.trim());
+}
+
+#[tokio::test]
+async fn a_command_that_leaves_something_running_has_heard() {
+    let mut world = World::new(command("sleep 5 & exit 0"), QUICK);
+    world.notify.escalation(&message(1));
+    let began = std::time::Instant::now();
+    let (_, markers, warnings) = world.end().await;
+    assert_eq!((markers.len(), warnings), (1, Vec::new()));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_url_that_fails_for_a_while_is_tried_again() {
+    let (address, served) = server(&["500 Oh", "503 Wait", "204 No Content"]).await;
+    let with_login = address.replace("http://", "http://me:p%40ss@");
+    let mut world = World::new(url(&with_login), QUICK);
+    world.notify.escalation(&message(1));
+    let (_, markers, warnings) = world.end().await;
+    assert_eq!((markers, warnings), (vec!["escalation-T-2026-001-1772116327001.url".to_owned()], Vec::new()));
+    let requests = served.await.expect("served");
+    for request in &requests {
+        let (head, body) = request.split_once("\r\n\r\n").expect("a body");
+        assert!(head.starts_with("POST /hook?key=s3cret HTTP/1.1\r\n"), "{head}");
+        assert!(head.to_lowercase().contains("content-type: application/json"), "{head}");
+        // "me:p@ss"
+        assert!(head.contains("Basic bWU6cEBzcw=="), "{head}");
+        assert_eq!(Message::read(body).expect("the message"), message(1));
+    }
+}
+
+#[tokio::test]
+async fn what_will_not_pass_is_not_tried_again() {
+    let (address, served) = server(&["404 Not Found"]).await;
+    let mut world = World::new(url(&address), QUICK);
+    world.notify.escalation(&message(1));
+    let (_, markers, warnings) = world.end().await;
+    assert!(markers.is_empty() && warnings[0].contains("404"), "{warnings:?}");
+    assert!(!warnings[0].contains("s3cret"), "{warnings:?}");
+    assert_eq!(served.await.expect("served").len(), 1);
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_once_and_harms_nothing() {
+    let address = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        listener.local_addr().expect("an address")
+    };
+    let both = Listeners { command: Some("cat >>heard".to_owned()), ..url(&format!("http://{address}/?key=s3cret")) };
+    let mut world = World::new(both, QUICK);
+    world.notify.escalation(&message(1));
+    world.notify.escalation(&message(2));
+    let (folder, markers, warnings) = world.end().await;
+    assert_eq!((markers.len(), warnings.len()), (2, 1), "the command heard both");
+    assert!(warnings[0].contains("to the url") && !warnings[0].contains("s3cret"), "{warnings:?}");
+    assert_eq!(std::fs::read_to_string(folder.path().join("heard")).expect("heard").lines().count() % 2, 0);
+}
+
+#[tokio::test]
+async fn the_end_waits_for_so_long_and_no_longer() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let patience = Patience { closing: Duration::from_millis(200), ..QUICK };
+    let mut world = World::new(url(&format!("http://{address}/")), patience);
+    world.notify.escalation(&message(1));
+    let began = std::time::Instant::now();
+    let (_, markers, warnings) = world.end().await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(markers.is_empty() && warnings[0].contains("not all was told in time"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn a_marker_that_cannot_be_written_is_told() {
+    let mut world = World::new(command("true"), QUICK);
+    std::fs::write(world.dir.path().join(MARKERS), "in the way").expect("written");
+    std::fs::set_permissions(world.dir.path().join(MARKERS), PermissionsExt::from_mode(0o400)).expect("set");
+    world.notify.escalation(&message(1));
+    let (_, _, warnings) = world.end().await;
+    assert!(warnings[0].contains("it was told, and that cannot be noted"), "{warnings:?}");
+}
+
+#[test]
+fn urls_are_not_shown_whole() {
+    for (text, shown) in [
+        ("https://me:s3cret@example.org/hooks/s3cret?k=s3cret", "https://example.org/..."),
+        ("http://example.org:8080", "http://example.org:8080/"),
+        ("http://[::1]:8080/?s3cret", "http://[::1]:8080/..."),
+    ] {
+        let url = NotifyUrl::parse(text).expect(text);
+        assert_eq!(url.to_string(), shown);
+        assert!(!format!("{url:?}").contains("s3cret"));
+    }
+    for wrong in ["", "example.org", "ftp://example.org/", "/hook", "http://", "http:///x", "http://a b/"] {
+        let problem = NotifyUrl::parse(wrong).expect_err(wrong);
+        assert!(wrong.len() < 3 || !problem.contains(wrong), "{problem}");
+    }
+}
