@@ -12,7 +12,7 @@ use super::run::begin::{self, Kept};
 use super::run::{check, finish};
 use super::{Outcome, admin, remark, shim};
 use crate::coordinator::notify::{Notify, Patience};
-use crate::coordinator::{self, Heard, Reserve, SandboxSettings, Setup, TakenUp};
+use crate::coordinator::{self, Bridge, Heard, Reserve, SandboxSettings, Setup, TakenUp, tell_again};
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::protocol::amp::store::Ssot;
@@ -48,10 +48,13 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
             }
         }
         // Its orchestrator may have died after its last record, and before the state file and the report that say the same.
+        let kept = kept_of(&header)?;
+        let plan = plan_of(&header, &kept, repo.root())?;
+        let bridge = Bridge::new(&repo, &dir, plan, !kept.verify.is_empty(), kept.review.as_ref());
+        tell_again(bridge, &ssot, &words)?;
         let last = store.snapshot(&machine, elapsed)?;
         if !last.written() {
             last.write()?;
-            let kept = kept_of(&header)?;
             finish::finish(&finish::Ending::resumed(repo, args.json, kept.write_back, kept.keep), &dir).await?;
         }
         return Ok(outcome.exit_code());

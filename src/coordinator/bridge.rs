@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::delivery::Repo;
 use crate::handoff::assignment::AgentSpec;
 use crate::handoff::review::ReviewWork;
 use crate::ids::{AssignmentId, StoryKey, SwarmId};
@@ -20,9 +21,12 @@ use crate::protocol::amp::message::{
 };
 use crate::protocol::amp::rules::{LOCK_IS_NEAR, LOCK_IS_NEAR_FROM, Violation};
 use crate::protocol::amp::store::{TaskFile, TaskStatus, TaskStory};
+use crate::state::SwarmDir;
 use crate::swarm::word::{Dispatch, Request, Review, StoryEnd, TaskNews, Word};
 use crate::tasks::Story;
 use crate::verdict::{Cause, Failure};
+
+use super::ReviewSettings;
 
 /// The most characters of a text that comes from a sandbox.
 const TEXT: usize = 2000;
@@ -39,7 +43,7 @@ pub(super) enum Item {
 }
 
 /// What messages are made with, and what was said of each task.
-pub(super) struct Bridge {
+pub struct Bridge {
     swarm: SwarmId,
     /// The repo's root.
     repo: PathBuf,
@@ -63,15 +67,17 @@ struct Told {
 }
 
 impl Bridge {
-    pub(super) fn new(
-        swarm: SwarmId,
-        repo: PathBuf,
-        reviews: PathBuf,
-        plan: Plan,
-        verify: bool,
-        criteria: Vec<String>,
-    ) -> Self {
-        Self { swarm, repo, reviews, plan, verify, criteria, tasks: BTreeMap::new() }
+    /// Of a swarm whose folder is `dir`; `verify`: there are commands that check each story, beside those of the tasks file.
+    pub fn new(repo: &Repo, dir: &SwarmDir, plan: Plan, verify: bool, review: Option<&ReviewSettings>) -> Self {
+        Self {
+            swarm: dir.swarm(),
+            repo: repo.root().to_owned(),
+            reviews: dir.path().join("reviews"),
+            plan,
+            verify,
+            criteria: review.map(|review| review.criteria.clone()).unwrap_or_default(),
+            tasks: BTreeMap::new(),
+        }
     }
 
     /// What goes to the SSOT for a word.

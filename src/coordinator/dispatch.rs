@@ -49,6 +49,7 @@ impl Coordinator {
         let file = &spec.files[usize::from(assignment.file)];
         let planned = &self.setup.plan.files[usize::from(assignment.file)];
         let uid = remains.uid;
+        let rework = self.machine.attempt(&attempt).is_some_and(|view| view.rework);
         let sandbox = &self.setup.sandbox;
         let brief = AssignmentFile {
             schema_version: ASSIGNMENT_VERSION,
@@ -71,6 +72,7 @@ impl Coordinator {
             grace_secs: spec.limits.grace.as_secs().max(1),
             identity: sandbox.identity.clone(),
             guidance,
+            rework,
             review: review.as_deref().and_then(|review| {
                 let agent = &sandbox.review.as_ref()?.agent;
                 self.telling.bridge.review_work(&attempt.folder(), review, agent)
@@ -103,11 +105,7 @@ impl Coordinator {
             attempt: attempt.clone(),
             file: assignment.file,
             stories: stories.iter().map(|(key, _)| key.id.clone()).collect(),
-            base_of: if base == *self.machine.head(assignment.file) {
-                file.branch.clone()
-            } else {
-                assignment.branch.clone()
-            },
+            base_of: if rework || review.is_some() { assignment.branch.clone() } else { file.branch.clone() },
             base,
             uid,
             container: self.container(&attempt, &stories, uid, review.is_some()),

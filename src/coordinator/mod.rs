@@ -68,9 +68,10 @@ use crate::state::{StateError, Store, SwarmDir};
 use crate::swarm::{Decision, Machine, Outcome, SwarmSpec, Word};
 
 pub use admission::Reserve;
+pub use bridge::Bridge;
 pub use rescue::{Rescue, Rescued, rescue, unsaved};
 pub use run::{run, volumes_stay};
-pub use telling::Heard;
+pub use telling::{Heard, tell_again};
 
 /// Everything that a swarm needs to run, checked.
 pub struct Setup {

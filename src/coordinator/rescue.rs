@@ -61,7 +61,9 @@ pub struct Rescued {
 
 /// The attempts whose work may be in the engine alone.
 pub fn unsaved(machine: &Machine) -> impl Iterator<Item = &AttemptView> {
-    machine.attempts().filter(|view| view.work_kept || view.phase <= Phase::Collecting)
+    // A reviewer's folder has nothing that anybody would miss.
+    let own = machine.attempts().filter(|view| view.review.is_none());
+    own.filter(|view| view.work_kept || view.phase <= Phase::Collecting)
 }
 
 /// Saves what can be saved.
@@ -141,7 +143,7 @@ async fn end_sandboxes(engine: &Arc<dyn Engine>, swarm: &str, grace: Duration) -
     let running = found.iter().filter(|thing| {
         thing.kind == FoundKind::Container
             && thing.running
-            && thing.labels.get(label::ROLE).is_some_and(|role| role == "sandbox")
+            && thing.labels.get(label::ROLE).is_some_and(|role| role == "sandbox" || role == "reviewer")
     });
     let ids: Vec<ContainerId> = running.filter_map(|thing| thing.id.parse().ok()).collect();
     let ends = ids.iter().map(|id| end(engine.as_ref(), id, grace + COMMITTING));

@@ -96,7 +96,9 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
     let mut heard = std::mem::replace(&mut setup.heard, Box::new(()));
     let (warn, warnings) = mpsc::unbounded_channel();
     heard.warn(warn);
-    let telling = Telling::new(bridge(&setup), Arc::clone(&setup.ssot), heard, postbox.clone());
+    let verify = !setup.sandbox.verify.is_empty();
+    let bridge = Bridge::new(&setup.repo, &setup.dir, setup.plan.clone(), verify, setup.sandbox.review.as_ref());
+    let telling = Telling::new(bridge, Arc::clone(&setup.ssot), heard, postbox.clone());
     let mut coordinator = Coordinator {
         machine,
         names,
@@ -158,18 +160,6 @@ fn since_header(spec: &SwarmSpec) -> Duration {
     let began = spec.amp.as_ref().and_then(|amp| i64::try_from(amp.began_ms).ok());
     let ms = began.map_or(0, |began| Timestamp::now().as_millisecond() - began);
     Duration::from_millis(u64::try_from(ms).unwrap_or_default())
-}
-
-fn bridge(setup: &Setup) -> Bridge {
-    let criteria = setup.sandbox.review.as_ref().map(|review| review.criteria.clone()).unwrap_or_default();
-    Bridge::new(
-        setup.spec.swarm,
-        setup.repo.root().to_owned(),
-        setup.dir.path().join("reviews"),
-        setup.plan.clone(),
-        !setup.sandbox.verify.is_empty(),
-        criteria,
-    )
 }
 
 /// Puts the first bases into the objects volume.

@@ -89,6 +89,21 @@ impl Telling {
     }
 }
 
+/// Says the words of a whole journal again: what is missing in the SSOT is written. For a swarm that is over, whose orchestrator may
+/// have died before it had said all.
+///
+/// # Errors
+/// The SSOT cannot be written.
+pub fn tell_again(mut bridge: Bridge, ssot: &Ssot, words: &[Word]) -> Result<(), SsotError> {
+    let (items, work) = mpsc::channel();
+    for item in words.iter().filter_map(|word| bridge.compose(word).ok()) {
+        // The reader is there until the end of this function.
+        let _ = items.send(Work::Item(item));
+    }
+    drop(items);
+    write_all(ssot, &work, &mut ())
+}
+
 fn write_all(ssot: &Ssot, work: &mpsc::Receiver<Work>, heard: &mut dyn Heard) -> Result<(), SsotError> {
     let mut tasks: BTreeMap<AssignmentId, Box<TaskFile>> = BTreeMap::new();
     while let Ok(first) = work.recv() {

@@ -43,6 +43,10 @@ pub struct AssignmentFile {
     pub grace_secs: u64,
     /// Who commits.
     pub identity: Identity,
+    /// The branch starts with what a reviewer rejected: of several stories, one that has nothing to mend in it is finished as it
+    /// is, as long as another one changes something.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rework: bool,
     /// What the admin said about the stories, for the prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guidance: Vec<String>,

@@ -185,7 +185,7 @@ impl Reporter for Progress {
                 self.words(story, self.names.title(story).to_owned());
             }
             Announcement::StoryProgress { story, text } => self.words(story, clean(text)),
-            Announcement::StoryFinished { story } => self.words(story, "finished, to be merged".to_owned()),
+            Announcement::StoryFinished { story } => self.words(story, "finished in its sandbox".to_owned()),
             Announcement::StoryLanded { .. } => self.count(1, 0, 0),
             Announcement::StoryFailed { .. } => self.count(0, 1, 0),
             Announcement::StorySkipped { .. } => self.count(0, 0, 1),

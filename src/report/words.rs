@@ -85,7 +85,7 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         }
         Announcement::StoryProgress { story, text } => say(Tone::Detail, names.label(story), clean(text)),
         Announcement::StoryFinished { story } => {
-            say(Tone::Detail, names.label(story), "finished in its sandbox, to be merged".to_owned())
+            say(Tone::Detail, names.label(story), "finished in its sandbox".to_owned())
         }
         Announcement::StoryLanded { story, commit, duration: time, .. } => {
             say(Tone::Good, names.label(story), format!("landed {} ({})", commit.short(), duration(*time)))

@@ -123,6 +123,7 @@ impl Attempt {
             fatal = unusable.map(|message| Fatal::new(ErrorCode::UNKNOWN_ERROR, message));
             closing = Some(told.closing);
         }
+        self.mended_nothing(&refs, &mut results);
         if let Err(Fault { mut failure, .. }) = self.write(&refs, &results, true).await {
             space::explain(&mut failure, &sandbox.places());
             if failure.cause != Cause::StoppedByUser {
@@ -141,6 +142,19 @@ impl Attempt {
             }));
         }
         self.complete(fatal, &results)
+    }
+
+    /// Rejected work in which no story changed anything is what was rejected.
+    fn mended_nothing(&self, refs: &BTreeMap<String, CommitId>, results: &mut [StoryResult]) {
+        let assignment = &self.sandbox.assignment;
+        let tip = refs.get(&self.sandbox.branch_ref()).unwrap_or(&assignment.base);
+        if !assignment.rework || *tip != assignment.base {
+            return;
+        }
+        for result in results.iter_mut().filter(|result| matches!(result.outcome, StoryOutcome::Finished { .. })) {
+            let failure = Failure::new(Cause::NoChanges, "nothing of what was rejected was changed");
+            result.outcome = StoryOutcome::Failed { failure, salvage: None, unsaved: false };
+        }
     }
 
     fn say_skipped(&self, story: &StoryId, because: &StoryId) {

@@ -234,9 +234,20 @@ impl Sandbox {
             message: commit_message::finished(&story.id, &story.title, &self.assignment.swarm_id),
         };
         let examined = self.halt.by(Share::Work).bound(move || examination.examine()).await;
-        let committed = examined.unwrap_or_else(|| Err(cut_off("the work was examined")))?;
+        let committed = match examined.unwrap_or_else(|| Err(cut_off("the work was examined"))) {
+            // What is to be mended is another story's.
+            Err(fault) if fault.failure.cause == Cause::NoChanges && self.mends_several() => {
+                Committed { commit: self.start(refs), commits: Vec::new() }
+            }
+            other => other?,
+        };
         self.check(story, progress, criteria, deadline).await?;
         Ok(committed)
+    }
+
+    /// Whether rejected work of several stories is being mended.
+    fn mends_several(&self) -> bool {
+        self.assignment.rework && self.assignment.stories.len() > 1
     }
 
     fn start(&self, refs: &BTreeMap<String, CommitId>) -> CommitId {

@@ -107,6 +107,7 @@ impl Machine {
             work_kept: false,
             paused: false,
             removed: false,
+            rework: review.is_none() && self.loops[assignment].tip.is_some(),
             review,
         };
         self.attempts.push(Attempt {

@@ -170,6 +170,8 @@ pub struct AttemptView {
     pub paused: bool,
     /// The container is gone.
     pub removed: bool,
+    /// It starts with what a reviewer rejected.
+    pub rework: bool,
     /// For a reviewer's attempt: what it reviews.
     pub review: Option<Review>,
 }

@@ -11,7 +11,12 @@ const HOOK: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
 
 /// A reviewer that answers by story, and by how often the story was rejected.
 const REVIEWER: &str = r#"#!/bin/sh
-criteria() { printf '[{"criterion": "the file is right", "passed": %s, "evidence": "it was read"}]' "$1"; }
+criteria() {
+  entry='{"criterion": "\1", "passed": '$1', "evidence": "it was read"}\2'
+  printf '['
+  sed -n 's/^ *"\(.*\)"\(,*\)$/'"$entry"'/p' "$LONGSHORE_REVIEW_DIR/criteria.json"
+  printf ']'
+}
 reject() {
   issue=$(printf '{"severity": "major", "file": "%s", "line": 1, "description": "%s", "suggested_fix": "add it"}' "$1" "$2")
   printf '{"decision": "rejected", "criteria_results": %s, "issues": [%s], "confidence": 0.9}' "$(criteria false)" "$issue"
@@ -155,6 +160,19 @@ fn verdicts_decide_what_lands_and_the_admin_what_is_locked() {
 }
 
 #[test]
+fn several_stories_of_a_sandbox_are_reviewed_together_and_mended_where_they_have_to_be() {
+    let scratch = with_reviewer();
+    let once = "if [ ! -e five ]; then echo 5 > five; fi";
+    let tasks = scratch.tasks(BRANCH, json!([adds(2, "two"), after(story(5, once), &[2])]));
+    let args = ["run", &tasks, "--fan-out", "file", "--review", "rev", "--retries", "0"];
+    scratch.longshore(&args).expect(0, &["2 landed"]);
+    assert_eq!(scratch.show(BRANCH, "two"), "1\n3\n5");
+    assert_eq!(scratch.show(BRANCH, "five"), "5");
+    scratch.messages_are_by_the_schema();
+    scratch.talk();
+}
+
+#[test]
 fn what_is_of_high_risk_waits_for_an_approval_and_the_rest_goes_on() {
     let scratch = Scratch::new();
     let risky = but(story(1, "echo 1 > one"), json!({ "riskLevel": "high" }));
@@ -190,7 +208,8 @@ fn an_orchestrator_that_dies_anywhere_in_a_review_says_nothing_twice_and_leaves_
     let journal = std::fs::read_to_string(undisturbed.latest().join("journal.ndjson")).expect("a journal");
     let records = journal.lines().count() - 1;
     assert!(records > 4 * STEP, "{records}");
-    let deaths: Vec<usize> = (1..records).step_by(STEP).collect();
+    // The last record too: then all that is left is to say what follows from it.
+    let deaths: Vec<usize> = (1..records).step_by(STEP).chain([records]).collect();
     std::thread::scope(|scope| {
         for some in deaths.chunks(deaths.len().div_ceil(3)) {
             let (whole, tree) = (&whole, &tree);
@@ -199,7 +218,8 @@ fn an_orchestrator_that_dies_anywhere_in_a_review_says_nothing_twice_and_leaves_
                     let (scratch, tasks) = prepared();
                     let ran = scratch.start_with(&run(&tasks), &[(HOOK, &record.to_string())]).wait();
                     assert_eq!(ran.status.code(), None, "it dies at {record}");
-                    scratch.longshore(&["resume"]).expect(0, &["2 landed"]);
+                    scratch.longshore(&["resume"]).expect(0, &[]);
+                    scratch.longshore(&["gc"]).expect(0, &[]);
                     assert_eq!(&scratch.talk(), whole, "after a death at {record}");
                     assert_eq!(&scratch.git(&["rev-parse", &format!("{BRANCH}^{{tree}}")]), tree);
                     assert_eq!(scratch.in_engine(), [""; 0]);
