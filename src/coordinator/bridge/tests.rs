@@ -53,7 +53,7 @@ fn plan(random: &mut Random) -> Plan {
     // There is no plan for what is too much for one sandbox: another, then.
     match crate::plan::build(vec![(tasks, file.into_bytes())], Path::new("/repo"), &options) {
         Ok(plan) => plan,
-        Err(_) => self::plan(random),
+        Err(_) => plan(random),
     }
 }
 

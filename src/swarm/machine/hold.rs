@@ -217,6 +217,7 @@ impl Machine {
     fn count_anew(&mut self, assignment: usize, from_the_branch: bool) {
         let state = &mut self.assignments[assignment];
         (state.machinery_failures, state.engine_losses, state.conflicts) = (0, 0, 0);
+        state.machinery_failed = None;
         self.loops[assignment].begin_anew(from_the_branch);
         for at in 0..self.index.members[assignment].len() {
             let view = &mut self.stories[self.index.members[assignment][at]];

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::protocol::amp::message::{
-    CriterionVerdict, Decision, Escalation, EscalationType, Issue, IssueSeverity, ReviewVerdict, Severity,
+    ChangeType, CriterionVerdict, Decision, DirectFix, Escalation, EscalationType, Issue, IssueSeverity, ReviewVerdict,
+    Severity,
 };
 use crate::swarm::event::{Action, Decision as Decided};
 use crate::swarm::reviewed::{Fix, Reviewed};
@@ -85,11 +86,12 @@ pub(super) fn issue(text: &str) -> Issue {
 pub(super) fn verdict(decision: Decision, confidence: f64, issues: &[&str]) -> Reviewed {
     let passed = (decision != Decision::Rejected).then_some(true);
     let result = CriterionVerdict { criterion: "it works".to_owned(), passed, evidence: "seen".to_owned() };
+    let fix = DirectFix { file: "a.rs".to_owned(), change_type: ChangeType::Typo, diff_lines: 2 };
     let verdict = ReviewVerdict {
         decision,
         criteria_results: vec![result],
         issues: issues.iter().map(|text| issue(text)).collect(),
-        direct_fixes: Vec::new(),
+        direct_fixes: if decision == Decision::ApprovedWithFix { vec![fix] } else { Vec::new() },
         architecture_notes: None,
         confidence,
     };
