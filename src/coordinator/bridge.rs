@@ -16,10 +16,10 @@ use crate::handoff::review::ReviewWork;
 use crate::ids::{AssignmentId, StoryKey, SwarmId};
 use crate::plan::Plan;
 use crate::protocol::amp::message::{
-    Ack, CompletionStatus, Draft, Message, MsgId, Payload, ReviewRequest, ReviewVerdict, Role, SelfAssessment, Subtask,
-    TaskDispatch, TaskResult, WorkLogEntry,
+    Ack, CompletionStatus, DiffSummary, Draft, Message, MsgId, Payload, ReviewRequest, ReviewVerdict, Role,
+    SelfAssessment, Subtask, TaskDispatch, TaskResult, WorkLogEntry,
 };
-use crate::protocol::amp::rules::{LOCK_IS_NEAR, LOCK_IS_NEAR_FROM, Violation};
+use crate::protocol::amp::rules::{LOCK_IS_NEAR, LOCK_IS_NEAR_FROM, MAX_ENTRIES, Violation};
 use crate::protocol::amp::store::{TaskFile, TaskStatus, TaskStory};
 use crate::state::SwarmDir;
 use crate::swarm::word::{Dispatch, Request, Review, StoryEnd, TaskNews, Word};
@@ -28,8 +28,17 @@ use crate::verdict::{Cause, Failure};
 
 use super::ReviewSettings;
 
-/// The most characters of a text that comes from a sandbox.
+/// The most characters of a text that comes from a sandbox, and of a criterion.
 const TEXT: usize = 2000;
+/// The same of a subtask, of which there may be hundreds.
+const SUBTASK: usize = 200;
+/// And of a text that the user wrote: the description of a dispatch, guidance.
+const LONG_TEXT: usize = 60_000;
+/// The most bytes that a list takes, so that the message that has it stays below
+/// [`MAX_BYTES`](crate::protocol::amp::rules::MAX_BYTES) even where JSON writes characters as escapes.
+const LIST_BYTES: usize = 256 * 1024;
+/// The most entries of a work log; the newest are kept.
+const LOG: usize = 100;
 
 /// Something for the SSOT.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +70,7 @@ pub struct Bridge {
 #[derive(Default)]
 struct Told {
     dispatch: Option<(Vec<StoryKey>, TaskDispatch)>,
-    results: BTreeMap<String, TaskResult>,
+    results: BTreeMap<String, (MsgId, TaskResult)>,
     verdicts: Vec<ReviewVerdict>,
     attempts: u32,
 }
@@ -69,15 +78,12 @@ struct Told {
 impl Bridge {
     /// Of a swarm whose folder is `dir`; `verify`: there are commands that check each story, beside those of the tasks file.
     pub fn new(repo: &Repo, dir: &SwarmDir, plan: Plan, verify: bool, review: Option<&ReviewSettings>) -> Self {
-        Self {
-            swarm: dir.swarm(),
-            repo: repo.root().to_owned(),
-            reviews: dir.path().join("reviews"),
-            plan,
-            verify,
-            criteria: review.map(|review| review.criteria.clone()).unwrap_or_default(),
-            tasks: BTreeMap::new(),
-        }
+        let criteria = review.map(|review| review.criteria.clone()).unwrap_or_default();
+        Self::of(dir.swarm(), repo.root().to_owned(), dir.path().join("reviews"), plan, verify, criteria)
+    }
+
+    fn of(swarm: SwarmId, repo: PathBuf, reviews: PathBuf, plan: Plan, verify: bool, criteria: Vec<String>) -> Self {
+        Self { swarm, repo, reviews, plan, verify, criteria, tasks: BTreeMap::new() }
     }
 
     /// What goes to the SSOT for a word.
@@ -87,7 +93,8 @@ impl Bridge {
     pub(super) fn compose(&mut self, word: &Word) -> Result<Item, (String, Violation)> {
         let (id, from, to, refs, ack_within, payload) = match word {
             Word::Ack { of, by, at_ms, note } => {
-                let ack = Ack { ack_of: of.clone(), by: *by, timestamp: time(*at_ms), note: note.clone() };
+                let note = note.as_deref().map(|note| cut(note, LONG_TEXT));
+                let ack = Ack { ack_of: of.clone(), by: *by, timestamp: time(*at_ms), note };
                 return Ok(Item::Ack(ack));
             }
             Word::Task(news) => return Ok(Item::Task(Box::new(self.task(news)))),
@@ -136,10 +143,12 @@ impl Bridge {
     /// What makes a story done: its criteria; for one that has none, that it does what its title says.
     fn criteria_of(&self, key: &StoryKey) -> Vec<String> {
         let story = self.story(key);
+        let done = || format!("{}: \"{}\" is done, and its checks pass", self.plan.label(key), shorten(&story.title));
         if story.criteria.is_empty() {
-            return vec![format!("{}: \"{}\" is done, and its checks pass", self.plan.label(key), story.title)];
+            return vec![done()];
         }
-        story.criteria.iter().map(|criterion| criterion.text.clone()).collect()
+        let said = |text: &str| if text.trim().is_empty() { done() } else { shorten(text) };
+        story.criteria.iter().map(|criterion| said(&criterion.text)).collect()
     }
 
     fn dispatch(&mut self, dispatch: &Dispatch) -> TaskDispatch {
@@ -161,18 +170,18 @@ impl Bridge {
         }
         let branch = self.plan.assignments.iter().find(|one| one.id == task).map(|one| one.branch.to_string());
         let payload = TaskDispatch {
-            description: description.trim_end().to_owned(),
+            description: cut(description.trim_end(), LONG_TEXT),
             repo: self.repo.to_string_lossy().into_owned(),
             branch: branch.unwrap_or_default(),
             subtasks: stories
                 .iter()
                 .map(|key| Subtask {
                     subtask_id: self.subtask(&task, key),
-                    description: format!("{}: {}", self.plan.label(key), self.story(key).title),
+                    description: cut(&format!("{}: {}", self.plan.label(key), self.story(key).title), SUBTASK),
                     estimated_lines: 0,
                 })
                 .collect(),
-            acceptance_criteria: stories.iter().flat_map(|key| self.criteria_of(key)).collect(),
+            acceptance_criteria: bounded(stories.iter().flat_map(|key| self.criteria_of(key))),
             risk_level: stories.iter().map(|key| self.story(key).risk).max().unwrap_or_default(),
             forbidden_actions: Vec::new(),
             tech_constraints: None,
@@ -217,11 +226,17 @@ impl Bridge {
                 assessment.notes.push(note);
             }
         }
-        let log = end.result.iter().flat_map(|result| &result.work_log);
+        // A time that is none is a sandbox's doing, and no reason to say nothing.
+        let log: Vec<_> = end.result.iter().flat_map(|result| &result.work_log).collect();
+        let log = log.iter().skip(log.len().saturating_sub(LOG));
+        let log = log.filter(|entry| entry.at.parse::<Timestamp>().is_ok());
+        let most = dispatched.map_or(MAX_ENTRIES, |(_, dispatch)| dispatch.acceptance_criteria.len());
+        assessment.criteria_met.truncate(most);
+        assessment.notes.truncate(most);
         let payload = TaskResult {
             subtask_id: self.subtask(&task, &end.story),
             completion_status: end.status,
-            diff_summary: end.diff.clone(),
+            diff_summary: DiffSummary { files_changed: files(&end.diff), ..end.diff.clone() },
             self_assessment: assessment,
             work_log: log
                 .map(|entry| WorkLogEntry {
@@ -239,7 +254,7 @@ impl Bridge {
             },
         };
         let told = self.tasks.entry(task).or_default();
-        told.results.insert(payload.subtask_id.clone(), payload.clone());
+        told.results.insert(payload.subtask_id.clone(), (end.id.clone(), payload.clone()));
         payload
     }
 
@@ -270,7 +285,7 @@ impl Bridge {
             review_scope: review.scope,
             diff_url: self.diff_path(folder).to_string_lossy().into_owned(),
             reject_count: review.rejects,
-            coordinator_notes: (!notes.is_empty()).then(|| notes.join("\n")),
+            coordinator_notes: (!notes.is_empty()).then(|| cut(&notes.join("\n"), LONG_TEXT)),
             // Work whose checks failed is never reviewed.
             ci_status: checked.then(|| json!({"verify": "passed"}).as_object().cloned()).flatten(),
         }
@@ -280,12 +295,13 @@ impl Bridge {
     pub(super) fn review_work(&self, folder: &str, review: &Review, agent: &AgentSpec) -> Option<ReviewWork> {
         let told = self.tasks.get(&review.of.assignment)?;
         let (_, dispatch) = told.dispatch.as_ref()?;
-        let results: Vec<TaskResult> = told.results.values().cloned().collect();
+        let results: Vec<TaskResult> = told.results.values().map(|(_, result)| result.clone()).collect();
+        let newest = told.results.values().find(|(id, _)| *id == review.result).map(|(_, result)| result.clone());
         Some(ReviewWork {
             base: review.base.clone(),
             commit: review.commit.clone(),
             dispatch: dispatch.clone(),
-            result: results.last().cloned()?,
+            result: newest?,
             results,
             request: self.request(folder, review),
             criteria: dispatch.acceptance_criteria.iter().chain(&self.criteria).cloned().collect(),
@@ -357,8 +373,8 @@ fn time(ms: u64) -> Timestamp {
 
 fn note(met: Option<bool>, by: &str) -> String {
     match met {
-        Some(true) => format!("passed: {by}"),
-        Some(false) => format!("failed: {by}"),
+        Some(true) => format!("passed: {}", cut(by, SUBTASK)),
+        Some(false) => format!("failed: {}", cut(by, SUBTASK)),
         None => "nobody could check it".to_owned(),
     }
 }
@@ -374,7 +390,28 @@ fn blockers(failure: &Failure) -> Vec<String> {
 }
 
 fn shorten(text: &str) -> String {
-    text.chars().take(TEXT).collect()
+    cut(text, TEXT)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
+/// As many of them as a message has room for.
+fn bounded(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut room = LIST_BYTES;
+    let fits = |text: &String| {
+        room = room.saturating_sub(text.len() + 8);
+        room > 0
+    };
+    texts.take(MAX_ENTRIES).take_while(fits).collect()
+}
+
+/// The paths of a diff. One of blanks alone is a file's name for git, and says nothing to a reader without its quotes.
+fn files(diff: &DiffSummary) -> Vec<String> {
+    let said = |file: &String| if file.trim().is_empty() { format!("{file:?}") } else { shorten(file) };
+    let mut seen = std::collections::BTreeSet::new();
+    bounded(diff.files_changed.iter().map(said).filter(|file| seen.insert(file.clone())))
 }
 
 /// The task file's word for the machine's.
@@ -390,3 +427,6 @@ fn status(word: &str) -> TaskStatus {
         _ => TaskStatus::Running,
     }
 }
+
+#[cfg(test)]
+mod tests;

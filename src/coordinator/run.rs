@@ -127,10 +127,11 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         if let Some(ms) = before.away {
             coordinator.postbox.post_now(Event::Away { ms });
         }
-        for decision in before.decisions {
-            coordinator.postbox.post_now(Event::Decided { decision });
-        }
-        coordinator.postbox.post_now(Event::Resumed);
+        // A swarm that had ended is taken up because of them; in one that had not, what they start is started once.
+        let mut events: Vec<Event> = before.decisions.into_iter().map(|decision| Event::Decided { decision }).collect();
+        let place = if coordinator.machine.finished().is_some() { events.len() } else { 0 };
+        events.insert(place, Event::Resumed);
+        events.into_iter().for_each(|event| coordinator.postbox.post_now(event));
     } else {
         coordinator.postbox.post_now(Event::Began);
     }

@@ -41,7 +41,7 @@ mod talk;
 mod view;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -79,10 +79,12 @@ pub struct Machine {
     running: BTreeSet<usize>,
     /// The attempts that are not settled.
     active: usize,
-    /// Of these: finished work that no reviewer is at.
+    /// Of these: finished work that no reviewer is at, or one that is paused.
     parked: usize,
     /// And sandboxes that are paused until the admin decides.
     suspended: usize,
+    /// Of these, what may go on as soon as there is a place: (priority, attempt).
+    wakes: BTreeSet<(i64, usize)>,
     /// What may be reviewed now, best first: (priority, the executor's attempt).
     reviews: BTreeSet<(i64, usize)>,
     /// By assignment: what its reviews came to, what was said of it, and what it waits for the admin for.
@@ -159,6 +161,10 @@ struct Attempt {
     acked: bool,
     /// It is paused until the admin decides; with what was left of its timer.
     suspended: Option<Option<(Duration, AttemptTimer)>>,
+    /// It was, at least once: its own clocks ran on meanwhile.
+    was_suspended: bool,
+    /// It gave its place away when it was paused, and ends without having one again.
+    evicted: bool,
     /// The tree of its tip, and the ref that keeps its commits.
     tree: Option<String>,
     kept: Option<String>,
@@ -252,6 +258,7 @@ impl Machine {
         Self {
             parked: 0,
             suspended: 0,
+            wakes: BTreeSet::new(),
             reviews: BTreeSet::new(),
             loops: vec![Loop::default(); count],
             talks: vec![TaskTalk::default(); count],
@@ -294,8 +301,13 @@ impl Machine {
         let before = self.now;
         self.now = before.max(Duration::from_millis(now.as_millis() as u64));
         let mut out = vec![Effect::Persist];
+        let ended = self.finished.is_some() && *event != Event::Resumed;
         if self.take(event, &mut out) {
             self.events += 1;
+            if ended {
+                // A decision for later: what it wants done is done, and given again, when the swarm is taken up.
+                out.retain(|effect| matches!(effect, Effect::Persist | Effect::Tell(_) | Effect::Announce(_)));
+            }
             self.start_ready(&mut out);
             self.conclude(&mut out);
             out
@@ -327,7 +339,7 @@ impl Machine {
                 self.error_reported(attempt, *record, code, message, out)
             }
             Event::CompletionReported { attempt, record, status, errors } => {
-                self.completion_reported(attempt, *record, *status, errors)
+                self.completion_reported(attempt, *record, *status, errors, out)
             }
             Event::RecordRefused { attempt, record, reason } => self.record_refused(attempt, *record, reason, out),
             Event::SandboxEnded { attempt, exit } => self.ended(attempt, exit, out),

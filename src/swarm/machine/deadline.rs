@@ -135,6 +135,7 @@ impl Machine {
 
     /// Asks the sandbox to end, and remembers why; the first reason stays.
     pub(super) fn terminate(&mut self, place: usize, why: Ending, out: &mut Vec<Effect>) {
+        self.no_longer_suspended(place);
         let attempt = &mut self.attempts[place];
         attempt.ending.get_or_insert(why);
         out.push(Effect::Terminate { attempt: attempt.view.id.clone() });
@@ -144,6 +145,7 @@ impl Machine {
     /// Kills the sandbox.
     pub(super) fn kill(&mut self, place: usize, out: &mut Vec<Effect>) {
         debug_assert!(self.attempts[place].view.phase <= Phase::Completed, "only what may run is killed");
+        self.no_longer_suspended(place);
         out.push(Effect::Kill { attempt: self.attempts[place].view.id.clone() });
         self.set_timer(place, Some((LOST, AttemptTimer::Lost)));
     }

@@ -13,10 +13,10 @@
 
 use std::time::Duration;
 
+use super::Machine;
 use super::deadline::AttemptTimer;
 use super::judge::Ending;
 use super::talk::Trouble;
-use super::{Machine, Phase};
 use crate::ids::AssignmentId;
 use crate::protocol::acp::message::StoryStatus;
 use crate::protocol::amp::message::MsgId;
@@ -69,7 +69,13 @@ impl HoldKind {
 impl Machine {
     /// What the assignment waits for the admin for.
     pub fn hold_of(&self, id: &AssignmentId) -> Option<&Hold> {
-        self.index.assignments.get(id).and_then(|place| self.holds[*place].as_ref())
+        self.index.assignments.get(id).and_then(|place| self.waits_for(*place))
+    }
+
+    /// The same, by its place. Where nothing of an assignment is left to do, its approval is wanted no more; it is again if
+    /// what was skipped is taken back.
+    pub(super) fn waits_for(&self, assignment: usize) -> Option<&Hold> {
+        self.holds[assignment].as_ref().filter(|_| self.assignments[assignment].undecided > 0)
     }
 
     /// Whether this decision was taken in.
@@ -99,29 +105,46 @@ impl Machine {
         let (assignment, id) = (attempt.assignment, attempt.view.id.clone());
         let left = attempt.timer.map(|(at, what)| (at.saturating_sub(self.now), what));
         self.attempts[place].suspended = Some(left);
+        self.attempts[place].was_suspended = true;
         self.set_timer(place, None);
         self.set_silence(place, None);
         self.falls_silent(place);
         self.running.remove(&place);
         self.suspended += 1;
+        // A reviewer that is frozen is at nothing.
+        self.parked += usize::from(self.attempts[place].view.review.is_some());
         out.push(Effect::Pause { attempt: id });
         self.hold(assignment, HoldKind::Suspended, trouble, out);
     }
 
-    /// A paused sandbox is paused no longer; its timers are the caller's to set.
+    /// A paused sandbox is paused no longer; its place and its timers are the caller's to set.
     fn wake(&mut self, place: usize) -> Option<(Duration, AttemptTimer)> {
         let left = self.attempts[place].suspended.take()?;
+        let assignment = self.attempts[place].assignment;
         self.suspended -= 1;
-        self.running.insert(place);
-        self.holds[self.attempts[place].assignment] = None;
+        self.parked -= usize::from(self.attempts[place].view.review.is_some());
+        self.wakes.remove(&(self.spec.assignments[assignment].priority, place));
+        self.holds[assignment] = None;
         left
     }
 
-    /// A paused sandbox ended all the same, or is about to be: it is held no longer.
+    /// A paused sandbox ended all the same, or is about to: it is held no longer, and takes no place.
     pub(super) fn no_longer_suspended(&mut self, place: usize) {
         if self.attempts[place].suspended.is_some() {
             self.wake(place);
+            self.attempts[place].evicted = true;
         }
+    }
+
+    /// A paused sandbox goes on, and has a place again.
+    pub(super) fn go_on(&mut self, place: usize, out: &mut Vec<Effect>) {
+        let left = self.wake(place);
+        self.running.insert(place);
+        out.push(Effect::Unpause { attempt: self.attempts[place].view.id.clone() });
+        self.set_timer(place, left);
+        self.heard(place);
+        self.wrote(place);
+        self.tell_task(self.attempts[place].assignment, "in_progress", None, out);
     }
 
     /// Whether the admin can decide this about the task.
@@ -133,7 +156,7 @@ impl Machine {
             return Err(format!("the swarm has no task {task}"));
         };
         let word = action.word();
-        match self.holds[place].as_ref().map(|hold| hold.kind) {
+        match self.waits_for(place).map(|hold| hold.kind) {
             Some(HoldKind::Approval) => match action {
                 Action::Approve | Action::Abort | Action::Answer { .. } => Ok(()),
                 _ => Err(format!("{task} waits for an approval: `approve` or `abort`, not `{word}`")),
@@ -141,7 +164,9 @@ impl Machine {
             Some(_) => Ok(()),
             None if matches!(action, Action::Retry | Action::Rollback) => {
                 let failed = |story: &usize| self.stories[*story].status == StoryStatus::Failed;
-                if self.assignments[place].active || !self.index.members[place].iter().any(failed) {
+                if self.assignments[place].active {
+                    Err(format!("{task} is being worked on: it can be `{word}`ed when that is over"))
+                } else if !self.index.members[place].iter().any(failed) {
                     Err(format!("no story of {task} has failed, and nothing of it waits: there is nothing to {word}"))
                 } else {
                     Ok(())
@@ -175,7 +200,9 @@ impl Machine {
         if matches!(decision.action, Action::Retry | Action::Rollback) {
             self.count_anew(assignment, decision.action == Action::Rollback);
         }
-        match self.holds[assignment].take().map(|hold| hold.kind) {
+        let kind = self.waits_for(assignment).map(|hold| hold.kind);
+        self.holds[assignment] = None;
+        match kind {
             Some(HoldKind::Approval) if decision.action == Action::Abort => self.abort_waiting(assignment, out),
             Some(HoldKind::Approval) => {}
             Some(HoldKind::Suspended) => self.decide_suspended(assignment, &decision.action, out),
@@ -190,6 +217,7 @@ impl Machine {
     fn count_anew(&mut self, assignment: usize, from_the_branch: bool) {
         let state = &mut self.assignments[assignment];
         (state.machinery_failures, state.engine_losses, state.conflicts) = (0, 0, 0);
+        state.machinery_failed = None;
         self.loops[assignment].begin_anew(from_the_branch);
         for at in 0..self.index.members[assignment].len() {
             let view = &mut self.stories[self.index.members[assignment][at]];
@@ -198,9 +226,15 @@ impl Machine {
     }
 
     fn abort_waiting(&mut self, assignment: usize, out: &mut Vec<Effect>) {
-        let failure = Failure::new(Cause::AbortedByAdmin, "the admin did not approve it");
+        self.give_up(assignment, &Failure::new(Cause::AbortedByAdmin, "the admin did not approve it"), out);
+    }
+
+    /// What is undecided of the task has failed: the admin wants no more of it.
+    pub(super) fn give_up(&mut self, assignment: usize, failure: &Failure, out: &mut Vec<Effect>) {
         let stories = self.index.members[assignment].iter().copied().filter(|story| !self.stories[*story].decided());
         let failed = stories.map(|story| (story, failure.clone())).collect();
+        // Where it is tried again all the same, it begins anew.
+        self.loops[assignment].leave_tip();
         self.fail(failed, out);
         self.tell_task(assignment, "aborted", None, out);
     }
@@ -208,16 +242,13 @@ impl Machine {
     fn decide_suspended(&mut self, assignment: usize, action: &Action, out: &mut Vec<Effect>) {
         let paused = |place: &usize| self.attempts[*place].suspended.is_some();
         let Some(place) = self.assignments[assignment].attempts.iter().copied().find(paused) else { return };
-        let left = self.wake(place);
         let ending = match action {
             Action::Abort => Ending::Aborted,
-            Action::Retry | Action::Rollback => Ending::Again,
+            Action::Retry => Ending::Again,
+            Action::Rollback => Ending::PutAside,
             Action::Approve | Action::Resume | Action::Answer { .. } => {
-                out.push(Effect::Unpause { attempt: self.attempts[place].view.id.clone() });
-                self.set_timer(place, left);
-                self.heard(place);
-                self.wrote(place);
-                self.tell_task(assignment, "in_progress", None, out);
+                // Its place may be another's by now.
+                self.wakes.insert((self.spec.assignments[assignment].priority, place));
                 return;
             }
         };
@@ -250,7 +281,7 @@ impl Machine {
                 let others = self.index.dependencies[dependent].iter();
                 let free = others.clone().all(|other| {
                     let other = &self.stories[*other];
-                    other.key == key || !matches!(other.status, StoryStatus::Failed)
+                    other.key == key || other.landed() || !other.decided()
                 });
                 if skipped && free {
                     self.tally.skipped -= 1;
@@ -279,7 +310,7 @@ impl Machine {
 
     /// Ends a swarm of which all that is left waits for the admin.
     pub(super) fn all_held(&mut self, out: &mut Vec<Effect>) -> bool {
-        let held = self.holds.iter().any(Option::is_some);
+        let held = (0..self.holds.len()).any(|assignment| self.waits_for(assignment).is_some());
         if held {
             self.finish(Outcome::Suspended, out);
         }
@@ -290,18 +321,24 @@ impl Machine {
     pub(super) fn stop_suspended(&mut self, out: &mut Vec<Effect>) {
         for place in 0..self.attempts.len() {
             if self.attempts[place].suspended.is_some() {
-                self.wake(place);
                 self.attempts[place].ending.get_or_insert(Ending::Stop);
                 self.kill(place, out);
             }
         }
     }
 
-    /// What is paused stays so in a swarm that is taken up again.
+    /// What is paused stays so in a swarm that is taken up again, and what is not does not.
     pub(super) fn pause_again(&self, place: usize, out: &mut Vec<Effect>) {
         let attempt = &self.attempts[place];
-        if attempt.suspended.is_some() && attempt.view.phase == Phase::Running {
-            out.push(Effect::Pause { attempt: attempt.view.id.clone() });
+        let id = attempt.view.id.clone();
+        let waking = (self.spec.assignments[attempt.assignment].priority, place);
+        if self.wakes.contains(&waking) {
+            // It goes on as soon as it has a place.
+        } else if attempt.suspended.is_some() {
+            out.push(Effect::Pause { attempt: id });
+        } else if attempt.was_suspended && !matches!(attempt.timer, Some((_, AttemptTimer::Lost))) {
+            // Who let it go on may have died before it did.
+            out.push(Effect::Unpause { attempt: id });
         }
     }
 }

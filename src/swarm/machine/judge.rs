@@ -37,13 +37,15 @@ pub(super) enum Ending {
     Silent,
     /// The admin ended it, to have it tried again.
     Again,
+    /// The same, from the integration branch.
+    PutAside,
     /// The admin gave it up.
     Aborted,
 }
 
 /// For a sandbox that the admin ended.
 const AGAIN: &str = "the admin ended it, to have it tried again";
-const ABORTED: &str = "the admin gave it up";
+pub(super) const ABORTED: &str = "the admin gave it up";
 /// For a sandbox that the engine's end took along.
 const WITH_THE_ENGINE: &str = "the engine went away while the sandbox ran, and the sandbox ended with it";
 
@@ -62,7 +64,7 @@ pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
         ),
         Some(Ending::Stop) => (Cause::StoppedByUser, "the swarm was stopped".to_owned()),
         Some(Ending::Silent) => (Cause::ConnectionLost, silent(attempt)),
-        Some(Ending::Again) => (Cause::StoppedByUser, AGAIN.to_owned()),
+        Some(Ending::Again | Ending::PutAside) => (Cause::StoppedByUser, AGAIN.to_owned()),
         Some(Ending::Aborted) => (Cause::AbortedByAdmin, ABORTED.to_owned()),
         _ if exit.oom_killed => (Cause::Oom, "the kernel killed the sandbox for memory".to_owned()),
         _ => match &attempt.reported {
@@ -116,7 +118,7 @@ pub(super) fn unreached(attempt: &Attempt) -> Option<Failure> {
         }
         Some(Ending::Stop) => return Some(Failure::new(Cause::StoppedByUser, "the swarm was stopped")),
         Some(Ending::Silent) => return Some(Failure::new(Cause::ConnectionLost, silent(attempt))),
-        Some(Ending::Again) => return Some(Failure::new(Cause::StoppedByUser, AGAIN)),
+        Some(Ending::Again | Ending::PutAside) => return Some(Failure::new(Cause::StoppedByUser, AGAIN)),
         Some(Ending::Aborted) => return Some(Failure::new(Cause::AbortedByAdmin, ABORTED)),
         Some(Ending::BadRecords | Ending::Overdue) | None => {}
     }
@@ -157,12 +159,17 @@ pub(super) fn story(attempt: &Attempt, said: &Failure) -> Failure {
         let evidence = Evidence { summary, ..said.evidence.clone() };
         return Failure { cause, evidence, salvage: said.salvage.clone() };
     }
+    if matches!(said.cause, Cause::Timeout | Cause::Hung) && attempt.was_suspended {
+        let summary = "its time ran out, some of it while the sandbox was suspended for the admin".to_owned();
+        let evidence = Evidence { summary, ..said.evidence.clone() };
+        return Failure { cause: Cause::KilledOutside, evidence, salvage: said.salvage.clone() };
+    }
     if said.cause != Cause::StoppedByUser {
         return said.clone();
     }
     let (cause, summary) = match attempt.ending {
         Some(Ending::Stop) => return said.clone(),
-        Some(Ending::Again) => (Cause::StoppedByUser, AGAIN.to_owned()),
+        Some(Ending::Again | Ending::PutAside) => (Cause::StoppedByUser, AGAIN.to_owned()),
         Some(Ending::Aborted) => (Cause::AbortedByAdmin, ABORTED.to_owned()),
         Some(Ending::Backstop) if attempt.was_paused => paused(),
         Some(Ending::Backstop) => (Cause::Timeout, "the story's time ran out".to_owned()),

@@ -64,7 +64,15 @@ impl Machine {
         let assignment = self.attempts[place].assignment;
         // What was escalated before has settled itself.
         self.talks[assignment].open.clear();
-        self.tell_task(assignment, "landed", None, out);
+        // What is left of it begins on top of what has landed.
+        self.loops[assignment].leave_tip();
+        let failed = |story: &usize| self.stories[*story].status == StoryStatus::Failed;
+        let status = match self.assignments[assignment].undecided {
+            0 if self.index.members[assignment].iter().any(failed) => "failed",
+            0 => "landed",
+            _ => "in_progress",
+        };
+        self.tell_task(assignment, status, None, out);
         self.merge_over(place, out);
         true
     }
@@ -146,6 +154,7 @@ impl Machine {
         }
         let tried: Vec<(usize, Failure, bool)> = stories.iter().map(|story| (*story, failure.clone(), false)).collect();
         self.tell_failures(place, &tried, out);
+        self.loops[self.attempts[place].assignment].leave_tip();
         self.fail(stories.into_iter().map(|story| (story, failure.clone())).collect(), out);
         self.merge_over(place, out);
     }

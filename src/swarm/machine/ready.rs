@@ -37,7 +37,9 @@ impl Machine {
         }
         while self.running.len() < self.spec.limits.max.max(1) {
             // What is nearly done goes before what is not begun.
-            if let Some((_, of)) = self.reviews.pop_first() {
+            if let Some((_, place)) = self.wakes.pop_first() {
+                self.go_on(place, out);
+            } else if let Some((_, of)) = self.reviews.pop_first() {
                 self.start_review(of, out);
             } else if let Some((_, assignment)) = self.ready.pop_first() {
                 self.start(assignment, out);
@@ -128,6 +130,8 @@ impl Machine {
             told: None,
             acked: false,
             suspended: None,
+            was_suspended: false,
+            evicted: false,
             tree: None,
             kept: None,
             finished: Vec::new(),

@@ -18,7 +18,6 @@
 use super::deadline::AttemptTimer;
 use super::judge::{self, Ending};
 use super::sandbox::Folder;
-use super::settle::FinishedStory;
 use super::talk::Trouble;
 use super::{HoldKind, Machine, Phase};
 use crate::ids::{AttemptId, CommitId};
@@ -65,10 +64,10 @@ pub(super) struct Loop {
 
 impl Loop {
     pub(super) fn begin_anew(&mut self, from_the_branch: bool) {
-        let guidance = std::mem::take(&mut self.guidance);
+        let (guidance, unsure) = (std::mem::take(&mut self.guidance), self.unsure.take());
         let kept = (!from_the_branch).then(|| (self.tip.take(), self.origin.take()));
         let (tip, origin) = kept.unwrap_or_default();
-        *self = Self { tip, origin, guidance, reviews: self.reviews, ..Self::default() };
+        *self = Self { tip, origin, guidance, unsure, reviews: self.reviews, ..Self::default() };
     }
 
     /// The next attempt starts from the integration branch.
@@ -109,9 +108,13 @@ fn gist(issue: &Issue) -> String {
     format!("{}: {}", issue.file, words.join(" "))
 }
 
+/// How the executor is told of work to be mended, and of work that was put aside.
+const MEND: &str = "The reviewer did not pass the work. It is where you begin; mend it, do not begin anew.\n";
+const ANEW: &str = "The reviewer did not pass earlier work, and it was put aside. Begin anew.\n";
+
 /// What the executor is told of a rejection.
 fn told(verdict: &ReviewVerdict) -> String {
-    let mut text = String::from("The reviewer rejected the work. It is where you begin; mend it, do not begin anew.\n");
+    let mut text = String::from(MEND);
     for issue in &verdict.issues {
         let severity = match issue.severity {
             IssueSeverity::Critical => "critical",
@@ -141,7 +144,9 @@ impl Machine {
         let assignment = self.attempts[place].assignment;
         let base = self.attempts[place].view.base.clone();
         let state = &mut self.loops[assignment];
-        state.origin.get_or_insert(base);
+        if state.origin.is_none() || state.tip.as_ref() != Some(&base) {
+            state.origin = Some(base);
+        }
         (state.invalid, state.machinery) = (0, 0);
         self.attempts[place].view.phase = Phase::Reviewing;
         self.parked += 1;
@@ -191,8 +196,8 @@ impl Machine {
     }
 
     pub(super) fn review_collected(&mut self, id: &AttemptId, reviewed: &Reviewed, out: &mut Vec<Effect>) -> bool {
+        let Some(of) = self.attempt_place(id).and_then(|place| self.reviewed_by(place)) else { return false };
         let Some(place) = self.collected(id) else { return false };
-        let Some(of) = self.reviewed_by(place) else { return false };
         self.remove(place, Folder::Goes, out);
         let Some(verdict) = &reviewed.verdict else {
             let none = || Failure::new(Cause::ProtocolViolation, "the reviewer gave no verdict");
@@ -203,6 +208,9 @@ impl Machine {
         };
         self.tell_verdict(place, verdict, out);
         self.end_review(place);
+        if self.ended_by_admin(place, of, out) {
+            return true;
+        }
         if verdict.confidence < SURE {
             let assignment = self.attempts[of].assignment;
             self.tell_verdict_taken(place, of, verdict, out);
@@ -341,8 +349,10 @@ impl Machine {
 
     /// What a rejection is to a story.
     fn rejection(&self, of: usize) -> Failure {
-        let times = self.loops[self.attempts[of].assignment].rejects;
-        let summary = format!("the reviewer rejected it, {times} times so far");
+        let summary = match self.loops[self.attempts[of].assignment].rejects {
+            0 => "the admin sent it back".to_owned(),
+            times => format!("the reviewer rejected it, {times} times so far"),
+        };
         Failure { salvage: self.attempts[of].kept.clone(), ..Failure::new(Cause::Rejected, summary) }
     }
 
@@ -383,6 +393,9 @@ impl Machine {
         let (stopped, lost) = (self.attempts[place].ending, self.attempts[place].engine_lost);
         self.attempts[place].view.error.get_or_insert_with(|| failure.evidence.summary.clone());
         self.end_review(place);
+        if self.ended_by_admin(place, of, out) {
+            return;
+        }
         if self.stopping.is_some() || matches!(stopped, Some(Ending::Stop | Ending::Again)) {
             self.review_again(of);
             return;
@@ -400,7 +413,7 @@ impl Machine {
             again
         } else {
             state.invalid += 1;
-            state.invalid < TRIES && failure.cause != Cause::AbortedByAdmin
+            state.invalid < TRIES
         };
         if again {
             self.review_again(of);
@@ -425,6 +438,16 @@ impl Machine {
             ],
         };
         self.hold(assignment, HoldKind::NoVerdict, trouble, out);
+    }
+
+    /// What was decided about work while its reviewer was paused is done now that the reviewer has ended.
+    fn ended_by_admin(&mut self, place: usize, of: usize, out: &mut Vec<Effect>) -> bool {
+        match self.attempts[place].ending {
+            Some(Ending::Aborted) => self.abort_reviewed(of, out),
+            Some(Ending::PutAside) => self.put_aside(of, out),
+            _ => return false,
+        }
+        true
     }
 
     /// The backoff after a review that the machinery failed is over.
@@ -468,29 +491,39 @@ impl Machine {
                 self.rework(of, out);
             }
             Action::Rollback => {
-                let failure = Failure {
-                    salvage: self.attempts[of].kept.clone(),
-                    ..Failure::new(Cause::Rejected, "the admin put its commits aside")
-                };
-                self.keep_reviewed(of, out);
-                self.loops[assignment].leave_tip();
-                self.back(of, &failure, out);
+                self.remember_unsure(of, unsure.as_ref());
+                self.put_aside(of, out);
             }
-            Action::Abort => {
-                let salvage = self.attempts[of].kept.clone();
-                let failure = Failure { salvage, ..Failure::new(Cause::AbortedByAdmin, "the admin gave it up") };
-                self.keep_reviewed(of, out);
-                self.parked -= 1;
-                let finished: Vec<FinishedStory> = std::mem::take(&mut self.attempts[of].finished);
-                self.settle(of);
-                self.fail(finished.into_iter().map(|done| (done.story, failure.clone())).collect(), out);
-                self.tell_task(assignment, "aborted", None, out);
-            }
+            Action::Abort => self.abort_reviewed(of, out),
         }
     }
 
+    /// The work does not land, and its stories begin again from the integration branch.
+    fn put_aside(&mut self, of: usize, out: &mut Vec<Effect>) {
+        let salvage = self.attempts[of].kept.clone();
+        let failure = Failure { salvage, ..Failure::new(Cause::Rejected, "the admin put its commits aside") };
+        self.keep_reviewed(of, out);
+        self.loops[self.attempts[of].assignment].leave_tip();
+        for at in 0..self.attempts[of].finished.len() {
+            let view = &mut self.stories[self.attempts[of].finished[at].story];
+            view.previous = view.previous.take().map(|text| text.replace(MEND, ANEW));
+        }
+        self.back(of, &failure, out);
+    }
+
+    /// The work does not land, and nothing of its task is tried again.
+    fn abort_reviewed(&mut self, of: usize, out: &mut Vec<Effect>) {
+        let salvage = self.attempts[of].kept.clone();
+        let failure = Failure { salvage, ..Failure::new(Cause::AbortedByAdmin, judge::ABORTED) };
+        self.keep_reviewed(of, out);
+        self.parked -= 1;
+        self.attempts[of].finished.clear();
+        self.settle(of);
+        self.give_up(self.attempts[of].assignment, &failure, out);
+    }
+
     /// What will not land is kept, and said so.
-    fn keep_reviewed(&mut self, of: usize, out: &mut Vec<Effect>) {
+    pub(super) fn keep_reviewed(&mut self, of: usize, out: &mut Vec<Effect>) {
         if let Some(reference) = self.attempts[of].kept.clone() {
             let stories: Vec<usize> = self.attempts[of].finished.iter().map(|done| done.story).collect();
             self.kept(of, &stories, &reference, out);

@@ -234,8 +234,14 @@ impl Machine {
         record: u64,
         status: CompletionStatus,
         errors: &[String],
+        out: &mut Vec<Effect>,
     ) -> bool {
         let Some(place) = self.record(id, record, &TALKING) else { return false };
+        if self.attempts[place].suspended.is_some() {
+            // It had said so before it was paused: there is nothing to decide any more, and it has to go on to end.
+            self.no_longer_suspended(place);
+            out.push(Effect::Unpause { attempt: id.clone() });
+        }
         let attempt = &mut self.attempts[place];
         attempt.view.phase = Phase::Completed;
         attempt.view.completion = Some(status);

@@ -313,9 +313,11 @@ impl Machine {
         let Sorted { finished, own, machinery, stopped, free, said, unsaved: _ } = sorted;
         self.attempts[place].finished = finished;
         let stopped_too = stopped.iter().map(|(story, failure)| (*story, failure.clone()));
-        let told: Vec<(usize, Option<Failure>)> = (self.attempts[place].finished.iter().map(|done| (done.story, None)))
-            .chain(own.iter().chain(&machinery).map(|(story, failure)| (*story, Some(failure.clone()))))
+        // What is finished comes last: a review is asked for with the newest result.
+        let told: Vec<(usize, Option<Failure>)> = (own.iter().chain(&machinery))
+            .map(|(story, failure)| (*story, Some(failure.clone())))
             .chain(stopped_too.map(|(story, failure)| (story, Some(failure))))
+            .chain(self.attempts[place].finished.iter().map(|done| (done.story, None)))
             .collect();
         for (story, failure) in told {
             let begun = said.contains_key(&story) || self.attempts[place].begun(story);
@@ -329,6 +331,10 @@ impl Machine {
             }
         }
         let assignment = self.attempts[place].assignment;
+        if self.attempts[place].ending == Some(Ending::Aborted) {
+            self.aborted(place, &[own, machinery, stopped].concat(), out);
+            return;
+        }
         let (mut again, mut failed) = (Vec::new(), Vec::new());
         let mut wait = Duration::ZERO;
         if !machinery.is_empty() {
@@ -398,6 +404,17 @@ impl Machine {
         }
     }
 
+    /// The admin gave the task up while the sandbox was paused: nothing of it lands, whatever the sandbox came to.
+    fn aborted(&mut self, place: usize, failed: &[(usize, Failure)], out: &mut Vec<Effect>) {
+        let assignment = self.attempts[place].assignment;
+        let salvage = failed.iter().find_map(|(_, failure)| failure.salvage.clone());
+        self.keep_reviewed(place, out);
+        self.attempts[place].finished.clear();
+        self.settle(place);
+        let failure = Failure { salvage, ..Failure::new(Cause::AbortedByAdmin, judge::ABORTED) };
+        self.give_up(assignment, &failure, out);
+    }
+
     /// Takes a story back that its attempt did no harm to; one that was never begun does not count as tried.
     fn not_reached(&mut self, place: usize, story: usize) {
         let begun = self.attempts[place].begun(story);
@@ -425,7 +442,7 @@ impl Sorted {
     fn failed(&mut self, attempt: &Attempt, story: usize, failure: Failure) {
         match failure.cause.class() {
             CauseClass::Story => self.own.push((story, failure)),
-            CauseClass::User if matches!(attempt.ending, Some(Ending::Stop | Ending::Again)) => {
+            CauseClass::User if matches!(attempt.ending, Some(Ending::Stop | Ending::Again | Ending::PutAside)) => {
                 self.stopped.push((story, failure));
             }
             CauseClass::User | CauseClass::Machinery => self.machinery.push((story, failure)),

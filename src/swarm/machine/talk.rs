@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use super::settle::Said;
-use super::{HoldKind, Machine, Phase};
+use super::{HoldKind, Machine, Phase, judge};
 use crate::ids::{AttemptId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
 use crate::protocol::amp::machine::{Conversation, Late};
@@ -26,6 +26,9 @@ use crate::protocol::amp::message::{
 use crate::swarm::effect::{Announcement, Effect};
 use crate::swarm::word::{Dispatch, Request, StoryEnd, TaskNews, Word};
 use crate::verdict::{Cause, Failure};
+
+/// The most characters of an escalation's description.
+const DESCRIPTION: usize = 4000;
 
 /// The conversation of a swarm.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,6 +47,8 @@ pub(super) struct TaskTalk {
     pub(super) dispatch: Option<MsgId>,
     pub(super) result: Option<MsgId>,
     pub(super) verdict: Option<MsgId>,
+    /// The request of the newest review since that dispatch.
+    request: Option<MsgId>,
     /// The newest that went well.
     last_ok: Option<MsgId>,
     /// Escalations that nobody has answered.
@@ -104,7 +109,7 @@ impl Machine {
 
     /// The agent wrote something to the SSOT, or has just begun.
     pub(super) fn wrote(&mut self, place: usize) {
-        if let Some(amp) = &self.spec.amp {
+        if let Some(amp) = self.spec.amp.as_ref().filter(|_| self.attempts[place].suspended.is_none()) {
             let by = self.whole_time() + amp.heartbeat;
             self.talk.clocks.wrote(&self.attempts[place].view.id, by);
         }
@@ -127,6 +132,7 @@ impl Machine {
                 let id = self.new_id(Kind::ReviewRequest, assignment);
                 let refs = self.context(assignment, false);
                 let ack_within = self.ack_within(Kind::ReviewRequest);
+                self.talks[assignment].request = Some(id.clone());
                 let request = Request { id: id.clone(), attempt: agent.clone(), review, refs, ack_within };
                 (Word::Request(Box::new(request)), id, "in_review")
             }
@@ -135,6 +141,7 @@ impl Machine {
                 let refs = self.context(assignment, true);
                 self.talks[assignment].dispatch = Some(id.clone());
                 self.talks[assignment].result = None;
+                self.talks[assignment].request = None;
                 let dispatch = Dispatch {
                     id: id.clone(),
                     stories: self.keys(&self.attempts[place].stories),
@@ -151,6 +158,14 @@ impl Machine {
         self.expect_ack(&id, &agent);
         self.wrote(place);
         self.tell_task(assignment, status, None, out);
+    }
+
+    /// For an agent that answers although nobody saw it begin: what it was told.
+    fn told_at_last(&mut self, place: usize, out: &mut Vec<Effect>) {
+        if self.attempts[place].told.is_none() {
+            self.tell_started(place, out);
+            self.falls_silent(place);
+        }
     }
 
     /// What the next message of the task refers to; `take`: those that come after it refer to it instead.
@@ -208,9 +223,10 @@ impl Machine {
         failure: Option<&Failure>,
         out: &mut Vec<Effect>,
     ) {
-        if self.spec.amp.is_none() || self.attempts[place].told.is_none() {
+        if self.spec.amp.is_none() {
             return;
         }
+        self.told_at_last(place, out);
         let assignment = self.attempts[place].assignment;
         let id = self.new_id(Kind::TaskResult, assignment);
         let (result, diff) = said.map(|said| (said.result.clone(), said.diff.clone())).unzip();
@@ -291,8 +307,10 @@ impl Machine {
         self.spec.amp.as_ref()?;
         let id = self.new_id(Kind::Escalation, assignment);
         let Trouble { what, severity, triggered_by, description, status, actions } = trouble;
+        // Of what a sandbox says, the beginning: the whole is in its files.
+        let description = judge::shorten(&description, DESCRIPTION);
         let talk = &self.talks[assignment];
-        let affected = [&talk.dispatch, &talk.result, &talk.verdict];
+        let affected = [&talk.dispatch, &talk.result, &talk.request, &talk.verdict];
         let escalation = Escalation {
             escalation_type: what,
             severity,
@@ -357,6 +375,7 @@ impl Machine {
         if self.spec.amp.is_none() {
             return;
         }
+        self.told_at_last(place, out);
         let assignment = self.attempts[place].assignment;
         let id = self.new_id(Kind::ReviewVerdict, assignment);
         let word = Word::Verdict {
@@ -393,7 +412,10 @@ impl Machine {
     fn no_ack(&mut self, message: &MsgId, out: &mut Vec<Effect>) {
         let Some(assignment) = self.index.assignments.get(message.task()).copied() else { return };
         let wait = self.spec.amp.as_ref().and_then(|amp| amp.acks.of(message.kind())).unwrap_or_default();
-        let who = if message.kind() == Kind::ReviewRequest { "reviewer" } else { "executor" };
+        let (who, status) = match message.kind() {
+            Kind::ReviewRequest => ("reviewer", "in_review"),
+            _ => ("executor", "dispatched"),
+        };
         let trouble = Trouble {
             what: EscalationType::AckTimeout,
             severity: Severity::Info,
@@ -404,7 +426,7 @@ impl Machine {
                 wait.as_secs(),
                 message.kind()
             ),
-            status: "dispatched",
+            status,
             actions: vec!["see what its sandbox prints: longshore logs".to_owned()],
         };
         self.escalate(assignment, trouble, out);
@@ -412,6 +434,15 @@ impl Machine {
 
     fn no_word(&mut self, agent: &AttemptId, out: &mut Vec<Effect>) {
         let Some(place) = self.attempt_in(agent, &[Phase::Running]) else { return };
+        if self.attempts[place].ending.is_some() {
+            // It is on its way out.
+            return;
+        }
+        if self.engine_away.is_some() {
+            // What it says cannot be heard.
+            self.wrote(place);
+            return;
+        }
         let wait = self.spec.amp.as_ref().map(|amp| amp.heartbeat).unwrap_or_default();
         let task = &agent.assignment;
         let trouble = Trouble {

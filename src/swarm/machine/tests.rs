@@ -1,12 +1,16 @@
 //! Tests of the machine: what they share. `table.rs` and `ends.rs` go through the rules one by one, `walk.rs` plays random swarms,
 //! `check.rs` computes again from scratch what the machine keeps up to date.
 
+mod amp;
 mod check;
 mod ends;
 mod engine;
+mod hold;
 mod rest;
+mod review;
 mod table;
-mod walk;
+mod talk;
+pub(crate) mod walk;
 
 use std::time::Duration;
 

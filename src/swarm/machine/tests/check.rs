@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::deadline::Timer;
-use super::super::{Machine, Phase};
+use super::super::{Attempt, HoldKind, Machine, Phase};
 use crate::protocol::acp::message::StoryStatus;
 
 /// Panics where a count or an index of the machine is not what its stories and attempts say.
@@ -13,9 +13,12 @@ pub(crate) fn consistent(machine: &Machine) {
         (0..machine.attempts.len()).filter(|place| machine.attempts[*place].view.phase != Phase::Settled).collect();
     assert_eq!(machine.active, active.len(), "active");
     let running: BTreeSet<usize> =
-        active.iter().copied().filter(|place| machine.attempts[*place].view.phase.holds_slot()).collect();
+        active.iter().copied().filter(|place| holds_slot(&machine.attempts[*place])).collect();
     assert_eq!(machine.running, running, "running");
-    let active_assignments: Vec<usize> = active.iter().map(|place| machine.attempts[*place].assignment).collect();
+    assert!(running.len() <= machine.spec.limits.max, "more places than there are");
+    reviews(machine, &active);
+    let executors = active.iter().filter(|place| machine.attempts[**place].view.review.is_none());
+    let active_assignments: Vec<usize> = executors.map(|place| machine.attempts[*place].assignment).collect();
     for (place, state) in machine.assignments.iter().enumerate() {
         let members = &machine.index.members[place];
         assert_eq!(state.undecided, members.iter().filter(|story| !decided(story)).count(), "undecided of {place}");
@@ -29,6 +32,7 @@ pub(crate) fn consistent(machine: &Machine) {
         assert_eq!(state.held_by, held, "held_by of {place}");
         let ready =
             machine.began && times == 0 && state.undecided > 0 && waits == 0 && held == 0 && state.backoff.is_none();
+        let ready = ready && machine.holds[place].is_none();
         let entry = (machine.spec.assignments[place].priority, place);
         assert_eq!(machine.ready.contains(&entry), ready, "ready of {place}");
     }
@@ -63,5 +67,64 @@ pub(crate) fn consistent(machine: &Machine) {
             .collect();
         assert!(merging.len() <= 1 && merging.first().is_none_or(|place| state.merging == Some(*place)), "one merge");
         assert!(state.queue.is_empty() || state.merging.is_some(), "a queue with nothing before it");
+    }
+}
+
+fn holds_slot(attempt: &Attempt) -> bool {
+    attempt.view.phase.holds_slot() && attempt.suspended.is_none() && !attempt.evicted
+}
+
+/// What is under review, what waits for a review, and what waits for the admin.
+fn reviews(machine: &Machine, active: &BTreeSet<usize>) {
+    let in_phase = |place: &usize| machine.attempts[*place].view.phase == Phase::Reviewing;
+    let reviewers: Vec<usize> =
+        active.iter().copied().filter(|place| machine.attempts[*place].view.review.is_some()).collect();
+    let mut reviewed = BTreeSet::new();
+    for place in &reviewers {
+        let of = machine.reviewed_by(*place).expect("what it reviews");
+        assert!(in_phase(&of), "a reviewer at work that is not under review");
+        assert!(reviewed.insert(of), "two reviewers of the same work");
+        assert_eq!(machine.attempts[of].assignment, machine.attempts[*place].assignment);
+    }
+    let parked: BTreeSet<usize> =
+        active.iter().copied().filter(in_phase).filter(|place| !reviewed.contains(place)).collect();
+    let frozen = reviewers.iter().filter(|place| machine.attempts[**place].suspended.is_some()).count();
+    assert_eq!(machine.parked, parked.len() + frozen, "parked");
+    let suspended: Vec<usize> =
+        (0..machine.attempts.len()).filter(|place| machine.attempts[*place].suspended.is_some()).collect();
+    assert_eq!(machine.suspended, suspended.len(), "suspended");
+    for place in &suspended {
+        let attempt = &machine.attempts[*place];
+        assert_eq!(attempt.view.phase, Phase::Running, "what is suspended has begun, and has not ended");
+        assert!(attempt.timer.is_none() && attempt.silence.is_none(), "the timers of what is suspended stand still");
+        let waking = machine.wakes.contains(&(machine.spec.assignments[attempt.assignment].priority, *place));
+        let held = machine.holds[attempt.assignment].as_ref().is_some_and(|hold| hold.kind == HoldKind::Suspended);
+        assert!(held != waking, "it waits for the admin, or for a place");
+    }
+    assert!(machine.wakes.iter().all(|(_, place)| suspended.contains(place)), "wakes");
+    for (_, of) in &machine.reviews {
+        assert!(parked.contains(of), "only parked work waits for a reviewer");
+        assert!(machine.attempts[*of].timer.is_none(), "it waits, or its backoff runs");
+    }
+    for (assignment, hold) in machine.holds.iter().enumerate() {
+        let Some(hold) = hold else { continue };
+        let work = parked.iter().find(|place| machine.attempts[**place].assignment == assignment);
+        match hold.kind {
+            HoldKind::Approval => assert!(!machine.assignments[assignment].active, "it runs unapproved"),
+            HoldKind::Suspended => {
+                assert!(suspended.iter().any(|place| machine.attempts[*place].assignment == assignment));
+            }
+            HoldKind::Locked | HoldKind::LowConfidence | HoldKind::NoVerdict => {
+                let work = work.expect("what is held is there");
+                let entry = (machine.spec.assignments[assignment].priority, *work);
+                assert!(!machine.reviews.contains(&entry), "held work is not reviewed");
+            }
+        }
+    }
+    for place in &parked {
+        let attempt = &machine.attempts[*place];
+        let entry = (machine.spec.assignments[attempt.assignment].priority, *place);
+        let waits = machine.reviews.contains(&entry) || attempt.timer.is_some();
+        assert!(waits || machine.holds[attempt.assignment].is_some(), "parked work that nothing comes of");
     }
 }

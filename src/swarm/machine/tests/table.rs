@@ -269,6 +269,7 @@ fn a_conflict_is_done_again_once_and_keeps_its_commits() {
     let failure = rig.machine.story(&key(1)).expect("there").failure.clone().expect("failed");
     assert_eq!((failure.salvage.as_deref(), failure.evidence.paths.len()), (Some("refs/kept"), 1));
     assert_eq!((rig.status(3), rig.status(4)), (StoryStatus::Failed, StoryStatus::Skipped));
+    assert_eq!(rig.cause(3), Some(Cause::AgentFailed), "it had its retry");
 }
 
 #[test]

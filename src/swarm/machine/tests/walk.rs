@@ -1,19 +1,24 @@
 //! Random swarms: random plans, and a world that answers the machine's effects at random, with crashes, hangs, faults, stops,
-//! replays and `kill -9`. What must always hold is checked after every event.
+//! replays and `kill -9`; half of them with reviews, an admin and long absences. What must always hold is checked after every event.
 //!
 //! A failing seed is printed. `LONGSHORE_SEED=<seed>` plays that one alone; `LONGSHORE_RUNS=<n>` plays more of them.
 
 mod answers;
 mod checks;
+mod reviews;
+mod said;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use checks::Seen;
+use said::Said;
 
 use super::*;
 use crate::seeded::Random;
 use crate::swarm::event::StopLevel;
+use crate::swarm::spec::{AckTimeouts, AmpSpec};
+use crate::swarm::word::Word;
 use crate::tasks::Done;
 
 /// Runs of an ordinary `cargo test`.
@@ -28,10 +33,13 @@ fn random_swarms() {
         World::new(seed).play();
         return;
     }
-    let mut met = BTreeMap::new();
+    let (mut met, mut others) = (BTreeMap::new(), BTreeMap::new());
     for seed in 0..number("LONGSHORE_RUNS").unwrap_or(RUNS) {
         match catch_unwind(AssertUnwindSafe(|| World::new(seed).play())) {
-            Ok(outcome) => *met.entry(format!("{outcome:?}")).or_insert(0) += 1,
+            Ok((outcome, also)) => {
+                *met.entry(format!("{outcome:?}")).or_insert(0) += 1;
+                also.into_iter().for_each(|what| *others.entry(what).or_insert(0) += 1);
+            }
             Err(_) => {
                 panic!("random swarm failed: replay it with LONGSHORE_SEED={seed} cargo test --lib random_swarms")
             }
@@ -39,6 +47,18 @@ fn random_swarms() {
     }
     // A walk that never gets anywhere would prove nothing.
     assert_eq!(met.len(), 4, "every outcome is met: {met:?}");
+    println!("{met:#?} {others:#?}");
+    let kinds = ["Approval", "Locked", "LowConfidence", "NoVerdict", "Suspended"].map(|kind| format!("Some({kind})"));
+    for action in ["approve", "resume", "retry", "abort", "rollback", "answer"] {
+        for kind in &kinds {
+            let refused = kind == "Some(Approval)" && ["resume", "retry", "rollback"].contains(&action);
+            assert_eq!(others.contains_key(&format!("{action} {kind}")), !refused, "{action} {kind}: {others:?}");
+        }
+        assert_eq!(others.contains_key(&format!("{action} None")), action.starts_with('r') && action != "resume");
+    }
+    for kind in ["HallucinationLock", "AckTimeout", "HeartbeatTimeout", "Conflict", "PermissionDenied", "Unknown"] {
+        assert!(others.contains_key(kind), "{kind}: {others:?}");
+    }
 }
 
 /// A random plan: up to 12 stories in up to 3 files, assignments of 1 to 4 stories.
@@ -52,6 +72,16 @@ fn plan(random: &mut Random) -> SwarmSpec {
         liveness: random.pick(&[Duration::from_secs(1), Duration::from_secs(30), template.liveness]),
         ..template
     };
+    let amp = random.chance(50);
+    if amp {
+        let second = Duration::from_secs(1);
+        plan.amp = Some(AmpSpec {
+            began_ms: amp::BEGAN,
+            acks: AckTimeouts { dispatch: random.pick(&[second, second * 300]), ..AckTimeouts::default() },
+            heartbeat: random.pick(&[second, second * 5, second * 1800]),
+            rounds: random.chance(80).then(|| 1 + random.below(4) as u32),
+        });
+    }
     let files = 1 + random.below(3) as u16;
     let shared = random.chance(50);
     plan.files = (0..files)
@@ -78,7 +108,8 @@ fn plan(random: &mut Random) -> SwarmSpec {
                 _ => None,
             };
             let title = String::new();
-            plan.stories.push(StorySpec { key: key.clone(), title, depends_on, done, risk: RiskLevel::Low });
+            let risk = if amp && random.chance(10) { RiskLevel::High } else { RiskLevel::Low };
+            plan.stories.push(StorySpec { key: key.clone(), title, depends_on, done, risk });
             if done.is_none() {
                 open.push(key);
             }
@@ -100,6 +131,14 @@ fn plan(random: &mut Random) -> SwarmSpec {
     plan
 }
 
+/// What a random swarm of this plan says in AMP.
+pub(crate) fn random_words(seed: u64, plan: SwarmSpec) -> Vec<Word> {
+    let mut world = World::of(seed, Random(seed), plan);
+    world.wild_texts = true;
+    world.play_on();
+    world.said.words
+}
+
 /// What the sandboxes, the depot and git do, and what must hold meanwhile.
 struct World {
     random: Random,
@@ -108,6 +147,8 @@ struct World {
     scripts: BTreeMap<AttemptId, VecDeque<Event>>,
     /// The whole of it, which a new orchestrator reads again.
     whole: BTreeMap<AttemptId, Vec<Event>>,
+    /// The sandboxes that are paused: they say nothing and do not end.
+    frozen: BTreeSet<AttemptId>,
     /// Answers of the depot, git and the engine that are on their way.
     answers: Vec<Event>,
     commits: u32,
@@ -116,13 +157,22 @@ struct World {
     away: bool,
     /// How bad this world is, in percent.
     badness: u64,
+    /// How many decisions the admin made.
+    decisions: u32,
+    /// Sandboxes say things of any length.
+    wild_texts: bool,
     seen: Seen,
+    said: Said,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let plan = plan(&mut random);
+        Self::of(seed, random, plan)
+    }
+
+    fn of(seed: u64, mut random: Random, plan: SwarmSpec) -> Self {
         let badness = random.pick(&[0, 10, 40]);
         let mut seen = Seen::default();
         for file in &plan.files {
@@ -133,12 +183,16 @@ impl World {
             rig: Rig { thorough: if seed.is_multiple_of(20) { 1 } else { 13 }, ..Rig::new(plan) },
             scripts: BTreeMap::new(),
             whole: BTreeMap::new(),
+            frozen: BTreeSet::new(),
             answers: Vec::new(),
             commits: 1000,
             stops: 0,
             away: false,
             badness,
+            decisions: 0,
+            wild_texts: false,
             seen,
+            said: Said::default(),
         }
     }
 
@@ -152,17 +206,30 @@ impl World {
         commit(self.commits)
     }
 
-    fn play(mut self) -> Outcome {
+    fn play(mut self) -> (Outcome, BTreeSet<String>) {
+        let outcome = self.play_on();
+        (outcome, self.said.met)
+    }
+
+    fn play_on(&mut self) -> Outcome {
         self.give(Event::Began);
         for _ in 0..MOST_EVENTS {
             if let Some(outcome) = self.seen.finished {
                 self.check_end(outcome);
+                if outcome == Outcome::Suspended || outcome != Outcome::Landed && self.random.chance(30) {
+                    self.decide_at_the_end(outcome);
+                    self.restart();
+                    if self.seen.finished.is_some_and(|outcome| outcome != Outcome::Suspended) {
+                        return outcome;
+                    }
+                    continue;
+                }
                 let unfinished = matches!(outcome, Outcome::Interrupted | Outcome::MachineryFailed);
                 if !unfinished || self.stops == 0 || self.random.chance(20) {
                     return outcome;
                 }
                 self.restart();
-                if self.seen.finished.is_some() {
+                if self.seen.finished.is_some_and(|outcome| outcome != Outcome::Suspended) {
                     return outcome;
                 }
             }
@@ -206,6 +273,7 @@ impl World {
                             | Event::Resumed
                             | Event::EngineLost { .. }
                             | Event::EngineBack
+                            | Event::Away { .. }
                     );
                     if !once {
                         let event = event.clone();
@@ -217,6 +285,7 @@ impl World {
                 let event = self.nonsense();
                 self.give(event);
             }
+            97..=104 if self.decisions < 40 => self.decide_anything(),
             _ => self.go_on(),
         }
     }
@@ -225,6 +294,10 @@ impl World {
     fn go_on(&mut self) {
         let talking: Vec<AttemptId> =
             self.scripts.iter().filter(|(_, script)| !script.is_empty()).map(|(id, _)| id.clone()).collect();
+        // What was on its way when it was frozen still arrives.
+        let frozen = |id: &AttemptId| self.frozen.contains(id);
+        let late = self.random.chance(5);
+        let talking: Vec<AttemptId> = talking.into_iter().filter(|id| late || !frozen(id)).collect();
         let choices = talking.len() + self.answers.len();
         if self.away && self.random.chance(20) {
             self.away = false;
@@ -237,7 +310,7 @@ impl World {
                     self.rig.now = self.rig.now.max(at);
                     self.give(Event::DeadlinePassed);
                 }
-                None => assert!(choices > 0, "nothing can happen any more"),
+                None => assert!(choices > 0 || !self.frozen.is_empty(), "nothing can happen any more"),
             }
             return;
         }
@@ -254,7 +327,7 @@ impl World {
         let number = 1 + self.random.below(12) as u32;
         let id = attempt(number, 1 + self.random.below(3) as u32);
         let story = 1 + self.random.below(6) as u32;
-        match self.random.below(10) {
+        match self.random.below(11) {
             0 => Event::SandboxStarted { attempt: id },
             1 => ended(&id, exit(0)),
             2 => said(&id, 1 + self.random.below(20), story, StoryStatus::Completed),
@@ -264,6 +337,7 @@ impl World {
             6 => Event::Merged { attempt: id, head: self.commit() },
             7 => Event::MergeConflicted { attempt: id, paths: vec![], kept: "refs/kept".to_owned() },
             8 => Event::SandboxRemoved { attempt: id },
+            9 => Event::ReviewCollected { attempt: id, reviewed: Box::new(amp::approved()) },
             _ => Event::DeadlinePassed,
         }
     }
@@ -271,6 +345,7 @@ impl World {
     /// `kill -9`, perhaps before the newest effects were carried out, and `resume`: sandboxes went on meanwhile and are read
     /// from their beginning; all other answers are lost.
     fn restart(&mut self) {
+        self.said.again(&self.rig);
         self.rig.machine = self.rig.fold();
         self.answers.clear();
         self.away = false;
@@ -282,25 +357,44 @@ impl World {
             }
         }
         self.seen.merging.clear();
+        if self.random.chance(50) {
+            let ms = self.random.pick(&[1, 4000, 86_400_000]);
+            self.give(Event::Away { ms });
+        }
+        // What was decided while nobody ran comes before the swarm is taken up, if it had ended; else after.
+        let decisions = (0..5).filter(|_| self.random.chance(10)).count();
+        let ended = self.rig.machine.finished().is_some();
+        if ended {
+            (0..decisions).for_each(|_| self.decide_anything());
+        }
         self.seen.finished = None;
         if self.give(Event::Resumed).is_empty() {
             self.seen.finished = self.rig.machine.finished();
+        } else if !ended {
+            (0..decisions).for_each(|_| self.decide_anything());
         }
     }
 
     fn give(&mut self, event: Event) -> Vec<Effect> {
         let over = self.seen.finished;
         let before = self.rig.journal.len();
+        let held = self.held_before(&event);
         let effects = self.rig.give(event.clone());
+        let late = matches!(event, Event::Resumed | Event::Away { .. } | Event::Decided { .. });
         if over.is_some() {
-            assert!(effects.is_empty() || event == Event::Resumed, "after the end: {event:?} gave {effects:?}");
+            assert!(effects.is_empty() || late, "after the end: {event:?} gave {effects:?}");
         }
         if self.rig.journal.len() > before {
             self.follow(&event);
+            if let Event::Decided { decision } = &event {
+                self.decided(decision, held);
+            }
         }
         for effect in &effects {
             self.check(effect);
+            self.said.hear(effect);
         }
+        self.check_places();
         for effect in &effects {
             self.answer(effect);
         }

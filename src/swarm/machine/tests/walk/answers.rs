@@ -4,8 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::super::*;
 use super::World;
+use crate::protocol::amp::message::DiffSummary;
 use crate::seeded::Random;
 use crate::swarm::effect::Salvaging;
+use crate::verdict::WorkLogEntry;
 
 impl World {
     /// What the world does about an effect.
@@ -13,12 +15,14 @@ impl World {
         match effect {
             Effect::Start { attempt, stories, .. } => {
                 let stories: Vec<StoryKey> = stories.iter().map(|(story, _)| story.clone()).collect();
-                let script = match self.whole.get(attempt) {
-                    Some(script) => script.clone(),
-                    None => self.script(attempt, &stories),
-                };
-                self.whole.insert(attempt.clone(), script.clone());
-                self.scripts.insert(attempt.clone(), script.into());
+                self.start(attempt, &stories);
+            }
+            Effect::StartReview { attempt, review } => self.start(attempt, &review.stories),
+            Effect::Pause { attempt } => {
+                self.frozen.insert(attempt.clone());
+            }
+            Effect::Unpause { attempt } => {
+                self.frozen.remove(attempt);
             }
             Effect::Terminate { attempt } => {
                 // Some do not listen.
@@ -58,13 +62,22 @@ impl World {
                 }
             }
             Effect::Remove { attempt, .. } => self.answers.push(Event::SandboxRemoved { attempt: attempt.clone() }),
-            Effect::Persist | Effect::Announce(_) | Effect::Finish(_) => {}
-            Effect::StartReview { .. } | Effect::Pause { .. } | Effect::Unpause { .. } | Effect::Tell(_) => {}
+            Effect::Persist | Effect::Announce(_) | Effect::Finish(_) | Effect::Tell(_) => {}
         }
+    }
+
+    fn start(&mut self, attempt: &AttemptId, stories: &[StoryKey]) {
+        let script = match self.whole.get(attempt) {
+            Some(script) => script.clone(),
+            None => self.script(attempt, stories),
+        };
+        self.whole.insert(attempt.clone(), script.clone());
+        self.scripts.insert(attempt.clone(), script.into());
     }
 
     /// The sandbox ends now, with a last word or without.
     fn cut_short(&mut self, id: &AttemptId, polite: bool, code: i64) {
+        self.frozen.remove(id);
         let Some(view) = self.rig.machine.attempt(id) else { return };
         let record = view.records + 1;
         let mut script = VecDeque::new();
@@ -151,6 +164,31 @@ impl World {
         events
     }
 
+    /// What somebody says.
+    pub(super) fn text(&mut self) -> String {
+        match self.random.below(8) {
+            0 if self.wild_texts => "\u{1}".repeat(70_000),
+            1 if self.wild_texts => "é".repeat(5000),
+            2 if self.wild_texts => " ".to_owned(),
+            3 if self.wild_texts => String::new(),
+            _ => "no".to_owned(),
+        }
+    }
+
+    fn diffs(&mut self, stories: usize) -> Vec<DiffSummary> {
+        if !self.wild_texts {
+            return Vec::new();
+        }
+        let diff = |random: &mut Random| {
+            let files = random.pick(&[0, 1, 20_000]);
+            let long = "d/".repeat(if files == 1 { 2000 } else { 10 });
+            let mut files_changed: Vec<String> = (0..files).map(|n| format!("{long}{n}")).collect();
+            files_changed.extend((files > 0).then(|| " ".to_owned()));
+            DiffSummary { lines_added: u64::from(files > 0), lines_removed: 0, files_changed }
+        };
+        (0..stories).map(|_| diff(&mut self.random)).collect()
+    }
+
     fn collect(&mut self, id: &AttemptId, what: Salvaging) -> Event {
         let view = self.rig.machine.attempt(id).expect("it was started").clone();
         let remains = what == Salvaging::Remains && self.random.chance(60);
@@ -165,6 +203,9 @@ impl World {
                 left_out: self.random.chance(20),
                 no_answer: self.random.chance(20),
             };
+        }
+        if view.review.is_some() {
+            return Event::ReviewCollected { attempt: id.clone(), reviewed: Box::new(self.reviewed()) };
         }
         let mut results: Vec<StoryResult> = Vec::new();
         let mut ok: BTreeSet<StoryId> = BTreeSet::new();
@@ -188,7 +229,8 @@ impl World {
                             Cause::TaskFileInvalid,
                         ];
                         let cause = self.random.pick(&causes);
-                        StoryOutcome::Failed { failure: Failure::new(cause, "no"), salvage: None, unsaved: false }
+                        let failure = Failure::new(cause, self.text());
+                        StoryOutcome::Failed { failure, salvage: None, unsaved: false }
                     }
                 },
                 _ => {
@@ -197,7 +239,12 @@ impl World {
                 }
             };
             if !(self.bad() && self.random.chance(10)) {
-                results.push(StoryResult { id: key.id.clone(), ..result(1, outcome) });
+                let mut said = StoryResult { id: key.id.clone(), ..result(1, outcome) };
+                if self.wild_texts {
+                    let at = self.random.pick(&["2026-02-26T14:28:00Z", "", "yesterday"]).to_owned();
+                    said.work_log = vec![WorkLogEntry { at, text: self.text() }; self.random.below(300) as usize];
+                }
+                results.push(said);
             }
         }
         let tip = (!ok.is_empty() || self.bad()).then(|| self.commit());
@@ -206,9 +253,9 @@ impl World {
             tip,
             stories: results,
             rest: None,
-            diffs: Vec::new(),
-            tree: None,
-            kept: None,
+            diffs: self.diffs(view.stories.len()),
+            tree: self.random.chance(90).then(|| format!("tree {}", self.random.below(30))),
+            kept: Some(format!("refs/kept/{id}")),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::*;
 use super::World;
+use super::reviews::Reviews;
 use crate::swarm::machine::Phase;
 
 /// What the checks remember, from effects and events alone.
@@ -16,11 +17,15 @@ pub(super) struct Seen {
     pub(super) merging: BTreeMap<String, AttemptId>,
     pub(super) heads: BTreeMap<String, CommitId>,
     pub(super) finished: Option<Outcome>,
+    pub(super) reviews: Reviews,
 }
 
 impl World {
     /// What an event that was taken in says of the world.
     pub(super) fn follow(&mut self, event: &Event) {
+        if let Event::ReviewCollected { attempt, reviewed } = event {
+            self.follow_verdict(attempt, reviewed);
+        }
         if let Event::Merged { attempt, head } = event {
             let branch = self.branch(attempt);
             self.seen.heads.insert(branch, head.clone());
@@ -30,6 +35,10 @@ impl World {
         | Event::MergeFailed { attempt, .. } = event
         {
             let branch = self.branch(attempt);
+            // What is left of the task begins on the branch again.
+            if !matches!(event, Event::MergeFailed { .. }) {
+                self.seen.reviews.tips.remove(&attempt.assignment);
+            }
             assert_eq!(self.seen.merging.remove(&branch).as_ref(), Some(attempt), "an answer to the merge in flight");
         }
     }
@@ -41,7 +50,8 @@ impl World {
     }
 
     pub(super) fn check(&mut self, effect: &Effect) {
-        assert!(self.seen.finished.is_none(), "after the end: {effect:?}");
+        let says = matches!(effect, Effect::Announce(_) | Effect::Tell(_));
+        assert!(self.seen.finished.is_none() || says, "after the end: {effect:?}");
         match effect {
             Effect::Start { attempt, stories, base, .. } => self.check_start(attempt, stories, base),
             Effect::Collect { attempt, .. } => {
@@ -51,7 +61,8 @@ impl World {
                 self.seen.live.remove(attempt);
                 self.seen.removed.insert(attempt.clone());
             }
-            Effect::Merge { attempt, onto, .. } => {
+            Effect::Merge { attempt, onto, tip, .. } => {
+                self.check_lands(attempt, tip);
                 let branch = self.branch(attempt);
                 assert_eq!(self.seen.heads[&branch], *onto, "merges onto the newest head");
                 let other = self.seen.merging.insert(branch, attempt.clone());
@@ -69,24 +80,42 @@ impl World {
                 assert_eq!(before, None, "a story is decided once: {said:?}");
             }
             Effect::Persist | Effect::Terminate { .. } | Effect::Kill { .. } => {}
-            Effect::StartReview { .. } | Effect::Pause { .. } | Effect::Unpause { .. } | Effect::Tell(_) => {}
+            Effect::StartReview { attempt, review } => self.check_start_review(attempt, review),
+            Effect::Pause { attempt } => {
+                self.seen.live.remove(attempt);
+            }
+            Effect::Unpause { attempt } => {
+                // One that has said its last word takes no place any more.
+                if self.rig.machine.attempt(attempt).is_some_and(|view| view.completion.is_none()) {
+                    self.seen.live.insert(attempt.clone());
+                    self.check_places();
+                }
+            }
+            Effect::Tell(_) => {}
             Effect::Examine { .. } => assert!(!self.away, "nobody is asked while the engine is away"),
         }
     }
 
     fn check_start(&mut self, id: &AttemptId, stories: &[(StoryKey, Option<String>)], base: &CommitId) {
         assert!(!self.away, "nothing is started while the engine is away");
-        let machine = &self.rig.machine;
         self.seen.live.insert(id.clone());
-        assert!(self.seen.live.len() <= machine.spec().limits.max, "at most `max` at once");
+        self.check_places();
+        let machine = &self.rig.machine;
         let again = !self.seen.started.insert(id.clone());
         assert!(
             again || id.number == 1 || self.seen.started.contains(&AttemptId { number: id.number - 1, ..id.clone() })
         );
         assert!(!self.seen.removed.contains(id), "an attempt is not started after its removal");
+        let rejected = self.seen.reviews.tips.get(&id.assignment);
         if !again {
-            assert_eq!(self.seen.heads[&self.branch(id)], *base, "starts from the newest head");
+            let head = &self.seen.heads[&self.branch(id)];
+            let right = base == head || rejected == Some(base);
+            assert!(
+                right,
+                "{id} starts from {base}, not from the newest head {head} or what was rejected {rejected:?}"
+            );
         }
+        self.check_approved(id);
         let own: Vec<&StoryKey> = stories.iter().map(|(story, _)| story).collect();
         for story in &own {
             assert!(!self.seen.decided.contains_key(*story), "a decided story is not run");
@@ -114,12 +143,17 @@ impl World {
 
     pub(super) fn check_end(&mut self, outcome: Outcome) {
         let machine = self.rig.fold();
+        self.said.again(&self.rig);
         if self.rig.thorough == 1 {
             self.check_json();
         }
         let broke = self.rig.journal.last().is_some_and(|(event, _)| matches!(event, Event::MachineryFailed { .. }));
         if broke {
             assert_eq!(outcome, Outcome::MachineryFailed);
+            return;
+        }
+        if outcome == Outcome::Suspended {
+            self.check_suspended(&machine);
             return;
         }
         let over = machine.stories().all(|view| view.decided());
@@ -131,7 +165,8 @@ impl World {
             return;
         }
         assert_eq!(self.seen.started, self.seen.removed, "every attempt is removed");
-        assert!(machine.attempts().all(|attempt| attempt.phase == Phase::Settled));
+        let parked = |phase: Phase| outcome == Outcome::Interrupted && phase == Phase::Reviewing;
+        assert!(machine.attempts().all(|attempt| attempt.phase == Phase::Settled || parked(attempt.phase)));
         let landed = machine.stories().filter(|view| view.landed()).count();
         if outcome == Outcome::Interrupted {
             assert!(machine.stopping().is_some() && machine.stories().any(|view| !view.decided()));
@@ -139,14 +174,20 @@ impl World {
             assert!(machine.stories().all(|view| view.decided()), "every story is decided");
             assert_eq!(outcome == Outcome::Landed, landed == machine.stories().count());
         }
+        let under_review = |key: &StoryKey| {
+            let here = |attempt: &&crate::swarm::machine::AttemptView| {
+                attempt.phase == Phase::Reviewing && attempt.stories.iter().any(|(story, _)| story == key)
+            };
+            machine.attempts().any(|attempt| here(&attempt))
+        };
         for view in machine.stories().filter(|view| !view.done_before) {
             let word = self.seen.decided.get(&view.key).copied();
             let right = match view.status {
                 StoryStatus::Completed => word == Some("landed") && view.commit.is_some() && view.failure.is_none(),
-                StoryStatus::Failed => word == Some("failed") && view.failure.is_some() && view.attempts > 0,
+                StoryStatus::Failed => word == Some("failed") && view.failure.is_some(),
                 StoryStatus::Skipped => word == Some("skipped") && view.because.is_some(),
                 StoryStatus::Pending => word.is_none(),
-                StoryStatus::InProgress => false,
+                StoryStatus::InProgress => under_review(&view.key) && word.is_none(),
             };
             assert!(right, "{view:?} was told as {word:?}");
         }
