@@ -168,6 +168,8 @@ impl Machine {
                     Err(format!("{task} is being worked on: it can be `{word}`ed when that is over"))
                 } else if !self.index.members[place].iter().any(failed) {
                     Err(format!("no story of {task} has failed, and nothing of it waits: there is nothing to {word}"))
+                } else if !self.index.members[place].iter().any(|story| failed(story) && self.could_run(*story)) {
+                    Err(format!("what {task} depends on has not landed: `{word}` that first"))
                 } else {
                     Ok(())
                 }
@@ -256,41 +258,54 @@ impl Machine {
         self.kill(place, out);
     }
 
-    /// Takes the failed stories of an assignment back, and what was skipped because of them.
+    /// Takes the failed stories of an assignment back, and what was skipped because of them. One that was given up while what it
+    /// depends on had not landed, and did not land either, stays as it is.
     fn take_back(&mut self, assignment: usize) {
         let mut open = Vec::new();
         for at in 0..self.index.members[assignment].len() {
             let story = self.index.members[assignment][at];
-            if self.stories[story].status == StoryStatus::Failed {
-                self.tally.failed -= 1;
-                let class = self.stories[story].failure.as_ref().map(|failure| failure.cause.class());
-                self.tally.machinery -= usize::from(class == Some(CauseClass::Machinery));
+            if self.stories[story].status == StoryStatus::Failed && self.could_run(story) {
+                self.reopen(story);
                 open.push(story);
             }
         }
         while let Some(story) = open.pop() {
-            let key = self.stories[story].key.clone();
-            let view = &mut self.stories[story];
-            (view.status, view.ended, view.because) = (StoryStatus::Pending, None, None);
-            self.tally.undecided += 1;
             for at in 0..self.index.dependents[story].len() {
                 let dependent = self.index.dependents[story][at];
                 let view = &self.stories[dependent];
-                // Skipped because of this one, or because of one that was skipped because of this one.
-                let skipped = view.status == StoryStatus::Skipped && !view.done_before && view.ended.is_some();
-                let others = self.index.dependencies[dependent].iter();
-                let free = others.clone().all(|other| {
-                    let other = &self.stories[*other];
-                    other.key == key || other.landed() || !other.decided()
-                });
-                if skipped && free {
-                    self.tally.skipped -= 1;
-                    self.stories[dependent].failure = None;
+                let skipped = view.status == StoryStatus::Skipped && !view.done_before;
+                let own = view.status == StoryStatus::Failed && self.index.owner[dependent] == Some(assignment);
+                if (skipped || own) && self.could_run(dependent) {
+                    self.reopen(dependent);
                     open.push(dependent);
                 }
             }
         }
         self.count_waits();
+    }
+
+    /// Whether all that the story depends on has landed, or may yet.
+    fn could_run(&self, story: usize) -> bool {
+        self.index.dependencies[story]
+            .iter()
+            .all(|other| self.stories[*other].landed() || !self.stories[*other].decided())
+    }
+
+    fn reopen(&mut self, story: usize) {
+        let view = &mut self.stories[story];
+        match view.status {
+            StoryStatus::Failed => {
+                self.tally.failed -= 1;
+                let class = view.failure.as_ref().map(|failure| failure.cause.class());
+                self.tally.machinery -= usize::from(class == Some(CauseClass::Machinery));
+            }
+            _ => {
+                self.tally.skipped -= 1;
+                view.failure = None;
+            }
+        }
+        (view.status, view.ended, view.because) = (StoryStatus::Pending, None, None);
+        self.tally.undecided += 1;
     }
 
     /// Counts again what assignments wait for.

@@ -380,3 +380,20 @@ fn what_cannot_be_decided_is_refused_with_a_sentence() {
     rig.ignores(Event::Decided { decision });
     assert!(!rig.machine.knows("1"), "what was refused may come again when it can be done");
 }
+
+#[test]
+fn what_was_given_up_is_not_taken_back_before_what_it_depends_on() {
+    let mut plan = speaking(&[&[(1, &[])], &[(2, &[1])]], None);
+    plan.stories[1].risk = RiskLevel::High;
+    plan.limits.retries = 0;
+    let (mut rig, _) = Rig::began(plan);
+    rig.decide(2, Action::Abort);
+    rig.complete(&attempt(1, 1));
+    rig.give(collected(&attempt(1, 1), None, vec![failed(1, Cause::AgentFailed)]));
+    let refusal = rig.machine.can_decide(&assignment(2), &Action::Retry).expect_err("1 has failed");
+    assert_eq!(refusal, "what T-2026-002 depends on has not landed: `retry` that first");
+    rig.decide(1, Action::Retry);
+    rig.decide(2, Action::Retry);
+    assert_eq!(started(&rig.give(Event::Resumed)), [attempt(1, 2)]);
+    assert_eq!(started(&rig.land(&attempt(1, 2), &[1], 7)), [attempt(2, 1)]);
+}
