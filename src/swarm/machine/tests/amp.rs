@@ -158,14 +158,14 @@ pub(super) fn kinds(effects: &[Effect]) -> Vec<(EscalationType, Severity)> {
 
 /// The newest status of each task's file.
 pub(super) fn task_status(effects: &[Effect]) -> Option<&'static str> {
-    let all = effects.iter().filter_map(|effect| match effect {
+    let mut all = effects.iter().filter_map(|effect| match effect {
         Effect::Tell(word) => match &**word {
             Word::Task(news) => Some(news.status),
             _ => None,
         },
         _ => None,
     });
-    all.last()
+    all.next_back()
 }
 
 impl Rig {

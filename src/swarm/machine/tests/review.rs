@@ -118,8 +118,7 @@ fn the_fourth_rejection_locks_the_task_and_nothing_else() {
     for round in 0..4 {
         let id = attempt(1, 1 + 2 * round);
         rig.work(&id, &[1]);
-        let effects =
-            rig.review(&attempt(1, 2 + 2 * round), rejected(&format!("{}", ["a", "b", "c", "d"][round as usize])));
+        let effects = rig.review(&attempt(1, 2 + 2 * round), rejected(["a", "b", "c", "d"][round as usize]));
         if round < 3 {
             assert_eq!(kinds(&effects), []);
             continue;
