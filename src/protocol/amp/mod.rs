@@ -81,12 +81,12 @@
 //! | section | sentence | rule | what else |
 //! |---|---|---|---|
 //! | Protocol | All message exchanges between agents must strictly follow the JSON schema | `required`, `field-type`, `unknown-field`, `enum-word` | |
-//! | Protocol | the receiver must reject it and write to the error log | `json`, `json-object` | machine |
+//! | Protocol | the receiver must reject it and write to the error log | `json`, `json-object` | `refused_texts_are_kept_with_the_rule` |
 //! | Base Envelope | msg_id: "{type}-{task_id}-{unix_ms}", globally unique | `msg-id`, `msg-id-type`, `msg-id-task` | `ids_are_unique_within_one_millisecond_and_when_the_clock_stands`, `random_swarms` |
 //! | Base Envelope | Refuse to process when the receiver version is incompatible | `protocol-version` | |
 //! | Base Envelope | One of five message types | `type-unknown` | |
 //! | Base Envelope | to: admin, coordinator, executor, reviewer | `receiver`, `direction` | `each_type_goes_its_ways_and_no_others` |
-//! | Base Envelope | task_id: associate the corresponding task JSON file in SSOT | `task-id` | machine |
+//! | Base Envelope | task_id: associate the corresponding task JSON file in SSOT | `task-id` | `files_that_are_not_what_they_must_be` |
 //! | Base Envelope | ISO 8601 format, including time zone offset | `timestamp` | |
 //! | Base Envelope | The receiver must write back the ACK message to SSOT within timeout, otherwise the Coordinator will automatically report it | `ack-required` | `an_ack_that_does_not_come_is_told_once_and_waited_for` |
 //! | Base Envelope | ack_timeout_sec: requires_ack = true valid; the default value is determined by the message type and can be overridden | `ack-timeout` | `acks_have_the_spec_s_times` |
@@ -95,30 +95,30 @@
 //! | 01 | After the Admin approves the Coordinator plan | | `high_risk_waits_for_an_approval_and_so_does_what_depends_on_it` |
 //! | 01 | ACK Required, Timeout: 300s | `ack-required` | `acks_have_the_spec_s_times` |
 //! | 01 | description: it should be specific enough to avoid ambiguity | `text-empty` | |
-//! | 01 | repo: the local absolute path; must exist .git | `repo-path` | machine |
-//! | 01 | branch: prohibit main or master; Executor should be verified before execution | `branch-protected` | machine |
+//! | 01 | repo: the local absolute path; must exist .git | `repo-path` | `run` and `resume` begin in a git repository or not at all (`tests/it/cli.rs`) |
+//! | 01 | branch: prohibit main or master; Executor should be verified before execution | `branch-protected` | `branches`, and the shim's own check of each task-request |
 //! | 01 | subtasks: an ordered list | `subtasks-empty`, `subtask-id` | |
-//! | 01 | acceptance_criteria: the only basis for the Executor's self-judgment; each item should be verifiable | `acceptance-criteria` | machine |
+//! | 01 | acceptance_criteria: the only basis for the Executor's self-judgment; each item should be verifiable | `acceptance-criteria` | `what_is_not_verified_does_not_land` |
 //! | 01 | risk_level: determines the approval path, the Executor must not modify this value | `unknown-field` | `high_risk_waits_for_an_approval_and_so_does_what_depends_on_it` |
-//! | 01 | forbidden_actions: a list of explicitly prohibited operations | `text-empty` | machine |
-//! | 01, Branch Validation | Executor must verify branch != "main" and != "master", otherwise execution is refused and escalation is triggered | `branch-protected` | machine |
+//! | 01 | forbidden_actions: a list of explicitly prohibited operations | `text-empty` | longshore has no such lists: it sends none |
+//! | 01, Branch Validation | Executor must verify branch != "main" and != "master", otherwise execution is refused and escalation is triggered | `branch-protected` | `branches`: a name that is one of the two cannot be read, on either side |
 //! | 01, Acceptance Criteria | Array must not be empty; the Executor should refuse to receive it and ask the Coordinator to complete it | `acceptance-criteria` | `what_is_said_breaks_no_rule` |
 //! | 01, ACK on Start | The ACK means "received and execution started", not "completed" | | `the_conversation_of_a_task_that_is_reviewed` |
 //! | 02 | Executor determines that the current subtask phase is completed | | `the_conversation_of_a_task_that_is_reviewed` |
 //! | 02 | ACK Required, Timeout: 120s | `ack-required` | `acks_have_the_spec_s_times` |
 //! | 02 | subtask_id: correlate accurately and prevent ambiguity | `subtask-id`, `subtask-twice` | |
 //! | 02 | partial indicates that it is partially completed and the reason needs to be explained | `blockers` | |
-//! | 02 | diff_summary contains files_changed, lines_added, lines_removed | `diff-summary` | machine |
+//! | 02 | diff_summary contains files_changed, lines_added, lines_removed | `diff-summary` | `what_is_not_verified_does_not_land` |
 //! | 02 | Executor evaluates itself one by one against acceptance_criteria | `self-assessment` | `what_is_said_breaks_no_rule` |
-//! | 02 | If it has been committed, provide the git commit hash | `commit-hash` | machine |
+//! | 02 | If it has been committed, provide the git commit hash | `commit-hash` | `what_is_not_verified_does_not_land` |
 //! | 02 | blockers: completion_status = partial, failed: must be provided | `blockers` | |
-//! | 02, Self Assessment | criteria that cannot be validated should be marked as null, rather than guessing true | `self-assessment` | machine |
+//! | 02, Self Assessment | criteria that cannot be validated should be marked as null, rather than guessing true | `self-assessment` | `what_is_not_verified_does_not_land` |
 //! | 02, Partial Completion | blockers field is required; the Coordinator decides whether to re-dispatch or escalate | `blockers` | `a_failure_is_told_the_admin_by_what_it_means`, `a_story_that_was_stopped_is_partial` |
 //! | 02, No Auto-Merge | No additional modifications may be made to the branch until a review_request ACK or a new dispatch is received | | `random_swarms` (one attempt of a task at a time, and what is merged is what was reviewed) |
 //! | 03 | task_result received with completion_status = complete | | `several_stories_of_one_assignment_are_reviewed_together`, `random_swarms` |
 //! | 03 | ACK Required, Timeout: 600s | `ack-required` | `acks_have_the_spec_s_times` |
 //! | 03 | original_dispatch_ref, task_result_ref: the corresponding message's msg_id | `ref-type`, `ref-task` | |
-//! | 03 | incremental: only new diffs since the last verdict are reviewed | `enum-word` | machine |
+//! | 03 | incremental: only new diffs since the last verdict are reviewed | `enum-word` | longshore asks for `full` alone: a verdict counts for the whole commit |
 //! | 03 | reject_count: the cumulative number of rejects for the current task_id | `field-type` | `rejected_work_goes_back_with_the_findings_and_costs_no_retry` |
 //! | 03, Context Completeness | Coordinator must ensure the pointed message is readable in SSOT | `ref-type` | `random_swarms` |
 //! | 03, Lock Warning | reject_count >= 2: coordinator_notes should be clearly marked "Lock is approaching" | `lock-warning` | `what_is_said_breaks_no_rule` |
@@ -128,7 +128,7 @@
 //! | 04 | The results are given one by one against the acceptance_criteria | `criteria-results`, `approved-criteria` | `a_verdict_s_entries_are_matched_by_text_and_else_by_place` |
 //! | 04 | issues: decision = rejected must be provided | `issues` | |
 //! | 04 | direct_fixes: decision = approved_with_fix provided at time; only typo/lint/whitespace/import allowed, diff_lines must <5 | `direct-fixes`, `direct-fix-scope` | |
-//! | 04 | architecture_notes: does not affect the current verdict | | machine |
+//! | 04 | architecture_notes: does not affect the current verdict | | `random_swarms`: no decision reads them |
 //! | 04 | confidence: 0.0–1.0; below 0.8 the Coordinator should consider reporting to the Admin | `confidence` | `a_verdict_that_is_not_sure_is_the_admins_to_believe` |
 //! | 04, Direct Fix Scope | change_type must be one of typo / lint / whitespace / import_order, and diff_lines < 5; out of range must be rejected | `direct-fix-scope` | `a_reviewers_fix_that_is_more_than_that_is_a_rejection` |
 //! | 04, Confidence Threshold | the Coordinator should report to the Admin before forwarding it to the Executor | | `a_verdict_that_is_not_sure_is_the_admins_to_believe` |

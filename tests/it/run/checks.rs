@@ -45,6 +45,20 @@ fn what_is_not_verified_does_not_land() {
     assert!(journal.contains("\"text\":\"somebody likes it\",\"met\":null"), "{journal}");
     assert!(journal.contains("\"text\":\"`echo why >&2; test -e nothing` holds\",\"met\":false"), "{journal}");
 
+    // What is told of it in AMP is git's count and what checks said, and null where nobody could check.
+    let results = |number: usize| -> Value {
+        let said = scratch.longshore(&["ssot", "log", &format!("T-2026-{number:03}"), "--json"]).expect(0, &[]).out;
+        let mut said = said.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        said.find(|entry| entry["message"]["type"] == "task_result").expect("a result")["message"]["payload"].clone()
+    };
+    let (first, second) = (results(1), results(2));
+    assert_eq!(first["self_assessment"]["criteria_met"], json!([null, true, true]));
+    assert_eq!(second["self_assessment"]["criteria_met"], json!([null, true, false, true]));
+    assert_eq!(first["diff_summary"], json!({ "files_changed": ["f1"], "lines_added": 1, "lines_removed": 0 }));
+    assert_eq!(first["commit_hash"], state.story(1)["commit"]);
+    assert_eq!((&first["completion_status"], &second["completion_status"]), (&json!("complete"), &json!("failed")));
+    assert!(text(&second["blockers"][0]).starts_with("verification_failed"), "{second}");
+
     let written = std::fs::read(scratch.folder.path().join("checked.json")).expect("a tasks file");
     let written: Value = serde_json::from_slice(&written).expect("JSON");
     let statuses: Vec<&Value> = (0..6).map(|at| &written["userStories"][at]["status"]).collect();
