@@ -4,6 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
 use crate::delivery::{DeliveryError, Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
 use crate::engine::Engine;
 use crate::engine::EngineError;
@@ -14,6 +18,7 @@ use crate::handoff::layout;
 use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::protocol::amp::message::DiffSummary;
+use crate::protocol::amp::store::Ssot;
 use crate::swarm::{Event, Fault, Salvaging};
 use crate::verdict::{Cause, StoryOutcome};
 
@@ -262,8 +267,22 @@ pub(super) async fn write_diff(repo: &Repo, diff: &Diff) -> Result<(), Box<Fault
     tokio::fs::write(&diff.path, &text).await.map_err(fault)
 }
 
+/// Sandboxes that are to be frozen, or to go on: one after the other, in the order in which it was asked for.
+pub(super) fn freezer(
+    engine: Arc<dyn Engine>,
+    presence: Presence,
+) -> (mpsc::UnboundedSender<(ContainerId, bool)>, JoinHandle<()>) {
+    let (asked, mut asks) = mpsc::unbounded_channel();
+    let freezing = tokio::spawn(async move {
+        while let Some((container, frozen)) = asks.recv().await {
+            freeze(Arc::clone(&engine), container, frozen, presence.clone()).await;
+        }
+    });
+    (asked, freezing)
+}
+
 /// Freezes a sandbox, or lets it go on.
-pub(super) async fn freeze(engine: Arc<dyn Engine>, container: ContainerId, frozen: bool, mut presence: Presence) {
+async fn freeze(engine: Arc<dyn Engine>, container: ContainerId, frozen: bool, mut presence: Presence) {
     loop {
         let done = if frozen { engine.pause(&container).await } else { engine.unpause(&container).await };
         match done {
@@ -278,10 +297,26 @@ pub(super) async fn freeze(engine: Arc<dyn Engine>, container: ContainerId, froz
 }
 
 /// Gets a reviewer's verdict out.
-pub(super) async fn collect_review(hands: Hands, remains: Remains, criteria: Vec<String>, what: Salvaging) -> Event {
+pub(super) async fn collect_review(
+    hands: Hands,
+    remains: Remains,
+    criteria: Vec<String>,
+    what: Salvaging,
+    ssot: Arc<Ssot>,
+) -> Event {
     let attempt = remains.attempt.clone();
     match review::collect_review(hands, remains, criteria, what).await {
-        Ok(reviewed) => Event::ReviewCollected { attempt, reviewed: Box::new(reviewed) },
+        Ok(reviewed) => {
+            if let Some((text, rule)) = review::broken_rule(&reviewed) {
+                let from = format!("reviewer, {attempt}");
+                let logged =
+                    tokio::task::spawn_blocking(move || ssot.refuse(&text, &rule, Timestamp::now(), &from)).await;
+                if let Ok(Err(error)) = logged {
+                    tracing::warn!(%attempt, error = %chain(&error), "cannot write a refused verdict to the error log");
+                }
+            }
+            Event::ReviewCollected { attempt, reviewed: Box::new(reviewed) }
+        }
         Err(fault) => Event::CollectFailed {
             attempt,
             fault,

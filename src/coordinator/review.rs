@@ -8,6 +8,7 @@ use crate::handoff::layout;
 use crate::handoff::review::{REVIEW_VERSION, ReviewFile};
 use crate::ids::CommitId;
 use crate::protocol::amp::message::{Decision, ReviewVerdict};
+use crate::protocol::amp::rules::{RULES, Violation};
 use crate::swarm::{Fault, Fix, Reviewed, Salvaging};
 use crate::verdict::{Cause, Failure};
 
@@ -79,6 +80,20 @@ async fn reviewed(
         (Decision::Approved | Decision::Rejected, None) => None,
     };
     Ok(Reviewed { verdict: Some(verdict), fix, failure: None })
+}
+
+/// What a verdict that AMP refuses said, as far as it is known, and the rule that it breaks: for the error log.
+pub(super) fn broken_rule(reviewed: &Reviewed) -> Option<(String, Violation)> {
+    let failure = reviewed.failure.as_ref().filter(|failure| failure.cause == Cause::ProtocolViolation)?;
+    let summary = &failure.evidence.summary;
+    // As `Violation` writes itself.
+    let (told, name) = summary.rsplit_once(" (rule `")?;
+    let rule = RULES.iter().find(|rule| name.starts_with(&format!("{}`", rule.name)))?.name;
+    let (field, problem) = told
+        .split_once(": ")
+        .map_or(("review_verdict", told), |(_, rest)| rest.split_once(": ").unwrap_or(("review_verdict", rest)));
+    let violation = Violation { rule, field: field.to_owned(), problem: problem.to_owned() };
+    Some((summary.clone(), violation))
 }
 
 /// Whether the file speaks of this attempt and this commit and no other.

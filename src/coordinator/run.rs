@@ -37,6 +37,8 @@ use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
 const BATCH: usize = 256;
 /// How long the last removals may take.
 const CLOSING: Duration = Duration::from_secs(60);
+/// How long the last sandboxes may take to be paused.
+const FREEZING: Duration = Duration::from_secs(10);
 /// How long a slow engine may take to remove the depot and the volumes. A signal ends the wait.
 const REMOVING: Duration = Duration::from_secs(900);
 /// The same, where the user wants to leave at once.
@@ -99,6 +101,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
     let verify = !setup.sandbox.verify.is_empty();
     let bridge = Bridge::new(&setup.repo, &setup.dir, setup.plan.clone(), verify, setup.sandbox.review.as_ref());
     let telling = Telling::new(bridge, Arc::clone(&setup.ssot), heard, postbox.clone());
+    let freezer = carry_out::freezer(Arc::clone(&setup.engine), presence.clone());
     let mut coordinator = Coordinator {
         machine,
         names,
@@ -116,6 +119,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         admission: Arc::new(Admission::new(setup.sandbox.reserve)),
         sightings,
         snapshots,
+        freezer,
         telling,
         warnings,
         setup,
@@ -256,6 +260,7 @@ pub(super) struct Coordinator {
     pub(super) sightings: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
     pub(super) telling: Telling,
+    freezer: (mpsc::UnboundedSender<(ContainerId, bool)>, JoinHandle<()>),
     /// What the user is to know of those who could not be told of an escalation.
     warnings: mpsc::UnboundedReceiver<String>,
 }
@@ -389,9 +394,10 @@ impl Coordinator {
                     let (hands, postbox) = (self.hands.clone(), self.postbox.clone());
                     let review = self.machine.attempt(&attempt).and_then(|view| view.review.clone());
                     let criteria = self.telling.bridge.criteria(&attempt.assignment);
+                    let ssot = Arc::clone(&self.setup.ssot);
                     let collect = async move {
                         let event = match review {
-                            Some(_) => carry_out::collect_review(hands, remains, criteria, what).await,
+                            Some(_) => carry_out::collect_review(hands, remains, criteria, what, ssot).await,
                             None => carry_out::collect(hands, remains, what).await,
                         };
                         postbox.post_now(event);
@@ -426,8 +432,7 @@ impl Coordinator {
     /// Pauses a sandbox, or lets it go on; an engine that is away is waited for.
     fn freeze(&mut self, attempt: &AttemptId, frozen: bool) {
         let Some(container) = self.live.get(attempt).and_then(|live| live.container.clone()) else { return };
-        let (engine, presence) = (Arc::clone(&self.setup.engine), self.presence.clone());
-        self.tasks.spawn(carry_out::freeze(engine, container, frozen, presence));
+        let _ = self.freezer.0.send((container, frozen));
     }
 
     pub(super) fn examine(&mut self, attempt: AttemptId) {
@@ -484,6 +489,10 @@ impl Coordinator {
                 _ = signals.next() => {}
             }
         }
+        // What is said to be paused is, also when nobody is there any more.
+        let (nobody, _) = mpsc::unbounded_channel();
+        self.freezer.0 = nobody;
+        let _ = tokio::time::timeout(FREEZING, &mut self.freezer.1).await;
         self.tasks.shutdown().await;
         let heard = blocking(|| self.telling.close());
         tokio::select! {

@@ -111,7 +111,10 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
                 Decision::ApprovedWithFix => (Tone::Good, "approved, with a fix of the reviewer's".to_owned()),
                 Decision::Rejected => {
                     let issues = count(*issues, "issue", "issues");
-                    (Tone::Warning, format!("rejected with {issues}, {rejects} times so far"))
+                    (
+                        Tone::Warning,
+                        format!("rejected with {issues}, {} so far", count(*rejects as usize, "time", "times")),
+                    )
                 }
             };
             say(tone, &names.list(stories), format!("review: {word} (confidence {confidence})"))

@@ -20,6 +20,7 @@ pub mod ask;
 pub mod attempt;
 pub mod channel;
 pub mod children;
+pub mod clock;
 pub mod clone;
 pub mod commit_message;
 pub mod depot;

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use self::brief::Files;
 use super::attempt::{BUNDLE_LIMIT, Fatal, starting_refs, write_result};
+use super::clock::Deadline;
 use super::commit_message;
 use super::examine::{Examination, Fault, git_failure};
 use super::git::GitError;
@@ -118,7 +119,7 @@ impl Review {
         }
         self.say_of_others(StoryStatus::InProgress, "review started");
 
-        let found = self.review(progress.as_ref(), began).await;
+        let found = self.review(progress.as_ref()).await;
         sandbox.desk.close();
         let mut found = found.map_err(|failure| self.without_secrets(failure));
         let mut result = self.write(&mut found, progress.as_ref(), began).await;
@@ -173,14 +174,13 @@ impl Review {
         Files::below(&self.sandbox.run_dir)
     }
 
-    async fn review(&self, progress: Option<&Progress>, began: Instant) -> Found {
+    async fn review(&self, progress: Option<&Progress>) -> Found {
         let sandbox = &self.sandbox;
         let files = self.files();
         let prompt = files.write(&self.work, sandbox.assignment.branch.as_str());
         let prompt = prompt.map_err(|error| Box::new(sandbox.no_prompt(&files.prompt, &error)))?;
         self.write_diff(&files).await?;
-        let deadline = began + Duration::from_secs(sandbox.assignment.story_timeout_secs);
-        let job = self.job(&files, prompt, deadline);
+        let job = self.job(&files, prompt, &sandbox.time());
         let printed = |line: &str| {
             if let Some(progress) = progress {
                 progress.printed(line);
@@ -225,7 +225,7 @@ impl Review {
         })
     }
 
-    fn job(&self, files: &Files, prompt: String, deadline: Instant) -> Job {
+    fn job(&self, files: &Files, prompt: String, deadline: &Deadline) -> Job {
         let (sandbox, work) = (&self.sandbox, &self.work);
         let story = self.stories().first().map(StoryId::to_string).unwrap_or_default();
         let mut env = sandbox.env.clone();

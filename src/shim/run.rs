@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::children::{self, Owned};
+use super::clock::Deadline;
 use super::memory::MemoryGauge;
 use super::scene::{self, Scene, Secrets};
 use super::socket::Desk;
@@ -90,7 +91,7 @@ pub struct Job {
     /// What it reads on standard input, which then ends; nothing where none.
     pub stdin: Option<String>,
     /// When its time is over.
-    pub deadline: Instant,
+    pub deadline: Deadline,
     /// How long it may do nothing; zero: as long as it likes.
     pub idle_limit: Duration,
     /// How long it has between SIGTERM and SIGKILL then.
@@ -223,7 +224,7 @@ async fn attend(
     let mut status = None;
     let mut phase = Phase::Running;
     let mut stopping = false;
-    let mut alarm = job.deadline;
+    let mut alarm = job.deadline.at();
     let mut watchdog = Watchdog::new(job.idle_limit, owned, around.desk.reports());
     let mut hang = None;
 
@@ -269,6 +270,8 @@ async fn attend(
                     break;
                 }
                 match phase {
+                    // The sandbox was paused meanwhile.
+                    Phase::Running if job.deadline.at() > Instant::now() => alarm = job.deadline.at(),
                     Phase::Running => {
                         phase = Phase::Ending(Ended::Timeout);
                         owned.signal_group(Signal::TERM);

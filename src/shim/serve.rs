@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, Fatal, reserve, starting_refs, unreached, write_result};
 use super::channel::{self, Channel, Sender};
+use super::clock::Clock;
 use super::clone::{CHECKOUT_LIMIT, CloneDir, Head, config_text};
 use super::halt::{Halt, Share};
 use super::layout::Layout;
@@ -276,6 +277,8 @@ impl Setup {
         }
         let env = self.agent_env(&assignment, request);
         self.trust_objects(&env);
+        let clock = Clock::default();
+        tokio::spawn(clock.clone().run());
         let sandbox = Sandbox {
             tasks,
             clone,
@@ -289,6 +292,7 @@ impl Setup {
             halt,
             heartbeat: self.heartbeat,
             desk,
+            clock,
             secrets: request.env_vars.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             assignment,
         };

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::clock::{Clock, Deadline};
 use super::clone::CloneDir;
 use super::examine::{Committed, Examination, Fault, git_failure};
 use super::git::GitError;
@@ -62,6 +63,8 @@ pub struct Sandbox {
     pub halt: Halt,
     /// The most time in which nothing is said.
     pub heartbeat: Duration,
+    /// What passes while the sandbox runs.
+    pub clock: Clock,
     /// What subcommands are answered from.
     pub desk: Desk,
     /// The task-request's variables, whose values no evidence may show.
@@ -156,7 +159,7 @@ impl Sandbox {
             .iter()
             .map(|criterion| CriterionResult { id: criterion.id.clone(), text: criterion.text.clone(), met: None })
             .collect();
-        let tried = self.attempt(story, &card, &progress, refs, &mut criteria, began).await;
+        let tried = self.attempt(story, &card, &progress, refs, &mut criteria).await;
         self.desk.close();
         let landed = match tried {
             Ok(committed) => self.land(committed, refs, last).await,
@@ -217,10 +220,9 @@ impl Sandbox {
         progress: &Progress,
         refs: &BTreeMap<String, CommitId>,
         criteria: &mut [CriterionResult],
-        began: Instant,
     ) -> Result<Committed, Fault> {
-        let deadline = began + Duration::from_secs(self.assignment.story_timeout_secs);
-        let (job, shown) = self.agent_job(story, card, deadline)?;
+        let deadline = self.time();
+        let (job, shown) = self.agent_job(story, card, &deadline)?;
         let ran = run(job, &self.surroundings(), |line| progress.printed(line)).await;
         let given_up = self.desk.given_up();
         if let Some(failure) = self.judge(&ran, "the agent", &shown, Cause::AgentFailed, given_up) {
@@ -241,8 +243,13 @@ impl Sandbox {
             }
             other => other?,
         };
-        self.check(story, progress, criteria, deadline).await?;
+        self.check(story, progress, criteria, &deadline).await?;
         Ok(committed)
+    }
+
+    /// A story's time, from now on.
+    pub fn time(&self) -> Deadline {
+        self.clock.within(Duration::from_secs(self.assignment.story_timeout_secs))
     }
 
     /// Whether rejected work of several stories is being mended.
@@ -255,7 +262,7 @@ impl Sandbox {
     }
 
     /// How to run the agent, and how to call it in messages.
-    fn agent_job(&self, story: &Story, card: &TaskCard, deadline: Instant) -> Result<(Job, String), Fault> {
+    fn agent_job(&self, story: &Story, card: &TaskCard, deadline: &Deadline) -> Result<(Job, String), Fault> {
         let context = prompt::Context { title: &self.tasks.title, description: &self.tasks.description };
         let text = prompt::prompt(card, context);
         let file = self.run_dir.join(format!("prompt-{}.md", story.id));
@@ -296,11 +303,11 @@ impl Sandbox {
         argv: Vec<String>,
         env: BTreeMap<OsString, OsString>,
         stdin: Option<String>,
-        deadline: Instant,
+        deadline: &Deadline,
     ) -> Job {
         let grace = Duration::from_secs(self.assignment.grace_secs);
         let idle_limit = Duration::from_secs(self.assignment.idle_timeout_secs);
-        Job { argv, folder: self.clone.repo.clone(), env, stdin, deadline, idle_limit, grace }
+        Job { argv, folder: self.clone.repo.clone(), env, stdin, deadline: deadline.clone(), idle_limit, grace }
     }
 
     /// The failure that a run shows, if it shows one. `cause` is what an exit of the command's own making means.
@@ -365,7 +372,7 @@ impl Sandbox {
         story: &Story,
         progress: &Progress,
         criteria: &mut [CriterionResult],
-        deadline: Instant,
+        deadline: &Deadline,
     ) -> Result<(), Fault> {
         let mut failed = None;
         for (criterion, result) in story.criteria.iter().zip(criteria) {
@@ -398,7 +405,7 @@ impl Sandbox {
         command: &str,
         story: &Story,
         progress: &Progress,
-        deadline: Instant,
+        deadline: &Deadline,
     ) -> Option<Failure> {
         if self.stop.is_cancelled() {
             return Some(Failure::new(Cause::StoppedByUser, format!("{who} was not run: the sandbox was stopped")));

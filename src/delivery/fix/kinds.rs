@@ -5,7 +5,9 @@
 //! | `whitespace` | lines that are the same but for white space, blank lines not counted (`git diff -w` with nothing left) |
 //! | `typo` | as many lines as before, in which only words of letters differ, each by a few letters |
 //! | `import_order` | the same lines in another order, all of which look like imports |
-//! | `lint` | anything: nobody can tell what a linter would say, so its size alone counts |
+//! | `lint` | white space; lines that are the same but for the punctuation that ends or quotes things; imports, comments and blank lines that go; a name that gets or loses an underscore before it |
+//!
+//! Where white space has a meaning (Python, YAML, makefiles), a line may not move in or out.
 //!
 //! Used by `fix.rs`. Must not: run git.
 
@@ -40,14 +42,14 @@ pub(super) fn hunks_of(patch: &[u8]) -> Vec<Hunk> {
 /// Whether the hunks of a file are what the kinds declared for it say. The error says what is missing.
 pub(super) fn explained(file: &str, hunks: &[Hunk], kinds: &[ChangeType]) -> Result<(), String> {
     let has = |kind| kinds.contains(&kind);
-    if has(ChangeType::Lint) {
-        return Ok(());
-    }
     let mut rest = Vec::new();
     let mut why = None;
     for hunk in hunks {
-        let spaces = has(ChangeType::Whitespace);
-        if spaces && is_whitespace(&hunk.removed, &hunk.added) {
+        let spaces = has(ChangeType::Whitespace) || has(ChangeType::Lint);
+        if spaces && is_whitespace(&hunk.removed, &hunk.added) && !moves_blocks(file, hunk) {
+            continue;
+        }
+        if has(ChangeType::Lint) && is_lint(file, hunk) {
             continue;
         }
         if has(ChangeType::Typo) {
@@ -64,8 +66,57 @@ pub(super) fn explained(file: &str, hunks: &[Hunk], kinds: &[ChangeType]) -> Res
     Err(match why {
         Some(why) => why,
         None if has(ChangeType::ImportOrder) => "it is not the same imports in another order".to_owned(),
+        None if has(ChangeType::Lint) => "it is more than punctuation, comments and imports".to_owned(),
         None => "more than white space differs".to_owned(),
     })
+}
+
+/// Languages in which a line's indentation says what it belongs to.
+const INDENTED: [&str; 12] = ["py", "pyi", "yml", "yaml", "mk", "coffee", "haml", "pug", "nim", "fs", "hs", "sass"];
+
+/// Whether the hunk moves a line in or out where that has a meaning.
+fn moves_blocks(file: &str, hunk: &Hunk) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let meant = name.rsplit_once('.').is_some_and(|(_, end)| INDENTED.contains(&end.to_ascii_lowercase().as_str()))
+        || name.to_ascii_lowercase().contains("makefile");
+    let indents = |lines: &[Vec<u8>]| -> Vec<Vec<u8>> {
+        let written = lines.iter().filter(|line| line.iter().any(|&byte| !is_space(byte)));
+        written.map(|line| line.iter().copied().take_while(|&byte| is_space(byte)).collect()).collect()
+    };
+    meant && indents(&hunk.removed) != indents(&hunk.added)
+}
+
+/// What a linter asks for that changes nothing that the program does.
+fn is_lint(file: &str, hunk: &Hunk) -> bool {
+    let goes = |line: &Vec<u8>| {
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim();
+        text.is_empty() || is_comment(text) || is_import(file, line)
+    };
+    if hunk.added.is_empty() {
+        return hunk.removed.iter().all(goes);
+    }
+    // What ends a line, which quotes are used, and the underscore of what is not used.
+    let bare = |line: &Vec<u8>| -> Vec<u8> {
+        let line = line.trim_ascii_end();
+        let line = line.strip_suffix(b";").or_else(|| line.strip_suffix(b",")).unwrap_or(line);
+        let mut bare = Vec::with_capacity(line.len());
+        for (at, &byte) in line.iter().enumerate() {
+            let word =
+                |place: Option<usize>| place.and_then(|place| line.get(place)).is_some_and(u8::is_ascii_alphanumeric);
+            let begins = byte == b'_' && !word(at.checked_sub(1)) && word(Some(at + 1));
+            if !is_space(byte) && !begins {
+                bare.push(if byte == b'\'' { b'"' } else { byte });
+            }
+        }
+        bare
+    };
+    let lines = hunk.removed.len() == hunk.added.len() && !moves_blocks(file, hunk);
+    lines && hunk.removed.iter().zip(&hunk.added).all(|(before, after)| bare(before) == bare(after))
+}
+
+fn is_comment(text: &str) -> bool {
+    ["//", "# ", "--", "/*", "*/", "* ", ";;", "<!--"].iter().any(|begin| text.starts_with(begin)) || text == "#"
 }
 
 /// White space as git's `-w` sees it.

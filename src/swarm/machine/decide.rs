@@ -30,7 +30,12 @@ impl Machine {
     /// The stories, all of one assignment, have failed for good.
     pub(super) fn fail(&mut self, failed: Vec<(usize, Failure)>, out: &mut Vec<Effect>) {
         let stories: Vec<usize> = failed.iter().map(|(story, _)| *story).collect();
-        for (story, failure) in failed {
+        for (story, mut failure) in failed {
+            // What a reviewer rejected, and nobody mended.
+            if let Some((place, reference)) = self.index.owner[story].and_then(|owner| self.loops[owner].kept.clone()) {
+                failure.salvage.get_or_insert_with(|| reference.clone());
+                self.kept(place, &[story], &reference, out);
+            }
             let view = &mut self.stories[story];
             view.status = StoryStatus::Failed;
             view.failure = Some(failure.clone());

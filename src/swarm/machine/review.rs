@@ -50,6 +50,8 @@ pub(super) struct Loop {
     reviews: u32,
     /// What was rejected: the next attempt starts there.
     pub(super) tip: Option<CommitId>,
+    /// The attempt that made it, and the ref that keeps it.
+    pub(super) kept: Option<(usize, String)>,
     /// Where the first of the attempts that build upon each other started.
     origin: Option<CommitId>,
     /// What each rejection found, in few words.
@@ -72,6 +74,7 @@ impl Loop {
 
     /// The next attempt starts from the integration branch.
     pub(super) fn leave_tip(&mut self) {
+        self.kept = None;
         (self.tip, self.origin) = (None, None);
     }
 
@@ -101,9 +104,9 @@ impl Loop {
     }
 }
 
-/// An issue without what changes from one telling to the next: case, numbers, punctuation.
+/// An issue without what changes from one telling to the next: case, punctuation.
 fn gist(issue: &Issue) -> String {
-    let words = issue.description.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+    let words = issue.description.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(str::to_lowercase).collect();
     format!("{}: {}", issue.file, words.join(" "))
 }
@@ -232,6 +235,7 @@ impl Machine {
                     format!("send it back with your words: longshore admin answer {task} TEXT"),
                 ],
             };
+            self.keep_reviewed(of, out);
             self.hold(assignment, HoldKind::LowConfidence, trouble, out);
             return true;
         }
@@ -271,6 +275,9 @@ impl Machine {
             });
         }
         let assignment = self.attempts[of].assignment;
+        if let Some(problem) = refused {
+            self.tell_fix_refused(assignment, &problem, out);
+        }
         self.loops[assignment].rejects += u32::from(verdict.decision == Decision::Rejected);
         if let Some(by) = by {
             self.tell_verdict_taken(by, of, &verdict, out);
@@ -288,6 +295,22 @@ impl Machine {
             }
             Decision::Rejected => self.rejected(of, &verdict, out),
         }
+    }
+
+    /// A fix that is more than one is no approval: the record says why.
+    fn tell_fix_refused(&mut self, assignment: usize, problem: &str, out: &mut Vec<Effect>) {
+        let task = self.spec.assignments[assignment].id.clone();
+        let trouble = Trouble {
+            what: EscalationType::PermissionDenied,
+            severity: Severity::Info,
+            triggered_by: Role::Coordinator,
+            description: format!(
+                "the reviewer's own fix of {task} is more than a reviewer may mend, and counts as a rejection: {problem}"
+            ),
+            status: "rejected",
+            actions: Vec::new(),
+        };
+        self.escalate(assignment, trouble, out);
     }
 
     /// The work lands.
@@ -337,6 +360,7 @@ impl Machine {
                 ],
             };
             self.hold(assignment, HoldKind::Locked, trouble, out);
+            self.keep_reviewed(of, out);
             let failure = self.rejection(of);
             for at in 0..self.attempts[of].finished.len() {
                 let story = self.attempts[of].finished[at].story;
@@ -351,7 +375,11 @@ impl Machine {
     fn rejection(&self, of: usize) -> Failure {
         let summary = match self.loops[self.attempts[of].assignment].rejects {
             0 => "the admin sent it back".to_owned(),
-            times => format!("the reviewer rejected it, {times} times so far"),
+            1 => "the reviewer rejected it".to_owned(),
+            times => format!(
+                "the reviewer rejected it, for the {times}{} time",
+                ["st", "nd", "rd"].get(times as usize - 1).unwrap_or(&"th")
+            ),
         };
         Failure { salvage: self.attempts[of].kept.clone(), ..Failure::new(Cause::Rejected, summary) }
     }
@@ -361,6 +389,7 @@ impl Machine {
         let assignment = self.attempts[of].assignment;
         let failure = self.rejection(of);
         self.loops[assignment].tip = self.attempts[of].view.tip.clone();
+        self.loops[assignment].kept = self.attempts[of].kept.clone().map(|reference| (of, reference));
         self.back(of, &failure, out);
     }
 
@@ -437,6 +466,7 @@ impl Machine {
                 format!("give it up: longshore admin abort {task}"),
             ],
         };
+        self.keep_reviewed(of, out);
         self.hold(assignment, HoldKind::NoVerdict, trouble, out);
     }
 

@@ -187,7 +187,8 @@ impl Machine {
         }
         if reviews {
             // The story is done, as far as its executor goes; what is said is of the review.
-            if !output.is_empty() {
+            // The verdict has its own announcement.
+            if !output.is_empty() && status == StoryStatus::InProgress {
                 let (story, text) = (key.clone(), output.to_owned());
                 out.push(Effect::Announce(Announcement::StoryProgress { story, text }));
             }

@@ -271,6 +271,8 @@ impl Machine {
                 Cause::VerificationFailed => EscalationType::CiFailure,
                 Cause::BranchViolation => EscalationType::BranchViolation,
                 Cause::Conflict => EscalationType::Conflict,
+                // The reviewer wants a change, and the executor makes none.
+                Cause::NoChanges if !again && self.attempts[place].view.rework => EscalationType::Conflict,
                 _ => EscalationType::Unknown,
             };
             let named: Vec<&str> = stories.iter().map(|story| self.stories[*story].key.id.as_str()).collect();
@@ -286,6 +288,9 @@ impl Machine {
             let mut actions = Vec::new();
             if !again {
                 actions.push(format!("try it again: longshore admin retry {task}, then longshore resume"));
+                if self.loops[assignment].tip.is_some() {
+                    actions.push(format!("begin again from the integration branch: longshore admin rollback {task}"));
+                }
                 if let Some(reference) = &failure.salvage {
                     actions.push(format!("look at what it left: git log -p {reference}"));
                 }
