@@ -163,6 +163,8 @@ struct Attempt {
     suspended: Option<Option<(Duration, AttemptTimer)>>,
     /// It was, at least once: its own clocks ran on meanwhile.
     was_suspended: bool,
+    /// When it was last let go on.
+    woken: Option<Duration>,
     /// It gave its place away when it was paused, and ends without having one again.
     evicted: bool,
     /// The tree of its tip, and the ref that keeps its commits.

@@ -140,6 +140,7 @@ impl Machine {
     pub(super) fn go_on(&mut self, place: usize, out: &mut Vec<Effect>) {
         let left = self.wake(place);
         self.running.insert(place);
+        self.attempts[place].woken = Some(self.now);
         out.push(Effect::Unpause { attempt: self.attempts[place].view.id.clone() });
         self.set_timer(place, left);
         self.heard(place);
@@ -343,7 +344,7 @@ impl Machine {
     }
 
     /// What is paused stays so in a swarm that is taken up again, and what is not does not.
-    pub(super) fn pause_again(&self, place: usize, out: &mut Vec<Effect>) {
+    pub(super) fn pause_again(&mut self, place: usize, out: &mut Vec<Effect>) {
         let attempt = &self.attempts[place];
         let id = attempt.view.id.clone();
         let waking = (self.spec.assignments[attempt.assignment].priority, place);
@@ -353,6 +354,7 @@ impl Machine {
             out.push(Effect::Pause { attempt: id });
         } else if attempt.was_suspended && !matches!(attempt.timer, Some((_, AttemptTimer::Lost))) {
             // Who let it go on may have died before it did.
+            self.attempts[place].woken = Some(self.now);
             out.push(Effect::Unpause { attempt: id });
         }
     }

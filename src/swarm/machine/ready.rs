@@ -130,6 +130,7 @@ impl Machine {
             told: None,
             acked: false,
             suspended: None,
+            woken: None,
             was_suspended: false,
             evicted: false,
             tree: None,

@@ -3,6 +3,8 @@
 //! Records carry their number; one that is not newer than the newest taken in is a replay and counts for nothing. The
 //! sandbox's words move views and are told to the user; they decide nothing. `completion` is its last word.
 
+use std::time::Duration;
+
 use super::deadline::{AttemptTimer, MARGIN};
 use super::judge::{self, Ending};
 use super::{ContainerStatus, Machine, Phase};
@@ -12,6 +14,8 @@ use crate::swarm::effect::{Announcement, Effect, Salvaging};
 use crate::swarm::event::{Exit, Fault, StopLevel};
 use crate::verdict::Failure;
 
+/// How long a sandbox that was let go on may still be seen paused.
+const THAWING: Duration = Duration::from_secs(20);
 /// The most characters of a story's newest words that are kept.
 const TEXT: usize = 500;
 /// From the container's being there to the sandbox's last word.
@@ -116,8 +120,9 @@ impl Machine {
         out: &mut Vec<Effect>,
     ) -> bool {
         let Some(place) = self.attempt_in(id, &[Phase::Running]) else { return false };
-        if self.attempts[place].suspended.is_some() {
-            // That is longshore's own doing.
+        let woken = self.attempts[place].woken.is_some_and(|woken| paused && self.now - woken < THAWING);
+        if self.attempts[place].suspended.is_some() || woken {
+            // That is, or was, longshore's own doing.
             return false;
         }
         let attempt = &mut self.attempts[place];

@@ -106,6 +106,8 @@ fn an_agent_that_writes_nothing_is_paused_and_gives_its_place_to_others() {
     let effects = rig.give(Event::Resumed);
     assert!(effects.contains(&Effect::Unpause { attempt: id.clone() }), "{effects:?}");
     assert!(!effects.contains(&Effect::Pause { attempt: id.clone() }), "{effects:?}");
+    // Who looks before the engine has done it sees longshore's own doing.
+    rig.ignores(Event::Examined { attempt: id.clone(), paused: true, processes: Vec::new() });
     // What was left of its time: two heartbeats and 10 s, of which one and 10 s are gone. Its new heartbeat is as long.
     let effects = rig.deadline(HEARTBEAT.as_secs());
     assert!(
