@@ -15,7 +15,7 @@ use crate::cli::ssot::log::line;
 use crate::cli::{Outcome, columns, say};
 use crate::ids::AssignmentId;
 use crate::protocol::acp::message::StoryStatus;
-use crate::protocol::amp::message::{Escalation, IssueSeverity, Message, Payload, ReviewVerdict};
+use crate::protocol::amp::message::{Escalation, Message, Payload, ReviewVerdict};
 use crate::protocol::amp::store::Entry;
 use crate::report::text::{clean, clean_lines, fit};
 use crate::state::hold_since;
@@ -118,11 +118,7 @@ fn judged(out: &mut String, message: &Message, verdict: &ReviewVerdict) {
     let decision = wire(serde_json::to_value(verdict.decision));
     let _ = writeln!(out, "\nverdict  {}\n  {decision}, confidence {}", message.id(), verdict.confidence);
     for issue in &verdict.issues {
-        let severity = match issue.severity {
-            IssueSeverity::Critical => "critical",
-            IssueSeverity::Major => "major",
-            IssueSeverity::Minor => "minor",
-        };
+        let severity = issue.severity.word();
         let line = issue.line.map(|line| format!(":{line}")).unwrap_or_default();
         let _ = writeln!(out, "  [{severity}] {}{line}: {}", clean(&issue.file), clean(&issue.description));
         if !issue.suggested_fix.is_empty() {

@@ -434,6 +434,17 @@ pub enum IssueSeverity {
     Minor,
 }
 
+impl IssueSeverity {
+    /// The spec's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            IssueSeverity::Critical => "critical",
+            IssueSeverity::Major => "major",
+            IssueSeverity::Minor => "minor",
+        }
+    }
+}
+
 /// Something that the reviewer mended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectFix {

@@ -119,11 +119,7 @@ const ANEW: &str = "The reviewer did not pass earlier work, and it was put aside
 fn told(verdict: &ReviewVerdict) -> String {
     let mut text = String::from(MEND);
     for issue in &verdict.issues {
-        let severity = match issue.severity {
-            IssueSeverity::Critical => "critical",
-            IssueSeverity::Major => "major",
-            IssueSeverity::Minor => "minor",
-        };
+        let severity = issue.severity.word();
         let line = issue.line.map(|line| format!(":{line}")).unwrap_or_default();
         text.push_str(&format!("- [{severity}] {}{line}: {}\n", issue.file, issue.description));
         if !issue.suggested_fix.is_empty() {
