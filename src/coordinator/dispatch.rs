@@ -8,14 +8,16 @@ use tokio::sync::{Notify, watch};
 
 use crate::delivery::MergeMessage;
 use crate::engine::{ContainerSpec, VolumeMount, label};
-use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, StoryWork};
+use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, MailboxSeat, StoryWork};
 use crate::handoff::depot::TextFile;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, StoryKey};
+use crate::plan::PlannedSeat;
 use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
 use crate::swarm::word::Review;
 
 use super::carry_out::{self, Landing, Remains};
+use super::mailbox::Seat;
 use super::run::{Coordinator, Live};
 use super::session::{self, Diff, Job, Origin, Tools};
 
@@ -43,7 +45,7 @@ impl Coordinator {
     pub(super) fn start(&mut self, attempt: AttemptId, task: Task, base: CommitId, origin: Origin) {
         let Task { stories, guidance, review } = task;
         let Some(remains) = self.remains(&attempt, stories.iter().map(|(key, _)| key), &base) else { return };
-        let Some((_, assignment)) = self.assignment(&attempt.assignment) else { return };
+        let Some((place, assignment)) = self.assignment(&attempt.assignment) else { return };
         let assignment = assignment.clone();
         let spec = &self.setup.spec;
         let file = &spec.files[usize::from(assignment.file)];
@@ -51,6 +53,10 @@ impl Coordinator {
         let uid = remains.uid;
         let rework = self.machine.attempt(&attempt).is_some_and(|view| view.rework);
         let sandbox = &self.setup.sandbox;
+        let seat = self.setup.plan.seats.get(place).map(|seat| {
+            let PlannedSeat { agent, role } = if review.is_some() { seat.reviewer() } else { seat.clone() };
+            MailboxSeat { agent, role }
+        });
         let brief = AssignmentFile {
             schema_version: ASSIGNMENT_VERSION,
             swarm_id: spec.swarm,
@@ -73,6 +79,7 @@ impl Coordinator {
             identity: sandbox.identity.clone(),
             guidance,
             rework,
+            mailbox: seat.clone(),
             review: review.as_deref().and_then(|review| {
                 let agent = &sandbox.review.as_ref()?.agent;
                 self.telling.bridge.review_work(&attempt.folder(), review, agent)
@@ -108,6 +115,7 @@ impl Coordinator {
             base_of: if rework || review.is_some() { assignment.branch.clone() } else { file.branch.clone() },
             base,
             uid,
+            seat: seat.map(|seat| Seat { seat, uid }),
             container: self.container(&attempt, &stories, uid, review.is_some()),
             files,
             request,
@@ -128,6 +136,7 @@ impl Coordinator {
             presence: self.presence.clone(),
             admission: Arc::clone(&self.admission),
             look: Arc::clone(&look),
+            mail: self.mail.as_ref().map(|(mail, _)| mail.clone()),
             stop: stopped,
         };
         let container = match &job.origin {
@@ -183,6 +192,9 @@ impl Coordinator {
         } else {
             mounts.push(own(&self.names.inbox, layout::IN, true, None));
             mounts.push(own(&self.names.work, layout::WORK, false, None));
+        }
+        if self.setup.plan.has_mailbox() {
+            mounts.push(own(&self.names.mailbox, layout::MAILBOX, false, None));
         }
         let ids: Vec<&str> = stories.iter().map(|(key, _)| key.id.as_str()).collect();
         let labels = BTreeMap::from([

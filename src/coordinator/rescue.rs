@@ -83,7 +83,7 @@ pub async fn rescue(with: Rescue<'_>) -> EngineResult<Rescued> {
         swarm: spec.swarm,
         image: with.image,
         name: names.depot,
-        volumes: DepotVolumes { objects: names.objects, inbox: names.inbox, work: names.work },
+        volumes: DepotVolumes { objects: names.objects, inbox: names.inbox, work: names.work, mailbox: None },
         repo: with.repo.hash(),
         shim: with.shim,
         memory: 0,

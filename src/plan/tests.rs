@@ -17,7 +17,7 @@ const PASSES: &str = include_str!("../../tests/golden/tasks/passes.json");
 const RALPH: &str = include_str!("../../tests/golden/tasks/ralph.json");
 
 fn options() -> PlanOptions {
-    PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, has_agent: true }
+    PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, mailbox: None, has_agent: true }
 }
 
 /// A file as `tasks::load` gives it; its path is in no repo.

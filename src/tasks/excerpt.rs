@@ -25,6 +25,9 @@ impl TasksFile {
         if let Some(most) = self.max_concurrency {
             metadata.insert("maxConcurrency".to_owned(), json!(most));
         }
+        if self.mailbox {
+            metadata.insert("mailbox".to_owned(), json!(true));
+        }
         let wanted = self.stories.iter().filter(|one| stories.contains(&one.id));
         let stories: Vec<Value> = wanted.map(|one| story(one, stories)).collect();
         json!({ "schemaVersion": "3.0", "metadata": metadata, "userStories": stories }).to_string()
@@ -56,6 +59,16 @@ fn story(story: &Story, among: &[StoryId]) -> Value {
     });
     if let Some(command) = &story.command {
         object["command"] = json!(command);
+    }
+    let seat: Map<String, Value> = [
+        ("agent", story.mailbox.agent.as_ref().map(|agent| json!(agent))),
+        ("role", story.mailbox.role.as_ref().map(|role| json!(role))),
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+    .collect();
+    if !seat.is_empty() {
+        object["mailbox"] = Value::Object(seat);
     }
     object
 }
