@@ -1,3 +1,5 @@
+//! The folder: numbers under haste, hostile files, claims and the roster.
+
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::super::message::{Kind, Recipient};

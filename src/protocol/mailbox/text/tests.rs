@@ -1,3 +1,5 @@
+//! The text of messages: the spec's example byte for byte, what others write, and what breaks a rule.
+
 use super::super::message::{Draft, Expects, Kind, MessageRef, Recipient, Seq};
 use super::super::rules::RULES;
 use super::*;
