@@ -8,12 +8,13 @@ use tokio::sync::{Notify, watch};
 
 use crate::delivery::MergeMessage;
 use crate::engine::{ContainerSpec, VolumeMount, label};
-use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, MailboxSeat, StoryWork};
+use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, MailboxPeer, MailboxSeat, StoryWork};
 use crate::handoff::depot::TextFile;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, StoryKey};
 use crate::plan::PlannedSeat;
 use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
+use crate::swarm::AssignmentSpec;
 use crate::swarm::word::Review;
 
 use super::carry_out::{self, Landing, Remains};
@@ -25,6 +26,9 @@ use super::session::{self, Diff, Job, Origin, Tools};
 const FIRST_UID: u32 = 20_000;
 /// How many uids there are: a rootless engine maps 65,536.
 const UIDS: u32 = 40_000;
+
+/// The most other agents that a prompt names.
+const PEERS: usize = 40;
 
 /// An attempt's uid. By place and number, so that a swarm that is taken up again gives each attempt the same.
 pub(super) fn uid(place: usize, attempt: &AttemptId, assignments: usize) -> u32 {
@@ -53,10 +57,7 @@ impl Coordinator {
         let uid = remains.uid;
         let rework = self.machine.attempt(&attempt).is_some_and(|view| view.rework);
         let sandbox = &self.setup.sandbox;
-        let seat = self.setup.plan.seats.get(place).map(|seat| {
-            let PlannedSeat { agent, role } = if review.is_some() { seat.reviewer() } else { seat.clone() };
-            MailboxSeat { agent, role }
-        });
+        let seat = self.seat(place, review.is_some());
         let brief = AssignmentFile {
             schema_version: ASSIGNMENT_VERSION,
             swarm_id: spec.swarm,
@@ -165,6 +166,21 @@ impl Coordinator {
             stories: stories.map(|key| (key.id.clone(), self.setup.plan.label(key))).collect(),
             container: None,
         })
+    }
+
+    /// Who an assignment's agent, or its reviewer, is in the mailbox, where there is one.
+    fn seat(&self, place: usize, reviews: bool) -> Option<MailboxSeat> {
+        let plan = &self.setup.plan;
+        let seat = plan.seats.get(place)?;
+        let PlannedSeat { agent, role } = if reviews { seat.reviewer() } else { seat.clone() };
+        let others = plan.seats.iter().zip(&plan.assignments).filter(|(other, _)| other.agent != agent);
+        let peer = |(other, assignment): (&PlannedSeat, &AssignmentSpec)| MailboxPeer {
+            agent: other.agent.clone(),
+            role: other.role.clone(),
+            task: plan.story(&assignment.stories[0]).title.clone(),
+        };
+        let peers = others.take(PEERS).map(peer).collect();
+        Some(MailboxSeat { agent, role, peers })
     }
 
     fn container(

@@ -20,6 +20,7 @@
 //! end the swarm.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -29,9 +30,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::engine::{EngineError, EngineResult};
 use crate::engine::depot::Depot;
 use crate::engine::depot::mailbox::{MailNews, MailWritten};
+use crate::engine::{EngineError, EngineResult};
 use crate::handoff::assignment::MailboxSeat;
 use crate::handoff::mailbox::{MailAsk, MailFile, Numbers};
 use crate::ids::AgentId;
@@ -139,16 +140,9 @@ pub(super) async fn open(
     before: Option<&Machine>,
 ) -> Result<(Mail, AbortOnDropHandle<()>), CoordinatorError> {
     let copy = blocking(|| HostCopy::open(&dir.path(), sandboxes(seats)))?;
+    let mut carrier = Carrier::new(depot.clone(), copy);
     let (fresh, there) = depot.mail_open().await?;
-    let mut carrier = Carrier {
-        depot: depot.clone(),
-        copy,
-        there,
-        known: MailAsk::default(),
-        agents: BTreeMap::new(),
-        roster: String::new(),
-        troubles: 0,
-    };
+    carrier.there = there;
     if fresh {
         blocking(|| carrier.copy.forget_volume());
     }
@@ -189,6 +183,18 @@ struct Carrier {
 }
 
 impl Carrier {
+    fn new(depot: Depot, copy: HostCopy) -> Self {
+        Self {
+            depot,
+            copy,
+            there: BTreeMap::new(),
+            known: MailAsk::default(),
+            agents: BTreeMap::new(),
+            roster: String::new(),
+            troubles: 0,
+        }
+    }
+
     /// The agents of sandboxes that run on from before.
     fn take_up(&mut self, seats: &[PlannedSeat], machine: &Machine) {
         for view in machine.attempts() {
@@ -401,9 +407,11 @@ impl Carrier {
     /// Carries what is new on the host into the volume. `all`: also what sandboxes' agents sent and the volume has lost.
     async fn carry_in(&mut self, all: bool) -> EngineResult<()> {
         let there = &self.there;
-        let found = blocking(|| self.copy.to_carry_in(all, |agent, seq| {
-            there.get(agent.as_str()).is_some_and(|numbers| numbers.contains(seq.get()))
-        }));
+        let found = blocking(|| {
+            self.copy.to_carry_in(all, |agent, seq| {
+                there.get(agent.as_str()).is_some_and(|numbers| numbers.contains(seq.get()))
+            })
+        });
         let Some(found) = told(found, "the host's copy of the mailbox cannot be read") else { return Ok(()) };
         if found.is_empty() {
             return Ok(());
@@ -439,7 +447,8 @@ impl Carrier {
             tracing::warn!(error = %chain(&error), "cannot bring the last messages out of the mailbox");
         }
         if over {
-            let agents: Vec<AgentId> = self.agents.iter().filter(|(_, state)| !state.done).map(|(id, _)| id.clone()).collect();
+            let agents: Vec<AgentId> =
+                self.agents.iter().filter(|(_, state)| !state.done).map(|(id, _)| id.clone()).collect();
             for agent in agents {
                 self.change_roster(&agent, |known| match known {
                     Some(known) if known.status == Status::Active => Some(Change::Status(Status::Left)),
@@ -472,4 +481,17 @@ impl MailFile {
 /// A value, or a line in the log: the mailbox is no reason to end a swarm.
 fn told<T>(result: MailboxResult<T>, what: &str) -> Option<T> {
     result.inspect_err(|error| tracing::warn!(error = %chain(error), "{what}")).ok()
+}
+
+/// Brings out what is in the mailbox of a swarm that nobody goes on with.
+pub(super) async fn bring_out(depot: &Depot, folder: &Path) -> Result<(), CoordinatorError> {
+    let copy = blocking(|| HostCopy::open(folder, BTreeSet::new()))?;
+    let mut carrier = Carrier::new(depot.clone(), copy);
+    let (fresh, _) = depot.mail_open().await?;
+    if !fresh {
+        carrier.known.messages = blocking(|| carrier.copy.messages())?;
+        carrier.known.shared = carrier.copy.shared_stamps();
+        carrier.drain().await?;
+    }
+    Ok(())
 }

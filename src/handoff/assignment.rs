@@ -66,6 +66,21 @@ pub struct MailboxSeat {
     pub agent: AgentId,
     /// What it is there for.
     pub role: String,
+    /// Who else there is to be, for the prompt: the first of them, where there are many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<MailboxPeer>,
+}
+
+/// Another agent in the mailbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MailboxPeer {
+    /// Its id.
+    pub agent: AgentId,
+    /// What it is there for.
+    pub role: String,
+    /// The title of what it is asked to do.
+    pub task: String,
 }
 
 /// One story of an attempt.

@@ -144,7 +144,10 @@ impl PlanDocument {
             stories: labels(&assignment.stories),
             priority: assignment.priority,
             apart_from: assignment.apart_from.iter().map(ToString::to_string).collect(),
-            agent: plan.seats.get(place).map(|seat| AgentDocument { id: seat.agent.to_string(), role: seat.role.clone() }),
+            agent: plan
+                .seats
+                .get(place)
+                .map(|seat| AgentDocument { id: seat.agent.to_string(), role: seat.role.clone() }),
         });
         Self {
             schema_version: PLAN_VERSION,

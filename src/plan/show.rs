@@ -157,7 +157,8 @@ fn details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec>) -> 
     if !story.depends_on.is_empty() {
         details.push(format!("after {}", joined(&story.depends_on)));
     }
-    details.extend(assignment.and_then(|assignment| seat(plan, assignment)).map(|seat| format!("in the mailbox {seat}")));
+    details
+        .extend(assignment.and_then(|assignment| seat(plan, assignment)).map(|seat| format!("in the mailbox {seat}")));
     let apart = assignment.map(|assignment| assignment.apart_from.as_slice()).unwrap_or_default();
     if !apart.is_empty() {
         let others = plan.assignments.iter().filter(|other| apart.contains(&other.id));

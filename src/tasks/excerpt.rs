@@ -91,11 +91,12 @@ mod tests {
     fn what_is_read_back_is_what_was_there() {
         let text = r#"{"schemaVersion":"3.0",
             "metadata":{"title":"A","type":"feat","branchName":"feat/a","createdAt":"2026-01-01","description":"Why",
-                "maxConcurrency":2,"verify":["make test","make lint"]},
+                "maxConcurrency":2,"verify":["make test","make lint"],"mailbox":true},
             "userStories":[
                 {"id":"US-001","title":"One","status":"completed","command":"true"},
                 {"id":"US-002","title":"Two","description":"d","notes":"n","priority":7,"status":"pending","command":"echo 2",
                  "dependsOn":["US-001"],"verify":"true","touches":["a/**"],"riskLevel":"medium",
+                 "mailbox":{"agent":"alpha","role":"coder"},
                  "acceptanceCriteria":["plain",{"id":"AC-x","text":"checked","testCommand":"test -e x"}]},
                 {"id":"US-003","title":"Three","status":"skipped","dependsOn":["US-002","US-001"]}]}"#;
         let file = parse(text.as_bytes(), Path::new("t.json")).expect("a good file");

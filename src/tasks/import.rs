@@ -47,8 +47,7 @@ const STORY_KEYS: [&str; 17] = [
     "mailbox",
 ];
 const ROOT_KEYS: [&str; 7] = ["metadata", "userStories", "project", "name", "branchName", "description", "type"];
-const METADATA_KEYS: [&str; 7] =
-    ["title", "type", "branchName", "description", "maxConcurrency", "verify", "mailbox"];
+const METADATA_KEYS: [&str; 7] = ["title", "type", "branchName", "description", "maxConcurrency", "verify", "mailbox"];
 const UTF8_BOM: &str = "\u{feff}";
 
 /// The longest role of an agent, in characters.

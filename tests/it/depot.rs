@@ -44,7 +44,12 @@ impl Swarm {
         });
         let swarm = SwarmId::random();
         let name = |what: &str| format!("longshore-test-{}-{what}", swarm.short());
-        let volumes = DepotVolumes { objects: name("objects"), inbox: name("in"), work: name("work"), mailbox: Some(name("mailbox")) };
+        let volumes = DepotVolumes {
+            objects: name("objects"),
+            inbox: name("in"),
+            work: name("work"),
+            mailbox: Some(name("mailbox")),
+        };
         let shim = std::fs::read(shim()).expect("the shim").into();
         let (repo, image, name) = ("0123456789ab".to_owned(), IMAGE.to_owned(), name("depot"));
         Self { docker, spec: DepotSpec { swarm, repo, image, name, volumes, shim, again: false, memory: 512 << 20 } }

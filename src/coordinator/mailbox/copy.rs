@@ -156,7 +156,10 @@ impl HostCopy {
             }
             other => other,
         };
-        put.inspect_err(|error| tracing::warn!(path = %path.display(), error = %super::chain(error), "cannot write a message down")).is_ok()
+        put.inspect_err(
+            |error| tracing::warn!(path = %path.display(), error = %super::chain(error), "cannot write a message down"),
+        )
+        .is_ok()
     }
 
     fn shared_file(&mut self, name: &str, stamp: &str, bytes: &[u8]) -> bool {
@@ -280,7 +283,8 @@ impl HostCopy {
     fn set_aside(&self, path: &Path, name: &str) {
         let folder = self.folder.join(ASIDE_DIR);
         let _ = fs::create_dir_all(&folder);
-        let free = (1..).map(|number| folder.join(format!("{name}.{number}"))).find(|to| fs::symlink_metadata(to).is_err());
+        let free =
+            (1..).map(|number| folder.join(format!("{name}.{number}"))).find(|to| fs::symlink_metadata(to).is_err());
         if let Some(to) = free
             && let Err(error) = fs::rename(path, to)
         {

@@ -70,7 +70,13 @@ fn placed(before: &str, summary: &str) -> String {
     {
         return format!("{head}{summary}{}", tail.strip_prefix('\n').unwrap_or(tail));
     }
-    let gap = if before.ends_with("\n\n") || before.is_empty() { "" } else if before.ends_with('\n') { "\n" } else { "\n\n" };
+    let gap = if before.ends_with("\n\n") || before.is_empty() {
+        ""
+    } else if before.ends_with('\n') {
+        "\n"
+    } else {
+        "\n\n"
+    };
     format!("{before}{gap}{summary}")
 }
 

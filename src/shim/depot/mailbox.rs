@@ -124,7 +124,8 @@ pub fn put(layout: &Layout, files: &[MailFile]) -> Result<Answer, DepotFault> {
                         Err(fault) if fault.kind == DepotFaultKind::Refused => kept.push(file.path.clone()),
                         Err(fault) => return Err(fault),
                     }
-                } else if rustix::fs::unlinkat(&mailbox.shared, name, AtFlags::empty()).is_err_and(|e| e != Errno::NOENT)
+                } else if rustix::fs::unlinkat(&mailbox.shared, name, AtFlags::empty())
+                    .is_err_and(|e| e != Errno::NOENT)
                 {
                     kept.push(file.path.clone());
                 }

@@ -18,8 +18,8 @@ use super::super::{Sender, fault};
 use super::{Mailbox, folder_at, names};
 use crate::handoff::depot::{Answer, DepotFault, DepotFaultKind};
 use crate::handoff::mailbox::{
-    Arrived, BATCH_BYTES, BATCH_FILES, ENTRIES_MAX, MESSAGE_BYTES, MESSAGES_MAX, MailAsk, Numbers,
-    REFUSALS_MAX, Refused, SHARED_BYTES, SHARED_MAX, SHARED_NAME_MAX, is_shared_name,
+    Arrived, BATCH_BYTES, BATCH_FILES, ENTRIES_MAX, MESSAGE_BYTES, MESSAGES_MAX, MailAsk, Numbers, REFUSALS_MAX,
+    Refused, SHARED_BYTES, SHARED_MAX, SHARED_NAME_MAX, is_shared_name,
 };
 use crate::ids::AgentId;
 use crate::protocol::mailbox::message::Seq;
