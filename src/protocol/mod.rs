@@ -7,3 +7,4 @@
 
 pub mod acp;
 pub mod amp;
+pub mod mesh;

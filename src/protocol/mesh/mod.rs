@@ -1,0 +1,14 @@
+//! The Agentic Mesh Protocol: frames that carry tasks, blocks for the nodes on their path, and what earlier agents learned.
+pub mod block;
+pub mod canonical;
+pub mod fault;
+pub mod frame;
+pub mod limits;
+pub mod modules;
+pub mod node;
+pub mod process;
+pub mod relay;
+pub mod replay;
+pub mod role;
+pub mod rules;
+pub mod version;
