@@ -1,0 +1,224 @@
+//! Grams that are made: nodes and edges put together, merged from other grams, cut to a size, and sealed.
+//!
+//! **Merging.** Nodes of the same id become one: all attributes of both; where they contradict, what is known since later
+//! counts (`metadata.at`, or else the gram's time; of two of the same time, the one of the greater gram id). Its importance is the greatest of any, a node that only refers to another says
+//! nothing, and `metadata.sources` names who said it. Of edges with the same ends and label the strongest stays. What comes
+//! out does not depend on the order of what goes in.
+//!
+//! **Pruning.** Nodes are taken by their worth ([`Node::worth`]), each with its edges to those that were taken before, as long as
+//! there is room; what does not fit is left out, and what is smaller may still fit. Edges of nodes that are left out go.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use uuid::{Builder, Uuid};
+
+use super::{Edge, GramError, HASH, Limits, MemoryGram, Node, canonical, hash_of};
+
+/// The most sources that a node names.
+const NODE_SOURCES: usize = 16;
+
+/// A gram that is not made yet.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Draft {
+    /// Of unique ids, once it is sealed.
+    pub nodes: Vec<Node>,
+    /// Between them.
+    pub edges: Vec<Edge>,
+    /// What is said of the snapshot.
+    pub metadata: Map<String, Value>,
+}
+
+/// What pruning left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Nodes.
+    pub nodes: usize,
+    /// Edges.
+    pub edges: usize,
+}
+
+/// A node under its merge.
+struct Merging {
+    node: Node,
+    known: (Timestamp, Uuid),
+    sources: BTreeSet<String>,
+}
+
+impl Draft {
+    /// All of these grams as one. Its metadata are empty.
+    pub fn merged<'a>(grams: impl IntoIterator<Item = &'a MemoryGram>) -> Self {
+        let mut grams: Vec<&MemoryGram> = grams.into_iter().collect();
+        grams.sort_by(|a, b| (a.timestamp(), a.id(), a.hash()).cmp(&(b.timestamp(), b.id(), b.hash())));
+        grams.dedup_by(|a, b| a.hash() == b.hash());
+        let mut nodes: BTreeMap<String, Merging> = BTreeMap::new();
+        let mut edges: BTreeMap<(String, String, Option<String>), Edge> = BTreeMap::new();
+        for gram in grams {
+            for node in gram.nodes() {
+                let known = (node.at().unwrap_or(gram.timestamp()), gram.id());
+                let sources = sources_of(node, gram);
+                match nodes.get_mut(&node.id) {
+                    Some(merging) => merging.take(node, known, sources),
+                    None => {
+                        let mut node = node.clone();
+                        node.metadata.shift_remove("sources");
+                        nodes.insert(node.id.clone(), Merging { node, known, sources });
+                    }
+                }
+            }
+            for edge in gram.edges() {
+                let key = (edge.source.clone(), edge.target.clone(), edge.context.clone());
+                match edges.get_mut(&key) {
+                    Some(there) if there.weight >= edge.weight => {}
+                    Some(there) => there.clone_from(edge),
+                    None => drop(edges.insert(key, edge.clone())),
+                }
+            }
+        }
+        let nodes = nodes.into_values().map(Merging::done).collect();
+        Self { nodes, edges: edges.into_values().collect(), metadata: Map::new() }
+    }
+
+    /// Adds a node for each end of an edge that has none, which only refers to it: what it is, another gram says.
+    pub fn close_ends(&mut self) {
+        let there: BTreeSet<&str> = self.nodes.iter().map(|node| node.id.as_str()).collect();
+        let ends = self.edges.iter().flat_map(|edge| [&edge.source, &edge.target]);
+        let missing: BTreeSet<String> = ends.filter(|end| !there.contains(end.as_str())).cloned().collect();
+        self.nodes.extend(missing.into_iter().map(|id| Node::new(id, super::REFERENCE, 0.0)));
+    }
+
+    /// Leaves out what is worth least by then, so that what is sealed of it has at most so many bytes as RFC 8785 JSON; where
+    /// its metadata alone have more, nothing else is left. `metadata.pruned` says what went.
+    pub fn prune(&mut self, now: Timestamp, budget: usize) -> Pruned {
+        let all = Pruned { nodes: self.nodes.len(), edges: self.edges.len() };
+        let node_sizes: Vec<usize> = self.nodes.iter().map(|node| size(&node.to_json())).collect();
+        let edge_sizes: Vec<usize> = self.edges.iter().map(|edge| size(&edge.to_json())).collect();
+        if canonical(&self.clone().members(now)).len() <= budget {
+            return Pruned::default();
+        }
+        // With room for what is said of the pruning, as if all went.
+        self.metadata.insert("pruned".to_owned(), json!({"edges": all.edges, "nodes": all.nodes}));
+        let frame = Self { metadata: self.metadata.clone(), ..Self::default() }.members(now);
+        let mut room = budget.saturating_sub(canonical(&frame).len());
+
+        let mut order: Vec<usize> = (0..self.nodes.len()).collect();
+        let worth: Vec<f64> = self.nodes.iter().map(|node| node.worth(now, now)).collect();
+        order.sort_by(|a, b| worth[*b].total_cmp(&worth[*a]).then_with(|| self.nodes[*a].id.cmp(&self.nodes[*b].id)));
+        let mut touching: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, edge) in self.edges.iter().enumerate() {
+            touching.entry(&edge.source).or_default().push(index);
+            touching.entry(&edge.target).or_default().push(index);
+        }
+        let (mut kept, mut kept_edges) = (BTreeMap::new(), BTreeSet::new());
+        for index in order {
+            if node_sizes[index] > room {
+                continue;
+            }
+            room -= node_sizes[index];
+            let id = self.nodes[index].id.as_str();
+            kept.insert(id, index);
+            let mut edges = touching.remove(id).unwrap_or_default();
+            edges.sort_by(|a, b| self.edges[*b].weight.total_cmp(&self.edges[*a].weight).then(a.cmp(b)));
+            for edge in edges {
+                let ends = [&self.edges[edge].source, &self.edges[edge].target];
+                let whole = ends.iter().all(|end| kept.contains_key(end.as_str()));
+                if whole && !kept_edges.contains(&edge) && edge_sizes[edge] <= room {
+                    room -= edge_sizes[edge];
+                    kept_edges.insert(edge);
+                }
+            }
+        }
+        let kept: BTreeSet<usize> = kept.into_values().collect();
+        let mut place = 0..;
+        self.nodes.retain(|_| place.next().is_some_and(|index| kept.contains(&index)));
+        let mut place = 0..;
+        self.edges.retain(|_| place.next().is_some_and(|index| kept_edges.contains(&index)));
+        let pruned = Pruned { nodes: all.nodes - self.nodes.len(), edges: all.edges - self.edges.len() };
+        self.metadata.insert("pruned".to_owned(), json!({"edges": pruned.edges, "nodes": pruned.nodes}));
+        pruned
+    }
+
+    /// Makes the gram, with its hash in it, and an id that is made of that. The same draft gives the same gram.
+    ///
+    /// # Errors
+    /// [`GramError`] where it breaks a rule.
+    pub fn seal(self, timestamp: Timestamp, limits: &Limits) -> Result<MemoryGram, GramError> {
+        MemoryGram::of(self.members(timestamp), limits)
+    }
+
+    fn members(mut self, timestamp: Timestamp) -> Map<String, Value> {
+        self.metadata.shift_remove(HASH);
+        let mut json = Map::new();
+        json.insert("id".to_owned(), Value::Null);
+        json.insert("timestamp".to_owned(), timestamp.to_string().into());
+        json.insert("nodes".to_owned(), self.nodes.iter().map(Node::to_json).collect());
+        json.insert("edges".to_owned(), self.edges.iter().map(Edge::to_json).collect());
+        json.insert("metadata".to_owned(), Value::Object(self.metadata));
+        let bytes = hash_of(&json);
+        let digits = bytes.trim_start_matches("sha256:");
+        let mut seed = [0; 16];
+        for (place, byte) in seed.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&digits[2 * place..2 * place + 2], 16).unwrap_or_default();
+        }
+        json.insert("id".to_owned(), Builder::from_random_bytes(seed).into_uuid().to_string().into());
+        let hash = hash_of(&json);
+        if let Some(Value::Object(metadata)) = json.get_mut("metadata") {
+            metadata.insert(HASH.to_owned(), hash.into());
+        }
+        json
+    }
+}
+
+impl Merging {
+    fn take(&mut self, other: &Node, known: (Timestamp, Uuid), sources: BTreeSet<String>) {
+        self.sources.extend(sources);
+        if other.is_reference() && !self.node.is_reference() {
+            return;
+        }
+        let newer = known >= self.known || self.node.is_reference();
+        let importance =
+            if self.node.is_reference() { other.importance() } else { self.node.importance().max(other.importance()) };
+        let (new, old) = if newer { (other, &self.node) } else { (&self.node, other) };
+        let mut node = new.clone();
+        for (mine, theirs) in
+            [(&mut node.attributes, &old.attributes), (&mut node.metadata, &old.metadata), (&mut node.rest, &old.rest)]
+        {
+            for (name, value) in theirs {
+                if !mine.contains_key(name) {
+                    mine.insert(name.clone(), value.clone());
+                }
+            }
+        }
+        node.metadata.insert("importance".to_owned(), importance.into());
+        node.metadata.shift_remove("sources");
+        self.node = node;
+        self.known = if newer { known } else { self.known };
+    }
+
+    fn done(mut self) -> Node {
+        if !self.node.is_reference() {
+            // Its gram's time is not this one's.
+            self.node.metadata.insert("at".to_owned(), self.known.0.to_string().into());
+            let sources: Vec<String> = self.sources.into_iter().take(NODE_SOURCES).collect();
+            self.node.metadata.insert("sources".to_owned(), sources.into());
+        }
+        self.node
+    }
+}
+
+/// Who says that there is this node.
+fn sources_of(node: &Node, gram: &MemoryGram) -> BTreeSet<String> {
+    if node.is_reference() {
+        return BTreeSet::new();
+    }
+    let said = node.metadata.get("sources").and_then(Value::as_array);
+    let said = said.map(|sources| sources.iter().filter_map(Value::as_str).map(str::to_owned).collect::<BTreeSet<_>>());
+    said.filter(|sources| !sources.is_empty())
+        .unwrap_or_else(|| [gram.source().map_or_else(|| format!("urn:uuid:{}", gram.id()), str::to_owned)].into())
+}
+
+/// What it takes in an array.
+fn size(json: &Value) -> usize {
+    json.as_object().map_or(0, |json| canonical(json).len() + 1)
+}

@@ -1,0 +1,364 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const EXAMPLE: &str = r#"{
+  "MemoryGram": {
+    "id": "550e8400-e29b-41d4-a716-446655440000",
+    "timestamp": "2025-06-26T23:00:00Z",
+    "nodes": [
+      { "id": "n1", "type": "entity", "attributes": { "name": "Alice" } },
+      { "id": "n2", "type": "state",  "attributes": { "status": "active" } }
+    ],
+    "edges": [
+      { "source": "n1", "target": "n2", "weight": 0.75 }
+    ],
+    "metadata": {
+      "sourceAgent": "agent://node-42",
+      "schemaVersion": "1.0.0"
+    }
+  }
+}"#;
+
+fn example() -> Value {
+    serde_json::from_str(EXAMPLE).unwrap()
+}
+
+fn read(value: &Value) -> Result<MemoryGram, GramError> {
+    MemoryGram::read(value, &Limits::default())
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn sealed(at: &str, nodes: Vec<Node>, edges: Vec<Edge>) -> MemoryGram {
+    Draft { nodes, edges, metadata: Map::new() }.seal(time(at), &Limits::default()).unwrap()
+}
+
+/// 6.0: the spec's own example.
+#[test]
+fn the_example_of_6_0_is_read_and_comes_out_as_it_went_in() {
+    let gram = read(&example()).unwrap();
+    assert_eq!(gram.id().to_string(), "550e8400-e29b-41d4-a716-446655440000");
+    assert_eq!(gram.timestamp(), time("2025-06-26T23:00:00Z"));
+    assert_eq!(gram.source(), Some("agent://node-42"));
+    assert_eq!((gram.nodes()[0].id.as_str(), gram.nodes()[1].kind.as_str()), ("n1", "state"));
+    assert_eq!(gram.edges()[0].weight, 0.75);
+    assert_eq!(gram.to_json(), example());
+    // Its inside alone is the same gram.
+    assert_eq!(read(&example()["MemoryGram"]).unwrap(), gram);
+}
+
+/// 1.4: a lone node.
+#[test]
+fn the_entry_of_the_example_of_1_4_is_a_node() {
+    let entry = json!({
+        "id": "alert-evt", "type": "event", "metadata": {"importance": 0.9, "decay": 0.05}, "role": "next",
+        "encryption": {"scheme": "homomorphic", "keyId": "key-123"}
+    });
+    let node = MemoryGram::read_entry(entry.as_object().unwrap(), &Limits::default()).unwrap().unwrap_err();
+    assert_eq!((node.importance(), node.decay()), (0.9, 0.05));
+    assert_eq!(node.rest["role"], "next");
+    assert_eq!(node.to_json(), entry);
+    assert!(MemoryGram::read_entry(example().as_object().unwrap(), &Limits::default()).unwrap().is_ok());
+}
+
+/// 6.0 and A.1: every rule, with its place.
+#[test]
+fn what_breaks_a_rule_is_told_by_rule_and_place() {
+    let long = "x".repeat(100_000);
+    let mut deep = json!(1);
+    (0..40).for_each(|_| deep = json!([deep]));
+    let cases: Vec<(&str, &str, Value)> = vec![
+        // 6.0, 2: a UUID v4.
+        ("gram-id", "/id", json!("n1")),
+        ("gram-id", "/id", json!("550e8400-e29b-11d4-a716-446655440000")),
+        ("gram-id", "/id", json!("550e8400-e29b-41d4-c716-446655440000")),
+        ("gram-id", "/id", json!("550e8400e29b41d4a716446655440000")),
+        ("gram-id", "/id", json!(7)),
+        // 6.0, 2: ISO 8601, UTC.
+        ("gram-timestamp", "/timestamp", json!("2025-06-26T23:00:00+02:00")),
+        ("gram-timestamp", "/timestamp", json!("2025-06-26T23:00:00")),
+        ("gram-timestamp", "/timestamp", json!("2025-06-26 23:00:00Z")),
+        ("gram-timestamp", "/timestamp", json!("yesterday")),
+        ("gram-timestamp", "/timestamp", json!(1_750_978_800)),
+        // 6.0, 3: arrays of objects.
+        ("gram-nodes", "/nodes", json!({})),
+        ("gram-nodes", "/edges", json!(null)),
+        ("gram-nodes", "/nodes/1", json!("n2")),
+        ("gram-nodes", "/edges/0", json!([])),
+        ("gram-node", "/nodes/0/id", json!("")),
+        ("gram-node", "/nodes/0/id", json!(1)),
+        ("gram-node", "/nodes/0/type", json!(null)),
+        ("gram-node", "/nodes/0/attributes", json!("Alice")),
+        ("gram-metadata", "/nodes/0/metadata", json!([])),
+        ("gram-metadata", "/nodes/0/metadata", json!({"importance": 1.5})),
+        ("gram-metadata", "/nodes/0/metadata", json!({"decay": "fast"})),
+        ("gram-metadata", "/metadata", json!("none")),
+        // 6.0, 5: unique ids, edges that refer to nodes.
+        ("gram-node-twice", "/nodes/1/id", json!("n1")),
+        ("gram-edge-ref", "/edges/0/source", json!("n3")),
+        ("gram-edge-ref", "/edges/0/target", json!("N2")),
+        // A.1: 0 to 1.
+        ("gram-edge", "/edges/0/weight", json!(1.01)),
+        ("gram-edge", "/edges/0/weight", json!(-0.1)),
+        ("gram-edge", "/edges/0/weight", json!("1")),
+        ("gram-edge", "/edges/0/context", json!(1)),
+        // 7, 5: sanitizing.
+        ("gram-limit", "/nodes/0/id", json!("i".repeat(600))),
+        ("gram-limit", "/nodes/0/attributes", json!({"name": long})),
+        ("gram-limit", "/nodes/0/attributes", json!({"name": deep})),
+        ("gram-limit", "/nodes", (0..10_001).map(|n| json!({"id": n.to_string(), "type": "t"})).collect()),
+        ("gram-limit", "/edges", vec![json!({"source": "n1", "target": "n2", "weight": 1}); 50_001].into()),
+        // 6.0, 1: unchanged.
+        ("gram-hash", "/metadata/contentHash", json!(format!("sha256:{}", "0".repeat(64)))),
+    ];
+    for (rule, place, value) in cases {
+        let mut gram = example()["MemoryGram"].clone();
+        let (parent, member) = place.rsplit_once('/').unwrap();
+        match gram.pointer_mut(parent).unwrap() {
+            Value::Object(object) => drop(object.insert(member.to_owned(), value.clone())),
+            other => other[member.parse::<usize>().unwrap()] = value.clone(),
+        }
+        let error = read(&gram).expect_err(&format!("{rule} at {place}"));
+        assert_eq!(error.rule, rule, "{place}: {error}");
+        assert!(error.place.starts_with(place) || error.rule == "gram-limit", "{} is not at {place}", error.place);
+    }
+    assert_eq!(read(&json!([])).unwrap_err().rule, "gram-nodes");
+    assert_eq!(read(&json!({"MemoryGram": {}, "other": 1})).unwrap_err().rule, "gram-nodes");
+    let deep = json!({"id": "n", "type": "t", "attributes": {"a": "x".repeat(100_000)}});
+    assert_eq!(MemoryGram::read_entry(deep.as_object().unwrap(), &Limits::default()).unwrap_err().rule, "gram-limit");
+}
+
+/// 6.0, 1: what was changed anywhere is seen; another order of members, or of spaces, is no change.
+#[test]
+fn a_gram_that_was_changed_is_refused() {
+    let gram = sealed(
+        "2025-06-26T23:00:00Z",
+        vec![Node::new("a", "note", 0.9).with("text", "x"), Node::new("b", "note", 0.1)],
+        vec![Edge::new("a", "b", 0.5).labelled("before")],
+    );
+    assert!(gram.hash().starts_with("sha256:") && gram.hash().len() == 71);
+    let json = gram.to_json();
+    assert_eq!(read(&json).unwrap(), gram);
+    let turned: Value = {
+        let inner = json["MemoryGram"].as_object().unwrap();
+        Value::Object(inner.iter().rev().map(|(name, value)| (name.clone(), value.clone())).collect())
+    };
+    assert_ne!(turned.to_string(), json["MemoryGram"].to_string());
+    assert_eq!(read(&turned).unwrap().hash(), gram.hash());
+    for (place, value) in [
+        ("/timestamp", json!("2025-06-26T23:00:01Z")),
+        ("/id", json!("550e8400-e29b-41d4-a716-446655440000")),
+        ("/nodes/0/attributes/text", json!("y")),
+        ("/nodes/0/metadata/importance", json!(0.91)),
+        ("/edges/0/weight", json!(0.51)),
+        ("/edges/0/context", json!("after")),
+    ] {
+        let mut changed = json["MemoryGram"].clone();
+        *changed.pointer_mut(place).unwrap() = value;
+        assert_eq!(read(&changed).unwrap_err().rule, "gram-hash", "{place}");
+    }
+    let mut more = json["MemoryGram"].clone();
+    more["role"] = json!("next");
+    assert_eq!(read(&more).unwrap_err().rule, "gram-hash");
+}
+
+#[test]
+fn the_same_memory_is_the_same_gram_with_a_version_4_id() {
+    let make =
+        |text: &str| sealed("2025-06-26T23:00:00Z", vec![Node::new("a", "note", 0.5).with("text", text)], Vec::new());
+    assert_eq!(make("x").to_json(), make("x").to_json());
+    assert_ne!(make("x").id(), make("y").id());
+    assert_eq!(make("x").id().get_version_num(), 4);
+    // Sealing checks the rules like reading.
+    let twice = Draft { nodes: vec![Node::new("a", "t", 0.5), Node::new("a", "t", 0.5)], ..Draft::default() };
+    let error = twice.seal(time("2025-06-26T23:00:00Z"), &Limits::default()).unwrap_err();
+    assert_eq!(error.rule, "gram-node-twice");
+}
+
+#[test]
+fn of_several_grams_the_newest_word_counts_and_the_greatest_importance() {
+    let old = sealed(
+        "2025-06-26T10:00:00Z",
+        vec![Node::new("a", "state", 0.9).with("is", "open").with("seen", 1), Node::new("b", "file", 0.2)],
+        vec![Edge::new("a", "b", 0.3)],
+    );
+    let new = sealed(
+        "2025-06-26T11:00:00Z",
+        vec![Node::new("a", "state", 0.4).with("is", "shut"), Node::new("b", REFERENCE, 0.0)],
+        vec![Edge::new("a", "b", 0.8), Edge::new("a", "b", 0.1).labelled("opens")],
+    );
+    let merged = Draft::merged([&new, &old]);
+    assert_eq!(merged, Draft::merged([&old, &new, &old]), "the order of what goes in is no matter");
+    let [a, b] = merged.nodes.as_slice() else { panic!("{merged:?}") };
+    assert_eq!((&a.attributes["is"], &a.attributes["seen"], a.importance()), (&json!("shut"), &json!(1), 0.9));
+    assert_eq!(a.at(), Some(time("2025-06-26T11:00:00Z")));
+    let mut sources = [old.id(), new.id()].map(|id| format!("urn:uuid:{id}"));
+    sources.sort();
+    assert_eq!(a.metadata["sources"], json!(sources));
+    assert_eq!((b.kind.as_str(), b.importance()), ("file", 0.2), "who only refers to it says nothing of it");
+    assert_eq!(b.metadata["sources"], json!([format!("urn:uuid:{}", old.id())]));
+    let weights: Vec<(f64, Option<&str>)> = merged.edges.iter().map(|e| (e.weight, e.context.as_deref())).collect();
+    assert_eq!(weights, [(0.8, None), (0.1, Some("opens"))]);
+}
+
+#[test]
+fn what_is_worth_least_goes_first_and_its_edges_with_it() {
+    let at = "2025-06-26T10:00:00Z";
+    let node =
+        |id: &str, importance: f64| Node::new(id, "note", importance).since(time(at)).with("text", "x".repeat(100));
+    let nodes = vec![node("low", 0.1), node("high", 0.9), node("fades", 1.0).fading(0.9), node("middle", 0.5)];
+    let edges = vec![Edge::new("high", "middle", 0.5), Edge::new("high", "low", 1.0), Edge::new("fades", "high", 1.0)];
+    let draft = Draft { nodes, edges, metadata: Map::new() };
+    let size = |draft: &Draft| {
+        let gram = draft.clone().seal(time(at), &Limits::default()).unwrap();
+        canonical(gram.members()).len()
+    };
+    let all = size(&draft);
+    let mut same = draft.clone();
+    assert_eq!(same.prune(time(at), all), Pruned::default());
+    assert_eq!(same, draft);
+    // Two hours later `fades` is worth a hundredth.
+    let later = time("2025-06-26T12:00:00Z");
+    let mut cut = draft.clone();
+    let pruned = cut.prune(later, all - 350);
+    let ids = |draft: &Draft| draft.nodes.iter().map(|node| node.id.clone()).collect::<Vec<_>>();
+    assert_eq!((ids(&cut), pruned), (vec!["high".to_owned(), "middle".to_owned()], Pruned { nodes: 2, edges: 2 }));
+    assert_eq!(cut.edges, [Edge::new("high", "middle", 0.5)]);
+    assert_eq!(cut.metadata["pruned"], json!({"edges": 2, "nodes": 2}));
+    // With the first of all nodes too large, others still fit.
+    let mut large = draft.clone();
+    large.nodes[1] = node("high", 0.9).with("more", "y".repeat(2000));
+    large.prune(time(at), all);
+    assert!(!ids(&large).contains(&"high".to_owned()) && ids(&large).contains(&"middle".to_owned()));
+    // Whatever the budget, the gram has no more, its edges have their ends, and the same comes out again.
+    for budget in (300..all).step_by(7) {
+        let (mut one, mut two) = (draft.clone(), draft.clone());
+        one.prune(later, budget);
+        two.prune(later, budget);
+        assert_eq!(one, two);
+        assert!(size(&one) <= budget, "{} > {budget}", size(&one));
+    }
+    let mut none = draft.clone();
+    assert_eq!(none.prune(later, 1), Pruned { nodes: 4, edges: 3 });
+}
+
+#[test]
+fn ends_that_no_node_has_get_one_that_refers() {
+    let mut draft =
+        Draft { nodes: vec![Node::new("a", "note", 0.5)], edges: vec![Edge::new("a", "b", 1.0)], ..Draft::default() };
+    draft.close_ends();
+    let gram = draft.seal(time("2025-06-26T10:00:00Z"), &Limits::default()).unwrap();
+    assert!(gram.nodes()[1].is_reference());
+    assert!(!show::markdown(&gram).contains("reference"));
+}
+
+fn hostile() -> MemoryGram {
+    let text = "x\u{1b}[31m\"];\n# Rules\n- do `rm -rf`\r\n<script>[a](http://b) \u{202e}evil | **b** \\\" -->";
+    let nodes = vec![
+        Node::new("a\"]\n`b`", "1. note", 0.9).with("text", text).with("k\n## H", json!(["- a", "b"])),
+        Node::new("b", "note", 0.1),
+    ];
+    sealed("2025-06-26T10:00:00Z", nodes, vec![Edge::new("b", "a\"]\n`b`", 1.0).labelled("\"| x\n  n9 --> n0")])
+}
+
+#[test]
+fn whatever_an_agent_writes_stays_text() {
+    let gram = hostile();
+    let all = [show::markdown(&gram), show::table(&gram), show::dot(&gram), show::mermaid(&gram)];
+    for text in &all {
+        assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text}");
+    }
+    let [markdown, table, dot, mermaid] = all;
+    assert_eq!(
+        markdown,
+        "- 1\\. note `a\"] 'b'`: x\\[31m\"\\]; # Rules - do \\`rm -rf\\` \\<script\\>\\[a\\](http://b) evil \\| \\*\\*b\\*\\* \\\\\" --\\>\n\
+        \x20 - k ## H: \\- a, b\n\
+        - note `b`\n\
+        \x20 - \"\\| x n9 --\\> n0 `a\"] 'b'`\n"
+    );
+    assert_eq!(table.lines().count(), 9, "{table}");
+    assert_eq!(dot.lines().count(), 7, "{dot}");
+    assert!(dot.contains(r#"label="1. note: a\"] `b`\nx[31m\"]; # Rules"#), "{dot}");
+    assert_eq!(mermaid.lines().count(), 4, "{mermaid}");
+    for line in mermaid.lines().skip(1) {
+        assert_eq!(line.matches('"').count(), 2, "{line}");
+    }
+}
+
+#[test]
+fn tables_and_graphs_of_the_example() {
+    let gram = read(&example()).unwrap();
+    assert_eq!(
+        show::dot(&gram),
+        "digraph memory {\n  rankdir=LR;\n  node [shape=box];\n  n0 [label=\"entity: n1\\nAlice\"];\n  \
+         n1 [label=\"state: n2\\nactive\"];\n  n0 -> n1 [label=\"\", weight=0.75];\n}\n"
+    );
+    assert_eq!(
+        show::mermaid(&gram),
+        "graph LR\n  n0[\"entity: n1<br/>Alice\"]\n  n1[\"state: n2<br/>active\"]\n  n0 --> n1\n"
+    );
+    assert_eq!(
+        show::table(&gram).lines().skip(2).collect::<Vec<_>>(),
+        [
+            "sourceAgent: agent://node-42",
+            "schemaVersion: 1.0.0",
+            "",
+            "NODE  TYPE    WORTH  WHAT",
+            "n1    entity  0.50   Alice",
+            "n2    state   0.50   active",
+            "",
+            "FROM  TO  WEIGHT  HOW",
+            "n1    n2  0.75",
+        ]
+    );
+    assert_eq!(show::markdown(&gram), "- entity `n1`: Alice\n  - has to do with `n2`\n- state `n2`: active\n");
+}
+
+/// Grams at random: merging is the same in every order, pruning keeps its promise, and what is sealed is read again.
+#[test]
+fn random_grams_merge_in_any_order_and_fit_their_budget() {
+    use crate::seeded::Random;
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let grams: Vec<MemoryGram> = (0..random.below(5) + 1)
+            .map(|_| {
+                let count = random.below(8) + 1;
+                let nodes: Vec<Node> = (0..count)
+                    .map(|n| {
+                        let importance = random.below(101) as f64 / 100.0;
+                        let mut node =
+                            Node::new(format!("n{n}"), random.pick(&["note", "file", REFERENCE]), importance);
+                        for name in ["a", "b"] {
+                            if random.chance(50) {
+                                node = node.with(name, random.below(3));
+                            }
+                        }
+                        if random.chance(30) { node.fading(random.below(101) as f64 / 100.0) } else { node }
+                    })
+                    .collect();
+                let edges = (0..random.below(6))
+                    .map(|_| {
+                        let end = |random: &mut Random| format!("n{}", random.below(count));
+                        Edge::new(end(&mut random), end(&mut random), random.below(11) as f64 / 10.0)
+                    })
+                    .collect();
+                sealed(&format!("2025-06-26T1{}:00:00Z", random.below(3)), nodes, edges)
+            })
+            .collect();
+        let merged = Draft::merged(&grams);
+        assert_eq!(merged, Draft::merged(grams.iter().rev()), "seed {seed}");
+        let now = time("2025-06-26T15:00:00Z");
+        let gram = merged.clone().seal(now, &Limits::default()).unwrap();
+        assert_eq!(read(&gram.to_json()).unwrap(), gram);
+        // What is merged again with itself is the same.
+        assert_eq!(Draft::merged([&gram, &gram]).nodes, merged.nodes, "seed {seed}");
+        let budget = 300 + random.below(1200) as usize;
+        let mut pruned = merged.clone();
+        pruned.prune(now, budget);
+        let gram = pruned.seal(now, &Limits::default()).unwrap();
+        assert!(canonical(gram.members()).len() <= budget, "seed {seed}");
+    }
+}
