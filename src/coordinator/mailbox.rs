@@ -408,7 +408,7 @@ impl Carrier {
     async fn carry_in(&mut self, all: bool) -> EngineResult<()> {
         let there = &self.there;
         let found = blocking(|| {
-            self.copy.to_carry_in(all, |agent, seq| {
+            self.copy.find_new(all, |agent, seq| {
                 there.get(agent.as_str()).is_some_and(|numbers| numbers.contains(seq.get()))
             })
         });

@@ -17,6 +17,7 @@
 //! | `telling.rs` | their way to the SSOT |
 //! | `notify.rs` | a command and a URL that hear of each escalation |
 //! | `mailbox.rs` | carries the agents' mailbox between its volume and the host |
+//! | `snapshots.rs` | writes the state file |
 //! | `objects.rs` | keeps the objects volume topped up |
 //! | `inbox.rs` | the fair way in for events |
 //! | `control.rs` | the socket that `longshore stop` talks to |
@@ -43,6 +44,7 @@ mod run;
 mod salvage;
 mod session;
 mod signals;
+mod snapshots;
 mod take_up;
 mod telling;
 #[cfg(test)]

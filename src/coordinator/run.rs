@@ -31,6 +31,7 @@ use super::presence::{self, Presence};
 use super::reconcile;
 use super::session::{self, Origin};
 use super::signals::Signals;
+use super::snapshots::snapshot_writer;
 use super::telling::Telling;
 use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
 
@@ -579,27 +580,6 @@ pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
     } else {
         None
     }
-}
-
-/// Writes snapshots in the order in which they were made, off the loop. A failure ends the swarm: its record cannot be kept.
-fn snapshot_writer(postbox: Postbox) -> (mpsc::UnboundedSender<PendingSnapshot>, JoinHandle<()>) {
-    let (sender, mut snapshots) = mpsc::unbounded_channel::<PendingSnapshot>();
-    let writer = tokio::spawn(async move {
-        while let Some(mut snapshot) = snapshots.recv().await {
-            // Only the newest of those that wait is worth its sync.
-            while let Ok(newer) = snapshots.try_recv() {
-                snapshot = newer;
-            }
-            let written = tokio::task::spawn_blocking(move || snapshot.write()).await;
-            if let Ok(Err(error)) = written {
-                let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
-                let fault = Fault::new(cause, session::chain(&error), false);
-                postbox.post_now(Event::MachineryFailed { fault });
-                return;
-            }
-        }
-    });
-    (sender, writer)
 }
 
 /// Does what blocks for a moment. Where there is one thread alone, nothing else can be done meanwhile anyway.

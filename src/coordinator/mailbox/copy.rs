@@ -123,10 +123,8 @@ impl HostCopy {
                         arrivals.push(Arrival::Message(agent, seq, done));
                     }
                 }
-                [SHARED, name] if is_shared_name(name) => {
-                    if self.shared_file(name, &file.stamp, bytes) {
-                        arrivals.push(Arrival::Shared((*name).to_owned(), file.stamp.clone()));
-                    }
+                [SHARED, name] if is_shared_name(name) && self.shared_file(name, &file.stamp, bytes) => {
+                    arrivals.push(Arrival::Shared((*name).to_owned(), file.stamp.clone()));
                 }
                 _ => {}
             }
@@ -183,7 +181,7 @@ impl HostCopy {
     }
 
     /// What is new on the host. `all`: of sandboxes' agents too. `there`: whether the volume has a message.
-    pub(super) fn to_carry_in(
+    pub(super) fn find_new(
         &mut self,
         all: bool,
         there: impl Fn(&AgentId, Seq) -> bool,
@@ -213,11 +211,11 @@ impl HostCopy {
                 found.push(Outgoing { file, message: Some((agent.clone(), seq, done)), shared: None });
             }
         }
-        found.extend(self.shared_to_carry_in());
+        found.extend(self.find_new_shared());
         Ok(found)
     }
 
-    fn shared_to_carry_in(&mut self) -> Vec<Outgoing> {
+    fn find_new_shared(&mut self) -> Vec<Outgoing> {
         let entries = fs::read_dir(self.root().join(SHARED)).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let names: BTreeSet<String> = names.filter(|name| is_shared_name(name)).take(SHARED_MAX).collect();
