@@ -28,15 +28,14 @@ pub fn mailbox(seat: &MailboxSeat) -> String {
         text.push_str(&format!("- `{}` ({}): {}\n", peer.agent, peer.role, peer.task));
     }
     text.push_str(
-        "\n- `acp-shim mail roster` shows who has come so far and who is done; people on the host may write too.\n\
-         - `acp-shim mail send --to ID --type REQUEST --subject TEXT --body TEXT` sends a message, `--to '*'` to all. Types: \
-         REQUEST (wants a RESPONSE), RESPONSE, STATUS, HANDOFF (wants an ACK), ACK, ERROR, DONE. `--re ID/NNN` says which message \
-         it is about; `--body -` reads the body from standard input.\n\
-         - `acp-shim mail read` shows what is new; `acp-shim mail wait` waits for something new, and ends when nobody can send it \
-         any more. Look between two steps of your work.\n\
-         - `acp-shim mail state` shows the shared state, `acp-shim mail state --write` replaces it; claim it first \
-         (`acp-shim mail claim STATE.md`, `release`).\n\
-         - `acp-shim mail --help` shows the rest. When you are finished, say DONE to all.\n",
+        "\n- `acp-shim mail roster` shows who has come so far and who is gone; people on the host may write too.\n\
+         - `acp-shim mail send --to ID --type REQUEST \"TEXT\"` sends a message, `--to '*'` to everybody. Types: REQUEST (wants a \
+         RESPONSE), RESPONSE, STATUS, HANDOFF (wants an ACK), ACK, ERROR, DONE. `--re ID/NNN` says which message it answers.\n\
+         - `acp-shim mail read` shows what is new; look between two steps of your work. `acp-shim mail wait --from ID` waits for \
+         something new (exit code 3: nothing more will come, 4: nothing came in time).\n\
+         - `acp-shim mail state` shows the shared state of the work, `acp-shim mail state --append \"TEXT\"` adds a line to it; \
+         `--file NAME` for other shared files.\n\
+         - `acp-shim mail --help` shows the rest. When you are finished, say so: `acp-shim mail send --type DONE \"TEXT\"`.\n",
     );
     text
 }

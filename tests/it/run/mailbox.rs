@@ -1,5 +1,8 @@
 //! Agents that write to each other: real sandboxes, real users, one volume, and the host's copy of it.
 
+mod ends;
+mod session;
+
 use longshore::ids::AgentId;
 use longshore::protocol::mailbox::message::{Kind, Message, Recipient};
 use longshore::protocol::mailbox::roster::Status;
