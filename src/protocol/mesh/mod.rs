@@ -148,6 +148,7 @@
 //! | `gram-id` | 6.0, 2 | `gram/read.rs` | `section_6_0_grams_are_validated_where_they_are_presented` |
 //! | `gram-timestamp` | 6.0, 2 | `gram/read.rs` | `section_6_0_grams_are_validated_where_they_are_presented` |
 //! | `gram-graph` | 6.0, 5 | `gram/read.rs`, `process.rs` | `section_6_0_grams_are_validated_where_they_are_presented` |
+//! | `trust-before-processing` | 7.0, 1 | `modules/` | `section_7_0_privileges_are_known_before_sensitive_blocks_and_the_body`, `section_7_0_a_signature_is_checked_before_the_body`, `section_3_3_modules_act_in_the_order_of_their_stages` |
 //! | `security-blocks-unknown` | 7.0, 2 | `process.rs`, `relay.rs` | `section_7_0_security_blocks_that_are_not_known_follow_the_same_rules` |
 //! | `untrusted-intermediaries` | 7.2, 3 | `process.rs` | `section_7_2_blocks_with_side_effects_are_for_trusted_intermediaries` |
 //!

@@ -77,3 +77,11 @@ impl Content {
         self.read(key, "an object", Value::as_object)
     }
 }
+
+/// Sets one of a module's own fields, wherever the block has them.
+pub(super) fn set_content(block: &mut Map<String, Value>, key: &str, value: Value) {
+    match (block.contains_key("type"), block.get_mut("content")) {
+        (true, Some(Value::Object(content))) => content.insert(key.to_owned(), value),
+        _ => block.insert(key.to_owned(), value),
+    };
+}
