@@ -11,7 +11,7 @@
 //! | [`node`] | a node: its place on the path, its roles, what it understands |
 //! | [`process`] | a node, a frame and the time -> one outcome |
 //! | [`relay`] | the forwarding table; what active intermediaries change and mark |
-//! | [`modules`] | blocks that this build understands by itself |
+//! | [`modules`] | blocks that this build understands by itself, each with its specification |
 //! | [`fault`], [`rules`] | what went wrong: written, read, and the names of the rules |
 //! | [`gram`] | MemoryGrams |
 //! | [`canonical`], [`replay`] | RFC 8785; what a node has seen |
@@ -61,6 +61,9 @@
 //!   authorized it ([`node::Node::authorized`]) or the frame's `authorization` block, once validated, does.
 //! - **The mark of active intermediaries** (2.7.3) is the block `applied`, for `none`, so that it reaches the end of the path.
 //! - **Numbers** (RFC 8785): an integer that a double cannot hold is refused, so that no two readers see different ones.
+//! - **What a signature covers** (2.7.2.1 rule 9 leaves it open) is in `modules/signature.rs`: all but what the rules of 2.7 let nodes on
+//!   the way change. **Security failures** (7.0 rule 7) are `Receiver` with the subcode `SecurityViolation.<what>`.
+//! - **Replays** (7.3): known by sender and `messageId` or nonce, within a window; what was seen is part of the node.
 //! - **What 5.3.1 calls camelCase** for children of the Body is no MUST there, and is not held; keys of `detail` are, by 5.4.5.
 //!
 //! # Rules

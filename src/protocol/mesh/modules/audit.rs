@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn section_7_2_a_log_that_was_changed_is_refused() {
         let good = after_two().to_json();
-        let changes: [(&str, fn(&mut Value)); 5] = [
+        type Tampering = fn(&mut Value);
+        let changes: [(&str, Tampering); 5] = [
             ("another agent", |log| log[0]["agentUri"] = json!("agent://evil")),
             ("another action", |log| log[1]["actions"] = json!([])),
             ("one less", |log| drop(log.as_array_mut().map(|log| log.remove(0)))),

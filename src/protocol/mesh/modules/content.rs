@@ -11,6 +11,9 @@ use super::super::role::is_iri;
 use super::super::rules;
 use crate::protocol::acp::decode::timestamp;
 
+/// A list of objects, as a field has it.
+pub(super) type Objects<'c> = Vec<&'c Map<String, Value>>;
+
 /// A block's fields, and where they stand.
 pub(super) struct Content {
     fields: Map<String, Value>,
@@ -69,7 +72,7 @@ impl Content {
         self.read(key, "a list of texts", |value| value.as_array()?.iter().map(text).collect())
     }
 
-    pub(super) fn objects(&self, key: &str) -> Result<Option<Vec<&Map<String, Value>>>, Box<Fault>> {
+    pub(super) fn objects(&self, key: &str) -> Result<Option<Objects<'_>>, Box<Fault>> {
         self.read(key, "a list of objects", |value| value.as_array()?.iter().map(Value::as_object).collect())
     }
 

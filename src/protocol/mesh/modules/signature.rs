@@ -17,8 +17,7 @@
 //! but `ultimateReceiver` and `none`), which are taken out on the way; and the `detail` of a fault (5.4.5). An empty Header or list counts
 //! as none. Of the blocks and grams for intermediaries, the signature has the SHA-256 of each: those that are still there must be as they
 //! were, and grams must be among those. A block that was added may pass a node, but none acts on it (an `authorization` is signed by
-//! itself). The fields of `signature` itself, but `value`, its role and
-//! flags, are signed with the rest.
+//! itself). The fields of `signature` itself, but `value`, its role and flags, are signed with the rest.
 //!
 //! Must not: say who may do what; that is `authorization`'s.
 
