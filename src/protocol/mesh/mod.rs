@@ -1,5 +1,20 @@
-//! The Agentic Mesh Protocol: frames that carry a task, and the memory that travels with it.
+//! The Agentic Mesh Protocol: frames that carry tasks, blocks for the nodes on their path, and what earlier agents learned.
 //!
-//! Used by `coordinator/`, `shim/` and `cli/`. Must not: do I/O, or read a clock.
+//! Used by `coordinator/`, `shim/` and `cli/`. Must not: do I/O, or read a clock; [`http`] alone does.
 
+pub mod block;
+pub mod canonical;
+pub mod fault;
+pub mod frame;
 pub mod gram;
+#[cfg(feature = "orchestrator")]
+pub mod http;
+pub mod limits;
+pub mod modules;
+pub mod node;
+pub mod process;
+pub mod relay;
+pub mod replay;
+pub mod role;
+pub mod rules;
+pub mod version;
