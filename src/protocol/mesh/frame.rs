@@ -335,8 +335,8 @@ fn grams(value: Option<Value>, limits: &Limits) -> Result<Option<Vec<Map<String,
         let Value::Object(gram) = gram else {
             return Err(Fault::sender(rules::MEMORY_GRAMS, "a MemoryGram must be an object").at(&pointer));
         };
-        block::check_properties(&gram, &pointer)?;
         let graph = gram.get("MemoryGram").and_then(Value::as_object).unwrap_or(&gram);
+        block::check_properties(graph, &pointer)?;
         let count = |key: &str| graph.get(key).and_then(Value::as_array).map_or(0, Vec::len);
         (nodes, edges) = (nodes + count("nodes"), edges + count("edges"));
         grams.push(gram);

@@ -1,6 +1,7 @@
-//! The Agentic Mesh Protocol: frames that carry tasks, blocks for the nodes on their path, and what earlier agents learned.
+//! The Agentic Mesh Protocol: frames that carry a task, blocks for the nodes on their way, and the memory that travels with it.
 //!
-//! Used by `coordinator/`, `shim/` and `cli/`. Must not: do I/O, or read a clock; [`http`] alone does.
+//! Bytes -> [`frame::Frame`] -> [`process::process`] at a [`node::Node`] -> processed, relayed or a [`fault::Fault`]. Used by
+//! `coordinator/`, `shim/` and `cli/`. Must not: do I/O, or read a clock; the binding in `http` alone does.
 
 pub mod block;
 pub mod canonical;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::block::Block;
 use super::fault::{Code, Fault};
 use super::frame::Frame;
+use super::gram::{self, MemoryGram};
 use super::node::{Node, Place};
 use super::relay;
 use super::replay::Seen;
@@ -37,6 +38,8 @@ pub struct Processed {
     pub frame: Frame,
     /// The blocks that were processed, by name.
     pub processed: Vec<String>,
+    /// The snapshots that travelled along, all valid. What is sealed, and lone nodes, are in the frame alone.
+    pub grams: Vec<MemoryGram>,
     /// The fault that it tells, if it does: nothing else of its Body counts (5.3.1, rule 5).
     pub fault: Option<Box<Fault>>,
     /// The sender, as far as a module made sure who it is.
@@ -179,15 +182,16 @@ fn step(node: &Node, frame: &Frame, now: Timestamp) -> Result<Outcome, Box<Fault
     work.processed = targeted.iter().filter(|block| understood(block)).map(|block| block.name.to_owned()).collect();
     let again = work.processed.iter().filter(|name| node.understands.get(*name) == Some(&true));
     work.kept.extend(again.cloned().collect::<Vec<_>>());
-    grams(&work)?;
     if work.relays() {
         return relay::relay(work).map(|relayed| Outcome::Relayed(Box::new(relayed)));
     }
     let fault = body(&work)?;
+    let grams = if fault.is_some() { Vec::new() } else { grams(&work)? };
     Ok(Outcome::Processed(Box::new(Processed {
         frame: work.frame,
         processed: work.processed.into_iter().collect(),
         fault,
+        grams,
         sender: work.sender,
         seen: work.seen,
         notes: work.notes,
@@ -227,14 +231,16 @@ fn mandatory(
     Err(fault)
 }
 
-/// A gram follows the rules of blocks (1.4).
-fn as_block(gram: &Map<String, Value>) -> Block<'_> {
-    Block { name: "memoryGrams", form: super::block::Form::Keyed, properties: gram }
+/// A gram follows the rules of blocks (1.4), whether it is wrapped (6.0) or not.
+pub(super) fn as_block(gram: &Map<String, Value>) -> Block<'_> {
+    let inner = gram.get("MemoryGram").and_then(Value::as_object);
+    Block { name: "memoryGrams", form: super::block::Form::Keyed, properties: inner.unwrap_or(gram) }
 }
 
 /// Whether a gram names a role, and this node acts in it. One that names none is for all.
 pub(super) fn gram_is_targeted(node: &Node, gram: &Map<String, Value>) -> bool {
-    gram.contains_key("role") && node.acts_as(&as_block(gram).role(&node.vocabulary))
+    let block = as_block(gram);
+    block.properties.contains_key("role") && node.acts_as(&block.role(&node.vocabulary))
 }
 
 /// Whether a gram is sealed: its graph is not there to be looked at (1.4).
@@ -260,9 +266,24 @@ fn encoding(node: &Node, style: Option<&str>, pointer: &str) -> Result<(), Box<F
     }
 }
 
-/// 6.0, rule 5: grams are validated where they are merged or presented, at the end of the path; intermediaries carry them.
-fn grams(_work: &Work<'_>) -> Result<(), Box<Fault>> {
-    Ok(())
+/// 6.0, rule 5: grams are validated where they are merged or presented, at the end of the path; intermediaries carry them. What is
+/// sealed cannot be, and a lone node (1.4) is no snapshot.
+fn grams(work: &Work<'_>) -> Result<Vec<MemoryGram>, Box<Fault>> {
+    let limits =
+        gram::Limits { nodes: work.node.limits.nodes, edges: work.node.limits.edges, ..gram::Limits::default() };
+    let mut snapshots = Vec::new();
+    for (place, entry) in work.frame.grams().iter().enumerate().filter(|(_, gram)| !is_sealed(gram)) {
+        match MemoryGram::read_entry(entry, &limits) {
+            Ok(Ok(gram)) => snapshots.push(gram),
+            Ok(Err(_lone_node)) => {}
+            Err(problem) => {
+                let pointer = format!("/frame/MemoryGrams/{place}{}", problem.place);
+                let rule = Value::from(problem.rule);
+                return Err(Fault::sender(rules::GRAM, problem.to_string()).at(&pointer).with_detail("rule", rule));
+            }
+        }
+    }
+    Ok(snapshots)
 }
 
 /// 2.5, 5.3: the ultimate receiver's part.

@@ -215,3 +215,31 @@ fn section_7_2_blocks_with_side_effects_are_for_trusted_intermediaries() {
         assert!(ignored.processed.is_empty() && ignored.removed.is_empty());
     }
 }
+
+#[test]
+fn section_6_0_grams_are_validated_where_they_are_presented() {
+    let gram = json!({
+        "id": "550e8400-e29b-41d4-a716-446655440000", "timestamp": "2025-06-26T23:00:00Z",
+        "nodes": [{"id": "n1", "type": "entity", "attributes": {}}],
+        "edges": [{"source": "n1", "target": "n1", "weight": 0.75}]
+    });
+    let with = |pointer: &str, value: Value| {
+        let mut gram = gram.clone();
+        *gram.pointer_mut(pointer).expect("the place is there") = value;
+        frame(json!({"Body": {}, "MemoryGrams": [{"MemoryGram": gram}]}))
+    };
+    let good = processed(process(&ultimate(), with("/id", gram["id"].clone()), NOW));
+    assert_eq!(good.grams.len(), 1);
+    for (pointer, value) in [
+        ("/id", json!("alert-evt")),
+        ("/timestamp", json!("yesterday")),
+        ("/edges/0/target", json!("n2")),
+        ("/nodes/0/id", json!(1)),
+    ] {
+        let bad = with(pointer, value);
+        let refused = fault(process(&ultimate(), bad.clone(), NOW));
+        assert_eq!((refused.code, refused.subcode.as_deref()), (Code::Sender, Some(rules::GRAM)), "{pointer}");
+        assert_eq!(refused.pointer(), Some(format!("/frame/MemoryGrams/0{pointer}").as_str()));
+        relayed(process(&forwarding(), bad, NOW));
+    }
+}

@@ -84,7 +84,7 @@ pub(super) fn relay(mut work: Work<'_>) -> Result<Relayed, Box<Fault>> {
 fn forward_grams(work: &mut Work<'_>) {
     let Some(grams) = work.frame.memory_grams.take() else { return };
     let goes_on = |gram: &Map<String, Value>| {
-        let relay = gram.get("relay").and_then(super::block::boolean).unwrap_or(false);
+        let relay = process::as_block(gram).relay();
         let opens = process::opens(work, gram);
         is_forwarded(process::gram_is_targeted(work.node, gram), opens, true, relay)
     };
