@@ -70,7 +70,8 @@ fn check_block(name: &str, properties: serde_json::Map<String, Value>) -> Result
 fn changes(args: &MeshServeArgs) -> Result<Vec<Change>, Shown> {
     let mut changes = Vec::new();
     for typed in &args.annotate {
-        let bad = || Shown::input(format!("`{typed}` is no header block")).hint("write it as NAME={\"key\": \"value\"}");
+        let bad =
+            || Shown::input(format!("`{typed}` is no header block")).hint("write it as NAME={\"key\": \"value\"}");
         let (name, json) = typed.split_once('=').ok_or_else(bad)?;
         let Ok(Value::Object(properties)) = serde_json::from_str(json) else { return Err(bad()) };
         check_block(name, properties.clone())?;
@@ -85,9 +86,8 @@ fn changes(args: &MeshServeArgs) -> Result<Vec<Change>, Shown> {
 pub fn hops(args: &MeshServeArgs, token: Option<String>) -> Result<Hops, Shown> {
     let limit = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
     let manner = Manner { http2: args.next_http2, token, patience: args.timeout.0, limit };
-    let client = |address: Address| {
-        Client::new(address, manner.clone()).map_err(|error| Shown::of(Kind::Input, &error))
-    };
+    let client =
+        |address: Address| Client::new(address, manner.clone()).map_err(|error| Shown::of(Kind::Input, &error));
     let mut ways = BTreeMap::new();
     for typed in &args.route {
         let bad = |problem: String| Shown::input(format!("`{typed}` is no way to a node: {problem}"));

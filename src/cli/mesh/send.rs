@@ -17,7 +17,9 @@ use crate::cli::error::{Kind, Shown};
 use crate::cli::{Outcome, remark, say};
 use crate::protocol::mesh::fault::Fault;
 use crate::protocol::mesh::frame::Frame;
-use crate::protocol::mesh::http::{ATTACHMENTS, Attachment, Client, ClientError, Line, Lines, Manner, attachments_block};
+use crate::protocol::mesh::http::{
+    ATTACHMENTS, Attachment, Client, ClientError, Line, Lines, Manner, attachments_block,
+};
 use crate::protocol::mesh::limits::Limits;
 use crate::report::text::clean;
 
@@ -61,7 +63,8 @@ fn tell(content: &[u8], status: u16, as_it_came: bool) -> Outcome {
     } else {
         let pretty = serde_json::to_string_pretty(&answer.to_json()).unwrap_or_default();
         // A terminal is not driven by what a frame says; a file gets it as it is.
-        let lines = pretty.lines().map(|line| if std::io::stdout().is_terminal() { clean(line) } else { line.to_owned() });
+        let lines =
+            pretty.lines().map(|line| if std::io::stdout().is_terminal() { clean(line) } else { line.to_owned() });
         say(&lines.map(|line| line + "\n").collect::<String>())?;
     }
     match Fault::read(&answer) {
@@ -88,7 +91,9 @@ async fn stream(args: &MeshSendArgs, client: &Client) -> Outcome {
             Box::new(tokio::io::stdin())
         } else {
             let opened = tokio::fs::File::open(&path).await;
-            Box::new(opened.map_err(|error| Shown::input(format!("cannot read `{}`", path.display())).caused_by(&error))?)
+            Box::new(
+                opened.map_err(|error| Shown::input(format!("cannot read `{}`", path.display())).caused_by(&error))?,
+            )
         };
         let mut source = tokio::io::BufReader::new(source);
         loop {
@@ -108,7 +113,8 @@ async fn stream(args: &MeshSendArgs, client: &Client) -> Outcome {
             }
         }
     }));
-    let outgoing = futures::stream::unfold(receiver, |mut lines| async { lines.recv().await.map(|line| (line, lines)) });
+    let outgoing =
+        futures::stream::unfold(receiver, |mut lines| async { lines.recv().await.map(|line| (line, lines)) });
     let (status, mut pieces) = client.stream(outgoing).await.map_err(shown)?;
     let mut lines = Lines::new(Limits::default().bytes);
     let mut worst = 0;
@@ -116,7 +122,7 @@ async fn stream(args: &MeshSendArgs, client: &Client) -> Outcome {
         let piece = pieces.next().await.transpose().map_err(shown)?;
         let over = piece.is_none();
         lines.push(&piece.unwrap_or_default());
-        while let Some(line) = lines.next().or_else(|| over.then(|| lines.last()).flatten()) {
+        while let Some(line) = lines.next().or_else(|| over.then(|| lines.rest()).flatten()) {
             let Line::Whole(line) = line else { return Err(Shown::machinery("a line of the answer is too long")) };
             worst = worst.max(tell(&line, status.as_u16(), true)?);
         }

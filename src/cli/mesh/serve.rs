@@ -18,8 +18,11 @@ use crate::protocol::mesh::node::Place;
 pub async fn serve(args: &MeshServeArgs) -> Outcome {
     let token = token::token(args.token_file.as_deref())?;
     if !args.listen.ip().is_loopback() && token.is_none() {
-        return Err(Shown::input(format!("`{}` can be reached from other machines, and there is no token", args.listen))
-            .hint(format!("put one into a file for --token-file, or into {}; or listen on 127.0.0.1", token::VARIABLE)));
+        return Err(Shown::input(format!(
+            "`{}` can be reached from other machines, and there is no token",
+            args.listen
+        ))
+        .hint(format!("put one into a file for --token-file, or into {}; or listen on 127.0.0.1", token::VARIABLE)));
     }
     let next_token = args.next_token_file.as_deref().map(|file| token::token(Some(file))).transpose()?.flatten();
     let hops = node::hops(args, next_token)?;
@@ -56,7 +59,10 @@ pub async fn serve(args: &MeshServeArgs) -> Outcome {
     let stop = CancellationToken::new();
     let mut signals = Signals::new().map_err(machinery("cannot listen for signals".to_owned()))?;
     if args.json {
-        say(&format!("{}\n", json!({"listening": address.to_string(), "url": url, "uri": uri, "pid": std::process::id()})))?;
+        say(&format!(
+            "{}\n",
+            json!({"listening": address.to_string(), "url": url, "uri": uri, "pid": std::process::id()})
+        ))?;
     } else {
         let what = match place {
             Place::Ultimate => "ultimate receiver",

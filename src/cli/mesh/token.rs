@@ -11,7 +11,8 @@ pub const VARIABLE: &str = "LONGSHORE_MESH_TOKEN";
 pub fn token(file: Option<&Path>) -> Result<Option<String>, Shown> {
     let (text, what) = match file {
         Some(path) => {
-            let shown = |error| Shown::input(format!("cannot read the token file `{}`", path.display())).caused_by(&error);
+            let shown =
+                |error| Shown::input(format!("cannot read the token file `{}`", path.display())).caused_by(&error);
             (std::fs::read_to_string(path).map_err(shown)?, format!("the token in `{}`", path.display()))
         }
         None => match std::env::var(VARIABLE) {
@@ -21,8 +22,11 @@ pub fn token(file: Option<&Path>) -> Result<Option<String>, Shown> {
     };
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Shown::new(Kind::Input, format!("{what} must be visible characters of ASCII, with no space inside"))
-            .hint("`openssl rand -hex 32` makes one"));
+        return Err(Shown::new(
+            Kind::Input,
+            format!("{what} must be visible characters of ASCII, with no space inside"),
+        )
+        .hint("`openssl rand -hex 32` makes one"));
     }
     Ok(Some(token.to_owned()))
 }

@@ -259,7 +259,8 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let good = |text: &str| text.parse::<Address>().map(|address| (address.to_string(), address.stream().to_string()));
+        let good =
+            |text: &str| text.parse::<Address>().map(|address| (address.to_string(), address.stream().to_string()));
         let plain = ("http://127.0.0.1:7117/mesh".to_owned(), "http://127.0.0.1:7117/mesh/stream".to_owned());
         assert_eq!(good("http://127.0.0.1:7117"), Ok(plain.clone()));
         assert_eq!(good("http://127.0.0.1:7117/"), Ok(plain.clone()));

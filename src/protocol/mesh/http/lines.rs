@@ -31,13 +31,32 @@ impl Lines {
         Self { limit, held: BytesMut::new(), searched: 0, skipping: false }
     }
 
-    /// Takes the next piece. [`Lines::next`] has its lines.
+    /// Takes the next piece. The iterator has its lines.
     pub fn push(&mut self, piece: &[u8]) {
         self.held.extend_from_slice(piece);
     }
 
+    /// What is left at the end of the stream: a last line need not have an end.
+    pub fn rest(&mut self) -> Option<Line> {
+        let line = self.held.split().freeze();
+        self.searched = 0;
+        if std::mem::take(&mut self.skipping) { None } else { self.made(line) }
+    }
+
+    fn made(&self, line: Bytes) -> Option<Line> {
+        let line = if line.ends_with(b"\r") { line.slice(..line.len() - 1) } else { line };
+        if line.len() > self.limit {
+            return Some(Line::TooLong);
+        }
+        (!line.iter().all(u8::is_ascii_whitespace)).then_some(Line::Whole(line))
+    }
+}
+
+impl Iterator for Lines {
+    type Item = Line;
+
     /// The next line that is whole, if there is one.
-    pub fn next(&mut self) -> Option<Line> {
+    fn next(&mut self) -> Option<Line> {
         loop {
             let Some(place) = memchr(b'\n', &self.held[self.searched..]) else {
                 let too_long = self.held.len() > self.limit + 1;
@@ -60,21 +79,6 @@ impl Lines {
             }
         }
     }
-
-    /// What is left at the end of the stream: a last line need not have an end.
-    pub fn last(&mut self) -> Option<Line> {
-        let line = self.held.split().freeze();
-        self.searched = 0;
-        if std::mem::take(&mut self.skipping) { None } else { self.made(line) }
-    }
-
-    fn made(&self, line: Bytes) -> Option<Line> {
-        let line = if line.ends_with(b"\r") { line.slice(..line.len() - 1) } else { line };
-        if line.len() > self.limit {
-            return Some(Line::TooLong);
-        }
-        (!line.iter().all(u8::is_ascii_whitespace)).then_some(Line::Whole(line))
-    }
 }
 
 #[cfg(test)]
@@ -90,11 +94,9 @@ mod tests {
         };
         for piece in pieces {
             lines.push(piece.as_bytes());
-            while let Some(line) = lines.next() {
-                found.push(word(line));
-            }
+            found.extend(lines.by_ref().map(word));
         }
-        found.extend(lines.last().map(word));
+        found.extend(lines.rest().map(word));
         found
     }
 
@@ -118,7 +120,7 @@ mod tests {
         let mut lines = Lines::new(5);
         for _ in 0..1000 {
             lines.push(&[b'x'; 100]);
-            while lines.next().is_some() {}
+            assert!(lines.by_ref().count() <= 1);
             assert!(lines.held.len() <= 6);
         }
     }

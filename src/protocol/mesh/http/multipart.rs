@@ -199,7 +199,11 @@ fn split(boundary: &str, body: &Bytes) -> Result<Vec<Part>, Box<Fault>> {
     let mut parts = Vec::new();
     let open = || broken("the last delimiter is missing");
     // The first delimiter may stand at the very beginning, without a line before it.
-    let mut at = if body.starts_with(&delimiter.as_bytes()[2..]) { delimiter.len() - 2 } else { next(&finder, body, 0).ok_or_else(open)?.1 };
+    let mut at = if body.starts_with(&delimiter.as_bytes()[2..]) {
+        delimiter.len() - 2
+    } else {
+        next(&finder, body, 0).ok_or_else(open)?.1
+    };
     loop {
         if body[at..].starts_with(b"--") {
             return Ok(parts);
@@ -268,7 +272,9 @@ pub fn render(frame: &[u8], attachments: &[Attachment]) -> (String, Bytes) {
     let size: usize = attachments.iter().map(|attachment| attachment.data.len() + 512).sum();
     let mut body = Vec::with_capacity(frame.len() + size + 512);
     let mut add = |media_type: &str, cid: &str, data: &[u8]| {
-        let head = format!("--{boundary}\r\nContent-Type: {media_type}\r\nContent-ID: <{cid}>\r\nContent-Transfer-Encoding: binary\r\n\r\n");
+        let head = format!(
+            "--{boundary}\r\nContent-Type: {media_type}\r\nContent-ID: <{cid}>\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+        );
         body.extend_from_slice(head.as_bytes());
         body.extend_from_slice(data);
         body.extend_from_slice(b"\r\n");
@@ -306,7 +312,8 @@ pub fn check(frame: &Frame, attachments: &[Attachment]) -> Result<(), Box<Fault>
             return Err(wrong(format!("the attachment `{cid}` is listed twice")));
         }
         let attachment = attachments.iter().find(|attachment| attachment.cid == cid);
-        let attachment = attachment.ok_or_else(|| wrong(format!("the attachment `{cid}` is listed and did not come")))?;
+        let attachment =
+            attachment.ok_or_else(|| wrong(format!("the attachment `{cid}` is listed and did not come")))?;
         for (key, found) in [
             ("size", json!(attachment.data.len())),
             ("mediaType", json!(attachment.media_type)),

@@ -18,7 +18,10 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use hyper::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN,
+    WWW_AUTHENTICATE,
+};
 use hyper::{StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -217,7 +220,10 @@ async fn connection(
     _permit: OwnedSemaphorePermit,
 ) -> Result<(), String> {
     let _ = stream.set_nodelay(true);
-    let http2 = timeout(server.terms.head, is_http2(&stream)).await.map_err(|_| "it says nothing")?.map_err(|error| error.to_string())?;
+    let http2 = timeout(server.terms.head, is_http2(&stream))
+        .await
+        .map_err(|_| "it says nothing")?
+        .map_err(|error| error.to_string())?;
     let activity = Arc::new(Activity { open: AtomicUsize::new(0), last: Mutex::new(Instant::now()) });
     let service = TowerToHyperService::new(router.layer(Extension(Arc::clone(&activity))));
     let io = TokioIo::new(stream);
@@ -368,12 +374,14 @@ async fn read(server: &Server, request: Request) -> Result<(Bytes, Vec<Attachmen
     }
     let permit = server.admitted()?;
     let body = timeout(server.terms.body, Limited::new(request.into_body(), limit).collect()).await;
-    let slow = |_| Fault::sender(TOO_SLOW, format!("the message did not end within {} s", server.terms.body.as_secs_f64()));
+    let slow =
+        |_| Fault::sender(TOO_SLOW, format!("the message did not end within {} s", server.terms.body.as_secs_f64()));
     let body = body.map_err(slow)?.map_err(|error| {
         if error.is::<LengthLimitError>() { over() } else { Fault::sender(rules::JSON, "the message has no end") }
     })?;
     let body = body.to_bytes();
-    let (frame, attachments) = if content.is_multipart() { multipart::parse(&content, &body)? } else { (body, Vec::new()) };
+    let (frame, attachments) =
+        if content.is_multipart() { multipart::parse(&content, &body)? } else { (body, Vec::new()) };
     Ok((frame, attachments, permit))
 }
 

@@ -183,7 +183,10 @@ impl Station {
             }
         }
         let told = Fault::read(&answer).map_err(|fault| {
-            Fault::receiver(status::HANDLER_FAILED, format!("the handler answered with a fault that is none: {}", fault.text()))
+            Fault::receiver(
+                status::HANDLER_FAILED,
+                format!("the handler answered with a fault that is none: {}", fault.text()),
+            )
         })?;
         match told {
             Some(fault) => Err(fault),

@@ -64,7 +64,9 @@ mod tests {
             let wanted = if code == Code::Sender { 400 } else { 500 };
             assert_eq!(status(&Fault::new(code, "x")).as_u16(), wanted, "{code:?}");
         }
-        for (subcode, wanted) in [(AUTHENTICATION_FAILED, 401), (HOST_REFUSED, 403), (NO_RESOURCE, 404), (TOO_SLOW, 408)] {
+        for (subcode, wanted) in
+            [(AUTHENTICATION_FAILED, 401), (HOST_REFUSED, 403), (NO_RESOURCE, 404), (TOO_SLOW, 408)]
+        {
             assert_eq!(status(&Fault::sender(subcode, "x")).as_u16(), wanted, "{subcode}");
         }
         assert_eq!(status(&Fault::sender(MEDIA_TYPE, "x")).as_u16(), 415);

@@ -50,13 +50,13 @@ async fn run(server: &Server, request: Request, answers: &mpsc::Sender<Bytes>) {
             Ok(Some(Err(_))) | Err(_) => return,
         };
         lines.push(&piece);
-        while let Some(line) = lines.next() {
+        for line in lines.by_ref() {
             if !answer(server, line, answers).await {
                 return;
             }
         }
     }
-    if let Some(line) = lines.last() {
+    if let Some(line) = lines.rest() {
         answer(server, line, answers).await;
     }
 }
