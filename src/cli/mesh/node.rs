@@ -11,6 +11,8 @@ use crate::cli::error::{Kind, Shown};
 use crate::protocol::mesh::frame::Header;
 use crate::protocol::mesh::http::{Address, Client, Hops, Manner};
 use crate::protocol::mesh::limits::Limits;
+use crate::protocol::mesh::modules::ttl::Ttl;
+use crate::protocol::mesh::modules::upgrade::Upgrade;
 use crate::protocol::mesh::node::{Node, Place};
 use crate::protocol::mesh::relay::{Change, What};
 use crate::protocol::mesh::role::is_iri;
@@ -56,6 +58,8 @@ pub fn node(args: &MeshServeArgs, uri: &str) -> Result<Node, Shown> {
     // Whoever says which ways there are lets the node go them (7.2, rule 3).
     let routing = (!args.route.is_empty()).then_some("routing");
     Ok(node
+        .with(Ttl)
+        .with(Upgrade)
         .understanding(args.understand.iter().map(String::as_str))
         .reinserting(args.reinsert.iter().map(String::as_str))
         .authorized(args.allow.iter().map(String::as_str).chain(routing))

@@ -46,6 +46,21 @@ fn section_2_8_a_version_mismatch_has_the_upgrade_block() {
 }
 
 #[test]
+fn section_1_5_2_a_frame_ends_at_the_hop_that_its_ttl_says() {
+    let [first, _second, _last] = line(&["--handler", ECHO], &[], &[]);
+    for (hops, node) in [(0, "agent://first"), (1, "agent://second")] {
+        for ttl in [json!(hops), json!({"role": "next", "hops": hops})] {
+            let said = first.send(&json!({"Header": {"ttl": ttl}, "Body": {}}), &[]);
+            assert_eq!(said.fault(), ("Sender", "amp:TTLExpired", node), "{ttl}");
+        }
+    }
+    let said = first.send(&json!({"Header": {"ttl": 2}, "Body": {}}), &[]);
+    assert_eq!(said.got()["Header"]["ttl"], 0);
+    let late = json!({"role": "next", "expires": "2020-01-01T00:00:00Z"});
+    assert_eq!(first.send(&json!({"Header": {"ttl": late}, "Body": {}}), &[]).fault().2, "agent://first");
+}
+
+#[test]
 fn section_2_7_3_an_active_intermediary_changes_the_frame_and_says_what() {
     let flags = ["--annotate", "priority={\"level\":\"high\"}", "--mask", "secret"];
     let [first, _second, _last] = line(&["--handler", ECHO], &flags, &[]);
