@@ -137,7 +137,7 @@ struct Part {
 
 impl Part {
     fn get(&self, name: &str) -> Option<&str> {
-        self.head.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.head.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim())
     }
 
     fn cid(&self) -> Option<String> {
