@@ -1,7 +1,8 @@
 //! The Agentic Mesh Protocol: frames that carry tasks, blocks for the nodes on their way, and the memory that travels with them.
 //!
 //! Bytes -> [`frame::Frame`] -> [`process::process`] at a [`node::Node`] -> processed, relayed or a [`fault::Fault`]. Used by
-//! `coordinator/`, `shim/` and `cli/`, which do the I/O. Must not: do I/O, read a clock, or keep anything between two frames.
+//! `coordinator/`, `shim/` and `cli/`, which do the I/O, and by the binding in `http`. Must not (but
+//! `http`): do I/O, read a clock, or keep anything between two frames.
 //!
 //! | file | what |
 //! |---|---|
@@ -15,6 +16,7 @@
 //! | [`fault`], [`rules`] | what went wrong: written, read, and the names of the rules |
 //! | [`gram`] | MemoryGrams |
 //! | [`canonical`], [`replay`] | RFC 8785; what a node has seen |
+//! | `http` | the binding: frames over HTTP, by section 4 |
 //!
 //! # Choices
 //!
@@ -183,6 +185,8 @@ pub mod frame;
 #[cfg(all(test, feature = "orchestrator"))]
 mod golden;
 pub mod gram;
+#[cfg(feature = "orchestrator")]
+pub mod http;
 pub mod limits;
 pub mod modules;
 pub mod node;
