@@ -1,6 +1,8 @@
 //! Agents that write to each other: real sandboxes, real users, one volume, and the host's copy of it.
 
 mod ends;
+mod many;
+mod patterns;
 mod session;
 
 use longshore::ids::AgentId;

@@ -131,3 +131,70 @@ fn a_killed_orchestrator_loses_and_doubles_nothing_of_a_conversation() {
     assert_eq!(statuses(&mailbox)["alpha"], Status::Done);
     assert_eq!(scratch.in_engine(), [""; 0]);
 }
+
+#[test]
+fn a_depot_that_dies_is_lived_with() {
+    let scratch = Scratch::new();
+    let speaks = format!(
+        "acp-shim mail send --to bravo --type STATUS one; {WAIT} acp-shim mail send --to bravo --type STATUS two; \
+                          acp-shim mail wait --from host --timeout 100 > heard"
+    );
+    let hears = "acp-shim mail wait --from alpha; acp-shim mail wait --from alpha --timeout 100 > heard-too";
+    let stories = json!([agent(1, "alpha", "speaks", &speaks), agent(2, "bravo", "hears", hears)]);
+    let tasks = scratch.mail_tasks("feat/heal", stories);
+    let running = scratch.start(&["run", &tasks, "--retries", "0"]);
+    let mailbox = scratch.mailbox();
+    let alpha = scratch.sandboxes(1).swap_remove(0);
+    eventually("the first is on the host", || (messages(&mailbox, "alpha").len() == 1).then_some(()));
+    let swarm = scratch.swarms().pop().expect("a swarm");
+    let short = &swarm[..8];
+    docker(&["kill", &format!("longshore-{short}-depot")]).expect("it runs");
+    alpha.go();
+    eventually("the second is on the host", || (messages(&mailbox, "alpha").len() == 2).then_some(()));
+    let draft = Draft::new(Recipient::One(id("alpha")), Kind::Status, "three", "three");
+    mailbox.send(&id("host"), &draft, None, jiff::Timestamp::now()).expect("sent");
+    running.wait().expect(0, &["2 landed"]);
+    assert!(
+        scratch.show("feat/heal", "heard").contains("three") && scratch.show("feat/heal", "heard-too").contains("two")
+    );
+    let rows: Vec<String> =
+        mailbox.roster().expect("a roster").rows().into_iter().map(|row| row.id.to_string()).collect();
+    assert_eq!(rows, ["alpha", "bravo", "host"], "whoever writes on the host has a row");
+}
+
+#[test]
+fn a_volume_that_is_gone_is_filled_again() {
+    let scratch = Scratch::new();
+    let command = format!(
+        r#"if [ $LONGSHORE_ATTEMPT = 1 ]; then
+            acp-shim mail send --to '*' --type STATUS before; acp-shim mail state --append "kept"; {WAIT}
+        else
+            grep -q before $LONGSHORE_MAILBOX/agents/alpha/001.md && cat $LONGSHORE_MAILBOX/shared/*.md > shared
+            acp-shim mail send --to '*' --type STATUS behind
+        fi"#
+    );
+    let tasks = scratch.mail_tasks("feat/refill", json!([agent(1, "alpha", "writes", &command)]));
+    let running = scratch.start(&["run", &tasks, "--grace", "2s"]);
+    let mailbox = scratch.mailbox();
+    scratch.sandboxes(1);
+    eventually("both are on the host", || {
+        let state = mailbox.read_shared(&SharedName::state()).ok()??;
+        (messages(&mailbox, "alpha").len() == 1 && state.contains("kept")).then_some(())
+    });
+    running.signal("INT");
+    running.wait().expect(130, &["longshore resume"]);
+    assert_eq!(statuses(&mailbox)["alpha"], Status::Left);
+    let swarm = scratch.swarms().pop().expect("a swarm");
+    docker(&["volume", "rm", &format!("longshore-{}-mailbox", &swarm[..8])])
+        .expect("the volume outlives the interruption");
+    // Meanwhile somebody edits on the host.
+    std::fs::write(mailbox.root().join("shared/PLAN.md"), "from the host\n").expect("written");
+    scratch.longshore(&["resume"]).expect(0, &["1 landed"]);
+    assert_eq!(scratch.show("feat/refill", "shared"), "from the host\nkept");
+    let said: Vec<(u32, String)> =
+        messages(&mailbox, "alpha").into_iter().map(|one| (one.seq.get(), one.content.subject)).collect();
+    let wanted = [(1, "before"), (2, "behind"), (3, "Signing off")].map(|(seq, text)| (seq, text.to_owned()));
+    assert_eq!(said, wanted);
+    assert_eq!(statuses(&mailbox)["alpha"], Status::Done);
+    assert!(state_file(&mailbox).starts_with("kept"), "{}", state_file(&mailbox));
+}
