@@ -16,6 +16,7 @@ use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
 use crate::swarm::word::Review;
 
 use super::carry_out::{self, Landing, Remains};
+use super::memory::Handed;
 use super::run::{Coordinator, Live};
 use super::session::{self, Diff, Job, Origin, Tools};
 
@@ -98,6 +99,16 @@ impl Coordinator {
             repo_url: sandbox.repo_url.clone(),
             env_vars: sandbox.env.clone(),
         };
+        // A reviewer is told what was done by other ways, and has nothing to remember.
+        let handed = review.is_none().then(|| Handed {
+            swarm: spec.swarm,
+            attempt: attempt.clone(),
+            branch: assignment.branch.to_string(),
+            stories: keys.iter().map(|key| self.setup.plan.story(key).clone()).collect(),
+            blocks: self.setup.plan.header_blocks(assignment.file, &keys),
+            memory: self.memory.for_stories(&keys, &self.setup.plan, &self.machine),
+            budget: self.setup.sandbox.memory_budget,
+        });
         let (stop, stopped) = watch::channel(None);
         let look = Arc::new(Notify::new());
         let job = Job {
@@ -110,6 +121,7 @@ impl Coordinator {
             uid,
             container: self.container(&attempt, &stories, uid, review.is_some()),
             files,
+            handed,
             request,
             log: self.setup.dir.log_file(&attempt.assignment),
             diff: review.map(|review| Diff {

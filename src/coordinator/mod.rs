@@ -15,6 +15,7 @@
 //! | `rescue.rs` | saves what a dead swarm left, for `longshore gc` |
 //! | `bridge.rs` | AMP's messages, of the machine's words and the plan |
 //! | `telling.rs` | their way to the SSOT |
+//! | `memory.rs` | what stories learned, for those that come after |
 //! | `notify.rs` | a command and a URL that hear of each escalation |
 //! | `objects.rs` | keeps the objects volume topped up |
 //! | `inbox.rs` | the fair way in for events |
@@ -31,6 +32,7 @@ mod create;
 mod dispatch;
 mod inbox;
 mod log;
+mod memory;
 pub mod notify;
 mod objects;
 mod presence;
@@ -69,6 +71,7 @@ use crate::swarm::{Decision, Machine, Outcome, SwarmSpec, Word};
 
 pub use admission::Reserve;
 pub use bridge::Bridge;
+pub use memory::{MEMORY_BUDGET, MEMORY_BUDGET_MAX, name as memory_name, remember_again};
 pub use rescue::{Rescue, Rescued, rescue, unsaved};
 pub use run::{run, volumes_stay};
 pub use telling::{Heard, tell_again};
@@ -147,6 +150,8 @@ pub struct SandboxSettings {
     pub review: Option<ReviewSettings>,
     /// Verify commands beyond those of the tasks files.
     pub verify: Vec<String>,
+    /// The most bytes that a story is given of what others learned.
+    pub memory_budget: usize,
     /// Travels in task-requests alone.
     pub env: EnvVars,
     /// Who commits.

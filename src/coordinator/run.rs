@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::engine::{EngineResult, Found, Signal};
-use crate::ids::{AssignmentId, AttemptId, ContainerId};
+use crate::ids::{AssignmentId, AttemptId, ContainerId, StoryKey};
 use crate::state::PendingSnapshot;
 use crate::swarm::{
     Announcement, AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, SwarmSpec, Word,
@@ -25,6 +25,7 @@ use super::carry_out::{self, Hands, Remains};
 use super::control::{self, Answer, Command, Order};
 use super::dispatch::Task;
 use super::inbox::{Postbox, Posted};
+use super::memory::{self, Memory};
 use super::objects::Objects;
 use super::presence::{self, Presence};
 use super::reconcile;
@@ -100,7 +101,12 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
     heard.warn(warn);
     let verify = !setup.sandbox.verify.is_empty();
     let bridge = Bridge::new(&setup.repo, &setup.dir, setup.plan.clone(), verify, setup.sandbox.review.as_ref());
-    let telling = Telling::new(bridge, Arc::clone(&setup.ssot), heard, postbox.clone());
+    let telling = Telling::new(bridge, setup.spec.swarm, Arc::clone(&setup.ssot), heard, postbox.clone());
+    let secrets = memory::secrets(&setup.sandbox.env);
+    let mut memory = Memory::new(&setup.plan, setup.spec.swarm, setup.sandbox.memory_budget, secrets);
+    if let Err(error) = memory.remember_earlier(&setup.plan, &setup.ssot) {
+        tracing::warn!(error = %session::chain(&error), "what earlier swarms learned cannot be read");
+    }
     let freezer = carry_out::freezer(Arc::clone(&setup.engine), presence.clone());
     let mut coordinator = Coordinator {
         machine,
@@ -121,11 +127,13 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         snapshots,
         freezer,
         telling,
+        memory,
         warnings,
         setup,
     };
     if resumed {
-        before.words.iter().for_each(|word| coordinator.telling.tell(word));
+        before.words.iter().for_each(|word| coordinator.tell(word));
+        coordinator.keep_all();
         coordinator.take_up().await?;
         look.notify_one();
         if let Some(ms) = before.away {
@@ -260,6 +268,7 @@ pub(super) struct Coordinator {
     pub(super) sightings: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
     pub(super) telling: Telling,
+    pub(super) memory: Memory,
     freezer: (mpsc::UnboundedSender<(ContainerId, bool)>, JoinHandle<()>),
     /// What the user is to know of those who could not be told of an escalation.
     warnings: mpsc::UnboundedReceiver<String>,
@@ -384,7 +393,7 @@ impl Coordinator {
             }
             Effect::Pause { attempt } => self.freeze(&attempt, true),
             Effect::Unpause { attempt } => self.freeze(&attempt, false),
-            Effect::Tell(word) => self.telling.tell(&word),
+            Effect::Tell(word) => self.tell(&word),
             Effect::Terminate { attempt } => self.signal(&attempt, Signal::Term),
             Effect::Kill { attempt } => self.signal(&attempt, Signal::Kill),
             Effect::Examine { attempt } => self.examine(attempt),
@@ -410,8 +419,33 @@ impl Coordinator {
             }
             Effect::Merge { attempt, file, onto, tip, stories } => self.merge(attempt, file, onto, tip, &stories),
             Effect::Remove { attempt, keep_work } => self.remove(attempt, keep_work),
-            Effect::Announce(announcement) => self.setup.reporter.announce(Timestamp::now(), &announcement),
+            Effect::Announce(announcement) => {
+                if let Announcement::StoryLanded { story, .. } = &announcement {
+                    self.keep(story);
+                }
+                self.setup.reporter.announce(Timestamp::now(), &announcement);
+            }
             Effect::Finish(outcome) => self.finish = Some(outcome),
+        }
+    }
+
+    fn tell(&mut self, word: &Word) {
+        self.memory.hear(word);
+        self.telling.tell(word);
+    }
+
+    /// Has what a story learned written down.
+    fn keep(&mut self, story: &StoryKey) {
+        if let Some(known) = self.memory.of(story, &self.setup.plan, &self.machine) {
+            self.telling.keep(known);
+        }
+    }
+
+    /// The same of all that landed under an orchestrator that is gone.
+    fn keep_all(&mut self) {
+        let landed = self.machine.stories().filter(|view| view.landed() && !view.done_before);
+        for story in landed.map(|view| view.key.clone()).collect::<Vec<_>>() {
+            self.keep(&story);
         }
     }
 

@@ -30,6 +30,7 @@ use super::carry_out;
 use super::create::create;
 use super::inbox::Postbox;
 use super::log::LogFile;
+use super::memory::Handed;
 use super::objects::Objects;
 use super::presence::Presence;
 
@@ -52,6 +53,8 @@ pub(super) struct Job {
     pub uid: u32,
     pub container: ContainerSpec,
     pub files: Vec<TextFile>,
+    /// The dispatch, as a frame; none for a reviewer's sandbox.
+    pub handed: Option<Handed>,
     pub request: TaskRequest,
     pub log: PathBuf,
     /// What is under review, to be written down for people.
@@ -204,9 +207,16 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
         CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
         other => Box::new(Fault::new(Cause::HostError, chain(&other), true)),
     })?;
+    let mut files = job.files.clone();
+    if let Some(handed) = job.handed.clone() {
+        // What others learned is merged here, and not on the loop.
+        let made = tokio::task::spawn_blocking(move || handed.file()).await;
+        let lost = |error| Box::new(Fault::new(Cause::HostError, chain(&error), true));
+        files.push(made.map_err(lost)??);
+    }
     tools
         .depot
-        .prepare(&job.attempt.folder(), job.uid, job.files.clone())
+        .prepare(&job.attempt.folder(), job.uid, files)
         .await
         .map_err(|error| Box::new(engine_fault(&error)))?;
     let container = create(tools.engine.as_ref(), &job.container)

@@ -9,7 +9,7 @@ use super::branch;
 use super::graph::Graph;
 use super::problem::{PlanDefect, PlanError, PlanProblem, name};
 use super::touches::{Reach, may_overlap};
-use super::{FanOut, MAX_DELIVERED, MAX_FILES, Plan, PlanOptions, PlannedFile, json_length};
+use super::{FanOut, MAX_BLOCKS, MAX_DELIVERED, MAX_FILES, Plan, PlanOptions, PlannedFile, json_length};
 use crate::ids::{AssignmentId, BranchName, StoryKey};
 use crate::swarm::{AssignmentSpec, StorySpec};
 use crate::tasks::{Story, TasksFile, order};
@@ -67,6 +67,7 @@ pub(super) fn build(
         })
         .collect();
     check_sizes(&planned, &assignments)?;
+    check_blocks(&planned, &assignments)?;
     keep_apart(&mut assignments, &graph, |key| &reaches[place[key]]);
     Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves })
 }
@@ -157,6 +158,37 @@ fn check_sizes(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<
             let stories = assignment.stories.iter().map(|key| name(story_of(file, key))).collect();
             let defect = PlanDefect::TooMuchForOne { bytes, several: assignment.stories.len() > 1 };
             problems.push(PlanProblem { stories, ..PlanProblem::of_file(&file.tasks.path, defect) });
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }
+}
+
+/// Stories that share a sandbox share the frame that it is dispatched with.
+fn check_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<(), PlanError> {
+    let mut problems = Vec::new();
+    for assignment in assignments {
+        let file = &files[usize::from(assignment.file)];
+        let stories: Vec<&Story> = assignment.stories.iter().map(|key| story_of(file, key)).collect();
+        let mut blocks = file.tasks.mesh.clone();
+        let mut of: BTreeMap<&String, &Story> = BTreeMap::new();
+        let problem = |stories: Vec<&Story>, defect| PlanProblem {
+            stories: stories.into_iter().map(name).collect(),
+            ..PlanProblem::of_file(&file.tasks.path, defect)
+        };
+        for story in &stories {
+            for (block, content) in &story.mesh {
+                match of.insert(block, story) {
+                    Some(other) if other.mesh.get(block) != Some(content) => {
+                        let defect = PlanDefect::HeaderBlock { block: block.clone() };
+                        problems.push(problem(vec![other, story], defect));
+                    }
+                    _ => drop(blocks.insert(block.clone(), content.clone())),
+                }
+            }
+        }
+        let bytes = serde_json::to_string(&blocks).map_or(0, |text| text.len());
+        if bytes > MAX_BLOCKS {
+            problems.push(problem(stories, PlanDefect::HeaderTooLarge { bytes }));
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }

@@ -3,6 +3,7 @@
 //! Made by `story.rs` for each story; written to a file, and given on standard input where the agent wants it there. Must
 //! not: hold values of environment variables.
 
+use super::inherit::HINTS;
 use super::socket::TaskCard;
 
 /// Where the story stands in its tasks file.
@@ -12,6 +13,8 @@ pub struct Context<'a> {
     pub title: &'a str,
     /// The tasks file's description; may be empty.
     pub description: &'a str,
+    /// What earlier stories learned, as markdown; may be empty.
+    pub memory: &'a str,
 }
 
 /// The prompt for a story.
@@ -38,6 +41,9 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
     if !card.notes.is_empty() {
         text.push_str(&format!("\n## Notes\n\n{}\n", card.notes));
     }
+    if !context.memory.is_empty() {
+        text.push_str(&format!("\n## What earlier stories learned\n\n{HINTS}\n\n{}", context.memory));
+    }
     if !card.verify.is_empty() {
         text.push_str("\n## How the work is verified\n\nEach of these must exit with 0 once you are done:\n\n");
         for command in &card.verify {
@@ -62,7 +68,9 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
          - Leave no merge markers and no git repositories inside the work tree.\n\
          - Do this story only. Processes that you leave running are killed when you end.\n\
          - Say how it goes with `acp-shim progress \"what was done\"`. `acp-shim task` shows this story again. If it cannot \
-         be done, run `acp-shim fail \"why\"` and end.\n",
+         be done, run `acp-shim fail \"why\"` and end.\n\
+         - What stories after this one should know (a decision, a trap, how something works), tell them with \
+         `acp-shim remember \"what you learned\"`, adding `--about FILE` where it is about a file.\n",
         card.branch
     ));
     text
@@ -90,9 +98,9 @@ mod tests {
             previous_failure: Some("`cargo test` exited 101".into()),
             guidance: vec!["Use the second way.".into()],
         };
-        let text = prompt(&card, Context { title: "Parsers", description: "" });
+        let text = prompt(&card, Context { title: "Parsers", description: "", memory: "- note `n`: it is slow\n" });
         for part in
-            ["US-001: Add a parser", "AC-1: parses", "`make check`", "`cargo test`", "exited 101", "`feat/parser`"]
+            ["US-001: Add a parser", "AC-1: parses", "`make check`", "`cargo test`", "exited 101", "`feat/parser`", "it is slow"]
         {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }

@@ -6,12 +6,13 @@
 //! |---|---|---|
 //! | title | `metadata.title`, required | `project`, else `name`, required |
 //! | branch, type, description | `metadata.branchName`, `.type`, `.description` | root `branchName`, `type`, `description` |
-//! | `maxConcurrency`, `verify` | `metadata` | `metadata` |
+//! | `maxConcurrency`, `verify`, `mesh` | `metadata` | `metadata` |
 //!
 //! A story, in every shape: `id` and `title` (required), `description`, `notes`, `acceptanceCriteria[]` (a string or
 //! `{id?, text, testCommand?}`), `priority` (a whole number, or `high`, `medium`, `low` for 1, 2, 3), `status`, `passes`,
 //! `skipped`, dependencies (arrays of ids under `dependsOn`, `deps` or `blockedBy`; where several are there, all count),
-//! `verify` (a string or an array), `command`, `touches[]`, `riskLevel`. A blank command is no command.
+//! `verify` (a string or an array), `command`, `touches[]`, `riskLevel`, `mesh` (`{header: {NAME: {...}}}`). A blank command is no
+//! command.
 //!
 //! Called by `mod.rs` and `write_back.rs`.
 
@@ -21,12 +22,12 @@ use super::fields::{At, Checker};
 use super::graph::{self, Draft, Wanted};
 use super::json::{self, Node, Value};
 use super::problem::{Defect, TasksError};
-use super::{Criterion, Done, MAX_BYTES, MAX_STORIES, RiskLevel, Shape, Story, TasksFile, shape};
+use super::{Criterion, Done, MAX_BYTES, MAX_STORIES, RiskLevel, Shape, Story, TasksFile, mesh, shape};
 
 /// Where dependencies may stand.
 const DEPENDENCY_KEYS: [&str; 3] = ["dependsOn", "deps", "blockedBy"];
 /// The keys of a story that are read.
-const STORY_KEYS: [&str; 16] = [
+const STORY_KEYS: [&str; 17] = [
     "id",
     "title",
     "description",
@@ -43,9 +44,10 @@ const STORY_KEYS: [&str; 16] = [
     "command",
     "touches",
     "riskLevel",
+    "mesh",
 ];
 const ROOT_KEYS: [&str; 7] = ["metadata", "userStories", "project", "name", "branchName", "description", "type"];
-const METADATA_KEYS: [&str; 6] = ["title", "type", "branchName", "description", "maxConcurrency", "verify"];
+const METADATA_KEYS: [&str; 7] = ["title", "type", "branchName", "description", "maxConcurrency", "verify", "mesh"];
 const UTF8_BOM: &str = "\u{feff}";
 
 /// `status`, with what it says of passing.
@@ -139,6 +141,7 @@ fn read_file(checker: &mut Checker<'_>, root: &Node, path: &Path) -> Option<Task
     let description = checker.text(about_at, about, "description").unwrap_or_default();
     let max_concurrency = checker.count(&metadata_at, metadata, "maxConcurrency");
     let verify = checker.one_or_more(&metadata_at, metadata, "verify");
+    let mesh = mesh::read(checker, &metadata_at, metadata);
     let stories = read_stories(checker, root)?;
     Some(TasksFile {
         path: path.to_owned(),
@@ -149,6 +152,7 @@ fn read_file(checker: &mut Checker<'_>, root: &Node, path: &Path) -> Option<Task
         description,
         max_concurrency,
         verify,
+        mesh,
         stories,
     })
 }
@@ -218,6 +222,7 @@ fn read_story(checker: &mut Checker<'_>, at: &At<'_>, index: usize, node: &Node,
     let command = checker.filled(at, node, "command");
     let touches = checker.texts(at, node, "touches");
     let risk = checker.word(at, node, "riskLevel", &RISK_WORDS).unwrap_or_default();
+    let mesh = mesh::read(checker, at, node);
     Some(Story {
         id: link.id,
         source_id: link.source_id,
@@ -232,6 +237,7 @@ fn read_story(checker: &mut Checker<'_>, at: &At<'_>, index: usize, node: &Node,
         command,
         touches,
         risk,
+        mesh,
     })
 }
 

@@ -218,6 +218,12 @@ pub enum Defect {
         /// The other.
         passes: bool,
     },
+    /// A header block that cannot be one.
+    #[error("{problem}")]
+    Mesh {
+        /// Why not.
+        problem: String,
+    },
     /// An outcome for a story that the file does not have (any more).
     #[error("there is no story `{id}` to write an outcome to")]
     NoSuchStory {
@@ -254,6 +260,7 @@ impl Defect {
             Self::SelfDependency => "remove it",
             Self::Cycle { .. } => "remove one of these dependencies",
             Self::Contradiction { .. } => "make the two agree, or remove one of them",
+            Self::Mesh { .. } => "correct it, or remove the block; see \"Memory\" in the README",
             Self::NoSuchStory { .. } => {
                 "the file was changed since the swarm began: put the story back, or run without \
                                          --write-back"
