@@ -1,0 +1,216 @@
+//! How large a frame may be, and JSON text -> values within that: the first thing that a frame from outside meets.
+//!
+//! Used by `frame.rs`. What is over a limit, stands twice, or is a number that not every reader reads the same is a [`Fault`] with
+//! the place as a JSON Pointer (1.1). Must not: know what a frame is made of, but for the nodes and edges of its grams.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Number, Value};
+
+use super::canonical;
+use super::fault::Fault;
+use super::rules;
+use crate::protocol::acp::fields::shown;
+use crate::tasks::json::{self, Node};
+
+/// The sizes above which a frame is refused (7.0, rule 5: sanitise against overflow).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the whole text.
+    pub bytes: usize,
+    /// How deep arrays and objects nest. Never more than 128.
+    pub depth: usize,
+    /// Values of any kind in the whole frame.
+    pub values: usize,
+    /// Bytes of one text or key.
+    pub text: usize,
+    /// Entries of `Header`, `headerBlocks` counted in.
+    pub blocks: usize,
+    /// MemoryGrams.
+    pub grams: usize,
+    /// Nodes of all MemoryGrams together.
+    pub nodes: usize,
+    /// Edges of all MemoryGrams together.
+    pub edges: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bytes: 8 << 20,
+            depth: 64,
+            values: 200_000,
+            text: 4 << 20,
+            blocks: 128,
+            grams: 256,
+            nodes: 20_000,
+            edges: 40_000,
+        }
+    }
+}
+
+/// Reads a whole text as one JSON value within the limits.
+pub(super) fn parse(bytes: &[u8], limits: &Limits) -> Result<Value, Box<Fault>> {
+    if bytes.len() > limits.bytes {
+        return Err(over("", "bytes", bytes.len(), limits.bytes));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        Fault::sender(rules::UTF8, format!("the message is not UTF-8 from byte {} on", error.valid_up_to()))
+    })?;
+    let root = json::parse(text).map_err(|syntax| {
+        let problem = format!("the message is not JSON: byte {} must be {}", syntax.offset, syntax.expected);
+        Fault::sender(rules::JSON, problem)
+    })?;
+    let mut walk = Walk { limits, values: 0, path: Vec::new() };
+    walk.value(root, 0)
+}
+
+/// What is over a limit.
+pub(super) fn over(pointer: &str, what: &str, found: usize, limit: usize) -> Box<Fault> {
+    Fault::sender(rules::LIMIT_EXCEEDED, format!("has {found} {what}, {limit} are allowed")).at(pointer)
+}
+
+struct Walk<'l> {
+    limits: &'l Limits,
+    values: usize,
+    path: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn pointer(&self) -> String {
+        self.path.iter().map(|key| format!("/{}", escaped(key))).collect()
+    }
+
+    fn text(&self, text: &str) -> Result<(), Box<Fault>> {
+        if text.len() > self.limits.text {
+            return Err(over(&self.pointer(), "bytes of text", text.len(), self.limits.text));
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, node: Node, depth: usize) -> Result<Value, Box<Fault>> {
+        self.values += 1;
+        if self.values > self.limits.values {
+            return Err(over("", "values", self.values, self.limits.values));
+        }
+        if depth > self.limits.depth {
+            return Err(over(&self.pointer(), "levels", depth, self.limits.depth));
+        }
+        Ok(match node.value {
+            json::Value::Null => Value::Null,
+            json::Value::Bool(value) => Value::Bool(value),
+            json::Value::Text(text) => {
+                self.text(&text)?;
+                Value::String(text)
+            }
+            json::Value::Number(text) => Value::Number(self.number(&text)?),
+            json::Value::Array(items) => {
+                let mut array = Vec::with_capacity(items.len().min(1024));
+                for (place, item) in items.into_iter().enumerate() {
+                    self.path.push(place.to_string());
+                    array.push(self.value(item, depth + 1)?);
+                    self.path.pop();
+                }
+                Value::Array(array)
+            }
+            json::Value::Object(members) => {
+                let mut seen = HashSet::with_capacity(members.len());
+                let mut object = Map::with_capacity(members.len().min(1024));
+                for member in members {
+                    self.text(&member.key)?;
+                    self.path.push(member.key.clone());
+                    if !seen.insert(member.key.clone()) {
+                        let problem = format!("the key `{}` stands twice", shown(&member.key));
+                        return Err(Fault::sender(rules::DUPLICATE_KEY, problem).at(&self.pointer()));
+                    }
+                    let value = self.value(member.node, depth + 1)?;
+                    self.path.pop();
+                    object.insert(member.key, value);
+                }
+                Value::Object(object)
+            }
+        })
+    }
+
+    /// A number that a double holds as it is written, or nearly so: an integer is refused if it would change on its way.
+    fn number(&self, text: &str) -> Result<Number, Box<Fault>> {
+        let whole = text.parse::<u64>().ok().map(Number::from).or_else(|| text.parse::<i64>().ok().map(Number::from));
+        let double = text.parse::<f64>().ok().filter(|double| double.is_finite());
+        let is_integer = !text.contains(['.', 'e', 'E']);
+        let kept = double.filter(|double| {
+            !is_integer || double.abs() <= canonical::MAX_INTEGER || canonical::number(*double) == text
+        });
+        let number = match (whole, kept) {
+            (Some(whole), Some(double)) if double.abs() <= canonical::MAX_INTEGER && text != "-0" => Some(whole),
+            (_, Some(double)) => Number::from_f64(double),
+            (_, None) => None,
+        };
+        number.ok_or_else(|| {
+            let problem = format!("the number `{}` is not one that every reader reads the same", shown(text));
+            Fault::sender(rules::NUMBER, problem).at(&self.pointer())
+        })
+    }
+}
+
+/// A key as a part of a JSON Pointer (RFC 6901).
+pub(super) fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str, limits: &Limits) -> (String, String) {
+        let fault = parse(text.as_bytes(), limits).expect_err("it must be refused");
+        let pointer = fault.detail.get("pointer").and_then(Value::as_str).unwrap_or_default().to_owned();
+        (fault.subcode.clone().unwrap_or_default(), pointer)
+    }
+
+    #[test]
+    fn what_is_over_a_limit_is_refused_with_its_place() {
+        let all = Limits::default();
+        let case = |text: &str, limits: Limits, pointer: &str| {
+            assert_eq!(fault(text, &limits), (rules::LIMIT_EXCEEDED.to_owned(), pointer.to_owned()), "{text}");
+            assert!(parse(text.as_bytes(), &Limits::default()).is_ok(), "{text}");
+        };
+        case(r#"{"a":1}"#, Limits { bytes: 6, ..all.clone() }, "");
+        case(r#"{"a":[[1]]}"#, Limits { depth: 2, ..all.clone() }, "/a/0/0");
+        case(r#"{"a":[1,2]}"#, Limits { values: 3, ..all.clone() }, "");
+        case(r#"{"a/b":{"c":"long"}}"#, Limits { text: 3, ..all.clone() }, "/a~1b/c");
+        case(r#"{"longKey":1}"#, Limits { text: 3, ..all }, "");
+    }
+
+    #[test]
+    fn nesting_never_exhausts_the_stack() {
+        let deep = "[".repeat(500_000);
+        assert!(parse(deep.as_bytes(), &Limits { depth: usize::MAX, ..Limits::default() }).is_err());
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_refused_at_any_depth() {
+        let (subcode, pointer) = fault(r#"{"frame":{"Body":{"a":[{"b":1,"b":1}]}}}"#, &Limits::default());
+        assert_eq!((subcode.as_str(), pointer.as_str()), (rules::DUPLICATE_KEY, "/frame/Body/a/0/b"));
+        assert_eq!(fault(r#"{"a":1,"\u0061":2}"#, &Limits::default()).0, rules::DUPLICATE_KEY);
+    }
+
+    #[test]
+    fn numbers_are_kept_or_refused_and_never_changed() {
+        for kept in ["0", "-1", "9007199254740991", "-9007199254740991", "100000000000000000000", "1.5", "1e30", "-0"] {
+            let read = parse(kept.as_bytes(), &Limits::default()).expect("a good number");
+            assert_eq!(read.as_f64(), kept.parse().ok(), "{kept}");
+        }
+        for refused in ["9007199254740993", "18446744073709551615", "1e400", "123456789012345678901234567890"] {
+            assert_eq!(fault(refused, &Limits::default()).0, rules::NUMBER, "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_or_not_utf8_is_refused() {
+        for text in ["", "{", "{}x", "{'a':1}", "{\"a\":1,}", "// no\n{}", "\u{feff}{}"] {
+            assert_eq!(fault(text, &Limits::default()).0, rules::JSON, "{text}");
+        }
+        let subcode = parse(b"\"\xff\"", &Limits::default()).expect_err("not UTF-8").subcode;
+        assert_eq!(subcode.as_deref(), Some(rules::UTF8));
+    }
+}

@@ -1,0 +1,328 @@
+//! What a node does with a frame (2.6): one pure function from a node, a frame and the time to one outcome.
+//!
+//! Called by whoever receives frames; the caller answers, forwards and remembers. In this order: the version (2.8), mandatory blocks
+//! that are not understood (2.6, step 3), the modules by their stages, so that identity and integrity are known before anything acts
+//! on them (7.0), and then the Body, or the relaying. The first fault ends it: there is never more than one (2.4, 2.6 step 7), and those
+//! that the spec qualifies with MUST come before all others. Must not: read a clock, do I/O, or change the frame of the caller.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::block::Block;
+use super::fault::{Code, Fault};
+use super::frame::Frame;
+use super::gram::{self, MemoryGram};
+use super::node::{Node, Place};
+use super::relay;
+use super::replay::Seen;
+use super::role::Role;
+use super::rules;
+
+/// What came of a frame.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// The ultimate receiver has it.
+    Processed(Box<Processed>),
+    /// An intermediary passes it on.
+    Relayed(Box<Relayed>),
+    /// It ends here, and its sender is told why.
+    Fault(Box<Fault>),
+}
+
+/// A frame that reached its ultimate receiver.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Processed {
+    /// The frame, with what modules opened.
+    pub frame: Frame,
+    /// The blocks that were processed, by name.
+    pub processed: Vec<String>,
+    /// The snapshots that travelled along, all valid. What is sealed, and lone nodes, are in the frame alone.
+    pub grams: Vec<MemoryGram>,
+    /// The fault that it tells, if it does: nothing else of its Body counts (5.3.1, rule 5).
+    pub fault: Option<Box<Fault>>,
+    /// The sender, as far as a module made sure who it is.
+    pub sender: Option<String>,
+    /// What is to be remembered, so that it is not taken twice.
+    pub seen: Option<Seen>,
+    /// What a log should say.
+    pub notes: Vec<String>,
+}
+
+/// A frame that goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Relayed {
+    /// What the next node is sent.
+    pub frame: Frame,
+    /// Where it goes, if a module decided that.
+    pub next: Option<String>,
+    /// The blocks that were processed, by name.
+    pub processed: Vec<String>,
+    /// The blocks that are not sent on.
+    pub removed: Vec<String>,
+    /// The sender, as far as a module made sure who it is.
+    pub sender: Option<String>,
+    /// What is to be remembered, so that it is not taken twice.
+    pub seen: Option<Seen>,
+    /// What a log should say.
+    pub notes: Vec<String>,
+}
+
+/// What is known of a frame while a node processes it. Modules read and write it.
+#[derive(Debug)]
+pub struct Work<'n> {
+    /// The node.
+    pub node: &'n Node,
+    /// The frame as it came.
+    pub original: &'n Frame,
+    /// The frame as it is now.
+    pub frame: Frame,
+    /// The time.
+    pub now: Timestamp,
+    /// The sender, once a module made sure who it is.
+    pub sender: Option<String>,
+    /// Whether a module made sure that nobody changed the frame.
+    pub intact: bool,
+    /// What this node may do by the frame's own authorization.
+    pub granted: BTreeSet<String>,
+    /// Where the frame goes, if a module decides that.
+    pub next: Option<String>,
+    /// What is to be remembered.
+    pub seen: Option<Seen>,
+    /// What a log should say.
+    pub notes: Vec<String>,
+    pub(super) targeted: BTreeSet<String>,
+    pub(super) processed: BTreeSet<String>,
+    pub(super) kept: BTreeSet<String>,
+}
+
+impl Work<'_> {
+    /// A block of a module, if it is there and targeted at this node: its module's own fields.
+    pub fn block(&self, name: &str) -> Option<Map<String, Value>> {
+        let block = self.original.header.block(name)?;
+        self.targeted.contains(name).then(|| block.content().clone())
+    }
+
+    /// Puts a processed block in again, as it is or as `properties` say (2.7.1).
+    pub fn reinsert(&mut self, name: &str, properties: Option<Map<String, Value>>) -> Result<(), Box<Fault>> {
+        if let Some(properties) = properties {
+            self.frame.header.set_block(name, properties)?;
+        }
+        self.kept.insert(name.to_owned());
+        Ok(())
+    }
+
+    /// Whether this node relays what it has.
+    pub fn relays(&self) -> bool {
+        self.node.place() != Place::Ultimate
+    }
+
+    /// Whether this node may handle blocks with side effects of that name (7.2, rule 3).
+    pub fn may(&self, name: &str) -> bool {
+        !self.relays() || self.node.allowed.contains(name) || self.granted.contains(name)
+    }
+}
+
+impl Node {
+    /// Reads and processes a frame: what a binding does with the bytes it gets.
+    pub fn receive(&self, bytes: &[u8], now: Timestamp) -> Outcome {
+        match Frame::parse_as(bytes, &self.limits, &self.versions) {
+            Ok(frame) => process(self, frame, now),
+            Err(fault) => Outcome::Fault(self.sign_off(fault)),
+        }
+    }
+
+    /// The fault with who made it: an intermediary must say (5.4.3), and an ultimate receiver may.
+    fn sign_off(&self, mut fault: Box<Fault>) -> Box<Fault> {
+        fault.node = Some(self.uri().to_owned());
+        fault.role = Some(self.own_role());
+        fault
+    }
+}
+
+/// Processes a frame at a node.
+pub fn process(node: &Node, frame: Frame, now: Timestamp) -> Outcome {
+    step(node, &frame, now).unwrap_or_else(|mut fault| {
+        fault.relate(&frame.header);
+        Outcome::Fault(node.sign_off(fault))
+    })
+}
+
+fn step(node: &Node, frame: &Frame, now: Timestamp) -> Result<Outcome, Box<Fault>> {
+    node.versions.check(frame.version.as_deref())?;
+    let targeted: Vec<Block<'_>> =
+        frame.header.blocks().into_iter().filter(|block| node.acts_as(&block.role(&node.vocabulary))).collect();
+    let mut work = Work {
+        node,
+        original: frame,
+        frame: frame.clone(),
+        now,
+        sender: None,
+        intact: false,
+        granted: BTreeSet::new(),
+        next: None,
+        seen: None,
+        notes: Vec::new(),
+        targeted: targeted.iter().map(|block| block.name.to_owned()).collect(),
+        processed: BTreeSet::new(),
+        kept: BTreeSet::new(),
+    };
+    let known = |block: &Block<'_>| node.understands.contains_key(block.name) || node.module(block.name).is_some();
+    mandatory(&work, &targeted, |block| known(block))?;
+    for block in targeted.iter().filter(|block| known(block)) {
+        encoding(node, block.encoding_style(), &format!("/frame/Header/{}", block.name))?;
+    }
+    for module in &node.modules {
+        module.receive(&mut work)?;
+    }
+    // 7.2, rule 3: what has side effects is not understood by an intermediary that nobody authorized.
+    let understood = |block: &Block<'_>| known(block) && (!has_side_effects(block.name) || work.may(block.name));
+    mandatory(&work, &targeted, understood)?;
+    work.processed = targeted.iter().filter(|block| understood(block)).map(|block| block.name.to_owned()).collect();
+    let again = work.processed.iter().filter(|name| node.understands.get(*name) == Some(&true));
+    work.kept.extend(again.cloned().collect::<Vec<_>>());
+    if work.relays() {
+        return relay::relay(work).map(|relayed| Outcome::Relayed(Box::new(relayed)));
+    }
+    let fault = body(&work)?;
+    let grams = if fault.is_some() { Vec::new() } else { grams(&work)? };
+    Ok(Outcome::Processed(Box::new(Processed {
+        frame: work.frame,
+        processed: work.processed.into_iter().collect(),
+        fault,
+        grams,
+        sender: work.sender,
+        seen: work.seen,
+        notes: work.notes,
+    })))
+}
+
+/// Blocks that do something beside what they say (7.2, rule 3).
+fn has_side_effects(name: &str) -> bool {
+    ["routing", "audit"].contains(&name)
+}
+
+/// 2.6, steps 2 and 3; 2.3: only what is targeted at this node counts.
+fn mandatory(
+    work: &Work<'_>,
+    targeted: &[Block<'_>],
+    understood: impl Fn(&Block<'_>) -> bool,
+) -> Result<(), Box<Fault>> {
+    let mut missing: Vec<String> = targeted
+        .iter()
+        .filter(|block| block.must_understand() && !understood(block))
+        .map(|block| block.name.to_owned())
+        .collect();
+    if work
+        .frame
+        .grams()
+        .iter()
+        .any(|gram| gram_is_targeted(work.node, gram) && as_block(gram).must_understand() && !opens(work, gram))
+    {
+        missing.push("memoryGrams".to_owned());
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let text = format!("mandatory header blocks are not understood: {}", missing.join(", "));
+    let mut fault = Fault::new(Code::MustUnderstand, text);
+    fault.not_understood = missing;
+    Err(fault)
+}
+
+/// A gram follows the rules of blocks (1.4), whether it is wrapped (6.0) or not.
+pub(super) fn as_block(gram: &Map<String, Value>) -> Block<'_> {
+    let inner = gram.get("MemoryGram").and_then(Value::as_object);
+    Block { name: "memoryGrams", form: super::block::Form::Keyed, properties: inner.unwrap_or(gram) }
+}
+
+/// Whether a gram names a role, and this node acts in it. One that names none is for all.
+pub(super) fn gram_is_targeted(node: &Node, gram: &Map<String, Value>) -> bool {
+    let block = as_block(gram);
+    block.properties.contains_key("role") && node.acts_as(&block.role(&node.vocabulary))
+}
+
+/// Whether a gram is sealed: its graph is not there to be looked at (1.4).
+pub(super) fn is_sealed(gram: &Map<String, Value>) -> bool {
+    gram.get("encryption").is_some_and(Value::is_object)
+        && !gram.contains_key("nodes")
+        && !gram.contains_key("MemoryGram")
+}
+
+/// Whether this node understands a gram: it is not sealed, or a module opens it.
+pub(super) fn opens(work: &Work<'_>, gram: &Map<String, Value>) -> bool {
+    !is_sealed(gram) || work.node.modules.iter().any(|module| module.opens(gram))
+}
+
+/// 5.4.6: an encoding that is not known.
+fn encoding(node: &Node, style: Option<&str>, pointer: &str) -> Result<(), Box<Fault>> {
+    match style {
+        Some(style) if !node.encodings.contains(style) => {
+            let shown: String = style.chars().take(80).collect();
+            Err(Fault::new(Code::DataEncodingUnknown, format!("the encoding style `{shown}` is not known")).at(pointer))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// 6.0, rule 5: grams are validated where they are merged or presented, at the end of the path; intermediaries carry them. What is
+/// sealed cannot be, and a lone node (1.4) is no snapshot.
+fn grams(work: &Work<'_>) -> Result<Vec<MemoryGram>, Box<Fault>> {
+    let limits =
+        gram::Limits { nodes: work.node.limits.nodes, edges: work.node.limits.edges, ..gram::Limits::default() };
+    let mut snapshots = Vec::new();
+    for (place, entry) in work.frame.grams().iter().enumerate().filter(|(_, gram)| !is_sealed(gram)) {
+        match MemoryGram::read_entry(entry, &limits) {
+            Ok(Ok(gram)) => snapshots.push(gram),
+            Ok(Err(_lone_node)) => {}
+            Err(problem) => {
+                let pointer = format!("/frame/MemoryGrams/{place}{}", problem.place);
+                let rule = Value::from(problem.rule);
+                return Err(Fault::sender(rules::GRAM, problem.to_string()).at(&pointer).with_detail("rule", rule));
+            }
+        }
+    }
+    Ok(snapshots)
+}
+
+/// 2.5, 5.3: the ultimate receiver's part.
+fn body(work: &Work<'_>) -> Result<Option<Box<Fault>>, Box<Fault>> {
+    let body = &work.frame.body;
+    if let Some(fault) = Fault::read(&work.frame)? {
+        return Ok(Some(fault));
+    }
+    encoding(work.node, encoding_of(body, "/frame/Body")?, "/frame/Body/encodingStyle")?;
+    for (key, child) in body {
+        let pointer = format!("/frame/Body/{}", super::limits::escaped(key));
+        if let Value::Object(child) = child {
+            encoding(work.node, encoding_of(child, &pointer)?, &format!("{pointer}/encodingStyle"))?;
+        }
+    }
+    let Some(schema) = &work.node.schema else { return Ok(None) };
+    schema.check(body).map_err(|problem| {
+        let text = format!("the Body does not fit its schema: `{}` {}", problem.pointer, problem.problem);
+        Fault::sender(rules::BODY_SCHEMA, text).at(&format!("/frame/Body{}", problem.pointer))
+    })?;
+    Ok(None)
+}
+
+/// 5.3.1, rule 3: the two standard fields are strings.
+fn encoding_of<'v>(of: &'v Map<String, Value>, pointer: &str) -> Result<Option<&'v str>, Box<Fault>> {
+    for key in ["encodingStyle", "schemaVersion"] {
+        if of.get(key).is_some_and(|value| !value.is_string()) {
+            let problem = format!("`{key}` must be a string");
+            return Err(Fault::sender(rules::ENCODING_STYLE_TYPE, problem).at(&format!("{pointer}/{key}")));
+        }
+    }
+    Ok(of.get("encodingStyle").and_then(Value::as_str))
+}
+
+/// A block that nobody processes: its data is for others (2.3).
+pub(super) fn is_for_nobody(node: &Node, block: &Block<'_>) -> bool {
+    block.role(&node.vocabulary) == Role::None
+}
+
+#[cfg(test)]
+#[path = "process_tests.rs"]
+mod tests;

@@ -1,0 +1,245 @@
+//! Tests of `process.rs`.
+
+use serde_json::{Value, json};
+
+use super::super::node::BodyProblem;
+use super::*;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn frame(value: Value) -> Frame {
+    Frame::parse(json!({"frame": value}).to_string().as_bytes(), &Default::default()).expect("a good frame")
+}
+
+fn ultimate() -> Node {
+    Node::ultimate("agent://last").expect("a node")
+}
+
+fn forwarding() -> Node {
+    Node::forwarding("agent://middle").expect("a node")
+}
+
+fn fault(outcome: Outcome) -> Fault {
+    match outcome {
+        Outcome::Fault(fault) => *fault,
+        other => panic!("it must be a fault: {other:?}"),
+    }
+}
+
+fn processed(outcome: Outcome) -> Processed {
+    match outcome {
+        Outcome::Processed(processed) => *processed,
+        other => panic!("it must be processed: {other:?}"),
+    }
+}
+
+fn relayed(outcome: Outcome) -> Relayed {
+    match outcome {
+        Outcome::Relayed(relayed) => *relayed,
+        other => panic!("it must be relayed: {other:?}"),
+    }
+}
+
+#[test]
+fn section_2_6_step_3_a_mandatory_block_that_is_not_understood_ends_it() {
+    let frame = frame(json!({
+        "Header": {
+            "messageId": "m-1",
+            "one": {"mustUnderstand": true},
+            "known": {"mustUnderstand": true},
+            "optional": {"mustUnderstand": false},
+            "headerBlocks": [{"type": "two", "role": "next", "mustUnderstand": 1}, {"type": "three", "role": "none", "mustUnderstand": true}]
+        },
+        "Body": {"fault": "not looked at in this step", "encodingStyle": 7}
+    }));
+    let fault = fault(process(&ultimate().understanding(["known"]), frame, NOW));
+    assert_eq!(fault.code, Code::MustUnderstand);
+    assert_eq!(fault.not_understood, ["one", "two"]);
+    assert_eq!(fault.node.as_deref(), Some("agent://last"));
+    assert_eq!(fault.relates_to.as_deref(), Some("m-1"));
+    let json = fault.frame().to_json();
+    assert_eq!(json["frame"]["Header"]["notUnderstood"], json!(["one", "two"]));
+    assert_eq!(json["frame"]["Body"]["fault"]["code"]["value"], json!("MustUnderstand"));
+    assert_eq!(json["frame"]["Body"].as_object().map(Map::len), Some(1), "one fault a message");
+}
+
+#[test]
+fn section_2_3_blocks_are_targeted_by_role() {
+    let header = json!({
+        "forAll": {"role": "next"},
+        "forMiddle": {"role": "intermediary"},
+        "forLast": {"role": "amp://role/ultimateReceiver"},
+        "forLastToo": {},
+        "forNobody": {"role": "none"},
+        "forSender": {"role": "initialSender"},
+        "forCache": {"role": "amp://example.org/cache"},
+        "forWhoever": {"role": "someToken"}
+    });
+    let all = ["forAll", "forMiddle", "forLast", "forLastToo", "forNobody", "forSender", "forCache", "forWhoever"];
+    let frame = frame(json!({"Header": header, "Body": {}}));
+    let last = processed(process(&ultimate().understanding(all), frame.clone(), NOW));
+    assert_eq!(last.processed, ["forAll", "forLast", "forLastToo", "forWhoever"]);
+    let middle = relayed(process(&forwarding().understanding(all), frame.clone(), NOW));
+    assert_eq!(middle.processed, ["forAll", "forMiddle"]);
+    let cache = forwarding().acting_as("amp://example.org/cache").expect("a role").understanding(all);
+    assert_eq!(relayed(process(&cache, frame, NOW)).processed, ["forAll", "forCache", "forMiddle"]);
+}
+
+#[test]
+fn section_2_4_a_mandatory_block_for_others_is_no_fault() {
+    for role in ["none", "amp://example.org/cache", "initialSender", "intermediary"] {
+        let frame = frame(json!({"Header": {"strange": {"role": role, "mustUnderstand": true}}, "Body": {}}));
+        let last = processed(process(&ultimate(), frame, NOW));
+        assert!(last.processed.is_empty(), "{role}");
+    }
+    let frame = frame(json!({"Header": {"strange": {"mustUnderstand": true}}, "Body": {}}));
+    assert_eq!(relayed(process(&forwarding(), frame, NOW)).removed, [""; 0]);
+}
+
+#[test]
+fn section_2_6_step_7_a_fault_with_must_comes_first() {
+    // The version and the mandatory block are both wrong, and so is the Body: the version is told.
+    let frame = |version: &str| {
+        let mut frame =
+            frame(json!({"Header": {"strange": {"mustUnderstand": true}}, "Body": {"encodingStyle": "urn:x"}}));
+        frame.version = Some(version.to_owned());
+        frame
+    };
+    assert_eq!(fault(process(&ultimate(), frame("9.9"), NOW)).code, Code::VersionMismatch);
+    assert_eq!(fault(process(&ultimate(), frame("1.0"), NOW)).code, Code::MustUnderstand);
+    let known = ultimate().understanding(["strange"]);
+    assert_eq!(fault(process(&known, frame("1.0"), NOW)).code, Code::DataEncodingUnknown);
+}
+
+#[test]
+fn section_5_4_3_every_fault_says_its_node() {
+    let bytes = br#"{"frame":{"Body":[]}}"#;
+    for (node, role) in [(ultimate(), Role::UltimateReceiver), (forwarding(), Role::Intermediary)] {
+        let fault = fault(node.receive(bytes, NOW));
+        assert_eq!(
+            (fault.code, fault.node.as_deref(), fault.role.clone()),
+            (Code::Sender, Some(node.uri()), Some(role))
+        );
+        assert_eq!(Fault::read(&fault.frame()), Ok(Some(Box::new(fault))));
+    }
+}
+
+#[test]
+fn section_5_4_6_an_encoding_that_is_not_known() {
+    for (header, body) in [
+        (json!({"known": {"encodingStyle": "urn:strange"}}), json!({})),
+        (json!({}), json!({"encodingStyle": "urn:strange"})),
+        (json!({}), json!({"metadata": {"encodingStyle": "urn:strange"}})),
+    ] {
+        let frame = frame(json!({"Header": header, "Body": body}));
+        let mut node = ultimate().understanding(["known"]);
+        assert_eq!(fault(process(&node, frame.clone(), NOW)).code, Code::DataEncodingUnknown);
+        node.encodings.insert("urn:strange".to_owned());
+        processed(process(&node, frame, NOW));
+    }
+    let unknown = frame(json!({"Header": {"unknown": {"encodingStyle": "urn:strange"}}, "Body": {}}));
+    processed(process(&ultimate(), unknown, NOW));
+    let elsewhere = frame(json!({"Body": {"encodingStyle": "urn:strange"}}));
+    relayed(process(&forwarding(), elsewhere, NOW));
+}
+
+struct HasTask;
+
+impl super::super::node::BodySchema for HasTask {
+    fn check(&self, body: &Map<String, Value>) -> Result<(), BodyProblem> {
+        let problem = || BodyProblem { pointer: "/task".to_owned(), problem: "must be there".to_owned() };
+        body.get("task").map(|_| ()).ok_or_else(problem)
+    }
+}
+
+#[test]
+fn section_5_3_a_body_that_does_not_fit_its_schema_is_refused() {
+    let node = ultimate().agreeing(HasTask);
+    let refused = fault(process(&node, frame(json!({"Body": {}})), NOW));
+    assert_eq!((refused.code, refused.subcode.as_deref()), (Code::Sender, Some(rules::BODY_SCHEMA)));
+    assert_eq!(refused.pointer(), Some("/frame/Body/task"));
+    processed(process(&node, frame(json!({"Body": {"task": "alert"}})), NOW));
+    relayed(process(&forwarding().agreeing(HasTask), frame(json!({"Body": {}})), NOW));
+}
+
+#[test]
+fn section_5_3_1_a_fault_is_read_and_nothing_else_of_the_body() {
+    let good = json!({"code": {"value": "Server.ProcessingError"}, "reason": [{"text": "Timeout.", "lang": "en-US"}]});
+    let frame =
+        |fault: Value| frame(json!({"Body": {"encodingStyle": 7, "fault": fault, "task": {"encodingStyle": "urn:x"}}}));
+    let last = processed(process(&ultimate().agreeing(HasTask), frame(good), NOW));
+    let told = last.fault.expect("it tells a fault");
+    assert_eq!((told.code, told.text()), (Code::Receiver, "Timeout."));
+    let bad = fault(process(&ultimate(), frame(json!({"reason": []})), NOW));
+    assert_eq!(bad.subcode.as_deref(), Some(rules::FAULT_CODE));
+}
+
+#[test]
+fn section_5_2_1_unknown_blocks_and_properties_are_ignored_and_preserved() {
+    let value = json!({"Header": {"strange": {"what": [1, {"role": 5}]}, "field": 7, "known": {"role": "next", "more": {}}}, "Body": {"x": {"y": 1}}});
+    let last = processed(process(&ultimate().understanding(["known"]), frame(value.clone()), NOW));
+    assert_eq!(last.frame.to_json()["frame"], value);
+    let middle = relayed(process(&forwarding().reinserting(["known"]), frame(value.clone()), NOW));
+    assert_eq!(middle.frame.to_json()["frame"], value);
+}
+
+#[test]
+fn section_1_4_grams_follow_the_rules_of_blocks() {
+    let sealed = |more: Value| {
+        let mut gram = json!({"id": "alert-evt", "encryption": {"scheme": "homomorphic", "keyId": "key-123"}});
+        gram.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        frame(json!({"Body": {}, "MemoryGrams": [gram]}))
+    };
+    let refused = fault(process(&ultimate(), sealed(json!({"role": "next", "mustUnderstand": true})), NOW));
+    assert_eq!((refused.code, refused.not_understood), (Code::MustUnderstand, vec!["memoryGrams".to_owned()]));
+    processed(process(&ultimate(), sealed(json!({"role": "next"})), NOW));
+    processed(process(&ultimate(), sealed(json!({"role": "none", "mustUnderstand": true})), NOW));
+    let count = |more: Value| relayed(process(&forwarding(), sealed(more), NOW)).frame.grams().len();
+    assert_eq!(count(json!({})), 1);
+    assert_eq!(count(json!({"role": "next"})), 0);
+    assert_eq!(count(json!({"role": "next", "relay": true})), 1);
+    assert_eq!(count(json!({"role": "ultimateReceiver"})), 1);
+}
+
+#[test]
+fn section_7_2_blocks_with_side_effects_are_for_trusted_intermediaries() {
+    for name in ["routing", "audit"] {
+        let mandatory = frame(json!({"Header": {name: {"role": "next", "mustUnderstand": true}}, "Body": {}}));
+        let node = forwarding().understanding([name]);
+        let refused = fault(process(&node, mandatory.clone(), NOW));
+        assert_eq!((refused.code, refused.not_understood), (Code::MustUnderstand, vec![name.to_owned()]));
+        assert_eq!(relayed(process(&node.clone().authorized([name]), mandatory.clone(), NOW)).processed, [name]);
+        assert_eq!(processed(process(&ultimate().understanding([name]), mandatory, NOW)).processed, [name]);
+        let optional = frame(json!({"Header": {name: {"role": "next", "relay": true}}, "Body": {}}));
+        let ignored = relayed(process(&node, optional, NOW));
+        assert!(ignored.processed.is_empty() && ignored.removed.is_empty());
+    }
+}
+
+#[test]
+fn section_6_0_grams_are_validated_where_they_are_presented() {
+    let gram = json!({
+        "id": "550e8400-e29b-41d4-a716-446655440000", "timestamp": "2025-06-26T23:00:00Z",
+        "nodes": [{"id": "n1", "type": "entity", "attributes": {}}],
+        "edges": [{"source": "n1", "target": "n1", "weight": 0.75}]
+    });
+    let with = |pointer: &str, value: Value| {
+        let mut gram = gram.clone();
+        *gram.pointer_mut(pointer).expect("the place is there") = value;
+        frame(json!({"Body": {}, "MemoryGrams": [{"MemoryGram": gram}]}))
+    };
+    let good = processed(process(&ultimate(), with("/id", gram["id"].clone()), NOW));
+    assert_eq!(good.grams.len(), 1);
+    for (pointer, value) in [
+        ("/id", json!("alert-evt")),
+        ("/timestamp", json!("yesterday")),
+        ("/edges/0/target", json!("n2")),
+        ("/nodes/0/id", json!(1)),
+    ] {
+        let bad = with(pointer, value);
+        let refused = fault(process(&ultimate(), bad.clone(), NOW));
+        assert_eq!((refused.code, refused.subcode.as_deref()), (Code::Sender, Some(rules::GRAM)), "{pointer}");
+        assert_eq!(refused.pointer(), Some(format!("/frame/MemoryGrams/0{pointer}").as_str()));
+        relayed(process(&forwarding(), bad, NOW));
+    }
+}

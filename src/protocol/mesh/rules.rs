@@ -1,0 +1,58 @@
+//! The names of the mesh protocol's rules, as a fault's `code.subcode` says them, each with the section it comes from.
+//!
+//! Used by all of `protocol/mesh`.
+
+/// A rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// The section of the spec, or "longshore" where the spec leaves it open and longshore decides.
+    pub section: &'static str,
+    /// What it wants.
+    pub says: &'static str,
+}
+
+macro_rules! rules {
+    ($($constant:ident = $name:literal, $section:literal, $says:literal;)*) => {
+        $(#[doc = $says] pub const $constant: &str = $name;)*
+        /// The rules that a fault's subcode names, in the order of the spec.
+        pub const RULES: &[Rule] = &[$(Rule { name: $name, section: $section, says: $says }),*];
+    };
+}
+
+rules! {
+    LIMIT_EXCEEDED = "LimitExceeded", "7.0", "A frame is within the node's sizes: bytes, depth, values, text, blocks, grams, nodes, edges.";
+    UTF8 = "NotUtf8", "5", "A message is UTF-8.";
+    JSON = "NotJson", "5", "A message is one JSON value (RFC 8259) and nothing behind it: no comments, no doctype.";
+    DUPLICATE_KEY = "DuplicateKey", "5.2.1; 5.3.1", "No key stands twice in an object, at any depth.";
+    NUMBER = "Number", "2.7.2.1", "A number is the same for every reader: a finite double; an integer is not rounded (RFC 8785).";
+    FRAME_ROOT = "SingleFrameRoot", "5", "The message is an object with exactly one `frame`, an object.";
+    NESTED_FRAME = "NestedFrame", "5", "A frame does not hold another.";
+    EXTRANEOUS_KEY = "ExtraneousKey", "5", "There is nothing beside `frame`, and nothing in it but `version`, `Header`, `Body`, `MemoryGrams`.";
+    VERSION_TYPE = "VersionType", "5.1.1", "`version` is a string.";
+    HEADER = "Header", "5", "`Header`, if it is there, is an object.";
+    BODY = "Body", "5; 5.1", "`Body` is there, an object.";
+    MEMORY_GRAMS = "MemoryGrams", "5", "`MemoryGrams`, if they are there, are a list of objects.";
+    HEADER_FIELD = "HeaderField", "1.4; 5.4.8", "The fields of the message that the spec shows have the types it shows.";
+    HEADER_BLOCKS = "HeaderBlocks", "1.4", "`headerBlocks` is a list of objects with a `type`.";
+    BLOCK_NAME = "BlockName", "5.2.1", "A block's name is in camelCase.";
+    BLOCK_TWICE = "BlockTwice", "5.2.1", "A block's name stands once, in whichever form.";
+    MUST_UNDERSTAND_TYPE = "MustUnderstandType", "5.2.1; 5.2.3", "`mustUnderstand` is a boolean.";
+    RELAY_TYPE = "RelayType", "5.2.1; 5.2.4", "`relay` is a boolean.";
+    ROLE_TYPE = "RoleType", "5.2.1; 5.2.2", "`role` is a string.";
+    ENCODING_STYLE_TYPE = "EncodingStyleType", "5.2.1; 5.3.1", "`encodingStyle` and `schemaVersion` are strings.";
+    BODY_SCHEMA = "BodySchema", "5.3", "The Body fits the schema that was agreed upon.";
+    FAULT_TYPE = "FaultType", "5.3.1", "A fault's fields have the types of 5.4.";
+    FAULT_CODE = "FaultCode", "5.4.1", "A fault has a `code` with a `value`.";
+    FAULT_CODE_KNOWN = "FaultCodeKnown", "5.4.6", "That value is of the base codes.";
+    FAULT_SUBCODE = "FaultSubcode", "5.4.1", "A subcode is words with dots between them.";
+    FAULT_REASON = "FaultReason", "5.4.2", "A fault has a reason, and each has a text and a language.";
+    FAULT_LANG = "FaultLang", "5.4.2", "A reason's language is a BCP 47 tag.";
+    FAULT_NODE = "FaultNode", "5.4.3", "A fault of an intermediary names its node, by an absolute URI.";
+    FAULT_ROLE = "FaultRole", "5.4.4", "A fault's role is a string.";
+    FAULT_DETAIL = "FaultDetail", "5.4.5", "A fault's detail is an object with keys in camelCase.";
+    GRAM = "MemoryGram", "6.0", "A MemoryGram is a valid graph with an id and a time.";
+    TTL_EXPIRED = "amp:TTLExpired", "1.5.2", "A message is not passed on for longer than it may live.";
+    SECURITY_VIOLATION = "SecurityViolation", "7.0", "A check of security held.";
+}
