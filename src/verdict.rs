@@ -110,9 +110,7 @@ impl Cause {
             AgentFailed | KilledOutside | ShimCrash => "AGENT_CRASH",
             VerificationFailed | NoChanges | Conflict | Rejected | AbortedByAdmin | StoppedByUser
             | ProtocolViolation | ImageMissing | EngineError | DiskFull | DependencyFailed | DispatchRefused
-            | HostError => {
-                "UNKNOWN_ERROR"
-            }
+            | HostError => "UNKNOWN_ERROR",
         }
     }
 

@@ -53,6 +53,8 @@ pub enum Command {
     Salvage(SalvageArgs),
     /// Tell and check what coordinator, sandboxes and admin said to each other (AMP)
     Ssot(super::ssot::args::SsotArgs),
+    /// Look at memory and frames of the Agentic Mesh Protocol
+    Mesh(super::mesh::args::MeshArgs),
     /// List what waits for a person, and decide it: for a running swarm, and for one that does not run
     Admin(super::admin::args::AdminArgs),
     /// Remove what dead swarms left behind in the engine
@@ -153,6 +155,10 @@ pub struct RunArgs {
     /// Disk that the engine must have left for another sandbox to start [default: 1g]
     #[arg(long, value_name = "SIZE")]
     pub reserve_disk: Option<Size>,
+
+    /// What a story is given of what the stories before it learned: the most bytes of it, up to 64k; 0 for nothing [default: 16k]
+    #[arg(long, value_name = "SIZE")]
+    pub memory_budget: Option<Size>,
 
     /// CPUs for each sandbox; 0 for no limit [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]

@@ -70,6 +70,24 @@ pub(super) struct Known {
     all: OnceLock<MemoryGram>,
 }
 
+/// What became of stories and attempts.
+pub(super) trait Outcomes {
+    /// Whether a story landed, and the commit that it ends with.
+    fn landed(&self, story: &StoryKey) -> Option<Option<CommitId>>;
+    /// Whether an attempt began with what a reviewer rejected.
+    fn mended(&self, attempt: &AttemptId) -> bool;
+}
+
+impl Outcomes for Machine {
+    fn landed(&self, story: &StoryKey) -> Option<Option<CommitId>> {
+        self.story(story).filter(|view| view.landed()).map(|view| view.commit.clone())
+    }
+
+    fn mended(&self, attempt: &AttemptId) -> bool {
+        self.attempt(attempt).is_some_and(|view| view.rework)
+    }
+}
+
 /// A dispatch that is to be made.
 #[derive(Clone)]
 pub(super) struct Handed {
@@ -175,7 +193,7 @@ impl Memory {
     }
 
     /// What is known of a story that landed; none of one that did not, and of one of which nothing was said.
-    pub fn of(&mut self, key: &StoryKey, plan: &Plan, machine: &Machine) -> Option<Arc<Known>> {
+    pub fn of(&mut self, key: &StoryKey, plan: &Plan, outcomes: &impl Outcomes) -> Option<Arc<Known>> {
         // What it needs first, and no recursion: a chain may have hundreds.
         let mut waiting = vec![key.clone()];
         while let Some(next) = waiting.last().cloned() {
@@ -190,7 +208,7 @@ impl Memory {
             }
             waiting.pop();
             if !self.known.contains_key(&next)
-                && let Some(known) = self.make(&next, &needs, plan, machine)
+                && let Some(known) = self.make(&next, &needs, plan, outcomes)
             {
                 self.known.insert(next, Arc::new(known));
             }
@@ -198,21 +216,21 @@ impl Memory {
         self.known.get(key).cloned()
     }
 
-    fn make(&self, key: &StoryKey, needs: &[StoryKey], plan: &Plan, machine: &Machine) -> Option<Known> {
-        let view = machine.story(key).filter(|view| view.landed())?;
+    fn make(&self, key: &StoryKey, needs: &[StoryKey], plan: &Plan, outcomes: &impl Outcomes) -> Option<Known> {
+        let commit = outcomes.landed(key)?;
         let heard = self.heard.get(key)?;
         let mut learned = heard.learned.clone();
         learned.story = plan.label(key);
         learned.title = without(&plan.story(key).title, &self.secrets);
         learned.branch = plan.files[usize::from(key.file)].branch.to_string();
-        learned.commit = view.commit.clone();
+        learned.commit = commit;
         // What was reviewed and mended landed with what it was before; what was begun anew did not.
         for (attempt, files, commits) in heard.finished.iter().rev() {
             let new = |file: &&String| !learned.files.contains(file);
             learned.files.extend(files.iter().filter(new).cloned().collect::<Vec<_>>());
             learned.commits.splice(0..0, commits.iter().cloned());
             learned.source = dispatch::sandbox(self.swarm, attempt);
-            if !machine.attempt(attempt).is_some_and(|view| view.rework) {
+            if !outcomes.mended(attempt) {
                 break;
             }
         }
@@ -230,10 +248,11 @@ impl Memory {
     }
 
     /// What a sandbox that does these stories is given: the memory of what they need, and are not to do themselves.
-    pub fn for_stories(&mut self, stories: &[StoryKey], plan: &Plan, machine: &Machine) -> Vec<Arc<Known>> {
-        let needed: BTreeSet<StoryKey> = stories.iter().filter_map(|key| self.needs.get(key)).flatten().cloned().collect();
+    pub fn for_stories(&mut self, stories: &[StoryKey], plan: &Plan, outcomes: &impl Outcomes) -> Vec<Arc<Known>> {
+        let needed: BTreeSet<StoryKey> =
+            stories.iter().filter_map(|key| self.needs.get(key)).flatten().cloned().collect();
         let before = needed.iter().filter(|need| !stories.contains(need));
-        before.filter_map(|need| self.of(need, plan, machine)).collect()
+        before.filter_map(|need| self.of(need, plan, outcomes)).collect()
     }
 }
 
@@ -300,12 +319,19 @@ impl Handed {
         let frame = dispatch.frame().map_err(|fault| refused(fault.to_string()))?;
         let text = String::from_utf8(frame.to_bytes()).map_err(|error| refused(error.to_string()))?;
         if text.len() > dispatch::FRAME_BYTES {
-            return Err(refused(format!("it has {} KB, and may have {}", text.len() / 1024, dispatch::FRAME_BYTES / 1024)));
+            return Err(refused(format!(
+                "it has {} KB, and may have {}",
+                text.len() / 1024,
+                dispatch::FRAME_BYTES / 1024
+            )));
         }
         Ok(TextFile { path: layout::DISPATCH_FILE.to_owned(), text })
     }
 
     fn memory(&self) -> Option<MemoryGram> {
+        if self.budget == 0 {
+            return None;
+        }
         let (mut seen, mut named) = (BTreeSet::new(), Vec::new());
         self.memory.iter().for_each(|known| known.sources(&mut seen, &mut named));
         let grams = self.memory.iter().map(|known| known.all());
@@ -335,10 +361,16 @@ pub fn name(plan: &Plan, key: &StoryKey) -> String {
 }
 
 fn time(id: &MsgId) -> Timestamp {
-    i64::try_from(id.unix_ms()).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::UNIX_EPOCH)
+    i64::try_from(id.unix_ms())
+        .ok()
+        .and_then(|ms| Timestamp::from_millisecond(ms).ok())
+        .unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 /// The values of the variables that sandboxes get.
 pub(super) fn secrets(env: &crate::protocol::acp::message::EnvVars) -> Vec<(String, String)> {
     env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
+
+#[cfg(test)]
+mod tests;

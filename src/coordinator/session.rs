@@ -214,11 +214,7 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
         let lost = |error| Box::new(Fault::new(Cause::HostError, chain(&error), true));
         files.push(made.map_err(lost)??);
     }
-    tools
-        .depot
-        .prepare(&job.attempt.folder(), job.uid, files)
-        .await
-        .map_err(|error| Box::new(engine_fault(&error)))?;
+    tools.depot.prepare(&job.attempt.folder(), job.uid, files).await.map_err(|error| Box::new(engine_fault(&error)))?;
     let container = create(tools.engine.as_ref(), &job.container)
         .await
         .map_err(|error| Box::new(create_fault(&error, &job.container)))?;

@@ -81,7 +81,6 @@ impl Telling {
             Ok(item) => Work::Item(item),
             Err((text, rule)) => {
                 tracing::error!(%rule, "a message of longshore's own breaks a rule; it is not said");
-                Work::Memory(known) => drop(ssot.ensure_memory(swarm, &known.name, known.own())?),
                 Work::Refused(text, rule)
             }
         };
@@ -120,9 +119,7 @@ pub fn tell_again(mut bridge: Bridge, ssot: &Ssot, words: &[Word]) -> Result<(),
     write_all(bridge.swarm(), ssot, &work, &mut ())
 }
 
-fn write_all(
-    swarm: SwarmId,
-    ssot: &Ssot, work: &mpsc::Receiver<Work>, heard: &mut dyn Heard) -> Result<(), SsotError> {
+fn write_all(swarm: SwarmId, ssot: &Ssot, work: &mpsc::Receiver<Work>, heard: &mut dyn Heard) -> Result<(), SsotError> {
     let mut tasks: BTreeMap<AssignmentId, Box<TaskFile>> = BTreeMap::new();
     while let Ok(first) = work.recv() {
         for next in std::iter::once(first).chain(work.try_iter()) {
@@ -135,6 +132,7 @@ fn write_all(
                 }
                 Work::Item(Item::Ack(ack)) => drop(ssot.ensure_ack(&ack)?),
                 Work::Item(Item::Task(task)) => drop(tasks.insert(task.task_id.clone(), task)),
+                Work::Memory(known) => drop(ssot.ensure_memory(swarm, &known.name, known.own())?),
                 Work::Refused(text, rule) => ssot.refuse(&text, &rule, Timestamp::now(), "coordinator")?,
             }
         }

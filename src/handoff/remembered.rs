@@ -148,7 +148,11 @@ impl Remembered {
 
 fn name(what: &str, text: &str) -> Result<(), String> {
     let good = !text.trim().is_empty() && text.chars().count() <= NAME && !text.chars().any(char::is_control);
-    if good { Ok(()) } else { Err(format!("{what} must have from 1 to {NAME} characters, none of them a control character")) }
+    if good {
+        Ok(())
+    } else {
+        Err(format!("{what} must have from 1 to {NAME} characters, none of them a control character"))
+    }
 }
 
 fn own_id(id: &str) -> Result<(), String> {
@@ -185,7 +189,14 @@ mod tests {
     use serde_json::json;
 
     fn note(text: &str) -> Note {
-        Note { id: None, kind: "note".into(), text: text.into(), importance: None, about: Vec::new(), at: String::new() }
+        Note {
+            id: None,
+            kind: "note".into(),
+            text: text.into(),
+            importance: None,
+            about: Vec::new(),
+            at: String::new(),
+        }
     }
 
     #[test]
@@ -206,7 +217,8 @@ mod tests {
             let note = Note { id: Some(id.to_owned()), ..note("x") };
             assert!(Remembered::default().note(note).is_err(), "{id}");
         }
-        let about_file = Note { id: Some("file:a".into()), about: vec!["file:b".into(), "story:US-001".into()], ..note("x") };
+        let about_file =
+            Note { id: Some("file:a".into()), about: vec!["file:b".into(), "story:US-001".into()], ..note("x") };
         assert!(Remembered::default().note(about_file).is_ok());
     }
 

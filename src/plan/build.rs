@@ -169,23 +169,23 @@ fn check_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result
     for assignment in assignments {
         let file = &files[usize::from(assignment.file)];
         let stories: Vec<&Story> = assignment.stories.iter().map(|key| story_of(file, key)).collect();
-        let mut blocks = file.tasks.mesh.clone();
-        let mut of: BTreeMap<&String, &Story> = BTreeMap::new();
+        let mut blocks: BTreeMap<String, (&Story, serde_json::Value)> = BTreeMap::new();
         let problem = |stories: Vec<&Story>, defect| PlanProblem {
             stories: stories.into_iter().map(name).collect(),
             ..PlanProblem::of_file(&file.tasks.path, defect)
         };
         for story in &stories {
-            for (block, content) in &story.mesh {
-                match of.insert(block, story) {
-                    Some(other) if other.mesh.get(block) != Some(content) => {
-                        let defect = PlanDefect::HeaderBlock { block: block.clone() };
-                        problems.push(problem(vec![other, story], defect));
-                    }
-                    _ => drop(blocks.insert(block.clone(), content.clone())),
+            let common = file.tasks.mesh.iter().filter(|(block, _)| !story.mesh.contains_key(*block));
+            for (block, content) in common.chain(&story.mesh) {
+                let (other, said) = blocks.entry(block.clone()).or_insert_with(|| (story, content.clone()));
+                if said != content {
+                    let defect = PlanDefect::HeaderBlock { block: block.clone() };
+                    problems.push(problem(vec![other, story], defect));
                 }
             }
         }
+        let blocks: BTreeMap<&String, &serde_json::Value> =
+            blocks.iter().map(|(name, (_, said))| (name, said)).collect();
         let bytes = serde_json::to_string(&blocks).map_or(0, |text| text.len());
         if bytes > MAX_BLOCKS {
             problems.push(problem(stories, PlanDefect::HeaderTooLarge { bytes }));

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, BranchName, CommitId, StoryId, StoryKey, SwarmId};
 use crate::swarm::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};
-use crate::tasks::{Story, TasksFile};
+use crate::tasks::{HeaderBlocks, Story, TasksFile};
 
 pub use document::PlanDocument;
 pub use problem::{PlanDefect, PlanError, PlanProblem};

@@ -224,7 +224,9 @@ impl PlanDefect {
             Self::TooMuchForOne { several: false, .. } => {
                 "put the long text into a file of the repository and name that"
             }
-            Self::HeaderBlock { .. } => "make the two the same, or give each story a sandbox of its own (`--fan-out story`)",
+            Self::HeaderBlock { .. } => {
+                "make the two the same, or give each story a sandbox of its own (`--fan-out story`)"
+            }
             Self::HeaderTooLarge { .. } => "put the long text into a file of the repository and name that",
             Self::NoAgent => "name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`",
         };

@@ -62,7 +62,15 @@ pub fn unreached(assignment: &AssignmentFile) -> Vec<StoryResult> {
 }
 
 fn not_run(id: StoryId, outcome: StoryOutcome) -> StoryResult {
-    StoryResult { id, outcome, criteria: Vec::new(), work_log: Vec::new(), commits: Vec::new(), duration_ms: 0, remembered: Remembered::default() }
+    StoryResult {
+        id,
+        outcome,
+        criteria: Vec::new(),
+        work_log: Vec::new(),
+        commits: Vec::new(),
+        duration_ms: 0,
+        remembered: Remembered::default(),
+    }
 }
 
 /// What the newest bundle on the disk has.

@@ -52,7 +52,8 @@ pub mod watchdog;
 #[cfg(test)]
 mod tests;
 
-const USAGE: &str = "usage: acp-shim serve FOLDER | depot | task [--json] | progress TEXT | fail TEXT | remember TEXT ... | --version";
+const USAGE: &str =
+    "usage: acp-shim serve FOLDER | depot | task [--json] | progress TEXT | fail TEXT | remember TEXT ... | --version";
 
 /// Runs the program with the arguments behind its name. Exit codes: 0 done; 1 it failed; 2 wrong usage, or not where it can
 /// run.

@@ -99,9 +99,15 @@ mod tests {
             guidance: vec!["Use the second way.".into()],
         };
         let text = prompt(&card, Context { title: "Parsers", description: "", memory: "- note `n`: it is slow\n" });
-        for part in
-            ["US-001: Add a parser", "AC-1: parses", "`make check`", "`cargo test`", "exited 101", "`feat/parser`", "it is slow"]
-        {
+        for part in [
+            "US-001: Add a parser",
+            "AC-1: parses",
+            "`make check`",
+            "`cargo test`",
+            "exited 101",
+            "`feat/parser`",
+            "it is slow",
+        ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("## Notes") && !text.contains("## What to do"));

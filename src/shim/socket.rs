@@ -164,7 +164,7 @@ impl Desk {
                 None => refusal("the text is empty"),
             },
             Ask::Remember { text, kind, importance, id, about, links } => {
-                let note = said(&text).map(|text| Note {
+                let note = learned(&text).map(|text| Note {
                     id,
                     kind: kind.unwrap_or_else(|| "note".to_owned()),
                     text,
@@ -208,6 +208,13 @@ fn said(text: &str) -> Option<String> {
     let lines: Vec<String> = text.lines().map(|line| tail::clean(line.as_bytes())).collect();
     let text: String = lines.join("\n").trim().chars().take(2000).collect();
     (!text.is_empty()).then_some(text)
+}
+
+/// What an agent learned: whole lines, without control characters. How long it may be is [`Remembered`]'s to say.
+fn learned(text: &str) -> Option<String> {
+    let text: String = text.chars().filter(|c| *c == '\n' || !c.is_control()).collect();
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// Opens the socket and answers on it, each caller in a task of its own, until the runtime ends.

@@ -37,11 +37,19 @@ pub(super) fn read(checker: &mut Checker<'_>, at: &At<'_>, object: &Node) -> Hea
     let Some(header) = member(checker, &at, mesh, "header") else { return blocks };
     let at = At::Key(&at, "header");
     let Some(members) = header.members() else {
-        checker.report(&at, header, Defect::WrongType { expected: "an object of header blocks", found: header.found() });
+        checker.report(
+            &at,
+            header,
+            Defect::WrongType { expected: "an object of header blocks", found: header.found() },
+        );
         return blocks;
     };
     if members.len() > MOST {
-        checker.report(&at, header, Defect::Mesh { problem: format!("it has {} blocks, and may have {MOST}", members.len()) });
+        checker.report(
+            &at,
+            header,
+            Defect::Mesh { problem: format!("it has {} blocks, and may have {MOST}", members.len()) },
+        );
         return blocks;
     }
     for member in members {

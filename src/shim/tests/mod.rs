@@ -4,6 +4,7 @@ mod depot;
 mod ends;
 mod full;
 mod hostile;
+mod memory;
 mod review;
 mod stories;
 mod violations;

@@ -69,7 +69,8 @@ impl Ssot {
     /// The names of a swarm's memory, sorted.
     pub fn memory_names(&self, swarm: SwarmId) -> SsotResult<Vec<String>> {
         let names = self.files.names(&self.files.path(format!("{MEMORY}/{swarm}")))?;
-        let mut names: Vec<String> = names.iter().filter_map(|name| name.strip_suffix(".json")).map(str::to_owned).collect();
+        let mut names: Vec<String> =
+            names.iter().filter_map(|name| name.strip_suffix(".json")).map(str::to_owned).collect();
         names.sort();
         Ok(names)
     }
