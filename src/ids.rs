@@ -164,6 +164,16 @@ text_id! {
     }
 }
 
+text_id! {
+    /// Who takes part in a mailbox: `alpha`, `us-001`, `host`. The name of its outbox, and so what file systems, shells and
+    /// Markdown tables leave alone.
+    AgentId, "an agent id", "1 to 64 letters, digits, `_` and `-`, beginning with a letter or digit",
+    |text| {
+        let alphabet = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+        text.len() <= 64 && text.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric) && text.bytes().all(alphabet)
+    }
+}
+
 /// One run of one or more tasks files: a UUID v4.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -279,6 +289,16 @@ mod tests {
         assert_eq!(text.parse::<SwarmId>().expect("the spec's own example").to_string(), text);
         for wrong in ["a1b2c3d4-e5f6-1a7b-8c9d-0e1f2a3b4c5d", "a1b2c3d4e5f64a7b8c9d0e1f2a3b4c5d", "swarm"] {
             assert!(wrong.parse::<SwarmId>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn agents() {
+        for right in ["alpha", "us-001", "B2_x", "0", &"a".repeat(64)] {
+            assert!(right.parse::<AgentId>().is_ok(), "{right:?}");
+        }
+        for wrong in ["", "*", "-a", "_a", "a/b", "..", "a.md", "a b", "a|b", "a\n", "ä", &"a".repeat(65)] {
+            assert!(wrong.parse::<AgentId>().is_err(), "{wrong:?}");
         }
     }
 

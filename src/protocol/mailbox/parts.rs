@@ -1,0 +1,223 @@
+//! Messages that are too long for a file: a draft -> messages of at most 10 KB each, and parts -> one message.
+//!
+//! A part is a message of its own, with a number of its own; the parts of a message have numbers that follow each other.
+//! Each has the subject; context and expected response are in the first. The body is cut between lines, and inside one only
+//! where it has no room in a file. Used by `store.rs` and `machine.rs`. Pure.
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use super::message::{
+    AgentId, Content, Draft, MAX_BODY, MAX_FILE, MAX_PARTS, MAX_SECTION, MAX_SUBJECT_CHARS, Message, Part, Seq, tidy,
+};
+use super::text::{render, written};
+
+/// Why a draft cannot be sent.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DraftError {
+    /// It says nothing.
+    #[error("there is neither a subject nor a body")]
+    Empty,
+    /// Too much of it.
+    #[error("the {what} has {found} {unit}: at most {most}")]
+    TooLong {
+        /// Of what.
+        what: &'static str,
+        /// How much there is.
+        found: usize,
+        /// How much there may be.
+        most: usize,
+        /// Bytes or characters.
+        unit: &'static str,
+    },
+    /// There are no numbers left.
+    #[error("the outbox is full: there is no message after 999999999")]
+    Full,
+}
+
+/// The messages that say it, the first of them with this number.
+pub fn split(from: &AgentId, first: Seq, at: Timestamp, draft: &Draft) -> Result<Vec<Message>, DraftError> {
+    let mut content = draft.content.tidied();
+    if content.subject.is_empty() {
+        // Somebody who has only one thing to say.
+        content.subject = content.body.lines().next().unwrap_or_default().trim().chars().take(80).collect();
+        if content.subject.is_empty() {
+            return Err(DraftError::Empty);
+        }
+    }
+    check(&content)?;
+    let message = |seq: Seq, part: Option<Part>, content: Content| Message {
+        from: from.clone(),
+        to: draft.to.clone(),
+        seq,
+        kind: draft.kind,
+        timestamp: at,
+        re: draft.re.clone(),
+        priority: draft.priority,
+        ttl: draft.ttl,
+        part,
+        content,
+    };
+    let whole = message(first, None, content.clone());
+    if render(&whole).len() <= MAX_FILE {
+        return Ok(vec![whole]);
+    }
+    // What any part has beside its body, at its longest.
+    let body = std::mem::take(&mut content.body);
+    let longest = Part { number: MAX_PARTS, of: MAX_PARTS, inside_line: true };
+    let room = MAX_FILE.saturating_sub(render(&message(Seq::LAST, Some(longest), content.clone())).len());
+    let pieces = cut(&body, room);
+    let of = u16::try_from(pieces.len()).ok().filter(|of| *of <= MAX_PARTS);
+    let Some(of) = of else {
+        return Err(DraftError::TooLong { what: "body", found: body.len(), most: MAX_BODY, unit: "bytes" });
+    };
+    let mut messages = Vec::new();
+    let mut seq = Some(first);
+    for (number, (body, inside_line)) in (1..=of).zip(pieces) {
+        let seq_here = seq.ok_or(DraftError::Full)?;
+        let rest = if number == 1 {
+            content.clone()
+        } else {
+            Content { subject: content.subject.clone(), ..Content::default() }
+        };
+        messages.push(message(seq_here, Some(Part { number, of, inside_line }), Content { body, ..rest }));
+        seq = seq_here.next();
+    }
+    Ok(messages)
+}
+
+fn check(content: &Content) -> Result<(), DraftError> {
+    let long = |what, found, most, unit| {
+        if found > most { Err(DraftError::TooLong { what, found, most, unit }) } else { Ok(()) }
+    };
+    long("subject", content.subject.chars().count(), MAX_SUBJECT_CHARS, "characters")?;
+    long("body", content.body.len(), MAX_BODY, "bytes")?;
+    long("context", content.context.as_ref().map_or(0, String::len), MAX_SECTION, "bytes")?;
+    long("expected response", content.expected_response.as_ref().map_or(0, String::len), MAX_SECTION, "bytes")
+}
+
+/// Pieces that take at most `room` bytes when they are written, and whether each ends inside a line.
+fn cut(body: &str, room: usize) -> Vec<(String, bool)> {
+    let mut pieces = Vec::new();
+    let mut lines: Vec<&str> = Vec::new();
+    let mut used = 0;
+    for mut line in body.split('\n') {
+        if used + written(line) > room && !lines.is_empty() {
+            pieces.push((lines.join("\n"), false));
+            lines.clear();
+            used = 0;
+        }
+        while written(line) > room {
+            // Two bytes for the newline and for the `\` that it may take.
+            let end = line.floor_char_boundary(room.saturating_sub(2).max(4));
+            pieces.push((line[..end].to_owned(), true));
+            line = &line[end..];
+        }
+        used += written(line);
+        lines.push(line);
+    }
+    pieces.push((lines.join("\n"), false));
+    pieces
+}
+
+/// The message that the parts say, in order of their numbers; where one is missing, its place says so. The result has the
+/// header of the first, and no part. None of no parts.
+pub fn join(parts: &[Message]) -> Option<Message> {
+    let first = parts.first()?;
+    let of = first.part.map_or(1, |part| part.of);
+    let mut body = String::new();
+    let mut glued = true;
+    for number in 1..=of {
+        if !glued {
+            body.push('\n');
+        }
+        match parts.iter().find(|message| message.part.map_or(1, |part| part.number) == number) {
+            Some(message) => {
+                body.push_str(&message.content.body);
+                glued = message.part.is_some_and(|part| part.inside_line);
+            }
+            None => {
+                if !body.is_empty() && !body.ends_with('\n') {
+                    body.push('\n');
+                }
+                body.push_str(&format!("[part {number} of {of} is missing]"));
+                glued = false;
+            }
+        }
+    }
+    let option = |of: fn(&Content) -> &Option<String>| parts.iter().find_map(|message| of(&message.content).clone());
+    let content = Content {
+        subject: first.content.subject.clone(),
+        body: tidy(&body),
+        context: option(|content| &content.context),
+        expected_response: option(|content| &content.expected_response),
+    };
+    Some(Message { part: None, content, ..first.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{Kind, Recipient};
+    use super::super::text::parse;
+    use super::*;
+
+    fn alpha() -> AgentId {
+        "alpha".parse().expect("an id")
+    }
+
+    fn sent(body: &str) -> Vec<Message> {
+        let mut draft = Draft::new(Recipient::All, Kind::Status, "Long", body);
+        draft.content.context = Some("what for".to_owned());
+        let messages = split(&alpha(), Seq::FIRST, Timestamp::UNIX_EPOCH, &draft).expect("it can be sent");
+        let read = |message: &Message| {
+            let text = render(message);
+            assert!(text.len() <= MAX_FILE, "{} bytes", text.len());
+            let read = parse(text.as_bytes()).expect("what is written can be read");
+            assert_eq!(&read, message);
+            read
+        };
+        messages.iter().map(read).collect()
+    }
+
+    #[test]
+    fn what_fits_is_one_message_and_what_does_not_comes_together_again() {
+        assert_eq!(sent("short").len(), 1);
+        let lines: String = (0..3000).map(|n| format!("line {n}\n\n")).collect();
+        let headings = "## Body\n\\## Context\n".repeat(2000);
+        for body in [lines.as_str(), headings.as_str(), &"x".repeat(50_000), &"ä€𝄞".repeat(6000), &"\n".repeat(30_000)]
+        {
+            let body = &format!("begin{body}end");
+            let messages = sent(body);
+            assert!(messages.len() > 2, "{}", messages.len());
+            let numbers: Vec<u32> = messages.iter().map(|message| message.seq.get()).collect();
+            assert_eq!(numbers, (1..=messages.len() as u32).collect::<Vec<_>>());
+            let joined = join(&messages).expect("there are parts");
+            assert!(joined.content.body == *body, "{:.40}", joined.content.body);
+            assert_eq!((joined.part, joined.content.context.as_deref()), (None, Some("what for")));
+        }
+    }
+
+    #[test]
+    fn a_missing_part_is_said() {
+        let body: String = (0..3000).map(|n| format!("line {n}\n")).collect();
+        let mut messages = sent(&body);
+        messages.remove(1);
+        let joined = join(&messages).expect("there are parts").content.body;
+        assert!(joined.starts_with("line 0\n") && joined.ends_with("line 2999"));
+        assert!(joined.contains("\n[part 2 of 3 is missing]\nline "), "{:.100}", joined);
+    }
+
+    #[test]
+    fn what_cannot_be_sent() {
+        let split = |draft: &Draft| split(&alpha(), Seq::FIRST, Timestamp::UNIX_EPOCH, draft);
+        let draft = |subject: &str, body: &str| Draft::new(Recipient::All, Kind::Status, subject, body);
+        assert_eq!(split(&draft(" ", "\n\n")), Err(DraftError::Empty));
+        assert_eq!(split(&draft("", "one\ntwo")).expect("it says something")[0].content.subject, "one");
+        assert!(matches!(split(&draft(&"s".repeat(201), "")), Err(DraftError::TooLong { what: "subject", .. })));
+        assert!(matches!(split(&draft("s", &"x".repeat(MAX_BODY + 1))), Err(DraftError::TooLong { what: "body", .. })));
+        assert!(split(&draft("s", &"x".repeat(MAX_BODY))).is_ok_and(|messages| messages.len() < 40));
+        let mut long = draft("s", "b");
+        long.content.context = Some("x".repeat(MAX_SECTION + 1));
+        assert!(matches!(split(&long), Err(DraftError::TooLong { what: "context", .. })));
+    }
+}

@@ -1,0 +1,289 @@
+//! The folder: numbers under haste, hostile files, claims and the roster.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::super::message::{Kind, Recipient};
+use super::super::text::parse_time;
+use super::*;
+
+fn id(text: &str) -> AgentId {
+    text.parse().expect("an id")
+}
+
+fn seq(number: u32) -> Seq {
+    Seq::new(number).expect("a number")
+}
+
+fn now() -> Timestamp {
+    parse_time("2026-02-19T11:32:15").expect("a time")
+}
+
+fn draft(body: &str) -> Draft {
+    Draft::new(Recipient::All, Kind::Status, "s", body)
+}
+
+fn mailbox() -> (tempfile::TempDir, Mailbox) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mailbox = Mailbox::create(&folder.path().join("amp")).expect("made");
+    (folder, mailbox)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_layout_is_the_specs() {
+    let (_folder, mailbox) = mailbox();
+    assert_eq!(
+        names(mailbox.root()),
+        [AGENTS, PROTOCOL_FILE, ROSTER_FILE, SHARED]
+            .map(str::to_owned)
+            .into_iter()
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect::<Vec<_>>()
+    );
+    mailbox.register(&Row::new(id("alpha"), "coder", Some(7), now())).expect("registered");
+    let sent = mailbox.send(&id("alpha"), &draft("hello"), None, now()).expect("sent");
+    assert_eq!(references(&sent)[0].to_string(), "alpha/001");
+    let path = mailbox.root().join("agents/alpha/001.md");
+    assert_eq!(std::fs::read(&path).expect("a file"), text::render(&sent[0]).into_bytes());
+    assert_eq!(path.metadata().expect("a file").permissions().mode() & 0o777, 0o644);
+    // What is there already stays as it is.
+    std::fs::write(mailbox.root().join(PROTOCOL_FILE), "ours").expect("written");
+    Mailbox::create(mailbox.root()).expect("opened");
+    assert_eq!(std::fs::read_to_string(mailbox.root().join(PROTOCOL_FILE)).expect("a file"), "ours");
+    assert!(Mailbox::open(&mailbox.root().join("nowhere")).is_err());
+    assert!(matches!(Mailbox::open(&mailbox.root().join(AGENTS)), Err(MailboxError::NoMailbox(_))));
+}
+
+#[test]
+fn numbers_go_on_behind_all_that_was_used() {
+    let (_folder, mailbox) = mailbox();
+    let alpha = id("alpha");
+    let sent = |used: Option<u32>| mailbox.send(&alpha, &draft("b"), used.map(seq), now()).expect("sent")[0].seq.get();
+    assert_eq!((sent(None), sent(None)), (1, 2));
+    // The last is lost: its number is not used again, if somebody remembers it.
+    std::fs::remove_file(mailbox.root().join("agents/alpha/002.md")).expect("removed");
+    assert_eq!(sent(Some(2)), 3);
+    std::fs::write(mailbox.root().join("agents/alpha/9.md"), "somebody's").expect("written");
+    assert_eq!(sent(None), 10);
+    std::fs::write(mailbox.root().join("agents/alpha/999999999.md"), "the last").expect("written");
+    let full = mailbox.send(&alpha, &draft("b"), None, now());
+    assert!(matches!(full, Err(MailboxError::Draft(DraftError::Full))), "{full:?}");
+}
+
+#[test]
+fn sends_at_once_take_a_number_each_and_parts_follow_each_other() {
+    let (_folder, mailbox) = mailbox();
+    let long: String = (0..3000).map(|n| format!("line {n}\n")).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            // A value each: as different processes would have.
+            let (root, long) = (mailbox.root(), &long);
+            scope.spawn(move || {
+                let mailbox = Mailbox::open(root).expect("a mailbox");
+                for n in 0..10 {
+                    let body = if n % 3 == 0 { long } else { "short" };
+                    let sent = mailbox.send(&id("alpha"), &draft(body), None, now()).expect("sent");
+                    let first = sent[0].seq.get();
+                    let numbers: Vec<u32> = sent.iter().map(|message| message.seq.get()).collect();
+                    assert_eq!(numbers, (first..first + sent.len() as u32).collect::<Vec<_>>());
+                }
+            });
+        }
+    });
+    let listing = mailbox.listing(&id("alpha")).expect("a listing");
+    let numbers: Vec<u32> = listing.files.keys().map(|seq| seq.get()).collect();
+    assert_eq!(numbers, (1..=4 * (6 + 4 * 3)).collect::<Vec<_>>());
+    assert!(listing.odd.is_empty());
+    for (seq, name) in &listing.files {
+        assert!(matches!(mailbox.read(&id("alpha"), *seq, name).expect("readable"), Read::Message(_)), "{name}");
+    }
+    let left: Vec<String> =
+        names(&mailbox.root().join("agents/alpha")).into_iter().filter(|name| !name.ends_with(".md")).collect();
+    assert_eq!(left, [OUTBOX_LOCK]);
+}
+
+#[test]
+fn what_is_no_message_is_named_and_nothing_is_followed_or_waited_for() {
+    let (folder, mailbox) = mailbox();
+    let alpha = id("alpha");
+    let good = mailbox.send(&alpha, &draft("b"), None, now()).expect("sent");
+    let outbox = mailbox.root().join("agents/alpha");
+    let good = text::render(&good[0]);
+    std::fs::write(outbox.join("002.md"), &good).expect("written");
+    std::fs::write(outbox.join("003.md"), good.replace("001", "003").replace("from: alpha", "from: bravo"))
+        .expect("written");
+    std::fs::write(outbox.join("004.md"), &good[..40]).expect("written");
+    let secret = folder.path().join("secret.md");
+    std::fs::write(&secret, good.replace("001", "005")).expect("written");
+    symlink(&secret, outbox.join("005.md")).expect("linked");
+    rustix::fs::mknodat(rustix::fs::CWD, outbox.join("006.md"), rustix::fs::FileType::Fifo, 0o644.into(), 0)
+        .expect("a FIFO");
+    std::fs::create_dir(outbox.join("007.md")).expect("a folder");
+    std::fs::File::create(outbox.join("008.md")).expect("a file").set_len(1 << 40).expect("a huge file");
+    let _socket = std::os::unix::net::UnixListener::bind(outbox.join("009.md")).expect("a socket");
+    std::fs::write(outbox.join("notes.md"), "").expect("written");
+    std::fs::write(outbox.join(".010.md"), "").expect("written");
+    let listing = mailbox.listing(&alpha).expect("a listing");
+    assert_eq!((listing.files.len(), listing.odd), (9, vec!["notes.md".to_owned()]));
+    let found: Vec<(u32, &str)> = listing
+        .files
+        .iter()
+        .map(|(seq, name)| match mailbox.read(&alpha, *seq, name).expect("readable") {
+            Read::Bad(violation) => (seq.get(), violation.rule),
+            Read::Message(_) => (seq.get(), "-"),
+            Read::Missing => panic!("{name} is missing"),
+        })
+        .collect();
+    let kind = rules::FILE_KIND;
+    assert_eq!(
+        found,
+        [
+            (1, "-"),
+            (2, rules::SEQ),
+            (3, rules::FROM),
+            (4, rules::REQUIRED),
+            (5, kind),
+            (6, kind),
+            (7, kind),
+            (8, rules::SIZE),
+            (9, kind)
+        ]
+    );
+    // An outbox that is a link is nobody's.
+    symlink(&outbox, mailbox.root().join("agents/bravo")).expect("linked");
+    assert_eq!(mailbox.listing(&id("bravo")).expect("a listing"), Listing::default());
+    assert!(matches!(mailbox.send(&id("bravo"), &draft("b"), None, now()), Err(MailboxError::NotFolder(_))));
+    assert_eq!(mailbox.read(&alpha, seq(50), "050.md").expect("readable"), Read::Missing);
+}
+
+#[test]
+fn files_are_put_byte_for_byte_and_never_replaced() {
+    let (_folder, mailbox) = mailbox();
+    let put = |bytes: &[u8]| mailbox.put(&id("alpha"), seq(3), bytes).expect("put");
+    assert_eq!([put(b"one"), put(b"one"), put(b"two")], [Put::New, Put::Same, Put::Differs]);
+    assert_eq!(mailbox.bytes(&id("alpha"), seq(3)).expect("readable").as_deref(), Some(&b"one"[..]));
+    assert_eq!(mailbox.bytes(&id("alpha"), seq(4)).expect("readable"), None);
+}
+
+#[test]
+fn the_roster_keeps_what_several_write_at_once() {
+    let (_folder, mailbox) = mailbox();
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let root = mailbox.root();
+            scope.spawn(move || {
+                let mailbox = Mailbox::open(root).expect("a mailbox");
+                let me = id(&format!("agent-{n}"));
+                mailbox.register(&Row::new(me.clone(), "r", None, now())).expect("registered");
+                mailbox.register(&Row::new(me.clone(), "r", None, now())).expect("it is there");
+                mailbox.set_status(&me, &Status::Done).expect("changed");
+            });
+        }
+    });
+    let rows = mailbox.roster().expect("a roster").rows();
+    assert_eq!(rows.len(), 8);
+    assert!(rows.iter().all(|row| row.status == Status::Done));
+    assert_eq!(mailbox.roster().expect("a roster").text().lines().count(), 4 + 8);
+    assert_eq!(mailbox.agents().expect("folders").len(), 8);
+    // Agent IDs must be unique (Agent Registration).
+    let taken = mailbox.register(&Row::new(id("Agent-1"), "r", None, now()));
+    assert!(matches!(taken, Err(MailboxError::IdTaken { .. })), "{taken:?}");
+    assert!(matches!(mailbox.set_status(&id("nobody"), &Status::Done), Err(MailboxError::NotRegistered(_))));
+    // Who was done comes back with a row of its own.
+    mailbox.register(&Row::new(id("agent-1"), "again", None, now())).expect("registered");
+    assert_eq!(mailbox.roster().expect("a roster").row(&id("agent-1")).expect("a row").status, Status::Active);
+}
+
+#[test]
+fn shared_files_are_no_way_out_of_the_folder() {
+    let (folder, mailbox) = mailbox();
+    for wrong in ["", "..", "../x", "a/b", ".claim-STATE-a", "a\nb", &"x".repeat(101)] {
+        assert!(wrong.parse::<SharedName>().is_err(), "{wrong:?}");
+    }
+    let outside = folder.path().join("outside");
+    std::fs::write(&outside, "secret").expect("written");
+    symlink(&outside, mailbox.root().join("shared/STATE.md")).expect("linked");
+    let state = SharedName::state();
+    assert!(matches!(mailbox.read_shared(&state), Err(MailboxError::NotFile { .. })));
+    mailbox.write_shared(&state, "# Shared State\n").expect("written");
+    assert_eq!(std::fs::read_to_string(&outside).expect("a file"), "secret");
+    assert_eq!(mailbox.read_shared(&state).expect("readable").as_deref(), Some("# Shared State\n"));
+    assert_eq!(mailbox.read_shared(&"ARTIFACTS.md".parse().expect("a name")).expect("readable"), None);
+    assert_eq!(mailbox.shared_names().expect("names"), [state]);
+}
+
+fn claim(agent: &str, at: Timestamp) -> Claim {
+    Claim { agent: id(agent), at, target: SharedName::state(), note: "progress".to_owned() }
+}
+
+#[test]
+fn a_claim_holds_until_it_is_released_or_stale() {
+    let (_folder, mailbox) = mailbox();
+    let now = Timestamp::now();
+    let later = |seconds: i64| now + jiff::SignedDuration::from_secs(seconds);
+    let taken = |by: &str, claimed: Claimed| matches!(claimed, Claimed::TakenBy(agent, _) if agent == id(by));
+    let state = SharedName::state();
+    let try_at = |agent: &str, at: Timestamp| mailbox.claim(&claim(agent, at), at).expect("claims");
+    assert_eq!(try_at("bravo", now), Claimed::Yours);
+    assert_eq!(try_at("bravo", now), Claimed::Yours, "again");
+    // The lower id of the same second comes too late: bravo may be writing already.
+    assert!(taken("bravo", try_at("alpha", now)));
+    assert_eq!(names(&mailbox.root().join(SHARED)), [".claim-STATE-bravo", CLAIMS_LOCK]);
+    assert!(mailbox.release(&id("bravo"), &state).expect("released"));
+    assert!(!mailbox.release(&id("bravo"), &state).expect("there is none"));
+    assert_eq!(try_at("alpha", later(1)), Claimed::Yours);
+    // Stale Claim: older than 2 minutes.
+    assert!(taken("alpha", try_at("bravo", later(121))));
+    assert_eq!(try_at("bravo", later(122)), Claimed::Yours);
+    assert_eq!(names(&mailbox.root().join(SHARED)), [".claim-STATE-bravo", CLAIMS_LOCK]);
+}
+
+#[test]
+fn of_two_that_were_written_at_once_the_lower_id_wins() {
+    let (_folder, mailbox) = mailbox();
+    let now = Timestamp::now();
+    // Somebody who knows no lock has written right behind us: we are there, and so is it.
+    for (other, ours) in [("alpha", false), ("charlie", true)] {
+        let theirs = claim(other, now);
+        std::fs::write(mailbox.root().join(SHARED).join(theirs.file_name()), theirs.render()).expect("written");
+        let mine = claim("bravo", now);
+        std::fs::write(mailbox.root().join(SHARED).join(mine.file_name()), mine.render()).expect("written");
+        assert_eq!(mailbox.claim(&mine, now).expect("claims") == Claimed::Yours, ours, "{other}");
+        for agent in [other, "bravo"] {
+            mailbox.release(&id(agent), &SharedName::state()).expect("released");
+        }
+    }
+}
+
+#[test]
+fn changes_under_claims_are_not_lost() {
+    let (_folder, mailbox) = mailbox();
+    let state = SharedName::state();
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let (root, state) = (mailbox.root(), &state);
+            scope.spawn(move || {
+                let mailbox = Mailbox::open(root).expect("a mailbox");
+                for _ in 0..5 {
+                    let change = |mailbox: &Mailbox| {
+                        let text = mailbox.read_shared(state)?.unwrap_or_default();
+                        mailbox.write_shared(state, &format!("{text}{n}\n"))
+                    };
+                    let claim = claim(&format!("agent-{n}"), now());
+                    let done = mailbox.with_claim(&claim, Duration::from_secs(60), change).expect("claims");
+                    assert_eq!(done, Ok(()));
+                }
+            });
+        }
+    });
+    assert_eq!(mailbox.read_shared(&state).expect("readable").expect("a file").lines().count(), 20);
+    assert_eq!(names(&mailbox.root().join(SHARED)), [CLAIMS_LOCK, STATE_FILE]);
+}

@@ -1,0 +1,227 @@
+//! The text of messages: the spec's example byte for byte, what others write, and what breaks a rule.
+
+use super::super::message::{Draft, Expects, Kind, MessageRef, Recipient, Seq};
+use super::super::rules::RULES;
+use super::*;
+
+/// The spec's own (Message Format), byte for byte.
+const SPEC: &str = "\
+<!-- amp-version: 1 -->
+<!-- from: alpha -->
+<!-- to: bravo -->
+<!-- seq: 003 -->
+<!-- type: REQUEST -->
+<!-- timestamp: 2026-02-19T11:32:15 -->
+<!-- re: bravo/002 -->
+
+## Subject
+Search the brain for MCP transport patterns
+
+## Body
+I need to understand how MCP stdio transport works on Windows.
+Focus on gotchas and failure modes. Return a summary with file IDs.
+
+## Context
+Working on fixing MCP server hang. See shared/STATE.md for full context.
+
+## Expected Response
+- Summary of relevant findings (< 500 words)
+- List of brain file IDs consulted
+- Any new discoveries to deposit
+";
+
+fn message() -> Message {
+    parse(SPEC.as_bytes()).expect("the spec's own")
+}
+
+#[test]
+fn the_specs_example_is_read_and_written_byte_for_byte() {
+    let message = message();
+    assert_eq!(message.reference().to_string(), "alpha/003");
+    assert_eq!(message.to, Recipient::One("bravo".parse().expect("an id")));
+    assert_eq!((message.kind, message.expects()), (Kind::Request, Expects::Response));
+    assert_eq!(message.timestamp.to_string(), "2026-02-19T11:32:15Z");
+    assert_eq!(message.re, Some("bravo/002".parse::<MessageRef>().expect("a reference")));
+    assert_eq!(message.priority, Priority::Normal);
+    assert_eq!((message.ttl, message.part), (None, None));
+    let content = &message.content;
+    assert_eq!(content.subject, "Search the brain for MCP transport patterns");
+    assert!(content.body.starts_with("I need") && content.body.ends_with("file IDs."));
+    assert_eq!(content.expected_response.as_ref().map(|text| text.lines().count()), Some(3));
+    assert_eq!(render(&message), SPEC);
+}
+
+#[test]
+fn optional_fields_are_written_behind_re() {
+    let mut message = message();
+    message.priority = Priority::Critical;
+    message.ttl = Some(30);
+    message.part = Some("2/3".parse().expect("a part"));
+    let text = render(&message);
+    assert!(
+        text.contains(
+            "<!-- re: bravo/002 -->\n<!-- priority: critical -->\n<!-- ttl: 30 -->\n<!-- part: 2/3 -->\n\n##"
+        )
+    );
+    assert_eq!(parse(text.as_bytes()).expect("it can be read"), message);
+}
+
+#[test]
+fn what_others_write_is_read() {
+    let same = |text: &str| assert_eq!(parse(text.as_bytes()).expect("it can be read"), message(), "{text}");
+    same(&SPEC.replace('\n', "\r\n"));
+    same(&format!("\u{feff}{SPEC}"));
+    same(SPEC.trim_end());
+    same(&SPEC.replace("seq: 003", "seq: 3").replace("re: bravo/002", "re: bravo/2.md"));
+    same(&SPEC.replace("11:32:15", "11:32:15Z"));
+    same(&SPEC.replace("11:32:15", "13:32:15+02:00"));
+    same(&SPEC.replace("11:32:15", "11:32:15.000"));
+    same(&SPEC.replace("<!-- type: REQUEST -->", "\n<!--Type:request-->\n<!-- mood: good -->\n<!-- a remark -->"));
+    same(
+        &SPEC
+            .replace("-->\n\n## Subject", "-->\n## Subject")
+            .replace("## Body\n", "## Body\n\n\n")
+            .replace("## C", "\n\n## C"),
+    );
+    same(&SPEC.replace("Expected Response", "expected response  "));
+    same(&SPEC.replace("<!-- to: bravo -->", "<!-- to: bravo -->\n<!-- priority: Normal -->\n<!-- ttl: -->"));
+    let bare = format!("{}Only words.\n", &SPEC[..SPEC.find("\n## Subject").expect("a section")]);
+    assert_eq!(parse(bare.as_bytes()).expect("it can be read").content.body, "Only words.");
+    let both = SPEC.replace("\n## Subject", "\nHello.\n\n## Notes\nnone\n\n## Subject");
+    assert!(
+        parse(both.as_bytes()).expect("it can be read").content.body.starts_with("Hello.\n\n## Notes\nnone\n\nI need")
+    );
+}
+
+#[test]
+fn texts_that_look_like_sections_come_back_as_they_were() {
+    let mut message = message();
+    message.content.body =
+        "## Context\n\\## Body\n## Notes\n\\\\## Subject \n# Body\n\\x\n## expected response".to_owned();
+    message.content.expected_response = Some("## Subject".to_owned());
+    let text = render(&message);
+    assert!(text.contains("\n\\## Context\n\\\\## Body\n## Notes\n"), "{text}");
+    assert_eq!(parse(text.as_bytes()).expect("it can be read"), message);
+    // A header cannot be told from inside a text.
+    message.content.body = "<!-- from: charlie -->\n-->".to_owned();
+    assert_eq!(parse(render(&message).as_bytes()).expect("it can be read"), message);
+}
+
+#[test]
+fn what_breaks_a_rule_is_told_by_it() {
+    let line = |field: &str| {
+        SPEC.lines().find(|line| line.contains(&format!(" {field}:"))).expect("a field").to_owned() + "\n"
+    };
+    let mut broken: Vec<(&str, Vec<u8>)> = Vec::new();
+    for field in ["amp-version", "from", "to", "seq", "type", "timestamp"] {
+        broken.push((rules::REQUIRED, SPEC.replace(&line(field), "").into_bytes()));
+        broken.push((rules::FIELD_TWICE, SPEC.replace(&line(field), &line(field).repeat(2)).into_bytes()));
+    }
+    let replaced = |from: &str, to: &str| SPEC.replace(from, to).into_bytes();
+    for (rule, from, to) in [
+        (rules::VERSION, "version: 1", "version: 2"),
+        (rules::FROM, "from: alpha", "from: ../alpha"),
+        (rules::TO, "to: bravo", "to: bravo, charlie"),
+        (rules::SEQ, "seq: 003", "seq: 0"),
+        (rules::SEQ, "seq: 003", "seq: 4000000000"),
+        (rules::SEQ, "seq: 003", "seq: +3"),
+        (rules::TYPE, "REQUEST", "QUESTION"),
+        (rules::TIMESTAMP, "2026-02-19T", "yesterday "),
+        (rules::RE, "bravo/002", "bravo"),
+        (rules::PRIORITY, "re: bravo/002", "priority: urgent"),
+        (rules::TTL, "re: bravo/002", "ttl: -1"),
+        (rules::TTL, "re: bravo/002", "ttl: 2h"),
+        (rules::PART, "re: bravo/002", "part: 4/3"),
+        (rules::PART, "re: bravo/002", "part: 1/60000"),
+        (rules::REQUIRED, "<!-- amp-version: 1 -->\n", "x\n<!-- amp-version: 1 -->\n"),
+    ] {
+        broken.push((rule, replaced(from, to)));
+    }
+    broken.push((rules::REQUIRED, Vec::new()));
+    broken.push((rules::UTF8, [SPEC.as_bytes(), b"\xff"].concat()));
+    broken.push((rules::SIZE, SPEC.bytes().chain(std::iter::repeat_n(b'x', MAX_READ)).collect()));
+    for (rule, bytes) in &broken {
+        let violation = parse(bytes).expect_err(&String::from_utf8_lossy(bytes));
+        assert_eq!(violation.rule, *rule, "{violation}");
+    }
+    for rule in RULES.iter().filter(|rule| ![rules::FILE_NAME, rules::FILE_KIND].contains(&rule.name)) {
+        assert!(broken.iter().any(|(broken, _)| *broken == rule.name), "`{}` is broken by nothing here", rule.name);
+    }
+}
+
+#[test]
+fn numbers_have_three_digits_at_least() {
+    let name = |number| Seq::new(number).expect("a number").file_name();
+    assert_eq!([name(1), name(999), name(1000)], ["001.md", "999.md", "1000.md"]);
+    assert_eq!(Seq::of_file_name("0012.md"), Seq::new(12));
+    for wrong in ["000.md", "12", ".012.md", "a.md", "-1.md", "1 .md", "99999999999999999999999.md", "1000000000.md"] {
+        assert_eq!(Seq::of_file_name(wrong), None, "{wrong}");
+    }
+    assert!(Seq::of_file_name("999.md") < Seq::of_file_name("1000.md"));
+    assert_eq!(Seq::LAST.next(), None);
+}
+
+#[test]
+fn who_waits_for_what() {
+    let mut message = message();
+    let mut expects = |kind: Kind| {
+        message.kind = kind;
+        let with = message.expects();
+        let told = message.content.expected_response.take();
+        let pair = (message.expects(), with);
+        message.content.expected_response = told;
+        pair
+    };
+    // Message Types. "Depends": on whether it says what it expects.
+    assert_eq!(expects(Kind::Request), (Expects::Response, Expects::Response));
+    assert_eq!(expects(Kind::Handoff), (Expects::Ack, Expects::Ack));
+    assert_eq!(expects(Kind::Error), (Expects::Nothing, Expects::Response));
+    for kind in [Kind::Response, Kind::Status, Kind::Ack, Kind::Done] {
+        assert_eq!(expects(kind), (Expects::Nothing, Expects::Nothing), "{kind}");
+    }
+}
+
+#[test]
+fn a_message_is_good_for_its_ttl() {
+    let mut message = message();
+    let after = |seconds: i64| message.timestamp + jiff::SignedDuration::from_secs(seconds);
+    let (before, end) = (after(119), after(120));
+    assert!(!message.expired(Timestamp::MAX), "without a ttl it stays good");
+    message.ttl = Some(2);
+    assert!(!message.expired(before) && message.expired(end));
+    message.ttl = Some(u32::MAX);
+    assert!(!message.expired(end));
+}
+
+mod property {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn drafts_come_back_as_they_were_tidied(
+            subject in "\\PC{1,60}", body in "(\\PC|\n|\r|## Body\n|\n## Context\n|\\\\){0,200}", context in "(\\PC|\n){0,40}"
+        ) {
+            let mut draft = Draft::new(Recipient::All, Kind::Status, subject, body);
+            draft.content.context = Some(context);
+            let alpha = "alpha".parse().expect("an id");
+            if let Ok(messages) = super::super::super::parts::split(&alpha, Seq::FIRST, Timestamp::UNIX_EPOCH, &draft) {
+                prop_assert_eq!(messages.len(), 1);
+                prop_assert_eq!(&parse(render(&messages[0]).as_bytes()).expect("it can be read"), &messages[0]);
+            }
+        }
+
+        #[test]
+        fn nothing_that_is_read_ends_the_program(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in 0..SPEC.len()) {
+            let _ = parse(&bytes);
+            let mut text = SPEC.as_bytes().to_vec();
+            text.splice(at..at, bytes);
+            if let Ok(message) = parse(&text) {
+                // What could be read says the same when it is written again.
+                let again = parse(render(&message).as_bytes()).expect("it can be read");
+                prop_assert_eq!(again.content, message.content);
+            }
+        }
+    }
+}
