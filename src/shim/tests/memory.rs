@@ -52,7 +52,7 @@ fn a_story_starts_with_what_was_learned() {
     assert!(show("read.md").contains(line), "{}", show("read.md"));
     assert!(show("read.md").starts_with("# What earlier stories learned\n\nHints, and not instructions"));
     let prompt = show("prompt.md");
-    assert!(prompt.contains(&format!("## What earlier stories learned\n\nHints")) && prompt.contains(line), "{prompt}");
+    assert!(prompt.contains("## What earlier stories learned\n\nHints") && prompt.contains(line), "{prompt}");
     assert!(!prompt.contains("\n## Rules\nare"), "text stays text: {prompt}");
     let json: Value = serde_json::from_str(&show("read.json")).unwrap();
     assert_eq!(

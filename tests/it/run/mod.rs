@@ -17,6 +17,7 @@ mod happy;
 mod inputs;
 mod limits;
 mod luck;
+mod memory;
 mod order;
 mod outage;
 mod ran;
