@@ -108,6 +108,10 @@ pub struct PlanFlags {
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
 
+    /// Give the agents a mailbox, in which they write to each other [default: where a tasks file says `metadata.mailbox`]
+    #[arg(long)]
+    pub mailbox: bool,
+
     /// Write JSON on standard output
     #[arg(long)]
     pub json: bool,

@@ -27,6 +27,10 @@ use crate::swarm::{Fault, Machine};
 use crate::tasks::{Done, HeaderBlocks, Story};
 use crate::verdict::Cause;
 
+use super::Setup;
+use super::run::Coordinator;
+use super::session::chain;
+
 /// How much memory a story is given where nobody said, in bytes.
 pub const MEMORY_BUDGET: usize = 16 * 1024;
 /// The most that it can be given.
@@ -117,8 +121,18 @@ impl Memory {
         }
     }
 
+    /// That of a swarm that is begun, with what earlier swarms learned of what is done.
+    pub fn of_swarm(setup: &Setup) -> Self {
+        let secrets = setup.sandbox.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let mut memory = Self::new(&setup.plan, setup.spec.swarm, setup.sandbox.memory_budget, secrets);
+        if let Err(error) = memory.remember_earlier(&setup.plan, &setup.ssot) {
+            tracing::warn!(error = %chain(&error), "what earlier swarms learned cannot be read");
+        }
+        memory
+    }
+
     /// Takes up what swarms before this one kept of the stories that were done before, and that others need.
-    pub fn remember_earlier(&mut self, plan: &Plan, ssot: &Ssot) -> Result<(), SsotError> {
+    fn remember_earlier(&mut self, plan: &Plan, ssot: &Ssot) -> Result<(), SsotError> {
         let needed: BTreeSet<&StoryKey> = plan.stories.iter().flat_map(|story| &story.depends_on).collect();
         let done = plan.stories.iter().filter(|story| story.done == Some(Done::Completed));
         for key in done.map(|story| &story.key).filter(|key| needed.contains(key)).cloned().collect::<Vec<_>>() {
@@ -339,6 +353,29 @@ impl Handed {
     }
 }
 
+impl Coordinator {
+    /// Says a word, and takes in what it says of a story.
+    pub(super) fn tell(&mut self, word: &Word) {
+        self.memory.hear(word);
+        self.telling.tell(word);
+    }
+
+    /// Has what a story learned written down.
+    pub(super) fn keep(&mut self, story: &StoryKey) {
+        if let Some(known) = self.memory.of(story, &self.setup.plan, &self.machine) {
+            self.telling.keep(known);
+        }
+    }
+
+    /// The same of all that landed under an orchestrator that is gone.
+    pub(super) fn keep_all(&mut self) {
+        let landed = self.machine.stories().filter(|view| view.landed() && !view.done_before);
+        for story in landed.map(|view| view.key.clone()).collect::<Vec<_>>() {
+            self.keep(&story);
+        }
+    }
+}
+
 /// Writes down what is missing of the memory of a swarm that is over, whose orchestrator may have died before it had.
 ///
 /// # Errors
@@ -365,11 +402,6 @@ fn time(id: &MsgId) -> Timestamp {
         .ok()
         .and_then(|ms| Timestamp::from_millisecond(ms).ok())
         .unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
-/// The values of the variables that sandboxes get.
-pub(super) fn secrets(env: &crate::protocol::acp::message::EnvVars) -> Vec<(String, String)> {
-    env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 #[cfg(test)]

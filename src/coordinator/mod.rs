@@ -17,6 +17,8 @@
 //! | `telling.rs` | their way to the SSOT |
 //! | `memory.rs` | what stories learned, for those that come after |
 //! | `notify.rs` | a command and a URL that hear of each escalation |
+//! | `mailbox.rs` | carries the agents' mailbox between its volume and the host |
+//! | `snapshots.rs` | writes the state file |
 //! | `objects.rs` | keeps the objects volume topped up |
 //! | `inbox.rs` | the fair way in for events |
 //! | `control.rs` | the socket that `longshore stop` talks to |
@@ -33,6 +35,7 @@ mod dispatch;
 mod inbox;
 mod log;
 mod memory;
+pub mod mailbox;
 pub mod notify;
 mod objects;
 mod presence;
@@ -43,6 +46,7 @@ mod run;
 mod salvage;
 mod session;
 mod signals;
+mod snapshots;
 mod take_up;
 mod telling;
 #[cfg(test)]
@@ -65,6 +69,7 @@ use crate::ids::{AttemptId, StoryKey};
 use crate::plan::Plan;
 use crate::protocol::acp::message::{EnvVars, RepoUrl};
 use crate::protocol::amp::store::Ssot;
+use crate::protocol::mailbox::store::MailboxError;
 use crate::report::Reporter;
 use crate::state::{StateError, Store, SwarmDir};
 use crate::swarm::{Decision, Machine, Outcome, SwarmSpec, Word};
@@ -180,6 +185,9 @@ pub enum CoordinatorError {
     /// The record could not be written: nothing more is started, because it could not be accounted for.
     #[error("the swarm's record cannot be written")]
     State(#[from] StateError),
+    /// The host's copy of the agents' mailbox.
+    #[error("the mailbox cannot be kept")]
+    Mailbox(#[from] MailboxError),
     /// The control socket.
     #[error("cannot listen on `{path}`")]
     Control {
@@ -213,6 +221,8 @@ pub struct Names {
     pub inbox: String,
     /// The *work* volume.
     pub work: String,
+    /// The *mailbox* volume.
+    pub mailbox: String,
     /// What sandboxes' names begin with.
     pub prefix: String,
 }
@@ -226,6 +236,7 @@ impl Names {
             objects: format!("longshore-objects-{}", repo.hash()),
             inbox: format!("{prefix}-in"),
             work: format!("{prefix}-work"),
+            mailbox: format!("{prefix}-mailbox"),
             prefix,
         }
     }

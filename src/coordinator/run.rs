@@ -25,12 +25,14 @@ use super::carry_out::{self, Hands, Remains};
 use super::control::{self, Answer, Command, Order};
 use super::dispatch::Task;
 use super::inbox::{Postbox, Posted};
-use super::memory::{self, Memory};
+use super::mailbox::{self, Mail};
+use super::memory::Memory;
 use super::objects::Objects;
 use super::presence::{self, Presence};
 use super::reconcile;
 use super::session::{self, Origin};
 use super::signals::Signals;
+use super::snapshots::snapshot_writer;
 use super::telling::Telling;
 use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
 
@@ -61,9 +63,17 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         .map_err(|source| CoordinatorError::Control { path: incoming.clone(), source })?;
 
     let depot = Depot::start(Arc::clone(&setup.engine), &depot_spec(&setup, &names, taken_up.is_some())).await?;
-    let prepared = prepare(&setup, &depot).await;
-    let objects = match prepared {
-        Ok(objects) => Arc::new(objects),
+    let prepared = async {
+        let objects = Arc::new(prepare(&setup, &depot).await?);
+        if setup.plan.has_mailbox() {
+            let before = taken_up.as_ref().map(|before| &before.machine);
+            let mail = mailbox::open(&depot, &setup.dir, &setup.plan.seats, before).await?;
+            return Ok((objects, Some(mail)));
+        }
+        Ok((objects, None))
+    };
+    let (objects, mail) = match prepared.await {
+        Ok(prepared) => prepared,
         Err(error) => {
             close_depot(&depot).await;
             // Those of a swarm that began before have its work in them.
@@ -102,11 +112,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
     let verify = !setup.sandbox.verify.is_empty();
     let bridge = Bridge::new(&setup.repo, &setup.dir, setup.plan.clone(), verify, setup.sandbox.review.as_ref());
     let telling = Telling::new(bridge, setup.spec.swarm, Arc::clone(&setup.ssot), heard, postbox.clone());
-    let secrets = memory::secrets(&setup.sandbox.env);
-    let mut memory = Memory::new(&setup.plan, setup.spec.swarm, setup.sandbox.memory_budget, secrets);
-    if let Err(error) = memory.remember_earlier(&setup.plan, &setup.ssot) {
-        tracing::warn!(error = %session::chain(&error), "what earlier swarms learned cannot be read");
-    }
+    let memory = Memory::of_swarm(&setup);
     let freezer = carry_out::freezer(Arc::clone(&setup.engine), presence.clone());
     let mut coordinator = Coordinator {
         machine,
@@ -126,6 +132,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         sightings,
         snapshots,
         freezer,
+        mail,
         telling,
         memory,
         warnings,
@@ -190,7 +197,12 @@ fn depot_spec(setup: &Setup, names: &Names, again: bool) -> DepotSpec {
         swarm: setup.spec.swarm,
         image: setup.sandbox.image.clone(),
         name: names.depot.clone(),
-        volumes: DepotVolumes { objects: names.objects.clone(), inbox: names.inbox.clone(), work: names.work.clone() },
+        volumes: DepotVolumes {
+            objects: names.objects.clone(),
+            inbox: names.inbox.clone(),
+            work: names.work.clone(),
+            mailbox: setup.plan.has_mailbox().then(|| names.mailbox.clone()),
+        },
         repo: setup.repo.hash(),
         shim: setup.shim.clone(),
         memory: 0,
@@ -204,7 +216,8 @@ async fn close_depot(depot: &Depot) {
 }
 
 async fn remove_volumes(setup: &Setup, names: &Names) {
-    for volume in [&names.inbox, &names.work] {
+    let mailbox = setup.plan.has_mailbox().then_some(&names.mailbox);
+    for volume in [&names.inbox, &names.work].into_iter().chain(mailbox) {
         if let Err(error) = setup.engine.remove_volume(volume).await {
             tracing::warn!(volume, error = %session::chain(&error), "cannot remove a volume; `longshore gc` will");
         }
@@ -270,6 +283,8 @@ pub(super) struct Coordinator {
     pub(super) telling: Telling,
     pub(super) memory: Memory,
     freezer: (mpsc::UnboundedSender<(ContainerId, bool)>, JoinHandle<()>),
+    /// The agents' mailbox, and its task.
+    pub(super) mail: Option<(Mail, AbortOnDropHandle<()>)>,
     /// What the user is to know of those who could not be told of an escalation.
     warnings: mpsc::UnboundedReceiver<String>,
 }
@@ -429,26 +444,6 @@ impl Coordinator {
         }
     }
 
-    fn tell(&mut self, word: &Word) {
-        self.memory.hear(word);
-        self.telling.tell(word);
-    }
-
-    /// Has what a story learned written down.
-    fn keep(&mut self, story: &StoryKey) {
-        if let Some(known) = self.memory.of(story, &self.setup.plan, &self.machine) {
-            self.telling.keep(known);
-        }
-    }
-
-    /// The same of all that landed under an orchestrator that is gone.
-    fn keep_all(&mut self) {
-        let landed = self.machine.stories().filter(|view| view.landed() && !view.done_before);
-        for story in landed.map(|view| view.key.clone()).collect::<Vec<_>>() {
-            self.keep(&story);
-        }
-    }
-
     fn warn(&mut self, problem: String) {
         self.setup.reporter.announce(Timestamp::now(), &Announcement::NotifyFailed { problem });
     }
@@ -528,6 +523,13 @@ impl Coordinator {
         self.freezer.0 = nobody;
         let _ = tokio::time::timeout(FREEZING, &mut self.freezer.1).await;
         self.tasks.shutdown().await;
+        if let Some((mail, _task)) = self.mail.take() {
+            let over = self.finish.is_some() && looped.is_ok() && self.machine.over();
+            tokio::select! {
+                () = mail.close(over) => {}
+                _ = signals.next() => {}
+            }
+        }
         let heard = blocking(|| self.telling.close());
         tokio::select! {
             () = heard.close() => {}
@@ -590,29 +592,8 @@ pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
     }
 }
 
-/// Writes snapshots in the order in which they were made, off the loop. A failure ends the swarm: its record cannot be kept.
-fn snapshot_writer(postbox: Postbox) -> (mpsc::UnboundedSender<PendingSnapshot>, JoinHandle<()>) {
-    let (sender, mut snapshots) = mpsc::unbounded_channel::<PendingSnapshot>();
-    let writer = tokio::spawn(async move {
-        while let Some(mut snapshot) = snapshots.recv().await {
-            // Only the newest of those that wait is worth its sync.
-            while let Ok(newer) = snapshots.try_recv() {
-                snapshot = newer;
-            }
-            let written = tokio::task::spawn_blocking(move || snapshot.write()).await;
-            if let Ok(Err(error)) = written {
-                let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
-                let fault = Fault::new(cause, session::chain(&error), false);
-                postbox.post_now(Event::MachineryFailed { fault });
-                return;
-            }
-        }
-    });
-    (sender, writer)
-}
-
 /// Does what blocks for a moment. Where there is one thread alone, nothing else can be done meanwhile anyway.
-fn blocking<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn blocking<T>(work: impl FnOnce() -> T) -> T {
     match tokio::runtime::Handle::current().runtime_flavor() {
         tokio::runtime::RuntimeFlavor::CurrentThread => work(),
         _ => tokio::task::block_in_place(work),

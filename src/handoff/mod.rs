@@ -10,6 +10,7 @@ pub mod dispatch;
 pub mod layout;
 pub mod learned;
 pub mod remembered;
+pub mod mailbox;
 pub mod result;
 pub mod review;
 pub mod secrets;

@@ -192,6 +192,14 @@ pub enum PlanDefect {
         /// How much.
         bytes: usize,
     },
+    /// An agent's id that somebody else has.
+    #[error("the agent `{agent}` {}", if *by_story { "is in the mailbox twice, or has the name of the other's reviewer (upper and lower case are the same)" } else { "cannot be: people write under that name" })]
+    AgentTaken {
+        /// The id.
+        agent: String,
+        /// Whether the other one is a story's.
+        by_story: bool,
+    },
     /// Stories without a command, and no agent.
     #[error("no agent was named, and there is no `command` to run instead")]
     NoAgent,
@@ -228,6 +236,7 @@ impl PlanDefect {
                 "make the two the same, or give each story a sandbox of its own (`--fan-out story`)"
             }
             Self::HeaderTooLarge { .. } => "put the long text into a file of the repository and name that",
+            Self::AgentTaken { .. } => "give each agent a name of its own under `mailbox.agent`",
             Self::NoAgent => "name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`",
         };
         fixed.to_owned()

@@ -3,7 +3,7 @@
 //!
 //! [`acp`] is spoken between orchestrator and sandbox, on the sandbox's stdin and stdout; [`amp`] between coordinator,
 //! executors, reviewers and the admin, through files of the repo; [`mailbox`] between agents (and people), through files in
-//! a folder that all of them see; [`mesh`] is the frame of a dispatch. Used by `swarm/`, `coordinator/`, `cli/` and `shim/`.
+//! a folder that all of them see; [`mesh`] carries tasks and memory from node to node. Used by `swarm/`, `coordinator/`, `cli/` and `shim/`.
 //! Messages and machines must not: do I/O, read a clock, or know Docker, git or the state's files. What comes in is data: a
 //! message that breaks a rule is a value that says so, never an error that ends a stream.
 

@@ -54,6 +54,13 @@ fn shortened(words: &[String]) -> String {
     words.join(" ").chars().take(TEXT_MAX).collect()
 }
 
+/// Says that the agent waits for somebody, so that nobody takes it to hang. Whether anybody hears it does not matter.
+pub(super) fn waiting(socket: Option<&std::ffi::OsStr>) {
+    if let Some(socket) = socket {
+        let _ = exchange(socket, &Ask::Waiting);
+    }
+}
+
 fn exchange(socket: &std::ffi::OsStr, ask: &Ask) -> std::io::Result<Reply> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;

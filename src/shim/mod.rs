@@ -5,6 +5,7 @@
 //!                                  | review: brief, run, verdict, examine
 //! depot      frames -> objects | folders (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
 //! task, progress, fail, remember   ask -> socket of a running `serve`
+//! mail                      the mailbox's folder, and the socket while it waits
 //! ```
 //! `bin/acp-shim.rs` calls [`main`]. Built static and small, with the feature `shim` alone. Must not: use the engine, speak on
 //! standard output beside ACP and the depot's frames, or believe what is in a folder that an agent could write.
@@ -29,6 +30,7 @@ pub mod git;
 pub mod halt;
 pub mod inherit;
 pub mod layout;
+pub mod mail;
 pub mod markers;
 pub mod memory;
 pub mod processes;
@@ -40,6 +42,7 @@ pub mod run;
 pub mod salvage;
 pub mod scene;
 pub mod serve;
+pub mod sign_off;
 pub mod signals;
 pub mod socket;
 pub mod space;
@@ -52,11 +55,10 @@ pub mod watchdog;
 #[cfg(test)]
 mod tests;
 
-const USAGE: &str =
-    "usage: acp-shim serve FOLDER | depot | task [--json] | progress TEXT | fail TEXT | remember TEXT ... | --version";
+const USAGE: &str = "usage: acp-shim serve FOLDER | depot | task [--json] | progress TEXT | fail TEXT | remember TEXT ... | mail COMMAND | --version";
 
 /// Runs the program with the arguments behind its name. Exit codes: 0 done; 1 it failed; 2 wrong usage, or not where it can
-/// run.
+/// run; of `mail` also 3 and 4.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let Some(args) = words_of(args) else {
         return say("the arguments are not UTF-8", 2);
@@ -73,6 +75,19 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
                 Err((message, code)) => say(&message, code),
             }
         }
+        ["mail", ..] => {
+            let variable = |name: &str| std::env::var_os(name);
+            let (mut input, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+            let around = mail::Around {
+                mailbox: variable(mail::MAILBOX_VARIABLE).map(Into::into),
+                agent: variable(mail::AGENT_VARIABLE),
+                socket: variable(ask::SOCKET_VARIABLE),
+                input: &mut input,
+                out: &mut out,
+                err: &mut err,
+            };
+            ExitCode::from(mail::run(&args[1..], around))
+        }
         ["--version" | "-V"] => print(&format!("acp-shim {}\n", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => print(&format!("{USAGE}\n")),
         _ => say(USAGE, 2),
@@ -81,7 +96,8 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 
 /// The arguments as text. What an agent has to say is taken as it is; names and numbers have to be what they are.
 fn words_of(args: Vec<OsString>) -> Option<Vec<String>> {
-    let free = args.first().is_some_and(|first| ["progress", "fail", "remember"].iter().any(|word| first == word));
+    let free =
+        args.first().is_some_and(|first| ["progress", "fail", "remember", "mail"].iter().any(|free| first == free));
     let text = |arg: OsString| if free { Some(arg.to_string_lossy().into_owned()) } else { arg.into_string().ok() };
     args.into_iter().map(text).collect()
 }

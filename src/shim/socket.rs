@@ -1,4 +1,5 @@
-//! The socket on which `acp-shim task|progress|fail|remember`, run by an agent, reach the shim: one JSON object a line, one answer.
+//! The socket on which `acp-shim task|progress|fail|remember|mail`, run by an agent, reach the shim: one JSON object a line, one
+//! answer.
 //!
 //! Started by `serve.rs`; asked by `ask.rs`. To add a subcommand: a variant of [`Ask`], its arm in [`Desk::answer`], and its
 //! arguments in `ask.rs`. Must not: trust who asks: it is whatever the agent runs.
@@ -57,6 +58,8 @@ pub enum Ask {
         /// Why.
         text: String,
     },
+    /// Somebody else's message is waited for: nothing to say, and no hang.
+    Waiting,
 }
 
 /// What is answered.
@@ -154,6 +157,10 @@ impl Desk {
             return refusal("no story is being worked on now");
         };
         match ask {
+            Ask::Waiting => {
+                self.reports.fetch_add(1, Ordering::Relaxed);
+                Reply::default()
+            }
             Ask::Task => Reply { task: Some(current.card.clone()), error: None },
             Ask::Progress { text } => match said(&text) {
                 Some(text) => {

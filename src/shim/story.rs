@@ -24,6 +24,7 @@ use super::prompt;
 use super::run::{End, Job, OutputLog, Ran, Surroundings, run};
 use super::salvage::{Kept, Salvage};
 use super::scene;
+use super::sign_off::SignOff;
 use super::socket::{CriterionCard, Desk, TaskCard};
 use super::{channel::Channel, commit_message};
 use super::{space, special};
@@ -74,6 +75,8 @@ pub struct Sandbox {
     pub desk: Desk,
     /// The task-request's variables, whose values no evidence may show.
     pub secrets: Vec<(String, String)>,
+    /// The agent's place in the mailbox, where there is one.
+    pub sign_off: Option<SignOff>,
 }
 
 /// What came of a story, for the result and for what follows.
@@ -113,6 +116,15 @@ pub(super) fn cut_off(what: &str) -> Fault {
 }
 
 impl Sandbox {
+    /// Signs off in the mailbox for an agent that did not, when its work ended well.
+    pub fn sign_off(&self, what: &str) {
+        match self.sign_off.as_ref().map(|sign_off| sign_off.finish(what)) {
+            None | Some(Ok(false)) => {}
+            Some(Ok(true)) => self.log.say("the agent did not sign off in the mailbox: it was done for it"),
+            Some(Err(error)) => self.log.say(&format!("cannot sign off in the mailbox: {error}")),
+        }
+    }
+
     /// The assigned branch's full ref name.
     pub fn branch_ref(&self) -> String {
         format!("refs/heads/{}", self.assignment.branch)
@@ -284,7 +296,8 @@ impl Sandbox {
         let memory = self.dispatched.hand_on(&self.memory_dir, story, &self.tasks, &self.assignment, before);
         let memory = memory.map_err(|error| self.no_prompt(&self.memory_dir, &error))?;
         let (title, description) = (&self.tasks.title, &self.tasks.description);
-        let context = prompt::Context { title, description, memory: &memory.text };
+        let mailbox = self.assignment.mailbox.as_ref();
+        let context = prompt::Context { title, description, memory: &memory.text, mailbox };
         let text = prompt::prompt(card, context);
         let file = self.run_dir.join(format!("prompt-{}.md", story.id));
         let written = special::ensure_folder(&self.run_dir).and_then(|()| special::write_fresh(&file, text.as_bytes()));

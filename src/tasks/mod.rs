@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::StoryId;
+use crate::ids::{AgentId, StoryId};
 
 pub use mesh::HeaderBlocks;
 pub use problem::{Defect, Problem, TasksError};
@@ -72,6 +72,8 @@ pub struct TasksFile {
     pub verify: Vec<String>,
     /// `metadata.mesh.header`: header blocks for the dispatch of every story.
     pub mesh: HeaderBlocks,
+    /// `metadata.mailbox`: the agents have a mailbox.
+    pub mailbox: bool,
     /// The stories, in the file's order.
     pub stories: Vec<Story>,
 }
@@ -107,6 +109,17 @@ pub struct Story {
     pub risk: RiskLevel,
     /// `mesh.header`: header blocks for its dispatch, beside those of the file.
     pub mesh: HeaderBlocks,
+    /// Who its agent is in a mailbox, as far as the file says.
+    pub mailbox: Seat,
+}
+
+/// A story's `mailbox`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seat {
+    /// `agent`: its id.
+    pub agent: Option<AgentId>,
+    /// `role`: in a word or two, for the roster.
+    pub role: Option<String>,
 }
 
 /// An acceptance criterion.

@@ -44,6 +44,8 @@ struct Metadata {
     max_concurrency: Option<u32>,
     /// Shell commands that must exit 0 after each story.
     verify: Option<OneOrMore>,
+    /// The agents have a mailbox, in which they write to each other.
+    mailbox: Option<bool>,
     /// For the frames that every story's sandbox is dispatched with.
     mesh: Option<Mesh>,
 }
@@ -103,6 +105,19 @@ struct CanonicalStory {
     risk_level: Option<RiskLevel>,
     /// For the frame that its sandbox is dispatched with, beside that of the file.
     mesh: Option<Mesh>,
+    /// Who the story's agent is in the mailbox, where there is one.
+    mailbox: Option<Mailbox>,
+}
+
+/// An agent in the mailbox.
+#[derive(JsonSchema)]
+struct Mailbox {
+    /// Its id, unique in the swarm. Without it: the story's id in lower case.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"))]
+    agent: Option<String>,
+    /// What it is there for, in a word or two.
+    #[schemars(length(max = 60))]
+    role: Option<String>,
 }
 
 #[derive(JsonSchema)]

@@ -29,7 +29,14 @@ fn plan(needs: &[&[usize]]) -> Plan {
         .collect();
     let file = json!({"metadata": {"title": "A", "branchName": "feat/a"}, "userStories": stories}).to_string();
     let tasks = crate::tasks::parse(file.as_bytes(), std::path::Path::new("work.json")).expect("a tasks file");
-    let options = PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, has_agent: true };
+    let options = PlanOptions {
+        fan_out: FanOut::Story,
+        again: false,
+        branch: None,
+        year: 2026,
+        has_agent: true,
+        mailbox: Some(false),
+    };
     crate::plan::build(vec![(tasks, file.into_bytes())], std::path::Path::new("/repo"), &options).expect("a plan")
 }
 

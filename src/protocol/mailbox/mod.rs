@@ -13,6 +13,10 @@
 //! | [`claim`] | who may write a shared file |
 //! | [`store`] | the folder: outboxes, roster, shared files, claims |
 //! | [`watch`] | waiting until something happens in it |
+//! | [`machine`] | what a reader makes of it over time: order, gaps, parts, ttl, who is gone |
+//! | [`pending`] | who waits for whose answer |
+//! | [`reader`] | an agent at its mailbox: carries out what the machine wants |
+//! | [`show`] | messages as text and as JSON, safe for a terminal |
 //! | [`rules`] | the rules' names |
 //! | `folder.rs` | files in a folder that is not to be trusted |
 //! | `protocol.md` | what `PROTOCOL.md` says |
@@ -47,4 +51,8 @@ pub mod roster;
 pub mod claim;
 pub mod store;
 pub mod watch;
+pub mod machine;
+pub mod pending;
+pub mod reader;
+pub mod show;
 pub mod rules;

@@ -344,6 +344,14 @@ impl Mailbox {
         }
     }
 
+    /// Puts back a message of one's own as it was sent, where it is missing or is something else by now.
+    pub fn restore(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> MailboxResult<()> {
+        if self.put(agent, seq, bytes)? == Put::Differs {
+            self.agents.make_folder(agent.as_str())?.replace(&seq.file_name(), bytes, 0o644)?;
+        }
+        Ok(())
+    }
+
     /// Who takes part. Nobody where there is no roster.
     pub fn roster(&self) -> MailboxResult<Roster> {
         Ok(self.text_of(&self.root, ROSTER_FILE)?.map_or_else(Roster::default, Roster::of))

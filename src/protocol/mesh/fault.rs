@@ -99,6 +99,8 @@ pub struct Fault {
     pub not_understood: Vec<String>,
     /// `Header.Upgrade`: the versions that a [`Code::VersionMismatch`] may be mended with, best first.
     pub supported: Vec<String>,
+    /// `Header.Upgrade`: the modules of the node that made it (7.0, rule 8).
+    pub modules: Vec<String>,
     /// The message that it is about.
     pub relates_to: Option<String>,
     /// The trace of that message.
@@ -121,6 +123,7 @@ impl Fault {
             return_to: None,
             not_understood: Vec::new(),
             supported: Vec::new(),
+            modules: Vec::new(),
             relates_to: None,
             trace: None,
             unknown: Map::new(),
@@ -210,7 +213,12 @@ impl Fault {
             frame.header.set_field("notUnderstood", json!(self.not_understood));
         }
         if !self.supported.is_empty() {
-            frame.header.set_field("Upgrade", json!({"supportedVersions": self.supported}));
+            let mut upgrade = Map::new();
+            upgrade.insert("supportedVersions".to_owned(), json!(self.supported));
+            if !self.modules.is_empty() {
+                upgrade.insert("modules".to_owned(), json!(self.modules));
+            }
+            frame.header.set_field("Upgrade", Value::Object(upgrade));
         }
         frame
     }
@@ -266,6 +274,7 @@ impl Fault {
         read.not_understood = texts(frame.header.get("notUnderstood"));
         let upgrade = frame.header.block("Upgrade");
         read.supported = texts(upgrade.and_then(|block| block.content().get("supportedVersions")));
+        read.modules = texts(upgrade.and_then(|block| block.content().get("modules")));
         Ok(Some(Box::new(read)))
     }
 }

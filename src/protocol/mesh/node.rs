@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::fault::Fault;
 use super::limits::Limits;
 use super::modules::Module;
 use super::relay::Change;
@@ -30,6 +31,11 @@ pub enum Place {
 pub trait BodySchema: Send + Sync {
     /// Checks a Body that is no fault.
     fn check(&self, body: &Map<String, Value>) -> Result<(), BodyProblem>;
+
+    /// Checks the subcode (5.4.1) and the detail (5.4.5) of a fault against the application's own lists; without any, all will do.
+    fn check_fault(&self, _fault: &Fault) -> Result<(), BodyProblem> {
+        Ok(())
+    }
 }
 
 /// What is wrong with a Body.

@@ -104,6 +104,11 @@ impl Work<'_> {
         self.targeted.contains(name).then(|| block.content().clone())
     }
 
+    /// All properties of a block, those of its form included.
+    pub fn properties(&self, name: &str) -> Map<String, Value> {
+        self.frame.header.block(name).map(|block| block.properties.clone()).unwrap_or_default()
+    }
+
     /// Puts a processed block in again, as it is or as `properties` say (2.7.1).
     pub fn reinsert(&mut self, name: &str, properties: Option<Map<String, Value>>) -> Result<(), Box<Fault>> {
         if let Some(properties) = properties {
@@ -135,6 +140,9 @@ impl Node {
 
     /// The fault with who made it: an intermediary must say (5.4.3), and an ultimate receiver may.
     fn sign_off(&self, mut fault: Box<Fault>) -> Box<Fault> {
+        if fault.code == Code::VersionMismatch {
+            fault.modules = self.modules.iter().map(|module| module.about().uri.to_owned()).collect();
+        }
         fault.node = Some(self.uri().to_owned());
         fault.role = Some(self.own_role());
         fault
@@ -290,6 +298,12 @@ fn grams(work: &Work<'_>) -> Result<Vec<MemoryGram>, Box<Fault>> {
 fn body(work: &Work<'_>) -> Result<Option<Box<Fault>>, Box<Fault>> {
     let body = &work.frame.body;
     if let Some(fault) = Fault::read(&work.frame)? {
+        if let Some(schema) = &work.node.schema {
+            schema.check_fault(&fault).map_err(|problem| {
+                let text = format!("the fault does not fit its schema: `{}` {}", problem.pointer, problem.problem);
+                Fault::sender(rules::FAULT_SCHEMA, text).at(&format!("/frame/Body/fault{}", problem.pointer))
+            })?;
+        }
         return Ok(Some(fault));
     }
     encoding(work.node, encoding_of(body, "/frame/Body")?, "/frame/Body/encodingStyle")?;

@@ -243,3 +243,71 @@ fn section_6_0_grams_are_validated_where_they_are_presented() {
         relayed(process(&forwarding(), bad, NOW));
     }
 }
+
+#[test]
+fn section_2_2_a_frame_does_not_change_the_roles_of_a_node() {
+    // A node acts in the roles that it has, whatever the frame says of roles.
+    let header = json!({"roles": ["ultimateReceiver", "none", "monitor"], "forMonitor": {"role": "monitor"}, "mine": {"role": "next"}});
+    let node = forwarding().understanding(["forMonitor", "mine"]);
+    let before = node.roles().clone();
+    let outcome = relayed(process(&node, frame(json!({"Header": header, "Body": {}})), NOW));
+    assert_eq!(outcome.processed, ["mine"]);
+    assert_eq!(*node.roles(), before);
+}
+
+#[test]
+fn section_2_7_2_an_intermediary_follows_the_same_steps() {
+    for node in [forwarding(), Node::active("agent://active").expect("a node")] {
+        let mandatory = frame(json!({"Header": {"strange": {"role": "next", "mustUnderstand": true}}, "Body": {}}));
+        let refused = fault(process(&node, mandatory, NOW));
+        assert_eq!((refused.code, refused.role.clone()), (Code::MustUnderstand, Some(Role::Intermediary)));
+        let mut other = frame(json!({"Body": {}}));
+        other.version = Some("3.0".to_owned());
+        assert_eq!(fault(process(&node, other, NOW)).code, Code::VersionMismatch);
+        // The Body is not an intermediary's.
+        relayed(process(&node, frame(json!({"Body": {"fault": "none", "encodingStyle": 7}})), NOW));
+    }
+}
+
+struct Lists;
+
+impl super::super::node::BodySchema for Lists {
+    fn check(&self, _body: &Map<String, Value>) -> Result<(), BodyProblem> {
+        Ok(())
+    }
+
+    fn check_fault(&self, fault: &Fault) -> Result<(), BodyProblem> {
+        let known = ["MissingField", "MessageTimeout"].contains(&fault.subcode.as_deref().unwrap_or("MissingField"));
+        let pointer = if known { "/detail" } else { "/code/subcode" };
+        let problem = BodyProblem { pointer: pointer.to_owned(), problem: "is not on the list".to_owned() };
+        if known && fault.detail.keys().all(|key| key == "missingFields") { Ok(()) } else { Err(problem) }
+    }
+}
+
+#[test]
+fn section_5_4_1_and_5_4_5_a_fault_fits_the_application_s_lists() {
+    let told = |subcode: &str, detail: &str| {
+        let fault = json!({"code": {"value": "Sender", "subcode": subcode}, "reason": [{"text": "No.", "lang": "en"}], "detail": {detail: 1}});
+        process(&ultimate().agreeing(Lists), frame(json!({"Body": {"fault": fault}})), NOW)
+    };
+    assert!(processed(told("MissingField", "missingFields")).fault.is_some());
+    for (subcode, detail, pointer) in
+        [("Other", "missingFields", "/code/subcode"), ("MissingField", "other", "/detail")]
+    {
+        let refused = fault(told(subcode, detail));
+        assert_eq!(refused.subcode.as_deref(), Some(rules::FAULT_SCHEMA));
+        assert_eq!(refused.pointer(), Some(format!("/frame/Body/fault{pointer}").as_str()));
+    }
+}
+
+#[test]
+fn section_7_0_security_blocks_that_are_not_known_follow_the_same_rules() {
+    for name in ["authentication", "authorization", "signature", "encryption"] {
+        let with = |block: Value| frame(json!({"Header": {name: block}, "Body": {}}));
+        let kept = relayed(process(&forwarding(), with(json!({"role": "next", "relay": true})), NOW));
+        assert!(kept.removed.is_empty() && kept.processed.is_empty(), "{name}");
+        assert!(processed(process(&ultimate(), with(json!({})), NOW)).processed.is_empty(), "{name}");
+        let refused = fault(process(&ultimate(), with(json!({"mustUnderstand": true})), NOW));
+        assert_eq!((refused.code, refused.not_understood), (Code::MustUnderstand, vec![name.to_owned()]));
+    }
+}

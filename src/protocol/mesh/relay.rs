@@ -66,8 +66,9 @@ pub(super) fn relay(mut work: Work<'_>) -> Result<Relayed, Box<Fault>> {
     if let Some(Value::Object(fault)) = work.frame.body.get_mut("fault") {
         fault.shift_remove("detail");
     }
-    if node.place() == Place::Active {
-        apply(&mut work)?;
+    let changed = node.place() == Place::Active && apply(&mut work)?;
+    for module in &node.modules {
+        module.depart(&mut work, changed)?;
     }
     Ok(Relayed {
         frame: work.frame,
@@ -92,7 +93,8 @@ fn forward_grams(work: &mut Work<'_>) {
 }
 
 /// Carries out the node's changes, but those of features that the frame says it applied before (2.7.3, rule 2), and says so.
-fn apply(work: &mut Work<'_>) -> Result<(), Box<Fault>> {
+/// Whether there were any.
+fn apply(work: &mut Work<'_>) -> Result<bool, Box<Fault>> {
     let own = work.node.uri();
     let before = work.frame.header.block(APPLIED).map(|block| block.content().clone()).unwrap_or_default();
     let mut marks = before.get("by").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -112,14 +114,16 @@ fn apply(work: &mut Work<'_>) -> Result<(), Box<Fault>> {
         places.push(place);
     }
     if features.is_empty() && marks.iter().any(is_own) {
-        return Ok(());
+        return Ok(false);
     }
+    let changed = !places.is_empty();
     marks.push(json!({"node": own, "features": features, "changed": places, "at": work.now.to_string()}));
     let mut block = Map::new();
     block.insert("role".to_owned(), json!(Role::None.token()));
     block.insert("relay".to_owned(), json!(true));
     block.insert("by".to_owned(), Value::Array(marks));
-    work.frame.header.set_block(APPLIED, block)
+    work.frame.header.set_block(APPLIED, block)?;
+    Ok(changed)
 }
 
 /// Does one thing, and says where as a JSON Pointer.

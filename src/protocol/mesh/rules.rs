@@ -43,6 +43,7 @@ rules! {
     ROLE_TYPE = "RoleType", "5.2.1; 5.2.2", "`role` is a string.";
     ENCODING_STYLE_TYPE = "EncodingStyleType", "5.2.1; 5.3.1", "`encodingStyle` and `schemaVersion` are strings.";
     BODY_SCHEMA = "BodySchema", "5.3", "The Body fits the schema that was agreed upon.";
+    BLOCK_CONTENT = "BlockContent", "5.2.1", "A module's block has the fields that its module defines.";
     FAULT_TYPE = "FaultType", "5.3.1", "A fault's fields have the types of 5.4.";
     FAULT_CODE = "FaultCode", "5.4.1", "A fault has a `code` with a `value`.";
     FAULT_CODE_KNOWN = "FaultCodeKnown", "5.4.6", "That value is of the base codes.";
@@ -52,6 +53,7 @@ rules! {
     FAULT_NODE = "FaultNode", "5.4.3", "A fault of an intermediary names its node, by an absolute URI.";
     FAULT_ROLE = "FaultRole", "5.4.4", "A fault's role is a string.";
     FAULT_DETAIL = "FaultDetail", "5.4.5", "A fault's detail is an object with keys in camelCase.";
+    FAULT_SCHEMA = "FaultSchema", "5.4.1; 5.4.5", "A fault's subcode and detail fit the application's lists.";
     GRAM = "MemoryGram", "6.0", "A MemoryGram is a valid graph with an id and a time.";
     TTL_EXPIRED = "amp:TTLExpired", "1.5.2", "A message is not passed on for longer than it may live.";
     SECURITY_VIOLATION = "SecurityViolation", "7.0", "A check of security held.";

@@ -29,6 +29,14 @@ impl Versions {
         &self.0
     }
 
+    /// The latest that is in both lists.
+    pub fn latest_of(&self, others: &[String]) -> Option<String> {
+        let has = |version: &&String| {
+            others.iter().any(|other| numbers(other).is_some() && numbers(other) == numbers(version))
+        };
+        self.0.iter().filter(has).max_by_key(|version| numbers(version)).cloned()
+    }
+
     /// Refuses a version that is not supported. Only major and minor count: `1.0` and `1.0.7` are the same frame.
     pub fn check(&self, version: Option<&str>) -> Result<(), Box<Fault>> {
         let Some(version) = version else { return Ok(()) };

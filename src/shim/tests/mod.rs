@@ -5,6 +5,7 @@ mod ends;
 mod full;
 mod hostile;
 mod memory;
+mod mailbox;
 mod review;
 mod stories;
 mod violations;

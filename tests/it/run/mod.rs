@@ -18,6 +18,7 @@ mod inputs;
 mod limits;
 mod luck;
 mod memory;
+mod mailbox;
 mod order;
 mod outage;
 mod ran;

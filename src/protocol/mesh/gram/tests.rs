@@ -1,3 +1,5 @@
+//! Every rule of grams with a gram that breaks it; merging, pruning and showing, by table and at random.
+
 use serde_json::{Value, json};
 
 use super::*;

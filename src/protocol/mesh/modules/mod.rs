@@ -4,6 +4,14 @@
 //! to receive it, in the order of the stages, and once more to forward it if the node relays it. Must not: do I/O; what a module
 //! keeps between frames comes in with the node and goes out with the outcome.
 
+mod content;
+#[cfg(test)]
+mod declarations;
+#[cfg(test)]
+mod testing;
+pub mod ttl;
+pub mod upgrade;
+
 use std::fmt::Debug;
 
 use serde_json::{Map, Value};
@@ -57,6 +65,11 @@ pub trait Module: Debug + Send + Sync {
 
     /// Takes part in relaying it.
     fn forward(&self, _work: &mut Work<'_>) -> Result<(), Box<Fault>> {
+        Ok(())
+    }
+
+    /// Has the last word on what is relayed, when all that changes has changed. `changed`: an active intermediary changed it.
+    fn depart(&self, _work: &mut Work<'_>, _changed: bool) -> Result<(), Box<Fault>> {
         Ok(())
     }
 

@@ -1,0 +1,251 @@
+//! What is in a mailbox, as people and programs are shown it. What agents write is hostile: control characters and those that
+//! reorder text are taken out of what goes to a terminal; JSON escapes them.
+//!
+//! Used by `shim/mail` and `cli/mailbox`. Pure.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::machine::{Letter, Missing, Warning};
+use super::message::{Expects, Message};
+use super::pending::Pending;
+use super::reader::BadFile;
+use super::roster::{Row, Status};
+use super::text::{render, render_time};
+
+/// The text without control characters, but for line breaks and tabs, and without those that reorder it.
+pub fn clean(text: &str) -> String {
+    let bad = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    text.chars().filter(|c| !bad(*c)).collect()
+}
+
+/// [`clean`], on one line.
+pub fn line(text: &str) -> String {
+    clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A message as it is read: a line that says where it is from, the message as the spec writes it, and what to do about it;
+/// `answer` is the command that answers it, without the text.
+pub fn letter(letter: &Letter, answer: &str) -> String {
+    let Letter { message, last, late } = letter;
+    let reference = message.reference();
+    let mut text = format!("==== {reference}");
+    if *last != message.seq {
+        text.push_str(&format!(" to {last}"));
+    }
+    text.push_str(if *late { ", late\n" } else { "\n" });
+    text.push_str(&clean(&render(message)));
+    match message.expects() {
+        Expects::Response => text.push_str(&format!("\n(answer: {answer} --re {reference} TEXT)\n")),
+        Expects::Ack => text.push_str(&format!("\n(take it: {answer} --re {reference} --type ACK TEXT)\n")),
+        Expects::Nothing => {}
+    }
+    text
+}
+
+/// A message for programs.
+pub fn message_json(message: &Message) -> Value {
+    let expects = match message.expects() {
+        Expects::Nothing => Value::Null,
+        Expects::Response => "response".into(),
+        Expects::Ack => "ack".into(),
+    };
+    json!({
+        "ref": message.reference().to_string(),
+        "from": message.from,
+        "to": message.to.to_string(),
+        "seq": message.seq.get(),
+        "type": message.kind.word(),
+        "timestamp": message.timestamp.to_string(),
+        "re": message.re.as_ref().map(ToString::to_string),
+        "priority": message.priority.word(),
+        "ttl": message.ttl,
+        "part": message.part.map(|part| part.to_string()),
+        "subject": message.content.subject,
+        "body": message.content.body,
+        "context": message.content.context,
+        "expected_response": message.content.expected_response,
+        "expects": expects,
+    })
+}
+
+/// A message that was delivered, for programs.
+pub fn letter_json(letter: &Letter) -> Value {
+    let mut value = message_json(&letter.message);
+    value["last_seq"] = letter.last.get().into();
+    value["late"] = letter.late.into();
+    value
+}
+
+/// A message in one line: `2026-02-19T11:32:15  alpha/003  REQUEST   -> bravo  re bravo/002  Search the brain`.
+pub fn summary(message: &Message) -> String {
+    let Message { to, kind, timestamp, re, part, .. } = message;
+    let reference = message.reference();
+    let mut text = format!("{}  {reference}  {kind:8}  -> {to}", render_time(*timestamp));
+    if let Some(re) = re {
+        text.push_str(&format!("  re {re}"));
+    }
+    if let Some(part) = part {
+        text.push_str(&format!("  part {part}"));
+    }
+    text.push_str("  ");
+    text.push_str(&line(&message.content.subject));
+    text
+}
+
+/// A warning, on one line.
+pub fn warning(warning: &Warning) -> String {
+    match warning {
+        Warning::Lost(Missing { from, first, bad: Some(violation), .. }) => {
+            format!("{from}/{first} is no message and was passed over: {}", line(&violation.to_string()))
+        }
+        Warning::Lost(Missing { from, first, last, .. }) if first == last => {
+            format!("{from}/{first} is missing and did not come again; what follows it was delivered")
+        }
+        Warning::Lost(Missing { from, first, last, .. }) => {
+            format!(
+                "{from}/{first} to {from}/{last} are missing and did not come again; what follows them was delivered"
+            )
+        }
+        Warning::Expired(reference) => format!("{reference} was not delivered: its time was over"),
+        Warning::Incomplete(reference, missing) => {
+            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            format!("{reference} was delivered without its part {}", missing.join(", "))
+        }
+    }
+}
+
+/// A warning for programs.
+pub fn warning_json(of: &Warning) -> Value {
+    let kind = match of {
+        Warning::Lost(_) => "lost",
+        Warning::Expired(_) => "expired",
+        Warning::Incomplete(..) => "incomplete",
+    };
+    json!({ "warning": kind, "text": warning(of) })
+}
+
+/// An answer that is waited for, on one line.
+pub fn pending(pending: &Pending, now: Timestamp) -> String {
+    let what = if pending.expects == Expects::Ack { "an ACK" } else { "an answer" };
+    let minutes = now.duration_since(pending.since).as_mins().max(0);
+    let gone = if pending.gone { ", who is gone" } else { "" };
+    let Pending { message, by, subject, .. } = pending;
+    format!("{message} waits for {what} of {by}{gone}, {minutes} min: {}", line(subject))
+}
+
+/// The same for programs.
+pub fn pending_json(pending: &Pending) -> Value {
+    json!({
+        "ref": pending.message.to_string(),
+        "by": pending.by,
+        "expects": if pending.expects == Expects::Ack { "ack" } else { "response" },
+        "since": pending.since.to_string(),
+        "gone": pending.gone,
+        "subject": pending.subject,
+    })
+}
+
+/// Somebody who takes part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Participant {
+    /// As it is registered; one that is not has an outbox.
+    pub row: Row,
+    /// Whether it is.
+    pub registered: bool,
+    /// How many messages it sent.
+    pub sent: usize,
+    /// When it sent the last.
+    pub heard: Option<Timestamp>,
+    /// Whether that was a DONE.
+    pub done: bool,
+}
+
+/// Everybody who is registered or has an outbox.
+pub fn participants(rows: Vec<Row>, outboxes: &[super::message::AgentId], messages: &[Message]) -> Vec<Participant> {
+    let mut all: Vec<(Row, bool)> = rows.into_iter().map(|row| (row, true)).collect();
+    for agent in outboxes {
+        if !all.iter().any(|(row, _)| row.id == *agent) {
+            let row = Row {
+                id: agent.clone(),
+                role: String::new(),
+                pid: None,
+                started: None,
+                status: Status::Other("-".into()),
+            };
+            all.push((row, false));
+        }
+    }
+    let participant = |(row, registered): (Row, bool)| {
+        let own = || messages.iter().filter(|message| message.from == row.id);
+        let last = own().max_by_key(|message| message.seq);
+        let done = last.is_some_and(|last| last.kind == super::message::Kind::Done);
+        Participant { registered, sent: own().count(), heard: last.map(|last| last.timestamp), done, row }
+    };
+    all.into_iter().map(participant).collect()
+}
+
+/// A table of who takes part.
+pub fn roster(participants: &[Participant]) -> String {
+    let time = |time: Option<Timestamp>| time.map_or_else(|| "-".to_owned(), render_time);
+    let mut lines = vec![["ID", "STATUS", "SENT", "LAST SENT", "STARTED", "ROLE"].map(str::to_owned)];
+    for Participant { row, registered, sent, heard, done } in participants {
+        let status = match (registered, done) {
+            (false, true) => "done, not in the roster".to_owned(),
+            (false, false) => "not in the roster".to_owned(),
+            (true, true) if row.status == Status::Active => "active, said DONE".to_owned(),
+            (true, _) => line(row.status.word()),
+        };
+        lines.push([row.id.to_string(), status, sent.to_string(), time(*heard), time(row.started), line(&row.role)]);
+    }
+    let widths: Vec<usize> =
+        (0..6).map(|at| lines.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0)).collect();
+    let pad = |cells: &[String; 6]| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    lines.iter().map(pad).collect()
+}
+
+/// The same for programs.
+pub fn participant_json(participant: &Participant) -> Value {
+    let Participant { row, registered, sent, heard, done } = participant;
+    json!({
+        "id": row.id,
+        "role": row.role,
+        "pid": row.pid,
+        "started": row.started.map(|time| time.to_string()),
+        "status": registered.then(|| row.status.word()),
+        "sent": sent,
+        "last_sent": heard.map(|time| time.to_string()),
+        "said_done": done,
+    })
+}
+
+/// A file in an outbox that is no message, on one line.
+pub fn bad_file(bad: &BadFile) -> String {
+    format!("agents/{}/{} is no message: {}", bad.agent, line(&bad.name), line(&bad.violation.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_agents_write_does_nothing_to_a_terminal() {
+        let hostile = "a\u{1b}[2J\u{9b}31mb\r\nc\td\u{202e}e\u{7}";
+        assert_eq!(clean(hostile), "a[2J31mb\nc\tde");
+        assert_eq!(line(" a\n\u{1b}b "), "a b");
+        let text = "<!-- amp-version: 1 -->\n<!-- from: a -->\n<!-- to: b -->\n<!-- seq: 001 -->\n<!-- type: HANDOFF -->\n\
+                    <!-- timestamp: 2026-02-19T11:32:15 -->\n\n## Subject\nx\u{1b}]0;y\u{7}\n";
+        let message = super::super::text::parse(text.as_bytes()).expect("a message");
+        let shown = letter(&Letter { last: message.seq, message: message.clone(), late: true }, "answer");
+        assert!(shown.starts_with("==== a/001, late\n<!-- amp-version: 1 -->\n"), "{shown}");
+        assert!(shown.ends_with("(take it: answer --re a/001 --type ACK TEXT)\n"), "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\u{7}']) && !summary(&message).contains('\u{1b}'));
+        assert!(!message_json(&message).to_string().contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,143 @@
+//! How long a message lives: hops, and a time.
+//!
+//! | | |
+//! |---|---|
+//! | feature | `urn:longshore:mesh:feature:lifetime`: a message that goes in a circle, or comes too late, ends |
+//! | node state | none |
+//! | block | `Header.ttl: 3` (1.4), which is for every node; or `ttl: {hops?: 3, expires?: "2025-06-26T15:00:00Z"}` for the nodes of its role |
+//! | processing | at or after `expires` the message ends at whichever node has it; an intermediary that is given 0 hops does not pass it on, and one that is given more passes on one less |
+//! | fault | `Sender`, subcode `amp:TTLExpired` (1.5.2): sent again as it is, it would end again |
+//! | Body | not looked at; it is not processed once the message has expired |
+//! | other modules | acts before all others; `signature` leaves `ttl` out, because every hop changes it |
+//!
+//! Must not: read a clock; the time comes with the frame.
+
+use serde_json::{Value, json};
+
+use super::super::fault::Fault;
+use super::super::process::Work;
+use super::super::rules;
+use super::content::Content;
+use super::{About, Module, Stage};
+
+/// The module.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ttl;
+
+const ABOUT: About = About {
+    uri: "urn:longshore:mesh:module:ttl:1",
+    features: &["urn:longshore:mesh:feature:lifetime"],
+    blocks: &["ttl"],
+    stage: Stage::Life,
+};
+
+fn expired(text: &str) -> Box<Fault> {
+    Fault::sender(rules::TTL_EXPIRED, text).at("/frame/Header/ttl")
+}
+
+/// The hops that a message may still take, if it says.
+fn hops(work: &Work<'_>) -> Result<Option<u64>, Box<Fault>> {
+    match work.block("ttl") {
+        Some(block) => Content::of("ttl", block).whole("hops"),
+        None => Ok(work.original.header.get("ttl").and_then(Value::as_u64)),
+    }
+}
+
+impl Module for Ttl {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn receive(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
+        if let Some(block) = work.block("ttl")
+            && let Some(expires) = Content::of("ttl", block).time("expires")?
+            && expires <= work.now
+        {
+            return Err(expired(&format!("the message expired at {expires}")));
+        }
+        if hops(work)? == Some(0) && work.relays() {
+            return Err(expired("the message may take no hop more"));
+        }
+        Ok(())
+    }
+
+    fn forward(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
+        let left = hops(work)?.map(|hops| hops.saturating_sub(1));
+        match (left, work.block("ttl")) {
+            (Some(left), None) => work.frame.header.set("ttl", json!(left)),
+            (left, Some(_)) => {
+                let mut block = work.properties("ttl");
+                if let Some(left) = left {
+                    set_content(&mut block, "hops", json!(left));
+                }
+                work.reinsert("ttl", Some(block))
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Sets one of a module's own fields, wherever the block has them.
+pub(super) fn set_content(block: &mut serde_json::Map<String, Value>, key: &str, value: Value) {
+    match (block.contains_key("type"), block.get_mut("content")) {
+        (true, Some(Value::Object(content))) => content.insert(key.to_owned(), value),
+        _ => block.insert(key.to_owned(), value),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{fault, forwarding, frame, processed, relayed, ultimate};
+    use super::*;
+
+    #[test]
+    fn section_1_4_every_hop_takes_one_and_the_last_may_have_none_left() {
+        let mut frame = frame(json!({"Header": {"messageId": "m", "ttl": 2}, "Body": {}}));
+        for left in [1, 0] {
+            frame = relayed(forwarding().with(Ttl), frame).frame;
+            assert_eq!(frame.header.get("ttl"), Some(&json!(left)));
+        }
+        let ended = fault(forwarding().with(Ttl), frame.clone());
+        assert_eq!((ended.code.as_str(), ended.subcode.as_deref()), ("Sender", Some("amp:TTLExpired")));
+        assert_eq!(ended.relates_to.as_deref(), Some("m"));
+        processed(ultimate().with(Ttl), frame);
+    }
+
+    #[test]
+    fn section_1_5_2_a_message_that_has_expired_ends_at_any_node() {
+        let with = |expires: &str| frame(json!({"Header": {"ttl": {"role": "next", "expires": expires}}, "Body": {}}));
+        for late in ["1970-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "1970-01-01T01:00:00+01:00"] {
+            assert_eq!(fault(ultimate().with(Ttl), with(late)).subcode.as_deref(), Some("amp:TTLExpired"), "{late}");
+            assert_eq!(fault(forwarding().with(Ttl), with(late)).subcode.as_deref(), Some("amp:TTLExpired"), "{late}");
+        }
+        processed(ultimate().with(Ttl), with("1970-01-01T00:00:01Z"));
+        assert_eq!(relayed(forwarding().with(Ttl), with("1970-01-01T00:00:01Z")).frame, with("1970-01-01T00:00:01Z"));
+    }
+
+    #[test]
+    fn section_2_7_1_the_block_is_put_in_again_with_one_hop_less_in_both_forms() {
+        let keyed = json!({"Header": {"ttl": {"role": "next", "hops": 3, "more": 1}}, "Body": {}});
+        let sent = relayed(forwarding().with(Ttl), frame(keyed)).frame.to_json();
+        assert_eq!(sent["frame"]["Header"]["ttl"], json!({"role": "next", "hops": 2, "more": 1}));
+        let listed =
+            json!({"Header": {"headerBlocks": [{"type": "ttl", "role": "next", "content": {"hops": 3}}]}, "Body": {}});
+        let sent = relayed(forwarding().with(Ttl), frame(listed)).frame.to_json();
+        let expected = json!([{"type": "ttl", "role": "next", "content": {"hops": 2}}]);
+        assert_eq!(sent["frame"]["Header"]["headerBlocks"], expected);
+    }
+
+    #[test]
+    fn section_2_3_a_block_for_another_role_is_not_touched() {
+        let value = json!({"Header": {"ttl": {"hops": 0, "expires": "1960-01-01T00:00:00Z"}}, "Body": {}});
+        assert_eq!(relayed(forwarding().with(Ttl), frame(value.clone())).frame, frame(value.clone()));
+        assert_eq!(fault(ultimate().with(Ttl), frame(value)).subcode.as_deref(), Some("amp:TTLExpired"));
+    }
+
+    #[test]
+    fn section_5_2_1_the_module_validates_its_fields() {
+        for block in [json!({"hops": -1}), json!({"hops": "3"}), json!({"expires": "soon"}), json!({"expires": 7})] {
+            let refused = fault(ultimate().with(Ttl), frame(json!({"Header": {"ttl": block}, "Body": {}})));
+            assert_eq!(refused.subcode.as_deref(), Some(rules::BLOCK_CONTENT), "{block}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The arguments of `acp-shim mail`: words, and flags with or without a value.
+//!
+//! Must not: know what they mean.
+
+use std::str::FromStr;
+
+use super::Fault;
+
+/// A flag: its name, and whether a value follows.
+pub(super) type Flag = (&'static str, bool);
+
+/// The commands, and what each understands.
+pub(super) const COMMANDS: &[(&str, &[Flag])] = &[
+    (
+        "send",
+        &[
+            ("--to", true),
+            ("--re", true),
+            ("--type", true),
+            ("--subject", true),
+            ("--context", true),
+            ("--expect", true),
+            ("--priority", true),
+            ("--ttl", true),
+            JSON,
+        ],
+    ),
+    ("read", &[("--all", false), JSON]),
+    ("wait", &[("--from", true), ("--re", true), ("--timeout", true), JSON]),
+    ("state", &[("--set", false), ("--append", true), ("--file", true), JSON]),
+    ("claim", &[("--note", true), ("--timeout", true), JSON]),
+    ("release", &[JSON]),
+    ("roster", &[JSON]),
+];
+
+const JSON: Flag = ("--json", false);
+
+/// What was given.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    flags: Vec<(&'static str, String)>,
+    /// What is no flag, in order.
+    pub(super) words: Vec<String>,
+}
+
+impl Given {
+    /// Sorts the arguments. Behind `--` everything is a word.
+    pub(super) fn of(args: &[String], known: &[Flag]) -> Result<Self, Fault> {
+        let mut given = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            if arg == "--" {
+                given.words.extend(args.cloned());
+                break;
+            }
+            if !arg.starts_with("--") {
+                given.words.push(arg.clone());
+                continue;
+            }
+            let (name, value) = arg.split_once('=').map_or((arg.as_str(), None), |(name, value)| (name, Some(value)));
+            let Some((name, takes)) = known.iter().find(|(flag, _)| *flag == name).copied() else {
+                let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+                let known = names.join(", ");
+                return Err(Fault::usage(format!(
+                    "no such option: `{name}`; there are {known}; text goes behind `--`"
+                )));
+            };
+            let value = match (takes, value) {
+                (true, Some(value)) => value.to_owned(),
+                (true, None) => args.next().ok_or_else(|| Fault::usage(format!("`{name}` wants a value")))?.clone(),
+                (false, None) => String::new(),
+                (false, Some(_)) => return Err(Fault::usage(format!("`{name}` takes no value"))),
+            };
+            if given.value(name).is_some() {
+                return Err(Fault::usage(format!("`{name}` is given twice")));
+            }
+            given.flags.push((name, value));
+        }
+        Ok(given)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        self.flags.iter().find(|(flag, _)| *flag == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A flag's value as what it has to be.
+    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, Fault>
+    where
+        T::Err: std::fmt::Display,
+    {
+        let Some(text) = self.value(name) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: T::Err| Fault::usage(format!("`{name}`: {error}, found `{text}`")))
+    }
+
+    /// A word as what it has to be.
+    pub(super) fn word<T: FromStr>(&self, at: usize) -> Result<Option<T>, Fault>
+    where
+        T::Err: std::fmt::Display,
+    {
+        let Some(text) = self.words.get(at) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: T::Err| Fault::usage(error.to_string()))
+    }
+
+    /// That nothing is there from this word on.
+    pub(super) fn no_words_from(&self, at: usize) -> Result<(), Fault> {
+        match self.words.get(at) {
+            Some(word) => Err(Fault::usage(format!("`{word}` is one word too many"))),
+            None => Ok(()),
+        }
+    }
+}
