@@ -53,10 +53,10 @@ pub enum Command {
     Salvage(SalvageArgs),
     /// Tell and check what coordinator, sandboxes and admin said to each other (AMP)
     Ssot(super::ssot::args::SsotArgs),
-    /// Look at memory and frames of the Agentic Mesh Protocol
-    Mesh(super::mesh::args::MeshArgs),
     /// List what waits for a person, and decide it: for a running swarm, and for one that does not run
     Admin(super::admin::args::AdminArgs),
+    /// Be a node of the agentic mesh over HTTP, send frames to one, and look at what stories learned
+    Mesh(super::mesh::args::MeshArgs),
     /// Remove what dead swarms left behind in the engine
     Gc(GcArgs),
     /// Check git, engine, image and shim, and show every setting with its source

@@ -78,7 +78,7 @@ pub use admission::Reserve;
 pub use bridge::Bridge;
 pub use memory::{MEMORY_BUDGET, MEMORY_BUDGET_MAX, name as memory_name, remember_again};
 pub use rescue::{Rescue, Rescued, rescue, unsaved};
-pub use run::{run, volumes_stay};
+pub use run::run;
 pub use telling::{Heard, tell_again};
 
 /// Everything that a swarm needs to run, checked.
@@ -244,5 +244,18 @@ impl Names {
     /// A sandbox's container name.
     pub fn sandbox(&self, attempt: &AttemptId) -> String {
         format!("{}-{}", self.prefix, attempt.folder().to_lowercase())
+    }
+}
+
+/// Why a swarm's volumes are not removed with its end, if they are not.
+pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
+    if machine.attempts().any(|view| view.work_kept) {
+        Some("work that could not be salvaged is in them")
+    } else if !machine.over() {
+        Some("`longshore resume` goes on with them")
+    } else if keep {
+        Some("`--keep` was given")
+    } else {
+        None
     }
 }

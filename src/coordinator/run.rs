@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::engine::{EngineResult, Found, Signal};
-use crate::ids::{AssignmentId, AttemptId, ContainerId, StoryKey};
+use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
 use crate::swarm::{
     Announcement, AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, SwarmSpec, Word,
@@ -34,7 +34,7 @@ use super::session::{self, Origin};
 use super::signals::Signals;
 use super::snapshots::snapshot_writer;
 use super::telling::Telling;
-use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
+use super::{CoordinatorError, Ended, Names, Setup, TakenUp, volumes_stay};
 
 /// Events taken at once: they share one write to the journal.
 const BATCH: usize = 256;
@@ -576,19 +576,6 @@ impl Coordinator {
         let kept = self.machine.attempts().filter(|view| view.work_kept);
         let kept = kept.map(|view| (view.id.clone(), self.names.work.clone())).collect();
         Ok(Ended { outcome, kept, logs })
-    }
-}
-
-/// Why a swarm's volumes are not removed with its end, if they are not.
-pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
-    if machine.attempts().any(|view| view.work_kept) {
-        Some("work that could not be salvaged is in them")
-    } else if !machine.over() {
-        Some("`longshore resume` goes on with them")
-    } else if keep {
-        Some("`--keep` was given")
-    } else {
-        None
     }
 }
 
