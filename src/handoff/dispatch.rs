@@ -12,6 +12,11 @@ use crate::ids::{AttemptId, StoryId, SwarmId};
 use crate::protocol::mesh::fault::Fault;
 use crate::protocol::mesh::frame::Frame;
 use crate::protocol::mesh::gram::{self, Draft, MemoryGram};
+use crate::protocol::mesh::modules::audit::Audit;
+use crate::protocol::mesh::modules::routing::Routing;
+use crate::protocol::mesh::modules::ttl::Ttl;
+use crate::protocol::mesh::modules::upgrade::Upgrade;
+use crate::protocol::mesh::modules::validation::Validation;
 use crate::protocol::mesh::node::{BodyProblem, BodySchema, Node};
 use crate::protocol::mesh::process::Outcome;
 use crate::tasks::{HeaderBlocks, Story};
@@ -70,6 +75,9 @@ impl Dispatch<'_> {
         frame.header.set("traceId", self.swarm.to_string().into())?;
         frame.header.set("roles", json!(["ultimateReceiver"]))?;
         frame.header.set("routingIntent", "direct".into())?;
+        frame.header.set("routing", json!({"role": "next", "to": sandbox(self.swarm, self.attempt)}))?;
+        // Whoever else takes it breaks a rule: it goes from hand to hand.
+        frame.header.set("ttl", json!({"role": "next", "hops": 1}))?;
         for (name, block) in self.blocks {
             frame.header.set(name, block.clone())?;
         }
@@ -137,6 +145,11 @@ pub fn receive(
     let schema = OwnTask { attempt: attempt.clone(), stories };
     let node = Node::ultimate(&sandbox(swarm, attempt))
         .map_err(|error| Fault::receiver("NodeName", error.to_string()))?
+        .with(Ttl)
+        .with(Routing)
+        .with(Upgrade)
+        .with(Validation::default())
+        .with(Audit::default())
         .agreeing(schema);
     let processed = match node.receive(bytes, now) {
         Outcome::Processed(processed) => processed,

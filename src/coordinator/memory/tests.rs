@@ -295,7 +295,15 @@ fn a_block_that_is_not_understood_is_refused_by_its_name() {
         (fault.code.as_str(), fault.not_understood.as_slice()),
         ("MustUnderstand", &["alertControl".to_owned()][..])
     );
+    handed.blocks = [("ttl".to_owned(), json!({"expires": "1969-12-31T00:00:00Z"}))].into_iter().collect();
+    let fault = receive(&handed, 1).expect_err("it is over");
+    assert_eq!(fault.subcode.as_deref(), Some("amp:TTLExpired"));
     handed.blocks.clear();
+    let stories = vec![key(1).id];
+    let other = attempt(1, 2);
+    let file = handed.file().expect("a frame");
+    let fault = dispatch::receive(file.text.as_bytes(), swarm(), &other, stories, Timestamp::UNIX_EPOCH);
+    assert_eq!(fault.expect_err("it is another's").subcode.as_deref(), Some("Misrouted"));
     let fault = receive(&handed, 2).expect_err("a task of another");
     assert_eq!((fault.code.as_str(), fault.pointer()), ("Sender", Some("/frame/Body/task/stories")));
 }
