@@ -119,6 +119,8 @@ impl Folder {
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Ok(Some(Content::Other("a link"))),
             Err(Errno::NXIO | Errno::NODEV) => return Ok(Some(Content::Other("a socket or device"))),
+            // Its owner closed it: that is not to keep others from reading the rest.
+            Err(Errno::ACCESS) => return Ok(Some(Content::Other("closed to you"))),
             Err(error) => return Err(failed("read", &path)(error)),
         };
         let wrong = |error: io::Error| MailboxError::Io { doing: "read", path: path.clone(), source: error };

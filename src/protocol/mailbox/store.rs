@@ -239,7 +239,7 @@ impl Mailbox {
         self.agents.make_folder(agent.as_str()).map(drop)
     }
 
-    /// What is in an agent's outbox. Nothing where it has none, and where that is no folder.
+    /// What is in an agent's outbox. Nothing where it has none, and where that is no folder, or closed.
     pub fn listing(&self, agent: &AgentId) -> MailboxResult<Listing> {
         let mut listing = Listing::default();
         let Some(outbox) = self.outbox(agent)? else { return Ok(listing) };
@@ -265,6 +265,8 @@ impl Mailbox {
     fn outbox(&self, agent: &AgentId) -> MailboxResult<Option<Folder>> {
         match self.agents.folder(agent.as_str()) {
             Err(MailboxError::NotFolder(_)) => Ok(None),
+            // Its owner closed it.
+            Err(error) if error.denied() => Ok(None),
             other => other,
         }
     }

@@ -247,7 +247,8 @@ fn own(file: &File, uid: u32) -> rustix::io::Result<()> {
 
 /// Makes a folder with exactly this mode, where there is none.
 fn make_folder(parent: &File, name: &str, mode: u32) -> rustix::io::Result<()> {
-    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
+    // At once as far as the umask lets it: others may be looking, and a folder that is closed for a moment is an error to them.
+    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)) {
         Ok(()) => {
             let made = rustix::fs::openat(parent, name, FOLDER, Mode::empty())?;
             rustix::fs::fchmod(&made, Mode::from_raw_mode(mode))

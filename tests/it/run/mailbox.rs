@@ -115,6 +115,20 @@ put() { sh -c "printf x $1 $2"; }
 } > /tmp/allowed
 "#;
 
+/// One who closes its outbox, and what is in it, to all others.
+const CLOSES: &str = r#"
+say 001 '*' STATUS secret
+chmod 600 agents/mallory/001.md
+chmod 700 agents/mallory
+touch shared/closed
+"#;
+/// The others' messages are read all the same.
+const READS: &str = r#"
+until [ -e shared/closed ]; do sleep 0.05; done
+acp-shim mail read > /tmp/read
+acp-shim mail roster >> /tmp/read
+"#;
+
 #[test]
 fn the_kernel_keeps_each_agent_to_its_own_outbox() {
     let scratch = Scratch::new();
@@ -122,14 +136,15 @@ fn the_kernel_keeps_each_agent_to_its_own_outbox() {
         1,
         "alpha",
         "victim",
-        &format!("{FILES} say 001 charlie STATUS hello; hear charlie/002; cd - >/dev/null; echo a > a"),
+        &format!("{FILES} say 001 charlie STATUS hello; hear charlie/002; {READS} cd - >/dev/null; mv /tmp/read ."),
     );
+    let mallory = agent(3, "mallory", "closed", &format!("{FILES} {CLOSES} cd - > /dev/null; echo m > m"));
     let charlie = format!(
         "{FILES} say 001 alpha STATUS mine; {TRESPASS} say 002 alpha STATUS tried; cd - >/dev/null; mv /tmp/attempts /tmp/allowed ."
     );
-    let tasks = scratch.mail_tasks("feat/kept", json!([alpha, agent(2, "charlie", "trespasser", &charlie)]));
+    let tasks = scratch.mail_tasks("feat/kept", json!([alpha, agent(2, "charlie", "trespasser", &charlie), mallory]));
     let ran = scratch.longshore(&["run", &tasks, "--retries", "0"]);
-    ran.expect(0, &["2 landed", "relaxed: a mailbox that all sandboxes share (from `metadata.mailbox`)"]);
+    ran.expect(0, &["3 landed", "relaxed: a mailbox that all sandboxes share (from `metadata.mailbox`)"]);
     let attempts = scratch.show("feat/kept", "attempts");
     let lines: Vec<&str> = attempts.lines().collect();
     assert_eq!(lines.len(), 22, "{attempts}");
@@ -149,15 +164,19 @@ fn the_kernel_keeps_each_agent_to_its_own_outbox() {
     assert_eq!(said(&mailbox, "charlie"), [status(1, "mine"), status(2, "tried"), (3, done.1, done.2.clone())]);
     let last = messages(&mailbox, "charlie").pop().expect("a message");
     assert!(last.to == Recipient::All && last.content.body.starts_with("US-002 done."), "{last:?}");
-    assert_eq!(statuses(&mailbox), [("alpha".to_owned(), Status::Done), ("charlie".to_owned(), Status::Done)].into());
+    let all = ["alpha", "charlie", "mallory"].map(|agent| (agent.to_owned(), Status::Done));
+    assert_eq!(statuses(&mailbox), all.into());
+    let read = scratch.show("feat/kept", "read");
+    assert!(read.contains("charlie/001") && read.contains("charlie/002") && !read.contains("secret"), "{read}");
+    assert_eq!(said(&mailbox, "mallory")[0], status(1, "secret"), "the host's copy has it");
     let rows = mailbox.roster().expect("a roster").rows();
     let mut roles: Vec<&str> = rows.iter().map(|row| row.role.as_str()).collect();
     roles.sort_unstable();
-    assert_eq!(roles, ["trespasser", "victim"]);
+    assert_eq!(roles, ["closed", "trespasser", "victim"]);
     assert_eq!(std::fs::read_to_string(mailbox.root().join("shared/ARTIFACTS.md")).expect("carried"), "x");
     let state = state_file(&mailbox);
     assert!(
-        state.contains("of 2 agents, 2 signed off") && state.contains("| charlie | trespasser | done | 3 |"),
+        state.contains("of 3 agents, 3 signed off") && state.contains("| charlie | trespasser | done | 3 |"),
         "{state}"
     );
     assert_eq!(scratch.in_engine(), [""; 0], "the volume goes with the swarm");
