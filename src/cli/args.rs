@@ -55,6 +55,8 @@ pub enum Command {
     Ssot(super::ssot::args::SsotArgs),
     /// List what waits for a person, and decide it: for a running swarm, and for one that does not run
     Admin(super::admin::args::AdminArgs),
+    /// Read along where agents talk to each other, and take part
+    Mailbox(super::mailbox::args::MailboxArgs),
     /// Remove what dead swarms left behind in the engine
     Gc(GcArgs),
     /// Check git, engine, image and shim, and show every setting with its source
