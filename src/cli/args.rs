@@ -57,6 +57,8 @@ pub enum Command {
     Admin(super::admin::args::AdminArgs),
     /// Read along where agents talk to each other, and take part
     Mailbox(super::mailbox::args::MailboxArgs),
+    /// Be a node of the agentic mesh over HTTP, and send frames to one
+    Mesh(super::mesh::args::MeshArgs),
     /// Remove what dead swarms left behind in the engine
     Gc(GcArgs),
     /// Check git, engine, image and shim, and show every setting with its source
@@ -107,6 +109,10 @@ pub struct PlanFlags {
     /// Agent for stories without a `command`: a name from `[agents.NAME]` in the config
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
+
+    /// Give the agents a mailbox, in which they write to each other [default: where a tasks file says `metadata.mailbox`]
+    #[arg(long)]
+    pub mailbox: bool,
 
     /// Write JSON on standard output
     #[arg(long)]

@@ -76,6 +76,8 @@ pub struct Config {
     pub grace: Option<Span>,
     /// Keep the swarm's volumes.
     pub keep: Option<bool>,
+    /// The agents have a mailbox, in which they write to each other; without this, where a tasks file says so.
+    pub mailbox: Option<bool>,
     /// Environment variables for the sandboxes.
     pub env: Option<Vec<Variable>>,
     /// A shell command that hears of each escalation: the message's JSON on its standard input.

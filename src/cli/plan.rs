@@ -116,6 +116,7 @@ pub(crate) fn options(flags: &PlanFlags, settings: &Settings) -> PlanOptions {
         again: flags.again,
         branch: flags.branch.clone(),
         year: u16::try_from(Zoned::now().year()).unwrap_or_default(),
+        mailbox: settings.mailbox.value,
         has_agent: settings.agent.value.is_some(),
     }
 }

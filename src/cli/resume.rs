@@ -169,6 +169,7 @@ fn plan_of(header: &Header, kept: &Kept, root: &std::path::Path) -> Result<Plan,
         again: kept.again,
         branch: kept.branch.clone(),
         year: year.unwrap_or_default(),
+        mailbox: Some(kept.mailbox),
         has_agent: true,
     };
     let mut plan = plan::build(files, root, &options)

@@ -158,6 +158,8 @@ pub struct Settings {
     pub grace: Sourced<Span>,
     /// Keep the volumes.
     pub keep: Sourced<bool>,
+    /// A mailbox for the agents; none: as the tasks files say.
+    pub mailbox: Sourced<Option<bool>>,
     /// The reviewer's name.
     pub review: Sourced<Option<String>>,
     /// What it has to answer beside the criteria.
@@ -306,6 +308,7 @@ fn merge(layers: &[Layer]) -> Settings {
         verify: or(pick(layers, "verify", |config| config.verify.clone()), Vec::new()),
         grace: or(pick(layers, "grace", |config| config.grace), Span(Duration::from_secs(10))),
         keep: or(pick(layers, "keep", |config| config.keep), false),
+        mailbox: optional(pick(layers, "mailbox", |config| config.mailbox)),
         review: optional(pick(layers, "review", |config| config.review.agent.clone())),
         review_criteria: or(pick(layers, "review_criteria", |config| config.review.criteria.clone()), Vec::new()),
         review_rounds: or(pick(layers, "review_rounds", |config| config.review.rounds), ROUNDS),
@@ -443,7 +446,8 @@ impl Settings {
 
 /// The flags of `plan`, as a layer.
 pub fn plan_flags(flags: &PlanFlags) -> Config {
-    Config { agent: flags.agent.clone(), fan_out: flags.fan_out, ..Config::default() }
+    let mailbox = flags.mailbox.then_some(true);
+    Config { agent: flags.agent.clone(), fan_out: flags.fan_out, mailbox, ..Config::default() }
 }
 
 /// The flags of `run`, as a layer.

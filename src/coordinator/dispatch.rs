@@ -8,14 +8,17 @@ use tokio::sync::{Notify, watch};
 
 use crate::delivery::MergeMessage;
 use crate::engine::{ContainerSpec, VolumeMount, label};
-use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, StoryWork};
+use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, MailboxPeer, MailboxSeat, StoryWork};
 use crate::handoff::depot::TextFile;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, StoryKey};
+use crate::plan::PlannedSeat;
 use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
+use crate::swarm::AssignmentSpec;
 use crate::swarm::word::Review;
 
 use super::carry_out::{self, Landing, Remains};
+use super::mailbox::Seat;
 use super::run::{Coordinator, Live};
 use super::session::{self, Diff, Job, Origin, Tools};
 
@@ -23,6 +26,9 @@ use super::session::{self, Diff, Job, Origin, Tools};
 const FIRST_UID: u32 = 20_000;
 /// How many uids there are: a rootless engine maps 65,536.
 const UIDS: u32 = 40_000;
+
+/// The most other agents that a prompt names.
+const PEERS: usize = 40;
 
 /// An attempt's uid. By place and number, so that a swarm that is taken up again gives each attempt the same.
 pub(super) fn uid(place: usize, attempt: &AttemptId, assignments: usize) -> u32 {
@@ -43,7 +49,7 @@ impl Coordinator {
     pub(super) fn start(&mut self, attempt: AttemptId, task: Task, base: CommitId, origin: Origin) {
         let Task { stories, guidance, review } = task;
         let Some(remains) = self.remains(&attempt, stories.iter().map(|(key, _)| key), &base) else { return };
-        let Some((_, assignment)) = self.assignment(&attempt.assignment) else { return };
+        let Some((place, assignment)) = self.assignment(&attempt.assignment) else { return };
         let assignment = assignment.clone();
         let spec = &self.setup.spec;
         let file = &spec.files[usize::from(assignment.file)];
@@ -51,6 +57,7 @@ impl Coordinator {
         let uid = remains.uid;
         let rework = self.machine.attempt(&attempt).is_some_and(|view| view.rework);
         let sandbox = &self.setup.sandbox;
+        let seat = self.seat(place, review.is_some());
         let brief = AssignmentFile {
             schema_version: ASSIGNMENT_VERSION,
             swarm_id: spec.swarm,
@@ -73,6 +80,7 @@ impl Coordinator {
             identity: sandbox.identity.clone(),
             guidance,
             rework,
+            mailbox: seat.clone(),
             review: review.as_deref().and_then(|review| {
                 let agent = &sandbox.review.as_ref()?.agent;
                 self.telling.bridge.review_work(&attempt.folder(), review, agent)
@@ -108,6 +116,7 @@ impl Coordinator {
             base_of: if rework || review.is_some() { assignment.branch.clone() } else { file.branch.clone() },
             base,
             uid,
+            seat: seat.map(|seat| Seat { seat, uid }),
             container: self.container(&attempt, &stories, uid, review.is_some()),
             files,
             request,
@@ -128,6 +137,7 @@ impl Coordinator {
             presence: self.presence.clone(),
             admission: Arc::clone(&self.admission),
             look: Arc::clone(&look),
+            mail: self.mail.as_ref().map(|(mail, _)| mail.clone()),
             stop: stopped,
         };
         let container = match &job.origin {
@@ -158,6 +168,21 @@ impl Coordinator {
         })
     }
 
+    /// Who an assignment's agent, or its reviewer, is in the mailbox, where there is one.
+    fn seat(&self, place: usize, reviews: bool) -> Option<MailboxSeat> {
+        let plan = &self.setup.plan;
+        let seat = plan.seats.get(place)?;
+        let PlannedSeat { agent, role } = if reviews { seat.reviewer() } else { seat.clone() };
+        let others = plan.seats.iter().zip(&plan.assignments).filter(|(other, _)| other.agent != agent);
+        let peer = |(other, assignment): (&PlannedSeat, &AssignmentSpec)| MailboxPeer {
+            agent: other.agent.clone(),
+            role: other.role.clone(),
+            task: plan.story(&assignment.stories[0]).title.clone(),
+        };
+        let peers = others.take(PEERS).map(peer).collect();
+        Some(MailboxSeat { agent, role, peers })
+    }
+
     fn container(
         &self,
         attempt: &AttemptId,
@@ -183,6 +208,9 @@ impl Coordinator {
         } else {
             mounts.push(own(&self.names.inbox, layout::IN, true, None));
             mounts.push(own(&self.names.work, layout::WORK, false, None));
+        }
+        if self.setup.plan.has_mailbox() {
+            mounts.push(own(&self.names.mailbox, layout::MAILBOX, false, None));
         }
         let ids: Vec<&str> = stories.iter().map(|(key, _)| key.id.as_str()).collect();
         let labels = BTreeMap::from([

@@ -16,6 +16,8 @@
 //! | `bridge.rs` | AMP's messages, of the machine's words and the plan |
 //! | `telling.rs` | their way to the SSOT |
 //! | `notify.rs` | a command and a URL that hear of each escalation |
+//! | `mailbox.rs` | carries the agents' mailbox between its volume and the host |
+//! | `snapshots.rs` | writes the state file |
 //! | `objects.rs` | keeps the objects volume topped up |
 //! | `inbox.rs` | the fair way in for events |
 //! | `control.rs` | the socket that `longshore stop` talks to |
@@ -31,6 +33,7 @@ mod create;
 mod dispatch;
 mod inbox;
 mod log;
+pub mod mailbox;
 pub mod notify;
 mod objects;
 mod presence;
@@ -41,6 +44,7 @@ mod run;
 mod salvage;
 mod session;
 mod signals;
+mod snapshots;
 mod take_up;
 mod telling;
 #[cfg(test)]
@@ -63,6 +67,7 @@ use crate::ids::{AttemptId, StoryKey};
 use crate::plan::Plan;
 use crate::protocol::acp::message::{EnvVars, RepoUrl};
 use crate::protocol::amp::store::Ssot;
+use crate::protocol::mailbox::store::MailboxError;
 use crate::report::Reporter;
 use crate::state::{StateError, Store, SwarmDir};
 use crate::swarm::{Decision, Machine, Outcome, SwarmSpec, Word};
@@ -175,6 +180,9 @@ pub enum CoordinatorError {
     /// The record could not be written: nothing more is started, because it could not be accounted for.
     #[error("the swarm's record cannot be written")]
     State(#[from] StateError),
+    /// The host's copy of the agents' mailbox.
+    #[error("the mailbox cannot be kept")]
+    Mailbox(#[from] MailboxError),
     /// The control socket.
     #[error("cannot listen on `{path}`")]
     Control {
@@ -208,6 +216,8 @@ pub struct Names {
     pub inbox: String,
     /// The *work* volume.
     pub work: String,
+    /// The *mailbox* volume.
+    pub mailbox: String,
     /// What sandboxes' names begin with.
     pub prefix: String,
 }
@@ -221,6 +231,7 @@ impl Names {
             objects: format!("longshore-objects-{}", repo.hash()),
             inbox: format!("{prefix}-in"),
             work: format!("{prefix}-work"),
+            mailbox: format!("{prefix}-mailbox"),
             prefix,
         }
     }

@@ -14,6 +14,7 @@ use futures::StreamExt;
 use super::Names;
 use super::carry_out::{self, Hands, Remains};
 use super::dispatch;
+use super::mailbox;
 use super::salvage::{repeats, salvaged};
 use super::session::chain;
 use crate::delivery::{DeliveryError, Repo, salvage_ref};
@@ -48,6 +49,8 @@ pub struct Rescue<'a> {
     pub incoming: PathBuf,
     /// The largest bundle that is taken, in bytes.
     pub max_bundle: u64,
+    /// The swarm's folder, where its agents have a mailbox: what is in that is brought out too.
+    pub mailbox: Option<PathBuf>,
 }
 
 /// What became of the work.
@@ -73,17 +76,18 @@ pub fn unsaved(machine: &Machine) -> impl Iterator<Item = &AttemptView> {
 pub async fn rescue(with: Rescue<'_>) -> EngineResult<Rescued> {
     let spec = with.machine.spec();
     let remains: Vec<Remains> = unsaved(with.machine).filter_map(|view| remains(with.machine, view)).collect();
-    if remains.is_empty() {
+    if remains.is_empty() && with.mailbox.is_none() {
         return Ok(Rescued::default());
     }
     end_sandboxes(&with.engine, &spec.swarm.to_string(), spec.limits.grace).await?;
     let names = Names::new(spec.swarm, with.repo);
+    let mailbox = with.mailbox.is_some().then_some(names.mailbox);
     let depot = DepotSpec {
         again: true,
         swarm: spec.swarm,
         image: with.image,
         name: names.depot,
-        volumes: DepotVolumes { objects: names.objects, inbox: names.inbox, work: names.work },
+        volumes: DepotVolumes { objects: names.objects, inbox: names.inbox, work: names.work, mailbox },
         repo: with.repo.hash(),
         shim: with.shim,
         memory: 0,
@@ -108,6 +112,11 @@ pub async fn rescue(with: Rescue<'_>) -> EngineResult<Rescued> {
         .buffered(AT_ONCE)
         .collect()
         .await;
+    if let Some(folder) = &with.mailbox
+        && let Err(error) = mailbox::bring_out(&depot, folder).await
+    {
+        tracing::warn!(error = %chain(&error), "cannot bring out what is left in a mailbox");
+    }
     if let Err(error) = depot.close().await {
         tracing::warn!(error = %chain(&error), "cannot remove the depot of a rescue");
     }

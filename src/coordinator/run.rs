@@ -25,11 +25,13 @@ use super::carry_out::{self, Hands, Remains};
 use super::control::{self, Answer, Command, Order};
 use super::dispatch::Task;
 use super::inbox::{Postbox, Posted};
+use super::mailbox::{self, Mail};
 use super::objects::Objects;
 use super::presence::{self, Presence};
 use super::reconcile;
 use super::session::{self, Origin};
 use super::signals::Signals;
+use super::snapshots::snapshot_writer;
 use super::telling::Telling;
 use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
 
@@ -60,9 +62,17 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         .map_err(|source| CoordinatorError::Control { path: incoming.clone(), source })?;
 
     let depot = Depot::start(Arc::clone(&setup.engine), &depot_spec(&setup, &names, taken_up.is_some())).await?;
-    let prepared = prepare(&setup, &depot).await;
-    let objects = match prepared {
-        Ok(objects) => Arc::new(objects),
+    let prepared = async {
+        let objects = Arc::new(prepare(&setup, &depot).await?);
+        if setup.plan.has_mailbox() {
+            let before = taken_up.as_ref().map(|before| &before.machine);
+            let mail = mailbox::open(&depot, &setup.dir, &setup.plan.seats, before).await?;
+            return Ok((objects, Some(mail)));
+        }
+        Ok((objects, None))
+    };
+    let (objects, mail) = match prepared.await {
+        Ok(prepared) => prepared,
         Err(error) => {
             close_depot(&depot).await;
             // Those of a swarm that began before have its work in them.
@@ -120,6 +130,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         sightings,
         snapshots,
         freezer,
+        mail,
         telling,
         warnings,
         setup,
@@ -182,7 +193,12 @@ fn depot_spec(setup: &Setup, names: &Names, again: bool) -> DepotSpec {
         swarm: setup.spec.swarm,
         image: setup.sandbox.image.clone(),
         name: names.depot.clone(),
-        volumes: DepotVolumes { objects: names.objects.clone(), inbox: names.inbox.clone(), work: names.work.clone() },
+        volumes: DepotVolumes {
+            objects: names.objects.clone(),
+            inbox: names.inbox.clone(),
+            work: names.work.clone(),
+            mailbox: setup.plan.has_mailbox().then(|| names.mailbox.clone()),
+        },
         repo: setup.repo.hash(),
         shim: setup.shim.clone(),
         memory: 0,
@@ -196,7 +212,8 @@ async fn close_depot(depot: &Depot) {
 }
 
 async fn remove_volumes(setup: &Setup, names: &Names) {
-    for volume in [&names.inbox, &names.work] {
+    let mailbox = setup.plan.has_mailbox().then_some(&names.mailbox);
+    for volume in [&names.inbox, &names.work].into_iter().chain(mailbox) {
         if let Err(error) = setup.engine.remove_volume(volume).await {
             tracing::warn!(volume, error = %session::chain(&error), "cannot remove a volume; `longshore gc` will");
         }
@@ -261,6 +278,8 @@ pub(super) struct Coordinator {
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
     pub(super) telling: Telling,
     freezer: (mpsc::UnboundedSender<(ContainerId, bool)>, JoinHandle<()>),
+    /// The agents' mailbox, and its task.
+    pub(super) mail: Option<(Mail, AbortOnDropHandle<()>)>,
     /// What the user is to know of those who could not be told of an escalation.
     warnings: mpsc::UnboundedReceiver<String>,
 }
@@ -494,6 +513,13 @@ impl Coordinator {
         self.freezer.0 = nobody;
         let _ = tokio::time::timeout(FREEZING, &mut self.freezer.1).await;
         self.tasks.shutdown().await;
+        if let Some((mail, _task)) = self.mail.take() {
+            let over = self.finish.is_some() && looped.is_ok() && self.machine.over();
+            tokio::select! {
+                () = mail.close(over) => {}
+                _ = signals.next() => {}
+            }
+        }
         let heard = blocking(|| self.telling.close());
         tokio::select! {
             () = heard.close() => {}
@@ -556,29 +582,8 @@ pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
     }
 }
 
-/// Writes snapshots in the order in which they were made, off the loop. A failure ends the swarm: its record cannot be kept.
-fn snapshot_writer(postbox: Postbox) -> (mpsc::UnboundedSender<PendingSnapshot>, JoinHandle<()>) {
-    let (sender, mut snapshots) = mpsc::unbounded_channel::<PendingSnapshot>();
-    let writer = tokio::spawn(async move {
-        while let Some(mut snapshot) = snapshots.recv().await {
-            // Only the newest of those that wait is worth its sync.
-            while let Ok(newer) = snapshots.try_recv() {
-                snapshot = newer;
-            }
-            let written = tokio::task::spawn_blocking(move || snapshot.write()).await;
-            if let Ok(Err(error)) = written {
-                let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
-                let fault = Fault::new(cause, session::chain(&error), false);
-                postbox.post_now(Event::MachineryFailed { fault });
-                return;
-            }
-        }
-    });
-    (sender, writer)
-}
-
 /// Does what blocks for a moment. Where there is one thread alone, nothing else can be done meanwhile anyway.
-fn blocking<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn blocking<T>(work: impl FnOnce() -> T) -> T {
     match tokio::runtime::Handle::current().runtime_flavor() {
         tokio::runtime::RuntimeFlavor::CurrentThread => work(),
         _ => tokio::task::block_in_place(work),

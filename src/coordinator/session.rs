@@ -30,6 +30,7 @@ use super::carry_out;
 use super::create::create;
 use super::inbox::Postbox;
 use super::log::LogFile;
+use super::mailbox::{Departure, Mail, Seat};
 use super::objects::Objects;
 use super::presence::Presence;
 
@@ -50,6 +51,8 @@ pub(super) struct Job {
     pub base_of: BranchName,
     pub base: CommitId,
     pub uid: u32,
+    /// Its agent's place in the mailbox.
+    pub seat: Option<Seat>,
     pub container: ContainerSpec,
     pub files: Vec<TextFile>,
     pub request: TaskRequest,
@@ -87,7 +90,18 @@ pub(super) struct Tools {
     pub admission: Arc<Admission>,
     /// Reconciliation does not see the container run.
     pub look: Arc<Notify>,
+    /// The agents' mailbox.
+    pub mail: Option<Mail>,
     pub stop: watch::Receiver<Option<Signal>>,
+}
+
+impl Tools {
+    /// The mailbox is told of the sandbox's end.
+    fn left(&self, job: &Job, how: Departure) {
+        if let (Some(mail), Some(seat)) = (&self.mail, &job.seat) {
+            mail.left(&seat.seat.agent, how);
+        }
+    }
 }
 
 /// Runs it to its end. Posts exactly one of `StartFailed` and `SandboxEnded`, as its last event.
@@ -100,7 +114,10 @@ pub(super) async fn run(job: Job, mut tools: Tools) {
             let exit = conversation.follow(&mut tools, streams).await;
             tools.postbox.post(Event::SandboxEnded { attempt, exit }).await;
         }
-        Err(fault) => tools.postbox.post(Event::StartFailed { attempt, fault: *fault }).await,
+        Err(fault) => {
+            tools.left(&job, Departure::Ended);
+            tools.postbox.post(Event::StartFailed { attempt, fault: *fault }).await;
+        }
     }
 }
 
@@ -209,6 +226,9 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
         .prepare(&job.attempt.folder(), job.uid, job.files.clone())
         .await
         .map_err(|error| Box::new(engine_fault(&error)))?;
+    if let (Some(mail), Some(seat)) = (&tools.mail, &job.seat) {
+        mail.seat(seat).await.map_err(|error| Box::new(engine_fault(&error)))?;
+    }
     let container = create(tools.engine.as_ref(), &job.container)
         .await
         .map_err(|error| Box::new(create_fault(&error, &job.container)))?;
@@ -359,6 +379,10 @@ impl<'a> Conversation<'a> {
                 }
             }
         };
+        let by_itself = tools.stop.borrow().is_none();
+        let crashed = by_itself && !matches!(ended, Ok(0));
+        // At once: others may be waiting for it to say something.
+        tools.left(self.job, if crashed { Departure::Crashed } else { Departure::Ended });
         let drained = async {
             while open {
                 match output.next().await {

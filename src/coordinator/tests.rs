@@ -408,7 +408,8 @@ async fn outages(engine: FakeEngine, seed: u64, wanted: bool) {
 
 fn plan_of(text: &str, root: &Path) -> Plan {
     let file = crate::tasks::parse(text.as_bytes(), Path::new("tasks.json")).unwrap();
-    let options = PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, has_agent: true };
+    let options =
+        PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, mailbox: None, has_agent: true };
     crate::plan::build(vec![(file, text.as_bytes().to_vec())], root, &options).unwrap()
 }
 

@@ -32,6 +32,7 @@ pub(crate) mod fake;
 mod frames;
 mod keeper;
 mod link;
+pub mod mailbox;
 mod spool;
 mod start;
 #[cfg(test)]
@@ -78,6 +79,8 @@ pub struct DepotVolumes {
     pub inbox: String,
     /// The *work* volume.
     pub work: String,
+    /// The *mailbox* volume, where the swarm has one.
+    pub mailbox: Option<String>,
 }
 
 /// What [`Depot::collect`] brought.

@@ -37,7 +37,7 @@ pub mod label {
     pub const STORY: &str = "dev.longshore.story";
     /// The attempt's number.
     pub const ATTEMPT: &str = "dev.longshore.attempt";
-    /// `sandbox`, `depot`, `objects`, `in`, `work`, `image`.
+    /// `sandbox`, `reviewer`, `depot`, `objects`, `in`, `work`, `mailbox`, `image`.
     pub const ROLE: &str = "dev.longshore.role";
     /// The repository, as a hash of its path: on the objects volume.
     pub const REPO: &str = "dev.longshore.repo";

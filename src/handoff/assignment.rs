@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::review::ReviewWork;
-use crate::ids::{AttemptId, BranchName, CommitId, StoryId, SwarmId};
+use crate::ids::{AgentId, AttemptId, BranchName, CommitId, StoryId, SwarmId};
 
 /// The version that this build writes and reads.
 pub const ASSIGNMENT_VERSION: u32 = 1;
@@ -50,9 +50,37 @@ pub struct AssignmentFile {
     /// What the admin said about the stories, for the prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guidance: Vec<String>,
+    /// Who its agent is in the swarm's mailbox, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mailbox: Option<MailboxSeat>,
     /// Where it is a reviewer's attempt: what to review. The stories are those of the work under review, and are not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewWork>,
+}
+
+/// An agent in the mailbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MailboxSeat {
+    /// Its id, and the name of its outbox.
+    pub agent: AgentId,
+    /// What it is there for.
+    pub role: String,
+    /// Who else there is to be, for the prompt: the first of them, where there are many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<MailboxPeer>,
+}
+
+/// Another agent in the mailbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MailboxPeer {
+    /// Its id.
+    pub agent: AgentId,
+    /// What it is there for.
+    pub role: String,
+    /// The title of what it is asked to do.
+    pub task: String,
 }
 
 /// One story of an attempt.

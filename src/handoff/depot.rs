@@ -8,6 +8,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use std::collections::BTreeMap;
+
+use super::mailbox::{Arrived, MailAsk, MailFile, Numbers, Refused};
 use crate::ids::CommitId;
 
 /// The largest payload of one frame, in bytes. A longer one is a fault of the stream and ends it.
@@ -96,6 +99,23 @@ pub enum Request {
     },
     /// Free space and memory. Answer: [`Answer::Space`].
     Space,
+    /// Makes the layout of the mailbox where it is not there. Answer: [`Answer::MailHas`].
+    MailOpen,
+    /// Gives an agent's outbox to a sandbox's user, with what is in it. Answer: [`Answer::Nothing`].
+    MailSeat {
+        /// The agent.
+        agent: String,
+        /// The user.
+        uid: u32,
+    },
+    /// Waits until the mailbox has what the host has not. The contents are the data, in the order of the answer's files.
+    /// Answer: [`Answer::Mail`].
+    MailWait(MailAsk),
+    /// Writes files of the host's. Answer: [`Answer::MailPut`].
+    MailPut {
+        /// Which.
+        files: Vec<MailFile>,
+    },
 }
 
 /// A ref in the objects volume and the commit it names.
@@ -152,6 +172,31 @@ pub enum Answer {
         /// Memory that the engine's machine could give to new processes; 0 where that is not known.
         #[serde(default)]
         memory_available: u64,
+    },
+    /// What the mailbox has already.
+    MailHas {
+        /// It was not there before.
+        fresh: bool,
+        /// The messages of each outbox.
+        messages: BTreeMap<String, Numbers>,
+    },
+    /// What the host has not.
+    Mail {
+        /// Messages and shared files; their contents are the data.
+        files: Vec<Arrived>,
+        /// Names in `shared` that the host knows and that are gone.
+        gone: Vec<String>,
+        /// What is not carried, and why.
+        refused: Vec<Refused>,
+        /// There is more than one answer takes: ask again.
+        more: bool,
+    },
+    /// What was written.
+    MailPut {
+        /// The stamps of the shared files that were written.
+        stamps: BTreeMap<String, String>,
+        /// Paths where something else is, which stays.
+        kept: Vec<String>,
     },
 }
 

@@ -16,6 +16,8 @@ pub const BIN: &str = "/longshore/in/bin";
 pub const SHIM: &str = "/longshore/in/bin/acp-shim";
 /// Mount point of the *work* volume.
 pub const WORK: &str = "/longshore/work";
+/// Mount point of the *mailbox* volume, where the swarm has one: each sandbox may write its own outbox, and `shared`.
+pub const MAILBOX: &str = "/longshore/mailbox";
 /// `$HOME` in a sandbox: a tmpfs.
 pub const HOME: &str = "/home/agent";
 

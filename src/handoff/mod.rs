@@ -7,5 +7,6 @@
 pub mod assignment;
 pub mod depot;
 pub mod layout;
+pub mod mailbox;
 pub mod result;
 pub mod review;

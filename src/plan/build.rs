@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::branch;
 use super::graph::Graph;
 use super::problem::{PlanDefect, PlanError, PlanProblem, name};
+use super::seats::seats;
 use super::touches::{Reach, may_overlap};
 use super::{FanOut, MAX_DELIVERED, MAX_FILES, Plan, PlanOptions, PlannedFile, json_length};
 use crate::ids::{AssignmentId, BranchName, StoryKey};
@@ -55,6 +56,7 @@ pub(super) fn build(
     let waves = graph.waves(|key| (priority(key), place[key]));
     let groups = groups(&planned, &stories, options.fan_out);
     let branches = branches(&planned, &groups, options.fan_out)?;
+    let seats = seats(&planned, &groups, options)?;
     let mut assignments: Vec<AssignmentSpec> = (1_u32..)
         .zip(groups.into_iter().zip(branches))
         .map(|(number, (group, branch))| AssignmentSpec {
@@ -68,7 +70,7 @@ pub(super) fn build(
         .collect();
     check_sizes(&planned, &assignments)?;
     keep_apart(&mut assignments, &graph, |key| &reaches[place[key]]);
-    Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves })
+    Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves, seats })
 }
 
 /// What is wrong with the files as a list.

@@ -25,6 +25,8 @@ pub struct PlanDocument {
     pub fan_out: FanOut,
     /// The lowest `maxConcurrency` of the files that set one.
     pub max_concurrency: Option<usize>,
+    /// Whether the agents have a mailbox.
+    pub mailbox: bool,
     /// The tasks files.
     pub files: Vec<FileDocument>,
     /// The labels of the stories to run, in layers: each depends only on layers before it.
@@ -107,6 +109,18 @@ pub struct AssignmentDocument {
     pub priority: i64,
     /// Assignments that do not run while this one does.
     pub apart_from: Vec<String>,
+    /// Who its agent is in the mailbox; null where there is none.
+    pub agent: Option<AgentDocument>,
+}
+
+/// An agent in the mailbox.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentDocument {
+    /// Its id.
+    pub id: String,
+    /// What it is there for.
+    pub role: String,
 }
 
 impl PlanDocument {
@@ -123,18 +137,23 @@ impl PlanDocument {
             verify: file.tasks.verify.clone(),
             stories: plan.stories.iter().filter(|spec| spec.key.file == index).map(|spec| story(plan, spec)).collect(),
         });
-        let assignments = plan.assignments.iter().map(|assignment| AssignmentDocument {
+        let assignments = plan.assignments.iter().enumerate().map(|(place, assignment)| AssignmentDocument {
             id: assignment.id.to_string(),
             file: plan.files[usize::from(assignment.file)].slug.clone(),
             branch: assignment.branch.to_string(),
             stories: labels(&assignment.stories),
             priority: assignment.priority,
             apart_from: assignment.apart_from.iter().map(ToString::to_string).collect(),
+            agent: plan
+                .seats
+                .get(place)
+                .map(|seat| AgentDocument { id: seat.agent.to_string(), role: seat.role.clone() }),
         });
         Self {
             schema_version: PLAN_VERSION,
             fan_out: plan.fan_out,
             max_concurrency: plan.max_concurrency(),
+            mailbox: plan.has_mailbox(),
             files: files.collect(),
             waves: plan.waves.iter().map(|wave| labels(wave)).collect(),
             assignments: assignments.collect(),

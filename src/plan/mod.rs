@@ -1,6 +1,7 @@
 //! From tasks files to a plan: which stories run, in which assignments, on which branches, and in what order.
 //!
-//! `build.rs` makes it, from `graph.rs` (waves), `touches.rs` (what must not run side by side) and `branch.rs` (names);
+//! `build.rs` makes it, from `graph.rs` (waves), `touches.rs` (what must not run side by side), `branch.rs` (names) and
+//! `seats.rs` (who is who in the mailbox);
 //! `problem.rs` has everything that can be wrong, `show.rs` and `document.rs` the plan as people and programs read it.
 //! Called by `cli/` for `plan` and `run`; the coordinator works from [`Plan::spec`]. Must not: read a clock, or touch
 //! Docker or git. Its only look at the file system is to resolve links in the paths of the tasks files.
@@ -13,6 +14,7 @@ mod build;
 mod document;
 mod graph;
 mod problem;
+mod seats;
 pub mod show;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ use crate::tasks::{Story, TasksFile};
 
 pub use document::PlanDocument;
 pub use problem::{PlanDefect, PlanError, PlanProblem};
+pub use seats::{HOST_AGENT, PlannedSeat};
 
 /// The most bytes that one sandbox gets of its tasks file, as a JSON string: with the rest of what is delivered, it has to fit
 /// one frame of the depot ([`MAX_PAYLOAD`](crate::handoff::depot::MAX_PAYLOAD)).
@@ -58,6 +61,8 @@ pub struct PlanOptions {
     pub branch: Option<String>,
     /// For the assignments' ids.
     pub year: u16,
+    /// Whether the agents have a mailbox; none: where a tasks file says so.
+    pub mailbox: Option<bool>,
     /// Whether there is an agent for stories without a `command`. False makes such stories a problem.
     pub has_agent: bool,
 }
@@ -75,6 +80,8 @@ pub struct Plan {
     pub assignments: Vec<AssignmentSpec>,
     /// The stories to run, in layers: each depends only on layers before it, and is in the earliest such layer.
     pub waves: Vec<Vec<StoryKey>>,
+    /// Who each assignment's agent is in the mailbox, by the assignment's place; empty where there is no mailbox.
+    pub seats: Vec<PlannedSeat>,
 }
 
 /// A tasks file in a plan.
@@ -101,6 +108,11 @@ pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanO
 }
 
 impl Plan {
+    /// Whether the agents have a mailbox.
+    pub fn has_mailbox(&self) -> bool {
+        !self.seats.is_empty()
+    }
+
     /// The lowest `metadata.maxConcurrency` of the files that set one.
     pub fn max_concurrency(&self) -> Option<usize> {
         self.files.iter().filter_map(|file| file.tasks.max_concurrency).min()

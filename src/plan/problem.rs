@@ -180,6 +180,14 @@ pub enum PlanDefect {
         /// Whether it is that of several stories.
         several: bool,
     },
+    /// An agent's id that somebody else has.
+    #[error("the agent `{agent}` {}", if *by_story { "is in the mailbox twice, or has the name of the other's reviewer (upper and lower case are the same)" } else { "cannot be: people write under that name" })]
+    AgentTaken {
+        /// The id.
+        agent: String,
+        /// Whether the other one is a story's.
+        by_story: bool,
+    },
     /// Stories without a command, and no agent.
     #[error("no agent was named, and there is no `command` to run instead")]
     NoAgent,
@@ -212,6 +220,7 @@ impl PlanDefect {
             Self::TooMuchForOne { several: false, .. } => {
                 "put the long text into a file of the repository and name that"
             }
+            Self::AgentTaken { .. } => "give each agent a name of its own under `mailbox.agent`",
             Self::NoAgent => "name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`",
         };
         fixed.to_owned()

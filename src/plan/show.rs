@@ -112,6 +112,9 @@ fn sandboxes(out: &mut Lines, plan: &Plan) {
         let stories = count(assignment.stories.len(), "story", "stories, one after the other");
         out.line(format!("sandbox {} ({stories})", assignment.id));
         out.line(format!("  on {}", assignment.branch));
+        if let Some(seat) = seat(plan, assignment) {
+            out.line(format!("  in the mailbox {seat}"));
+        }
         if !assignment.apart_from.is_empty() {
             out.list("  not beside ", &assignment.apart_from.iter().map(ToString::to_string).collect::<Vec<_>>());
         }
@@ -154,6 +157,8 @@ fn details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec>) -> 
     if !story.depends_on.is_empty() {
         details.push(format!("after {}", joined(&story.depends_on)));
     }
+    details
+        .extend(assignment.and_then(|assignment| seat(plan, assignment)).map(|seat| format!("in the mailbox {seat}")));
     let apart = assignment.map(|assignment| assignment.apart_from.as_slice()).unwrap_or_default();
     if !apart.is_empty() {
         let others = plan.assignments.iter().filter(|other| apart.contains(&other.id));
@@ -161,6 +166,12 @@ fn details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec>) -> 
         details.push(format!("not beside {}", joined(&stories)));
     }
     details
+}
+
+/// Who an assignment's agent is in the mailbox.
+fn seat(plan: &Plan, assignment: &AssignmentSpec) -> Option<String> {
+    let place = plan.assignments.iter().position(|one| one.id == assignment.id)?;
+    plan.seats.get(place).map(|seat| format!("{} ({})", seat.agent, seat.role))
 }
 
 fn done(out: &mut Lines, plan: &Plan) {

@@ -17,7 +17,7 @@ const PASSES: &str = include_str!("../../tests/golden/tasks/passes.json");
 const RALPH: &str = include_str!("../../tests/golden/tasks/ralph.json");
 
 fn options() -> PlanOptions {
-    PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, has_agent: true }
+    PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, mailbox: None, has_agent: true }
 }
 
 /// A file as `tasks::load` gives it; its path is in no repo.
@@ -417,4 +417,72 @@ fn the_length_of_a_text_as_json_is_known() {
     for text in ["", "plain", "a\"b\\c\n\r\t\u{8}\u{c}\u{1}\u{1f}\u{7f} ä €"] {
         assert_eq!(json_length(text), serde_json::to_string(text).expect("JSON").len(), "{text:?}");
     }
+}
+
+fn seats(plan: &Plan) -> Vec<(&str, &str)> {
+    plan.seats.iter().map(|seat| (seat.agent.as_str(), seat.role.as_str())).collect()
+}
+
+/// Stories with these `mailbox` values, in a file that wants a mailbox or says nothing.
+fn mail(wanted: bool, mailboxes: &[Value]) -> String {
+    let story = |(place, mailbox): (usize, &Value)| json!({ "id": format!("US-{:03}", place + 1), "title": "x", "mailbox": mailbox });
+    let stories: Vec<Value> = mailboxes.iter().enumerate().map(story).collect();
+    let metadata = json!({ "title": "T", "branchName": "feat/mail", "mailbox": wanted });
+    json!({ "metadata": metadata, "userStories": stories }).to_string()
+}
+
+#[test]
+fn agents_have_ids_of_their_own() {
+    let named = json!({ "agent": "Alpha", "role": "coder" });
+    let two = mail(true, &[named.clone(), Value::Null]);
+    let plan = plan_of(&[("a.json", &two)], &options()).expect("a plan");
+    assert_eq!(seats(&plan), [("Alpha", "coder"), ("us-002", "agent")]);
+    assert_eq!(plan.seats[0].reviewer().agent.as_str(), "Alpha-reviewer");
+    let text = show::text(&plan);
+    assert!(text.contains("in the mailbox Alpha (coder)") && text.contains("in the mailbox us-002 (agent)"), "{text}");
+    assert_eq!(show::json(&plan)["assignments"][0]["agent"], json!({ "id": "Alpha", "role": "coder" }));
+
+    // The setting outweighs the file, both ways.
+    let off = PlanOptions { mailbox: Some(false), ..options() };
+    assert!(!plan_of(&[("a.json", &two)], &off).expect("a plan").has_mailbox());
+    let (on, plain) = (PlanOptions { mailbox: Some(true), ..options() }, mail(false, &[Value::Null]));
+    assert!(!plan_of(&[("a.json", &plain)], &options()).expect("a plan").has_mailbox());
+    assert_eq!(seats(&plan_of(&[("a.json", &plain)], &on).expect("a plan")), [("us-001", "agent")]);
+
+    // One file's wish is enough; several files have their slugs in the ids, and a sandbox for a file has that alone.
+    let long = format!("{}.json", "long-name".repeat(12));
+    let several = [("a.json", two.as_str()), ("b.json", plain.as_str()), (long.as_str(), plain.as_str())];
+    let plan = plan_of(&several, &options()).expect("a plan");
+    let ids: Vec<&str> = seats(&plan).iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids[..3], ["Alpha", "a-us-002", "b-us-001"]);
+    assert!(ids[3].starts_with("long-name") && ids[3].ends_with("-us-001") && ids[3].len() <= 64, "{}", ids[3]);
+    let by_file = PlanOptions { fan_out: FanOut::File, ..options() };
+    let plan = plan_of(&several[..2], &by_file).expect("a plan");
+    assert_eq!(seats(&plan), [("a", "agent"), ("b", "agent")]);
+    assert!(show::text(&plan).contains("in the mailbox a (agent)"));
+    // A wish is in the way of what would have been another's.
+    let taken = mail(true, &[json!({ "agent": "us-002" }), Value::Null]);
+    assert_eq!(seats(&plan_of(&[("a.json", &taken)], &options()).expect("a plan"))[1].0, "us-002-2");
+}
+
+#[test]
+fn agents_with_the_same_id_are_refused_with_both_stories() {
+    let refused = |mailboxes: &[Value]| problems(plan_of(&[("a.json", &mail(true, mailboxes))], &options())).join("\n");
+    let agent = |id: &str| json!({ "agent": id });
+    let same = refused(&[agent("alpha"), agent("Alpha")]);
+    assert!(
+        same.contains(
+            "stories `US-001`, `US-002`, `userStories[1].mailbox.agent`: the agent `Alpha` is in the mailbox twice"
+        ),
+        "{same}"
+    );
+    assert!(refused(&[agent("alpha"), agent("alpha-reviewer")]).contains("stories `US-001`, `US-002`"));
+    assert!(refused(&[agent("alpha-reviewer"), agent("alpha")]).contains("stories `US-001`, `US-002`"));
+    assert!(
+        refused(&[agent("Host")])
+            .contains("story `US-001`, `userStories[0].mailbox.agent`: the agent `Host` cannot be")
+    );
+    let files = [("a.json", mail(true, &[agent("x")])), ("b.json", mail(false, &[agent("x")]))];
+    let both = problems(plan_of(&files.each_ref().map(|(path, text)| (*path, text.as_str())), &options())).join("\n");
+    assert!(both.contains("b.json: stories `a/US-001`, `b/US-001`, "), "{both}");
 }

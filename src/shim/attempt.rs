@@ -141,6 +141,10 @@ impl Attempt {
                 _ => None,
             }));
         }
+        if fatal.is_none() && results.iter().all(|result| matches!(result.outcome, StoryOutcome::Finished { .. })) {
+            let stories: Vec<&str> = results.iter().map(|result| result.id.as_str()).collect();
+            sandbox.sign_off(&format!("{} done", stories.join(", ")));
+        }
         self.complete(fatal, &results)
     }
 

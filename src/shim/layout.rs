@@ -55,6 +55,11 @@ impl Layout {
         self.below(layout::WORK)
     }
 
+    /// The *mailbox* volume.
+    pub fn mailbox(&self) -> PathBuf {
+        self.below(layout::MAILBOX)
+    }
+
     /// `IN/<folder>/assignment.json`.
     pub fn assignment(&self, folder: &str) -> PathBuf {
         self.inbox().join(folder).join(layout::ASSIGNMENT_FILE)

@@ -40,6 +40,7 @@ pub mod run;
 pub mod salvage;
 pub mod scene;
 pub mod serve;
+pub mod sign_off;
 pub mod signals;
 pub mod socket;
 pub mod space;

@@ -4,6 +4,7 @@
 //! not: hold values of environment variables.
 
 use super::socket::TaskCard;
+use crate::handoff::assignment::MailboxSeat;
 
 /// Where the story stands in its tasks file.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +13,32 @@ pub struct Context<'a> {
     pub title: &'a str,
     /// The tasks file's description; may be empty.
     pub description: &'a str,
+    /// Who the agent is in the mailbox, where there is one.
+    pub mailbox: Option<&'a MailboxSeat>,
+}
+
+/// How an agent takes part in the mailbox, and who else does.
+pub fn mailbox(seat: &MailboxSeat) -> String {
+    let MailboxSeat { agent, role, peers } = seat;
+    let mut text = format!(
+        "\n## Mailbox\n\n\
+         You can write to the other agents, and they to you. You are `{agent}` ({role}).\n\n"
+    );
+    for peer in peers {
+        text.push_str(&format!("- `{}` ({}): {}\n", peer.agent, peer.role, peer.task));
+    }
+    text.push_str(
+        "\n- `acp-shim mail roster` shows who has come so far and who is done; people on the host may write too.\n\
+         - `acp-shim mail send --to ID --type REQUEST --subject TEXT --body TEXT` sends a message, `--to '*'` to all. Types: \
+         REQUEST (wants a RESPONSE), RESPONSE, STATUS, HANDOFF (wants an ACK), ACK, ERROR, DONE. `--re ID/NNN` says which message \
+         it is about; `--body -` reads the body from standard input.\n\
+         - `acp-shim mail read` shows what is new; `acp-shim mail wait` waits for something new, and ends when nobody can send it \
+         any more. Look between two steps of your work.\n\
+         - `acp-shim mail state` shows the shared state, `acp-shim mail state --write` replaces it; claim it first \
+         (`acp-shim mail claim STATE.md`, `release`).\n\
+         - `acp-shim mail --help` shows the rest. When you are finished, say DONE to all.\n",
+    );
+    text
 }
 
 /// The prompt for a story.
@@ -53,6 +80,9 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
     if let Some(failure) = &card.previous_failure {
         text.push_str(&format!("\n## The previous try failed\n\n{failure}\n"));
     }
+    if let Some(seat) = context.mailbox {
+        text.push_str(&mailbox(seat));
+    }
     text.push_str(&format!(
         "\n## Rules\n\n\
          - The current folder is a git clone with the branch `{}` checked out. Work on this branch alone: do not switch, \
@@ -72,6 +102,7 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
 mod tests {
     use super::super::socket::CriterionCard;
     use super::*;
+    use crate::handoff::assignment::MailboxPeer;
 
     #[test]
     fn it_says_what_is_there_and_has_no_empty_sections() {
@@ -90,7 +121,19 @@ mod tests {
             previous_failure: Some("`cargo test` exited 101".into()),
             guidance: vec!["Use the second way.".into()],
         };
-        let text = prompt(&card, Context { title: "Parsers", description: "" });
+        let peer = MailboxPeer {
+            agent: "bravo".parse().expect("an id"),
+            role: "tester".to_owned(),
+            task: "Test the parser".to_owned(),
+        };
+        let seat = MailboxSeat { agent: "alpha".parse().expect("an id"), role: "coder".to_owned(), peers: vec![peer] };
+        let text = prompt(&card, Context { title: "Parsers", description: "", mailbox: Some(&seat) });
+        assert!(
+            text.contains("You are `alpha` (coder)") && text.contains("- `bravo` (tester): Test the parser"),
+            "{text}"
+        );
+        let text = prompt(&card, Context { title: "Parsers", description: "", mailbox: None });
+        assert!(!text.contains("ailbox"), "{text}");
         for part in
             ["US-001: Add a parser", "AC-1: parses", "`make check`", "`cargo test`", "exited 101", "`feat/parser`"]
         {

@@ -126,6 +126,9 @@ impl Review {
         if let Some(speaker) = speaker {
             speaker.abort();
         }
+        if found.is_ok() {
+            sandbox.sign_off(&format!("{short} reviewed"));
+        }
         let (status, text) = last_word(&found);
         if let Some(progress) = &progress {
             progress.last_word(status, &text);
@@ -177,7 +180,7 @@ impl Review {
     async fn review(&self, progress: Option<&Progress>) -> Found {
         let sandbox = &self.sandbox;
         let files = self.files();
-        let prompt = files.write(&self.work, sandbox.assignment.branch.as_str());
+        let prompt = files.write(&self.work, sandbox.assignment.branch.as_str(), sandbox.assignment.mailbox.as_ref());
         let prompt = prompt.map_err(|error| Box::new(sandbox.no_prompt(&files.prompt, &error)))?;
         self.write_diff(&files).await?;
         let job = self.job(&files, prompt, &sandbox.time());

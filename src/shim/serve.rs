@@ -23,6 +23,7 @@ use super::memory::MemoryGauge;
 use super::progress::Progress;
 use super::review::{self, Review};
 use super::run::OutputLog;
+use super::sign_off::SignOff;
 use super::socket::{self, Desk};
 use super::story::Sandbox;
 use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile};
@@ -293,6 +294,7 @@ impl Setup {
             heartbeat: self.heartbeat,
             desk,
             clock,
+            sign_off: assignment.mailbox.as_ref().map(|seat| SignOff::begin(&self.layout, seat)),
             secrets: request.env_vars.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             assignment,
         };
@@ -364,6 +366,10 @@ impl Setup {
             (super::ask::SOCKET_VARIABLE, self.layout.socket(&self.folder).into()),
         ];
         env.extend(ours.map(|(name, value)| (name.into(), value)));
+        if let Some(seat) = &assignment.mailbox {
+            env.insert("LONGSHORE_MAILBOX".into(), self.layout.mailbox().into());
+            env.insert("LONGSHORE_AGENT".into(), seat.agent.as_str().into());
+        }
         env
     }
 }

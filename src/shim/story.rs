@@ -23,6 +23,7 @@ use super::prompt;
 use super::run::{End, Job, OutputLog, Ran, Surroundings, run};
 use super::salvage::{Kept, Salvage};
 use super::scene;
+use super::sign_off::SignOff;
 use super::socket::{CriterionCard, Desk, TaskCard};
 use super::{channel::Channel, commit_message};
 use super::{space, special};
@@ -69,6 +70,8 @@ pub struct Sandbox {
     pub desk: Desk,
     /// The task-request's variables, whose values no evidence may show.
     pub secrets: Vec<(String, String)>,
+    /// The agent's place in the mailbox, where there is one.
+    pub sign_off: Option<SignOff>,
 }
 
 /// What came of a story, for the result and for what follows.
@@ -108,6 +111,15 @@ pub(super) fn cut_off(what: &str) -> Fault {
 }
 
 impl Sandbox {
+    /// Signs off in the mailbox for an agent that did not, when its work ended well.
+    pub fn sign_off(&self, what: &str) {
+        match self.sign_off.as_ref().map(|sign_off| sign_off.finish(what)) {
+            None | Some(Ok(false)) => {}
+            Some(Ok(true)) => self.log.say("the agent did not sign off in the mailbox: it was done for it"),
+            Some(Err(error)) => self.log.say(&format!("cannot sign off in the mailbox: {error}")),
+        }
+    }
+
     /// The assigned branch's full ref name.
     pub fn branch_ref(&self) -> String {
         format!("refs/heads/{}", self.assignment.branch)
@@ -263,7 +275,11 @@ impl Sandbox {
 
     /// How to run the agent, and how to call it in messages.
     fn agent_job(&self, story: &Story, card: &TaskCard, deadline: &Deadline) -> Result<(Job, String), Fault> {
-        let context = prompt::Context { title: &self.tasks.title, description: &self.tasks.description };
+        let context = prompt::Context {
+            title: &self.tasks.title,
+            description: &self.tasks.description,
+            mailbox: self.assignment.mailbox.as_ref(),
+        };
         let text = prompt::prompt(card, context);
         let file = self.run_dir.join(format!("prompt-{}.md", story.id));
         let written = special::ensure_folder(&self.run_dir).and_then(|()| special::write_fresh(&file, text.as_bytes()));

@@ -25,6 +25,9 @@ impl TasksFile {
         if let Some(most) = self.max_concurrency {
             metadata.insert("maxConcurrency".to_owned(), json!(most));
         }
+        if self.mailbox {
+            metadata.insert("mailbox".to_owned(), json!(true));
+        }
         let wanted = self.stories.iter().filter(|one| stories.contains(&one.id));
         let stories: Vec<Value> = wanted.map(|one| story(one, stories)).collect();
         json!({ "schemaVersion": "3.0", "metadata": metadata, "userStories": stories }).to_string()
@@ -57,6 +60,16 @@ fn story(story: &Story, among: &[StoryId]) -> Value {
     if let Some(command) = &story.command {
         object["command"] = json!(command);
     }
+    let seat: Map<String, Value> = [
+        ("agent", story.mailbox.agent.as_ref().map(|agent| json!(agent))),
+        ("role", story.mailbox.role.as_ref().map(|role| json!(role))),
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+    .collect();
+    if !seat.is_empty() {
+        object["mailbox"] = Value::Object(seat);
+    }
     object
 }
 
@@ -78,11 +91,12 @@ mod tests {
     fn what_is_read_back_is_what_was_there() {
         let text = r#"{"schemaVersion":"3.0",
             "metadata":{"title":"A","type":"feat","branchName":"feat/a","createdAt":"2026-01-01","description":"Why",
-                "maxConcurrency":2,"verify":["make test","make lint"]},
+                "maxConcurrency":2,"verify":["make test","make lint"],"mailbox":true},
             "userStories":[
                 {"id":"US-001","title":"One","status":"completed","command":"true"},
                 {"id":"US-002","title":"Two","description":"d","notes":"n","priority":7,"status":"pending","command":"echo 2",
                  "dependsOn":["US-001"],"verify":"true","touches":["a/**"],"riskLevel":"medium",
+                 "mailbox":{"agent":"alpha","role":"coder"},
                  "acceptanceCriteria":["plain",{"id":"AC-x","text":"checked","testCommand":"test -e x"}]},
                 {"id":"US-003","title":"Three","status":"skipped","dependsOn":["US-002","US-001"]}]}"#;
         let file = parse(text.as_bytes(), Path::new("t.json")).expect("a good file");

@@ -6,27 +6,28 @@
 //! |---|---|---|
 //! | title | `metadata.title`, required | `project`, else `name`, required |
 //! | branch, type, description | `metadata.branchName`, `.type`, `.description` | root `branchName`, `type`, `description` |
-//! | `maxConcurrency`, `verify` | `metadata` | `metadata` |
+//! | `maxConcurrency`, `verify`, `mailbox` | `metadata` | `metadata` |
 //!
 //! A story, in every shape: `id` and `title` (required), `description`, `notes`, `acceptanceCriteria[]` (a string or
 //! `{id?, text, testCommand?}`), `priority` (a whole number, or `high`, `medium`, `low` for 1, 2, 3), `status`, `passes`,
 //! `skipped`, dependencies (arrays of ids under `dependsOn`, `deps` or `blockedBy`; where several are there, all count),
-//! `verify` (a string or an array), `command`, `touches[]`, `riskLevel`. A blank command is no command.
+//! `verify` (a string or an array), `command`, `touches[]`, `riskLevel`, `mailbox` (`{agent?, role?}`). A blank command is no
+//! command.
 //!
 //! Called by `mod.rs` and `write_back.rs`.
 
 use std::path::Path;
 
-use super::fields::{At, Checker};
+use super::fields::{At, Checker, one_line};
 use super::graph::{self, Draft, Wanted};
-use super::json::{self, Node, Value};
+use super::json::{self, Node, Value, shortened};
 use super::problem::{Defect, TasksError};
-use super::{Criterion, Done, MAX_BYTES, MAX_STORIES, RiskLevel, Shape, Story, TasksFile, shape};
+use super::{Criterion, Done, MAX_BYTES, MAX_STORIES, RiskLevel, Seat, Shape, Story, TasksFile, shape};
 
 /// Where dependencies may stand.
 const DEPENDENCY_KEYS: [&str; 3] = ["dependsOn", "deps", "blockedBy"];
 /// The keys of a story that are read.
-const STORY_KEYS: [&str; 16] = [
+const STORY_KEYS: [&str; 17] = [
     "id",
     "title",
     "description",
@@ -43,10 +44,14 @@ const STORY_KEYS: [&str; 16] = [
     "command",
     "touches",
     "riskLevel",
+    "mailbox",
 ];
 const ROOT_KEYS: [&str; 7] = ["metadata", "userStories", "project", "name", "branchName", "description", "type"];
-const METADATA_KEYS: [&str; 6] = ["title", "type", "branchName", "description", "maxConcurrency", "verify"];
+const METADATA_KEYS: [&str; 7] = ["title", "type", "branchName", "description", "maxConcurrency", "verify", "mailbox"];
 const UTF8_BOM: &str = "\u{feff}";
+
+/// The longest role of an agent, in characters.
+pub(super) const MAX_ROLE: usize = 60;
 
 /// `status`, with what it says of passing.
 const STATUS_WORDS: [(&str, Status); 5] = [
@@ -139,6 +144,7 @@ fn read_file(checker: &mut Checker<'_>, root: &Node, path: &Path) -> Option<Task
     let description = checker.text(about_at, about, "description").unwrap_or_default();
     let max_concurrency = checker.count(&metadata_at, metadata, "maxConcurrency");
     let verify = checker.one_or_more(&metadata_at, metadata, "verify");
+    let mailbox = checker.flag(&metadata_at, metadata, "mailbox").unwrap_or(false);
     let stories = read_stories(checker, root)?;
     Some(TasksFile {
         path: path.to_owned(),
@@ -149,6 +155,7 @@ fn read_file(checker: &mut Checker<'_>, root: &Node, path: &Path) -> Option<Task
         description,
         max_concurrency,
         verify,
+        mailbox,
         stories,
     })
 }
@@ -218,6 +225,7 @@ fn read_story(checker: &mut Checker<'_>, at: &At<'_>, index: usize, node: &Node,
     let command = checker.filled(at, node, "command");
     let touches = checker.texts(at, node, "touches");
     let risk = checker.word(at, node, "riskLevel", &RISK_WORDS).unwrap_or_default();
+    let mailbox = read_seat(checker, at, node);
     Some(Story {
         id: link.id,
         source_id: link.source_id,
@@ -232,7 +240,37 @@ fn read_story(checker: &mut Checker<'_>, at: &At<'_>, index: usize, node: &Node,
         command,
         touches,
         risk,
+        mailbox,
     })
+}
+
+/// Who the story's agent is in a mailbox.
+fn read_seat(checker: &mut Checker<'_>, at: &At<'_>, story: &Node) -> Seat {
+    let Some(node) = story.present("mailbox") else { return Seat::default() };
+    let at = At::Key(at, "mailbox");
+    if node.members().is_none() {
+        let expected = "an object with `agent` and `role`";
+        checker.report(&at, node, Defect::WrongType { expected, found: node.found() });
+        return Seat::default();
+    }
+    checker.unique_keys(&at, node, &["agent", "role"]);
+    let mut seat = Seat::default();
+    if let (Some(value), Some(text)) = (node.present("agent"), checker.filled(&at, node, "agent")) {
+        match text.parse() {
+            Ok(agent) => seat.agent = Some(agent),
+            Err(_) => checker.report(&At::Key(&at, "agent"), value, Defect::BadAgent { found: shortened(&text) }),
+        }
+    }
+    if let (Some(value), Some(text)) = (node.present("role"), checker.filled(&at, node, "role")) {
+        let role = one_line(&text);
+        // It stands in a row of a table.
+        if role.contains('|') || role.chars().count() > MAX_ROLE {
+            checker.report(&At::Key(&at, "role"), value, Defect::BadRole { found: shortened(&role) });
+        } else {
+            seat.role = Some(role);
+        }
+    }
+    seat
 }
 
 /// What the file says of a story already. `passes: true` outweighs `skipped: true`.

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::StoryId;
+use crate::ids::{AgentId, StoryId};
 
 pub use problem::{Defect, Problem, TasksError};
 
@@ -68,6 +68,8 @@ pub struct TasksFile {
     pub max_concurrency: Option<usize>,
     /// `metadata.verify`: shell commands that must exit 0 after each story.
     pub verify: Vec<String>,
+    /// `metadata.mailbox`: the agents have a mailbox.
+    pub mailbox: bool,
     /// The stories, in the file's order.
     pub stories: Vec<Story>,
 }
@@ -101,6 +103,17 @@ pub struct Story {
     pub touches: Vec<String>,
     /// How much approval it wants.
     pub risk: RiskLevel,
+    /// Who its agent is in a mailbox, as far as the file says.
+    pub mailbox: Seat,
+}
+
+/// A story's `mailbox`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seat {
+    /// `agent`: its id.
+    pub agent: Option<AgentId>,
+    /// `role`: in a word or two, for the roster.
+    pub role: Option<String>,
 }
 
 /// An acceptance criterion.

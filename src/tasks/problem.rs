@@ -218,6 +218,18 @@ pub enum Defect {
         /// The other.
         passes: bool,
     },
+    /// A name for an agent that no outbox can have.
+    #[error("`{found}` is not an agent's id: 1 to 64 letters, digits, `_` and `-`, beginning with a letter or digit")]
+    BadAgent {
+        /// The name.
+        found: String,
+    },
+    /// A role that no table can hold.
+    #[error("the role `{found}` has more than {} characters, or a `|`", super::import::MAX_ROLE)]
+    BadRole {
+        /// The role.
+        found: String,
+    },
     /// An outcome for a story that the file does not have (any more).
     #[error("there is no story `{id}` to write an outcome to")]
     NoSuchStory {
@@ -254,6 +266,8 @@ impl Defect {
             Self::SelfDependency => "remove it",
             Self::Cycle { .. } => "remove one of these dependencies",
             Self::Contradiction { .. } => "make the two agree, or remove one of them",
+            Self::BadAgent { .. } => "give it a simple name, like `alpha`, or remove the key",
+            Self::BadRole { .. } => "say it in a word or two",
             Self::NoSuchStory { .. } => {
                 "the file was changed since the swarm began: put the story back, or run without \
                                          --write-back"

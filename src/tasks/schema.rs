@@ -44,6 +44,8 @@ struct Metadata {
     max_concurrency: Option<u32>,
     /// Shell commands that must exit 0 after each story.
     verify: Option<OneOrMore>,
+    /// The agents have a mailbox, in which they write to each other.
+    mailbox: Option<bool>,
 }
 
 /// A story: what one agent does in one go.
@@ -76,6 +78,19 @@ struct CanonicalStory {
     touches: Option<Vec<String>>,
     /// How much approval it wants.
     risk_level: Option<RiskLevel>,
+    /// Who the story's agent is in the mailbox, where there is one.
+    mailbox: Option<Mailbox>,
+}
+
+/// An agent in the mailbox.
+#[derive(JsonSchema)]
+struct Mailbox {
+    /// Its id, unique in the swarm. Without it: the story's id in lower case.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"))]
+    agent: Option<String>,
+    /// What it is there for, in a word or two.
+    #[schemars(length(max = 60))]
+    role: Option<String>,
 }
 
 #[derive(JsonSchema)]

@@ -194,6 +194,18 @@ fn every_error_of_a_field() {
             "passes",
             "`status` is `completed`, but `passes` is `false`".into(),
         ),
+        (json!({"mailbox": true}), "mailbox", "expected an object with `agent` and `role`, found `true`".into()),
+        (json!({"mailbox": {"agent": 5}}), "mailbox.agent", number_or("a string")),
+        (
+            json!({"mailbox": {"agent": "a b"}}),
+            "mailbox.agent",
+            "`a b` is not an agent's id: 1 to 64 letters, digits, `_` and `-`, beginning with a letter or digit".into(),
+        ),
+        (
+            json!({"mailbox": {"role": "a | b"}}),
+            "mailbox.role",
+            "the role `a | b` has more than 60 characters, or a `|`".into(),
+        ),
         (json!({"verify": 5}), "verify", number_or("a string or an array of strings")),
         (json!({"verify": ["a", 5]}), "verify[1]", number_or("a string")),
         (json!({"command": ["make"]}), "command", "expected a string, found an array of 1".into()),

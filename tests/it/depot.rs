@@ -44,7 +44,12 @@ impl Swarm {
         });
         let swarm = SwarmId::random();
         let name = |what: &str| format!("longshore-test-{}-{what}", swarm.short());
-        let volumes = DepotVolumes { objects: name("objects"), inbox: name("in"), work: name("work") };
+        let volumes = DepotVolumes {
+            objects: name("objects"),
+            inbox: name("in"),
+            work: name("work"),
+            mailbox: Some(name("mailbox")),
+        };
         let shim = std::fs::read(shim()).expect("the shim").into();
         let (repo, image, name) = ("0123456789ab".to_owned(), IMAGE.to_owned(), name("depot"));
         Self { docker, spec: DepotSpec { swarm, repo, image, name, volumes, shim, again: false, memory: 512 << 20 } }
@@ -100,8 +105,9 @@ impl Drop for Swarm {
             let found = String::from_utf8_lossy(&found.stdout).into_owned();
             let _ = Command::new("docker").args(["rm", "-fv"]).args(found.split_whitespace()).output();
         }
-        let DepotVolumes { objects, inbox, work } = &self.spec.volumes;
-        let _ = Command::new("docker").args(["volume", "rm", "-f", objects, inbox, work]).output();
+        let DepotVolumes { objects, inbox, work, mailbox } = &self.spec.volumes;
+        let volumes = [objects, inbox, work].into_iter().chain(mailbox);
+        let _ = Command::new("docker").args(["volume", "rm", "-f"]).args(volumes).output();
     }
 }
 

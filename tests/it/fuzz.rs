@@ -125,7 +125,7 @@ pub fn fuzz_tasks(data: &[u8]) -> bool {
     let Ok(file) = tasks::parse(data, Path::new("tasks.json")) else { return false };
     let mut planned = false;
     for fan_out in [FanOut::Story, FanOut::File] {
-        let options = PlanOptions { fan_out, again: false, branch: None, year: 2026, has_agent: true };
+        let options = PlanOptions { fan_out, again: false, branch: None, year: 2026, mailbox: None, has_agent: true };
         let Ok(plan) = plan::build(vec![(file.clone(), data.to_vec())], Path::new("/nowhere"), &options) else {
             continue;
         };
@@ -438,7 +438,8 @@ fn picture(machine: &Machine) -> Vec<u8> {
 
 fn plan(text: &str) -> Plan {
     let file = tasks::parse(text.as_bytes(), Path::new("tasks.json")).expect("a tasks file");
-    let options = PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, has_agent: true };
+    let options =
+        PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, mailbox: None, has_agent: true };
     plan::build(vec![(file, text.as_bytes().to_vec())], Path::new("/nowhere"), &options).expect("a plan")
 }
 

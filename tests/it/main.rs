@@ -6,5 +6,6 @@ mod cli;
 mod depot;
 mod engine;
 mod fuzz;
+mod mesh;
 mod run;
 mod second_daemon;

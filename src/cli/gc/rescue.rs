@@ -52,6 +52,7 @@ async fn tried(
         shim: shim.bytes.into(),
         incoming: dir.path().join("incoming"),
         max_bundle: MAX_BUNDLE,
+        mailbox: kept.mailbox.then(|| dir.path()),
     };
     Ok(coordinator::rescue(with).await?)
 }

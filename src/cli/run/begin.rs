@@ -75,6 +75,9 @@ pub struct Kept {
     pub reserve: Reserve,
     /// Keep containers and volumes.
     pub keep: bool,
+    /// The agents have a mailbox.
+    #[serde(default)]
+    pub mailbox: bool,
     /// Write the outcome into the tasks files.
     pub write_back: bool,
     /// How stories were spread.
@@ -191,6 +194,7 @@ fn kept(
         repo_url: sandbox.repo_url.to_string(),
         reserve: sandbox.reserve,
         keep: sandbox.keep,
+        mailbox: plan.has_mailbox(),
         write_back: args.write_back,
         fan_out: plan.fan_out,
         again: args.plan.again,
@@ -317,6 +321,7 @@ mod tests {
             stories: Vec::new(),
             assignments: Vec::new(),
             waves: Vec::new(),
+            seats: Vec::new(),
         };
         let gigabytes = |number: u64| number << 30;
         let table = [

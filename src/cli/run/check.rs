@@ -110,7 +110,7 @@ pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
         // Each of them is there, or is a problem.
         return Err(Shown::machinery("a check gave neither a value nor a problem"));
     };
-    let relaxations = relaxations(&settings, &info, &env);
+    let relaxations = relaxations(&settings, &info, &env, &plan);
     Ok(Checked { settings, plan, bases, repo, engine, info, image, shim, env, opening, notes, relaxations })
 }
 
@@ -244,7 +244,7 @@ fn environment(settings: &Settings) -> Result<EnvVars, Vec<Shown>> {
 }
 
 /// What is less closed than the defaults, each with the setting that made it so.
-fn relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars) -> Vec<String> {
+fn relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars, plan: &Plan) -> Vec<String> {
     let mut list = Vec::new();
     let from = |source: &Source| format!("from {source}");
     if settings.network.value != "none" {
@@ -258,6 +258,13 @@ fn relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars) -> Vec<Str
     }
     if settings.keep.value {
         list.push(format!("containers and volumes are kept ({})", from(&settings.keep.source)));
+    }
+    if plan.has_mailbox() {
+        let from = match settings.mailbox.value {
+            Some(_) => from(&settings.mailbox.source),
+            None => "from `metadata.mailbox`".to_owned(),
+        };
+        list.push(format!("a mailbox that all sandboxes share ({from})"));
     }
     if !env.is_empty() {
         let names: Vec<String> = env

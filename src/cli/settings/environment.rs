@@ -25,6 +25,13 @@ pub(super) fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsErro
     fn parsed<T: std::str::FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
         text.trim().parse().map_err(|error: T::Err| error.to_string())
     }
+    fn yes_or_no(text: &str) -> Result<bool, String> {
+        match text {
+            "1" | "true" | "yes" => Ok(true),
+            "0" | "false" | "no" => Ok(false),
+            other => Err(format!("`{other}` is neither `true` nor `false`")),
+        }
+    }
     let text = |value: &str| Ok::<_, String>(value.to_owned());
     let all = &mut problems;
     let config = Config {
@@ -53,11 +60,8 @@ pub(super) fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsErro
         grace: get(lookup, all, "grace", parsed),
         notify: get(lookup, all, "notify", text),
         notify_url: get(lookup, all, "notify_url", text),
-        keep: get(lookup, all, "keep", |value| match value {
-            "1" | "true" | "yes" => Ok(true),
-            "0" | "false" | "no" => Ok(false),
-            other => Err(format!("`{other}` is neither `true` nor `false`")),
-        }),
+        keep: get(lookup, all, "keep", yes_or_no),
+        mailbox: get(lookup, all, "mailbox", yes_or_no),
         env: get(lookup, all, "env", |value| {
             value
                 .split(',')

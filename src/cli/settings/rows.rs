@@ -28,6 +28,7 @@ impl Settings {
             row("verify", &self.verify, |list| if list.is_empty() { "none".to_owned() } else { list.join("; ") }),
             row("grace", &self.grace, Span::to_string),
             row("keep", &self.keep, bool::to_string),
+            row("mailbox", &self.mailbox, |on| on.map_or("as the tasks files say".to_owned(), |on| on.to_string())),
             row("review", &self.review, or("none")),
             row("review_criteria", &self.review_criteria, |list| {
                 if list.is_empty() { "none".to_owned() } else { list.join("; ") }

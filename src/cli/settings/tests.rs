@@ -65,6 +65,19 @@ fn a_hang_is_looked_for_unless_it_is_switched_off() {
 }
 
 #[test]
+fn a_mailbox_is_the_tasks_files_to_say_unless_a_setting_does() {
+    let with = |line: &str, pairs| load(flags(line), None, &table(pairs)).expect("good settings").mailbox;
+    assert_eq!(with("", &[]), Sourced { value: None, source: Source::Default });
+    assert_eq!(with("--mailbox", &[("LONGSHORE_MAILBOX", "no")]).value, Some(true));
+    let off = with("", &[("LONGSHORE_MAILBOX", "no")]);
+    assert_eq!((off.value, off.source), (Some(false), Source::Environment("LONGSHORE_MAILBOX".into())));
+    assert!(load(flags(""), None, &table(&[("LONGSHORE_MAILBOX", "/longshore/mailbox")])).is_err());
+    let config = config::parse("mailbox = true", Path::new("c.toml")).expect("good");
+    let rows = load(config, None, &table(&[])).expect("good settings").rows();
+    assert!(rows.iter().any(|(name, value, _)| name == "mailbox" && value == "true"), "{rows:?}");
+}
+
+#[test]
 fn all_problems_at_once() {
     let pairs = [("LONGSHORE_MAX", "none"), ("LONGSHORE_TIMEOUT", "30"), ("LONGSHORE_KEEP", "maybe")];
     let problems = load(flags(""), None, &table(&pairs)).expect_err("three problems");

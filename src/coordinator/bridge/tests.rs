@@ -49,7 +49,7 @@ fn plan(random: &mut Random) -> Plan {
     let file = json!({"metadata": {"title": "A", "branchName": "feat/a"}, "userStories": stories}).to_string();
     let tasks = crate::tasks::parse(file.as_bytes(), Path::new("tasks.json")).expect("a tasks file");
     let fan_out = if random.chance(50) { FanOut::Story } else { FanOut::File };
-    let options = PlanOptions { fan_out, again: false, branch: None, year: 2026, has_agent: true };
+    let options = PlanOptions { fan_out, again: false, branch: None, year: 2026, mailbox: None, has_agent: true };
     // There is no plan for what is too much for one sandbox: another, then.
     match crate::plan::build(vec![(tasks, file.into_bytes())], Path::new("/repo"), &options) {
         Ok(plan) => plan,

@@ -43,7 +43,7 @@ impl Scene {
             repo: "0123456789ab".to_owned(),
             image: "image".to_owned(),
             name: named("depot"),
-            volumes: DepotVolumes { objects: named("objects"), inbox: named("in"), work: named("work") },
+            volumes: DepotVolumes { objects: named("objects"), inbox: named("in"), work: named("work"), mailbox: None },
             shim: b"shim".to_vec().into(),
             again: false,
             memory: 0,

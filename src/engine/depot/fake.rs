@@ -98,7 +98,7 @@ impl FakeVolumes {
             kind: DepotFaultKind::NotFound,
             message: format!("there is no folder {folder}"),
         };
-        let answer = match request {
+        let answer = match request.clone() {
             Request::Objects { .. } => Ok(Answer::Objects { tips: self.lock().tips.clone() }),
             Request::StorePack { .. } => unreachable!("it waits for its body"),
             Request::Prepare { folder, files, .. } => {
@@ -128,6 +128,9 @@ impl FakeVolumes {
             Request::Discard { folder, .. } => {
                 self.lock().folders.remove(&folder);
                 Ok(Answer::Nothing)
+            }
+            Request::MailOpen | Request::MailSeat { .. } | Request::MailWait(_) | Request::MailPut { .. } => {
+                panic!("this depot has no mailbox: {request:?}")
             }
             Request::Space => Ok(Answer::Space { free: 1 << 40, total: 1 << 40, memory_available: 1 << 40 }),
         };

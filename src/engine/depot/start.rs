@@ -56,11 +56,18 @@ pub(super) async fn start(engine: &Arc<dyn Engine>, spec: &DepotSpec, shim: Shim
     };
     let objects = [(label::REPO, spec.repo.clone()), (label::ROLE, "objects".to_owned())];
     let objects = BTreeMap::from(objects.map(|(key, value)| (key.to_owned(), value)));
-    let (inbox, work) = (of_swarm("in"), of_swarm("work"));
+    let (inbox, work, mailbox) = (of_swarm("in"), of_swarm("work"), of_swarm("mailbox"));
+    let with_mailbox = async {
+        match &spec.volumes.mailbox {
+            Some(volume) => engine.ensure_volume(volume, &mailbox).await,
+            None => Ok(()),
+        }
+    };
     futures::try_join!(
         engine.ensure_volume(&spec.volumes.objects, &objects),
         engine.ensure_volume(&spec.volumes.inbox, &inbox),
         engine.ensure_volume(&spec.volumes.work, &work),
+        with_mailbox,
     )?;
 
     let body = container(spec, of_swarm("depot"));
@@ -132,6 +139,12 @@ pub(super) fn container(spec: &DepotSpec, labels: BTreeMap<String, String>) -> C
         read_only: false,
         subpath: None,
     };
+    let mut mounts = vec![
+        mount(&spec.volumes.objects, layout::OBJECTS),
+        mount(&spec.volumes.inbox, layout::IN),
+        mount(&spec.volumes.work, layout::WORK),
+    ];
+    mounts.extend(spec.volumes.mailbox.as_deref().map(|volume| mount(volume, layout::MAILBOX)));
     ContainerSpec {
         name: spec.name.clone(),
         image: spec.image.clone(),
@@ -140,11 +153,7 @@ pub(super) fn container(spec: &DepotSpec, labels: BTreeMap<String, String>) -> C
         user: (0, 0),
         workdir: "/".to_owned(),
         labels,
-        mounts: vec![
-            mount(&spec.volumes.objects, layout::OBJECTS),
-            mount(&spec.volumes.inbox, layout::IN),
-            mount(&spec.volumes.work, layout::WORK),
-        ],
+        mounts,
         tmpfs: vec![("/tmp".to_owned(), "rw,nosuid,nodev,size=64m,mode=1777".to_owned())],
         memory: spec.memory,
         milli_cpus: 0,

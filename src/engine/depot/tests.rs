@@ -90,7 +90,7 @@ fn spec() -> DepotSpec {
         repo: "0123456789ab".to_owned(),
         image: "image".to_owned(),
         name: "longshore-a1b2c3d4-depot".to_owned(),
-        volumes: DepotVolumes { objects: "o".to_owned(), inbox: "i".to_owned(), work: "w".to_owned() },
+        volumes: DepotVolumes { objects: "o".to_owned(), inbox: "i".to_owned(), work: "w".to_owned(), mailbox: None },
         shim: Bytes::from_static(b"the shim"),
         memory: 0,
     }

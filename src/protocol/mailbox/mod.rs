@@ -158,7 +158,9 @@ mod tests {
         for kind in super::message::Kind::ALL {
             assert!(text.contains(kind.word()), "{kind}");
         }
-        for word in ["amp-version: 1", "ROSTER.md", "shared/STATE.md", "`priority`", "`ttl`", "part: 1/3", ".claim-STATE-"] {
+        for word in
+            ["amp-version: 1", "ROSTER.md", "shared/STATE.md", "`priority`", "`ttl`", "part: 1/3", ".claim-STATE-"]
+        {
             assert!(text.contains(word), "{word}");
         }
         // Its example is a message: what is indented by four.

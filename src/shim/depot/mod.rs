@@ -19,6 +19,7 @@ use crate::handoff::depot::{Answer, DATA_CHUNK, DepotFault, DepotFaultKind, Fram
 pub mod as_uid;
 mod folders;
 mod frames;
+mod mailbox;
 mod objects;
 
 /// Frames of a body that wait for their request to take them, before the stream itself waits.
@@ -193,6 +194,10 @@ impl Depot {
                 folders::remove_empty(&self.layout, &folder)
             }
             Request::Space => folders::space(&self.layout),
+            Request::MailOpen => mailbox::open(&self.layout),
+            Request::MailSeat { agent, uid } => mailbox::seat(&self.layout, &agent, uid),
+            Request::MailWait(ask) => mailbox::wait(&self.layout, &ask, sender),
+            Request::MailPut { files } => mailbox::put(&self.layout, &files),
         }
     }
 }

@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::special;
+use crate::handoff::assignment::MailboxSeat;
 use crate::handoff::review::ReviewWork;
 use crate::protocol::amp::message::{Decision, Issue, IssueSeverity, ReviewVerdict, TaskResult};
 
@@ -47,7 +48,7 @@ impl Files {
     }
 
     /// Writes all but the diff, fresh, into a folder in which nothing else is. Gives the prompt.
-    pub fn write(&self, work: &ReviewWork, branch: &str) -> io::Result<String> {
+    pub fn write(&self, work: &ReviewWork, branch: &str, mailbox: Option<&MailboxSeat>) -> io::Result<String> {
         if let Some(run_dir) = self.folder.parent() {
             special::ensure_folder(run_dir)?;
         }
@@ -59,7 +60,8 @@ impl Files {
         self.write_json("request.json", &work.request)?;
         self.write_json("criteria.json", &work.criteria)?;
         self.write_json("earlier.json", &work.earlier)?;
-        let prompt = prompt(work, branch, self);
+        let mut prompt = prompt(work, branch, self);
+        prompt.push_str(&mailbox.map(super::super::prompt::mailbox).unwrap_or_default());
         special::write_fresh(&self.prompt, prompt.as_bytes())?;
         Ok(prompt)
     }

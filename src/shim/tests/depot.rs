@@ -9,7 +9,7 @@ use super::*;
 use crate::handoff::depot::{Answer, DepotFault, DepotFaultKind, FrameKind, HEADER, Request, TextFile, Tip};
 
 /// The host's end of a depot.
-struct Host {
+pub(super) struct Host {
     to: PipeWriter,
     from: PipeReader,
     next: u32,
@@ -17,10 +17,10 @@ struct Host {
 }
 
 /// An answered request: what it ended with, and its data.
-type Answered = (Result<Answer, DepotFault>, Vec<u8>);
+pub(super) type Answered = (Result<Answer, DepotFault>, Vec<u8>);
 
 impl Host {
-    fn new(layout: &Layout) -> Self {
+    pub(super) fn new(layout: &Layout) -> Self {
         let (input, to) = std::io::pipe().unwrap();
         let (from, output) = std::io::pipe().unwrap();
         let depot = Depot::new(layout.clone(), Helper::Here);
@@ -46,14 +46,14 @@ impl Host {
         (u32::from_le_bytes(header[..4].try_into().unwrap()), header[4], payload)
     }
 
-    fn begin(&mut self, request: &Request) -> u32 {
+    pub(super) fn begin(&mut self, request: &Request) -> u32 {
         let id = self.next;
         self.next += 1;
         self.send(id, FrameKind::Request, &serde_json::to_vec(request).unwrap());
         id
     }
 
-    fn end(&mut self, id: u32) -> Answered {
+    pub(super) fn end(&mut self, id: u32) -> Answered {
         let mut data = Vec::new();
         loop {
             match self.frame() {
@@ -69,12 +69,12 @@ impl Host {
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Answered {
+    pub(super) fn ask(&mut self, request: &Request) -> Answered {
         let id = self.begin(request);
         self.end(id)
     }
 
-    fn refused(&mut self, request: &Request) -> DepotFaultKind {
+    pub(super) fn refused(&mut self, request: &Request) -> DepotFaultKind {
         self.ask(request).0.expect_err("it is refused").kind
     }
 

@@ -4,6 +4,7 @@ mod depot;
 mod ends;
 mod full;
 mod hostile;
+mod mailbox;
 mod review;
 mod stories;
 mod violations;

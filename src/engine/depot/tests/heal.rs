@@ -66,7 +66,7 @@ async fn answer(played: &mut Played, request: &str) {
             played.answer(id, &Answer::Salvaged { commit: Some(commit()), left_out: Vec::new() });
         }
         Request::Space => played.answer(id, &FREE),
-        other @ Request::StorePack { .. } => panic!("{other:?} for {request}"),
+        other => panic!("{other:?} for {request}"),
     }
 }
 

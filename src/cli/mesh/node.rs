@@ -1,0 +1,109 @@
+//! A node, as the command line describes it.
+//!
+//! Called by `serve.rs`. Must not: open a socket.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::args::MeshServeArgs;
+use crate::cli::error::{Kind, Shown};
+use crate::protocol::mesh::frame::Header;
+use crate::protocol::mesh::http::{Address, Client, Hops, Manner};
+use crate::protocol::mesh::limits::Limits;
+use crate::protocol::mesh::modules::ttl::Ttl;
+use crate::protocol::mesh::modules::upgrade::Upgrade;
+use crate::protocol::mesh::node::{Node, Place};
+use crate::protocol::mesh::relay::{Change, What};
+use crate::protocol::mesh::role::is_iri;
+
+/// The features of an active intermediary, by URI.
+const ANNOTATE: &str = "urn:longshore:mesh:feature:annotate";
+const MASK: &str = "urn:longshore:mesh:feature:mask";
+
+/// Where the node stands on the path, by what it is asked to do.
+fn place(args: &MeshServeArgs) -> Result<Place, Shown> {
+    let active = args.active || !args.annotate.is_empty() || !args.mask.is_empty();
+    match (args.forward.is_some() || !args.route.is_empty(), active) {
+        (false, false) => Ok(Place::Ultimate),
+        (true, false) => Ok(Place::Forwarding),
+        (true, true) => Ok(Place::Active),
+        (false, true) => Err(Shown::input("an active intermediary has to know where frames go")
+            .hint("add --forward URL, or --route URI=URL")),
+    }
+}
+
+/// The node.
+pub fn node(args: &MeshServeArgs, uri: &str) -> Result<Node, Shown> {
+    let bad = |error| Shown::of(Kind::Input, &error);
+    let mut node = Node::new(uri, place(args)?).map_err(bad)?;
+    let bytes = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
+    node.limits = Limits { bytes, text: bytes.min(Limits::default().text), ..Limits::default() };
+    for role in &args.role {
+        let role = match role.split_once('=').filter(|(token, iri)| !token.contains(':') && is_iri(iri)) {
+            Some((token, iri)) => {
+                node.vocabulary.define(token, iri).map_err(|error| Shown::of(Kind::Input, &error))?;
+                token
+            }
+            None => role,
+        };
+        node = node.acting_as(role).map_err(bad)?;
+    }
+    let names = |names: &[String]| -> Result<(), Shown> {
+        names.iter().try_for_each(|name| check_block(name, serde_json::Map::new()))
+    };
+    for list in [&args.understand, &args.reinsert, &args.allow] {
+        names(list)?;
+    }
+    // Whoever says which ways there are lets the node go them (7.2, rule 3).
+    let routing = (!args.route.is_empty()).then_some("routing");
+    Ok(node
+        .with(Ttl)
+        .with(Upgrade)
+        .understanding(args.understand.iter().map(String::as_str))
+        .reinserting(args.reinsert.iter().map(String::as_str))
+        .authorized(args.allow.iter().map(String::as_str).chain(routing))
+        .changing(changes(args)?))
+}
+
+fn check_block(name: &str, properties: serde_json::Map<String, Value>) -> Result<(), Shown> {
+    let fault = Header::default().set_block(name, properties).err();
+    fault.map_or(Ok(()), |fault| Err(Shown::input(format!("`{name}` cannot be a header block: {}", fault.text()))))
+}
+
+fn changes(args: &MeshServeArgs) -> Result<Vec<Change>, Shown> {
+    let mut changes = Vec::new();
+    for typed in &args.annotate {
+        let bad =
+            || Shown::input(format!("`{typed}` is no header block")).hint("write it as NAME={\"key\": \"value\"}");
+        let (name, json) = typed.split_once('=').ok_or_else(bad)?;
+        let Ok(Value::Object(properties)) = serde_json::from_str(json) else { return Err(bad()) };
+        check_block(name, properties.clone())?;
+        changes.push(Change { feature: ANNOTATE.to_owned(), what: What::SetBlock(name.to_owned(), properties) });
+    }
+    let mask = |key: &String| Change { feature: MASK.to_owned(), what: What::RemoveBody(key.clone()) };
+    changes.extend(args.mask.iter().map(mask));
+    Ok(changes)
+}
+
+/// The nodes behind it.
+pub fn hops(args: &MeshServeArgs, token: Option<String>) -> Result<Hops, Shown> {
+    let limit = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
+    let manner = Manner { http2: args.next_http2, token, patience: args.timeout.0, limit };
+    let client =
+        |address: Address| Client::new(address, manner.clone()).map_err(|error| Shown::of(Kind::Input, &error));
+    let mut ways = BTreeMap::new();
+    for typed in &args.route {
+        let bad = |problem: String| Shown::input(format!("`{typed}` is no way to a node: {problem}"));
+        // A URI may have a `=` of its own; the URL's beginning tells them apart.
+        let split = ["=http://", "=https://"].iter().find_map(|mark| typed.find(mark));
+        let (uri, url) = split
+            .map(|place| (&typed[..place], &typed[place + 1..]))
+            .ok_or_else(|| bad("it is written as URI=URL".to_owned()))?;
+        if !is_iri(uri) {
+            return Err(bad(format!("`{uri}` is no absolute URI")));
+        }
+        ways.insert(uri.to_owned(), client(url.parse().map_err(bad)?)?);
+    }
+    Ok(Hops { otherwise: args.forward.clone().map(client).transpose()?, ways })
+}

@@ -1,0 +1,331 @@
+//! The host's copy of a mailbox: what comes out of the volume is written down in it, and what people write in it is found.
+//!
+//! The copy is the protocol's own layout, and people and `longshore mailbox` write in it at any time. What is known of shared
+//! files on both sides is kept in `mailbox-sync.json` beside it, so that an edit made while nobody ran is carried afterwards.
+//! Nothing is ever lost of the host's: what gives way is moved to `mailbox-set-aside/`. Called by `mailbox.rs`. Must not: speak
+//! to the depot.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::engine::depot::mailbox::{MailNews, MailWritten};
+use crate::handoff::mailbox::{MailFile, Numbers, SHARED_MAX, is_shared_name};
+use crate::ids::AgentId;
+use crate::protocol::mailbox::message::{Kind, MAX_READ, Seq};
+use crate::protocol::mailbox::store::{AGENTS, Mailbox, MailboxResult, Put, SHARED, checked};
+use crate::protocol::mailbox::watch::{Changed, Watch};
+
+use super::COPY_DIR;
+
+/// What is known of shared files.
+const SYNC_FILE: &str = "mailbox-sync.json";
+/// Where the host's files go that give way.
+const ASIDE_DIR: &str = "mailbox-set-aside";
+/// The largest shared file of the host's that is carried, in bytes: as JSON it has to fit one frame.
+const MOST: u64 = 150 * 1024;
+/// How often the thread that watches sees whether it is still wanted.
+const WANTED: Duration = Duration::from_secs(1);
+
+/// A shared file, as it was when both sides were the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Same {
+    /// The volume's stamp.
+    volume: String,
+    /// The host's.
+    host: String,
+}
+
+/// The copy.
+pub(super) struct HostCopy {
+    mailbox: Mailbox,
+    /// The swarm's folder.
+    folder: PathBuf,
+    /// Whose messages come out of the volume and never go in.
+    sandboxes: BTreeSet<AgentId>,
+    shared: BTreeMap<String, Same>,
+    /// What was said of the host's files, so that it is said once.
+    said: BTreeSet<String>,
+}
+
+/// Something that came out.
+pub(super) enum Arrival {
+    /// A message, and whether its agent signs off with it.
+    Message(AgentId, Seq, bool),
+    /// A shared file, and its stamp.
+    Shared(String, String),
+}
+
+/// A file of the host's for the volume.
+pub(super) struct Outgoing {
+    pub file: MailFile,
+    /// Which message it is, and whether its sender signs off with it.
+    pub message: Option<(AgentId, Seq, bool)>,
+    /// Of a shared file: its name, and the host's stamp.
+    shared: Option<(String, String)>,
+}
+
+impl HostCopy {
+    /// Opens the copy in a swarm's folder; it is made where it is not there.
+    pub(super) fn open(folder: &Path, sandboxes: BTreeSet<AgentId>) -> MailboxResult<Self> {
+        let mailbox = Mailbox::create(&folder.join(COPY_DIR))?;
+        // One that cannot be read is as good as none: all is compared anew.
+        let text = fs::read(folder.join(SYNC_FILE)).unwrap_or_default();
+        let shared = serde_json::from_slice(&text).unwrap_or_default();
+        Ok(Self { mailbox, folder: folder.to_owned(), sandboxes, shared, said: BTreeSet::new() })
+    }
+
+    pub(super) fn mailbox(&self) -> &Mailbox {
+        &self.mailbox
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        self.mailbox.root()
+    }
+
+    /// The volume is new: nothing that was known of the old one's files holds.
+    pub(super) fn forget_volume(&mut self) {
+        self.shared.clear();
+        self.keep();
+    }
+
+    /// The messages that it has.
+    pub(super) fn messages(&self) -> MailboxResult<BTreeMap<String, Numbers>> {
+        let mut messages = BTreeMap::new();
+        for agent in self.mailbox.agents()? {
+            let numbers = self.mailbox.listing(&agent)?.files.into_keys().map(Seq::get).collect();
+            messages.insert(agent.to_string(), numbers);
+        }
+        Ok(messages)
+    }
+
+    /// The volume's stamps of the shared files that it has.
+    pub(super) fn shared_stamps(&self) -> BTreeMap<String, String> {
+        self.shared.iter().map(|(name, same)| (name.clone(), same.volume.clone())).collect()
+    }
+
+    /// Writes down what came out. What could not be written is not in the answer, and comes again.
+    pub(super) fn take_in(&mut self, news: &MailNews) -> Vec<Arrival> {
+        let mut arrivals = Vec::new();
+        for (file, bytes) in &news.files {
+            let parts: Vec<&str> = file.path.split('/').collect();
+            match parts.as_slice() {
+                [AGENTS, agent, name] => {
+                    let (Ok(agent), Some(seq)) = (agent.parse::<AgentId>(), Seq::of_file_name(name)) else { continue };
+                    if self.message(&agent, seq, bytes) {
+                        let done = checked(&agent, seq, bytes).is_ok_and(|message| message.kind == Kind::Done);
+                        arrivals.push(Arrival::Message(agent, seq, done));
+                    }
+                }
+                [SHARED, name] if is_shared_name(name) && self.shared_file(name, &file.stamp, bytes) => {
+                    arrivals.push(Arrival::Shared((*name).to_owned(), file.stamp.clone()));
+                }
+                _ => {}
+            }
+        }
+        for name in news.gone.iter().filter(|name| is_shared_name(name)) {
+            let Some(same) = self.shared.remove(name) else { continue };
+            // Changed since: then it is new, and goes in again.
+            if self.host_stamp(name).is_some_and(|now| now == same.host) {
+                if name.starts_with(crate::handoff::mailbox::CLAIM_PREFIX) {
+                    let _ = fs::remove_file(self.shared_path(name));
+                } else {
+                    self.set_aside(&self.shared_path(name), name);
+                }
+            }
+        }
+        self.keep();
+        arrivals
+    }
+
+    fn message(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> bool {
+        let path = self.root().join(AGENTS).join(agent.as_str()).join(seq.file_name());
+        let put = match self.mailbox.put(agent, seq, bytes) {
+            // Somebody wrote in a sandbox's outbox on the host.
+            Ok(Put::Differs) if self.sandboxes.contains(agent) => {
+                self.set_aside(&path, &format!("{agent}-{}", seq.file_name()));
+                self.mailbox.put(agent, seq, bytes)
+            }
+            other => other,
+        };
+        put.inspect_err(
+            |error| tracing::warn!(path = %path.display(), error = %super::chain(error), "cannot write a message down"),
+        )
+        .is_ok()
+    }
+
+    fn shared_file(&mut self, name: &str, stamp: &str, bytes: &[u8]) -> bool {
+        let path = self.shared_path(name);
+        let there = self.host_stamp(name);
+        let known = self.shared.get(name).map(|same| same.host.clone());
+        let same = there.is_some() && fs::read(&path).is_ok_and(|found| found == bytes);
+        if !same {
+            if there.is_some() && there != known {
+                self.set_aside(&path, name);
+                tracing::warn!(name, "a shared file was changed on the host and by a sandbox: the host's is set aside");
+            }
+            if let Err(error) = write(&path, bytes) {
+                tracing::warn!(path = %path.display(), %error, "cannot write a shared file down");
+                return false;
+            }
+        }
+        let host = self.host_stamp(name).unwrap_or_default();
+        self.shared.insert(name.to_owned(), Same { volume: stamp.to_owned(), host });
+        true
+    }
+
+    /// What is new on the host. `all`: of sandboxes' agents too. `there`: whether the volume has a message.
+    pub(super) fn find_new(
+        &mut self,
+        all: bool,
+        there: impl Fn(&AgentId, Seq) -> bool,
+    ) -> MailboxResult<Vec<Outgoing>> {
+        let mut found = Vec::new();
+        for agent in self.mailbox.agents()? {
+            if !all && self.sandboxes.contains(&agent) {
+                continue;
+            }
+            for seq in self.mailbox.listing(&agent)?.files.into_keys().filter(|seq| !there(&agent, *seq)) {
+                let path = format!("{AGENTS}/{agent}/{}", seq.file_name());
+                let bytes = self.mailbox.bytes(&agent, seq)?;
+                let text = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_READ);
+                let text = text.and_then(|bytes| String::from_utf8(bytes.clone()).ok());
+                let Some(text) = text else {
+                    self.say_once(path, "is not carried: it is no text that a message can be");
+                    continue;
+                };
+                let message = checked(&agent, seq, text.as_bytes());
+                // One that is being written has not all of its header yet.
+                if message.is_err() && !self.sandboxes.contains(&agent) {
+                    self.say_once(path, "is not carried: it is no message of its sender");
+                    continue;
+                }
+                let done = message.is_ok_and(|message| message.kind == Kind::Done);
+                let file = MailFile { path, text: Some(text), only_if: String::new() };
+                found.push(Outgoing { file, message: Some((agent.clone(), seq, done)), shared: None });
+            }
+        }
+        found.extend(self.find_new_shared());
+        Ok(found)
+    }
+
+    fn find_new_shared(&mut self) -> Vec<Outgoing> {
+        let entries = fs::read_dir(self.root().join(SHARED)).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let names: BTreeSet<String> = names.filter(|name| is_shared_name(name)).take(SHARED_MAX).collect();
+        let mut found = Vec::new();
+        for name in &names {
+            let Some(host) = self.host_stamp(name) else { continue };
+            let known = self.shared.get(name);
+            if known.is_some_and(|same| same.host == host) {
+                continue;
+            }
+            let only_if = known.map(|same| same.volume.clone()).unwrap_or_default();
+            let path = format!("{SHARED}/{name}");
+            let read = fs::read(self.shared_path(name)).ok().filter(|bytes| bytes.len() as u64 <= MOST);
+            match read.and_then(|bytes| String::from_utf8(bytes).ok()) {
+                Some(text) => found.push(Outgoing {
+                    file: MailFile { path, text: Some(text), only_if },
+                    message: None,
+                    shared: Some((name.clone(), host)),
+                }),
+                None => self.say_once(path, "is not carried to the sandboxes: it is no text, or too large"),
+            }
+        }
+        for (name, same) in self.shared.iter().filter(|(name, _)| !names.contains(*name)) {
+            found.push(Outgoing {
+                file: MailFile { path: format!("{SHARED}/{name}"), text: None, only_if: same.volume.clone() },
+                message: None,
+                shared: Some((name.clone(), String::new())),
+            });
+        }
+        found
+    }
+
+    /// The volume has them now, but for what was kept out there: that comes out as news.
+    pub(super) fn carried_in(&mut self, files: &[Outgoing], written: &MailWritten) {
+        for Outgoing { file, shared, .. } in files {
+            let Some((name, host)) = shared else { continue };
+            if written.kept.contains(&file.path) {
+                continue;
+            }
+            match written.stamps.get(name) {
+                Some(volume) => {
+                    self.shared.insert(name.clone(), Same { volume: volume.clone(), host: host.clone() });
+                }
+                None => drop(self.shared.remove(name)),
+            }
+        }
+        if files.iter().any(|file| file.shared.is_some()) {
+            self.keep();
+        }
+    }
+
+    fn shared_path(&self, name: &str) -> PathBuf {
+        self.root().join(SHARED).join(name)
+    }
+
+    /// What the host's file is known by; none where there is no regular file.
+    fn host_stamp(&self, name: &str) -> Option<String> {
+        let meta = fs::symlink_metadata(self.shared_path(name)).ok().filter(fs::Metadata::is_file)?;
+        Some(format!("{:x}.{:x}.{:x}.{:x}", meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+    }
+
+    /// Moves a file out of the way, under a name that nothing has.
+    fn set_aside(&self, path: &Path, name: &str) {
+        let folder = self.folder.join(ASIDE_DIR);
+        let _ = fs::create_dir_all(&folder);
+        let free =
+            (1..).map(|number| folder.join(format!("{name}.{number}"))).find(|to| fs::symlink_metadata(to).is_err());
+        if let Some(to) = free
+            && let Err(error) = fs::rename(path, to)
+        {
+            tracing::warn!(path = %path.display(), %error, "cannot set a file of the mailbox aside");
+        }
+    }
+
+    fn say_once(&mut self, path: String, what: &str) {
+        if !self.said.contains(&path) {
+            tracing::warn!(path, "{what}");
+            self.said.insert(path);
+        }
+    }
+
+    fn keep(&self) {
+        let path = self.folder.join(SYNC_FILE);
+        let text = serde_json::to_vec(&self.shared).expect("names and stamps are JSON");
+        if let Err(error) = write(&path, &text) {
+            tracing::warn!(path = %path.display(), %error, "what is known of shared files cannot be kept");
+        }
+    }
+}
+
+/// Writes a file, which appears whole.
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let aside = path.with_file_name(format!(".aside-{}-{}", name.trim_start_matches('.'), std::process::id()));
+    fs::write(&aside, bytes)?;
+    fs::rename(&aside, path)
+}
+
+/// Says when something changes in the copy, on a thread that ends when nobody listens any more.
+pub(super) fn watch(root: &Path) -> mpsc::Receiver<()> {
+    let (changed, changes) = mpsc::channel(1);
+    let root = Arc::<Path>::from(root);
+    std::thread::spawn(move || {
+        let mut watch = Watch::new(&root);
+        while !changed.is_closed() {
+            if watch.wait(Instant::now() + WANTED) == Changed::Something {
+                // One that waits already says as much.
+                let _ = changed.try_send(());
+            }
+        }
+    });
+    changes
+}

@@ -1,0 +1,94 @@
+//! The program behind an ultimate receiver: the processed frame on its standard input, and the Body of the answer on its standard output.
+//!
+//! Called by `station.rs`. What fails, is killed by a signal, takes too long or says no JSON object is a `Receiver` fault; what it
+//! writes to standard error is this program's own, and never told to a peer. Must not: leave anything of its running behind.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use super::super::fault::Fault;
+use super::status::HANDLER_FAILED;
+
+/// A command for `sh -c`.
+#[derive(Debug, Clone)]
+pub struct Handler {
+    /// The command.
+    pub command: String,
+    /// How long it may take.
+    pub limit: Duration,
+    /// The most bytes that it may answer.
+    pub answer: usize,
+    /// Variables that it must not see.
+    pub hidden: Vec<String>,
+}
+
+/// The command's process group, killed when it is no longer waited for.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let id = self.0.and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(id) = id {
+            let _ = rustix::process::kill_process_group(id, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Handler {
+    /// Runs it with a frame and more variables: the Body of the answer.
+    ///
+    /// # Errors
+    /// The fault that the sender is told.
+    pub async fn answer(&self, frame: &[u8], variables: &[(&str, String)]) -> Result<Map<String, Value>, Box<Fault>> {
+        let failed = |problem: String| Fault::receiver(HANDLER_FAILED, problem);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &self.command]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        shell.process_group(0).kill_on_drop(true);
+        for name in &self.hidden {
+            shell.env_remove(name);
+        }
+        // Without control characters: a NUL cannot be in a variable.
+        shell.envs(variables.iter().map(|(name, value)| (name, value.replace(|c: char| c.is_control(), ""))));
+        let mut child = shell.spawn().map_err(|_| failed("the handler cannot be started".to_owned()))?;
+        let _group = Group(child.id());
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let write = async {
+            if let Some(mut input) = input {
+                // One that does not read it is content with less.
+                let _ = input.write_all(frame).await;
+                let _ = input.write_all(b"\n").await;
+            }
+        };
+        let work = async {
+            let (said, ()) = tokio::join!(read(output, self.answer), write);
+            (said, child.wait().await)
+        };
+        let Ok((said, status)) = tokio::time::timeout(self.limit, work).await else {
+            return Err(failed(format!("the handler did not end within {} s", self.limit.as_secs_f64())));
+        };
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(failed(format!("the handler ended with {status}"))),
+            Err(_) => return Err(failed("the handler cannot be waited for".to_owned())),
+        }
+        let said = said.ok_or_else(|| failed(format!("the handler answered with more than {} bytes", self.answer)))?;
+        match serde_json::from_slice(&said) {
+            Ok(Value::Object(body)) => Ok(body),
+            Ok(_) | Err(_) => Err(failed("the handler did not answer with a JSON object".to_owned())),
+        }
+    }
+}
+
+/// All that it says, up to a limit; what is over is not read, so that it cannot go on.
+async fn read(output: Option<impl AsyncRead + Unpin>, limit: usize) -> Option<Vec<u8>> {
+    let mut said = Vec::new();
+    if let Some(output) = output {
+        let mut bounded = output.take(limit as u64 + 1);
+        let _ = bounded.read_to_end(&mut said).await;
+    }
+    (said.len() <= limit).then_some(said)
+}

@@ -1,0 +1,83 @@
+//! DONE on behalf of an agent whose work ended well and who said nothing (Shutdown, 1): others may be waiting for it.
+//!
+//! Used by `attempt.rs` and `review.rs`, once the work is written down. Must not: fail what the mailbox is no part of.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+use super::layout::Layout;
+use crate::handoff::assignment::MailboxSeat;
+use crate::ids::AgentId;
+use crate::protocol::mailbox::message::{Draft, Kind, Recipient, Seq};
+use crate::protocol::mailbox::store::{Mailbox, MailboxResult, Read};
+
+/// An agent's place in the mailbox, as it was when its sandbox began.
+#[derive(Debug, Clone)]
+pub struct SignOff {
+    root: PathBuf,
+    agent: AgentId,
+    /// The last message of earlier attempts.
+    before: Option<Seq>,
+}
+
+impl SignOff {
+    /// Notes what was said before.
+    pub fn begin(layout: &Layout, seat: &MailboxSeat) -> Self {
+        let (root, agent) = (layout.mailbox(), seat.agent.clone());
+        let listed = Mailbox::open(&root).and_then(|mailbox| mailbox.listing(&agent));
+        let before = listed.ok().and_then(|listing| listing.files.into_keys().next_back());
+        Self { root, agent, before }
+    }
+
+    /// Says DONE to all, where the agent has not. Whether it had to.
+    ///
+    /// # Errors
+    /// The mailbox cannot be read or written.
+    pub fn finish(&self, what: &str) -> MailboxResult<bool> {
+        let mailbox = Mailbox::open(&self.root)?;
+        for (seq, name) in mailbox.listing(&self.agent)?.files {
+            if Some(seq) > self.before
+                && let Read::Message(message) = mailbox.read(&self.agent, seq, &name)?
+                && message.kind == Kind::Done
+            {
+                return Ok(false);
+            }
+        }
+        let body = format!("{what}. Said by longshore, because the agent ended without a word.");
+        let draft = Draft::new(Recipient::All, Kind::Done, "Signing off", body);
+        mailbox.send(&self.agent, &draft, self.before, Timestamp::now()).map(|_| true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_once_an_attempt() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let layout = Layout::at(folder.path());
+        let mailbox = Mailbox::create(&layout.mailbox()).expect("made");
+        let seat = MailboxSeat { agent: "alpha".parse().expect("an id"), role: "coder".to_owned(), peers: Vec::new() };
+        let kinds = || -> Vec<Kind> {
+            let files = mailbox.listing(&seat.agent).expect("listed").files;
+            let read = |(seq, name): (Seq, String)| match mailbox.read(&seat.agent, seq, &name).expect("read") {
+                Read::Message(message) => message.kind,
+                other => panic!("{other:?}"),
+            };
+            files.into_iter().map(read).collect()
+        };
+        let first = SignOff::begin(&layout, &seat);
+        assert!(first.finish("US-001 is done").expect("said"));
+        assert!(!first.finish("US-001 is done").expect("heard"));
+        assert_eq!(kinds(), [Kind::Done]);
+        // What an earlier attempt said does not count, what the agent says does.
+        let second = SignOff::begin(&layout, &seat);
+        let own = Draft::new(Recipient::All, Kind::Done, "Bye", "");
+        mailbox.send(&seat.agent, &own, None, Timestamp::now()).expect("sent");
+        assert!(!second.finish("US-001 is done").expect("heard"));
+        assert!(SignOff::begin(&layout, &seat).finish("US-001 is done").expect("said"));
+        assert_eq!(kinds(), [Kind::Done; 3]);
+    }
+}

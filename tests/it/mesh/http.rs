@@ -1,0 +1,216 @@
+//! The binding itself: media types, statuses, attachments, tokens, exit codes.
+
+use serde_json::{Value, json};
+
+use super::{ECHO, Node, program, send};
+
+const FRAME: &str = r#"{"frame":{"Header":{"messageId":"m-1"},"Body":{"task":"t"}}}"#;
+const AMP: &str = "Content-Type: application/amp+json";
+
+#[test]
+fn media_types() {
+    let node = Node::last(&[]);
+    for good in [AMP, "Content-Type: application/json", "content-type: Application/AMP+JSON; charset=UTF-8"] {
+        let answer = node.post("/mesh", &[good], FRAME.as_bytes());
+        assert_eq!(answer.status, 200, "{good}");
+        assert!(answer.head.contains("content-type: application/amp+json"), "{}", answer.head);
+    }
+    let bad: [&[&str]; 6] = [
+        &[],
+        &["Content-Type: text/plain"],
+        &["Content-Type: application/amp+json; charset=latin1"],
+        &["Content-Type: ,"],
+        &[AMP, "Content-Encoding: gzip"],
+        &["Content-Type: application/x-ndjson"],
+    ];
+    for lines in bad {
+        let answer = node.post("/mesh", lines, FRAME.as_bytes());
+        assert_eq!((answer.status, answer.subcode()), (415, "MediaType"), "{lines:?}");
+    }
+    assert_eq!(node.post("/mesh/stream", &[AMP], FRAME.as_bytes()).status, 415);
+}
+
+#[test]
+fn statuses_of_faults() {
+    let node = Node::last(&[]);
+    for (frame, status, code) in [
+        ("{", 400, "Sender"),
+        (r#"{"frame":{}}"#, 400, "Sender"),
+        (r#"{"frame":{"Body":{}},"more":1}"#, 400, "Sender"),
+        (r#"{"frame":{"Header":{"x":{"mustUnderstand":true}},"Body":{}}}"#, 500, "MustUnderstand"),
+        (r#"{"frame":{"Body":{"encodingStyle":"urn:x"}}}"#, 500, "DataEncodingUnknown"),
+        (r#"{"frame":{"version":"9.0","Body":{}}}"#, 500, "VersionMismatch"),
+    ] {
+        let answer = node.post("/mesh", &[AMP], frame.as_bytes());
+        let told = &answer.body["frame"]["Body"]["fault"];
+        assert_eq!(
+            (answer.status, told["code"]["value"].as_str(), told["node"].as_str()),
+            (status, Some(code), Some("agent://last")),
+            "{frame}"
+        );
+    }
+    for (path, method) in [("/", "GET"), ("/other", "POST"), ("/mesh", "DELETE"), ("/mesh/stream", "GET")] {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            node.address
+        );
+        let answer = node.raw(request.as_bytes());
+        assert_eq!((answer.status, answer.subcode()), (404, "NoResource"), "{method} {path}");
+    }
+}
+
+#[test]
+fn a_node_says_what_it_is() {
+    let node = Node::last(&["--role", "cache=amp://example.org/cache", "--understand", "order"]);
+    let request = format!("GET /mesh HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.address);
+    let answer = node.raw(request.as_bytes());
+    assert_eq!(answer.status, 200);
+    assert_eq!((&answer.body["uri"], &answer.body["place"]), (&json!("agent://last"), &json!("ultimateReceiver")));
+    assert_eq!(answer.body["versions"], json!(["1.0"]));
+    assert!(answer.body["roles"].to_string().contains("amp://example.org/cache"), "{}", answer.body);
+    assert!(answer.body["understands"].to_string().contains("order"));
+    assert!(answer.body["features"].to_string().contains("urn:longshore:mesh:mep:request-response"));
+}
+
+#[test]
+fn http2_and_http1_on_one_port() {
+    let node = Node::last(&["--handler", ECHO]);
+    for flags in [&[][..], &["--http2"]] {
+        let said = node.send(&json!({"Header": {"messageId": "m"}, "Body": {"task": "t"}}), flags);
+        assert_eq!(said.got()["Body"], json!({"task": "t"}), "{flags:?}");
+    }
+}
+
+#[test]
+fn exit_codes_of_send() {
+    let node = Node::last(&[]);
+    assert_eq!(send(&node.url, FRAME, &[]).code, Some(0));
+    assert_eq!(send(&node.url, r#"{"frame":{"Body":{"encodingStyle":"urn:x"}}}"#, &[]).code, Some(1));
+    let none = send(&node.url, r#"{"frame":{"Body":[]}}"#, &[]);
+    assert_eq!(none.code, Some(2));
+    assert!(none.err.contains("not sent") && none.err.contains("/frame/Body"), "{}", none.err);
+    assert_eq!(send("ftp://x", FRAME, &[]).code, Some(2));
+    let url = node.url.clone();
+    drop(node);
+    let gone = send(&url, FRAME, &[]);
+    assert_eq!(gone.code, Some(3));
+    assert!(gone.err.contains("cannot be reached"), "{}", gone.err);
+}
+
+#[test]
+fn a_node_that_others_reach_wants_a_token() {
+    let serve = |args: &[&str]| {
+        let output = program().args(["mesh", "serve"]).args(args).output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, err) = serve(&["--listen", "0.0.0.0:0"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("--token-file"), "{err}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("text").to_owned()
+    };
+    let (right, wrong, empty) = (file("right", "s3cret-token\n"), file("wrong", "s3cret-tokem"), file("empty", "\n"));
+    assert_eq!(serve(&["--token-file", &empty]).0, Some(2));
+    let node = Node::last(&["--token-file", &right]);
+    assert_eq!(send(&node.url, FRAME, &["--token-file", &right]).code, Some(0));
+    for flags in [&[][..], &["--token-file", &wrong], &["--http2", "--token-file", &wrong]] {
+        let said = send(&node.url, FRAME, flags);
+        assert_eq!(said.fault(), ("Sender", "AuthenticationFailed", "agent://last"), "{flags:?}");
+    }
+    let answer = node.post("/mesh", &[AMP, "Authorization: Bearer s3cret-toke"], FRAME.as_bytes());
+    assert_eq!(answer.status, 401);
+    assert!(answer.head.contains("www-authenticate: bearer"), "{}", answer.head);
+    assert_eq!(node.post("/mesh", &[AMP, "Authorization: bearer s3cret-token"], FRAME.as_bytes()).status, 200);
+    assert_eq!(node.post("/mesh/stream", &["Content-Type: application/x-ndjson"], b"").status, 401);
+    // An intermediary has the next node's token, or says that it is not let in.
+    let knows = Node::forwarding(&node, &["--next-token-file", &right]);
+    assert_eq!(send(&knows.url, FRAME, &[]).code, Some(0));
+    let stranger = Node::forwarding(&node, &[]);
+    assert_eq!(send(&stranger.url, FRAME, &[]).fault(), ("Receiver", "NextHopRefused", "agent://first"));
+}
+
+#[test]
+fn attachments_travel_and_are_kept_under_their_hash() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kept = folder.path().join("kept");
+    let file = folder.path().join("a file.bin");
+    let data: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&file, &data).expect("written");
+    let last = Node::last(&["--attachments", kept.to_str().expect("text")]);
+    let second = Node::active(&last, &["--next-http2"]);
+    let first = Node::forwarding(&second, &[]);
+    let said = first.send(&json!({"Body": {}}), &["--attach", file.to_str().expect("text")]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let told = said.at("/Body/acknowledgment/attachments/0");
+    assert_eq!(
+        (&told["cid"], &told["size"], &told["stored"]),
+        (&json!("a_file.bin"), &json!(data.len()), &json!(true))
+    );
+    let names: Vec<String> = std::fs::read_dir(&kept)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+        .collect();
+    assert_eq!(names, [told["sha256"].as_str().expect("a hash")]);
+    assert_eq!(std::fs::read(kept.join(&names[0])).expect("kept"), data);
+}
+
+/// A frame that lists what comes along, as a multipart message.
+fn multipart(kind: &str, listed: Value, parts: &[(&str, &str)]) -> (String, Vec<u8>) {
+    let frame = json!({"frame": {"Header": {"attachments": {"parts": listed}}, "Body": {}}});
+    let mut body = format!(
+        "--b\r\nContent-Type: application/amp+json\r\nContent-Disposition: form-data; name=\"frame\"\r\n\r\n{frame}\r\n"
+    );
+    for (id, text) in parts {
+        let id = if kind == "form-data" {
+            format!("Content-Disposition: form-data; name=\"{id}\"; filename=\"../../etc/passwd\"")
+        } else {
+            format!("Content-ID: <{id}>")
+        };
+        body.push_str(&format!("--b\r\n{id}\r\nContent-Type: text/plain\r\n\r\n{text}\r\n"));
+    }
+    body.push_str("--b--\r\n");
+    (format!("Content-Type: multipart/{kind}; boundary=b"), body.into_bytes())
+}
+
+#[test]
+fn an_attachment_that_is_not_as_it_was_sent_is_refused_by_the_first_node() {
+    let kept = tempfile::tempdir().expect("a folder");
+    let last = Node::last(&["--attachments", kept.path().to_str().expect("text")]);
+    let first = Node::forwarding(&last, &[]);
+    let hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    let line = |size: u64, hash: &str| json!([{"cid": "a", "mediaType": "text/plain", "size": size, "sha256": hash}]);
+    for kind in ["related", "form-data"] {
+        let (content, body) = multipart(kind, line(5, hello), &[("a", "hello")]);
+        let good = first.post("/mesh", &[&content], &body);
+        assert_eq!(good.status, 200, "{}", good.body);
+        for (listed, parts) in [
+            (line(5, hello), &[("a", "hellO")][..]),
+            (line(6, hello), &[("a", "hello")]),
+            (line(5, hello), &[]),
+            (line(5, hello), &[("a", "hello"), ("b", "more")]),
+            (line(5, hello), &[("b", "hello")]),
+            (json!([]), &[("a", "hello")]),
+            (json!({}), &[]),
+            (json!([{"cid": "a"}]), &[("a", "hello")]),
+        ] {
+            let (content, body) = multipart(kind, listed.clone(), parts);
+            let answer = first.post("/mesh", &[&content], &body);
+            assert_eq!((answer.status, answer.subcode()), (400, "Attachment"), "{listed} {parts:?}");
+            assert_eq!(answer.body["frame"]["Body"]["fault"]["node"], "agent://first");
+        }
+        let (content, body) = multipart(kind, line(5, hello), &[("a", "hello"), ("a", "hello")]);
+        assert_eq!(first.post("/mesh", &[&content], &body).subcode(), "Multipart");
+        let (content, body) = multipart(kind, line(5, hello), &[("a", "hello")]);
+        assert_eq!(first.post("/mesh", &[&content], &body[..body.len() - 8]).subcode(), "Multipart");
+    }
+    // A frame that says that something comes along, and comes alone.
+    let alone = json!({"frame": {"Header": {"attachments": {"parts": line(5, hello)}}, "Body": {}}}).to_string();
+    assert_eq!(first.post("/mesh", &[AMP], alone.as_bytes()).subcode(), "Attachment");
+    // Whatever a sender calls it: the folder has the hash and nothing else.
+    let names: Vec<_> =
+        std::fs::read_dir(kept.path()).expect("a folder").map(|entry| entry.expect("one").file_name()).collect();
+    assert_eq!(names, [hello]);
+}

@@ -1,0 +1,157 @@
+//! Agents that write to each other: real sandboxes, real users, one volume, and the host's copy of it.
+
+use longshore::ids::AgentId;
+use longshore::protocol::mailbox::message::{Kind, Message, Recipient};
+use longshore::protocol::mailbox::roster::Status;
+use longshore::protocol::mailbox::store::{Mailbox, Read, SharedName};
+
+use super::*;
+
+/// What a story begins with that speaks: short ways to say and to hear, by the protocol's files alone.
+const FILES: &str = r#"
+set -e
+cd "$LONGSHORE_MAILBOX"
+say() {  # say NNN TO TYPE BODY
+    printf '<!-- amp-version: 1 -->\n<!-- from: %s -->\n<!-- to: %s -->\n<!-- seq: %s -->\n<!-- type: %s -->\n<!-- timestamp: 2026-02-19T11:32:15 -->\n\n## Subject\n%s\n\n## Body\n%s\n' \
+        "$LONGSHORE_AGENT" "$2" "$1" "$3" "$4" "$4" > "agents/$LONGSHORE_AGENT/.part"
+    mv "agents/$LONGSHORE_AGENT/.part" "agents/$LONGSHORE_AGENT/$1.md"
+}
+hear() {  # hear AGENT/NNN
+    until [ -e "agents/$1.md" ]; do sleep 0.05; done
+}
+"#;
+
+/// A story whose agent has this place in the mailbox.
+fn agent(number: usize, id: &str, role: &str, command: &str) -> Value {
+    but(story(number, command), json!({ "mailbox": { "agent": id, "role": role } }))
+}
+
+fn id(text: &str) -> AgentId {
+    text.parse().expect("an id")
+}
+
+impl Scratch {
+    /// Tasks whose agents have a mailbox, all of them at once.
+    fn mail_tasks(&self, branch: &str, stories: Value) -> String {
+        let count = stories.as_array().map_or(1, Vec::len);
+        let metadata = json!({ "branchName": branch, "mailbox": true, "maxConcurrency": count });
+        self.tasks_with("tasks.json", metadata, stories)
+    }
+
+    /// The host's copy of the only swarm's mailbox, once there is one.
+    fn mailbox(&self) -> Mailbox {
+        eventually("the host has a copy of the mailbox", || {
+            let swarm = self.swarms().pop()?;
+            Mailbox::open(&self.root().join(".longshore/swarms").join(swarm).join("mailbox")).ok()
+        })
+    }
+}
+
+/// An agent's messages, in the order of their numbers; a file that is none fails the test.
+#[track_caller]
+fn messages(mailbox: &Mailbox, agent: &str) -> Vec<Message> {
+    let agent = id(agent);
+    let files = mailbox.listing(&agent).expect("a listing").files;
+    let read = |(seq, name): (_, String)| match mailbox.read(&agent, seq, &name).expect("read") {
+        Read::Message(message) => *message,
+        other => panic!("{agent}/{name} is no message: {other:?}"),
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// What an agent said: number, type and subject.
+#[track_caller]
+fn said(mailbox: &Mailbox, agent: &str) -> Vec<(u32, Kind, String)> {
+    messages(mailbox, agent).into_iter().map(|one| (one.seq.get(), one.kind, one.content.subject)).collect()
+}
+
+/// How each agent stands.
+fn statuses(mailbox: &Mailbox) -> BTreeMap<String, Status> {
+    mailbox.roster().expect("a roster").rows().into_iter().map(|row| (row.id.to_string(), row.status)).collect()
+}
+
+fn state_file(mailbox: &Mailbox) -> String {
+    mailbox.read_shared(&SharedName::state()).expect("read").expect("there is a STATE.md")
+}
+
+/// What each agent may not do, and whether it could: a line each, with what the kernel said.
+const TRESPASS: &str = r#"
+hear alpha/001
+attempt() { if said=$("$@" 2>&1); then echo "DONE $*"; else echo "DENIED $* ($said)"; fi; }
+put() { sh -c "printf x $1 $2"; }
+{
+    attempt put '>' agents/alpha/666.md
+    attempt put '>>' agents/alpha/001.md
+    attempt put '>' agents/alpha/001.md
+    attempt mv agents/alpha/001.md agents/alpha/777.md
+    attempt mv agents/alpha/001.md agents/charlie/001.md
+    attempt rm -f agents/alpha/001.md
+    attempt ln agents/charlie/001.md agents/alpha/777.md
+    attempt ln -s ../../ROSTER.md agents/alpha/778.md
+    attempt mkdir agents/alpha/sub
+    attempt chmod 777 agents/alpha
+    attempt mkdir agents/mallory
+    attempt put '>' agents/file
+    attempt mv agents/alpha agents/gone
+    attempt mv agents/charlie agents/other
+    attempt rmdir agents/charlie
+    attempt put '>>' ROSTER.md
+    attempt rm -f ROSTER.md
+    attempt mv ROSTER.md shared/ROSTER.md
+    attempt put '>' PROTOCOL.md
+    attempt put '>' new
+    attempt mv shared elsewhere
+    attempt chmod 777 .
+} > /tmp/attempts
+{
+    attempt put '>' agents/charlie/notes
+    attempt put '>' shared/ARTIFACTS.md
+    attempt cat agents/alpha/001.md
+} > /tmp/allowed
+"#;
+
+#[test]
+fn the_kernel_keeps_each_agent_to_its_own_outbox() {
+    let scratch = Scratch::new();
+    let alpha = agent(
+        1,
+        "alpha",
+        "victim",
+        &format!("{FILES} say 001 charlie STATUS hello; hear charlie/002; cd - >/dev/null; echo a > a"),
+    );
+    let charlie = format!(
+        "{FILES} say 001 alpha STATUS mine; {TRESPASS} say 002 alpha STATUS tried; cd - >/dev/null; mv /tmp/attempts /tmp/allowed ."
+    );
+    let tasks = scratch.mail_tasks("feat/kept", json!([alpha, agent(2, "charlie", "trespasser", &charlie)]));
+    let ran = scratch.longshore(&["run", &tasks, "--retries", "0"]);
+    ran.expect(0, &["2 landed", "relaxed: a mailbox that all sandboxes share (from `metadata.mailbox`)"]);
+    let attempts = scratch.show("feat/kept", "attempts");
+    let lines: Vec<&str> = attempts.lines().collect();
+    assert_eq!(lines.len(), 22, "{attempts}");
+    for line in lines {
+        let denied =
+            line.starts_with("DENIED") && (line.contains("Permission denied") || line.contains("not permitted"));
+        assert!(denied, "not denied by the kernel: {line}\n{attempts}");
+    }
+    let allowed = scratch.show("feat/kept", "allowed");
+    assert_eq!(allowed.lines().filter(|line| line.starts_with("DENIED")).count(), 0, "{allowed}");
+
+    let mailbox = scratch.mailbox();
+    let status = |number, subject: &str| (number, Kind::Status, subject.to_owned());
+    // Neither said DONE: it was said for them.
+    let done = (2, Kind::Done, "Signing off".to_owned());
+    assert_eq!(said(&mailbox, "alpha"), [status(1, "hello"), done.clone()]);
+    assert_eq!(said(&mailbox, "charlie"), [status(1, "mine"), status(2, "tried"), (3, done.1, done.2.clone())]);
+    let last = messages(&mailbox, "charlie").pop().expect("a message");
+    assert!(last.to == Recipient::All && last.content.body.starts_with("US-002 done."), "{last:?}");
+    assert_eq!(statuses(&mailbox), [("alpha".to_owned(), Status::Done), ("charlie".to_owned(), Status::Done)].into());
+    let rows = mailbox.roster().expect("a roster").rows();
+    assert_eq!(rows.iter().map(|row| row.role.as_str()).collect::<Vec<_>>(), ["victim", "trespasser"]);
+    assert_eq!(std::fs::read_to_string(mailbox.root().join("shared/ARTIFACTS.md")).expect("carried"), "x");
+    let state = state_file(&mailbox);
+    assert!(
+        state.contains("of 2 agents, 2 signed off") && state.contains("| charlie | trespasser | done | 3 |"),
+        "{state}"
+    );
+    assert_eq!(scratch.in_engine(), [""; 0], "the volume goes with the swarm");
+}
