@@ -118,20 +118,17 @@ impl Station {
         let seen = match &outcome {
             Outcome::Processed(processed) => processed.seen.clone(),
             Outcome::Relayed(relayed) => relayed.seen.clone(),
-            Outcome::Fault(_) => None,
+            Outcome::Fault(_) => Vec::new(),
         };
-        if let Some(seen) = &seen {
-            self.remember(seen, now)?;
-        }
+        self.remember(&seen, now)?;
         let result = match outcome {
             Outcome::Processed(processed) => self.processed(*processed, &attachments).await,
             Outcome::Relayed(relayed) => self.relayed(*relayed, &attachments).await,
             Outcome::Fault(fault) => Err(fault),
         };
-        if let (Some(seen), Err(fault)) = (&seen, &result)
-            && fault.code.is_retryable()
-        {
-            self.memory().forget(seen);
+        if result.as_ref().is_err_and(|fault| fault.code.is_retryable()) {
+            let mut memory = self.memory();
+            seen.iter().for_each(|seen| memory.forget(seen));
         }
         result
     }
@@ -141,12 +138,18 @@ impl Station {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, seen: &Seen, now: Timestamp) -> Result<(), Box<Fault>> {
-        let taken = self.memory().take(seen, now);
-        taken.map_err(|refused| match refused {
-            Refused::Again => Fault::security("Replay", "this message came before"),
-            Refused::Full => Fault::receiver(status::BUSY, "there is no room to remember another message"),
-        })
+    /// Takes all ids of a message, or none of them.
+    fn remember(&self, seen: &[Seen], now: Timestamp) -> Result<(), Box<Fault>> {
+        let mut memory = self.memory();
+        for (place, id) in seen.iter().enumerate() {
+            let Err(refused) = memory.take(id, now) else { continue };
+            seen[..place].iter().for_each(|taken| memory.forget(taken));
+            return Err(match refused {
+                Refused::Again => Fault::security("Replay", "this message came before"),
+                Refused::Full => Fault::receiver(status::BUSY, "there is no room to remember another message"),
+            });
+        }
+        Ok(())
     }
 
     /// At the end of the path.
