@@ -257,6 +257,16 @@ const MUSTS: &[Must] = &[
         &["section_6_0_grams_are_validated_where_they_are_presented"],
     ),
     (
+        "trust-before-processing",
+        "7.0, 1",
+        "`modules/`",
+        &[
+            "section_7_0_privileges_are_known_before_sensitive_blocks_and_the_body",
+            "section_7_0_a_signature_is_checked_before_the_body",
+            "section_3_3_modules_act_in_the_order_of_their_stages",
+        ],
+    ),
+    (
         "security-blocks-unknown",
         "7.0, 2",
         "`process.rs`, `relay.rs`",

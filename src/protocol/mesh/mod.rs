@@ -12,7 +12,7 @@
 //! | [`node`] | a node: its place on the path, its roles, what it understands |
 //! | [`process`] | a node, a frame and the time -> one outcome |
 //! | [`relay`] | the forwarding table; what active intermediaries change and mark |
-//! | [`modules`] | blocks that this build understands by itself |
+//! | [`modules`] | blocks that this build understands by itself, each with its specification |
 //! | [`fault`], [`rules`] | what went wrong: written, read, and the names of the rules |
 //! | [`gram`] | MemoryGrams |
 //! | [`canonical`], [`replay`] | RFC 8785; what a node has seen |
@@ -63,6 +63,9 @@
 //!   authorized it ([`node::Node::authorized`]) or the frame's `authorization` block, once validated, does.
 //! - **The mark of active intermediaries** (2.7.3) is the block `applied`, for `none`, so that it reaches the end of the path.
 //! - **Numbers** (RFC 8785): an integer that a double cannot hold is refused, so that no two readers see different ones.
+//! - **What a signature covers** (2.7.2.1 rule 9 leaves it open) is in `modules/signature.rs`: all but what the rules of 2.7 let nodes on
+//!   the way change. **Security failures** (7.0 rule 7) are `Receiver` with the subcode `SecurityViolation.<what>`.
+//! - **Replays** (7.3): known by sender and `messageId` or nonce, within a window; what was seen is part of the node.
 //! - **What 5.3.1 calls camelCase** for children of the Body is no MUST there, and is not held; keys of `detail` are, by 5.4.5.
 //!
 //! # Rules
@@ -150,6 +153,7 @@
 //! | `gram-id` | 6.0, 2 | `gram/read.rs` | `section_6_0_grams_are_validated_where_they_are_presented` |
 //! | `gram-timestamp` | 6.0, 2 | `gram/read.rs` | `section_6_0_grams_are_validated_where_they_are_presented` |
 //! | `gram-graph` | 6.0, 5 | `gram/read.rs`, `process.rs` | `section_6_0_grams_are_validated_where_they_are_presented` |
+//! | `trust-before-processing` | 7.0, 1 | `modules/` | `section_7_0_privileges_are_known_before_sensitive_blocks_and_the_body`, `section_7_0_a_signature_is_checked_before_the_body`, `section_3_3_modules_act_in_the_order_of_their_stages` |
 //! | `security-blocks-unknown` | 7.0, 2 | `process.rs`, `relay.rs` | `section_7_0_security_blocks_that_are_not_known_follow_the_same_rules` |
 //! | `untrusted-intermediaries` | 7.2, 3 | `process.rs` | `section_7_2_blocks_with_side_effects_are_for_trusted_intermediaries` |
 //!

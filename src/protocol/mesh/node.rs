@@ -13,6 +13,7 @@ use super::fault::Fault;
 use super::limits::Limits;
 use super::modules::Module;
 use super::relay::Change;
+use super::replay::Memory;
 use super::role::{Role, RoleError, Vocabulary, is_iri};
 use super::version::Versions;
 
@@ -65,6 +66,8 @@ pub struct Node {
     pub(super) modules: Vec<Arc<dyn Module>>,
     pub(super) schema: Option<Arc<dyn BodySchema>>,
     pub(super) changes: Vec<Change>,
+    /// What it has seen.
+    pub memory: Memory,
     pub(super) allowed: BTreeSet<String>,
 }
 
@@ -99,6 +102,7 @@ impl Node {
             modules: Vec::new(),
             schema: None,
             changes: Vec::new(),
+            memory: Memory::default(),
             allowed: BTreeSet::new(),
         })
     }

@@ -45,7 +45,7 @@ pub struct Processed {
     /// The sender, as far as a module made sure who it is.
     pub sender: Option<String>,
     /// What is to be remembered, so that it is not taken twice.
-    pub seen: Option<Seen>,
+    pub seen: Vec<Seen>,
     /// What a log should say.
     pub notes: Vec<String>,
 }
@@ -64,7 +64,7 @@ pub struct Relayed {
     /// The sender, as far as a module made sure who it is.
     pub sender: Option<String>,
     /// What is to be remembered, so that it is not taken twice.
-    pub seen: Option<Seen>,
+    pub seen: Vec<Seen>,
     /// What a log should say.
     pub notes: Vec<String>,
 }
@@ -82,14 +82,22 @@ pub struct Work<'n> {
     pub now: Timestamp,
     /// The sender, once a module made sure who it is.
     pub sender: Option<String>,
+    /// The agents that presented themselves, the sender first.
+    pub path: Vec<String>,
+    /// When it was sent, once a module made sure of that.
+    pub stamp: Option<Timestamp>,
+    /// What it can be told by beside its id, once a module made sure of that.
+    pub nonces: Vec<String>,
     /// Whether a module made sure that nobody changed the frame.
     pub intact: bool,
+    /// What was done that a log should have.
+    pub actions: Vec<String>,
     /// What this node may do by the frame's own authorization.
     pub granted: BTreeSet<String>,
     /// Where the frame goes, if a module decides that.
     pub next: Option<String>,
     /// What is to be remembered.
-    pub seen: Option<Seen>,
+    pub seen: Vec<Seen>,
     /// What a log should say.
     pub notes: Vec<String>,
     pub(super) targeted: BTreeSet<String>,
@@ -118,6 +126,12 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Whether a block is for this node, and this node would act on it.
+    pub fn acts_on(&self, name: &str) -> bool {
+        let known = self.node.understands.contains_key(name) || self.node.module(name).is_some();
+        known && self.targeted.contains(name)
+    }
+
     /// Whether this node relays what it has.
     pub fn relays(&self) -> bool {
         self.node.place() != Place::Ultimate
@@ -136,6 +150,18 @@ impl Node {
             Ok(frame) => process(self, frame, now),
             Err(fault) => Outcome::Fault(self.sign_off(fault)),
         }
+    }
+
+    /// Processes a frame and remembers that it was here: what a node does that keeps its own memory.
+    pub fn take(&mut self, frame: Frame, now: Timestamp) -> Outcome {
+        let outcome = process(self, frame, now);
+        let seen = match &outcome {
+            Outcome::Processed(processed) => processed.seen.clone(),
+            Outcome::Relayed(relayed) => relayed.seen.clone(),
+            Outcome::Fault(_) => Vec::new(),
+        };
+        self.memory.remember(seen, now);
+        outcome
     }
 
     /// The fault with who made it: an intermediary must say (5.4.3), and an ultimate receiver may.
@@ -167,10 +193,14 @@ fn step(node: &Node, frame: &Frame, now: Timestamp) -> Result<Outcome, Box<Fault
         frame: frame.clone(),
         now,
         sender: None,
+        path: Vec::new(),
+        stamp: None,
+        nonces: Vec::new(),
         intact: false,
+        actions: Vec::new(),
         granted: BTreeSet::new(),
         next: None,
-        seen: None,
+        seen: Vec::new(),
         notes: Vec::new(),
         targeted: targeted.iter().map(|block| block.name.to_owned()).collect(),
         processed: BTreeSet::new(),
@@ -195,6 +225,9 @@ fn step(node: &Node, frame: &Frame, now: Timestamp) -> Result<Outcome, Box<Fault
     }
     let fault = body(&work)?;
     let grams = if fault.is_some() { Vec::new() } else { grams(&work)? };
+    for module in &node.modules {
+        module.finish(&mut work, false)?;
+    }
     Ok(Outcome::Processed(Box::new(Processed {
         frame: work.frame,
         processed: work.processed.into_iter().collect(),

@@ -8,8 +8,11 @@ use serde_json::{Map, Value, json};
 use super::canonical::{canonical, canonical_object};
 use super::fault::{Code, Fault};
 use super::frame::Frame;
+use super::modules::audit::Audit;
+use super::modules::routing::Routing;
 use super::modules::ttl::Ttl;
 use super::modules::upgrade::Upgrade;
+use super::modules::validation::Validation;
 use super::node::{Node, Place};
 use super::process::{Outcome, Relayed, process};
 use super::relay::{APPLIED, Change, What};
@@ -113,10 +116,13 @@ fn node(random: &mut Random) -> Node {
     if random.chance(50) {
         node = node.acting_as("amp://example.org/cache").expect("a role");
     }
-    for module in 0..2 {
+    for module in 0..5 {
         node = match (random.chance(50), module) {
             (true, 0) => node.with(Ttl),
-            (true, _) => node.with(Upgrade),
+            (true, 1) => node.with(Upgrade),
+            (true, 2) => node.with(Routing),
+            (true, 3) => node.with(Validation::default()),
+            (true, _) => node.with(Audit::default()),
             (false, _) => node,
         };
     }
@@ -211,7 +217,12 @@ fn section_2_6_any_frame_at_any_node_ends_in_one_outcome() {
             Outcome::Processed(processed) => {
                 assert!(missing.is_empty(), "seed {seed}: {missing:?}");
                 assert_eq!(node.place(), Place::Ultimate);
-                assert_eq!(canonical(&processed.frame.to_json()), canonical(&value), "seed {seed}");
+                let without = |frame: &Frame| {
+                    let mut frame = frame.clone();
+                    frame.header.remove("audit");
+                    canonical(&frame.to_json())
+                };
+                assert_eq!(without(&processed.frame), without(&frame), "seed {seed}");
                 processed_frames += 1;
             }
             Outcome::Relayed(relayed) => {

@@ -68,7 +68,7 @@ pub(super) fn relay(mut work: Work<'_>) -> Result<Relayed, Box<Fault>> {
     }
     let changed = node.place() == Place::Active && apply(&mut work)?;
     for module in &node.modules {
-        module.depart(&mut work, changed)?;
+        module.finish(&mut work, changed)?;
     }
     Ok(Relayed {
         frame: work.frame,

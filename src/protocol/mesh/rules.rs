@@ -56,5 +56,8 @@ rules! {
     FAULT_SCHEMA = "FaultSchema", "5.4.1; 5.4.5", "A fault's subcode and detail fit the application's lists.";
     GRAM = "MemoryGram", "6.0", "A MemoryGram is a valid graph with an id and a time.";
     TTL_EXPIRED = "amp:TTLExpired", "1.5.2", "A message is not passed on for longer than it may live.";
+    MISROUTED = "Misrouted", "longshore", "A message reaches the receiver that it is for.";
+    ROUTING_LOOP = "RoutingLoop", "longshore", "A message passes a node once.";
+    REPLAY_MEMORY_FULL = "ReplayMemoryFull", "longshore", "A node takes no more messages than it can remember.";
     SECURITY_VIOLATION = "SecurityViolation", "7.0", "A check of security held.";
 }

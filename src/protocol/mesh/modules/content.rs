@@ -11,6 +11,9 @@ use super::super::role::is_iri;
 use super::super::rules;
 use crate::protocol::acp::decode::timestamp;
 
+/// A list of objects, as a field has it.
+pub(super) type Objects<'c> = Vec<&'c Map<String, Value>>;
+
 /// A block's fields, and where they stand.
 pub(super) struct Content {
     fields: Map<String, Value>,
@@ -69,11 +72,19 @@ impl Content {
         self.read(key, "a list of texts", |value| value.as_array()?.iter().map(text).collect())
     }
 
-    pub(super) fn objects(&self, key: &str) -> Result<Option<Vec<&Map<String, Value>>>, Box<Fault>> {
+    pub(super) fn objects(&self, key: &str) -> Result<Option<Objects<'_>>, Box<Fault>> {
         self.read(key, "a list of objects", |value| value.as_array()?.iter().map(Value::as_object).collect())
     }
 
     pub(super) fn object(&self, key: &str) -> Result<Option<&Map<String, Value>>, Box<Fault>> {
         self.read(key, "an object", Value::as_object)
     }
+}
+
+/// Sets one of a module's own fields, wherever the block has them.
+pub(super) fn set_content(block: &mut Map<String, Value>, key: &str, value: Value) {
+    match (block.contains_key("type"), block.get_mut("content")) {
+        (true, Some(Value::Object(content))) => content.insert(key.to_owned(), value),
+        _ => block.insert(key.to_owned(), value),
+    };
 }

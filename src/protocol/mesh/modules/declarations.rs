@@ -6,10 +6,35 @@ use std::path::Path;
 
 use super::super::node::{Node, Place};
 use super::super::role::is_iri;
-use super::Module;
+use super::{Module, Stage};
 
 fn all() -> Vec<(&'static str, Box<dyn Module>)> {
-    vec![("ttl", Box::new(super::ttl::Ttl)), ("upgrade", Box::new(super::upgrade::Upgrade))]
+    let mut all: Vec<(&'static str, Box<dyn Module>)> = vec![
+        ("ttl", Box::new(super::ttl::Ttl)),
+        ("upgrade", Box::new(super::upgrade::Upgrade)),
+        ("routing", Box::new(super::routing::Routing)),
+        ("audit", Box::new(super::audit::Audit::default())),
+        ("validation", Box::new(super::validation::Validation::default())),
+        ("freshness", Box::new(super::freshness::Freshness::within(jiff::SignedDuration::from_secs(1)))),
+    ];
+    all.extend(with_keys());
+    all
+}
+
+#[cfg(feature = "orchestrator")]
+fn with_keys() -> Vec<(&'static str, Box<dyn Module>)> {
+    let keys = std::sync::Arc::new(super::keys::KeyRing::default());
+    vec![
+        ("authentication", Box::new(super::authentication::Authentication::checking(keys.clone()))),
+        ("signature", Box::new(super::signature::Signature::checking(keys.clone()))),
+        ("authorization", Box::new(super::authorization::Authorization::new(keys))),
+        ("encryption", Box::new(super::encryption::Encryption::default())),
+    ]
+}
+
+#[cfg(not(feature = "orchestrator"))]
+fn with_keys() -> Vec<(&'static str, Box<dyn Module>)> {
+    Vec::new()
 }
 
 #[test]
@@ -37,7 +62,15 @@ fn section_3_1_1_and_3_3_every_module_says_what_it_is() {
 #[test]
 fn section_3_3_modules_act_in_the_order_of_their_stages() {
     let node = Node::new("agent://node", Place::Active).expect("a node");
-    let node = node.with(super::upgrade::Upgrade).with(super::ttl::Ttl);
+    let node = node.with(super::upgrade::Upgrade).with(super::audit::Audit::default()).with(super::routing::Routing);
+    let node = node.with(super::validation::Validation::default()).with(super::ttl::Ttl);
     let stages: Vec<_> = node.modules.iter().map(|module| module.about().stage).collect();
-    assert!(stages.is_sorted() && stages.len() == 2, "{stages:?}");
+    assert_eq!(stages, [Stage::Life, Stage::Content, Stage::Content, Stage::Routing, Stage::Record]);
+    // 7.0: who sent it and whether it is whole are known before anybody acts on what it says.
+    let of = |file: &str| all().into_iter().find(|(name, _)| *name == file).map(|(_, module)| module.about().stage);
+    let identity = of("authentication").unwrap_or(Stage::Identity);
+    let integrity = of("signature").unwrap_or(Stage::Integrity);
+    for file in ["freshness", "authorization", "encryption", "validation", "routing", "audit", "upgrade"] {
+        assert!(of(file).is_none_or(|stage| stage > identity.max(integrity)), "{file}");
+    }
 }

@@ -1,16 +1,48 @@
 //! Modules: what a node can do with header blocks beside handing them to its caller (3.1.1, 3.3).
 //!
 //! A module has a URI, the features it provides, the blocks it owns and a stage. `process.rs` asks each module of a node once a frame
-//! to receive it, in the order of the stages, and once more to forward it if the node relays it. Must not: do I/O; what a module
-//! keeps between frames comes in with the node and goes out with the outcome.
+//! to receive it, in the order of the stages, and once more to forward it if the node relays it. Each file begins with the module's
+//! specification, as 3.1.1 and 3.3 want it; where it says nothing of a message exchange pattern, any will do. Must not: do I/O; what a
+//! module keeps between frames comes in with the node and goes out with the outcome.
+//!
+//! | module | stage | needs keys |
+//! |---|---|---|
+//! | [`ttl`] | life | |
+//! | `authentication` | identity | yes |
+//! | `signature` | integrity | yes |
+//! | [`freshness`] | freshness | |
+//! | `authorization` | permission | yes |
+//! | `encryption` | opening | yes |
+//! | [`validation`], [`upgrade`] | content | |
+//! | [`routing`] | routing | |
+//! | [`audit`] | record | if entries are signed |
+//!
+//! Those that need keys are in builds with the feature `orchestrator`. Trust and privacy (7): a node trusts the keys of its ring, and
+//! intermediaries with the blocks that they are authorized for; what it does not seal, every node on the way reads.
 
+pub mod audit;
+#[cfg(feature = "orchestrator")]
+pub mod authentication;
+#[cfg(feature = "orchestrator")]
+pub mod authorization;
 mod content;
 #[cfg(test)]
 mod declarations;
+#[cfg(feature = "orchestrator")]
+pub mod encryption;
+pub mod freshness;
+#[cfg(all(test, feature = "orchestrator"))]
+mod journey;
+#[cfg(feature = "orchestrator")]
+pub mod keys;
+pub mod routing;
+#[cfg(feature = "orchestrator")]
+pub mod signature;
 #[cfg(test)]
 mod testing;
 pub mod ttl;
 pub mod upgrade;
+pub mod validation;
 
 use std::fmt::Debug;
 
@@ -68,8 +100,9 @@ pub trait Module: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Has the last word on what is relayed, when all that changes has changed. `changed`: an active intermediary changed it.
-    fn depart(&self, _work: &mut Work<'_>, _changed: bool) -> Result<(), Box<Fault>> {
+    /// Has the last word, when all that changes has changed: on what is relayed, or what the ultimate receiver has. `changed`: an
+    /// active intermediary changed it.
+    fn finish(&self, _work: &mut Work<'_>, _changed: bool) -> Result<(), Box<Fault>> {
         Ok(())
     }
 
@@ -77,4 +110,19 @@ pub trait Module: Debug + Send + Sync {
     fn opens(&self, _gram: &Map<String, Value>) -> bool {
         false
     }
+}
+
+/// Somebody who signs: a module that can do without keys asks for no more.
+pub trait Seal: Debug + Send + Sync {
+    /// The id that others know the key by.
+    fn key_id(&self) -> &str;
+
+    /// Signs bytes for a purpose.
+    fn seal(&self, purpose: &str, bytes: &[u8]) -> String;
+}
+
+/// Somebody who knows whose signature it is.
+pub trait Check: Debug + Send + Sync {
+    /// The agent that signed; none if the key is not known or the signature does not hold.
+    fn check(&self, key_id: &str, purpose: &str, bytes: &[u8], value: &str) -> Option<String>;
 }

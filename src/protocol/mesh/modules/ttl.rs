@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::super::fault::Fault;
 use super::super::process::Work;
 use super::super::rules;
-use super::content::Content;
+use super::content::{Content, set_content};
 use super::{About, Module, Stage};
 
 /// The module.
@@ -75,14 +75,6 @@ impl Module for Ttl {
             (None, None) => Ok(()),
         }
     }
-}
-
-/// Sets one of a module's own fields, wherever the block has them.
-pub(super) fn set_content(block: &mut serde_json::Map<String, Value>, key: &str, value: Value) {
-    match (block.contains_key("type"), block.get_mut("content")) {
-        (true, Some(Value::Object(content))) => content.insert(key.to_owned(), value),
-        _ => block.insert(key.to_owned(), value),
-    };
 }
 
 #[cfg(test)]

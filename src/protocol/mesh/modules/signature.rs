@@ -1,0 +1,239 @@
+//! Whether a message is as it was sent (7.0 rule 3, 7.2 rule 1): Ed25519 over its canonical JSON (RFC 8785).
+//!
+//! | | |
+//! |---|---|
+//! | feature | `urn:longshore:mesh:feature:signature`: a change to what is signed is seen by every node that has the key |
+//! | node state | the keys that it trusts; whether it wants every message signed; the key that it signs again with |
+//! | block | `signature: {role: "next", relay: true, algorithm: "Ed25519", keyId, signer: URI, created, hops: {name: digest}, grams: [digest], value}` |
+//! | processing | a node that is targeted makes the signing form of what it has and checks `value`; an intermediary puts the block in again; an active one that changed the message signs it anew, if it has a key |
+//! | fault | `Receiver`, subcode `SecurityViolation.Signature`, and a person is asked to look: no signature where one must be, an unknown key, or a message that is not what was signed |
+//! | Body | covered whole; not processed unless the signature holds |
+//! | other modules | acts after `authentication`, whose sender must be the signer, or the signer one who may change messages; before `encryption`, for what is signed is what travels, sealed as it is |
+//!
+//! # The signing form
+//!
+//! The frame as it travels, in canonical form, less what nodes on the way may change by the rules of section 2.7:
+//! the blocks `signature`, `authentication`, `ttl`, `routing`, `audit` and `applied`; blocks and grams for intermediaries (any role
+//! but `ultimateReceiver` and `none`), which are taken out on the way; and the `detail` of a fault (5.4.5). An empty Header or list counts
+//! as none. Of the blocks and grams for intermediaries, the signature has the SHA-256 of each: those that are still there must be as they
+//! were, and grams must be among those. A block that was added may pass a node, but none acts on it (an `authorization` is signed by
+//! itself). The fields of `signature` itself, but `value`, its role and flags, are signed with the rest.
+//!
+//! Must not: say who may do what; that is `authorization`'s.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::super::block::Block;
+use super::super::canonical::{canonical, canonical_object};
+use super::super::fault::Fault;
+use super::super::frame::Frame;
+use super::super::process::{Work, as_block};
+use super::super::role::{Role, Vocabulary};
+use super::content::Content;
+use super::keys::{KeyRing, Right, SecretKey};
+use super::{About, Module, Stage};
+
+/// The module.
+#[derive(Debug, Clone)]
+pub struct Signature {
+    keys: Arc<KeyRing>,
+    required: bool,
+    again: Option<Arc<SecretKey>>,
+}
+
+const ABOUT: About = About {
+    uri: "urn:longshore:mesh:module:signature:1",
+    features: &["urn:longshore:mesh:feature:signature"],
+    blocks: &["signature"],
+    stage: Stage::Integrity,
+};
+
+const PURPOSE: &str = "frame";
+const ALGORITHM: &str = "Ed25519";
+/// Blocks that nodes on the way change.
+const CHANGING: [&str; 6] = ["signature", "authentication", "ttl", "routing", "audit", "applied"];
+/// Properties of the block that may be changed on the way, or are not part of what is signed.
+const LOOSE: [&str; 4] = ["value", "role", "relay", "mustUnderstand"];
+
+impl Signature {
+    /// One that checks the signatures that are there.
+    pub fn checking(keys: Arc<KeyRing>) -> Self {
+        Self { keys, required: false, again: None }
+    }
+
+    /// One that wants every message signed.
+    pub fn requiring(keys: Arc<KeyRing>) -> Self {
+        Self { keys, required: true, again: None }
+    }
+
+    /// The same signing anew what an active intermediary changed.
+    pub fn signing_again(mut self, key: Arc<SecretKey>) -> Self {
+        self.again = Some(key);
+        self
+    }
+}
+
+/// Signs a frame, in the place of whoever signed it before.
+pub fn sign(frame: &mut Frame, key: &SecretKey, now: Timestamp) -> Result<(), Box<Fault>> {
+    frame.header.remove("signature");
+    let mut block = Map::new();
+    let hops = |block: &Block<'_>| (block.name.to_owned(), json!(digest(block.properties)));
+    let hops: Map<String, Value> = for_intermediaries(frame).iter().map(hops).collect();
+    let grams: Vec<Value> =
+        frame.grams().iter().filter(|gram| !is_covered(&as_block(gram))).map(|gram| json!(digest(gram))).collect();
+    for (key, value) in [
+        ("role", json!("next")),
+        ("relay", json!(true)),
+        ("algorithm", json!(ALGORITHM)),
+        ("keyId", json!(key.id())),
+        ("signer", json!(key.agent())),
+        ("created", json!(now.to_string())),
+        ("hops", Value::Object(hops)),
+        ("grams", Value::Array(grams)),
+    ] {
+        block.insert(key.to_owned(), value);
+    }
+    let value = key.sign(PURPOSE, &signing_form(frame, &block));
+    block.insert("value".to_owned(), json!(value));
+    frame.header.set_block("signature", block)
+}
+
+/// What is signed: the canonical bytes of the frame's lasting parts and of the signature's own fields.
+fn signing_form(frame: &Frame, signature: &Map<String, Value>) -> Vec<u8> {
+    let mut lasting = frame.clone();
+    for name in CHANGING {
+        lasting.header.remove(name);
+    }
+    let gone: Vec<String> = for_intermediaries(&lasting).iter().map(|block| block.name.to_owned()).collect();
+    for name in gone {
+        lasting.header.remove(&name);
+    }
+    if let Some(Value::Object(fault)) = lasting.body.get_mut("fault") {
+        fault.shift_remove("detail");
+    }
+    let grams: Vec<_> = frame.grams().iter().filter(|gram| is_covered(&as_block(gram))).cloned().collect();
+    lasting.memory_grams = (!grams.is_empty()).then_some(grams);
+    let mut form = lasting.to_json();
+    if let Some(Value::Object(frame)) = form.get_mut("frame") {
+        let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+        if let Some(Value::Object(header)) = frame.get_mut("Header")
+            && header.get("headerBlocks").and_then(Value::as_array).is_some_and(Vec::is_empty)
+        {
+            header.shift_remove("headerBlocks");
+        }
+        if frame.get("Header").is_some_and(is_empty) {
+            frame.shift_remove("Header");
+        }
+    }
+    let own: Map<String, Value> = signature
+        .iter()
+        .filter(|(key, _)| !LOOSE.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    form["signature"] = Value::Object(own);
+    canonical(&form)
+}
+
+/// Whether a block or gram goes on to the end of the path, whoever relays it: it is for the ultimate receiver, or for nobody.
+fn is_covered(block: &Block<'_>) -> bool {
+    let role = block.properties.get("role").and_then(Value::as_str).map(|role| Vocabulary::default().recognise(role));
+    matches!(role, None | Some(Some(Role::UltimateReceiver | Role::None)))
+}
+
+fn for_intermediaries(frame: &Frame) -> Vec<Block<'_>> {
+    let blocks = frame.header.blocks().into_iter();
+    blocks.filter(|block| !CHANGING.contains(&block.name) && !is_covered(block)).collect()
+}
+
+fn digest(object: &Map<String, Value>) -> String {
+    Sha256::digest(canonical_object(object)).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn violation(problem: impl Into<String>) -> Box<Fault> {
+    Fault::security("Signature", problem).at("/frame/Header/signature").escalated()
+}
+
+impl Signature {
+    fn check(&self, work: &mut Work<'_>, block: Map<String, Value>) -> Result<(), Box<Fault>> {
+        let content = Content::of("signature", block.clone());
+        let algorithm = content.must("algorithm", content.text("algorithm")?)?;
+        if algorithm != ALGORITHM {
+            return Err(violation("the algorithm is not known"));
+        }
+        let key_id = content.must("keyId", content.text("keyId")?)?;
+        let signer = content.must("signer", content.uri("signer")?)?;
+        let created = content.must("created", content.time("created")?)?;
+        let value = content.must("value", content.text("value")?)?;
+        let hops = content.object("hops")?.cloned().unwrap_or_default();
+        let grams = content.texts("grams")?.unwrap_or_default();
+        let frame = work.original;
+        let key = self.keys.verify(key_id, PURPOSE, &signing_form(frame, &block), value);
+        let key = key.ok_or_else(|| violation("the message is not as it was signed, or by a key that is not known"))?;
+        if key.agent() != signer {
+            return Err(violation("the key is not the signer's"));
+        }
+        for block in for_intermediaries(frame) {
+            match hops.get(block.name).and_then(Value::as_str) {
+                Some(signed) if signed != digest(block.properties) => {
+                    return Err(violation(format!("the block `{}` is not as it was signed", block.name)));
+                }
+                Some(_) => {}
+                None if block.name != "authorization" && work.acts_on(block.name) => {
+                    return Err(violation(format!(
+                        "the block `{}` was added on the way and is not signed",
+                        block.name
+                    )));
+                }
+                None => work.notes.push(format!("the block `{}` was added on the way and is not signed", block.name)),
+            }
+        }
+        let unsigned = |gram: &&Map<String, Value>| !is_covered(&as_block(gram)) && !grams.contains(&digest(gram));
+        if frame.grams().iter().any(|gram| unsigned(&gram)) {
+            return Err(violation("a MemoryGram was changed or added on the way"));
+        }
+        match &work.sender {
+            Some(sender) if sender != signer && !key.may(Right::Change) => {
+                return Err(violation("the message is signed by another than its sender, who may not change it"));
+            }
+            Some(_) => {}
+            None => work.sender = Some(signer.to_owned()),
+        }
+        work.stamp = work.stamp.or(Some(created));
+        work.intact = true;
+        work.actions.push(format!("verified the signature of {signer}"));
+        Ok(())
+    }
+}
+
+impl Module for Signature {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn receive(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
+        match work.block("signature") {
+            Some(block) => self.check(work, block),
+            None if self.required => Err(violation("the message is not signed")),
+            None => Ok(()),
+        }
+    }
+
+    fn forward(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
+        if work.block("signature").is_some() { work.reinsert("signature", None) } else { Ok(()) }
+    }
+
+    fn finish(&self, work: &mut Work<'_>, changed: bool) -> Result<(), Box<Fault>> {
+        match &self.again {
+            Some(key) if changed => sign(&mut work.frame, key, work.now),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "signature_tests.rs"]
+mod tests;
