@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -25,7 +25,6 @@ use super::super::replay::Seen;
 use super::super::version::Versions;
 use super::client::{Client, ClientError, Reply};
 use super::handler::Handler;
-use super::memory::{Memory, REMEMBERED, Refused};
 use super::multipart::{self, Attachment};
 use super::status::{self, NEXT_HOP_ANSWER, NEXT_HOP_REFUSED, NEXT_HOP_UNREACHABLE, NO_ROUTE, STORE_FAILED};
 
@@ -49,11 +48,13 @@ pub struct Hops {
 
 /// A node, and what it works with.
 pub struct Station {
+    /// What does not change of the node.
     node: Node,
+    /// The node with what it remembers.
+    live: RwLock<Node>,
     hops: Hops,
     handler: Option<Handler>,
     attachments: Option<PathBuf>,
-    memory: Mutex<Memory>,
 }
 
 impl Station {
@@ -61,7 +62,7 @@ impl Station {
     pub fn new(node: Node, hops: Hops) -> Self {
         // The binding understands its own block at every node, and every node checks it.
         let node = node.reinserting([multipart::BLOCK]);
-        Self { node, hops, handler: None, attachments: None, memory: Mutex::new(Memory::new(REMEMBERED)) }
+        Self { live: RwLock::new(node.clone()), node, hops, handler: None, attachments: None }
     }
 
     /// The same with a program that answers.
@@ -114,39 +115,42 @@ impl Station {
     async fn carry_out(&self, frame: Frame, attachments: Vec<Attachment>) -> Result<Answer, Box<Fault>> {
         let now = Timestamp::now();
         multipart::check(&frame, &attachments)?;
-        let outcome = process(&self.node, frame, now);
+        // Frames are processed beside each other; only remembering them is one after the other.
+        let outcome = process(&self.live(), frame, now);
         let seen = match &outcome {
             Outcome::Processed(processed) => processed.seen.clone(),
             Outcome::Relayed(relayed) => relayed.seen.clone(),
-            Outcome::Fault(_) => None,
+            Outcome::Fault(_) => Vec::new(),
         };
-        if let Some(seen) = &seen {
-            self.remember(seen, now)?;
-        }
+        self.remember(&seen, now)?;
         let result = match outcome {
             Outcome::Processed(processed) => self.processed(*processed, &attachments).await,
             Outcome::Relayed(relayed) => self.relayed(*relayed, &attachments).await,
             Outcome::Fault(fault) => Err(fault),
         };
-        if let (Some(seen), Err(fault)) = (&seen, &result)
-            && fault.code.is_retryable()
-        {
-            self.memory().forget(seen);
+        if result.as_ref().is_err_and(|fault| fault.code.is_retryable()) {
+            let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+            seen.iter().for_each(|seen| live.memory.forget(seen));
         }
         result
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Each change of it is whole, so what a panic left is good.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn live(&self) -> RwLockReadGuard<'_, Node> {
+        // Each change of its memory is whole, so what a panic left is good.
+        self.live.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, seen: &Seen, now: Timestamp) -> Result<(), Box<Fault>> {
-        let taken = self.memory().take(seen, now);
-        taken.map_err(|refused| match refused {
-            Refused::Again => Fault::security("Replay", "this message came before"),
-            Refused::Full => Fault::receiver(status::BUSY, "there is no room to remember another message"),
-        })
+    /// Remembers a frame, unless a copy of it was faster.
+    fn remember(&self, seen: &[Seen], now: Timestamp) -> Result<(), Box<Fault>> {
+        if seen.is_empty() {
+            return Ok(());
+        }
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        if seen.iter().any(|seen| live.memory.has(&seen.sender, &seen.id, now)) {
+            return Err(Fault::security("Replay", "the message was here before"));
+        }
+        live.memory.remember(seen.iter().cloned(), now);
+        Ok(())
     }
 
     /// At the end of the path.
