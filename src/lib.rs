@@ -19,7 +19,7 @@
 //! | `plan` | dependency graph, waves, assignments, branches |
 //! | `swarm` | the pure core: events in, effects out, deadlines; no I/O, no clock |
 //! | [`wire`] | the NDJSON codec, 64 KB a line, both ways |
-//! | [`protocol`] | what agents speak: ACP, AMP with its SSOT, and the mailbox |
+//! | [`protocol`] | what agents speak: ACP, AMP with its SSOT, the mailbox, and mesh frames |
 //! | [`handoff`] | what orchestrator and shim hand each other beside ACP |
 //! | `engine` | what runs sandboxes: the trait, Docker, the depot's client |
 //! | `delivery` | git on the host: objects out, bundles in, verification, merging |

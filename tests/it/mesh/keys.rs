@@ -133,10 +133,10 @@ fn section_6_0_a_tampered_memory_gram_is_refused_at_the_first_node_that_has_the_
 #[test]
 fn section_6_0_a_tampered_memory_gram_is_refused_by_its_own_hash_without_any_keys() {
     let gram = json!({"id": "550e8400-e29b-41d4-a716-446655440000", "timestamp": "2025-06-26T23:00:00Z",
-        "nodes": [{"id": "n1", "type": "entity"}], "edges": []});
+        "nodes": [{"id": "n1", "type": "entity"}], "edges": [], "metadata": {"sourceAgent": "agent://sender"}});
     let hash = MemoryGram::read(&gram, &Limits::default()).expect("a good gram").hash().to_owned();
     let mut good = gram;
-    good["metadata"] = json!({"contentHash": hash});
+    good["metadata"]["contentHash"] = json!(hash);
     let mut bad = good.clone();
     bad["nodes"][0]["type"] = json!("state");
     let last = Node::last(&[]);
@@ -221,6 +221,13 @@ fn section_5_4_6_what_a_receiver_could_not_do_may_be_sent_again_and_what_was_too
     assert_eq!(refused(&post(&last, &signed)).0, "HandlerFailed");
     assert_eq!(post(&last, &signed).status, 200);
     assert_eq!(refused(&post(&last, &signed)).0, "SecurityViolation.Replay");
+    // Through others, too: each of them lets it by again, and the end takes it once.
+    std::fs::remove_file(&flag).expect("it is there");
+    let first = Node::forwarding(&last, &["--trust", &people.trust(), "--require-signature"]);
+    let again = people.signed("sender", &task(), &[]);
+    assert_eq!(refused(&post(&first, &again)), ("HandlerFailed", "agent://last"));
+    assert_eq!(post(&first, &again).status, 200);
+    assert_eq!(refused(&post(&first, &again)), ("SecurityViolation.Replay", "agent://first"));
     let hasty = Node::last(&["--trust", &people.trust(), "--require-signature", "--replay-window", "1ms"]);
     let old = people.signed("sender", &task(), &[]);
     assert_eq!(refused(&post(&hasty, &old)).0, "SecurityViolation.Stale");

@@ -22,6 +22,7 @@ use super::super::limits::Limits;
 use super::super::node::{Node, Place};
 use super::super::process::{Outcome, Processed, Relayed, process};
 use super::super::replay::Seen;
+use super::super::rules;
 use super::super::version::Versions;
 use super::client::{Client, ClientError, Reply};
 use super::handler::Handler;
@@ -36,6 +37,9 @@ pub struct Answer {
     /// The frame; empty where the frame that came told a fault, which nobody answers with another.
     pub content: Bytes,
 }
+
+/// What the next node answered, and the fault in it if it is one.
+type Relay = (Answer, Option<Box<Fault>>);
 
 /// The nodes behind an intermediary.
 #[derive(Default)]
@@ -84,15 +88,8 @@ impl Station {
 
     /// The answer that is a fault of this node.
     pub fn refusal(&self, fault: Box<Fault>) -> Answer {
-        let fault = self.signed_off(fault);
+        let fault = self.node.sign_off(fault);
         Answer { status: status::status(&fault), content: fault.frame().to_bytes().into() }
-    }
-
-    /// The fault with who made it (5.4.3, 5.4.4).
-    fn signed_off(&self, mut fault: Box<Fault>) -> Box<Fault> {
-        fault.node.get_or_insert_with(|| self.node.uri().to_owned());
-        fault.role.get_or_insert_with(|| self.node.own_role());
-        fault
     }
 
     /// Takes a frame, and answers it.
@@ -124,15 +121,18 @@ impl Station {
         };
         self.remember(&seen, now)?;
         let result = match outcome {
-            Outcome::Processed(processed) => self.processed(*processed, &attachments).await,
+            Outcome::Processed(processed) => {
+                self.processed(*processed, &attachments).await.map(|answer| (answer, None))
+            }
             Outcome::Relayed(relayed) => self.relayed(*relayed, &attachments).await,
             Outcome::Fault(fault) => Err(fault),
         };
-        if result.as_ref().is_err_and(|fault| fault.code.is_retryable()) {
+        let fault = result.as_ref().map_or_else(Some, |(_, fault)| fault.as_ref());
+        if fault.is_some_and(|fault| may_come_again(fault)) {
             let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
             seen.iter().for_each(|seen| live.memory.forget(seen));
         }
-        result
+        result.map(|(answer, _)| answer)
     }
 
     fn live(&self) -> RwLockReadGuard<'_, Node> {
@@ -199,7 +199,7 @@ impl Station {
     }
 
     /// On the path: the next node's answer goes back the way that the frame came.
-    async fn relayed(&self, relayed: Relayed, attachments: &[Attachment]) -> Result<Answer, Box<Fault>> {
+    async fn relayed(&self, relayed: Relayed, attachments: &[Attachment]) -> Result<Relay, Box<Fault>> {
         let Relayed { frame, next, processed, removed, notes, .. } = relayed;
         let way = next.as_ref().and_then(|uri| self.hops.ways.get(uri)).or(self.hops.otherwise.as_ref());
         let hop = way.ok_or_else(|| {
@@ -232,24 +232,30 @@ fn unreachable(error: &ClientError) -> Box<Fault> {
 }
 
 /// What is given back of the next node's answer: the frame as it is, or a fault without its detail (5.4.5, rule 4).
-fn give_back(reply: Reply, told_fault: bool, limits: &Limits, versions: &Versions) -> Result<Answer, Box<Fault>> {
+fn give_back(reply: Reply, told_fault: bool, limits: &Limits, versions: &Versions) -> Result<Relay, Box<Fault>> {
     if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&reply.status) {
         return Err(Fault::receiver(NEXT_HOP_REFUSED, "the next node takes nothing from this one"));
     }
     if told_fault && reply.content.is_empty() {
-        return Ok(Answer { status: reply.status, content: reply.content });
+        return Ok((Answer { status: reply.status, content: reply.content }, None));
     }
     let none = |_| Fault::receiver(NEXT_HOP_ANSWER, "what the next node answered is no frame");
     let mut frame = Frame::parse_as(&reply.content, limits, versions).map_err(none)?;
     let Some(fault) = Fault::read(&frame).map_err(none)? else {
-        return Ok(Answer { status: StatusCode::OK, content: reply.content });
+        return Ok((Answer { status: StatusCode::OK, content: reply.content }, None));
     };
-    if let Some(Value::Object(fault)) = frame.body.get_mut("fault") {
-        fault.shift_remove("detail");
+    if let Some(Value::Object(told)) = frame.body.get_mut("fault") {
+        told.shift_remove("detail");
     }
     // Detail is gone, and with it nothing that a status is made of. A code that HTTP gave occasion to belongs to the hop before.
     let status = if fault.code == Code::Sender { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR };
-    Ok(Answer { status, content: frame.to_bytes().into() })
+    Ok((Answer { status, content: frame.to_bytes().into() }, Some(fault)))
+}
+
+/// Whether a message that ended so may be sent again as it is (5.4.6, rule 4). One that a check of security refused may not.
+fn may_come_again(fault: &Fault) -> bool {
+    let refused = fault.subcode.as_deref().is_some_and(|subcode| subcode.starts_with(rules::SECURITY_VIOLATION));
+    fault.code.is_retryable() && !refused
 }
 
 /// What an ultimate receiver without a handler answers.
