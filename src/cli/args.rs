@@ -55,7 +55,7 @@ pub enum Command {
     Ssot(super::ssot::args::SsotArgs),
     /// List what waits for a person, and decide it: for a running swarm, and for one that does not run
     Admin(super::admin::args::AdminArgs),
-    /// Be a node of the agentic mesh over HTTP, and send frames to one
+    /// Be a node of the agentic mesh over HTTP, send frames to one, and look at what stories learned
     Mesh(super::mesh::args::MeshArgs),
     /// Remove what dead swarms left behind in the engine
     Gc(GcArgs),
@@ -159,6 +159,10 @@ pub struct RunArgs {
     /// Disk that the engine must have left for another sandbox to start [default: 1g]
     #[arg(long, value_name = "SIZE")]
     pub reserve_disk: Option<Size>,
+
+    /// What a story is given of what the stories before it learned: the most bytes of it, up to 64k; 0 for nothing [default: 16k]
+    #[arg(long, value_name = "SIZE")]
+    pub memory_budget: Option<Size>,
 
     /// CPUs for each sandbox; 0 for no limit [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]

@@ -28,6 +28,8 @@ pub enum MeshCommand {
     Send(Box<MeshSendArgs>),
     /// Make a key for signing and one for opening what is sealed, and print the public half: what others put into a trust file
     Keygen(MeshKeygenArgs),
+    /// Print what a story learned, or the MemoryGrams of a file, as a table or a graph
+    Show(MeshShowArgs),
 }
 
 /// `longshore mesh keygen`.
@@ -40,6 +42,30 @@ pub struct MeshKeygenArgs {
     /// The URI of the node or agent whose key it is
     #[arg(long, value_name = "URI")]
     pub agent: String,
+}
+
+/// `longshore mesh show`.
+#[derive(Debug, Args)]
+pub struct MeshShowArgs {
+    /// A file with a MemoryGram or a frame, - for standard input, or [SWARM/]STORY: what US-001 of the newest swarm learned
+    #[arg(value_name = "FILE|STORY|-")]
+    pub what: String,
+
+    /// As a graph for Graphviz
+    #[arg(long, group = "form")]
+    pub dot: bool,
+
+    /// As a graph for Mermaid
+    #[arg(long, group = "form")]
+    pub mermaid: bool,
+
+    /// As an agent reads it
+    #[arg(long, group = "form")]
+    pub markdown: bool,
+
+    /// As JSON; several MemoryGrams are one object a line
+    #[arg(long, group = "form")]
+    pub json: bool,
 }
 
 /// `longshore mesh serve`.
