@@ -1,7 +1,8 @@
-//! `longshore mesh`: a node of the agentic mesh, and sending to one.
+//! `longshore mesh`: a node of the agentic mesh, sending to one, and what stories learned.
 //!
-//! `serve.rs`, `send.rs`, `keys.rs` (`keygen`) and `show.rs` are the commands, `node.rs` makes the node of what was typed, `token.rs` reads what
-//! opens a node to others, `args.rs` is what may be typed. What frames say is somebody else's text, and is cleaned for the terminal.
+//! `serve.rs`, `send.rs`, `show.rs` (what stories learned) and `keys.rs` (`keygen`) are the commands, `node.rs` makes the node of what
+//! was typed, `token.rs` reads what opens a node to others, `args.rs` is what may be typed. What frames say is somebody else's text,
+//! and is cleaned for the terminal.
 
 pub mod args;
 mod keys;

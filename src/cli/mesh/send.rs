@@ -37,6 +37,15 @@ pub async fn send(args: &MeshSendArgs) -> Outcome {
     }
     let mut frame = frame(&args.frame)?;
     let attachments = args.attach.iter().map(|path| attachment(path)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(twice) = attachments
+        .iter()
+        .enumerate()
+        .find(|(place, one)| attachments[..*place].iter().any(|other| other.cid == one.cid))
+    {
+        return Err(
+            Shown::input(format!("two attachments would be called `{}`", twice.1.cid)).hint("rename one of the files")
+        );
+    }
     if !attachments.is_empty() {
         frame.header.set_block(ATTACHMENTS, attachments_block(&attachments)).map_err(|fault| refused(&fault))?;
     }
