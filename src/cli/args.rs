@@ -55,6 +55,8 @@ pub enum Command {
     Ssot(super::ssot::args::SsotArgs),
     /// List what waits for a person, and decide it: for a running swarm, and for one that does not run
     Admin(super::admin::args::AdminArgs),
+    /// Read along where agents talk to each other, and take part
+    Mailbox(super::mailbox::args::MailboxArgs),
     /// Be a node of the agentic mesh over HTTP, send frames to one, and look at what stories learned
     Mesh(super::mesh::args::MeshArgs),
     /// Remove what dead swarms left behind in the engine

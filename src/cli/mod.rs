@@ -16,6 +16,7 @@ pub mod gc;
 pub mod here;
 pub mod images;
 pub mod logs;
+pub mod mailbox;
 pub mod man;
 pub mod mesh;
 pub mod plan;
@@ -79,6 +80,7 @@ fn carry_out(cli: Cli) -> Outcome {
                 Command::Stop(args) => runtime(false)?.block_on(stop::stop(&args, &here)),
                 Command::Salvage(args) => runtime(false)?.block_on(salvage::salvage(&args, &here)),
                 Command::Ssot(args) => runtime(false)?.block_on(ssot::ssot(&args, &here)),
+                Command::Mailbox(args) => runtime(false)?.block_on(mailbox::mailbox(&args, &here)),
                 Command::Mesh(args) => mesh::mesh(&args, &here),
                 Command::Admin(args) => runtime(false)?.block_on(admin::admin(&args, &here)),
                 Command::Gc(args) => runtime(false)?.block_on(gc::gc(&args, &here)),

@@ -3,6 +3,7 @@
 //! Nothing here needs a Docker daemon: `DOCKER_HOST` names a socket that is not there.
 
 mod admin;
+mod mailbox;
 mod validate;
 
 use std::path::PathBuf;

@@ -338,6 +338,24 @@ impl Draft {
     }
 }
 
+/// Whom something is for and what it is, where that is not said: an answer goes to whom it answers, and a DONE to everybody;
+/// what answers is a RESPONSE, and all else a REQUEST. None where nobody can know whom it is for.
+pub fn address(
+    me: &AgentId,
+    to: Option<Recipient>,
+    kind: Option<Kind>,
+    re: Option<&MessageRef>,
+) -> Option<(Recipient, Kind)> {
+    let kind = kind.unwrap_or(if re.is_some() { Kind::Response } else { Kind::Request });
+    let to = match (to, re) {
+        (Some(to), _) => to,
+        (None, _) if kind == Kind::Done => Recipient::All,
+        (None, Some(re)) if re.from != *me => Recipient::One(re.from.clone()),
+        (None, _) => return None,
+    };
+    Some((to, kind))
+}
+
 /// A message, as a file has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {

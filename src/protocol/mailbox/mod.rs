@@ -16,6 +16,7 @@
 //! | [`machine`] | what a reader makes of it over time: order, gaps, parts, ttl, who is gone |
 //! | [`pending`] | who waits for whose answer |
 //! | [`reader`] | an agent at its mailbox: carries out what the machine wants |
+//! | [`wait`] | waiting for what it needs, until it is there, or never will be |
 //! | [`show`] | messages as text and as JSON, safe for a terminal |
 //! | [`rules`] | the rules' names |
 //! | `folder.rs` | files in a folder that is not to be trusted |
@@ -41,6 +42,49 @@
 //! | a claim that was there before one's own counts as older, however it is dated | its owner may be writing already |
 //! | a claim's own time counts as far as its file's time bears it out, within a minute | clocks, time zones and lies |
 //! | statuses `crashed` and `left` beside `active` and `done` | the spec has no word for an agent that crashed |
+//! | a gap is asked for after 0.3 s (a bad file after 1 s) and given up 30 s later, of an agent that is gone at once; one reader's ERROR does for all | "Send ERROR requesting resend, or proceed with warning" |
+//! | an ERROR that asks for a message and the answer to it are carried out, and not delivered | nobody has to read them |
+//! | a message that is resent has the same number and bytes | others have its reference |
+//! | a broadcast that expects a response expects one of everybody | the spec does not say |
+//! | whether an agent crashed is what its status says; process ids are not looked at | commands run in processes of their own, sandboxes in namespaces of their own |
+//!
+//! # The spec's sentences
+//!
+//! It has no word MUST: what its principles, lists and tables ask for. A test holds that the tests are there.
+//!
+//! | section | sentence | rule or place | tests |
+//! |---|---|---|---|
+//! | Design Principles | No shared writes: each agent owns its outbox directory, others read only | `from`, `file-name` | `what_is_no_message_is_named_and_nothing_is_followed_or_waited_for` |
+//! | Design Principles | Individual message files: one file per message | `store.rs` | `the_layout_is_the_specs`, `sends_at_once_take_a_number_each_and_parts_follow_each_other` |
+//! | Design Principles | Sequence numbers: monotonic ordering, gap detection | `machine.rs` | `messages_come_in_order_of_their_numbers_and_once`, `each_senders_messages_are_delivered_whole_once_and_in_order` |
+//! | Design Principles | Self-describing: every message carries enough context to act on | `parts.rs`: each part has its subject | `what_fits_is_one_message_and_what_does_not_comes_together_again` |
+//! | Design Principles | Human-readable: Markdown | `text.rs` | `the_specs_example_is_read_and_written_byte_for_byte` |
+//! | Directory Layout | `PROTOCOL.md`, `ROSTER.md`, `agents/<id>/NNN.md`, `shared/` | `store.rs` | `the_layout_is_the_specs`, `protocol_md_tells_all_that_one_needs` |
+//! | Agent Registration | On startup, each agent appends to `ROSTER.md` | `roster.rs` | `the_specs_roster_is_read_and_written`, `rows_of_others_are_read_as_far_as_they_go` |
+//! | Agent Registration | Agent IDs must be unique | `MailboxError::IdTaken` | `the_roster_keeps_what_several_write_at_once` |
+//! | Message Format | Each message is a standalone `.md` file in the agent's outbox | `file-name`, `file-kind`, `utf8`, `size` | `what_is_no_message_is_named_and_nothing_is_followed_or_waited_for`, `files_of_others_are_named_and_passed_over` |
+//! | Required Fields | `amp-version`, `from`, `to`, `seq`, `type`, `timestamp` | `required`, `version`, `from`, `to`, `seq`, `type`, `timestamp`, `field-twice` | `what_breaks_a_rule_is_told_by_it`, `what_others_write_is_read` |
+//! | Required Fields | `to`: `*` for broadcast | `Recipient::All` | `messages_come_in_order_of_their_numbers_and_once` |
+//! | Required Fields | `seq`: zero-padded 3 digits | `Seq` | `numbers_have_three_digits_at_least` |
+//! | Optional Fields | `re`: reference to a previous message | `re` | `what_breaks_a_rule_is_told_by_it`, `what_is_asked_is_open_until_it_is_answered` |
+//! | Optional Fields | `priority`: `low`, `normal` (default), `high`, `critical` | `priority` | `optional_fields_are_written_behind_re`, `the_specs_example_is_read_and_written_byte_for_byte` |
+//! | Optional Fields | `ttl`: the message expires after this | `ttl` | `what_is_expired_is_not_delivered`, `a_message_is_good_for_its_ttl` |
+//! | Message Types | the seven, and which expect a response | `type` | `who_waits_for_what`, `of_a_broadcast_everybody_owes_an_answer_and_of_who_is_gone_it_is_said` |
+//! | Polling Protocol | Compare filenames against last-processed sequence number; read any new messages in sequence order | `reader.rs` | `what_is_read_is_read_once_and_what_is_not_kept_is_read_again` |
+//! | Polling Frequency | Idle: check every 30 seconds | `watch.rs`: at once, at the latest every 2 s | `what_happens_is_told_at_once`, `without_the_kernel_it_is_seen_by_looking` |
+//! | Write Coordination | Write a claim file with timestamp | `claim.rs` | `the_specs_claim_is_written` |
+//! | Write Coordination | Check for competing claims; if none is older, proceed with the write | `claim::rival` | `the_older_wins_then_the_lower_id_and_stale_ones_do_not_count`, `a_claim_holds_until_it_is_released_or_stale` |
+//! | Write Coordination | Delete your claim file after writing; if a competing claim exists, wait and retry | `Mailbox::with_claim` | `changes_under_claims_are_not_lost` |
+//! | STATE.md Structure | the coordination hub | `acp-shim mail state` | `the_state_is_written_under_claims` |
+//! | Startup | Each agent registers and creates its outbox directory; the first creates the mailbox | `Mailbox::create`, `register` | `the_specs_session_between_two_programs_message_by_message` |
+//! | Shutdown | Agent sends DONE to all others, and updates its status to `done` | `address`, `set_status` | `a_done_is_the_end_until_more_is_said`, `the_specs_session_between_two_programs_message_by_message` |
+//! | Error Handling | Agent crashes: the surviving agent continues solo | `Machine::finished` | `nothing_is_asked_of_who_is_gone`, `waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_over` |
+//! | Error Handling | Sequence gap: send ERROR requesting resend, or proceed with warning | `machine.rs` | `a_gap_is_mended_by_its_sender`, `after_the_limit_it_goes_on_with_a_warning_and_what_comes_then_is_late` |
+//! | Error Handling | Stale claim: older than 2 minutes: delete, proceed | `Found::is_stale` | `a_claim_holds_until_it_is_released_or_stale` |
+//! | Error Handling | Message too large: split into multiple messages with `part: 1/3` | `part`, `parts.rs` | `what_fits_is_one_message_and_what_does_not_comes_together_again`, `parts_are_joined_even_over_restarts_and_with_others_between` |
+//! | Error Handling | Conflicting writes: lower agent id wins | `claim::rival` | `of_two_that_were_written_at_once_the_lower_id_wins` |
+//! | Example | the two-agent session | | `the_specs_session_between_two_programs_message_by_message` |
+//! | Known Issues | if agent crashes mid-write, partial files possible | `Limits::torn` | `a_file_that_is_no_message_may_be_half_written`, `a_torn_message_is_mended_and_what_there_is_no_copy_of_is_said` |
 
 mod folder;
 
@@ -54,5 +98,76 @@ pub mod watch;
 pub mod machine;
 pub mod pending;
 pub mod reader;
+pub mod wait;
 pub mod show;
 pub mod rules;
+
+#[cfg(test)]
+mod property;
+#[cfg(test)]
+mod tests {
+    use super::rules::RULES;
+
+    /// The module docs' tables, as rows of cells.
+    fn rows() -> Vec<Vec<&'static str>> {
+        let lines = include_str!("mod.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
+        lines.map(|line| line.trim_end_matches(" |").split(" | ").collect()).collect()
+    }
+
+    fn quoted(text: &str) -> Vec<&str> {
+        text.split('`').skip(1).step_by(2).collect()
+    }
+
+    #[test]
+    fn every_sentence_has_tests_and_every_rule_a_sentence() {
+        let tests = [
+            include_str!("claim.rs"),
+            include_str!("parts.rs"),
+            include_str!("pending.rs"),
+            include_str!("property.rs"),
+            include_str!("roster.rs"),
+            include_str!("watch.rs"),
+            include_str!("machine/tests.rs"),
+            include_str!("reader/tests.rs"),
+            include_str!("store/tests.rs"),
+            include_str!("text/tests.rs"),
+            include_str!("mod.rs"),
+            include_str!("../../shim/mail/tests.rs"),
+            include_str!("../../../tests/it/cli/mailbox.rs"),
+        ]
+        .concat();
+        let rows = rows();
+        let sentences: Vec<_> = rows.iter().filter(|row| row.len() == 4 && row[0] != "section").collect();
+        assert!(sentences.len() > 25, "{}", sentences.len());
+        for row in &sentences {
+            let named = quoted(row[3]);
+            assert!(!named.is_empty(), "`{}` has no test", row[1]);
+            for name in named {
+                assert!(tests.contains(&format!("fn {name}(")), "there is no test `{name}`");
+            }
+        }
+        let places: Vec<&str> = sentences.iter().flat_map(|row| quoted(row[2])).collect();
+        for rule in RULES {
+            assert!(places.contains(&rule.name), "no sentence has the rule `{}`", rule.name);
+        }
+    }
+
+    #[test]
+    fn protocol_md_tells_all_that_one_needs() {
+        let text = super::store::PROTOCOL_TEXT;
+        for kind in super::message::Kind::ALL {
+            assert!(text.contains(kind.word()), "{kind}");
+        }
+        for word in
+            ["amp-version: 1", "ROSTER.md", "shared/STATE.md", "`priority`", "`ttl`", "part: 1/3", ".claim-STATE-"]
+        {
+            assert!(text.contains(word), "{word}");
+        }
+        // Its example is a message: what is indented by four.
+        let example: Vec<&str> = text.lines().skip_while(|line| !line.contains("amp-version")).collect();
+        let example = example.iter().map_while(|line| line.strip_prefix("    ").or(line.is_empty().then_some("")));
+        let example = example.collect::<Vec<_>>().join("\n");
+        let message = super::text::parse(example.as_bytes()).expect("a message");
+        assert_eq!(message.content.subject, "One line");
+    }
+}

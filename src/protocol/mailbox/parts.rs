@@ -40,12 +40,15 @@ pub fn split(from: &AgentId, first: Seq, at: Timestamp, draft: &Draft) -> Result
     let mut content = draft.content.tidied();
     if content.subject.is_empty() {
         // Somebody who has only one thing to say.
-        content.subject = content.body.lines().next().unwrap_or_default().trim().chars().take(80).collect();
+        let line: String = content.body.lines().next().unwrap_or_default().trim().chars().take(80).collect();
+        content.subject = line.trim_end().to_owned();
         if content.subject.is_empty() {
             return Err(DraftError::Empty);
         }
     }
     check(&content)?;
+    // A file says no more than the second.
+    let at = Timestamp::from_second(at.as_second()).unwrap_or(at);
     let message = |seq: Seq, part: Option<Part>, content: Content| Message {
         from: from.clone(),
         to: draft.to.clone(),

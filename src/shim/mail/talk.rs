@@ -8,12 +8,11 @@ use serde_json::json;
 
 use super::args::Given;
 use super::{At, DONE, FAILED, Fault, GONE, TIMEOUT};
-use crate::ids::AgentId;
 use crate::protocol::mailbox::machine::Letter;
-use crate::protocol::mailbox::message::{Content, Draft, Kind, MAX_BODY, MessageRef, Priority, Recipient};
+use crate::protocol::mailbox::message::{Content, Draft, MAX_BODY, MessageRef, Priority, address};
 use crate::protocol::mailbox::reader::Batch;
 use crate::protocol::mailbox::show;
-use crate::protocol::mailbox::watch::Watch;
+use crate::protocol::mailbox::wait::{Step, Waiting, Wanted};
 use crate::shim::ask;
 
 /// How the shown messages say that they can be answered.
@@ -22,37 +21,11 @@ const ANSWER: &str = "acp-shim mail send";
 const PATIENCE: u64 = 100;
 /// How often the shim is told that one waits.
 const TELL: Duration = Duration::from_secs(5);
-/// How long a last word of somebody who is gone may be on its way.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// What is waited for.
-struct Wanted {
-    from: Option<AgentId>,
-    re: Option<MessageRef>,
-}
-
-impl Wanted {
-    fn is(&self, letter: &Letter) -> bool {
-        let message = &letter.message;
-        self.from.as_ref().is_none_or(|from| message.from == *from)
-            && self.re.as_ref().is_none_or(|re| message.re.as_ref() == Some(re))
-    }
-}
-
 impl At<'_, '_> {
     pub(super) fn send(&mut self, given: &Given) -> Result<u8, Fault> {
         let re: Option<MessageRef> = given.parsed("--re")?;
-        let kind = match given.parsed("--type")? {
-            Some(kind) => kind,
-            None if re.is_some() => Kind::Response,
-            None => Kind::Request,
-        };
-        let to = match (given.parsed("--to")?, &re) {
-            (Some(to), _) => to,
-            (None, _) if kind == Kind::Done => Recipient::All,
-            (None, Some(re)) if re.from != *self.desk.me() => Recipient::One(re.from.clone()),
-            (None, _) => return Err(Fault::usage("say whom it is for: `--to ID`, or `--to '*'` for everybody")),
-        };
+        let (to, kind) = address(self.desk.me(), given.parsed("--to")?, given.parsed("--type")?, re.as_ref())
+            .ok_or_else(|| Fault::usage("say whom it is for: `--to ID`, or `--to '*'` for everybody"))?;
         let draft = Draft {
             to,
             kind,
@@ -135,53 +108,32 @@ impl At<'_, '_> {
         let json = given.has("--json");
         let wanted = Wanted { from: given.parsed("--from")?, re: given.parsed("--re")? };
         let seconds: u64 = given.parsed("--timeout")?.unwrap_or(PATIENCE);
-        let begun = Instant::now();
-        let end = (seconds > 0).then(|| begun.checked_add(Duration::from_secs(seconds))).flatten();
-        let mut watch = Watch::new(self.desk.mailbox().root());
+        let end = if seconds > 0 { Instant::now().checked_add(Duration::from_secs(seconds)) } else { None };
+        let socket = self.around.socket.clone();
         let mut told: Option<Instant> = None;
-        let mut gone_since: Option<Instant> = None;
+        let mut waiting = Waiting::new(&self.desk, wanted, end);
         loop {
-            let batch = self.desk.collect(Timestamp::now())?;
-            self.print_batch(&batch, json)?;
-            let came = batch.letters.iter().any(|letter| wanted.is(letter));
-            let gone = self.gone(&batch, wanted.from.as_ref());
-            let deadline = batch.deadline;
-            batch.keep()?;
-            if came {
-                return Ok(DONE);
-            }
-            let now = Instant::now();
-            if let Some(gone) = gone {
-                if gone_since.get_or_insert(now).elapsed() >= LAST_WORDS {
-                    self.remark(&gone);
+            let batch = match waiting.next(&self.desk)? {
+                Step::Batch(batch) => batch,
+                Step::Idle => {
+                    if told.is_none_or(|told| told.elapsed() >= TELL) {
+                        ask::waiting(socket.as_deref());
+                        told = Some(Instant::now());
+                    }
+                    continue;
+                }
+                Step::Came => return Ok(DONE),
+                Step::Gone(why) => {
+                    self.remark(&why);
                     return Ok(GONE);
                 }
-            } else {
-                gone_since = None;
-            }
-            if end.is_some_and(|end| end <= now) {
-                self.remark(&format!("nothing came within {seconds} s"));
-                return Ok(TIMEOUT);
-            }
-            if told.is_none_or(|told| told.elapsed() >= TELL) {
-                ask::waiting(self.around.socket.as_deref());
-                told = Some(now);
-            }
-            let due =
-                deadline.map(|due| now + Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default());
-            let last_words = gone_since.map(|since| since + LAST_WORDS);
-            let until = [end, due, last_words].into_iter().flatten().fold(now + TELL, Instant::min);
-            watch.wait(until);
-        }
-    }
-
-    /// Why nothing more is to be expected, if it is so.
-    fn gone(&self, batch: &Batch, from: Option<&AgentId>) -> Option<String> {
-        match from {
-            Some(agent) => batch
-                .finished(agent)
-                .map(|status| format!("{agent} is gone (`{}`) and has nothing more to say", show::line(status.word()))),
-            None => batch.all_finished().then(|| "everybody else is gone and has nothing more to say".to_owned()),
+                Step::TimeOver => {
+                    self.remark(&format!("nothing came within {seconds} s"));
+                    return Ok(TIMEOUT);
+                }
+            };
+            self.print_batch(&batch, json)?;
+            waiting.keep(*batch)?;
         }
     }
 

@@ -1,0 +1,72 @@
+//! Which mailbox is meant, and who one is there.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+use super::args::{AsArgs, PlaceArgs};
+use crate::cli::args::SwarmName;
+use crate::cli::error::Shown;
+use crate::cli::here::Here;
+use crate::protocol::mailbox::reader::Desk;
+use crate::protocol::mailbox::roster::Row;
+use crate::protocol::mailbox::store::{AGENTS, Mailbox};
+
+/// A swarm's copy of its mailbox, in its folder.
+const COPY: &str = "mailbox";
+/// What the people of a swarm's mailbox have read, in its folder.
+const PRIVATE: &str = "mailbox-read";
+
+/// A place where a mailbox is.
+pub(super) struct Place {
+    root: PathBuf,
+    /// Where the private folders are; none where each is in its own outbox.
+    private: Option<PathBuf>,
+}
+
+impl Place {
+    /// What is meant.
+    pub(super) async fn of(args: &PlaceArgs, here: &Here) -> Result<Self, Shown> {
+        if let Some(dir) = &args.dir {
+            return Ok(Self { root: here.folder().join(dir), private: None });
+        }
+        let swarm = here.swarm(args.swarm.as_ref().map(SwarmName::as_str)).await?;
+        let root = swarm.path().join(COPY);
+        if !root.is_dir() {
+            let shown = Shown::input(format!("swarm {} has no mailbox", swarm.swarm().short()));
+            return Err(shown.hint("`longshore run --mailbox` gives a swarm one; `--dir DIR` names any other"));
+        }
+        Ok(Self { root, private: Some(swarm.path().join(PRIVATE)) })
+    }
+
+    /// The mailbox, for somebody who only looks.
+    pub(super) fn open(&self) -> Result<Mailbox, Shown> {
+        if !self.root.is_dir() {
+            let shown = Shown::input(format!("there is no folder `{}`", self.root.display()));
+            return Err(shown.hint("`longshore mailbox send --dir` makes a mailbox where there is none"));
+        }
+        Ok(Mailbox::open(&self.root)?)
+    }
+
+    /// The desk of somebody who takes part. In a folder of one's own choice one is registered, and what lacks is made; in a
+    /// swarm's the swarm keeps the roster.
+    pub(super) fn desk(&self, who: &AsArgs) -> Result<Desk, Shown> {
+        let me = who.me.clone();
+        match &self.private {
+            Some(private) => Ok(Desk::new(self.open()?, me.clone(), &private.join(me.as_str()))),
+            None => {
+                let mailbox = Mailbox::create(&self.root)?;
+                // This program is gone in a moment; whoever called it may stay.
+                let pid = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+                mailbox.register(&Row::new(me.clone(), who.role.clone(), pid, Timestamp::now()))?;
+                let private = self.root.join(AGENTS).join(me.as_str()).join(".private");
+                Ok(Desk::new(mailbox, me, &private))
+            }
+        }
+    }
+
+    /// Whether the roster is one's own business here.
+    pub(super) fn is_folder(&self) -> bool {
+        self.private.is_none()
+    }
+}

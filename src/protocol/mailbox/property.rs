@@ -1,0 +1,220 @@
+//! Random conversations over a real folder: of each sender exactly the reader's messages are delivered, whole, once, in order.
+//!
+//! Two senders and a reader do random things: send short, long, foreign and expired messages; files are lost, torn or doubled;
+//! time goes by; now and then somebody looks. In the end everybody looks until nothing happens any more.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::machine::Warning;
+use super::message::{AgentId, Draft, Kind, Message, Recipient, Seq};
+use super::reader::Desk;
+use super::store::Mailbox;
+
+#[derive(Debug, Clone)]
+enum Deed {
+    /// A sender says something: to whom, how long, whether it is expired when it is read.
+    Say { sender: usize, to: usize, lines: usize, expires: bool },
+    /// A file of a sender is removed.
+    Remove { sender: usize, which: usize },
+    /// ... and its copy too.
+    Lose { sender: usize, which: usize },
+    /// A file of a sender is cut short.
+    Tear { sender: usize, which: usize, at: usize },
+    /// A file of a sender is there under another name as well.
+    Double { sender: usize, which: usize },
+    /// A file that is no message.
+    Junk { sender: usize, name: usize },
+    /// Somebody looks: the reader is 2.
+    Look { who: usize },
+    /// Time goes by.
+    Pass { millis: i64 },
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let (sender, which) = (0..2_usize, 0..20_usize);
+    let deed = prop_oneof![
+        6 => (sender.clone(), 0..4_usize, prop_oneof![Just(1_usize), Just(1), Just(900)], prop::bool::weighted(0.1))
+            .prop_map(|(sender, to, lines, expires)| Deed::Say { sender, to, lines, expires }),
+        2 => (sender.clone(), which.clone()).prop_map(|(sender, which)| Deed::Remove { sender, which }),
+        1 => (sender.clone(), which.clone()).prop_map(|(sender, which)| Deed::Lose { sender, which }),
+        1 => (sender.clone(), which.clone(), 0..200_usize).prop_map(|(sender, which, at)| Deed::Tear { sender, which, at }),
+        1 => (sender.clone(), which).prop_map(|(sender, which)| Deed::Double { sender, which }),
+        1 => (sender, 0..3_usize).prop_map(|(sender, name)| Deed::Junk { sender, name }),
+        3 => (0..3_usize).prop_map(|who| Deed::Look { who }),
+        2 => (1..500_i64).prop_map(|millis| Deed::Pass { millis }),
+    ];
+    proptest::collection::vec(deed, 1..40)
+}
+
+/// What a sender said, as the reader should get it.
+struct Said {
+    message: Message,
+    files: Vec<Seq>,
+    lost: bool,
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    now: Timestamp,
+    said: [Vec<Said>; 2],
+    delivered: Vec<Message>,
+    warnings: Vec<Warning>,
+}
+
+const NAMES: [&str; 3] = ["alpha", "bravo", "reader"];
+
+fn id(who: usize) -> AgentId {
+    NAMES[who].parse().expect("an id")
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Mailbox::create(folder.path()).expect("made");
+        let now = Timestamp::from_second(1_771_500_000).expect("a time");
+        Self { folder, now, said: Default::default(), delivered: Vec::new(), warnings: Vec::new() }
+    }
+
+    fn desk(&self, who: usize) -> Desk {
+        let mailbox = Mailbox::open(self.folder.path()).expect("a mailbox");
+        Desk::new(mailbox, id(who), &self.folder.path().join("private").join(NAMES[who]))
+    }
+
+    fn file(&self, sender: usize, seq: Seq) -> std::path::PathBuf {
+        self.folder.path().join("agents").join(NAMES[sender]).join(seq.file_name())
+    }
+
+    fn look(&mut self, who: usize) {
+        let batch = self.desk(who).collect(self.now).expect("collected");
+        if who == 2 {
+            self.delivered.extend(batch.letters.iter().map(|letter| letter.message.clone()));
+            self.warnings.extend(batch.warnings.iter().cloned());
+        }
+        batch.keep().expect("kept");
+    }
+
+    fn was_delivered(&self, of: &Message) -> bool {
+        self.delivered.iter().any(|message| message.reference() == of.reference())
+    }
+
+    fn say(&mut self, sender: usize, to: usize, lines: usize, expires: bool) {
+        let to = if to == 3 { Recipient::All } else { Recipient::One(id(to)) };
+        let body: Vec<String> = (0..lines).map(|line| format!("line {line} of {}", self.said[sender].len())).collect();
+        // An hour before it is read, and good for a minute.
+        let ttl = expires.then_some(1);
+        let at = if expires { self.now - SignedDuration::from_hours(1) } else { self.now };
+        let draft = Draft { ttl, ..Draft::new(to, Kind::Status, "subject", body.join("\n")) };
+        let sent = self.desk(sender).send(&draft, at).expect("sent");
+        let files = sent.iter().map(|message| message.seq).collect();
+        let message = super::parts::join(&sent).expect("there are some");
+        let message = Message { part: None, ..message };
+        self.said[sender].push(Said { message, files, lost: false });
+    }
+
+    /// A file of a sender, if it has any.
+    fn pick(&self, sender: usize, which: usize) -> Option<(usize, Seq)> {
+        let said = &self.said[sender];
+        let at = which.checked_rem(said.len())?;
+        let seq = said[at].files[which % said[at].files.len()];
+        Some((at, seq))
+    }
+
+    fn carry_out(&mut self, deed: &Deed) {
+        match *deed {
+            Deed::Say { sender, to, lines, expires } => self.say(sender, to, lines, expires),
+            Deed::Remove { sender, which } => {
+                if let Some((_, seq)) = self.pick(sender, which) {
+                    let _ = fs::remove_file(self.file(sender, seq));
+                }
+            }
+            Deed::Lose { sender, which } => {
+                // A message in parts would come without one of them: that has tests of its own.
+                if let Some((at, seq)) =
+                    self.pick(sender, which).filter(|(at, _)| self.said[sender][*at].files.len() == 1)
+                {
+                    let _ = fs::remove_file(self.file(sender, seq));
+                    let copy =
+                        self.folder.path().join("private").join(NAMES[sender]).join("sent").join(seq.file_name());
+                    let _ = fs::remove_file(copy);
+                    self.said[sender][at].lost |= !self.was_delivered(&self.said[sender][at].message);
+                }
+            }
+            Deed::Tear { sender, which, at } => {
+                if let Some((_, seq)) = self.pick(sender, which)
+                    && let Ok(bytes) = fs::read(self.file(sender, seq))
+                {
+                    // The header is never whole in this many bytes.
+                    fs::write(self.file(sender, seq), &bytes[..at.min(bytes.len().min(120))]).expect("torn");
+                }
+            }
+            Deed::Double { sender, which } => {
+                if let Some((_, seq)) = self.pick(sender, which) {
+                    let other = self.file(sender, seq).with_file_name(format!("0{seq}.md"));
+                    let _ = fs::copy(self.file(sender, seq), other);
+                }
+            }
+            Deed::Junk { sender, name } => {
+                let name = ["notes.md", ".010.md", "x"][name];
+                let outbox = self.folder.path().join("agents").join(NAMES[sender]);
+                fs::create_dir_all(&outbox).expect("made");
+                fs::write(outbox.join(name), "junk").expect("written");
+            }
+            Deed::Look { who } => self.look(who),
+            Deed::Pass { millis } => self.now += SignedDuration::from_millis(millis),
+        }
+    }
+
+    /// Everybody looks until nothing happens any more.
+    fn settle(&mut self) {
+        // Nobody misses the last of all: something comes behind it.
+        for sender in 0..2 {
+            self.say(sender, 2, 1, false);
+        }
+        for _ in 0..60 {
+            let before = (self.delivered.len(), self.warnings.len());
+            for (who, millis) in [(2, 400), (2, 1100), (2, 0), (0, 0), (1, 0), (2, 31_000), (2, 0)] {
+                self.look(who);
+                self.now += SignedDuration::from_millis(millis);
+            }
+            let last = |sender: usize| self.said[sender].last().is_some_and(|said| self.was_delivered(&said.message));
+            if last(0) && last(1) && before == (self.delivered.len(), self.warnings.len()) {
+                return;
+            }
+        }
+        panic!("it does not come to an end");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_senders_messages_are_delivered_whole_once_and_in_order(deeds in deeds()) {
+        let mut world = World::new();
+        for deed in &deeds {
+            world.carry_out(deed);
+        }
+        world.settle();
+        for sender in 0..2 {
+            let delivered: Vec<&Message> = world.delivered.iter()
+                .filter(|message| message.from == id(sender) && message.kind != Kind::Error).collect();
+            let due: Vec<&Message> = world.said[sender].iter()
+                .filter(|said| !said.lost && said.message.to.is_for(&id(2)) && said.message.ttl.is_none())
+                .map(|said| &said.message).collect();
+            prop_assert_eq!(delivered, due);
+            // Every gap is found: what is lost for good is named.
+            let named: BTreeSet<Seq> = world.warnings.iter().filter_map(|warning| match warning {
+                Warning::Lost(missing) if missing.from == id(sender) => Some((missing.first.get()..=missing.last.get()).filter_map(Seq::new)),
+                _ => None,
+            }).flatten().collect();
+            for said in world.said[sender].iter().filter(|said| said.lost && said.message.to.is_for(&id(2))) {
+                let doubled = world.file(sender, said.message.seq).with_file_name(format!("0{}", said.message.seq.file_name()));
+                prop_assert!(named.contains(&said.message.seq) || doubled.exists(), "{} was lost", said.message.reference());
+            }
+        }
+    }
+}

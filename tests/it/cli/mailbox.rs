@@ -1,0 +1,195 @@
+//! `longshore mailbox`: the spec's own session between two programs, and what people see of it.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use longshore::protocol::mailbox::roster::Row;
+use longshore::protocol::mailbox::store::Mailbox;
+use longshore::state::SwarmDir;
+
+use super::{Said, World};
+
+impl World {
+    fn mailbox(&self, me: &str, args: &[&str]) -> Said {
+        self.run(&[args, &["--dir", "amp", "--as", me]].concat())
+    }
+
+    /// Starts a command that waits.
+    fn begin(&self, args: &[&str]) -> Running {
+        let mut command: Command = self.command(env!("CARGO_BIN_EXE_longshore"));
+        let child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("longshore runs");
+        Running(Some(child))
+    }
+}
+
+/// Ended with the test.
+struct Running(Option<Child>);
+
+impl Running {
+    fn end(mut self) -> Said {
+        Said::of(&self.0.take().expect("it runs").wait_with_output().expect("it ends"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The session of the spec (Example: Two-Agent Brain Research Session): who sends what to whom, and about what.
+const SESSION: [(&str, &str, &str, &str, &str); 9] = [
+    ("alpha/001", "REQUEST", "bravo", "", "Set up your outbox, ACK when ready"),
+    ("bravo/001", "ACK", "alpha", "alpha/001", "Ready. Awaiting instructions."),
+    (
+        "alpha/002",
+        "REQUEST",
+        "bravo",
+        "",
+        "Fix brain.py line 518 — add try/except around rank_bm25 import with graceful fallback",
+    ),
+    ("bravo/002", "STATUS", "alpha", "alpha/002", "Working on it..."),
+    (
+        "bravo/003",
+        "RESPONSE",
+        "alpha",
+        "alpha/002",
+        "Done. Added try/except, falls back to simple substring matching. Tested locally — passes.",
+    ),
+    ("alpha/003", "REQUEST", "bravo", "", "Also create RULE-006 for uv venv hygiene. Here's the content: [...]"),
+    ("bravo/004", "RESPONSE", "alpha", "alpha/003", "RULE-006 written. INDEX-MASTER updated."),
+    ("alpha/004", "DONE", "bravo", "", "All tasks complete. Signing off."),
+    ("bravo/005", "DONE", "alpha", "", "Acknowledged. Signing off."),
+];
+
+/// One of the two: sends what is its own, and waits for what is the other's. Returns what it read, in order.
+fn take_part(world: &World, me: &str) -> Vec<serde_json::Value> {
+    let mut read: Vec<serde_json::Value> = Vec::new();
+    for (reference, kind, to, re, text) in SESSION {
+        if reference.starts_with(me) {
+            let about: &[&str] = if re.is_empty() { &[] } else { &["--re", re] };
+            let args =
+                [&["mailbox", "send", "--dir", "amp", "--as", me, "--to", to, "--type", kind], about, &["--", text]];
+            assert_eq!(world.run(&args.concat()).expect(0, &[]).out, format!("{reference}\n"));
+            continue;
+        }
+        // Two may come at once.
+        while !read.iter().any(|message| message["ref"] == reference) {
+            let said = world.mailbox(me, &["mailbox", "read", "--wait", "--timeout", "60", "--json"]).expect(0, &[]);
+            read.extend(said.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")));
+        }
+    }
+    read
+}
+
+#[test]
+fn the_specs_session_between_two_programs_message_by_message() {
+    let world = World::without_repo();
+    let (alpha, bravo) = std::thread::scope(|scope| {
+        let bravo = scope.spawn(|| take_part(&world, "bravo"));
+        (take_part(&world, "alpha"), bravo.join().expect("bravo ends"))
+    });
+    for (me, read) in [("alpha", alpha), ("bravo", bravo)] {
+        let wanted: Vec<_> = SESSION.iter().filter(|(reference, ..)| !reference.starts_with(me)).collect();
+        assert_eq!(read.len(), wanted.len(), "{me} read {read:?}");
+        for (message, (reference, kind, to, re, text)) in read.iter().zip(wanted) {
+            let re = if re.is_empty() { serde_json::Value::Null } else { (*re).into() };
+            assert_eq!(
+                [&message["ref"], &message["type"], &message["to"], &message["body"]],
+                [*reference, *kind, *to, *text]
+            );
+            assert_eq!(message["re"], re);
+        }
+    }
+    // What lies in the folder is the spec's: somebody else could read it.
+    for (reference, kind, to, re, text) in SESSION {
+        let file =
+            std::fs::read_to_string(world.root().join("amp/agents").join(format!("{reference}.md"))).expect("a file");
+        let (from, seq) = reference.split_once('/').expect("a reference");
+        let time = file.split("<!-- timestamp: ").nth(1).and_then(|rest| rest.get(..19)).expect("a time");
+        let re = if re.is_empty() { String::new() } else { format!("<!-- re: {re} -->\n") };
+        let subject: String = text.chars().take(80).collect();
+        assert_eq!(
+            file,
+            format!(
+                "<!-- amp-version: 1 -->\n<!-- from: {from} -->\n<!-- to: {to} -->\n<!-- seq: {seq} -->\n<!-- type: {kind} -->\n\
+                 <!-- timestamp: {time} -->\n{re}\n## Subject\n{}\n\n## Body\n{text}\n",
+                subject.trim_end()
+            )
+        );
+    }
+    let roster = world.run(&["mailbox", "roster", "--dir", "amp", "--json"]).expect(0, &[]).out;
+    assert_eq!(roster.matches("\"status\":\"done\"").count(), 2, "{roster}");
+    assert!(!roster.contains("pending"), "everything was answered: {roster}");
+    let gone = world.mailbox("alpha", &["mailbox", "read", "--wait", "--from", "bravo"]);
+    gone.expect(1, &["bravo is gone (`done`) and has nothing more to say"]);
+    let log = world
+        .run(&["mailbox", "log", "--dir", "amp"])
+        .expect(0, &["alpha/001  REQUEST   -> bravo  Set up your outbox"]);
+    assert_eq!(log.out.lines().count(), 9);
+}
+
+#[test]
+fn one_takes_part_in_the_newest_swarm() {
+    let world = World::new();
+    world.run(&["mailbox", "log"]).expect(2, &["no swarm has been run here"]);
+    let swarm: SwarmDir = world.swarm();
+    world.run(&["mailbox", "log"]).expect(2, &["swarm a1b2c3d4 has no mailbox", "--mailbox"]);
+    let folder = swarm.path().join("mailbox");
+    let mailbox = Mailbox::create(&folder).expect("made");
+    let row = Row::new("us-001".parse().expect("an id"), "coder", None, jiff::Timestamp::now());
+    mailbox.register(&row).expect("registered");
+    world.run(&["mailbox", "log"]).expect(0, &["nothing was said"]);
+    let sent = world.run(&["mailbox", "send", "--to", "us-001", "Please hurry"]).expect(0, &[]);
+    assert_eq!(sent.out, "host/001\n");
+    assert_eq!(mailbox.roster().expect("a roster").rows(), [row], "the roster is the swarm's business");
+    assert!(swarm.path().join("mailbox-read/host/sent/001.md").is_file());
+    world.run(&["mailbox", "roster"]).expect(0, &["host/001 waits for an answer of us-001, 0 min: Please hurry"]);
+    world.run(&["mailbox", "log", "--swarm", "a1b2"]).expect(0, &["host/001  REQUEST   -> us-001  Please hurry"]);
+    world.run(&["mailbox", "log", "nobody"]).expect(0, &[]);
+    world.run(&["mailbox", "read", "host/001", "--as", "us-001"]).expect(0, &["## Body\nPlease hurry"]);
+    world.run(&["mailbox", "read", "host/009"]).expect(2, &["there is no message host/009"]);
+    world.run(&["mailbox", "read"]).expect(0, &["no new messages"]);
+    let waited = world.run(&["mailbox", "read", "--wait", "--timeout", "1"]);
+    waited.expect(1, &["nothing came within 1 s"]);
+}
+
+#[test]
+fn wrong_usage_of_a_mailbox_is_said() {
+    let world = World::without_repo();
+    world.run(&["mailbox", "log", "--dir", "nowhere"]).expect(2, &["there is no folder", "nowhere"]);
+    world.run(&["mailbox", "log", "--dir", "."]).expect(2, &["there is no mailbox in"]);
+    world.mailbox("alpha", &["mailbox", "send", "hello"]).expect(2, &["nobody is named whom it is for", "--to ID"]);
+    world.mailbox("alpha", &["mailbox", "send", "--to", "*"]).expect(2, &["neither a subject nor a body"]);
+    world.mailbox("../x", &["mailbox", "read"]).expect(2, &["an agent id must be"]);
+    world.mailbox("alpha", &["mailbox", "send", "--to", "*", "--type", "SHOUT", "x"]).expect(2, &["REQUEST, RESPONSE"]);
+    world.mailbox("alpha", &["mailbox", "read", "--all", "--wait"]).expect(2, &["cannot be used with"]);
+    world.mailbox("alpha", &["mailbox", "read"]).expect(0, &["no new messages"]);
+    world.mailbox("Alpha", &["mailbox", "read"]).expect(2, &["too much like `alpha`", "--as ID"]);
+}
+
+#[test]
+fn a_conversation_is_watched_as_it_goes_on() {
+    let world = World::without_repo();
+    let send = |me: &str, args: &[&str]| world.mailbox(me, &[&["mailbox", "send"], args].concat()).expect(0, &[]);
+    send("alpha", &["--to", "bravo", "before"]);
+    let watching = world.begin(&["mailbox", "watch", "--dir", "amp"]);
+    let all = world.begin(&["mailbox", "watch", "--all", "--full", "--dir", "amp"]);
+    // Whoever watches has to be there first.
+    std::thread::sleep(Duration::from_millis(500));
+    let begun = Instant::now();
+    for (me, text) in [("bravo", "one\u{1b}[2J"), ("alpha", "two")] {
+        world.mailbox(me, &["mailbox", "send", "--to", "*", "--type", "STATUS", text]).expect(0, &[]);
+    }
+    for me in ["alpha", "bravo"] {
+        world.mailbox(me, &["mailbox", "send", "--type", "DONE", "bye"]).expect(0, &[]);
+    }
+    let watched = watching.end().expect(0, &["bravo is active", "alpha is done", "everybody is gone"]);
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    let said: Vec<&str> = watched.out.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(said, ["bravo/001", "alpha/002", "alpha/003", "bravo/002"], "{}", watched.out);
+    all.end().expect(0, &["==== alpha/001\n<!-- amp-version: 1 -->", "## Body\nbefore", "## Body\none[2J\n"]);
+}
