@@ -118,7 +118,7 @@ impl Missing {
         let range = subject.strip_prefix("Please send ")?.strip_suffix(" again")?;
         let (first, last) = range.split_once(" to ").unwrap_or((range, range));
         let (first, last): (MessageRef, MessageRef) = (first.parse().ok()?, last.parse().ok()?);
-        (first.from == last.from && first.seq <= last.seq).then(|| Self {
+        (first.from == last.from && first.seq <= last.seq).then_some(Self {
             from: first.from,
             first: first.seq,
             last: last.seq,

@@ -112,7 +112,8 @@ fn cut(body: &str, room: usize) -> Vec<(String, bool)> {
         }
         while written(line) > room {
             // Two bytes for the newline and for the `\` that it may take.
-            let end = line.floor_char_boundary(room.saturating_sub(2).max(4));
+            let most = room.saturating_sub(2).max(4).min(line.len());
+            let end = (0..=most).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(line.len());
             pieces.push((line[..end].to_owned(), true));
             line = &line[end..];
         }

@@ -177,7 +177,7 @@ impl Roster {
 
     /// The row of an agent.
     pub fn row(&self, id: &AgentId) -> Option<Row> {
-        self.text.lines().filter_map(Row::of).filter(|row| row.id == *id).last()
+        self.text.lines().filter_map(Row::of).rfind(|row| row.id == *id)
     }
 
     /// Adds a row behind the last one of the table.
