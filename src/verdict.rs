@@ -59,6 +59,8 @@ pub enum Cause {
     TaskFileNotFound,
     /// The tasks file in the sandbox failed validation.
     TaskFileInvalid,
+    /// The sandbox refused its dispatch with a fault of the Agentic Mesh Protocol.
+    DispatchRefused,
     /// The stream between orchestrator and sandbox ended early.
     ConnectionLost,
     /// The shim ended without a completion, and nothing above explains it.
@@ -87,7 +89,7 @@ impl Cause {
         match self {
             VerificationFailed | AgentFailed | NoChanges | Conflict | Rejected | AbortedByAdmin | Oom
             | OomSuspected | Timeout | Hung | BranchViolation | RepoDamaged | ProtocolViolation | DependencyFailed
-            | TaskFileInvalid => CauseClass::Story,
+            | TaskFileInvalid | DispatchRefused => CauseClass::Story,
             StoppedByUser => CauseClass::User,
             KilledOutside | ImageMissing | EngineError | DiskFull | CloneFailed | CheckoutFailed | TaskFileNotFound
             | ConnectionLost | ShimCrash | HostError => CauseClass::Machinery,
@@ -107,9 +109,8 @@ impl Cause {
             ConnectionLost => "ACP_CONNECTION_LOST",
             AgentFailed | KilledOutside | ShimCrash => "AGENT_CRASH",
             VerificationFailed | NoChanges | Conflict | Rejected | AbortedByAdmin | StoppedByUser
-            | ProtocolViolation | ImageMissing | EngineError | DiskFull | DependencyFailed | HostError => {
-                "UNKNOWN_ERROR"
-            }
+            | ProtocolViolation | ImageMissing | EngineError | DiskFull | DependencyFailed | DispatchRefused
+            | HostError => "UNKNOWN_ERROR",
         }
     }
 
@@ -139,6 +140,7 @@ impl Cause {
             CheckoutFailed => "checkout_failed",
             TaskFileNotFound => "task_file_not_found",
             TaskFileInvalid => "task_file_invalid",
+            DispatchRefused => "dispatch_refused",
             ConnectionLost => "connection_lost",
             ShimCrash => "shim_crash",
             DependencyFailed => "dependency_failed",

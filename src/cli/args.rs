@@ -57,7 +57,7 @@ pub enum Command {
     Admin(super::admin::args::AdminArgs),
     /// Read along where agents talk to each other, and take part
     Mailbox(super::mailbox::args::MailboxArgs),
-    /// Be a node of the agentic mesh over HTTP, and send frames to one
+    /// Be a node of the agentic mesh over HTTP, send frames to one, and look at what stories learned
     Mesh(super::mesh::args::MeshArgs),
     /// Remove what dead swarms left behind in the engine
     Gc(GcArgs),
@@ -161,6 +161,10 @@ pub struct RunArgs {
     /// Disk that the engine must have left for another sandbox to start [default: 1g]
     #[arg(long, value_name = "SIZE")]
     pub reserve_disk: Option<Size>,
+
+    /// What a story is given of what the stories before it learned: the most bytes of it, up to 64k; 0 for nothing [default: 16k]
+    #[arg(long, value_name = "SIZE")]
+    pub memory_budget: Option<Size>,
 
     /// CPUs for each sandbox; 0 for no limit [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]

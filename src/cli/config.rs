@@ -62,6 +62,8 @@ pub struct Config {
     pub reserve_memory: Option<Size>,
     /// Disk, likewise.
     pub reserve_disk: Option<Size>,
+    /// What a story is given of what the stories before it learned: the most bytes of it, up to "64k"; "0" for nothing.
+    pub memory_budget: Option<Size>,
     /// CPUs for each sandbox.
     pub cpus: Option<Cpus>,
     /// Time for one story.

@@ -81,7 +81,7 @@ fn carry_out(cli: Cli) -> Outcome {
                 Command::Salvage(args) => runtime(false)?.block_on(salvage::salvage(&args, &here)),
                 Command::Ssot(args) => runtime(false)?.block_on(ssot::ssot(&args, &here)),
                 Command::Mailbox(args) => runtime(false)?.block_on(mailbox::mailbox(&args, &here)),
-                Command::Mesh(args) => mesh::mesh(&args),
+                Command::Mesh(args) => mesh::mesh(&args, &here),
                 Command::Admin(args) => runtime(false)?.block_on(admin::admin(&args, &here)),
                 Command::Gc(args) => runtime(false)?.block_on(gc::gc(&args, &here)),
                 Command::Doctor(args) => runtime(false)?.block_on(doctor::doctor(&args, &here)),

@@ -12,7 +12,9 @@ use super::run::begin::{self, Kept};
 use super::run::{check, finish};
 use super::{Outcome, admin, remark, shim};
 use crate::coordinator::notify::{Notify, Patience};
-use crate::coordinator::{self, Bridge, Heard, Reserve, SandboxSettings, Setup, TakenUp, tell_again};
+use crate::coordinator::{
+    self, Bridge, Heard, MEMORY_BUDGET_MAX, Reserve, SandboxSettings, Setup, TakenUp, remember_again, tell_again,
+};
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::protocol::amp::store::Ssot;
@@ -50,6 +52,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         // Its orchestrator may have died after its last record, and before the state file and the report that say the same.
         let kept = kept_of(&header)?;
         let plan = plan_of(&header, &kept, repo.root())?;
+        remember_again(&plan, &machine, &words, &ssot)?;
         let bridge = Bridge::new(&repo, &dir, plan, !kept.verify.is_empty(), kept.review.as_ref());
         tell_again(bridge, &ssot, &words)?;
         let last = store.snapshot(&machine, elapsed)?;
@@ -76,6 +79,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         pids: kept.pids,
         agent: kept.agent.clone(),
         review: kept.review.clone(),
+        memory_budget: kept.memory_budget.min(MEMORY_BUDGET_MAX),
         verify: kept.verify.clone(),
         env,
         identity: kept.identity.clone(),

@@ -19,8 +19,8 @@ use super::amounts::{Cpus, Size, Span, SpanOrOff};
 use super::args::{FanOutArg, PlanFlags, RunArgs};
 use super::config::{self, AgentConfig, Config, ConfigError};
 use super::variable::{Variable, VariableError};
-use crate::coordinator::Reserve;
 use crate::coordinator::notify::NotifyUrl;
+use crate::coordinator::{MEMORY_BUDGET, MEMORY_BUDGET_MAX, Reserve};
 use crate::swarm::AckTimeouts;
 use crate::swarm::spec::{DEFAULT_IDLE_TIMEOUT, HEARTBEAT, ROUNDS};
 
@@ -144,6 +144,8 @@ pub struct Settings {
     pub reserve_memory: Sourced<Size>,
     /// Disk, likewise.
     pub reserve_disk: Sourced<Size>,
+    /// Bytes of memory of earlier stories that a story is given.
+    pub memory_budget: Sourced<Size>,
     /// CPUs of a sandbox.
     pub cpus: Sourced<Cpus>,
     /// Time for a story.
@@ -301,6 +303,7 @@ fn merge(layers: &[Layer]) -> Settings {
             Size(Reserve::default().memory),
         ),
         reserve_disk: or(pick(layers, "reserve_disk", |config| config.reserve_disk), Size(Reserve::default().disk)),
+        memory_budget: or(pick(layers, "memory_budget", |config| config.memory_budget), Size(MEMORY_BUDGET as u64)),
         cpus: or(pick(layers, "cpus", |config| config.cpus), Cpus(1000)),
         timeout: or(pick(layers, "timeout", |config| config.timeout), Span(Duration::from_secs(1800))),
         idle_timeout: or(pick(layers, "idle_timeout", |config| config.idle_timeout), SpanOrOff(DEFAULT_IDLE_TIMEOUT)),
@@ -337,6 +340,10 @@ fn check(settings: &Settings) -> Vec<SettingsError> {
     // Docker's own lower limit, told before anything is begun.
     if (1..6 << 20).contains(&memory.value.0) {
         bad("memory", memory.value.to_string(), &memory.source, "a container needs at least 6m; 0 means no limit");
+    }
+    if settings.memory_budget.value.0 > MEMORY_BUDGET_MAX as u64 {
+        let budget = &settings.memory_budget;
+        bad("memory_budget", budget.value.to_string(), &budget.source, "64k is the most; 0 is for nothing");
     }
     if timeout.value.0 < Duration::from_secs(1) {
         bad("timeout", timeout.value.to_string(), &timeout.source, "a story needs at least 1s");
@@ -473,6 +480,7 @@ pub fn run_flags(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
         memory: args.memory,
         reserve_memory: args.reserve_memory,
         reserve_disk: args.reserve_disk,
+        memory_budget: args.memory_budget,
         cpus: args.cpus,
         timeout: args.timeout,
         idle_timeout: args.idle_timeout,

@@ -86,6 +86,11 @@ impl Bridge {
         Self { swarm, repo, reviews, plan, verify, criteria, tasks: BTreeMap::new() }
     }
 
+    /// Whose words they are.
+    pub(super) fn swarm(&self) -> SwarmId {
+        self.swarm
+    }
+
     /// What goes to the SSOT for a word.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use crate::swarm::word::Review;
 
 use super::carry_out::{self, Landing, Remains};
 use super::mailbox::Seat;
+use super::memory::Handed;
 use super::run::{Coordinator, Live};
 use super::session::{self, Diff, Job, Origin, Tools};
 
@@ -106,6 +107,16 @@ impl Coordinator {
             repo_url: sandbox.repo_url.clone(),
             env_vars: sandbox.env.clone(),
         };
+        // A reviewer is told what was done by other ways, and has nothing to remember.
+        let handed = review.is_none().then(|| Handed {
+            swarm: spec.swarm,
+            attempt: attempt.clone(),
+            branch: assignment.branch.to_string(),
+            stories: keys.iter().map(|key| self.setup.plan.story(key).clone()).collect(),
+            blocks: self.setup.plan.header_blocks(assignment.file, &keys),
+            memory: self.memory.for_stories(&keys, &self.setup.plan, &self.machine),
+            budget: self.setup.sandbox.memory_budget,
+        });
         let (stop, stopped) = watch::channel(None);
         let look = Arc::new(Notify::new());
         let job = Job {
@@ -119,6 +130,7 @@ impl Coordinator {
             seat: seat.map(|seat| Seat { seat, uid }),
             container: self.container(&attempt, &stories, uid, review.is_some()),
             files,
+            handed,
             request,
             log: self.setup.dir.log_file(&attempt.assignment),
             diff: review.map(|review| Diff {

@@ -23,10 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinError;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -168,6 +167,16 @@ struct Agent {
     done: bool,
 }
 
+/// A question to the depot that is under way.
+type Asked = AbortOnDropHandle<EngineResult<MailNews>>;
+
+/// Its answer.
+fn answer(asked: Result<EngineResult<MailNews>, JoinError>) -> EngineResult<MailNews> {
+    asked.unwrap_or_else(|panicked| {
+        Err(EngineError::Failed { operation: "waiting for mail", source: Box::new(panicked) })
+    })
+}
+
 struct Carrier {
     depot: Depot,
     copy: HostCopy,
@@ -211,7 +220,7 @@ impl Carrier {
 
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut changes = copy::watch(self.copy.root());
-        let mut waiting: Option<BoxFuture<'static, EngineResult<MailNews>>> = None;
+        let mut waiting: Option<Asked> = None;
         let mut not_before: Option<Instant> = None;
         loop {
             if waiting.is_none() && not_before.is_none_or(|time| time <= Instant::now()) {
@@ -238,7 +247,7 @@ impl Carrier {
                 },
                 news = async { waiting.as_mut().expect("asked for while it is waited for").await }, if waiting.is_some() => {
                     waiting = None;
-                    match news {
+                    match answer(news) {
                         Ok(news) => {
                             self.troubles = 0;
                             self.take_in(news);
@@ -276,11 +285,13 @@ impl Carrier {
         (TRY_AGAIN.0 * self.troubles).min(TRY_AGAIN.1)
     }
 
-    fn ask(&self, within: Duration, settled: bool) -> BoxFuture<'static, EngineResult<MailNews>> {
+    /// Asks by a task of its own: it may be in the middle of starting the depot again, which others wait for, whatever this
+    /// one does.
+    fn ask(&self, within: Duration, settled: bool) -> Asked {
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let ask = MailAsk { within_ms, settled, ..self.known.clone() };
         let depot = self.depot.clone();
-        async move { depot.mail_wait(ask).await }.boxed()
+        AbortOnDropHandle::new(tokio::spawn(async move { depot.mail_wait(ask).await }))
     }
 
     fn seated(&mut self, seat: &MailboxSeat) {
@@ -395,7 +406,7 @@ impl Carrier {
     /// Brings out all that there is now.
     async fn drain(&mut self) -> EngineResult<()> {
         loop {
-            let news = self.ask(Duration::ZERO, true).await?;
+            let news = answer(self.ask(Duration::ZERO, true).await)?;
             let (more, empty) = (news.more, news.files.is_empty());
             self.take_in(news);
             if !more || empty {

@@ -15,6 +15,7 @@
 //! | `rescue.rs` | saves what a dead swarm left, for `longshore gc` |
 //! | `bridge.rs` | AMP's messages, of the machine's words and the plan |
 //! | `telling.rs` | their way to the SSOT |
+//! | `memory.rs` | what stories learned, for those that come after |
 //! | `notify.rs` | a command and a URL that hear of each escalation |
 //! | `mailbox.rs` | carries the agents' mailbox between its volume and the host |
 //! | `snapshots.rs` | writes the state file |
@@ -33,6 +34,7 @@ mod create;
 mod dispatch;
 mod inbox;
 mod log;
+mod memory;
 pub mod mailbox;
 pub mod notify;
 mod objects;
@@ -74,8 +76,9 @@ use crate::swarm::{Decision, Machine, Outcome, SwarmSpec, Word};
 
 pub use admission::Reserve;
 pub use bridge::Bridge;
+pub use memory::{MEMORY_BUDGET, MEMORY_BUDGET_MAX, name as memory_name, remember_again};
 pub use rescue::{Rescue, Rescued, rescue, unsaved};
-pub use run::{run, volumes_stay};
+pub use run::run;
 pub use telling::{Heard, tell_again};
 
 /// Everything that a swarm needs to run, checked.
@@ -152,6 +155,8 @@ pub struct SandboxSettings {
     pub review: Option<ReviewSettings>,
     /// Verify commands beyond those of the tasks files.
     pub verify: Vec<String>,
+    /// The most bytes that a story is given of what others learned.
+    pub memory_budget: usize,
     /// Travels in task-requests alone.
     pub env: EnvVars,
     /// Who commits.
@@ -239,5 +244,18 @@ impl Names {
     /// A sandbox's container name.
     pub fn sandbox(&self, attempt: &AttemptId) -> String {
         format!("{}-{}", self.prefix, attempt.folder().to_lowercase())
+    }
+}
+
+/// Why a swarm's volumes are not removed with its end, if they are not.
+pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
+    if machine.attempts().any(|view| view.work_kept) {
+        Some("work that could not be salvaged is in them")
+    } else if !machine.over() {
+        Some("`longshore resume` goes on with them")
+    } else if keep {
+        Some("`--keep` was given")
+    } else {
+        None
     }
 }

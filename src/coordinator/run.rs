@@ -26,6 +26,7 @@ use super::control::{self, Answer, Command, Order};
 use super::dispatch::Task;
 use super::inbox::{Postbox, Posted};
 use super::mailbox::{self, Mail};
+use super::memory::Memory;
 use super::objects::Objects;
 use super::presence::{self, Presence};
 use super::reconcile;
@@ -33,7 +34,7 @@ use super::session::{self, Origin};
 use super::signals::Signals;
 use super::snapshots::snapshot_writer;
 use super::telling::Telling;
-use super::{CoordinatorError, Ended, Names, Setup, TakenUp};
+use super::{CoordinatorError, Ended, Names, Setup, TakenUp, volumes_stay};
 
 /// Events taken at once: they share one write to the journal.
 const BATCH: usize = 256;
@@ -110,7 +111,8 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
     heard.warn(warn);
     let verify = !setup.sandbox.verify.is_empty();
     let bridge = Bridge::new(&setup.repo, &setup.dir, setup.plan.clone(), verify, setup.sandbox.review.as_ref());
-    let telling = Telling::new(bridge, Arc::clone(&setup.ssot), heard, postbox.clone());
+    let telling = Telling::new(bridge, setup.spec.swarm, Arc::clone(&setup.ssot), heard, postbox.clone());
+    let memory = Memory::of_swarm(&setup);
     let freezer = carry_out::freezer(Arc::clone(&setup.engine), presence.clone());
     let mut coordinator = Coordinator {
         machine,
@@ -132,11 +134,13 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         freezer,
         mail,
         telling,
+        memory,
         warnings,
         setup,
     };
     if resumed {
-        before.words.iter().for_each(|word| coordinator.telling.tell(word));
+        before.words.iter().for_each(|word| coordinator.tell(word));
+        coordinator.keep_all();
         coordinator.take_up().await?;
         look.notify_one();
         if let Some(ms) = before.away {
@@ -277,6 +281,7 @@ pub(super) struct Coordinator {
     pub(super) sightings: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
     pub(super) telling: Telling,
+    pub(super) memory: Memory,
     freezer: (mpsc::UnboundedSender<(ContainerId, bool)>, JoinHandle<()>),
     /// The agents' mailbox, and its task.
     pub(super) mail: Option<(Mail, AbortOnDropHandle<()>)>,
@@ -403,7 +408,7 @@ impl Coordinator {
             }
             Effect::Pause { attempt } => self.freeze(&attempt, true),
             Effect::Unpause { attempt } => self.freeze(&attempt, false),
-            Effect::Tell(word) => self.telling.tell(&word),
+            Effect::Tell(word) => self.tell(&word),
             Effect::Terminate { attempt } => self.signal(&attempt, Signal::Term),
             Effect::Kill { attempt } => self.signal(&attempt, Signal::Kill),
             Effect::Examine { attempt } => self.examine(attempt),
@@ -429,7 +434,12 @@ impl Coordinator {
             }
             Effect::Merge { attempt, file, onto, tip, stories } => self.merge(attempt, file, onto, tip, &stories),
             Effect::Remove { attempt, keep_work } => self.remove(attempt, keep_work),
-            Effect::Announce(announcement) => self.setup.reporter.announce(Timestamp::now(), &announcement),
+            Effect::Announce(announcement) => {
+                if let Announcement::StoryLanded { story, .. } = &announcement {
+                    self.keep(story);
+                }
+                self.setup.reporter.announce(Timestamp::now(), &announcement);
+            }
             Effect::Finish(outcome) => self.finish = Some(outcome),
         }
     }
@@ -566,19 +576,6 @@ impl Coordinator {
         let kept = self.machine.attempts().filter(|view| view.work_kept);
         let kept = kept.map(|view| (view.id.clone(), self.names.work.clone())).collect();
         Ok(Ended { outcome, kept, logs })
-    }
-}
-
-/// Why a swarm's volumes are not removed with its end, if they are not.
-pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
-    if machine.attempts().any(|view| view.work_kept) {
-        Some("work that could not be salvaged is in them")
-    } else if !machine.over() {
-        Some("`longshore resume` goes on with them")
-    } else if keep {
-        Some("`--keep` was given")
-    } else {
-        None
     }
 }
 

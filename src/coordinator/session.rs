@@ -31,6 +31,7 @@ use super::create::create;
 use super::inbox::Postbox;
 use super::log::LogFile;
 use super::mailbox::{Departure, Mail, Seat};
+use super::memory::Handed;
 use super::objects::Objects;
 use super::presence::Presence;
 
@@ -55,6 +56,8 @@ pub(super) struct Job {
     pub seat: Option<Seat>,
     pub container: ContainerSpec,
     pub files: Vec<TextFile>,
+    /// The dispatch, as a frame; none for a reviewer's sandbox.
+    pub handed: Option<Handed>,
     pub request: TaskRequest,
     pub log: PathBuf,
     /// What is under review, to be written down for people.
@@ -221,11 +224,14 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
         CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
         other => Box::new(Fault::new(Cause::HostError, chain(&other), true)),
     })?;
-    tools
-        .depot
-        .prepare(&job.attempt.folder(), job.uid, job.files.clone())
-        .await
-        .map_err(|error| Box::new(engine_fault(&error)))?;
+    let mut files = job.files.clone();
+    if let Some(handed) = job.handed.clone() {
+        // What others learned is merged here, and not on the loop.
+        let made = tokio::task::spawn_blocking(move || handed.file()).await;
+        let lost = |error| Box::new(Fault::new(Cause::HostError, chain(&error), true));
+        files.push(made.map_err(lost)??);
+    }
+    tools.depot.prepare(&job.attempt.folder(), job.uid, files).await.map_err(|error| Box::new(engine_fault(&error)))?;
     if let (Some(mail), Some(seat)) = (&tools.mail, &job.seat) {
         mail.seat(seat).await.map_err(|error| Box::new(engine_fault(&error)))?;
     }

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::ids::AssignmentId;
+use crate::ids::{AssignmentId, SwarmId};
 use crate::protocol::amp::message::{Message, Payload};
 use crate::protocol::amp::rules::Violation;
 use crate::protocol::amp::store::{Ensured, Ssot, SsotError, TaskFile};
@@ -22,6 +22,7 @@ use crate::verdict::Cause;
 
 use super::bridge::{Bridge, Item};
 use super::inbox::Postbox;
+use super::memory::Known;
 use super::session::chain;
 
 /// Who hears of each escalation that is new.
@@ -43,6 +44,7 @@ impl Heard for () {
 
 enum Work {
     Item(Item),
+    Memory(Arc<Known>),
     Refused(String, Violation),
 }
 
@@ -55,10 +57,16 @@ pub(super) struct Telling {
 
 impl Telling {
     /// Starts the writer. A failure of it ends the swarm: its record could not be kept.
-    pub(super) fn new(bridge: Bridge, ssot: Arc<Ssot>, mut heard: Box<dyn Heard>, postbox: Postbox) -> Self {
+    pub(super) fn new(
+        bridge: Bridge,
+        swarm: SwarmId,
+        ssot: Arc<Ssot>,
+        mut heard: Box<dyn Heard>,
+        postbox: Postbox,
+    ) -> Self {
         let (items, work) = mpsc::channel();
         let writer = std::thread::spawn(move || {
-            if let Err(error) = write_all(&ssot, &work, heard.as_mut()) {
+            if let Err(error) = write_all(swarm, &ssot, &work, heard.as_mut()) {
                 let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
                 postbox.post_now(Event::MachineryFailed { fault: Fault::new(cause, chain(&error), false) });
             }
@@ -82,6 +90,13 @@ impl Telling {
         }
     }
 
+    /// Writes down what a story that landed learned.
+    pub(super) fn keep(&self, known: Arc<Known>) {
+        if let Some(items) = &self.items {
+            let _ = items.send(Work::Memory(known));
+        }
+    }
+
     /// Waits until all is written. Gives who heard of it.
     pub(super) fn close(&mut self) -> Box<dyn Heard> {
         self.items = None;
@@ -101,10 +116,10 @@ pub fn tell_again(mut bridge: Bridge, ssot: &Ssot, words: &[Word]) -> Result<(),
         let _ = items.send(Work::Item(item));
     }
     drop(items);
-    write_all(ssot, &work, &mut ())
+    write_all(bridge.swarm(), ssot, &work, &mut ())
 }
 
-fn write_all(ssot: &Ssot, work: &mpsc::Receiver<Work>, heard: &mut dyn Heard) -> Result<(), SsotError> {
+fn write_all(swarm: SwarmId, ssot: &Ssot, work: &mpsc::Receiver<Work>, heard: &mut dyn Heard) -> Result<(), SsotError> {
     let mut tasks: BTreeMap<AssignmentId, Box<TaskFile>> = BTreeMap::new();
     while let Ok(first) = work.recv() {
         for next in std::iter::once(first).chain(work.try_iter()) {
@@ -117,6 +132,7 @@ fn write_all(ssot: &Ssot, work: &mpsc::Receiver<Work>, heard: &mut dyn Heard) ->
                 }
                 Work::Item(Item::Ack(ack)) => drop(ssot.ensure_ack(&ack)?),
                 Work::Item(Item::Task(task)) => drop(tasks.insert(task.task_id.clone(), task)),
+                Work::Memory(known) => drop(ssot.ensure_memory(swarm, &known.name, known.own())?),
                 Work::Refused(text, rule) => ssot.refuse(&text, &rule, Timestamp::now(), "coordinator")?,
             }
         }

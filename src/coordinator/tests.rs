@@ -266,6 +266,7 @@ impl Game {
             agent: None,
             review: None,
             verify: Vec::new(),
+            memory_budget: MEMORY_BUDGET,
             env: EnvVars::new(),
             identity: Identity { name: "Ada".to_owned(), email: "a@b.c".to_owned() },
             repo_url: "https://longshore.invalid/0.git".parse().unwrap(),

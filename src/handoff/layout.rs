@@ -23,6 +23,8 @@ pub const HOME: &str = "/home/agent";
 
 /// In `IN/<folder>/`: what the attempt is asked to do ([`AssignmentFile`](super::assignment::AssignmentFile)).
 pub const ASSIGNMENT_FILE: &str = "assignment.json";
+/// In `IN/<folder>/`: the same as a frame of the mesh, with what was learned before ([`Dispatch`](super::dispatch::Dispatch)).
+pub const DISPATCH_FILE: &str = "dispatch.json";
 /// In `IN/<folder>/`: the folder below which the tasks file lies at its `taskFilePath`.
 pub const TASKS_DIR: &str = "tasks";
 /// In `WORK/<folder>/`: the clone.
@@ -31,6 +33,12 @@ pub const REPO_DIR: &str = "repo";
 pub const RUN_DIR: &str = "run";
 /// In `WORK/<folder>/run/`: where `acp-shim task|progress|fail` reach the shim.
 pub const SOCKET: &str = "shim.sock";
+/// In `WORK/<folder>/`: what a story is given to remember.
+pub const MEMORY_DIR: &str = "in";
+/// In `WORK/<folder>/in/`: as a MemoryGram.
+pub const MEMORY_JSON: &str = "memory.json";
+/// In `WORK/<folder>/in/`: to be read.
+pub const MEMORY_TEXT: &str = "memory.md";
 /// In `WORK/<folder>/`: what comes out.
 pub const OUT_DIR: &str = "out";
 /// In `WORK/<folder>/out/`: [`ResultFile`](super::result::ResultFile).

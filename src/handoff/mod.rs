@@ -6,7 +6,11 @@
 
 pub mod assignment;
 pub mod depot;
+pub mod dispatch;
 pub mod layout;
+pub mod learned;
+pub mod remembered;
 pub mod mailbox;
 pub mod result;
 pub mod review;
+pub mod secrets;

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::remembered::Remembered;
 use crate::ids::{AttemptId, CommitId, StoryId, SwarmId};
 use crate::verdict::{CriterionResult, StoryOutcome, WorkLogEntry};
 
@@ -46,6 +47,9 @@ pub struct StoryResult {
     /// What was done, from the progress updates; at most 200 entries.
     #[serde(default)]
     pub work_log: Vec<WorkLogEntry>,
+    /// What its agent said that it learned.
+    #[serde(default, skip_serializing_if = "Remembered::is_empty")]
+    pub remembered: Remembered,
     /// The story's commits on the assigned branch, oldest first.
     #[serde(default)]
     pub commits: Vec<CommitId>,

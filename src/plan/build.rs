@@ -10,7 +10,7 @@ use super::graph::Graph;
 use super::problem::{PlanDefect, PlanError, PlanProblem, name};
 use super::seats::seats;
 use super::touches::{Reach, may_overlap};
-use super::{FanOut, MAX_DELIVERED, MAX_FILES, Plan, PlanOptions, PlannedFile, json_length};
+use super::{FanOut, MAX_BLOCKS, MAX_DELIVERED, MAX_FILES, Plan, PlanOptions, PlannedFile, json_length};
 use crate::ids::{AssignmentId, BranchName, StoryKey};
 use crate::swarm::{AssignmentSpec, StorySpec};
 use crate::tasks::{Story, TasksFile, order};
@@ -69,6 +69,7 @@ pub(super) fn build(
         })
         .collect();
     check_sizes(&planned, &assignments)?;
+    check_blocks(&planned, &assignments)?;
     keep_apart(&mut assignments, &graph, |key| &reaches[place[key]]);
     Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves, seats })
 }
@@ -159,6 +160,37 @@ fn check_sizes(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<
             let stories = assignment.stories.iter().map(|key| name(story_of(file, key))).collect();
             let defect = PlanDefect::TooMuchForOne { bytes, several: assignment.stories.len() > 1 };
             problems.push(PlanProblem { stories, ..PlanProblem::of_file(&file.tasks.path, defect) });
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }
+}
+
+/// Stories that share a sandbox share the frame that it is dispatched with.
+fn check_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<(), PlanError> {
+    let mut problems = Vec::new();
+    for assignment in assignments {
+        let file = &files[usize::from(assignment.file)];
+        let stories: Vec<&Story> = assignment.stories.iter().map(|key| story_of(file, key)).collect();
+        let mut blocks: BTreeMap<String, (&Story, serde_json::Value)> = BTreeMap::new();
+        let problem = |stories: Vec<&Story>, defect| PlanProblem {
+            stories: stories.into_iter().map(name).collect(),
+            ..PlanProblem::of_file(&file.tasks.path, defect)
+        };
+        for story in &stories {
+            let common = file.tasks.mesh.iter().filter(|(block, _)| !story.mesh.contains_key(*block));
+            for (block, content) in common.chain(&story.mesh) {
+                let (other, said) = blocks.entry(block.clone()).or_insert_with(|| (story, content.clone()));
+                if said != content {
+                    let defect = PlanDefect::HeaderBlock { block: block.clone() };
+                    problems.push(problem(vec![other, story], defect));
+                }
+            }
+        }
+        let blocks: BTreeMap<&String, &serde_json::Value> =
+            blocks.iter().map(|(name, (_, said))| (name, said)).collect();
+        let bytes = serde_json::to_string(&blocks).map_or(0, |text| text.len());
+        if bytes > MAX_BLOCKS {
+            problems.push(problem(stories, PlanDefect::HeaderTooLarge { bytes }));
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }

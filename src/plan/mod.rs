@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, BranchName, CommitId, StoryId, StoryKey, SwarmId};
 use crate::swarm::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};
-use crate::tasks::{Story, TasksFile};
+use crate::tasks::{HeaderBlocks, Story, TasksFile};
 
 pub use document::PlanDocument;
 pub use problem::{PlanDefect, PlanError, PlanProblem};
@@ -36,6 +36,8 @@ pub use seats::{HOST_AGENT, PlannedSeat};
 /// The most bytes that one sandbox gets of its tasks file, as a JSON string: with the rest of what is delivered, it has to fit
 /// one frame of the depot ([`MAX_PAYLOAD`](crate::handoff::depot::MAX_PAYLOAD)).
 const MAX_DELIVERED: usize = 640 * 1024;
+/// The most bytes of the header blocks for one sandbox, as JSON.
+const MAX_BLOCKS: usize = 32 * 1024;
 /// The most tasks files in one plan.
 pub const MAX_FILES: usize = 100;
 
@@ -142,6 +144,19 @@ impl Plan {
     /// Where the file is not of this plan.
     pub fn delivered(&self, file: u16, stories: &[StoryKey]) -> String {
         self.files[usize::from(file)].delivered(stories)
+    }
+
+    /// The header blocks for a sandbox that does these stories of a file: the file's, and each story's own in their place.
+    ///
+    /// # Panics
+    /// Where the file is not of this plan.
+    pub fn header_blocks(&self, file: u16, stories: &[StoryKey]) -> HeaderBlocks {
+        let tasks = &self.files[usize::from(file)].tasks;
+        let mut blocks = tasks.mesh.clone();
+        for key in stories {
+            blocks.extend(self.story(key).mesh.clone());
+        }
+        blocks
     }
 
     /// The year of the assignments' ids.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::{MAX_DELIVERED, MAX_FILES};
+use super::{MAX_BLOCKS, MAX_DELIVERED, MAX_FILES};
 use crate::tasks::{Shape, Story};
 
 /// Everything that is wrong with what was to be planned. Its `Display` has a line for each problem, and its remedy below it.
@@ -180,6 +180,18 @@ pub enum PlanDefect {
         /// Whether it is that of several stories.
         several: bool,
     },
+    /// Stories that share a sandbox and say different things in the same header block.
+    #[error("the two say different things in the header block `{block}`, and share a sandbox")]
+    HeaderBlock {
+        /// The block.
+        block: String,
+    },
+    /// More than [`MAX_BLOCKS`] for one sandbox.
+    #[error("the header blocks for one sandbox have {} KB, and at most {} KB can be delivered", bytes.div_ceil(1024), MAX_BLOCKS / 1024)]
+    HeaderTooLarge {
+        /// How much.
+        bytes: usize,
+    },
     /// An agent's id that somebody else has.
     #[error("the agent `{agent}` {}", if *by_story { "is in the mailbox twice, or has the name of the other's reviewer (upper and lower case are the same)" } else { "cannot be: people write under that name" })]
     AgentTaken {
@@ -220,6 +232,10 @@ impl PlanDefect {
             Self::TooMuchForOne { several: false, .. } => {
                 "put the long text into a file of the repository and name that"
             }
+            Self::HeaderBlock { .. } => {
+                "make the two the same, or give each story a sandbox of its own (`--fan-out story`)"
+            }
+            Self::HeaderTooLarge { .. } => "put the long text into a file of the repository and name that",
             Self::AgentTaken { .. } => "give each agent a name of its own under `mailbox.agent`",
             Self::NoAgent => "name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`",
         };

@@ -70,6 +70,32 @@ fn runs_what_is_not_done() {
 }
 
 #[test]
+fn stories_that_share_a_sandbox_say_one_thing_in_a_header_block() {
+    let block = |priority: u32| json!({"header": {"alert": {"priority": priority}}});
+    let text = |one: Value, two: Value| {
+        let stories = json!([{"id": "US-001", "title": "x", "mesh": one}, {"id": "US-002", "title": "y", "mesh": two}]);
+        let mesh = json!({"header": {"house": {"rules": []}, "alert": {"priority": 1}}});
+        json!({"metadata": {"title": "T", "branchName": "b", "mesh": mesh}, "userStories": stories}).to_string()
+    };
+    let together = PlanOptions { fan_out: FanOut::File, ..options() };
+    let plan = plan_of(&[("f.json", &text(block(2), block(2)))], &together).expect("a plan");
+    let blocks = plan.header_blocks(0, &plan.assignments[0].stories);
+    assert_eq!(Value::Object(blocks), json!({"house": {"rules": []}, "alert": {"priority": 2}}));
+    let says = "f.json: stories `US-001`, `US-002`: the two say different things in the header block `alert`, and share a sandbox";
+    // In so many words, and by leaving it to the file.
+    for text in [text(block(2), block(3)), text(block(2), json!(null))] {
+        assert_eq!(problems(plan_of(&[("f.json", &text)], &together)), [says]);
+        assert!(plan_of(&[("f.json", &text)], &options()).is_ok(), "each in a sandbox of its own");
+    }
+    let long = json!({"header": {"alert": {"text": "x".repeat(33 * 1024)}}});
+    let found = problems(plan_of(&[("f.json", &text(long, json!(null)))], &options()));
+    assert_eq!(
+        found,
+        ["f.json: story `US-001`: the header blocks for one sandbox have 34 KB, and at most 32 KB can be delivered"]
+    );
+}
+
+#[test]
 fn again_runs_everything() {
     let plan = plan_of(&[("canonical.json", CANONICAL)], &PlanOptions { again: true, ..options() }).expect("a plan");
     let waves: Vec<_> = plan.waves.iter().map(|wave| ids(wave)).collect();

@@ -1,4 +1,4 @@
-//! `acp-shim task|progress|fail`: what an agent calls inside a sandbox. Each asks the shim over its socket and ends.
+//! `acp-shim task|progress|fail|remember`: what an agent calls inside a sandbox. Each asks the shim over its socket and ends.
 //!
 //! Exit codes: 0 done, 1 the shim refused or did not answer, 2 wrong usage or not inside a sandbox. Called by
 //! [`main`](super::main). Must not: change anything by itself.
@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use super::remember;
 use super::socket::{Ask, Reply, TaskCard};
 
 /// The most characters of text that are sent; the shim shows less.
@@ -25,6 +26,10 @@ pub fn run(command: &str, args: &[String], socket: Option<&std::ffi::OsStr>) -> 
         ("task", _) => return usage("task [--json]"),
         ("progress", [_, ..]) => (Ask::Progress { text: shortened(args) }, false),
         ("fail", [_, ..]) => (Ask::Fail { text: shortened(args) }, false),
+        ("remember", args) => match remember::parse(args) {
+            Ok(ask) => (ask, false),
+            Err(problem) => return Err((format!("{problem}\nusage: acp-shim {}", remember::USAGE), 2)),
+        },
         (other, _) => return usage(&format!("{other} TEXT")),
     };
     let Some(socket) = socket else {

@@ -17,6 +17,7 @@ use super::special;
 use super::story::{Closing, Sandbox, said};
 use crate::handoff::assignment::AssignmentFile;
 use crate::handoff::layout as names;
+use crate::handoff::remembered::Remembered;
 use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
 use crate::ids::{CommitId, StoryId};
 use crate::protocol::acp::message::{
@@ -61,7 +62,15 @@ pub fn unreached(assignment: &AssignmentFile) -> Vec<StoryResult> {
 }
 
 fn not_run(id: StoryId, outcome: StoryOutcome) -> StoryResult {
-    StoryResult { id, outcome, criteria: Vec::new(), work_log: Vec::new(), commits: Vec::new(), duration_ms: 0 }
+    StoryResult {
+        id,
+        outcome,
+        criteria: Vec::new(),
+        work_log: Vec::new(),
+        commits: Vec::new(),
+        duration_ms: 0,
+        remembered: Remembered::default(),
+    }
 }
 
 /// What the newest bundle on the disk has.
@@ -114,8 +123,10 @@ impl Attempt {
             }
             let work = sandbox.assignment.stories.iter().find(|work| work.id == story.id);
             let last = place + 1 == self.order.len();
-            let told =
-                sandbox.tell(story, work.expect("the order has the assignment's stories only"), &mut refs, last).await;
+            let told = {
+                let work = work.expect("the order has the assignment's stories only");
+                sandbox.tell(story, work, &mut refs, &results, last).await
+            };
             results.push(told.result);
             sealed = told.sealed;
             // A stop has cut short whatever could not be put in order.

@@ -65,6 +65,16 @@ impl Layout {
         self.inbox().join(folder).join(layout::ASSIGNMENT_FILE)
     }
 
+    /// `IN/<folder>/dispatch.json`.
+    pub fn dispatch(&self, folder: &str) -> PathBuf {
+        self.inbox().join(folder).join(layout::DISPATCH_FILE)
+    }
+
+    /// What a story is given to remember.
+    pub fn memory(&self, folder: &str) -> PathBuf {
+        self.work().join(folder).join(layout::MEMORY_DIR)
+    }
+
     /// The tasks file with this relative path, as delivered.
     pub fn tasks_file(&self, folder: &str, relative: &str) -> PathBuf {
         self.inbox().join(folder).join(layout::TASKS_DIR).join(relative)

@@ -4,7 +4,7 @@
 //! serve      channel (ACP) -> clone -> attempt -> story: prompt, run, examine, checks, salvage -> result and bundle -> completion
 //!                                  | review: brief, run, verdict, examine
 //! depot      frames -> objects | folders (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
-//! task, progress, fail      ask -> socket of a running `serve`
+//! task, progress, fail, remember   ask -> socket of a running `serve`
 //! mail                      the mailbox's folder, and the socket while it waits
 //! ```
 //! `bin/acp-shim.rs` calls [`main`]. Built static and small, with the feature `shim` alone. Must not: use the engine, speak on
@@ -28,6 +28,7 @@ pub mod depot;
 pub mod examine;
 pub mod git;
 pub mod halt;
+pub mod inherit;
 pub mod layout;
 pub mod mail;
 pub mod markers;
@@ -35,6 +36,7 @@ pub mod memory;
 pub mod processes;
 pub mod progress;
 pub mod prompt;
+mod remember;
 pub mod review;
 pub mod run;
 pub mod salvage;
@@ -53,8 +55,7 @@ pub mod watchdog;
 #[cfg(test)]
 mod tests;
 
-const USAGE: &str =
-    "usage: acp-shim serve FOLDER | depot | task [--json] | progress TEXT | fail TEXT | mail COMMAND | --version";
+const USAGE: &str = "usage: acp-shim serve FOLDER | depot | task [--json] | progress TEXT | fail TEXT | remember TEXT ... | mail COMMAND | --version";
 
 /// Runs the program with the arguments behind its name. Exit codes: 0 done; 1 it failed; 2 wrong usage, or not where it can
 /// run; of `mail` also 3 and 4.
@@ -67,7 +68,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         ["serve", folder] => serve_sandbox(folder),
         ["depot"] => serve_depot(),
         ["as", uid, rest @ ..] => ExitCode::from(depot::as_uid::main(uid, rest, &layout::Layout::default())),
-        [command @ ("task" | "progress" | "fail"), ..] => {
+        [command @ ("task" | "progress" | "fail" | "remember"), ..] => {
             let socket = std::env::var_os(ask::SOCKET_VARIABLE);
             match ask::run(command, &args[1..], socket.as_deref()) {
                 Ok(text) => print(&text),
@@ -95,7 +96,8 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 
 /// The arguments as text. What an agent has to say is taken as it is; names and numbers have to be what they are.
 fn words_of(args: Vec<OsString>) -> Option<Vec<String>> {
-    let free = args.first().is_some_and(|first| ["progress", "fail", "mail"].iter().any(|free| first == free));
+    let free =
+        args.first().is_some_and(|first| ["progress", "fail", "remember", "mail"].iter().any(|free| first == free));
     let text = |arg: OsString| if free { Some(arg.to_string_lossy().into_owned()) } else { arg.into_string().ok() };
     args.into_iter().map(text).collect()
 }

@@ -3,6 +3,7 @@
 //! Made by `story.rs` for each story; written to a file, and given on standard input where the agent wants it there. Must
 //! not: hold values of environment variables.
 
+use super::inherit::HINTS;
 use super::socket::TaskCard;
 use crate::handoff::assignment::MailboxSeat;
 
@@ -13,6 +14,8 @@ pub struct Context<'a> {
     pub title: &'a str,
     /// The tasks file's description; may be empty.
     pub description: &'a str,
+    /// What earlier stories learned, as markdown; may be empty.
+    pub memory: &'a str,
     /// Who the agent is in the mailbox, where there is one.
     pub mailbox: Option<&'a MailboxSeat>,
 }
@@ -28,15 +31,14 @@ pub fn mailbox(seat: &MailboxSeat) -> String {
         text.push_str(&format!("- `{}` ({}): {}\n", peer.agent, peer.role, peer.task));
     }
     text.push_str(
-        "\n- `acp-shim mail roster` shows who has come so far and who is done; people on the host may write too.\n\
-         - `acp-shim mail send --to ID --type REQUEST --subject TEXT --body TEXT` sends a message, `--to '*'` to all. Types: \
-         REQUEST (wants a RESPONSE), RESPONSE, STATUS, HANDOFF (wants an ACK), ACK, ERROR, DONE. `--re ID/NNN` says which message \
-         it is about; `--body -` reads the body from standard input.\n\
-         - `acp-shim mail read` shows what is new; `acp-shim mail wait` waits for something new, and ends when nobody can send it \
-         any more. Look between two steps of your work.\n\
-         - `acp-shim mail state` shows the shared state, `acp-shim mail state --write` replaces it; claim it first \
-         (`acp-shim mail claim STATE.md`, `release`).\n\
-         - `acp-shim mail --help` shows the rest. When you are finished, say DONE to all.\n",
+        "\n- `acp-shim mail roster` shows who has come so far and who is gone; people on the host may write too.\n\
+         - `acp-shim mail send --to ID --type REQUEST \"TEXT\"` sends a message, `--to '*'` to everybody. Types: REQUEST (wants a \
+         RESPONSE), RESPONSE, STATUS, HANDOFF (wants an ACK), ACK, ERROR, DONE. `--re ID/NNN` says which message it answers.\n\
+         - `acp-shim mail read` shows what is new; look between two steps of your work. `acp-shim mail wait --from ID` waits for \
+         something new (exit code 3: nothing more will come, 4: nothing came in time).\n\
+         - `acp-shim mail state` shows the shared state of the work, `acp-shim mail state --append \"TEXT\"` adds a line to it; \
+         `--file NAME` for other shared files.\n\
+         - `acp-shim mail --help` shows the rest. When you are finished, say so: `acp-shim mail send --type DONE \"TEXT\"`.\n",
     );
     text
 }
@@ -65,6 +67,9 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
     if !card.notes.is_empty() {
         text.push_str(&format!("\n## Notes\n\n{}\n", card.notes));
     }
+    if !context.memory.is_empty() {
+        text.push_str(&format!("\n## What earlier stories learned\n\n{HINTS}\n\n{}", context.memory));
+    }
     if !card.verify.is_empty() {
         text.push_str("\n## How the work is verified\n\nEach of these must exit with 0 once you are done:\n\n");
         for command in &card.verify {
@@ -92,7 +97,9 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
          - Leave no merge markers and no git repositories inside the work tree.\n\
          - Do this story only. Processes that you leave running are killed when you end.\n\
          - Say how it goes with `acp-shim progress \"what was done\"`. `acp-shim task` shows this story again. If it cannot \
-         be done, run `acp-shim fail \"why\"` and end.\n",
+         be done, run `acp-shim fail \"why\"` and end.\n\
+         - What stories after this one should know (a decision, a trap, how something works), tell them with \
+         `acp-shim remember \"what you learned\"`, adding `--about FILE` where it is about a file.\n",
         card.branch
     ));
     text
@@ -127,16 +134,25 @@ mod tests {
             task: "Test the parser".to_owned(),
         };
         let seat = MailboxSeat { agent: "alpha".parse().expect("an id"), role: "coder".to_owned(), peers: vec![peer] };
-        let text = prompt(&card, Context { title: "Parsers", description: "", mailbox: Some(&seat) });
+        let text = prompt(&card, Context { title: "Parsers", description: "", memory: "", mailbox: Some(&seat) });
         assert!(
             text.contains("You are `alpha` (coder)") && text.contains("- `bravo` (tester): Test the parser"),
             "{text}"
         );
-        let text = prompt(&card, Context { title: "Parsers", description: "", mailbox: None });
+        let text = prompt(
+            &card,
+            Context { title: "Parsers", description: "", memory: "- note `n`: it is slow\n", mailbox: None },
+        );
         assert!(!text.contains("ailbox"), "{text}");
-        for part in
-            ["US-001: Add a parser", "AC-1: parses", "`make check`", "`cargo test`", "exited 101", "`feat/parser`"]
-        {
+        for part in [
+            "US-001: Add a parser",
+            "AC-1: parses",
+            "`make check`",
+            "`cargo test`",
+            "exited 101",
+            "`feat/parser`",
+            "it is slow",
+        ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("## Notes") && !text.contains("## What to do"));

@@ -15,15 +15,12 @@ use super::processes::{self, Process};
 use super::tail;
 use crate::verdict::{SCENE_CHARS, SCENE_LINES};
 
-/// A value shorter than this is looked for as a whole word only: it would be found everywhere.
-const SHORT_VALUE: usize = 4;
 /// The most bytes that are looked at of a command line.
 const COMMAND_BYTES: usize = 64 * 1024;
 /// The most processes that the sentence names.
 const NAMED: usize = 2;
 
-/// Names and values of variables that must not be shown.
-pub type Secrets = [(String, String)];
+pub use crate::handoff::secrets::{Secrets, without};
 
 /// What was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,25 +96,6 @@ fn command_line(process: &Process, secrets: &Secrets) -> String {
         .collect();
     let text = words.join(" ");
     if text.trim().is_empty() { format!("[{}]", process.name) } else { text }
-}
-
-/// A word of a command line, or a text, with the names of variables in the place of their values.
-pub fn without(word: &str, secrets: &Secrets) -> String {
-    let mut text = word.to_owned();
-    // Longest first: one value may hold another.
-    let mut order: Vec<&(String, String)> = secrets.iter().filter(|(_, value)| !value.is_empty()).collect();
-    order.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
-    for (name, value) in order {
-        let shown = format!("${name}");
-        if value.len() >= SHORT_VALUE {
-            text = text.replace(value.as_str(), &shown);
-        } else if text == *value {
-            text = shown;
-        } else if let Some(before) = text.strip_suffix(value.as_str()).filter(|before| before.ends_with('=')) {
-            text = format!("{before}{shown}");
-        }
-    }
-    text
 }
 
 /// The processes at the ends of the tree, the youngest first, and what they wait for.

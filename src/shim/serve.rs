@@ -18,6 +18,7 @@ use super::channel::{self, Channel, Sender};
 use super::clock::Clock;
 use super::clone::{CHECKOUT_LIMIT, CloneDir, Head, config_text};
 use super::halt::{Halt, Share};
+use super::inherit::Dispatched;
 use super::layout::Layout;
 use super::memory::MemoryGauge;
 use super::progress::Progress;
@@ -270,6 +271,7 @@ impl Setup {
             Ok(read) => read,
             Err(fatal) => return Err((fatal, assignment)),
         };
+        let dispatched = Dispatched::receive(&self.layout.dispatch(&self.folder), &assignment);
         let desk = Desk::default();
         let socket = self.layout.socket(&self.folder);
         if let Err(error) = socket::serve(&socket, desk.clone()) {
@@ -283,6 +285,8 @@ impl Setup {
         let sandbox = Sandbox {
             tasks,
             clone,
+            dispatched,
+            memory_dir: self.layout.memory(&self.folder),
             run_dir: self.layout.run(&self.folder),
             bundle: self.layout.out(&self.folder).join(names::RESULT_BUNDLE),
             env,

@@ -1,4 +1,5 @@
-//! The socket on which `acp-shim task|progress|fail|mail`, run by an agent, reach the shim: one JSON object a line, one answer.
+//! The socket on which `acp-shim task|progress|fail|remember|mail`, run by an agent, reach the shim: one JSON object a line, one
+//! answer.
 //!
 //! Started by `serve.rs`; asked by `ask.rs`. To add a subcommand: a variant of [`Ask`], its arm in [`Desk::answer`], and its
 //! arguments in `ask.rs`. Must not: trust who asks: it is whatever the agent runs.
@@ -14,6 +15,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::progress::Progress;
 use super::tail;
+use crate::handoff::remembered::{Link, Note, Remembered};
 use crate::wire::MAX_LINE;
 
 /// How long a caller may take to say what it wants.
@@ -29,6 +31,27 @@ pub enum Ask {
     Progress {
         /// What to say.
         text: String,
+    },
+    /// Keep this for the stories that come after.
+    Remember {
+        /// What was learned; empty for edges alone.
+        #[serde(default)]
+        text: String,
+        /// What kind of thing it is.
+        #[serde(default)]
+        kind: Option<String>,
+        /// From 0 to 1.
+        #[serde(default)]
+        importance: Option<f64>,
+        /// The node's id.
+        #[serde(default)]
+        id: Option<String>,
+        /// What it is about.
+        #[serde(default)]
+        about: Vec<String>,
+        /// Edges between nodes.
+        #[serde(default)]
+        links: Vec<Link>,
     },
     /// The story cannot be done, for this reason.
     Fail {
@@ -100,12 +123,13 @@ struct Current {
     card: TaskCard,
     progress: Progress,
     given_up: Option<String>,
+    remembered: Remembered,
 }
 
 impl Desk {
     /// From now on it is this story.
     pub fn open(&self, card: TaskCard, progress: Progress) {
-        *self.lock() = Some(Current { card, progress, given_up: None });
+        *self.lock() = Some(Current { card, progress, given_up: None, remembered: Remembered::default() });
     }
 
     /// The reason with which the agent gave up, if it did.
@@ -118,9 +142,9 @@ impl Desk {
         self.reports.load(Ordering::Relaxed)
     }
 
-    /// No story any more.
-    pub fn close(&self) {
-        *self.lock() = None;
+    /// No story any more. Gives what its agent said that it learned.
+    pub fn close(&self) -> Remembered {
+        self.lock().take().map(|current| current.remembered).unwrap_or_default()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Current>> {
@@ -146,6 +170,30 @@ impl Desk {
                 }
                 None => refusal("the text is empty"),
             },
+            Ask::Remember { text, kind, importance, id, about, links } => {
+                let note = learned(&text).map(|text| Note {
+                    id,
+                    kind: kind.unwrap_or_else(|| "note".to_owned()),
+                    text,
+                    importance,
+                    about,
+                    at: jiff::Timestamp::now().to_string(),
+                });
+                if note.is_none() && links.is_empty() {
+                    return refusal("the text is empty");
+                }
+                self.reports.fetch_add(1, Ordering::Relaxed);
+                // All of it or nothing.
+                let mut remembered = current.remembered.clone();
+                let kept = note.map_or(Ok(()), |note| remembered.note(note));
+                match kept.and_then(|()| links.into_iter().try_for_each(|link| remembered.link(link))) {
+                    Ok(()) => {
+                        current.remembered = remembered;
+                        Reply::default()
+                    }
+                    Err(problem) => refusal(&problem),
+                }
+            }
             Ask::Fail { text } => match said(&text) {
                 Some(text) => {
                     current.progress.tell(&format!("gives up: {text}"));
@@ -167,6 +215,13 @@ fn said(text: &str) -> Option<String> {
     let lines: Vec<String> = text.lines().map(|line| tail::clean(line.as_bytes())).collect();
     let text: String = lines.join("\n").trim().chars().take(2000).collect();
     (!text.is_empty()).then_some(text)
+}
+
+/// What an agent learned: whole lines, without control characters. How long it may be is [`Remembered`]'s to say.
+fn learned(text: &str) -> Option<String> {
+    let text: String = text.chars().filter(|c| *c == '\n' || !c.is_control()).collect();
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// Opens the socket and answers on it, each caller in a task of its own, until the runtime ends.

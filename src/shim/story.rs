@@ -17,6 +17,7 @@ use super::clone::CloneDir;
 use super::examine::{Committed, Examination, Fault, git_failure};
 use super::git::GitError;
 use super::halt::{Halt, Share};
+use super::inherit::Dispatched;
 use super::memory::MemoryGauge;
 use super::progress::Progress;
 use super::prompt;
@@ -46,6 +47,10 @@ pub struct Sandbox {
     pub tasks: TasksFile,
     /// The clone.
     pub clone: CloneDir,
+    /// What came of the dispatch.
+    pub dispatched: Dispatched,
+    /// The folder of what a story is given to remember.
+    pub memory_dir: PathBuf,
     /// The folder of prompts and socket.
     pub run_dir: PathBuf,
     /// The bundle of what is finished.
@@ -148,11 +153,13 @@ impl Sandbox {
     }
 
     /// Does a story. `refs` are the refs as they have to be at its start; those of a finished or salvaged story are added.
+    /// `before` is what came of the stories before it.
     pub async fn tell(
         &self,
         story: &Story,
         work: &StoryWork,
         refs: &mut BTreeMap<String, CommitId>,
+        before: &[StoryResult],
         last: bool,
     ) -> Told {
         let began = Instant::now();
@@ -171,8 +178,8 @@ impl Sandbox {
             .iter()
             .map(|criterion| CriterionResult { id: criterion.id.clone(), text: criterion.text.clone(), met: None })
             .collect();
-        let tried = self.attempt(story, &card, &progress, refs, &mut criteria).await;
-        self.desk.close();
+        let tried = self.attempt(story, &card, &progress, refs, before, &mut criteria).await;
+        let remembered = self.desk.close().without(&self.secrets);
         let landed = match tried {
             Ok(committed) => self.land(committed, refs, last).await,
             Err(fault) => Err(fault),
@@ -195,6 +202,7 @@ impl Sandbox {
             outcome,
             criteria,
             work_log: progress.close(&text),
+            remembered,
             commits,
             duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
@@ -231,10 +239,14 @@ impl Sandbox {
         card: &TaskCard,
         progress: &Progress,
         refs: &BTreeMap<String, CommitId>,
+        before: &[StoryResult],
         criteria: &mut [CriterionResult],
     ) -> Result<Committed, Fault> {
+        if let Some(refused) = &self.dispatched.refused {
+            return Err(refused.clone().into());
+        }
         let deadline = self.time();
-        let (job, shown) = self.agent_job(story, card, &deadline)?;
+        let (job, shown) = self.agent_job(story, card, before, &deadline)?;
         let ran = run(job, &self.surroundings(), |line| progress.printed(line)).await;
         let given_up = self.desk.given_up();
         if let Some(failure) = self.judge(&ran, "the agent", &shown, Cause::AgentFailed, given_up) {
@@ -274,12 +286,18 @@ impl Sandbox {
     }
 
     /// How to run the agent, and how to call it in messages.
-    fn agent_job(&self, story: &Story, card: &TaskCard, deadline: &Deadline) -> Result<(Job, String), Fault> {
-        let context = prompt::Context {
-            title: &self.tasks.title,
-            description: &self.tasks.description,
-            mailbox: self.assignment.mailbox.as_ref(),
-        };
+    fn agent_job(
+        &self,
+        story: &Story,
+        card: &TaskCard,
+        before: &[StoryResult],
+        deadline: &Deadline,
+    ) -> Result<(Job, String), Fault> {
+        let memory = self.dispatched.hand_on(&self.memory_dir, story, &self.tasks, &self.assignment, before);
+        let memory = memory.map_err(|error| self.no_prompt(&self.memory_dir, &error))?;
+        let (title, description) = (&self.tasks.title, &self.tasks.description);
+        let mailbox = self.assignment.mailbox.as_ref();
+        let context = prompt::Context { title, description, memory: &memory.text, mailbox };
         let text = prompt::prompt(card, context);
         let file = self.run_dir.join(format!("prompt-{}.md", story.id));
         let written = special::ensure_folder(&self.run_dir).and_then(|()| special::write_fresh(&file, text.as_bytes()));
@@ -288,6 +306,7 @@ impl Sandbox {
         env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
         env.insert("LONGSHORE_STORY_TITLE".into(), story.title.replace('\0', "").into());
         env.insert("LONGSHORE_PROMPT_FILE".into(), file.clone().into());
+        memory.tell(&mut env);
         let (argv, stdin, shown) = match (&story.command, &self.assignment.agent) {
             (Some(command), _) => (shell(command), None, command.clone()),
             (None, Some(agent)) => {

@@ -146,6 +146,7 @@ impl Play {
                     work_log: Vec::new(),
                     commits: tip.clone().into_iter().collect(),
                     duration_ms: 1234,
+                    remembered: Default::default(),
                 };
                 vec![Event::ResultCollected {
                     attempt: attempt.clone(),

@@ -25,6 +25,9 @@ impl TasksFile {
         if let Some(most) = self.max_concurrency {
             metadata.insert("maxConcurrency".to_owned(), json!(most));
         }
+        if !self.mesh.is_empty() {
+            metadata.insert("mesh".to_owned(), json!({ "header": self.mesh }));
+        }
         if self.mailbox {
             metadata.insert("mailbox".to_owned(), json!(true));
         }
@@ -57,6 +60,9 @@ fn story(story: &Story, among: &[StoryId]) -> Value {
             RiskLevel::High => "high",
         },
     });
+    if !story.mesh.is_empty() {
+        object["mesh"] = json!({ "header": story.mesh });
+    }
     if let Some(command) = &story.command {
         object["command"] = json!(command);
     }
@@ -91,11 +97,13 @@ mod tests {
     fn what_is_read_back_is_what_was_there() {
         let text = r#"{"schemaVersion":"3.0",
             "metadata":{"title":"A","type":"feat","branchName":"feat/a","createdAt":"2026-01-01","description":"Why",
-                "maxConcurrency":2,"verify":["make test","make lint"],"mailbox":true},
+                "maxConcurrency":2,"verify":["make test","make lint"],"mailbox":true,
+                "mesh":{"header":{"house":{"rules":[1,2.5,null],"relay":true}}}},
             "userStories":[
                 {"id":"US-001","title":"One","status":"completed","command":"true"},
                 {"id":"US-002","title":"Two","description":"d","notes":"n","priority":7,"status":"pending","command":"echo 2",
                  "dependsOn":["US-001"],"verify":"true","touches":["a/**"],"riskLevel":"medium",
+                 "mesh":{"header":{"alertControl":{"mustUnderstand":true,"content":{"priority":1}}}},
                  "mailbox":{"agent":"alpha","role":"coder"},
                  "acceptanceCriteria":["plain",{"id":"AC-x","text":"checked","testCommand":"test -e x"}]},
                 {"id":"US-003","title":"Three","status":"skipped","dependsOn":["US-002","US-001"]}]}"#;

@@ -6,12 +6,13 @@
 //! |---|---|---|
 //! | title | `metadata.title`, required | `project`, else `name`, required |
 //! | branch, type, description | `metadata.branchName`, `.type`, `.description` | root `branchName`, `type`, `description` |
-//! | `maxConcurrency`, `verify`, `mailbox` | `metadata` | `metadata` |
+//! | `maxConcurrency`, `verify`, `mailbox`, `mesh` | `metadata` | `metadata` |
 //!
 //! A story, in every shape: `id` and `title` (required), `description`, `notes`, `acceptanceCriteria[]` (a string or
 //! `{id?, text, testCommand?}`), `priority` (a whole number, or `high`, `medium`, `low` for 1, 2, 3), `status`, `passes`,
 //! `skipped`, dependencies (arrays of ids under `dependsOn`, `deps` or `blockedBy`; where several are there, all count),
-//! `verify` (a string or an array), `command`, `touches[]`, `riskLevel`, `mailbox` (`{agent?, role?}`). A blank command is no
+//! `verify` (a string or an array), `command`, `touches[]`, `riskLevel`, `mailbox` (`{agent?, role?}`), `mesh`
+//! (`{header: {NAME: {...}}}`). A blank command is no
 //! command.
 //!
 //! Called by `mod.rs` and `write_back.rs`.
@@ -22,12 +23,12 @@ use super::fields::{At, Checker, one_line};
 use super::graph::{self, Draft, Wanted};
 use super::json::{self, Node, Value, shortened};
 use super::problem::{Defect, TasksError};
-use super::{Criterion, Done, MAX_BYTES, MAX_STORIES, RiskLevel, Seat, Shape, Story, TasksFile, shape};
+use super::{Criterion, Done, MAX_BYTES, MAX_STORIES, RiskLevel, Seat, Shape, Story, TasksFile, mesh, shape};
 
 /// Where dependencies may stand.
 const DEPENDENCY_KEYS: [&str; 3] = ["dependsOn", "deps", "blockedBy"];
 /// The keys of a story that are read.
-const STORY_KEYS: [&str; 17] = [
+const STORY_KEYS: [&str; 18] = [
     "id",
     "title",
     "description",
@@ -45,9 +46,11 @@ const STORY_KEYS: [&str; 17] = [
     "touches",
     "riskLevel",
     "mailbox",
+    "mesh",
 ];
 const ROOT_KEYS: [&str; 7] = ["metadata", "userStories", "project", "name", "branchName", "description", "type"];
-const METADATA_KEYS: [&str; 7] = ["title", "type", "branchName", "description", "maxConcurrency", "verify", "mailbox"];
+const METADATA_KEYS: [&str; 8] =
+    ["title", "type", "branchName", "description", "maxConcurrency", "verify", "mailbox", "mesh"];
 const UTF8_BOM: &str = "\u{feff}";
 
 /// The longest role of an agent, in characters.
@@ -144,6 +147,7 @@ fn read_file(checker: &mut Checker<'_>, root: &Node, path: &Path) -> Option<Task
     let description = checker.text(about_at, about, "description").unwrap_or_default();
     let max_concurrency = checker.count(&metadata_at, metadata, "maxConcurrency");
     let verify = checker.one_or_more(&metadata_at, metadata, "verify");
+    let mesh = mesh::read(checker, &metadata_at, metadata);
     let mailbox = checker.flag(&metadata_at, metadata, "mailbox").unwrap_or(false);
     let stories = read_stories(checker, root)?;
     Some(TasksFile {
@@ -155,6 +159,7 @@ fn read_file(checker: &mut Checker<'_>, root: &Node, path: &Path) -> Option<Task
         description,
         max_concurrency,
         verify,
+        mesh,
         mailbox,
         stories,
     })
@@ -225,6 +230,7 @@ fn read_story(checker: &mut Checker<'_>, at: &At<'_>, index: usize, node: &Node,
     let command = checker.filled(at, node, "command");
     let touches = checker.texts(at, node, "touches");
     let risk = checker.word(at, node, "riskLevel", &RISK_WORDS).unwrap_or_default();
+    let mesh = mesh::read(checker, at, node);
     let mailbox = read_seat(checker, at, node);
     Some(Story {
         id: link.id,
@@ -240,6 +246,7 @@ fn read_story(checker: &mut Checker<'_>, at: &At<'_>, index: usize, node: &Node,
         command,
         touches,
         risk,
+        mesh,
         mailbox,
     })
 }

@@ -13,6 +13,7 @@ mod fields;
 mod graph;
 mod import;
 pub(crate) mod json;
+mod mesh;
 mod problem;
 #[cfg(feature = "orchestrator")]
 mod schema;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, StoryId};
 
+pub use mesh::HeaderBlocks;
 pub use problem::{Defect, Problem, TasksError};
 
 /// The largest tasks file that is read, in bytes.
@@ -68,6 +70,8 @@ pub struct TasksFile {
     pub max_concurrency: Option<usize>,
     /// `metadata.verify`: shell commands that must exit 0 after each story.
     pub verify: Vec<String>,
+    /// `metadata.mesh.header`: header blocks for the dispatch of every story.
+    pub mesh: HeaderBlocks,
     /// `metadata.mailbox`: the agents have a mailbox.
     pub mailbox: bool,
     /// The stories, in the file's order.
@@ -103,6 +107,8 @@ pub struct Story {
     pub touches: Vec<String>,
     /// How much approval it wants.
     pub risk: RiskLevel,
+    /// `mesh.header`: header blocks for its dispatch, beside those of the file.
+    pub mesh: HeaderBlocks,
     /// Who its agent is in a mailbox, as far as the file says.
     pub mailbox: Seat,
 }

@@ -218,6 +218,12 @@ pub enum Defect {
         /// The other.
         passes: bool,
     },
+    /// A header block that cannot be one.
+    #[error("{problem}")]
+    Mesh {
+        /// Why not.
+        problem: String,
+    },
     /// A name for an agent that no outbox can have.
     #[error("`{found}` is not an agent's id: 1 to 64 letters, digits, `_` and `-`, beginning with a letter or digit")]
     BadAgent {
@@ -266,6 +272,7 @@ impl Defect {
             Self::SelfDependency => "remove it",
             Self::Cycle { .. } => "remove one of these dependencies",
             Self::Contradiction { .. } => "make the two agree, or remove one of them",
+            Self::Mesh { .. } => "correct it, or remove the block; see \"Memory\" in the README",
             Self::BadAgent { .. } => "give it a simple name, like `alpha`, or remove the key",
             Self::BadRole { .. } => "say it in a word or two",
             Self::NoSuchStory { .. } => {

@@ -46,6 +46,31 @@ struct Metadata {
     verify: Option<OneOrMore>,
     /// The agents have a mailbox, in which they write to each other.
     mailbox: Option<bool>,
+    /// For the frames that every story's sandbox is dispatched with.
+    mesh: Option<Mesh>,
+}
+
+/// For the frames of the Agentic Mesh Protocol that sandboxes are dispatched with.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+struct Mesh {
+    /// Header blocks, by their names in camelCase. A sandbox refuses a dispatch with a block that says `mustUnderstand` and that
+    /// it does not know.
+    header: Option<std::collections::BTreeMap<String, HeaderBlock>>,
+}
+
+/// A header block: these properties, and any others.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+struct HeaderBlock {
+    /// Whom it is for: `next`, `none`, `ultimateReceiver`, or a role's IRI. Without it: `ultimateReceiver`.
+    role: Option<String>,
+    /// Whoever it is for must know it, or refuse the frame.
+    must_understand: Option<bool>,
+    /// Passed on also by those that do not know it.
+    relay: Option<bool>,
+    /// A URI: how the rest of it is encoded.
+    encoding_style: Option<String>,
 }
 
 /// A story: what one agent does in one go.
@@ -78,6 +103,8 @@ struct CanonicalStory {
     touches: Option<Vec<String>>,
     /// How much approval it wants.
     risk_level: Option<RiskLevel>,
+    /// For the frame that its sandbox is dispatched with, beside that of the file.
+    mesh: Option<Mesh>,
     /// Who the story's agent is in the mailbox, where there is one.
     mailbox: Option<Mailbox>,
 }

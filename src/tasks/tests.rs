@@ -211,6 +211,29 @@ fn every_error_of_a_field() {
         (json!({"command": ["make"]}), "command", "expected a string, found an array of 1".into()),
         (json!({"touches": "src"}), "touches", string_array.into()),
         (json!({"touches": [5]}), "touches[0]", number_or("a string")),
+        (json!({"mesh": 5}), "mesh", number_or("an object with `header`")),
+        (
+            json!({"mesh": {"header": []}}),
+            "mesh.header",
+            "expected an object of header blocks, found an empty array".into(),
+        ),
+        (json!({"mesh": {"header": {"alert": 5}}}), "mesh.header.alert", number_or("a header block (an object)")),
+        (
+            json!({"mesh": {"header": {"Alert-Control": {}}}}),
+            "mesh.header.Alert-Control",
+            "a header block's name must be in camelCase, as `alertControl`".into(),
+        ),
+        (
+            json!({"mesh": {"header": {"routing": {}}}}),
+            "mesh.header.routing",
+            "`routing` is longshore's own to say".into(),
+        ),
+        (
+            json!({"mesh": {"header": {"alert": {"mustUnderstand": "yes"}}}}),
+            "mesh.header.alert.mustUnderstand",
+            "expected `true` or `false`, found the string `yes`".into(),
+        ),
+        (json!({"mesh": {"header": {"alert": {"role": 5}}}}), "mesh.header.alert.role", number_or("a string")),
         (json!({"riskLevel": "none"}), "riskLevel", "found `none`; allowed are `low`, `medium`, `high`".into()),
         (
             json!({"dependsOn": "US-002"}),

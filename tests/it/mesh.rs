@@ -1,10 +1,11 @@
 //! Nodes of the mesh over HTTP: real processes, real sockets on 127.0.0.1, what they say to each other looked at from outside.
 //!
-//! `table.rs` is the forwarding table (2.7.1) on the wire, `line.rs` three nodes in a row, `http.rs` the binding itself, `hostile.rs`
-//! what tries to do harm. No Docker daemon is needed.
+//! `table.rs` is the forwarding table (2.7.1) on the wire, `line.rs` three nodes in a row, `http.rs` the binding itself, `keys.rs` what
+//! signatures, seals and leaves hold, `hostile.rs` what tries to do harm. No Docker daemon is needed.
 
 mod hostile;
 mod http;
+mod keys;
 mod line;
 mod table;
 
@@ -164,13 +165,15 @@ struct Raw {
     status: u16,
     head: String,
     body: Value,
+    text: String,
 }
 
 impl Raw {
     fn of(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        Self { status, head: head.to_ascii_lowercase(), body: serde_json::from_str(body).unwrap_or(Value::Null) }
+        let json = serde_json::from_str(body).unwrap_or(Value::Null);
+        Self { status, head: head.to_ascii_lowercase(), body: json, text: body.to_owned() }
     }
 
     fn subcode(&self) -> &str {

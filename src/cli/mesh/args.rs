@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::amounts::{Size, Span};
+use crate::cli::amounts::{Size, Span, SpanOrOff};
 use crate::protocol::mesh::http::Address;
 
 /// `longshore mesh`.
@@ -26,6 +26,46 @@ pub enum MeshCommand {
         after_help = "Exit codes: 0 it was answered; 1 a fault came back; 2 bad usage, or no frame; 3 the node cannot be reached."
     )]
     Send(Box<MeshSendArgs>),
+    /// Make a key for signing and one for opening what is sealed, and print the public half: what others put into a trust file
+    Keygen(MeshKeygenArgs),
+    /// Print what a story learned, or the MemoryGrams of a file, as a table or a graph
+    Show(MeshShowArgs),
+}
+
+/// `longshore mesh keygen`.
+#[derive(Debug, Args)]
+pub struct MeshKeygenArgs {
+    /// The file for the secret half; it must not be there yet
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// The URI of the node or agent whose key it is
+    #[arg(long, value_name = "URI")]
+    pub agent: String,
+}
+
+/// `longshore mesh show`.
+#[derive(Debug, Args)]
+pub struct MeshShowArgs {
+    /// A file with a MemoryGram or a frame, - for standard input, or [SWARM/]STORY: what US-001 of the newest swarm learned
+    #[arg(value_name = "FILE|STORY|-")]
+    pub what: String,
+
+    /// As a graph for Graphviz
+    #[arg(long, group = "form")]
+    pub dot: bool,
+
+    /// As a graph for Mermaid
+    #[arg(long, group = "form")]
+    pub mermaid: bool,
+
+    /// As an agent reads it
+    #[arg(long, group = "form")]
+    pub markdown: bool,
+
+    /// As JSON; several MemoryGrams are one object a line
+    #[arg(long, group = "form")]
+    pub json: bool,
 }
 
 /// `longshore mesh serve`.
@@ -35,7 +75,7 @@ pub struct MeshServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7117")]
     pub listen: SocketAddr,
 
-    /// The node's own URI [default: the URL that it listens at]
+    /// The node's own URI [default: that of its key, or else the URL that it listens at]
     #[arg(long, value_name = "URI")]
     pub uri: Option<String>,
 
@@ -74,6 +114,30 @@ pub struct MeshServeArgs {
     /// Let this intermediary handle `routing` or `audit` blocks, without an authorization in the frame; may be given again
     #[arg(long, value_name = "NAME")]
     pub allow: Vec<String>,
+
+    /// The node's own keys: it opens what is sealed for it; an intermediary presents itself, and an active one signs what it changed
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+
+    /// Agents that are trusted, with their public keys: what keygen prints, or a list of such; may be given again
+    #[arg(long, value_name = "FILE")]
+    pub trust: Vec<PathBuf>,
+
+    /// Take only what an agent that is trusted has signed, and its copies never
+    #[arg(long, requires = "trust")]
+    pub require_signature: bool,
+
+    /// Take this block, or `Body`, only from a sender whom the trust file or a grant in the frame allows it; may be given again
+    #[arg(long, value_name = "NAME", requires = "trust")]
+    pub need: Vec<String>,
+
+    /// How long a message is remembered, and how old one may be; off for not at all [default: 5m with --trust, otherwise off]
+    #[arg(long, value_name = "TIME")]
+    pub replay_window: Option<SpanOrOff>,
+
+    /// Write down in each frame that this node had it, and what it did
+    #[arg(long)]
+    pub audit: bool,
 
     /// Shell command that answers: the processed frame on standard input, the Body of the answer as JSON on standard output
     #[arg(long, value_name = "CMD", conflicts_with_all = ["forward", "route"])]
@@ -124,12 +188,24 @@ pub struct MeshSendArgs {
     pub frame: PathBuf,
 
     /// The node's URL
-    #[arg(long, value_name = "URL")]
-    pub to: Address,
+    #[arg(long, value_name = "URL", required_unless_present = "print")]
+    pub to: Option<Address>,
 
     /// Send this file along; may be given again
     #[arg(long, value_name = "FILE", conflicts_with = "stream")]
     pub attach: Vec<PathBuf>,
+
+    /// Sign the frame and present its sender, with these keys
+    #[arg(long, value_name = "FILE", conflicts_with = "stream")]
+    pub key: Option<PathBuf>,
+
+    /// Seal the Body for the agent of this trust file, so that nobody else can read it
+    #[arg(long, value_name = "FILE", conflicts_with = "stream")]
+    pub encrypt_to: Option<PathBuf>,
+
+    /// Allow a node or agent something with this message, by your key: names of blocks, or Body; may be given again
+    #[arg(long, value_name = "URI=NAME[,NAME]", requires = "key")]
+    pub grant: Vec<String>,
 
     /// Send the lines of standard input or a file as they come, and print a line for each answer
     #[arg(long)]
@@ -146,6 +222,10 @@ pub struct MeshSendArgs {
     /// Time for the answer
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub timeout: Span,
+
+    /// Print the frame as it would be sent, signed and sealed, and do not send it
+    #[arg(long, conflicts_with = "stream")]
+    pub print: bool,
 
     /// Print the answer as it came, on one line
     #[arg(long)]

@@ -1,22 +1,28 @@
-//! `longshore mesh`: a node of the agentic mesh, and sending to one.
+//! `longshore mesh`: a node of the agentic mesh, sending to one, and what stories learned.
 //!
-//! `serve.rs` and `send.rs` are the commands, `node.rs` makes the node of what was typed, `token.rs` reads what opens a node to
-//! others, `args.rs` is what may be typed. What frames say is somebody else's text, and is cleaned for the terminal.
+//! `serve.rs`, `send.rs`, `show.rs` (what stories learned) and `keys.rs` (`keygen`) are the commands, `node.rs` makes the node of what
+//! was typed, `token.rs` reads what opens a node to others, `args.rs` is what may be typed. What frames say is somebody else's text,
+//! and is cleaned for the terminal.
 
 pub mod args;
+mod keys;
 mod node;
 mod send;
 mod serve;
+mod show;
 mod token;
 
+use super::here::Here;
 use super::{Outcome, runtime};
 use args::{MeshArgs, MeshCommand};
 
 /// Carries it out.
-pub fn mesh(args: &MeshArgs) -> Outcome {
+pub fn mesh(args: &MeshArgs, here: &Here) -> Outcome {
     match &args.command {
         // Frames are parsed and checked beside each other.
         MeshCommand::Serve(args) => runtime(true)?.block_on(serve::serve(args)),
+        MeshCommand::Keygen(args) => keys::keygen(args),
         MeshCommand::Send(args) => runtime(false)?.block_on(send::send(args)),
+        MeshCommand::Show(args) => runtime(false)?.block_on(show::show(args, here)),
     }
 }

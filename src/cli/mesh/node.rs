@@ -3,16 +3,28 @@
 //! Called by `serve.rs`. Must not: open a socket.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::args::MeshServeArgs;
+use super::keys::{Own, Trust};
 use crate::cli::error::{Kind, Shown};
 use crate::protocol::mesh::frame::Header;
 use crate::protocol::mesh::http::{Address, Client, Hops, Manner};
 use crate::protocol::mesh::limits::Limits;
+use crate::protocol::mesh::modules::audit::Audit;
+use crate::protocol::mesh::modules::authentication::Authentication;
+use crate::protocol::mesh::modules::authorization::Authorization;
+use crate::protocol::mesh::modules::encryption::Encryption;
+use crate::protocol::mesh::modules::freshness::Freshness;
+use crate::protocol::mesh::modules::routing::Routing;
+use crate::protocol::mesh::modules::signature::Signature;
 use crate::protocol::mesh::modules::ttl::Ttl;
 use crate::protocol::mesh::modules::upgrade::Upgrade;
+use crate::protocol::mesh::modules::validation::Validation;
 use crate::protocol::mesh::node::{Node, Place};
 use crate::protocol::mesh::relay::{Change, What};
 use crate::protocol::mesh::role::is_iri;
@@ -20,6 +32,9 @@ use crate::protocol::mesh::role::is_iri;
 /// The features of an active intermediary, by URI.
 const ANNOTATE: &str = "urn:longshore:mesh:feature:annotate";
 const MASK: &str = "urn:longshore:mesh:feature:mask";
+
+/// How long messages are remembered where somebody is trusted.
+const REPLAY_WINDOW: Duration = Duration::from_secs(300);
 
 /// Where the node stands on the path, by what it is asked to do.
 fn place(args: &MeshServeArgs) -> Result<Place, Shown> {
@@ -34,7 +49,7 @@ fn place(args: &MeshServeArgs) -> Result<Place, Shown> {
 }
 
 /// The node.
-pub fn node(args: &MeshServeArgs, uri: &str) -> Result<Node, Shown> {
+pub fn node(args: &MeshServeArgs, uri: &str, own: Option<&Own>, trust: &Trust) -> Result<Node, Shown> {
     let bad = |error| Shown::of(Kind::Input, &error);
     let mut node = Node::new(uri, place(args)?).map_err(bad)?;
     let bytes = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
@@ -55,15 +70,53 @@ pub fn node(args: &MeshServeArgs, uri: &str) -> Result<Node, Shown> {
     for list in [&args.understand, &args.reinsert, &args.allow] {
         names(list)?;
     }
-    // Whoever says which ways there are lets the node go them (7.2, rule 3).
+    if let Some(own) = own.filter(|own| own.sign.agent() != uri) {
+        return Err(Shown::input(format!("the key is of `{}`, and the node is `{uri}`", own.sign.agent())));
+    }
+    // Whoever says which ways there are lets the node go them, and so with its log (7.2, rule 3).
     let routing = (!args.route.is_empty()).then_some("routing");
-    Ok(node
-        .with(Ttl)
-        .with(Upgrade)
+    let audit = args.audit.then_some("audit");
+    Ok(modules(node, args, own, trust)
         .understanding(args.understand.iter().map(String::as_str))
         .reinserting(args.reinsert.iter().map(String::as_str))
-        .authorized(args.allow.iter().map(String::as_str).chain(routing))
+        .authorized(args.allow.iter().map(String::as_str).chain(routing).chain(audit))
         .changing(changes(args)?))
+}
+
+/// All modules that there are, with the keys that there are.
+fn modules(node: Node, args: &MeshServeArgs, own: Option<&Own>, trust: &Trust) -> Node {
+    let mut node = node.with(Ttl).with(Upgrade).with(Validation::default()).with(Routing);
+    let mut audit = if args.audit { Audit::beginning() } else { Audit::default() };
+    if let Some(own) = own {
+        audit = audit.sealing(own.sign.clone());
+        if node.place() == Place::Ultimate {
+            node = node.with(Encryption::with([own.open.clone()]));
+        }
+    }
+    let usual = if args.trust.is_empty() { None } else { Some(REPLAY_WINDOW) };
+    let window = args.replay_window.map_or(usual, |window| (!window.0.is_zero()).then_some(window.0));
+    if let Some(window) = window {
+        let fresh = Freshness::within(SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX));
+        node = node.with(if args.require_signature { fresh } else { fresh.or_without_id() });
+    }
+    if args.trust.is_empty() {
+        return node.with(audit);
+    }
+    let ring = || Arc::clone(&trust.ring);
+    let mut signature = if args.require_signature { Signature::requiring(ring()) } else { Signature::checking(ring()) };
+    let mut authentication = Authentication::checking(ring());
+    if let Some(own) = own {
+        signature = signature.signing_again(own.sign.clone());
+        authentication = authentication.presenting(own.sign.clone());
+    }
+    if args.require_signature {
+        audit = audit.checking(ring());
+    }
+    let mut authorization = Authorization::new(ring()).needing(args.need.iter().map(String::as_str));
+    for (agent, actions) in &trust.allowed {
+        authorization = authorization.allowing(agent, actions.iter().map(String::as_str));
+    }
+    node.with(signature).with(authentication).with(authorization).with(audit)
 }
 
 fn check_block(name: &str, properties: serde_json::Map<String, Value>) -> Result<(), Shown> {

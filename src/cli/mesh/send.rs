@@ -8,11 +8,13 @@ use std::path::Path;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::StreamExt;
+use jiff::Timestamp;
 use tokio::io::AsyncBufReadExt;
 use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
 
 use super::args::MeshSendArgs;
-use super::token;
+use super::{keys, token};
 use crate::cli::error::{Kind, Shown};
 use crate::cli::{Outcome, remark, say};
 use crate::protocol::mesh::fault::Fault;
@@ -21,26 +23,37 @@ use crate::protocol::mesh::http::{
     ATTACHMENTS, Attachment, Client, ClientError, Line, Lines, Manner, attachments_block,
 };
 use crate::protocol::mesh::limits::Limits;
+use crate::protocol::mesh::modules::authentication::authenticate;
+use crate::protocol::mesh::modules::authorization::authorize;
+use crate::protocol::mesh::modules::encryption::seal_body;
+use crate::protocol::mesh::modules::signature::sign;
+use crate::protocol::mesh::role::is_iri;
 use crate::report::text::clean;
 
 /// Sends.
 pub async fn send(args: &MeshSendArgs) -> Outcome {
-    let manner = Manner {
-        http2: args.http2,
-        token: token::token(args.token_file.as_deref())?,
-        patience: args.timeout.0,
-        limit: Limits::default().bytes,
-    };
-    let client = Client::new(args.to.clone(), manner).map_err(shown)?;
     if args.stream {
-        return stream(args, &client).await;
+        return stream(args, &client(args)?).await;
     }
     let mut frame = frame(&args.frame)?;
     let attachments = args.attach.iter().map(|path| attachment(path)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(twice) = attachments
+        .iter()
+        .enumerate()
+        .find(|(place, one)| attachments[..*place].iter().any(|other| other.cid == one.cid))
+    {
+        return Err(
+            Shown::input(format!("two attachments would be called `{}`", twice.1.cid)).hint("rename one of the files")
+        );
+    }
     if !attachments.is_empty() {
         frame.header.set_block(ATTACHMENTS, attachments_block(&attachments)).map_err(|fault| refused(&fault))?;
     }
-    let reply = client.send(frame.to_bytes().into(), &attachments).await.map_err(shown)?;
+    protect(&mut frame, args)?;
+    if args.print {
+        return say(&format!("{}\n", String::from_utf8_lossy(&frame.to_bytes()))).map(|()| 0);
+    }
+    let reply = client(args)?.send(frame.to_bytes().into(), &attachments).await.map_err(shown)?;
     if reply.content.is_empty() {
         // A fault was told, and is not answered with a frame.
         return if reply.status.is_success() {
@@ -50,6 +63,54 @@ pub async fn send(args: &MeshSendArgs) -> Outcome {
         };
     }
     tell(&reply.content, reply.status.as_u16(), args.json)
+}
+
+fn client(args: &MeshSendArgs) -> Result<Client, Shown> {
+    let manner = Manner {
+        http2: args.http2,
+        token: token::token(args.token_file.as_deref())?,
+        patience: args.timeout.0,
+        limit: Limits::default().bytes,
+    };
+    let address = args.to.clone().ok_or_else(|| Shown::input("there is no node to send to").hint("add --to URL"))?;
+    Client::new(address, manner).map_err(shown)
+}
+
+/// Grants, seals, presents and signs, in this order: what is signed is what travels.
+fn protect(frame: &mut Frame, args: &MeshSendArgs) -> Result<(), Shown> {
+    let own = args.key.as_deref().map(keys::own_of).transpose()?;
+    let now = Timestamp::now();
+    let no_frame = |fault: Box<Fault>| refused(&fault);
+    if own.is_some() && frame.header.message_id().is_none() {
+        frame.header.set("messageId", Uuid::new_v4().to_string().into()).map_err(no_frame)?;
+    }
+    if let (Some(own), false) = (&own, args.grant.is_empty()) {
+        let bad = |typed: &String| {
+            Shown::input(format!("`{typed}` is no grant")).hint("write it as URI=NAME or URI=NAME,NAME")
+        };
+        let split = |typed: &String| {
+            let (agent, names) = typed.rsplit_once('=').ok_or_else(|| bad(typed))?;
+            let names: Vec<String> = names.split(',').map(str::to_owned).collect();
+            if is_iri(agent) { Ok((agent.to_owned(), names)) } else { Err(bad(typed)) }
+        };
+        let grants = args.grant.iter().map(split).collect::<Result<Vec<_>, _>>()?;
+        let names: Vec<Vec<&str>> =
+            grants.iter().map(|(_, names)| names.iter().map(String::as_str).collect()).collect();
+        let grants = grants.iter().zip(&names).map(|((agent, _), names)| (agent.as_str(), names.as_slice()));
+        authorize(frame, &own.sign, grants, None).map_err(no_frame)?;
+    }
+    if let Some(path) = &args.encrypt_to {
+        let trust = keys::trust_of([path.as_path()])?;
+        let [recipient] = trust.recipients.as_slice() else {
+            return Err(Shown::input(format!("`{}` must have one agent, with a key to seal by", path.display())));
+        };
+        seal_body(frame, recipient).map_err(|error| Shown::of(Kind::Input, &error))?;
+    }
+    if let Some(own) = &own {
+        authenticate(frame, &own.sign, &Uuid::new_v4().to_string(), now).map_err(no_frame)?;
+        sign(frame, &own.sign, now).map_err(no_frame)?;
+    }
+    Ok(())
 }
 
 /// Prints an answer: 0, or 1 if it is a fault.

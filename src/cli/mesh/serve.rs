@@ -2,13 +2,15 @@
 //!
 //! The first signal lets what is being answered come to its end, for two seconds; a second one ends it at once.
 
+use std::path::PathBuf;
+
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::args::MeshServeArgs;
-use super::{node, token};
+use super::{keys, node, token};
 use crate::cli::error::Shown;
 use crate::cli::{Outcome, remark, say};
 use crate::protocol::mesh::http::{FRAME_PATH, Handler, Server, Station, Terms};
@@ -27,7 +29,11 @@ pub async fn serve(args: &MeshServeArgs) -> Outcome {
     let next_token = args.next_token_file.as_deref().map(|file| token::token(Some(file))).transpose()?.flatten();
     let hops = node::hops(args, next_token)?;
     // All that is wrong with what was typed is told before anything listens.
-    node::node(args, args.uri.as_deref().unwrap_or("http://127.0.0.1/mesh"))?;
+    let own = args.key.as_deref().map(keys::own_of).transpose()?;
+    let trust = keys::trust_of(args.trust.iter().map(PathBuf::as_path))?;
+    let uri = args.uri.as_deref().or(own.as_ref().map(|own| own.sign.agent()));
+    let node = |url: &str| node::node(args, uri.unwrap_or(url), own.as_ref(), &trust);
+    node("http://127.0.0.1/mesh")?;
     if let Some(folder) = &args.attachments {
         std::fs::create_dir_all(folder).map_err(|error| {
             Shown::input(format!("cannot make the folder `{}`", folder.display())).caused_by(&error)
@@ -38,7 +44,7 @@ pub async fn serve(args: &MeshServeArgs) -> Outcome {
         TcpListener::bind(args.listen).await.map_err(machinery(format!("cannot listen at `{}`", args.listen)))?;
     let address = listener.local_addr().map_err(machinery("cannot tell where it listens".to_owned()))?;
     let url = format!("http://{address}{FRAME_PATH}");
-    let node = node::node(args, args.uri.as_deref().unwrap_or(&url))?;
+    let node = node(&url)?;
     let (uri, place) = (node.uri().to_owned(), node.place());
     let mut station = Station::new(node, hops);
     if let Some(command) = &args.handler {

@@ -18,7 +18,7 @@ use crate::cli::error::{Kind, Shown};
 use crate::cli::here::Here;
 use crate::cli::settings::Settings;
 use crate::coordinator::notify::{Listeners, Notify, NotifyUrl, Patience};
-use crate::coordinator::{Heard, Reserve, ReviewSettings, SandboxSettings, Setup};
+use crate::coordinator::{Heard, MEMORY_BUDGET, MEMORY_BUDGET_MAX, Reserve, ReviewSettings, SandboxSettings, Setup};
 use crate::delivery::acp_repo_url;
 use crate::engine::EngineInfo;
 use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
@@ -62,6 +62,9 @@ pub struct Kept {
     /// A URL that does. It may hold a secret, and is shown nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify_url: Option<String>,
+    /// The most bytes that a story is given of what others learned.
+    #[serde(default = "memory_budget")]
+    pub memory_budget: usize,
     /// Verify commands beyond those of the tasks files.
     pub verify: Vec<String>,
     /// Names of environment variables.
@@ -86,6 +89,10 @@ pub struct Kept {
     pub again: bool,
     /// Replaced the files' integration branch.
     pub branch: Option<String>,
+}
+
+fn memory_budget() -> usize {
+    MEMORY_BUDGET
 }
 
 /// Makes the swarm's folder and record. The lock is the caller's to hold until the swarm is over.
@@ -119,6 +126,7 @@ pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Resul
             agent: agent_spec(name, agent),
             criteria: settings.review_criteria.value.clone(),
         }),
+        memory_budget: usize::try_from(settings.memory_budget.value.0).unwrap_or(MEMORY_BUDGET_MAX),
         verify: settings.verify.value.clone(),
         env,
         identity: identity(&settings, repo.identity().await),
@@ -188,6 +196,7 @@ fn kept(
         review: sandbox.review.clone(),
         notify: settings.notify.value.clone(),
         notify_url: settings.notify_url.value.clone(),
+        memory_budget: sandbox.memory_budget,
         verify: sandbox.verify.clone(),
         env: sandbox.env.names().map(str::to_owned).collect(),
         identity: sandbox.identity.clone(),

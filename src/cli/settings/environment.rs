@@ -50,6 +50,7 @@ pub(super) fn environment(lookup: Lookup<'_>) -> Result<Config, Vec<SettingsErro
         memory: get(lookup, all, "memory", parsed),
         reserve_memory: get(lookup, all, "reserve_memory", parsed),
         reserve_disk: get(lookup, all, "reserve_disk", parsed),
+        memory_budget: get(lookup, all, "memory_budget", parsed),
         cpus: get(lookup, all, "cpus", parsed),
         timeout: get(lookup, all, "timeout", parsed),
         idle_timeout: get(lookup, all, "idle_timeout", parsed),

@@ -21,6 +21,9 @@ impl Settings {
             row("memory", &self.memory, |size| if size.0 == 0 { "no limit".to_owned() } else { size.to_string() }),
             row("reserve_memory", &self.reserve_memory, Size::to_string),
             row("reserve_disk", &self.reserve_disk, Size::to_string),
+            row("memory_budget", &self.memory_budget, |size| {
+                if size.0 == 0 { "nothing".to_owned() } else { size.to_string() }
+            }),
             row("cpus", &self.cpus, |cpus| if cpus.0 == 0 { "no limit".to_owned() } else { cpus.to_string() }),
             row("timeout", &self.timeout, Span::to_string),
             row("idle_timeout", &self.idle_timeout, SpanOrOff::to_string),

@@ -127,6 +127,7 @@ impl World {
                 work_log: Vec::new(),
                 commits: Vec::new(),
                 duration_ms: 1,
+                remembered: Default::default(),
             }],
         };
         if !bad || unsaved {

@@ -13,6 +13,7 @@
 //! | `decisions/<swarm>/<number>-<id>.json` | [`AdminDecision`] | once |
 //! | `index/open/<msg_id>` | an escalation that may have no ack yet | made, removed |
 //! | `numbers/<year>` | the next free task number | replaced |
+//! | `memory/<swarm>/<file>-<story>.json` | what a story that landed learned: a MemoryGram | once |
 //!
 //! **Lookups do not scan.** An id says its task, and both say the path: a message, its ack and a task are one `open` away,
 //! a task's log is one folder. What no path says, which escalations are open, is the index's: a marker is there *before* its
@@ -32,6 +33,7 @@ mod check;
 mod decisions;
 mod error;
 mod files;
+mod memory;
 mod numbers;
 mod refused;
 mod task_file;
@@ -53,7 +55,8 @@ use super::message::{Ack, Kind, Message, MsgId};
 use crate::ids::AssignmentId;
 use crate::state::dir::{STATE_FOLDER, make_state_folder};
 
-const FOLDERS: [&str; 8] = ["messages", "acks", "tasks", "errors", "decisions", "index", "index/open", "numbers"];
+const FOLDERS: [&str; 9] =
+    ["messages", "acks", "tasks", "errors", "decisions", "index", "index/open", "numbers", memory::MEMORY];
 const README: &str = include_str!("store/README.md");
 
 /// The SSOT of a repo. Several threads may use one value, and several processes one folder.
@@ -319,7 +322,7 @@ impl Ssot {
     /// The paths of all that is worth keeping elsewhere, below the folder, in order; each with whether it is written once.
     pub fn list(&self) -> SsotResult<Vec<(String, bool)>> {
         let mut files = vec![("README.md".to_owned(), false)];
-        for (folder, once) in [("messages", true), ("acks", true), ("decisions", true)] {
+        for (folder, once) in [("messages", true), ("acks", true), ("decisions", true), ("memory", true)] {
             for below in self.files.names(&self.files.path(folder))?.into_iter().filter(|name| name != "lock") {
                 let names = self.files.names(&self.files.path(format!("{folder}/{below}")))?;
                 files.extend(names.into_iter().map(|name| (format!("{folder}/{below}/{name}"), once)));

@@ -165,7 +165,7 @@ impl Node {
     }
 
     /// The fault with who made it: an intermediary must say (5.4.3), and an ultimate receiver may.
-    fn sign_off(&self, mut fault: Box<Fault>) -> Box<Fault> {
+    pub(super) fn sign_off(&self, mut fault: Box<Fault>) -> Box<Fault> {
         if fault.code == Code::VersionMismatch {
             fault.modules = self.modules.iter().map(|module| module.about().uri.to_owned()).collect();
         }

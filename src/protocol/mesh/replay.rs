@@ -64,6 +64,13 @@ impl Memory {
         }
     }
 
+    /// Forgets a message that could not be handed on, so that it may be sent again (5.4.6, rule 4).
+    pub fn forget(&mut self, seen: &Seen) {
+        if self.by_time.remove(seen) {
+            self.by_id.remove(&(seen.sender.clone(), seen.id.clone()));
+        }
+    }
+
     /// How many ids it has.
     pub fn len(&self) -> usize {
         self.by_time.len()
@@ -97,6 +104,14 @@ mod tests {
         assert_eq!((memory.len(), memory.has("b", "1", at(25))), (1, true));
         memory.remember([], at(30));
         assert!(memory.is_empty());
+    }
+
+    #[test]
+    fn section_5_4_6_what_could_not_be_handed_on_may_come_again() {
+        let mut memory = Memory::default();
+        memory.remember([seen(10, "a", "1"), seen(10, "a", "2")], at(0));
+        memory.forget(&seen(10, "a", "1"));
+        assert!(!memory.has("a", "1", at(1)) && memory.has("a", "2", at(1)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod depot;
 mod ends;
 mod full;
 mod hostile;
+mod memory;
 mod mailbox;
 mod review;
 mod stories;

@@ -202,7 +202,14 @@ pub(super) fn reported(code: &str, message: &str) -> Failure {
 
 /// Whether another try could end otherwise.
 pub(super) fn worth_a_retry(cause: Cause) -> bool {
-    !matches!(cause, Cause::Conflict | Cause::AbortedByAdmin | Cause::DependencyFailed | Cause::TaskFileInvalid)
+    !matches!(
+        cause,
+        Cause::Conflict
+            | Cause::AbortedByAdmin
+            | Cause::DependencyFailed
+            | Cause::TaskFileInvalid
+            | Cause::DispatchRefused
+    )
 }
 
 /// What the next try is told of this one: the summary and the end of the output, at most 4,000 characters.

@@ -245,6 +245,7 @@ pub(super) fn result(story: u32, outcome: StoryOutcome) -> StoryResult {
         work_log: Vec::new(),
         commits: Vec::new(),
         duration_ms: 1500,
+        remembered: Default::default(),
     }
 }
 

@@ -1,14 +1,22 @@
 //! The binding itself: media types, statuses, attachments, tokens, exit codes.
 
+use jiff::Timestamp;
+use longshore::protocol::mesh::modules::audit::Audit;
+use longshore::protocol::mesh::modules::routing::Routing;
+use longshore::protocol::mesh::modules::ttl::Ttl;
+use longshore::protocol::mesh::modules::upgrade::Upgrade;
+use longshore::protocol::mesh::modules::validation::Validation;
+use longshore::protocol::mesh::node::Node as Model;
+use longshore::protocol::mesh::process::Outcome;
 use serde_json::{Value, json};
 
-use super::{ECHO, Node, program, send};
+use super::{ECHO, Node, Raw, program, send};
 
 const FRAME: &str = r#"{"frame":{"Header":{"messageId":"m-1"},"Body":{"task":"t"}}}"#;
 const AMP: &str = "Content-Type: application/amp+json";
 
 #[test]
-fn media_types() {
+fn section_4_2_media_types() {
     let node = Node::last(&[]);
     for good in [AMP, "Content-Type: application/json", "content-type: Application/AMP+JSON; charset=UTF-8"] {
         let answer = node.post("/mesh", &[good], FRAME.as_bytes());
@@ -31,7 +39,7 @@ fn media_types() {
 }
 
 #[test]
-fn statuses_of_faults() {
+fn section_4_statuses_of_faults() {
     let node = Node::last(&[]);
     for (frame, status, code) in [
         ("{", 400, "Sender"),
@@ -60,7 +68,7 @@ fn statuses_of_faults() {
 }
 
 #[test]
-fn a_node_says_what_it_is() {
+fn section_4_2_a_node_says_what_it_is() {
     let node = Node::last(&["--role", "cache=amp://example.org/cache", "--understand", "order"]);
     let request = format!("GET /mesh HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.address);
     let answer = node.raw(request.as_bytes());
@@ -213,4 +221,88 @@ fn an_attachment_that_is_not_as_it_was_sent_is_refused_by_the_first_node() {
     let names: Vec<_> =
         std::fs::read_dir(kept.path()).expect("a folder").map(|entry| entry.expect("one").file_name()).collect();
     assert_eq!(names, [hello]);
+}
+
+/// The golden files of the protocol, and what the processing model alone says of each.
+fn goldens() -> Vec<(String, Vec<u8>, Outcome)> {
+    let model = Model::ultimate("agent://last").expect("a node").with(Ttl).with(Upgrade).with(Validation::default());
+    let model = model.with(Routing).with(Audit::default()).reinserting(["attachments"]);
+    let mut goldens = Vec::new();
+    for folder in ["valid", "invalid", "spec"] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/mesh").join(folder);
+        for entry in std::fs::read_dir(path).expect("the golden files are in the repo") {
+            let path = entry.expect("an entry").path();
+            let bytes = std::fs::read(&path).expect("a file");
+            let outcome = model.receive(&bytes, Timestamp::now());
+            goldens.push((path.display().to_string(), bytes, outcome));
+        }
+    }
+    assert!(goldens.len() > 60, "most golden files are gone");
+    goldens
+}
+
+/// Whether an answer is what the model says, fault for fault.
+fn is_as_the_model_says(name: &str, bytes: &[u8], answer: &Value, outcome: &Outcome) {
+    let tells_fault =
+        serde_json::from_slice::<Value>(bytes).is_ok_and(|frame| !frame["frame"]["Body"]["fault"].is_null());
+    match outcome {
+        Outcome::Fault(fault) if !answer.is_null() => assert_eq!(*answer, fault.frame().to_json(), "{name}"),
+        Outcome::Fault(_) => assert!(tells_fault, "{name}: only a fault that is told has no answer"),
+        Outcome::Processed(_) => {
+            assert_eq!(answer["frame"]["Body"]["acknowledgment"]["node"], "agent://last", "{name}")
+        }
+        Outcome::Relayed(_) => panic!("{name}"),
+    }
+}
+
+#[test]
+fn section_3_1_and_4_the_binding_never_overrides_the_processing_model() {
+    let node = Node::last(&[]);
+    let (mut faults, mut good) = (0, 0);
+    for (name, bytes, outcome) in goldens() {
+        let answer: Raw = node.post("/mesh", &[AMP], &bytes);
+        let is_fault = matches!(outcome, Outcome::Fault(_));
+        assert_eq!(answer.status == 200, !is_fault, "{name}: {}", answer.head);
+        if is_fault {
+            faults += 1
+        } else {
+            good += 1
+        }
+        is_as_the_model_says(&name, &bytes, &answer.body, &outcome);
+    }
+    assert!(faults > 30 && good > 15, "{faults} {good}");
+}
+
+#[test]
+fn section_4_2_a_stream_gives_what_whole_frames_would() {
+    let node = Node::last(&[]);
+    // White space is insignificant, so a golden file can stand on one line; those that are no text cannot be in a file of lines.
+    let goldens = goldens().into_iter().filter(|(_, bytes, _)| std::str::from_utf8(bytes).is_ok());
+    let goldens = goldens.map(|(name, bytes, _)| {
+        let line = String::from_utf8_lossy(&bytes).trim().replace(['\n', '\r'], " ");
+        let model =
+            Model::ultimate("agent://last").expect("a node").with(Ttl).with(Upgrade).with(Validation::default());
+        let model = model.with(Routing).with(Audit::default()).reinserting(["attachments"]);
+        let outcome = model.receive(line.as_bytes(), Timestamp::now());
+        (name, line, outcome)
+    });
+    let goldens: Vec<_> = goldens.filter(|(_, line, _)| !line.is_empty()).collect();
+    let lines: String = goldens.iter().map(|(_, line, _)| format!("{line}\n")).collect();
+    let answer = node.post("/mesh/stream", &["Content-Type: application/x-ndjson"], lines.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.head);
+    let mut answers =
+        answer.text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(Value::is_object);
+    for (name, line, outcome) in &goldens {
+        let tells_fault =
+            serde_json::from_str::<Value>(line).is_ok_and(|frame| !frame["frame"]["Body"]["fault"].is_null());
+        let is_fault = matches!(outcome, Outcome::Fault(_));
+        // A fault that is told, and is itself not good, has no line. One that could not even be read as a frame is answered.
+        let answered = match node.post("/mesh", &[AMP], line.as_bytes()).body {
+            Value::Null => continue,
+            _ => answers.next().unwrap_or_else(|| panic!("{name}: no line")),
+        };
+        assert!(tells_fault || !is_fault || !answered.is_null(), "{name}");
+        is_as_the_model_says(name, line.as_bytes(), &answered, outcome);
+    }
+    assert_eq!(answers.next(), None, "no line too many");
 }

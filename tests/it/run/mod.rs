@@ -17,6 +17,7 @@ mod happy;
 mod inputs;
 mod limits;
 mod luck;
+mod memory;
 mod mailbox;
 mod order;
 mod outage;

@@ -42,7 +42,7 @@ answer > "$LONGSHORE_VERDICT_FILE"
 "#;
 
 /// A repository with a reviewer `rev`.
-fn with_reviewer() -> Scratch {
+pub(super) fn with_reviewer() -> Scratch {
     let scratch = Scratch::new();
     scratch.write("reviewer.sh", REVIEWER);
     scratch.write(".longshore.toml", "[agents.rev]\nargv = [\"sh\", \"reviewer.sh\"]\n");
@@ -52,7 +52,7 @@ fn with_reviewer() -> Scratch {
 }
 
 /// A story whose command adds to a file at each attempt, and to say what it was told.
-fn adds(number: usize, file: &str) -> Value {
+pub(super) fn adds(number: usize, file: &str) -> Value {
     let command =
         format!("echo $LONGSHORE_ATTEMPT >> {file}; grep -o 'the second way' $LONGSHORE_PROMPT_FILE >> {file}; true");
     but(story(number, &command), json!({ "acceptanceCriteria": ["the file is right"] }))

@@ -9,9 +9,11 @@ use jiff::Timestamp;
 
 use super::error::SsotResult;
 use super::files::torn;
+use super::memory::MEMORY;
 use super::{AdminDecision, DecisionId, Refused, Ssot, SsotError, TaskFile, other_id};
 use crate::ids::{AssignmentId, SwarmId};
 use crate::protocol::amp::message::{Ack, Kind, Message, MsgId, Payload};
+use crate::protocol::mesh::gram::{Limits, MemoryGram};
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +66,7 @@ impl Ssot {
         check.index()?;
         check.errors()?;
         check.decisions()?;
+        check.memory()?;
         check.problems.sort_by(|a, b| (&a.path, b.weight, &a.problem).cmp(&(&b.path, a.weight, &b.problem)));
         Ok(check.problems)
     }
@@ -221,6 +224,23 @@ impl Check<'_> {
                 }
                 if !ids.insert(decision.id) {
                     self.error(&path, "its id is another decision's too");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self) -> SsotResult<()> {
+        for folder in self.names(MEMORY)? {
+            let Ok(swarm) = folder.parse::<SwarmId>() else {
+                self.foreign(format!("{MEMORY}/{folder}"));
+                continue;
+            };
+            for name in self.names(&format!("{MEMORY}/{swarm}"))? {
+                let path = format!("{MEMORY}/{swarm}/{name}");
+                let Some(value) = self.json::<serde_json::Value>(&path)? else { continue };
+                if let Err(error) = MemoryGram::read(&value, &Limits::default()) {
+                    self.error(&path, error);
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! nothing, and `metadata.sources` names who said it. Of edges with the same ends and label the strongest stays. What comes
 //! out does not depend on the order of what goes in.
 //!
-//! **Pruning.** Nodes are taken by their worth ([`Node::worth`]), each with its edges to those that were taken before, as long as
+//! **Pruning.** Nodes are taken by their worth ([`Node::worth`]), of the same worth the newest first, each with its edges to those that were taken before, as long as
 //! there is room; what does not fit is left out, and what is smaller may still fit. Edges of nodes that are left out go.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -94,7 +94,11 @@ impl Draft {
         let all = Pruned { nodes: self.nodes.len(), edges: self.edges.len() };
         let node_sizes: Vec<usize> = self.nodes.iter().map(|node| size(&node.to_json())).collect();
         let edge_sizes: Vec<usize> = self.edges.iter().map(|edge| size(&edge.to_json())).collect();
-        if canonical(&self.clone().members(now)).len() <= budget {
+        // As RFC 8785 has them: a comma between two, the rest with nothing in its arrays.
+        let rest = Self { metadata: self.metadata.clone(), ..Self::default() }.members(now);
+        let commas = usize::from(all.nodes > 0) + usize::from(all.edges > 0);
+        let whole = canonical(&rest).len() + node_sizes.iter().chain(&edge_sizes).sum::<usize>() - commas;
+        if whole <= budget {
             return Pruned::default();
         }
         // With room for what is said of the pruning, as if all went.
@@ -104,7 +108,12 @@ impl Draft {
 
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
         let worth: Vec<f64> = self.nodes.iter().map(|node| node.worth(now, now)).collect();
-        order.sort_by(|a, b| worth[*b].total_cmp(&worth[*a]).then_with(|| self.nodes[*a].id.cmp(&self.nodes[*b].id)));
+        // Of what is worth the same, the newest.
+        let since: Vec<Option<Timestamp>> = self.nodes.iter().map(Node::at).collect();
+        order.sort_by(|a, b| {
+            let ids = || self.nodes[*a].id.cmp(&self.nodes[*b].id);
+            worth[*b].total_cmp(&worth[*a]).then_with(|| since[*b].cmp(&since[*a])).then_with(ids)
+        });
         let mut touching: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, edge) in self.edges.iter().enumerate() {
             touching.entry(&edge.source).or_default().push(index);

@@ -6,11 +6,11 @@
 //! | file | what |
 //! |---|---|
 //! | `server.rs` | connections, who may ask, requests -> frames |
-//! | `station.rs` | a node at its post: replay memory, attachments, handler, next node |
+//! | `station.rs` | a node at its post: what it remembers, attachments, handler, next node |
 //! | `stream.rs`, `lines.rs` | frames in a stream, a line each |
 //! | `multipart.rs` | attachments, and the block that lists them |
 //! | `client.rs` | frames to the next node |
-//! | `handler.rs`, `memory.rs`, `status.rs` | the program that answers; what was taken; faults as statuses |
+//! | `handler.rs`, `status.rs` | the program that answers; faults as statuses |
 //!
 //! # Feature support (4, first point)
 //!
@@ -103,10 +103,27 @@
 //! - **Browsers** reach loopback: names that only resolve to it (DNS rebinding) and requests with an `Origin` are refused.
 //! - **Handlers** get frames from others on their standard input, never in a command line; attachments are kept under their hashes.
 
+//!
+//! # Rules
+//!
+//! Every MUST and MUST NOT that is for bindings and their patterns:
+//!
+//! | rule | section | where | tests |
+//! |---|---|---|---|
+//! | `never-overrides` | 3.1; 3.2; 4 | `station.rs` | `section_3_1_and_4_the_binding_never_overrides_the_processing_model` |
+//! | `mep-specification` | 3.2 | this text | `section_3_2_and_4_the_specification_has_all_that_it_must` |
+//! | `binding-specification` | 4 | this text | `section_3_2_and_4_the_specification_has_all_that_it_must` |
+//! | `declares-meps` | 4.2 | this text, `GET /mesh` | `section_3_2_and_4_the_specification_has_all_that_it_must`, `section_4_2_a_node_says_what_it_is` |
+//! | `interdependencies`, `state-conventions` | 4.2 | this text | `section_3_2_and_4_the_specification_has_all_that_it_must` |
+//! | `frame-transfer` | 4.2; 5, 6 | `server.rs`, `client.rs` | `section_2_7_2_the_rest_of_the_frame_is_relayed_as_it_came` |
+//! | `serialization-formats` | 4.2 | `multipart.rs`, `server.rs` | `section_4_2_media_types` |
+//! | `streaming-semantics` | 4.2 | `stream.rs` | `section_4_2_a_stream_gives_what_whole_frames_would` |
+//! | `failure-handling` | 4 | `status.rs` | `section_4_failure_handling_a_status_for_every_code`, `section_4_statuses_of_faults` |
+//! | `fault-node` | 5.4.3 | `station.rs` | `section_2_6_must_understand_at_each_of_three_nodes` |
+
 mod client;
 mod handler;
 mod lines;
-mod memory;
 mod multipart;
 mod server;
 mod station;
@@ -140,3 +157,64 @@ pub const REQUEST_RESPONSE: &str = "urn:longshore:mesh:mep:request-response";
 pub const EVENT_STREAM: &str = "urn:longshore:mesh:mep:stream";
 /// Bytes that travel beside a frame.
 pub const ATTACHMENTS_FEATURE: &str = "urn:longshore:mesh:feature:attachments";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn section_3_2_and_4_the_specification_has_all_that_it_must() {
+        let text = include_str!("mod.rs");
+        let wanted = [
+            // 4
+            "# Feature support",
+            "# Transport mapping",
+            "# Contract enforcement",
+            "# Failure handling",
+            "# Implementation requirements",
+            // 4.2
+            "# Message exchange patterns",
+            "# State (4.2) and what features want of each other",
+            "streaming semantics",
+            "`application/amp+json`",
+            // 3.2
+            "| URI |",
+            "| lifecycle |",
+            "| causal links |",
+            "| termination |",
+            "| additional messages |",
+            "| faults |",
+            // 7.3
+            "# Security",
+            "**Replay.**",
+            "**Interactions.**",
+            "**Ports.**",
+        ];
+        for wanted in wanted {
+            assert!(text.lines().any(|line| line.starts_with("//!") && line.contains(wanted)), "{wanted}");
+        }
+        for feature in FEATURES {
+            assert!(super::super::role::is_iri(feature), "{feature}");
+        }
+    }
+
+    #[test]
+    fn section_1_2_every_rule_of_the_binding_has_its_test() {
+        let sources = [
+            include_str!("mod.rs"),
+            include_str!("status.rs"),
+            include_str!("../../../../tests/it/mesh/http.rs"),
+            include_str!("../../../../tests/it/mesh/line.rs"),
+            include_str!("../../../../tests/it/mesh/table.rs"),
+        ];
+        let rows = sources[0].lines().filter(|line| line.starts_with("//! | `") && line.contains("`section_"));
+        let mut found = 0;
+        for name in rows.flat_map(|row| row.split('`').filter(|word| word.starts_with("section_"))) {
+            found += 1;
+            let test = format!("    fn {name}()");
+            let test = test.trim_start();
+            assert!(sources.iter().any(|source| source.contains(test)), "{name}");
+        }
+        assert!(found > 9, "{found}");
+    }
+}

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -22,10 +22,10 @@ use super::super::limits::Limits;
 use super::super::node::{Node, Place};
 use super::super::process::{Outcome, Processed, Relayed, process};
 use super::super::replay::Seen;
+use super::super::rules;
 use super::super::version::Versions;
 use super::client::{Client, ClientError, Reply};
 use super::handler::Handler;
-use super::memory::{Memory, REMEMBERED, Refused};
 use super::multipart::{self, Attachment};
 use super::status::{self, NEXT_HOP_ANSWER, NEXT_HOP_REFUSED, NEXT_HOP_UNREACHABLE, NO_ROUTE, STORE_FAILED};
 
@@ -38,6 +38,9 @@ pub struct Answer {
     pub content: Bytes,
 }
 
+/// What the next node answered, and the fault in it if it is one.
+type Relay = (Answer, Option<Box<Fault>>);
+
 /// The nodes behind an intermediary.
 #[derive(Default)]
 pub struct Hops {
@@ -49,11 +52,13 @@ pub struct Hops {
 
 /// A node, and what it works with.
 pub struct Station {
+    /// What does not change of the node.
     node: Node,
+    /// The node with what it remembers.
+    live: RwLock<Node>,
     hops: Hops,
     handler: Option<Handler>,
     attachments: Option<PathBuf>,
-    memory: Mutex<Memory>,
 }
 
 impl Station {
@@ -61,7 +66,7 @@ impl Station {
     pub fn new(node: Node, hops: Hops) -> Self {
         // The binding understands its own block at every node, and every node checks it.
         let node = node.reinserting([multipart::BLOCK]);
-        Self { node, hops, handler: None, attachments: None, memory: Mutex::new(Memory::new(REMEMBERED)) }
+        Self { live: RwLock::new(node.clone()), node, hops, handler: None, attachments: None }
     }
 
     /// The same with a program that answers.
@@ -83,15 +88,8 @@ impl Station {
 
     /// The answer that is a fault of this node.
     pub fn refusal(&self, fault: Box<Fault>) -> Answer {
-        let fault = self.signed_off(fault);
+        let fault = self.node.sign_off(fault);
         Answer { status: status::status(&fault), content: fault.frame().to_bytes().into() }
-    }
-
-    /// The fault with who made it (5.4.3, 5.4.4).
-    fn signed_off(&self, mut fault: Box<Fault>) -> Box<Fault> {
-        fault.node.get_or_insert_with(|| self.node.uri().to_owned());
-        fault.role.get_or_insert_with(|| self.node.own_role());
-        fault
     }
 
     /// Takes a frame, and answers it.
@@ -114,7 +112,8 @@ impl Station {
     async fn carry_out(&self, frame: Frame, attachments: Vec<Attachment>) -> Result<Answer, Box<Fault>> {
         let now = Timestamp::now();
         multipart::check(&frame, &attachments)?;
-        let outcome = process(&self.node, frame, now);
+        // Frames are processed beside each other; only remembering them is one after the other.
+        let outcome = process(&self.live(), frame, now);
         let seen = match &outcome {
             Outcome::Processed(processed) => processed.seen.clone(),
             Outcome::Relayed(relayed) => relayed.seen.clone(),
@@ -122,33 +121,35 @@ impl Station {
         };
         self.remember(&seen, now)?;
         let result = match outcome {
-            Outcome::Processed(processed) => self.processed(*processed, &attachments).await,
+            Outcome::Processed(processed) => {
+                self.processed(*processed, &attachments).await.map(|answer| (answer, None))
+            }
             Outcome::Relayed(relayed) => self.relayed(*relayed, &attachments).await,
             Outcome::Fault(fault) => Err(fault),
         };
-        if result.as_ref().is_err_and(|fault| fault.code.is_retryable()) {
-            let mut memory = self.memory();
-            seen.iter().for_each(|seen| memory.forget(seen));
+        let fault = result.as_ref().map_or_else(Some, |(_, fault)| fault.as_ref());
+        if fault.is_some_and(|fault| may_come_again(fault)) {
+            let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+            seen.iter().for_each(|seen| live.memory.forget(seen));
         }
-        result
+        result.map(|(answer, _)| answer)
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Each change of it is whole, so what a panic left is good.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn live(&self) -> RwLockReadGuard<'_, Node> {
+        // Each change of its memory is whole, so what a panic left is good.
+        self.live.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all ids of a message, or none of them.
+    /// Remembers a frame, unless a copy of it was faster.
     fn remember(&self, seen: &[Seen], now: Timestamp) -> Result<(), Box<Fault>> {
-        let mut memory = self.memory();
-        for (place, id) in seen.iter().enumerate() {
-            let Err(refused) = memory.take(id, now) else { continue };
-            seen[..place].iter().for_each(|taken| memory.forget(taken));
-            return Err(match refused {
-                Refused::Again => Fault::security("Replay", "this message came before"),
-                Refused::Full => Fault::receiver(status::BUSY, "there is no room to remember another message"),
-            });
+        if seen.is_empty() {
+            return Ok(());
         }
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        if seen.iter().any(|seen| live.memory.has(&seen.sender, &seen.id, now)) {
+            return Err(Fault::security("Replay", "the message was here before"));
+        }
+        live.memory.remember(seen.iter().cloned(), now);
         Ok(())
     }
 
@@ -198,7 +199,7 @@ impl Station {
     }
 
     /// On the path: the next node's answer goes back the way that the frame came.
-    async fn relayed(&self, relayed: Relayed, attachments: &[Attachment]) -> Result<Answer, Box<Fault>> {
+    async fn relayed(&self, relayed: Relayed, attachments: &[Attachment]) -> Result<Relay, Box<Fault>> {
         let Relayed { frame, next, processed, removed, notes, .. } = relayed;
         let way = next.as_ref().and_then(|uri| self.hops.ways.get(uri)).or(self.hops.otherwise.as_ref());
         let hop = way.ok_or_else(|| {
@@ -231,24 +232,30 @@ fn unreachable(error: &ClientError) -> Box<Fault> {
 }
 
 /// What is given back of the next node's answer: the frame as it is, or a fault without its detail (5.4.5, rule 4).
-fn give_back(reply: Reply, told_fault: bool, limits: &Limits, versions: &Versions) -> Result<Answer, Box<Fault>> {
+fn give_back(reply: Reply, told_fault: bool, limits: &Limits, versions: &Versions) -> Result<Relay, Box<Fault>> {
     if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&reply.status) {
         return Err(Fault::receiver(NEXT_HOP_REFUSED, "the next node takes nothing from this one"));
     }
     if told_fault && reply.content.is_empty() {
-        return Ok(Answer { status: reply.status, content: reply.content });
+        return Ok((Answer { status: reply.status, content: reply.content }, None));
     }
     let none = |_| Fault::receiver(NEXT_HOP_ANSWER, "what the next node answered is no frame");
     let mut frame = Frame::parse_as(&reply.content, limits, versions).map_err(none)?;
     let Some(fault) = Fault::read(&frame).map_err(none)? else {
-        return Ok(Answer { status: StatusCode::OK, content: reply.content });
+        return Ok((Answer { status: StatusCode::OK, content: reply.content }, None));
     };
-    if let Some(Value::Object(fault)) = frame.body.get_mut("fault") {
-        fault.shift_remove("detail");
+    if let Some(Value::Object(told)) = frame.body.get_mut("fault") {
+        told.shift_remove("detail");
     }
     // Detail is gone, and with it nothing that a status is made of. A code that HTTP gave occasion to belongs to the hop before.
     let status = if fault.code == Code::Sender { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR };
-    Ok(Answer { status, content: frame.to_bytes().into() })
+    Ok((Answer { status, content: frame.to_bytes().into() }, Some(fault)))
+}
+
+/// Whether a message that ended so may be sent again as it is (5.4.6, rule 4). One that a check of security refused may not.
+fn may_come_again(fault: &Fault) -> bool {
+    let refused = fault.subcode.as_deref().is_some_and(|subcode| subcode.starts_with(rules::SECURITY_VIOLATION));
+    fault.code.is_retryable() && !refused
 }
 
 /// What an ultimate receiver without a handler answers.

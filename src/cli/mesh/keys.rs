@@ -1,0 +1,199 @@
+//! Keys: `longshore mesh keygen`, the file with a node's own, and the files with those that it trusts.
+//!
+//! A key file is this program's own secret, and is not read if others could read it. What `keygen` prints is the public half, and is
+//! itself a trust file; one with several agents has them in `agents`, as JSON or TOML. Must not: print a secret.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::args::MeshKeygenArgs;
+use crate::cli::error::{Kind, Shown};
+use crate::cli::{Outcome, say};
+use crate::protocol::mesh::modules::encryption::{KeyPair, Recipient};
+use crate::protocol::mesh::modules::keys::{KeyRing, PublicKey, Right, SecretKey};
+
+/// The most of a file that is read.
+const MAX: u64 = 1 << 20;
+
+/// The file with a node's own keys.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct KeyFile {
+    agent: String,
+    key_id: String,
+    sign: String,
+    open: String,
+}
+
+/// An agent that is trusted.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Trusted {
+    agent: String,
+    key_id: String,
+    verify: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seal: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rights: Vec<RightWord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    allow: Vec<String>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RightWord {
+    Authorize,
+    Change,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrustFile {
+    agents: Vec<Trusted>,
+}
+
+/// A node's own keys.
+#[derive(Clone)]
+pub struct Own {
+    /// What it signs with.
+    pub sign: Arc<SecretKey>,
+    /// What it opens with.
+    pub open: KeyPair,
+}
+
+/// Those that a node trusts.
+#[derive(Default)]
+pub struct Trust {
+    /// Their keys.
+    pub ring: Arc<KeyRing>,
+    /// What each may have done here.
+    pub allowed: Vec<(String, Vec<String>)>,
+    /// Whom something can be sealed for.
+    pub recipients: Vec<Recipient>,
+}
+
+/// Makes a key file, and prints its public half.
+pub fn keygen(args: &MeshKeygenArgs) -> Outcome {
+    let cannot = |error| Shown::machinery("cannot get random bytes of the system").caused_by(&error);
+    let mut random = [0; 64];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random)).map_err(cannot)?;
+    let encode = |bytes: &[u8]| BASE64.encode(bytes);
+    let mut file = KeyFile {
+        agent: args.agent.clone(),
+        key_id: String::new(),
+        sign: encode(&random[..32]),
+        open: encode(&random[32..]),
+    };
+    let verify = own(&file)
+        .ok_or_else(|| Shown::input(format!("`{}` is no absolute URI", args.agent)))?
+        .sign
+        .public()
+        .to_base64();
+    file.key_id = Sha256::digest(&verify).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let own = own(&file).ok_or_else(|| Shown::machinery("the key is none"))?;
+    let text = serde_json::to_string_pretty(&file).map_err(|error| Shown::of(Kind::Machinery, &error))?;
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()
+    });
+    written.map_err(|error| {
+        Shown::input(format!("cannot make the key file `{}`", args.file.display())).caused_by(&error)
+    })?;
+    let public = Trusted {
+        agent: file.agent,
+        key_id: file.key_id,
+        verify,
+        seal: Some(own.open.recipient().to_base64()),
+        rights: Vec::new(),
+        allow: Vec::new(),
+    };
+    say(&format!("{}\n", serde_json::to_string(&public).map_err(|error| Shown::of(Kind::Machinery, &error))?))?;
+    Ok(0)
+}
+
+fn own(file: &KeyFile) -> Option<Own> {
+    let bytes = |text: &str| <[u8; 32]>::try_from(BASE64.decode(text).ok()?).ok();
+    let sign = SecretKey::new(&file.key_id, &file.agent, &bytes(&file.sign)?).ok()?;
+    Some(Own { sign: Arc::new(sign), open: KeyPair::new(&file.key_id, &bytes(&file.open)?) })
+}
+
+fn read(path: &Path, what: &str, secret: bool) -> Result<String, Shown> {
+    let bad = |error| Shown::input(format!("cannot read the {what} file `{}`", path.display())).caused_by(&error);
+    let file = File::open(path).map_err(bad)?;
+    if secret && file.metadata().map_err(bad)?.mode() & 0o077 != 0 {
+        let text = format!("others can read the {what} file `{}`", path.display());
+        return Err(Shown::input(text).hint(format!("chmod 600 {}", path.display())));
+    }
+    let mut text = String::new();
+    file.take(MAX).read_to_string(&mut text).map_err(bad)?;
+    Ok(text)
+}
+
+/// The keys of a key file.
+pub fn own_of(path: &Path) -> Result<Own, Shown> {
+    let text = read(path, "key", true)?;
+    // What is in it is not quoted: it is a secret.
+    let file = serde_json::from_str::<KeyFile>(&text).ok();
+    file.as_ref().and_then(own).ok_or_else(|| {
+        Shown::input(format!("`{}` is no key file", path.display())).hint("`longshore mesh keygen` makes one")
+    })
+}
+
+/// The agents of trust files.
+pub fn trust_of<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<Trust, Shown> {
+    let mut agents = Vec::new();
+    for path in paths {
+        agents.extend(trusted(path)?);
+    }
+    let mut trust = Trust::default();
+    let mut keys = Vec::new();
+    for agent in agents {
+        let bad = |error: &dyn std::error::Error| Shown::of(Kind::Input, error);
+        if keys.iter().any(|(id, _): &(String, PublicKey)| *id == agent.key_id) {
+            return Err(Shown::input(format!("the key `{}` is trusted twice", agent.key_id)));
+        }
+        let mut key = PublicKey::new(&agent.key_id, &agent.agent, &agent.verify).map_err(|error| bad(&error))?;
+        for right in &agent.rights {
+            key = key.with(match right {
+                RightWord::Authorize => Right::Authorize,
+                RightWord::Change => Right::Change,
+            });
+        }
+        if let Some(seal) = &agent.seal {
+            trust.recipients.push(Recipient::new(&agent.key_id, seal).map_err(|error| bad(&error))?);
+        }
+        keys.push((agent.key_id, key));
+        trust.allowed.push((agent.agent, agent.allow));
+    }
+    trust.ring = Arc::new(keys.into_iter().map(|(_, key)| key).collect());
+    Ok(trust)
+}
+
+fn trusted(path: &Path) -> Result<Vec<Trusted>, Shown> {
+    let text = read(path, "trust", false)?;
+    let none = |error: &dyn std::error::Error| {
+        Shown::input(format!("`{}` is no trust file", path.display())).caused_by(error).hint(
+            "it has what `longshore mesh keygen` prints, or `agents`, a list of such; `rights` (authorize, change) and \
+             `allow` (names of blocks, or Body) may be added to each",
+        )
+    };
+    if path.extension().is_some_and(|extension| extension == "toml") {
+        return toml::from_str::<TrustFile>(&text).map(|file| file.agents).map_err(|error| none(&error));
+    }
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| none(&error))?;
+    if value.get("agents").is_some() {
+        serde_json::from_value::<TrustFile>(value).map(|file| file.agents).map_err(|error| none(&error))
+    } else {
+        serde_json::from_value::<Trusted>(value).map(|one| vec![one]).map_err(|error| none(&error))
+    }
+}

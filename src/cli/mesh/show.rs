@@ -1,0 +1,141 @@
+//! `longshore mesh show`: MemoryGrams of the SSOT, of a file or of standard input. One that breaks a rule is an error that says
+//! which.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::args::MeshShowArgs;
+use crate::cli::error::Shown;
+use crate::cli::here::Here;
+use crate::cli::{Outcome, say};
+use crate::handoff::learned;
+use crate::ids::SwarmId;
+use crate::protocol::amp::store::Ssot;
+use crate::protocol::mesh::frame::Frame;
+use crate::protocol::mesh::gram::{Draft, Limits, MemoryGram, show};
+use crate::protocol::mesh::limits;
+
+/// The most bytes that are read.
+const MOST: u64 = 8 << 20;
+
+/// Carries it out.
+pub(super) async fn show(args: &MeshShowArgs, here: &Here) -> Outcome {
+    let grams = if args.what == "-" {
+        read(std::io::stdin(), "standard input")?
+    } else if Path::new(&args.what).is_file() {
+        let file = std::fs::File::open(&args.what)
+            .map_err(|error| Shown::input(format!("cannot read `{}`", args.what)).caused_by(&error))?;
+        read(file, &args.what)?
+    } else {
+        vec![of_story(&args.what, here).await?]
+    };
+    let text = if args.json {
+        match grams.as_slice() {
+            [one] => format!("{:#}\n", one.to_json()),
+            several => several.iter().map(|gram| format!("{}\n", gram.to_json())).collect(),
+        }
+    } else if args.dot || args.mermaid || args.markdown {
+        // Several are one graph.
+        let one = match grams.as_slice() {
+            [one] => one.clone(),
+            several => learned::merged(several, "urn:longshore:show", Vec::new(), usize::MAX)
+                .ok_or_else(|| Shown::input("there is no MemoryGram in it"))?,
+        };
+        match (args.dot, args.mermaid) {
+            (true, _) => show::dot(&one),
+            (_, true) => show::mermaid(&one),
+            _ => show::markdown(&one),
+        }
+    } else {
+        grams.iter().map(show::table).collect::<Vec<_>>().join("\n")
+    };
+    say(&text)?;
+    Ok(0)
+}
+
+/// What a text has: a gram, a list of them, or a frame.
+fn read(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, Shown> {
+    let mut bytes = Vec::new();
+    from.take(MOST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Shown::input(format!("cannot read `{name}`")).caused_by(&error))?;
+    if bytes.len() as u64 > MOST {
+        return Err(Shown::input(format!("`{name}` has more than {} MB", MOST >> 20)));
+    }
+    let value: Value = serde_json::from_slice(&bytes)
+        .map_err(|error| Shown::input(format!("`{name}` is not JSON")).caused_by(&error))?;
+    let entries = match value {
+        Value::Object(object) if object.contains_key("frame") => {
+            let frame = Frame::parse(&bytes, &limits::Limits::default())
+                .map_err(|fault| Shown::input(format!("`{name}` is not a frame: {fault}")))?;
+            frame.memory_grams.unwrap_or_default()
+        }
+        Value::Object(object) => vec![object],
+        Value::Array(entries) => entries
+            .into_iter()
+            .filter_map(|entry| match entry {
+                Value::Object(object) => Some(object),
+                _ => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    if entries.is_empty() {
+        return Err(Shown::input(format!("there is no MemoryGram in `{name}`")));
+    }
+    let mut grams = Vec::new();
+    let mut lone = Draft::default();
+    for (place, entry) in entries.iter().enumerate() {
+        let read = MemoryGram::read_entry(entry, &Limits::default())
+            .map_err(|error| Shown::input(format!("MemoryGram {} of `{name}` is not valid: {error}", place + 1)))?;
+        match read {
+            Ok(gram) => grams.push(gram),
+            Err(node) => lone.nodes.push(node),
+        }
+    }
+    if !lone.nodes.is_empty() {
+        let sealed = lone.seal(jiff::Timestamp::now(), &Limits::default());
+        grams.push(sealed.map_err(|error| Shown::input(format!("the nodes of `{name}` are not valid: {error}")))?);
+    }
+    Ok(grams)
+}
+
+/// What the SSOT has of a story.
+async fn of_story(what: &str, here: &Here) -> Result<MemoryGram, Shown> {
+    let (swarm, story) = match what.rsplit_once('/') {
+        Some((swarm, story)) => (Some(swarm), story),
+        None => (None, what),
+    };
+    let repo = here.repo().await?;
+    let ssot = Ssot::at(repo.root());
+    let newest = match swarm {
+        Some(_) => None,
+        None => Some(here.swarm(None).await?.swarm()),
+    };
+    let wanted = |id: &SwarmId| match swarm {
+        Some(prefix) => prefix.len() >= 4 && id.to_string().starts_with(&prefix.to_lowercase()),
+        None => newest == Some(*id),
+    };
+    let mut found = Vec::new();
+    for id in ssot.memory_swarms()?.into_iter().filter(wanted) {
+        let upper = story.to_uppercase();
+        let names = ssot.memory_names(id)?;
+        let same =
+            names.into_iter().filter(|name| name.eq_ignore_ascii_case(story) || name.ends_with(&format!("-{upper}")));
+        found.extend(same.map(|name| (id, name)));
+    }
+    match found.as_slice() {
+        [(id, name)] => {
+            let gram = ssot.memory(*id, name)?;
+            gram.ok_or_else(|| Shown::input(format!("the memory of `{what}` is torn: no JSON, or not all of it")))
+        }
+        [] => Err(Shown::input(format!("there is no file `{what}`, and no memory of a story of that name"))
+            .hint("a story has a memory once it landed; `longshore status` shows which did")),
+        several => {
+            let names: Vec<String> = several.iter().map(|(id, name)| format!("{}/{name}", id.short())).collect();
+            Err(Shown::input(format!("`{what}` may be several: {}", names.join(", "))))
+        }
+    }
+}

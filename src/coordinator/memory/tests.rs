@@ -1,0 +1,309 @@
+//! What words make of a story's memory, and what of it a later story is given.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::handoff::remembered::{Note, Remembered};
+use crate::handoff::result::StoryResult;
+use crate::plan::{FanOut, PlanOptions};
+use crate::protocol::amp::message::{CriterionVerdict, Decision, DiffSummary, Issue, IssueSeverity, ReviewVerdict};
+use crate::protocol::mesh::gram::show;
+use crate::swarm::word::Dispatch as DispatchWord;
+use crate::verdict::{Failure, StoryOutcome};
+
+const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
+
+fn swarm() -> SwarmId {
+    SWARM.parse().expect("an id")
+}
+
+/// Stories `US-001`, ..., each with those that it depends on.
+fn plan(needs: &[&[usize]]) -> Plan {
+    let id = |n: usize| format!("US-{n:03}");
+    let stories: Vec<Value> = (1..)
+        .zip(needs)
+        .map(|(n, needs)| {
+            json!({"id": id(n), "title": format!("Story {n}"), "command": "true",
+                   "dependsOn": needs.iter().map(|n| id(*n)).collect::<Vec<_>>()})
+        })
+        .collect();
+    let file = json!({"metadata": {"title": "A", "branchName": "feat/a"}, "userStories": stories}).to_string();
+    let tasks = crate::tasks::parse(file.as_bytes(), std::path::Path::new("work.json")).expect("a tasks file");
+    let options = PlanOptions {
+        fan_out: FanOut::Story,
+        again: false,
+        branch: None,
+        year: 2026,
+        has_agent: true,
+        mailbox: Some(false),
+    };
+    crate::plan::build(vec![(tasks, file.into_bytes())], std::path::Path::new("/repo"), &options).expect("a plan")
+}
+
+fn key(story: u32) -> StoryKey {
+    StoryKey { file: 0, id: crate::ids::StoryId::from_number(story).expect("a number") }
+}
+
+fn attempt(story: u32, number: u32) -> AttemptId {
+    AttemptId { assignment: AssignmentId::new(2026, story), number }
+}
+
+fn commit(n: u32) -> CommitId {
+    format!("{n:040x}").parse().expect("a commit")
+}
+
+/// Those up to this one landed; an even attempt mends what was rejected.
+struct Upto(u32);
+
+impl Outcomes for Upto {
+    fn landed(&self, story: &StoryKey) -> Option<Option<CommitId>> {
+        let number: u32 = story.id.as_str()[3..].parse().expect("a number");
+        (number <= self.0).then(|| Some(commit(number)))
+    }
+
+    fn mended(&self, attempt: &AttemptId) -> bool {
+        attempt.number.is_multiple_of(2)
+    }
+}
+
+fn note(text: &str) -> Note {
+    let at = "2026-01-01T10:00:00Z".to_owned();
+    Note { id: None, kind: "note".into(), text: text.into(), importance: None, about: Vec::new(), at }
+}
+
+/// What an attempt came to; without a cause it is finished.
+fn end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&str], texts: &[&str]) -> Word {
+    let mut remembered = Remembered::default();
+    texts.iter().for_each(|text| remembered.note(note(text)).expect("a note"));
+    let failure = cause.map(|cause| Failure::new(cause, "it went wrong with hunter2secret"));
+    let outcome = match &failure {
+        None => StoryOutcome::Finished { commit: commit(story) },
+        Some(failure) => StoryOutcome::Failed { failure: failure.clone(), salvage: None, unsaved: false },
+    };
+    let id = format!("task_result-{}-{ms}", AssignmentId::new(2026, story));
+    Word::Result(Box::new(StoryEnd {
+        id: id.parse().expect("an id"),
+        attempt: attempt(story, number),
+        story: key(story),
+        status: if cause.is_none() { CompletionStatus::Complete } else { CompletionStatus::Failed },
+        result: Some(StoryResult {
+            id: key(story).id,
+            outcome,
+            criteria: Vec::new(),
+            work_log: Vec::new(),
+            commits: vec![commit(1000 * story + number)],
+            duration_ms: 1,
+            remembered,
+        }),
+        diff: DiffSummary {
+            files_changed: files.iter().map(|file| (*file).to_owned()).collect(),
+            ..DiffSummary::default()
+        },
+        commit: cause.is_none().then(|| commit(story)),
+        failure,
+        refs: Vec::new(),
+        ack_within: None,
+    }))
+}
+
+fn dispatched(story: u32, ms: u64) -> Word {
+    Word::Dispatch(DispatchWord {
+        id: format!("task_dispatch-{}-{ms}", AssignmentId::new(2026, story)).parse().expect("an id"),
+        stories: vec![key(story)],
+        attempt: Some(attempt(story, 1)),
+        guidance: Vec::new(),
+        refs: Vec::new(),
+        ack_within: None,
+    })
+}
+
+fn rejected(story: u32, ms: u64, description: &str) -> Word {
+    Word::Verdict {
+        id: format!("review_verdict-{}-{ms}", AssignmentId::new(2026, story)).parse().expect("an id"),
+        refs: Vec::new(),
+        ack_within: None,
+        verdict: Box::new(ReviewVerdict {
+            decision: Decision::Rejected,
+            criteria_results: vec![CriterionVerdict {
+                criterion: "c".into(),
+                passed: Some(false),
+                evidence: "e".into(),
+            }],
+            issues: vec![Issue {
+                severity: IssueSeverity::Major,
+                file: "src/a.rs".into(),
+                line: Some(7),
+                description: description.into(),
+                suggested_fix: "mend it".into(),
+            }],
+            direct_fixes: Vec::new(),
+            architecture_notes: None,
+            confidence: 0.9,
+        }),
+    }
+}
+
+fn memory(plan: &Plan, budget: usize) -> Memory {
+    Memory::new(plan, swarm(), budget, vec![("TOKEN".into(), "hunter2secret".into())])
+}
+
+fn ids(gram: &MemoryGram) -> Vec<&str> {
+    gram.nodes().iter().map(|node| node.id.as_str()).collect()
+}
+
+#[test]
+fn a_story_s_memory_is_what_was_said_of_it_and_what_shows_by_itself() {
+    let plan = plan(&[&[]]);
+    let mut memory = memory(&plan, MEMORY_BUDGET);
+    let words = [
+        dispatched(1, 1000),
+        end(1, 1, 2000, Some(Cause::VerificationFailed), &["lost.rs"], &["the tests need a port"]),
+        end(1, 3, 3000, None, &["src/a.rs"], &["hunter2secret is the token"]),
+        rejected(1, 4000, "it is too slow"),
+        end(1, 4, 5000, None, &["src/b.rs", "src/a.rs"], &[]),
+    ];
+    assert!(memory.of(&key(1), &plan, &Upto(1)).is_none(), "nothing was said yet");
+    // Each word twice, as after a crash.
+    words.iter().chain(&words).for_each(|word| memory.hear(word));
+    assert!(memory.of(&key(1), &plan, &Upto(0)).is_none(), "it has not landed");
+    let known = memory.of(&key(1), &plan, &Upto(1)).expect("it is known");
+    assert_eq!(known.name, "work-US-001");
+    let gram = known.own();
+    let mut found = ids(gram);
+    found.sort_unstable();
+    let (third, fourth) = (format!("commit:{}", commit(1003)), format!("commit:{}", commit(1004)));
+    assert_eq!(
+        found,
+        [
+            "attempt:US-001/1",
+            third.as_str(),
+            fourth.as_str(),
+            "file:src/a.rs",
+            "file:src/b.rs",
+            "finding:T-2026-001/1.1",
+            "note:US-001/1.1",
+            "note:US-001/3.1",
+            "story:US-001",
+        ]
+    );
+    let text = show::markdown(gram);
+    for part in
+        ["the tests need a port", "it is too slow", "verification\\_failed", "$TOKEN", "is about `file:src/a.rs`"]
+    {
+        let part = part.replace("\\_", "_").replace('$', "\\$");
+        assert!(text.contains(&part), "{part} is not in\n{text}");
+    }
+    assert!(!text.contains("hunter2") && !gram.to_json().to_string().contains("hunter2"), "{text}");
+    assert_eq!(gram.metadata().expect("some")["branch"], "feat/a");
+    // The same words give the same gram, hash and id.
+    let mut again = Memory::new(&plan, swarm(), 1, vec![("TOKEN".into(), "hunter2secret".into())]);
+    words.iter().for_each(|word| again.hear(word));
+    assert_eq!(again.of(&key(1), &plan, &Upto(1)).expect("known").own().to_json(), gram.to_json());
+}
+
+fn handed(memory: &mut Memory, plan: &Plan, story: u32, budget: usize) -> Handed {
+    Handed {
+        swarm: swarm(),
+        attempt: attempt(story, 1),
+        branch: "feat/a-us".into(),
+        stories: vec![plan.story(&key(story)).clone()],
+        blocks: HeaderBlocks::new(),
+        memory: memory.for_stories(&[key(story)], plan, &Upto(story - 1)),
+        budget,
+    }
+}
+
+/// What the sandbox of a story takes out of the frame that it is sent.
+fn received(handed: &Handed) -> Option<MemoryGram> {
+    let file = handed.file().expect("a frame");
+    let stories = handed.stories.iter().map(|story| story.id.clone()).collect();
+    dispatch::receive(file.text.as_bytes(), handed.swarm, &handed.attempt, stories, Timestamp::UNIX_EPOCH)
+        .expect("no fault")
+}
+
+#[test]
+fn the_last_of_a_diamond_is_given_what_the_first_learned_once() {
+    let plan = plan(&[&[], &[1], &[1], &[2, 3]]);
+    let mut memory = memory(&plan, MEMORY_BUDGET);
+    for story in 1..4 {
+        let learned = format!("what {story} learned");
+        memory.hear(&end(story, 1, 1000 * u64::from(story), None, &["common.rs"], &[&learned]));
+    }
+    assert_eq!(received(&handed(&mut memory, &plan, 1, MEMORY_BUDGET)), None, "the first starts with nothing");
+    let gram = received(&handed(&mut memory, &plan, 4, MEMORY_BUDGET)).expect("memory");
+    let text = show::markdown(&gram);
+    for story in 1..4 {
+        assert_eq!(text.matches(&format!("what {story} learned")).count(), 1, "{text}");
+    }
+    let file = gram.nodes().iter().find(|node| node.id == "file:common.rs").expect("the file");
+    assert_eq!(file.metadata["sources"].as_array().expect("a list").len(), 3);
+    let sources = gram.metadata().expect("some")["sources"].as_array().expect("a list").clone();
+    let of: Vec<&Value> = sources.iter().map(|source| &source["story"]).collect();
+    assert_eq!(of.len(), 3, "{sources:?}");
+    // Nothing at all, where that is wanted.
+    assert_eq!(received(&handed(&mut memory, &plan, 4, 0)), None);
+}
+
+#[test]
+fn a_long_chain_stays_within_the_budget_and_comes_out_the_same_after_a_crash() {
+    let needs: Vec<Vec<usize>> = (0..150).map(|n| if n == 0 { Vec::new() } else { vec![n] }).collect();
+    let needs: Vec<&[usize]> = needs.iter().map(Vec::as_slice).collect();
+    let plan = plan(&needs);
+    let words: Vec<Word> = (1..150)
+        .map(|story| {
+            let text = format!("story {story}: {}", "x".repeat(400));
+            end(story, 1, 1000 * u64::from(story), None, &["a.rs"], &[&text, "short"])
+        })
+        .collect();
+    let budget = 4096;
+    // As it goes along, and all at once.
+    let mut along = memory(&plan, budget);
+    for (story, word) in (1..).zip(&words) {
+        along.hear(word);
+        let known = along.of(&key(story), &plan, &Upto(story)).expect("known");
+        known.all();
+    }
+    let mut at_once = memory(&plan, budget);
+    words.iter().for_each(|word| at_once.hear(word));
+    let one = handed(&mut along, &plan, 150, budget).file().expect("a frame");
+    let two = handed(&mut at_once, &plan, 150, budget).file().expect("a frame");
+    assert_eq!(one, two);
+    assert!(one.text.len() < budget + 2048, "{}", one.text.len());
+    let gram = received(&handed(&mut along, &plan, 150, budget)).expect("memory");
+    assert!(show::markdown(&gram).contains("story 149:"), "the newest is there");
+}
+
+#[test]
+fn a_block_that_is_not_understood_is_refused_by_its_name() {
+    let plan = plan(&[&[]]);
+    let mut memory = memory(&plan, MEMORY_BUDGET);
+    let mut handed = handed(&mut memory, &plan, 1, MEMORY_BUDGET);
+    let receive = |handed: &Handed, story: u32| {
+        let file = handed.file().expect("a frame");
+        let stories = vec![key(story).id];
+        dispatch::receive(file.text.as_bytes(), swarm(), &handed.attempt, stories, Timestamp::UNIX_EPOCH)
+    };
+    handed.blocks.insert("alertControl".into(), json!({"priority": 1}));
+    assert!(receive(&handed, 1).is_ok(), "who may ignore it does");
+    handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "manager"}));
+    assert!(receive(&handed, 1).is_err(), "a role that nobody knows is the ultimate receiver's (5.2.2)");
+    handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "none"}));
+    assert!(receive(&handed, 1).is_ok(), "it is for nobody (2.2)");
+    handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "next"}));
+    let fault = receive(&handed, 1).expect_err("a fault");
+    assert_eq!(
+        (fault.code.as_str(), fault.not_understood.as_slice()),
+        ("MustUnderstand", &["alertControl".to_owned()][..])
+    );
+    handed.blocks = [("ttl".to_owned(), json!({"expires": "1969-12-31T00:00:00Z"}))].into_iter().collect();
+    let fault = receive(&handed, 1).expect_err("it is over");
+    assert_eq!(fault.subcode.as_deref(), Some("amp:TTLExpired"));
+    handed.blocks.clear();
+    let stories = vec![key(1).id];
+    let other = attempt(1, 2);
+    let file = handed.file().expect("a frame");
+    let fault = dispatch::receive(file.text.as_bytes(), swarm(), &other, stories, Timestamp::UNIX_EPOCH);
+    assert_eq!(fault.expect_err("it is another's").subcode.as_deref(), Some("Misrouted"));
+    let fault = receive(&handed, 2).expect_err("a task of another");
+    assert_eq!((fault.code.as_str(), fault.pointer()), ("Sender", Some("/frame/Body/task/stories")));
+}

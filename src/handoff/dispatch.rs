@@ -1,0 +1,181 @@
+//! `dispatch.json`: what a sandbox is asked to do, as a frame of the Agentic Mesh Protocol. The orchestrator is its initial sender,
+//! the shim its ultimate receiver.
+//!
+//! The Body has the task; the Header what the tasks file adds; the one MemoryGram what the stories before learned. It goes beside
+//! `assignment.json`, which says how the work is done. No value of an environment variable is in it. Made by `coordinator/`,
+//! received by `shim/`. Must not: do I/O or read a clock.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::ids::{AttemptId, StoryId, SwarmId};
+use crate::protocol::mesh::fault::Fault;
+use crate::protocol::mesh::frame::Frame;
+use crate::protocol::mesh::gram::{self, Draft, MemoryGram};
+use crate::protocol::mesh::modules::audit::Audit;
+use crate::protocol::mesh::modules::routing::Routing;
+use crate::protocol::mesh::modules::ttl::Ttl;
+use crate::protocol::mesh::modules::upgrade::Upgrade;
+use crate::protocol::mesh::modules::validation::Validation;
+use crate::protocol::mesh::node::{BodyProblem, BodySchema, Node};
+use crate::protocol::mesh::process::Outcome;
+use crate::tasks::{HeaderBlocks, Story};
+
+/// The most characters that the Body has of its stories' descriptions and criteria together: the tasks file has them whole.
+const WORDS: usize = 24_000;
+/// The version of the Body's schema.
+const BODY_VERSION: &str = "1.0.0";
+/// The most bytes that a frame may have.
+pub const FRAME_BYTES: usize = 256 * 1024;
+
+/// A swarm's coordinator, as the mesh knows it.
+pub fn coordinator(swarm: SwarmId) -> String {
+    format!("agent://longshore/{swarm}/coordinator")
+}
+
+/// A sandbox, as the mesh knows it.
+pub fn sandbox(swarm: SwarmId, attempt: &AttemptId) -> String {
+    format!("agent://longshore/{swarm}/{}", attempt.folder())
+}
+
+/// What a frame is made of.
+pub struct Dispatch<'a> {
+    /// The swarm.
+    pub swarm: SwarmId,
+    /// Who is to do it.
+    pub attempt: &'a AttemptId,
+    /// The branch to work on.
+    pub branch: &'a str,
+    /// What is to be done.
+    pub stories: &'a [&'a Story],
+    /// What the tasks file adds to the header.
+    pub blocks: &'a HeaderBlocks,
+    /// What was learned before, where something was.
+    pub memory: Option<&'a MemoryGram>,
+}
+
+impl Dispatch<'_> {
+    /// The frame.
+    ///
+    /// # Errors
+    /// The fault that a receiver would see in it: what the tasks file adds does not make a header.
+    pub fn frame(&self) -> Result<Frame, Box<Fault>> {
+        let room = WORDS / self.stories.len().max(1);
+        let stories: Vec<Value> = self.stories.iter().map(|story| card(story, room)).collect();
+        let mut body = Map::new();
+        let task = json!({
+            "id": self.attempt.assignment, "attempt": self.attempt.number, "branch": self.branch, "stories": stories,
+        });
+        body.insert("task".to_owned(), task);
+        body.insert("schemaVersion".to_owned(), BODY_VERSION.into());
+        let mut frame = Frame::new(body);
+        frame.version = Some("1.0".to_owned());
+        let id = format!("{}/{}", self.swarm, self.attempt.folder());
+        frame.header.set("messageId", id.into())?;
+        frame.header.set("traceId", self.swarm.to_string().into())?;
+        frame.header.set("roles", json!(["ultimateReceiver"]))?;
+        frame.header.set("routingIntent", "direct".into())?;
+        frame.header.set("routing", json!({"role": "next", "to": sandbox(self.swarm, self.attempt)}))?;
+        // Whoever else takes it breaks a rule: it goes from hand to hand.
+        frame.header.set("ttl", json!({"role": "next", "hops": 1}))?;
+        for (name, block) in self.blocks {
+            frame.header.set(name, block.clone())?;
+        }
+        frame.memory_grams = self.memory.map(|gram| {
+            let Value::Object(gram) = gram.to_json() else { unreachable!("a gram is an object") };
+            vec![gram]
+        });
+        Ok(frame)
+    }
+}
+
+/// A story, in as many characters.
+fn card(story: &Story, room: usize) -> Value {
+    let mut left = room;
+    let mut cut = |text: &str| {
+        let text: String = text.chars().take(left).collect();
+        left -= text.chars().count();
+        text
+    };
+    let mut card = json!({ "id": story.id, "title": cut(&story.title), "description": cut(&story.description) });
+    let criteria: Vec<String> = story.criteria.iter().map(|criterion| cut(&criterion.text)).collect();
+    card["acceptanceCriteria"] = criteria.into_iter().filter(|text| !text.is_empty()).collect();
+    card
+}
+
+/// The Body that this attempt was promised: its own task.
+struct OwnTask {
+    attempt: AttemptId,
+    stories: Vec<StoryId>,
+}
+
+impl BodySchema for OwnTask {
+    fn check(&self, body: &Map<String, Value>) -> Result<(), BodyProblem> {
+        let problem = |pointer: &str, problem: String| Err(BodyProblem { pointer: pointer.to_owned(), problem });
+        let Some(task) = body.get("task").and_then(Value::as_object) else {
+            return problem("/task", "must be there, an object".to_owned());
+        };
+        let (id, number) = (self.attempt.assignment.as_str(), u64::from(self.attempt.number));
+        if task.get("id").and_then(Value::as_str) != Some(id) {
+            return problem("/task/id", format!("must be `{id}`"));
+        }
+        if task.get("attempt").and_then(Value::as_u64) != Some(number) {
+            return problem("/task/attempt", format!("must be {number}"));
+        }
+        let stories = task.get("stories").and_then(Value::as_array);
+        let told: Vec<_> = stories.into_iter().flatten().map(|story| story.get("id").and_then(Value::as_str)).collect();
+        if told != self.stories.iter().map(|id| Some(id.as_str())).collect::<Vec<_>>() {
+            return problem("/task/stories", "must be the assignment's".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Receives a frame as the sandbox of this attempt: what it was given to remember, none where that is nothing.
+///
+/// # Errors
+/// The fault that ends the attempt.
+pub fn receive(
+    bytes: &[u8],
+    swarm: SwarmId,
+    attempt: &AttemptId,
+    stories: Vec<StoryId>,
+    now: Timestamp,
+) -> Result<Option<MemoryGram>, Box<Fault>> {
+    let schema = OwnTask { attempt: attempt.clone(), stories };
+    let node = Node::ultimate(&sandbox(swarm, attempt))
+        .map_err(|error| Fault::receiver("NodeName", error.to_string()))?
+        .with(Ttl)
+        .with(Routing)
+        .with(Upgrade)
+        .with(Validation::default())
+        .with(Audit::default())
+        .agreeing(schema);
+    let processed = match node.receive(bytes, now) {
+        Outcome::Processed(processed) => processed,
+        Outcome::Fault(fault) => return Err(fault),
+        Outcome::Relayed(_) => return Err(Fault::receiver("NotForOthers", "a sandbox relays nothing")),
+    };
+    if let Some(fault) = processed.fault {
+        return Err(fault);
+    }
+    let (mut grams, mut lone) = (Vec::new(), Draft::default());
+    for (place, entry) in processed.frame.grams().iter().enumerate() {
+        let read = MemoryGram::read_entry(entry, &gram::Limits::default()).map_err(|error| {
+            let text = format!("the MemoryGram is not valid: {error}");
+            Fault::sender("MemoryGram", text).at(&format!("/frame/MemoryGrams/{place}{}", error.place))
+        })?;
+        match read {
+            Ok(gram) => grams.push(gram),
+            Err(node) => lone.nodes.push(node),
+        }
+    }
+    if !lone.nodes.is_empty() {
+        grams.extend(lone.seal(now, &gram::Limits::default()).ok());
+    }
+    Ok(match grams.len() {
+        0 => None,
+        1 => grams.pop(),
+        _ => super::learned::merged(&grams, &sandbox(swarm, attempt), Vec::new(), FRAME_BYTES),
+    })
+}

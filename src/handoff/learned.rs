@@ -1,0 +1,242 @@
+//! What is known once a story was tried, as a MemoryGram: what its agents said, and what shows by itself. Made by the host for a
+//! story that landed, and by the shim for stories of one sandbox that come after each other.
+//!
+//! | node | id | what | importance | lost an hour |
+//! |---|---|---|---|---|
+//! | `story` | `story:US-001` | title, and the commit that it ends with | 0.6 | |
+//! | what the agent called it, else `note` | its own, or `note:US-001/ATTEMPT.N` | what the agent said | as it said, else 0.7 | |
+//! | `review-finding` | `finding:TASK/ROUND.N` | what a reviewer of a rejected round found | 0.9, 0.8, 0.5 by severity | 0.02 |
+//! | `failed-attempt` | `attempt:US-001/ATTEMPT` | why an attempt did not land | 0.7 | 0.02 |
+//! | `file` | `file:PATH` | a path that the story changed | 0.3 | 0.05 |
+//! | `commit` | `commit:HASH` | a commit of the story | 0.2 | 0.05 |
+//!
+//! Edges go from the story to each of these, and from a note or finding to what it is about. The same facts give the same gram,
+//! whoever makes it, and when. Must not: read a clock.
+
+use jiff::Timestamp;
+use serde_json::{Map, json};
+
+use super::remembered::{FILE, Remembered};
+use crate::ids::CommitId;
+use crate::protocol::mesh::gram::{Draft, Edge, Limits, MemoryGram, Node, REFERENCE};
+
+/// The most bytes of one story's gram.
+pub const STORY_BYTES: usize = 48 * 1024;
+/// The most files and commits of one story that become nodes.
+const FILES: usize = 200;
+/// The most bytes of a path in an id.
+const PATH: usize = 500;
+/// The most characters of a text.
+const TEXT: usize = 2_000;
+
+/// What is known of a story.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Learned {
+    /// Its id as others say it, `US-001`; with the file's word before it where there are several.
+    pub story: String,
+    /// Its title.
+    pub title: String,
+    /// Who made it: a URI.
+    pub source: String,
+    /// The integration branch; empty where that is not known.
+    pub branch: String,
+    /// The commit that it ends with.
+    pub commit: Option<CommitId>,
+    /// The paths that it changed.
+    pub files: Vec<String>,
+    /// Its commits, oldest first.
+    pub commits: Vec<CommitId>,
+    /// The attempts that did not land.
+    pub failures: Vec<FailedAttempt>,
+    /// What reviewers of rejected rounds found.
+    pub findings: Vec<Finding>,
+    /// What agents said, by attempt.
+    pub said: Vec<(u32, Remembered)>,
+}
+
+/// An attempt that did not land.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailedAttempt {
+    /// Its number.
+    pub number: u32,
+    /// The cause's word.
+    pub cause: String,
+    /// The sentence.
+    pub summary: String,
+    /// When it was over.
+    pub at: Timestamp,
+}
+
+/// Something that a reviewer found wrong.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// The task, the round and the finding's place in it: `T-2026-001/1.1`.
+    pub id: String,
+    /// `critical`, `major` or `minor`.
+    pub severity: String,
+    /// Where.
+    pub file: String,
+    /// Where in it.
+    pub line: Option<u64>,
+    /// What.
+    pub description: String,
+    /// How to mend it.
+    pub fix: String,
+    /// When it was told.
+    pub at: Timestamp,
+}
+
+impl Learned {
+    /// The gram, as of that time; at most [`STORY_BYTES`] of it.
+    pub fn gram(&self, at: Timestamp) -> MemoryGram {
+        let story = format!("story:{}", self.story);
+        let mut node = Node::new(&story, "story", 0.6).since(at).with("title", cut(&self.title));
+        if let Some(commit) = &self.commit {
+            node = node.with("commit", commit.as_str());
+        }
+        let mut draft = Draft { nodes: vec![node], ..Draft::default() };
+        self.agents(&story, at, &mut draft);
+        for failed in &self.failures {
+            let id = format!("attempt:{}/{}", self.story, failed.number);
+            let node = Node::new(&id, "failed-attempt", 0.7).since(failed.at.min(at)).fading(0.02);
+            let text = format!("{}: {}", failed.cause, failed.summary);
+            put(&mut draft, node.with("text", cut(&text)).with("cause", failed.cause.as_str()));
+            draft.edges.push(Edge::new(&story, id, 0.7).labelled("failed first"));
+        }
+        for finding in &self.findings {
+            self.finding(finding, &story, at, &mut draft);
+        }
+        for path in self.files.iter().take(FILES) {
+            let id = file(path);
+            put(&mut draft, Node::new(&id, "file", 0.3).since(at).fading(0.05).with("path", cut(path)));
+            draft.edges.push(Edge::new(&story, id, 0.3).labelled("changed"));
+        }
+        for commit in self.commits.iter().rev().take(FILES) {
+            let id = format!("commit:{commit}");
+            put(&mut draft, Node::new(&id, "commit", 0.2).since(at).fading(0.05));
+            draft.edges.push(Edge::new(&story, id, 0.2).labelled("committed"));
+        }
+        draft.close_ends();
+        let mut metadata = Map::new();
+        metadata.insert("sourceAgent".to_owned(), self.source.as_str().into());
+        metadata.insert("schemaVersion".to_owned(), "1.0.0".into());
+        metadata.insert("story".to_owned(), self.story.as_str().into());
+        if !self.branch.is_empty() {
+            metadata.insert("branch".to_owned(), self.branch.as_str().into());
+        }
+        draft.metadata = metadata;
+        draft.prune(at, STORY_BYTES);
+        sealed(draft, at)
+    }
+
+    fn agents(&self, story: &str, at: Timestamp, draft: &mut Draft) {
+        for (attempt, said) in &self.said {
+            for (place, note) in said.notes.iter().enumerate() {
+                let id = note.id.clone().unwrap_or_else(|| format!("note:{}/{attempt}.{}", self.story, place + 1));
+                // A sandbox's clock is what it says it is.
+                let since = note.at.parse::<Timestamp>().map_or(at, |said| said.min(at));
+                let kind = if note.kind == REFERENCE { "note" } else { note.kind.as_str() };
+                let node = Node::new(&id, kind, note.importance.unwrap_or(0.7));
+                put(draft, node.since(since).with("text", note.text.as_str()).with("attempt", *attempt));
+                draft.edges.push(Edge::new(story, &id, 1.0).labelled("learned"));
+                for about in note.about.iter().filter(|about| **about != id) {
+                    draft.edges.push(Edge::new(&id, about, 1.0).labelled("is about"));
+                }
+            }
+            for link in &said.links {
+                draft.edges.push(Edge::new(&link.source, &link.target, link.weight));
+            }
+        }
+    }
+
+    fn finding(&self, finding: &Finding, story: &str, at: Timestamp, draft: &mut Draft) {
+        let importance = match finding.severity.as_str() {
+            "critical" => 0.9,
+            "major" => 0.8,
+            _ => 0.5,
+        };
+        let id = format!("finding:{}", finding.id);
+        let mut node = Node::new(&id, "review-finding", importance).since(finding.at.min(at)).fading(0.02);
+        node = node.with("text", cut(&finding.description)).with("severity", finding.severity.as_str());
+        if !finding.fix.trim().is_empty() {
+            node = node.with("suggested fix", cut(&finding.fix));
+        }
+        if let Some(line) = finding.line {
+            node = node.with("line", line);
+        }
+        put(draft, node);
+        draft.edges.push(Edge::new(story, &id, importance).labelled("review found"));
+        if !finding.file.trim().is_empty() {
+            draft.edges.push(Edge::new(&id, file(&finding.file), 1.0).labelled("is about"));
+        }
+    }
+}
+
+/// Several grams as one within the budget, as of the newest of them; none of none. `sources` are named in its metadata, as
+/// many as fit into a quarter of the budget.
+pub fn merged<'a>(
+    grams: impl IntoIterator<Item = &'a MemoryGram>,
+    source: &str,
+    sources: impl IntoIterator<Item = (String, String)>,
+    budget: usize,
+) -> Option<MemoryGram> {
+    let grams: Vec<&MemoryGram> = grams.into_iter().collect();
+    let at = grams.iter().map(|gram| gram.timestamp()).max()?;
+    let mut draft = Draft::merged(grams);
+    draft.metadata.insert("sourceAgent".to_owned(), source.into());
+    draft.metadata.insert("schemaVersion".to_owned(), "1.0.0".into());
+    let (mut named, mut left_out, mut room) = (Vec::new(), 0_u32, budget / 4);
+    for (story, gram) in sources {
+        let entry = json!({"gram": gram, "story": story});
+        let size = entry.to_string().len() + 1;
+        if size <= room {
+            room -= size;
+            named.push(entry);
+        } else {
+            left_out += 1;
+        }
+    }
+    draft.metadata.insert("sources".to_owned(), named.into());
+    if left_out > 0 {
+        draft.metadata.insert("moreSources".to_owned(), left_out.into());
+    }
+    draft.prune(at, budget);
+    Some(sealed(draft, at))
+}
+
+/// A gram that has nothing in it.
+pub fn nothing(at: Timestamp) -> MemoryGram {
+    sealed(Draft::default(), at)
+}
+
+fn sealed(draft: Draft, at: Timestamp) -> MemoryGram {
+    let sealed = draft.seal(at, &Limits::default()).or_else(|error| {
+        debug_assert!(false, "{error}");
+        Draft::default().seal(at, &Limits::default())
+    });
+    sealed.expect("a gram with nothing in it breaks no rule")
+}
+
+/// Adds a node, in the place of one that has the id already: who speaks of it again knows better.
+fn put(draft: &mut Draft, node: Node) {
+    match draft.nodes.iter_mut().find(|there| there.id == node.id) {
+        // What is said of a file weighs more than that it was changed.
+        Some(there) if there.importance() > node.importance() => there.attributes.extend(node.attributes),
+        Some(there) => *there = node,
+        None => draft.nodes.push(node),
+    }
+}
+
+/// The id of a file's node. Of a path that is too long for one, the end says which it is.
+fn file(path: &str) -> String {
+    let path = path.strip_prefix("./").unwrap_or(path);
+    let mut from = path.len().saturating_sub(PATH);
+    while !path.is_char_boundary(from) {
+        from += 1;
+    }
+    format!("{FILE}{}", &path[from..])
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(TEXT).collect()
+}

@@ -1,0 +1,77 @@
+//! `memory/<swarm>/<file>-<story>.json`: what each story that landed learned, as a MemoryGram of the Agentic Mesh Protocol.
+//!
+//! Written once. A gram says its own hash, so that `longshore ssot check` sees whether it is what it was. Must not: make grams.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::error::{SsotError, SsotResult};
+use super::files::{to_bytes, torn};
+use super::{Ensured, Ssot};
+use crate::ids::SwarmId;
+use crate::protocol::mesh::gram::{GramError, Limits, MemoryGram};
+
+/// The folder.
+pub(super) const MEMORY: &str = "memory";
+
+impl Ssot {
+    /// Where the memory of this name is, or would be. A name is a file's word and a story's id.
+    pub fn memory_path(&self, swarm: SwarmId, name: &str) -> PathBuf {
+        self.files.path(format!("{MEMORY}/{swarm}/{name}.json"))
+    }
+
+    /// Sees to it that a story's memory is there. What is there already stays, whatever it says: it was handed on.
+    pub fn ensure_memory(&self, swarm: SwarmId, name: &str, gram: &MemoryGram) -> SsotResult<Ensured> {
+        let path = self.memory_path(swarm, name);
+        let there = self.files.read(&path)?;
+        if there.as_ref().is_some_and(|there| !torn(there)) {
+            return Ok(Ensured::AlreadyThere);
+        }
+        self.files.make_folder(&self.files.path(MEMORY))?;
+        self.files.make_folder(&self.files.path(format!("{MEMORY}/{swarm}")))?;
+        let bytes = to_bytes(&path, &gram.to_json())?;
+        if there.is_some() {
+            self.files.replace(&path, &bytes)?;
+        } else if !self.files.add(&path, &bytes)? {
+            return Ok(Ensured::AlreadyThere);
+        }
+        Ok(Ensured::Written)
+    }
+
+    /// A story's memory; none where it is not there, or torn.
+    ///
+    /// # Errors
+    /// Also where it is not what it was.
+    pub fn memory(&self, swarm: SwarmId, name: &str) -> SsotResult<Option<MemoryGram>> {
+        let path = self.memory_path(swarm, name);
+        let Some(value) = self.files.read_json::<Value>(&path)? else { return Ok(None) };
+        let gram = MemoryGram::read(&value, &Limits::default());
+        gram.map(Some).map_err(|error: GramError| SsotError::damaged(&path, error))
+    }
+
+    /// The newest memory of this name that landed on the branch, of any swarm but this one. Those that cannot be read do not count.
+    pub fn newest_memory(&self, name: &str, but: SwarmId, branch: &str) -> SsotResult<Option<MemoryGram>> {
+        let swarms = self.memory_swarms()?.into_iter().filter(|swarm| *swarm != but);
+        let grams = swarms.filter_map(|swarm| self.memory(swarm, name).ok().flatten());
+        let on_branch = |gram: &MemoryGram| {
+            gram.metadata().and_then(|metadata| metadata.get("branch")).and_then(Value::as_str) == Some(branch)
+        };
+        Ok(grams.filter(on_branch).max_by_key(|gram| (gram.timestamp(), gram.id())))
+    }
+
+    /// The swarms that there is memory of, in no order.
+    pub fn memory_swarms(&self) -> SsotResult<Vec<SwarmId>> {
+        let names = self.files.names(&self.files.path(MEMORY))?;
+        Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    /// The names of a swarm's memory, sorted.
+    pub fn memory_names(&self, swarm: SwarmId) -> SsotResult<Vec<String>> {
+        let names = self.files.names(&self.files.path(format!("{MEMORY}/{swarm}")))?;
+        let mut names: Vec<String> =
+            names.iter().filter_map(|name| name.strip_suffix(".json")).map(str::to_owned).collect();
+        names.sort();
+        Ok(names)
+    }
+}

@@ -1,0 +1,142 @@
+//! The four maker-checker patterns of `tasks/patterns/`: each really runs, says what the spec's sequence says, and lands what was
+//! checked.
+
+use super::*;
+
+/// The file of a pattern, in a repository where it can be run.
+fn pattern(name: &str) -> (Scratch, Mailbox) {
+    let scratch = Scratch::new();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tasks/patterns").join(format!("{name}.json"));
+    std::fs::copy(file, scratch.folder.path().join("pattern.json")).expect("a pattern");
+    scratch.longshore(&["plan", "../pattern.json"]).expect(0, &["in the mailbox alpha", "in the mailbox bravo"]);
+    scratch.longshore(&["run", "../pattern.json", "--retries", "0"]).expect(0, &["2 landed"]);
+    let mailbox = scratch.mailbox();
+    (scratch, mailbox)
+}
+
+/// Types and what they are about, in the order in which they were said; without the last word of each, DONE.
+#[track_caller]
+fn flow(mailbox: &Mailbox) -> Vec<(String, Kind, Option<String>)> {
+    let mut all: Vec<Message> = Vec::new();
+    for agent in ["alpha", "bravo"] {
+        let mut said = messages(mailbox, agent);
+        let last = said.pop().expect("it said something");
+        assert_eq!((last.kind, last.to), (Kind::Done, Recipient::All), "{agent} signed off");
+        all.extend(said);
+    }
+    assert_eq!(statuses(mailbox).into_values().collect::<Vec<_>>(), [Status::Done, Status::Done]);
+    // Each but the first is about the one before it, or about the same as that.
+    all.sort_by_key(|one| (one.timestamp, one.re.is_some()));
+    all.into_iter().map(|one| (one.reference().to_string(), one.kind, one.re.map(|re| re.to_string()))).collect()
+}
+
+#[track_caller]
+fn is_flow(mailbox: &Mailbox, wanted: &[(&str, Kind, &str)]) {
+    let mut found = flow(mailbox);
+    let mut wanted: Vec<_> = (wanted.iter())
+        .map(|(name, kind, re)| ((*name).to_owned(), *kind, Some((*re).to_owned()).filter(|re| !re.is_empty())))
+        .collect();
+    // Within a second, only what a message is about says what came first.
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    wanted.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(found, wanted);
+}
+
+fn message(mailbox: &Mailbox, agent: &str, number: usize) -> Message {
+    messages(mailbox, agent).swap_remove(number - 1)
+}
+
+#[test]
+fn review_gate() {
+    let (scratch, mailbox) = pattern("review-gate");
+    is_flow(
+        &mailbox,
+        &[
+            ("alpha/001", Kind::Request, ""),
+            ("bravo/001", Kind::Response, "alpha/001"),
+            ("alpha/002", Kind::Response, "bravo/001"),
+            ("bravo/002", Kind::Ack, "alpha/002"),
+            ("alpha/003", Kind::Status, "bravo/002"),
+        ],
+    );
+    let issues = message(&mailbox, "bravo", 1).content.body;
+    assert!(issues.contains("exit code 0") && issues.contains("2. No test"), "{issues}");
+    // The commit is the one that was told, and younger than the approval.
+    let told = message(&mailbox, "alpha", 3).content.body;
+    let commit = told.strip_prefix("Committed: ").expect("a commit");
+    scratch.git(&["merge-base", "--is-ancestor", commit, "feat/review-gate"]);
+    let at: i64 = scratch.git(&["log", "-1", "--format=%ct", commit]).parse().expect("a time");
+    assert!(at >= message(&mailbox, "bravo", 2).timestamp.as_second(), "committed before the ACK");
+    assert_eq!(scratch.git(&["log", "--format=%s", &format!("main..{commit}")]), "Count the words of a file");
+    assert!(scratch.show("feat/review-gate", "review.md").contains("2 tests pass"));
+    let artifacts = std::fs::read_to_string(mailbox.root().join("shared/ARTIFACTS.md")).expect("carried");
+    assert!(artifacts.contains("+++ b/word-count-test.sh"), "{artifacts}");
+}
+
+#[test]
+fn test_first() {
+    let (scratch, mailbox) = pattern("test-first");
+    is_flow(
+        &mailbox,
+        &[
+            ("bravo/001", Kind::Request, ""),
+            ("alpha/001", Kind::Response, "bravo/001"),
+            ("bravo/002", Kind::Response, "alpha/001"),
+            ("alpha/002", Kind::Response, "bravo/002"),
+            ("bravo/003", Kind::Ack, "alpha/002"),
+        ],
+    );
+    let first = message(&mailbox, "alpha", 1).content.body;
+    assert!(first.starts_with("2/3 pass. Failing: not ok 3 partial index"), "{first}");
+    assert_eq!(message(&mailbox, "alpha", 2).content.body, "3/3 passing.");
+    // What landed together passes together.
+    scratch.git(&["checkout", "-q", "feat/test-first"]);
+    let results = scratch.command("sh").arg("search-test.sh").output().expect("sh runs");
+    let results = (results.status.success(), String::from_utf8_lossy(&results.stdout).into_owned());
+    assert!(results.0 && results.1.matches("ok ").count() == 3, "{results:?}");
+}
+
+#[test]
+fn adversarial() {
+    let (scratch, mailbox) = pattern("adversarial");
+    is_flow(
+        &mailbox,
+        &[
+            ("bravo/001", Kind::Request, ""),
+            ("alpha/001", Kind::Response, "bravo/001"),
+            ("bravo/002", Kind::Response, "alpha/001"),
+            ("alpha/002", Kind::Response, "bravo/002"),
+            ("bravo/003", Kind::Ack, "alpha/002"),
+        ],
+    );
+    let attack = message(&mailbox, "bravo", 1).content.body;
+    assert!(attack.contains("500 lines") && attack.contains("LEAK"), "{attack}");
+    assert!(attack.contains("8 calls side by side give 1 output"), "{attack}");
+    let report = scratch.show("feat/adversarial", "attacks.md");
+    assert!(report.contains("are refused") && report.contains("an error of its own"), "{report}");
+    // What landed is what withstood.
+    scratch.git(&["checkout", "-q", "feat/adversarial"]);
+    scratch.write("secret", "secret\n");
+    let out = scratch.command("sh").args(["note.sh", ".longshore", "../secret"]).output().expect("sh runs");
+    assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(2), &b""[..]));
+}
+
+#[test]
+fn debug_ping_pong() {
+    let (scratch, mailbox) = pattern("debug-ping-pong");
+    is_flow(
+        &mailbox,
+        &[
+            ("alpha/001", Kind::Handoff, ""),
+            ("bravo/001", Kind::Ack, "alpha/001"),
+            ("bravo/002", Kind::Status, "alpha/001"),
+            ("alpha/002", Kind::Response, "bravo/002"),
+        ],
+    );
+    assert!(message(&mailbox, "alpha", 1).content.subject.ends_with("total.sh prints 0"));
+    assert!(scratch.show("feat/debug-ping-pong", "diagnosis.md").contains("Seen: 6."));
+    scratch.git(&["checkout", "-q", "feat/debug-ping-pong"]);
+    scratch.write("numbers", "40\n2\n");
+    let out = scratch.command("sh").args(["total.sh", "numbers"]).output().expect("sh runs");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "42\n");
+}

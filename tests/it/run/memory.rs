@@ -1,0 +1,236 @@
+//! What stories learn, and what of it the stories after them are given: frames in, memory out, and nothing of it lost, believed or
+//! leaked that should not be.
+
+use super::*;
+
+const BRANCH: &str = "feat/learned";
+/// Debug builds end themselves after this record of the journal.
+const HOOK: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
+/// Puts what a story was given into the repository.
+const DUMP: &str = "cp $LONGSHORE_MEMORY_FILE memory.md; cp $LONGSHORE_MEMORY_JSON memory.json; \
+                    cp $LONGSHORE_PROMPT_FILE prompt.md";
+
+impl Scratch {
+    /// The ids of the nodes that a story was given, as it put them into the repository.
+    fn given(&self) -> Vec<String> {
+        let gram: Value = serde_json::from_str(&self.show(BRANCH, "memory.json")).expect("JSON");
+        ids(&gram)
+    }
+
+    /// A story's gram, as `mesh show` prints it.
+    fn gram(&self, story: &str) -> Value {
+        serde_json::from_str(&self.longshore(&["mesh", "show", story, "--json"]).expect(0, &[]).out).expect("JSON")
+    }
+}
+
+fn ids(gram: &Value) -> Vec<String> {
+    let nodes = gram["MemoryGram"]["nodes"].as_array().expect("nodes");
+    nodes.iter().map(|node| text(&node["id"]).to_owned()).collect()
+}
+
+#[test]
+fn the_last_of_a_diamond_knows_what_the_first_learned() {
+    let scratch = Scratch::new();
+    let first = "echo 1 > one; acp-shim remember \"tabs break the parser, and $TOKEN opens it\" --type pitfall --importance 0.95 \
+                 --about one --id tabs --edge tabs:file:lines.txt:0.5; \
+                 if [ $LONGSHORE_ATTEMPT = 1 ]; then acp-shim remember 'the first way is a dead end'; exit 7; fi";
+    let second =
+        "grep -q 'tabs break the parser' $LONGSHORE_PROMPT_FILE && acp-shim remember 'two goes left' && echo 2 > two";
+    let third = "acp-shim remember 'three goes right' && echo 3 > three";
+    let stories = json!([
+        story(1, first),
+        after(story(2, second), &[1]),
+        after(story(3, third), &[1]),
+        after(story(4, DUMP), &[2, 3]),
+    ]);
+    let tasks = scratch.tasks(BRANCH, stories);
+    let ran = scratch.longshore(&["run", &tasks, "--retries", "1", "--env", "TOKEN=s3cret-word"]);
+    ran.expect(0, &["4 landed"]);
+
+    let memory = scratch.show(BRANCH, "memory.md");
+    for part in [
+        "pitfall `tabs`: tabs break the parser, and \\$TOKEN opens it",
+        "is about `file:one`",
+        "the first way is a dead end",
+        "two goes left",
+        "three goes right",
+        "failed-attempt `attempt:US-001/1`: agent_failed: the agent exited 7",
+        "file `file:two`",
+    ] {
+        assert!(memory.contains(part), "{part} is not in\n{memory}");
+    }
+    assert_eq!(memory.matches("tabs break the parser").count(), 1, "{memory}");
+    let prompt = scratch.show(BRANCH, "prompt.md");
+    assert!(prompt.contains("## What earlier stories learned") && prompt.contains("tabs break the parser"), "{prompt}");
+    // What a sandbox was given is written down nowhere with the value of a variable.
+    let all: String =
+        [memory, prompt, scratch.show(BRANCH, "memory.json"), scratch.gram("US-001").to_string()].concat();
+    assert!(!all.contains("s3cret-word"), "{all}");
+
+    let table =
+        scratch.longshore(&["mesh", "show", "US-001"]).expect(0, &["MemoryGram", "tabs", "pitfall", "FROM"]).out;
+    assert!(table.contains("0.95"), "{table}");
+    scratch.longshore(&["mesh", "show", "us-001", "--dot"]).expect(0, &["digraph memory {", "pitfall: tabs"]);
+    scratch.longshore(&["mesh", "show", "US-001", "--mermaid"]).expect(0, &["graph LR", "pitfall: tabs"]);
+    scratch.longshore(&["mesh", "show", "US-009"]).expect(2, &["no memory"]);
+
+    // Each story's memory is kept, and whether it is what it was can be seen.
+    scratch.longshore(&["ssot", "check"]).expect(0, &["0 errors, 0 warnings"]);
+    let kept = all_files(&scratch.root().join(".longshore/ssot/memory"));
+    assert_eq!(kept.len(), 4, "{kept:?}");
+    let file = kept.iter().find(|file| file.ends_with("tasks-US-001.json")).expect("that of the first");
+    let changed = std::fs::read_to_string(file).expect("read").replace("tabs break", "tabs mend");
+    std::fs::write(file, changed).expect("written");
+    scratch.longshore(&["ssot", "check"]).expect(1, &["was changed after it was made", "gram-hash"]);
+    scratch.longshore(&["mesh", "show", "US-001"]).expect(3, &["was changed after it was made"]);
+}
+
+#[test]
+fn a_block_that_must_be_understood_and_is_not_stops_its_story_alone() {
+    let scratch = Scratch::new();
+    let block = json!({"header": {"alertControl": {"mustUnderstand": true, "content": {"priority": 1}}}});
+    let stories = json!([
+        but(story(1, "echo 1 > one"), json!({ "mesh": block })),
+        story(2, "echo 2 > two"),
+        after(story(3, "echo 3 > three"), &[1]),
+    ]);
+    let metadata = json!({ "branchName": BRANCH, "mesh": {"header": {"house": {"rules": ["be kind"]}}} });
+    let tasks = scratch.tasks_with("tasks.json", metadata, stories);
+    let ran = scratch.longshore(&["run", &tasks, "--retries", "2"]);
+    let why = "MustUnderstand: mandatory header blocks are not understood: alertControl";
+    ran.expect(1, &["1 landed, 1 failed, 1 skipped", why]);
+    let state = scratch.state();
+    state.expect(&["failed dispatch_refused", "landed", "skipped dependency_failed"]);
+    assert_eq!(state.story(1)["attempts"], 1, "it would be refused again");
+    assert!(state.story(1)["evidence"].to_string().contains(why), "{}", state.story(1));
+    scratch.longshore(&["status"]).expect(0, &["US-001", why]);
+    // With several stories in a sandbox it stops them all.
+    let again = scratch.longshore(&["run", &tasks, "--fan-out", "file", "--new", "--retries", "2"]);
+    again.expect(1, &["0 landed, 2 failed, 1 skipped", why]);
+}
+
+#[test]
+fn an_agent_that_remembers_rubbish_hurts_nobody() {
+    let scratch = Scratch::new();
+    let hostile = "out=$(dirname $LONGSHORE_SOCKET)/../out; own=$(dirname $LONGSHORE_MEMORY_FILE); echo rubbish > $out/result.json; \
+                   rm -rf $own; ln -s /etc $own; \
+                   for n in $(seq 400); do acp-shim remember \"note $n $(head -c 1500 /dev/zero | tr '\\0' x)\" 2>>refused; done; \
+                   acp-shim remember \"$(printf 'a\\033[31m\\n## Rules\\n\\007b')\" --id ctl --importance 1 2>>refused; \
+                   acp-shim remember x --id story:US-002 2>>refused; acp-shim remember x --edge a:b:7 2>>refused; \
+                   rm -rf $out; mkfifo $out; wc -l < refused > counted; rm refused; true";
+    let first =
+        "acp-shim remember \"$(printf 'a\\033[31m\\n## Rules\\n\\007b')\" --id ctl --importance 1; echo 0 > zero";
+    let stories = json!([
+        story(1, first),
+        after(story(2, hostile), &[1]),
+        after(story(3, DUMP), &[1, 2]),
+        story(4, "echo 4 > four"),
+    ]);
+    let tasks = scratch.tasks(BRANCH, stories);
+    scratch.longshore(&["run", &tasks, "--retries", "0"]).expect(0, &["4 landed"]);
+    let counted: usize = scratch.show(BRANCH, "counted").trim().parse().expect("a number");
+    assert!(counted > 300, "most of it was refused: {counted}");
+    let memory = scratch.show(BRANCH, "memory.md");
+    assert!(memory.len() < 24 * 1024, "{}", memory.len());
+    assert!(memory.contains("note `ctl`: a\\[31m ## Rules b"), "{memory}");
+    assert!(!memory.contains('\u{1b}') && !memory.contains("\n## Rules"), "{memory}");
+    scratch.longshore(&["ssot", "check"]).expect(0, &["0 errors"]);
+    scratch.longshore(&["mesh", "show", "US-002"]).expect(0, &["US-002"]);
+}
+
+/// The place of the first record of the journal that tells of a merge.
+fn merged(scratch: &Scratch) -> usize {
+    let journal = std::fs::read_to_string(scratch.latest().join("journal.ndjson")).expect("a journal");
+    let place = journal.lines().position(|line| line.contains("\"event\":\"merged\"")).expect("a merge");
+    place
+}
+
+#[test]
+fn an_orchestrator_that_dies_between_two_stories_loses_no_memory() {
+    let one = || story(1, "acp-shim remember 'one is odd' --id odd; echo 1 > one");
+    let two = || after(story(2, DUMP), &[1]);
+    let whole = Scratch::new();
+    let tasks = whole.tasks(BRANCH, json!([one(), two()]));
+    whole.longshore(&["run", &tasks]).expect(0, &["2 landed"]);
+    let place = merged(&whole);
+    // The same but for the commit, which has a time in it.
+    let lasting = |ids: Vec<String>| ids.into_iter().filter(|id| !id.starts_with("commit:")).collect::<Vec<_>>();
+    let wanted = lasting(whole.given());
+    assert_eq!(wanted, ["file:one", "odd", "story:US-001"]);
+    for later in 0..3 {
+        let scratch = Scratch::new();
+        let tasks = scratch.tasks(BRANCH, json!([one(), two()]));
+        let died = scratch.start_with(&["run", &tasks], &[(HOOK, &(place + later).to_string())]).wait();
+        assert_ne!(died.status.code(), Some(0), "{}", died.err);
+        scratch.longshore(&["resume"]).expect(0, &["2 landed"]);
+        let given = scratch.given();
+        assert_eq!(lasting(given.clone()), wanted, "record {}", place + later);
+        // What the story was given is what is kept of the one before.
+        let mut kept = ids(&scratch.gram("US-001"));
+        kept.sort();
+        assert_eq!(kept, given);
+        assert_eq!(scratch.state().story(1)["attempts"], 1);
+        scratch.longshore(&["ssot", "check"]).expect(0, &["0 errors"]);
+    }
+}
+
+#[test]
+fn a_second_run_remembers_what_the_first_learned_of_what_is_done() {
+    let scratch = Scratch::new();
+    let one = story(1, "acp-shim remember 'learned in the first run'; echo 1 > one");
+    let tasks = scratch.tasks(BRANCH, json!([one.clone()]));
+    scratch.longshore(&["run", &tasks]).expect(0, &["1 landed"]);
+    let first = scratch.state().swarm().to_owned();
+    let done = but(one, json!({ "status": "completed" }));
+    let tasks = scratch.tasks(BRANCH, json!([done, after(story(2, DUMP), &[1])]));
+    scratch.longshore(&["run", &tasks]).expect(0, &["2 landed"]);
+    assert!(scratch.show(BRANCH, "memory.md").contains("learned in the first run"));
+    let second = scratch.state().swarm().to_owned();
+    let memory = scratch.root().join(".longshore/ssot/memory");
+    assert_eq!([&first, &second].map(|swarm| all_files(&memory.join(swarm)).len()), [1, 1]);
+    scratch.longshore(&["mesh", "show", &format!("{}/US-001", &first[..8])]).expect(0, &["learned in the first run"]);
+    // Another branch is another's work.
+    let tasks = scratch.tasks(
+        "feat/other",
+        json!([but(story(1, "true"), json!({ "status": "completed" })), after(story(2, DUMP), &[1])]),
+    );
+    scratch.longshore(&["run", &tasks]).expect(0, &["2 landed"]);
+    assert!(scratch.show("feat/other", "memory.md").contains("Nothing was learned"));
+}
+
+#[test]
+fn what_a_reviewer_found_is_known_to_those_that_come_after() {
+    let scratch = review::with_reviewer();
+    let dump = but(after(story(1, DUMP), &[2]), json!({ "acceptanceCriteria": ["it is right"] }));
+    let tasks = scratch.tasks(BRANCH, json!([review::adds(2, "two"), dump]));
+    scratch.longshore(&["run", &tasks, "--review", "rev", "--retries", "0"]).expect(0, &["2 landed"]);
+    let memory = scratch.show(BRANCH, "memory.md");
+    for part in [
+        "part 0 of the work is missing: 0th",
+        "part 1 of the work is missing",
+        "severity: major",
+        "is about `file:two`",
+    ] {
+        assert!(memory.contains(part), "{part} is not in\n{memory}");
+    }
+}
+
+#[test]
+fn stories_of_one_sandbox_hand_on_what_they_learn() {
+    let scratch = Scratch::new();
+    let stories =
+        json!([story(1, "acp-shim remember 'in the same sandbox'; echo 1 > one"), after(story(2, DUMP), &[1]),]);
+    let tasks = scratch.tasks(BRANCH, stories);
+    scratch.longshore(&["run", &tasks, "--fan-out", "file"]).expect(0, &["2 landed"]);
+    assert!(scratch.show(BRANCH, "memory.md").contains("in the same sandbox"));
+    scratch.longshore(&["mesh", "show", "US-001", "--markdown"]).expect(0, &["in the same sandbox"]);
+}
+
+#[test]
+fn a_budget_of_nothing_gives_nothing() {
+    let scratch = Scratch::new();
+    let tasks = scratch.tasks(BRANCH, json!([story(1, "echo 1 > one"), after(story(2, DUMP), &[1])]));
+    scratch.longshore(&["run", &tasks, "--memory-budget", "65k"]).expect(2, &["memory_budget", "64k is the most"]);
+    scratch.longshore(&["run", &tasks, "--memory-budget", "0"]).expect(0, &["2 landed"]);
+    assert_eq!(scratch.given(), [""; 0]);
+}
