@@ -48,21 +48,23 @@ impl Place {
         Ok(Mailbox::open(&self.root)?)
     }
 
-    /// The desk of somebody who takes part. In a folder of one's own choice one is registered, and what lacks is made; in a
-    /// swarm's the swarm keeps the roster.
-    pub(super) fn desk(&self, who: &AsArgs) -> Result<Desk, Shown> {
+    /// The desk of somebody who takes part. In a folder of one's own choice what lacks is made, and one is registered; who had
+    /// signed off is so again with `back`. In a swarm's the swarm keeps the roster.
+    pub(super) fn desk(&self, who: &AsArgs, back: bool) -> Result<Desk, Shown> {
         let me = who.me.clone();
-        match &self.private {
-            Some(private) => Ok(Desk::new(self.open()?, me.clone(), &private.join(me.as_str()))),
-            None => {
-                let mailbox = Mailbox::create(&self.root)?;
+        let Some(private) = &self.private else {
+            let mailbox = Mailbox::create(&self.root)?;
+            if back || mailbox.roster()?.row(&me).is_none() {
                 // This program is gone in a moment; whoever called it may stay.
                 let pid = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
                 mailbox.register(&Row::new(me.clone(), who.role.clone(), pid, Timestamp::now()))?;
-                let private = self.root.join(AGENTS).join(me.as_str()).join(".private");
-                Ok(Desk::new(mailbox, me, &private))
             }
-        }
+            let private = self.root.join(AGENTS).join(me.as_str()).join(".private");
+            mailbox.make_outbox(&me)?;
+            return Ok(Desk::new(mailbox, me, &private));
+        };
+        let private = private.join(me.as_str());
+        Ok(Desk::new(self.open()?, me, &private))
     }
 
     /// Whether the roster is one's own business here.

@@ -19,7 +19,7 @@ const ANSWER: &str = "longshore mailbox send";
 
 /// Carries it out.
 pub(super) async fn read(args: &MailboxReadArgs, here: &Here) -> Outcome {
-    let desk = Place::of(&args.place, here).await?.desk(&args.who)?;
+    let desk = Place::of(&args.place, here).await?.desk(&args.who, false)?;
     let json = args.place.json;
     if args.all {
         print(&desk.again(Timestamp::now())?, json)?;

@@ -27,7 +27,7 @@ pub(super) async fn send(args: &MailboxSendArgs, here: &Here) -> Outcome {
         expected_response: args.expect.clone(),
     };
     let draft = Draft { to, kind, re: args.re.clone(), priority: args.priority, ttl: args.ttl, content };
-    let desk = place.desk(&args.who)?;
+    let desk = place.desk(&args.who, kind != Kind::Done)?;
     for doubt in desk.doubts(&draft)? {
         remark(&doubt);
     }

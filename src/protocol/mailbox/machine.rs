@@ -25,6 +25,9 @@ use super::store::Read;
 /// The most numbers of a sender that are remembered as given up.
 const MAX_LOST: usize = 256;
 
+/// The most questions for a sender's messages that are remembered.
+const MAX_ASKED: usize = 32;
+
 /// How long things are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -166,9 +169,9 @@ struct Place {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     lost: Vec<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    missed_since: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    asked: Option<(u32, Timestamp)>,
+    missed: Option<(u32, Timestamp)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    asked: Vec<(u32, u32, Timestamp)>,
     #[serde(default)]
     done: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,14 +188,14 @@ struct Sender {
     settled: BTreeSet<Seq>,
     /// Given up; may come yet.
     lost: BTreeSet<Seq>,
-    /// Since when `next` is missing.
-    missed_since: Option<Timestamp>,
+    /// The number that was last missing, and since when. A reader that starts again comes to it again.
+    missed: Option<(Seq, Timestamp)>,
     /// What the file of `next` breaks.
     bad: Option<Violation>,
     /// It was looked at since the outbox was last listed.
     looked: bool,
-    /// Up to which number was asked, by whomever, and when.
-    asked: Option<(Seq, Timestamp)>,
+    /// From where to where was asked, by whomever, and when.
+    asked: Vec<(Seq, Seq, Timestamp)>,
     fetching: bool,
     parts: Vec<Message>,
     parts_at: Timestamp,
@@ -209,10 +212,10 @@ impl Default for Sender {
             present: BTreeSet::new(),
             settled: BTreeSet::new(),
             lost: BTreeSet::new(),
-            missed_since: None,
+            missed: None,
             bad: None,
             looked: false,
-            asked: None,
+            asked: Vec::new(),
             fetching: false,
             parts: Vec::new(),
             parts_at: Timestamp::UNIX_EPOCH,
@@ -230,8 +233,8 @@ impl Sender {
             next: Seq::new(place.next),
             settled: numbers(&place.settled),
             lost: numbers(&place.lost),
-            missed_since: place.missed_since,
-            asked: place.asked.and_then(|(number, at)| Some((Seq::new(number)?, at))),
+            missed: place.missed.and_then(|(number, at)| Some((Seq::new(number)?, at))),
+            asked: place.asked.iter().filter_map(|(a, b, at)| Some((Seq::new(*a)?, Seq::new(*b)?, *at))).collect(),
             done: place.done,
             started: place.started,
             ..Self::default()
@@ -246,8 +249,8 @@ impl Sender {
             next: next.map_or(0, Seq::get),
             settled: settled.map(|seq| seq.get()).collect(),
             lost: self.lost.iter().map(|seq| seq.get()).collect(),
-            missed_since: self.missed_since,
-            asked: self.asked.map(|(seq, at)| (seq.get(), at)),
+            missed: self.missed.map(|(seq, at)| (seq.get(), at)),
+            asked: self.asked.iter().map(|(first, last, at)| (first.get(), last.get(), *at)).collect(),
             done: self.done,
             started: self.started,
         }
@@ -270,6 +273,21 @@ impl Sender {
         self.ahead().and_then(|ahead| Seq::new(ahead.get() - 1)).unwrap_or(next).max(next)
     }
 
+    /// Remembers that these were asked for. What is behind the reader is forgotten.
+    fn note_asked(&mut self, first: Seq, last: Seq, at: Timestamp) {
+        self.asked.retain(|(_, last, _)| Some(*last) >= self.next);
+        if self.asked.len() == MAX_ASKED {
+            self.asked.remove(0);
+        }
+        self.asked.push((first, last, at));
+    }
+
+    /// Whether this one was asked for: up to which, and when last.
+    fn asked_for(&self, seq: Seq) -> Option<(Seq, Timestamp)> {
+        let covering = self.asked.iter().filter(|(first, last, _)| (*first..=*last).contains(&seq));
+        covering.map(|(_, last, at)| (*last, *at)).max_by_key(|(_, at)| *at)
+    }
+
     /// `next` is settled.
     fn advance(&mut self) {
         if let Some(next) = self.next {
@@ -278,7 +296,6 @@ impl Sender {
             }
             self.next = next.next();
         }
-        self.missed_since = None;
         self.bad = None;
         self.looked = false;
     }
@@ -346,9 +363,11 @@ impl Machine {
     }
 
     fn gap_deadline(&self, sender: &Sender) -> Option<Timestamp> {
-        let (next, since) = (sender.next?, sender.missed_since?);
+        let (next, ahead) = (sender.next?, sender.ahead()?);
+        let (_, since) =
+            sender.missed.filter(|(missed, _)| *missed == next && (ahead > next || sender.bad.is_some()))?;
         let grace = if sender.bad.is_some() { self.limits.torn } else { self.limits.grace };
-        let asked = sender.asked.filter(|(upto, _)| *upto >= next && !sender.is_gone());
+        let asked = sender.asked_for(next).filter(|_| !sender.is_gone());
         let due = after(since, grace);
         Some(asked.map_or(due, |(_, at)| due.max(after(at, self.limits.resend))))
     }
@@ -409,22 +428,25 @@ impl Machine {
                 }
                 self.missed(agent, now, effects);
             }
-            _ => sender.missed_since = None,
+            _ => {}
         }
     }
 
     /// `next` cannot be had: asks for it, or gives it up.
     fn missed(&mut self, agent: &AgentId, now: Timestamp, effects: &mut Vec<Effect>) {
         let Some(sender) = self.senders.get_mut(agent) else { return };
-        sender.missed_since.get_or_insert(now);
+        if sender.missed.map(|(missed, _)| missed) != sender.next {
+            sender.missed = sender.next.map(|next| (next, now));
+        }
         if self.senders.get(agent).and_then(|sender| self.gap_deadline(sender)).is_none_or(|due| due > now) {
             return;
         }
         let Some(sender) = self.senders.get_mut(agent) else { return };
         let Some(next) = sender.next else { return };
-        let last = sender.missing_to(next);
+        let asked = sender.asked_for(next).filter(|_| !sender.is_gone());
+        let last = asked.map_or(Seq::LAST, |(last, _)| last).min(sender.missing_to(next));
         let missing = Missing { from: agent.clone(), first: next, last, bad: sender.bad.clone() };
-        if sender.is_gone() || sender.asked.is_some_and(|(upto, _)| upto >= next) {
+        if sender.is_gone() || asked.is_some() {
             if sender.bad.is_none() {
                 // The last of them: those are the likeliest to come.
                 let from = last.get().saturating_sub(MAX_LOST as u32 - 1).max(next.get());
@@ -441,7 +463,7 @@ impl Machine {
             effects.push(Effect::Warn(Warning::Lost(missing)));
             self.step(agent, now, effects);
         } else {
-            sender.asked = Some((last, now));
+            sender.note_asked(next, last, now);
             effects.push(Effect::Ask(missing));
         }
     }
@@ -491,10 +513,9 @@ impl Machine {
                     effects.push(Effect::Resend { asked_by, first: asked.first, last: asked.last });
                 } else if let Some(sender) = self.senders.get_mut(&asked.from)
                     && after(message.timestamp, self.limits.resend) > now
-                    && sender.asked.is_none_or(|(upto, _)| upto < asked.last)
                 {
                     // One who asks is enough.
-                    sender.asked = Some((asked.last, message.timestamp.min(now)));
+                    sender.note_asked(asked.first, asked.last, message.timestamp.min(now));
                 }
                 return;
             }

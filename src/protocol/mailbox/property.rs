@@ -61,6 +61,8 @@ struct World {
     folder: tempfile::TempDir,
     now: Timestamp,
     said: [Vec<Said>; 2],
+    /// What was removed or torn: each file once, for what is asked for is asked for once.
+    hurt: BTreeSet<(usize, Seq)>,
     delivered: Vec<Message>,
     warnings: Vec<Warning>,
 }
@@ -76,7 +78,14 @@ impl World {
         let folder = tempfile::tempdir().expect("a folder");
         Mailbox::create(folder.path()).expect("made");
         let now = Timestamp::from_second(1_771_500_000).expect("a time");
-        Self { folder, now, said: Default::default(), delivered: Vec::new(), warnings: Vec::new() }
+        Self {
+            folder,
+            now,
+            said: Default::default(),
+            hurt: BTreeSet::new(),
+            delivered: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 
     fn desk(&self, who: usize) -> Desk {
@@ -123,11 +132,16 @@ impl World {
         Some((at, seq))
     }
 
+    /// A file that was not hurt yet.
+    fn hurt(&mut self, sender: usize, which: usize) -> Option<(usize, Seq)> {
+        self.pick(sender, which).filter(|(_, seq)| self.hurt.insert((sender, *seq)))
+    }
+
     fn carry_out(&mut self, deed: &Deed) {
         match *deed {
             Deed::Say { sender, to, lines, expires } => self.say(sender, to, lines, expires),
             Deed::Remove { sender, which } => {
-                if let Some((_, seq)) = self.pick(sender, which) {
+                if let Some((_, seq)) = self.hurt(sender, which) {
                     let _ = fs::remove_file(self.file(sender, seq));
                 }
             }
@@ -136,15 +150,21 @@ impl World {
                 if let Some((at, seq)) =
                     self.pick(sender, which).filter(|(at, _)| self.said[sender][*at].files.len() == 1)
                 {
-                    let _ = fs::remove_file(self.file(sender, seq));
+                    let double = self.file(sender, seq).with_file_name(format!("0{seq}.md"));
+                    for file in [self.file(sender, seq), double] {
+                        let _ = fs::remove_file(file);
+                    }
                     let copy =
                         self.folder.path().join("private").join(NAMES[sender]).join("sent").join(seq.file_name());
                     let _ = fs::remove_file(copy);
-                    self.said[sender][at].lost |= !self.was_delivered(&self.said[sender][at].message);
+                    let message = &self.said[sender][at].message;
+                    let expired = self.warnings.contains(&Warning::Expired(message.reference()));
+                    let read = expired || self.was_delivered(message);
+                    self.said[sender][at].lost |= !read;
                 }
             }
             Deed::Tear { sender, which, at } => {
-                if let Some((_, seq)) = self.pick(sender, which)
+                if let Some((_, seq)) = self.hurt(sender, which)
                     && let Ok(bytes) = fs::read(self.file(sender, seq))
                 {
                     // The header is never whole in this many bytes.
@@ -190,7 +210,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn each_senders_messages_are_delivered_whole_once_and_in_order(deeds in deeds()) {
@@ -205,15 +225,17 @@ proptest! {
             let due: Vec<&Message> = world.said[sender].iter()
                 .filter(|said| !said.lost && said.message.to.is_for(&id(2)) && said.message.ttl.is_none())
                 .map(|said| &said.message).collect();
-            prop_assert_eq!(delivered, due);
+            // Few words where it goes wrong.
+            let words = |of: &[&Message]| of.iter().map(|one| format!("{} {}", one.reference(), one.content.body.len())).collect::<Vec<_>>();
+            prop_assert_eq!(words(&delivered), words(&due), "{:?}", world.warnings);
+            prop_assert!(delivered == due, "the same messages say something else");
             // Every gap is found: what is lost for good is named.
             let named: BTreeSet<Seq> = world.warnings.iter().filter_map(|warning| match warning {
                 Warning::Lost(missing) if missing.from == id(sender) => Some((missing.first.get()..=missing.last.get()).filter_map(Seq::new)),
                 _ => None,
             }).flatten().collect();
             for said in world.said[sender].iter().filter(|said| said.lost && said.message.to.is_for(&id(2))) {
-                let doubled = world.file(sender, said.message.seq).with_file_name(format!("0{}", said.message.seq.file_name()));
-                prop_assert!(named.contains(&said.message.seq) || doubled.exists(), "{} was lost", said.message.reference());
+                prop_assert!(named.contains(&said.message.seq), "{} was lost", said.message.reference());
             }
         }
     }

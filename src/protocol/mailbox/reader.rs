@@ -1,7 +1,8 @@
 //! An agent at its mailbox: sends, and takes in what the others sent, where it stopped the last time.
 //!
-//! Beside the mailbox an agent has a private folder, which nobody else looks at: `read.json` (where it stands with each sender)
-//! and `sent/NNN.md` (a copy of each message that it sent, for those who ask for it again). Several programs of one agent may
+//! Beside the mailbox an agent has a private folder, which nobody else looks at: `read.json` (where it stands with each sender),
+//! `sent/NNN.md` (a copy of each message that it sent, for those who ask for it again) and `last` (the highest number that it
+//! used: a number that somebody has read is not used again, whatever became of the file). Several programs of one agent may
 //! be at work at once: the folder has a lock.
 //!
 //! Carries out what `machine.rs` wants. Used by `shim/mail` and `cli/mailbox`.
@@ -22,6 +23,7 @@ use super::store::{Mailbox, MailboxResult, Read};
 use super::text;
 
 const SENT: &str = "sent";
+const LAST: &str = "last";
 const STANDING: &str = "read.json";
 const LOCK: &str = ".lock";
 /// The most rows of the roster that are looked at.
@@ -123,7 +125,14 @@ impl Desk {
         let copies = folder.make_folder(SENT)?;
         let mut kept: Vec<Seq> = copies.names()?.iter().filter_map(|name| Seq::of_file_name(name)).collect();
         kept.sort();
-        let sent = self.mailbox.send(&self.me, draft, kept.last().copied(), at)?;
+        let used = match folder.read(LAST, MAX_READ)? {
+            Some(FileContent::File(bytes, _)) => String::from_utf8_lossy(&bytes).trim().parse::<Seq>().ok(),
+            _ => None,
+        };
+        let sent = self.mailbox.send(&self.me, draft, kept.last().copied().max(used), at)?;
+        if let Some(last) = sent.last() {
+            folder.replace(LAST, format!("{}\n", last.seq).as_bytes(), 0o600)?;
+        }
         for message in &sent {
             copies.replace(&message.seq.file_name(), text::render(message).as_bytes(), 0o600)?;
         }

@@ -82,7 +82,9 @@ pub struct Row {
 impl Row {
     /// An agent that begins now.
     pub fn new(id: AgentId, role: impl Into<String>, pid: Option<u32>, started: Timestamp) -> Self {
-        Self { id, role: role.into(), pid, started: Some(started), status: Status::Active }
+        // The file says no more than the second.
+        let started = Timestamp::from_second(started.as_second()).ok();
+        Self { id, role: role.into(), pid, started, status: Status::Active }
     }
 
     /// Its line, without a newline.

@@ -245,6 +245,21 @@ fn parts_are_joined_even_over_restarts_and_with_others_between() {
 }
 
 #[test]
+fn a_gap_between_parts_is_asked_for_by_readers_that_start_again_each_time() {
+    let mut scene = Scene::new();
+    scene.put(part(1, "1/2"));
+    scene.put(message(3));
+    assert_eq!(scene.look(at(0)), [""; 0]);
+    scene.restart();
+    assert_eq!(scene.look(at(200)), [""; 0]);
+    scene.restart();
+    assert_eq!(scene.look(at(300)), ["Please send bravo/002 again"]);
+    scene.restart();
+    scene.put(part(2, "2/2"));
+    assert_eq!(scene.look(at(400)), ["001: b1\nb2", "003: b3"]);
+}
+
+#[test]
 fn parts_that_do_not_come_are_done_without() {
     let mut scene = Scene::new();
     scene.put(part(1, "1/3"));
@@ -307,6 +322,24 @@ fn one_who_asks_is_enough() {
     assert_eq!(scene.look(at(300)), [""; 0]);
     assert_eq!(scene.look(at(29_999)), [""; 0]);
     assert_eq!(scene.look(at(30_000)), ["lost 001-001", "002: b2"]);
+}
+
+#[test]
+fn a_question_of_others_counts_for_what_it_asks_for() {
+    let mut scene = Scene::new();
+    for number in [2, 4] {
+        scene.put(message(number));
+    }
+    scene.look(at(0));
+    let content = Content { subject: "Please send bravo/003 again".to_owned(), ..Content::default() };
+    let ask = Message { from: id("charlie"), kind: Kind::Error, content, ..message(1) };
+    scene.machine.handle(Event::Listed(id("charlie"), BTreeSet::from([seq(1)])), at(100));
+    scene.machine.handle(Event::Fetched(id("charlie"), seq(1), Read::Message(Box::new(ask))), at(100));
+    assert_eq!(scene.look(at(300)), ["Please send bravo/001 again"]);
+    scene.put(message(1));
+    assert_eq!(scene.look(at(400)), ["001: b1", "002: b2"]);
+    assert_eq!(scene.look(at(29_999)), [""; 0], "charlie has asked for 003");
+    assert_eq!(scene.look(at(30_000)), ["lost 003-003", "004: b4"]);
 }
 
 #[test]

@@ -140,6 +140,9 @@ fn copies_remember_numbers_that_were_used() {
     assert_eq!([scene.say("alpha", "*", "one"), scene.say("alpha", "*", "two")], ["alpha/001", "alpha/002"]);
     fs::remove_file(scene.file("alpha/002.md")).expect("removed");
     assert_eq!(scene.say("alpha", "*", "three"), "alpha/003");
+    fs::remove_file(scene.file("alpha/003.md")).expect("removed");
+    fs::remove_dir_all(scene.folder.path().join("private/alpha/sent")).expect("removed");
+    assert_eq!(scene.say("alpha", "*", "four"), "alpha/004");
 }
 
 #[test]
