@@ -100,8 +100,7 @@ impl Waiting {
         };
         self.gone_since = if gone.is_some() { self.gone_since.or(Some(now)) } else { None };
         let last_words = self.gone_since.map(|since| since + LAST_WORDS);
-        self.look =
-            [due, last_words].into_iter().flatten().chain([now + STEP]).min();
+        self.look = [due, last_words].into_iter().flatten().chain([now + STEP]).min();
         if !batch.letters.is_empty() || !batch.warnings.is_empty() {
             return Ok(Step::Batch(Box::new(batch)));
         }
