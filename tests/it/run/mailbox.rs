@@ -95,7 +95,7 @@ put() { sh -c "printf x $1 $2"; }
     attempt ln -s ../../ROSTER.md agents/alpha/778.md
     attempt mkdir agents/alpha/sub
     attempt chmod 777 agents/alpha
-    attempt mkdir agents/mallory
+    attempt mkdir agents/delta
     attempt put '>' agents/file
     attempt mv agents/alpha agents/gone
     attempt mv agents/charlie agents/other
