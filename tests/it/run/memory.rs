@@ -141,8 +141,7 @@ fn an_agent_that_remembers_rubbish_hurts_nobody() {
 /// The place of the first record of the journal that tells of a merge.
 fn merged(scratch: &Scratch) -> usize {
     let journal = std::fs::read_to_string(scratch.latest().join("journal.ndjson")).expect("a journal");
-    let place = journal.lines().position(|line| line.contains("\"event\":\"merged\"")).expect("a merge");
-    place
+    journal.lines().position(|line| line.contains("\"event\":\"merged\"")).expect("a merge")
 }
 
 #[test]

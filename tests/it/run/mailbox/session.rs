@@ -43,8 +43,11 @@ mail wait --from alpha --re bravo/004
 mail send --to alpha --type DONE --re alpha/004 "Acknowledged. Signing off."
 "#;
 
+/// What is said: from, to, number, type, what it is about, subject, and the body where it is not the subject.
+type Said<'a> = (&'a str, &'a str, u32, &'a str, &'a str, &'a str, &'a str);
+
 /// A message's file as the spec writes it; the time is what it is.
-fn file(from: &str, to: &str, seq: u32, kind: &str, re: &str, subject: &str, body: &str, time: &str) -> String {
+fn file((from, to, seq, kind, re, subject, body): Said<'_>, time: &str) -> String {
     let re = if re.is_empty() { String::new() } else { format!("<!-- re: {re} -->\n") };
     let body = if body.is_empty() { subject } else { body };
     format!(
@@ -115,12 +118,13 @@ fn the_two_agent_session_of_the_spec() {
         ("bravo", "alpha", 5, "DONE", "alpha/004", "Acknowledged. Signing off.", ""),
     ];
     let mut last = String::new();
-    for (from, to, seq, kind, re, subject, body) in flow {
+    for said in flow {
+        let (from, _, seq, ..) = said;
         let path = mailbox.root().join(format!("agents/{from}/{seq:03}.md"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let time = text.lines().find_map(|line| line.strip_prefix("<!-- timestamp: ")?.strip_suffix(" -->"));
         let time = time.expect("a timestamp").to_owned();
-        assert_eq!(text, file(from, to, seq, kind, re, subject, body, &time));
+        assert_eq!(text, file(said, &time));
         assert!(last <= time, "{from}/{seq:03} was said before what it follows");
         last = time;
     }
