@@ -37,8 +37,16 @@ install_as() {
 
 if ! [ -e "$dist/acp-shim" ]; then echo 'build: compiling (the first time takes some minutes)'; fi
 
+# What makes the shim small, where the linker and the C library can: equal functions are one (lld, which is rustc's own on x86_64),
+# and relocations are packed (understood by a static program's start from glibc 2.36 on).
+small=()
+case "$host" in x86_64-*) small+=(-C link-arg=-Wl,--icf=all) ;; esac
+case "$(getconf GNU_LIBC_VERSION 2>/dev/null)" in
+  'glibc 2.'3[6-9] | 'glibc 2.'[4-9][0-9]) small+=(-C link-arg=-Wl,-z,pack-relative-relocs) ;;
+esac
+
 # `--target` is named although it is the host's: without it the flag would reach proc-macros, which cannot be static.
-RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
+RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static ${small[*]}" \
   cargo build --quiet --locked --profile shim --bin acp-shim --no-default-features --features shim --target "$host"
 install_as "$target/$host/shim/acp-shim" "$dist/acp-shim"
 

@@ -210,10 +210,15 @@ impl Memory {
     pub fn of(&mut self, key: &StoryKey, plan: &Plan, outcomes: &impl Outcomes) -> Option<Arc<Known>> {
         // What it needs first, and no recursion: a chain may have hundreds.
         let mut waiting = vec![key.clone()];
+        // One that did not land never becomes known, and is not waited for twice.
+        let mut tried = BTreeSet::new();
         while let Some(next) = waiting.last().cloned() {
             let needs = self.needs.get(&next).cloned().unwrap_or_default();
             let open = |need: &&StoryKey| {
-                !self.known.contains_key(*need) && self.heard.contains_key(*need) && !waiting.contains(*need)
+                !self.known.contains_key(*need)
+                    && self.heard.contains_key(*need)
+                    && !waiting.contains(*need)
+                    && !tried.contains(*need)
             };
             let open: Vec<StoryKey> = needs.iter().filter(open).cloned().collect();
             if !open.is_empty() && !self.known.contains_key(&next) {
@@ -221,6 +226,7 @@ impl Memory {
                 continue;
             }
             waiting.pop();
+            tried.insert(next.clone());
             if !self.known.contains_key(&next)
                 && let Some(known) = self.make(&next, &needs, plan, outcomes)
             {

@@ -332,15 +332,19 @@ fn the_examples_plan_and_fit_the_schema() {
     let schema = serde_json::to_value(tasks::schema()).expect("a schema is JSON");
     let validator = jsonschema::validator_for(&schema).expect("a valid schema");
     let mut examples = 0;
-    for entry in fs::read_dir(&folder).expect("the folder of examples") {
+    let entries = |folder: &Path| fs::read_dir(folder).expect("a folder of examples");
+    for entry in entries(&folder).chain(entries(&folder.join("patterns"))) {
         let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            continue;
+        }
         let (tasks, bytes) = tasks::load(&path).unwrap_or_else(|error| panic!("{error}"));
         let value: Value = serde_json::from_slice(&bytes).expect("JSON");
         assert!(validator.is_valid(&value), "{}", path.display());
         build(vec![(tasks, bytes)], &folder, &options()).unwrap_or_else(|error| panic!("{error}"));
         examples += 1;
     }
-    assert!(examples > 0);
+    assert!(examples >= 6, "two examples and four patterns, found {examples}");
 }
 
 /// Stories `US-001`... of which each depends on some of the stories before it in a shuffled order.
