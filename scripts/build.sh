@@ -40,9 +40,9 @@ if ! [ -e "$dist/acp-shim" ]; then echo 'build: compiling (the first time takes 
 # What makes the shim small, where the linker and the C library can: equal functions are one (lld, which is rustc's own on x86_64),
 # and relocations are packed (understood by a static program's start from glibc 2.36 on).
 small=()
-case "$host" in x86_64-*) small+=(-C link-arg=-Wl,--icf=all) ;; esac
+case "$host" in x86_64-*) small+=(-C 'link-arg=-Wl,--icf=all') ;; esac
 case "$(getconf GNU_LIBC_VERSION 2>/dev/null)" in
-  'glibc 2.'3[6-9] | 'glibc 2.'[4-9][0-9]) small+=(-C link-arg=-Wl,-z,pack-relative-relocs) ;;
+  "glibc 2."3[6-9] | "glibc 2."[4-9][0-9]) small+=(-C 'link-arg=-Wl,-z,pack-relative-relocs') ;;
 esac
 
 # `--target` is named although it is the host's: without it the flag would reach proc-macros, which cannot be static.
