@@ -11,3 +11,4 @@ pub mod acp;
 pub mod amp;
 pub mod mailbox;
 pub mod mesh;
+pub mod rule;

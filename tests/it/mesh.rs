@@ -141,15 +141,21 @@ impl Said {
     }
 }
 
-fn send(url: &str, input: &str, args: &[&str]) -> Said {
-    let mut child = program()
-        .args(["mesh", "send", "-", "--to", url, "--json"])
+/// `mesh send` of what it is told on its input.
+fn sending(url: &str, how: &[&str], args: &[&str]) -> Child {
+    program()
+        .args(["mesh", "send", "-", "--to", url])
+        .args(how)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the program starts");
+        .expect("the program starts")
+}
+
+fn send(url: &str, input: &str, args: &[&str]) -> Said {
+    let mut child = sending(url, &["--json"], args);
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
     let output = child.wait_with_output().expect("it ends");
     let out = String::from_utf8_lossy(&output.stdout);
@@ -190,14 +196,7 @@ struct Streaming {
 
 impl Streaming {
     fn open(url: &str, args: &[&str]) -> Self {
-        let mut child = program()
-            .args(["mesh", "send", "-", "--stream", "--to", url])
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
+        let mut child = sending(url, &["--stream"], args);
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         Self { child, input, output }

@@ -2,24 +2,7 @@
 //!
 //! Used by all of `protocol/acp`. A test holds that every rule has an invalid golden file.
 
-/// A rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
-    /// Its name.
-    pub name: &'static str,
-    /// The section of the ACP spec, or "longshore" where the spec leaves it open and longshore decides.
-    pub section: &'static str,
-    /// What it wants.
-    pub says: &'static str,
-}
-
-macro_rules! rules {
-    ($($constant:ident = $name:literal, $section:literal, $says:literal;)*) => {
-        $(#[doc = $says] pub const $constant: &str = $name;)*
-        /// All rules, in the order of the spec.
-        pub const RULES: &[Rule] = &[$(Rule { name: $name, section: $section, says: $says }),*];
-    };
-}
+use crate::protocol::rule::rules;
 
 rules! {
     LINE_LENGTH = "line-length", "Transport", "A line has at most 65,536 bytes, the newline not counted.";

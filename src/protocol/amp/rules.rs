@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::protocol::rule::rules;
+
 /// The most bytes that a message or an ack has as JSON, both as it comes and as [`to_json`] writes it.
 ///
 /// [`to_json`]: super::message::Message::to_json
@@ -45,25 +47,6 @@ impl fmt::Display for Violation {
 }
 
 impl std::error::Error for Violation {}
-
-/// A rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
-    /// Its name.
-    pub name: &'static str,
-    /// The section of the AMP spec, or "longshore" where the spec leaves it open and longshore decides.
-    pub section: &'static str,
-    /// What it wants.
-    pub says: &'static str,
-}
-
-macro_rules! rules {
-    ($($constant:ident = $name:literal, $section:literal, $says:literal;)*) => {
-        $(#[doc = $says] pub const $constant: &str = $name;)*
-        /// All rules, in the order of the spec.
-        pub const RULES: &[Rule] = &[$(Rule { name: $name, section: $section, says: $says }),*];
-    };
-}
 
 rules! {
     SIZE = "size", "longshore", "A message has at most 4,194,304 bytes.";

@@ -105,6 +105,8 @@ pub mod rules;
 #[cfg(test)]
 mod property;
 #[cfg(test)]
+mod samples;
+#[cfg(test)]
 mod tests {
     use super::rules::RULES;
 

@@ -2,16 +2,7 @@
 //!
 //! Used by all of `protocol/mailbox`. A test holds that each of them is broken by some file.
 
-/// A rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
-    /// Its name.
-    pub name: &'static str,
-    /// The section of the spec, or "longshore" where the spec leaves it open and longshore decides.
-    pub section: &'static str,
-    /// What it wants.
-    pub says: &'static str,
-}
+use crate::protocol::rule::rules;
 
 /// A file in an outbox that is no message, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,14 +24,6 @@ impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (rule `{}`)", self.problem, self.rule)
     }
-}
-
-macro_rules! rules {
-    ($($constant:ident = $name:literal, $section:literal, $says:literal;)*) => {
-        $(#[doc = $says] pub const $constant: &str = $name;)*
-        /// All rules, in the order of the spec.
-        pub const RULES: &[Rule] = &[$(Rule { name: $name, section: $section, says: $says }),*];
-    };
 }
 
 rules! {

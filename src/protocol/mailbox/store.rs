@@ -11,7 +11,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use thiserror::Error;
@@ -23,6 +23,7 @@ use super::parts::{self, DraftError};
 use super::roster::{Roster, Row, Status};
 use super::rules::{self, Violation};
 use super::text;
+use super::watch::Watch;
 
 /// The file that tells agents how to take part.
 pub const PROTOCOL_FILE: &str = "PROTOCOL.md";
@@ -504,6 +505,25 @@ impl Mailbox {
         }
     }
 
+    /// The same, as often as somebody lets go of the file and somebody else has it, for `patience` at most.
+    pub fn claim_within(&self, claim: &Claim, patience: Duration) -> MailboxResult<Claimed> {
+        let end = Instant::now().checked_add(patience);
+        // From before the first look on, so that no release falls between.
+        let mut watch = Watch::new(self.root());
+        loop {
+            let now = Timestamp::now();
+            let claimed = self.claim(&Claim { at: now, ..claim.clone() }, now)?;
+            let Claimed::TakenBy(_, stale) = &claimed else { return Ok(claimed) };
+            if end.is_some_and(|end| end <= Instant::now()) {
+                return Ok(claimed);
+            }
+            // Nothing is said when a claim becomes stale.
+            let stale = Duration::try_from(stale.duration_since(now)).unwrap_or_default() + Duration::from_millis(10);
+            let until = Instant::now() + stale;
+            watch.wait(end.map_or(until, |end| end.min(until)));
+        }
+    }
+
     /// Claims a shared file, changes it and takes the claim back: waits for others, `patience` at most.
     pub fn with_claim<T>(
         &self,
@@ -511,19 +531,12 @@ impl Mailbox {
         patience: Duration,
         change: impl FnOnce(&Self) -> MailboxResult<T>,
     ) -> MailboxResult<Result<T, AgentId>> {
-        let end = std::time::Instant::now() + patience;
-        loop {
-            let now = Timestamp::now();
-            match self.claim(&Claim { at: now, ..claim.clone() }, now)? {
-                Claimed::Yours => {
-                    let changed = change(self);
-                    self.release(&claim.agent, &claim.target)?;
-                    return changed.map(Ok);
-                }
-                Claimed::TakenBy(agent, _) if std::time::Instant::now() >= end => return Ok(Err(agent)),
-                Claimed::TakenBy(..) => std::thread::sleep(Duration::from_millis(50)),
-            }
+        if let Claimed::TakenBy(agent, _) = self.claim_within(claim, patience)? {
+            return Ok(Err(agent));
         }
+        let changed = change(self);
+        self.release(&claim.agent, &claim.target)?;
+        changed.map(Ok)
     }
 }
 

@@ -2,24 +2,7 @@
 //!
 //! Used by all of `protocol/mesh`.
 
-/// A rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
-    /// Its name.
-    pub name: &'static str,
-    /// The section of the spec, or "longshore" where the spec leaves it open and longshore decides.
-    pub section: &'static str,
-    /// What it wants.
-    pub says: &'static str,
-}
-
-macro_rules! rules {
-    ($($constant:ident = $name:literal, $section:literal, $says:literal;)*) => {
-        $(#[doc = $says] pub const $constant: &str = $name;)*
-        /// The rules that a fault's subcode names, in the order of the spec.
-        pub const RULES: &[Rule] = &[$(Rule { name: $name, section: $section, says: $says }),*];
-    };
-}
+use crate::protocol::rule::rules;
 
 rules! {
     LIMIT_EXCEEDED = "LimitExceeded", "7.0", "A frame is within the node's sizes: bytes, depth, values, text, blocks, grams, nodes, edges.";

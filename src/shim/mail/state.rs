@@ -1,6 +1,6 @@
 //! `acp-shim mail state`, `claim`, `release` and `roster`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -77,21 +77,14 @@ impl At<'_, '_> {
         given.no_words_from(1)?;
         let name = given.word(0)?.unwrap_or_else(SharedName::state);
         let seconds: u64 = given.parsed("--timeout")?.unwrap_or(PATIENCE);
-        let end = Instant::now().checked_add(Duration::from_secs(seconds));
-        loop {
-            let now = Timestamp::now();
-            let claim = Claim { at: now, ..self.claim_on(name.clone(), given.value("--note").unwrap_or_default()) };
-            match self.desk.mailbox().claim(&claim, now)? {
-                Claimed::Yours => break,
-                Claimed::TakenBy(agent, until) if end.is_none_or(|end| end <= Instant::now()) => {
-                    if given.has("--json") {
-                        self.print_json(&json!({ "claimed": null, "taken_by": agent, "until": until.to_string() }))?;
-                    }
-                    self.remark(&format!("{agent} has claimed {name}, until {} at most", render_time(until)));
-                    return Ok(TIMEOUT);
-                }
-                Claimed::TakenBy(..) => std::thread::sleep(Duration::from_millis(100)),
+        let claim = self.claim_on(name.clone(), given.value("--note").unwrap_or_default());
+        let claimed = self.desk.mailbox().claim_within(&claim, Duration::from_secs(seconds))?;
+        if let Claimed::TakenBy(agent, until) = claimed {
+            if given.has("--json") {
+                self.print_json(&json!({ "claimed": null, "taken_by": agent, "until": until.to_string() }))?;
             }
+            self.remark(&format!("{agent} has claimed {name}, until {} at most", render_time(until)));
+            return Ok(TIMEOUT);
         }
         if given.has("--json") {
             self.print_json(&json!({ "claimed": name.as_str() }))?;

@@ -2,20 +2,8 @@
 
 use super::super::message::{Content, Priority, Recipient};
 use super::super::rules;
-use super::super::text::parse_time;
+use super::super::samples::{id, now, seq};
 use super::*;
-
-fn id(text: &str) -> AgentId {
-    text.parse().expect("an id")
-}
-
-fn seq(number: u32) -> Seq {
-    Seq::new(number).expect("a number")
-}
-
-fn now() -> Timestamp {
-    parse_time("2026-02-19T11:32:15").expect("a time")
-}
 
 fn at(millis: i64) -> Timestamp {
     now() + SignedDuration::from_millis(millis)

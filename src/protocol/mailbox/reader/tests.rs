@@ -4,12 +4,9 @@ use std::fs;
 
 use super::super::message::Priority;
 use super::super::roster::Row;
+use super::super::samples::id;
 use super::super::text::parse_time;
 use super::*;
-
-fn id(text: &str) -> AgentId {
-    text.parse().expect("an id")
-}
 
 fn at(millis: i64) -> Timestamp {
     parse_time("2026-02-19T11:32:15").expect("a time") + jiff::SignedDuration::from_millis(millis)

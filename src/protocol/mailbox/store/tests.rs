@@ -3,20 +3,8 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::super::message::{Kind, Recipient};
-use super::super::text::parse_time;
+use super::super::samples::{id, now, seq};
 use super::*;
-
-fn id(text: &str) -> AgentId {
-    text.parse().expect("an id")
-}
-
-fn seq(number: u32) -> Seq {
-    Seq::new(number).expect("a number")
-}
-
-fn now() -> Timestamp {
-    parse_time("2026-02-19T11:32:15").expect("a time")
-}
 
 fn draft(body: &str) -> Draft {
     Draft::new(Recipient::All, Kind::Status, "s", body)
