@@ -126,7 +126,7 @@ impl Bridge {
                 let payload = Payload::Verdict((**verdict).clone());
                 (id, Role::Reviewer, Role::Coordinator, refs, *ack_within, payload)
             }
-            Word::Escalation { id, from, escalation } => {
+            Word::Escalation { id, from, escalation, .. } => {
                 return message(id, *from, Role::Admin, &escalation.affected_msgs, None, {
                     Payload::Escalation((**escalation).clone())
                 });

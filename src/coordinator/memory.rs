@@ -25,7 +25,7 @@ use crate::protocol::mesh::gram::MemoryGram;
 use crate::swarm::word::{StoryEnd, Word};
 use crate::swarm::{Fault, Machine};
 use crate::tasks::{Done, HeaderBlocks, Story};
-use crate::verdict::Cause;
+use crate::verdict::{Cause, Failure};
 
 use super::Setup;
 use super::run::Coordinator;
@@ -161,6 +161,15 @@ impl Memory {
                 self.dispatched.insert(dispatch.id.task().clone(), dispatch.stories.clone());
             }
             Word::Result(end) if self.taken.insert(end.id.clone()) => self.ended(end),
+            Word::Escalation { id, failed: Some(failed), .. } if self.taken.insert(id.clone()) => {
+                // Of a failure within the attempt its result said so.
+                for story in &failed.stories {
+                    let heard = self.heard.entry(story.clone()).or_default();
+                    if heard.finished.iter().any(|(attempt, ..)| *attempt == failed.attempt) {
+                        heard.fail(&failed.attempt, &failed.failure, time(id), &self.secrets);
+                    }
+                }
+            }
             Word::Verdict { id, verdict, .. } if self.taken.insert(id.clone()) => {
                 let task = id.task();
                 let round = self.rounds.entry(task.clone()).or_default();
@@ -192,12 +201,7 @@ impl Memory {
             heard.learned.said.push((number, result.remembered.clone().without(&self.secrets)));
         }
         match &end.failure {
-            Some(failure) if failure.cause != Cause::StoppedByUser => heard.learned.failures.push(FailedAttempt {
-                number,
-                cause: failure.cause.word().to_owned(),
-                summary: without(&failure.evidence.summary, &self.secrets),
-                at: time(&end.id),
-            }),
+            Some(failure) => heard.fail(&end.attempt, failure, time(&end.id), &self.secrets),
             _ if end.status == CompletionStatus::Complete => {
                 let commits = end.result.as_ref().map(|result| result.commits.clone()).unwrap_or_default();
                 heard.finished.push((end.attempt.clone(), end.diff.files_changed.clone(), commits));
@@ -276,6 +280,21 @@ impl Memory {
     }
 }
 
+impl Heard {
+    /// An attempt did not land. That somebody stopped it says nothing of the story.
+    fn fail(&mut self, attempt: &AttemptId, failure: &Failure, at: Timestamp, secrets: &[(String, String)]) {
+        if failure.cause == Cause::StoppedByUser {
+            return;
+        }
+        self.learned.failures.push(FailedAttempt {
+            number: attempt.number,
+            cause: failure.cause.word().to_owned(),
+            summary: without(&failure.evidence.summary, secrets),
+            at,
+        });
+    }
+}
+
 impl Known {
     /// What this story learned.
     pub fn own(&self) -> &MemoryGram {
@@ -320,8 +339,8 @@ impl Known {
 }
 
 impl Handed {
-    /// The frame, as the file that the sandbox gets.
-    pub fn file(&self) -> Result<TextFile, Box<Fault>> {
+    /// The frame, as the file that the sandbox gets. `now` is when it passes through the coordinator.
+    pub fn file(&self, now: Timestamp) -> Result<TextFile, Box<Fault>> {
         let memory = self.memory();
         let stories: Vec<&Story> = self.stories.iter().collect();
         let dispatch = Dispatch {
@@ -333,10 +352,10 @@ impl Handed {
             memory: memory.as_ref(),
         };
         let refused = |problem: String| {
-            let summary = format!("the dispatch cannot be made: {problem}");
+            let summary = format!("the coordinator refused the dispatch: {problem}");
             Box::new(Fault::new(Cause::DispatchRefused, summary, false))
         };
-        let frame = dispatch.frame().map_err(|fault| refused(fault.to_string()))?;
+        let frame = dispatch.relayed(now).map_err(|fault| refused(fault.to_string()))?;
         let text = String::from_utf8(frame.to_bytes()).map_err(|error| refused(error.to_string()))?;
         if text.len() > dispatch::FRAME_BYTES {
             return Err(refused(format!(

@@ -227,7 +227,7 @@ async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
     let mut files = job.files.clone();
     if let Some(handed) = job.handed.clone() {
         // What others learned is merged here, and not on the loop.
-        let made = tokio::task::spawn_blocking(move || handed.file()).await;
+        let made = tokio::task::spawn_blocking(move || handed.file(Timestamp::now())).await;
         let lost = |error| Box::new(Fault::new(Cause::HostError, chain(&error), true));
         files.push(made.map_err(lost)??);
     }

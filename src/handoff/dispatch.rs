@@ -1,7 +1,13 @@
-//! `dispatch.json`: what a sandbox is asked to do, as a frame of the Agentic Mesh Protocol. The orchestrator is its initial sender,
-//! the shim its ultimate receiver.
+//! `dispatch.json`: what a sandbox is asked to do, as a frame of the Agentic Mesh Protocol.
 //!
-//! The Body has the task; the Header what the tasks file adds; the one MemoryGram what the stories before learned. It goes beside
+//! ```text
+//! plan, the initial sender         coordinator, an active intermediary        shim, the ultimate receiver
+//! the Body has the task,      -->  blocks for `next` and `intermediary`;  --> blocks for `next` and `ultimateReceiver`;
+//! the Header what the              adds the MemoryGram, its mark in           checks the Body, hands the memory on
+//! tasks file adds                  `applied`, its entry in `audit`
+//! ```
+//!
+//! Each node processes it by the rules of 2.6 and 2.7; a fault of either ends the attempt. The frame goes beside
 //! `assignment.json`, which says how the work is done. No value of an environment variable is in it. Made by `coordinator/`,
 //! received by `shim/`. Must not: do I/O or read a clock.
 
@@ -17,8 +23,9 @@ use crate::protocol::mesh::modules::routing::Routing;
 use crate::protocol::mesh::modules::ttl::Ttl;
 use crate::protocol::mesh::modules::upgrade::Upgrade;
 use crate::protocol::mesh::modules::validation::Validation;
-use crate::protocol::mesh::node::{BodyProblem, BodySchema, Node};
-use crate::protocol::mesh::process::Outcome;
+use crate::protocol::mesh::node::{BodyProblem, BodySchema, Node, NodeError};
+use crate::protocol::mesh::process::{Outcome, process};
+use crate::protocol::mesh::relay::{Change, What};
 use crate::tasks::{HeaderBlocks, Story};
 
 /// The most characters that the Body has of its stories' descriptions and criteria together: the tasks file has them whole.
@@ -27,6 +34,14 @@ const WORDS: usize = 24_000;
 const BODY_VERSION: &str = "1.0.0";
 /// The most bytes that a frame may have.
 pub const FRAME_BYTES: usize = 256 * 1024;
+
+/// What the coordinator does to the frames that it relays: it adds what the stories before learned.
+const MEMORY_FEATURE: &str = "urn:longshore:mesh:feature:memory";
+
+/// A swarm's plan, as the mesh knows it.
+fn plan(swarm: SwarmId) -> String {
+    format!("agent://longshore/{swarm}/plan")
+}
 
 /// A swarm's coordinator, as the mesh knows it.
 pub fn coordinator(swarm: SwarmId) -> String {
@@ -55,11 +70,28 @@ pub struct Dispatch<'a> {
 }
 
 impl Dispatch<'_> {
-    /// The frame.
+    /// The frame as the coordinator passes it on to the sandbox.
     ///
     /// # Errors
-    /// The fault that a receiver would see in it: what the tasks file adds does not make a header.
-    pub fn frame(&self) -> Result<Frame, Box<Fault>> {
+    /// The fault that it ends with: what the tasks file adds does not make a header, or a block for the coordinator must be
+    /// understood and is not.
+    pub fn relayed(&self, now: Timestamp) -> Result<Frame, Box<Fault>> {
+        let memory = self.memory.map(|gram| {
+            let Value::Object(gram) = gram.to_json() else { unreachable!("a gram is an object") };
+            Change { feature: MEMORY_FEATURE.to_owned(), what: What::AddGram(gram) }
+        });
+        let node = knowing(Node::active(&coordinator(self.swarm)), Audit::beginning())?
+            .authorized(["routing", "audit"])
+            .changing(memory);
+        match process(&node, self.sent()?, now) {
+            Outcome::Relayed(relayed) => Ok(relayed.frame),
+            Outcome::Fault(fault) => Err(fault),
+            Outcome::Processed(_) => Err(Fault::receiver("NotForOne", "an intermediary processes no Body")),
+        }
+    }
+
+    /// The frame as the plan sends it.
+    fn sent(&self) -> Result<Frame, Box<Fault>> {
         let room = WORDS / self.stories.len().max(1);
         let stories: Vec<Value> = self.stories.iter().map(|story| card(story, room)).collect();
         let mut body = Map::new();
@@ -75,16 +107,13 @@ impl Dispatch<'_> {
         frame.header.set("traceId", self.swarm.to_string().into())?;
         frame.header.set("roles", json!(["ultimateReceiver"]))?;
         frame.header.set("routingIntent", "direct".into())?;
-        frame.header.set("routing", json!({"role": "next", "to": sandbox(self.swarm, self.attempt)}))?;
-        // Whoever else takes it breaks a rule: it goes from hand to hand.
+        let (from, to) = (plan(self.swarm), sandbox(self.swarm, self.attempt));
+        frame.header.set("routing", json!({"role": "next", "to": to, "visited": [from]}))?;
+        // By the coordinator, and by nobody else.
         frame.header.set("ttl", json!({"role": "next", "hops": 1}))?;
         for (name, block) in self.blocks {
             frame.header.set(name, block.clone())?;
         }
-        frame.memory_grams = self.memory.map(|gram| {
-            let Value::Object(gram) = gram.to_json() else { unreachable!("a gram is an object") };
-            vec![gram]
-        });
         Ok(frame)
     }
 }
@@ -131,6 +160,12 @@ impl BodySchema for OwnTask {
     }
 }
 
+/// A node with what both ends of a dispatch know.
+fn knowing(node: Result<Node, NodeError>, audit: Audit) -> Result<Node, Box<Fault>> {
+    let node = node.map_err(|error| Fault::receiver("NodeName", error.to_string()))?;
+    Ok(node.with(Ttl).with(Routing).with(Upgrade).with(Validation::default()).with(audit))
+}
+
 /// Receives a frame as the sandbox of this attempt: what it was given to remember, none where that is nothing.
 ///
 /// # Errors
@@ -143,14 +178,7 @@ pub fn receive(
     now: Timestamp,
 ) -> Result<Option<MemoryGram>, Box<Fault>> {
     let schema = OwnTask { attempt: attempt.clone(), stories };
-    let node = Node::ultimate(&sandbox(swarm, attempt))
-        .map_err(|error| Fault::receiver("NodeName", error.to_string()))?
-        .with(Ttl)
-        .with(Routing)
-        .with(Upgrade)
-        .with(Validation::default())
-        .with(Audit::default())
-        .agreeing(schema);
+    let node = knowing(Node::ultimate(&sandbox(swarm, attempt)), Audit::default())?.agreeing(schema);
     let processed = match node.receive(bytes, now) {
         Outcome::Processed(processed) => processed,
         Outcome::Fault(fault) => return Err(fault),

@@ -39,6 +39,8 @@ pub enum Word {
         from: Role,
         /// What it says.
         escalation: Box<Escalation>,
+        /// The failure that it is about, if it is one.
+        failed: Option<Box<Failed>>,
     },
     /// An ack.
     Ack {
@@ -53,6 +55,17 @@ pub enum Word {
     },
     /// The task's file in the SSOT.
     Task(TaskNews),
+}
+
+/// Stories that failed in an attempt, maybe after they were said to be complete: that they do not merge shows later.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failed {
+    /// In which attempt.
+    pub attempt: AttemptId,
+    /// Which stories.
+    pub stories: Vec<StoryKey>,
+    /// Why.
+    pub failure: Failure,
 }
 
 /// A dispatch.

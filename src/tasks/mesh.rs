@@ -16,7 +16,7 @@ pub type HeaderBlocks = Map<String, Json>;
 /// The most blocks of one header.
 const MOST: usize = 64;
 /// What longshore or the protocol itself says in a frame's header.
-const TAKEN: [&str; 10] = [
+const TAKEN: [&str; 11] = [
     "messageId",
     "traceId",
     "relatesTo",
@@ -27,6 +27,7 @@ const TAKEN: [&str; 10] = [
     "Upgrade",
     "routing",
     "audit",
+    "applied",
 ];
 
 /// Reads `mesh.header` of an object.

@@ -6,7 +6,10 @@ use super::*;
 use crate::handoff::remembered::{Note, Remembered};
 use crate::handoff::result::StoryResult;
 use crate::plan::{FanOut, PlanOptions};
-use crate::protocol::amp::message::{CriterionVerdict, Decision, DiffSummary, Issue, IssueSeverity, ReviewVerdict};
+use crate::protocol::amp::message::{
+    CriterionVerdict, Decision, DiffSummary, Escalation, EscalationType, Issue, IssueSeverity, ReviewVerdict, Role,
+    Severity, Snapshot,
+};
 use crate::protocol::mesh::gram::show;
 use crate::swarm::word::Dispatch as DispatchWord;
 use crate::verdict::{Failure, StoryOutcome};
@@ -69,6 +72,23 @@ impl Outcomes for Upto {
 fn note(text: &str) -> Note {
     let at = "2026-01-01T10:00:00Z".to_owned();
     Note { id: None, kind: "note".into(), text: text.into(), importance: None, about: Vec::new(), at }
+}
+
+fn escalation() -> Escalation {
+    Escalation {
+        escalation_type: EscalationType::Conflict,
+        severity: Severity::Info,
+        triggered_by: Role::Executor,
+        description: "it does not merge".to_owned(),
+        affected_msgs: Vec::new(),
+        system_state_snapshot: Snapshot {
+            task_status: "retrying".to_owned(),
+            reject_count: 0,
+            last_successful_msg_id: None,
+        },
+        suggested_actions: Vec::new(),
+        auto_suspended: false,
+    }
 }
 
 /// What an attempt came to; without a cause it is finished.
@@ -215,7 +235,7 @@ fn handed(memory: &mut Memory, plan: &Plan, story: u32, budget: usize) -> Handed
 
 /// What the sandbox of a story takes out of the frame that it is sent.
 fn received(handed: &Handed) -> Option<MemoryGram> {
-    let file = handed.file().expect("a frame");
+    let file = handed.file(Timestamp::UNIX_EPOCH).expect("a frame");
     let stories = handed.stories.iter().map(|story| story.id.clone()).collect();
     dispatch::receive(file.text.as_bytes(), handed.swarm, &handed.attempt, stories, Timestamp::UNIX_EPOCH)
         .expect("no fault")
@@ -265,8 +285,8 @@ fn a_long_chain_stays_within_the_budget_and_comes_out_the_same_after_a_crash() {
     }
     let mut at_once = memory(&plan, budget);
     words.iter().for_each(|word| at_once.hear(word));
-    let one = handed(&mut along, &plan, 150, budget).file().expect("a frame");
-    let two = handed(&mut at_once, &plan, 150, budget).file().expect("a frame");
+    let one = handed(&mut along, &plan, 150, budget).file(Timestamp::UNIX_EPOCH).expect("a frame");
+    let two = handed(&mut at_once, &plan, 150, budget).file(Timestamp::UNIX_EPOCH).expect("a frame");
     assert_eq!(one, two);
     assert!(one.text.len() < budget + 2048, "{}", one.text.len());
     let gram = received(&handed(&mut along, &plan, 150, budget)).expect("memory");
@@ -279,7 +299,7 @@ fn a_block_that_is_not_understood_is_refused_by_its_name() {
     let mut memory = memory(&plan, MEMORY_BUDGET);
     let mut handed = handed(&mut memory, &plan, 1, MEMORY_BUDGET);
     let receive = |handed: &Handed, story: u32| {
-        let file = handed.file().expect("a frame");
+        let file = handed.file(Timestamp::UNIX_EPOCH).expect("a frame");
         let stories = vec![key(story).id];
         dispatch::receive(file.text.as_bytes(), swarm(), &handed.attempt, stories, Timestamp::UNIX_EPOCH)
     };
@@ -289,21 +309,99 @@ fn a_block_that_is_not_understood_is_refused_by_its_name() {
     assert!(receive(&handed, 1).is_err(), "a role that nobody knows is the ultimate receiver's (5.2.2)");
     handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "none"}));
     assert!(receive(&handed, 1).is_ok(), "it is for nobody (2.2)");
-    handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "next"}));
+    handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true}));
     let fault = receive(&handed, 1).expect_err("a fault");
     assert_eq!(
         (fault.code.as_str(), fault.not_understood.as_slice()),
         ("MustUnderstand", &["alertControl".to_owned()][..])
     );
+    assert!(fault.node.as_deref().is_some_and(|node| node.ends_with("/T-2026-001-1")), "the sandbox: {fault}");
+    for role in ["next", "intermediary"] {
+        handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": role}));
+        let fault = handed.file(Timestamp::UNIX_EPOCH).expect_err("the coordinator is asked first");
+        assert_eq!(fault.cause, Cause::DispatchRefused);
+        for part in ["the coordinator refused", "MustUnderstand", "alertControl"] {
+            assert!(fault.evidence.summary.contains(part), "{}", fault.evidence.summary);
+        }
+    }
     handed.blocks = [("ttl".to_owned(), json!({"expires": "1969-12-31T00:00:00Z"}))].into_iter().collect();
     let fault = receive(&handed, 1).expect_err("it is over");
     assert_eq!(fault.subcode.as_deref(), Some("amp:TTLExpired"));
     handed.blocks.clear();
     let stories = vec![key(1).id];
     let other = attempt(1, 2);
-    let file = handed.file().expect("a frame");
+    let file = handed.file(Timestamp::UNIX_EPOCH).expect("a frame");
     let fault = dispatch::receive(file.text.as_bytes(), swarm(), &other, stories, Timestamp::UNIX_EPOCH);
     assert_eq!(fault.expect_err("it is another's").subcode.as_deref(), Some("Misrouted"));
     let fault = receive(&handed, 2).expect_err("a task of another");
     assert_eq!((fault.code.as_str(), fault.pointer()), ("Sender", Some("/frame/Body/task/stories")));
+}
+
+#[test]
+fn a_dispatch_is_relayed_by_the_coordinator_who_says_what_it_did() {
+    let plan = plan(&[&[], &[1]]);
+    let mut memory = memory(&plan, MEMORY_BUDGET);
+    memory.hear(&end(1, 1, 1000, None, &["a.rs"], &["what 1 learned"]));
+    let mut handed = handed(&mut memory, &plan, 2, MEMORY_BUDGET);
+    let block = |role: &str, relay: bool| json!({"role": role, "relay": relay, "x": 1});
+    let blocks = [
+        ("goes", block("next", true)),
+        ("ends", block("next", false)),
+        ("forAny", block("intermediary", false)),
+        ("forLast", block("ultimateReceiver", false)),
+        ("forNone", block("none", false)),
+    ];
+    handed.blocks = blocks.iter().map(|(name, block)| ((*name).to_owned(), block.clone())).collect();
+    let at: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
+    let text = handed.file(at).expect("a frame").text;
+    let frame: Value = serde_json::from_str(&text).expect("JSON");
+    let header = &frame["frame"]["Header"];
+    let there: Vec<&str> = blocks.iter().map(|(name, _)| *name).filter(|name| !header[name].is_null()).collect();
+    assert_eq!(there, ["goes", "forLast", "forNone"], "Table 3");
+    assert_eq!(header["ttl"]["hops"], 0, "nobody passes it on");
+    let node = |last: &str| format!("agent://longshore/{SWARM}/{last}");
+    assert_eq!(header["routing"]["visited"], json!([node("plan"), node("coordinator")]));
+    assert_eq!(header["routing"]["to"], node("T-2026-002-1"));
+    let entry = &header["audit"]["entries"][0];
+    assert_eq!(
+        (&entry["agentUri"], &entry["timestamp"]),
+        (&json!(node("coordinator")), &json!("2026-01-02T03:04:05Z"))
+    );
+    let mark = &header["applied"]["by"][0];
+    assert_eq!((&mark["node"], &mark["changed"]), (&json!(node("coordinator")), &json!(["/frame/MemoryGrams/0"])));
+    assert!(show::markdown(&received(&handed).expect("memory")).contains("what 1 learned"));
+}
+
+#[test]
+fn work_that_did_not_merge_is_a_failed_attempt() {
+    let plan = plan(&[&[], &[1]]);
+    let mut memory = memory(&plan, MEMORY_BUDGET);
+    let lost = |number: u32, cause: Cause| {
+        let id = format!("escalation-{}-{}", AssignmentId::new(2026, 1), 2000 + number);
+        let failure = Failure::new(cause, "conflict in `a.rs` with hunter2secret");
+        let failed = crate::swarm::word::Failed { attempt: attempt(1, number), stories: vec![key(1)], failure };
+        Word::Escalation {
+            id: id.parse().expect("an id"),
+            from: Role::Coordinator,
+            escalation: Box::new(escalation()),
+            failed: Some(Box::new(failed)),
+        }
+    };
+    // One that failed before it was said to be complete, one that did not merge, and the one that landed.
+    let words = [
+        end(1, 1, 1000, Some(Cause::VerificationFailed), &[], &[]),
+        lost(1, Cause::VerificationFailed),
+        end(1, 3, 1500, None, &["a.rs"], &[]),
+        lost(3, Cause::Conflict),
+        end(1, 5, 3000, None, &["a.rs"], &[]),
+    ];
+    for _ in 0..2 {
+        words.iter().for_each(|word| memory.hear(word));
+    }
+    let gram = memory.of(&key(1), &plan, &Upto(1)).expect("known").own().clone();
+    let attempts: Vec<&str> =
+        gram.nodes().iter().map(|node| node.id.as_str()).filter(|id| id.starts_with("attempt:")).collect();
+    assert_eq!(attempts, ["attempt:US-001/1", "attempt:US-001/3"]);
+    let text = show::markdown(&gram);
+    assert!(text.contains("conflict: conflict in") && !text.contains("hunter2"), "{text}");
 }

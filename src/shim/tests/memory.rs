@@ -15,8 +15,8 @@ impl World {
         let blocks: HeaderBlocks = blocks.as_object().unwrap().clone();
         let stories: Vec<_> = file.stories.iter().collect();
         let (swarm, attempt) = (assignment.swarm_id, &assignment.attempt);
-        let frame =
-            Dispatch { swarm, attempt, branch: "feat/work", stories: &stories, blocks: &blocks, memory }.frame();
+        let frame = Dispatch { swarm, attempt, branch: "feat/work", stories: &stories, blocks: &blocks, memory }
+            .relayed(jiff::Timestamp::UNIX_EPOCH);
         fs::write(self.layout().dispatch(FOLDER), frame.unwrap().to_bytes()).unwrap();
     }
 

@@ -230,6 +230,7 @@ impl Machine {
                     format!("have it reviewed again: longshore admin resume {task}"),
                     format!("send it back with your words: longshore admin answer {task} TEXT"),
                 ],
+                failed: None,
             };
             self.keep_reviewed(of, out);
             self.hold(assignment, HoldKind::LowConfidence, trouble, out);
@@ -305,6 +306,7 @@ impl Machine {
             ),
             status: "rejected",
             actions: Vec::new(),
+            failed: None,
         };
         self.escalate(assignment, trouble, out);
     }
@@ -335,6 +337,7 @@ impl Machine {
                 description: format!("the executor and the reviewer of {task} go round in circles: {conflict}"),
                 status: "rejected",
                 actions: vec![format!("decide it once it is locked: longshore admin answer {task} TEXT")],
+                failed: None,
             };
             self.escalate(assignment, trouble, out);
         }
@@ -354,6 +357,7 @@ impl Machine {
                     format!("let it land as it is: longshore admin approve {task}"),
                     format!("give it up: longshore admin abort {task}"),
                 ],
+                failed: None,
             };
             self.hold(assignment, HoldKind::Locked, trouble, out);
             self.keep_reviewed(of, out);
@@ -461,6 +465,7 @@ impl Machine {
                 format!("let it land as it is: longshore admin approve {task}"),
                 format!("give it up: longshore admin abort {task}"),
             ],
+            failed: None,
         };
         self.keep_reviewed(of, out);
         self.hold(assignment, HoldKind::NoVerdict, trouble, out);

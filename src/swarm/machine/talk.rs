@@ -24,7 +24,7 @@ use crate::protocol::amp::message::{
     CompletionStatus, Escalation, EscalationType, Kind, MsgId, Role, Severity, Snapshot,
 };
 use crate::swarm::effect::{Announcement, Effect};
-use crate::swarm::word::{Dispatch, Request, StoryEnd, TaskNews, Word};
+use crate::swarm::word::{Dispatch, Failed, Request, StoryEnd, TaskNews, Word};
 use crate::verdict::{Cause, Failure};
 
 /// The most characters of an escalation's description.
@@ -65,6 +65,8 @@ pub(super) struct Trouble {
     pub(super) status: &'static str,
     /// What the admin could do.
     pub(super) actions: Vec<String>,
+    /// The failure that it is about, if it is one.
+    pub(super) failed: Option<Box<Failed>>,
 }
 
 impl Machine {
@@ -302,6 +304,11 @@ impl Machine {
                 description,
                 status: if again { "retrying" } else { "failed" },
                 actions,
+                failed: Some(Box::new(Failed {
+                    attempt: self.attempts[place].view.id.clone(),
+                    stories: self.keys(&stories),
+                    failure,
+                })),
             };
             self.escalate(assignment, trouble, out);
         }
@@ -311,7 +318,7 @@ impl Machine {
     pub(super) fn escalate(&mut self, assignment: usize, trouble: Trouble, out: &mut Vec<Effect>) -> Option<MsgId> {
         self.spec.amp.as_ref()?;
         let id = self.new_id(Kind::Escalation, assignment);
-        let Trouble { what, severity, triggered_by, description, status, actions } = trouble;
+        let Trouble { what, severity, triggered_by, description, status, actions, failed } = trouble;
         // Of what a sandbox says, the beginning: the whole is in its files.
         let description = judge::shorten(&description, DESCRIPTION);
         let talk = &self.talks[assignment];
@@ -338,7 +345,7 @@ impl Machine {
             stories: self.keys(&undecided.collect::<Vec<_>>()),
             escalation: Box::new(escalation.clone()),
         }));
-        self.say(Word::Escalation { id: id.clone(), from, escalation: Box::new(escalation) }, out);
+        self.say(Word::Escalation { id: id.clone(), from, escalation: Box::new(escalation), failed }, out);
         self.tell_task(assignment, status, None, out);
         Some(id)
     }
@@ -433,6 +440,7 @@ impl Machine {
             ),
             status,
             actions: vec!["see what its sandbox prints: longshore logs".to_owned()],
+            failed: None,
         };
         self.escalate(assignment, trouble, out);
     }
@@ -464,6 +472,7 @@ impl Machine {
                 format!("start it again: longshore admin retry {task}"),
                 format!("give it up: longshore admin abort {task}"),
             ],
+            failed: None,
         };
         self.suspend(place, trouble, out);
     }
@@ -502,6 +511,7 @@ impl Machine {
                 format!("let it run: longshore admin approve {task}"),
                 format!("leave it out: longshore admin abort {task}"),
             ],
+            failed: None,
         };
         self.hold(assignment, HoldKind::Approval, trouble, out);
     }
