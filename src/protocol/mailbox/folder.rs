@@ -172,7 +172,18 @@ impl Folder {
     pub(super) fn lock(&self, name: &str) -> MailboxResult<Lock> {
         let path = self.path.join(name);
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = openat(&self.fd, name, flags, Mode::from_raw_mode(0o644)).map_err(failed("open the lock", &path))?;
+        let open = || openat(&self.fd, name, flags, Mode::from_raw_mode(0o644));
+        // One that is closed to us would hold us off for ever: it gives way where the folder lets it.
+        let opened = open().or_else(|error| {
+            let closed = matches!(error, Errno::ACCESS | Errno::LOOP);
+            if closed && unlinkat(&self.fd, name, AtFlags::empty()).is_ok() { open() } else { Err(error) }
+        });
+        let fd = opened.map_err(failed("open the lock", &path))?;
+        // The next to hold it may be somebody else, whatever the umask. Changed only where it must be: who watches is told.
+        let shut = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_mode & 0o444 != 0o444);
+        if shut {
+            let _ = fchmod(&fd, Mode::from_raw_mode(0o644));
+        }
         let end = Instant::now() + LOCK_PATIENCE;
         loop {
             match flock(&fd, FlockOperation::NonBlockingLockExclusive) {

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use super::claim::{self, Claim, Found};
-use super::folder::{Content, Folder, Lock};
+use super::folder::{Content, Folder};
 use super::message::{AgentId, Draft, MAX_READ, Message, MessageRef, Seq};
 use super::parts::{self, DraftError};
 use super::roster::{Roster, Row, Status};
@@ -347,12 +347,9 @@ impl Mailbox {
         }
     }
 
-    /// Puts back a message of one's own as it was sent, where it is missing or is something else by now.
+    /// Puts back a message of one's own as it was sent, whatever is there by now.
     pub fn restore(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> MailboxResult<()> {
-        if self.put(agent, seq, bytes)? == Put::Differs {
-            self.agents.make_folder(agent.as_str())?.replace(&seq.file_name(), bytes, 0o644)?;
-        }
-        Ok(())
+        self.agents.make_folder(agent.as_str())?.replace(&seq.file_name(), bytes, 0o644)
     }
 
     /// Who takes part. Nobody where there is no roster.
@@ -459,9 +456,8 @@ impl Mailbox {
     /// Tries once to claim a shared file (Write Coordination): writes the claim, looks for others, and takes it back where one
     /// of them comes first. Stale ones are deleted. Who has it already has it for another 2 minutes.
     pub fn claim(&self, claim: &Claim, now: Timestamp) -> MailboxResult<Claimed> {
-        // Among those who know the lock nobody comes between looking and writing. One who does not let go of it has manners
-        // as bad as one who writes without a claim.
-        let _lock: Option<Lock> = self.shared.lock(CLAIMS_LOCK).ok();
+        // Among those who know the lock nobody comes between looking and writing.
+        let _lock = self.shared.lock(CLAIMS_LOCK)?;
         let mut before = self.claims(&claim.target)?;
         for stale in before.iter().filter(|found| found.is_stale(now)) {
             self.shared.remove(&stale.file_name)?;

@@ -294,3 +294,37 @@ fn changes_under_claims_are_not_lost() {
     assert_eq!(mailbox.read_shared(&state).expect("readable").expect("a file").lines().count(), 20);
     assert_eq!(names(&mailbox.root().join(SHARED)), [CLAIMS_LOCK, STATE_FILE]);
 }
+
+#[test]
+fn a_lock_is_everybodys_and_one_that_is_closed_gives_way() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (_folder, mailbox) = mailbox();
+    let mode = |name: &str| std::fs::metadata(mailbox.root().join(name)).expect("a lock").permissions().mode() & 0o777;
+    let shut = |name: &str, mode: u32| {
+        let path = mailbox.root().join(name);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("closed");
+    };
+    let (outbox, claims) = (format!("agents/alpha/{OUTBOX_LOCK}"), format!("{SHARED}/{CLAIMS_LOCK}"));
+    let all = || {
+        mailbox.send(&id("alpha"), &draft("b"), None, now()).expect("sent");
+        let at = Timestamp::now();
+        assert_eq!(mailbox.claim(&claim("alpha", at), at).expect("claims"), Claimed::Yours);
+        (mode(&outbox), mode(&claims))
+    };
+    all();
+    // As a umask of 077 leaves them: the next attempt is another user.
+    shut(&outbox, 0o600);
+    shut(&claims, 0o600);
+    assert_eq!(all(), (0o644, 0o644));
+    // Closed to everybody, or no lock at all (root opens what is closed, but no link).
+    shut(&outbox, 0o000);
+    std::fs::remove_file(mailbox.root().join(&claims)).expect("removed");
+    symlink("/nowhere/lock", mailbox.root().join(&claims)).expect("linked");
+    assert_eq!(all(), (0o644, 0o644));
+    assert!(mailbox.root().join(&claims).symlink_metadata().expect("there").is_file());
+    // Where it cannot give way there is no claim: nobody writes as if there were one.
+    std::fs::remove_file(mailbox.root().join(&claims)).expect("removed");
+    std::fs::create_dir(mailbox.root().join(&claims)).expect("made");
+    let at = Timestamp::now();
+    assert!(mailbox.claim(&claim("alpha", at), at).is_err());
+}
