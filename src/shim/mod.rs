@@ -81,6 +81,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
             let around = mail::Around {
                 mailbox: variable(mail::MAILBOX_VARIABLE).map(Into::into),
                 agent: variable(mail::AGENT_VARIABLE),
+                more: variable(mail::MORE_VARIABLE).is_some(),
                 socket: variable(ask::SOCKET_VARIABLE),
                 input: &mut input,
                 out: &mut out,

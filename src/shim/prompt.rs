@@ -18,10 +18,12 @@ pub struct Context<'a> {
     pub memory: &'a str,
     /// Who the agent is in the mailbox, where there is one.
     pub mailbox: Option<&'a MailboxSeat>,
+    /// The same agent has other stories after this one.
+    pub more: bool,
 }
 
-/// How an agent takes part in the mailbox, and who else does.
-pub fn mailbox(seat: &MailboxSeat) -> String {
+/// How an agent takes part in the mailbox, and who else does. `more`: it has other stories after this one.
+pub fn mailbox(seat: &MailboxSeat, more: bool) -> String {
     let MailboxSeat { agent, role, peers } = seat;
     let mut text = format!(
         "\n## Mailbox\n\n\
@@ -38,8 +40,13 @@ pub fn mailbox(seat: &MailboxSeat) -> String {
          something new (exit code 3: nothing more will come, 4: nothing came in time).\n\
          - `acp-shim mail state` shows the shared state of the work, `acp-shim mail state --append \"TEXT\"` adds a line to it; \
          `--file NAME` for other shared files.\n\
-         - `acp-shim mail --help` shows the rest. When you are finished, say so: `acp-shim mail send --type DONE \"TEXT\"`.\n",
+         - `acp-shim mail --help` shows the rest. ",
     );
+    text.push_str(if more {
+        "You have other stories after this one: DONE is for the end of the last.\n"
+    } else {
+        "When you are finished, say so: `acp-shim mail send --type DONE \"TEXT\"`.\n"
+    });
     text
 }
 
@@ -86,7 +93,7 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
         text.push_str(&format!("\n## The previous try failed\n\n{failure}\n"));
     }
     if let Some(seat) = context.mailbox {
-        text.push_str(&mailbox(seat));
+        text.push_str(&mailbox(seat, context.more));
     }
     text.push_str(&format!(
         "\n## Rules\n\n\
@@ -134,15 +141,18 @@ mod tests {
             task: "Test the parser".to_owned(),
         };
         let seat = MailboxSeat { agent: "alpha".parse().expect("an id"), role: "coder".to_owned(), peers: vec![peer] };
-        let text = prompt(&card, Context { title: "Parsers", description: "", memory: "", mailbox: Some(&seat) });
+        let none = Context { title: "Parsers", description: "", memory: "", mailbox: None, more: false };
+        let text = prompt(&card, Context { mailbox: Some(&seat), ..none });
         assert!(
             text.contains("You are `alpha` (coder)") && text.contains("- `bravo` (tester): Test the parser"),
             "{text}"
         );
-        let text = prompt(
-            &card,
-            Context { title: "Parsers", description: "", memory: "- note `n`: it is slow\n", mailbox: None },
-        );
+        let says_done = "acp-shim mail send --type DONE";
+        assert!(text.contains(says_done), "{text}");
+        // Who signs off counts as gone: not between two stories.
+        let text = prompt(&card, Context { mailbox: Some(&seat), more: true, ..none });
+        assert!(!text.contains(says_done) && text.contains("DONE is for the end of the last"), "{text}");
+        let text = prompt(&card, Context { memory: "- note `n`: it is slow\n", ..none });
         assert!(!text.contains("ailbox"), "{text}");
         for part in [
             "US-001: Add a parser",

@@ -36,13 +36,17 @@ impl SignOff {
     /// The mailbox cannot be read or written.
     pub fn finish(&self, what: &str) -> MailboxResult<bool> {
         let mailbox = Mailbox::open(&self.root)?;
+        let mut done = false;
         for (seq, name) in mailbox.listing(&self.agent)?.files {
             if Some(seq) > self.before
                 && let Read::Message(message) = mailbox.read(&self.agent, seq, &name)?
-                && message.kind == Kind::Done
+                && message.kind != Kind::Error
             {
-                return Ok(false);
+                done = message.kind == Kind::Done;
             }
+        }
+        if done {
+            return Ok(false);
         }
         let body = format!("{what}. Said by longshore, because the agent ended without a word.");
         let draft = Draft::new(Recipient::All, Kind::Done, "Signing off", body);
@@ -79,5 +83,15 @@ mod tests {
         assert!(!second.finish("US-001 is done").expect("heard"));
         assert!(SignOff::begin(&layout, &seat).finish("US-001 is done").expect("said"));
         assert_eq!(kinds(), [Kind::Done; 3]);
+        // A DONE behind which more was said is none, whatever was asked for again.
+        let third = SignOff::begin(&layout, &seat);
+        for kind in [Kind::Done, Kind::Status] {
+            let said = Draft::new(Recipient::All, kind, "s", "b");
+            mailbox.send(&seat.agent, &said, None, Timestamp::now()).expect("sent");
+        }
+        assert!(third.finish("US-001 is done").expect("said"));
+        let asks = Draft::new(Recipient::All, Kind::Error, "s", "b");
+        mailbox.send(&seat.agent, &asks, None, Timestamp::now()).expect("sent");
+        assert!(!third.finish("US-001 is done").expect("heard"));
     }
 }

@@ -18,6 +18,7 @@ use super::examine::{Committed, Examination, Fault, git_failure};
 use super::git::GitError;
 use super::halt::{Halt, Share};
 use super::inherit::Dispatched;
+use super::mail::MORE_VARIABLE;
 use super::memory::MemoryGauge;
 use super::progress::Progress;
 use super::prompt;
@@ -297,7 +298,8 @@ impl Sandbox {
         let memory = memory.map_err(|error| self.no_prompt(&self.memory_dir, &error))?;
         let (title, description) = (&self.tasks.title, &self.tasks.description);
         let mailbox = self.assignment.mailbox.as_ref();
-        let context = prompt::Context { title, description, memory: &memory.text, mailbox };
+        let more = before.len() + 1 < self.assignment.stories.len();
+        let context = prompt::Context { title, description, memory: &memory.text, mailbox, more };
         let text = prompt::prompt(card, context);
         let file = self.run_dir.join(format!("prompt-{}.md", story.id));
         let written = special::ensure_folder(&self.run_dir).and_then(|()| special::write_fresh(&file, text.as_bytes()));
@@ -306,6 +308,9 @@ impl Sandbox {
         env.insert("LONGSHORE_STORY".into(), story.id.as_str().into());
         env.insert("LONGSHORE_STORY_TITLE".into(), story.title.replace('\0', "").into());
         env.insert("LONGSHORE_PROMPT_FILE".into(), file.clone().into());
+        if mailbox.is_some() && more {
+            env.insert(MORE_VARIABLE.into(), "1".into());
+        }
         memory.tell(&mut env);
         let (argv, stdin, shown) = match (&story.command, &self.assignment.agent) {
             (Some(command), _) => (shell(command), None, command.clone()),

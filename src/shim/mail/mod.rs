@@ -23,6 +23,8 @@ use args::Given;
 pub const MAILBOX_VARIABLE: &str = "LONGSHORE_MAILBOX";
 /// The variable that says what the agent is called there.
 pub const AGENT_VARIABLE: &str = "LONGSHORE_AGENT";
+/// The variable that is there where the agent has other stories after this one.
+pub const MORE_VARIABLE: &str = "LONGSHORE_MORE_STORIES";
 
 /// What the command has of the world.
 pub struct Around<'a> {
@@ -30,6 +32,8 @@ pub struct Around<'a> {
     pub mailbox: Option<PathBuf>,
     /// What the agent is called.
     pub agent: Option<OsString>,
+    /// Whether it has other stories after this one.
+    pub more: bool,
     /// The shim's socket.
     pub socket: Option<OsString>,
     /// Standard input.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::args::Given;
 use super::{At, DONE, FAILED, Fault, GONE, TIMEOUT};
 use crate::protocol::mailbox::machine::Letter;
-use crate::protocol::mailbox::message::{Content, Draft, MAX_BODY, MessageRef, Priority, address};
+use crate::protocol::mailbox::message::{Content, Draft, Kind, MAX_BODY, MessageRef, Priority, address};
 use crate::protocol::mailbox::reader::Batch;
 use crate::protocol::mailbox::show;
 use crate::protocol::mailbox::wait::{Step, Waiting, Wanted};
@@ -24,8 +24,13 @@ const TELL: Duration = Duration::from_secs(5);
 impl At<'_, '_> {
     pub(super) fn send(&mut self, given: &Given) -> Result<u8, Fault> {
         let re: Option<MessageRef> = given.parsed("--re")?;
-        let (to, kind) = address(self.desk.me(), given.parsed("--to")?, given.parsed("--type")?, re.as_ref())
+        let (to, mut kind) = address(self.desk.me(), given.parsed("--to")?, given.parsed("--type")?, re.as_ref())
             .ok_or_else(|| Fault::usage("say whom it is for: `--to ID`, or `--to '*'` for everybody"))?;
+        if kind == Kind::Done && self.around.more {
+            // Who is done counts as gone, and nobody waits for it any more.
+            kind = Kind::Status;
+            self.remark("sent as STATUS: you have other stories after this one");
+        }
         let draft = Draft {
             to,
             kind,

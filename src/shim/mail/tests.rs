@@ -30,12 +30,17 @@ impl Scene {
         self.folder.path().join("amp")
     }
 
-    fn run_with(&self, agent: &str, args: &[&str], mut input: &[u8]) -> Ran {
+    fn run_with(&self, agent: &str, args: &[&str], input: &[u8]) -> Ran {
+        self.run_in_story(agent, args, input, false)
+    }
+
+    fn run_in_story(&self, agent: &str, args: &[&str], mut input: &[u8], more: bool) -> Ran {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let around = Around {
             mailbox: Some(self.root()),
             agent: Some(agent.into()),
+            more,
             socket: Some(self.folder.path().join(agent).join("shim.sock").into()),
             input: &mut input,
             out: &mut out,
@@ -61,6 +66,20 @@ impl Scene {
         let mailbox = Mailbox::open(&self.root()).expect("a mailbox");
         mailbox.set_status(&agent.parse().expect("an id"), status).expect("changed");
     }
+}
+
+#[test]
+fn nobody_signs_off_who_has_other_stories() {
+    let scene = Scene::new();
+    let sent = scene.run_in_story("bravo", &["send", "--type", "DONE", "the first is done"], b"", true);
+    assert_eq!((sent.code, sent.out.as_str()), (DONE, "bravo/001\n"), "{}", sent.err);
+    assert!(sent.err.contains("sent as STATUS: you have other stories"), "{}", sent.err);
+    assert!(scene.out("alpha", &["read"]).contains("<!-- type: STATUS -->"));
+    let waits = ["wait", "--from", "bravo", "--timeout", "1"];
+    assert_eq!(scene.run("alpha", &waits).code, TIMEOUT, "bravo goes on");
+    scene.out("bravo", &["send", "--type", "DONE", "all is done"]);
+    assert!(scene.out("alpha", &waits).contains("<!-- type: DONE -->"));
+    assert_eq!(scene.run("alpha", &waits).code, GONE);
 }
 
 #[test]
@@ -136,7 +155,15 @@ fn wrong_usage_is_said() {
     assert_eq!(scene.run("alpha", &[]).code, USAGE);
     assert!(scene.out("alpha", &["--help"]).starts_with("usage: acp-shim mail COMMAND\n"));
     let (mut input, mut out, mut err) = (std::io::empty(), Vec::new(), Vec::new());
-    let around = Around { mailbox: None, agent: None, socket: None, input: &mut input, out: &mut out, err: &mut err };
+    let around = Around {
+        mailbox: None,
+        agent: None,
+        more: false,
+        socket: None,
+        input: &mut input,
+        out: &mut out,
+        err: &mut err,
+    };
     assert_eq!(run(&["read".to_owned()], around), USAGE);
     assert!(String::from_utf8_lossy(&err).contains("`LONGSHORE_MAILBOX` is not set"));
 }

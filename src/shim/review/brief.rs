@@ -61,7 +61,7 @@ impl Files {
         self.write_json("criteria.json", &work.criteria)?;
         self.write_json("earlier.json", &work.earlier)?;
         let mut prompt = prompt(work, branch, self);
-        prompt.push_str(&mailbox.map(super::super::prompt::mailbox).unwrap_or_default());
+        prompt.push_str(&mailbox.map(|seat| super::super::prompt::mailbox(seat, false)).unwrap_or_default());
         special::write_fresh(&self.prompt, prompt.as_bytes())?;
         Ok(prompt)
     }
