@@ -1,6 +1,6 @@
 //! `longshore mailbox log` and `roster`.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::args::{MailboxLogArgs, MailboxRosterArgs};
@@ -9,9 +9,11 @@ use crate::cli::error::Shown;
 use crate::cli::here::Here;
 use crate::cli::{Outcome, remark, say};
 use crate::protocol::mailbox::message::{AgentId, Message};
+use crate::protocol::mailbox::order::in_order;
 use crate::protocol::mailbox::pending::pending;
 use crate::protocol::mailbox::reader::{BadFile, everything};
 use crate::protocol::mailbox::show;
+use crate::protocol::mailbox::store::{AGENTS, Mailbox};
 use crate::protocol::mailbox::text::render;
 
 /// Carries out `log`.
@@ -22,10 +24,23 @@ pub(super) async fn log(args: &MailboxLogArgs, here: &Here) -> Outcome {
     if messages.is_empty() {
         remark("nothing was said");
     }
-    for message in messages.iter().filter(|message| concerns(message, &args.agents)) {
+    for message in conversation(&mailbox, messages).iter().filter(|message| concerns(message, &args.agents)) {
         say(&shown(message, args.full, args.place.json))?;
     }
     Ok(0)
+}
+
+/// Messages as they were said. Of one second the file's time may say more: it was sent before that.
+pub(super) fn conversation(mailbox: &Mailbox, messages: Vec<Message>) -> Vec<Message> {
+    let time = |message: &Message| {
+        let file = mailbox.root().join(AGENTS).join(message.from.as_str()).join(message.seq.file_name());
+        let written = std::fs::symlink_metadata(file).and_then(|meta| meta.modified());
+        let written = written.ok().and_then(|time| Timestamp::try_from(time).ok());
+        let within = SignedDuration::from_millis(999);
+        let latest = message.timestamp.checked_add(within).unwrap_or(message.timestamp);
+        written.unwrap_or(latest).clamp(message.timestamp, latest)
+    };
+    in_order(messages, |message| message, time)
 }
 
 /// Whether a message is of one of these, or for one. Of nobody in particular: yes.

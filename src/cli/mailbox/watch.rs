@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::args::MailboxWatchArgs;
-use super::log::{shown, warn};
+use super::log::{conversation, shown, warn};
 use super::place::Place;
 use crate::cli::error::Shown;
 use crate::cli::here::Here;
@@ -50,7 +50,7 @@ pub(super) async fn watch(args: &MailboxWatchArgs, here: &Here) -> Outcome {
     }
 }
 
-/// The messages that were not told, by time.
+/// The messages that were not told, as they were said.
 fn news(mailbox: &Mailbox, told: &mut Told) -> Result<Vec<Message>, Shown> {
     let mut fresh = Vec::new();
     for agent in mailbox.agents()? {
@@ -76,8 +76,7 @@ fn news(mailbox: &Mailbox, told: &mut Told) -> Result<Vec<Message>, Shown> {
             }
         }
     }
-    fresh.sort_by(|one, other| (one.timestamp, &one.from, one.seq).cmp(&(other.timestamp, &other.from, other.seq)));
-    Ok(fresh)
+    Ok(conversation(mailbox, fresh))
 }
 
 /// Tells who comes and goes; whether all who came are gone.

@@ -5,7 +5,7 @@
 //! it is asked for again after [`Limits::grace`], and given up with a warning when nothing came for [`Limits::resend`] after
 //! that; of a sender that is gone nothing is asked, and nothing awaited. A file that is no message counts as missing, because
 //! it may be half written. One sender's gap holds up nobody else's messages. What comes after it was given up is delivered as
-//! late.
+//! late. Behind a gap that was asked for, its sender may say that it has the message no more: then it is given up at once.
 //!
 //! Where it stands ([`Machine::snapshot`]) is small, so that a reader that runs for a moment only goes on where the last one
 //! stopped. Carried out by `reader.rs`.
@@ -22,11 +22,18 @@ use super::roster::{Row, Status};
 use super::rules::Violation;
 use super::store::Read;
 
+mod missing;
+
+pub use missing::Missing;
+
 /// The most numbers of a sender that are remembered as given up.
 const MAX_LOST: usize = 256;
 
 /// The most questions for a sender's messages that are remembered.
 const MAX_ASKED: usize = 32;
+
+/// When that was asked for which will not come.
+const DESPAIRED: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// How long things are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,49 +94,6 @@ pub enum Effect {
     Warn(Warning),
 }
 
-/// Messages that are missing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
-    /// Whose.
-    pub from: AgentId,
-    /// The first.
-    pub first: Seq,
-    /// The last.
-    pub last: Seq,
-    /// Why the file that is there is no message, if one is.
-    pub bad: Option<Violation>,
-}
-
-impl Missing {
-    /// The first of them.
-    pub fn reference(&self) -> MessageRef {
-        MessageRef { from: self.from.clone(), seq: self.first }
-    }
-
-    /// The subject of an ERROR that asks for them.
-    pub fn subject(&self) -> String {
-        let Self { from, first, last, .. } = self;
-        if first == last {
-            format!("Please send {from}/{first} again")
-        } else {
-            format!("Please send {from}/{first} to {from}/{last} again")
-        }
-    }
-
-    /// What such a subject asks for.
-    pub fn of_subject(subject: &str) -> Option<Self> {
-        let range = subject.strip_prefix("Please send ")?.strip_suffix(" again")?;
-        let (first, last) = range.split_once(" to ").unwrap_or((range, range));
-        let (first, last): (MessageRef, MessageRef) = (first.parse().ok()?, last.parse().ok()?);
-        (first.from == last.from && first.seq <= last.seq).then_some(Self {
-            from: first.from,
-            first: first.seq,
-            last: last.seq,
-            bad: None,
-        })
-    }
-}
-
 /// What is told beside the messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Warning {
@@ -139,6 +103,8 @@ pub enum Warning {
     Expired(MessageRef),
     /// Parts of it did not come; it was delivered without them.
     Incomplete(MessageRef, Vec<u16>),
+    /// An agent that was there before has begun anew.
+    Back(AgentId),
 }
 
 /// A message for the reader, whole.
@@ -172,6 +138,8 @@ struct Place {
     missed: Option<(u32, Timestamp)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     asked: Vec<(u32, u32, Timestamp)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    peeked: Option<u32>,
     #[serde(default)]
     done: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,6 +162,8 @@ struct Sender {
     bad: Option<Violation>,
     /// It was looked at since the outbox was last listed.
     looked: bool,
+    /// How far it was looked behind a gap for word that it will not be mended.
+    peeked: Option<Seq>,
     /// From where to where was asked, by whomever, and when.
     asked: Vec<(Seq, Seq, Timestamp)>,
     fetching: bool,
@@ -215,6 +185,7 @@ impl Default for Sender {
             missed: None,
             bad: None,
             looked: false,
+            peeked: None,
             asked: Vec::new(),
             fetching: false,
             parts: Vec::new(),
@@ -235,6 +206,7 @@ impl Sender {
             lost: numbers(&place.lost),
             missed: place.missed.and_then(|(number, at)| Some((Seq::new(number)?, at))),
             asked: place.asked.iter().filter_map(|(a, b, at)| Some((Seq::new(*a)?, Seq::new(*b)?, *at))).collect(),
+            peeked: place.peeked.and_then(Seq::new),
             done: place.done,
             started: place.started,
             ..Self::default()
@@ -251,6 +223,7 @@ impl Sender {
             lost: self.lost.iter().map(|seq| seq.get()).collect(),
             missed: self.missed.map(|(seq, at)| (seq.get(), at)),
             asked: self.asked.iter().map(|(first, last, at)| (first.get(), last.get(), *at)).collect(),
+            peeked: self.peeked.map(Seq::get),
             done: self.done,
             started: self.started,
         }
@@ -285,7 +258,8 @@ impl Sender {
     /// Whether this one was asked for: up to which, and when last.
     fn asked_for(&self, seq: Seq) -> Option<(Seq, Timestamp)> {
         let covering = self.asked.iter().filter(|(first, last, _)| (*first..=*last).contains(&seq));
-        covering.map(|(_, last, at)| (*last, *at)).max_by_key(|(_, at)| *at)
+        // Who despaired of it does not wait because others ask.
+        covering.map(|(_, last, at)| (*last, *at)).max_by_key(|(_, at)| (*at == DESPAIRED, *at))
     }
 
     /// `next` is settled.
@@ -298,6 +272,14 @@ impl Sender {
         }
         self.bad = None;
         self.looked = false;
+        self.peeked = None;
+    }
+
+    /// What was asked for and `next` is one of is not waited for any more.
+    fn despair(&mut self) {
+        let next = self.next;
+        let asked = self.asked.iter_mut().filter(|(first, last, _)| Some(*first) <= next && next <= Some(*last));
+        asked.for_each(|(_, _, at)| *at = DESPAIRED);
     }
 }
 
@@ -338,10 +320,14 @@ impl Machine {
             Event::Listed(..) => {}
             Event::Roster(rows) => {
                 for row in rows.into_iter().filter(|row| row.id != self.me) {
-                    let sender = self.senders.entry(row.id).or_default();
+                    let agent = row.id;
+                    let sender = self.senders.entry(agent.clone()).or_default();
                     if row.status == Status::Active && row.started != sender.started {
                         // It came back.
                         sender.done = sender.done && sender.started.is_none();
+                        if sender.started.is_some() {
+                            effects.push(Effect::Warn(Warning::Back(agent)));
+                        }
                         sender.started = row.started;
                     }
                     sender.status = Some(row.status);
@@ -438,11 +424,19 @@ impl Machine {
         if sender.missed.map(|(missed, _)| missed) != sender.next {
             sender.missed = sender.next.map(|next| (next, now));
         }
-        if self.senders.get(agent).and_then(|sender| self.gap_deadline(sender)).is_none_or(|due| due > now) {
-            return;
-        }
+        let due = self.senders.get(agent).and_then(|sender| self.gap_deadline(sender));
         let Some(sender) = self.senders.get_mut(agent) else { return };
         let Some(next) = sender.next else { return };
+        if due.is_none_or(|due| due > now) {
+            let seen = sender.peeked.unwrap_or(next).next();
+            if sender.asked_for(next).is_some()
+                && let Some(behind) = seen.and_then(|seen| sender.present.range(seen..).next().copied())
+            {
+                (sender.peeked, sender.fetching) = (Some(behind), true);
+                effects.push(Effect::Fetch(agent.clone(), behind));
+            }
+            return;
+        }
         let asked = sender.asked_for(next).filter(|_| !sender.is_gone());
         let last = asked.map_or(Seq::LAST, |(last, _)| last).min(sender.missing_to(next));
         let missing = Missing { from: agent.clone(), first: next, last, bad: sender.bad.clone() };
@@ -473,6 +467,12 @@ impl Machine {
         sender.fetching = false;
         let late = sender.lost.contains(&seq);
         if !late && sender.next != Some(seq) {
+            if let Read::Message(message) = &read
+                && let Some(next) = sender.next
+                && Missing::of_answer(&message.content.subject) == Some(MessageRef { from: agent.clone(), seq: next })
+            {
+                sender.despair();
+            }
             return;
         }
         match read {
@@ -517,6 +517,9 @@ impl Machine {
                     // One who asks is enough.
                     sender.note_asked(asked.first, asked.last, message.timestamp.min(now));
                 }
+                return;
+            }
+            if Missing::of_answer(&message.content.subject).is_some() {
                 return;
             }
             if let Some(re) = message.re.as_ref().filter(|re| for_me && re.from == self.me) {

@@ -15,6 +15,7 @@
 //! | [`watch`] | waiting until something happens in it |
 //! | [`machine`] | what a reader makes of it over time: order, gaps, parts, ttl, who is gone |
 //! | [`pending`] | who waits for whose answer |
+//! | [`order`] | the order in which a conversation went |
 //! | [`reader`] | an agent at its mailbox: carries out what the machine wants |
 //! | [`wait`] | waiting for what it needs, until it is there, or never will be |
 //! | [`show`] | messages as text and as JSON, safe for a terminal |
@@ -43,7 +44,9 @@
 //! | a claim's own time counts as far as its file's time bears it out, within a minute | clocks, time zones and lies |
 //! | statuses `crashed` and `left` beside `active` and `done` | the spec has no word for an agent that crashed |
 //! | a gap is asked for after 0.3 s (a bad file after 1 s) and given up 30 s later, of an agent that is gone at once; one reader's ERROR does for all | "Send ERROR requesting resend, or proceed with warning" |
-//! | an ERROR that asks for a message and the answer to it are carried out, and not delivered | nobody has to read them |
+//! | an ERROR that asks for a message and one that says that it is gone for good are carried out, and not delivered: with the second the gap is given up at once | nobody has to read them |
+//! | a number is said to be gone once, and of one reader no more than 8 questions are answered at a time | whoever asks is not to fill another's outbox |
+//! | what was said is shown by `re` first, then by time | a time is a second long, and clocks differ |
 //! | a message that is resent has the same number and bytes | others have its reference |
 //! | a broadcast that expects a response expects one of everybody | the spec does not say |
 //! | whether an agent crashed is what its status says; process ids are not looked at | commands run in processes of their own, sandboxes in namespaces of their own |
@@ -83,8 +86,8 @@
 //! | During Work | REQUEST/RESPONSE and STATUS through outboxes, `STATE.md` under claims, looking for news between work | `acp-shim mail` | `the_two_agent_session_of_the_spec`, `the_state_is_written_under_claims` |
 //! | Shutdown | Agent sends DONE to all others, and updates its status to `done` | `address`, `set_status` | `a_done_is_the_end_until_more_is_said`, `the_specs_session_between_two_programs_message_by_message` |
 //! | Shutdown | Last agent standing writes final STATE.md summary | in a swarm, the orchestrator | `it_stands_behind_what_agents_wrote_and_once`, `the_two_agent_session_of_the_spec` |
-//! | Error Handling | Agent crashes: the surviving agent continues solo | `Machine::finished` | `nothing_is_asked_of_who_is_gone`, `waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_over` |
-//! | Error Handling | Sequence gap: send ERROR requesting resend, or proceed with warning | `machine.rs` | `a_gap_is_mended_by_its_sender`, `after_the_limit_it_goes_on_with_a_warning_and_what_comes_then_is_late` |
+//! | Error Handling | Agent crashes: the surviving agent continues solo | `Machine::finished` | `nothing_is_asked_of_who_is_gone`, `who_begins_anew_is_waited_for_and_it_is_said`, `waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_over` |
+//! | Error Handling | Sequence gap: send ERROR requesting resend, or proceed with warning | `machine.rs` | `a_gap_is_mended_by_its_sender`, `after_the_limit_it_goes_on_with_a_warning_and_what_comes_then_is_late`, `who_has_a_message_no_more_is_not_waited_for`, `who_asks_again_and_again_is_answered_once_and_floods_nobodys_outbox` |
 //! | Error Handling | Stale claim: older than 2 minutes: delete, proceed | `Found::is_stale` | `a_claim_holds_until_it_is_released_or_stale` |
 //! | Error Handling | Message too large: split into multiple messages with `part: 1/3` | `part`, `parts.rs` | `what_fits_is_one_message_and_what_does_not_comes_together_again`, `parts_are_joined_even_over_restarts_and_with_others_between` |
 //! | Error Handling | Conflicting writes: lower agent id wins | `claim::rival` | `of_two_that_were_written_at_once_the_lower_id_wins` |
@@ -103,6 +106,7 @@ pub mod store;
 pub mod watch;
 pub mod machine;
 pub mod pending;
+pub mod order;
 pub mod reader;
 pub mod wait;
 pub mod show;
@@ -131,6 +135,7 @@ mod tests {
         let tests = [
             include_str!("claim.rs"),
             include_str!("parts.rs"),
+            include_str!("order.rs"),
             include_str!("pending.rs"),
             include_str!("property.rs"),
             include_str!("roster.rs"),

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use super::folder::{Content as FileContent, Folder, Lock};
 use super::machine::{Effect, Event, Letter, Limits, Machine, Missing, Snapshot, Warning};
 use super::message::{AgentId, Content, Draft, Kind, MAX_READ, Message, MessageRef, Recipient, Seq};
+use super::order::in_order;
 use super::parts::join;
 use super::roster::Status;
 use super::rules::{self, Violation};
@@ -24,6 +25,8 @@ use super::text;
 
 const SENT: &str = "sent";
 const LAST: &str = "last";
+/// What the names in `sent` begin with of what was said to be gone.
+const NO_COPY: &str = "no-";
 const STANDING: &str = "read.json";
 const LOCK: &str = ".lock";
 /// The most rows of the roster that are looked at.
@@ -34,6 +37,9 @@ const MAX_STANDING: usize = 16 * 1024 * 1024;
 const MAX_TURNS: usize = 500;
 /// The most copies that are kept of what was sent.
 const MAX_COPIES: usize = 2000;
+
+/// The most questions of one agent that are answered at once.
+const MAX_RESENDS: usize = 8;
 
 /// An agent at its mailbox.
 #[derive(Debug)]
@@ -183,7 +189,7 @@ impl Desk {
         Ok(Ok(join(&parts).unwrap_or(message)))
     }
 
-    /// Everything that was ever sent to the agent, by time, whether it was read or not. Nothing is asked for, and nothing
+    /// Everything that was ever sent to the agent, as the conversation went, whether it was read or not. Nothing is asked for, and nothing
     /// counts as read.
     pub fn again(&self, now: Timestamp) -> MailboxResult<Vec<Letter>> {
         let no_patience =
@@ -202,11 +208,7 @@ impl Desk {
                 break;
             }
         }
-        letters.sort_by(|one, other| {
-            let key = |letter: &Letter| (letter.message.timestamp, letter.message.from.clone(), letter.message.seq);
-            key(one).cmp(&key(other))
-        });
-        Ok(letters)
+        Ok(in_order(letters, |letter| &letter.message, |letter| letter.message.timestamp))
     }
 
     /// Takes in what is there: what is delivered comes back; what is missing is asked for again, and what others ask for is
@@ -216,12 +218,20 @@ impl Desk {
         let before = standing(&folder)?;
         let mut machine = Machine::new(self.me.clone(), self.limits, &before);
         let (mut letters, mut warnings) = (Vec::new(), Vec::new());
+        let mut resent: Vec<(AgentId, Seq)> = Vec::new();
         self.turn(&mut machine, now, |effect| {
             match effect {
                 Effect::Deliver(letter) => letters.push(*letter),
                 Effect::Warn(warning) => warnings.push(warning),
                 Effect::Ask(missing) => self.ask(&folder, &missing, now)?,
-                Effect::Resend { asked_by, first, last } => self.resend(&folder, &asked_by, first, last, now)?,
+                Effect::Resend { asked_by, first, last } => {
+                    // Who asks again and again, or for everything there could be, is to keep nobody from its work.
+                    let mut own = resent.iter().filter(|(agent, _)| *agent == asked_by.from);
+                    if own.clone().count() < MAX_RESENDS && own.all(|(_, known)| *known != first) {
+                        resent.push((asked_by.from.clone(), first));
+                        self.resend(&folder, &asked_by, first, last, now)?;
+                    }
+                }
                 Effect::Fetch(..) => {}
             }
             Ok(())
@@ -292,16 +302,23 @@ impl Desk {
         let kept: Vec<Seq> = copies.names()?.iter().filter_map(|name| Seq::of_file_name(name)).collect();
         let there = self.mailbox.listing(&self.me)?.files;
         for seq in kept.iter().filter(|seq| (first..=last).contains(seq)) {
-            if let Some(FileContent::File(bytes, _)) = copies.read(&seq.file_name(), MAX_READ)? {
+            if let Some(FileContent::File(bytes, _)) = copies.read(&seq.file_name(), MAX_READ)?
+                && self.mailbox.bytes(&self.me, &seq.file_name())?.as_ref() != Some(&bytes)
+            {
                 self.mailbox.restore(&self.me, *seq, &bytes)?;
             }
         }
-        // A range is asked for by whoever sees its ends; its first will do.
-        if !kept.contains(&first) && !there.contains_key(&first) {
+        // A range is asked for by whoever sees its ends; its first will do. What was never sent nobody misses, and all read
+        // what was said once.
+        let sent = there.last_key_value().is_some_and(|(last, _)| first < *last);
+        if sent
+            && !kept.contains(&first)
+            && !there.contains_key(&first)
+            && copies.add(&format!("{NO_COPY}{first}"), b"", 0o600)?
+        {
             let reference = MessageRef { from: self.me.clone(), seq: first };
-            let subject = format!("{reference} cannot be sent again");
             let body = format!("There is no copy of {reference}. Please go on without it.");
-            let content = Content { subject, body, ..Content::default() };
+            let content = Content { subject: Missing::answer(&reference), body, ..Content::default() };
             let to = Recipient::One(asked_by.from.clone());
             let draft = Draft { content, ..Draft::new(to, Kind::Error, "", "") };
             self.send_from(folder, &draft.about(asked_by.clone()), now)?;
@@ -318,7 +335,7 @@ fn standing(folder: &Folder) -> MailboxResult<Snapshot> {
     }
 }
 
-/// All messages of a mailbox, by time; and what is in outboxes and is none.
+/// All messages of a mailbox, each sender's in order; and what is in outboxes and is none.
 pub fn everything(mailbox: &Mailbox) -> MailboxResult<(Vec<Message>, Vec<BadFile>)> {
     let (mut messages, mut bad) = (Vec::new(), Vec::new());
     for agent in mailbox.agents()? {
@@ -336,7 +353,6 @@ pub fn everything(mailbox: &Mailbox) -> MailboxResult<(Vec<Message>, Vec<BadFile
         });
         bad.extend(odd);
     }
-    messages.sort_by(|one, other| (one.timestamp, &one.from, one.seq).cmp(&(other.timestamp, &other.from, other.seq)));
     Ok((messages, bad))
 }
 

@@ -110,6 +110,9 @@ pub fn warning(warning: &Warning) -> String {
                 "{from}/{first} to {from}/{last} are missing and did not come again; what follows them was delivered"
             )
         }
+        Warning::Back(agent) => {
+            format!("{agent} was gone and is tried again: it may know nothing of what was said before")
+        }
         Warning::Expired(reference) => format!("{reference} was not delivered: its time was over"),
         Warning::Incomplete(reference, missing) => {
             let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
@@ -122,6 +125,7 @@ pub fn warning(warning: &Warning) -> String {
 pub fn warning_json(of: &Warning) -> Value {
     let kind = match of {
         Warning::Lost(_) => "lost",
+        Warning::Back(_) => "back",
         Warning::Expired(_) => "expired",
         Warning::Incomplete(..) => "incomplete",
     };

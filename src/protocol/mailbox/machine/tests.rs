@@ -64,6 +64,7 @@ impl Scene {
                 Effect::Resend { asked_by, first, last } => words.push(format!("resend {first}-{last} for {asked_by}")),
                 Effect::Warn(Warning::Lost(missing)) => words.push(format!("lost {}-{}", missing.first, missing.last)),
                 Effect::Warn(Warning::Expired(reference)) => words.push(format!("expired {reference}")),
+                Effect::Warn(Warning::Back(agent)) => words.push(format!("{agent} is back")),
                 Effect::Warn(Warning::Incomplete(of, parts)) => words.push(format!("{of} without {parts:?}")),
             }
         }
@@ -343,4 +344,46 @@ fn one_s_own_outbox_is_no_news() {
     let own = Event::Listed(id("alpha"), BTreeSet::from([seq(1)]));
     assert_eq!(scene.tell(own, at(0)), [""; 0]);
     assert!(!scene.machine.all_finished(), "nobody is there");
+}
+
+/// Error Handling.
+#[test]
+fn who_has_a_message_no_more_is_not_waited_for() {
+    let mut scene = Scene::new();
+    for number in [1, 4, 5] {
+        scene.put(message(number));
+    }
+    scene.look(at(0));
+    scene.look(at(300));
+    assert_eq!(scene.look(at(400)), [""; 0], "bravo may send it again");
+    let answer = |number: u32, of: &str| {
+        let content = Content { subject: format!("{of} cannot be sent again"), ..Content::default() };
+        Message { kind: Kind::Error, re: Some("alpha/001".parse().expect("a reference")), content, ..message(number) }
+    };
+    scene.put(answer(6, "bravo/003"));
+    assert_eq!(scene.look(at(500)), [""; 0], "of another");
+    scene.put(Message { to: Recipient::One(id("charlie")), ..answer(7, "bravo/002") });
+    scene.restart();
+    scene.put(message(8));
+    assert_eq!(scene.look(at(600)), ["lost 002-003", "004: b4", "005: b5", "008: b8"]);
+    assert_eq!(scene.machine.next_deadline(), None);
+}
+
+#[test]
+fn that_it_will_not_come_counts_though_others_ask_for_it() {
+    let mut scene = Scene::new();
+    let ask = |scene: &mut Scene, number: u32| {
+        let content = Content { subject: "Please send bravo/001 again".to_owned(), ..Content::default() };
+        let ask = Message { from: id("charlie"), kind: Kind::Error, content, ..message(number) };
+        scene.machine.handle(Event::Listed(id("charlie"), (1..=number).map(seq).collect()), at(100));
+        scene.machine.handle(Event::Fetched(id("charlie"), seq(number), Read::Message(Box::new(ask))), at(100));
+    };
+    ask(&mut scene, 1);
+    let content = Content { subject: "bravo/001 cannot be sent again".to_owned(), ..Content::default() };
+    scene.put(Message { kind: Kind::Error, content, ..message(3) });
+    scene.put(message(2));
+    assert_eq!(scene.look(at(100)), [""; 0], "it may be on its way");
+    ask(&mut scene, 2);
+    scene.restart();
+    assert_eq!(scene.look(at(400)), ["lost 001-001", "002: b2"]);
 }

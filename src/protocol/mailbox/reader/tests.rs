@@ -110,9 +110,94 @@ fn a_torn_message_is_mended_and_what_there_is_no_copy_of_is_said() {
     scene.read("bravo", at(2000));
     scene.read("bravo", at(2300));
     scene.read("alpha", at(2400));
-    let told = scene.read("bravo", at(32_300));
     let warning = "alpha/004 is missing and did not come again; what follows it was delivered";
-    assert_eq!(told, ["five", "There is no copy of alpha/004. Please go on without it.", warning]);
+    assert_eq!(scene.read("bravo", at(2500)), ["five", warning], "at once: alpha has said that it will not come");
+    assert_eq!(scene.read("bravo", at(40_000)), [""; 0]);
+    assert_eq!(scene.read("charlie", at(40_000)), [""; 0], "the question and its answer are for nobody to read");
+    assert!(fs::read_to_string(scene.file("alpha/006.md")).expect("a file").contains("alpha/004 cannot be sent again"));
+    assert_eq!(scene.read("alpha", at(50_000)), [""; 0]);
+    assert!(
+        !scene.file("alpha/007.md").exists() && !scene.file("bravo/004.md").exists(),
+        "and nobody answers the answer"
+    );
+}
+
+/// Error Handling.
+#[test]
+fn who_asks_again_and_again_is_answered_once_and_floods_nobodys_outbox() {
+    let scene = Scene::new();
+    for body in ["one", "two", "three"] {
+        scene.say("alpha", "bravo", body);
+    }
+    fs::remove_file(scene.file("alpha/002.md")).expect("removed");
+    fs::remove_dir_all(scene.folder.path().join("private/alpha/sent")).expect("removed");
+    let ask = |number: u32| {
+        let subject = format!("Please send alpha/{number:03} again");
+        let draft = Draft::new("alpha".parse().expect("one"), Kind::Error, subject, "");
+        scene.desk("mallory").send(&draft, at(0)).expect("sent");
+    };
+    let answers = || fs::read_dir(scene.file("alpha")).expect("a folder").count() - 3;
+    let before = answers();
+    // What was never sent, and what is gone, in one go and again.
+    for _ in 0..2 {
+        (1..30).rev().for_each(ask);
+        (0..30).for_each(|_| ask(2));
+        scene.read("alpha", at(0));
+        ask(2);
+        scene.read("alpha", at(0));
+        assert_eq!(answers() - before, 1, "what is gone was named");
+    }
+    // Whoever else asks is answered all the same.
+    let draft = Draft::new("alpha".parse().expect("one"), Kind::Error, "Please send alpha/003 again", "");
+    scene.desk("bravo").send(&draft, at(0)).expect("sent");
+    scene.say("alpha", "bravo", "five");
+    fs::remove_file(scene.file("alpha/005.md")).expect("removed");
+    let draft = Draft::new("alpha".parse().expect("one"), Kind::Error, "Please send alpha/005 again", "");
+    (1..30).for_each(|number| ask(number + 100));
+    scene.desk("bravo").send(&draft, at(0)).expect("sent");
+    scene.read("alpha", at(0));
+    assert!(scene.file("alpha/005.md").exists());
+}
+
+/// Error Handling.
+#[test]
+fn who_begins_anew_is_waited_for_and_it_is_said() {
+    let scene = Scene::new();
+    let desk = scene.desk("alpha");
+    let begins = |seconds: i64| {
+        let row = Row::new(id("bravo"), "r", None, at(seconds * 1000));
+        desk.mailbox()
+            .change_roster(|roster| {
+                roster.add(&row);
+                Ok(true)
+            })
+            .expect("written");
+    };
+    begins(0);
+    assert_eq!(scene.read("alpha", at(0)), [""; 0]);
+    desk.mailbox().set_status(&id("bravo"), &Status::Crashed).expect("changed");
+    assert_eq!(scene.read("alpha", at(0)), [""; 0]);
+    begins(3);
+    let back = "bravo was gone and is tried again: it may know nothing of what was said before";
+    assert_eq!(scene.read("alpha", at(0)), [back]);
+    assert_eq!(scene.read("alpha", at(0)), [""; 0], "once");
+    // Also where nobody looked in between.
+    begins(6);
+    assert_eq!(scene.read("alpha", at(0)), [back]);
+    assert_eq!(scene.read("charlie", at(0)), [""; 0], "who has not known it before has nothing to hear");
+}
+
+#[test]
+fn all_is_read_again_as_the_conversation_went() {
+    let scene = Scene::new();
+    let draft = |to: &str, body: &str| Draft::new(to.parse().expect("one"), Kind::Request, "s", body);
+    let say = |from: &str, draft: &Draft| scene.desk(from).send(draft, at(0)).expect("sent")[0].reference();
+    let asked = say("bravo", &draft("*", "first"));
+    let answered = say("alpha", &draft("charlie", "second").about(asked));
+    say("bravo", &draft("charlie", "third").about(answered));
+    let letters = scene.desk("charlie").again(at(0)).expect("read");
+    let bodies: Vec<&str> = letters.iter().map(|letter| letter.message.content.body.as_str()).collect();
+    assert_eq!(bodies, ["first", "second", "third"], "all of one second");
 }
 
 /// Message Format.
