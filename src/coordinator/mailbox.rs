@@ -11,9 +11,9 @@
 //! | how an agent stands | when |
 //! |---|---|
 //! | `active` | its sandbox is about to start |
-//! | `done` | it said DONE since then |
+//! | `done` | it said DONE since then, and nothing behind it |
 //! | `crashed` | its container ended by itself, or was ended by somebody else, with an error and before that |
-//! | `left` | its sandbox is over otherwise |
+//! | `left` | its sandbox is over otherwise; or the swarm is, for whoever is still there then, on the host too |
 //!
 //! Called by `run.rs` (open, close) and by sessions (seat, left), which wait for nothing but their own agent's seat. A depot
 //! that dies is brought back by its keeper; one that cannot be is asked again from time to time. Must not: hold up the loop, or
@@ -36,7 +36,7 @@ use crate::handoff::assignment::MailboxSeat;
 use crate::handoff::mailbox::{MailAsk, MailFile, Numbers};
 use crate::ids::AgentId;
 use crate::plan::{Plan, PlannedSeat};
-use crate::protocol::mailbox::message::Seq;
+use crate::protocol::mailbox::message::{Kind, Seq};
 use crate::protocol::mailbox::roster::{Row, Status};
 use crate::protocol::mailbox::store::{MailboxResult, PROTOCOL_FILE, PROTOCOL_TEXT, ROSTER_FILE};
 use crate::state::SwarmDir;
@@ -48,7 +48,10 @@ use super::session::chain;
 
 mod copy;
 mod goals;
+mod standing;
 mod summary;
+
+pub use standing::Standing;
 
 use copy::{Arrival, HostCopy};
 
@@ -148,12 +151,19 @@ pub(super) async fn open(
     }
     carrier.known.messages = blocking(|| carrier.copy.messages())?;
     carrier.known.shared = carrier.copy.shared_stamps();
+    let sandboxes = sandboxes(&plan.seats);
+    for agent in &sandboxes {
+        let last = carrier.known.messages.get(agent.as_str()).and_then(Numbers::last).and_then(Seq::new);
+        carrier.words.extend(last.map(|last| (agent.clone(), last)));
+    }
+    blocking(|| Standing { sandboxes, over: false }.keep(&dir.path()));
     match before {
         Some(machine) => carrier.take_up(&plan.seats, machine),
         None => drop(told(blocking(|| goals::write(carrier.copy.mailbox(), plan)), "STATE.md cannot be written")),
     }
     carrier.put(vec![MailFile::text(PROTOCOL_FILE, PROTOCOL_TEXT)]).await?;
-    carrier.carry_in(true).await?;
+    // A swarm that begins has nobody yet who could be in the middle of writing, and its goal is to be there before its agents.
+    carrier.carry_in(true, before.is_none()).await?;
     carrier.put_roster().await?;
     let (orders, orders_in) = mpsc::unbounded_channel();
     let task = AbortOnDropHandle::new(tokio::spawn(carrier.run(orders_in)));
@@ -165,8 +175,10 @@ pub(super) async fn open(
 struct Agent {
     /// What it said before it was seated counts no more.
     before: Option<Seq>,
-    /// It has signed off since.
+    /// It has signed off since, and said no more.
     done: bool,
+    /// Its sandbox is over.
+    over: bool,
 }
 
 /// A question to the depot that is under way.
@@ -187,8 +199,12 @@ struct Carrier {
     /// What the copy has.
     known: MailAsk,
     agents: BTreeMap<AgentId, Agent>,
+    /// The last message of each that says how it stands.
+    words: BTreeMap<AgentId, Seq>,
     /// The roster that the volume has.
     roster: String,
+    /// When to look at the copy again, because something in it is being written.
+    look_again: Option<Instant>,
     /// Failures in a row.
     troubles: u32,
 }
@@ -201,7 +217,9 @@ impl Carrier {
             there: BTreeMap::new(),
             known: MailAsk::default(),
             agents: BTreeMap::new(),
+            words: BTreeMap::new(),
             roster: String::new(),
+            look_again: None,
             troubles: 0,
         }
     }
@@ -259,13 +277,14 @@ impl Carrier {
                     }
                 }
                 changed = changes.recv() => match changed {
-                    Some(()) => self.carry_in(false).await,
+                    Some(()) => self.carry_in(false, false).await,
                     // The thread has died: what people write is seen by another.
                     None => {
                         changes = copy::watch(self.copy.root());
                         Ok(())
                     }
                 },
+                () = until(self.look_again) => self.carry_in(false, false).await,
                 () = until(not_before), if waiting.is_none() => Ok(()),
             };
             let told = match carried {
@@ -298,7 +317,7 @@ impl Carrier {
 
     fn seated(&mut self, seat: &MailboxSeat) {
         let before = self.known.messages.get(seat.agent.as_str()).and_then(|numbers| numbers.last()).and_then(Seq::new);
-        self.agents.insert(seat.agent.clone(), Agent { before, done: false });
+        self.agents.insert(seat.agent.clone(), Agent { before, ..Agent::default() });
         let row = Row::new(seat.agent.clone(), seat.role.clone(), None, Timestamp::now());
         self.change_roster(&seat.agent, |known| match known {
             Some(known) if known.status == Status::Active => None,
@@ -307,15 +326,16 @@ impl Carrier {
     }
 
     async fn left(&mut self, agent: &AgentId, how: Departure) -> EngineResult<()> {
-        if how == Departure::Ended {
-            // Its last word may be in the mailbox.
-            self.drain().await?;
+        // Its last word may be in the mailbox: a DONE, or what it said behind one.
+        let said_done = self.agents.get(agent).is_some_and(|state| state.done);
+        let drained = if how == Departure::Ended || said_done { self.drain(true).await } else { Ok(()) };
+        if let Some(state) = self.agents.get_mut(agent) {
+            state.over = true;
+            if !state.done {
+                self.set_status(agent, if how == Departure::Crashed { &Status::Crashed } else { &Status::Left });
+            }
         }
-        if self.agents.get(agent).is_none_or(|state| state.done) {
-            return Ok(());
-        }
-        self.set_status(agent, if how == Departure::Crashed { &Status::Crashed } else { &Status::Left });
-        Ok(())
+        drained
     }
 
     fn set_status(&mut self, agent: &AgentId, status: &Status) {
@@ -375,11 +395,9 @@ impl Carrier {
         let arrivals = blocking(|| self.copy.take_in(&news));
         for arrival in arrivals {
             match arrival {
-                Arrival::Message(agent, seq, done) => {
+                Arrival::Message(agent, seq, kind) => {
                     self.known.messages.entry(agent.to_string()).or_default().insert(seq.get());
-                    if done {
-                        self.signed_off(&agent, seq);
-                    }
+                    self.heard(&agent, seq, kind);
                 }
                 Arrival::Shared(name, stamp) => drop(self.known.shared.insert(name, stamp)),
             }
@@ -394,21 +412,32 @@ impl Carrier {
         }
     }
 
-    /// An agent said DONE. What it said in an earlier attempt does not count.
-    fn signed_off(&mut self, agent: &AgentId, seq: Seq) {
+    /// An agent said something: a DONE is the end until more is said. Who asks for a message again has not come back for
+    /// that, and what was said in an earlier attempt does not count.
+    fn heard(&mut self, agent: &AgentId, seq: Seq, kind: Option<Kind>) {
+        let Some(kind) = kind.filter(|kind| *kind != Kind::Error) else { return };
+        if self.words.get(agent).is_some_and(|last| *last >= seq) {
+            return;
+        }
+        self.words.insert(agent.clone(), seq);
+        let done = kind == Kind::Done;
         if let Some(state) = self.agents.get_mut(agent) {
-            if state.before >= Some(seq) {
+            if state.before >= Some(seq) || (state.over && !done) {
                 return;
             }
-            state.done = true;
+            state.done = done;
         }
-        self.set_status(agent, &Status::Done);
+        self.change_roster(agent, |known| match known?.status {
+            Status::Done if !done => Some(Change::Status(Status::Active)),
+            Status::Done => None,
+            _ => done.then_some(Change::Status(Status::Done)),
+        });
     }
 
-    /// Brings out all that there is now.
-    async fn drain(&mut self) -> EngineResult<()> {
+    /// Brings out all that there is now. `settled`: nobody writes any more.
+    async fn drain(&mut self, settled: bool) -> EngineResult<()> {
         loop {
-            let news = answer(self.ask(Duration::ZERO, true).await)?;
+            let news = answer(self.ask(Duration::ZERO, settled).await)?;
             let (more, empty) = (news.more, news.files.is_empty());
             self.take_in(news);
             if !more || empty {
@@ -417,25 +446,42 @@ impl Carrier {
         }
     }
 
-    /// Carries what is new on the host into the volume. `all`: also what sandboxes' agents sent and the volume has lost.
-    async fn carry_in(&mut self, all: bool) -> EngineResult<()> {
+    /// Forgets the messages that the copy has lost. Whether there are any.
+    fn forget_lost(&mut self) -> bool {
+        let has = told(blocking(|| self.copy.messages()), "the host's copy of the mailbox cannot be read");
+        let Some(mut has) = has else { return false };
+        let mut lost = false;
+        for (agent, known) in &mut self.known.messages {
+            lost |= known.retain(&has.remove(agent).unwrap_or_default());
+        }
+        lost
+    }
+
+    /// Carries what is new on the host into the volume, and mends what the copy has lost. `all`: also what sandboxes' agents
+    /// sent and the volume has lost. `settled`: nobody writes any more.
+    async fn carry_in(&mut self, all: bool, settled: bool) -> EngineResult<()> {
+        self.look_again = None;
+        if self.forget_lost() {
+            self.drain(settled).await?;
+        }
         let there = &self.there;
         let found = blocking(|| {
-            self.copy.find_new(all, |agent, seq| {
+            self.copy.find_new(all, settled, |agent, seq| {
                 there.get(agent.as_str()).is_some_and(|numbers| numbers.contains(seq.get()))
             })
         });
+        self.look_again = self.copy.is_restless().then(|| Instant::now() + copy::SETTLE);
         let Some(found) = told(found, "the host's copy of the mailbox cannot be read") else { return Ok(()) };
         if found.is_empty() {
             return Ok(());
         }
         let written = self.put(found.iter().map(|file| file.file.clone()).collect()).await?;
-        for (agent, seq, done) in found.iter().filter_map(|file| file.message.clone()) {
+        for (agent, seq, kind) in found.iter().filter_map(|file| file.message.clone()) {
             self.there.entry(agent.to_string()).or_default().insert(seq.get());
             // It would come back as news.
             self.known.messages.entry(agent.to_string()).or_default().insert(seq.get());
-            if !all {
-                self.heard_on_host(&agent, done);
+            if !self.copy.is_sandbox(&agent) {
+                self.heard_on_host(&agent, seq, kind);
             }
         }
         for path in &written.kept {
@@ -447,32 +493,41 @@ impl Carrier {
     }
 
     /// Somebody on the host wrote: whoever does not know the roster gets a row all the same.
-    fn heard_on_host(&mut self, agent: &AgentId, done: bool) {
+    fn heard_on_host(&mut self, agent: &AgentId, seq: Seq, kind: Option<Kind>) {
         let row = Row::new(agent.clone(), HOST_ROLE, None, Timestamp::now());
         self.change_roster(agent, |known| known.is_none().then(|| Change::Row(row.clone())));
-        if done {
-            self.set_status(agent, &Status::Done);
-        }
+        self.heard(agent, seq, kind);
     }
 
     async fn finish(&mut self, over: bool) {
-        if let Err(error) = self.drain().await {
+        if let Err(error) = self.drain(true).await {
             tracing::warn!(error = %chain(&error), "cannot bring the last messages out of the mailbox");
         }
-        if over {
-            let agents: Vec<AgentId> =
-                self.agents.iter().filter(|(_, state)| !state.done).map(|(id, _)| id.clone()).collect();
-            for agent in agents {
-                self.change_roster(&agent, |known| match known {
-                    Some(known) if known.status == Status::Active => Some(Change::Status(Status::Left)),
-                    _ => None,
-                });
-            }
-            told(blocking(|| summary::write(self.copy.mailbox(), Timestamp::now())), "the summary cannot be written");
+        if let Err(error) = self.carry_in(false, true).await {
+            tracing::warn!(error = %chain(&error), "the last messages of the host do not reach the mailbox");
         }
-        // For who looks into volumes that are kept.
-        let _ = self.carry_in(false).await;
+        if over {
+            self.end();
+            told(blocking(|| summary::write(self.copy.mailbox(), Timestamp::now())), "the summary cannot be written");
+            // For who looks into volumes that are kept.
+            let _ = self.carry_in(false, true).await;
+        }
         let _ = self.put_roster().await;
+    }
+
+    /// Nobody is left who could write, on the host neither: nobody would read it.
+    fn end(&mut self) {
+        let left = blocking(|| {
+            self.copy.mailbox().change_roster(|roster| {
+                let mut changed = false;
+                for row in roster.rows().iter().filter(|row| !row.status.is_gone()) {
+                    changed |= roster.set_status(&row.id, &Status::Left);
+                }
+                Ok(changed)
+            })
+        });
+        told(left, "the roster cannot be written");
+        blocking(|| Standing::end(self.copy.folder()));
     }
 }
 
@@ -504,7 +559,8 @@ pub(super) async fn bring_out(depot: &Depot, folder: &Path) -> Result<(), Coordi
     if !fresh {
         carrier.known.messages = blocking(|| carrier.copy.messages())?;
         carrier.known.shared = carrier.copy.shared_stamps();
-        carrier.drain().await?;
+        carrier.drain(true).await?;
     }
+    carrier.end();
     Ok(())
 }

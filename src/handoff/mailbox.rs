@@ -107,6 +107,18 @@ impl Numbers {
         true
     }
 
+    /// Keeps what is in the other too. Whether something was not.
+    pub fn retain(&mut self, other: &Self) -> bool {
+        if self == other {
+            return false;
+        }
+        let kept: Self =
+            self.0.iter().flat_map(|(first, last)| *first..=*last).filter(|n| other.contains(*n)).collect();
+        let lost = kept.count() < self.count();
+        *self = kept;
+        lost
+    }
+
     /// Whether it is in.
     pub fn contains(&self, number: u32) -> bool {
         let at = self.0.partition_point(|(_, last)| *last < number);
@@ -156,6 +168,12 @@ mod tests {
         }
         assert_eq!(numbers.0, [(1, 9), (u32::MAX - 1, u32::MAX)]);
         assert!(!numbers.contains(10) && numbers.last() == Some(u32::MAX));
+        assert!(
+            !numbers.retain(&numbers.clone())
+                && !numbers.retain(&[u32::MAX, u32::MAX - 1].into_iter().chain(1..12).collect())
+        );
+        assert!(numbers.retain(&[2, 3, 11, u32::MAX].into_iter().collect()));
+        assert_eq!(numbers.0, [(2, 3), (u32::MAX, u32::MAX)]);
     }
 
     #[test]

@@ -8,9 +8,10 @@ use super::args::{AsArgs, PlaceArgs};
 use crate::cli::args::SwarmName;
 use crate::cli::error::Shown;
 use crate::cli::here::Here;
+use crate::coordinator::mailbox::Standing;
 use crate::protocol::mailbox::reader::Desk;
 use crate::protocol::mailbox::roster::Row;
-use crate::protocol::mailbox::store::{AGENTS, Mailbox};
+use crate::protocol::mailbox::store::{AGENTS, Mailbox, MailboxError};
 
 /// A swarm's copy of its mailbox, in its folder.
 const COPY: &str = "mailbox";
@@ -22,13 +23,15 @@ pub(super) struct Place {
     root: PathBuf,
     /// Where the private folders are; none where each is in its own outbox.
     private: Option<PathBuf>,
+    /// How a swarm's mailbox stands.
+    standing: Standing,
 }
 
 impl Place {
     /// What is meant.
     pub(super) async fn of(args: &PlaceArgs, here: &Here) -> Result<Self, Shown> {
         if let Some(dir) = &args.dir {
-            return Ok(Self { root: here.folder().join(dir), private: None });
+            return Ok(Self { root: here.folder().join(dir), private: None, standing: Standing::default() });
         }
         let swarm = here.swarm(args.swarm.as_ref().map(SwarmName::as_str)).await?;
         let root = swarm.path().join(COPY);
@@ -36,7 +39,8 @@ impl Place {
             let shown = Shown::input(format!("swarm {} has no mailbox", swarm.swarm().short()));
             return Err(shown.hint("`longshore run --mailbox` gives a swarm one; `--dir DIR` names any other"));
         }
-        Ok(Self { root, private: Some(swarm.path().join(PRIVATE)) })
+        let standing = Standing::read(&swarm.path());
+        Ok(Self { root, private: Some(swarm.path().join(PRIVATE)), standing })
     }
 
     /// The mailbox, for somebody who only looks.
@@ -46,6 +50,28 @@ impl Place {
             return Err(shown.hint("`longshore mailbox send --dir` makes a mailbox where there is none"));
         }
         Ok(Mailbox::open(&self.root)?)
+    }
+
+    /// The desk of somebody who writes, if only to ask for what is missing: nobody else may have the name.
+    pub(super) fn own_desk(&self, who: &AsArgs, back: bool) -> Result<Desk, Shown> {
+        if let Some(agent) = self.standing.sandbox(&who.me) {
+            let shown = Shown::input(format!(
+                "`{}` is the agent of a sandbox (`{agent}`): nobody on the host speaks for it",
+                who.me
+            ));
+            return Err(shown.hint("choose another id with `--as ID`; without it you are `host`"));
+        }
+        let desk = self.desk(who, back)?;
+        let rows = desk.mailbox().roster()?.rows();
+        match rows.into_iter().find(|row| row.id != who.me && row.id.as_str().eq_ignore_ascii_case(who.me.as_str())) {
+            Some(row) => Err(MailboxError::IdTaken { wanted: who.me.clone(), taken: row.id }.into()),
+            None => Ok(desk),
+        }
+    }
+
+    /// Nobody goes on with the swarm whose mailbox it is.
+    pub(super) fn is_over(&self) -> bool {
+        self.standing.over
     }
 
     /// The desk of somebody who takes part. In a folder of one's own choice what lacks is made, and one is registered; who had

@@ -21,15 +21,17 @@ const ANSWER: &str = "longshore mailbox send";
 pub(super) async fn read(args: &MailboxReadArgs, here: &Here) -> Outcome {
     let place = Place::of(&args.place, here).await?;
     place.open()?;
-    let desk = place.desk(&args.who, false)?;
     let json = args.place.json;
-    if args.all {
+    if args.all || !args.messages.is_empty() {
+        // Whoever only looks may look over anybody's shoulder.
+        let desk = place.desk(&args.who, false)?;
+        if !args.all {
+            return these(args, &desk);
+        }
         print(&desk.again(Timestamp::now())?, json)?;
         return Ok(0);
     }
-    if !args.messages.is_empty() {
-        return these(args, &desk);
-    }
+    let desk = place.own_desk(&args.who, false)?;
     if args.wait {
         return wait(args, &desk);
     }

@@ -27,7 +27,10 @@ pub(super) async fn send(args: &MailboxSendArgs, here: &Here) -> Outcome {
         expected_response: args.expect.clone(),
     };
     let draft = Draft { to, kind, re: args.re.clone(), priority: args.priority, ttl: args.ttl, content };
-    let desk = place.desk(&args.who, kind != Kind::Done)?;
+    let desk = place.own_desk(&args.who, kind != Kind::Done)?;
+    if place.is_over() {
+        remark("the swarm is over: nobody in it reads this any more");
+    }
     for doubt in desk.doubts(&draft)? {
         remark(&doubt);
     }

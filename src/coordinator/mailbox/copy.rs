@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -30,6 +30,8 @@ const SYNC_FILE: &str = "mailbox-sync.json";
 const ASIDE_DIR: &str = "mailbox-set-aside";
 /// The largest shared file of the host's that is carried, in bytes: as JSON it has to fit one frame.
 const MOST: u64 = 150 * 1024;
+/// How long a file must have rested: people and their agents write in place.
+pub(super) const SETTLE: Duration = Duration::from_millis(50);
 /// How often the thread that watches sees whether it is still wanted.
 const WANTED: Duration = Duration::from_secs(1);
 
@@ -52,12 +54,16 @@ pub(super) struct HostCopy {
     shared: BTreeMap<String, Same>,
     /// What was said of the host's files, so that it is said once.
     said: BTreeSet<String>,
+    /// What the host's messages were known by that were carried.
+    carried: BTreeMap<PathBuf, String>,
+    /// Something that may be new has not rested yet.
+    restless: bool,
 }
 
 /// Something that came out.
 pub(super) enum Arrival {
-    /// A message, and whether its agent signs off with it.
-    Message(AgentId, Seq, bool),
+    /// A message, and its type where it is one.
+    Message(AgentId, Seq, Option<Kind>),
     /// A shared file, and its stamp.
     Shared(String, String),
 }
@@ -65,8 +71,8 @@ pub(super) enum Arrival {
 /// A file of the host's for the volume.
 pub(super) struct Outgoing {
     pub file: MailFile,
-    /// Which message it is, and whether its sender signs off with it.
-    pub message: Option<(AgentId, Seq, bool)>,
+    /// Which message it is, and its type where it is one.
+    pub message: Option<(AgentId, Seq, Option<Kind>)>,
     /// Of a shared file: its name, and the host's stamp.
     shared: Option<(String, String)>,
 }
@@ -78,7 +84,23 @@ impl HostCopy {
         // One that cannot be read is as good as none: all is compared anew.
         let text = fs::read(folder.join(SYNC_FILE)).unwrap_or_default();
         let shared = serde_json::from_slice(&text).unwrap_or_default();
-        Ok(Self { mailbox, folder: folder.to_owned(), sandboxes, shared, said: BTreeSet::new() })
+        let (said, carried) = (BTreeSet::new(), BTreeMap::new());
+        Ok(Self { mailbox, folder: folder.to_owned(), sandboxes, shared, said, carried, restless: false })
+    }
+
+    /// The swarm's folder.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether somebody may be in the middle of writing something that was not taken therefore.
+    pub(super) fn is_restless(&self) -> bool {
+        self.restless
+    }
+
+    /// Whether it is a sandbox's agent.
+    pub(super) fn is_sandbox(&self, agent: &AgentId) -> bool {
+        self.sandboxes.contains(agent)
     }
 
     pub(super) fn mailbox(&self) -> &Mailbox {
@@ -119,8 +141,8 @@ impl HostCopy {
                 [AGENTS, agent, name] => {
                     let (Ok(agent), Some(seq)) = (agent.parse::<AgentId>(), Seq::of_file_name(name)) else { continue };
                     if self.message(&agent, seq, bytes) {
-                        let done = checked(&agent, seq, bytes).is_ok_and(|message| message.kind == Kind::Done);
-                        arrivals.push(Arrival::Message(agent, seq, done));
+                        let kind = checked(&agent, seq, bytes).ok().map(|message| message.kind);
+                        arrivals.push(Arrival::Message(agent, seq, kind));
                     }
                 }
                 [SHARED, name] if is_shared_name(name) && self.shared_file(name, &file.stamp, bytes) => {
@@ -180,20 +202,37 @@ impl HostCopy {
         true
     }
 
-    /// What is new on the host. `all`: of sandboxes' agents too. `there`: whether the volume has a message.
+    /// What is new on the host. `all`: of sandboxes' agents too. `settled`: what was written a moment ago is whole. `there`:
+    /// whether the volume has a message.
     pub(super) fn find_new(
         &mut self,
         all: bool,
+        settled: bool,
         there: impl Fn(&AgentId, Seq) -> bool,
     ) -> MailboxResult<Vec<Outgoing>> {
         let mut found = Vec::new();
+        self.restless = false;
         for agent in self.mailbox.agents()? {
             if !all && self.sandboxes.contains(&agent) {
                 continue;
             }
-            let listed = self.mailbox.listing(&agent)?.files;
-            for (seq, name) in listed.into_iter().filter(|(seq, _)| !there(&agent, *seq)) {
+            for (seq, name) in self.mailbox.listing(&agent)?.files {
                 let path = format!("{AGENTS}/{agent}/{}", seq.file_name());
+                let file = self.root().join(AGENTS).join(agent.as_str()).join(&name);
+                let stamp = stamp_of(&file);
+                if there(&agent, seq) {
+                    if self.carried.get(&file).is_some_and(|carried| stamp.as_ref().is_some_and(|now| now != carried)) {
+                        self.say_once(
+                            path,
+                            "was changed after it was carried: what the sandboxes have stays as it was",
+                        );
+                    }
+                    continue;
+                }
+                if !settled && !has_rested(&file) {
+                    self.restless = true;
+                    continue;
+                }
                 let bytes = self.mailbox.bytes(&agent, &name)?;
                 let text = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_READ);
                 let text = text.and_then(|bytes| String::from_utf8(bytes.clone()).ok());
@@ -207,16 +246,17 @@ impl HostCopy {
                     self.say_once(path, "is not carried: it is no message of its sender");
                     continue;
                 }
-                let done = message.is_ok_and(|message| message.kind == Kind::Done);
+                let kind = message.ok().map(|message| message.kind);
+                self.carried.extend(stamp.filter(|_| !self.is_sandbox(&agent)).map(|stamp| (file, stamp)));
                 let file = MailFile { path, text: Some(text), only_if: String::new() };
-                found.push(Outgoing { file, message: Some((agent.clone(), seq, done)), shared: None });
+                found.push(Outgoing { file, message: Some((agent.clone(), seq, kind)), shared: None });
             }
         }
-        found.extend(self.find_new_shared());
+        found.extend(self.find_new_shared(settled));
         Ok(found)
     }
 
-    fn find_new_shared(&mut self) -> Vec<Outgoing> {
+    fn find_new_shared(&mut self, settled: bool) -> Vec<Outgoing> {
         let entries = fs::read_dir(self.root().join(SHARED)).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let names: BTreeSet<String> = names.filter(|name| is_shared_name(name)).take(SHARED_MAX).collect();
@@ -225,6 +265,10 @@ impl HostCopy {
             let Some(host) = self.host_stamp(name) else { continue };
             let known = self.shared.get(name);
             if known.is_some_and(|same| same.host == host) {
+                continue;
+            }
+            if !settled && !has_rested(&self.shared_path(name)) {
+                self.restless = true;
                 continue;
             }
             let only_if = known.map(|same| same.volume.clone()).unwrap_or_default();
@@ -274,8 +318,7 @@ impl HostCopy {
 
     /// What the host's file is known by; none where there is no regular file.
     fn host_stamp(&self, name: &str) -> Option<String> {
-        let meta = fs::symlink_metadata(self.shared_path(name)).ok().filter(fs::Metadata::is_file)?;
-        Some(format!("{:x}.{:x}.{:x}.{:x}", meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+        stamp_of(&self.shared_path(name))
     }
 
     /// Moves a file out of the way, under a name that nothing has.
@@ -307,8 +350,20 @@ impl HostCopy {
     }
 }
 
+/// What a regular file is known by.
+fn stamp_of(path: &Path) -> Option<String> {
+    let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
+    Some(format!("{:x}.{:x}.{:x}.{:x}", meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+}
+
+/// Whether nobody has written in it for a moment. A time to come is a lie, and no reason to wait.
+fn has_rested(path: &Path) -> bool {
+    let written = fs::symlink_metadata(path).and_then(|meta| meta.modified());
+    written.is_ok_and(|at| SystemTime::now().duration_since(at).map_or(true, |age| age >= SETTLE))
+}
+
 /// Writes a file, which appears whole.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(super) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let aside = path.with_file_name(format!(".aside-{}-{}", name.trim_start_matches('.'), std::process::id()));
     fs::write(&aside, bytes)?;
@@ -329,4 +384,52 @@ pub(super) fn watch(root: &Path) -> mpsc::Receiver<()> {
         }
     });
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::mailbox::message::{Draft, Recipient};
+
+    #[test]
+    fn what_is_being_written_is_not_carried_and_what_changes_afterwards_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut copy = HostCopy::open(folder.path(), BTreeSet::new()).expect("made");
+        let host: AgentId = "host".parse().expect("an id");
+        let draft = Draft::new(Recipient::All, Kind::Status, "s", "all of it");
+        copy.mailbox.send(&host, &draft, None, jiff::Timestamp::now()).expect("sent");
+        let file = copy.root().join("agents/host/001.md");
+        let whole = fs::read_to_string(&file).expect("a file");
+        let paths = |found: Vec<Outgoing>| found.into_iter().map(|one| one.file.path).collect::<Vec<_>>();
+        let aged = |path: &Path, age: Duration| {
+            fs::File::options()
+                .write(true)
+                .open(path)
+                .expect("open")
+                .set_modified(SystemTime::now() - age)
+                .expect("set");
+        };
+        // Header and half of the body: a message by itself.
+        fs::write(&file, whole.replace("all of it", "all")).expect("written");
+        fs::write(copy.root().join("shared/PLAN.md"), "ha").expect("written");
+        aged(&file, Duration::ZERO);
+        assert_eq!(paths(copy.find_new(false, false, |_, _| false).expect("read")), [""; 0]);
+        assert!(copy.is_restless());
+        fs::write(&file, &whole).expect("written");
+        for path in [&file, &copy.root().join("shared/PLAN.md")] {
+            aged(path, SETTLE);
+        }
+        let found = copy.find_new(false, false, |_, _| false).expect("read");
+        assert_eq!(found[0].file.text.as_deref(), Some(&whole[..]));
+        assert_eq!(paths(found), ["agents/host/001.md", "shared/PLAN.md"]);
+        assert!(!copy.is_restless() && copy.said.is_empty());
+        copy.find_new(false, false, |_, _| true).expect("read");
+        assert!(copy.said.is_empty());
+        fs::write(&file, whole.replace("all of it", "something else")).expect("written");
+        copy.find_new(false, false, |_, _| true).expect("read");
+        assert!(copy.said.contains("agents/host/001.md"));
+        // When nobody writes any more, all is taken.
+        fs::write(copy.root().join("shared/LAST.md"), "now").expect("written");
+        assert!(paths(copy.find_new(false, true, |_, _| true).expect("read")).contains(&"shared/LAST.md".to_owned()));
+    }
 }

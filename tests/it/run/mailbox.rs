@@ -1,6 +1,7 @@
 //! Agents that write to each other: real sandboxes, real users, one volume, and the host's copy of it.
 
 mod ends;
+mod gone;
 mod many;
 mod patterns;
 mod session;

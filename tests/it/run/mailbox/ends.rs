@@ -6,7 +6,7 @@ use longshore::protocol::mailbox::roster::Row;
 use super::*;
 
 /// The sandbox of a story.
-fn sandbox(scratch: &Scratch, number: usize) -> Sandbox {
+pub(super) fn sandbox(scratch: &Scratch, number: usize) -> Sandbox {
     eventually("the story's sandbox runs", || {
         let swarm = scratch.swarms().pop()?;
         let of_swarm = format!("label={}={swarm}", label::SWARM);

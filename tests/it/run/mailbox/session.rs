@@ -139,7 +139,7 @@ fn the_two_agent_session_of_the_spec() {
     let rows = mailbox.roster().expect("a roster").rows();
     let rows: Vec<(&str, &str, &str)> =
         rows.iter().map(|row| (row.id.as_str(), row.role.as_str(), row.status.word())).collect();
-    for row in [("alpha", "orchestrator", "done"), ("bravo", "coder", "done"), ("human", "human", "active")] {
+    for row in [("alpha", "orchestrator", "done"), ("bravo", "coder", "done"), ("human", "human", "left")] {
         assert!(rows.contains(&row), "{rows:?}");
     }
     let state = state_file(&mailbox);

@@ -1,0 +1,151 @@
+//! Who is gone and who is not, and what of a mailbox is mended: DONE and more, attempts that begin anew, lost copies, the end.
+
+use longshore::protocol::mailbox::message::{Draft, MessageRef};
+
+use super::ends::sandbox;
+use super::*;
+
+fn say(mailbox: &Mailbox, kind: Kind, to: &str, text: &str) -> MessageRef {
+    let draft = Draft::new(to.parse().expect("a recipient"), kind, text, text);
+    mailbox.send(&id("host"), &draft, None, jiff::Timestamp::now()).expect("sent").swap_remove(0).reference()
+}
+
+#[track_caller]
+fn becomes(mailbox: &Mailbox, agent: &str, status: &Status) {
+    eventually(&format!("{agent} is {status}"), || (statuses(mailbox).get(agent) == Some(status)).then_some(()));
+}
+
+#[test]
+fn who_says_more_is_not_gone_and_at_the_end_everybody_is() {
+    let scratch = Scratch::new();
+    let alpha = format!(
+        r#"for n in one two three; do acp-shim mail send --to host --type STATUS $n; done; {WAIT}
+        acp-shim mail wait --from host
+        code=0; acp-shim mail wait --from host --timeout 2 2> said || code=$?; echo $code > code"#
+    );
+    let bravo = format!(
+        r#"[ "$LONGSHORE_ATTEMPT" = 1 ] || exit 1; acp-shim mail send --type DONE bye; {WAIT}
+        acp-shim mail send --to alpha --type STATUS "one thing more"; sleep 1000"#
+    );
+    // The third takes bravo's place when that is killed.
+    let third = story(3, &format!("{WAIT} echo 3 > 3"));
+    let stories = json!([agent(1, "alpha", "listener", &alpha), agent(2, "bravo", "talker", &bravo), third]);
+    let tasks = scratch.mail_tasks("feat/more", stories);
+    let running = scratch.start(&["run", &tasks, "--retries", "0", "--max", "2"]);
+    let mailbox = scratch.mailbox();
+    let boxes = scratch.sandboxes(2);
+    eventually("alpha has spoken", || (messages(&mailbox, "alpha").len() == 3).then_some(()));
+
+    // Somebody on the host.
+    say(&mailbox, Kind::Done, "*", "bye");
+    becomes(&mailbox, "host", &Status::Done);
+    say(&mailbox, Kind::Status, "alpha", "I am back");
+    becomes(&mailbox, "host", &Status::Active);
+    // A sandbox's agent: it goes on, and then it is killed.
+    becomes(&mailbox, "bravo", &Status::Done);
+    let is_bravo = |one: &&Sandbox| one.inspect()["Config"]["Labels"][label::STORY] == "US-002";
+    let bravo = boxes.iter().find(is_bravo).expect("bravo's sandbox");
+    let alpha = boxes.iter().find(|one| one.0 != bravo.0).expect("alpha's sandbox");
+    bravo.go();
+    becomes(&mailbox, "bravo", &Status::Active);
+    docker(&["kill", &bravo.0]).expect("it runs");
+    becomes(&mailbox, "bravo", &Status::Crashed);
+
+    // What the host's copy loses comes again, and is not asked for.
+    let lost = mailbox.root().join("agents/alpha/002.md");
+    let before = std::fs::read(&lost).expect("a file");
+    std::fs::remove_file(&lost).expect("removed");
+    eventually("it is there again", || std::fs::read(&lost).ok().filter(|now| *now == before).map(drop));
+    assert_eq!(said(&mailbox, "alpha").len(), 3);
+
+    // Nobody speaks for a sandbox.
+    for me in ["alpha", "ALPHA", "bravo-reviewer"] {
+        let ran = scratch.longshore(&["mailbox", "send", "--as", me, "--to", "*", "x"]);
+        ran.expect(2, &["is the agent of a sandbox"]);
+    }
+    let watching = scratch.start(&["mailbox", "watch"]);
+    alpha.go();
+    becomes(&mailbox, "alpha", &Status::Done);
+    sandbox(&scratch, 3).go();
+    running.wait().expect(1, &["2 landed, 1 failed"]);
+    assert_eq!(scratch.show("feat/more", "code"), "4", "host is there: {}", scratch.show("feat/more", "said"));
+    // Nobody is left who could write, on the host neither.
+    watching.wait().expect(0, &["host is left", "everybody is gone"]);
+    assert!(statuses(&mailbox).values().all(Status::is_gone), "{:?}", statuses(&mailbox));
+    let late = scratch.longshore(&["mailbox", "send", "--to", "*", "--type", "STATUS", "late"]);
+    late.expect(0, &["the swarm is over: nobody in it reads this any more"]);
+    scratch.longshore(&["mailbox", "watch"]).expect(0, &["everybody is gone"]);
+    let log = scratch.longshore(&["mailbox", "log"]).expect(0, &["host/003"]);
+    assert!(!log.out.contains("Please send"), "nothing was asked for: {}", log.out);
+}
+
+#[test]
+fn an_agent_that_is_tried_again_is_waited_for_and_can_speak_whatever_its_umask_was() {
+    let scratch = Scratch::new();
+    let fails = r#"umask 077
+        acp-shim mail send --to bravo --type STATUS "attempt $LONGSHORE_ATTEMPT"
+        acp-shim mail state --append "attempt $LONGSHORE_ATTEMPT"
+        [ "$LONGSHORE_ATTEMPT" = 2 ] || { sleep 2; exit 1; }
+        echo ok > ok"#;
+    let waits = r#"set -e
+        acp-shim mail wait --from alpha --timeout 100 > first
+        acp-shim mail wait --from alpha --timeout 100 > second 2> said
+        acp-shim mail state --append bravo"#;
+    let stories = json!([agent(1, "alpha", "fails", fails), agent(2, "bravo", "waits", waits)]);
+    let tasks = scratch.mail_tasks("feat/again", stories);
+    scratch.longshore(&["run", &tasks]).expect(0, &["2 landed"]);
+    let mailbox = scratch.mailbox();
+    let subjects: Vec<String> = said(&mailbox, "alpha").into_iter().map(|(_, _, subject)| subject).collect();
+    assert_eq!(subjects, ["attempt 1", "attempt 2", "Signing off"]);
+    assert!(scratch.show("feat/again", "second").contains("attempt 2"));
+    let told = scratch.show("feat/again", "said");
+    assert!(told.contains("alpha was gone and is tried again"), "{told}");
+    let state = state_file(&mailbox);
+    for line in ["attempt 1\n", "attempt 2\n", "bravo\n"] {
+        assert!(state.contains(line), "{state}");
+    }
+    assert_eq!(statuses(&mailbox)["alpha"], Status::Done);
+}
+
+#[test]
+fn between_two_stories_of_a_sandbox_nobody_signs_off() {
+    let scratch = Scratch::new();
+    let first = r#"acp-shim mail send --type DONE "the first is done" 2> told; grep -q "DONE is for the end" "$LONGSHORE_PROMPT_FILE""#;
+    let second = r#"acp-shim mail wait --from listener; grep -q "mail send --type DONE" "$LONGSHORE_PROMPT_FILE"
+        acp-shim mail send --type DONE "all is done"; echo 2 > 2"#;
+    let listens = r#"acp-shim mail wait --from worker --timeout 100 > first
+        code=0; acp-shim mail wait --from worker --timeout 2 || code=$?; echo $code > codes
+        acp-shim mail send --to worker --type STATUS "go on"
+        acp-shim mail wait --from worker --timeout 100 > last
+        code=0; acp-shim mail wait --from worker --timeout 30 || code=$?; echo $code >> codes"#;
+    let metadata = |branch: &str| json!({ "branchName": branch, "mailbox": true, "maxConcurrency": 2 });
+    let worker = scratch.tasks_with("worker.json", metadata("feat/w"), json!([story(1, first), story(2, second)]));
+    let listener = scratch.tasks_with("listener.json", metadata("feat/l"), json!([story(1, listens)]));
+    let ran = scratch.longshore(&["run", &worker, &listener, "--fan-out", "file", "--retries", "0"]);
+    ran.expect(0, &["3 landed"]);
+    assert_eq!(scratch.show("feat/l", "codes"), "4\n3", "{}", scratch.show("feat/l", "first"));
+    assert!(scratch.show("feat/l", "last").contains("type: DONE"));
+    assert!(scratch.show("feat/w", "told").contains("you have other stories after this one"));
+    assert_eq!(statuses(&scratch.mailbox())["worker"], Status::Done);
+}
+
+#[test]
+fn a_dead_swarm_that_is_removed_leaves_nobody_behind() {
+    let scratch = Scratch::new();
+    let speaks = format!("acp-shim mail send --to host --type STATUS hello; {WAIT} echo 1 > 1");
+    let tasks = scratch.mail_tasks("feat/dead", json!([agent(1, "alpha", "speaks", &speaks)]));
+    let running = scratch.start(&["run", &tasks, "--retries", "0"]);
+    let mailbox = scratch.mailbox();
+    scratch.sandboxes(1);
+    say(&mailbox, Kind::Status, "alpha", "I am here");
+    becomes(&mailbox, "host", &Status::Active);
+    running.signal("KILL");
+    running.wait();
+    assert_eq!(statuses(&mailbox)["alpha"], Status::Active, "its sandbox goes on");
+    scratch.longshore(&["gc", "--all"]).expect(0, &["whose work was salvaged"]);
+    let left = ["alpha", "host"].map(|agent| (agent.to_owned(), Status::Left));
+    assert_eq!(statuses(&mailbox), left.into());
+    scratch.longshore(&["mailbox", "watch"]).expect(0, &["everybody is gone"]);
+    let waits = scratch.longshore(&["mailbox", "read", "--wait", "--as", "someone"]);
+    waits.expect(1, &["everybody else is gone"]);
+}
