@@ -3,6 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use longshore::protocol::mailbox::message::{Draft, Kind, Recipient};
 use longshore::protocol::mailbox::roster::Row;
 use longshore::protocol::mailbox::store::Mailbox;
 use longshore::state::SwarmDir;
@@ -157,6 +158,73 @@ fn one_takes_part_in_the_newest_swarm() {
     world.run(&["mailbox", "read"]).expect(0, &["no new messages"]);
     let waited = world.run(&["mailbox", "read", "--wait", "--timeout", "1"]);
     waited.expect(1, &["nothing came within 1 s"]);
+}
+
+#[test]
+fn nobody_on_the_host_speaks_for_a_sandbox_and_who_writes_to_nobody_hears_of_it() {
+    let world = World::new();
+    let swarm: SwarmDir = world.swarm();
+    let mailbox = Mailbox::create(&swarm.path().join("mailbox")).expect("made");
+    for agent in ["alpha", "Walter"] {
+        let row = Row::new(agent.parse().expect("an id"), "r", None, jiff::Timestamp::now());
+        mailbox.register(&row).expect("registered");
+    }
+    let stands = |over: bool| {
+        let text = format!(r#"{{"sandboxes":["alpha","alpha-reviewer"],"over":{over}}}"#);
+        std::fs::write(swarm.path().join("mailbox-standing.json"), text).expect("written");
+    };
+    stands(false);
+    let send = |me: &str, to: &str| world.run(&["mailbox", "send", "--as", me, "--to", to, "x"]);
+    for me in ["alpha", "ALPHA", "alpha-reviewer"] {
+        send(me, "*").expect(2, &["is the agent of a sandbox", "--as ID"]);
+        world.run(&["mailbox", "read", "--as", me]).expect(2, &["is the agent of a sandbox"]);
+        // To look on is no matter.
+        world.run(&["mailbox", "read", "--all", "--as", me]).expect(0, &[]);
+    }
+    send("walter", "*").expect(2, &["too much like `Walter`"]);
+    assert!(!mailbox.root().join("agents/ALPHA").exists() && !mailbox.root().join("agents/walter").exists());
+    let said = send("Walter", "*").expect(0, &[]);
+    assert!(!said.err.contains("over"), "{}", said.err);
+    stands(true);
+    for to in ["*", "alpha"] {
+        send("Walter", to).expect(0, &["the swarm is over: nobody in it reads this any more"]);
+    }
+}
+
+#[test]
+fn a_conversation_is_told_in_its_order_whatever_the_clocks_say() {
+    let world = World::without_repo();
+    let mailbox = Mailbox::create(&world.root().join("amp")).expect("made");
+    // All of one second; what answers what tells the order, and the files' times where nothing does.
+    let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("a time");
+    let say = |from: &str, re: Option<&str>, after: u64| {
+        let draft = Draft::new(Recipient::All, Kind::Status, "s", "b");
+        let draft = Draft { re: re.map(|re| re.parse().expect("a reference")), ..draft };
+        let from = from.parse().expect("an id");
+        let sent = mailbox.send(&from, &draft, None, now).expect("sent").swap_remove(0);
+        let file = mailbox.root().join(format!("agents/{}.md", sent.reference()));
+        let time = std::time::SystemTime::from(now) + Duration::from_millis(after);
+        std::fs::File::options().write(true).open(file).expect("open").set_modified(time).expect("set");
+    };
+    say("bravo", None, 900);
+    say("alpha", Some("bravo/001"), 100);
+    say("bravo", Some("alpha/001"), 950);
+    say("zulu", None, 300);
+    say("charlie", None, 400);
+    let wanted = ["zulu/001", "charlie/001", "bravo/001", "alpha/001", "bravo/002"];
+    let order = |said: Said| -> Vec<String> {
+        said.out.lines().filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
+    };
+    // alpha/001's file is the oldest: it pulls up what it answers.
+    let pulled = ["bravo/001", "alpha/001", "zulu/001", "charlie/001", "bravo/002"];
+    assert_eq!(order(world.run(&["mailbox", "log", "--dir", "amp"]).expect(0, &[])), pulled);
+    let file = mailbox.root().join("agents/alpha/001.md");
+    let late = std::time::SystemTime::from(now) + Duration::from_secs(100);
+    std::fs::File::options().write(true).open(file).expect("open").set_modified(late).expect("set");
+    assert_eq!(order(world.run(&["mailbox", "log", "--dir", "amp"]).expect(0, &[])), wanted);
+    let read = world.mailbox("host", &["mailbox", "read", "--all", "--json"]).expect(0, &[]).out;
+    let place = |reference: &str| read.find(&format!("\"ref\":\"{reference}\"")).expect("it is there");
+    assert!(place("bravo/001") < place("alpha/001") && place("alpha/001") < place("bravo/002"), "{read}");
 }
 
 #[test]
