@@ -115,7 +115,8 @@ pub struct MeshServeArgs {
     #[arg(long, value_name = "NAME")]
     pub allow: Vec<String>,
 
-    /// The node's own keys: it opens what is sealed for it; an intermediary presents itself, and an active one signs what it changed
+    /// The node's own keys: it opens what is sealed for it, and signs its log entries. An intermediary needs --trust (or --audit) beside
+    /// it: it presents itself, and an active one signs anew what it changed of a frame that was signed
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
 
@@ -127,7 +128,7 @@ pub struct MeshServeArgs {
     #[arg(long, requires = "trust")]
     pub require_signature: bool,
 
-    /// Take this block, or `Body`, only from a sender whom the trust file or a grant in the frame allows it; may be given again
+    /// Take this block, or `Body`, only as a sender signed it whom the trust file or a grant in the frame allows it; may be given again
     #[arg(long, value_name = "NAME", requires = "trust")]
     pub need: Vec<String>,
 

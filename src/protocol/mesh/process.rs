@@ -44,6 +44,8 @@ pub struct Processed {
     pub fault: Option<Box<Fault>>,
     /// The sender, as far as a module made sure who it is.
     pub sender: Option<String>,
+    /// Whether a module made sure that the frame is as that sender sent it.
+    pub intact: bool,
     /// What is to be remembered, so that it is not taken twice.
     pub seen: Vec<Seen>,
     /// What a log should say.
@@ -234,6 +236,7 @@ fn step(node: &Node, frame: &Frame, now: Timestamp) -> Result<Outcome, Box<Fault
         fault,
         grams,
         sender: work.sender,
+        intact: work.intact,
         seen: work.seen,
         notes: work.notes,
     })))

@@ -155,7 +155,7 @@ impl Station {
 
     /// At the end of the path.
     async fn processed(&self, processed: Processed, attachments: &[Attachment]) -> Result<Answer, Box<Fault>> {
-        let Processed { frame, processed, fault, sender, notes, .. } = processed;
+        let Processed { frame, processed, fault, sender, intact, notes, .. } = processed;
         info!(node = self.node.uri(), message = frame.header.message_id(), ?processed, ?sender, ?notes, "processed");
         if let Some(folder) = &self.attachments {
             for attachment in attachments {
@@ -165,6 +165,8 @@ impl Station {
                 })?;
             }
         }
+        // Whose message it is, is said of what is as they sent it (7.0, rule 4), and not of a name alone.
+        let sender = sender.filter(|_| intact);
         let body = match &self.handler {
             // A fault that is told is taken note of; there is nothing to be done for it.
             Some(handler) if fault.is_none() => {
