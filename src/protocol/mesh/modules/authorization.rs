@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn section_5_2_1_the_module_validates_its_fields() {
+    fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
         let mut message = sent(json!({"messageId": "m"}));
         authorize(&mut message, &secret(2, "agent://issuer"), [("agent://sender", &[BODY] as &[&str])], None)
             .expect("good");

@@ -184,7 +184,7 @@ fn section_7_0_a_signature_is_checked_before_the_body() {
 }
 
 #[test]
-fn section_5_2_1_the_module_validates_its_fields() {
+fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
     for key in ["algorithm", "keyId", "signer", "created", "value"] {
         let mut bad = signed().to_json();
         bad.pointer_mut("/frame/Header/signature")
