@@ -48,8 +48,26 @@ fn place(args: &MeshServeArgs) -> Result<Place, Shown> {
     }
 }
 
+/// What would make a node that takes or answers nothing.
+fn usable(args: &MeshServeArgs) -> Result<(), Shown> {
+    let none = |flag: &str| Shown::input(format!("`{flag}` leaves nothing: it must be more than 0"));
+    for (flag, time) in [("--timeout", &args.timeout), ("--patience", &args.patience)] {
+        if time.0.is_zero() {
+            return Err(none(flag));
+        }
+    }
+    if args.max_frame.0 == 0 {
+        return Err(none("--max-frame"));
+    }
+    if args.handler.as_deref().is_some_and(|command| command.trim().is_empty()) {
+        return Err(Shown::input("`--handler` is empty: it must be a command"));
+    }
+    Ok(())
+}
+
 /// The node.
 pub fn node(args: &MeshServeArgs, uri: &str, own: Option<&Own>, trust: &Trust) -> Result<Node, Shown> {
+    usable(args)?;
     let bad = |error| Shown::of(Kind::Input, &error);
     let mut node = Node::new(uri, place(args)?).map_err(bad)?;
     let bytes = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);

@@ -269,7 +269,11 @@ fn section_7_2_only_the_end_reads_what_is_sealed() {
         sealed["frame"]["Body"].as_object().map(|body| body.keys().collect::<Vec<_>>()),
         Some(vec![&"sealed".to_owned()])
     );
-    assert_eq!(first.send(&task(), &seal).got()["Body"], json!({"task": "pay"}));
+    // The snapshots that travel along are sealed with it, and come out as they went in.
+    assert!(!sealed.to_string().contains("Alice"), "{sealed}");
+    assert_eq!(sealed["frame"]["MemoryGrams"][0]["id"], task()["MemoryGrams"][0]["id"]);
+    let got = first.send(&task(), &seal).got().clone();
+    assert_eq!((&got["Body"], &got["MemoryGrams"]), (&json!({"task": "pay"}), &task()["MemoryGrams"]));
     // For another, broken, and to one who has no key.
     let said = first.send(&task(), &["--encrypt-to", &people.public("stranger")]);
     assert_eq!(said.fault(), ("Receiver", "SecurityViolation.Encryption", "agent://last"));
