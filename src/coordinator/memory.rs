@@ -22,6 +22,7 @@ use crate::plan::Plan;
 use crate::protocol::amp::message::{CompletionStatus, MsgId};
 use crate::protocol::amp::store::{Ssot, SsotError};
 use crate::protocol::mesh::gram::MemoryGram;
+use crate::swarm::effect::Announcement;
 use crate::swarm::word::{StoryEnd, Word};
 use crate::swarm::{Fault, Machine};
 use crate::tasks::{Done, HeaderBlocks, Story};
@@ -121,37 +122,71 @@ impl Memory {
         }
     }
 
-    /// That of a swarm that is begun, with what earlier swarms learned of what is done.
-    pub fn of_swarm(setup: &Setup) -> Self {
+    /// That of a swarm that is begun, with what earlier swarms learned of what is done. What cannot be read of that is told.
+    pub fn of_swarm(setup: &mut Setup) -> Self {
         let secrets = setup.sandbox.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut memory = Self::new(&setup.plan, setup.spec.swarm, setup.sandbox.memory_budget, secrets);
-        if let Err(error) = memory.remember_earlier(&setup.plan, &setup.ssot) {
-            tracing::warn!(error = %chain(&error), "what earlier swarms learned cannot be read");
+        let damaged = memory.remember_earlier(&setup.plan, &setup.ssot).unwrap_or_else(|error| vec![error]);
+        for error in damaged {
+            let problem = chain(&error);
+            setup.reporter.announce(Timestamp::now(), &Announcement::MemoryDamaged { problem });
         }
         memory
     }
 
-    /// Takes up what swarms before this one kept of the stories that were done before, and that others need.
-    fn remember_earlier(&mut self, plan: &Plan, ssot: &Ssot) -> Result<(), SsotError> {
-        let needed: BTreeSet<&StoryKey> = plan.stories.iter().flat_map(|story| &story.depends_on).collect();
-        let done = plan.stories.iter().filter(|story| story.done == Some(Done::Completed));
-        for key in done.map(|story| &story.key).filter(|key| needed.contains(key)).cloned().collect::<Vec<_>>() {
-            let branch = plan.files[usize::from(key.file)].branch.as_str();
-            let Some(gram) = ssot.newest_memory(&name(plan, &key), self.swarm, branch)? else { continue };
-            let known = Known {
-                name: name(plan, &key),
-                label: plan.label(&key),
-                at: gram.timestamp(),
-                learned: Learned::default(),
-                budget: self.budget,
-                source: String::new(),
-                needs: Vec::new(),
-                all: OnceLock::from(gram.clone()),
-                own: OnceLock::from(gram),
-            };
-            self.known.insert(key, Arc::new(known));
+    /// Takes up what swarms before this one kept of the stories that were done before, and that others need, themselves or
+    /// through each other. What is damaged.
+    fn remember_earlier(&mut self, plan: &Plan, ssot: &Ssot) -> Result<Vec<SsotError>, SsotError> {
+        let mut damaged = Vec::new();
+        if self.budget == 0 {
+            return Ok(damaged);
         }
-        Ok(())
+        let done = |key: &StoryKey| plan.story(key).done == Some(Done::Completed);
+        let mut grams: BTreeMap<StoryKey, Option<MemoryGram>> = BTreeMap::new();
+        let mut wanted: Vec<StoryKey> = plan.stories.iter().flat_map(|story| story.depends_on.clone()).collect();
+        wanted.retain(done);
+        wanted.sort();
+        wanted.dedup();
+        for key in wanted {
+            let branch = plan.files[usize::from(key.file)].branch.as_str();
+            let newest = ssot.newest_memory(&name(plan, &key), self.swarm, branch)?;
+            damaged.extend(newest.damaged);
+            grams.insert(key, newest.gram);
+        }
+        // What a story needs is known before it; the plan has no circles.
+        let mut waiting: Vec<StoryKey> = grams.keys().cloned().collect();
+        while let Some(key) = waiting.last().cloned() {
+            let needs = self.needs.get(&key).cloned().unwrap_or_default();
+            let open: Vec<StoryKey> = needs.iter().filter(|need| grams.contains_key(*need)).cloned().collect();
+            if grams.contains_key(&key) && !open.is_empty() {
+                waiting.extend(open);
+                continue;
+            }
+            waiting.pop();
+            if let Some(Some(gram)) = grams.remove(&key) {
+                let known = self.earlier(&key, &needs, plan, gram);
+                self.known.insert(key, Arc::new(known));
+            }
+        }
+        Ok(damaged)
+    }
+
+    fn earlier(&self, key: &StoryKey, needs: &[StoryKey], plan: &Plan, gram: MemoryGram) -> Known {
+        Known {
+            name: name(plan, key),
+            label: plan.label(key),
+            at: gram.timestamp(),
+            learned: Learned::default(),
+            budget: self.budget,
+            source: dispatch::coordinator(self.swarm),
+            needs: self.known_of(needs),
+            own: OnceLock::from(gram),
+            all: OnceLock::new(),
+        }
+    }
+
+    fn known_of(&self, stories: &[StoryKey]) -> Vec<Arc<Known>> {
+        stories.iter().filter_map(|story| self.known.get(story)).cloned().collect()
     }
 
     /// Takes in a word. The same word again says nothing new.
@@ -251,6 +286,7 @@ impl Memory {
         // What was reviewed and mended landed with what it was before; what was begun anew did not.
         for (attempt, files, commits) in heard.finished.iter().rev() {
             let new = |file: &&String| !learned.files.contains(file);
+            let files: Vec<String> = files.iter().map(|file| without(file, &self.secrets)).collect();
             learned.files.extend(files.iter().filter(new).cloned().collect::<Vec<_>>());
             learned.commits.splice(0..0, commits.iter().cloned());
             learned.source = dispatch::sandbox(self.swarm, attempt);
@@ -265,7 +301,7 @@ impl Memory {
             learned,
             budget: self.budget,
             source: dispatch::coordinator(self.swarm),
-            needs: needs.iter().filter_map(|need| self.known.get(need)).cloned().collect(),
+            needs: self.known_of(needs),
             own: OnceLock::new(),
             all: OnceLock::new(),
         })

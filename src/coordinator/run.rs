@@ -112,7 +112,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
     let verify = !setup.sandbox.verify.is_empty();
     let bridge = Bridge::new(&setup.repo, &setup.dir, setup.plan.clone(), verify, setup.sandbox.review.as_ref());
     let telling = Telling::new(bridge, setup.spec.swarm, Arc::clone(&setup.ssot), heard, postbox.clone());
-    let memory = Memory::of_swarm(&setup);
+    let memory = Memory::of_swarm(&mut setup);
     let freezer = carry_out::freezer(Arc::clone(&setup.engine), presence.clone());
     let mut coordinator = Coordinator {
         machine,

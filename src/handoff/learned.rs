@@ -18,7 +18,7 @@ use serde_json::{Map, json};
 
 use super::remembered::{FILE, Remembered};
 use crate::ids::CommitId;
-use crate::protocol::mesh::gram::{Draft, Edge, Limits, MemoryGram, Node, REFERENCE};
+use crate::protocol::mesh::gram::{Draft, Edge, Limits, MemoryGram, NOTE, Node, REFERENCE};
 
 /// The most bytes of one story's gram.
 pub const STORY_BYTES: usize = 48 * 1024;
@@ -135,7 +135,7 @@ impl Learned {
                 let id = note.id.clone().unwrap_or_else(|| format!("note:{}/{attempt}.{}", self.story, place + 1));
                 // A sandbox's clock is what it says it is.
                 let since = note.at.parse::<Timestamp>().map_or(at, |said| said.min(at));
-                let kind = if note.kind == REFERENCE { "note" } else { note.kind.as_str() };
+                let kind = if note.kind == REFERENCE { NOTE } else { note.kind.as_str() };
                 let node = Node::new(&id, kind, note.importance.unwrap_or(0.7));
                 put(draft, node.since(since).with("text", note.text.as_str()).with("attempt", *attempt));
                 draft.edges.push(Edge::new(story, &id, 1.0).labelled("learned"));

@@ -57,7 +57,7 @@ pub(super) fn seats(
     groups: &[Vec<StoryKey>],
     options: &PlanOptions,
 ) -> Result<Vec<PlannedSeat>, PlanError> {
-    if !options.mailbox.unwrap_or_else(|| files.iter().any(|file| file.tasks.mailbox)) {
+    if !options.mailbox.unwrap_or_else(|| files.iter().any(|file| file.tasks.wants_mailbox())) {
         return Ok(Vec::new());
     }
     let story = |key: &StoryKey| -> &Story {

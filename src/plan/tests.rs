@@ -454,10 +454,10 @@ fn seats(plan: &Plan) -> Vec<(&str, &str)> {
 }
 
 /// Stories with these `mailbox` values, in a file that wants a mailbox or says nothing.
-fn mail(wanted: bool, mailboxes: &[Value]) -> String {
+fn mail(wanted: impl Into<Option<bool>>, mailboxes: &[Value]) -> String {
     let story = |(place, mailbox): (usize, &Value)| json!({ "id": format!("US-{:03}", place + 1), "title": "x", "mailbox": mailbox });
     let stories: Vec<Value> = mailboxes.iter().enumerate().map(story).collect();
-    let metadata = json!({ "title": "T", "branchName": "feat/mail", "mailbox": wanted });
+    let metadata = json!({ "title": "T", "branchName": "feat/mail", "mailbox": wanted.into() });
     json!({ "metadata": metadata, "userStories": stories }).to_string()
 }
 
@@ -478,6 +478,11 @@ fn agents_have_ids_of_their_own() {
     let (on, plain) = (PlanOptions { mailbox: Some(true), ..options() }, mail(false, &[Value::Null]));
     assert!(!plan_of(&[("a.json", &plain)], &options()).expect("a plan").has_mailbox());
     assert_eq!(seats(&plan_of(&[("a.json", &plain)], &on).expect("a plan")), [("us-001", "agent")]);
+
+    // Who names an agent wants a mailbox, unless the file says that there is none.
+    let has =
+        |wanted| plan_of(&[("a.json", &mail(wanted, &[named.clone()]))], &options()).expect("a plan").has_mailbox();
+    assert_eq!([None, Some(true), Some(false)].map(has), [true, true, false]);
 
     // One file's wish is enough; several files have their slugs in the ids, and a sandbox for a file has that alone.
     let long = format!("{}.json", "long-name".repeat(12));

@@ -243,6 +243,11 @@ pub enum EventBody {
         /// Who, and why.
         problem: String,
     },
+    /// What an earlier swarm learned of a story cannot be read, and is not handed on.
+    MemoryDamaged {
+        /// Where, and why.
+        problem: String,
+    },
     /// A record of a sandbox broke a rule.
     RecordRefused {
         /// Of which sandbox.
@@ -388,6 +393,7 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
             EventBody::Decided { task: task.to_string(), action: action.clone(), by: by.clone() }
         }
         A::NotifyFailed { problem } => EventBody::NotifyFailed { problem: problem.clone() },
+        A::MemoryDamaged { problem } => EventBody::MemoryDamaged { problem: problem.clone() },
         A::RecordRefused { attempt: id, reason, count } => {
             EventBody::RecordRefused { attempt: attempt(id), reason: reason.clone(), count: *count }
         }

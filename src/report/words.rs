@@ -138,6 +138,11 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         Announcement::NotifyFailed { problem } => {
             say(Tone::Warning, "swarm", format!("a notification failed, others may too: {}", clean(problem)))
         }
+        Announcement::MemoryDamaged { problem } => {
+            let text =
+                format!("what an earlier swarm learned cannot be read, and is not handed on: {}", clean(problem));
+            say(Tone::Warning, "swarm", text)
+        }
         Announcement::RecordRefused { attempt, reason, count } => {
             let text = format!("bad record from its sandbox ({count} so far): {}", clean(reason));
             say(Tone::Warning, attempt.assignment.as_str(), text)

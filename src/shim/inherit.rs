@@ -89,7 +89,7 @@ impl Dispatched {
             }
         };
         special::ensure_folder(folder)?;
-        let mut json = serde_json::to_vec_pretty(&gram.to_json()).map_err(io::Error::other)?;
+        let mut json = serde_json::to_vec(&gram.to_json()).map_err(io::Error::other)?;
         json.push(b'\n');
         special::write_fresh(&folder.join(layout::MEMORY_JSON), &json)?;
         let text = show::markdown(gram);

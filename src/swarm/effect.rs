@@ -295,6 +295,11 @@ pub enum Announcement {
         /// Who, and why.
         problem: String,
     },
+    /// What an earlier swarm learned cannot be read. Said by the coordinator.
+    MemoryDamaged {
+        /// Where, and why.
+        problem: String,
+    },
     /// A bad record.
     RecordRefused {
         /// From which attempt.

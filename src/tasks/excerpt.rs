@@ -28,8 +28,8 @@ impl TasksFile {
         if !self.mesh.is_empty() {
             metadata.insert("mesh".to_owned(), json!({ "header": self.mesh }));
         }
-        if self.mailbox {
-            metadata.insert("mailbox".to_owned(), json!(true));
+        if let Some(mailbox) = self.mailbox {
+            metadata.insert("mailbox".to_owned(), json!(mailbox));
         }
         let wanted = self.stories.iter().filter(|one| stories.contains(&one.id));
         let stories: Vec<Value> = wanted.map(|one| story(one, stories)).collect();

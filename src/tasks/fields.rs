@@ -64,6 +64,16 @@ impl<'t> Checker<'t> {
         }
     }
 
+    /// Reports keys that an object of ours has none of, or has twice: what a slip of the pen would lose.
+    pub fn keys(&mut self, at: &At<'_>, object: &Node, ours: &'static [&'static str]) {
+        self.unique_keys(at, object, ours);
+        for member in object.members().unwrap_or_default().iter().filter(|member| !ours.contains(&member.key.as_str()))
+        {
+            let (found, allowed) = (shortened(&member.key), ours.join("`, `"));
+            self.report(&At::Key(at, &member.key), &member.node, Defect::UnknownKey { found, allowed });
+        }
+    }
+
     /// A string.
     pub fn text(&mut self, at: &At<'_>, object: &Node, key: &str) -> Option<String> {
         let node = object.present(key)?;

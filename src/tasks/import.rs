@@ -148,7 +148,7 @@ fn read_file(checker: &mut Checker<'_>, root: &Node, path: &Path) -> Option<Task
     let max_concurrency = checker.count(&metadata_at, metadata, "maxConcurrency");
     let verify = checker.one_or_more(&metadata_at, metadata, "verify");
     let mesh = mesh::read(checker, &metadata_at, metadata);
-    let mailbox = checker.flag(&metadata_at, metadata, "mailbox").unwrap_or(false);
+    let mailbox = checker.flag(&metadata_at, metadata, "mailbox");
     let stories = read_stories(checker, root)?;
     Some(TasksFile {
         path: path.to_owned(),
@@ -260,7 +260,7 @@ fn read_seat(checker: &mut Checker<'_>, at: &At<'_>, story: &Node) -> Seat {
         checker.report(&at, node, Defect::WrongType { expected, found: node.found() });
         return Seat::default();
     }
-    checker.unique_keys(&at, node, &["agent", "role"]);
+    checker.keys(&at, node, &["agent", "role"]);
     let mut seat = Seat::default();
     if let (Some(value), Some(text)) = (node.present("agent"), checker.filled(&at, node, "agent")) {
         match text.parse() {

@@ -35,7 +35,7 @@ pub(super) fn read(checker: &mut Checker<'_>, at: &At<'_>, object: &Node) -> Hea
     let mut blocks = HeaderBlocks::new();
     let Some(mesh) = object.present("mesh") else { return blocks };
     let at = At::Key(at, "mesh");
-    let Some(header) = member(checker, &at, mesh, "header") else { return blocks };
+    let Some(header) = header(checker, &at, mesh) else { return blocks };
     let at = At::Key(&at, "header");
     let Some(members) = header.members() else {
         checker.report(
@@ -72,14 +72,14 @@ pub(super) fn read(checker: &mut Checker<'_>, at: &At<'_>, object: &Node) -> Hea
     blocks
 }
 
-/// A member of `mesh`; one that is no object, or has the key twice, is a problem.
-fn member<'n>(checker: &mut Checker<'_>, at: &At<'_>, mesh: &'n Node, key: &str) -> Option<&'n Node> {
+/// The one member of `mesh`; a `mesh` that is no object, or has others, is a problem.
+fn header<'n>(checker: &mut Checker<'_>, at: &At<'_>, mesh: &'n Node) -> Option<&'n Node> {
     if mesh.members().is_none() {
         let expected = "an object with `header`";
         checker.report(at, mesh, Defect::WrongType { expected, found: mesh.found() });
     }
-    checker.unique_keys(at, mesh, &[key]);
-    mesh.present(key)
+    checker.keys(at, mesh, &["header"]);
+    mesh.present("header")
 }
 
 fn wrong_name(name: &str) -> Option<String> {

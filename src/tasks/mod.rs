@@ -72,10 +72,18 @@ pub struct TasksFile {
     pub verify: Vec<String>,
     /// `metadata.mesh.header`: header blocks for the dispatch of every story.
     pub mesh: HeaderBlocks,
-    /// `metadata.mailbox`: the agents have a mailbox.
-    pub mailbox: bool,
+    /// `metadata.mailbox`: whether the agents have a mailbox, where the file says.
+    pub mailbox: Option<bool>,
     /// The stories, in the file's order.
     pub stories: Vec<Story>,
+}
+
+impl TasksFile {
+    /// Whether its agents are to have a mailbox: as it says, or else because a story says who its agent is in one.
+    pub fn wants_mailbox(&self) -> bool {
+        let named = || self.stories.iter().any(|story| story.mailbox != Seat::default());
+        self.mailbox.unwrap_or_else(named)
+    }
 }
 
 /// One story.

@@ -153,6 +153,14 @@ pub enum Defect {
         /// The list.
         allowed: String,
     },
+    /// A key that is not in the list.
+    #[error("there is no key `{found}` here, only `{allowed}`")]
+    UnknownKey {
+        /// The key.
+        found: String,
+        /// The list.
+        allowed: String,
+    },
     /// What must be there is not, or is blank.
     #[error("{what} is missing")]
     Absent {
@@ -260,6 +268,7 @@ impl Defect {
                 return format!("make it {expected}, or remove the key if it is optional");
             }
             Self::UnknownWord { .. } => "use one of these words, or remove the key",
+            Self::UnknownKey { .. } => "correct its name, or remove it",
             Self::Absent { .. } => "add it",
             Self::BelowOne { .. } => "give a number from 1, or remove the key",
             Self::KeyTwice { .. } => "keep one of them",

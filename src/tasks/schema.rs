@@ -44,7 +44,7 @@ struct Metadata {
     max_concurrency: Option<u32>,
     /// Shell commands that must exit 0 after each story.
     verify: Option<OneOrMore>,
-    /// The agents have a mailbox, in which they write to each other.
+    /// The agents have a mailbox, in which they write to each other. Without it: if a story has `mailbox`.
     mailbox: Option<bool>,
     /// For the frames that every story's sandbox is dispatched with.
     mesh: Option<Mesh>,
@@ -52,7 +52,7 @@ struct Metadata {
 
 /// For the frames of the Agentic Mesh Protocol that sandboxes are dispatched with.
 #[derive(JsonSchema)]
-#[schemars(rename_all = "camelCase")]
+#[schemars(rename_all = "camelCase", deny_unknown_fields)]
 struct Mesh {
     /// Header blocks, by their names in camelCase. A sandbox refuses a dispatch with a block that says `mustUnderstand` and that
     /// it does not know.
@@ -111,6 +111,7 @@ struct CanonicalStory {
 
 /// An agent in the mailbox.
 #[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct Mailbox {
     /// Its id, unique in the swarm. Without it: the story's id in lower case.
     #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"))]

@@ -196,6 +196,7 @@ fn every_error_of_a_field() {
         ),
         (json!({"mailbox": true}), "mailbox", "expected an object with `agent` and `role`, found `true`".into()),
         (json!({"mailbox": {"agent": 5}}), "mailbox.agent", number_or("a string")),
+        (json!({"mailbox": {"rol": "x"}}), "mailbox.rol", "there is no key `rol` here, only `agent`, `role`".into()),
         (
             json!({"mailbox": {"agent": "a b"}}),
             "mailbox.agent",
@@ -212,6 +213,7 @@ fn every_error_of_a_field() {
         (json!({"touches": "src"}), "touches", string_array.into()),
         (json!({"touches": [5]}), "touches[0]", number_or("a string")),
         (json!({"mesh": 5}), "mesh", number_or("an object with `header`")),
+        (json!({"mesh": {"headers": {}}}), "mesh.headers", "there is no key `headers` here, only `header`".into()),
         (
             json!({"mesh": {"header": []}}),
             "mesh.header",

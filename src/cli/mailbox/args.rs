@@ -95,7 +95,7 @@ pub struct MailboxSendArgs {
     pub priority: Priority,
 
     /// After so many minutes it is not delivered any more
-    #[arg(long, value_name = "MINUTES")]
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(1..))]
     pub ttl: Option<u32>,
 
     /// As whom.

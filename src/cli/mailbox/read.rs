@@ -19,7 +19,9 @@ const ANSWER: &str = "longshore mailbox send";
 
 /// Carries it out.
 pub(super) async fn read(args: &MailboxReadArgs, here: &Here) -> Outcome {
-    let desk = Place::of(&args.place, here).await?.desk(&args.who, false)?;
+    let place = Place::of(&args.place, here).await?;
+    place.open()?;
+    let desk = place.desk(&args.who, false)?;
     let json = args.place.json;
     if args.all {
         print(&desk.again(Timestamp::now())?, json)?;

@@ -262,7 +262,7 @@ fn relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars, plan: &Pla
     if plan.has_mailbox() {
         let from = match settings.mailbox.value {
             Some(_) => from(&settings.mailbox.source),
-            None => "from `metadata.mailbox`".to_owned(),
+            None => "from the tasks file".to_owned(),
         };
         list.push(format!("a mailbox that all sandboxes share ({from})"));
     }

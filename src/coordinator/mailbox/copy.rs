@@ -191,9 +191,10 @@ impl HostCopy {
             if !all && self.sandboxes.contains(&agent) {
                 continue;
             }
-            for seq in self.mailbox.listing(&agent)?.files.into_keys().filter(|seq| !there(&agent, *seq)) {
+            let listed = self.mailbox.listing(&agent)?.files;
+            for (seq, name) in listed.into_iter().filter(|(seq, _)| !there(&agent, *seq)) {
                 let path = format!("{AGENTS}/{agent}/{}", seq.file_name());
-                let bytes = self.mailbox.bytes(&agent, seq)?;
+                let bytes = self.mailbox.bytes(&agent, &name)?;
                 let text = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_READ);
                 let text = text.and_then(|bytes| String::from_utf8(bytes.clone()).ok());
                 let Some(text) = text else {

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -133,8 +134,11 @@ impl Folder {
         if bytes.len() > limit {
             return Ok(Some(Content::TooLarge(meta.len())));
         }
-        let modified = meta.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
-        Ok(Some(Content::File(bytes, modified.unwrap_or(Timestamp::UNIX_EPOCH))))
+        // Its owner may date a file as it likes; when that was done, only the kernel says.
+        let (modified, changed) = ((meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec()));
+        let (seconds, nanos) = modified.min(changed);
+        let modified = Timestamp::new(seconds, nanos as i32).unwrap_or(Timestamp::UNIX_EPOCH);
+        Ok(Some(Content::File(bytes, modified)))
     }
 
     /// Gives these bytes a name that nothing has. False where something has it; then nothing changes.

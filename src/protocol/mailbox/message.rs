@@ -296,9 +296,12 @@ impl Content {
     }
 }
 
-/// Without blank lines before it and white space behind it.
+/// Without blank lines before it and empty ones behind it. A last line of white space stays: in a diff it says something.
 pub(super) fn tidy(text: &str) -> String {
-    let mut text = text.trim_end();
+    let mut text = text.trim_end_matches(['\n', '\r']);
+    if text.trim().is_empty() {
+        return String::new();
+    }
     while let Some((line, rest)) = text.split_once('\n') {
         if !line.trim().is_empty() {
             break;

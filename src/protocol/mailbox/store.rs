@@ -293,10 +293,10 @@ impl Mailbox {
         })
     }
 
-    /// The bytes of a message's file, at most as many as a message may have. None where there is no such file, or no such
-    /// regular one.
-    pub fn bytes(&self, agent: &AgentId, seq: Seq) -> MailboxResult<Option<Vec<u8>>> {
-        match self.content(agent, &seq.file_name())? {
+    /// The bytes of a message's file of that name (`listing`), at most as many as a message may have. None where there is no
+    /// such file, or no such regular one.
+    pub fn bytes(&self, agent: &AgentId, file_name: &str) -> MailboxResult<Option<Vec<u8>>> {
+        match self.content(agent, file_name)? {
             Some(Content::File(bytes, _)) => Ok(Some(bytes)),
             _ => Ok(None),
         }

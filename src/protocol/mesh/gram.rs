@@ -52,7 +52,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use uuid::Uuid;
 
-pub use draft::{Draft, Pruned};
+pub use draft::{ALSO, Draft, NOTE, Pruned};
 
 /// The importance of a node that does not say.
 pub const IMPORTANCE: f64 = 0.5;

@@ -274,11 +274,14 @@ fn folder_at(parent: &File, name: &str) -> Result<File, DepotFault> {
 fn names(folder: &File) -> Result<Vec<String>, DepotFault> {
     let wrong = |error: Errno| fault(DepotFaultKind::Failed, format!("cannot list a folder of the mailbox: {error}"));
     let mut found = Vec::new();
-    for entry in Dir::read_from(folder).map_err(wrong)?.take(ENTRIES_MAX) {
+    for entry in Dir::read_from(folder).map_err(wrong)? {
         if let Ok(name) = entry.map_err(wrong)?.file_name().to_str()
             && !matches!(name, "." | "..")
         {
             found.push(name.to_owned());
+        }
+        if found.len() == ENTRIES_MAX {
+            break;
         }
     }
     Ok(found)

@@ -93,7 +93,15 @@ impl Given {
         T::Err: std::fmt::Display,
     {
         let Some(text) = self.value(name) else { return Ok(None) };
-        text.parse().map(Some).map_err(|error: T::Err| Fault::usage(format!("`{name}`: {error}, found `{text}`")))
+        text.parse().map(Some).map_err(|error: T::Err| Fault::usage(format!("`{name}`: {error}")))
+    }
+
+    /// An option's value as a whole number.
+    pub(super) fn number(&self, name: &str, least: u32) -> Result<Option<u32>, Fault> {
+        let Some(text) = self.value(name) else { return Ok(None) };
+        let number = text.parse().ok().filter(|number| *number >= least);
+        let wrong = || Fault::usage(format!("`{name}`: expected a whole number from {least}, found `{text}`"));
+        number.map(Some).ok_or_else(wrong)
     }
 
     /// A word as what it has to be.

@@ -76,7 +76,7 @@ impl At<'_, '_> {
     pub(super) fn claim(&mut self, given: &Given) -> Result<u8, Fault> {
         given.no_words_from(1)?;
         let name = given.word(0)?.unwrap_or_else(SharedName::state);
-        let seconds: u64 = given.parsed("--timeout")?.unwrap_or(PATIENCE);
+        let seconds = given.number("--timeout", 0)?.map_or(PATIENCE, u64::from);
         let claim = self.claim_on(name.clone(), given.value("--note").unwrap_or_default());
         let claimed = self.desk.mailbox().claim_within(&claim, Duration::from_secs(seconds))?;
         if let Claimed::TakenBy(agent, until) = claimed {

@@ -31,7 +31,7 @@ impl At<'_, '_> {
             kind,
             re,
             priority: given.parsed("--priority")?.unwrap_or(Priority::Normal),
-            ttl: given.parsed("--ttl")?,
+            ttl: given.number("--ttl", 1)?,
             content: Content {
                 subject: given.value("--subject").unwrap_or_default().to_owned(),
                 body: self.text(&given.words, given.has("--subject"))?,
@@ -107,7 +107,7 @@ impl At<'_, '_> {
         given.no_words_from(0)?;
         let json = given.has("--json");
         let wanted = Wanted { from: given.parsed("--from")?, re: given.parsed("--re")? };
-        let seconds: u64 = given.parsed("--timeout")?.unwrap_or(PATIENCE);
+        let seconds = given.number("--timeout", 0)?.map_or(PATIENCE, u64::from);
         let end = if seconds > 0 { Instant::now().checked_add(Duration::from_secs(seconds)) } else { None };
         let socket = self.around.socket.clone();
         let mut told: Option<Instant> = None;

@@ -124,7 +124,8 @@ fn wrong_usage_is_said() {
         (&["send", "--to", "bravo", "-"], "neither a subject nor a body"),
         (&["read", "alpha"], "expected an agent id, `/` and a number"),
         (&["wait", "now"], "one word too many"),
-        (&["wait", "--timeout", "soon"], "`--timeout`"),
+        (&["wait", "--timeout", "soon"], "`--timeout`: expected a whole number from 0, found `soon`"),
+        (&["send", "--to", "bravo", "--ttl", "0", "x"], "`--ttl`: expected a whole number from 1, found `0`"),
         (&["claim", "../x"], "a shared file's name"),
         (&["state", "--set", "--append", "x"], "not both"),
     ] {

@@ -74,7 +74,7 @@ fn a_first_story_has_a_memory_that_is_empty() {
         let show = |name: &str| world.shown(&clone, &format!("{}:{name}", outcome.commit(0)));
         assert_eq!(show("read.md"), "Nothing was learned before this story.");
         assert!(!show("prompt.md").contains("earlier stories learned"));
-        assert!(world.memory_file("memory.json").contains("\"nodes\": []"));
+        assert!(world.memory_file("memory.json").contains("\"nodes\":[]"));
     }
 }
 

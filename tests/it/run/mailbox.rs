@@ -144,7 +144,7 @@ fn the_kernel_keeps_each_agent_to_its_own_outbox() {
     );
     let tasks = scratch.mail_tasks("feat/kept", json!([alpha, agent(2, "charlie", "trespasser", &charlie), mallory]));
     let ran = scratch.longshore(&["run", &tasks, "--retries", "0"]);
-    ran.expect(0, &["3 landed", "relaxed: a mailbox that all sandboxes share (from `metadata.mailbox`)"]);
+    ran.expect(0, &["3 landed", "relaxed: a mailbox that all sandboxes share (from the tasks file)"]);
     let attempts = scratch.show("feat/kept", "attempts");
     let lines: Vec<&str> = attempts.lines().collect();
     assert_eq!(lines.len(), 22, "{attempts}");

@@ -188,6 +188,26 @@ fn a_second_run_remembers_what_the_first_learned_of_what_is_done() {
     let memory = scratch.root().join(".longshore/ssot/memory");
     assert_eq!([&first, &second].map(|swarm| all_files(&memory.join(swarm)).len()), [1, 1]);
     scratch.longshore(&["mesh", "show", &format!("{}/US-001", &first[..8])]).expect(0, &["learned in the first run"]);
+    // And a third what came before both.
+    let done = |number: usize| but(story(number, "true"), json!({ "status": "completed" }));
+    let chain = json!([done(1), after(done(2), &[1]), after(story(3, DUMP), &[2])]);
+    scratch.longshore(&["run", &scratch.tasks(BRANCH, chain)]).expect(0, &["3 landed"]);
+    let given = scratch.given();
+    assert!(
+        ["story:US-001", "story:US-002", "file:one"].iter().all(|id| given.contains(&(*id).to_owned())),
+        "{given:?}"
+    );
+    // What cannot be read is told.
+    let file = memory.join(&first).join(all_files(&memory.join(&first)).remove(0));
+    let whole = std::fs::read_to_string(&file).expect("a file");
+    for damaged in [whole.replace("learned in the first run", "changed"), whole[..whole.len() / 2].to_owned()] {
+        std::fs::write(&file, &damaged).expect("written");
+        let dump = format!("{DUMP}; echo {} > size", damaged.len());
+        let chain = json!([done(1), after(done(2), &[1]), after(story(3, &dump), &[2])]);
+        let ran = scratch.longshore(&["run", &scratch.tasks(BRANCH, chain)]);
+        ran.expect(0, &["what an earlier swarm learned cannot be read", "US-001.json"]);
+        assert!(!scratch.given().contains(&"story:US-001".to_owned()));
+    }
     // Another branch is another's work.
     let tasks = scratch.tasks(
         "feat/other",

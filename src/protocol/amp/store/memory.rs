@@ -15,6 +15,15 @@ use crate::protocol::mesh::gram::{GramError, Limits, MemoryGram};
 /// The folder.
 pub(super) const MEMORY: &str = "memory";
 
+/// What swarms before kept of a story.
+#[derive(Debug, Default)]
+pub struct Newest {
+    /// The newest that can be read.
+    pub gram: Option<MemoryGram>,
+    /// What cannot be read, of whichever branch it is.
+    pub damaged: Vec<SsotError>,
+}
+
 impl Ssot {
     /// Where the memory of this name is, or would be. A name is a file's word and a story's id.
     pub fn memory_path(&self, swarm: SwarmId, name: &str) -> PathBuf {
@@ -50,14 +59,24 @@ impl Ssot {
         gram.map(Some).map_err(|error: GramError| SsotError::damaged(&path, error))
     }
 
-    /// The newest memory of this name that landed on the branch, of any swarm but this one. Those that cannot be read do not count.
-    pub fn newest_memory(&self, name: &str, but: SwarmId, branch: &str) -> SsotResult<Option<MemoryGram>> {
-        let swarms = self.memory_swarms()?.into_iter().filter(|swarm| *swarm != but);
-        let grams = swarms.filter_map(|swarm| self.memory(swarm, name).ok().flatten());
+    /// The newest memory of this name that landed on the branch, of any swarm but this one.
+    pub fn newest_memory(&self, name: &str, but: SwarmId, branch: &str) -> SsotResult<Newest> {
+        let mut newest = Newest::default();
         let on_branch = |gram: &MemoryGram| {
             gram.metadata().and_then(|metadata| metadata.get("branch")).and_then(Value::as_str) == Some(branch)
         };
-        Ok(grams.filter(on_branch).max_by_key(|gram| (gram.timestamp(), gram.id())))
+        let mut grams = Vec::new();
+        for swarm in self.memory_swarms()?.into_iter().filter(|swarm| *swarm != but) {
+            let path = self.memory_path(swarm, name);
+            match self.memory(swarm, name) {
+                Ok(Some(gram)) => grams.push(gram),
+                Ok(None) if path.exists() => newest.damaged.push(SsotError::damaged(&path, "it is cut off")),
+                Ok(None) => {}
+                Err(error) => newest.damaged.push(error),
+            }
+        }
+        newest.gram = grams.into_iter().filter(on_branch).max_by_key(|gram| (gram.timestamp(), gram.id()));
+        Ok(newest)
     }
 
     /// The swarms that there is memory of, in no order.

@@ -157,8 +157,8 @@ fn files_are_put_byte_for_byte_and_never_replaced() {
     let (_folder, mailbox) = mailbox();
     let put = |bytes: &[u8]| mailbox.put(&id("alpha"), seq(3), bytes).expect("put");
     assert_eq!([put(b"one"), put(b"one"), put(b"two")], [Put::New, Put::Same, Put::Differs]);
-    assert_eq!(mailbox.bytes(&id("alpha"), seq(3)).expect("readable").as_deref(), Some(&b"one"[..]));
-    assert_eq!(mailbox.bytes(&id("alpha"), seq(4)).expect("readable"), None);
+    assert_eq!(mailbox.bytes(&id("alpha"), "003.md").expect("readable").as_deref(), Some(&b"one"[..]));
+    assert_eq!(mailbox.bytes(&id("alpha"), "004.md").expect("readable"), None);
 }
 
 #[test]
@@ -232,6 +232,18 @@ fn a_claim_holds_until_it_is_released_or_stale() {
     assert!(taken("alpha", try_at("bravo", later(121))));
     assert_eq!(try_at("bravo", later(122)), Claimed::Yours);
     assert_eq!(names(&mailbox.root().join(SHARED)), [".claim-STATE-bravo", CLAIMS_LOCK]);
+}
+
+/// Stale Claim: whatever its owner dates it.
+#[test]
+fn a_claim_from_the_future_becomes_stale_too() {
+    let (_folder, mailbox) = mailbox();
+    let path = mailbox.root().join(SHARED).join(".claim-STATE-zeta");
+    let far = std::time::SystemTime::now() + Duration::from_secs(100_000_000);
+    std::fs::File::create(&path).and_then(|file| file.set_modified(far)).expect("a file");
+    let later = Timestamp::now() + jiff::SignedDuration::from_secs(130);
+    assert_eq!(mailbox.claim(&claim("alpha", later), later).expect("claims"), Claimed::Yours);
+    assert!(!path.exists());
 }
 
 #[test]

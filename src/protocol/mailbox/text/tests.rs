@@ -107,6 +107,18 @@ fn texts_that_look_like_sections_come_back_as_they_were() {
     assert_eq!(parse(render(&message).as_bytes()).expect("it can be read"), message);
 }
 
+/// A diff may end with a blank line of its context.
+#[test]
+fn white_space_at_the_end_of_a_text_stays() {
+    let draft = Draft::new(Recipient::All, Kind::Status, "a diff", "\n@@ -1,2 +1,2 @@\n-a\n+b\n \n\n");
+    let alpha = "alpha".parse().expect("an id");
+    let sent = super::super::parts::split(&alpha, Seq::FIRST, Timestamp::UNIX_EPOCH, &draft).expect("a message");
+    assert_eq!(sent[0].content.body, "@@ -1,2 +1,2 @@\n-a\n+b\n ");
+    assert_eq!(parse(render(&sent[0]).as_bytes()).expect("it can be read"), sent[0]);
+    let nothing = Draft::new(Recipient::All, Kind::Status, "", " \n\t");
+    assert!(super::super::parts::split(&alpha, Seq::FIRST, Timestamp::UNIX_EPOCH, &nothing).is_err());
+}
+
 #[test]
 fn what_breaks_a_rule_is_told_by_it() {
     let line = |field: &str| {

@@ -1,8 +1,9 @@
 //! Grams that are made: nodes and edges put together, merged from other grams, cut to a size, and sealed.
 //!
 //! **Merging.** Nodes of the same id become one: all attributes of both; where they contradict, what is known since later
-//! counts (`metadata.at`, or else the gram's time; of two of the same time, the one of the greater gram id). Its importance is the greatest of any, a node that only refers to another says
-//! nothing, and `metadata.sources` names who said it. Of edges with the same ends and label the strongest stays. What comes
+//! counts (`metadata.at`, or else the gram's time; of two of the same time, the one of the greater gram id). Other texts than that one
+//! stay as `also said`, as many and as much as is bearable. Its importance is the greatest of any, a node that only refers to
+//! another says nothing, and `metadata.sources` names who said it. Of edges with the same ends and label the strongest stays. What comes
 //! out does not depend on the order of what goes in.
 //!
 //! **Pruning.** Nodes are taken by their worth ([`Node::worth`]), of the same worth the newest first, each with its edges to those that were taken before, as long as
@@ -18,6 +19,14 @@ use super::{Edge, GramError, HASH, Limits, MemoryGram, Node, canonical, hash_of}
 
 /// The most sources that a node names.
 const NODE_SOURCES: usize = 16;
+
+/// The attribute with what else was said under a node's id.
+pub const ALSO: &str = "also said";
+/// The type of what is of no other.
+pub const NOTE: &str = "note";
+/// The most texts of that, and the most characters of each.
+const ALSO_TEXTS: usize = 4;
+const ALSO_CHARS: usize = 500;
 
 /// A gram that is not made yet.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,6 +53,7 @@ struct Merging {
     node: Node,
     known: (Timestamp, Uuid),
     sources: BTreeSet<String>,
+    texts: BTreeSet<String>,
 }
 
 impl Draft {
@@ -63,7 +73,8 @@ impl Draft {
                     None => {
                         let mut node = node.clone();
                         node.metadata.shift_remove("sources");
-                        nodes.insert(node.id.clone(), Merging { node, known, sources });
+                        let texts = texts(&node).collect();
+                        nodes.insert(node.id.clone(), Merging { node, known, sources, texts });
                     }
                 }
             }
@@ -185,11 +196,16 @@ impl Merging {
         if other.is_reference() && !self.node.is_reference() {
             return;
         }
+        self.texts.extend(texts(other));
         let newer = known >= self.known || self.node.is_reference();
         let importance =
             if self.node.is_reference() { other.importance() } else { self.node.importance().max(other.importance()) };
         let (new, old) = if newer { (other, &self.node) } else { (&self.node, other) };
         let mut node = new.clone();
+        // Who said no type knows no better one.
+        if node.kind == NOTE && !old.is_reference() {
+            node.kind.clone_from(&old.kind);
+        }
         for (mine, theirs) in
             [(&mut node.attributes, &old.attributes), (&mut node.metadata, &old.metadata), (&mut node.rest, &old.rest)]
         {
@@ -207,6 +223,12 @@ impl Merging {
 
     fn done(mut self) -> Node {
         if !self.node.is_reference() {
+            let main = self.node.attributes.get("text").and_then(Value::as_str).map(shortened);
+            let also = self.texts.into_iter().filter(|text| Some(text) != main.as_ref());
+            let also: Vec<String> = also.take(ALSO_TEXTS).collect();
+            if !also.is_empty() {
+                self.node.attributes.insert(ALSO.to_owned(), also.into());
+            }
             // Its gram's time is not this one's.
             self.node.metadata.insert("at".to_owned(), self.known.0.to_string().into());
             let sources: Vec<String> = self.sources.into_iter().take(NODE_SOURCES).collect();
@@ -214,6 +236,16 @@ impl Merging {
         }
         self.node
     }
+}
+
+/// What was said under a node's id.
+fn texts(node: &Node) -> impl Iterator<Item = String> {
+    let also = node.attributes.get(ALSO).and_then(Value::as_array).into_iter().flatten();
+    node.attributes.get("text").into_iter().chain(also).filter_map(Value::as_str).map(shortened)
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(ALSO_CHARS).collect()
 }
 
 /// Who says that there is this node.

@@ -207,6 +207,28 @@ fn of_several_grams_the_newest_word_counts_and_the_greatest_importance() {
 }
 
 #[test]
+fn what_several_say_of_one_thing_stays() {
+    let said = |at: &str, kind: &str, text: &str| {
+        sealed(&format!("2025-06-26T{at}:00Z"), vec![Node::new("parser", kind, 0.5).with("text", text)], Vec::new())
+    };
+    let [one, two] = [said("10:00", "pitfall", "it wants CRLF"), said("11:00", "note", "it was moved")];
+    let of = |grams: &[&MemoryGram]| Draft::merged(grams.iter().copied()).nodes.remove(0);
+    let both = of(&[&two, &one]);
+    assert_eq!((both.kind.as_str(), &both.attributes["text"]), ("pitfall", &json!("it was moved")));
+    assert_eq!(both.attributes[ALSO], json!(["it wants CRLF"]));
+    // On the way it is merged with more, and with what has it already.
+    let both = Draft::merged([&two, &one]).seal(time("2025-06-26T11:00:00Z"), &Limits::default()).unwrap();
+    let three = said("12:00", "note", "it wants CRLF");
+    assert_eq!(of(&[&both, &one, &three]).attributes[ALSO], json!(["it was moved"]));
+    assert!(!of(&[&one, &one]).attributes.contains_key(ALSO));
+    // Not without end.
+    let many: Vec<MemoryGram> = (10..60).map(|n| said(&format!("10:{n}"), "note", &"x".repeat(n * 20))).collect();
+    let also = of(&many.iter().collect::<Vec<_>>()).attributes[ALSO].clone();
+    assert_eq!(also.as_array().map(Vec::len), Some(4));
+    assert!(also.as_array().unwrap().iter().all(|text| text.as_str().unwrap().len() <= 500));
+}
+
+#[test]
 fn what_is_worth_least_goes_first_and_its_edges_with_it() {
     let at = "2025-06-26T10:00:00Z";
     let node =
