@@ -480,8 +480,9 @@ fn agents_have_ids_of_their_own() {
     assert_eq!(seats(&plan_of(&[("a.json", &plain)], &on).expect("a plan")), [("us-001", "agent")]);
 
     // Who names an agent wants a mailbox, unless the file says that there is none.
-    let has =
-        |wanted| plan_of(&[("a.json", &mail(wanted, &[named.clone()]))], &options()).expect("a plan").has_mailbox();
+    let has = |wanted| {
+        plan_of(&[("a.json", &mail(wanted, std::slice::from_ref(&named)))], &options()).expect("a plan").has_mailbox()
+    };
     assert_eq!([None, Some(true), Some(false)].map(has), [true, true, false]);
 
     // One file's wish is enough; several files have their slugs in the ids, and a sandbox for a file has that alone.
