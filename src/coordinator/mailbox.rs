@@ -35,7 +35,7 @@ use crate::engine::{EngineError, EngineResult};
 use crate::handoff::assignment::MailboxSeat;
 use crate::handoff::mailbox::{MailAsk, MailFile, Numbers};
 use crate::ids::AgentId;
-use crate::plan::PlannedSeat;
+use crate::plan::{Plan, PlannedSeat};
 use crate::protocol::mailbox::message::Seq;
 use crate::protocol::mailbox::roster::{Row, Status};
 use crate::protocol::mailbox::store::{MailboxResult, PROTOCOL_FILE, PROTOCOL_TEXT, ROSTER_FILE};
@@ -47,6 +47,7 @@ use super::run::{blocking, until};
 use super::session::chain;
 
 mod copy;
+mod goals;
 mod summary;
 
 use copy::{Arrival, HostCopy};
@@ -135,10 +136,10 @@ pub(super) fn sandboxes(seats: &[PlannedSeat]) -> BTreeSet<AgentId> {
 pub(super) async fn open(
     depot: &Depot,
     dir: &SwarmDir,
-    seats: &[PlannedSeat],
+    plan: &Plan,
     before: Option<&Machine>,
 ) -> Result<(Mail, AbortOnDropHandle<()>), CoordinatorError> {
-    let copy = blocking(|| HostCopy::open(&dir.path(), sandboxes(seats)))?;
+    let copy = blocking(|| HostCopy::open(&dir.path(), sandboxes(&plan.seats)))?;
     let mut carrier = Carrier::new(depot.clone(), copy);
     let (fresh, there) = depot.mail_open().await?;
     carrier.there = there;
@@ -147,8 +148,9 @@ pub(super) async fn open(
     }
     carrier.known.messages = blocking(|| carrier.copy.messages())?;
     carrier.known.shared = carrier.copy.shared_stamps();
-    if let Some(machine) = before {
-        carrier.take_up(seats, machine);
+    match before {
+        Some(machine) => carrier.take_up(&plan.seats, machine),
+        None => drop(told(blocking(|| goals::write(carrier.copy.mailbox(), plan)), "STATE.md cannot be written")),
     }
     carrier.put(vec![MailFile::text(PROTOCOL_FILE, PROTOCOL_TEXT)]).await?;
     carrier.carry_in(true).await?;

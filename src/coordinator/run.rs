@@ -67,7 +67,7 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
         let objects = Arc::new(prepare(&setup, &depot).await?);
         if setup.plan.has_mailbox() {
             let before = taken_up.as_ref().map(|before| &before.machine);
-            let mail = mailbox::open(&depot, &setup.dir, &setup.plan.seats, before).await?;
+            let mail = mailbox::open(&depot, &setup.dir, &setup.plan, before).await?;
             return Ok((objects, Some(mail)));
         }
         Ok((objects, None))

@@ -86,6 +86,7 @@ mod tests {
     use crate::protocol::mailbox::message::{Draft, Kind, Recipient};
     use crate::protocol::mailbox::roster::Row;
 
+    /// Shutdown.
     #[test]
     fn it_stands_behind_what_agents_wrote_and_once() {
         let folder = tempfile::tempdir().expect("a folder");

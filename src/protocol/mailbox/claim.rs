@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(claim.render(), spec);
     }
 
+    /// Write Coordination.
     #[test]
     fn the_older_wins_then_the_lower_id_and_stale_ones_do_not_count() {
         let now = at("2026-02-19T11:35:10");

@@ -54,7 +54,7 @@
 //!
 //! | section | sentence | rule or place | tests |
 //! |---|---|---|---|
-//! | Design Principles | No shared writes: each agent owns its outbox directory, others read only | `from`, `file-name` | `what_is_no_message_is_named_and_nothing_is_followed_or_waited_for` |
+//! | Design Principles | No shared writes: each agent owns its outbox directory, others read only | `from`, `file-name`; in a swarm, the kernel | `what_is_no_message_is_named_and_nothing_is_followed_or_waited_for`, `the_kernel_keeps_each_agent_to_its_own_outbox` |
 //! | Design Principles | Individual message files: one file per message | `store.rs` | `the_layout_is_the_specs`, `sends_at_once_take_a_number_each_and_parts_follow_each_other` |
 //! | Design Principles | Sequence numbers: monotonic ordering, gap detection | `machine.rs` | `messages_come_in_order_of_their_numbers_and_once`, `each_senders_messages_are_delivered_whole_once_and_in_order` |
 //! | Design Principles | Self-describing: every message carries enough context to act on | `parts.rs`: each part has its subject | `what_fits_is_one_message_and_what_does_not_comes_together_again` |
@@ -76,14 +76,20 @@
 //! | Write Coordination | Check for competing claims; if none is older, proceed with the write | `claim::rival` | `the_older_wins_then_the_lower_id_and_stale_ones_do_not_count`, `a_claim_holds_until_it_is_released_or_stale` |
 //! | Write Coordination | Delete your claim file after writing; if a competing claim exists, wait and retry | `Mailbox::with_claim` | `changes_under_claims_are_not_lost` |
 //! | STATE.md Structure | the coordination hub | `acp-shim mail state` | `the_state_is_written_under_claims` |
+//! | STATE.md Structure | the coordination hub, as a swarm begins | `coordinator/mailbox/goals.rs` | `it_says_the_goal_and_who_does_what_and_is_written_once` |
+//! | Startup | Each agent reads `PROTOCOL.md` | `protocol.md`, which the prompt names | `protocol_md_tells_all_that_one_needs` |
 //! | Startup | Each agent registers and creates its outbox directory; the first creates the mailbox | `Mailbox::create`, `register` | `the_specs_session_between_two_programs_message_by_message` |
+//! | Startup | First agent writes initial `shared/STATE.md` with goals | in a swarm, the orchestrator | `it_says_the_goal_and_who_does_what_and_is_written_once` |
+//! | During Work | REQUEST/RESPONSE and STATUS through outboxes, `STATE.md` under claims, looking for news between work | `acp-shim mail` | `the_two_agent_session_of_the_spec`, `the_state_is_written_under_claims` |
 //! | Shutdown | Agent sends DONE to all others, and updates its status to `done` | `address`, `set_status` | `a_done_is_the_end_until_more_is_said`, `the_specs_session_between_two_programs_message_by_message` |
+//! | Shutdown | Last agent standing writes final STATE.md summary | in a swarm, the orchestrator | `it_stands_behind_what_agents_wrote_and_once`, `the_two_agent_session_of_the_spec` |
 //! | Error Handling | Agent crashes: the surviving agent continues solo | `Machine::finished` | `nothing_is_asked_of_who_is_gone`, `waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_over` |
 //! | Error Handling | Sequence gap: send ERROR requesting resend, or proceed with warning | `machine.rs` | `a_gap_is_mended_by_its_sender`, `after_the_limit_it_goes_on_with_a_warning_and_what_comes_then_is_late` |
 //! | Error Handling | Stale claim: older than 2 minutes: delete, proceed | `Found::is_stale` | `a_claim_holds_until_it_is_released_or_stale` |
 //! | Error Handling | Message too large: split into multiple messages with `part: 1/3` | `part`, `parts.rs` | `what_fits_is_one_message_and_what_does_not_comes_together_again`, `parts_are_joined_even_over_restarts_and_with_others_between` |
 //! | Error Handling | Conflicting writes: lower agent id wins | `claim::rival` | `of_two_that_were_written_at_once_the_lower_id_wins` |
-//! | Example | the two-agent session | | `the_specs_session_between_two_programs_message_by_message` |
+//! | Maker-Checker Patterns | review gate, test-first, adversarial, debug ping-pong | `tasks/patterns/` | `review_gate`, `test_first`, `adversarial`, `debug_ping_pong` |
+//! | Example | the two-agent session | all of it | `the_specs_session_between_two_programs_message_by_message` |
 //! | Known Issues | if agent crashes mid-write, partial files possible | `Limits::torn` | `a_file_that_is_no_message_may_be_half_written`, `a_torn_message_is_mended_and_what_there_is_no_copy_of_is_said` |
 
 mod folder;
@@ -134,8 +140,13 @@ mod tests {
             include_str!("store/tests.rs"),
             include_str!("text/tests.rs"),
             include_str!("mod.rs"),
+            include_str!("../../coordinator/mailbox/goals.rs"),
+            include_str!("../../coordinator/mailbox/summary.rs"),
             include_str!("../../shim/mail/tests.rs"),
             include_str!("../../../tests/it/cli/mailbox.rs"),
+            include_str!("../../../tests/it/run/mailbox.rs"),
+            include_str!("../../../tests/it/run/mailbox/patterns.rs"),
+            include_str!("../../../tests/it/run/mailbox/session.rs"),
         ]
         .concat();
         let rows = rows();
@@ -145,7 +156,12 @@ mod tests {
             let named = quoted(row[3]);
             assert!(!named.is_empty(), "`{}` has no test", row[1]);
             for name in named {
-                assert!(tests.contains(&format!("fn {name}(")), "there is no test `{name}`");
+                let (before, _) =
+                    tests.split_once(&format!("fn {name}(")).unwrap_or_else(|| panic!("no test `{name}`"));
+                let marks = before.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+                let mut marks = marks.take_while(|line| line.starts_with("///") || line.starts_with("#["));
+                let section = row[0].to_lowercase();
+                assert!(marks.any(|mark| mark.to_lowercase().contains(&section)), "`{name}` does not name `{section}`");
             }
         }
         let places: Vec<&str> = sentences.iter().flat_map(|row| quoted(row[2])).collect();
@@ -154,6 +170,8 @@ mod tests {
         }
     }
 
+    /// Directory Layout.
+    /// Startup.
     #[test]
     fn protocol_md_tells_all_that_one_needs() {
         let text = super::store::PROTOCOL_TEXT;

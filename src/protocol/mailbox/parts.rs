@@ -183,6 +183,7 @@ mod tests {
         messages.iter().map(read).collect()
     }
 
+    /// Design Principles; Error Handling.
     #[test]
     fn what_fits_is_one_message_and_what_does_not_comes_together_again() {
         assert_eq!(sent("short").len(), 1);

@@ -128,6 +128,7 @@ mod tests {
             .collect()
     }
 
+    /// Optional Fields.
     #[test]
     fn what_is_asked_is_open_until_it_is_answered() {
         let mut messages = vec![
@@ -142,6 +143,7 @@ mod tests {
         assert_eq!(open(&messages), [""; 0], "without `re`: the oldest");
     }
 
+    /// Message Types.
     #[test]
     fn of_a_broadcast_everybody_owes_an_answer_and_of_who_is_gone_it_is_said() {
         let mut messages = vec![

@@ -212,6 +212,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 400, ..ProptestConfig::default() })]
 
+    /// Design Principles.
     #[test]
     fn each_senders_messages_are_delivered_whole_once_and_in_order(deeds in deeds()) {
         let mut world = World::new();

@@ -243,6 +243,7 @@ mod tests {
         Row::new(id.parse().expect("an id"), role, Some(pid), parse_time(started).expect("a time"))
     }
 
+    /// Agent Registration.
     #[test]
     fn the_specs_roster_is_read_and_written() {
         let rows = [
@@ -268,6 +269,7 @@ mod tests {
         assert_eq!(roster.rows()[2].role, "tester | the third of its kind");
     }
 
+    /// Agent Registration.
     #[test]
     fn rows_of_others_are_read_as_far_as_they_go() {
         let text = "|ID|Role|\n|:--|--:|\n|delta|\n  | echo | x | - | yesterday | DONE\n| ../etc | y | 1 | - | active |\n\

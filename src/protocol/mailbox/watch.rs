@@ -292,6 +292,7 @@ mod tests {
         assert_eq!(watch.wait(Instant::now() + Duration::from_millis(300)), Changed::Nothing);
     }
 
+    /// Polling Frequency.
     #[test]
     fn what_happens_is_told_at_once() {
         let root = tempfile::tempdir().expect("a folder");
@@ -301,6 +302,7 @@ mod tests {
         happens(watch, root.path());
     }
 
+    /// Polling Frequency.
     #[test]
     fn without_the_kernel_it_is_seen_by_looking() {
         let root = tempfile::tempdir().expect("a folder");

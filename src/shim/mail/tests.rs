@@ -141,6 +141,7 @@ fn wrong_usage_is_said() {
     assert!(String::from_utf8_lossy(&err).contains("`LONGSHORE_MAILBOX` is not set"));
 }
 
+/// Error Handling.
 #[test]
 fn waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_over() {
     let scene = Scene::new();
@@ -193,6 +194,8 @@ fn whoever_waits_says_so_to_the_shim() {
     assert_eq!(heard.join().expect("it ends"), "{\"ask\":\"waiting\"}\n");
 }
 
+/// STATE.md Structure.
+/// During Work.
 #[test]
 fn the_state_is_written_under_claims() {
     let scene = Scene::new();

@@ -85,6 +85,8 @@ fn take_part(world: &World, me: &str) -> Vec<serde_json::Value> {
     read
 }
 
+/// Startup; Shutdown.
+/// Example.
 #[test]
 fn the_specs_session_between_two_programs_message_by_message() {
     let world = World::without_repo();

@@ -129,6 +129,7 @@ acp-shim mail read > /tmp/read
 acp-shim mail roster >> /tmp/read
 "#;
 
+/// Design Principles.
 #[test]
 fn the_kernel_keeps_each_agent_to_its_own_outbox() {
     let scratch = Scratch::new();

@@ -84,6 +84,7 @@ impl Scene {
     }
 }
 
+/// Design Principles; Required Fields.
 #[test]
 fn messages_come_in_order_of_their_numbers_and_once() {
     let mut scene = Scene::new();
@@ -121,6 +122,7 @@ fn a_gap_is_asked_for_and_what_comes_again_is_delivered_in_its_place() {
     assert_eq!(scene.machine.next_deadline(), None);
 }
 
+/// Error Handling.
 #[test]
 fn after_the_limit_it_goes_on_with_a_warning_and_what_comes_then_is_late() {
     let mut scene = Scene::new();
@@ -147,6 +149,7 @@ fn a_gap_of_millions_costs_nothing() {
     assert_eq!(scene.look(at(30_400)), [""; 0]);
 }
 
+/// Known Issues.
 #[test]
 fn a_file_that_is_no_message_may_be_half_written() {
     let mut scene = Scene::new();
@@ -167,6 +170,7 @@ fn a_file_that_is_no_message_may_be_half_written() {
     assert_eq!(scene.look(at(33_000)), [""; 0]);
 }
 
+/// Error Handling.
 #[test]
 fn nothing_is_asked_of_who_is_gone() {
     let mut scene = Scene::new();
@@ -181,6 +185,7 @@ fn nothing_is_asked_of_who_is_gone() {
     assert_eq!(scene.machine.finished(&id("bravo")), None, "it came back");
 }
 
+/// Shutdown.
 #[test]
 fn a_done_is_the_end_until_more_is_said() {
     let mut scene = Scene::new();
@@ -202,6 +207,7 @@ fn a_done_is_the_end_until_more_is_said() {
     assert_eq!(scene.machine.finished(&id("bravo")), None);
 }
 
+/// Optional Fields.
 #[test]
 fn what_is_expired_is_not_delivered() {
     let mut scene = Scene::new();
@@ -214,6 +220,7 @@ fn part(number: u32, part: &str) -> Message {
     Message { part: Some(part.parse().expect("a part")), ..message(number) }
 }
 
+/// Error Handling.
 #[test]
 fn parts_are_joined_even_over_restarts_and_with_others_between() {
     let mut scene = Scene::new();

@@ -51,6 +51,7 @@ impl Scene {
     }
 }
 
+/// Polling Protocol.
 #[test]
 fn what_is_read_is_read_once_and_what_is_not_kept_is_read_again() {
     let scene = Scene::new();
@@ -66,6 +67,7 @@ fn what_is_read_is_read_once_and_what_is_not_kept_is_read_again() {
     assert_eq!(scene.desk("bravo").again(at(0)).expect("read").len(), 2);
 }
 
+/// Error Handling.
 #[test]
 fn a_gap_is_mended_by_its_sender() {
     let scene = Scene::new();
@@ -88,6 +90,7 @@ fn a_gap_is_mended_by_its_sender() {
     assert_eq!(scene.read("bravo", at(500)), ["two", "three"]);
 }
 
+/// Known Issues.
 #[test]
 fn a_torn_message_is_mended_and_what_there_is_no_copy_of_is_said() {
     let scene = Scene::new();
@@ -112,6 +115,7 @@ fn a_torn_message_is_mended_and_what_there_is_no_copy_of_is_said() {
     assert_eq!(told, ["five", "There is no copy of alpha/004. Please go on without it.", warning]);
 }
 
+/// Message Format.
 #[test]
 fn files_of_others_are_named_and_passed_over() {
     let scene = Scene::new();

@@ -24,6 +24,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Design Principles; Directory Layout.
 #[test]
 fn the_layout_is_the_specs() {
     let (_folder, mailbox) = mailbox();
@@ -66,6 +67,7 @@ fn numbers_go_on_behind_all_that_was_used() {
     assert!(matches!(full, Err(MailboxError::Draft(DraftError::Full))), "{full:?}");
 }
 
+/// Design Principles.
 #[test]
 fn sends_at_once_take_a_number_each_and_parts_follow_each_other() {
     let (_folder, mailbox) = mailbox();
@@ -98,6 +100,7 @@ fn sends_at_once_take_a_number_each_and_parts_follow_each_other() {
     assert_eq!(left, [OUTBOX_LOCK]);
 }
 
+/// Design Principles; Message Format.
 #[test]
 fn what_is_no_message_is_named_and_nothing_is_followed_or_waited_for() {
     let (folder, mailbox) = mailbox();
@@ -161,6 +164,7 @@ fn files_are_put_byte_for_byte_and_never_replaced() {
     assert_eq!(mailbox.bytes(&id("alpha"), "004.md").expect("readable"), None);
 }
 
+/// Agent Registration.
 #[test]
 fn the_roster_keeps_what_several_write_at_once() {
     let (_folder, mailbox) = mailbox();
@@ -212,6 +216,7 @@ fn claim(agent: &str, at: Timestamp) -> Claim {
     Claim { agent: id(agent), at, target: SharedName::state(), note: "progress".to_owned() }
 }
 
+/// Write Coordination; Error Handling.
 #[test]
 fn a_claim_holds_until_it_is_released_or_stale() {
     let (_folder, mailbox) = mailbox();
@@ -246,6 +251,7 @@ fn a_claim_from_the_future_becomes_stale_too() {
     assert!(!path.exists());
 }
 
+/// Error Handling.
 #[test]
 fn of_two_that_were_written_at_once_the_lower_id_wins() {
     let (_folder, mailbox) = mailbox();
@@ -263,6 +269,7 @@ fn of_two_that_were_written_at_once_the_lower_id_wins() {
     }
 }
 
+/// Write Coordination.
 #[test]
 fn changes_under_claims_are_not_lost() {
     let (_folder, mailbox) = mailbox();

@@ -34,6 +34,7 @@ fn message() -> Message {
     parse(SPEC.as_bytes()).expect("the spec's own")
 }
 
+/// Design Principles; Optional Fields.
 #[test]
 fn the_specs_example_is_read_and_written_byte_for_byte() {
     let message = message();
@@ -51,6 +52,7 @@ fn the_specs_example_is_read_and_written_byte_for_byte() {
     assert_eq!(render(&message), SPEC);
 }
 
+/// Optional Fields.
 #[test]
 fn optional_fields_are_written_behind_re() {
     let mut message = message();
@@ -66,6 +68,7 @@ fn optional_fields_are_written_behind_re() {
     assert_eq!(parse(text.as_bytes()).expect("it can be read"), message);
 }
 
+/// Required Fields.
 #[test]
 fn what_others_write_is_read() {
     let same = |text: &str| assert_eq!(parse(text.as_bytes()).expect("it can be read"), message(), "{text}");
@@ -119,6 +122,7 @@ fn white_space_at_the_end_of_a_text_stays() {
     assert!(super::super::parts::split(&alpha, Seq::FIRST, Timestamp::UNIX_EPOCH, &nothing).is_err());
 }
 
+/// Required Fields; Optional Fields.
 #[test]
 fn what_breaks_a_rule_is_told_by_it() {
     let line = |field: &str| {
@@ -161,6 +165,7 @@ fn what_breaks_a_rule_is_told_by_it() {
     }
 }
 
+/// Required Fields.
 #[test]
 fn numbers_have_three_digits_at_least() {
     let name = |number| Seq::new(number).expect("a number").file_name();
@@ -173,6 +178,7 @@ fn numbers_have_three_digits_at_least() {
     assert_eq!(Seq::LAST.next(), None);
 }
 
+/// Message Types.
 #[test]
 fn who_waits_for_what() {
     let mut message = message();
@@ -193,6 +199,7 @@ fn who_waits_for_what() {
     }
 }
 
+/// Optional Fields.
 #[test]
 fn a_message_is_good_for_its_ttl() {
     let mut message = message();

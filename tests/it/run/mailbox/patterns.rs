@@ -46,6 +46,7 @@ fn message(mailbox: &Mailbox, agent: &str, number: usize) -> Message {
     messages(mailbox, agent).swap_remove(number - 1)
 }
 
+/// Maker-Checker Patterns.
 #[test]
 fn review_gate() {
     let (scratch, mailbox) = pattern("review-gate");
@@ -73,6 +74,7 @@ fn review_gate() {
     assert!(artifacts.contains("+++ b/word-count-test.sh"), "{artifacts}");
 }
 
+/// Maker-Checker Patterns.
 #[test]
 fn test_first() {
     let (scratch, mailbox) = pattern("test-first");
@@ -96,6 +98,7 @@ fn test_first() {
     assert!(results.0 && results.1.matches("ok ").count() == 3, "{results:?}");
 }
 
+/// Maker-Checker Patterns.
 #[test]
 fn adversarial() {
     let (scratch, mailbox) = pattern("adversarial");
@@ -121,6 +124,7 @@ fn adversarial() {
     assert_eq!((out.status.code(), out.stdout.as_slice()), (Some(2), &b""[..]));
 }
 
+/// Maker-Checker Patterns.
 #[test]
 fn debug_ping_pong() {
     let (scratch, mailbox) = pattern("debug-ping-pong");

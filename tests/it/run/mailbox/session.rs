@@ -56,6 +56,7 @@ fn file((from, to, seq, kind, re, subject, body): Said<'_>, time: &str) -> Strin
     )
 }
 
+/// During Work; Shutdown.
 #[test]
 fn the_two_agent_session_of_the_spec() {
     let scratch = Scratch::new();
@@ -142,7 +143,12 @@ fn the_two_agent_session_of_the_spec() {
         assert!(rows.contains(&row), "{rows:?}");
     }
     let state = state_file(&mailbox);
-    assert!(state.starts_with("- RULE-006 is written") && state.contains("of 3 agents, 2 signed off"), "{state}");
+    // Startup, 5: the goal and who does what stand there from the beginning.
+    assert!(
+        state.starts_with("# Shared State\n\n## Current Goal\n") && state.contains("| alpha | pending |"),
+        "{state}"
+    );
+    assert!(state.contains("\n- RULE-006 is written") && state.contains("of 3 agents, 2 signed off"), "{state}");
     let protocol = std::fs::read_to_string(mailbox.root().join("PROTOCOL.md")).expect("a protocol");
     assert!(protocol.contains("Agent Mailbox Protocol"), "{protocol}");
     assert_eq!(scratch.in_engine(), [""; 0]);
