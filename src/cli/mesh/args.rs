@@ -47,7 +47,8 @@ pub struct MeshKeygenArgs {
 /// `longshore mesh show`.
 #[derive(Debug, Args)]
 pub struct MeshShowArgs {
-    /// A file with a MemoryGram or a frame, - for standard input, or [SWARM/]STORY: what US-001 of the newest swarm learned
+    /// A file with a MemoryGram or a frame, - for standard input, or [SWARM/][TASKS/]STORY: what US-001 of the newest swarm learned, or
+    /// with several tasks files a/US-001
     #[arg(value_name = "FILE|STORY|-")]
     pub what: String,
 
@@ -115,7 +116,8 @@ pub struct MeshServeArgs {
     #[arg(long, value_name = "NAME")]
     pub allow: Vec<String>,
 
-    /// The node's own keys: it opens what is sealed for it; an intermediary presents itself, and an active one signs what it changed
+    /// The node's own keys: it opens what is sealed for it, and signs its log entries. An intermediary needs --trust (or --audit) beside
+    /// it: it presents itself, and an active one signs anew what it changed of a frame that was signed
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
 
@@ -127,7 +129,7 @@ pub struct MeshServeArgs {
     #[arg(long, requires = "trust")]
     pub require_signature: bool,
 
-    /// Take this block, or `Body`, only from a sender whom the trust file or a grant in the frame allows it; may be given again
+    /// Take this block, or `Body`, only as a sender signed it whom the trust file or a grant in the frame allows it; may be given again
     #[arg(long, value_name = "NAME", requires = "trust")]
     pub need: Vec<String>,
 
@@ -135,7 +137,8 @@ pub struct MeshServeArgs {
     #[arg(long, value_name = "TIME")]
     pub replay_window: Option<SpanOrOff>,
 
-    /// Write down in each frame that this node had it, and what it did
+    /// Write down in each frame that this node had it, and what it did. Add --key: nodes with --require-signature refuse an entry that
+    /// nobody signed
     #[arg(long)]
     pub audit: bool,
 
@@ -171,7 +174,7 @@ pub struct MeshServeArgs {
     #[arg(long, value_name = "SIZE", default_value = "64m")]
     pub max_attachments: Size,
 
-    /// Time for the head and for the rest of a request to arrive
+    /// Time for the head of a request to arrive; the rest of it has six times as long
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub patience: Span,
 
@@ -199,7 +202,7 @@ pub struct MeshSendArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "stream")]
     pub key: Option<PathBuf>,
 
-    /// Seal the Body for the agent of this trust file, so that nobody else can read it
+    /// Seal the Body and each MemoryGram for the agent of this trust file, so that nobody else can read them
     #[arg(long, value_name = "FILE", conflicts_with = "stream")]
     pub encrypt_to: Option<PathBuf>,
 

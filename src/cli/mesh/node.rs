@@ -17,11 +17,11 @@ use crate::protocol::mesh::http::{Address, Client, Hops, Manner};
 use crate::protocol::mesh::limits::Limits;
 use crate::protocol::mesh::modules::audit::Audit;
 use crate::protocol::mesh::modules::authentication::Authentication;
-use crate::protocol::mesh::modules::authorization::Authorization;
+use crate::protocol::mesh::modules::authorization::{Authorization, BODY};
 use crate::protocol::mesh::modules::encryption::Encryption;
 use crate::protocol::mesh::modules::freshness::Freshness;
 use crate::protocol::mesh::modules::routing::Routing;
-use crate::protocol::mesh::modules::signature::Signature;
+use crate::protocol::mesh::modules::signature::{Signature, is_answered_for};
 use crate::protocol::mesh::modules::ttl::Ttl;
 use crate::protocol::mesh::modules::upgrade::Upgrade;
 use crate::protocol::mesh::modules::validation::Validation;
@@ -48,8 +48,26 @@ fn place(args: &MeshServeArgs) -> Result<Place, Shown> {
     }
 }
 
+/// What would make a node that takes or answers nothing.
+fn usable(args: &MeshServeArgs) -> Result<(), Shown> {
+    let none = |flag: &str| Shown::input(format!("`{flag}` leaves nothing: it must be more than 0"));
+    for (flag, time) in [("--timeout", &args.timeout), ("--patience", &args.patience)] {
+        if time.0.is_zero() {
+            return Err(none(flag));
+        }
+    }
+    if args.max_frame.0 == 0 {
+        return Err(none("--max-frame"));
+    }
+    if args.handler.as_deref().is_some_and(|command| command.trim().is_empty()) {
+        return Err(Shown::input("`--handler` is empty: it must be a command"));
+    }
+    Ok(())
+}
+
 /// The node.
 pub fn node(args: &MeshServeArgs, uri: &str, own: Option<&Own>, trust: &Trust) -> Result<Node, Shown> {
+    usable(args)?;
     let bad = |error| Shown::of(Kind::Input, &error);
     let mut node = Node::new(uri, place(args)?).map_err(bad)?;
     let bytes = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
@@ -70,8 +88,20 @@ pub fn node(args: &MeshServeArgs, uri: &str, own: Option<&Own>, trust: &Trust) -
     for list in [&args.understand, &args.reinsert, &args.allow] {
         names(list)?;
     }
+    for name in args.need.iter().filter(|name| *name != BODY) {
+        names(std::slice::from_ref(name))?;
+    }
+    if let Some(name) = args.need.iter().find(|name| !is_answered_for(name)) {
+        return Err(Shown::input(format!(
+            "`{name}` cannot be needed from a sender: every node on the way may change it"
+        )));
+    }
     if let Some(own) = own.filter(|own| own.sign.agent() != uri) {
         return Err(Shown::input(format!("the key is of `{}`, and the node is `{uri}`", own.sign.agent())));
+    }
+    if own.is_some() && args.trust.is_empty() && !args.audit && node.place() != Place::Ultimate {
+        return Err(Shown::input("an intermediary does nothing with a key, unless it knows whom it trusts")
+            .hint("add --trust FILE, so that it checks what it presents itself with and signs anew"));
     }
     // Whoever says which ways there are lets the node go them, and so with its log (7.2, rule 3).
     let routing = (!args.route.is_empty()).then_some("routing");

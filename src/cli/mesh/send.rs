@@ -25,7 +25,7 @@ use crate::protocol::mesh::http::{
 use crate::protocol::mesh::limits::Limits;
 use crate::protocol::mesh::modules::authentication::authenticate;
 use crate::protocol::mesh::modules::authorization::authorize;
-use crate::protocol::mesh::modules::encryption::seal_body;
+use crate::protocol::mesh::modules::encryption::{seal_body, seal_grams};
 use crate::protocol::mesh::modules::signature::sign;
 use crate::protocol::mesh::role::is_iri;
 use crate::report::text::clean;
@@ -104,7 +104,8 @@ fn protect(frame: &mut Frame, args: &MeshSendArgs) -> Result<(), Shown> {
         let [recipient] = trust.recipients.as_slice() else {
             return Err(Shown::input(format!("`{}` must have one agent, with a key to seal by", path.display())));
         };
-        seal_body(frame, recipient).map_err(|error| Shown::of(Kind::Input, &error))?;
+        let sealed = seal_body(frame, recipient).and_then(|()| seal_grams(frame, recipient));
+        sealed.map_err(|error| Shown::of(Kind::Input, &error))?;
     }
     if let Some(own) = &own {
         authenticate(frame, &own.sign, &Uuid::new_v4().to_string(), now).map_err(no_frame)?;

@@ -10,8 +10,8 @@ use super::args::MeshShowArgs;
 use crate::cli::error::Shown;
 use crate::cli::here::Here;
 use crate::cli::{Outcome, say};
+use crate::delivery::{DeliveryError, Repo};
 use crate::handoff::learned;
-use crate::ids::SwarmId;
 use crate::protocol::amp::store::Ssot;
 use crate::protocol::mesh::frame::Frame;
 use crate::protocol::mesh::gram::{Draft, Limits, MemoryGram, show};
@@ -102,30 +102,43 @@ fn read(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, Shown> {
     Ok(grams)
 }
 
-/// What the SSOT has of a story.
+/// What the SSOT has of a story: `[SWARM/][FILE/]STORY`. What stands before one `/` may be either.
 async fn of_story(what: &str, here: &Here) -> Result<MemoryGram, Shown> {
-    let (swarm, story) = match what.rsplit_once('/') {
-        Some((swarm, story)) => (Some(swarm), story),
-        None => (None, what),
-    };
-    let repo = here.repo().await?;
+    let repo = Repo::discover(here.folder()).await.map_err(|error| match error {
+        DeliveryError::NotARepo { path } => Shown::input(format!(
+            "there is no file `{what}`, and `{}` is in no git repository that would have the memory of a story",
+            path.display()
+        ))
+        .hint("run it inside a git repository, or name one with `-C DIR`"),
+        error => error.into(),
+    })?;
     let ssot = Ssot::at(repo.root());
-    let newest = match swarm {
-        Some(_) => None,
-        None => Some(here.swarm(None).await?.swarm()),
+    let read: Vec<(Option<&str>, String)> = match what.split('/').collect::<Vec<_>>()[..] {
+        [story] => vec![(None, story.to_owned())],
+        [one, story] => vec![(Some(one), story.to_owned()), (None, format!("{one}-{story}"))],
+        [swarm, file, story] => vec![(Some(swarm), format!("{file}-{story}"))],
+        _ => Vec::new(),
     };
-    let wanted = |id: &SwarmId| match swarm {
-        Some(prefix) => prefix.len() >= 4 && id.to_string().starts_with(&prefix.to_lowercase()),
-        None => newest == Some(*id),
+    let newest = match read.as_slice() {
+        [(Some(_), _)] | [] => None,
+        [(None, _)] => Some(here.swarm(None).await?.swarm()),
+        _ => here.swarm(None).await.ok().map(|dir| dir.swarm()),
     };
     let mut found = Vec::new();
-    for id in ssot.memory_swarms()?.into_iter().filter(wanted) {
-        let upper = story.to_uppercase();
+    for id in ssot.memory_swarms()? {
         let names = ssot.memory_names(id)?;
-        let same =
-            names.into_iter().filter(|name| name.eq_ignore_ascii_case(story) || name.ends_with(&format!("-{upper}")));
-        found.extend(same.map(|name| (id, name)));
+        for (swarm, story) in &read {
+            let wanted = match swarm {
+                Some(prefix) => prefix.len() >= 4 && id.to_string().starts_with(&prefix.to_lowercase()),
+                None => newest == Some(id),
+            };
+            let end = format!("-{}", story.to_uppercase());
+            let same = names.iter().filter(|name| name.eq_ignore_ascii_case(story) || name.ends_with(&end));
+            found.extend(same.filter(|_| wanted).map(|name| (id, name.clone())));
+        }
     }
+    found.sort();
+    found.dedup();
     match found.as_slice() {
         [(id, name)] => {
             let gram = ssot.memory(*id, name)?;

@@ -402,6 +402,8 @@ fn work_that_did_not_merge_is_a_failed_attempt() {
     let attempts: Vec<&str> =
         gram.nodes().iter().map(|node| node.id.as_str()).filter(|id| id.starts_with("attempt:")).collect();
     assert_eq!(attempts, ["attempt:US-001/1", "attempt:US-001/3"]);
+    let tried = gram.edges().iter().filter(|edge| edge.target.starts_with("attempt:"));
+    assert_eq!(tried.count(), 2, "each is said once");
     let text = show::markdown(&gram);
     assert!(text.contains("conflict: conflict in") && !text.contains("hunter2"), "{text}");
 }

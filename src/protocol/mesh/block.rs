@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn section_1_3_1_and_0_are_true_and_false() {
+    fn section_1_3_and_5_2_3_and_5_2_4_one_and_zero_are_true_and_false() {
         for (value, is) in
             [(json!(true), true), (json!(1), true), (json!(1.0), true), (json!(false), false), (json!(0), false)]
         {

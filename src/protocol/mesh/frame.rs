@@ -308,7 +308,7 @@ fn check_field(key: &str, value: &Value, pointer: &str) -> Result<(), Box<Fault>
                 .is_some_and(|list| list.iter().all(|name| name.as_str().is_some_and(block::is_camel_case)));
             (names, "a list of names in camelCase")
         }
-        "ttl" => (value.is_object() || value.as_u64().is_some(), "a whole number from 0, or a block"),
+        "ttl" => (value.is_object() || limits::whole(value).is_some(), "a whole number from 0, or a block"),
         "headerBlocks" => (value.is_array(), "a list"),
         _ => return Ok(()),
     };
@@ -328,25 +328,32 @@ fn grams(value: Option<Value>, limits: &Limits) -> Result<Option<Vec<Map<String,
     if list.len() > limits.grams {
         return Err(limits::over(base, "MemoryGrams", list.len(), limits.grams));
     }
-    let (mut nodes, mut edges) = (0, 0);
     let mut grams = Vec::with_capacity(list.len());
     for (place, gram) in list.into_iter().enumerate() {
         let pointer = format!("{base}/{place}");
         let Value::Object(gram) = gram else {
             return Err(Fault::sender(rules::MEMORY_GRAMS, "a MemoryGram must be an object").at(&pointer));
         };
-        let graph = gram.get("MemoryGram").and_then(Value::as_object).unwrap_or(&gram);
-        block::check_properties(graph, &pointer)?;
-        let count = |key: &str| graph.get(key).and_then(Value::as_array).map_or(0, Vec::len);
-        (nodes, edges) = (nodes + count("nodes"), edges + count("edges"));
+        block::check_properties(graph(&gram), &pointer)?;
         grams.push(gram);
     }
-    for (what, count, limit) in [("nodes", nodes, limits.nodes), ("edges", edges, limits.edges)] {
+    check_totals(&grams, limits)?;
+    Ok(Some(grams))
+}
+
+fn graph(gram: &Map<String, Value>) -> &Map<String, Value> {
+    gram.get("MemoryGram").and_then(Value::as_object).unwrap_or(gram)
+}
+
+/// Whether all grams of a frame together are within the limits: when it comes, and when those that were sealed are open.
+pub(super) fn check_totals(grams: &[Map<String, Value>], limits: &Limits) -> Result<(), Box<Fault>> {
+    for (what, limit) in [("nodes", limits.nodes), ("edges", limits.edges)] {
+        let count = grams.iter().filter_map(|gram| graph(gram).get(what)?.as_array()).map(Vec::len).sum();
         if count > limit {
-            return Err(limits::over(base, what, count, limit));
+            return Err(limits::over("/frame/MemoryGrams", what, count, limit));
         }
     }
-    Ok(Some(grams))
+    Ok(())
 }
 
 /// Whether a value looks like a frame and not like something that an application calls so.

@@ -55,7 +55,7 @@ fn section_5_no_extraneous_keys() {
 }
 
 #[test]
-fn section_5_presence_and_types_of_header_body_and_memory_grams() {
+fn section_1_3_and_5_presence_and_types_of_header_body_and_memory_grams() {
     assert_eq!(refused(json!({"frame": {}})), sender(rules::BODY, "/frame"));
     for body in [json!(null), json!([]), json!("x"), json!(1)] {
         assert_eq!(refused(json!({"frame": {"Body": body}})), sender(rules::BODY, "/frame/Body"));

@@ -71,7 +71,7 @@ fn became(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_valid_are_processed_and_come_back_the_same() {
+fn section_5_3_the_valid_are_processed_and_come_back_the_same() {
     for (name, bytes) in goldens("valid") {
         let Outcome::Processed(processed) = outcome(&bytes) else { panic!("`{name}`: {:?}", outcome(&bytes)) };
         let came: Value = serde_json::from_slice(&bytes).expect("JSON");

@@ -24,6 +24,7 @@
 //! | `gram-edge-ref` | 6.0, 5 | both ends of an edge are nodes of the same gram |
 //! | `gram-metadata` | 6.0, 4; A.1 | `metadata` is an object; `importance` and `decay` of a node are from 0 to 1 |
 //! | `gram-limit` | 7, 5 | the sizes of [`Limits`] |
+//! | `gram-immutable` | 6.0, 1 | of the grams of a message, two that have one id are the same |
 //! | `gram-hash` | 6.0, 1 | a gram that says its hash has not been changed since |
 //!
 //! # Choices
@@ -34,6 +35,8 @@
 //!   `MemoryGrams`, with neither nodes nor a timestamp: see [`MemoryGram::read_entry`].
 //! - **The id of a gram that is made of others** is made of its hash, in the form of a UUID v4: the same memory is the same gram,
 //!   whoever makes it again, and after whatever crash.
+//! - **Weights, importance and decay** are held to 0 to 1, which only the appendix says (A.1, not normative): an edge with a weight of 2
+//!   is refused, so that grams of several agents can be weighed against each other.
 //! - **Decay** is the share of its importance that a node loses in an hour: `importance * (1 - decay) ^ hours`, by the node's
 //!   `metadata.at`, or else the gram's time. A node that does not say is worth [`IMPORTANCE`], and keeps it.
 
@@ -89,6 +92,14 @@ pub struct GramError {
     pub place: String,
     /// What was found, and what was wanted.
     pub problem: String,
+}
+
+impl GramError {
+    /// Two grams of a message have one id, and differ.
+    pub(super) fn another() -> Self {
+        let problem = "is that of another MemoryGram in the message".to_owned();
+        Self { rule: "gram-immutable", place: "/id".to_owned(), problem }
+    }
 }
 
 /// A snapshot of memory. It is what it was when it was made.

@@ -132,13 +132,19 @@ impl Walk<'_> {
         })
     }
 
-    /// A number that a double holds as it is written, or nearly so: an integer is refused if it would change on its way.
+    /// A number that every reader takes for the same: an integer that a double holds as it is written, or the double that is nearest
+    /// to what is written, which is not zero unless that is.
     fn number(&self, text: &str) -> Result<Number, Box<Fault>> {
         let whole = text.parse::<u64>().ok().map(Number::from).or_else(|| text.parse::<i64>().ok().map(Number::from));
         let double = text.parse::<f64>().ok().filter(|double| double.is_finite());
         let is_integer = !text.contains(['.', 'e', 'E']);
         let kept = double.filter(|double| {
-            !is_integer || double.abs() <= canonical::MAX_INTEGER || canonical::number(*double) == text
+            let of_zeros = || !text.split(['e', 'E']).next().unwrap_or(text).contains(|c| ('1'..='9').contains(&c));
+            if is_integer {
+                double.abs() <= canonical::MAX_INTEGER || canonical::number(*double) == text
+            } else {
+                *double != 0.0 || of_zeros()
+            }
         });
         let number = match (whole, kept) {
             (Some(whole), Some(double)) if double.abs() <= canonical::MAX_INTEGER && text != "-0" => Some(whole),
@@ -150,6 +156,13 @@ impl Walk<'_> {
             Fault::sender(rules::NUMBER, problem).at(&self.pointer())
         })
     }
+}
+
+/// A whole number from 0, however it is written: `3`, `3.0` and `3e0` are forms of one value (1.3).
+pub(super) fn whole(value: &Value) -> Option<u64> {
+    let double =
+        value.as_f64().filter(|double| double.fract() == 0.0 && (0.0..=canonical::MAX_INTEGER).contains(double));
+    double.map(|double| double as u64)
 }
 
 /// A key as a part of a JSON Pointer (RFC 6901).
@@ -196,11 +209,37 @@ mod tests {
 
     #[test]
     fn numbers_are_kept_or_refused_and_never_changed() {
-        for kept in ["0", "-1", "9007199254740991", "-9007199254740991", "100000000000000000000", "1.5", "1e30", "-0"] {
+        for kept in [
+            "0",
+            "-1",
+            "9007199254740991",
+            "-9007199254740991",
+            "100000000000000000000",
+            "1.5",
+            "1e30",
+            "-0",
+            "0.0",
+            "0e9",
+            "-0.00E-999",
+            "5e-324",
+            "0.1234567890123456789012",
+            "3.0",
+        ] {
             let read = parse(kept.as_bytes(), &Limits::default()).expect("a good number");
             assert_eq!(read.as_f64(), kept.parse().ok(), "{kept}");
         }
-        for refused in ["9007199254740993", "18446744073709551615", "1e400", "123456789012345678901234567890"] {
+        // A decimal goes on as the shortest text of the nearest double, and -0 keeps its sign: forms of the same value.
+        let written = |text: &str| parse(text.as_bytes(), &Limits::default()).expect("a good number").to_string();
+        assert_eq!(written("0.1234567890123456789012"), "0.12345678901234568");
+        assert_eq!((written("-0"), written("9007199254740991")), ("-0.0".to_owned(), "9007199254740991".to_owned()));
+        for refused in [
+            "9007199254740993",
+            "18446744073709551615",
+            "1e400",
+            "123456789012345678901234567890",
+            "1e-400",
+            "-0.01e-330",
+        ] {
             assert_eq!(fault(refused, &Limits::default()).0, rules::NUMBER, "{refused}");
         }
     }

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn section_2_1_a_node_has_a_uri_and_never_acts_in_none() {
+    fn section_2_1_and_2_2_a_node_has_a_uri_and_never_acts_in_none() {
         assert_eq!(Node::ultimate("node-17").map(|_| ()), Err(NodeError::Uri("node-17".to_owned())));
         for place in [Place::Ultimate, Place::Forwarding, Place::Active] {
             let node = Node::new("agent://node-17", place).expect("a node");

@@ -14,6 +14,7 @@ use super::block::Block;
 use super::fault::{Code, Fault};
 use super::frame::Frame;
 use super::gram::{self, MemoryGram};
+use super::modules::Stage;
 use super::node::{Node, Place};
 use super::relay;
 use super::replay::Seen;
@@ -44,6 +45,8 @@ pub struct Processed {
     pub fault: Option<Box<Fault>>,
     /// The sender, as far as a module made sure who it is.
     pub sender: Option<String>,
+    /// Whether a module made sure that the frame is as that sender sent it.
+    pub intact: bool,
     /// What is to be remembered, so that it is not taken twice.
     pub seen: Vec<Seen>,
     /// What a log should say.
@@ -211,12 +214,17 @@ fn step(node: &Node, frame: &Frame, now: Timestamp) -> Result<Outcome, Box<Fault
     for block in targeted.iter().filter(|block| known(block)) {
         encoding(node, block.encoding_style(), &format!("/frame/Header/{}", block.name))?;
     }
+    // 2.6, step 7: a fault with MUST comes before that of a module, so those that say who may do what are asked even then.
+    let mut received = Ok(());
     for module in &node.modules {
-        module.receive(&mut work)?;
+        if received.is_ok() || module.about().stage <= Stage::Permission {
+            received = received.and(module.receive(&mut work));
+        }
     }
     // 7.2, rule 3: what has side effects is not understood by an intermediary that nobody authorized.
     let understood = |block: &Block<'_>| known(block) && (!has_side_effects(block.name) || work.may(block.name));
     mandatory(&work, &targeted, understood)?;
+    received?;
     work.processed = targeted.iter().filter(|block| understood(block)).map(|block| block.name.to_owned()).collect();
     let again = work.processed.iter().filter(|name| node.understands.get(*name) == Some(&true));
     work.kept.extend(again.cloned().collect::<Vec<_>>());
@@ -234,6 +242,7 @@ fn step(node: &Node, frame: &Frame, now: Timestamp) -> Result<Outcome, Box<Fault
         fault,
         grams,
         sender: work.sender,
+        intact: work.intact,
         seen: work.seen,
         notes: work.notes,
     })))
@@ -308,21 +317,27 @@ fn encoding(node: &Node, style: Option<&str>, pointer: &str) -> Result<(), Box<F
 }
 
 /// 6.0, rule 5: grams are validated where they are merged or presented, at the end of the path; intermediaries carry them. What is
-/// sealed cannot be, and a lone node (1.4) is no snapshot.
+/// sealed cannot be, and a lone node (1.4) is no snapshot. One that came twice is one; two with one id are none (rule 1).
 fn grams(work: &Work<'_>) -> Result<Vec<MemoryGram>, Box<Fault>> {
     let limits =
         gram::Limits { nodes: work.node.limits.nodes, edges: work.node.limits.edges, ..gram::Limits::default() };
-    let mut snapshots = Vec::new();
+    let mut snapshots: Vec<MemoryGram> = Vec::new();
     for (place, entry) in work.frame.grams().iter().enumerate().filter(|(_, gram)| !is_sealed(gram)) {
-        match MemoryGram::read_entry(entry, &limits) {
-            Ok(Ok(gram)) => snapshots.push(gram),
-            Ok(Err(_lone_node)) => {}
-            Err(problem) => {
-                let pointer = format!("/frame/MemoryGrams/{place}{}", problem.place);
-                let rule = Value::from(problem.rule);
-                return Err(Fault::sender(rules::GRAM, problem.to_string()).at(&pointer).with_detail("rule", rule));
-            }
-        }
+        let problem = match MemoryGram::read_entry(entry, &limits) {
+            Ok(Ok(gram)) => match snapshots.iter().find(|other| other.id() == gram.id()) {
+                None => {
+                    snapshots.push(gram);
+                    continue;
+                }
+                Some(same) if *same == gram => continue,
+                Some(_) => gram::GramError::another(),
+            },
+            Ok(Err(_lone_node)) => continue,
+            Err(problem) => problem,
+        };
+        let pointer = format!("/frame/MemoryGrams/{place}{}", problem.place);
+        let rule = Value::from(problem.rule);
+        return Err(Fault::sender(rules::GRAM, problem.to_string()).at(&pointer).with_detail("rule", rule));
     }
     Ok(snapshots)
 }

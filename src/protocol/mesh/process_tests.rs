@@ -41,7 +41,7 @@ fn relayed(outcome: Outcome) -> Relayed {
 }
 
 #[test]
-fn section_2_6_step_3_a_mandatory_block_that_is_not_understood_ends_it() {
+fn section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_understood_ends_it() {
     let frame = frame(json!({
         "Header": {
             "messageId": "m-1",
@@ -125,7 +125,7 @@ fn section_5_4_3_every_fault_says_its_node() {
 }
 
 #[test]
-fn section_5_4_6_an_encoding_that_is_not_known() {
+fn section_2_5_and_5_4_6_an_encoding_that_is_not_known() {
     for (header, body) in [
         (json!({"known": {"encodingStyle": "urn:strange"}}), json!({})),
         (json!({}), json!({"encodingStyle": "urn:strange"})),
@@ -147,17 +147,20 @@ struct HasTask;
 
 impl super::super::node::BodySchema for HasTask {
     fn check(&self, body: &Map<String, Value>) -> Result<(), BodyProblem> {
-        let problem = || BodyProblem { pointer: "/task".to_owned(), problem: "must be there".to_owned() };
-        body.get("task").map(|_| ()).ok_or_else(problem)
+        let problem = || BodyProblem { pointer: "/task".to_owned(), problem: "must be there, a text".to_owned() };
+        body.get("task").filter(|task| task.is_string()).map(|_| ()).ok_or_else(problem)
     }
 }
 
 #[test]
-fn section_5_3_a_body_that_does_not_fit_its_schema_is_refused() {
+fn section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_does_not_fit_its_schema_is_refused() {
     let node = ultimate().agreeing(HasTask);
-    let refused = fault(process(&node, frame(json!({"Body": {}})), NOW));
-    assert_eq!((refused.code, refused.subcode.as_deref()), (Code::Sender, Some(rules::BODY_SCHEMA)));
-    assert_eq!(refused.pointer(), Some("/frame/Body/task"));
+    // The Body as a whole, and each of its children.
+    for body in [json!({}), json!({"task": {"id": 7}, "other": 1})] {
+        let refused = fault(process(&node, frame(json!({"Body": body})), NOW));
+        assert_eq!((refused.code, refused.subcode.as_deref()), (Code::Sender, Some(rules::BODY_SCHEMA)));
+        assert_eq!(refused.pointer(), Some("/frame/Body/task"));
+    }
     processed(process(&node, frame(json!({"Body": {"task": "alert"}})), NOW));
     relayed(process(&forwarding().agreeing(HasTask), frame(json!({"Body": {}})), NOW));
 }
@@ -232,7 +235,9 @@ fn section_6_0_grams_are_validated_where_they_are_presented() {
     assert_eq!(good.grams.len(), 1);
     for (pointer, value) in [
         ("/id", json!("alert-evt")),
+        ("/id", json!("550e8400-e29b-11d4-a716-446655440000")),
         ("/timestamp", json!("yesterday")),
+        ("/timestamp", json!("2025-06-26T23:00:00+02:00")),
         ("/edges/0/target", json!("n2")),
         ("/nodes/0/id", json!(1)),
     ] {
@@ -242,6 +247,43 @@ fn section_6_0_grams_are_validated_where_they_are_presented() {
         assert_eq!(refused.pointer(), Some(format!("/frame/MemoryGrams/0{pointer}").as_str()));
         relayed(process(&forwarding(), bad, NOW));
     }
+    let node = gram["nodes"][0].clone();
+    let refused = fault(process(&ultimate(), with("/nodes", json!([node, node])), NOW));
+    assert_eq!(refused.detail["rule"], "gram-node-twice");
+    assert_eq!(refused.pointer(), Some("/frame/MemoryGrams/0/nodes/1/id"));
+}
+
+#[test]
+fn section_6_0_two_grams_with_one_id_are_the_same_or_refused() {
+    let gram = |kind: &str| {
+        json!({"id": "550e8400-e29b-41d4-a716-446655440000", "timestamp": "2025-06-26T23:00:00Z",
+            "nodes": [{"id": "n1", "type": kind}], "edges": []})
+    };
+    let with = |other: Value| process(&ultimate(), frame(json!({"Body": {}, "MemoryGrams": [gram("a"), other]})), NOW);
+    let refused = fault(with(gram("b")));
+    assert_eq!((refused.code, refused.subcode.as_deref()), (Code::Sender, Some(rules::GRAM)));
+    assert_eq!(
+        (refused.pointer(), &refused.detail["rule"]),
+        (Some("/frame/MemoryGrams/1/id"), &json!("gram-immutable"))
+    );
+    assert_eq!(processed(with(json!({"MemoryGram": gram("a")}))).grams.len(), 1);
+    let mut third = gram("b");
+    third["id"] = json!("550e8400-e29b-41d4-a716-446655440001");
+    assert_eq!(processed(with(third)).grams.len(), 2);
+}
+
+#[test]
+fn section_2_6_step_7_a_mandatory_block_without_leave_comes_before_what_a_module_refuses() {
+    let frame = |hops: u64| {
+        frame(json!({"Header": {"ttl": hops, "audit": {"role": "next", "mustUnderstand": true}}, "Body": {}}))
+    };
+    let node =
+        || forwarding().with(super::super::modules::ttl::Ttl).with(super::super::modules::audit::Audit::default());
+    let refused = fault(process(&node(), frame(0), NOW));
+    assert_eq!((refused.code, refused.not_understood), (Code::MustUnderstand, vec!["audit".to_owned()]));
+    let authorized = node().authorized(["audit"]);
+    assert_eq!(fault(process(&authorized, frame(0), NOW)).subcode.as_deref(), Some(rules::TTL_EXPIRED));
+    relayed(process(&authorized, frame(1), NOW));
 }
 
 #[test]

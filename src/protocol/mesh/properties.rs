@@ -197,7 +197,7 @@ fn check_fault(node: &Node, frame: &Frame, fault: &Fault) {
 }
 
 #[test]
-fn section_2_6_any_frame_at_any_node_ends_in_one_outcome() {
+fn section_2_1_and_2_6_and_2_7_any_frame_at_any_node_ends_in_one_outcome() {
     let (mut processed_frames, mut relayed_frames, mut faults) = (0, 0, BTreeSet::new());
     for seed in 0..4_000 {
         let mut random = Random(seed);

@@ -1,7 +1,8 @@
 //! What an intermediary passes on (2.7): the forwarding table, and what an active one changes and says that it changed.
 //!
 //! Called by `process.rs` alone. A frame that is relayed is the frame as it came, less what the table takes out, and with what
-//! modules and changes put in; all else stays as it is, in its order. Must not: forward a message that ended in a fault.
+//! modules and changes put in; all else stays as it is, in its order. Must not: forward a message that ended in a fault, or believe
+//! a mark: they say what was done, and whoever had the frame may have written them.
 
 use serde_json::{Map, Value, json};
 
@@ -92,31 +93,27 @@ fn forward_grams(work: &mut Work<'_>) {
     work.frame.memory_grams = Some(grams.into_iter().filter(goes_on).collect());
 }
 
-/// Carries out the node's changes, but those of features that the frame says it applied before (2.7.3, rule 2), and says so.
-/// Whether there were any.
+/// Carries out the node's changes, and says so. Each is idempotent (2.7.3, rule 2): what is as it should be stays so and is not marked
+/// again. What the frame says was done before is not asked: anybody on the way may have written that. Whether there were any.
 fn apply(work: &mut Work<'_>) -> Result<bool, Box<Fault>> {
     let own = work.node.uri();
-    let before = work.frame.header.block(APPLIED).map(|block| block.content().clone()).unwrap_or_default();
-    let mut marks = before.get("by").and_then(Value::as_array).cloned().unwrap_or_default();
-    let is_own = |mark: &Value| mark.get("node").and_then(Value::as_str) == Some(own);
-    let done: Vec<String> = marks
-        .iter()
-        .filter(|mark| is_own(mark))
-        .flat_map(|mark| mark.get("features").and_then(Value::as_array).into_iter().flatten())
-        .filter_map(|feature| feature.as_str().map(str::to_owned))
-        .collect();
     let (mut features, mut places) = (Vec::new(), Vec::new());
-    for change in work.node.changes.iter().filter(|change| !done.contains(&change.feature)) {
-        let place = carry_out(&mut work.frame, &change.what)?;
+    for change in &work.node.changes {
+        let Some(place) = carry_out(&mut work.frame, &change.what)? else { continue };
         if !features.contains(&change.feature) {
             features.push(change.feature.clone());
         }
         places.push(place);
     }
-    if features.is_empty() && marks.iter().any(is_own) {
+    let mut marks = work.frame.header.block(APPLIED).map(|block| block.content().clone()).unwrap_or_default();
+    let mut marks = match marks.shift_remove("by") {
+        Some(Value::Array(marks)) => marks,
+        _ => Vec::new(),
+    };
+    let changed = !places.is_empty();
+    if !changed && marks.iter().any(|mark| mark.get("node").and_then(Value::as_str) == Some(own)) {
         return Ok(false);
     }
-    let changed = !places.is_empty();
     marks.push(json!({"node": own, "features": features, "changed": places, "at": work.now.to_string()}));
     let mut block = Map::new();
     block.insert("role".to_owned(), json!(Role::None.token()));
@@ -126,33 +123,29 @@ fn apply(work: &mut Work<'_>) -> Result<bool, Box<Fault>> {
     Ok(changed)
 }
 
-/// Does one thing, and says where as a JSON Pointer.
-fn carry_out(frame: &mut super::frame::Frame, what: &What) -> Result<String, Box<Fault>> {
-    let header = |name: &str| format!("/frame/Header/{}", super::limits::escaped(name));
-    let body = |key: &str| format!("/frame/Body/{}", super::limits::escaped(key));
-    Ok(match what {
+/// Does one thing, and says where as a JSON Pointer; nothing if the frame is so already.
+fn carry_out(frame: &mut super::frame::Frame, what: &What) -> Result<Option<String>, Box<Fault>> {
+    let (above, key, changed) = match what {
         What::SetBlock(name, properties) => {
+            let before = frame.header.clone();
             frame.header.set_block(name, properties.clone())?;
-            header(name)
+            ("Header", name, frame.header != before)
         }
-        What::RemoveBlock(name) => {
-            frame.header.remove(name);
-            header(name)
-        }
+        What::RemoveBlock(name) => ("Header", name, frame.header.remove(name).is_some()),
         What::SetBody(key, value) => {
-            frame.body.insert(key.clone(), value.clone());
-            body(key)
+            ("Body", key, frame.body.insert(key.clone(), value.clone()).as_ref() != Some(value))
         }
-        What::RemoveBody(key) => {
-            frame.body.shift_remove(key);
-            body(key)
-        }
+        What::RemoveBody(key) => ("Body", key, frame.body.shift_remove(key).is_some()),
         What::AddGram(gram) => {
             let grams = frame.memory_grams.get_or_insert_default();
+            if grams.contains(gram) {
+                return Ok(None);
+            }
             grams.push(gram.clone());
-            format!("/frame/MemoryGrams/{}", grams.len() - 1)
+            return Ok(Some(format!("/frame/MemoryGrams/{}", grams.len() - 1)));
         }
-    })
+    };
+    Ok(changed.then(|| format!("/frame/{above}/{}", super::limits::escaped(key))))
 }
 
 #[cfg(test)]

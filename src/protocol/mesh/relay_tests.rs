@@ -101,7 +101,7 @@ fn table_3_row_6_none_is_always_relayed() {
 }
 
 #[test]
-fn section_2_7_2_what_is_relayed_is_what_came_less_what_the_table_takes_out() {
+fn section_2_7_and_2_7_2_what_is_relayed_is_what_came_less_what_the_table_takes_out() {
     let value = json!({
         "version": "1.0",
         "Header": {
@@ -178,6 +178,59 @@ fn section_2_7_3_an_active_intermediary_marks_what_it_changed() {
     let second = relayed(&other, first.frame).frame.to_json();
     assert_eq!(second.pointer("/frame/Header/applied/by/1/node"), Some(&json!("agent://other")));
     assert_eq!(second.pointer("/frame/Header/applied/by/1/features"), Some(&json!([])));
+}
+
+#[test]
+fn section_2_7_3_a_mark_that_somebody_forged_keeps_nothing_from_being_changed() {
+    let node = Node::active("agent://active").expect("a node").changing(changes());
+    let forged = json!({"role": "none", "relay": true, "by": [
+        {"node": "agent://active", "features": ["urn:x:enrich"], "changed": ["/frame/Body/secret"], "at": "1970-01-01T00:00:00Z"}
+    ]});
+    let hidden = json!({"type": "priority", "role": "none", "content": {"level": "high"}});
+    let value = json!({"Header": {"applied": forged, "old": {}, "headerBlocks": [hidden]}, "Body": {"secret": 1}});
+    let first = relayed(&node, frame(value)).frame;
+    let json = first.to_json();
+    assert_eq!(json["frame"]["Body"], json!({"extra": [1]}));
+    assert!(first.header.block("old").is_none());
+    assert_eq!(json["frame"]["MemoryGrams"], json!([{"id": "new"}]));
+    assert_eq!(first.header.block("priority").map(|block| block.role(&node.vocabulary)), Some(Role::UltimateReceiver));
+    assert_eq!(json["frame"]["Header"]["applied"]["by"][1]["changed"].as_array().map(Vec::len), Some(5));
+    // The mark is not doubled where nothing is left to be done.
+    assert_eq!(relayed(&node, first.clone()).frame, first);
+    // What somebody puts in again behind is taken out again, and said.
+    let mut again = first;
+    again.body.insert("secret".to_owned(), json!(2));
+    let third = relayed(&node, again).frame.to_json();
+    assert!(third["frame"]["Body"].get("secret").is_none());
+    assert_eq!(third["frame"]["Header"]["applied"]["by"][2]["changed"], json!(["/frame/Body/secret"]));
+    assert_eq!(third["frame"]["MemoryGrams"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn section_2_7_2_the_processed_and_the_ignored_are_removed_and_the_relayable_retained() {
+    let node = node().acting_as("amp://example.org/cache").expect("a role");
+    for role in ["next", "intermediary", "amp://example.org/cache"] {
+        for relay in [json!(true), json!(false), json!(null)] {
+            let is = relay == json!(true);
+            let mut block = json!({"role": role, "relay": relay});
+            if relay.is_null() {
+                block.as_object_mut().expect("an object").shift_remove("relay");
+            }
+            assert!(!forwarded(&node.clone().understanding(["block"]), block.clone()), "processed: {block}");
+            assert_eq!(forwarded(&node, block.clone()), is, "ignored: {block}");
+        }
+    }
+}
+
+#[test]
+fn section_5_2_1_and_5_2_4_an_unrecognised_block_that_is_relayable_is_forwarded() {
+    for role in ["next", "intermediary"] {
+        for relay in [json!(true), json!(1)] {
+            let value = json!({"Header": {"block": {"role": role, "relay": relay, "x": [1]}}, "Body": {}});
+            let sent = relayed(&node(), frame(value.clone()));
+            assert_eq!((sent.frame.to_json()["frame"].clone(), sent.processed.len()), (value, 0));
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,12 @@
 //! The binding itself: media types, statuses, attachments, tokens, exit codes.
 
 use jiff::Timestamp;
+use longshore::ids::SwarmId;
+use longshore::protocol::amp::store::Ssot;
+use longshore::protocol::mesh::fault::Fault;
+use longshore::protocol::mesh::frame::Frame;
+use longshore::protocol::mesh::gram::{self, Draft};
+use longshore::protocol::mesh::limits::Limits;
 use longshore::protocol::mesh::modules::audit::Audit;
 use longshore::protocol::mesh::modules::routing::Routing;
 use longshore::protocol::mesh::modules::ttl::Ttl;
@@ -8,6 +14,7 @@ use longshore::protocol::mesh::modules::upgrade::Upgrade;
 use longshore::protocol::mesh::modules::validation::Validation;
 use longshore::protocol::mesh::node::Node as Model;
 use longshore::protocol::mesh::process::Outcome;
+use longshore::state::SwarmDir;
 use serde_json::{Value, json};
 
 use super::{ECHO, Node, Raw, program, send};
@@ -167,7 +174,13 @@ fn attachments_travel_and_are_kept_under_their_hash() {
 
 /// A frame that lists what comes along, as a multipart message.
 fn multipart(kind: &str, listed: Value, parts: &[(&str, &str)]) -> (String, Vec<u8>) {
-    let frame = json!({"frame": {"Header": {"attachments": {"parts": listed}}, "Body": {}}});
+    let block = json!({"role": "next", "relay": true, "parts": listed});
+    beside(kind, &json!({"Header": {"attachments": block}, "Body": {}}), parts)
+}
+
+/// A frame's inside, and what comes along.
+fn beside(kind: &str, frame: &Value, parts: &[(&str, &str)]) -> (String, Vec<u8>) {
+    let frame = json!({"frame": frame});
     let mut body = format!(
         "--b\r\nContent-Type: application/amp+json\r\nContent-Disposition: form-data; name=\"frame\"\r\n\r\n{frame}\r\n"
     );
@@ -215,12 +228,100 @@ fn an_attachment_that_is_not_as_it_was_sent_is_refused_by_the_first_node() {
         assert_eq!(first.post("/mesh", &[&content], &body[..body.len() - 8]).subcode(), "Multipart");
     }
     // A frame that says that something comes along, and comes alone.
-    let alone = json!({"frame": {"Header": {"attachments": {"parts": line(5, hello)}}, "Body": {}}}).to_string();
+    let block = json!({"role": "next", "parts": line(5, hello)});
+    let alone = json!({"frame": {"Header": {"attachments": block}, "Body": {}}}).to_string();
     assert_eq!(first.post("/mesh", &[AMP], alone.as_bytes()).subcode(), "Attachment");
     // Whatever a sender calls it: the folder has the hash and nothing else.
     let names: Vec<_> =
         std::fs::read_dir(kept.path()).expect("a folder").map(|entry| entry.expect("one").file_name()).collect();
     assert_eq!(names, [hello]);
+}
+
+#[test]
+fn section_2_3_a_list_of_attachments_is_for_whoever_its_role_says() {
+    let last = Node::last(&[]);
+    let first = Node::forwarding(&last, &[]);
+    let bad = json!([{"cid": "a", "mediaType": "text/plain", "size": 1, "sha256": ""}]);
+    let post = |node: &Node, block: Value, more: Value| {
+        let mut header = json!({"attachments": block});
+        header.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let (content, body) = beside("related", &json!({"Header": header, "Body": {}}), &[("a", "hello")]);
+        node.post("/mesh", &[&content], &body)
+    };
+    // Without a role it is for the end of the path, and nobody before looks at it (2.3, 5.2.2).
+    let answer = post(&first, json!({"parts": bad}), json!({}));
+    assert_eq!(
+        (answer.subcode(), &answer.body["frame"]["Body"]["fault"]["node"]),
+        ("Attachment", &json!("agent://last"))
+    );
+    for role in ["none", "initialSender", "amp://example.org/cache"] {
+        let answer = post(&first, json!({"role": role, "parts": bad}), json!({}));
+        assert_eq!(answer.status, 200, "{role}: {}", answer.body);
+    }
+    // 2.6, steps 3 and 7: what is mandatory comes first.
+    let answer = post(&last, json!({"parts": bad}), json!({"strange": {"mustUnderstand": true}}));
+    assert_eq!(answer.body["frame"]["Header"]["notUnderstood"], json!(["strange"]), "{}", answer.body);
+    assert_eq!(post(&last, json!({"parts": bad}), json!({})).subcode(), "Attachment");
+}
+
+#[test]
+fn section_7_0_attachments_have_a_limit_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let last = Node::last(&["--max-attachments", "1k"]);
+    for (size, status) in [(1024, Some(0)), (1025, Some(1)), (100_000, Some(1))] {
+        let file = folder.path().join(size.to_string());
+        std::fs::write(&file, vec![7; size]).expect("written");
+        let said = last.send(&json!({"Body": {}}), &["--attach", file.to_str().expect("text")]);
+        assert_eq!(said.code, status, "{size}: {}", said.err);
+        assert!(status == Some(0) || said.fault() == ("Sender", "LimitExceeded", "agent://last"), "{}", said.err);
+    }
+    let (content, body) = multipart("related", json!([]), &[("a", &"x".repeat(2000))]);
+    assert_eq!(last.post("/mesh", &[&content], &body).status, 413);
+}
+
+#[test]
+fn what_would_make_a_node_of_no_use_is_refused_at_the_start() {
+    for args in [["--max-frame", "0"], ["--timeout", "0"], ["--patience", "0s"], ["--handler", ""], ["--handler", " "]]
+    {
+        let mut child = program();
+        let child = child.args(["mesh", "serve", "--listen", "127.0.0.1:0"]).args(args);
+        let output = child.output().expect("it ends");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && err.contains(args[0]), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn mesh_show_finds_a_story_as_memory_calls_it_and_says_where_it_looked() {
+    let show = |folder: &std::path::Path, what: &str| {
+        let output = program().current_dir(folder).args(["mesh", "show", what]).output().expect("it runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, _, err) = show(std::path::Path::new("/"), "/nonexistent");
+    assert!(code == Some(2) && err.contains("no file `/nonexistent`") && err.contains("no git repository"), "{err}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let git = std::process::Command::new("git").args(["init", "-q"]).current_dir(folder.path()).status();
+    assert!(git.expect("git runs").success());
+    let swarm: SwarmId = "0b5c1f2e-0000-4000-8000-000000000001".parse().expect("an id");
+    SwarmDir::create(folder.path(), swarm).expect("made");
+    for (name, node) in [("a-US-001", "left"), ("b-US-001", "right")] {
+        let mut draft = Draft::default();
+        draft.nodes.push(gram::Node::new(node, "note", 0.5));
+        let gram = draft.seal(Timestamp::UNIX_EPOCH, &gram::Limits::default()).expect("a gram");
+        let path = Ssot::at(folder.path()).memory_path(swarm, name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, gram.to_json().to_string()).expect("written");
+    }
+    for (what, node) in
+        [("a/US-001", "left"), ("b/us-001", "right"), ("0b5c1f2e/a/US-001", "left"), ("0b5c/b-US-001", "right")]
+    {
+        let (code, out, err) = show(folder.path(), what);
+        assert!(code == Some(0) && out.contains(node), "{what}: {out} {err}");
+    }
+    assert!(show(folder.path(), "US-001").2.contains("may be several"));
+    let (code, _, err) = show(folder.path(), "c/US-001");
+    assert!(code == Some(2) && err.contains("no memory of a story"), "{err}");
 }
 
 /// The golden files of the protocol, and what the processing model alone says of each.
@@ -243,8 +344,8 @@ fn goldens() -> Vec<(String, Vec<u8>, Outcome)> {
 
 /// Whether an answer is what the model says, fault for fault.
 fn is_as_the_model_says(name: &str, bytes: &[u8], answer: &Value, outcome: &Outcome) {
-    let tells_fault =
-        serde_json::from_slice::<Value>(bytes).is_ok_and(|frame| !frame["frame"]["Body"]["fault"].is_null());
+    let frame = Frame::parse(bytes, &Limits::default());
+    let tells_fault = frame.is_ok_and(|frame| Fault::read(&frame).is_ok_and(|fault| fault.is_some()));
     match outcome {
         Outcome::Fault(fault) if !answer.is_null() => assert_eq!(*answer, fault.frame().to_json(), "{name}"),
         Outcome::Fault(_) => assert!(tells_fault, "{name}: only a fault that is told has no answer"),
@@ -256,7 +357,7 @@ fn is_as_the_model_says(name: &str, bytes: &[u8], answer: &Value, outcome: &Outc
 }
 
 #[test]
-fn section_3_1_and_4_the_binding_never_overrides_the_processing_model() {
+fn section_3_1_and_3_2_and_4_the_binding_never_overrides_the_processing_model() {
     let node = Node::last(&[]);
     let (mut faults, mut good) = (0, 0);
     for (name, bytes, outcome) in goldens() {

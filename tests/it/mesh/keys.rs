@@ -269,7 +269,11 @@ fn section_7_2_only_the_end_reads_what_is_sealed() {
         sealed["frame"]["Body"].as_object().map(|body| body.keys().collect::<Vec<_>>()),
         Some(vec![&"sealed".to_owned()])
     );
-    assert_eq!(first.send(&task(), &seal).got()["Body"], json!({"task": "pay"}));
+    // The snapshots that travel along are sealed with it, and come out as they went in.
+    assert!(!sealed.to_string().contains("Alice"), "{sealed}");
+    assert_eq!(sealed["frame"]["MemoryGrams"][0]["id"], task()["MemoryGrams"][0]["id"]);
+    let got = first.send(&task(), &seal).got().clone();
+    assert_eq!((&got["Body"], &got["MemoryGrams"]), (&json!({"task": "pay"}), &task()["MemoryGrams"]));
     // For another, broken, and to one who has no key.
     let said = first.send(&task(), &["--encrypt-to", &people.public("stranger")]);
     assert_eq!(said.fault(), ("Receiver", "SecurityViolation.Encryption", "agent://last"));
@@ -301,6 +305,62 @@ fn section_7_0_a_body_that_needs_a_leave_is_processed_for_those_who_have_it() {
     assert_eq!(last.send(&task(), &grant).code, Some(0));
     let own = ["--key", &people.key("stranger"), "--grant", "agent://stranger=Body"];
     assert_eq!(last.send(&task(), &own).fault().1, "SecurityViolation.Authorization");
+}
+
+#[test]
+fn section_7_0_without_its_signature_a_message_has_no_leave_and_no_sender() {
+    let people = People::new();
+    let last = Node::last(&["--trust", &people.trust(), "--need", "Body"]);
+    let open =
+        Node::last(&["--trust", &people.trust(), "--handler", "printf '{\"from\":\"%s\"}' \"$LONGSHORE_MESH_SENDER\""]);
+    let signed = people.signed("sender", &task(), &[]);
+    let mut stripped = signed.clone();
+    stripped["frame"]["Header"].as_object_mut().expect("an object").shift_remove("signature");
+    stripped["frame"]["Body"] = json!({"task": "steal"});
+    let answer = post(&last, &stripped);
+    assert_eq!(refused(&answer), ("SecurityViolation.Authorization", "agent://last"));
+    assert!(answer.body.to_string().contains("no signature says that `Body` is as agent://sender sent it"));
+    assert_eq!(post(&open, &stripped).body["frame"]["Body"]["from"], "");
+    assert_eq!(post(&last, &signed).status, 200);
+    let again = people.signed("sender", &task(), &[]);
+    assert_eq!(post(&open, &again).body["frame"]["Body"]["from"], "agent://sender");
+}
+
+#[test]
+fn section_7_3_a_message_signed_for_one_node_is_refused_by_another() {
+    let people = People::new();
+    let trust = people.trust();
+    let [one, two] = ["agent://one", "agent://two"]
+        .map(|uri| Node::start(&["--uri", uri, "--trust", &trust, "--require-signature"]));
+    let signed = people.signed(
+        "sender",
+        &json!({"Header": {"routing": {"role": "next", "to": "agent://one"}}, "Body": {}}),
+        &[],
+    );
+    let mut diverted = signed.clone();
+    diverted["frame"]["Header"].as_object_mut().expect("an object").shift_remove("routing");
+    assert_eq!(refused(&post(&two, &diverted)), ("SecurityViolation.Signature", "agent://two"));
+    assert_eq!(post(&one, &signed).status, 200);
+}
+
+#[test]
+fn a_key_that_would_do_nothing_and_a_block_that_nobody_answers_for_are_told_at_the_start() {
+    let people = People::new();
+    let refused = |args: &[&str], words: &str| {
+        let output = program().args(["mesh", "serve", "--listen", "127.0.0.1:0"]).args(args).output().expect("it ends");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && err.contains(words), "{args:?}: {err}");
+    };
+    let key = people.key("second");
+    for more in [&["--active"][..], &["--annotate", "a={}"], &[]] {
+        let key = ["--key", key.as_str(), "--forward", "http://127.0.0.1:9"];
+        refused(&[&key, more].concat(), "does nothing with a key");
+    }
+    let trust = people.trust();
+    for name in ["routing", "audit", "authentication", "signature", "authorization", "ttl", "applied"] {
+        refused(&["--trust", &trust, "--need", name], "every node on the way may change it");
+    }
+    refused(&["--trust", &trust, "--need", "no-name"], "cannot be a header block");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn line(last: &[&str], second: &[&str], first: &[&str]) -> [Node; 3] {
 }
 
 #[test]
-fn section_2_6_must_understand_at_each_of_three_nodes() {
+fn section_2_6_and_5_4_3_must_understand_at_each_of_three_nodes() {
     let [first, _second, _last] = line(&[], &[], &[]);
     for (role, node, place) in [
         (FIRST, "agent://first", "intermediary"),
@@ -125,6 +125,9 @@ fn a_handler_that_fails_is_a_receivers_fault() {
         ("kill -9 $$", "signal: 9"),
         ("sleep 60", "0.3 s"),
         ("echo '{\"fault\": {}}'", "a fault that is none"),
+        ("echo '{\"n\": 9007199254740993}'", "JSON object that a frame may have: the number `9007199254740993`"),
+        ("echo '{\"a\": {\"b\": 1, \"b\": 2}}'", "the key `b` stands twice, at `/a/b`"),
+        ("echo '{\"frame\": {\"Body\": {}}}'", "a frame must not hold another, at `/frame`"),
     ] {
         let last = Node::last(&["--handler", command, "--timeout", "300ms"]);
         let said = last.send(&json!({"Body": {}}), &[]);
@@ -151,16 +154,21 @@ fn section_5_4_a_fault_that_is_told_is_never_answered_with_another() {
     let good = json!({"Body": {"fault": {"code": {"value": "Sender"}, "reason": reason}}});
     let said = first.send(&good, &[]);
     assert_eq!((said.code, said.at("/Body/acknowledgment/node")), (Some(0), &json!("agent://last")), "{}", said.err);
-    // One that is broken, and one that is mandatory for somebody who does not understand: a status and nothing more.
-    for bad in [
-        json!({"frame": {"Body": {"fault": {"code": {"value": "Odd"}, "reason": reason}}}}),
-        json!({"frame": {"Header": {"strange": {"role": "next", "mustUnderstand": true}}, "Body": {"fault": {}}}}),
-    ] {
-        let answer = first.post("/mesh", &["Content-Type: application/amp+json"], bad.to_string().as_bytes());
-        assert!([400, 500].contains(&answer.status), "{}", answer.head);
-        assert_eq!(answer.body, Value::Null);
-        assert!(answer.head.contains("content-length: 0"), "{}", answer.head);
-    }
+    // One that is mandatory for somebody who does not understand: a status and nothing more.
+    let post = |frame: Value| {
+        let bytes = json!({"frame": frame}).to_string();
+        first.post("/mesh", &["Content-Type: application/amp+json"], bytes.as_bytes())
+    };
+    let strange = json!({"strange": {"role": "next", "mustUnderstand": true}});
+    let answer = post(json!({"Header": strange, "Body": good["Body"]}));
+    assert_eq!((answer.status, &answer.body), (500, &Value::Null));
+    assert!(answer.head.contains("content-length: 0"), "{}", answer.head);
+    // What only looks like a fault tells none, and its sender is told what is wrong with it.
+    let answer = post(json!({"Body": {"fault": {"code": {"value": "Odd"}, "reason": reason}}}));
+    assert_eq!((answer.status, answer.subcode()), (400, "FaultCodeKnown"));
+    assert_eq!(answer.body["frame"]["Body"]["fault"]["node"], "agent://last");
+    let answer = post(json!({"Header": strange, "Body": {"fault": {}}}));
+    assert_eq!((answer.status, &answer.body["frame"]["Header"]["notUnderstood"]), (500, &json!(["strange"])));
 }
 
 #[test]

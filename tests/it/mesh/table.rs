@@ -123,7 +123,7 @@ fn section_2_7_1_listed_blocks_follow_the_same_rows() {
 }
 
 #[test]
-fn section_2_7_2_the_rest_of_the_frame_is_relayed_as_it_came() {
+fn section_2_7_2_and_4_2_and_5_the_rest_of_the_frame_is_relayed_as_it_came() {
     let line = Line::with(&[]);
     let frame = json!({
         "version": "1.0",

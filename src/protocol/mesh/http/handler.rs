@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use super::super::fault::Fault;
+use super::super::limits::{self, Limits};
 use super::status::HANDLER_FAILED;
 
 /// A command for `sh -c`.
@@ -39,12 +40,16 @@ impl Drop for Group {
 }
 
 impl Handler {
-    /// Runs it with a frame and more variables: the Body of the answer.
+    /// Runs it with a frame and more variables: the Body of the answer, within these limits.
     ///
     /// # Errors
     /// The fault that the sender is told.
-    pub async fn answer(&self, frame: &[u8], variables: &[(&str, String)]) -> Result<Map<String, Value>, Box<Fault>> {
-        let failed = |problem: String| Fault::receiver(HANDLER_FAILED, problem);
+    pub async fn answer(
+        &self,
+        frame: &[u8],
+        variables: &[(&str, String)],
+        limits: &Limits,
+    ) -> Result<Map<String, Value>, Box<Fault>> {
         let mut shell = Command::new("sh");
         shell.args(["-c", &self.command]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         shell.process_group(0).kill_on_drop(true);
@@ -76,11 +81,26 @@ impl Handler {
             Err(_) => return Err(failed("the handler cannot be waited for".to_owned())),
         }
         let said = said.ok_or_else(|| failed(format!("the handler answered with more than {} bytes", self.answer)))?;
-        match serde_json::from_slice(&said) {
+        match limits::parse(&said, limits) {
             Ok(Value::Object(body)) => Ok(body),
-            Ok(_) | Err(_) => Err(failed("the handler did not answer with a JSON object".to_owned())),
+            Ok(_) => Err(failed("the handler did not answer with a JSON object".to_owned())),
+            Err(fault) => Err(no_frame(&fault)),
         }
     }
+}
+
+fn failed(problem: String) -> Box<Fault> {
+    Fault::receiver(HANDLER_FAILED, problem)
+}
+
+/// What the handler said is nothing that could be sent: a number that is not the same for everybody, a key twice, a frame in a frame.
+pub(super) fn no_frame(fault: &Fault) -> Box<Fault> {
+    let place = fault.pointer().filter(|pointer| !pointer.is_empty()).map(|pointer| format!(", at `{pointer}`"));
+    failed(format!(
+        "the handler did not answer with a JSON object that a frame may have: {}{}",
+        fault.text(),
+        place.unwrap_or_default()
+    ))
 }
 
 /// All that it says, up to a limit; what is over is not read, so that it cannot go on.

@@ -288,11 +288,12 @@ pub fn render(frame: &[u8], attachments: &[Attachment]) -> (String, Bytes) {
     (content, body.into())
 }
 
-/// The block that lists them. It is for every node, and goes on from each.
+/// The block that lists them. It is for every node, which checks it, and goes on from each.
 pub fn block(attachments: &[Attachment]) -> Map<String, Value> {
     let mut block = Map::new();
-    block.insert("parts".to_owned(), attachments.iter().map(Attachment::line).collect());
+    block.insert("role".to_owned(), json!("next"));
     block.insert("relay".to_owned(), json!(true));
+    block.insert("parts".to_owned(), attachments.iter().map(Attachment::line).collect());
     block
 }
 

@@ -382,6 +382,10 @@ async fn read(server: &Server, request: Request) -> Result<(Bytes, Vec<Attachmen
     let body = body.to_bytes();
     let (frame, attachments) =
         if content.is_multipart() { multipart::parse(&content, &body)? } else { (body, Vec::new()) };
+    let most = server.terms.attachments;
+    if attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>() > most {
+        return Err(Fault::sender(rules::LIMIT_EXCEEDED, format!("the attachments have more than {most} bytes")));
+    }
     Ok((frame, attachments, permit))
 }
 

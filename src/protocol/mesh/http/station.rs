@@ -25,7 +25,7 @@ use super::super::replay::Seen;
 use super::super::rules;
 use super::super::version::Versions;
 use super::client::{Client, ClientError, Reply};
-use super::handler::Handler;
+use super::handler::{self, Handler};
 use super::multipart::{self, Attachment};
 use super::status::{self, NEXT_HOP_ANSWER, NEXT_HOP_REFUSED, NEXT_HOP_UNREACHABLE, NO_ROUTE, STORE_FAILED};
 
@@ -64,7 +64,7 @@ pub struct Station {
 impl Station {
     /// A node that acknowledges what reaches it, or relays it on these ways.
     pub fn new(node: Node, hops: Hops) -> Self {
-        // The binding understands its own block at every node, and every node checks it.
+        // The binding understands its own block at every node; whoever it is for checks it.
         let node = node.reinserting([multipart::BLOCK]);
         Self { live: RwLock::new(node.clone()), node, hops, handler: None, attachments: None }
     }
@@ -95,7 +95,12 @@ impl Station {
     /// Takes a frame, and answers it.
     pub async fn take(&self, bytes: Bytes, attachments: Vec<Attachment>) -> Answer {
         let (tells_fault, header, result) = match Frame::parse_as(&bytes, &self.node.limits, &self.node.versions) {
-            Ok(frame) => (frame.is_fault(), frame.header.clone(), self.carry_out(frame, attachments).await),
+            // What only looks like a fault is answered as what it is: malformed.
+            Ok(frame) => (
+                Fault::read(&frame).is_ok_and(|fault| fault.is_some()),
+                frame.header.clone(),
+                self.carry_out(frame, attachments).await,
+            ),
             Err(fault) => (false, Header::default(), Err(fault)),
         };
         match result {
@@ -111,14 +116,22 @@ impl Station {
 
     async fn carry_out(&self, frame: Frame, attachments: Vec<Attachment>) -> Result<Answer, Box<Fault>> {
         let now = Timestamp::now();
-        multipart::check(&frame, &attachments)?;
+        let checked = multipart::check(&frame, &attachments);
+        let is_listed = frame.header.block(multipart::BLOCK).is_some();
         // Frames are processed beside each other; only remembering them is one after the other.
         let outcome = process(&self.live(), frame, now);
-        let seen = match &outcome {
-            Outcome::Processed(processed) => processed.seen.clone(),
-            Outcome::Relayed(relayed) => relayed.seen.clone(),
-            Outcome::Fault(_) => Vec::new(),
+        let (seen, processed) = match &outcome {
+            Outcome::Processed(processed) => (processed.seen.clone(), &processed.processed[..]),
+            Outcome::Relayed(relayed) => (relayed.seen.clone(), &relayed.processed[..]),
+            // The model's own fault comes before what this binding has to say (3.1, 4).
+            Outcome::Fault(_) => (Vec::new(), &[][..]),
         };
+        // A block for others is left alone (2.3); what no block lists at all is nobody's.
+        if processed.iter().any(|name| name == multipart::BLOCK)
+            || (!is_listed && !matches!(outcome, Outcome::Fault(_)))
+        {
+            checked?;
+        }
         self.remember(&seen, now)?;
         let result = match outcome {
             Outcome::Processed(processed) => {
@@ -155,7 +168,7 @@ impl Station {
 
     /// At the end of the path.
     async fn processed(&self, processed: Processed, attachments: &[Attachment]) -> Result<Answer, Box<Fault>> {
-        let Processed { frame, processed, fault, sender, notes, .. } = processed;
+        let Processed { frame, processed, fault, sender, intact, notes, .. } = processed;
         info!(node = self.node.uri(), message = frame.header.message_id(), ?processed, ?sender, ?notes, "processed");
         if let Some(folder) = &self.attachments {
             for attachment in attachments {
@@ -165,6 +178,8 @@ impl Station {
                 })?;
             }
         }
+        // Whose message it is, is said of what is as they sent it (7.0, rule 4), and not of a name alone.
+        let sender = sender.filter(|_| intact);
         let body = match &self.handler {
             // A fault that is told is taken note of; there is nothing to be done for it.
             Some(handler) if fault.is_none() => {
@@ -174,7 +189,11 @@ impl Station {
                     ("LONGSHORE_MESH_MESSAGE_ID", id),
                     ("LONGSHORE_MESH_SENDER", sender.unwrap_or_default()),
                 ];
-                handler.answer(&frame.to_bytes(), &variables).await?
+                let body = handler.answer(&frame.to_bytes(), &variables, &self.node.limits).await?;
+                // What is answered is a frame for whoever gets it, so it is read as one.
+                let answer = Frame::new(body.clone()).to_bytes();
+                Frame::parse(&answer, &self.node.limits).map_err(|fault| handler::no_frame(&fault))?;
+                body
             }
             _ => acknowledgment(self, &frame, &processed, sender, attachments),
         };

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn section_5_2_1_the_module_validates_its_fields() {
+    fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
         for entries in [json!({}), json!([1])] {
             let sent = frame(json!({"Header": {"audit": {"entries": entries}}, "Body": {}}));
             let refused = fault(ultimate().with(Audit::default()), sent);

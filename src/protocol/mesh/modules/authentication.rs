@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn section_5_2_1_the_module_validates_its_fields() {
+    fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
         for block in [
             json!({}),
             json!({"credentials": {}}),

@@ -7,8 +7,8 @@
 //! | block | `authorization: {role: "next", relay: true, issuer: URI, keyId, grants: [{agent: URI, actions: [text]}], expires?, value}`, signed by its issuer for this message's id |
 //! | processing | the block is checked; what it grants to this node lets it handle `routing` and `audit`, what it grants to the sender adds to what the node itself allows; an action is the name of a block, or `Body`. A node checks the actions it was told to before anything acts on them |
 //! | fault | `Receiver`, subcode `SecurityViolation.Authorization`, and a person is asked to look |
-//! | Body | processed by the ultimate receiver only if the sender may, where `Body` needs a leave |
-//! | other modules | acts after `authentication` and `signature`, which say who the sender is; without them nobody has a name, and nothing that needs a leave is done; before `encryption`, `validation`, `routing` and `audit` |
+//! | Body | processed by the ultimate receiver only if the sender may, where `Body` needs a leave, and only as the sender signed it |
+//! | other modules | acts after `authentication` and `signature`, which say who the sender is and that the message is as it was signed (7.0, rule 4): a credential alone says who, and not what, so nothing that needs a leave is done for it; what hops may change (`routing`, `audit`, `ttl`) no sender answers for, and is never done where it needs a leave; before `encryption`, `validation`, `routing` and `audit` |
 //!
 //! Must not: take a grant from a key without the right to authorize.
 
@@ -24,6 +24,7 @@ use super::super::frame::Frame;
 use super::super::process::Work;
 use super::content::Content;
 use super::keys::{KeyRing, Right, SecretKey};
+use super::signature::is_answered_for;
 use super::{About, Module, Stage};
 
 /// The action of having the Body processed.
@@ -156,13 +157,22 @@ impl Module for Authorization {
             of(&self.allowed) || of(&grants)
         };
         let asked = |action: &String| if action == BODY { !work.relays() } else { work.block(action).is_some() };
-        match self.needed.iter().find(|action| asked(action) && !may(action)) {
-            Some(action) => {
-                let sender = work.sender.as_deref().unwrap_or("a sender that nobody knows");
-                Err(violation(format!("{sender} has no leave for `{action}`")))
+        let sender = work.sender.as_deref().unwrap_or("a sender that nobody knows");
+        for action in self.needed.iter().filter(|action| asked(action)) {
+            if !may(action) {
+                return Err(violation(format!("{sender} has no leave for `{action}`")));
             }
-            None => Ok(()),
+            if !is_answered_for(action) {
+                let problem =
+                    format!("every node on the way may change `{action}`, so that {sender} has no leave for it");
+                return Err(violation(problem));
+            }
+            if !work.intact {
+                let problem = format!("no signature says that `{action}` is as {sender} sent it");
+                return Err(violation(problem));
+            }
         }
+        Ok(())
     }
 
     fn forward(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
@@ -173,27 +183,35 @@ impl Module for Authorization {
 #[cfg(test)]
 mod tests {
     use super::super::super::node::{BodyProblem, BodySchema, Node};
+    use super::super::super::relay::{Change, What};
     use super::super::super::rules;
     use super::super::audit::Audit;
     use super::super::authentication::{Authentication, authenticate};
     use super::super::keys::testing::secret;
     use super::super::routing::Routing;
+    use super::super::signature::{Signature, sign};
     use super::super::testing::{NOW, fault, forwarding, frame, processed, relayed, ultimate};
     use super::*;
 
     fn keys() -> Arc<KeyRing> {
         let issuer = secret(2, "agent://issuer").public().with(Right::Authorize);
-        Arc::new([secret(1, "agent://sender").public(), issuer].into_iter().collect())
+        let active = secret(3, "agent://active").public().with(Right::Change);
+        Arc::new([secret(1, "agent://sender").public(), issuer, active].into_iter().collect())
     }
 
     fn sent(header: Value) -> Frame {
         let mut frame = frame(json!({"Header": header, "Body": {"task": "t"}}));
         authenticate(&mut frame, &secret(1, "agent://sender"), "n", NOW).expect("a good block");
+        sign(&mut frame, &secret(1, "agent://sender"), NOW).expect("a good block");
         frame
     }
 
+    fn trusting(node: Node) -> Node {
+        node.with(Authentication::checking(keys())).with(Signature::checking(keys()))
+    }
+
     fn last(authorization: Authorization) -> Node {
-        ultimate().with(Authentication::checking(keys())).with(authorization).understanding(["deploy"])
+        trusting(ultimate()).with(authorization).understanding(["deploy"])
     }
 
     fn needing() -> Authorization {
@@ -227,6 +245,61 @@ mod tests {
             last(needing().allowing("agent://sender", [BODY])),
             frame(json!({"Header": {"messageId": "m"}, "Body": {}})),
         );
+    }
+
+    #[test]
+    fn section_7_0_what_needs_a_leave_counts_only_as_its_sender_signed_it() {
+        let node = || last(needing().allowing("agent://sender", [BODY, "deploy"]));
+        let good = sent(json!({"messageId": "m", "deploy": {"to": "test"}}));
+        processed(node(), good.clone());
+        // The credential says who sent the message, and stays; what they sent is another now, and nothing says so.
+        let mut stripped = good.clone();
+        stripped.header.remove("signature");
+        stripped.body.insert("task".to_owned(), json!("steal"));
+        let told = fault(node(), stripped.clone());
+        assert!(told.text().contains("no signature says that `Body` is as agent://sender sent it"), "{told}");
+        refused(node(), stripped.clone());
+        // A grant does not mend it.
+        let issuer = secret(2, "agent://issuer");
+        authorize(&mut stripped, &issuer, [("agent://sender", &[BODY, "deploy"] as &[&str])], None).expect("good");
+        refused(node(), stripped);
+        // Hidden from this node is stripped, too.
+        let mut hidden = good;
+        let mut block = hidden.header.block("signature").expect("there").properties.clone();
+        block.insert("role".to_owned(), json!("none"));
+        hidden.header.set_block("signature", block).expect("a good block");
+        refused(node(), hidden);
+    }
+
+    #[test]
+    fn section_7_0_leaves_outlive_honest_intermediaries_and_no_others() {
+        let node = || last(needing().allowing("agent://sender", [BODY]));
+        let active = || {
+            let change = Change { feature: "urn:x:e".to_owned(), what: What::SetBody("more".to_owned(), json!(1)) };
+            let again = Signature::checking(keys()).signing_again(Arc::new(secret(3, "agent://active")));
+            let node = Node::active("agent://active").expect("a node").changing([change]);
+            node.with(Authentication::checking(keys())).with(again)
+        };
+        let good = sent(json!({"messageId": "m"}));
+        let passed = relayed(trusting(forwarding()), good.clone()).frame;
+        let changed = processed(node(), relayed(active(), passed).frame);
+        assert_eq!((changed.sender.as_deref(), &changed.frame.body["more"]), (Some("agent://sender"), &json!(1)));
+        // One that may change messages vouches for its own changes, and not for what came without a signature.
+        let mut stripped = good;
+        stripped.header.remove("signature");
+        stripped.body.insert("task".to_owned(), json!("steal"));
+        let passed = relayed(active(), stripped).frame;
+        assert!(passed.header.block("signature").is_none());
+        refused(node(), passed);
+    }
+
+    #[test]
+    fn section_7_0_nobody_answers_for_what_every_node_may_change() {
+        for name in ["routing", "audit", "ttl"] {
+            let node = last(Authorization::new(keys()).needing([name]).allowing("agent://sender", [name]));
+            processed(node.clone(), sent(json!({"messageId": "m"})));
+            refused(node, sent(json!({"messageId": "m", name: {"role": "next"}})));
+        }
     }
 
     #[test]
@@ -280,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn section_5_2_1_the_module_validates_its_fields() {
+    fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
         let mut message = sent(json!({"messageId": "m"}));
         authorize(&mut message, &secret(2, "agent://issuer"), [("agent://sender", &[BODY] as &[&str])], None)
             .expect("good");

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::super::fault::Fault;
-use super::super::limits::escaped;
+use super::super::limits::{escaped, whole};
 use super::super::role::is_iri;
 use super::super::rules;
 use crate::protocol::acp::decode::timestamp;
@@ -51,7 +51,7 @@ impl Content {
     }
 
     pub(super) fn whole(&self, key: &str) -> Result<Option<u64>, Box<Fault>> {
-        self.read(key, "a whole number from 0", Value::as_u64)
+        self.read(key, "a whole number from 0", whole)
     }
 
     pub(super) fn time(&self, key: &str) -> Result<Option<Timestamp>, Box<Fault>> {

@@ -53,6 +53,9 @@ fn section_3_1_1_and_3_3_every_module_says_what_it_is() {
             let said = text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
             assert!(said.trim_end_matches(" |").len() > 3, "{file}: `{row}` is not said");
         }
+        // 3.3: who uses abstract properties maps them to its fields.
+        let maps = text.lines().any(|line| line.starts_with("//! | properties | "));
+        assert!(maps || !text.to_lowercase().contains("abstract propert"), "{file}: `properties` is not said");
         let said = |what: &str| text.lines().any(|line| line.starts_with("//!") && line.contains(&format!("`{what}")));
         assert!(about.features.iter().all(|feature| said(feature)), "{file}: the feature's URI is not said");
         assert!(about.blocks.iter().all(|block| said(block)), "{file}: the block is not said");

@@ -5,7 +5,7 @@
 //! | feature | `urn:longshore:mesh:feature:encryption`: nobody on the way reads or changes what is sealed |
 //! | node state | the ultimate receiver's key pairs, by id |
 //! | block | `encryption: {role: "ultimateReceiver", mustUnderstand: true, scheme, keyId, enc, encrypts: "Body"}`, and the Body is `{sealed: base64}`; a gram is `{id, encryption: {scheme, keyId, enc}, sealed: base64}` with its role and flags |
-//! | processing | the ultimate receiver opens what is for a key of its own, within the node's sizes, and goes on with what was inside; intermediaries pass it on as it is. Sealed are canonical JSON texts; the message's or gram's id, the key's and the scheme are bound to them |
+//! | processing | the ultimate receiver opens what is for a key of its own, within the node's sizes (those of all grams together, too), and goes on with what was inside; intermediaries pass it on as it is. Sealed are canonical JSON texts; the message's or gram's id, the key's and the scheme are bound to them |
 //! | fault | `Receiver`, subcode `SecurityViolation.Encryption`, and a person is asked to look: another scheme, a Body for another key, or one that does not open |
 //! | Body | replaced by what was sealed, before it is validated and processed; a node without this module refuses it, for the block is mandatory |
 //! | other modules | acts after those that say who sent the message and whether it is whole: what is signed is what travels, so seal first and sign then; before `validation` |
@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use super::super::canonical::{canonical, canonical_object};
 use super::super::fault::Fault;
-use super::super::frame::Frame;
+use super::super::frame::{Frame, check_totals};
 use super::super::limits::{self, Limits};
 use super::super::process::{Work, is_sealed};
 use super::content::Content;
@@ -174,6 +174,14 @@ pub fn seal_gram(gram: &Map<String, Value>, recipient: &Recipient) -> Result<Map
     Ok(outer)
 }
 
+/// Seals all MemoryGrams of a frame for one recipient, but those that are sealed already. To be done before it is signed.
+pub fn seal_grams(frame: &mut Frame, recipient: &Recipient) -> Result<(), EncryptionError> {
+    for gram in frame.memory_grams.iter_mut().flatten().filter(|gram| !is_sealed(gram)) {
+        *gram = seal_gram(gram, recipient)?;
+    }
+    Ok(())
+}
+
 /// The module.
 #[derive(Debug, Clone, Default)]
 pub struct Encryption {
@@ -238,7 +246,7 @@ impl Encryption {
             let mut inner = object(&text, limits, &pointer)?;
             std::mem::swap(gram, &mut inner);
         }
-        Ok(())
+        check_totals(work.frame.grams(), limits)
     }
 }
 

@@ -106,6 +106,39 @@ fn section_6_0_a_gram_is_validated_when_it_is_opened() {
 }
 
 #[test]
+fn section_7_0_the_sizes_hold_for_all_grams_together_when_they_are_open() {
+    let mut frame = frame(json!({"Body": {}}));
+    let mut second = gram();
+    second.insert("id".to_owned(), json!("550e8400-e29b-41d4-a716-446655440001"));
+    frame.memory_grams = Some(vec![gram(), second]);
+    seal_grams(&mut frame, &pair(1).recipient()).expect("it seals");
+    let mut node = last();
+    node.limits.nodes = 2;
+    assert_eq!(processed(node.clone(), frame.clone()).grams.len(), 2);
+    node.limits.nodes = 1;
+    let refused = fault(node, frame);
+    assert_eq!(
+        (refused.subcode.as_deref(), refused.pointer()),
+        (Some(rules::LIMIT_EXCEEDED), Some("/frame/MemoryGrams"))
+    );
+}
+
+#[test]
+fn section_7_2_all_grams_of_a_frame_are_sealed_and_none_twice() {
+    let mut frame = frame(json!({"Body": {}}));
+    let other = seal_gram(&gram(), &pair(2).recipient()).expect("it seals");
+    let mut second = gram();
+    second.insert("id".to_owned(), json!("550e8400-e29b-41d4-a716-446655440001"));
+    frame.memory_grams =
+        Some(vec![json!({"MemoryGram": second}).as_object().expect("an object").clone(), other.clone()]);
+    seal_grams(&mut frame, &pair(1).recipient()).expect("it seals");
+    assert!(!frame.to_json().to_string().contains("a secret"));
+    assert_eq!(frame.grams()[1], other);
+    let opened = processed(last(), frame);
+    assert_eq!((opened.grams.len(), &opened.frame.grams()[0]), (1, &second));
+}
+
+#[test]
 fn section_7_0_what_is_signed_is_what_travels_sealed() {
     let ring: KeyRing = [secret(1, "agent://sender").public().with(Right::Change)].into_iter().collect();
     let ring = Arc::new(ring);
@@ -127,7 +160,7 @@ fn section_7_0_what_was_sealed_is_held_to_the_same_sizes() {
 }
 
 #[test]
-fn section_5_2_1_the_module_validates_its_fields() {
+fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
     for key in ["scheme", "keyId", "enc"] {
         let mut bad = sealed().to_json();
         bad.pointer_mut("/frame/Header/encryption").and_then(Value::as_object_mut).expect("there").shift_remove(key);

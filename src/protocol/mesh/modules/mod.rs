@@ -17,7 +17,7 @@
 //! | [`routing`] | routing | |
 //! | [`audit`] | record | if entries are signed |
 //!
-//! Those that need keys are in builds with the feature `orchestrator`. Trust and privacy (7): a node trusts the keys of its ring, and
+//! No module has abstract properties (3.3), so there is nothing to be mapped. Those that need keys are in builds with the feature `orchestrator`. Trust and privacy (7): a node trusts the keys of its ring, and
 //! intermediaries with the blocks that they are authorized for; what it does not seal, every node on the way reads.
 
 pub mod audit;

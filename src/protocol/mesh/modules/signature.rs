@@ -4,9 +4,9 @@
 //! |---|---|
 //! | feature | `urn:longshore:mesh:feature:signature`: a change to what is signed is seen by every node that has the key |
 //! | node state | the keys that it trusts; whether it wants every message signed; the key that it signs again with |
-//! | block | `signature: {role: "next", relay: true, algorithm: "Ed25519", keyId, signer: URI, created, hops: {name: digest}, grams: [digest], value}` |
-//! | processing | a node that is targeted makes the signing form of what it has and checks `value`; an intermediary puts the block in again; an active one that changed the message signs it anew, if it has a key |
-//! | fault | `Receiver`, subcode `SecurityViolation.Signature`, and a person is asked to look: no signature where one must be, an unknown key, or a message that is not what was signed |
+//! | block | `signature: {role: "next", relay: true, algorithm: "Ed25519", keyId, signer: URI, created, to?: URI, hops: {name: digest}, grams: [digest], value}` |
+//! | processing | a node that is targeted makes the signing form of what it has and checks `value`; an intermediary puts the block in again; an active one that changed the message signs it anew, if it has a key and what came was signed: it vouches for its own changes and not for those of others. `to` is the `routing.to` of the message as it was signed; an ultimate receiver of another name refuses it |
+//! | fault | `Receiver`, subcode `SecurityViolation.Signature`, and a person is asked to look: no signature where one must be, an unknown key, a message that is not what was signed, or one for another receiver |
 //! | Body | covered whole; not processed unless the signature holds |
 //! | other modules | acts after `authentication`, whose sender must be the signer, or the signer one who may change messages; before `encryption`, for what is signed is what travels, sealed as it is |
 //!
@@ -77,8 +77,18 @@ impl Signature {
     }
 }
 
-/// Signs a frame, in the place of whoever signed it before.
+/// Whether whoever signs a message answers for that block, or for the Body: no node on the way may change it or put it in.
+pub fn is_answered_for(name: &str) -> bool {
+    !CHANGING.contains(&name) && name != "authorization"
+}
+
+/// Signs a frame, in the place of whoever signed it before. It is for the receiver that its `routing` block names, if it has one.
 pub fn sign(frame: &mut Frame, key: &SecretKey, now: Timestamp) -> Result<(), Box<Fault>> {
+    let to = frame.header.block("routing").and_then(|block| block.content().get("to").cloned());
+    sign_for(frame, key, now, to)
+}
+
+fn sign_for(frame: &mut Frame, key: &SecretKey, now: Timestamp, to: Option<Value>) -> Result<(), Box<Fault>> {
     frame.header.remove("signature");
     let mut block = Map::new();
     let hops = |block: &Block<'_>| (block.name.to_owned(), json!(digest(block.properties)));
@@ -97,6 +107,7 @@ pub fn sign(frame: &mut Frame, key: &SecretKey, now: Timestamp) -> Result<(), Bo
     ] {
         block.insert(key.to_owned(), value);
     }
+    block.extend(to.map(|to| ("to".to_owned(), to)));
     let value = key.sign(PURPOSE, &signing_form(frame, &block));
     block.insert("value".to_owned(), json!(value));
     frame.header.set_block("signature", block)
@@ -176,6 +187,9 @@ impl Signature {
         if key.agent() != signer {
             return Err(violation("the key is not the signer's"));
         }
+        if let Some(to) = content.uri("to")?.filter(|to| !work.relays() && *to != work.node.uri()) {
+            return Err(violation(format!("the message was signed for `{to}`, and this is `{}`", work.node.uri())));
+        }
         for block in for_intermediaries(frame) {
             match hops.get(block.name).and_then(Value::as_str) {
                 Some(signed) if signed != digest(block.properties) => {
@@ -228,7 +242,11 @@ impl Module for Signature {
 
     fn finish(&self, work: &mut Work<'_>, changed: bool) -> Result<(), Box<Fault>> {
         match &self.again {
-            Some(key) if changed => sign(&mut work.frame, key, work.now),
+            // What nobody signed is passed on as such: whoever stripped a signature must not be given another.
+            Some(key) if changed && work.intact => {
+                let to = work.block("signature").and_then(|block| block.get("to").cloned());
+                sign_for(&mut work.frame, key, work.now, to)
+            }
             _ => Ok(()),
         }
     }

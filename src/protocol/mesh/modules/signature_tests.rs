@@ -136,6 +136,26 @@ fn section_7_0_a_signer_is_the_agent_of_the_key() {
 }
 
 #[test]
+fn section_7_3_a_message_that_was_signed_for_one_receiver_is_no_other_s() {
+    let other = || Node::ultimate("agent://other").expect("a node").with(Signature::requiring(keys()));
+    let refusal = fault(other(), signed());
+    assert_eq!(refusal.subcode.as_deref(), Some("SecurityViolation.Signature"));
+    assert!(refusal.text().contains("was signed for `agent://last`"), "{refusal}");
+    // Neither another `routing` block nor an intermediary that signs anew makes it the other's.
+    let mut diverted = signed();
+    diverted.header.set("routing", json!({"role": "next", "to": "agent://other"})).expect("a good block");
+    assert!(fault(other(), diverted.clone()).text().contains("agent://last"));
+    let change = Change { feature: "urn:x:mask".to_owned(), what: What::SetBody("extra".to_owned(), json!(1)) };
+    let key = Arc::new(secret(2, "agent://active"));
+    let active = Node::active("agent://active").expect("a node").changing([change]);
+    let again = relayed(active.with(Signature::requiring(keys()).signing_again(key)), diverted).frame;
+    assert!(fault(other(), again).text().contains("agent://last"));
+    let mut bad = signed().to_json();
+    bad["frame"]["Header"]["signature"]["to"] = json!("agent://other");
+    assert!(fault(other(), frame(bad["frame"].clone())).text().contains("not as it was signed"));
+}
+
+#[test]
 fn section_2_7_3_an_active_intermediary_that_changes_the_body_signs_anew_or_is_refused() {
     let change = Change { feature: "urn:x:mask".to_owned(), what: What::SetBody("extra".to_owned(), json!(1)) };
     let active = || Node::active("agent://active").expect("a node").changing([change.clone()]);
@@ -164,7 +184,7 @@ fn section_7_0_a_signature_is_checked_before_the_body() {
 }
 
 #[test]
-fn section_5_2_1_the_module_validates_its_fields() {
+fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
     for key in ["algorithm", "keyId", "signer", "created", "value"] {
         let mut bad = signed().to_json();
         bad.pointer_mut("/frame/Header/signature")

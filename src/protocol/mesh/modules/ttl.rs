@@ -12,9 +12,10 @@
 //!
 //! Must not: read a clock; the time comes with the frame.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::fault::Fault;
+use super::super::limits::whole;
 use super::super::process::Work;
 use super::super::rules;
 use super::content::{Content, set_content};
@@ -39,7 +40,7 @@ fn expired(text: &str) -> Box<Fault> {
 fn hops(work: &Work<'_>) -> Result<Option<u64>, Box<Fault>> {
     match work.block("ttl") {
         Some(block) => Content::of("ttl", block).whole("hops"),
-        None => Ok(work.original.header.get("ttl").and_then(Value::as_u64)),
+        None => Ok(work.original.header.get("ttl").and_then(whole)),
     }
 }
 
@@ -79,6 +80,7 @@ impl Module for Ttl {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::frame::Frame;
     use super::super::testing::{fault, forwarding, frame, processed, relayed, ultimate};
     use super::*;
 
@@ -96,6 +98,21 @@ mod tests {
     }
 
     #[test]
+    fn section_1_3_forms_of_one_value_are_equivalent() {
+        for form in ["2", "2.0", "20e-1"] {
+            let text = |ttl: &str| format!(r#"{{"frame":{{"Header":{{"ttl":{ttl}}},"Body":{{}}}}}}"#);
+            let plain = Frame::parse(text(form).as_bytes(), &Default::default()).expect("a good frame");
+            assert_eq!(relayed(forwarding().with(Ttl), plain).frame.header.get("ttl"), Some(&json!(1)), "{form}");
+            let block = text(&format!(r#"{{"role":"next","hops":{form}}}"#));
+            let block = Frame::parse(block.as_bytes(), &Default::default()).expect("a good frame");
+            let sent = relayed(forwarding().with(Ttl), block).frame.to_json();
+            assert_eq!(sent["frame"]["Header"]["ttl"]["hops"], json!(1), "{form}");
+        }
+        let none = Frame::parse(br#"{"frame":{"Header":{"ttl":0.0},"Body":{}}}"#, &Default::default()).expect("good");
+        assert_eq!(fault(forwarding().with(Ttl), none).subcode.as_deref(), Some("amp:TTLExpired"));
+    }
+
+    #[test]
     fn section_1_5_2_a_message_that_has_expired_ends_at_any_node() {
         let with = |expires: &str| frame(json!({"Header": {"ttl": {"role": "next", "expires": expires}}, "Body": {}}));
         for late in ["1970-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "1970-01-01T01:00:00+01:00"] {
@@ -107,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn section_2_7_1_the_block_is_put_in_again_with_one_hop_less_in_both_forms() {
+    fn section_2_7_1_and_2_7_2_the_block_is_put_in_again_with_one_hop_less_in_both_forms() {
         let keyed = json!({"Header": {"ttl": {"role": "next", "hops": 3, "more": 1}}, "Body": {}});
         let sent = relayed(forwarding().with(Ttl), frame(keyed)).frame.to_json();
         assert_eq!(sent["frame"]["Header"]["ttl"], json!({"role": "next", "hops": 2, "more": 1}));
@@ -126,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn section_5_2_1_the_module_validates_its_fields() {
+    fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
         for block in [json!({"hops": -1}), json!({"hops": "3"}), json!({"expires": "soon"}), json!({"expires": 7})] {
             let refused = fault(ultimate().with(Ttl), frame(json!({"Header": {"ttl": block}, "Body": {}})));
             assert_eq!(refused.subcode.as_deref(), Some(rules::BLOCK_CONTENT), "{block}");
