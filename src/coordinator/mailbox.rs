@@ -33,7 +33,7 @@ use crate::engine::depot::Depot;
 use crate::engine::depot::mailbox::{MailNews, MailWritten};
 use crate::engine::{EngineError, EngineResult};
 use crate::handoff::assignment::MailboxSeat;
-use crate::handoff::mailbox::{MailAsk, MailFile, Numbers};
+use crate::handoff::mailbox::{MailAsk, MailFile, Numbers, PUT_BYTES};
 use crate::ids::AgentId;
 use crate::plan::{Plan, PlannedSeat};
 use crate::protocol::mailbox::message::{Kind, Seq};
@@ -67,8 +67,6 @@ const CLOSING: Duration = Duration::from_secs(20);
 const TRY_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 /// What somebody on the host is there for, who does not say.
 const HOST_ROLE: &str = "on the host";
-/// The bytes of text that are put at once: as JSON they have to fit one frame.
-const PUT_BYTES: usize = 300 * 1024;
 
 /// An agent in its place.
 #[derive(Debug, Clone)]
@@ -379,8 +377,8 @@ impl Carrier {
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
             let (mut batch, mut bytes) = (Vec::new(), 0);
-            while let Some(file) = files.next_if(|file| batch.is_empty() || bytes + file.size() <= PUT_BYTES) {
-                bytes += file.size();
+            while let Some(file) = files.next_if(|file| batch.is_empty() || bytes + file.json_len() <= PUT_BYTES) {
+                bytes += file.json_len();
                 batch.push(file);
             }
             let part = self.depot.mail_put(batch).await?;
@@ -539,10 +537,6 @@ enum Change {
 impl MailFile {
     fn text(path: &str, text: &str) -> Self {
         Self { path: path.to_owned(), text: Some(text.to_owned()), only_if: String::new() }
-    }
-
-    fn size(&self) -> usize {
-        self.path.len() + self.text.as_ref().map_or(0, String::len)
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::depot::MAX_PAYLOAD;
 use crate::protocol::mailbox::message::MAX_READ;
 use crate::protocol::mailbox::store::MAX_SHARED;
 
@@ -31,6 +32,9 @@ pub const BATCH_FILES: usize = 256;
 pub const BATCH_BYTES: u64 = 1024 * 1024;
 /// The most refusals that are told of one swarm; what comes then is not carried either, and nobody hears of it.
 pub const REFUSALS_MAX: usize = 500;
+
+/// The most bytes of files that are put at once, as JSON: a request is one frame.
+pub const PUT_BYTES: usize = MAX_PAYLOAD - 64 * 1024;
 
 /// What the host wants to hear of.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -78,6 +82,13 @@ pub struct MailFile {
     pub text: Option<String>,
     /// Of a shared file: only where it has this stamp, which is empty where it must not be there.
     pub only_if: String,
+}
+
+impl MailFile {
+    /// Its size as JSON, in bytes: control characters have six.
+    pub fn json_len(&self) -> usize {
+        serde_json::to_vec(self).map_or(usize::MAX, |json| json.len())
+    }
 }
 
 /// A set of message numbers, as ranges: an outbox without gaps is one of them.

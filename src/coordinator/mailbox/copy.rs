@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::engine::depot::mailbox::{MailNews, MailWritten};
-use crate::handoff::mailbox::{MailFile, Numbers, SHARED_MAX, is_shared_name};
+use crate::handoff::mailbox::{MailFile, Numbers, PUT_BYTES, SHARED_BYTES, SHARED_MAX, is_shared_name};
 use crate::ids::AgentId;
 use crate::protocol::mailbox::message::{Kind, MAX_READ, Seq};
 use crate::protocol::mailbox::store::{AGENTS, Mailbox, MailboxResult, Put, SHARED, checked};
@@ -28,8 +29,6 @@ use super::COPY_DIR;
 const SYNC_FILE: &str = "mailbox-sync.json";
 /// Where the host's files go that give way.
 const ASIDE_DIR: &str = "mailbox-set-aside";
-/// The largest shared file of the host's that is carried, in bytes: as JSON it has to fit one frame.
-const MOST: u64 = 150 * 1024;
 /// How long a file must have rested: people and their agents write in place.
 pub(super) const SETTLE: Duration = Duration::from_millis(50);
 /// How often the thread that watches sees whether it is still wanted.
@@ -273,13 +272,9 @@ impl HostCopy {
             }
             let only_if = known.map(|same| same.volume.clone()).unwrap_or_default();
             let path = format!("{SHARED}/{name}");
-            let read = fs::read(self.shared_path(name)).ok().filter(|bytes| bytes.len() as u64 <= MOST);
-            match read.and_then(|bytes| String::from_utf8(bytes).ok()) {
-                Some(text) => found.push(Outgoing {
-                    file: MailFile { path, text: Some(text), only_if },
-                    message: None,
-                    shared: Some((name.clone(), host)),
-                }),
+            let file = self.shared_text(name).map(|text| MailFile { path: path.clone(), text: Some(text), only_if });
+            match file.filter(|file| file.json_len() <= PUT_BYTES) {
+                Some(file) => found.push(Outgoing { file, message: None, shared: Some((name.clone(), host)) }),
                 None => self.say_once(path, "is not carried to the sandboxes: it is no text, or too large"),
             }
         }
@@ -291,6 +286,13 @@ impl HostCopy {
             });
         }
         found
+    }
+
+    /// A shared file, if it is text and not larger than one may be.
+    fn shared_text(&self, name: &str) -> Option<String> {
+        let mut bytes = Vec::new();
+        fs::File::open(self.shared_path(name)).ok()?.take(SHARED_BYTES + 1).read_to_end(&mut bytes).ok()?;
+        String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= SHARED_BYTES)
     }
 
     /// The volume has them now, but for what was kept out there: that comes out as news.
@@ -428,6 +430,19 @@ mod tests {
         fs::write(&file, whole.replace("all of it", "something else")).expect("written");
         copy.find_new(false, false, |_, _| true).expect("read");
         assert!(copy.said.contains("agents/host/001.md"));
+        // A number is a number, however many digits it is padded to.
+        fs::rename(&file, copy.root().join("agents/host/1.md")).expect("renamed");
+        let found = copy.find_new(false, true, |_, _| false).expect("read");
+        assert!(found.iter().any(|one| one.file.path == "agents/host/001.md"), "{:?}", paths(found));
+        // As large as fits one request of JSON, whatever is in it.
+        for (text, fits) in
+            [("x".repeat(900_000), true), ("\u{1}".repeat(200_000), false), ("x".repeat(1_100_000), false)]
+        {
+            fs::write(copy.root().join("shared/BIG.md"), text).expect("written");
+            let found = paths(copy.find_new(false, true, |_, _| true).expect("read"));
+            assert_eq!(found.contains(&"shared/BIG.md".to_owned()), fits);
+            fs::remove_file(copy.root().join("shared/BIG.md")).expect("removed");
+        }
         // When nobody writes any more, all is taken.
         fs::write(copy.root().join("shared/LAST.md"), "now").expect("written");
         assert!(paths(copy.find_new(false, true, |_, _| true).expect("read")).contains(&"shared/LAST.md".to_owned()));
