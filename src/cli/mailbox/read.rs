@@ -20,7 +20,10 @@ const ANSWER: &str = "longshore mailbox send";
 /// Carries it out.
 pub(super) async fn read(args: &MailboxReadArgs, here: &Here) -> Outcome {
     let place = Place::of(&args.place, here).await?;
-    place.open()?;
+    // Who waits may be the first of two; who only looks has mistyped the folder.
+    if !args.wait {
+        place.open()?;
+    }
     let json = args.place.json;
     if args.all || !args.messages.is_empty() {
         // Whoever only looks may look over anybody's shoulder.

@@ -26,7 +26,7 @@ use crate::protocol::mesh::modules::ttl::Ttl;
 use crate::protocol::mesh::modules::upgrade::Upgrade;
 use crate::protocol::mesh::modules::validation::Validation;
 use crate::protocol::mesh::node::{Node, Place};
-use crate::protocol::mesh::relay::{Change, What};
+use crate::protocol::mesh::relay::{APPLIED, Change, What};
 use crate::protocol::mesh::role::is_iri;
 
 /// The features of an active intermediary, by URI.
@@ -103,6 +103,9 @@ pub fn node(args: &MeshServeArgs, uri: &str, own: Option<&Own>, trust: &Trust) -
         return Err(Shown::input("an intermediary does nothing with a key, unless it knows whom it trusts")
             .hint("add --trust FILE, so that it checks what it presents itself with and signs anew"));
     }
+    if args.need.iter().any(|name| name == BODY) && node.place() != Place::Ultimate {
+        return Err(Shown::input("`--need Body` is for the end of the path: an intermediary processes no Body"));
+    }
     // Whoever says which ways there are lets the node go them, and so with its log (7.2, rule 3).
     let routing = (!args.route.is_empty()).then_some("routing");
     let audit = args.audit.then_some("audit");
@@ -162,6 +165,9 @@ fn changes(args: &MeshServeArgs) -> Result<Vec<Change>, Shown> {
         let (name, json) = typed.split_once('=').ok_or_else(bad)?;
         let Ok(Value::Object(properties)) = serde_json::from_str(json) else { return Err(bad()) };
         check_block(name, properties.clone())?;
+        if [APPLIED, "signature"].contains(&name) {
+            return Err(Shown::input(format!("`{name}` is the node's own to say")));
+        }
         changes.push(Change { feature: ANNOTATE.to_owned(), what: What::SetBlock(name.to_owned(), properties) });
     }
     let mask = |key: &String| Change { feature: MASK.to_owned(), what: What::RemoveBody(key.clone()) };

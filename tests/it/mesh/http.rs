@@ -239,7 +239,8 @@ fn an_attachment_that_is_not_as_it_was_sent_is_refused_by_the_first_node() {
 
 #[test]
 fn section_2_3_a_list_of_attachments_is_for_whoever_its_role_says() {
-    let last = Node::last(&[]);
+    let kept = tempfile::tempdir().expect("a folder");
+    let last = Node::last(&["--attachments", kept.path().to_str().expect("text")]);
     let first = Node::forwarding(&last, &[]);
     let bad = json!([{"cid": "a", "mediaType": "text/plain", "size": 1, "sha256": ""}]);
     let post = |node: &Node, block: Value, more: Value| {
@@ -257,7 +258,11 @@ fn section_2_3_a_list_of_attachments_is_for_whoever_its_role_says() {
     for role in ["none", "initialSender", "amp://example.org/cache"] {
         let answer = post(&first, json!({"role": role, "parts": bad}), json!({}));
         assert_eq!(answer.status, 200, "{role}: {}", answer.body);
+        // What is listed for others is neither taken nor acknowledged.
+        let told = &answer.body["frame"]["Body"]["acknowledgment"];
+        assert!(told.is_object() && told["attachments"].is_null(), "{role}: {told}");
     }
+    assert_eq!(std::fs::read_dir(kept.path()).expect("a folder").count(), 0);
     // 2.6, steps 3 and 7: what is mandatory comes first.
     let answer = post(&last, json!({"parts": bad}), json!({"strange": {"mustUnderstand": true}}));
     assert_eq!(answer.body["frame"]["Header"]["notUnderstood"], json!(["strange"]), "{}", answer.body);

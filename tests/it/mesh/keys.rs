@@ -361,6 +361,12 @@ fn a_key_that_would_do_nothing_and_a_block_that_nobody_answers_for_are_told_at_t
         refused(&["--trust", &trust, "--need", name], "every node on the way may change it");
     }
     refused(&["--trust", &trust, "--need", "no-name"], "cannot be a header block");
+    let next = ["--forward", "http://127.0.0.1:9"];
+    refused(&[&["--trust", &trust, "--need", "Body"], &next[..]].concat(), "an intermediary processes no Body");
+    for name in ["applied", "signature"] {
+        let block = format!("{name}={{}}");
+        refused(&[&["--annotate", &block], &next[..]].concat(), "is the node's own to say");
+    }
 }
 
 #[test]

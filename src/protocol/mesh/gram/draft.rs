@@ -2,7 +2,7 @@
 //!
 //! **Merging.** Nodes of the same id become one: all attributes of both; where they contradict, what is known since later
 //! counts (`metadata.at`, or else the gram's time; of two of the same time, the one of the greater gram id). Other texts than that one
-//! stay as `also said`, as many and as much as is bearable. Its importance is the greatest of any, a node that only refers to
+//! stay as `also said`: 8 of them, those of the greatest importance and then the newest, the first 500 characters of each. Its importance is the greatest of any, a node that only refers to
 //! another says nothing, and `metadata.sources` names who said it. Of edges with the same ends and label the strongest stays. What comes
 //! out does not depend on the order of what goes in.
 //!
@@ -25,7 +25,7 @@ pub const ALSO: &str = "also said";
 /// The type of what is of no other.
 pub const NOTE: &str = "note";
 /// The most texts of that, and the most characters of each.
-const ALSO_TEXTS: usize = 4;
+const ALSO_TEXTS: usize = 8;
 const ALSO_CHARS: usize = 500;
 
 /// A gram that is not made yet.
@@ -53,7 +53,8 @@ struct Merging {
     node: Node,
     known: (Timestamp, Uuid),
     sources: BTreeSet<String>,
-    texts: BTreeSet<String>,
+    /// What was said under its id: what it was worth, and since when it is known.
+    texts: BTreeMap<String, (f64, Timestamp)>,
 }
 
 impl Draft {
@@ -71,10 +72,10 @@ impl Draft {
                 match nodes.get_mut(&node.id) {
                     Some(merging) => merging.take(node, known, sources),
                     None => {
-                        let mut node = node.clone();
-                        node.metadata.shift_remove("sources");
-                        let texts = texts(&node).collect();
-                        nodes.insert(node.id.clone(), Merging { node, known, sources, texts });
+                        let mut merging = Merging { node: node.clone(), known, sources, texts: BTreeMap::new() };
+                        merging.node.metadata.shift_remove("sources");
+                        merging.listen(node, known.0);
+                        nodes.insert(node.id.clone(), merging);
                     }
                 }
             }
@@ -191,12 +192,21 @@ impl Draft {
 }
 
 impl Merging {
+    /// Takes up what a node says, for the day when another says something else.
+    fn listen(&mut self, node: &Node, at: Timestamp) {
+        for text in texts(node) {
+            let (worth, known) = self.texts.entry(text).or_insert((0.0, at));
+            *worth = worth.max(node.importance());
+            *known = (*known).max(at);
+        }
+    }
+
     fn take(&mut self, other: &Node, known: (Timestamp, Uuid), sources: BTreeSet<String>) {
         self.sources.extend(sources);
         if other.is_reference() && !self.node.is_reference() {
             return;
         }
-        self.texts.extend(texts(other));
+        self.listen(other, known.0);
         let newer = known >= self.known || self.node.is_reference();
         let importance =
             if self.node.is_reference() { other.importance() } else { self.node.importance().max(other.importance()) };
@@ -224,8 +234,9 @@ impl Merging {
     fn done(mut self) -> Node {
         if !self.node.is_reference() {
             let main = self.node.attributes.get("text").and_then(Value::as_str).map(shortened);
-            let also = self.texts.into_iter().filter(|text| Some(text) != main.as_ref());
-            let also: Vec<String> = also.take(ALSO_TEXTS).collect();
+            let mut also: Vec<_> = self.texts.into_iter().filter(|(text, _)| Some(text) != main.as_ref()).collect();
+            also.sort_by(|(_, (a, at)), (_, (b, bt))| b.total_cmp(a).then(bt.cmp(at)));
+            let also: Vec<String> = also.into_iter().map(|(text, _)| text).take(ALSO_TEXTS).collect();
             if !also.is_empty() {
                 self.node.attributes.insert(ALSO.to_owned(), also.into());
             }

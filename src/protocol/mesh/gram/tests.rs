@@ -221,10 +221,19 @@ fn what_several_say_of_one_thing_stays() {
     let three = said("12:00", "note", "it wants CRLF");
     assert_eq!(of(&[&both, &one, &three]).attributes[ALSO], json!(["it was moved"]));
     assert!(!of(&[&one, &one]).attributes.contains_key(ALSO));
+    // What mattered most comes first, whatever came in between.
+    let mattered = sealed(
+        "2025-06-26T09:00:00Z",
+        vec![Node::new("parser", "note", 0.9).with("text", "zz: never edit it by hand")],
+        Vec::new(),
+    );
+    let later: Vec<MemoryGram> = (10..30).map(|n| said(&format!("10:{n}"), "note", &format!("word {n}"))).collect();
+    let also = of(&later.iter().chain([&mattered]).collect::<Vec<_>>()).attributes[ALSO].clone();
+    assert_eq!((&also[0], &also[1]), (&json!("zz: never edit it by hand"), &json!("word 28")));
     // Not without end.
     let many: Vec<MemoryGram> = (10..60).map(|n| said(&format!("10:{n}"), "note", &"x".repeat(n * 20))).collect();
     let also = of(&many.iter().collect::<Vec<_>>()).attributes[ALSO].clone();
-    assert_eq!(also.as_array().map(Vec::len), Some(4));
+    assert_eq!(also.as_array().map(Vec::len), Some(8));
     assert!(also.as_array().unwrap().iter().all(|text| text.as_str().unwrap().len() <= 500));
 }
 

@@ -133,10 +133,10 @@ impl Station {
             checked?;
         }
         self.remember(&seen, now)?;
+        // At the end, what is listed for others is not taken either.
+        let own = if processed.iter().any(|name| name == multipart::BLOCK) { &attachments[..] } else { &[] };
         let result = match outcome {
-            Outcome::Processed(processed) => {
-                self.processed(*processed, &attachments).await.map(|answer| (answer, None))
-            }
+            Outcome::Processed(processed) => self.processed(*processed, own).await.map(|answer| (answer, None)),
             Outcome::Relayed(relayed) => self.relayed(*relayed, &attachments).await,
             Outcome::Fault(fault) => Err(fault),
         };

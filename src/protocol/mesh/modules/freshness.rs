@@ -8,7 +8,7 @@
 //! | processing | a message whose id or nonce the node has seen of that sender ends; one whose time is before the window, or more than a minute ahead, too; else its ids are in the outcome, to be remembered |
 //! | fault | `Receiver`, subcode `SecurityViolation.Replay`, `.Stale` or `.NoId`; `ReplayMemoryFull` when no more can be remembered |
 //! | Body | not looked at; not processed if the message is not new |
-//! | other modules | acts after `authentication` and `signature`, so that nobody can use up the ids of another; without them the sender is nobody, and anybody can |
+//! | other modules | acts after `authentication` and `signature`, so that nobody can use up the ids of another: what nobody signed is remembered apart from what somebody did, and a signed message must have an id; without them the sender is nobody, and anybody can |
 //!
 //! Must not: remember; that is the caller's, once it took the outcome.
 
@@ -70,10 +70,13 @@ impl Module for Freshness {
         let message = work.original.header.message_id().map(|id| format!("message {id}"));
         let ids: Vec<String> =
             message.into_iter().chain(work.nonces.iter().map(|nonce| format!("nonce {nonce}"))).collect();
-        if ids.is_empty() && self.needs_id {
+        if ids.is_empty() && (self.needs_id || work.intact) {
             return Err(Fault::security("NoId", "the message has neither a `messageId` nor a nonce"));
         }
-        let sender = work.sender.clone().unwrap_or_default();
+        // Of a message that nobody signed the sender is not known for sure: a credential may be taken from another.
+        let sender =
+            work.sender.as_ref().map(|sender| if work.intact { sender.clone() } else { format!("unsigned {sender}") });
+        let sender = sender.unwrap_or_default();
         let memory = &work.node.memory;
         if let Some(id) = ids.iter().find(|id| memory.has(&sender, id, work.now)) {
             return Err(Fault::security("Replay", format!("the {id} was here before")));
@@ -95,6 +98,12 @@ mod tests {
     use super::super::super::node::Node;
     use super::super::super::process::{Outcome, process};
     use super::super::super::replay::Memory;
+    use std::sync::Arc;
+
+    use super::super::authentication::{Authentication, authenticate};
+    use super::super::keys::KeyRing;
+    use super::super::keys::testing::secret;
+    use super::super::signature::{Signature, sign};
     use super::super::testing::{NOW, forwarding, frame, ultimate};
     use super::*;
 
@@ -134,6 +143,25 @@ mod tests {
         let mut lax = ultimate().with(Freshness::within(SignedDuration::from_secs(300)).or_without_id());
         assert_eq!(subcode(lax.take(sent, NOW)), None);
         assert!(lax.memory.is_empty());
+    }
+
+    #[test]
+    fn section_7_3_nobody_uses_up_an_id_of_another() {
+        let key = secret(1, "agent://sender");
+        let ring: Arc<KeyRing> = Arc::new([key.public()].into_iter().collect());
+        let mut signed = frame(json!({"Header": {"messageId": "m-1"}, "Body": {"task": "t"}}));
+        authenticate(&mut signed, &key, "n", NOW).expect("a good block");
+        let mut taken = signed.clone();
+        taken.body.insert("task".to_owned(), json!("another"));
+        sign(&mut signed, &key, NOW).expect("a good block");
+        let node = ultimate().with(Authentication::checking(ring.clone())).with(Signature::checking(ring));
+        let mut node = fresh(node);
+        // With the sender's credential, which is no secret, and without a signature.
+        assert_eq!(subcode(node.take(taken.clone(), NOW)), None);
+        assert_eq!(subcode(node.take(signed.clone(), NOW)), None);
+        for again in [taken, signed] {
+            assert_eq!(subcode(node.take(again, NOW)).as_deref(), Some("SecurityViolation.Replay"));
+        }
     }
 
     #[test]

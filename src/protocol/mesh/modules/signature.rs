@@ -4,20 +4,20 @@
 //! |---|---|
 //! | feature | `urn:longshore:mesh:feature:signature`: a change to what is signed is seen by every node that has the key |
 //! | node state | the keys that it trusts; whether it wants every message signed; the key that it signs again with |
-//! | block | `signature: {role: "next", relay: true, algorithm: "Ed25519", keyId, signer: URI, created, to?: URI, hops: {name: digest}, grams: [digest], value}` |
-//! | processing | a node that is targeted makes the signing form of what it has and checks `value`; an intermediary puts the block in again; an active one that changed the message signs it anew, if it has a key and what came was signed: it vouches for its own changes and not for those of others. `to` is the `routing.to` of the message as it was signed; an ultimate receiver of another name refuses it |
+//! | block | `signature: {role: "next", relay: true, algorithm: "Ed25519", keyId, signer: URI, created, sender?: URI, sent?: time, to?: URI, hops: {name: digest}, grams: [digest], value}` |
+//! | processing | a node that is targeted makes the signing form of what it has and checks `value`; an intermediary puts the block in again; an active one that changed the message signs it anew, if it has a key and what came was signed: it vouches for its own changes and not for those of others, and says in `sender` and `sent` whose message it had, and of when. `to` is the `routing.to` of the message as it was signed; an ultimate receiver of another name refuses it |
 //! | fault | `Receiver`, subcode `SecurityViolation.Signature`, and a person is asked to look: no signature where one must be, an unknown key, a message that is not what was signed, or one for another receiver |
 //! | Body | covered whole; not processed unless the signature holds |
-//! | other modules | acts after `authentication`, whose sender must be the signer, or the signer one who may change messages; before `encryption`, for what is signed is what travels, sealed as it is |
+//! | other modules | says who the sender is: `sender`, which only one who may change messages may say of another, or else the signer. Acts after `authentication`, whose first credential must be that sender's; before `encryption`, for what is signed is what travels, sealed as it is |
 //!
 //! # The signing form
 //!
 //! The frame as it travels, in canonical form, less what nodes on the way may change by the rules of section 2.7:
 //! the blocks `signature`, `authentication`, `ttl`, `routing`, `audit` and `applied`; blocks and grams for intermediaries (any role
 //! but `ultimateReceiver` and `none`), which are taken out on the way; and the `detail` of a fault (5.4.5). An empty Header or list counts
-//! as none. Of the blocks and grams for intermediaries, the signature has the SHA-256 of each: those that are still there must be as they
+//! as none. A role token that the spec does not have counts as `ultimateReceiver`, as at the end of the path (5.2.2). Of the blocks and grams for intermediaries, the signature has the SHA-256 of each: those that are still there must be as they
 //! were, and grams must be among those. A block that was added may pass a node, but none acts on it (an `authorization` is signed by
-//! itself). The fields of `signature` itself, but `value`, its role and flags, are signed with the rest.
+//! itself), and at the end of the path it is taken out. The fields of `signature` itself, but `value`, its role and flags, are signed with the rest.
 //!
 //! Must not: say who may do what; that is `authorization`'s.
 
@@ -85,10 +85,15 @@ pub fn is_answered_for(name: &str) -> bool {
 /// Signs a frame, in the place of whoever signed it before. It is for the receiver that its `routing` block names, if it has one.
 pub fn sign(frame: &mut Frame, key: &SecretKey, now: Timestamp) -> Result<(), Box<Fault>> {
     let to = frame.header.block("routing").and_then(|block| block.content().get("to").cloned());
-    sign_for(frame, key, now, to)
+    sign_with(frame, key, now, to.map(|to| ("to", to)))
 }
 
-fn sign_for(frame: &mut Frame, key: &SecretKey, now: Timestamp, to: Option<Value>) -> Result<(), Box<Fault>> {
+fn sign_with(
+    frame: &mut Frame,
+    key: &SecretKey,
+    now: Timestamp,
+    more: impl IntoIterator<Item = (&'static str, Value)>,
+) -> Result<(), Box<Fault>> {
     frame.header.remove("signature");
     let mut block = Map::new();
     let hops = |block: &Block<'_>| (block.name.to_owned(), json!(digest(block.properties)));
@@ -107,7 +112,7 @@ fn sign_for(frame: &mut Frame, key: &SecretKey, now: Timestamp, to: Option<Value
     ] {
         block.insert(key.to_owned(), value);
     }
-    block.extend(to.map(|to| ("to".to_owned(), to)));
+    block.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
     let value = key.sign(PURPOSE, &signing_form(frame, &block));
     block.insert("value".to_owned(), json!(value));
     frame.header.set_block("signature", block)
@@ -152,7 +157,7 @@ fn signing_form(frame: &Frame, signature: &Map<String, Value>) -> Vec<u8> {
 /// Whether a block or gram goes on to the end of the path, whoever relays it: it is for the ultimate receiver, or for nobody.
 fn is_covered(block: &Block<'_>) -> bool {
     let role = block.properties.get("role").and_then(Value::as_str).map(|role| Vocabulary::default().recognise(role));
-    matches!(role, None | Some(Some(Role::UltimateReceiver | Role::None)))
+    matches!(role, None | Some(None | Some(Role::UltimateReceiver | Role::None)))
 }
 
 fn for_intermediaries(frame: &Frame) -> Vec<Block<'_>> {
@@ -178,6 +183,8 @@ impl Signature {
         let key_id = content.must("keyId", content.text("keyId")?)?;
         let signer = content.must("signer", content.uri("signer")?)?;
         let created = content.must("created", content.time("created")?)?;
+        let sender = content.uri("sender")?.unwrap_or(signer);
+        let sent = content.time("sent")?.unwrap_or(created);
         let value = content.must("value", content.text("value")?)?;
         let hops = content.object("hops")?.cloned().unwrap_or_default();
         let grams = content.texts("grams")?.unwrap_or_default();
@@ -202,21 +209,26 @@ impl Signature {
                         block.name
                     )));
                 }
-                None => work.notes.push(format!("the block `{}` was added on the way and is not signed", block.name)),
+                None => {
+                    work.notes.push(format!("the block `{}` was added on the way and is not signed", block.name));
+                    if !work.relays() && block.name != "authorization" {
+                        work.frame.header.remove(block.name);
+                    }
+                }
             }
         }
         let unsigned = |gram: &&Map<String, Value>| !is_covered(&as_block(gram)) && !grams.contains(&digest(gram));
         if frame.grams().iter().any(|gram| unsigned(&gram)) {
             return Err(violation("a MemoryGram was changed or added on the way"));
         }
-        match &work.sender {
-            Some(sender) if sender != signer && !key.may(Right::Change) => {
-                return Err(violation("the message is signed by another than its sender, who may not change it"));
-            }
-            Some(_) => {}
-            None => work.sender = Some(signer.to_owned()),
+        if work.sender.as_deref().is_some_and(|presented| presented != sender) {
+            return Err(violation("the message is signed as another's than who presents themselves as its sender"));
         }
-        work.stamp = work.stamp.or(Some(created));
+        if sender != signer && !key.may(Right::Change) {
+            return Err(violation("the message is signed by another than its sender, who may not change it"));
+        }
+        work.sender = Some(sender.to_owned());
+        work.stamp = Some(work.stamp.map_or(sent, |stamp| stamp.min(sent)));
         work.intact = true;
         work.actions.push(format!("verified the signature of {signer}"));
         Ok(())
@@ -244,8 +256,16 @@ impl Module for Signature {
         match &self.again {
             // What nobody signed is passed on as such: whoever stripped a signature must not be given another.
             Some(key) if changed && work.intact => {
-                let to = work.block("signature").and_then(|block| block.get("to").cloned());
-                sign_for(&mut work.frame, key, work.now, to)
+                // Whose it was, and of when, stays.
+                let block = work.block("signature").unwrap_or_default();
+                let field = |keys: [&str; 2]| keys.iter().find_map(|key| block.get(*key)).cloned();
+                let more = [
+                    ("sender", field(["sender", "signer"])),
+                    ("sent", field(["sent", "created"])),
+                    ("to", field(["to"; 2])),
+                ];
+                let more = more.into_iter().filter_map(|(key, value)| Some((key, value?)));
+                sign_with(&mut work.frame, key, work.now, more)
             }
             _ => Ok(()),
         }

@@ -4,6 +4,8 @@ use super::super::super::node::{BodyProblem, BodySchema, Node};
 use super::super::super::relay::{Change, What};
 use super::super::super::rules;
 use super::super::audit::Audit;
+use super::super::authentication::{Authentication, authenticate};
+use super::super::freshness::Freshness;
 use super::super::keys::testing::secret;
 use super::super::routing::Routing;
 use super::super::testing::{NOW, fault, forwarding, frame, processed, relayed, ultimate};
@@ -114,6 +116,8 @@ fn section_7_0_nobody_acts_on_a_block_that_was_added_on_the_way() {
     assert_eq!(passed.notes, ["the block `deploy` was added on the way and is not signed"]);
     let knows = last().understanding(["deploy"]);
     assert_eq!(fault(knows.clone(), added.clone()).subcode.as_deref(), Some("SecurityViolation.Signature"));
+    // Nor does whoever is given the message: it is not in it any more.
+    assert!(processed(last(), added.clone()).frame.header.block("deploy").is_none());
     added.header.remove("deploy");
     processed(knows, added);
 }
@@ -164,7 +168,92 @@ fn section_2_7_3_an_active_intermediary_that_changes_the_body_signs_anew_or_is_r
     let key = Arc::new(secret(2, "agent://active"));
     let again = relayed(active().with(Signature::requiring(keys()).signing_again(key)), signed()).frame;
     let taken = processed(last(), again);
-    assert_eq!((taken.sender.as_deref(), &taken.frame.body["extra"]), (Some("agent://active"), &json!(1)));
+    assert_eq!((taken.sender.as_deref(), &taken.frame.body["extra"]), (Some("agent://sender"), &json!(1)));
+}
+
+/// One that changes what passes, and signs it anew; it trusts who sends to it, and nobody to say of others what they sent.
+fn gateway() -> Node {
+    let ring: Arc<KeyRing> =
+        Arc::new([secret(1, "agent://sender").public(), secret(3, "agent://other").public()].into_iter().collect());
+    let change = Change { feature: "urn:x:mask".to_owned(), what: What::SetBody("extra".to_owned(), json!(1)) };
+    let signature = Signature::requiring(ring.clone()).signing_again(Arc::new(secret(2, "agent://active")));
+    let node = Node::active("agent://active").expect("a node").changing([change]);
+    node.with(signature).with(Authentication::checking(ring))
+}
+
+#[test]
+fn section_7_0_who_signs_anew_says_whose_message_it_was() {
+    let presented = |agent: &str, number: u8| {
+        let mut frame = frame(json!({"Header": {"messageId": "m-1"}, "Body": {"task": "t"}}));
+        authenticate(&mut frame, &secret(number, agent), "n", NOW).expect("a good block");
+        frame
+    };
+    let end = || last().with(Authentication::checking(keys()));
+    let honest = {
+        let mut frame = presented("agent://sender", 1);
+        sign(&mut frame, &secret(1, "agent://sender"), NOW).expect("a good block");
+        relayed(gateway(), frame).frame
+    };
+    assert_eq!(processed(end(), honest.clone()).sender.as_deref(), Some("agent://sender"));
+    // Without the credential it is still the sender's, so that it is known when it comes again.
+    let mut stripped = honest.clone();
+    stripped.header.remove("authentication");
+    assert_eq!(processed(end(), stripped).sender.as_deref(), Some("agent://sender"));
+    // Another's message with the sender's credential, which the gateway does not look at, or which comes behind it.
+    for role in ["ultimateReceiver", "monitor", "urn:agentic:mesh:role:ultimateReceiver"] {
+        let mut forged = presented("agent://sender", 1);
+        forged.body.insert("task".to_owned(), json!("steal"));
+        let mut credential = forged.header.block("authentication").expect("it is there").properties.clone();
+        credential.insert("role".to_owned(), json!(role));
+        forged.header.set_block("authentication", credential).expect("a good block");
+        sign(&mut forged, &secret(3, "agent://other"), NOW).expect("a good block");
+        let passed = relayed(gateway(), forged).frame;
+        let told = fault(end(), passed);
+        assert!(told.text().contains("as another's than who presents themselves"), "{role}: {told}");
+    }
+    let mut own = frame(json!({"Header": {"messageId": "m-1"}, "Body": {"task": "steal"}}));
+    sign(&mut own, &secret(3, "agent://other"), NOW).expect("a good block");
+    let mut passed = relayed(gateway(), own).frame;
+    assert_eq!(processed(end(), passed.clone()).sender.as_deref(), Some("agent://other"), "not the gateway's");
+    let credential = honest.header.block("authentication").expect("it is there").properties.clone();
+    passed.header.set_block("authentication", credential).expect("a good block");
+    assert_eq!(refused_by(end(), passed), "SecurityViolation.Signature");
+    // Nobody says so who may not change messages.
+    let mut claimed = presented("agent://sender", 1);
+    let more = [("sender", json!("agent://sender"))];
+    sign_with(&mut claimed, &secret(3, "agent://other"), NOW, more).expect("a good block");
+    assert!(fault(end(), claimed).text().contains("who may not change it"));
+}
+
+fn refused_by(node: Node, frame: Frame) -> String {
+    fault(node, frame).subcode.unwrap_or_default()
+}
+
+#[test]
+fn section_7_3_a_message_is_as_old_as_it_was_before_it_was_signed_anew() {
+    let mut old = frame(json!({"Header": {"messageId": "m-1"}, "Body": {}}));
+    sign(&mut old, &secret(1, "agent://sender"), NOW - jiff::SignedDuration::from_secs(3000)).expect("a good block");
+    let fresh = |node: Node| node.with(Freshness::within(jiff::SignedDuration::from_secs(300)));
+    let passed = relayed(gateway(), old).frame;
+    assert_eq!(refused_by(fresh(last()), passed), "SecurityViolation.Stale");
+    // And one that has no id can be told from its copy by nobody.
+    let mut nameless = frame(json!({"Body": {}}));
+    sign(&mut nameless, &secret(1, "agent://sender"), NOW).expect("a good block");
+    let window = Freshness::within(jiff::SignedDuration::from_secs(300)).or_without_id();
+    assert_eq!(
+        refused_by(ultimate().with(Signature::checking(keys())).with(window), nameless),
+        "SecurityViolation.NoId"
+    );
+}
+
+#[test]
+fn section_5_2_2_a_role_that_nobody_knows_is_the_end_s_and_cannot_be_taken_out() {
+    let mut limits =
+        frame(json!({"Header": {"messageId": "m-1", "limits": {"role": "monitor", "most": 3}}, "Body": {}}));
+    sign(&mut limits, &secret(1, "agent://sender"), NOW).expect("a good block");
+    processed(last(), limits.clone());
+    limits.header.remove("limits");
+    assert_eq!(refused(limits), "SecurityViolation.Signature");
 }
 
 struct Nothing;
