@@ -37,7 +37,7 @@ use crate::handoff::mailbox::{MailAsk, MailFile, Numbers, PUT_BYTES};
 use crate::ids::AgentId;
 use crate::plan::{Plan, PlannedSeat};
 use crate::protocol::mailbox::message::{Kind, Seq};
-use crate::protocol::mailbox::roster::{Row, Status};
+use crate::protocol::mailbox::roster::{Roster, Row, Status};
 use crate::protocol::mailbox::store::{MailboxResult, PROTOCOL_FILE, PROTOCOL_TEXT, ROSTER_FILE};
 use crate::state::SwarmDir;
 use crate::swarm::Machine;
@@ -319,7 +319,9 @@ impl Carrier {
         let row = Row::new(seat.agent.clone(), seat.role.clone(), None, Timestamp::now());
         self.change_roster(&seat.agent, |known| match known {
             Some(known) if known.status == Status::Active => None,
-            _ => Some(Change::Row(row.clone())),
+            // Ids are unique: one that is tried again keeps its row.
+            Some(_) => Some(Change::Status(Status::Active)),
+            None => Some(Change::Row(row.clone())),
         });
     }
 
@@ -361,9 +363,22 @@ impl Carrier {
 
     /// Gives the volume the roster of the copy.
     async fn put_roster(&mut self) -> EngineResult<()> {
-        let Some(roster) = told(blocking(|| self.copy.mailbox().roster()), "the roster cannot be read") else {
+        let Some(mut roster) = told(blocking(|| self.copy.mailbox().roster()), "the roster cannot be read") else {
             return Ok(());
         };
+        let known = Roster::of(self.roster.as_str());
+        if roster.rows().is_empty() && !known.rows().is_empty() {
+            tracing::warn!("the roster was lost, and is written again");
+            let restored = blocking(|| {
+                self.copy.mailbox().change_roster(|lost| {
+                    known.rows().iter().for_each(|row| lost.add(row));
+                    Ok(true)
+                })?;
+                self.copy.mailbox().roster()
+            });
+            let Some(restored) = told(restored, "the roster cannot be written") else { return Ok(()) };
+            roster = restored;
+        }
         if roster.text() != self.roster {
             self.put(vec![MailFile::text(ROSTER_FILE, roster.text())]).await?;
             roster.text().clone_into(&mut self.roster);

@@ -1,6 +1,6 @@
 //! Which mailbox is meant, and who one is there.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
@@ -71,7 +71,7 @@ impl Place {
 
     /// Nobody goes on with the swarm whose mailbox it is.
     pub(super) fn is_over(&self) -> bool {
-        self.standing.over
+        self.private.as_deref().and_then(Path::parent).is_some_and(|swarm| Standing::read(swarm).over)
     }
 
     /// The desk of somebody who takes part. In a folder of one's own choice what lacks is made, and one is registered; who had

@@ -36,7 +36,7 @@ pub(super) async fn read(args: &MailboxReadArgs, here: &Here) -> Outcome {
     }
     let desk = place.own_desk(&args.who, false)?;
     if args.wait {
-        return wait(args, &desk);
+        return wait(args, &place, &desk);
     }
     let batch = desk.collect(Timestamp::now())?;
     if batch.letters.is_empty() {
@@ -59,7 +59,7 @@ fn these(args: &MailboxReadArgs, desk: &Desk) -> Outcome {
     Ok(0)
 }
 
-fn wait(args: &MailboxReadArgs, desk: &Desk) -> Outcome {
+fn wait(args: &MailboxReadArgs, place: &Place, desk: &Desk) -> Outcome {
     let wanted = Wanted { from: args.from.clone(), re: args.re.clone() };
     let end = args.timeout.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds.into())));
     let mut waiting = Waiting::new(desk, wanted, end);
@@ -68,6 +68,11 @@ fn wait(args: &MailboxReadArgs, desk: &Desk) -> Outcome {
             Step::Batch(batch) => {
                 print_batch(&batch, args.place.json)?;
                 waiting.keep(*batch)?;
+            }
+            // Whoever wrote since on the host, and is in no roster, is nobody to wait for.
+            Step::Idle if place.is_over() => {
+                remark("the swarm is over: nobody in it writes any more");
+                return Ok(Kind::Unsuccessful.exit_code());
             }
             Step::Idle => {}
             Step::Came => return Ok(0),

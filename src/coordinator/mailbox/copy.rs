@@ -256,9 +256,11 @@ impl HostCopy {
     }
 
     fn find_new_shared(&mut self, settled: bool) -> Vec<Outgoing> {
-        let entries = fs::read_dir(self.root().join(SHARED)).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let names: BTreeSet<String> = names.filter(|name| is_shared_name(name)).take(SHARED_MAX).collect();
+        // A folder that is not there says nothing of its files.
+        let Ok(entries) = fs::read_dir(self.root().join(SHARED)) else { return Vec::new() };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names: BTreeSet<String> = names.filter(|name| is_shared_name(name)).collect();
+        let mut room = SHARED_MAX.saturating_sub(names.iter().filter(|name| self.shared.contains_key(*name)).count());
         let mut found = Vec::new();
         for name in &names {
             let Some(host) = self.host_stamp(name) else { continue };
@@ -266,13 +268,19 @@ impl HostCopy {
             if known.is_some_and(|same| same.host == host) {
                 continue;
             }
+            if known.is_none() && room == 0 {
+                self.say_once(SHARED.to_owned(), "has more files than are carried to the sandboxes");
+                continue;
+            }
             if !settled && !has_rested(&self.shared_path(name)) {
                 self.restless = true;
                 continue;
             }
+            let known_not = known.is_none();
             let only_if = known.map(|same| same.volume.clone()).unwrap_or_default();
             let path = format!("{SHARED}/{name}");
             let file = self.shared_text(name).map(|text| MailFile { path: path.clone(), text: Some(text), only_if });
+            room = room.saturating_sub(usize::from(known_not));
             match file.filter(|file| file.json_len() <= PUT_BYTES) {
                 Some(file) => found.push(Outgoing { file, message: None, shared: Some((name.clone(), host)) }),
                 None => self.say_once(path, "is not carried to the sandboxes: it is no text, or too large"),
@@ -430,6 +438,24 @@ mod tests {
         fs::write(&file, whole.replace("all of it", "something else")).expect("written");
         copy.find_new(false, false, |_, _| true).expect("read");
         assert!(copy.said.contains("agents/host/001.md"));
+        // Of too many, what was carried stays, and what is missing is only what is not there.
+        let known = Same { volume: "v".to_owned(), host: "h".to_owned() };
+        copy.shared.insert("ZZZ.md".to_owned(), known);
+        fs::write(copy.root().join("shared/ZZZ.md"), "ours").expect("written");
+        for number in 0..SHARED_MAX + 5 {
+            fs::write(copy.root().join(format!("shared/H{number}.md")), "x").expect("written");
+        }
+        let found = copy.find_new(false, true, |_, _| true).expect("read");
+        assert!(found.iter().all(|one| one.file.text.is_some()), "{:?}", paths(found));
+        let found = copy.find_new(false, true, |_, _| true).expect("read");
+        assert_eq!(found.iter().filter(|one| one.shared.is_some()).count(), SHARED_MAX);
+        assert!(copy.said.contains("shared"));
+        let (there, away) = (copy.root().join("shared"), copy.root().join("elsewhere"));
+        fs::rename(&there, &away).expect("renamed");
+        assert!(copy.find_new(false, true, |_, _| true).expect("read").is_empty());
+        fs::remove_dir_all(&away).expect("removed");
+        fs::create_dir(&there).expect("made");
+        copy.shared.clear();
         // A number is a number, however many digits it is padded to.
         fs::rename(&file, copy.root().join("agents/host/1.md")).expect("renamed");
         let found = copy.find_new(false, true, |_, _| false).expect("read");

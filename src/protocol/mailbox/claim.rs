@@ -83,8 +83,12 @@ impl Found {
                 found.trim().eq_ignore_ascii_case(name).then(|| value.trim())
             })
         };
+        // Claims go by the name without its ending: `STATE` and `STATE.md` are one.
+        let stem = |name: &str| {
+            name.rsplit('/').next().unwrap_or_default().parse().map(|name: SharedName| name.stem().to_owned())
+        };
         if let Some(named) = field("target")
-            && named.rsplit('/').next() != Some(target.as_str())
+            && stem(named).as_deref() != Ok(target.stem())
         {
             return None;
         }
@@ -179,5 +183,6 @@ mod tests {
         assert!(of(".claim-STATE-a-b", "").is_some());
         assert_eq!(of(".claim-STATE-a-b", "<!-- target: STATE-a.md -->"), None, "b's, on another file");
         assert!(of(".claim-STATE-a", "<!-- target: shared/STATE.md -->").is_some());
+        assert!(of(".claim-STATE-a", "<!-- target: STATE -->").is_some(), "the same without its ending");
     }
 }

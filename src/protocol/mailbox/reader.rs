@@ -237,6 +237,7 @@ impl Desk {
             Ok(())
         })?;
         let deadline = machine.next_deadline();
+        let letters = in_order(letters, |letter| &letter.message, |letter| letter.message.timestamp);
         Ok(Batch { letters, warnings, deadline, machine, folder, before, _lock: lock })
     }
 

@@ -217,7 +217,10 @@ fn an_orchestrator_that_dies_anywhere_in_a_review_says_nothing_twice_and_leaves_
                 for record in some {
                     let (scratch, tasks) = prepared();
                     let ran = scratch.start_with(&run(&tasks), &[(HOOK, &record.to_string())]).wait();
-                    assert_eq!(ran.status.code(), None, "it dies at {record}");
+                    // How many records there are depends on how fast the sandboxes are: the last may not be there.
+                    let journal = std::fs::read_to_string(scratch.latest().join("journal.ndjson")).expect("a journal");
+                    let died = ran.status.code().is_none();
+                    assert!(died || journal.lines().count() - 1 < *record, "it dies at {record}: {:?}", ran.status);
                     scratch.longshore(&["resume"]).expect(0, &[]);
                     scratch.longshore(&["gc"]).expect(0, &[]);
                     assert_eq!(&scratch.talk(), whole, "after a death at {record}");

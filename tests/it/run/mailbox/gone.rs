@@ -139,6 +139,9 @@ fn a_dead_swarm_that_is_removed_leaves_nobody_behind() {
     scratch.sandboxes(1);
     say(&mailbox, Kind::Status, "alpha", "I am here");
     becomes(&mailbox, "host", &Status::Active);
+    // A roster that is lost comes back.
+    std::fs::remove_file(mailbox.root().join("ROSTER.md")).expect("removed");
+    becomes(&mailbox, "alpha", &Status::Active);
     running.signal("KILL");
     running.wait();
     assert_eq!(statuses(&mailbox)["alpha"], Status::Active, "its sandbox goes on");
@@ -147,5 +150,9 @@ fn a_dead_swarm_that_is_removed_leaves_nobody_behind() {
     assert_eq!(statuses(&mailbox), left.into());
     scratch.longshore(&["mailbox", "watch"]).expect(0, &["everybody is gone"]);
     let waits = scratch.longshore(&["mailbox", "read", "--wait", "--as", "someone"]);
-    waits.expect(1, &["everybody else is gone"]);
+    waits.expect(1, &["the swarm is over"]);
+    // Nor does somebody who writes afterwards, and is in no roster, keep others waiting.
+    scratch.longshore(&["mailbox", "send", "--as", "late", "--to", "*", "--type", "STATUS", "thanks"]).expect(0, &[]);
+    scratch.longshore(&["mailbox", "read", "--as", "someone"]).expect(0, &["thanks"]);
+    scratch.longshore(&["mailbox", "read", "--wait", "--as", "someone"]).expect(1, &["the swarm is over"]);
 }
