@@ -319,9 +319,8 @@ impl Carrier {
         let row = Row::new(seat.agent.clone(), seat.role.clone(), None, Timestamp::now());
         self.change_roster(&seat.agent, |known| match known {
             Some(known) if known.status == Status::Active => None,
-            // Ids are unique: one that is tried again keeps its row.
-            Some(_) => Some(Change::Status(Status::Active)),
-            None => Some(Change::Row(row.clone())),
+            // One that is tried again registers again; by when it started, others know.
+            _ => Some(Change::Row(row.clone())),
         });
     }
 
