@@ -268,7 +268,8 @@ impl HostCopy {
             if known.is_some_and(|same| same.host == host) {
                 continue;
             }
-            if known.is_none() && room == 0 {
+            let is_new = known.is_none();
+            if is_new && room == 0 {
                 self.say_once(SHARED.to_owned(), "has more files than are carried to the sandboxes");
                 continue;
             }
@@ -276,11 +277,10 @@ impl HostCopy {
                 self.restless = true;
                 continue;
             }
-            let known_not = known.is_none();
             let only_if = known.map(|same| same.volume.clone()).unwrap_or_default();
             let path = format!("{SHARED}/{name}");
             let file = self.shared_text(name).map(|text| MailFile { path: path.clone(), text: Some(text), only_if });
-            room = room.saturating_sub(usize::from(known_not));
+            room = room.saturating_sub(usize::from(is_new));
             match file.filter(|file| file.json_len() <= PUT_BYTES) {
                 Some(file) => found.push(Outgoing { file, message: None, shared: Some((name.clone(), host)) }),
                 None => self.say_once(path, "is not carried to the sandboxes: it is no text, or too large"),
