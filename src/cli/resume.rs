@@ -11,9 +11,10 @@ use super::here::Here;
 use super::run::begin::{self, Kept};
 use super::run::{check, finish};
 use super::{Outcome, admin, remark, shim};
-use crate::coordinator::notify::{Notify, Patience};
+use crate::coordinator::notify::{EscalationNotifier, NotifyPolicy};
 use crate::coordinator::{
-    self, Bridge, Heard, MEMORY_BUDGET_MAX, Reserve, SandboxSettings, Setup, TakenUp, remember_again, tell_again,
+    self, AmpComposer, EscalationListener, MAX_MEMORY_BUDGET, Reserve, ResumedSwarm, SandboxSettings, SwarmSetup,
+    restore_memories, restore_messages,
 };
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
@@ -43,7 +44,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         if let Ok(kept) = kept_of(&header) {
             let mut heard = heard(&kept, repo.root(), &dir, &ssot, &header.spec)?;
             let (warn, mut warnings) = tokio::sync::mpsc::unbounded_channel();
-            heard.warn(warn);
+            heard.set_warning_sender(warn);
             heard.close().await;
             while let Ok(problem) = warnings.try_recv() {
                 remark(&format!("warning: a notification failed: {problem}"));
@@ -52,9 +53,9 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         // Its orchestrator may have died after its last record, and before the state file and the report that say the same.
         let kept = kept_of(&header)?;
         let plan = plan_of(&header, &kept, repo.root())?;
-        remember_again(&plan, &machine, &words, &ssot)?;
-        let bridge = Bridge::new(&repo, &dir, plan, !kept.verify.is_empty(), kept.review.as_ref());
-        tell_again(bridge, &ssot, &words)?;
+        restore_memories(&plan, &machine, &words, &ssot)?;
+        let bridge = AmpComposer::new(&repo, &dir, plan, !kept.verify.is_empty(), kept.review.as_ref());
+        restore_messages(bridge, &ssot, &words)?;
         let last = store.snapshot(&machine, elapsed)?;
         if !last.written() {
             last.write()?;
@@ -79,7 +80,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         pids: kept.pids,
         agent: kept.agent.clone(),
         review: kept.review.clone(),
-        memory_budget: kept.memory_budget.min(MEMORY_BUDGET_MAX),
+        memory_budget: kept.memory_budget.min(MAX_MEMORY_BUDGET),
         verify: kept.verify.clone(),
         env,
         identity: kept.identity.clone(),
@@ -90,9 +91,9 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
             memory: args.reserve_memory.map_or(kept.reserve.memory, |size| size.0),
             disk: args.reserve_disk.map_or(kept.reserve.disk, |size| size.0),
         },
-        keep: kept.keep,
+        keep_containers: kept.keep,
         max_bundle: begin::MAX_BUNDLE,
-        subpath: info.volume_subpath,
+        supports_subpath: info.volume_subpath,
     };
     let (mode, look) = {
         let mode = Mode::choose(args.json, args.quiet, &Here::lookup);
@@ -110,7 +111,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let trouble = Trouble::default();
     let reporter = report::reporter(mode, Names::of(&header.spec), look, &trouble);
     let heard = heard(&kept, repo.root(), &dir, &ssot, &header.spec)?;
-    let setup = Setup {
+    let setup = SwarmSetup {
         plan,
         spec: header.spec,
         sandbox,
@@ -120,9 +121,9 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         store,
         reporter,
         ssot,
-        heard,
+        escalation_listener: heard,
         shim: shim.bytes.into(),
-        taken_up: Some(TakenUp { machine, elapsed, last, words, decisions }),
+        resumed: Some(ResumedSwarm { machine, elapsed, last_event_at: last, intents: words, decisions }),
     };
     let ended = coordinator::run(setup).await;
     let told = finish::finish(&ending, &dir).await;
@@ -139,12 +140,12 @@ fn heard(
     dir: &SwarmDir,
     ssot: &Ssot,
     spec: &SwarmSpec,
-) -> Result<Box<dyn Heard>, Shown> {
+) -> Result<Box<dyn EscalationListener>, Shown> {
     let Some(listeners) = begin::listeners(kept.notify.as_deref(), kept.notify_url.as_deref())? else {
         return Ok(Box::new(()));
     };
-    let mut notify = Notify::new(listeners, root, dir, Patience::default());
-    notify.catch_up(ssot, spec)?;
+    let mut notify = EscalationNotifier::new(listeners, root, dir, NotifyPolicy::default());
+    notify.notify_missed(ssot, spec)?;
     Ok(Box::new(notify))
 }
 

@@ -20,7 +20,7 @@ use super::args::{FanOutArg, PlanFlags, RunArgs};
 use super::config::{self, AgentConfig, Config, ConfigError};
 use super::variable::{Variable, VariableError};
 use crate::coordinator::notify::NotifyUrl;
-use crate::coordinator::{MEMORY_BUDGET, MEMORY_BUDGET_MAX, Reserve};
+use crate::coordinator::{DEFAULT_MEMORY_BUDGET, MAX_MEMORY_BUDGET, Reserve};
 use crate::swarm::AckTimeouts;
 use crate::swarm::spec::{DEFAULT_IDLE_TIMEOUT, HEARTBEAT, ROUNDS};
 
@@ -303,7 +303,10 @@ fn merge(layers: &[Layer]) -> Settings {
             Size(Reserve::default().memory),
         ),
         reserve_disk: or(pick(layers, "reserve_disk", |config| config.reserve_disk), Size(Reserve::default().disk)),
-        memory_budget: or(pick(layers, "memory_budget", |config| config.memory_budget), Size(MEMORY_BUDGET as u64)),
+        memory_budget: or(
+            pick(layers, "memory_budget", |config| config.memory_budget),
+            Size(DEFAULT_MEMORY_BUDGET as u64),
+        ),
         cpus: or(pick(layers, "cpus", |config| config.cpus), Cpus(1000)),
         timeout: or(pick(layers, "timeout", |config| config.timeout), Span(Duration::from_secs(1800))),
         idle_timeout: or(pick(layers, "idle_timeout", |config| config.idle_timeout), SpanOrOff(DEFAULT_IDLE_TIMEOUT)),
@@ -341,7 +344,7 @@ fn check(settings: &Settings) -> Vec<SettingsError> {
     if (1..6 << 20).contains(&memory.value.0) {
         bad("memory", memory.value.to_string(), &memory.source, "a container needs at least 6m; 0 means no limit");
     }
-    if settings.memory_budget.value.0 > MEMORY_BUDGET_MAX as u64 {
+    if settings.memory_budget.value.0 > MAX_MEMORY_BUDGET as u64 {
         let budget = &settings.memory_budget;
         bad("memory_budget", budget.value.to_string(), &budget.source, "64k is the most; 0 is for nothing");
     }

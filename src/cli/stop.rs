@@ -4,7 +4,7 @@ use super::args::{StopArgs, SwarmName};
 use super::error::Shown;
 use super::here::Here;
 use super::{Outcome, say};
-use crate::coordinator::control::{self, Answer, Command};
+use crate::coordinator::control::{self, ControlCommand, ControlReply};
 use crate::swarm::StopLevel;
 
 /// Carries it out.
@@ -17,8 +17,8 @@ pub async fn stop(args: &StopArgs, here: &Here) -> Outcome {
         );
     }
     let level = if args.kill { StopLevel::Kill } else { StopLevel::Graceful };
-    match control::send(&dir, &Command::Stop { level }).await {
-        Ok(Answer::Accepted) => {
+    match control::send(&dir, &ControlCommand::Stop { level }).await {
+        Ok(ControlReply::Accepted) => {
             say(&match level {
                 StopLevel::Graceful => format!(
                     "swarm {swarm} stops: nothing new is started, its sandboxes are asked to finish (`--kill` ends them at once)\n"
@@ -29,7 +29,9 @@ pub async fn stop(args: &StopArgs, here: &Here) -> Outcome {
             })?;
             Ok(0)
         }
-        Ok(Answer::Refused { problem }) => Err(Shown::machinery(format!("swarm `{swarm}` refused to stop: {problem}"))),
+        Ok(ControlReply::Refused { problem }) => {
+            Err(Shown::machinery(format!("swarm `{swarm}` refused to stop: {problem}")))
+        }
         Err(error) => Err(Shown::of(super::error::Kind::Machinery, &error)
             .hint("it may be starting or ending: try again; SIGTERM to its process does the same")),
     }

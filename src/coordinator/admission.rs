@@ -1,8 +1,8 @@
 //! Admission: a sandbox is started when the engine has memory and disk to spare; where it has not, the start waits and says so.
 //!
 //! Asked by `session.rs` before each start, through the depot, which sees the engine's machine and not the orchestrator's. Sandboxes
-//! just let in have not used their memory yet, and are counted for [`SETTLING`]. Must not: end a swarm for being short while any
-//! of its sandboxes runs; but [`PATIENCE`] without one is the machinery's failure, and the swarm is left to be resumed.
+//! just let in have not used their memory yet, and are counted for [`SETTLE_TIME`]. Must not: end a swarm for being short while any
+//! of its sandboxes runs; but [`MAX_IDLE_WAIT`] without one is the machinery's failure, and the swarm is left to be resumed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::ids::AttemptId;
 use crate::swarm::{Event, Fault};
 use crate::verdict::Cause;
 
-use super::inbox::Postbox;
+use super::event_queue::EventSender;
 
 /// How long a sandbox that was let in is counted as one that will use memory.
-const SETTLING: Duration = Duration::from_secs(5);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 /// How long an answer of the engine's machine holds.
-const FRESH: Duration = Duration::from_millis(250);
+const SPACE_CACHE_TTL: Duration = Duration::from_millis(250);
 /// The pause before it is asked again when it was short.
-const PAUSE: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a start waits while no sandbox runs whose end could make room.
-const PATIENCE: Duration = Duration::from_secs(600);
+const MAX_IDLE_WAIT: Duration = Duration::from_secs(600);
 
 /// What must be left on the engine's machine when another sandbox starts. In bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,33 +51,33 @@ pub(super) struct Admission {
     reserve: Reserve,
     /// Sandboxes that run: their end may make room.
     running: Arc<AtomicUsize>,
-    seen: Mutex<Seen>,
+    state: Mutex<AdmissionState>,
 }
 
 /// A sandbox that runs.
-pub(super) struct Running(Arc<AtomicUsize>);
+pub(super) struct RunningGuard(Arc<AtomicUsize>);
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[derive(Default)]
-struct Seen {
-    space: Option<(Instant, Space)>,
-    let_in: VecDeque<Instant>,
+struct AdmissionState {
+    cached_space: Option<(Instant, Space)>,
+    recently_admitted: VecDeque<Instant>,
 }
 
 impl Admission {
     pub fn new(reserve: Reserve) -> Self {
-        Self { reserve, running: Arc::default(), seen: Mutex::default() }
+        Self { reserve, running: Arc::default(), state: Mutex::default() }
     }
 
     /// A sandbox runs, until what this gives is dropped.
-    pub fn running(&self) -> Running {
+    pub fn track_running(&self) -> RunningGuard {
         self.running.fetch_add(1, Ordering::Relaxed);
-        Running(Arc::clone(&self.running))
+        RunningGuard(Arc::clone(&self.running))
     }
 
     /// Waits until there is room; what is short is told once. Gives up when the sandbox is not wanted any more.
@@ -85,52 +85,52 @@ impl Admission {
         &self,
         depot: &Depot,
         attempt: &AttemptId,
-        postbox: &Postbox,
+        postbox: &EventSender,
         stop: &mut tokio::sync::watch::Receiver<Option<Signal>>,
     ) -> EngineResult<()> {
         let mut since = Instant::now();
         let mut told = false;
         while stop.borrow().is_none() {
-            let Some((cause, reason)) = self.ask(depot).await? else { return Ok(()) };
+            let Some((cause, reason)) = self.try_admit(depot).await? else { return Ok(()) };
             if !told {
                 told = true;
-                postbox.post(Event::StartHeld { attempt: attempt.clone(), reason: reason.clone() }).await;
+                postbox.send(Event::StartHeld { attempt: attempt.clone(), reason: reason.clone() }).await;
             }
             if self.running.load(Ordering::Relaxed) > 0 {
                 since = Instant::now();
             }
-            if since.elapsed() > PATIENCE {
-                let summary = format!("no sandbox could be started for {} s: {reason}", PATIENCE.as_secs());
-                postbox.post(Event::MachineryFailed { fault: Fault::new(cause, summary, false) }).await;
+            if since.elapsed() > MAX_IDLE_WAIT {
+                let summary = format!("no sandbox could be started for {} s: {reason}", MAX_IDLE_WAIT.as_secs());
+                postbox.send(Event::MachineryFailed { fault: Fault::new(cause, summary, false) }).await;
             }
-            let _ = tokio::time::timeout(PAUSE, stop.changed()).await;
+            let _ = tokio::time::timeout(RETRY_INTERVAL, stop.changed()).await;
         }
         Ok(())
     }
 
     /// What is short; lets one in where nothing is.
-    async fn ask(&self, depot: &Depot) -> EngineResult<Option<(Cause, String)>> {
-        let mut seen = self.seen.lock().await;
+    async fn try_admit(&self, depot: &Depot) -> EngineResult<Option<(Cause, String)>> {
+        let mut seen = self.state.lock().await;
         let now = Instant::now();
-        let space = match seen.space {
-            Some((at, space)) if now - at < FRESH => space,
+        let space = match seen.cached_space {
+            Some((at, space)) if now - at < SPACE_CACHE_TTL => space,
             _ => {
                 let space = depot.space().await?;
-                seen.space = Some((Instant::now(), space));
+                seen.cached_space = Some((Instant::now(), space));
                 space
             }
         };
-        seen.let_in.retain(|at| now - *at < SETTLING);
-        let short = short(self.reserve, space, seen.let_in.len());
+        seen.recently_admitted.retain(|at| now - *at < SETTLE_TIME);
+        let short = shortage(self.reserve, space, seen.recently_admitted.len());
         if short.is_none() {
-            seen.let_in.push_back(now);
+            seen.recently_admitted.push_back(now);
         }
         Ok(short)
     }
 }
 
 /// What the engine's machine lacks for one more sandbox, where `let_in` others have not settled yet.
-fn short(reserve: Reserve, space: Space, let_in: usize) -> Option<(Cause, String)> {
+fn shortage(reserve: Reserve, space: Space, let_in: usize) -> Option<(Cause, String)> {
     let lacks = |what: &str, free: u64, wanted: u64, setting: &str| {
         let mb = |bytes: u64| bytes.div_ceil(1 << 20);
         format!("the engine has {} MB of {what} left, and {} MB are wanted (`{setting}`)", mb(free), mb(wanted))
@@ -151,16 +151,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_and_disk_must_be_left() {
+    fn shortage_reports_missing_memory_and_disk() {
         let reserve = Reserve { memory: 100 << 20, disk: 1 << 30 };
         let space = |free: u64, memory: u64| Space { free: free << 20, total: 1 << 40, memory_available: memory << 20 };
-        assert_eq!(short(reserve, space(1024, 100), 0), None);
-        assert_eq!(short(reserve, space(1024, 0), 9), None, "a machine that does not tell is not short");
-        let (cause, reason) = short(reserve, space(1023, 100), 0).expect("short of disk");
+        assert_eq!(shortage(reserve, space(1024, 100), 0), None);
+        assert_eq!(shortage(reserve, space(1024, 0), 9), None, "a machine that does not tell is not short");
+        let (cause, reason) = shortage(reserve, space(1023, 100), 0).expect("short of disk");
         assert_eq!(cause, Cause::DiskFull);
         assert!(reason.contains("1023 MB of disk left, and 1024 MB"), "{reason}");
-        let (_, reason) = short(reserve, space(1024, 199), 1).expect("the one before has used nothing yet");
+        let (_, reason) = shortage(reserve, space(1024, 199), 1).expect("the one before has used nothing yet");
         assert!(reason.contains("199 MB of memory left, and 200 MB"), "{reason}");
-        assert_eq!(short(reserve, space(1024, 200), 1), None);
+        assert_eq!(shortage(reserve, space(1024, 200), 1), None);
     }
 }

@@ -24,9 +24,9 @@ use crate::handoff::result::RESULT_MAX_BYTES;
 use crate::ids::ContainerId;
 
 /// What a tar of two files may have besides them, in bytes: headers, padding, small things that nobody wants.
-const EXTRA: u64 = 1024 * 1024;
+const MAX_TAR_OVERHEAD: u64 = 1024 * 1024;
 /// Pieces on their way from the engine to the one that reads the tar.
-const PIECES: usize = 8;
+const CHANNEL_CAPACITY: usize = 8;
 
 /// Why nothing was taken.
 #[derive(Debug, Error)]
@@ -36,10 +36,10 @@ pub enum ArchiveError {
     Refused(String),
     /// The tar breaks off or is none.
     #[error("the archive cannot be read")]
-    Broken(#[source] io::Error),
+    Corrupt(#[source] io::Error),
     /// The host's disk.
     #[error("cannot write the bundle")]
-    Host(#[source] io::Error),
+    Disk(#[source] io::Error),
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -58,9 +58,9 @@ pub(super) async fn fetch(
         Err(EngineError::NotFound { .. }) => return Ok(Collected { result: None, bundle: false }),
         other => other?,
     };
-    let (sender, receiver) = mpsc::channel(PIECES);
+    let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     let target = bundle_to.to_owned();
-    let taking = tokio::task::spawn_blocking(move || take(Pieces::new(receiver), max_bundle, &target));
+    let taking = tokio::task::spawn_blocking(move || extract_result(ChannelReader::new(receiver), max_bundle, &target));
     // One that has enough closes the channel; so does one that refuses.
     while let Some(piece) = pieces.next().await {
         if sender.send(piece.map_err(io::Error::other)).await.is_err() {
@@ -68,41 +68,41 @@ pub(super) async fn fetch(
         }
     }
     drop((sender, pieces));
-    taking.await.unwrap_or_else(|panicked| Err(ArchiveError::Broken(io::Error::other(panicked))))
+    taking.await.unwrap_or_else(|panicked| Err(ArchiveError::Corrupt(io::Error::other(panicked))))
 }
 
 /// Takes the two files out of the tar of an `out` folder. On an error no bundle is left.
 ///
 /// # Errors
 /// [`ArchiveError`], and never by the size of what is read: memory is bounded by the largest result.
-pub fn take(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<Collected, ArchiveError> {
-    let taken = take_entries(tar, max_bundle, bundle_to);
+pub fn extract_result(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<Collected, ArchiveError> {
+    let taken = extract_entries(tar, max_bundle, bundle_to);
     if taken.is_err() {
         let _ = std::fs::remove_file(bundle_to);
     }
     taken
 }
 
-fn take_entries(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<Collected, ArchiveError> {
-    let most = max_bundle.saturating_add(RESULT_MAX_BYTES).saturating_add(EXTRA);
-    let mut archive = tar::Archive::new(Bounded { tar, left: most });
+fn extract_entries(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<Collected, ArchiveError> {
+    let most = max_bundle.saturating_add(RESULT_MAX_BYTES).saturating_add(MAX_TAR_OVERHEAD);
+    let mut archive = tar::Archive::new(LimitedReader { inner: tar, remaining: most });
     let mut collected = Collected { result: None, bundle: false };
     // Raw: long names and other extensions, which would be read to memory whole, are entries like any other.
-    for entry in archive.entries().map_err(broken)?.raw(true) {
-        let mut entry = entry.map_err(broken)?;
-        let size = entry.header().entry_size().map_err(broken)?;
-        match (wanted(entry.header()), &collected) {
-            (Some(Wanted::Result), Collected { result: None, .. }) => {
-                bounded(layout::RESULT_FILE, size, RESULT_MAX_BYTES)?;
+    for entry in archive.entries().map_err(read_error)?.raw(true) {
+        let mut entry = entry.map_err(read_error)?;
+        let size = entry.header().entry_size().map_err(read_error)?;
+        match (classify_entry(entry.header()), &collected) {
+            (Some(ResultEntry::Result), Collected { result: None, .. }) => {
+                check_size(layout::RESULT_FILE, size, RESULT_MAX_BYTES)?;
                 let mut bytes = Vec::new();
-                entry.read_to_end(&mut bytes).map_err(broken)?;
-                whole(bytes.len() as u64, size)?;
+                entry.read_to_end(&mut bytes).map_err(read_error)?;
+                check_complete(bytes.len() as u64, size)?;
                 collected.result = Some(bytes);
             }
-            (Some(Wanted::Bundle), Collected { bundle: false, .. }) => {
-                bounded(layout::RESULT_BUNDLE, size, max_bundle)?;
-                let mut file = File::create(bundle_to).map_err(ArchiveError::Host)?;
-                whole(copy(&mut entry, &mut file)?, size)?;
+            (Some(ResultEntry::Bundle), Collected { bundle: false, .. }) => {
+                check_size(layout::RESULT_BUNDLE, size, max_bundle)?;
+                let mut file = File::create(bundle_to).map_err(ArchiveError::Disk)?;
+                check_complete(copy_to_file(&mut entry, &mut file)?, size)?;
                 collected.bundle = true;
             }
             (Some(_), _) => return Err(ArchiveError::Refused("a file is in the archive twice".to_owned())),
@@ -113,28 +113,28 @@ fn take_entries(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<Col
     Ok(collected)
 }
 
-enum Wanted {
+enum ResultEntry {
     Result,
     Bundle,
 }
 
 /// What an entry is to us: only plain files by their plain names.
-fn wanted(header: &tar::Header) -> Option<Wanted> {
+fn classify_entry(header: &tar::Header) -> Option<ResultEntry> {
     if header.entry_type() != tar::EntryType::Regular {
         return None;
     }
     let name = header.path_bytes();
     let name = name.strip_prefix(layout::OUT_DIR.as_bytes())?.strip_prefix(b"/")?;
     if name == layout::RESULT_FILE.as_bytes() {
-        Some(Wanted::Result)
+        Some(ResultEntry::Result)
     } else if name == layout::RESULT_BUNDLE.as_bytes() {
-        Some(Wanted::Bundle)
+        Some(ResultEntry::Bundle)
     } else {
         None
     }
 }
 
-fn bounded(name: &str, size: u64, most: u64) -> Result<(), ArchiveError> {
+fn check_size(name: &str, size: u64, most: u64) -> Result<(), ArchiveError> {
     if size <= most {
         return Ok(());
     }
@@ -142,74 +142,74 @@ fn bounded(name: &str, size: u64, most: u64) -> Result<(), ArchiveError> {
 }
 
 /// A tar that ends within a file ends it without a word.
-fn whole(length: u64, size: u64) -> Result<(), ArchiveError> {
-    if length == size { Ok(()) } else { Err(broken(io::ErrorKind::UnexpectedEof.into())) }
+fn check_complete(length: u64, size: u64) -> Result<(), ArchiveError> {
+    if length == size { Ok(()) } else { Err(read_error(io::ErrorKind::UnexpectedEof.into())) }
 }
 
 /// Tells the tar's failure from the host's.
-fn copy(from: &mut impl Read, to: &mut File) -> Result<u64, ArchiveError> {
+fn copy_to_file(from: &mut impl Read, to: &mut File) -> Result<u64, ArchiveError> {
     let mut buffer = vec![0; 64 * 1024];
     let mut length = 0;
     loop {
         match from.read(&mut buffer) {
             Ok(0) => return Ok(length),
             Ok(count) => {
-                to.write_all(&buffer[..count]).map_err(ArchiveError::Host)?;
+                to.write_all(&buffer[..count]).map_err(ArchiveError::Disk)?;
                 length += count as u64;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(broken(error)),
+            Err(error) => return Err(read_error(error)),
         }
     }
 }
 
-fn broken(error: io::Error) -> ArchiveError {
+fn read_error(error: io::Error) -> ArchiveError {
     match error.get_ref() {
-        Some(inner) if inner.is::<TooMuch>() => ArchiveError::Refused(inner.to_string()),
-        _ => ArchiveError::Broken(error),
+        Some(inner) if inner.is::<ArchiveTooLarge>() => ArchiveError::Refused(inner.to_string()),
+        _ => ArchiveError::Corrupt(error),
     }
 }
 
 #[derive(Debug, Error)]
 #[error("the archive has more data than a result may have")]
-struct TooMuch;
+struct ArchiveTooLarge;
 
 /// A reader with an end: a sparse file of a terabyte costs nothing to make and a day to read.
-struct Bounded<R> {
-    tar: R,
-    left: u64,
+struct LimitedReader<R> {
+    inner: R,
+    remaining: u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.tar.read(buffer)?;
-        self.left = self.left.checked_sub(count as u64).ok_or_else(|| io::Error::other(TooMuch))?;
+        let count = self.inner.read(buffer)?;
+        self.remaining = self.remaining.checked_sub(count as u64).ok_or_else(|| io::Error::other(ArchiveTooLarge))?;
         Ok(count)
     }
 }
 
 /// The pieces of a stream as something to read, on a thread that may block.
-struct Pieces {
+struct ChannelReader {
     receiver: mpsc::Receiver<io::Result<Bytes>>,
-    piece: Bytes,
+    chunk: Bytes,
 }
 
-impl Pieces {
+impl ChannelReader {
     fn new(receiver: mpsc::Receiver<io::Result<Bytes>>) -> Self {
-        Self { receiver, piece: Bytes::new() }
+        Self { receiver, chunk: Bytes::new() }
     }
 }
 
-impl Read for Pieces {
+impl Read for ChannelReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() {
+        while self.chunk.is_empty() {
             match self.receiver.blocking_recv() {
-                Some(piece) => self.piece = piece?,
+                Some(piece) => self.chunk = piece?,
                 None => return Ok(0),
             }
         }
-        let count = buffer.len().min(self.piece.len());
-        self.piece.copy_to_slice(&mut buffer[..count]);
+        let count = buffer.len().min(self.chunk.len());
+        self.chunk.copy_to_slice(&mut buffer[..count]);
         Ok(count)
     }
 }

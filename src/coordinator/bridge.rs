@@ -1,7 +1,7 @@
 //! From the machine's words to AMP's messages: what the plan, the repo and the settings add to them. Pure; the same word gives
 //! the same message, so that a journal which is read again gives what was said before.
 //!
-//! Called by `telling.rs`. To say something new: a word in `swarm/word.rs`, and its arm in [`Bridge::compose`].
+//! Called by `telling.rs`. To say something new: a word in `swarm/word.rs`, and its arm in [`AmpComposer::compose`].
 //! Must not: decide what is said, or when.
 
 use std::collections::BTreeMap;
@@ -29,20 +29,20 @@ use crate::verdict::{Cause, Failure};
 use super::ReviewSettings;
 
 /// The most characters of a text that comes from a sandbox, and of a criterion.
-const TEXT: usize = 2000;
+const MAX_TEXT_CHARS: usize = 2000;
 /// The same of a subtask, of which there may be hundreds.
-const SUBTASK: usize = 200;
+const MAX_SUBTASK_CHARS: usize = 200;
 /// And of a text that the user wrote: the description of a dispatch, guidance.
-const LONG_TEXT: usize = 60_000;
+const MAX_LONG_TEXT_CHARS: usize = 60_000;
 /// The most bytes that a list takes, so that the message that has it stays below
 /// [`MAX_BYTES`](crate::protocol::amp::rules::MAX_BYTES) even where JSON writes characters as escapes.
-const LIST_BYTES: usize = 256 * 1024;
+const MAX_LIST_BYTES: usize = 256 * 1024;
 /// The most entries of a work log; the newest are kept.
-const LOG: usize = 100;
+const MAX_LOG_ENTRIES: usize = 100;
 
 /// Something for the SSOT.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Item {
+pub(super) enum SsotRecord {
     /// A message.
     Message(Box<Message>),
     /// An ack.
@@ -52,38 +52,53 @@ pub(super) enum Item {
 }
 
 /// What messages are made with, and what was said of each task.
-pub struct Bridge {
+pub struct AmpComposer {
     swarm: SwarmId,
     /// The repo's root.
-    repo: PathBuf,
+    repo_root: PathBuf,
     /// The folder of the diffs under review.
-    reviews: PathBuf,
+    reviews_dir: PathBuf,
     plan: Plan,
     /// Commands that are run after each story, beside those of the tasks file.
-    verify: bool,
+    has_verify_commands: bool,
     /// What a reviewer has to answer beside the criteria.
-    criteria: Vec<String>,
-    tasks: BTreeMap<AssignmentId, Told>,
+    extra_criteria: Vec<String>,
+    histories: BTreeMap<AssignmentId, TaskHistory>,
 }
 
 /// What was said of a task, for its reviewers.
 #[derive(Default)]
-struct Told {
+struct TaskHistory {
     dispatch: Option<(Vec<StoryKey>, TaskDispatch)>,
     results: BTreeMap<String, (MsgId, TaskResult)>,
     verdicts: Vec<ReviewVerdict>,
     attempts: u32,
 }
 
-impl Bridge {
+impl AmpComposer {
     /// Of a swarm whose folder is `dir`; `verify`: there are commands that check each story, beside those of the tasks file.
     pub fn new(repo: &Repo, dir: &SwarmDir, plan: Plan, verify: bool, review: Option<&ReviewSettings>) -> Self {
         let criteria = review.map(|review| review.criteria.clone()).unwrap_or_default();
-        Self::of(dir.swarm(), repo.root().to_owned(), dir.path().join("reviews"), plan, verify, criteria)
+        Self::from_parts(dir.swarm(), repo.root().to_owned(), dir.path().join("reviews"), plan, verify, criteria)
     }
 
-    fn of(swarm: SwarmId, repo: PathBuf, reviews: PathBuf, plan: Plan, verify: bool, criteria: Vec<String>) -> Self {
-        Self { swarm, repo, reviews, plan, verify, criteria, tasks: BTreeMap::new() }
+    fn from_parts(
+        swarm: SwarmId,
+        repo: PathBuf,
+        reviews: PathBuf,
+        plan: Plan,
+        verify: bool,
+        criteria: Vec<String>,
+    ) -> Self {
+        Self {
+            swarm,
+            repo_root: repo,
+            reviews_dir: reviews,
+            plan,
+            has_verify_commands: verify,
+            extra_criteria: criteria,
+            histories: BTreeMap::new(),
+        }
     }
 
     /// Whose words they are.
@@ -95,16 +110,16 @@ impl Bridge {
     ///
     /// # Errors
     /// The text of a message that breaks a rule, with the rule: it is not said.
-    pub(super) fn compose(&mut self, word: &Word) -> Result<Item, (String, Violation)> {
+    pub(super) fn compose(&mut self, word: &Word) -> Result<SsotRecord, (String, Violation)> {
         let (id, from, to, refs, ack_within, payload) = match word {
             Word::Ack { of, by, at_ms, note } => {
-                let note = note.as_deref().map(|note| cut(note, LONG_TEXT));
-                let ack = Ack { ack_of: of.clone(), by: *by, timestamp: time(*at_ms), note };
-                return Ok(Item::Ack(ack));
+                let note = note.as_deref().map(|note| truncate_chars(note, MAX_LONG_TEXT_CHARS));
+                let ack = Ack { ack_of: of.clone(), by: *by, timestamp: timestamp_from_ms(*at_ms), note };
+                return Ok(SsotRecord::Ack(ack));
             }
-            Word::Task(news) => return Ok(Item::Task(Box::new(self.task(news)))),
+            Word::Task(news) => return Ok(SsotRecord::Task(Box::new(self.compose_task_file(news)))),
             Word::Dispatch(dispatch) => {
-                let payload = self.dispatch(dispatch);
+                let payload = self.compose_dispatch(dispatch);
                 let (from, to) = match dispatch.attempt {
                     Some(_) => (Role::Coordinator, Role::Executor),
                     None => (Role::Admin, Role::Coordinator),
@@ -112,41 +127,41 @@ impl Bridge {
                 (&dispatch.id, from, to, &dispatch.refs, dispatch.ack_within, Payload::Dispatch(payload))
             }
             Word::Result(end) => {
-                let payload = self.result(end);
+                let payload = self.compose_result(end);
                 (&end.id, Role::Executor, Role::Coordinator, &end.refs, end.ack_within, Payload::Result(payload))
             }
             Word::Request(request) => {
                 let Request { id, refs, ack_within, review, attempt } = &**request;
-                let payload = Payload::Request(self.request(&attempt.folder(), review));
+                let payload = Payload::Request(self.compose_review_request(&attempt.folder(), review));
                 (id, Role::Coordinator, Role::Reviewer, refs, *ack_within, payload)
             }
             Word::Verdict { id, refs, ack_within, verdict } => {
-                let told = self.tasks.entry(id.task().clone()).or_default();
+                let told = self.histories.entry(id.task().clone()).or_default();
                 told.verdicts.push((**verdict).clone());
                 let payload = Payload::Verdict((**verdict).clone());
                 (id, Role::Reviewer, Role::Coordinator, refs, *ack_within, payload)
             }
             Word::Escalation { id, from, escalation, .. } => {
-                return message(id, *from, Role::Admin, &escalation.affected_msgs, None, {
+                return build_message(id, *from, Role::Admin, &escalation.affected_msgs, None, {
                     Payload::Escalation((**escalation).clone())
                 });
             }
         };
-        message(id, from, to, refs, ack_within, payload)
+        build_message(id, from, to, refs, ack_within, payload)
     }
 
     fn story(&self, key: &StoryKey) -> &Story {
         self.plan.story(key)
     }
 
-    fn subtask(&self, task: &AssignmentId, key: &StoryKey) -> String {
+    fn subtask_id(&self, task: &AssignmentId, key: &StoryKey) -> String {
         let assignment = self.plan.assignments.iter().find(|one| one.id == *task);
         let place = assignment.and_then(|one| one.stories.iter().position(|story| story == key)).unwrap_or_default();
         format!("{task}-S{}", place + 1)
     }
 
     /// What makes a story done: its criteria; for one that has none, that it does what its title says.
-    fn criteria_of(&self, key: &StoryKey) -> Vec<String> {
+    fn acceptance_criteria(&self, key: &StoryKey) -> Vec<String> {
         let story = self.story(key);
         let done = || format!("{}: \"{}\" is done, and its checks pass", self.plan.label(key), shorten(&story.title));
         if story.criteria.is_empty() {
@@ -156,7 +171,7 @@ impl Bridge {
         story.criteria.iter().map(|criterion| said(&criterion.text)).collect()
     }
 
-    fn dispatch(&mut self, dispatch: &Dispatch) -> TaskDispatch {
+    fn compose_dispatch(&mut self, dispatch: &Dispatch) -> TaskDispatch {
         let task = dispatch.id.task().clone();
         let stories = &dispatch.stories;
         let mut description = String::new();
@@ -175,24 +190,27 @@ impl Bridge {
         }
         let branch = self.plan.assignments.iter().find(|one| one.id == task).map(|one| one.branch.to_string());
         let payload = TaskDispatch {
-            description: cut(description.trim_end(), LONG_TEXT),
-            repo: self.repo.to_string_lossy().into_owned(),
+            description: truncate_chars(description.trim_end(), MAX_LONG_TEXT_CHARS),
+            repo: self.repo_root.to_string_lossy().into_owned(),
             branch: branch.unwrap_or_default(),
             subtasks: stories
                 .iter()
                 .map(|key| Subtask {
-                    subtask_id: self.subtask(&task, key),
-                    description: cut(&format!("{}: {}", self.plan.label(key), self.story(key).title), SUBTASK),
+                    subtask_id: self.subtask_id(&task, key),
+                    description: truncate_chars(
+                        &format!("{}: {}", self.plan.label(key), self.story(key).title),
+                        MAX_SUBTASK_CHARS,
+                    ),
                     estimated_lines: 0,
                 })
                 .collect(),
-            acceptance_criteria: bounded(stories.iter().flat_map(|key| self.criteria_of(key))),
+            acceptance_criteria: limit_list(stories.iter().flat_map(|key| self.acceptance_criteria(key))),
             risk_level: stories.iter().map(|key| self.story(key).risk).max().unwrap_or_default(),
             forbidden_actions: Vec::new(),
             tech_constraints: None,
         };
         if let Some(attempt) = &dispatch.attempt {
-            let told = self.tasks.entry(task).or_default();
+            let told = self.histories.entry(task).or_default();
             told.attempts = attempt.number;
             told.results.clear();
             told.dispatch = Some((stories.clone(), payload.clone()));
@@ -200,22 +218,22 @@ impl Bridge {
         payload
     }
 
-    fn result(&mut self, end: &StoryEnd) -> TaskResult {
+    fn compose_result(&mut self, end: &StoryEnd) -> TaskResult {
         let task = end.id.task().clone();
-        let dispatched = self.tasks.get(&task).and_then(|told| told.dispatch.as_ref());
+        let dispatched = self.histories.get(&task).and_then(|told| told.dispatch.as_ref());
         let stories = dispatched.map_or_else(|| vec![end.story.clone()], |(stories, _)| stories.clone());
         let mut assessment = SelfAssessment { criteria_met: Vec::new(), notes: Vec::new() };
         for key in &stories {
             let own = *key == end.story;
             let story = self.story(key);
-            let checked = self.verify || !story.verify.is_empty() || self.verifies(key);
+            let checked = self.has_verify_commands || !story.verify.is_empty() || self.has_file_verify_commands(key);
             for place in 0..story.criteria.len().max(1) {
                 let (met, note) = match (&end.result, own) {
-                    (_, false) => (None, format!("of another subtask, {}", self.subtask(&task, key))),
+                    (_, false) => (None, format!("of another subtask, {}", self.subtask_id(&task, key))),
                     (Some(result), true) if !story.criteria.is_empty() => {
                         let met = result.criteria.get(place).and_then(|criterion| criterion.met);
                         let tested = story.criteria[place].test_command.as_deref().unwrap_or_default();
-                        (met, note(met, tested))
+                        (met, criterion_note(met, tested))
                     }
                     _ => {
                         let failed = end.failure.as_ref().map(|failure| failure.cause);
@@ -224,7 +242,7 @@ impl Bridge {
                             Some(Cause::VerificationFailed) => Some(false),
                             _ => None,
                         };
-                        (met, note(met, "the verify commands"))
+                        (met, criterion_note(met, "the verify commands"))
                     }
                 };
                 assessment.criteria_met.push(met);
@@ -233,15 +251,15 @@ impl Bridge {
         }
         // A time that is none is a sandbox's doing, and no reason to say nothing.
         let log: Vec<_> = end.result.iter().flat_map(|result| &result.work_log).collect();
-        let log = log.iter().skip(log.len().saturating_sub(LOG));
+        let log = log.iter().skip(log.len().saturating_sub(MAX_LOG_ENTRIES));
         let log = log.filter(|entry| entry.at.parse::<Timestamp>().is_ok());
         let most = dispatched.map_or(MAX_ENTRIES, |(_, dispatch)| dispatch.acceptance_criteria.len());
         assessment.criteria_met.truncate(most);
         assessment.notes.truncate(most);
         let payload = TaskResult {
-            subtask_id: self.subtask(&task, &end.story),
+            subtask_id: self.subtask_id(&task, &end.story),
             completion_status: end.status,
-            diff_summary: DiffSummary { files_changed: files(&end.diff), ..end.diff.clone() },
+            diff_summary: DiffSummary { files_changed: changed_paths(&end.diff), ..end.diff.clone() },
             self_assessment: assessment,
             work_log: log
                 .map(|entry| WorkLogEntry {
@@ -258,31 +276,31 @@ impl Bridge {
                 (None, _) => vec!["the sandbox does not say why".to_owned()],
             },
         };
-        let told = self.tasks.entry(task).or_default();
+        let told = self.histories.entry(task).or_default();
         told.results.insert(payload.subtask_id.clone(), (end.id.clone(), payload.clone()));
         payload
     }
 
     /// Whether the story's tasks file has commands that verify it.
-    fn verifies(&self, key: &StoryKey) -> bool {
+    fn has_file_verify_commands(&self, key: &StoryKey) -> bool {
         !self.plan.files[usize::from(key.file)].tasks.verify.is_empty()
     }
 
     /// Where the diff under review is.
     pub(super) fn diff_path(&self, folder: &str) -> PathBuf {
-        self.reviews.join(format!("{folder}.patch"))
+        self.reviews_dir.join(format!("{folder}.patch"))
     }
 
-    fn request(&self, folder: &str, review: &Review) -> ReviewRequest {
+    fn compose_review_request(&self, folder: &str, review: &Review) -> ReviewRequest {
         let near = (review.rejects >= LOCK_IS_NEAR_FROM)
             .then(|| format!("{LOCK_IS_NEAR}: the task was rejected {} times.", review.rejects));
         let guidance = review.guidance.iter().map(|words| format!("The admin says: {words}"));
         let notes: Vec<String> = near.into_iter().chain(guidance).collect();
-        let checked = self.verify
+        let checked = self.has_verify_commands
             || review.stories.iter().any(|key| {
                 let story = self.story(key);
                 let tested = story.criteria.iter().any(|criterion| criterion.test_command.is_some());
-                self.verifies(key) || !story.verify.is_empty() || tested
+                self.has_file_verify_commands(key) || !story.verify.is_empty() || tested
             });
         ReviewRequest {
             original_dispatch_ref: review.dispatch.clone(),
@@ -290,7 +308,7 @@ impl Bridge {
             review_scope: review.scope,
             diff_url: self.diff_path(folder).to_string_lossy().into_owned(),
             reject_count: review.rejects,
-            coordinator_notes: (!notes.is_empty()).then(|| cut(&notes.join("\n"), LONG_TEXT)),
+            coordinator_notes: (!notes.is_empty()).then(|| truncate_chars(&notes.join("\n"), MAX_LONG_TEXT_CHARS)),
             // Work whose checks failed is never reviewed.
             ci_status: checked.then(|| json!({"verify": "passed"}).as_object().cloned()).flatten(),
         }
@@ -298,7 +316,7 @@ impl Bridge {
 
     /// What a reviewer is given; none where the task was never dispatched.
     pub(super) fn review_work(&self, folder: &str, review: &Review, agent: &AgentSpec) -> Option<ReviewWork> {
-        let told = self.tasks.get(&review.of.assignment)?;
+        let told = self.histories.get(&review.of.assignment)?;
         let (_, dispatch) = told.dispatch.as_ref()?;
         let results: Vec<TaskResult> = told.results.values().map(|(_, result)| result.clone()).collect();
         let newest = told.results.values().find(|(id, _)| *id == review.result).map(|(_, result)| result.clone());
@@ -308,8 +326,8 @@ impl Bridge {
             dispatch: dispatch.clone(),
             result: newest?,
             results,
-            request: self.request(folder, review),
-            criteria: dispatch.acceptance_criteria.iter().chain(&self.criteria).cloned().collect(),
+            request: self.compose_review_request(folder, review),
+            criteria: dispatch.acceptance_criteria.iter().chain(&self.extra_criteria).cloned().collect(),
             earlier: told.verdicts.clone(),
             guidance: review.guidance.clone(),
             agent: agent.clone(),
@@ -317,69 +335,69 @@ impl Bridge {
     }
 
     /// What a reviewer of this task has to answer.
-    pub(super) fn criteria(&self, task: &AssignmentId) -> Vec<String> {
-        let dispatch = self.tasks.get(task).and_then(|told| told.dispatch.as_ref());
+    pub(super) fn review_criteria(&self, task: &AssignmentId) -> Vec<String> {
+        let dispatch = self.histories.get(task).and_then(|told| told.dispatch.as_ref());
         let own = dispatch.into_iter().flat_map(|(_, dispatch)| &dispatch.acceptance_criteria);
-        own.chain(&self.criteria).cloned().collect()
+        own.chain(&self.extra_criteria).cloned().collect()
     }
 
-    fn task(&self, news: &TaskNews) -> TaskFile {
+    fn compose_task_file(&self, news: &TaskNews) -> TaskFile {
         let assignment = self.plan.assignments.iter().find(|one| one.id == news.task);
         let risk = news.stories.iter().map(|(key, _)| self.story(key).risk).max();
         TaskFile {
             task_id: news.task.clone(),
             swarm_id: self.swarm,
             branch: assignment.map(|one| one.branch.clone()).expect("the plan has the task"),
-            status: status(news.status),
+            status: task_status(news.status),
             risk_level: risk.unwrap_or_default(),
-            attempts: self.tasks.get(&news.task).map_or(0, |told| told.attempts),
+            attempts: self.histories.get(&news.task).map_or(0, |told| told.attempts),
             reject_count: news.rejects,
             stories: news
                 .stories
                 .iter()
                 .map(|(key, status)| TaskStory {
-                    subtask_id: self.subtask(&news.task, key),
+                    subtask_id: self.subtask_id(&news.task, key),
                     story: self.plan.label(key),
                     title: self.story(key).title.clone(),
                     status: *status,
                 })
                 .collect(),
             progress: news.progress.as_deref().map(shorten),
-            updated_at: time(news.at_ms),
+            updated_at: timestamp_from_ms(news.at_ms),
         }
     }
 }
 
-fn message(
+fn build_message(
     id: &MsgId,
     from: Role,
     to: Role,
     refs: &[MsgId],
     ack_timeout_sec: Option<u32>,
     payload: Payload,
-) -> Result<Item, (String, Violation)> {
+) -> Result<SsotRecord, (String, Violation)> {
     let draft = Draft {
         from,
         to,
         task: id.task().clone(),
-        at: time(id.unix_ms()),
+        at: timestamp_from_ms(id.unix_ms()),
         requires_ack: payload.kind().ack_timeout().is_some(),
         ack_timeout_sec,
         context_ref: refs.to_vec(),
         payload,
     };
     let text = format!("{draft:?}");
-    Message::new(id.clone(), draft).map(|message| Item::Message(Box::new(message))).map_err(|rule| (text, rule))
+    Message::new(id.clone(), draft).map(|message| SsotRecord::Message(Box::new(message))).map_err(|rule| (text, rule))
 }
 
-fn time(ms: u64) -> Timestamp {
+fn timestamp_from_ms(ms: u64) -> Timestamp {
     i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX)
 }
 
-fn note(met: Option<bool>, by: &str) -> String {
+fn criterion_note(met: Option<bool>, by: &str) -> String {
     match met {
-        Some(true) => format!("passed: {}", cut(by, SUBTASK)),
-        Some(false) => format!("failed: {}", cut(by, SUBTASK)),
+        Some(true) => format!("passed: {}", truncate_chars(by, MAX_SUBTASK_CHARS)),
+        Some(false) => format!("failed: {}", truncate_chars(by, MAX_SUBTASK_CHARS)),
         None => "nobody could check it".to_owned(),
     }
 }
@@ -395,16 +413,16 @@ fn blockers(failure: &Failure) -> Vec<String> {
 }
 
 fn shorten(text: &str) -> String {
-    cut(text, TEXT)
+    truncate_chars(text, MAX_TEXT_CHARS)
 }
 
-fn cut(text: &str, most: usize) -> String {
+fn truncate_chars(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
 
 /// As many of them as a message has room for.
-fn bounded(texts: impl Iterator<Item = String>) -> Vec<String> {
-    let mut room = LIST_BYTES;
+fn limit_list(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut room = MAX_LIST_BYTES;
     let fits = |text: &String| {
         room = room.saturating_sub(text.len() + 8);
         room > 0
@@ -413,14 +431,14 @@ fn bounded(texts: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// The paths of a diff. One of blanks alone is a file's name for git, and says nothing to a reader without its quotes.
-fn files(diff: &DiffSummary) -> Vec<String> {
+fn changed_paths(diff: &DiffSummary) -> Vec<String> {
     let said = |file: &String| if file.trim().is_empty() { format!("{file:?}") } else { shorten(file) };
     let mut seen = std::collections::BTreeSet::new();
-    bounded(diff.files_changed.iter().map(said).filter(|file| seen.insert(file.clone())))
+    limit_list(diff.files_changed.iter().map(said).filter(|file| seen.insert(file.clone())))
 }
 
 /// The task file's word for the machine's.
-fn status(word: &str) -> TaskStatus {
+fn task_status(word: &str) -> TaskStatus {
     match word {
         "awaiting_approval" => TaskStatus::WaitingApproval,
         "awaiting_review" | "in_review" | "landing" => TaskStatus::InReview,

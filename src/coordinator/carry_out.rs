@@ -23,18 +23,18 @@ use crate::swarm::{Event, Fault, Salvaging};
 use crate::verdict::{Cause, StoryOutcome};
 
 use super::archive::{self, ArchiveError};
-use super::presence::Presence;
+use super::engine_monitor::EngineMonitor;
 use super::review;
-use super::salvage::{rest, salvage};
-use super::session::Diff;
-use super::session::{chain, engine_fault};
+use super::salvage::{salvage_leftover, salvage_without_result};
+use super::session::ReviewDiff;
+use super::session::{engine_fault, error_chain};
 
 /// The most bytes of a diff under review that are written down.
-const MAX_DIFF: usize = 64 << 20;
+const MAX_DIFF_BYTES: usize = 64 << 20;
 
 /// What is known of an attempt whose sandbox ended.
 #[derive(Debug, Clone)]
-pub(super) struct Remains {
+pub(super) struct AttemptContext {
     pub swarm: SwarmId,
     pub attempt: AttemptId,
     pub uid: u32,
@@ -46,7 +46,7 @@ pub(super) struct Remains {
     pub container: Option<ContainerId>,
 }
 
-impl Remains {
+impl AttemptContext {
     /// Where work of this attempt that did not land is kept.
     pub fn salvage_ref(&self, story_path: &str) -> String {
         salvage_ref(self.swarm, story_path, self.attempt.number)
@@ -63,7 +63,7 @@ impl Remains {
 
 /// What collecting works with.
 #[derive(Clone)]
-pub(super) struct Hands {
+pub(super) struct EffectExecutor {
     pub engine: Arc<dyn Engine>,
     pub depot: Depot,
     pub repo: Repo,
@@ -80,12 +80,12 @@ pub(super) async fn examine(engine: &dyn Engine, attempt: AttemptId, container: 
 }
 
 /// Gets the result out, verified, under refs; or, where there is none, what the work folder has.
-pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> Event {
+pub(super) async fn collect(hands: EffectExecutor, remains: AttemptContext, what: Salvaging) -> Event {
     let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
-    let event = match result(&hands, &remains, &bundle).await {
+    let event = match fetch_result(&hands, &remains, &bundle).await {
         Ok(Some((tip, stories))) => {
-            let rest = rest(&hands, &remains, &bundle, tip.as_ref(), &stories).await;
-            let Changes { diffs, tree } = changes(&hands.repo, &remains.base, tip.as_ref(), &stories).await;
+            let rest = salvage_leftover(&hands, &remains, &bundle, tip.as_ref(), &stories).await;
+            let ResultChanges { diffs, tree } = count_changes(&hands.repo, &remains.base, tip.as_ref(), &stories).await;
             let kept = tip.is_some().then(|| remains.result_ref());
             Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories, rest, diffs, tree, kept }
         }
@@ -94,23 +94,27 @@ pub(super) async fn collect(hands: Hands, remains: Remains, what: Salvaging) -> 
                 Salvaging::Result => "the sandbox said `completion` and left no result",
                 Salvaging::Remains => "the sandbox ended without a result",
             };
-            salvage(&hands, &remains, &bundle, Fault::new(Cause::ProtocolViolation, summary, true)).await
+            salvage_without_result(&hands, &remains, &bundle, Fault::new(Cause::ProtocolViolation, summary, true)).await
         }
-        Err(fault) => salvage(&hands, &remains, &bundle, fault).await,
+        Err(fault) => salvage_without_result(&hands, &remains, &bundle, fault).await,
     };
     let _ = tokio::fs::remove_file(&bundle).await;
     event
 }
 
-pub(super) type Result_ = (Option<CommitId>, Vec<StoryResult>);
+pub(super) type VerifiedResult = (Option<CommitId>, Vec<StoryResult>);
 
-pub(super) async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Result_>, Fault> {
-    let Some(collected) = fetch(hands, remains, bundle).await? else { return Ok(None) };
+pub(super) async fn fetch_result(
+    hands: &EffectExecutor,
+    remains: &AttemptContext,
+    bundle: &Path,
+) -> Result<Option<VerifiedResult>, Fault> {
+    let Some(collected) = fetch_output(hands, remains, bundle).await? else { return Ok(None) };
     let Some(bytes) = collected.result else { return Ok(None) };
     let refused = |summary: String| Fault::new(Cause::ProtocolViolation, summary, false);
     let file: ResultFile = serde_json::from_slice(&bytes)
         .map_err(|error| refused(format!("`{}` cannot be read: {error}", layout::RESULT_FILE)))?;
-    agrees(&file, remains).map_err(refused)?;
+    check_result_matches(&file, remains).map_err(refused)?;
     let moved = file.tip != file.base;
     if file.bundle != collected.bundle {
         return Err(refused("the result and the bundle contradict each other".to_owned()));
@@ -154,7 +158,11 @@ pub(super) async fn result(hands: &Hands, remains: &Remains, bundle: &Path) -> R
 }
 
 /// Gets out what the sandbox left in its `out` folder, unseen; none where there is no such folder.
-pub(super) async fn fetch(hands: &Hands, remains: &Remains, bundle: &Path) -> Result<Option<Collected>, Fault> {
+pub(super) async fn fetch_output(
+    hands: &EffectExecutor,
+    remains: &AttemptContext,
+    bundle: &Path,
+) -> Result<Option<Collected>, Fault> {
     let folder = remains.attempt.folder();
     match hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await {
         Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => Ok(None),
@@ -163,7 +171,7 @@ pub(super) async fn fetch(hands: &Hands, remains: &Remains, bundle: &Path) -> Re
         }
         // Without a kind it has died, and could not be brought back.
         Err(error @ EngineError::Depot { kind: None, .. }) => {
-            past_the_depot(hands, remains, bundle, &error).await.map(Some)
+            fetch_without_depot(hands, remains, bundle, &error).await.map(Some)
         }
         Err(error) => Err(engine_fault(&error)),
         Ok(collected) => Ok(Some(collected)),
@@ -172,9 +180,9 @@ pub(super) async fn fetch(hands: &Hands, remains: &Remains, bundle: &Path) -> Re
 
 /// The result by the engine's own way out, from the container that made it. Where that has none either, it is the depot's
 /// failure that counts: nothing is known of the work.
-async fn past_the_depot(
-    hands: &Hands,
-    remains: &Remains,
+async fn fetch_without_depot(
+    hands: &EffectExecutor,
+    remains: &AttemptContext,
     bundle: &Path,
     depot: &EngineError,
 ) -> Result<Collected, Fault> {
@@ -184,21 +192,21 @@ async fn past_the_depot(
     let attempt = &remains.attempt;
     match fetched {
         Ok(collected) if collected.result.is_some() => {
-            tracing::warn!(%attempt, depot = %chain(depot), "the result was fetched past a depot that is gone");
+            tracing::warn!(%attempt, depot = %error_chain(depot), "the result was fetched past a depot that is gone");
             Ok(collected)
         }
         Ok(_) => Err(engine_fault(depot)),
         Err(ArchiveError::Refused(message)) => Err(Fault::new(Cause::ProtocolViolation, message, false)),
         Err(ArchiveError::Engine(error)) => Err(engine_fault(&error)),
         Err(error) => {
-            tracing::warn!(%attempt, error = %chain(&error), "cannot fetch a result past a depot that is gone");
+            tracing::warn!(%attempt, error = %error_chain(&error), "cannot fetch a result past a depot that is gone");
             Err(engine_fault(depot))
         }
     }
 }
 
 /// Whether the file speaks of this attempt and no other.
-fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
+fn check_result_matches(file: &ResultFile, remains: &AttemptContext) -> Result<(), String> {
     let same =
         |what: &str, is: bool| if is { Ok(()) } else { Err(format!("the result's {what} is not this attempt's")) };
     same("version", file.schema_version == RESULT_VERSION)?;
@@ -217,7 +225,7 @@ fn agrees(file: &ResultFile, remains: &Remains) -> Result<(), String> {
 
 /// Git's own count of what each story changed, in their order, and the tip's tree. For people and for the record: what cannot be
 /// had is left out.
-async fn changes(repo: &Repo, base: &CommitId, tip: Option<&CommitId>, stories: &[StoryResult]) -> Changes {
+async fn count_changes(repo: &Repo, base: &CommitId, tip: Option<&CommitId>, stories: &[StoryResult]) -> ResultChanges {
     let mut diffs = Vec::with_capacity(stories.len());
     let mut from = base;
     for story in stories {
@@ -228,7 +236,7 @@ async fn changes(repo: &Repo, base: &CommitId, tip: Option<&CommitId>, stories: 
         };
         let diff = match to {
             Some(to) => repo.diff_summary(from, to).await.inspect_err(|error| {
-                tracing::warn!(error = %chain(error), story = %story.id, "cannot count what a story changed");
+                tracing::warn!(error = %error_chain(error), story = %story.id, "cannot count what a story changed");
             }),
             None => Ok(DiffSummary::default()),
         };
@@ -241,16 +249,16 @@ async fn changes(repo: &Repo, base: &CommitId, tip: Option<&CommitId>, stories: 
         Some(tip) => repo.tree(tip).await.ok(),
         None => None,
     };
-    Changes { diffs, tree }
+    ResultChanges { diffs, tree }
 }
 
-struct Changes {
+struct ResultChanges {
     diffs: Vec<DiffSummary>,
     tree: Option<String>,
 }
 
 /// Writes what is under review down, for people and for who reads the request.
-pub(super) async fn write_diff(repo: &Repo, diff: &Diff) -> Result<(), Box<Fault>> {
+pub(super) async fn write_review_diff(repo: &Repo, diff: &ReviewDiff) -> Result<(), Box<Fault>> {
     let fault = |error: std::io::Error| {
         let cause = if error.kind() == std::io::ErrorKind::StorageFull { Cause::DiskFull } else { Cause::HostError };
         let summary = format!("cannot write the diff under review to `{}`: {error}", diff.path.display());
@@ -259,7 +267,7 @@ pub(super) async fn write_diff(repo: &Repo, diff: &Diff) -> Result<(), Box<Fault
     let mut text = Vec::new();
     let all = repo.patch(&diff.from, &diff.to, |piece| {
         text.extend_from_slice(piece);
-        text.len() < MAX_DIFF
+        text.len() < MAX_DIFF_BYTES
     });
     all.await.map_err(|error| Box::new(error.fault()))?;
     let folder = diff.path.parent().unwrap_or(&diff.path);
@@ -268,27 +276,27 @@ pub(super) async fn write_diff(repo: &Repo, diff: &Diff) -> Result<(), Box<Fault
 }
 
 /// Sandboxes that are to be frozen, or to go on: one after the other, in the order in which it was asked for.
-pub(super) fn freezer(
+pub(super) fn spawn_pause_worker(
     engine: Arc<dyn Engine>,
-    presence: Presence,
+    presence: EngineMonitor,
 ) -> (mpsc::UnboundedSender<(ContainerId, bool)>, JoinHandle<()>) {
     let (asked, mut asks) = mpsc::unbounded_channel();
     let freezing = tokio::spawn(async move {
         while let Some((container, frozen)) = asks.recv().await {
-            freeze(Arc::clone(&engine), container, frozen, presence.clone()).await;
+            set_paused(Arc::clone(&engine), container, frozen, presence.clone()).await;
         }
     });
     (asked, freezing)
 }
 
 /// Freezes a sandbox, or lets it go on.
-async fn freeze(engine: Arc<dyn Engine>, container: ContainerId, frozen: bool, mut presence: Presence) {
+async fn set_paused(engine: Arc<dyn Engine>, container: ContainerId, frozen: bool, mut presence: EngineMonitor) {
     loop {
         let done = if frozen { engine.pause(&container).await } else { engine.unpause(&container).await };
         match done {
-            Err(error) if error.unreachable() => presence.back().await,
+            Err(error) if error.unreachable() => presence.wait_until_available().await,
             Err(error) => {
-                tracing::warn!(container = %container.short(), error = %chain(&error), frozen, "cannot freeze or thaw a sandbox");
+                tracing::warn!(container = %container.short(), error = %error_chain(&error), frozen, "cannot freeze or thaw a sandbox");
                 return;
             }
             Ok(()) => return,
@@ -298,21 +306,21 @@ async fn freeze(engine: Arc<dyn Engine>, container: ContainerId, frozen: bool, m
 
 /// Gets a reviewer's verdict out.
 pub(super) async fn collect_review(
-    hands: Hands,
-    remains: Remains,
+    hands: EffectExecutor,
+    remains: AttemptContext,
     criteria: Vec<String>,
     what: Salvaging,
     ssot: Arc<Ssot>,
 ) -> Event {
     let attempt = remains.attempt.clone();
-    match review::collect_review(hands, remains, criteria, what).await {
+    match review::fetch_review(hands, remains, criteria, what).await {
         Ok(reviewed) => {
-            if let Some((text, rule)) = review::broken_rule(&reviewed) {
+            if let Some((text, rule)) = review::violated_rule(&reviewed) {
                 let from = format!("reviewer, {attempt}");
                 let logged =
                     tokio::task::spawn_blocking(move || ssot.refuse(&text, &rule, Timestamp::now(), &from)).await;
                 if let Ok(Err(error)) = logged {
-                    tracing::warn!(%attempt, error = %chain(&error), "cannot write a refused verdict to the error log");
+                    tracing::warn!(%attempt, error = %error_chain(&error), "cannot write a refused verdict to the error log");
                 }
             }
             Event::ReviewCollected { attempt, reviewed: Box::new(reviewed) }
@@ -330,21 +338,22 @@ pub(super) async fn collect_review(
 }
 
 /// What is merged, and how the merge is to be called.
-pub(super) struct Landing {
+pub(super) struct MergeRequest {
     pub attempt: AttemptId,
     pub branch: BranchName,
     pub onto: CommitId,
     pub tip: CommitId,
     pub message: MergeMessage,
     pub identity: Identity,
-    pub kept: String,
+    pub result_ref: String,
     /// Whether it is the first on its branch, which may have to be made.
-    pub first: bool,
+    pub is_first_on_branch: bool,
 }
 
 /// Merges onto the integration branch.
-pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
-    let Landing { attempt, branch, onto, tip, message, identity, kept, first } = landing;
+pub(super) async fn merge(repo: Repo, landing: MergeRequest) -> Event {
+    let MergeRequest { attempt, branch, onto, tip, message, identity, result_ref: kept, is_first_on_branch: first } =
+        landing;
     // Made now and not before: a swarm that lands nothing leaves no branch behind.
     if first
         && let Ok(None) = repo.branch_head(branch.as_str()).await
@@ -371,8 +380,8 @@ pub(super) async fn merge(repo: Repo, landing: Landing) -> Event {
 }
 
 /// Removes a sandbox's container, and its folders unless they are to be kept.
-pub(super) async fn remove(
-    hands: Hands,
+pub(super) async fn remove_sandbox(
+    hands: EffectExecutor,
     attempt: AttemptId,
     container: Option<ContainerId>,
     uid: u32,
@@ -381,10 +390,10 @@ pub(super) async fn remove(
     if let Some(container) = container
         && let Err(error) = hands.engine.remove(&container).await
     {
-        tracing::warn!(%attempt, error = %chain(&error), "cannot remove a sandbox; `longshore gc` will");
+        tracing::warn!(%attempt, error = %error_chain(&error), "cannot remove a sandbox; `longshore gc` will");
     }
     if !keep_work && let Err(error) = hands.depot.discard(&attempt.folder(), uid).await {
-        tracing::warn!(%attempt, error = %chain(&error), "cannot remove a work folder; it goes with its volume");
+        tracing::warn!(%attempt, error = %error_chain(&error), "cannot remove a work folder; it goes with its volume");
     }
     Event::SandboxRemoved { attempt }
 }

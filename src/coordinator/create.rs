@@ -5,7 +5,7 @@ use crate::engine::{ContainerSpec, Engine, EngineError, EngineResult, FoundKind,
 use crate::ids::ContainerId;
 
 /// Makes it. One of the same name and our labels that has never been started makes room.
-pub(super) async fn create(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<ContainerId> {
+pub(super) async fn create_container(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<ContainerId> {
     match engine.create(spec).await {
         Err(EngineError::Refused { status: 409, .. }) if remove_unused(engine, spec).await? => {
             engine.create(spec).await
@@ -43,18 +43,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_never_ran_makes_room_and_no_other_does() {
+    async fn create_replaces_only_a_never_started_container() {
         let engine = FakeEngine::new(|_| async { 0 });
         let old = engine.create(&spec("1")).await.unwrap();
-        let new = create(&engine, &spec("1")).await.unwrap();
+        let new = create_container(&engine, &spec("1")).await.unwrap();
         assert_ne!(old, new);
         assert_eq!(engine.containers(), ["longshore-s-1"]);
         let found = engine.find(label::SWARM, Some("s")).await.unwrap();
         assert!(found[0].labels.len() > spec("1").labels.len(), "the image has labels too");
 
-        assert!(create(&engine, &spec("2")).await.is_err(), "it is not the same");
+        assert!(create_container(&engine, &spec("2")).await.is_err(), "it is not the same");
         engine.start(&new).await.unwrap();
-        assert!(create(&engine, &spec("1")).await.is_err(), "it may have done something");
+        assert!(create_container(&engine, &spec("1")).await.is_err(), "it may have done something");
         assert!(engine.inspect(&new).await.unwrap().is_some());
     }
 }

@@ -17,27 +17,27 @@ use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
 use crate::swarm::AssignmentSpec;
 use crate::swarm::word::Review;
 
-use super::carry_out::{self, Landing, Remains};
-use super::mailbox::Seat;
-use super::memory::Handed;
-use super::run::{Coordinator, Live};
-use super::session::{self, Diff, Job, Origin, Tools};
+use super::carry_out::{self, AttemptContext, MergeRequest};
+use super::mailbox::SandboxSeat;
+use super::memory::DispatchContext;
+use super::run::{AttemptHandle, Coordinator};
+use super::session::{self, ReviewDiff, SessionContext, SessionOrigin, SessionSpec};
 
 /// The first uid of sandboxes; each attempt of a swarm has its own.
 const FIRST_UID: u32 = 20_000;
 /// How many uids there are: a rootless engine maps 65,536.
-const UIDS: u32 = 40_000;
+const UID_COUNT: u32 = 40_000;
 
 /// The most other agents that a prompt names.
-const PEERS: usize = 40;
+const MAX_PEERS: usize = 40;
 
 /// An attempt's uid. By place and number, so that a swarm that is taken up again gives each attempt the same.
-pub(super) fn uid(place: usize, attempt: &AttemptId, assignments: usize) -> u32 {
-    FIRST_UID + (place as u32 + (attempt.number - 1) * assignments as u32) % UIDS
+pub(super) fn attempt_uid(place: usize, attempt: &AttemptId, assignments: usize) -> u32 {
+    FIRST_UID + (place as u32 + (attempt.number - 1) * assignments as u32) % UID_COUNT
 }
 
 /// What a sandbox is to do.
-pub(super) struct Task {
+pub(super) struct AttemptSpec {
     /// The stories, each with what went wrong the time before.
     pub stories: Vec<(StoryKey, Option<String>)>,
     /// What the admin said.
@@ -47,10 +47,16 @@ pub(super) struct Task {
 }
 
 impl Coordinator {
-    pub(super) fn start(&mut self, attempt: AttemptId, task: Task, base: CommitId, origin: Origin) {
-        let Task { stories, guidance, review } = task;
-        let Some(remains) = self.remains(&attempt, stories.iter().map(|(key, _)| key), &base) else { return };
-        let Some((place, assignment)) = self.assignment(&attempt.assignment) else { return };
+    pub(super) fn start_attempt(
+        &mut self,
+        attempt: AttemptId,
+        task: AttemptSpec,
+        base: CommitId,
+        origin: SessionOrigin,
+    ) {
+        let AttemptSpec { stories, guidance, review } = task;
+        let Some(remains) = self.attempt_context(&attempt, stories.iter().map(|(key, _)| key), &base) else { return };
+        let Some((place, assignment)) = self.find_assignment(&attempt.assignment) else { return };
         let assignment = assignment.clone();
         let spec = &self.setup.spec;
         let file = &spec.files[usize::from(assignment.file)];
@@ -58,7 +64,7 @@ impl Coordinator {
         let uid = remains.uid;
         let rework = self.machine.attempt(&attempt).is_some_and(|view| view.rework);
         let sandbox = &self.setup.sandbox;
-        let seat = self.seat(place, review.is_some());
+        let seat = self.mailbox_seat(place, review.is_some());
         let brief = AssignmentFile {
             schema_version: ASSIGNMENT_VERSION,
             swarm_id: spec.swarm,
@@ -84,7 +90,7 @@ impl Coordinator {
             mailbox: seat.clone(),
             review: review.as_deref().and_then(|review| {
                 let agent = &sandbox.review.as_ref()?.agent;
-                self.telling.bridge.review_work(&attempt.folder(), review, agent)
+                self.ssot_writer.composer.review_work(&attempt.folder(), review, agent)
             }),
         };
         let keys: Vec<StoryKey> = stories.iter().map(|(key, _)| key.clone()).collect();
@@ -108,71 +114,72 @@ impl Coordinator {
             env_vars: sandbox.env.clone(),
         };
         // A reviewer is told what was done by other ways, and has nothing to remember.
-        let handed = review.is_none().then(|| Handed {
+        let handed = review.is_none().then(|| DispatchContext {
             swarm: spec.swarm,
             attempt: attempt.clone(),
             branch: assignment.branch.to_string(),
             stories: keys.iter().map(|key| self.setup.plan.story(key).clone()).collect(),
-            blocks: self.setup.plan.header_blocks(assignment.file, &keys),
-            memory: self.memory.for_stories(&keys, &self.setup.plan, &self.machine),
+            header_blocks: self.setup.plan.header_blocks(assignment.file, &keys),
+            memory: self.memory.dependency_memories(&keys, &self.setup.plan, &self.machine),
             budget: self.setup.sandbox.memory_budget,
         });
         let (stop, stopped) = watch::channel(None);
         let look = Arc::new(Notify::new());
-        let job = Job {
+        let job = SessionSpec {
             swarm: spec.swarm,
             attempt: attempt.clone(),
             file: assignment.file,
             stories: stories.iter().map(|(key, _)| key.id.clone()).collect(),
-            base_of: if rework || review.is_some() { assignment.branch.clone() } else { file.branch.clone() },
+            base_branch: if rework || review.is_some() { assignment.branch.clone() } else { file.branch.clone() },
             base,
             uid,
-            seat: seat.map(|seat| Seat { seat, uid }),
-            container: self.container(&attempt, &stories, uid, review.is_some()),
+            seat: seat.map(|seat| SandboxSeat { seat, uid }),
+            container: self.container_spec(&attempt, &stories, uid, review.is_some()),
             files,
-            handed,
+            dispatch: handed,
             request,
-            log: self.setup.dir.log_file(&attempt.assignment),
-            diff: review.map(|review| Diff {
-                path: self.telling.bridge.diff_path(&attempt.folder()),
+            log_path: self.setup.dir.log_file(&attempt.assignment),
+            review_diff: review.map(|review| ReviewDiff {
+                path: self.ssot_writer.composer.diff_path(&attempt.folder()),
                 from: review.base,
                 to: review.commit,
             }),
             origin,
         };
-        let tools = Tools {
+        let tools = SessionContext {
             engine: Arc::clone(&self.setup.engine),
-            depot: self.hands.depot.clone(),
+            depot: self.executor.depot.clone(),
             objects: Arc::clone(&self.objects),
             repo: self.setup.repo.clone(),
-            postbox: self.postbox.share(),
-            presence: self.presence.clone(),
+            events: self.events.with_own_share(),
+            engine_monitor: self.engine_monitor.clone(),
             admission: Arc::clone(&self.admission),
-            look: Arc::clone(&look),
-            mail: self.mail.as_ref().map(|(mail, _)| mail.clone()),
-            stop: stopped,
+            inspect_requested: Arc::clone(&look),
+            mailbox: self.mailbox.as_ref().map(|(mail, _)| mail.clone()),
+            stop_signal: stopped,
         };
         let container = match &job.origin {
-            Origin::Adopted { container, .. } => Some(container.clone()),
-            Origin::Fresh | Origin::Again { .. } => None,
+            SessionOrigin::Adopted { container, .. } => Some(container.clone()),
+            SessionOrigin::Fresh | SessionOrigin::Interrupted { .. } => None,
         };
-        self.live.insert(attempt, Live { container, remains, stop, look });
+        self.attempts
+            .insert(attempt, AttemptHandle { container, context: remains, stop_signal: stop, inspect_requested: look });
         self.tasks.spawn(session::run(job, tools));
     }
 
     /// What an attempt is known by once its sandbox has ended; none for an attempt that the plan does not have.
-    pub(super) fn remains<'a>(
+    pub(super) fn attempt_context<'a>(
         &self,
         attempt: &AttemptId,
         stories: impl Iterator<Item = &'a StoryKey>,
         base: &CommitId,
-    ) -> Option<Remains> {
-        let (index, assignment) = self.assignment(&attempt.assignment)?;
+    ) -> Option<AttemptContext> {
+        let (index, assignment) = self.find_assignment(&attempt.assignment)?;
         let spec = &self.setup.spec;
-        Some(Remains {
+        Some(AttemptContext {
             swarm: spec.swarm,
             attempt: attempt.clone(),
-            uid: uid(index, attempt, spec.assignments.len()),
+            uid: attempt_uid(index, attempt, spec.assignments.len()),
             branch: assignment.branch.clone(),
             base: base.clone(),
             stories: stories.map(|key| (key.id.clone(), self.setup.plan.label(key))).collect(),
@@ -181,7 +188,7 @@ impl Coordinator {
     }
 
     /// Who an assignment's agent, or its reviewer, is in the mailbox, where there is one.
-    fn seat(&self, place: usize, reviews: bool) -> Option<MailboxSeat> {
+    fn mailbox_seat(&self, place: usize, reviews: bool) -> Option<MailboxSeat> {
         let plan = &self.setup.plan;
         let seat = plan.seats.get(place)?;
         let PlannedSeat { agent, role } = if reviews { seat.reviewer() } else { seat.clone() };
@@ -191,11 +198,11 @@ impl Coordinator {
             role: other.role.clone(),
             task: plan.story(&assignment.stories[0]).title.clone(),
         };
-        let peers = others.take(PEERS).map(peer).collect();
+        let peers = others.take(MAX_PEERS).map(peer).collect();
         Some(MailboxSeat { agent, role, peers })
     }
 
-    fn container(
+    fn container_spec(
         &self,
         attempt: &AttemptId,
         stories: &[(StoryKey, Option<String>)],
@@ -211,7 +218,7 @@ impl Coordinator {
             subpath: path,
         };
         let mut mounts = vec![own(&self.names.objects, layout::OBJECTS, true, None)];
-        if sandbox.subpath {
+        if sandbox.supports_subpath {
             mounts.push(own(&self.names.inbox, layout::BIN, true, Some("bin".to_owned())));
             let target = format!("{}/{folder}", layout::IN);
             mounts.push(own(&self.names.inbox, &target, true, Some(folder.clone())));
@@ -254,8 +261,15 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn merge(&mut self, attempt: AttemptId, file: u16, onto: CommitId, tip: CommitId, stories: &[StoryKey]) {
-        let Some(live) = self.live.get(&attempt) else { return };
+    pub(super) fn start_merge(
+        &mut self,
+        attempt: AttemptId,
+        file: u16,
+        onto: CommitId,
+        tip: CommitId,
+        stories: &[StoryKey],
+    ) {
+        let Some(live) = self.attempts.get(&attempt) else { return };
         let titles: Vec<String> =
             stories.iter().map(|key| format!("{}: {}", key.id, self.setup.plan.story(key).title)).collect();
         let subject = match titles.as_slice() {
@@ -265,7 +279,7 @@ impl Coordinator {
             }
         };
         let body = if titles.len() > 1 { titles.join("\n") } else { String::new() };
-        let landing = Landing {
+        let landing = MergeRequest {
             branch: self.setup.spec.files[usize::from(file)].branch.clone(),
             tip,
             message: MergeMessage {
@@ -275,12 +289,12 @@ impl Coordinator {
                 stories: stories.iter().map(|key| key.id.clone()).collect(),
             },
             identity: self.setup.sandbox.identity.clone(),
-            kept: live.remains.result_ref(),
-            first: onto == self.setup.spec.files[usize::from(file)].base,
+            result_ref: live.context.result_ref(),
+            is_first_on_branch: onto == self.setup.spec.files[usize::from(file)].base,
             onto,
             attempt,
         };
-        let (repo, postbox) = (self.setup.repo.clone(), self.postbox.clone());
-        self.tasks.spawn(async move { postbox.post_now(carry_out::merge(repo, landing).await) });
+        let (repo, postbox) = (self.setup.repo.clone(), self.events.clone());
+        self.tasks.spawn(async move { postbox.send_now(carry_out::merge(repo, landing).await) });
     }
 }

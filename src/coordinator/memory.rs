@@ -1,7 +1,7 @@
 //! What the stories of a swarm learned, from the words that are said of them to the frame that a later story is dispatched with.
 //!
 //! Words say all that a story's memory is made of, and the journal says all words again: after a crash the same memory is made of
-//! them. Grams are made where they are wanted, and not by the loop: a [`Known`] has the facts, and becomes a gram in the session
+//! them. Grams are made where they are wanted, and not by the loop: a [`StoryMemory`] has the facts, and becomes a gram in the session
 //! that hands it on, or in the thread that writes it down. What a story is given is the memory of the stories that it depends on,
 //! merged and pruned, and of those that they depend on: each story's own gram is merged with what it was given itself, within the
 //! same budget, so that the cost of a dispatch does not grow with the number of stories before it. Called by `run.rs` and
@@ -28,41 +28,41 @@ use crate::swarm::{Fault, Machine};
 use crate::tasks::{Done, HeaderBlocks, Story};
 use crate::verdict::{Cause, Failure};
 
-use super::Setup;
+use super::SwarmSetup;
 use super::run::Coordinator;
-use super::session::chain;
+use super::session::error_chain;
 
 /// How much memory a story is given where nobody said, in bytes.
-pub const MEMORY_BUDGET: usize = 16 * 1024;
+pub const DEFAULT_MEMORY_BUDGET: usize = 16 * 1024;
 /// The most that it can be given.
-pub const MEMORY_BUDGET_MAX: usize = 64 * 1024;
+pub const MAX_MEMORY_BUDGET: usize = 64 * 1024;
 
 /// The memory of a swarm.
-pub(super) struct Memory {
+pub(super) struct SwarmMemory {
     swarm: SwarmId,
     budget: usize,
     secrets: Vec<(String, String)>,
     /// Each story's own dependencies.
-    needs: BTreeMap<StoryKey, Vec<StoryKey>>,
+    dependencies: BTreeMap<StoryKey, Vec<StoryKey>>,
     /// Whose words were taken in.
-    taken: BTreeSet<MsgId>,
-    dispatched: BTreeMap<AssignmentId, Vec<StoryKey>>,
-    rounds: BTreeMap<AssignmentId, u32>,
-    heard: BTreeMap<StoryKey, Heard>,
-    known: BTreeMap<StoryKey, Arc<Known>>,
+    processed_messages: BTreeSet<MsgId>,
+    dispatched_stories: BTreeMap<AssignmentId, Vec<StoryKey>>,
+    review_rounds: BTreeMap<AssignmentId, u32>,
+    facts: BTreeMap<StoryKey, StoryFacts>,
+    memories: BTreeMap<StoryKey, Arc<StoryMemory>>,
 }
 
 /// What was said of a story.
 #[derive(Default)]
-struct Heard {
-    at: Timestamp,
+struct StoryFacts {
+    last_result_at: Timestamp,
     learned: Learned,
     /// The attempts that said they finished it.
-    finished: Vec<(AttemptId, Vec<String>, Vec<CommitId>)>,
+    finished_attempts: Vec<(AttemptId, Vec<String>, Vec<CommitId>)>,
 }
 
 /// What is known of a story that landed. Becomes a gram when somebody wants one.
-pub(super) struct Known {
+pub(super) struct StoryMemory {
     /// The name of its file in the SSOT.
     pub name: String,
     label: String,
@@ -70,42 +70,42 @@ pub(super) struct Known {
     learned: Learned,
     budget: usize,
     source: String,
-    needs: Vec<Arc<Known>>,
-    own: OnceLock<MemoryGram>,
-    all: OnceLock<MemoryGram>,
+    dependencies: Vec<Arc<StoryMemory>>,
+    own_gram: OnceLock<MemoryGram>,
+    merged_gram: OnceLock<MemoryGram>,
 }
 
 /// What became of stories and attempts.
-pub(super) trait Outcomes {
+pub(super) trait StoryOutcomes {
     /// Whether a story landed, and the commit that it ends with.
-    fn landed(&self, story: &StoryKey) -> Option<Option<CommitId>>;
+    fn landed_commit(&self, story: &StoryKey) -> Option<Option<CommitId>>;
     /// Whether an attempt began with what a reviewer rejected.
-    fn mended(&self, attempt: &AttemptId) -> bool;
+    fn is_rework(&self, attempt: &AttemptId) -> bool;
 }
 
-impl Outcomes for Machine {
-    fn landed(&self, story: &StoryKey) -> Option<Option<CommitId>> {
+impl StoryOutcomes for Machine {
+    fn landed_commit(&self, story: &StoryKey) -> Option<Option<CommitId>> {
         self.story(story).filter(|view| view.landed()).map(|view| view.commit.clone())
     }
 
-    fn mended(&self, attempt: &AttemptId) -> bool {
+    fn is_rework(&self, attempt: &AttemptId) -> bool {
         self.attempt(attempt).is_some_and(|view| view.rework)
     }
 }
 
 /// A dispatch that is to be made.
 #[derive(Clone)]
-pub(super) struct Handed {
+pub(super) struct DispatchContext {
     pub swarm: SwarmId,
     pub attempt: AttemptId,
     pub branch: String,
     pub stories: Vec<Story>,
-    pub blocks: HeaderBlocks,
-    pub memory: Vec<Arc<Known>>,
+    pub header_blocks: HeaderBlocks,
+    pub memory: Vec<Arc<StoryMemory>>,
     pub budget: usize,
 }
 
-impl Memory {
+impl SwarmMemory {
     /// Nothing was said yet.
     pub fn new(plan: &Plan, swarm: SwarmId, budget: usize, secrets: Vec<(String, String)>) -> Self {
         let needs = plan.stories.iter().map(|story| (story.key.clone(), story.depends_on.clone())).collect();
@@ -113,22 +113,22 @@ impl Memory {
             swarm,
             budget,
             secrets,
-            needs,
-            taken: BTreeSet::new(),
-            dispatched: BTreeMap::new(),
-            rounds: BTreeMap::new(),
-            heard: BTreeMap::new(),
-            known: BTreeMap::new(),
+            dependencies: needs,
+            processed_messages: BTreeSet::new(),
+            dispatched_stories: BTreeMap::new(),
+            review_rounds: BTreeMap::new(),
+            facts: BTreeMap::new(),
+            memories: BTreeMap::new(),
         }
     }
 
     /// That of a swarm that is begun, with what earlier swarms learned of what is done. What cannot be read of that is told.
-    pub fn of_swarm(setup: &mut Setup) -> Self {
+    pub fn from_setup(setup: &mut SwarmSetup) -> Self {
         let secrets = setup.sandbox.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut memory = Self::new(&setup.plan, setup.spec.swarm, setup.sandbox.memory_budget, secrets);
-        let damaged = memory.remember_earlier(&setup.plan, &setup.ssot).unwrap_or_else(|error| vec![error]);
+        let damaged = memory.load_earlier_memories(&setup.plan, &setup.ssot).unwrap_or_else(|error| vec![error]);
         for error in damaged {
-            let problem = chain(&error);
+            let problem = error_chain(&error);
             setup.reporter.announce(Timestamp::now(), &Announcement::MemoryDamaged { problem });
         }
         memory
@@ -136,7 +136,7 @@ impl Memory {
 
     /// Takes up what swarms before this one kept of the stories that were done before, and that others need, themselves or
     /// through each other. What is damaged.
-    fn remember_earlier(&mut self, plan: &Plan, ssot: &Ssot) -> Result<Vec<SsotError>, SsotError> {
+    fn load_earlier_memories(&mut self, plan: &Plan, ssot: &Ssot) -> Result<Vec<SsotError>, SsotError> {
         let mut damaged = Vec::new();
         if self.budget == 0 {
             return Ok(damaged);
@@ -149,14 +149,14 @@ impl Memory {
         wanted.dedup();
         for key in wanted {
             let branch = plan.files[usize::from(key.file)].branch.as_str();
-            let newest = ssot.newest_memory(&name(plan, &key), self.swarm, branch)?;
+            let newest = ssot.newest_memory(&memory_name(plan, &key), self.swarm, branch)?;
             damaged.extend(newest.damaged);
             grams.insert(key, newest.gram);
         }
         // What a story needs is known before it; the plan has no circles.
         let mut waiting: Vec<StoryKey> = grams.keys().cloned().collect();
         while let Some(key) = waiting.last().cloned() {
-            let needs = self.needs.get(&key).cloned().unwrap_or_default();
+            let needs = self.dependencies.get(&key).cloned().unwrap_or_default();
             let open: Vec<StoryKey> = needs.iter().filter(|need| grams.contains_key(*need)).cloned().collect();
             if grams.contains_key(&key) && !open.is_empty() {
                 waiting.extend(open);
@@ -164,50 +164,50 @@ impl Memory {
             }
             waiting.pop();
             if let Some(Some(gram)) = grams.remove(&key) {
-                let known = self.earlier(&key, &needs, plan, gram);
-                self.known.insert(key, Arc::new(known));
+                let known = self.earlier_memory(&key, &needs, plan, gram);
+                self.memories.insert(key, Arc::new(known));
             }
         }
         Ok(damaged)
     }
 
-    fn earlier(&self, key: &StoryKey, needs: &[StoryKey], plan: &Plan, gram: MemoryGram) -> Known {
-        Known {
-            name: name(plan, key),
+    fn earlier_memory(&self, key: &StoryKey, needs: &[StoryKey], plan: &Plan, gram: MemoryGram) -> StoryMemory {
+        StoryMemory {
+            name: memory_name(plan, key),
             label: plan.label(key),
             at: gram.timestamp(),
             learned: Learned::default(),
             budget: self.budget,
             source: dispatch::coordinator(self.swarm),
-            needs: self.known_of(needs),
-            own: OnceLock::from(gram),
-            all: OnceLock::new(),
+            dependencies: self.memories_of(needs),
+            own_gram: OnceLock::from(gram),
+            merged_gram: OnceLock::new(),
         }
     }
 
-    fn known_of(&self, stories: &[StoryKey]) -> Vec<Arc<Known>> {
-        stories.iter().filter_map(|story| self.known.get(story)).cloned().collect()
+    fn memories_of(&self, stories: &[StoryKey]) -> Vec<Arc<StoryMemory>> {
+        stories.iter().filter_map(|story| self.memories.get(story)).cloned().collect()
     }
 
     /// Takes in a word. The same word again says nothing new.
-    pub fn hear(&mut self, word: &Word) {
+    pub fn apply_intent(&mut self, word: &Word) {
         match word {
             Word::Dispatch(dispatch) if dispatch.attempt.is_some() => {
-                self.dispatched.insert(dispatch.id.task().clone(), dispatch.stories.clone());
+                self.dispatched_stories.insert(dispatch.id.task().clone(), dispatch.stories.clone());
             }
-            Word::Result(end) if self.taken.insert(end.id.clone()) => self.ended(end),
-            Word::Escalation { id, failed: Some(failed), .. } if self.taken.insert(id.clone()) => {
+            Word::Result(end) if self.processed_messages.insert(end.id.clone()) => self.apply_story_end(end),
+            Word::Escalation { id, failed: Some(failed), .. } if self.processed_messages.insert(id.clone()) => {
                 // Of a failure within the attempt its result said so.
                 for story in &failed.stories {
-                    let heard = self.heard.entry(story.clone()).or_default();
-                    if heard.finished.iter().any(|(attempt, ..)| *attempt == failed.attempt) {
-                        heard.fail(&failed.attempt, &failed.failure, time(id), &self.secrets);
+                    let heard = self.facts.entry(story.clone()).or_default();
+                    if heard.finished_attempts.iter().any(|(attempt, ..)| *attempt == failed.attempt) {
+                        heard.add_failure(&failed.attempt, &failed.failure, message_timestamp(id), &self.secrets);
                     }
                 }
             }
-            Word::Verdict { id, verdict, .. } if self.taken.insert(id.clone()) => {
+            Word::Verdict { id, verdict, .. } if self.processed_messages.insert(id.clone()) => {
                 let task = id.task();
-                let round = self.rounds.entry(task.clone()).or_default();
+                let round = self.review_rounds.entry(task.clone()).or_default();
                 *round += 1;
                 for (place, issue) in verdict.issues.iter().enumerate() {
                     let finding = Finding {
@@ -217,10 +217,10 @@ impl Memory {
                         line: issue.line,
                         description: without(&issue.description, &self.secrets),
                         fix: without(&issue.suggested_fix, &self.secrets),
-                        at: time(id),
+                        at: message_timestamp(id),
                     };
-                    for story in self.dispatched.get(task).into_iter().flatten() {
-                        self.heard.entry(story.clone()).or_default().learned.findings.push(finding.clone());
+                    for story in self.dispatched_stories.get(task).into_iter().flatten() {
+                        self.facts.entry(story.clone()).or_default().learned.findings.push(finding.clone());
                     }
                 }
             }
@@ -228,97 +228,113 @@ impl Memory {
         }
     }
 
-    fn ended(&mut self, end: &StoryEnd) {
-        let heard = self.heard.entry(end.story.clone()).or_default();
-        heard.at = time(&end.id);
+    fn apply_story_end(&mut self, end: &StoryEnd) {
+        let heard = self.facts.entry(end.story.clone()).or_default();
+        heard.last_result_at = message_timestamp(&end.id);
         let number = end.attempt.number;
         if let Some(result) = end.result.as_ref().filter(|result| !result.remembered.is_empty()) {
             heard.learned.said.push((number, result.remembered.clone().without(&self.secrets)));
         }
         match &end.failure {
-            Some(failure) => heard.fail(&end.attempt, failure, time(&end.id), &self.secrets),
+            Some(failure) => heard.add_failure(&end.attempt, failure, message_timestamp(&end.id), &self.secrets),
             _ if end.status == CompletionStatus::Complete => {
                 let commits = end.result.as_ref().map(|result| result.commits.clone()).unwrap_or_default();
-                heard.finished.push((end.attempt.clone(), end.diff.files_changed.clone(), commits));
+                heard.finished_attempts.push((end.attempt.clone(), end.diff.files_changed.clone(), commits));
             }
             _ => {}
         }
     }
 
     /// What is known of a story that landed; none of one that did not, and of one of which nothing was said.
-    pub fn of(&mut self, key: &StoryKey, plan: &Plan, outcomes: &impl Outcomes) -> Option<Arc<Known>> {
+    pub fn story_memory(
+        &mut self,
+        key: &StoryKey,
+        plan: &Plan,
+        outcomes: &impl StoryOutcomes,
+    ) -> Option<Arc<StoryMemory>> {
         // What it needs first, and no recursion: a chain may have hundreds.
         let mut waiting = vec![key.clone()];
         // One that did not land never becomes known, and is not waited for twice.
         let mut tried = BTreeSet::new();
         while let Some(next) = waiting.last().cloned() {
-            let needs = self.needs.get(&next).cloned().unwrap_or_default();
+            let needs = self.dependencies.get(&next).cloned().unwrap_or_default();
             let open = |need: &&StoryKey| {
-                !self.known.contains_key(*need)
-                    && self.heard.contains_key(*need)
+                !self.memories.contains_key(*need)
+                    && self.facts.contains_key(*need)
                     && !waiting.contains(*need)
                     && !tried.contains(*need)
             };
             let open: Vec<StoryKey> = needs.iter().filter(open).cloned().collect();
-            if !open.is_empty() && !self.known.contains_key(&next) {
+            if !open.is_empty() && !self.memories.contains_key(&next) {
                 waiting.extend(open);
                 continue;
             }
             waiting.pop();
             tried.insert(next.clone());
-            if !self.known.contains_key(&next)
-                && let Some(known) = self.make(&next, &needs, plan, outcomes)
+            if !self.memories.contains_key(&next)
+                && let Some(known) = self.build_story_memory(&next, &needs, plan, outcomes)
             {
-                self.known.insert(next, Arc::new(known));
+                self.memories.insert(next, Arc::new(known));
             }
         }
-        self.known.get(key).cloned()
+        self.memories.get(key).cloned()
     }
 
-    fn make(&self, key: &StoryKey, needs: &[StoryKey], plan: &Plan, outcomes: &impl Outcomes) -> Option<Known> {
-        let commit = outcomes.landed(key)?;
-        let heard = self.heard.get(key)?;
+    fn build_story_memory(
+        &self,
+        key: &StoryKey,
+        needs: &[StoryKey],
+        plan: &Plan,
+        outcomes: &impl StoryOutcomes,
+    ) -> Option<StoryMemory> {
+        let commit = outcomes.landed_commit(key)?;
+        let heard = self.facts.get(key)?;
         let mut learned = heard.learned.clone();
         learned.story = plan.label(key);
         learned.title = without(&plan.story(key).title, &self.secrets);
         learned.branch = plan.files[usize::from(key.file)].branch.to_string();
         learned.commit = commit;
         // What was reviewed and mended landed with what it was before; what was begun anew did not.
-        for (attempt, files, commits) in heard.finished.iter().rev() {
+        for (attempt, files, commits) in heard.finished_attempts.iter().rev() {
             let new = |file: &&String| !learned.files.contains(file);
             let files: Vec<String> = files.iter().map(|file| without(file, &self.secrets)).collect();
             learned.files.extend(files.iter().filter(new).cloned().collect::<Vec<_>>());
             learned.commits.splice(0..0, commits.iter().cloned());
             learned.source = dispatch::sandbox(self.swarm, attempt);
-            if !outcomes.mended(attempt) {
+            if !outcomes.is_rework(attempt) {
                 break;
             }
         }
-        Some(Known {
-            name: name(plan, key),
+        Some(StoryMemory {
+            name: memory_name(plan, key),
             label: plan.label(key),
-            at: heard.at,
+            at: heard.last_result_at,
             learned,
             budget: self.budget,
             source: dispatch::coordinator(self.swarm),
-            needs: self.known_of(needs),
-            own: OnceLock::new(),
-            all: OnceLock::new(),
+            dependencies: self.memories_of(needs),
+            own_gram: OnceLock::new(),
+            merged_gram: OnceLock::new(),
         })
     }
 
     /// What a sandbox that does these stories is given: the memory of what they need, and are not to do themselves.
-    pub fn for_stories(&mut self, stories: &[StoryKey], plan: &Plan, outcomes: &impl Outcomes) -> Vec<Arc<Known>> {
+    pub fn dependency_memories(
+        &mut self,
+        stories: &[StoryKey],
+        plan: &Plan,
+        outcomes: &impl StoryOutcomes,
+    ) -> Vec<Arc<StoryMemory>> {
         let needed: BTreeSet<StoryKey> =
-            stories.iter().filter_map(|key| self.needs.get(key)).flatten().cloned().collect();
+            stories.iter().filter_map(|key| self.dependencies.get(key)).flatten().cloned().collect();
         let before = needed.iter().filter(|need| !stories.contains(need));
-        before.filter_map(|need| self.of(need, plan, outcomes)).collect()
+        before.filter_map(|need| self.story_memory(need, plan, outcomes)).collect()
     }
 }
 
-impl Heard {
+impl StoryFacts {
     /// An attempt did not land. That somebody stopped it says nothing of the story.
-    fn fail(&mut self, attempt: &AttemptId, failure: &Failure, at: Timestamp, secrets: &[(String, String)]) {
+    fn add_failure(&mut self, attempt: &AttemptId, failure: &Failure, at: Timestamp, secrets: &[(String, String)]) {
         if failure.cause == Cause::StoppedByUser {
             return;
         }
@@ -331,60 +347,62 @@ impl Heard {
     }
 }
 
-impl Known {
+impl StoryMemory {
     /// What this story learned.
-    pub fn own(&self) -> &MemoryGram {
-        self.own.get_or_init(|| self.learned.gram(self.at))
+    pub fn own_gram(&self) -> &MemoryGram {
+        self.own_gram.get_or_init(|| self.learned.gram(self.at))
     }
 
     /// The same with what it was given.
-    fn all(&self) -> &MemoryGram {
-        if let Some(all) = self.all.get() {
+    fn merged_gram(&self) -> &MemoryGram {
+        if let Some(all) = self.merged_gram.get() {
             return all;
         }
         // Depth first without recursion.
         let mut waiting: Vec<&Self> = vec![self];
         while let Some(next) = waiting.last().copied() {
-            let open: Vec<&Self> = next.needs.iter().map(Arc::as_ref).filter(|need| need.all.get().is_none()).collect();
+            let open: Vec<&Self> =
+                next.dependencies.iter().map(Arc::as_ref).filter(|need| need.merged_gram.get().is_none()).collect();
             if !open.is_empty() {
                 waiting.extend(open);
                 continue;
             }
-            next.all.get_or_init(|| {
-                if next.needs.is_empty() {
-                    return next.own().clone();
+            next.merged_gram.get_or_init(|| {
+                if next.dependencies.is_empty() {
+                    return next.own_gram().clone();
                 }
-                let grams = std::iter::once(next.own()).chain(next.needs.iter().filter_map(|need| need.all.get()));
-                learned::merged(grams, &next.source, Vec::new(), next.budget).unwrap_or_else(|| next.own().clone())
+                let grams = std::iter::once(next.own_gram())
+                    .chain(next.dependencies.iter().filter_map(|need| need.merged_gram.get()));
+                learned::merged(grams, &next.source, Vec::new(), next.budget).unwrap_or_else(|| next.own_gram().clone())
             });
             waiting.pop();
         }
-        self.all.get_or_init(|| self.own().clone())
+        self.merged_gram.get_or_init(|| self.own_gram().clone())
     }
 
     /// This and all that it was given of, each once.
-    fn sources<'k>(&'k self, seen: &mut BTreeSet<&'k str>, named: &mut Vec<(String, String)>) {
+    fn collect_sources<'k>(&'k self, seen: &mut BTreeSet<&'k str>, named: &mut Vec<(String, String)>) {
         let mut waiting = vec![self];
         while let Some(next) = waiting.pop() {
             if seen.insert(&next.name) {
-                named.push((next.label.clone(), next.own().id().to_string()));
-                waiting.extend(next.needs.iter().map(Arc::as_ref));
+                named.push((next.label.clone(), next.own_gram().id().to_string()));
+                waiting.extend(next.dependencies.iter().map(Arc::as_ref));
             }
         }
     }
 }
 
-impl Handed {
+impl DispatchContext {
     /// The frame, as the file that the sandbox gets. `now` is when it passes through the coordinator.
-    pub fn file(&self, now: Timestamp) -> Result<TextFile, Box<Fault>> {
-        let memory = self.memory();
+    pub fn to_file(&self, now: Timestamp) -> Result<TextFile, Box<Fault>> {
+        let memory = self.merged_memory();
         let stories: Vec<&Story> = self.stories.iter().collect();
         let dispatch = Dispatch {
             swarm: self.swarm,
             attempt: &self.attempt,
             branch: &self.branch,
             stories: &stories,
-            blocks: &self.blocks,
+            blocks: &self.header_blocks,
             memory: memory.as_ref(),
         };
         let refused = |problem: String| {
@@ -403,36 +421,36 @@ impl Handed {
         Ok(TextFile { path: layout::DISPATCH_FILE.to_owned(), text })
     }
 
-    fn memory(&self) -> Option<MemoryGram> {
+    fn merged_memory(&self) -> Option<MemoryGram> {
         if self.budget == 0 {
             return None;
         }
         let (mut seen, mut named) = (BTreeSet::new(), Vec::new());
-        self.memory.iter().for_each(|known| known.sources(&mut seen, &mut named));
-        let grams = self.memory.iter().map(|known| known.all());
+        self.memory.iter().for_each(|known| known.collect_sources(&mut seen, &mut named));
+        let grams = self.memory.iter().map(|known| known.merged_gram());
         learned::merged(grams, &dispatch::coordinator(self.swarm), named, self.budget)
     }
 }
 
 impl Coordinator {
     /// Says a word, and takes in what it says of a story.
-    pub(super) fn tell(&mut self, word: &Word) {
-        self.memory.hear(word);
-        self.telling.tell(word);
+    pub(super) fn emit_intent(&mut self, word: &Word) {
+        self.memory.apply_intent(word);
+        self.ssot_writer.write_intent(word);
     }
 
     /// Has what a story learned written down.
-    pub(super) fn keep(&mut self, story: &StoryKey) {
-        if let Some(known) = self.memory.of(story, &self.setup.plan, &self.machine) {
-            self.telling.keep(known);
+    pub(super) fn save_memory(&mut self, story: &StoryKey) {
+        if let Some(known) = self.memory.story_memory(story, &self.setup.plan, &self.machine) {
+            self.ssot_writer.write_memory(known);
         }
     }
 
     /// The same of all that landed under an orchestrator that is gone.
-    pub(super) fn keep_all(&mut self) {
+    pub(super) fn save_all_memories(&mut self) {
         let landed = self.machine.stories().filter(|view| view.landed() && !view.done_before);
         for story in landed.map(|view| view.key.clone()).collect::<Vec<_>>() {
-            self.keep(&story);
+            self.save_memory(&story);
         }
     }
 }
@@ -441,24 +459,24 @@ impl Coordinator {
 ///
 /// # Errors
 /// The SSOT cannot be written.
-pub fn remember_again(plan: &Plan, machine: &Machine, words: &[Word], ssot: &Ssot) -> Result<(), SsotError> {
+pub fn restore_memories(plan: &Plan, machine: &Machine, words: &[Word], ssot: &Ssot) -> Result<(), SsotError> {
     let swarm = machine.spec().swarm;
-    let mut memory = Memory::new(plan, swarm, MEMORY_BUDGET, Vec::new());
-    words.iter().for_each(|word| memory.hear(word));
+    let mut memory = SwarmMemory::new(plan, swarm, DEFAULT_MEMORY_BUDGET, Vec::new());
+    words.iter().for_each(|word| memory.apply_intent(word));
     for story in &plan.stories {
-        if let Some(known) = memory.of(&story.key, plan, machine) {
-            ssot.ensure_memory(swarm, &known.name, known.own())?;
+        if let Some(known) = memory.story_memory(&story.key, plan, machine) {
+            ssot.ensure_memory(swarm, &known.name, known.own_gram())?;
         }
     }
     ssot.sync()
 }
 
 /// The name of a story's file in the SSOT.
-pub fn name(plan: &Plan, key: &StoryKey) -> String {
+pub fn memory_name(plan: &Plan, key: &StoryKey) -> String {
     format!("{}-{}", plan.files[usize::from(key.file)].slug, key.id)
 }
 
-fn time(id: &MsgId) -> Timestamp {
+fn message_timestamp(id: &MsgId) -> Timestamp {
     i64::try_from(id.unix_ms())
         .ok()
         .and_then(|ms| Timestamp::from_millisecond(ms).ok())

@@ -4,8 +4,8 @@
 //! | file | what |
 //! |---|---|
 //! | `run.rs` | the loop |
-//! | `take_up.rs` | goes on with a swarm that another orchestrator began |
-//! | `presence.rs` | whether the engine is there |
+//! | `recovery.rs` | goes on with a swarm that another orchestrator began |
+//! | `engine_monitor.rs` | whether the engine is there |
 //! | `reconcile.rs` | what the engine has against what the machine knows |
 //! | `session.rs` | one sandbox, from its folder to its exit |
 //! | `dispatch.rs` | what is handed out: files, container, task-request, merge message |
@@ -18,9 +18,9 @@
 //! | `memory.rs` | what stories learned, for those that come after |
 //! | `notify.rs` | a command and a URL that hear of each escalation |
 //! | `mailbox.rs` | carries the agents' mailbox between its volume and the host |
-//! | `snapshots.rs` | writes the state file |
-//! | `objects.rs` | keeps the objects volume topped up |
-//! | `inbox.rs` | the fair way in for events |
+//! | `snapshot_writer.rs` | writes the state file |
+//! | `objects_volume.rs` | keeps the objects volume topped up |
+//! | `event_queue.rs` | the fair way in for events |
 //! | `control.rs` | the socket that `longshore stop` talks to |
 //!
 //! Called by `cli/run.rs` and `cli/resume.rs`. Must not: decide anything; decisions are the machine's.
@@ -32,22 +32,22 @@ mod carry_out;
 pub mod control;
 mod create;
 mod dispatch;
-mod inbox;
-mod log;
+mod event_queue;
+mod sandbox_log;
 mod memory;
 pub mod mailbox;
 pub mod notify;
-mod objects;
-mod presence;
+mod objects_volume;
+mod engine_monitor;
 mod reconcile;
 mod rescue;
 mod review;
 mod run;
 mod salvage;
 mod session;
-mod signals;
-mod snapshots;
-mod take_up;
+mod stop_signals;
+mod snapshot_writer;
+mod recovery;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -75,14 +75,14 @@ use crate::state::{StateError, Store, SwarmDir};
 use crate::swarm::{Decision, Machine, Outcome, SwarmSpec, Word};
 
 pub use admission::Reserve;
-pub use bridge::Bridge;
-pub use memory::{MEMORY_BUDGET, MEMORY_BUDGET_MAX, name as memory_name, remember_again};
-pub use rescue::{Rescue, Rescued, rescue, unsaved};
+pub use bridge::AmpComposer;
+pub use memory::{DEFAULT_MEMORY_BUDGET, MAX_MEMORY_BUDGET, memory_name, restore_memories};
+pub use rescue::{RescueOutcome, RescueSpec, rescue, unsaved_attempts};
 pub use run::run;
-pub use telling::{Heard, tell_again};
+pub use telling::{EscalationListener, restore_messages};
 
 /// Everything that a swarm needs to run, checked.
-pub struct Setup {
+pub struct SwarmSetup {
     /// The plan; the machine knows it as `spec`.
     pub plan: Plan,
     /// What the machine is made of.
@@ -102,23 +102,23 @@ pub struct Setup {
     /// Where AMP's messages are kept.
     pub ssot: Arc<Ssot>,
     /// Who is told of escalations.
-    pub heard: Box<dyn Heard>,
+    pub escalation_listener: Box<dyn EscalationListener>,
     /// The static `acp-shim` for the image's architecture.
     pub shim: Bytes,
     /// What the journal says, where the swarm is taken up again and not new.
-    pub taken_up: Option<TakenUp>,
+    pub resumed: Option<ResumedSwarm>,
 }
 
 /// A swarm that another orchestrator began.
-pub struct TakenUp {
+pub struct ResumedSwarm {
     /// The machine after the journal's last event.
     pub machine: Machine,
     /// That event's time.
     pub elapsed: Duration,
     /// That event's time by the wall clock; none where there is no event.
-    pub last: Option<Timestamp>,
+    pub last_event_at: Option<Timestamp>,
     /// All that it says in AMP.
-    pub words: Vec<Word>,
+    pub intents: Vec<Word>,
     /// What the admin decided meanwhile.
     pub decisions: Vec<Decision>,
 }
@@ -166,11 +166,11 @@ pub struct SandboxSettings {
     /// What must be left on the engine when another sandbox starts.
     pub reserve: Reserve,
     /// Leave containers in place after they ended.
-    pub keep: bool,
+    pub keep_containers: bool,
     /// The largest result bundle that is taken, in bytes.
     pub max_bundle: u64,
     /// Whether the engine can mount a folder of a volume.
-    pub subpath: bool,
+    pub supports_subpath: bool,
 }
 
 /// Why a swarm could not go on. What had been decided by then is in the journal.
@@ -201,18 +201,18 @@ pub enum CoordinatorError {
 
 /// How a swarm ended, and what is worth saying after the table.
 #[derive(Debug)]
-pub struct Ended {
+pub struct RunReport {
     /// How.
     pub outcome: Outcome,
     /// Work folders that could not be salvaged: their attempt and the volume they are in.
-    pub kept: Vec<(AttemptId, String)>,
+    pub unsalvaged: Vec<(AttemptId, String)>,
     /// Each story's log file.
-    pub logs: BTreeMap<StoryKey, PathBuf>,
+    pub story_logs: BTreeMap<StoryKey, PathBuf>,
 }
 
 /// The names of a swarm's volumes and containers.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct ResourceNames {
     /// The depot container.
     pub depot: String,
     /// The *objects* volume: the repo's, not the swarm's.
@@ -227,7 +227,7 @@ pub struct Names {
     pub prefix: String,
 }
 
-impl Names {
+impl ResourceNames {
     /// The names for this swarm of this repo.
     pub fn new(swarm: crate::ids::SwarmId, repo: &Repo) -> Self {
         let prefix = format!("longshore-{}", swarm.short());
@@ -248,7 +248,7 @@ impl Names {
 }
 
 /// Why a swarm's volumes are not removed with its end, if they are not.
-pub fn volumes_stay(machine: &Machine, keep: bool) -> Option<&'static str> {
+pub fn reason_to_keep_volumes(machine: &Machine, keep: bool) -> Option<&'static str> {
     if machine.attempts().any(|view| view.work_kept) {
         Some("work that could not be salvaged is in them")
     } else if !machine.over() {

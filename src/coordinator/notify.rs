@@ -1,4 +1,4 @@
-//! Tells people who are elsewhere of each escalation: a command of theirs ([`command`]), a URL ([`post`]), or both.
+//! Tells people who are elsewhere of each escalation: a command_timeout of theirs ([`command_timeout`]), a URL ([`send`]), or both.
 //!
 //! A message that was told leaves a marker in the swarm's folder, `notified/<msg_id>.<command|url>`: told once, as far as a
 //! crash between the telling and the marker lets that be. What has none is told when the swarm is taken up again. All of it
@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::telling::Heard;
+use super::telling::EscalationListener;
 use crate::protocol::amp::message::{Kind, Message, MsgId};
 use crate::protocol::amp::store::{Ssot, SsotResult};
 use crate::state::SwarmDir;
@@ -31,35 +31,41 @@ use crate::swarm::SwarmSpec;
 pub use post::NotifyUrl;
 
 /// The markers' folder in the swarm's.
-const MARKERS: &str = "notified";
+const MARKERS_DIR: &str = "notified";
 /// How many are told at once.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 
 /// How long telling may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct NotifyPolicy {
     /// One run of the command.
-    pub command: Duration,
+    pub command_timeout: Duration,
     /// One request.
-    pub request: Duration,
+    pub request_timeout: Duration,
     /// The pause before the second request; it doubles from one to the next.
-    pub pause: Duration,
+    pub retry_delay: Duration,
     /// Requests after the first.
     pub retries: usize,
     /// At the end of the swarm, for all that is still to be told.
-    pub closing: Duration,
+    pub close_timeout: Duration,
 }
 
-impl Default for Patience {
+impl Default for NotifyPolicy {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { command: seconds(30), request: seconds(10), pause: seconds(1), retries: 6, closing: seconds(10) }
+        Self {
+            command_timeout: seconds(30),
+            request_timeout: seconds(10),
+            retry_delay: seconds(1),
+            retries: 6,
+            close_timeout: seconds(10),
+        }
     }
 }
 
 /// Who is to hear.
 #[derive(Debug, Clone, Default)]
-pub struct Listeners {
+pub struct NotifyTargets {
     /// A shell command.
     pub command: Option<String>,
     /// A URL.
@@ -68,157 +74,159 @@ pub struct Listeners {
 
 /// A way to somebody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum NotifyChannel {
     Command,
     Url,
 }
 
-impl Way {
-    fn word(self) -> &'static str {
+impl NotifyChannel {
+    fn as_str(self) -> &'static str {
         match self {
-            Way::Command => "command",
-            Way::Url => "url",
+            NotifyChannel::Command => "command",
+            NotifyChannel::Url => "url",
         }
     }
 }
 
 /// What the tellers share.
-struct Shared {
-    listeners: Listeners,
+struct NotifierInner {
+    targets: NotifyTargets,
     /// The command's working directory.
-    root: PathBuf,
-    markers: PathBuf,
-    patience: Patience,
-    places: Semaphore,
+    repo_root: PathBuf,
+    markers_dir: PathBuf,
+    policy: NotifyPolicy,
+    permits: Semaphore,
     warned: AtomicBool,
     warnings: std::sync::OnceLock<mpsc::UnboundedSender<String>>,
 }
 
 /// Tells the listeners.
-pub struct Notify {
-    shared: Arc<Shared>,
-    known: BTreeSet<MsgId>,
-    jobs: mpsc::UnboundedSender<(Way, Message)>,
-    hub: AbortOnDropHandle<()>,
+pub struct EscalationNotifier {
+    inner: Arc<NotifierInner>,
+    seen: BTreeSet<MsgId>,
+    jobs: mpsc::UnboundedSender<(NotifyChannel, Message)>,
+    dispatcher: AbortOnDropHandle<()>,
 }
 
-impl Notify {
+impl EscalationNotifier {
     /// Begins. Wants a runtime that goes on turning while the swarm runs.
-    pub fn new(listeners: Listeners, repo_root: &Path, dir: &SwarmDir, patience: Patience) -> Self {
-        let markers = dir.path().join(MARKERS);
-        let shared = Arc::new(Shared {
-            listeners,
-            root: repo_root.to_owned(),
-            markers,
-            patience,
-            places: Semaphore::new(AT_ONCE),
+    pub fn new(listeners: NotifyTargets, repo_root: &Path, dir: &SwarmDir, patience: NotifyPolicy) -> Self {
+        let markers = dir.path().join(MARKERS_DIR);
+        let shared = Arc::new(NotifierInner {
+            targets: listeners,
+            repo_root: repo_root.to_owned(),
+            markers_dir: markers,
+            policy: patience,
+            permits: Semaphore::new(MAX_CONCURRENT),
             warned: AtomicBool::new(false),
             warnings: std::sync::OnceLock::new(),
         });
         let (jobs, wanted) = mpsc::unbounded_channel();
-        let hub = AbortOnDropHandle::new(tokio::spawn(hub(Arc::clone(&shared), wanted)));
-        Self { shared, known: BTreeSet::new(), jobs, hub }
+        let hub = AbortOnDropHandle::new(tokio::spawn(run_dispatcher(Arc::clone(&shared), wanted)));
+        Self { inner: shared, seen: BTreeSet::new(), jobs, dispatcher: hub }
     }
 
     /// Tells what an orchestrator that is gone wrote, and did not get to tell.
-    pub fn catch_up(&mut self, ssot: &Ssot, spec: &SwarmSpec) -> SsotResult<()> {
+    pub fn notify_missed(&mut self, ssot: &Ssot, spec: &SwarmSpec) -> SsotResult<()> {
         for assignment in &spec.assignments {
             for id in ssot.ids_of(&assignment.id)? {
                 if id.kind() == Kind::Escalation
-                    && self.ways().any(|way| !self.shared.was_told(way, &id))
+                    && self.channels().any(|way| !self.inner.was_notified(way, &id))
                     && let Some(message) = ssot.message(&id)?
                 {
-                    self.escalation(&message);
+                    self.on_escalation(&message);
                 }
             }
         }
         Ok(())
     }
 
-    fn ways(&self) -> impl Iterator<Item = Way> + use<> {
-        let Listeners { command, url } = &self.shared.listeners;
-        let command = command.as_ref().map(|_| Way::Command);
-        command.into_iter().chain(url.as_ref().map(|_| Way::Url))
+    fn channels(&self) -> impl Iterator<Item = NotifyChannel> + use<> {
+        let NotifyTargets { command, url } = &self.inner.targets;
+        let command = command.as_ref().map(|_| NotifyChannel::Command);
+        command.into_iter().chain(url.as_ref().map(|_| NotifyChannel::Url))
     }
 }
 
-impl Heard for Notify {
-    fn escalation(&mut self, message: &Message) {
-        if self.known.insert(message.id().clone()) {
-            for way in self.ways().filter(|way| !self.shared.was_told(*way, message.id())) {
+impl EscalationListener for EscalationNotifier {
+    fn on_escalation(&mut self, message: &Message) {
+        if self.seen.insert(message.id().clone()) {
+            for way in self.channels().filter(|way| !self.inner.was_notified(*way, message.id())) {
                 // The hub ends when this is closed.
                 let _ = self.jobs.send((way, message.clone()));
             }
         }
     }
 
-    fn warn(&mut self, warnings: mpsc::UnboundedSender<String>) {
-        let _ = self.shared.warnings.set(warnings);
+    fn set_warning_sender(&mut self, warnings: mpsc::UnboundedSender<String>) {
+        let _ = self.inner.warnings.set(warnings);
     }
 
     fn close(self: Box<Self>) -> BoxFuture<'static, ()> {
-        let Self { shared, jobs, hub, .. } = *self;
+        let Self { inner: shared, jobs, dispatcher: hub, .. } = *self;
         drop(jobs);
         Box::pin(async move {
-            if tokio::time::timeout(shared.patience.closing, hub).await.is_err() {
-                shared.trouble("not all was told in time; `longshore resume` of this swarm tells the rest".to_owned());
+            if tokio::time::timeout(shared.policy.close_timeout, hub).await.is_err() {
+                shared.report_failure(
+                    "not all was told in time; `longshore resume` of this swarm tells the rest".to_owned(),
+                );
             }
         })
     }
 }
 
 /// Starts a teller for each job; ends when there are no more jobs, and all are done.
-async fn hub(shared: Arc<Shared>, mut wanted: mpsc::UnboundedReceiver<(Way, Message)>) {
+async fn run_dispatcher(shared: Arc<NotifierInner>, mut wanted: mpsc::UnboundedReceiver<(NotifyChannel, Message)>) {
     let mut tellers = JoinSet::new();
     while let Some((way, message)) = wanted.recv().await {
         while let Some(told) = tellers.try_join_next() {
-            broken(&shared, told);
+            report_panic(&shared, told);
         }
         let shared = Arc::clone(&shared);
-        tellers.spawn(async move { shared.tell(way, &message).await });
+        tellers.spawn(async move { shared.notify(way, &message).await });
     }
     while let Some(told) = tellers.join_next().await {
-        broken(&shared, told);
+        report_panic(&shared, told);
     }
 }
 
-fn broken(shared: &Shared, told: Result<(), tokio::task::JoinError>) {
+fn report_panic(shared: &NotifierInner, told: Result<(), tokio::task::JoinError>) {
     if told.is_err() {
-        shared.trouble("a part of longshore failed: see longshore.log".to_owned());
+        shared.report_failure("a part of longshore failed: see longshore.log".to_owned());
     }
 }
 
-impl Shared {
-    async fn tell(&self, way: Way, message: &Message) {
+impl NotifierInner {
+    async fn notify(&self, way: NotifyChannel, message: &Message) {
         // Fair, so that they start in order.
-        let Ok(_place) = self.places.acquire().await else { return };
-        let told = match (way, &self.listeners) {
-            (Way::Command, Listeners { command: Some(command), .. }) => {
-                command::run(command, &self.root, message, self.patience.command).await
+        let Ok(_place) = self.permits.acquire().await else { return };
+        let told = match (way, &self.targets) {
+            (NotifyChannel::Command, NotifyTargets { command: Some(command), .. }) => {
+                command::run(command, &self.repo_root, message, self.policy.command_timeout).await
             }
-            (Way::Url, Listeners { url: Some(url), .. }) => post::post(url, message, &self.patience).await,
+            (NotifyChannel::Url, NotifyTargets { url: Some(url), .. }) => post::post(url, message, &self.policy).await,
             _ => Ok(()),
         };
         let told = told.and_then(|()| {
-            std::fs::create_dir_all(&self.markers)
-                .and_then(|()| std::fs::write(self.marker(way, message.id()), b""))
+            std::fs::create_dir_all(&self.markers_dir)
+                .and_then(|()| std::fs::write(self.marker_path(way, message.id()), b""))
                 .map_err(|error| format!("it was told, and that cannot be noted: {error}"))
         });
         if let Err(problem) = told {
-            self.trouble(format!("{} was not told to the {}: {problem}", message.id(), way.word()));
+            self.report_failure(format!("{} was not told to the {}: {problem}", message.id(), way.as_str()));
         }
     }
 
-    fn marker(&self, way: Way, id: &MsgId) -> PathBuf {
-        self.markers.join(format!("{id}.{}", way.word()))
+    fn marker_path(&self, way: NotifyChannel, id: &MsgId) -> PathBuf {
+        self.markers_dir.join(format!("{id}.{}", way.as_str()))
     }
 
-    fn was_told(&self, way: Way, id: &MsgId) -> bool {
-        self.marker(way, id).exists()
+    fn was_notified(&self, way: NotifyChannel, id: &MsgId) -> bool {
+        self.marker_path(way, id).exists()
     }
 
     /// All are logged, the first is shown.
-    fn trouble(&self, problem: String) {
+    fn report_failure(&self, problem: String) {
         tracing::warn!(problem, "a notification failed");
         if !self.warned.swap(true, Ordering::Relaxed)
             && let Some(warnings) = self.warnings.get()

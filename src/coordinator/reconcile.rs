@@ -1,5 +1,5 @@
 //! Reconciliation: what the engine has of the swarm against what the machine knows. On `resume`, when the engine is back, and every
-//! [`EVERY`], because its events are a hint only. Called by `run.rs`. Must not: decide what an end means; a session is told to look
+//! [`RECONCILE_INTERVAL`], because its events are a hint only. Called by `run.rs`. Must not: decide what an end means; a session is told to look
 //! for itself, and a container that nothing knows is removed.
 
 use std::collections::BTreeSet;
@@ -11,13 +11,13 @@ use crate::ids::{AttemptId, ContainerId};
 use crate::swarm::Phase;
 
 use super::run::Coordinator;
-use super::session::chain;
+use super::session::error_chain;
 
 /// How often the engine is looked at when nothing calls for it.
-pub(super) const EVERY: Duration = Duration::from_secs(30);
+pub(super) const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The attempt that a container says it is of.
-pub(super) fn attempt_of(found: &Found) -> Option<AttemptId> {
+pub(super) fn attempt_from_labels(found: &Found) -> Option<AttemptId> {
     let assignment = found.labels.get(label::ASSIGNMENT)?.parse().ok()?;
     let number = found.labels.get(label::ATTEMPT)?.parse().ok()?;
     Some(AttemptId { assignment, number })
@@ -25,9 +25,9 @@ pub(super) fn attempt_of(found: &Found) -> Option<AttemptId> {
 
 impl Coordinator {
     /// Asks the engine what it has, in a task; the answer comes back to the loop.
-    pub(super) fn look(&mut self) {
+    pub(super) fn scan_engine(&mut self) {
         let (engine, swarm) = (Arc::clone(&self.setup.engine), self.setup.spec.swarm.to_string());
-        let sightings = self.sightings.clone();
+        let sightings = self.engine_scans.clone();
         self.tasks.spawn(async move {
             let seen = engine.find(label::SWARM, Some(&swarm)).await;
             // The loop is gone only when the swarm is over.
@@ -40,7 +40,7 @@ impl Coordinator {
         let found = match seen {
             Ok(found) => found,
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "cannot see what the engine has");
+                tracing::warn!(error = %error_chain(&error), "cannot see what the engine has");
                 return;
             }
         };
@@ -48,7 +48,7 @@ impl Coordinator {
         let mut there = BTreeSet::new();
         let mut depot_runs = false;
         for container in containers {
-            match attempt_of(container) {
+            match attempt_from_labels(container) {
                 Some(id) => {
                     if container.running {
                         there.insert(id.clone());
@@ -62,15 +62,15 @@ impl Coordinator {
             matches!(view.phase, Phase::Running | Phase::Completed) && !there.contains(&view.id)
         };
         for view in self.machine.attempts().filter(missing) {
-            if let Some(live) = self.live.get(&view.id) {
-                live.look.notify_one();
+            if let Some(live) = self.attempts.get(&view.id) {
+                live.inspect_requested.notify_one();
             }
         }
         if !depot_runs {
-            let depot = self.hands.depot.clone();
+            let depot = self.executor.depot.clone();
             self.tasks.spawn(async move {
                 if let Err(error) = depot.ensure_alive().await {
-                    tracing::warn!(error = %chain(&error), "the depot is gone and cannot be started again");
+                    tracing::warn!(error = %error_chain(&error), "the depot is gone and cannot be started again");
                 }
             });
         }
@@ -83,7 +83,7 @@ impl Coordinator {
         let surplus = match view {
             None => true,
             // Its removal failed, or it was made by a call that seemed to fail.
-            Some(view) if view.removed => !(self.setup.sandbox.keep && own),
+            Some(view) if view.removed => !(self.setup.sandbox.keep_containers && own),
             Some(view) => !own && view.phase > Phase::Created,
         };
         let runs = view.is_some_and(|view| view.phase == Phase::Running && found.running);
@@ -96,7 +96,7 @@ impl Coordinator {
             let engine = Arc::clone(&self.setup.engine);
             self.tasks.spawn(async move {
                 if let Err(error) = engine.remove(&container).await {
-                    tracing::warn!(container = %container.short(), error = %chain(&error), "cannot remove it");
+                    tracing::warn!(container = %container.short(), error = %error_chain(&error), "cannot remove it");
                 }
             });
         }

@@ -11,12 +11,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::Names;
-use super::carry_out::{self, Hands, Remains};
+use super::ResourceNames;
+use super::carry_out::{self, AttemptContext, EffectExecutor};
 use super::dispatch;
 use super::mailbox;
-use super::salvage::{repeats, salvaged};
-use super::session::chain;
+use super::salvage::{any_ref_has_same_files, salvage_ref_of};
+use super::session::error_chain;
 use crate::delivery::{DeliveryError, Repo, salvage_ref};
 use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
 use crate::engine::{Engine, EngineError, EngineResult, FoundKind, Signal, label};
@@ -27,14 +27,14 @@ use crate::report;
 use crate::swarm::{AttemptView, Machine, Phase};
 
 /// Attempts that are saved at once.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_ATTEMPTS: usize = 4;
 /// From SIGKILL to the end of a container.
-const KILLED_WITHIN: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a shim needs after its agent's grace to commit and to bundle.
-const COMMITTING: Duration = Duration::from_secs(20);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A dead swarm, and what is needed to reach into its volumes.
-pub struct Rescue<'a> {
+pub struct RescueSpec<'a> {
     /// As its journal has it.
     pub machine: &'a Machine,
     /// The repo that it worked for.
@@ -50,20 +50,20 @@ pub struct Rescue<'a> {
     /// The largest bundle that is taken, in bytes.
     pub max_bundle: u64,
     /// The swarm's folder, where its agents have a mailbox: what is in that is brought out too.
-    pub mailbox: Option<PathBuf>,
+    pub mailbox_swarm_dir: Option<PathBuf>,
 }
 
 /// What became of the work.
 #[derive(Debug, Default)]
-pub struct Rescued {
+pub struct RescueOutcome {
     /// The refs that were made, with whose work they have.
-    pub saved: Vec<(AttemptId, String)>,
+    pub saved_refs: Vec<(AttemptId, String)>,
     /// Whose folder could not be salvaged, and why.
-    pub unsaved: Vec<(AttemptId, String)>,
+    pub failures: Vec<(AttemptId, String)>,
 }
 
 /// The attempts whose work may be in the engine alone.
-pub fn unsaved(machine: &Machine) -> impl Iterator<Item = &AttemptView> {
+pub fn unsaved_attempts(machine: &Machine) -> impl Iterator<Item = &AttemptView> {
     // A reviewer's folder has nothing that anybody would miss.
     let own = machine.attempts().filter(|view| view.review.is_none());
     own.filter(|view| view.work_kept || view.phase <= Phase::Collecting)
@@ -73,15 +73,16 @@ pub fn unsaved(machine: &Machine) -> impl Iterator<Item = &AttemptView> {
 ///
 /// # Errors
 /// Those of the engine, where nothing could be looked at at all. Containers may have been ended by then.
-pub async fn rescue(with: Rescue<'_>) -> EngineResult<Rescued> {
+pub async fn rescue(with: RescueSpec<'_>) -> EngineResult<RescueOutcome> {
     let spec = with.machine.spec();
-    let remains: Vec<Remains> = unsaved(with.machine).filter_map(|view| remains(with.machine, view)).collect();
-    if remains.is_empty() && with.mailbox.is_none() {
-        return Ok(Rescued::default());
+    let remains: Vec<AttemptContext> =
+        unsaved_attempts(with.machine).filter_map(|view| attempt_context(with.machine, view)).collect();
+    if remains.is_empty() && with.mailbox_swarm_dir.is_none() {
+        return Ok(RescueOutcome::default());
     }
     end_sandboxes(&with.engine, &spec.swarm.to_string(), spec.limits.grace).await?;
-    let names = Names::new(spec.swarm, with.repo);
-    let mailbox = with.mailbox.is_some().then_some(names.mailbox);
+    let names = ResourceNames::new(spec.swarm, with.repo);
+    let mailbox = with.mailbox_swarm_dir.is_some().then_some(names.mailbox);
     let depot = DepotSpec {
         again: true,
         swarm: spec.swarm,
@@ -97,7 +98,7 @@ pub async fn rescue(with: Rescue<'_>) -> EngineResult<Rescued> {
         source: Box::new(error),
     })?;
     let depot = Depot::start(Arc::clone(&with.engine), &depot).await?;
-    let hands = Hands {
+    let hands = EffectExecutor {
         engine: with.engine,
         depot: depot.clone(),
         repo: with.repo.clone(),
@@ -107,38 +108,38 @@ pub async fn rescue(with: Rescue<'_>) -> EngineResult<Rescued> {
     let outcomes: Vec<(AttemptId, Result<Vec<String>, String>)> = futures::stream::iter(remains)
         .map(|remains| {
             let hands = &hands;
-            async move { (remains.attempt.clone(), save(hands, &remains).await) }
+            async move { (remains.attempt.clone(), rescue_attempt(hands, &remains).await) }
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_ATTEMPTS)
         .collect()
         .await;
-    if let Some(folder) = &with.mailbox
-        && let Err(error) = mailbox::bring_out(&depot, folder).await
+    if let Some(folder) = &with.mailbox_swarm_dir
+        && let Err(error) = mailbox::export(&depot, folder).await
     {
-        tracing::warn!(error = %chain(&error), "cannot bring out what is left in a mailbox");
+        tracing::warn!(error = %error_chain(&error), "cannot bring out what is left in a mailbox");
     }
     if let Err(error) = depot.close().await {
-        tracing::warn!(error = %chain(&error), "cannot remove the depot of a rescue");
+        tracing::warn!(error = %error_chain(&error), "cannot remove the depot of a rescue");
     }
     let _ = tokio::fs::remove_dir_all(&with.incoming).await;
-    let mut rescued = Rescued::default();
+    let mut rescued = RescueOutcome::default();
     for (attempt, outcome) in outcomes {
         match outcome {
-            Ok(refs) => rescued.saved.extend(refs.into_iter().map(|reference| (attempt.clone(), reference))),
-            Err(reason) => rescued.unsaved.push((attempt, reason)),
+            Ok(refs) => rescued.saved_refs.extend(refs.into_iter().map(|reference| (attempt.clone(), reference))),
+            Err(reason) => rescued.failures.push((attempt, reason)),
         }
     }
     Ok(rescued)
 }
 
-fn remains(machine: &Machine, view: &AttemptView) -> Option<Remains> {
+fn attempt_context(machine: &Machine, view: &AttemptView) -> Option<AttemptContext> {
     let spec = machine.spec();
     let place = spec.assignments.iter().position(|assignment| assignment.id == view.id.assignment)?;
     let names = report::Names::of(spec);
-    Some(Remains {
+    Some(AttemptContext {
         swarm: spec.swarm,
         attempt: view.id.clone(),
-        uid: dispatch::uid(place, &view.id, spec.assignments.len()),
+        uid: dispatch::attempt_uid(place, &view.id, spec.assignments.len()),
         branch: spec.assignments[place].branch.clone(),
         base: view.base.clone(),
         container: view.container.clone(),
@@ -155,16 +156,16 @@ async fn end_sandboxes(engine: &Arc<dyn Engine>, swarm: &str, grace: Duration) -
             && thing.labels.get(label::ROLE).is_some_and(|role| role == "sandbox" || role == "reviewer")
     });
     let ids: Vec<ContainerId> = running.filter_map(|thing| thing.id.parse().ok()).collect();
-    let ends = ids.iter().map(|id| end(engine.as_ref(), id, grace + COMMITTING));
+    let ends = ids.iter().map(|id| end_container(engine.as_ref(), id, grace + COMMIT_TIMEOUT));
     futures::future::try_join_all(ends).await.map(drop)
 }
 
-async fn end(engine: &dyn Engine, id: &ContainerId, patience: Duration) -> EngineResult<()> {
+async fn end_container(engine: &dyn Engine, id: &ContainerId, patience: Duration) -> EngineResult<()> {
     // A frozen one hears nothing.
     if engine.inspect(id).await?.is_some_and(|seen| seen.paused) {
         engine.unpause(id).await?;
     }
-    for (signal, within) in [(Signal::Term, patience), (Signal::Kill, KILLED_WITHIN)] {
+    for (signal, within) in [(Signal::Term, patience), (Signal::Kill, KILL_TIMEOUT)] {
         engine.signal(id, signal).await?;
         match tokio::time::timeout(within, engine.wait(id)).await {
             Ok(Ok(_) | Err(EngineError::NotFound { .. })) => return Ok(()),
@@ -172,25 +173,25 @@ async fn end(engine: &dyn Engine, id: &ContainerId, patience: Duration) -> Engin
             Err(_) => {}
         }
     }
-    Err(EngineError::TimedOut { operation: "ending a sandbox", after: patience + KILLED_WITHIN })
+    Err(EngineError::TimedOut { operation: "ending a sandbox", after: patience + KILL_TIMEOUT })
 }
 
 /// The refs that now have the attempt's work; why it could not be had.
-async fn save(hands: &Hands, remains: &Remains) -> Result<Vec<String>, String> {
+async fn rescue_attempt(hands: &EffectExecutor, remains: &AttemptContext) -> Result<Vec<String>, String> {
     let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
     let mut refs = Vec::new();
     let mut tip = None;
     // A result that cannot be believed is no reason to lose the folder: what is in that comes next.
-    if let Ok(Some((finished, stories))) = carry_out::result(hands, remains, &bundle).await {
-        refs.extend(stories.iter().filter_map(|story| salvaged(&story.outcome)).cloned());
+    if let Ok(Some((finished, stories))) = carry_out::fetch_result(hands, remains, &bundle).await {
+        refs.extend(stories.iter().filter_map(|story| salvage_ref_of(&story.outcome)).cloned());
         tip = finished;
     }
     let _ = tokio::fs::remove_file(&bundle).await;
-    let saved = folder(hands, remains, &bundle, tip.as_ref(), refs.is_empty() && tip.is_none()).await;
+    let saved = salvage_whole_work_dir(hands, remains, &bundle, tip.as_ref(), refs.is_empty() && tip.is_none()).await;
     let _ = tokio::fs::remove_file(&bundle).await;
     if let Some(whole) = saved? {
-        if repeats(&hands.repo, &whole, &refs).await.map_err(|error| chain(&error))? {
-            hands.repo.delete_ref(&whole).await.map_err(|error| chain(&error))?;
+        if any_ref_has_same_files(&hands.repo, &whole, &refs).await.map_err(|error| error_chain(&error))? {
+            hands.repo.delete_ref(&whole).await.map_err(|error| error_chain(&error))?;
         } else {
             refs.push(whole);
         }
@@ -199,9 +200,9 @@ async fn save(hands: &Hands, remains: &Remains) -> Result<Vec<String>, String> {
 }
 
 /// All that is in the folder as one commit: commits of the agent's, what a result had finished, and what nobody committed.
-async fn folder(
-    hands: &Hands,
-    remains: &Remains,
+async fn salvage_whole_work_dir(
+    hands: &EffectExecutor,
+    remains: &AttemptContext,
     bundle: &Path,
     tip: Option<&CommitId>,
     alone: bool,
@@ -225,7 +226,7 @@ async fn folder(
         }
         // It was never made, or is gone.
         Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => None,
-        Err(error) => return Err(chain(&error)),
+        Err(error) => return Err(error_chain(&error)),
     };
     let Some(commit) = commit.as_ref().or(tip) else { return Ok(None) };
     let told = |name: String| match left_out.is_empty() {
@@ -246,7 +247,7 @@ async fn folder(
                 return told(name);
             }
             Err(DeliveryError::RefTaken { .. }) => {}
-            Err(error) => return Err(chain(&error)),
+            Err(error) => return Err(error_chain(&error)),
         }
     }
     Err("the names of its salvage refs are taken by other work".to_owned())

@@ -12,21 +12,21 @@ use crate::protocol::amp::rules::{RULES, Violation};
 use crate::swarm::{Fault, Fix, Reviewed, Salvaging};
 use crate::verdict::{Cause, Failure};
 
-use super::carry_out::{Hands, Remains, fetch};
+use super::carry_out::{AttemptContext, EffectExecutor, fetch_output};
 
 /// Gets a review out. `remains.base` is the commit under review, `criteria` are those of its
 /// [`ReviewWork`](crate::handoff::review::ReviewWork), in its order.
 ///
 /// What the reviewer did wrong is a [`Reviewed`] with a failure. An error is the machinery's: the engine, the depot or the
 /// host's disk.
-pub(super) async fn collect_review(
-    hands: Hands,
-    remains: Remains,
+pub(super) async fn fetch_review(
+    hands: EffectExecutor,
+    remains: AttemptContext,
     criteria: Vec<String>,
     what: Salvaging,
 ) -> Result<Reviewed, Fault> {
     let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
-    let reviewed = reviewed(&hands, &remains, &criteria, what, &bundle).await;
+    let reviewed = fetch_valid_review(&hands, &remains, &criteria, what, &bundle).await;
     let _ = tokio::fs::remove_file(&bundle).await;
     match reviewed {
         // The sandbox's own doing, whoever saw it.
@@ -38,44 +38,44 @@ pub(super) async fn collect_review(
 }
 
 /// A result that is not what it must be.
-fn refused(summary: impl Into<String>) -> Fault {
+fn protocol_violation(summary: impl Into<String>) -> Fault {
     Fault::new(Cause::ProtocolViolation, summary, false)
 }
 
-async fn reviewed(
-    hands: &Hands,
-    remains: &Remains,
+async fn fetch_valid_review(
+    hands: &EffectExecutor,
+    remains: &AttemptContext,
     criteria: &[String],
     what: Salvaging,
     bundle: &Path,
 ) -> Result<Reviewed, Fault> {
-    let fetched = fetch(hands, remains, bundle).await?;
+    let fetched = fetch_output(hands, remains, bundle).await?;
     let Some((bytes, brought)) = fetched.and_then(|fetched| Some((fetched.result?, fetched.bundle))) else {
-        return Err(refused(match what {
+        return Err(protocol_violation(match what {
             Salvaging::Result => "the reviewer's sandbox said `completion` and left no result",
             Salvaging::Remains => "the reviewer's sandbox ended without a result",
         }));
     };
     let file: ReviewFile = serde_json::from_slice(&bytes)
-        .map_err(|error| refused(format!("`{}` cannot be read: {error}", layout::RESULT_FILE)))?;
-    agrees(&file, remains, brought).map_err(refused)?;
+        .map_err(|error| protocol_violation(format!("`{}` cannot be read: {error}", layout::RESULT_FILE)))?;
+    check_review_matches(&file, remains, brought).map_err(protocol_violation)?;
     let value = match (file.verdict, file.failure) {
         (Some(value), None) => value,
         (None, Some(failure)) if file.fix.is_none() => {
             // Where work is kept is the host's to say, and a review has none.
             return Ok(Reviewed::failed(Failure { salvage: None, ..failure }));
         }
-        _ => return Err(refused("the result has not one of a verdict and a failure")),
+        _ => return Err(protocol_violation("the result has not one of a verdict and a failure")),
     };
     let verdict = ReviewVerdict::read(&value.to_string(), criteria)
-        .map_err(|violation| refused(format!("the verdict is not valid: {violation}")))?;
+        .map_err(|violation| protocol_violation(format!("the verdict is not valid: {violation}")))?;
     let fix = match (verdict.decision, file.fix) {
-        (Decision::ApprovedWithFix, Some(commit)) => Some(fix(hands, remains, bundle, &verdict, commit).await?),
+        (Decision::ApprovedWithFix, Some(commit)) => Some(import_fix(hands, remains, bundle, &verdict, commit).await?),
         (Decision::ApprovedWithFix, None) => {
-            return Err(refused("the verdict is `approved_with_fix`, and there is no fix"));
+            return Err(protocol_violation("the verdict is `approved_with_fix`, and there is no fix"));
         }
         (Decision::Approved | Decision::Rejected, Some(_)) => {
-            return Err(refused("there is a fix, and the verdict is not `approved_with_fix`"));
+            return Err(protocol_violation("there is a fix, and the verdict is not `approved_with_fix`"));
         }
         (Decision::Approved | Decision::Rejected, None) => None,
     };
@@ -83,7 +83,7 @@ async fn reviewed(
 }
 
 /// What a verdict that AMP refuses said, as far as it is known, and the rule that it breaks: for the error log.
-pub(super) fn broken_rule(reviewed: &Reviewed) -> Option<(String, Violation)> {
+pub(super) fn violated_rule(reviewed: &Reviewed) -> Option<(String, Violation)> {
     let failure = reviewed.failure.as_ref().filter(|failure| failure.cause == Cause::ProtocolViolation)?;
     let summary = &failure.evidence.summary;
     // As `Violation` writes itself.
@@ -97,7 +97,7 @@ pub(super) fn broken_rule(reviewed: &Reviewed) -> Option<(String, Violation)> {
 }
 
 /// Whether the file speaks of this attempt and this commit and no other.
-fn agrees(file: &ReviewFile, remains: &Remains, brought: bool) -> Result<(), String> {
+fn check_review_matches(file: &ReviewFile, remains: &AttemptContext, brought: bool) -> Result<(), String> {
     let same =
         |what: &str, is: bool| if is { Ok(()) } else { Err(format!("the review's {what} is not this attempt's")) };
     same("version", file.schema_version == REVIEW_VERSION)?;
@@ -111,15 +111,15 @@ fn agrees(file: &ReviewFile, remains: &Remains, brought: bool) -> Result<(), Str
 }
 
 /// Takes the fix in under a ref of ours, and looks at it.
-async fn fix(
-    hands: &Hands,
-    remains: &Remains,
+async fn import_fix(
+    hands: &EffectExecutor,
+    remains: &AttemptContext,
     bundle: &Path,
     verdict: &ReviewVerdict,
     commit: CommitId,
 ) -> Result<Fix, Fault> {
     if commit == remains.base {
-        return Err(refused("the fix is the commit under review"));
+        return Err(protocol_violation("the fix is the commit under review"));
     }
     let expected = Expected {
         branch: remains.branch.clone(),

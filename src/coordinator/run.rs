@@ -20,51 +20,51 @@ use crate::swarm::{
 use crate::verdict::Cause;
 
 use super::admission::Admission;
-use super::bridge::Bridge;
-use super::carry_out::{self, Hands, Remains};
-use super::control::{self, Answer, Command, Order};
-use super::dispatch::Task;
-use super::inbox::{Postbox, Posted};
-use super::mailbox::{self, Mail};
-use super::memory::Memory;
-use super::objects::Objects;
-use super::presence::{self, Presence};
+use super::bridge::AmpComposer;
+use super::carry_out::{self, AttemptContext, EffectExecutor};
+use super::control::{self, ControlCommand, ControlReply, ControlRequest};
+use super::dispatch::AttemptSpec;
+use super::engine_monitor::{self, EngineMonitor};
+use super::event_queue::{EventSender, QueuedEvent};
+use super::mailbox::{self, MailboxHandle};
+use super::memory::SwarmMemory;
+use super::objects_volume::ObjectsVolume;
 use super::reconcile;
-use super::session::{self, Origin};
-use super::signals::Signals;
-use super::snapshots::snapshot_writer;
-use super::telling::Telling;
-use super::{CoordinatorError, Ended, Names, Setup, TakenUp, volumes_stay};
+use super::session::{self, SessionOrigin};
+use super::snapshot_writer::spawn_snapshot_writer;
+use super::stop_signals::StopSignals;
+use super::telling::SsotWriter;
+use super::{CoordinatorError, ResourceNames, ResumedSwarm, RunReport, SwarmSetup, reason_to_keep_volumes};
 
 /// Events taken at once: they share one write to the journal.
-const BATCH: usize = 256;
+const MAX_EVENT_BATCH: usize = 256;
 /// How long the last removals may take.
-const CLOSING: Duration = Duration::from_secs(60);
+const LAST_TASKS_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the last sandboxes may take to be paused.
-const FREEZING: Duration = Duration::from_secs(10);
+const LAST_PAUSES_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a slow engine may take to remove the depot and the volumes. A signal ends the wait.
-const REMOVING: Duration = Duration::from_secs(900);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(900);
 /// The same, where the user wants to leave at once.
-const LEAVING: Duration = Duration::from_secs(3);
+const INTERRUPTED_CLEANUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs a swarm to its end.
 ///
 /// # Errors
 /// [`CoordinatorError`] where the swarm cannot begin, or its record cannot be written.
-pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
-    let taken_up = setup.taken_up.take();
-    let names = Names::new(setup.spec.swarm, &setup.repo);
-    let (postbox, inbox) = Postbox::new();
+pub async fn run(mut setup: SwarmSetup) -> Result<RunReport, CoordinatorError> {
+    let taken_up = setup.resumed.take();
+    let names = ResourceNames::new(setup.spec.swarm, &setup.repo);
+    let (postbox, inbox) = EventSender::new();
     let (commands_in, commands) = mpsc::channel(8);
     let server = control::serve(&setup.dir, commands_in)
-        .map_err(|source| CoordinatorError::Control { path: setup.dir.path().join(control::SOCKET), source })?;
+        .map_err(|source| CoordinatorError::Control { path: setup.dir.path().join(control::SOCKET_FILE), source })?;
     let incoming = setup.dir.path().join("incoming");
     std::fs::create_dir_all(&incoming)
         .map_err(|source| CoordinatorError::Control { path: incoming.clone(), source })?;
 
     let depot = Depot::start(Arc::clone(&setup.engine), &depot_spec(&setup, &names, taken_up.is_some())).await?;
     let prepared = async {
-        let objects = Arc::new(prepare(&setup, &depot).await?);
+        let objects = Arc::new(prepare_objects(&setup, &depot).await?);
         if setup.plan.has_mailbox() {
             let before = taken_up.as_ref().map(|before| &before.machine);
             let mail = mailbox::open(&depot, &setup.dir, &setup.plan, before).await?;
@@ -83,78 +83,78 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
             return Err(error);
         }
     };
-    let hands = Hands {
+    let hands = EffectExecutor {
         engine: Arc::clone(&setup.engine),
         depot: depot.clone(),
         repo: setup.repo.clone(),
         incoming,
         max_bundle: setup.sandbox.max_bundle,
     };
-    let (snapshots, writer) = snapshot_writer(postbox.clone());
+    let (snapshots, writer) = spawn_snapshot_writer(postbox.clone());
     let look = Arc::new(Notify::new());
     let (presence, watching) =
-        presence::watch(Arc::clone(&setup.engine), setup.spec.swarm, postbox.clone(), Arc::clone(&look));
+        engine_monitor::watch_engine(Arc::clone(&setup.engine), setup.spec.swarm, postbox.clone(), Arc::clone(&look));
     let watching = AbortOnDropHandle::new(tokio::spawn(watching));
     let (sightings, seen) = mpsc::unbounded_channel();
     let resumed = taken_up.is_some();
-    let mut before = Before::default();
+    let mut before = ResumeState::default();
     let (machine, origin) = match taken_up {
-        Some(TakenUp { machine, elapsed, last, words, decisions }) => {
-            before = Before { words, decisions, away: last.map(away) };
+        Some(ResumedSwarm { machine, elapsed, last_event_at: last, intents: words, decisions }) => {
+            before = ResumeState { intents: words, decisions, downtime_ms: last.map(downtime_ms) };
             (machine, elapsed)
         }
         // The journal's header, and AMP with it, counts from before there was a depot.
-        None => (Machine::new(setup.spec.clone()), since_header(&setup.spec)),
+        None => (Machine::new(setup.spec.clone()), elapsed_since_header(&setup.spec)),
     };
-    let mut heard = std::mem::replace(&mut setup.heard, Box::new(()));
+    let mut heard = std::mem::replace(&mut setup.escalation_listener, Box::new(()));
     let (warn, warnings) = mpsc::unbounded_channel();
-    heard.warn(warn);
+    heard.set_warning_sender(warn);
     let verify = !setup.sandbox.verify.is_empty();
-    let bridge = Bridge::new(&setup.repo, &setup.dir, setup.plan.clone(), verify, setup.sandbox.review.as_ref());
-    let telling = Telling::new(bridge, setup.spec.swarm, Arc::clone(&setup.ssot), heard, postbox.clone());
-    let memory = Memory::of_swarm(&mut setup);
-    let freezer = carry_out::freezer(Arc::clone(&setup.engine), presence.clone());
+    let bridge = AmpComposer::new(&setup.repo, &setup.dir, setup.plan.clone(), verify, setup.sandbox.review.as_ref());
+    let telling = SsotWriter::new(bridge, setup.spec.swarm, Arc::clone(&setup.ssot), heard, postbox.clone());
+    let memory = SwarmMemory::from_setup(&mut setup);
+    let freezer = carry_out::spawn_pause_worker(Arc::clone(&setup.engine), presence.clone());
     let mut coordinator = Coordinator {
         machine,
         names,
-        hands,
+        executor: hands,
         objects,
-        postbox,
+        events: postbox,
         tasks: JoinSet::new(),
-        live: BTreeMap::new(),
-        collecting: BTreeMap::new(),
-        clock: Clock { began: Instant::now(), origin },
-        left: BTreeMap::new(),
+        attempts: BTreeMap::new(),
+        collect_tasks: BTreeMap::new(),
+        clock: SwarmClock { started_at: Instant::now(), offset: origin },
+        orphans: BTreeMap::new(),
         resuming: false,
-        finish: None,
-        presence,
+        outcome: None,
+        engine_monitor: presence,
         admission: Arc::new(Admission::new(setup.sandbox.reserve)),
-        sightings,
+        engine_scans: sightings,
         snapshots,
-        freezer,
-        mail,
-        telling,
+        pause_worker: freezer,
+        mailbox: mail,
+        ssot_writer: telling,
         memory,
         warnings,
         setup,
     };
     if resumed {
-        before.words.iter().for_each(|word| coordinator.tell(word));
-        coordinator.keep_all();
-        coordinator.take_up().await?;
+        before.intents.iter().for_each(|word| coordinator.emit_intent(word));
+        coordinator.save_all_memories();
+        coordinator.resume().await?;
         look.notify_one();
-        if let Some(ms) = before.away {
-            coordinator.postbox.post_now(Event::Away { ms });
+        if let Some(ms) = before.downtime_ms {
+            coordinator.events.send_now(Event::Away { ms });
         }
         // A swarm that had ended is taken up because of them; in one that had not, what they start is started once.
         let mut events: Vec<Event> = before.decisions.into_iter().map(|decision| Event::Decided { decision }).collect();
         let place = if coordinator.machine.finished().is_some() { events.len() } else { 0 };
         events.insert(place, Event::Resumed);
-        events.into_iter().for_each(|event| coordinator.postbox.post_now(event));
+        events.into_iter().for_each(|event| coordinator.events.send_now(event));
     } else {
-        coordinator.postbox.post_now(Event::Began);
+        coordinator.events.send_now(Event::Began);
     }
-    let looped = coordinator.turn(inbox, commands, Looking { wanted: look, seen }).await;
+    let looped = coordinator.run_loop(inbox, commands, ReconcileTriggers { requested: look, scans: seen }).await;
     drop(watching);
     let ended = coordinator.close(&depot, looped, writer).await;
     server.abort();
@@ -163,35 +163,35 @@ pub async fn run(mut setup: Setup) -> Result<Ended, CoordinatorError> {
 
 /// What an orchestrator that is gone left to be done first.
 #[derive(Default)]
-struct Before {
-    words: Vec<Word>,
+struct ResumeState {
+    intents: Vec<Word>,
     decisions: Vec<Decision>,
     /// Milliseconds.
-    away: Option<u64>,
+    downtime_ms: Option<u64>,
 }
 
 /// How long nobody ran, by the wall clock; nothing where that was put back.
-fn away(last: Timestamp) -> u64 {
+fn downtime_ms(last: Timestamp) -> u64 {
     u64::try_from(Timestamp::now().as_millisecond() - last.as_millisecond()).unwrap_or_default()
 }
 
 /// How long ago the swarm's record was begun.
-fn since_header(spec: &SwarmSpec) -> Duration {
+fn elapsed_since_header(spec: &SwarmSpec) -> Duration {
     let began = spec.amp.as_ref().and_then(|amp| i64::try_from(amp.began_ms).ok());
     let ms = began.map_or(0, |began| Timestamp::now().as_millisecond() - began);
     Duration::from_millis(u64::try_from(ms).unwrap_or_default())
 }
 
 /// Puts the first bases into the objects volume.
-async fn prepare(setup: &Setup, depot: &Depot) -> Result<Objects, CoordinatorError> {
-    let objects = Objects::open(depot, &setup.repo).await?;
+async fn prepare_objects(setup: &SwarmSetup, depot: &Depot) -> Result<ObjectsVolume, CoordinatorError> {
+    let objects = ObjectsVolume::open(depot, &setup.repo).await?;
     for file in &setup.spec.files {
         objects.ensure(depot, &setup.repo, &file.branch, &file.base).await?;
     }
     Ok(objects)
 }
 
-fn depot_spec(setup: &Setup, names: &Names, again: bool) -> DepotSpec {
+fn depot_spec(setup: &SwarmSetup, names: &ResourceNames, again: bool) -> DepotSpec {
     DepotSpec {
         again,
         swarm: setup.spec.swarm,
@@ -211,163 +211,163 @@ fn depot_spec(setup: &Setup, names: &Names, again: bool) -> DepotSpec {
 
 async fn close_depot(depot: &Depot) {
     if let Err(error) = depot.close().await {
-        tracing::warn!(error = %session::chain(&error), "cannot remove the depot; `longshore gc` will");
+        tracing::warn!(error = %session::error_chain(&error), "cannot remove the depot; `longshore gc` will");
     }
 }
 
-async fn remove_volumes(setup: &Setup, names: &Names) {
+async fn remove_volumes(setup: &SwarmSetup, names: &ResourceNames) {
     let mailbox = setup.plan.has_mailbox().then_some(&names.mailbox);
     for volume in [&names.inbox, &names.work].into_iter().chain(mailbox) {
         if let Err(error) = setup.engine.remove_volume(volume).await {
-            tracing::warn!(volume, error = %session::chain(&error), "cannot remove a volume; `longshore gc` will");
+            tracing::warn!(volume, error = %session::error_chain(&error), "cannot remove a volume; `longshore gc` will");
         }
     }
 }
 
 /// What the loop knows of an attempt beyond the machine: who it is on the engine.
-pub(super) struct Live {
+pub(super) struct AttemptHandle {
     pub(super) container: Option<ContainerId>,
-    pub(super) remains: Remains,
-    pub(super) stop: watch::Sender<Option<Signal>>,
+    pub(super) context: AttemptContext,
+    pub(super) stop_signal: watch::Sender<Option<Signal>>,
     /// The engine may know of an end that its session has not heard of.
-    pub(super) look: Arc<Notify>,
+    pub(super) inspect_requested: Arc<Notify>,
 }
 
-impl Live {
+impl AttemptHandle {
     /// One that has no session.
-    pub(super) fn still(container: Option<ContainerId>, remains: Remains) -> Self {
+    pub(super) fn without_session(container: Option<ContainerId>, remains: AttemptContext) -> Self {
         let (stop, _) = watch::channel(None);
-        Self { container, remains, stop, look: Arc::default() }
+        Self { container, context: remains, stop_signal: stop, inspect_requested: Arc::default() }
     }
 }
 
 /// The machine's time: since the swarm began. It stands still while no orchestrator runs, so that a sandbox whose orchestrator was
 /// away has as much time left as before; and no step of the wall clock moves it.
-pub(super) struct Clock {
-    began: Instant,
-    origin: Duration,
+pub(super) struct SwarmClock {
+    started_at: Instant,
+    offset: Duration,
 }
 
-impl Clock {
+impl SwarmClock {
     fn now(&self) -> Duration {
-        self.origin + self.began.elapsed()
+        self.offset + self.started_at.elapsed()
     }
 
-    fn at(&self, time: Duration) -> Instant {
-        self.began + time.saturating_sub(self.origin)
+    fn instant_at(&self, time: Duration) -> Instant {
+        self.started_at + time.saturating_sub(self.offset)
     }
 }
 
 pub(super) struct Coordinator {
-    pub(super) setup: Setup,
+    pub(super) setup: SwarmSetup,
     pub(super) machine: Machine,
-    pub(super) names: Names,
-    pub(super) hands: Hands,
-    pub(super) objects: Arc<Objects>,
-    pub(super) postbox: Postbox,
+    pub(super) names: ResourceNames,
+    pub(super) executor: EffectExecutor,
+    pub(super) objects: Arc<ObjectsVolume>,
+    pub(super) events: EventSender,
     pub(super) tasks: JoinSet<()>,
-    pub(super) live: BTreeMap<AttemptId, Live>,
+    pub(super) attempts: BTreeMap<AttemptId, AttemptHandle>,
     /// What may still be on its way out of a work folder.
-    pub(super) collecting: BTreeMap<AttemptId, AbortHandle>,
-    pub(super) clock: Clock,
+    pub(super) collect_tasks: BTreeMap<AttemptId, AbortHandle>,
+    pub(super) clock: SwarmClock,
     /// Containers that an orchestrator which is gone left of attempts that it was starting.
-    pub(super) left: BTreeMap<AttemptId, ContainerId>,
+    pub(super) orphans: BTreeMap<AttemptId, ContainerId>,
     /// The effects of `Event::Resumed` are being carried out: what they start may be there already.
     pub(super) resuming: bool,
-    pub(super) finish: Option<Outcome>,
-    pub(super) presence: Presence,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) engine_monitor: EngineMonitor,
     pub(super) admission: Arc<Admission>,
     /// What was seen of the engine's things.
-    pub(super) sightings: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
+    pub(super) engine_scans: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
-    pub(super) telling: Telling,
-    pub(super) memory: Memory,
-    freezer: (mpsc::UnboundedSender<(ContainerId, bool)>, JoinHandle<()>),
+    pub(super) ssot_writer: SsotWriter,
+    pub(super) memory: SwarmMemory,
+    pause_worker: (mpsc::UnboundedSender<(ContainerId, bool)>, JoinHandle<()>),
     /// The agents' mailbox, and its task.
-    pub(super) mail: Option<(Mail, AbortOnDropHandle<()>)>,
+    pub(super) mailbox: Option<(MailboxHandle, AbortOnDropHandle<()>)>,
     /// What the user is to know of those who could not be told of an escalation.
     warnings: mpsc::UnboundedReceiver<String>,
 }
 
 /// When to look at what the engine has, and what was seen.
-struct Looking {
-    wanted: Arc<Notify>,
-    seen: mpsc::UnboundedReceiver<EngineResult<Vec<Found>>>,
+struct ReconcileTriggers {
+    requested: Arc<Notify>,
+    scans: mpsc::UnboundedReceiver<EngineResult<Vec<Found>>>,
 }
 
 impl Coordinator {
     /// Turns until the machine has finished.
-    async fn turn(
+    async fn run_loop(
         &mut self,
-        mut inbox: mpsc::UnboundedReceiver<Posted>,
-        mut commands: mpsc::Receiver<Order>,
-        mut looking: Looking,
+        mut inbox: mpsc::UnboundedReceiver<QueuedEvent>,
+        mut commands: mpsc::Receiver<ControlRequest>,
+        mut looking: ReconcileTriggers,
     ) -> Result<(), CoordinatorError> {
-        let mut signals = Signals::new();
-        let mut batch = Vec::with_capacity(BATCH);
-        let mut next_look = Instant::now() + reconcile::EVERY;
-        while self.finish.is_none() {
-            let deadline = self.machine.next_deadline().map(|time| self.clock.at(time));
-            let snapshot = self.setup.store.snapshot_due().map(|time| self.clock.at(time));
+        let mut signals = StopSignals::new();
+        let mut batch = Vec::with_capacity(MAX_EVENT_BATCH);
+        let mut next_look = Instant::now() + reconcile::RECONCILE_INTERVAL;
+        while self.outcome.is_none() {
+            let deadline = self.machine.next_deadline().map(|time| self.clock.instant_at(time));
+            let snapshot = self.setup.store.snapshot_due().map(|time| self.clock.instant_at(time));
             tokio::select! {
-                count = inbox.recv_many(&mut batch, BATCH) => {
+                count = inbox.recv_many(&mut batch, MAX_EVENT_BATCH) => {
                     if count == 0 { break }
                 }
-                () = until(deadline) => batch.push(Posted::from(Event::DeadlinePassed)),
-                () = until(snapshot) => {}
+                () = sleep_until_deadline(deadline) => batch.push(QueuedEvent::from(Event::DeadlinePassed)),
+                () = sleep_until_deadline(snapshot) => {}
                 (level, by) = signals.next() => match level {
-                    Some(level) => batch.push(Posted::from(Event::StopRequested { level, by })),
+                    Some(level) => batch.push(QueuedEvent::from(Event::StopRequested { level, by })),
                     // The third: the user wants out, whatever is left. The journal is whole; `gc` and salvage find the rest.
                     None => break,
                 },
                 Some(command) = commands.recv() => match command {
-                    Order { command: Command::Stop { level }, answer } => {
-                        let _ = answer.send(Answer::Accepted);
-                        batch.push(Posted::from(Event::StopRequested { level, by: "longshore stop".to_owned() }));
+                    ControlRequest { command: ControlCommand::Stop { level }, reply } => {
+                        let _ = reply.send(ControlReply::Accepted);
+                        batch.push(QueuedEvent::from(Event::StopRequested { level, by: "longshore stop".to_owned() }));
                     }
-                    Order { command: Command::Decide { decision }, answer } => {
+                    ControlRequest { command: ControlCommand::Decide { decision }, reply } => {
                         match self.machine.can_decide(&decision.task, &decision.action) {
                             Ok(()) => {
-                                let _ = answer.send(Answer::Accepted);
-                                batch.push(Posted::from(Event::Decided { decision }));
+                                let _ = reply.send(ControlReply::Accepted);
+                                batch.push(QueuedEvent::from(Event::Decided { decision }));
                             }
-                            Err(problem) => drop(answer.send(Answer::Refused { problem })),
+                            Err(problem) => drop(reply.send(ControlReply::Refused { problem })),
                         }
                     }
                 },
-                () = looking.wanted.notified() => {
-                    next_look = Instant::now() + reconcile::EVERY;
-                    self.look();
+                () = looking.requested.notified() => {
+                    next_look = Instant::now() + reconcile::RECONCILE_INTERVAL;
+                    self.scan_engine();
                 }
                 () = tokio::time::sleep_until(next_look) => {
-                    next_look = Instant::now() + reconcile::EVERY;
-                    self.look();
+                    next_look = Instant::now() + reconcile::RECONCILE_INTERVAL;
+                    self.scan_engine();
                 }
-                Some(problem) = self.warnings.recv() => self.warn(problem),
-                Some(seen) = looking.seen.recv() => self.reconcile(seen),
+                Some(problem) = self.warnings.recv() => self.announce_notify_failure(problem),
+                Some(seen) = looking.scans.recv() => self.reconcile(seen),
                 Some(ended) = self.tasks.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {
                         // What it was to answer will not come.
                         let fault = Fault::new(Cause::HostError, "a part of longshore failed: see longshore.log", false);
-                        batch.push(Posted::from(Event::MachineryFailed { fault }));
+                        batch.push(QueuedEvent::from(Event::MachineryFailed { fault }));
                     }
                 }
             }
-            self.take(&mut batch)?;
+            self.handle_events(&mut batch)?;
         }
         Ok(())
     }
 
     /// Events through the machine, to the journal, then the effects.
-    fn take(&mut self, batch: &mut Vec<Posted>) -> Result<(), CoordinatorError> {
+    fn handle_events(&mut self, batch: &mut Vec<QueuedEvent>) -> Result<(), CoordinatorError> {
         let now = self.clock.now();
         let mut durable = Vec::with_capacity(batch.len());
         let mut effects = Vec::new();
         self.resuming = false;
-        for Posted { event, .. } in batch.drain(..) {
+        for QueuedEvent { event, .. } in batch.drain(..) {
             self.resuming |= event == Event::Resumed;
             if let Event::SandboxCreated { attempt, container, .. } = &event
-                && let Some(live) = self.live.get_mut(attempt)
+                && let Some(live) = self.attempts.get_mut(attempt)
             {
                 live.container = Some(container.clone());
             }
@@ -381,10 +381,10 @@ impl Coordinator {
         // One write and one sync for the batch. It blocks this thread for a disk's millisecond; nothing that follows could
         // be done meanwhile anyway.
         if !durable.is_empty() {
-            blocking(|| self.setup.store.append(&durable, Timestamp::now()))?;
+            run_blocking(|| self.setup.store.append(&durable, Timestamp::now()))?;
         }
         for effect in effects {
-            self.carry_out(effect);
+            self.execute_effect(effect);
         }
         if let Some(snapshot) = self.setup.store.maybe_snapshot(&self.machine, now)? {
             // The writer is gone only after a failure that is in the inbox by now.
@@ -393,109 +393,114 @@ impl Coordinator {
         Ok(())
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn execute_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Persist => unreachable!("taken off by `take`"),
             Effect::Start { attempt, stories, guidance, base } => {
-                let origin = self.origin(&attempt);
-                self.start(attempt, Task { stories, guidance, review: None }, base, origin);
+                let origin = self.session_origin(&attempt);
+                self.start_attempt(attempt, AttemptSpec { stories, guidance, review: None }, base, origin);
             }
             Effect::StartReview { attempt, review } => {
-                let origin = self.origin(&attempt);
+                let origin = self.session_origin(&attempt);
                 let base = review.commit.clone();
                 let stories = review.stories.iter().map(|key| (key.clone(), None)).collect();
-                self.start(attempt, Task { stories, guidance: Vec::new(), review: Some(review) }, base, origin);
+                self.start_attempt(
+                    attempt,
+                    AttemptSpec { stories, guidance: Vec::new(), review: Some(review) },
+                    base,
+                    origin,
+                );
             }
-            Effect::Pause { attempt } => self.freeze(&attempt, true),
-            Effect::Unpause { attempt } => self.freeze(&attempt, false),
-            Effect::Tell(word) => self.tell(&word),
-            Effect::Terminate { attempt } => self.signal(&attempt, Signal::Term),
-            Effect::Kill { attempt } => self.signal(&attempt, Signal::Kill),
+            Effect::Pause { attempt } => self.set_paused(&attempt, true),
+            Effect::Unpause { attempt } => self.set_paused(&attempt, false),
+            Effect::Tell(word) => self.emit_intent(&word),
+            Effect::Terminate { attempt } => self.signal_sandbox(&attempt, Signal::Term),
+            Effect::Kill { attempt } => self.signal_sandbox(&attempt, Signal::Kill),
             Effect::Examine { attempt } => self.examine(attempt),
             Effect::Collect { attempt, what } => {
-                if let Some(live) = self.live.get(&attempt) {
-                    let remains = Remains { container: live.container.clone(), ..live.remains.clone() };
-                    let (hands, postbox) = (self.hands.clone(), self.postbox.clone());
+                if let Some(live) = self.attempts.get(&attempt) {
+                    let remains = AttemptContext { container: live.container.clone(), ..live.context.clone() };
+                    let (hands, postbox) = (self.executor.clone(), self.events.clone());
                     let review = self.machine.attempt(&attempt).and_then(|view| view.review.clone());
-                    let criteria = self.telling.bridge.criteria(&attempt.assignment);
+                    let criteria = self.ssot_writer.composer.review_criteria(&attempt.assignment);
                     let ssot = Arc::clone(&self.setup.ssot);
                     let collect = async move {
                         let event = match review {
                             Some(_) => carry_out::collect_review(hands, remains, criteria, what, ssot).await,
                             None => carry_out::collect(hands, remains, what).await,
                         };
-                        postbox.post_now(event);
+                        postbox.send_now(event);
                     };
                     let task = self.tasks.spawn(collect);
-                    if let Some(before) = self.collecting.insert(attempt, task) {
+                    if let Some(before) = self.collect_tasks.insert(attempt, task) {
                         before.abort();
                     }
                 }
             }
-            Effect::Merge { attempt, file, onto, tip, stories } => self.merge(attempt, file, onto, tip, &stories),
-            Effect::Remove { attempt, keep_work } => self.remove(attempt, keep_work),
+            Effect::Merge { attempt, file, onto, tip, stories } => self.start_merge(attempt, file, onto, tip, &stories),
+            Effect::Remove { attempt, keep_work } => self.remove_sandbox(attempt, keep_work),
             Effect::Announce(announcement) => {
                 if let Announcement::StoryLanded { story, .. } = &announcement {
-                    self.keep(story);
+                    self.save_memory(story);
                 }
                 self.setup.reporter.announce(Timestamp::now(), &announcement);
             }
-            Effect::Finish(outcome) => self.finish = Some(outcome),
+            Effect::Finish(outcome) => self.outcome = Some(outcome),
         }
     }
 
-    fn warn(&mut self, problem: String) {
+    fn announce_notify_failure(&mut self, problem: String) {
         self.setup.reporter.announce(Timestamp::now(), &Announcement::NotifyFailed { problem });
     }
 
     /// Where the session of an attempt begins.
-    fn origin(&mut self, attempt: &AttemptId) -> Origin {
+    fn session_origin(&mut self, attempt: &AttemptId) -> SessionOrigin {
         let known = self.machine.attempt(attempt).and_then(|view| view.container.clone());
-        match (self.resuming, self.left.remove(attempt), known) {
-            (false, ..) => Origin::Fresh,
-            (true, None, Some(container)) => Origin::Adopted { container, applied: 0 },
-            (true, container, _) => Origin::Again { container },
+        match (self.resuming, self.orphans.remove(attempt), known) {
+            (false, ..) => SessionOrigin::Fresh,
+            (true, None, Some(container)) => SessionOrigin::Adopted { container, applied: 0 },
+            (true, container, _) => SessionOrigin::Interrupted { container },
         }
     }
 
     /// Pauses a sandbox, or lets it go on; an engine that is away is waited for.
-    fn freeze(&mut self, attempt: &AttemptId, frozen: bool) {
-        let Some(container) = self.live.get(attempt).and_then(|live| live.container.clone()) else { return };
-        let _ = self.freezer.0.send((container, frozen));
+    fn set_paused(&mut self, attempt: &AttemptId, frozen: bool) {
+        let Some(container) = self.attempts.get(attempt).and_then(|live| live.container.clone()) else { return };
+        let _ = self.pause_worker.0.send((container, frozen));
     }
 
     pub(super) fn examine(&mut self, attempt: AttemptId) {
-        let Some(container) = self.live.get(&attempt).and_then(|live| live.container.clone()) else { return };
-        let (engine, postbox) = (Arc::clone(&self.setup.engine), self.postbox.clone());
+        let Some(container) = self.attempts.get(&attempt).and_then(|live| live.container.clone()) else { return };
+        let (engine, postbox) = (Arc::clone(&self.setup.engine), self.events.clone());
         self.tasks.spawn(async move {
             if let Some(event) = carry_out::examine(engine.as_ref(), attempt, &container).await {
-                postbox.post_now(event);
+                postbox.send_now(event);
             }
         });
     }
 
-    fn signal(&self, attempt: &AttemptId, signal: Signal) {
-        if let Some(live) = self.live.get(attempt) {
-            live.stop.send_replace(Some(signal));
+    fn signal_sandbox(&self, attempt: &AttemptId, signal: Signal) {
+        if let Some(live) = self.attempts.get(attempt) {
+            live.stop_signal.send_replace(Some(signal));
         }
     }
 
-    fn remove(&mut self, attempt: AttemptId, keep_work: bool) {
+    fn remove_sandbox(&mut self, attempt: AttemptId, keep_work: bool) {
         // The entry stays: a merge may still be to come, and wants the name that the commits are kept under.
-        let Some(live) = self.live.get_mut(&attempt) else { return };
+        let Some(live) = self.attempts.get_mut(&attempt) else { return };
         // It has answered, or the machine waits for it no longer; the end must not wait for it either.
-        if let Some(collect) = self.collecting.remove(&attempt) {
+        if let Some(collect) = self.collect_tasks.remove(&attempt) {
             collect.abort();
         }
-        let container = live.container.take().filter(|_| !self.setup.sandbox.keep);
-        let (hands, postbox, uid) = (self.hands.clone(), self.postbox.clone(), live.remains.uid);
-        let keep_work = keep_work || self.setup.sandbox.keep;
+        let container = live.container.take().filter(|_| !self.setup.sandbox.keep_containers);
+        let (hands, postbox, uid) = (self.executor.clone(), self.events.clone(), live.context.uid);
+        let keep_work = keep_work || self.setup.sandbox.keep_containers;
         self.tasks.spawn(async move {
-            postbox.post_now(carry_out::remove(hands, attempt, container, uid, keep_work).await);
+            postbox.send_now(carry_out::remove_sandbox(hands, attempt, container, uid, keep_work).await);
         });
     }
 
-    pub(super) fn assignment(&self, id: &AssignmentId) -> Option<(usize, &AssignmentSpec)> {
+    pub(super) fn find_assignment(&self, id: &AssignmentId) -> Option<(usize, &AssignmentSpec)> {
         self.setup.spec.assignments.iter().enumerate().find(|(_, assignment)| assignment.id == *id)
     }
 
@@ -505,38 +510,38 @@ impl Coordinator {
         depot: &Depot,
         looped: Result<(), CoordinatorError>,
         writer: JoinHandle<()>,
-    ) -> Result<Ended, CoordinatorError> {
-        let outcome = self.finish.unwrap_or(Outcome::Interrupted);
+    ) -> Result<RunReport, CoordinatorError> {
+        let outcome = self.outcome.unwrap_or(Outcome::Interrupted);
         // Whoever was told to stop by three signals waits for nothing; a fourth ends any wait below.
-        let mut signals = Signals::new();
+        let mut signals = StopSignals::new();
         // A swarm that is left to be resumed has sandboxes that go on: their sessions would be waited for in vain.
         let settled = self.machine.attempts().all(|view| view.phase == Phase::Settled);
-        if self.finish.is_some() && looped.is_ok() && settled {
+        if self.outcome.is_some() && looped.is_ok() && settled {
             let tasks = async { while self.tasks.join_next().await.is_some() {} };
             tokio::select! {
-                _ = tokio::time::timeout(CLOSING, tasks) => {}
+                _ = tokio::time::timeout(LAST_TASKS_TIMEOUT, tasks) => {}
                 _ = signals.next() => {}
             }
         }
         // What is said to be paused is, also when nobody is there any more.
         let (nobody, _) = mpsc::unbounded_channel();
-        self.freezer.0 = nobody;
-        let _ = tokio::time::timeout(FREEZING, &mut self.freezer.1).await;
+        self.pause_worker.0 = nobody;
+        let _ = tokio::time::timeout(LAST_PAUSES_TIMEOUT, &mut self.pause_worker.1).await;
         self.tasks.shutdown().await;
-        if let Some((mail, _task)) = self.mail.take() {
-            let over = self.finish.is_some() && looped.is_ok() && self.machine.over();
+        if let Some((mail, _task)) = self.mailbox.take() {
+            let over = self.outcome.is_some() && looped.is_ok() && self.machine.over();
             tokio::select! {
                 () = mail.close(over) => {}
                 _ = signals.next() => {}
             }
         }
-        let heard = blocking(|| self.telling.close());
+        let heard = run_blocking(|| self.ssot_writer.close());
         tokio::select! {
             () = heard.close() => {}
             _ = signals.next() => {}
         }
         while let Ok(problem) = self.warnings.try_recv() {
-            self.warn(problem);
+            self.announce_notify_failure(problem);
         }
         self.setup.reporter.close();
         drop(self.snapshots);
@@ -545,9 +550,9 @@ impl Coordinator {
         let written = match looped {
             Err(CoordinatorError::State(_)) => Ok(0),
             _ => (self.setup.store.snapshot(&self.machine, self.clock.now()))
-                .and_then(|snapshot| blocking(|| snapshot.write())),
+                .and_then(|snapshot| run_blocking(|| snapshot.write())),
         };
-        let stay = volumes_stay(&self.machine, self.setup.sandbox.keep);
+        let stay = reason_to_keep_volumes(&self.machine, self.setup.sandbox.keep_containers);
         let all = looped.is_ok() && written.is_ok() && stay.is_none();
         let removal = async {
             close_depot(depot).await;
@@ -555,7 +560,7 @@ impl Coordinator {
                 remove_volumes(&self.setup, &self.names).await;
             }
         };
-        let patience = if self.finish.is_some() { REMOVING } else { LEAVING };
+        let patience = if self.outcome.is_some() { CLEANUP_TIMEOUT } else { INTERRUPTED_CLEANUP_TIMEOUT };
         let removed = tokio::select! {
             removed = tokio::time::timeout(patience, removal) => removed.is_ok(),
             _ = signals.next() => false,
@@ -575,12 +580,12 @@ impl Coordinator {
             .collect();
         let kept = self.machine.attempts().filter(|view| view.work_kept);
         let kept = kept.map(|view| (view.id.clone(), self.names.work.clone())).collect();
-        Ok(Ended { outcome, kept, logs })
+        Ok(RunReport { outcome, unsalvaged: kept, story_logs: logs })
     }
 }
 
 /// Does what blocks for a moment. Where there is one thread alone, nothing else can be done meanwhile anyway.
-pub(super) fn blocking<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     match tokio::runtime::Handle::current().runtime_flavor() {
         tokio::runtime::RuntimeFlavor::CurrentThread => work(),
         _ => tokio::task::block_in_place(work),
@@ -588,7 +593,7 @@ pub(super) fn blocking<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Sleeps until then, or for ever.
-pub(super) async fn until(at: Option<Instant>) {
+pub(super) async fn sleep_until_deadline(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,

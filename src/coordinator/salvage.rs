@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use super::carry_out::{Hands, Remains};
-use super::session::chain;
+use super::carry_out::{AttemptContext, EffectExecutor};
+use super::session::error_chain;
 use crate::delivery::{DeliveryError, Repo};
 use crate::engine::EngineError;
 use crate::engine::depot::Salvaged;
@@ -17,35 +17,35 @@ use crate::verdict::StoryOutcome;
 
 /// What a salvage says of the work folder.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    nothing_there: bool,
-    left_out: bool,
-    no_answer: bool,
+struct WorkDirStatus {
+    nothing_to_keep: bool,
+    has_left_out: bool,
+    timed_out: bool,
 }
 
-impl Seen {
+impl WorkDirStatus {
     /// `tip`: a commit that the host has already.
-    fn of(saved: &Result<Salvaged, EngineError>, tip: Option<&CommitId>) -> Self {
+    fn from_salvage(saved: &Result<Salvaged, EngineError>, tip: Option<&CommitId>) -> Self {
         match saved {
             Ok(Salvaged { commit, left_out }) => Self {
                 // Nothing beyond the base, or what is known: nothing to keep.
-                nothing_there: (commit.is_none() || commit.as_ref() == tip) && left_out.is_empty(),
-                left_out: !left_out.is_empty(),
-                no_answer: false,
+                nothing_to_keep: (commit.is_none() || commit.as_ref() == tip) && left_out.is_empty(),
+                has_left_out: !left_out.is_empty(),
+                timed_out: false,
             },
             // It was never made, or is gone.
             Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => {
-                Self { nothing_there: true, ..Self::default() }
+                Self { nothing_to_keep: true, ..Self::default() }
             }
-            Err(error) => Self { no_answer: matches!(error, EngineError::TimedOut { .. }), ..Self::default() },
+            Err(error) => Self { timed_out: matches!(error, EngineError::TimedOut { .. }), ..Self::default() },
         }
     }
 }
 
 /// What came of a salvage.
 #[derive(Debug, Default)]
-struct Brought {
-    seen: Seen,
+struct SalvageOutcome {
+    work_dir: WorkDirStatus,
     /// The host's ref of it; none where there is nothing new, or it could not be had.
     reference: Option<String>,
     /// Paths that are in the folder alone.
@@ -54,41 +54,42 @@ struct Brought {
 
 /// Has the depot commit what is in the work folder, and takes that in under a ref of the story's. What does not work out is told in
 /// the log.
-async fn bring(
-    hands: &Hands,
-    remains: &Remains,
+async fn salvage_work_dir(
+    hands: &EffectExecutor,
+    remains: &AttemptContext,
     bundle: &Path,
     (story, path): &(StoryId, String),
     tip: Option<&CommitId>,
-) -> Brought {
+) -> SalvageOutcome {
     let (attempt, base) = (&remains.attempt, &remains.base);
     let inside = layout::salvage_ref(story);
     let saved = hands.depot.salvage(&attempt.folder(), remains.uid, base, &inside, hands.max_bundle, bundle).await;
-    let seen = Seen::of(&saved, tip);
+    let seen = WorkDirStatus::from_salvage(&saved, tip);
     match saved {
         Ok(Salvaged { commit, left_out }) => {
             let mut reference = None;
             if let Some(commit) = commit.filter(|commit| Some(commit) != tip) {
-                let imported = import(hands, bundle, &inside, &commit, &remains.salvage_ref(path)).await;
+                let imported =
+                    import_under_free_name(hands, bundle, &inside, &commit, &remains.salvage_ref(path)).await;
                 let problem = |error: &DeliveryError| {
-                    tracing::warn!(%attempt, error = %chain(error), "cannot import what was salvaged");
+                    tracing::warn!(%attempt, error = %error_chain(error), "cannot import what was salvaged");
                 };
                 reference = imported.inspect_err(problem).ok();
             }
-            Brought { seen, reference, left_out }
+            SalvageOutcome { work_dir: seen, reference, left_out }
         }
         Err(error) => {
-            if !seen.nothing_there {
-                tracing::warn!(%attempt, error = %chain(&error), "cannot salvage a work folder");
+            if !seen.nothing_to_keep {
+                tracing::warn!(%attempt, error = %error_chain(&error), "cannot salvage a work folder");
             }
-            Brought { seen, ..Brought::default() }
+            SalvageOutcome { work_dir: seen, ..SalvageOutcome::default() }
         }
     }
 }
 
 /// Takes a salvage in under a name that no other commit has, and gives that name.
-async fn import(
-    hands: &Hands,
+async fn import_under_free_name(
+    hands: &EffectExecutor,
     bundle: &Path,
     inside: &str,
     commit: &CommitId,
@@ -101,9 +102,9 @@ async fn import(
 
 /// Brings out what the work folder has beyond its result, where the result says or leaves open that there is something; none where
 /// that was not asked for, or the folder still has what no ref has.
-pub(super) async fn rest(
-    hands: &Hands,
-    remains: &Remains,
+pub(super) async fn salvage_leftover(
+    hands: &EffectExecutor,
+    remains: &AttemptContext,
     bundle: &Path,
     tip: Option<&CommitId>,
     stories: &[StoryResult],
@@ -114,38 +115,46 @@ pub(super) async fn rest(
         StoryOutcome::Finished { .. } | StoryOutcome::Skipped { .. } => false,
     })?;
     let story = remains.stories.iter().find(|(id, _)| *id == open.id)?;
-    let Brought { seen, reference, .. } = bring(hands, remains, bundle, story, tip).await;
-    let Some(reference) = reference else { return seen.nothing_there.then_some(Rest::Nothing) };
-    let known: Vec<String> = stories.iter().filter_map(|story| salvaged(&story.outcome)).cloned().collect();
+    let SalvageOutcome { work_dir: seen, reference, .. } = salvage_work_dir(hands, remains, bundle, story, tip).await;
+    let Some(reference) = reference else { return seen.nothing_to_keep.then_some(Rest::Nothing) };
+    let known: Vec<String> = stories.iter().filter_map(|story| salvage_ref_of(&story.outcome)).cloned().collect();
     let known_by_name = known.contains(&reference);
-    let told = known_by_name || repeats(&hands.repo, &reference, &known).await.unwrap_or(false);
+    let told = known_by_name || any_ref_has_same_files(&hands.repo, &reference, &known).await.unwrap_or(false);
     if told
         && !known_by_name
         && let Err(error) = hands.repo.delete_ref(&reference).await
     {
-        tracing::warn!(%reference, error = %chain(&error), "cannot remove the second name of kept work");
+        tracing::warn!(%reference, error = %error_chain(&error), "cannot remove the second name of kept work");
     }
     match told {
-        true => (!seen.left_out).then_some(Rest::Nothing),
-        false => Some(Rest::Kept { reference, left_out: seen.left_out }),
+        true => (!seen.has_left_out).then_some(Rest::Nothing),
+        false => Some(Rest::Kept { reference, left_out: seen.has_left_out }),
     }
 }
 
 /// What can still be had when there is no result to believe.
-pub(super) async fn salvage(hands: &Hands, remains: &Remains, bundle: &Path, mut fault: Fault) -> Event {
-    let nothing = || Brought { seen: Seen { nothing_there: true, ..Seen::default() }, ..Brought::default() };
-    let Brought { seen, reference, left_out } = match remains.stories.first() {
-        Some(story) => bring(hands, remains, bundle, story, None).await,
+pub(super) async fn salvage_without_result(
+    hands: &EffectExecutor,
+    remains: &AttemptContext,
+    bundle: &Path,
+    mut fault: Fault,
+) -> Event {
+    let nothing = || SalvageOutcome {
+        work_dir: WorkDirStatus { nothing_to_keep: true, ..WorkDirStatus::default() },
+        ..SalvageOutcome::default()
+    };
+    let SalvageOutcome { work_dir: seen, reference, left_out } = match remains.stories.first() {
+        Some(story) => salvage_work_dir(hands, remains, bundle, story, None).await,
         None => nothing(),
     };
     fault.evidence.paths.extend(left_out);
-    let Seen { nothing_there, left_out, no_answer } = seen;
+    let WorkDirStatus { nothing_to_keep: nothing_there, has_left_out: left_out, timed_out: no_answer } = seen;
     let attempt = remains.attempt.clone();
     Event::CollectFailed { attempt, fault, salvage: reference, nothing_there, left_out, no_answer }
 }
 
 /// The host's ref of what a story that failed left.
-pub(super) fn salvaged(outcome: &StoryOutcome) -> Option<&String> {
+pub(super) fn salvage_ref_of(outcome: &StoryOutcome) -> Option<&String> {
     match outcome {
         StoryOutcome::Failed { failure, .. } => failure.salvage.as_ref(),
         _ => None,
@@ -153,7 +162,7 @@ pub(super) fn salvaged(outcome: &StoryOutcome) -> Option<&String> {
 }
 
 /// Whether one of the refs has the same files: a shim that could still commit kept them itself.
-pub(super) async fn repeats(repo: &Repo, whole: &str, refs: &[String]) -> Result<bool, DeliveryError> {
+pub(super) async fn any_ref_has_same_files(repo: &Repo, whole: &str, refs: &[String]) -> Result<bool, DeliveryError> {
     let at = async |name: &str| -> Result<Option<CommitId>, DeliveryError> {
         Ok(repo.list_refs(name).await?.into_iter().find(|(found, _)| found == name).map(|(_, commit)| commit))
     };
@@ -173,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_salvage_says_of_the_folder() {
+    fn salvage_result_maps_to_work_dir_status() {
         let tip: CommitId = "0".repeat(40).parse().expect("40 digits");
         let other: CommitId = "1".repeat(40).parse().expect("40 digits");
         let saved = |commit: Option<&CommitId>, left_out: &[&str]| {
@@ -181,7 +190,11 @@ mod tests {
             Ok(Salvaged { commit: commit.cloned(), left_out })
         };
         let fault = |kind| Err(EngineError::Depot { operation: "salvaging", kind, message: String::new() });
-        let seen = |nothing_there, left_out, no_answer| Seen { nothing_there, left_out, no_answer };
+        let seen = |nothing_there, left_out, no_answer| WorkDirStatus {
+            nothing_to_keep: nothing_there,
+            has_left_out: left_out,
+            timed_out: no_answer,
+        };
         let table = [
             (saved(Some(&other), &[]), seen(false, false, false)),
             (saved(Some(&other), &["secret.txt"]), seen(false, true, false)),
@@ -194,7 +207,7 @@ mod tests {
             (fault(None), seen(false, false, false)),
         ];
         for (saved, wanted) in table {
-            assert_eq!(Seen::of(&saved, Some(&tip)), wanted, "{saved:?}");
+            assert_eq!(WorkDirStatus::from_salvage(&saved, Some(&tip)), wanted, "{saved:?}");
         }
     }
 }

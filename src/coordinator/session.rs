@@ -27,182 +27,190 @@ use crate::wire::{Line, LineSplitter};
 use super::CoordinatorError;
 use super::admission::Admission;
 use super::carry_out;
-use super::create::create;
-use super::inbox::Postbox;
-use super::log::LogFile;
-use super::mailbox::{Departure, Mail, Seat};
-use super::memory::Handed;
-use super::objects::Objects;
-use super::presence::Presence;
+use super::create::create_container;
+use super::engine_monitor::EngineMonitor;
+use super::event_queue::EventSender;
+use super::mailbox::{MailboxHandle, SandboxExit, SandboxSeat};
+use super::memory::DispatchContext;
+use super::objects_volume::ObjectsVolume;
+use super::sandbox_log::SandboxLog;
 
 /// How long the streams may stay open after the container ended: something may hold a copy of their other end.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// From the end of the streams of a container that goes on to their being read again.
-const READ_AGAIN: Duration = Duration::from_secs(1);
+const REREAD_DELAY: Duration = Duration::from_secs(1);
 /// How long the reading of what was missed may take, once a container has ended.
-const CATCH_UP: Duration = Duration::from_secs(30);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What one sandbox is made of.
-pub(super) struct Job {
+pub(super) struct SessionSpec {
     pub swarm: SwarmId,
     pub attempt: AttemptId,
     pub file: u16,
     pub stories: Vec<StoryId>,
     /// The branch that `base` is on.
-    pub base_of: BranchName,
+    pub base_branch: BranchName,
     pub base: CommitId,
     pub uid: u32,
     /// Its agent's place in the mailbox.
-    pub seat: Option<Seat>,
+    pub seat: Option<SandboxSeat>,
     pub container: ContainerSpec,
     pub files: Vec<TextFile>,
     /// The dispatch, as a frame; none for a reviewer's sandbox.
-    pub handed: Option<Handed>,
+    pub dispatch: Option<DispatchContext>,
     pub request: TaskRequest,
-    pub log: PathBuf,
+    pub log_path: PathBuf,
     /// What is under review, to be written down for people.
-    pub diff: Option<Diff>,
-    pub origin: Origin,
+    pub review_diff: Option<ReviewDiff>,
+    pub origin: SessionOrigin,
 }
 
 /// A difference between two commits, and where it is to be written.
-pub(super) struct Diff {
+pub(super) struct ReviewDiff {
     pub path: PathBuf,
     pub from: CommitId,
     pub to: CommitId,
 }
 
 /// Where a session begins.
-pub(super) enum Origin {
+pub(super) enum SessionOrigin {
     /// Nothing of this attempt is there.
     Fresh,
     /// An orchestrator that is gone was making it, and may have got as far as this container.
-    Again { container: Option<ContainerId> },
+    Interrupted { container: Option<ContainerId> },
     /// The sandbox ran under an orchestrator that is gone, which had taken in its first `applied` records.
     Adopted { container: ContainerId, applied: u64 },
 }
 
 /// What a session works with.
-pub(super) struct Tools {
+pub(super) struct SessionContext {
     pub engine: Arc<dyn Engine>,
     pub depot: Depot,
-    pub objects: Arc<Objects>,
+    pub objects: Arc<ObjectsVolume>,
     pub repo: Repo,
-    pub postbox: Postbox,
-    pub presence: Presence,
+    pub events: EventSender,
+    pub engine_monitor: EngineMonitor,
     pub admission: Arc<Admission>,
     /// Reconciliation does not see the container run.
-    pub look: Arc<Notify>,
+    pub inspect_requested: Arc<Notify>,
     /// The agents' mailbox.
-    pub mail: Option<Mail>,
-    pub stop: watch::Receiver<Option<Signal>>,
+    pub mailbox: Option<MailboxHandle>,
+    pub stop_signal: watch::Receiver<Option<Signal>>,
 }
 
-impl Tools {
+impl SessionContext {
     /// The mailbox is told of the sandbox's end.
-    fn left(&self, job: &Job, how: Departure) {
-        if let (Some(mail), Some(seat)) = (&self.mail, &job.seat) {
-            mail.left(&seat.seat.agent, how);
+    fn report_exit(&self, job: &SessionSpec, how: SandboxExit) {
+        if let (Some(mail), Some(seat)) = (&self.mailbox, &job.seat) {
+            mail.report_exit(&seat.seat.agent, how);
         }
     }
 }
 
 /// Runs it to its end. Posts exactly one of `StartFailed` and `SandboxEnded`, as its last event.
-pub(super) async fn run(job: Job, mut tools: Tools) {
+pub(super) async fn run(job: SessionSpec, mut tools: SessionContext) {
     let attempt = job.attempt.clone();
-    match begin_or_adopt(&job, &mut tools).await {
-        Ok(Begun { container, streams, applied }) => {
-            let conversation = Conversation::new(&job, &container, applied, tools.presence.losses());
-            let _running = tools.admission.running();
-            let exit = conversation.follow(&mut tools, streams).await;
-            tools.postbox.post(Event::SandboxEnded { attempt, exit }).await;
+    match start_or_adopt(&job, &mut tools).await {
+        Ok(StartedSandbox { container, streams, applied_records: applied }) => {
+            let conversation = OutputReader::new(&job, &container, applied, tools.engine_monitor.outage_count());
+            let _running = tools.admission.track_running();
+            let exit = conversation.read_to_end(&mut tools, streams).await;
+            tools.events.send(Event::SandboxEnded { attempt, exit }).await;
         }
         Err(fault) => {
-            tools.left(&job, Departure::Ended);
-            tools.postbox.post(Event::StartFailed { attempt, fault: *fault }).await;
+            tools.report_exit(&job, SandboxExit::Normal);
+            tools.events.send(Event::StartFailed { attempt, fault: *fault }).await;
         }
     }
 }
 
 /// A sandbox that runs, or has run.
-struct Begun {
+struct StartedSandbox {
     container: ContainerId,
     /// Its streams from their beginning; none where the engine does not have them any more.
     streams: Option<Attachment>,
     /// How many of its records the journal has.
-    applied: u64,
+    applied_records: u64,
 }
 
-async fn begin_or_adopt(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
+async fn start_or_adopt(job: &SessionSpec, tools: &mut SessionContext) -> Result<StartedSandbox, Box<Fault>> {
     match &job.origin {
-        Origin::Fresh => begin(job, tools).await,
-        Origin::Adopted { container, applied } => Ok(adopt(tools, container.clone(), *applied).await),
-        Origin::Again { container } => {
+        SessionOrigin::Fresh => start_sandbox(job, tools).await,
+        SessionOrigin::Adopted { container, applied } => Ok(adopt(tools, container.clone(), *applied).await),
+        SessionOrigin::Interrupted { container } => {
             if let Some(container) = container
-                && let Some(begun) = go_on(job, tools, container).await?
+                && let Some(begun) = resume_container(job, tools, container).await?
             {
                 return Ok(begun);
             }
             // Nothing has run in it: its folders are as they were made, or half made.
             let discarded = tools.depot.discard(&job.attempt.folder(), job.uid).await;
             discarded.map_err(|error| Box::new(engine_fault(&error)))?;
-            begin(job, tools).await
+            start_sandbox(job, tools).await
         }
     }
 }
 
 /// Goes on with a container that an orchestrator made before it died; none where there is none. What may have run is never told
 /// as not started: its work would go.
-async fn go_on(job: &Job, tools: &mut Tools, container: &ContainerId) -> Result<Option<Begun>, Box<Fault>> {
+async fn resume_container(
+    job: &SessionSpec,
+    tools: &mut SessionContext,
+    container: &ContainerId,
+) -> Result<Option<StartedSandbox>, Box<Fault>> {
     let seen = loop {
         match tools.engine.inspect(container).await {
             Ok(seen) => break seen,
             Err(error) => {
-                tracing::warn!(container = %container.short(), error = %chain(&error), "cannot see what became of a sandbox");
-                tools.presence.back().await;
+                tracing::warn!(container = %container.short(), error = %error_chain(&error), "cannot see what became of a sandbox");
+                tools.engine_monitor.wait_until_available().await;
             }
         }
     };
     let Some(seen) = seen else { return Ok(None) };
     let attempt = job.attempt.clone();
     let name = job.container.name.clone();
-    tools.postbox.post(Event::SandboxCreated { attempt: attempt.clone(), container: container.clone(), name }).await;
+    tools.events.send(Event::SandboxCreated { attempt: attempt.clone(), container: container.clone(), name }).await;
     if seen.never_started {
-        return set_off(job, tools, container.clone()).await.map(Some);
+        return start_container(job, tools, container.clone()).await.map(Some);
     }
     if seen.running {
         // It may wait for a task-request that was never written; then it ends by itself. One that has had it reads no second.
         match tools.engine.attach(container).await {
             Ok(mut attachment) => {
-                if let Err(fault) = send_request(job, container, &mut attachment).await {
+                if let Err(fault) = send_task_request(job, container, &mut attachment).await {
                     tracing::warn!(container = %container.short(), fault = fault.evidence.summary, "a sandbox was not told its task again");
                 }
             }
             Err(error) => {
-                tracing::warn!(container = %container.short(), error = %chain(&error), "a sandbox was not told its task again");
+                tracing::warn!(container = %container.short(), error = %error_chain(&error), "a sandbox was not told its task again");
             }
         }
     }
-    tools.postbox.post(Event::SandboxStarted { attempt }).await;
+    tools.events.send(Event::SandboxStarted { attempt }).await;
     Ok(Some(adopt(tools, container.clone(), 0).await))
 }
 
 /// Takes up a sandbox by what the engine kept of its output, from the beginning: attaching would miss what was said meanwhile.
-async fn adopt(tools: &Tools, container: ContainerId, applied: u64) -> Begun {
+async fn adopt(tools: &SessionContext, container: ContainerId, applied: u64) -> StartedSandbox {
     let streams = match tools.engine.logs(&container, true).await {
         Ok(output) => Some(Attachment { input: Box::pin(tokio::io::sink()), output }),
         Err(error) => {
-            tracing::warn!(container = %container.short(), error = %chain(&error), "cannot read what a sandbox said");
+            tracing::warn!(container = %container.short(), error = %error_chain(&error), "cannot read what a sandbox said");
             None
         }
     };
-    Begun { container, streams, applied }
+    StartedSandbox { container, streams, applied_records: applied }
 }
 
-async fn send_request(job: &Job, container: &ContainerId, attachment: &mut Attachment) -> Result<(), Box<Fault>> {
+async fn send_task_request(
+    job: &SessionSpec,
+    container: &ContainerId,
+    attachment: &mut Attachment,
+) -> Result<(), Box<Fault>> {
     let envelope = Envelope { timestamp: Timestamp::now(), swarm_id: job.swarm, container_id: container.clone() };
     let mut line = encode_task_request(&envelope, &job.request)
-        .map_err(|error| Box::new(Fault::new(Cause::HostError, chain(&error), false)))?;
+        .map_err(|error| Box::new(Fault::new(Cause::HostError, error_chain(&error), false)))?;
     line.push(b'\n');
     let lost = |error: std::io::Error| {
         Box::new(Fault::new(Cause::ConnectionLost, format!("cannot write the task-request: {error}"), true))
@@ -212,61 +220,67 @@ async fn send_request(job: &Job, container: &ContainerId, attachment: &mut Attac
 }
 
 /// Everything up to the written task-request. On a failure the container, if there is one, is removed.
-async fn begin(job: &Job, tools: &mut Tools) -> Result<Begun, Box<Fault>> {
-    early(tools)?;
-    let admitted = tools.admission.admit(&tools.depot, &job.attempt, &tools.postbox, &mut tools.stop).await;
+async fn start_sandbox(job: &SessionSpec, tools: &mut SessionContext) -> Result<StartedSandbox, Box<Fault>> {
+    check_not_stopped(tools)?;
+    let admitted = tools.admission.admit(&tools.depot, &job.attempt, &tools.events, &mut tools.stop_signal).await;
     admitted.map_err(|error| Box::new(engine_fault(&error)))?;
-    early(tools)?;
-    if let Some(diff) = &job.diff {
-        carry_out::write_diff(&tools.repo, diff).await?;
+    check_not_stopped(tools)?;
+    if let Some(diff) = &job.review_diff {
+        carry_out::write_review_diff(&tools.repo, diff).await?;
     }
-    tools.objects.ensure(&tools.depot, &tools.repo, &job.base_of, &job.base).await.map_err(|error| match error {
-        CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
-        other => Box::new(Fault::new(Cause::HostError, chain(&other), true)),
-    })?;
+    tools.objects.ensure(&tools.depot, &tools.repo, &job.base_branch, &job.base).await.map_err(
+        |error| match error {
+            CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
+            other => Box::new(Fault::new(Cause::HostError, error_chain(&other), true)),
+        },
+    )?;
     let mut files = job.files.clone();
-    if let Some(handed) = job.handed.clone() {
+    if let Some(handed) = job.dispatch.clone() {
         // What others learned is merged here, and not on the loop.
-        let made = tokio::task::spawn_blocking(move || handed.file(Timestamp::now())).await;
-        let lost = |error| Box::new(Fault::new(Cause::HostError, chain(&error), true));
+        let made = tokio::task::spawn_blocking(move || handed.to_file(Timestamp::now())).await;
+        let lost = |error| Box::new(Fault::new(Cause::HostError, error_chain(&error), true));
         files.push(made.map_err(lost)??);
     }
     tools.depot.prepare(&job.attempt.folder(), job.uid, files).await.map_err(|error| Box::new(engine_fault(&error)))?;
-    if let (Some(mail), Some(seat)) = (&tools.mail, &job.seat) {
-        mail.seat(seat).await.map_err(|error| Box::new(engine_fault(&error)))?;
+    if let (Some(mail), Some(seat)) = (&tools.mailbox, &job.seat) {
+        mail.seat_agent(seat).await.map_err(|error| Box::new(engine_fault(&error)))?;
     }
-    let container = create(tools.engine.as_ref(), &job.container)
+    let container = create_container(tools.engine.as_ref(), &job.container)
         .await
         .map_err(|error| Box::new(create_fault(&error, &job.container)))?;
     tools
-        .postbox
-        .post(Event::SandboxCreated {
+        .events
+        .send(Event::SandboxCreated {
             attempt: job.attempt.clone(),
             container: container.clone(),
             name: job.container.name.clone(),
         })
         .await;
-    set_off(job, tools, container).await
+    start_container(job, tools, container).await
 }
 
 /// Attaches to a container in which nothing has run, starts it, and writes the task-request. On a failure it is removed.
-async fn set_off(job: &Job, tools: &Tools, container: ContainerId) -> Result<Begun, Box<Fault>> {
+async fn start_container(
+    job: &SessionSpec,
+    tools: &SessionContext,
+    container: ContainerId,
+) -> Result<StartedSandbox, Box<Fault>> {
     let begun = async {
-        early(tools)?;
+        check_not_stopped(tools)?;
         let mut attachment = tools.engine.attach(&container).await.map_err(|error| Box::new(engine_fault(&error)))?;
         tools.engine.start(&container).await.map_err(|error| Box::new(engine_fault(&error)))?;
-        send_request(job, &container, &mut attachment).await?;
+        send_task_request(job, &container, &mut attachment).await?;
         Ok(attachment)
     }
     .await;
     match begun {
         Ok(attachment) => {
-            tools.postbox.post(Event::SandboxStarted { attempt: job.attempt.clone() }).await;
-            Ok(Begun { container, streams: Some(attachment), applied: 0 })
+            tools.events.send(Event::SandboxStarted { attempt: job.attempt.clone() }).await;
+            Ok(StartedSandbox { container, streams: Some(attachment), applied_records: 0 })
         }
         Err(fault) => {
             if let Err(error) = tools.engine.remove(&container).await {
-                tracing::warn!(container = %container.short(), error = %chain(&error), "a sandbox that did not start is still there");
+                tracing::warn!(container = %container.short(), error = %error_chain(&error), "a sandbox that did not start is still there");
             }
             Err(fault)
         }
@@ -274,59 +288,59 @@ async fn set_off(job: &Job, tools: &Tools, container: ContainerId) -> Result<Beg
 }
 
 /// Whether a stop came before anything was started.
-fn early(tools: &Tools) -> Result<(), Box<Fault>> {
-    match *tools.stop.borrow() {
+fn check_not_stopped(tools: &SessionContext) -> Result<(), Box<Fault>> {
+    match *tools.stop_signal.borrow() {
         Some(_) => Err(Box::new(Fault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false))),
         None => Ok(()),
     }
 }
 
 /// The reading side of a running sandbox.
-struct Conversation<'a> {
-    job: &'a Job,
+struct OutputReader<'a> {
+    spec: &'a SessionSpec,
     container: &'a ContainerId,
-    records: LineSplitter,
+    lines: LineSplitter,
     session: Session,
     /// Records up to this one are in the journal already.
-    applied: u64,
-    log: LogFile,
+    applied_records: u64,
+    log: SandboxLog,
     /// How often the engine had gone away when it began.
-    losses: u64,
+    outages_at_start: u64,
     /// Whether the streams ended early.
-    lost: bool,
+    stream_lost: bool,
     /// Its last word is that it was told to stop.
-    stopped: bool,
+    reported_stopped: bool,
 }
 
-impl<'a> Conversation<'a> {
-    fn new(job: &'a Job, container: &'a ContainerId, applied: u64, losses: u64) -> Self {
-        let mut log = LogFile::open(&job.log, &job.attempt);
-        if !matches!(job.origin, Origin::Fresh) {
+impl<'a> OutputReader<'a> {
+    fn new(job: &'a SessionSpec, container: &'a ContainerId, applied: u64, losses: u64) -> Self {
+        let mut log = SandboxLog::open(&job.log_path, &job.attempt);
+        if !matches!(job.origin, SessionOrigin::Fresh) {
             log.note("taken up again: what follows is the sandbox's output from its beginning");
         }
         Self {
-            job,
+            spec: job,
             container,
-            records: LineSplitter::new(),
+            lines: LineSplitter::new(),
             session: Session::new(job.swarm, container.clone(), &job.stories),
-            applied,
+            applied_records: applied,
             log,
-            losses,
-            lost: false,
-            stopped: false,
+            outages_at_start: losses,
+            stream_lost: false,
+            reported_stopped: false,
         }
     }
 
     /// What comes now is the sandbox's output from its beginning: what was taken in of it is skipped.
-    fn read_anew(&mut self) {
-        self.applied = self.applied.max(self.session.records());
-        self.records = LineSplitter::new();
-        self.session = Session::new(self.job.swarm, self.container.clone(), &self.job.stories);
+    fn restart_from_beginning(&mut self) {
+        self.applied_records = self.applied_records.max(self.session.records());
+        self.lines = LineSplitter::new();
+        self.session = Session::new(self.spec.swarm, self.container.clone(), &self.spec.stories);
         self.log.note("the streams were lost: what follows is the sandbox's output from its beginning");
     }
 
     /// Reads until the container ended and its streams are drained. `wait` is the truth about the end; the end of a stream is not.
-    async fn follow(mut self, tools: &mut Tools, streams: Option<Attachment>) -> Exit {
+    async fn read_to_end(mut self, tools: &mut SessionContext, streams: Option<Attachment>) -> Exit {
         let mut open = streams.is_some();
         let (input, mut output) = match streams {
             Some(Attachment { input, output }) => (Some(input), output),
@@ -336,36 +350,36 @@ impl<'a> Conversation<'a> {
         let container = self.container.clone();
         // None where the engine did not have them at once.
         let mut read_again = (!open).then(Instant::now);
-        self.lost = !open;
-        let waiting = wait(engine.as_ref(), &container, tools.presence.clone());
+        self.stream_lost = !open;
+        let waiting = wait_for_exit(engine.as_ref(), &container, tools.engine_monitor.clone());
         tokio::pin!(waiting);
         let ended = loop {
             tokio::select! {
                 ended = &mut waiting => break ended,
                 chunk = output.next(), if open => match chunk {
-                    Some(Ok(chunk)) => self.take(chunk, &tools.postbox).await,
+                    Some(Ok(chunk)) => self.handle_chunk(chunk, &tools.events).await,
                     Some(Err(error)) => {
-                        tracing::warn!(attempt = %self.job.attempt, error = %chain(&error), "lost a sandbox's streams");
-                        (open, self.lost) = (false, true);
-                        read_again = Some(Instant::now() + READ_AGAIN);
+                        tracing::warn!(attempt = %self.spec.attempt, error = %error_chain(&error), "lost a sandbox's streams");
+                        (open, self.stream_lost) = (false, true);
+                        read_again = Some(Instant::now() + REREAD_DELAY);
                     }
                     // Mostly the container's end is next.
                     None => {
                         open = false;
-                        read_again = Some(Instant::now() + READ_AGAIN);
+                        read_again = Some(Instant::now() + REREAD_DELAY);
                     }
                 },
-                () = super::run::until(read_again) => {
-                    self.lost = true;
+                () = super::run::sleep_until_deadline(read_again) => {
+                    self.stream_lost = true;
                     match engine.logs(&container, true).await {
                         Ok(stream) => {
-                            self.read_anew();
+                            self.restart_from_beginning();
                             (output, open, read_again) = (stream, true, None);
                         }
-                        Err(_) => read_again = Some(Instant::now() + READ_AGAIN),
+                        Err(_) => read_again = Some(Instant::now() + REREAD_DELAY),
                     }
                 }
-                () = tools.look.notified() => match engine.inspect(&container).await {
+                () = tools.inspect_requested.notified() => match engine.inspect(&container).await {
                     Ok(None) => break Err(EngineError::NotFound {
                         operation: "looking for a container",
                         subject: container.to_string(),
@@ -375,69 +389,71 @@ impl<'a> Conversation<'a> {
                     }
                     _ => {}
                 },
-                changed = tools.stop.changed() => {
-                    let signal = *tools.stop.borrow_and_update();
+                changed = tools.stop_signal.changed() => {
+                    let signal = *tools.stop_signal.borrow_and_update();
                     if let (Ok(()), Some(signal)) = (changed, signal) {
                         // In a task of its own: a signal may hang on a container whose output nobody reads.
                         let engine = Arc::clone(&tools.engine);
-                        tokio::spawn(send_signal(engine, container.clone(), signal, tools.presence.clone()));
+                        tokio::spawn(send_signal(engine, container.clone(), signal, tools.engine_monitor.clone()));
                     }
                 }
             }
         };
-        let by_itself = tools.stop.borrow().is_none();
+        let by_itself = tools.stop_signal.borrow().is_none();
         let crashed = by_itself && !matches!(ended, Ok(0));
         // At once: others may be waiting for it to say something.
-        tools.left(self.job, if crashed { Departure::Crashed } else { Departure::Ended });
+        tools.report_exit(self.spec, if crashed { SandboxExit::Crashed } else { SandboxExit::Normal });
         let drained = async {
             while open {
                 match output.next().await {
-                    Some(Ok(chunk)) => self.take(chunk, &tools.postbox).await,
+                    Some(Ok(chunk)) => self.handle_chunk(chunk, &tools.events).await,
                     other => {
                         open = false;
-                        self.lost |= other.is_some();
+                        self.stream_lost |= other.is_some();
                     }
                 }
             }
         };
-        let _ = tokio::time::timeout(DRAIN, drained).await;
-        self.catch_up(tools).await;
-        if let Some(line) = self.records.finish() {
-            self.record(line, &tools.postbox).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
+        self.read_missed_output(tools).await;
+        if let Some(line) = self.lines.finish() {
+            self.handle_line(line, &tools.events).await;
         }
         drop((input, output));
-        self.judge(ended, tools).await
+        self.into_exit(ended, tools).await
     }
 
     /// Reads what the engine kept, where the streams may have ended before the sandbox's last word.
-    async fn catch_up(&mut self, tools: &mut Tools) {
-        if self.session.completed() || !(self.lost || self.losses != tools.presence.losses()) {
+    async fn read_missed_output(&mut self, tools: &mut SessionContext) {
+        if self.session.completed()
+            || !(self.stream_lost || self.outages_at_start != tools.engine_monitor.outage_count())
+        {
             return;
         }
         let Ok(mut output) = tools.engine.logs(self.container, false).await else { return };
-        self.read_anew();
+        self.restart_from_beginning();
         let reading = async {
             while let Some(Ok(chunk)) = output.next().await {
-                self.take(chunk, &tools.postbox).await;
+                self.handle_chunk(chunk, &tools.events).await;
             }
         };
-        let _ = tokio::time::timeout(CATCH_UP, reading).await;
+        let _ = tokio::time::timeout(CATCH_UP_TIMEOUT, reading).await;
     }
 
     /// The exit evidence. A clean end needs no further question to the engine.
-    async fn judge(self, ended: Result<i64, EngineError>, tools: &mut Tools) -> Exit {
+    async fn into_exit(self, ended: Result<i64, EngineError>, tools: &mut SessionContext) -> Exit {
         let tail = self.log.tail();
         // An engine that ends takes its containers along, and tells of that before it is seen to be gone.
         let clean = matches!(ended, Ok(0)) && self.session.completed();
         // A stop waits for no engine, and need not know more of a clean end.
-        let hurried = || tools.stop.borrow().is_some();
+        let hurried = || tools.stop_signal.borrow().is_some();
         let mut seen = None;
         let mut engine_lost = false;
-        while !clean || self.stopped && !hurried() {
+        while !clean || self.reported_stopped && !hurried() {
             match tools.engine.inspect(self.container).await {
                 Err(error) if error.unreachable() && !hurried() => {
                     engine_lost = true;
-                    tools.presence.back().await;
+                    tools.engine_monitor.wait_until_available().await;
                 }
                 other => {
                     seen = other.ok().flatten();
@@ -445,8 +461,9 @@ impl<'a> Conversation<'a> {
                 }
             }
         }
-        engine_lost |= self.losses != tools.presence.losses() && tools.presence.lately_away();
-        let memory = tools.presence.ran_out_of_memory(self.container.as_str());
+        engine_lost |=
+            self.outages_at_start != tools.engine_monitor.outage_count() && tools.engine_monitor.recently_unavailable();
+        let memory = tools.engine_monitor.ran_out_of_memory(self.container.as_str());
         match ended {
             Ok(0) if clean => Exit { code: Some(0), engine_lost, tail, ..Exit::default() },
             Ok(code) => {
@@ -455,39 +472,39 @@ impl<'a> Conversation<'a> {
                 let oom_killed = oom_killed || memory && code == 137;
                 Exit { code: Some(code), oom_killed, engine_lost, error, tail, ..Exit::default() }
             }
-            Err(error) => Exit { vanished: true, engine_lost, error: chain(&error), tail, ..Exit::default() },
+            Err(error) => Exit { vanished: true, engine_lost, error: error_chain(&error), tail, ..Exit::default() },
         }
     }
 
-    async fn take(&mut self, chunk: Chunk, postbox: &Postbox) {
+    async fn handle_chunk(&mut self, chunk: Chunk, postbox: &EventSender) {
         match chunk {
             Chunk::Err(bytes) => self.log.write(&bytes),
             Chunk::Out(bytes) => {
-                self.records.push(bytes);
-                while let Some(line) = self.records.next_line() {
-                    self.record(line, postbox).await;
+                self.lines.push(bytes);
+                while let Some(line) = self.lines.next_line() {
+                    self.handle_line(line, postbox).await;
                 }
             }
         }
     }
 
-    async fn record(&mut self, line: Line, postbox: &Postbox) {
-        let attempt = self.job.attempt.clone();
+    async fn handle_line(&mut self, line: Line, postbox: &EventSender) {
+        let attempt = self.spec.attempt.clone();
         let taken = self.session.line(line);
         let record = self.session.records();
-        if record <= self.applied {
+        if record <= self.applied_records {
             return;
         }
         let event = match taken {
             Record::Accepted(ContainerMessage::Progress(update)) => Event::StoryReported {
                 attempt,
                 record,
-                story: StoryKey { file: self.job.file, id: update.story_id },
+                story: StoryKey { file: self.spec.file, id: update.story_id },
                 status: update.status,
                 output: update.output,
             },
             Record::Accepted(ContainerMessage::Completion(end)) => {
-                self.stopped = end.status == CompletionStatus::Stopped;
+                self.reported_stopped = end.status == CompletionStatus::Stopped;
                 Event::CompletionReported { attempt, record, status: end.status, errors: end.errors }
             }
             Record::Accepted(ContainerMessage::Error(error)) => {
@@ -499,18 +516,22 @@ impl<'a> Conversation<'a> {
                 Event::RecordRefused { attempt, record, reason }
             }
         };
-        postbox.post(event).await;
+        postbox.send(event).await;
     }
 }
 
 /// Waits for the exit code, whatever the engine says, but that there is no such container.
-async fn wait(engine: &dyn Engine, container: &ContainerId, mut presence: Presence) -> Result<i64, EngineError> {
+async fn wait_for_exit(
+    engine: &dyn Engine,
+    container: &ContainerId,
+    mut presence: EngineMonitor,
+) -> Result<i64, EngineError> {
     loop {
         match engine.wait(container).await {
             Err(error @ EngineError::NotFound { .. }) => return Err(error),
             Err(error) => {
-                tracing::warn!(container = %container.short(), error = %chain(&error), "waiting for a sandbox failed; asking again");
-                presence.back().await;
+                tracing::warn!(container = %container.short(), error = %error_chain(&error), "waiting for a sandbox failed; asking again");
+                presence.wait_until_available().await;
             }
             Ok(code) => return Ok(code),
         }
@@ -518,18 +539,18 @@ async fn wait(engine: &dyn Engine, container: &ContainerId, mut presence: Presen
 }
 
 /// Signals a sandbox; an engine that is away is waited for.
-async fn send_signal(engine: Arc<dyn Engine>, container: ContainerId, signal: Signal, mut presence: Presence) {
+async fn send_signal(engine: Arc<dyn Engine>, container: ContainerId, signal: Signal, mut presence: EngineMonitor) {
     while let Err(error) = engine.signal(&container, signal).await {
         if !error.unreachable() {
-            tracing::warn!(container = %container.short(), error = %chain(&error), "cannot signal a sandbox");
+            tracing::warn!(container = %container.short(), error = %error_chain(&error), "cannot signal a sandbox");
             return;
         }
-        presence.back().await;
+        presence.wait_until_available().await;
     }
 }
 
 /// An error and its causes in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -554,7 +575,7 @@ pub(super) fn engine_fault(error: &EngineError) -> Fault {
         EngineError::Depot { kind, .. } => matches!(kind, None | Some(DepotFaultKind::Failed)),
         other => other.retryable(),
     };
-    Fault { cause, evidence: Evidence::of(chain(error)), retryable, unreachable: error.unreachable() }
+    Fault { cause, evidence: Evidence::of(error_chain(error)), retryable, unreachable: error.unreachable() }
 }
 
 fn create_fault(error: &EngineError, container: &ContainerSpec) -> Fault {

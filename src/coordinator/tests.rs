@@ -5,8 +5,8 @@
 //! `LONGSHORE_SEED=<seed>` plays that one alone, `LONGSHORE_RUNS=<n>` plays more of them. What git and the disk take their time
 //! for is not the seed's to decide: a seed that failed may have to be played some times.
 
-mod faulty;
-mod sandbox;
+mod faulty_engine;
+mod sandbox_script;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,22 +30,22 @@ use crate::state::recover::{fold, recover};
 use crate::state::{SwarmLock, SwarmState};
 use crate::swarm::{Announcement, Limits};
 use crate::verdict::Cause;
-use faulty::{Faulty, Odds};
-use sandbox::World;
+use faulty_engine::{FaultRates, FaultyEngine};
+use sandbox_script::SandboxScript;
 
 /// Runs of an ordinary `cargo test`.
 const RUNS: u64 = 120;
 /// No swarm takes longer than this by its own clock.
-const END: Duration = Duration::from_secs(48 * 3600);
+const MAX_SWARM_TIME: Duration = Duration::from_secs(48 * 3600);
 /// And none takes longer than this in real time.
-const STUCK: Duration = Duration::from_secs(60);
+const MAX_REAL_TIME: Duration = Duration::from_secs(60);
 const BRANCH: &str = "feat/random";
 
 #[test]
 fn random_faults() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("LONGSHORE_SEED") {
-        println!("{:#?}", play(seed));
+        println!("{:#?}", simulate(seed));
         return;
     }
     let runs = number("LONGSHORE_RUNS").unwrap_or(RUNS);
@@ -63,7 +63,7 @@ fn random_faults() {
                         return;
                     }
                     at_work.lock().unwrap().insert(thread, (seed, std::time::Instant::now()));
-                    match catch_unwind(AssertUnwindSafe(|| play(seed))) {
+                    match catch_unwind(AssertUnwindSafe(|| simulate(seed))) {
                         Ok(tally) => {
                             let mut met = met.lock().unwrap();
                             tally.into_iter().for_each(|(what, count)| *met.entry(what).or_default() += count);
@@ -80,7 +80,7 @@ fn random_faults() {
         while !at_work.lock().unwrap().is_empty() {
             std::thread::sleep(Duration::from_millis(100));
             for (seed, begun) in at_work.lock().unwrap().values() {
-                if begun.elapsed() > STUCK {
+                if begun.elapsed() > MAX_REAL_TIME {
                     // Its thread cannot be ended, and would keep this one from ending.
                     eprintln!("stuck: LONGSHORE_SEED={seed} cargo test --lib random_faults");
                     std::process::exit(101);
@@ -104,24 +104,24 @@ fn random_faults() {
 }
 
 /// Plays a swarm to its end, and says what was met.
-fn play(seed: u64) -> BTreeMap<String, u64> {
+fn simulate(seed: u64) -> BTreeMap<String, u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let tally = runtime.block_on(Game::new(seed).play());
+    let tally = runtime.block_on(Simulation::new(seed).run_to_end());
     // What is left of a life that was cut may wait for ever.
     runtime.shutdown_background();
     tally
 }
 
-struct Game {
+struct Simulation {
     random: Random,
-    folder: tempfile::TempDir,
-    world: World,
+    repo_dir: tempfile::TempDir,
+    sandboxes: SandboxScript,
     engine: FakeEngine,
-    faulty: Faulty,
+    faulty_engine: FaultyEngine,
     tally: BTreeMap<String, u64>,
 }
 
-impl Game {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let folder = tempfile::tempdir().unwrap();
@@ -129,34 +129,34 @@ impl Game {
         std::fs::write(folder.path().join("lines.txt"), "one\n").unwrap();
         git(folder.path(), &["add", "."]);
         git(folder.path(), &["-c", "user.name=Ada", "-c", "user.email=a@b.c", "commit", "--quiet", "-m", "Begin"]);
-        let world = World {
+        let world = SandboxScript {
             seed,
             volumes: FakeVolumes::default(),
             repo: folder.path().to_owned(),
-            finished: Arc::default(),
-            sealed: Arc::default(),
-            bad_agents: random.pick(&[0, 20, 50]),
-            noise: random.pick(&[0, 30]),
+            finished_commits: Arc::default(),
+            unsalvageable_dirs: Arc::default(),
+            bad_agent_percent: random.pick(&[0, 20, 50]),
+            noise_percent: random.pick(&[0, 30]),
         };
         let script = world.clone();
         let engine = FakeEngine::new(move |run| script.clone().run(run)).with_image("image");
         let calm = random.chance(40);
-        let odds = Odds {
-            fails: random.pick(&[0, 2, 10]),
-            lost_answers: random.pick(&[0, 2, 5]),
-            slow: random.pick(&[0, 10, 30]),
+        let odds = FaultRates {
+            failed_calls: random.pick(&[0, 2, 10]),
+            lost_replies: random.pick(&[0, 2, 5]),
+            slow_calls: random.pick(&[0, 10, 30]),
             broken_streams: random.pick(&[0, 5, 30]),
         };
         // Then only orchestrators and the engine as a whole die.
-        let odds = if calm { Odds::default() } else { odds };
-        let faulty = Faulty::new(engine.clone(), random.next(), odds);
-        Self { random, folder, world, engine, faulty, tally: BTreeMap::new() }
+        let odds = if calm { FaultRates::default() } else { odds };
+        let faulty = FaultyEngine::new(engine.clone(), random.next(), odds);
+        Self { random, repo_dir: folder, sandboxes: world, engine, faulty_engine: faulty, tally: BTreeMap::new() }
     }
 
-    async fn play(mut self) -> BTreeMap<String, u64> {
-        let (setup, lock) = self.begin().await;
+    async fn run_to_end(mut self) -> BTreeMap<String, u64> {
+        let (setup, lock) = self.new_swarm().await;
         let dir = setup.dir.clone();
-        let mut ended = self.life(setup, true).await;
+        let mut ended = self.run_orchestrator(setup, true).await;
         drop(lock);
         for life in 0.. {
             let over = recover(&dir).unwrap().machine.over();
@@ -165,22 +165,22 @@ impl Game {
             }
             assert!(life < 6, "it cannot be resumed to its end");
             if life == 2 {
-                self.faulty.heal();
+                self.faulty_engine.stop_faults();
                 self.engine.come_back();
             }
             let (setup, lock) = self.resume(&dir).await;
-            ended = self.life(setup, life < 2).await;
+            ended = self.run_orchestrator(setup, life < 2).await;
             drop(lock);
         }
-        self.check(&dir, ended);
-        for (what, count) in self.faulty.tally() {
+        self.check_invariants(&dir, ended);
+        for (what, count) in self.faulty_engine.tally() {
             *self.tally.entry(what).or_default() += count;
         }
         self.tally
     }
 
     /// The tasks, in a plan.
-    async fn begin(&mut self) -> (Setup, SwarmLock) {
+    async fn new_swarm(&mut self) -> (SwarmSetup, SwarmLock) {
         let count = 1 + self.random.below(4);
         let mut stories = Vec::new();
         for number in 1..=count {
@@ -193,8 +193,8 @@ impl Game {
         }
         let metadata = json!({ "title": "T", "type": "feat", "branchName": BRANCH, "createdAt": "2026-01-01" });
         let text = json!({ "schemaVersion": "3.0", "metadata": metadata, "userStories": stories }).to_string();
-        let plan = plan_of(&text, self.folder.path());
-        let repo = Repo::discover(self.folder.path()).await.unwrap();
+        let plan = parse_plan(&text, self.repo_dir.path());
+        let repo = Repo::discover(self.repo_dir.path()).await.unwrap();
         let limits = Limits {
             max: 1 + self.random.below(3) as usize,
             retries: self.random.below(3) as u32,
@@ -224,7 +224,7 @@ impl Game {
     }
 
     /// As `longshore resume` does it.
-    async fn resume(&mut self, dir: &SwarmDir) -> (Setup, SwarmLock) {
+    async fn resume(&mut self, dir: &SwarmDir) -> (SwarmSetup, SwarmLock) {
         let lock = loop {
             // A process that another thread is just starting has all open files for a moment.
             match dir.lock() {
@@ -235,13 +235,13 @@ impl Game {
         };
         let (store, contents) = Store::open(dir.clone()).unwrap();
         let recovered = fold(contents);
-        let plan = plan_of(&recovered.header.tasks[0].content, self.folder.path());
-        let repo = Repo::discover(self.folder.path()).await.unwrap();
-        let taken_up = TakenUp {
+        let plan = parse_plan(&recovered.header.tasks[0].content, self.repo_dir.path());
+        let repo = Repo::discover(self.repo_dir.path()).await.unwrap();
+        let taken_up = ResumedSwarm {
             machine: recovered.machine,
             elapsed: recovered.elapsed,
-            last: recovered.last,
-            words: recovered.words,
+            last_event_at: recovered.last,
+            intents: recovered.words,
             decisions: Vec::new(),
         };
         (self.setup(plan, recovered.header.spec, repo, dir.clone(), store, Some(taken_up)), lock)
@@ -254,8 +254,8 @@ impl Game {
         repo: Repo,
         dir: SwarmDir,
         store: Store,
-        taken_up: Option<TakenUp>,
-    ) -> Setup {
+        taken_up: Option<ResumedSwarm>,
+    ) -> SwarmSetup {
         let sandbox = SandboxSettings {
             image: "image".to_owned(),
             image_path: None,
@@ -266,29 +266,42 @@ impl Game {
             agent: None,
             review: None,
             verify: Vec::new(),
-            memory_budget: MEMORY_BUDGET,
+            memory_budget: DEFAULT_MEMORY_BUDGET,
             env: EnvVars::new(),
             identity: Identity { name: "Ada".to_owned(), email: "a@b.c".to_owned() },
             repo_url: "https://longshore.invalid/0.git".parse().unwrap(),
             reserve: Reserve::default(),
-            keep: false,
+            keep_containers: false,
             max_bundle: 1 << 30,
-            subpath: false,
+            supports_subpath: false,
         };
-        let reporter = Box::new(Quiet(std::env::var_os("LONGSHORE_SEED").is_some()));
-        let engine = Arc::new(self.faulty.clone());
+        let reporter = Box::new(DebugReporter(std::env::var_os("LONGSHORE_SEED").is_some()));
+        let engine = Arc::new(self.faulty_engine.clone());
         let shim = Bytes::from_static(b"shim");
         let ssot = Arc::new(Ssot::open(repo.root()).unwrap());
         let heard = Box::new(());
-        Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, ssot, heard, shim, taken_up }
+        SwarmSetup {
+            plan,
+            spec,
+            sandbox,
+            repo,
+            engine,
+            dir,
+            store,
+            reporter,
+            ssot,
+            escalation_listener: heard,
+            shim,
+            resumed: taken_up,
+        }
     }
 
     /// One orchestrator, from its start to its end, or to its death.
-    async fn life(&mut self, setup: Setup, may_be_cut: bool) -> Option<Ended> {
-        let outages = tokio::spawn(outages(self.engine.clone(), self.random.next(), may_be_cut));
+    async fn run_orchestrator(&mut self, setup: SwarmSetup, may_be_cut: bool) -> Option<RunReport> {
+        let outages = tokio::spawn(inject_outages(self.engine.clone(), self.random.next(), may_be_cut));
         let mut running = std::pin::pin!(run(setup));
         // By the clock, or by what the loop has done: the clock stands still while git works.
-        let (mut bound, mut turns) = (END, u64::MAX);
+        let (mut bound, mut turns) = (MAX_SWARM_TIME, u64::MAX);
         if may_be_cut && self.random.chance(60) {
             match self.random.chance(30) {
                 true => bound = Duration::from_millis(self.random.below(200_000)),
@@ -313,7 +326,7 @@ impl Game {
             Ok(Some(Err(error))) => (format!("life error: {error}"), None),
             Ok(None) => ("life cut".to_owned(), None),
             Err(_) => {
-                assert!(bound < END, "it does not end");
+                assert!(bound < MAX_SWARM_TIME, "it does not end");
                 ("life cut".to_owned(), None)
             }
         };
@@ -322,9 +335,9 @@ impl Game {
     }
 
     /// What must hold of a swarm that is over.
-    fn check(&mut self, dir: &SwarmDir, ended: Option<Ended>) {
+    fn check_invariants(&mut self, dir: &SwarmDir, ended: Option<RunReport>) {
         let machine = recover(dir).unwrap().machine;
-        let root = self.folder.path();
+        let root = self.repo_dir.path();
         let branch = format!("refs/heads/{BRANCH}");
         let landed = git(root, &["for-each-ref", "--format=%(refname)", &branch]);
         let history = match landed.is_empty() {
@@ -357,13 +370,13 @@ impl Game {
         // Work that a sandbox said to be finished, or could not save, is under a ref, or its folder is kept and named.
         let reachable = git(root, &["log", "--all", "--format=%H"]);
         let kept: Vec<String> = machine.attempts().filter(|it| it.work_kept).map(|it| it.id.folder()).collect();
-        for (folder, commit) in self.world.finished.lock().unwrap().iter() {
+        for (folder, commit) in self.sandboxes.finished_commits.lock().unwrap().iter() {
             let saved = reachable.lines().any(|line| line == commit.to_string());
-            let held = kept.contains(folder) && self.world.volumes.folders().contains(folder);
+            let held = kept.contains(folder) && self.sandboxes.volumes.folders().contains(folder);
             assert!(saved || held, "the work of {folder} is lost");
         }
-        for folder in self.world.sealed.lock().unwrap().iter() {
-            let held = kept.contains(folder) && self.world.volumes.folders().contains(folder);
+        for folder in self.sandboxes.unsalvageable_dirs.lock().unwrap().iter() {
+            let held = kept.contains(folder) && self.sandboxes.volumes.folders().contains(folder);
             assert!(held, "what no salvage takes of {folder} is lost");
             *self.tally.entry("folder sealed".to_owned()).or_default() += 1;
         }
@@ -371,14 +384,14 @@ impl Game {
         let mut left = self.engine.containers();
         left.extend(self.engine.volumes().into_keys().filter(|name| !name.contains("objects") && kept.is_empty()));
         // The depot, then its volumes go one after the other within a bound: one that is slow to go leaves the next.
-        let excused = self.faulty.excused();
+        let excused = self.faulty_engine.expected_leftovers();
         let order = ["-depot", "-in", "-work"];
         let stuck = order.iter().position(|end| excused.iter().any(|name| name.ends_with(end)));
         let after = stuck.map_or(&[][..], |first| &order[first..]);
         left.retain(|name| !(excused.contains(name) || after.iter().any(|end| name.ends_with(end))));
         assert!(left.is_empty() || ended.is_none(), "left behind: {left:?}");
         if let Some(ended) = ended {
-            let named: Vec<String> = ended.kept.iter().map(|(id, _)| id.folder()).collect();
+            let named: Vec<String> = ended.unsalvaged.iter().map(|(id, _)| id.folder()).collect();
             assert_eq!(named, kept);
             let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.state_file()).unwrap()).unwrap();
             let folded = SwarmState::of(&machine, recover(dir).unwrap().header.started).to_bytes().unwrap();
@@ -388,7 +401,7 @@ impl Game {
 }
 
 /// The engine goes away now and then, and its containers with it or not.
-async fn outages(engine: FakeEngine, seed: u64, wanted: bool) {
+async fn inject_outages(engine: FakeEngine, seed: u64, wanted: bool) {
     let mut random = Random(seed);
     if !wanted || !random.chance(40) {
         return;
@@ -407,7 +420,7 @@ async fn outages(engine: FakeEngine, seed: u64, wanted: bool) {
     }
 }
 
-fn plan_of(text: &str, root: &Path) -> Plan {
+fn parse_plan(text: &str, root: &Path) -> Plan {
     let file = crate::tasks::parse(text.as_bytes(), Path::new("tasks.json")).unwrap();
     let options =
         PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, mailbox: None, has_agent: true };
@@ -421,9 +434,9 @@ fn git(root: &Path, args: &[&str]) -> String {
 }
 
 /// Says nothing, but when one seed alone is played.
-struct Quiet(bool);
+struct DebugReporter(bool);
 
-impl Reporter for Quiet {
+impl Reporter for DebugReporter {
     fn announce(&mut self, _at: Timestamp, announcement: &Announcement) {
         if self.0 {
             println!("{announcement:?}");

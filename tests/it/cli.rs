@@ -419,11 +419,11 @@ async fn stop_reaches_a_running_swarm_and_no_other() {
     let orchestrator = tokio::spawn(async move {
         let mut levels = Vec::new();
         while let Some(order) = arrived.recv().await {
-            if let control::Command::Stop { level } = order.command {
+            if let control::ControlCommand::Stop { level } = order.command {
                 levels.push(level);
             }
             let last = levels.len() == 2;
-            order.answer.send(control::Answer::Accepted).expect("somebody waits");
+            order.reply.send(control::ControlReply::Accepted).expect("somebody waits");
             if last {
                 break;
             }

@@ -13,7 +13,7 @@ use super::target::{Meant, Scene, find};
 use crate::cli::error::{Kind, Shown};
 use crate::cli::here::Here;
 use crate::cli::{Outcome, say};
-use crate::coordinator::control::{self, Answer, Command, ControlError};
+use crate::coordinator::control::{self, ControlCommand, ControlError, ControlReply};
 use crate::protocol::amp::store::{AdminAction, AdminDecision, DecisionId, Ssot};
 use crate::report::text::clean;
 use crate::swarm::{Action, Decision};
@@ -71,10 +71,10 @@ pub(super) async fn decide(args: &AdminTargetArgs, action: Action, here: &Here) 
 
 /// Tells the running orchestrator; false where it ended meanwhile.
 async fn tell(scene: &Scene, decision: &Decision) -> Result<bool, Shown> {
-    match control::send(&scene.dir, &Command::Decide { decision: decision.clone() }).await {
-        Ok(Answer::Accepted) => Ok(true),
-        Ok(Answer::Refused { problem }) => Err(no(problem, decision)),
-        Err(ControlError::NobodyThere { .. }) if !scene.dir.locked()? => Ok(false),
+    match control::send(&scene.dir, &ControlCommand::Decide { decision: decision.clone() }).await {
+        Ok(ControlReply::Accepted) => Ok(true),
+        Ok(ControlReply::Refused { problem }) => Err(no(problem, decision)),
+        Err(ControlError::NotListening { .. }) if !scene.dir.locked()? => Ok(false),
         Err(error) => {
             Err(Shown::of(Kind::Machinery, &error).hint("the swarm may be starting or ending: try again in a moment"))
         }

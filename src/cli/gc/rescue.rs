@@ -7,7 +7,7 @@ use crate::cli::here::Here;
 use crate::cli::run::begin::{Kept, MAX_BUNDLE};
 use crate::cli::run::check;
 use crate::cli::shim;
-use crate::coordinator::{self, Rescue, unsaved};
+use crate::coordinator::{self, RescueSpec, unsaved_attempts};
 use crate::delivery::Repo;
 use crate::state::SwarmDir;
 use crate::state::recover::recover;
@@ -15,7 +15,7 @@ use crate::state::recover::recover;
 /// Gives how many attempts could not be salvaged; each is named with its reason, and each ref that was made.
 pub(super) async fn rescue(here: &Here, repo: &Repo, dir: &SwarmDir, tally: &mut Tally) -> Result<usize, Shown> {
     let recovered = recover(dir)?;
-    let all = unsaved(&recovered.machine).count();
+    let all = unsaved_attempts(&recovered.machine).count();
     let rescued = match tried(here, repo, dir, &recovered).await {
         Ok(rescued) => rescued,
         Err(error) => {
@@ -24,14 +24,14 @@ pub(super) async fn rescue(here: &Here, repo: &Repo, dir: &SwarmDir, tally: &mut
             return Ok(all.max(1));
         }
     };
-    for (attempt, reference) in &rescued.saved {
+    for (attempt, reference) in &rescued.saved_refs {
         tally.salvaged(&attempt.folder(), &format!("its work is in {reference}"))?;
     }
-    for (attempt, reason) in &rescued.unsaved {
+    for (attempt, reason) in &rescued.failures {
         let reason = format!("it could not be salvaged: {reason}");
         tally.tell("attempt", &attempt.folder(), &Verdict::keep(reason), Ok(()))?;
     }
-    Ok(rescued.unsaved.len())
+    Ok(rescued.failures.len())
 }
 
 async fn tried(
@@ -39,12 +39,12 @@ async fn tried(
     repo: &Repo,
     dir: &SwarmDir,
     recovered: &crate::state::Recovered,
-) -> Result<coordinator::Rescued, Shown> {
+) -> Result<coordinator::RescueOutcome, Shown> {
     let kept: Kept = serde_json::from_value(recovered.header.settings.clone())
         .map_err(|error| Shown::of(Kind::Machinery, &error))?;
     let (engine, _, image) = check::engine(here, &kept.image).await?;
     let shim = shim::find(&image.arch, Here::exe().as_deref(), &Here::lookup)?;
-    let with = Rescue {
+    let with = RescueSpec {
         machine: &recovered.machine,
         repo,
         engine,
@@ -52,7 +52,7 @@ async fn tried(
         shim: shim.bytes.into(),
         incoming: dir.path().join("incoming"),
         max_bundle: MAX_BUNDLE,
-        mailbox: kept.mailbox.then(|| dir.path()),
+        mailbox_swarm_dir: kept.mailbox.then(|| dir.path()),
     };
     Ok(coordinator::rescue(with).await?)
 }

@@ -8,7 +8,7 @@ use super::args::{AsArgs, PlaceArgs};
 use crate::cli::args::SwarmName;
 use crate::cli::error::Shown;
 use crate::cli::here::Here;
-use crate::coordinator::mailbox::Standing;
+use crate::coordinator::mailbox::MailboxState;
 use crate::protocol::mailbox::reader::Desk;
 use crate::protocol::mailbox::roster::Row;
 use crate::protocol::mailbox::store::{AGENTS, Mailbox, MailboxError};
@@ -24,14 +24,14 @@ pub(super) struct Place {
     /// Where the private folders are; none where each is in its own outbox.
     private: Option<PathBuf>,
     /// How a swarm's mailbox stands.
-    standing: Standing,
+    standing: MailboxState,
 }
 
 impl Place {
     /// What is meant.
     pub(super) async fn of(args: &PlaceArgs, here: &Here) -> Result<Self, Shown> {
         if let Some(dir) = &args.dir {
-            return Ok(Self { root: here.folder().join(dir), private: None, standing: Standing::default() });
+            return Ok(Self { root: here.folder().join(dir), private: None, standing: MailboxState::default() });
         }
         let swarm = here.swarm(args.swarm.as_ref().map(SwarmName::as_str)).await?;
         let root = swarm.path().join(COPY);
@@ -39,7 +39,7 @@ impl Place {
             let shown = Shown::input(format!("swarm {} has no mailbox", swarm.swarm().short()));
             return Err(shown.hint("`longshore run --mailbox` gives a swarm one; `--dir DIR` names any other"));
         }
-        let standing = Standing::read(&swarm.path());
+        let standing = MailboxState::read(&swarm.path());
         Ok(Self { root, private: Some(swarm.path().join(PRIVATE)), standing })
     }
 
@@ -54,7 +54,7 @@ impl Place {
 
     /// The desk of somebody who writes, if only to ask for what is missing: nobody else may have the name.
     pub(super) fn own_desk(&self, who: &AsArgs, back: bool) -> Result<Desk, Shown> {
-        if let Some(agent) = self.standing.sandbox(&who.me) {
+        if let Some(agent) = self.standing.find_sandbox_agent(&who.me) {
             let shown = Shown::input(format!(
                 "`{}` is the agent of a sandbox (`{agent}`): nobody on the host speaks for it",
                 who.me
@@ -71,7 +71,7 @@ impl Place {
 
     /// Nobody goes on with the swarm whose mailbox it is.
     pub(super) fn is_over(&self) -> bool {
-        self.private.as_deref().and_then(Path::parent).is_some_and(|swarm| Standing::read(swarm).over)
+        self.private.as_deref().and_then(Path::parent).is_some_and(|swarm| MailboxState::read(swarm).over)
     }
 
     /// The desk of somebody who takes part. In a folder of one's own choice what lacks is made, and one is registered; who had

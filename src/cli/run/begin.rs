@@ -17,8 +17,10 @@ use crate::cli::config::{AgentConfig, PromptConfig};
 use crate::cli::error::{Kind, Shown};
 use crate::cli::here::Here;
 use crate::cli::settings::Settings;
-use crate::coordinator::notify::{Listeners, Notify, NotifyUrl, Patience};
-use crate::coordinator::{Heard, MEMORY_BUDGET, MEMORY_BUDGET_MAX, Reserve, ReviewSettings, SandboxSettings, Setup};
+use crate::coordinator::notify::{EscalationNotifier, NotifyPolicy, NotifyTargets, NotifyUrl};
+use crate::coordinator::{
+    DEFAULT_MEMORY_BUDGET, EscalationListener, MAX_MEMORY_BUDGET, Reserve, ReviewSettings, SandboxSettings, SwarmSetup,
+};
 use crate::delivery::acp_repo_url;
 use crate::engine::EngineInfo;
 use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
@@ -92,11 +94,11 @@ pub struct Kept {
 }
 
 fn memory_budget() -> usize {
-    MEMORY_BUDGET
+    DEFAULT_MEMORY_BUDGET
 }
 
 /// Makes the swarm's folder and record. The lock is the caller's to hold until the swarm is over.
-pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Result<(Setup, SwarmLock), Shown> {
+pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Result<(SwarmSetup, SwarmLock), Shown> {
     let Checked { settings, mut plan, bases, repo, engine, info, image, shim, env, .. } = checked;
     let started = Timestamp::now();
     let limits = limits(&settings, &plan, &info);
@@ -126,15 +128,15 @@ pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Resul
             agent: agent_spec(name, agent),
             criteria: settings.review_criteria.value.clone(),
         }),
-        memory_budget: usize::try_from(settings.memory_budget.value.0).unwrap_or(MEMORY_BUDGET_MAX),
+        memory_budget: usize::try_from(settings.memory_budget.value.0).unwrap_or(MAX_MEMORY_BUDGET),
         verify: settings.verify.value.clone(),
         env,
         identity: identity(&settings, repo.identity().await),
         repo_url,
         reserve: Reserve { memory: settings.reserve_memory.value.0, disk: settings.reserve_disk.value.0 },
-        keep: settings.keep.value,
+        keep_containers: settings.keep.value,
         max_bundle: MAX_BUNDLE,
-        subpath: info.volume_subpath,
+        supports_subpath: info.volume_subpath,
     };
     let tasks = earlier::copies(&plan);
     let beginning = SwarmDir::lock_repo(repo.root())?;
@@ -164,19 +166,35 @@ pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Resul
     let look = if mode == Mode::Json { Look::of(&stdout(), &Here::lookup) } else { Look::of(&stderr(), &Here::lookup) };
     let reporter = report::reporter(mode, Names::of(&spec), look, trouble);
     let shim = shim.bytes.into();
-    let heard: Box<dyn Heard> = match listeners(settings.notify.value.as_deref(), settings.notify_url.value.as_deref())?
-    {
-        Some(listeners) => Box::new(Notify::new(listeners, repo.root(), &dir, Patience::default())),
-        None => Box::new(()),
-    };
-    Ok((Setup { plan, spec, sandbox, repo, engine, dir, store, reporter, ssot, heard, shim, taken_up: None }, lock))
+    let heard: Box<dyn EscalationListener> =
+        match listeners(settings.notify.value.as_deref(), settings.notify_url.value.as_deref())? {
+            Some(listeners) => Box::new(EscalationNotifier::new(listeners, repo.root(), &dir, NotifyPolicy::default())),
+            None => Box::new(()),
+        };
+    Ok((
+        SwarmSetup {
+            plan,
+            spec,
+            sandbox,
+            repo,
+            engine,
+            dir,
+            store,
+            reporter,
+            ssot,
+            escalation_listener: heard,
+            shim,
+            resumed: None,
+        },
+        lock,
+    ))
 }
 
 /// Who hears of escalations; none where nobody is to.
-pub(crate) fn listeners(command: Option<&str>, url: Option<&str>) -> Result<Option<Listeners>, Shown> {
+pub(crate) fn listeners(command: Option<&str>, url: Option<&str>) -> Result<Option<NotifyTargets>, Shown> {
     let url = url.map(NotifyUrl::parse).transpose();
     let url = url.map_err(|problem| Shown::input(format!("the URL for notifications cannot be used: {problem}")))?;
-    let listeners = Listeners { command: command.map(str::to_owned), url };
+    let listeners = NotifyTargets { command: command.map(str::to_owned), url };
     Ok((listeners.command.is_some() || listeners.url.is_some()).then_some(listeners))
 }
 
@@ -202,7 +220,7 @@ fn kept(
         identity: sandbox.identity.clone(),
         repo_url: sandbox.repo_url.to_string(),
         reserve: sandbox.reserve,
-        keep: sandbox.keep,
+        keep: sandbox.keep_containers,
         mailbox: plan.has_mailbox(),
         write_back: args.write_back,
         fan_out: plan.fan_out,

@@ -11,7 +11,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::error::Shown;
 use crate::cli::here::Here;
 use crate::cli::{columns, remark, say};
-use crate::coordinator::volumes_stay;
+use crate::coordinator::reason_to_keep_volumes;
 use crate::delivery::Repo;
 use crate::ids::StoryId;
 use crate::protocol::acp::message::StoryStatus;
@@ -65,7 +65,7 @@ pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
     }
     summary.relaxations.clone_from(&ending.relaxations);
     summary.notes.splice(0..0, ending.notes.iter().cloned());
-    if let Some(why) = volumes_stay(&recovered.machine, ending.keep) {
+    if let Some(why) = reason_to_keep_volumes(&recovered.machine, ending.keep) {
         let short = dir.swarm().short();
         let containers = if ending.keep { ", and the containers" } else { "" };
         let volumes = format!("volumes longshore-{short}-in and longshore-{short}-work{containers}");

@@ -6,9 +6,9 @@ use super::*;
 
 /// An archive, entry by entry.
 #[derive(Default)]
-struct Tar(Vec<u8>);
+struct TarBuilder(Vec<u8>);
 
-impl Tar {
+impl TarBuilder {
     fn header(mut self, name: &str, kind: EntryType, size: u64) -> Self {
         let mut header = Header::new_gnu();
         // As bytes: the builder refuses names that an attacker would not.
@@ -41,46 +41,49 @@ impl Tar {
     }
 }
 
-const MOST: u64 = 100_000;
+const MAX_BUNDLE: u64 = 100_000;
 
-fn taken(tar: &[u8]) -> (Result<Collected, ArchiveError>, Option<Vec<u8>>) {
+fn extract(tar: &[u8]) -> (Result<Collected, ArchiveError>, Option<Vec<u8>>) {
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
-    let taken = take(tar, MOST, &bundle);
+    let taken = extract_result(tar, MAX_BUNDLE, &bundle);
     let left = std::fs::read_dir(folder.path()).unwrap().count();
     let bundle = std::fs::read(&bundle).ok();
     assert_eq!(left, usize::from(bundle.is_some()), "nothing but the bundle");
     (taken, bundle)
 }
 
-fn good() -> Tar {
-    Tar::default()
+fn valid_archive() -> TarBuilder {
+    TarBuilder::default()
         .header("out/", EntryType::Directory, 0)
         .file("out/result.bundle", &[7; 70_000])
         .file("out/result.json", b"{}")
 }
 
 #[test]
-fn the_two_files_are_taken_in_any_order() {
-    let (collected, bundle) = taken(&good().end());
+fn result_and_bundle_are_extracted_in_any_order() {
+    let (collected, bundle) = extract(&valid_archive().end());
     assert_eq!(collected.unwrap(), Collected { result: Some(b"{}".to_vec()), bundle: true });
     assert_eq!(bundle.unwrap(), [7; 70_000]);
-    let other = Tar::default().file("out/result.json", b"[]").file("out/x", b"x").file("out/result.bundle", b"b");
-    let (collected, bundle) = taken(&other.end());
+    let other =
+        TarBuilder::default().file("out/result.json", b"[]").file("out/x", b"x").file("out/result.bundle", b"b");
+    let (collected, bundle) = extract(&other.end());
     assert_eq!(collected.unwrap(), Collected { result: Some(b"[]".to_vec()), bundle: true });
     assert_eq!(bundle.unwrap(), b"b");
 }
 
 #[test]
-fn nothing_there_is_nothing_collected() {
-    for tar in [Vec::new(), Tar::default().end(), Tar::default().header("out/", EntryType::Directory, 0).end()] {
-        let (collected, bundle) = taken(&tar);
+fn empty_archive_yields_nothing() {
+    for tar in
+        [Vec::new(), TarBuilder::default().end(), TarBuilder::default().header("out/", EntryType::Directory, 0).end()]
+    {
+        let (collected, bundle) = extract(&tar);
         assert_eq!((collected.unwrap(), bundle), (Collected { result: None, bundle: false }, None));
     }
 }
 
 #[test]
-fn what_is_no_plain_file_of_that_name_is_passed_over() {
+fn other_entries_are_skipped() {
     let kinds = [
         EntryType::Symlink,
         EntryType::Link,
@@ -92,8 +95,8 @@ fn what_is_no_plain_file_of_that_name_is_passed_over() {
         EntryType::Continuous,
     ];
     for kind in kinds {
-        let tar = Tar::default().header("out/result.json", kind, 0).header("out/result.bundle", kind, 0);
-        let (collected, bundle) = taken(&tar.end());
+        let tar = TarBuilder::default().header("out/result.json", kind, 0).header("out/result.bundle", kind, 0);
+        let (collected, bundle) = extract(&tar.end());
         assert_eq!((collected.unwrap(), bundle), (Collected { result: None, bundle: false }, None), "{kind:?}");
     }
     let names = [
@@ -110,61 +113,62 @@ fn what_is_no_plain_file_of_that_name_is_passed_over() {
         "out/RESULT.JSON",
     ];
     for name in names {
-        let (collected, bundle) = taken(&Tar::default().file(name, b"{}").end());
+        let (collected, bundle) = extract(&TarBuilder::default().file(name, b"{}").end());
         assert_eq!((collected.unwrap(), bundle), (Collected { result: None, bundle: false }, None), "{name}");
     }
 }
 
 #[test]
-fn extensions_change_nothing() {
+fn tar_extensions_are_ignored() {
     // A long name that would make another file of the next entry, and a PAX record that would make it larger.
     let pax = b"19 path=out/nothing\n";
-    let tar = Tar::default()
+    let tar = TarBuilder::default()
         .header("././@LongLink", EntryType::GNULongName, 10)
         .data(b"out/other\0")
         .file("out/result.json", b"{}")
         .header("x", EntryType::XHeader, pax.len() as u64)
         .data(pax)
         .file("out/result.bundle", b"b");
-    let (collected, bundle) = taken(&tar.end());
+    let (collected, bundle) = extract(&tar.end());
     assert_eq!(collected.unwrap(), Collected { result: Some(b"{}".to_vec()), bundle: true });
     assert_eq!(bundle.unwrap(), b"b");
 }
 
 #[test]
-fn too_much_is_refused_before_it_is_read() {
+fn oversized_entries_are_refused_before_reading() {
     let huge = 1 << 40;
     for (name, size) in [
         ("out/result.json", RESULT_MAX_BYTES + 1),
-        ("out/result.bundle", MOST + 1),
+        ("out/result.bundle", MAX_BUNDLE + 1),
         ("out/result.json", huge),
         ("out/result.bundle", huge),
     ] {
-        let tar = Tar::default().header(name, EntryType::Regular, size).data(b"x");
-        let (collected, bundle) = taken(&tar.0);
+        let tar = TarBuilder::default().header(name, EntryType::Regular, size).data(b"x");
+        let (collected, bundle) = extract(&tar.0);
         assert!(matches!(collected, Err(ArchiveError::Refused(_))), "{name}: {collected:?}");
         assert_eq!(bundle, None);
     }
-    let twice = good().file("out/result.json", b"[]");
-    let (collected, bundle) = taken(&twice.end());
+    let twice = valid_archive().file("out/result.json", b"[]");
+    let (collected, bundle) = extract(&twice.end());
     assert!(matches!(collected, Err(ArchiveError::Refused(_))), "{collected:?}");
     assert_eq!(bundle, None);
     // What is passed over counts too, and a long name of a terabyte is not read to memory.
     for kind in [EntryType::Regular, EntryType::GNULongName, EntryType::XHeader, EntryType::XGlobalHeader] {
-        let header = Tar::default().header("out/junk", kind, huge).0;
+        let header = TarBuilder::default().header("out/junk", kind, huge).0;
         let folder = tempfile::tempdir().unwrap();
-        let collected = take(Read::chain(&header[..], io::repeat(0)), MOST, &folder.path().join("bundle"));
+        let collected =
+            extract_result(Read::chain(&header[..], io::repeat(0)), MAX_BUNDLE, &folder.path().join("bundle"));
         assert!(matches!(collected, Err(ArchiveError::Refused(_))), "{kind:?}: {collected:?}");
     }
 }
 
 #[test]
-fn cut_off_anywhere_it_is_the_whole_or_an_error() {
-    let tar = Tar::default().file("out/result.bundle", &[7; 600]).file("out/result.json", b"{}").end();
+fn truncated_archive_is_complete_or_an_error() {
+    let tar = TarBuilder::default().file("out/result.bundle", &[7; 600]).file("out/result.json", b"{}").end();
     for length in 0..tar.len() {
-        let (collected, bundle) = taken(&tar[..length]);
+        let (collected, bundle) = extract(&tar[..length]);
         match collected {
-            Err(ArchiveError::Broken(_)) => assert_eq!(bundle, None, "{length}"),
+            Err(ArchiveError::Corrupt(_)) => assert_eq!(bundle, None, "{length}"),
             Ok(Collected { result, bundle: has }) => {
                 assert!(result.is_none_or(|result| result == b"{}"), "{length}");
                 assert_eq!(bundle, has.then(|| vec![7; 600]), "{length}");
@@ -175,36 +179,36 @@ fn cut_off_anywhere_it_is_the_whole_or_an_error() {
 }
 
 #[test]
-fn damaged_anywhere_it_never_panics_and_leaves_no_half() {
-    let tar = Tar::default().file("out/result.bundle", &[7; 600]).file("out/result.json", b"{}").end();
+fn corrupt_archive_never_panics_or_leaves_a_partial_bundle() {
+    let tar = TarBuilder::default().file("out/result.bundle", &[7; 600]).file("out/result.json", b"{}").end();
     for at in 0..tar.len() {
         for value in [0, 0x80, 0xff, b'9'] {
             let mut damaged = tar.clone();
             damaged[at] = value;
-            let (collected, bundle) = taken(&damaged);
+            let (collected, bundle) = extract(&damaged);
             assert_eq!(bundle.is_some(), collected.is_ok_and(|collected| collected.bundle), "{at}");
         }
     }
 }
 
 #[tokio::test]
-async fn it_is_fetched_from_a_container_that_ended() {
+async fn archive_is_fetched_from_a_stopped_container() {
     use crate::engine::fake::{FakeEngine, spec};
 
     let engine = FakeEngine::new(|_| async { 0 });
     let id = engine.create(&spec("sandbox", &[])).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
-    let nothing = fetch(&engine, &id, "T-1", MOST, &bundle).await.unwrap();
+    let nothing = fetch(&engine, &id, "T-1", MAX_BUNDLE, &bundle).await.unwrap();
     assert_eq!(nothing, Collected { result: None, bundle: false });
-    engine.lay_down("sandbox", "/longshore/work/T-1/out", good().end());
-    let collected = fetch(&engine, &id, "T-1", MOST, &bundle).await.unwrap();
+    engine.lay_down("sandbox", "/longshore/work/T-1/out", valid_archive().end());
+    let collected = fetch(&engine, &id, "T-1", MAX_BUNDLE, &bundle).await.unwrap();
     assert_eq!(collected, Collected { result: Some(b"{}".to_vec()), bundle: true });
     assert_eq!(std::fs::read(&bundle).unwrap(), [7; 70_000]);
     let refused = fetch(&engine, &id, "T-1", 10, &bundle).await;
     assert!(matches!(refused, Err(ArchiveError::Refused(_))), "{refused:?}");
     assert!(!bundle.exists());
     engine.go_down();
-    let unreachable = fetch(&engine, &id, "T-1", MOST, &bundle).await;
+    let unreachable = fetch(&engine, &id, "T-1", MAX_BUNDLE, &bundle).await;
     assert!(matches!(unreachable, Err(ArchiveError::Engine(error)) if error.unreachable()));
 }

@@ -93,7 +93,7 @@ fn spec(plan: &Plan) -> SwarmSpec {
 }
 
 #[test]
-fn what_is_said_breaks_no_rule() {
+fn composed_messages_break_no_amp_rule() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (from, to) = match number("LONGSHORE_SEED") {
         Some(seed) => (seed, seed + 1),
@@ -106,24 +106,24 @@ fn what_is_said_breaks_no_rule() {
         let spec = spec(&plan);
         let criteria = vec!["it is fast".to_owned()];
         let (repo, reviews) = (PathBuf::from("/repo"), PathBuf::from("/repo/.longshore/reviews"));
-        let mut bridge = Bridge::of(spec.swarm, repo, reviews, plan, random.chance(50), criteria);
+        let mut bridge = AmpComposer::from_parts(spec.swarm, repo, reviews, plan, random.chance(50), criteria);
         for word in random_words(seed, spec) {
             let item = bridge.compose(&word);
             let item = item.unwrap_or_else(|(text, rule)| {
                 panic!("LONGSHORE_SEED={seed}: {rule}: {}", text.chars().take(2000).collect::<String>())
             });
             let what = match (&item, &word) {
-                (Item::Message(message), _) => {
+                (SsotRecord::Message(message), _) => {
                     if let Word::Request(request) = &word {
-                        work(&bridge, request);
+                        check_review_work(&bridge, request);
                     }
                     message.kind().to_string()
                 }
-                (Item::Ack(ack), _) => {
+                (SsotRecord::Ack(ack), _) => {
                     assert_eq!(ack.check(), Ok(()), "LONGSHORE_SEED={seed}");
                     "ack".to_owned()
                 }
-                (Item::Task(task), _) => format!("task {:?}", task.status),
+                (SsotRecord::Task(task), _) => format!("task {:?}", task.status),
             };
             *met.entry(what).or_default() += 1;
         }
@@ -138,11 +138,11 @@ fn what_is_said_breaks_no_rule() {
 }
 
 /// What a reviewer is given is about the result that the request names.
-fn work(bridge: &Bridge, request: &Request) {
+fn check_review_work(bridge: &AmpComposer, request: &Request) {
     let review = &request.review;
     let agent = AgentSpec { name: "r".to_owned(), argv: vec!["true".to_owned()], prompt: PromptVia::default() };
     let work = bridge.review_work("x", review, &agent).expect("there was a dispatch and a result");
     assert_eq!(work.result.completion_status, CompletionStatus::Complete);
     assert_eq!(work.result.self_assessment.criteria_met.len(), work.dispatch.acceptance_criteria.len());
-    assert_eq!(work.criteria, bridge.criteria(&review.of.assignment));
+    assert_eq!(work.criteria, bridge.review_criteria(&review.of.assignment));
 }

@@ -15,14 +15,14 @@ const BEGIN: &str = "<!-- longshore: summary -->";
 const END: &str = "<!-- longshore: end of summary -->";
 
 /// Writes it into the copy.
-pub(super) fn write(mailbox: &Mailbox, now: Timestamp) -> MailboxResult<()> {
-    let summary = compose(mailbox, now)?;
+pub(super) fn write_summary(mailbox: &Mailbox, now: Timestamp) -> MailboxResult<()> {
+    let summary = render_summary(mailbox, now)?;
     let name = SharedName::state();
     let before = mailbox.read_shared(&name)?.unwrap_or_else(|| "# Shared State\n".to_owned());
-    mailbox.write_shared(&name, &placed(&before, &summary))
+    mailbox.write_shared(&name, &insert_summary(&before, &summary))
 }
 
-fn compose(mailbox: &Mailbox, now: Timestamp) -> MailboxResult<String> {
+fn render_summary(mailbox: &Mailbox, now: Timestamp) -> MailboxResult<String> {
     let mut text = format!("{BEGIN}\n## Summary\n");
     let rows = mailbox.roster()?.rows();
     let count = |status: &Status| rows.iter().filter(|row| row.status == *status).count();
@@ -39,7 +39,7 @@ fn compose(mailbox: &Mailbox, now: Timestamp) -> MailboxResult<String> {
     for row in &rows {
         let files = mailbox.listing(&row.id)?.files;
         let _ = writeln!(text, "| {} | {} | {} | {} |", row.id, row.role.replace('|', "\\|"), row.status, files.len());
-        let gaps = gaps(files.keys().copied());
+        let gaps = missing_ranges(files.keys().copied());
         if !gaps.is_empty() {
             let _ = writeln!(text, "| {} | | missing | {} |", row.id, gaps.join(", "));
         }
@@ -49,7 +49,7 @@ fn compose(mailbox: &Mailbox, now: Timestamp) -> MailboxResult<String> {
 }
 
 /// The numbers that are missing before the last one, as ranges.
-fn gaps(numbers: impl Iterator<Item = Seq>) -> Vec<String> {
+fn missing_ranges(numbers: impl Iterator<Item = Seq>) -> Vec<String> {
     let mut next = 1;
     let mut gaps = Vec::new();
     for number in numbers.map(Seq::get) {
@@ -64,7 +64,7 @@ fn gaps(numbers: impl Iterator<Item = Seq>) -> Vec<String> {
 }
 
 /// The text with the summary in the place of an earlier one, or at its end.
-fn placed(before: &str, summary: &str) -> String {
+fn insert_summary(before: &str, summary: &str) -> String {
     if let Some((head, rest)) = before.split_once(BEGIN)
         && let Some((_, tail)) = rest.split_once(END)
     {
@@ -88,7 +88,7 @@ mod tests {
 
     /// Shutdown.
     #[test]
-    fn it_stands_behind_what_agents_wrote_and_once() {
+    fn summary_follows_agents_text_and_appears_once() {
         let folder = tempfile::tempdir().expect("a folder");
         let mailbox = Mailbox::create(&folder.path().join("m")).expect("made");
         let now = Timestamp::UNIX_EPOCH;
@@ -102,7 +102,7 @@ mod tests {
         let own = "# Shared State\n\n## Decisions Made\n- none\n";
         mailbox.write_shared(&SharedName::state(), own).expect("written");
         for _ in 0..2 {
-            write(&mailbox, now).expect("written");
+            write_summary(&mailbox, now).expect("written");
             let text = mailbox.read_shared(&SharedName::state()).expect("read").expect("there");
             assert!(text.starts_with(own) && text.matches("## Summary").count() == 1, "{text}");
             assert!(text.contains("| alpha | coder | done | 2 |") && text.contains("002 to 004"), "{text}");

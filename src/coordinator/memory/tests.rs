@@ -56,15 +56,15 @@ fn commit(n: u32) -> CommitId {
 }
 
 /// Those up to this one landed; an even attempt mends what was rejected.
-struct Upto(u32);
+struct LandedUpTo(u32);
 
-impl Outcomes for Upto {
-    fn landed(&self, story: &StoryKey) -> Option<Option<CommitId>> {
+impl StoryOutcomes for LandedUpTo {
+    fn landed_commit(&self, story: &StoryKey) -> Option<Option<CommitId>> {
         let number: u32 = story.id.as_str()[3..].parse().expect("a number");
         (number <= self.0).then(|| Some(commit(number)))
     }
 
-    fn mended(&self, attempt: &AttemptId) -> bool {
+    fn is_rework(&self, attempt: &AttemptId) -> bool {
         attempt.number.is_multiple_of(2)
     }
 }
@@ -92,7 +92,7 @@ fn escalation() -> Escalation {
 }
 
 /// What an attempt came to; without a cause it is finished.
-fn end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&str], texts: &[&str]) -> Word {
+fn story_end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&str], texts: &[&str]) -> Word {
     let mut remembered = Remembered::default();
     texts.iter().for_each(|text| remembered.note(note(text)).expect("a note"));
     let failure = cause.map(|cause| Failure::new(cause, "it went wrong with hunter2secret"));
@@ -126,7 +126,7 @@ fn end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&str], t
     }))
 }
 
-fn dispatched(story: u32, ms: u64) -> Word {
+fn dispatch_intent(story: u32, ms: u64) -> Word {
     Word::Dispatch(DispatchWord {
         id: format!("task_dispatch-{}-{ms}", AssignmentId::new(2026, story)).parse().expect("an id"),
         stories: vec![key(story)],
@@ -137,7 +137,7 @@ fn dispatched(story: u32, ms: u64) -> Word {
     })
 }
 
-fn rejected(story: u32, ms: u64, description: &str) -> Word {
+fn rejection_intent(story: u32, ms: u64, description: &str) -> Word {
     Word::Verdict {
         id: format!("review_verdict-{}-{ms}", AssignmentId::new(2026, story)).parse().expect("an id"),
         refs: Vec::new(),
@@ -163,8 +163,8 @@ fn rejected(story: u32, ms: u64, description: &str) -> Word {
     }
 }
 
-fn memory(plan: &Plan, budget: usize) -> Memory {
-    Memory::new(plan, swarm(), budget, vec![("TOKEN".into(), "hunter2secret".into())])
+fn memory(plan: &Plan, budget: usize) -> SwarmMemory {
+    SwarmMemory::new(plan, swarm(), budget, vec![("TOKEN".into(), "hunter2secret".into())])
 }
 
 fn ids(gram: &MemoryGram) -> Vec<&str> {
@@ -172,23 +172,23 @@ fn ids(gram: &MemoryGram) -> Vec<&str> {
 }
 
 #[test]
-fn a_story_s_memory_is_what_was_said_of_it_and_what_shows_by_itself() {
+fn story_memory_holds_notes_findings_failures_files_and_commits() {
     let plan = plan(&[&[]]);
-    let mut memory = memory(&plan, MEMORY_BUDGET);
+    let mut memory = memory(&plan, DEFAULT_MEMORY_BUDGET);
     let words = [
-        dispatched(1, 1000),
-        end(1, 1, 2000, Some(Cause::VerificationFailed), &["lost.rs"], &["the tests need a port"]),
-        end(1, 3, 3000, None, &["src/a.rs"], &["hunter2secret is the token"]),
-        rejected(1, 4000, "it is too slow"),
-        end(1, 4, 5000, None, &["src/b.rs", "src/a.rs"], &[]),
+        dispatch_intent(1, 1000),
+        story_end(1, 1, 2000, Some(Cause::VerificationFailed), &["lost.rs"], &["the tests need a port"]),
+        story_end(1, 3, 3000, None, &["src/a.rs"], &["hunter2secret is the token"]),
+        rejection_intent(1, 4000, "it is too slow"),
+        story_end(1, 4, 5000, None, &["src/b.rs", "src/a.rs"], &[]),
     ];
-    assert!(memory.of(&key(1), &plan, &Upto(1)).is_none(), "nothing was said yet");
+    assert!(memory.story_memory(&key(1), &plan, &LandedUpTo(1)).is_none(), "nothing was said yet");
     // Each word twice, as after a crash.
-    words.iter().chain(&words).for_each(|word| memory.hear(word));
-    assert!(memory.of(&key(1), &plan, &Upto(0)).is_none(), "it has not landed");
-    let known = memory.of(&key(1), &plan, &Upto(1)).expect("it is known");
+    words.iter().chain(&words).for_each(|word| memory.apply_intent(word));
+    assert!(memory.story_memory(&key(1), &plan, &LandedUpTo(0)).is_none(), "it has not landed");
+    let known = memory.story_memory(&key(1), &plan, &LandedUpTo(1)).expect("it is known");
     assert_eq!(known.name, "work-US-001");
-    let gram = known.own();
+    let gram = known.own_gram();
     let mut found = ids(gram);
     found.sort_unstable();
     let (third, fourth) = (format!("commit:{}", commit(1003)), format!("commit:{}", commit(1004)));
@@ -216,41 +216,45 @@ fn a_story_s_memory_is_what_was_said_of_it_and_what_shows_by_itself() {
     assert!(!text.contains("hunter2") && !gram.to_json().to_string().contains("hunter2"), "{text}");
     assert_eq!(gram.metadata().expect("some")["branch"], "feat/a");
     // The same words give the same gram, hash and id.
-    let mut again = Memory::new(&plan, swarm(), 1, vec![("TOKEN".into(), "hunter2secret".into())]);
-    words.iter().for_each(|word| again.hear(word));
-    assert_eq!(again.of(&key(1), &plan, &Upto(1)).expect("known").own().to_json(), gram.to_json());
+    let mut again = SwarmMemory::new(&plan, swarm(), 1, vec![("TOKEN".into(), "hunter2secret".into())]);
+    words.iter().for_each(|word| again.apply_intent(word));
+    assert_eq!(again.story_memory(&key(1), &plan, &LandedUpTo(1)).expect("known").own_gram().to_json(), gram.to_json());
 }
 
-fn handed(memory: &mut Memory, plan: &Plan, story: u32, budget: usize) -> Handed {
-    Handed {
+fn dispatch_context(memory: &mut SwarmMemory, plan: &Plan, story: u32, budget: usize) -> DispatchContext {
+    DispatchContext {
         swarm: swarm(),
         attempt: attempt(story, 1),
         branch: "feat/a-us".into(),
         stories: vec![plan.story(&key(story)).clone()],
-        blocks: HeaderBlocks::new(),
-        memory: memory.for_stories(&[key(story)], plan, &Upto(story - 1)),
+        header_blocks: HeaderBlocks::new(),
+        memory: memory.dependency_memories(&[key(story)], plan, &LandedUpTo(story - 1)),
         budget,
     }
 }
 
 /// What the sandbox of a story takes out of the frame that it is sent.
-fn received(handed: &Handed) -> Option<MemoryGram> {
-    let file = handed.file(Timestamp::UNIX_EPOCH).expect("a frame");
+fn received_memory(handed: &DispatchContext) -> Option<MemoryGram> {
+    let file = handed.to_file(Timestamp::UNIX_EPOCH).expect("a frame");
     let stories = handed.stories.iter().map(|story| story.id.clone()).collect();
     dispatch::receive(file.text.as_bytes(), handed.swarm, &handed.attempt, stories, Timestamp::UNIX_EPOCH)
         .expect("no fault")
 }
 
 #[test]
-fn the_last_of_a_diamond_is_given_what_the_first_learned_once() {
+fn shared_dependency_appears_once_in_a_diamond() {
     let plan = plan(&[&[], &[1], &[1], &[2, 3]]);
-    let mut memory = memory(&plan, MEMORY_BUDGET);
+    let mut memory = memory(&plan, DEFAULT_MEMORY_BUDGET);
     for story in 1..4 {
         let learned = format!("what {story} learned");
-        memory.hear(&end(story, 1, 1000 * u64::from(story), None, &["common.rs"], &[&learned]));
+        memory.apply_intent(&story_end(story, 1, 1000 * u64::from(story), None, &["common.rs"], &[&learned]));
     }
-    assert_eq!(received(&handed(&mut memory, &plan, 1, MEMORY_BUDGET)), None, "the first starts with nothing");
-    let gram = received(&handed(&mut memory, &plan, 4, MEMORY_BUDGET)).expect("memory");
+    assert_eq!(
+        received_memory(&dispatch_context(&mut memory, &plan, 1, DEFAULT_MEMORY_BUDGET)),
+        None,
+        "the first starts with nothing"
+    );
+    let gram = received_memory(&dispatch_context(&mut memory, &plan, 4, DEFAULT_MEMORY_BUDGET)).expect("memory");
     let text = show::markdown(&gram);
     for story in 1..4 {
         assert_eq!(text.matches(&format!("what {story} learned")).count(), 1, "{text}");
@@ -261,55 +265,55 @@ fn the_last_of_a_diamond_is_given_what_the_first_learned_once() {
     let of: Vec<&Value> = sources.iter().map(|source| &source["story"]).collect();
     assert_eq!(of.len(), 3, "{sources:?}");
     // Nothing at all, where that is wanted.
-    assert_eq!(received(&handed(&mut memory, &plan, 4, 0)), None);
+    assert_eq!(received_memory(&dispatch_context(&mut memory, &plan, 4, 0)), None);
 }
 
 #[test]
-fn a_long_chain_stays_within_the_budget_and_comes_out_the_same_after_a_crash() {
+fn long_chain_stays_within_budget_and_is_reproducible() {
     let needs: Vec<Vec<usize>> = (0..150).map(|n| if n == 0 { Vec::new() } else { vec![n] }).collect();
     let needs: Vec<&[usize]> = needs.iter().map(Vec::as_slice).collect();
     let plan = plan(&needs);
     let words: Vec<Word> = (1..150)
         .map(|story| {
             let text = format!("story {story}: {}", "x".repeat(400));
-            end(story, 1, 1000 * u64::from(story), None, &["a.rs"], &[&text, "short"])
+            story_end(story, 1, 1000 * u64::from(story), None, &["a.rs"], &[&text, "short"])
         })
         .collect();
     let budget = 4096;
     // As it goes along, and all at once.
     let mut along = memory(&plan, budget);
     for (story, word) in (1..).zip(&words) {
-        along.hear(word);
-        let known = along.of(&key(story), &plan, &Upto(story)).expect("known");
-        known.all();
+        along.apply_intent(word);
+        let known = along.story_memory(&key(story), &plan, &LandedUpTo(story)).expect("known");
+        known.merged_gram();
     }
     let mut at_once = memory(&plan, budget);
-    words.iter().for_each(|word| at_once.hear(word));
-    let one = handed(&mut along, &plan, 150, budget).file(Timestamp::UNIX_EPOCH).expect("a frame");
-    let two = handed(&mut at_once, &plan, 150, budget).file(Timestamp::UNIX_EPOCH).expect("a frame");
+    words.iter().for_each(|word| at_once.apply_intent(word));
+    let one = dispatch_context(&mut along, &plan, 150, budget).to_file(Timestamp::UNIX_EPOCH).expect("a frame");
+    let two = dispatch_context(&mut at_once, &plan, 150, budget).to_file(Timestamp::UNIX_EPOCH).expect("a frame");
     assert_eq!(one, two);
     assert!(one.text.len() < budget + 2048, "{}", one.text.len());
-    let gram = received(&handed(&mut along, &plan, 150, budget)).expect("memory");
+    let gram = received_memory(&dispatch_context(&mut along, &plan, 150, budget)).expect("memory");
     assert!(show::markdown(&gram).contains("story 149:"), "the newest is there");
 }
 
 #[test]
-fn a_block_that_is_not_understood_is_refused_by_its_name() {
+fn unknown_header_block_is_refused_by_name() {
     let plan = plan(&[&[]]);
-    let mut memory = memory(&plan, MEMORY_BUDGET);
-    let mut handed = handed(&mut memory, &plan, 1, MEMORY_BUDGET);
-    let receive = |handed: &Handed, story: u32| {
-        let file = handed.file(Timestamp::UNIX_EPOCH).expect("a frame");
+    let mut memory = memory(&plan, DEFAULT_MEMORY_BUDGET);
+    let mut handed = dispatch_context(&mut memory, &plan, 1, DEFAULT_MEMORY_BUDGET);
+    let receive = |handed: &DispatchContext, story: u32| {
+        let file = handed.to_file(Timestamp::UNIX_EPOCH).expect("a frame");
         let stories = vec![key(story).id];
         dispatch::receive(file.text.as_bytes(), swarm(), &handed.attempt, stories, Timestamp::UNIX_EPOCH)
     };
-    handed.blocks.insert("alertControl".into(), json!({"priority": 1}));
+    handed.header_blocks.insert("alertControl".into(), json!({"priority": 1}));
     assert!(receive(&handed, 1).is_ok(), "who may ignore it does");
-    handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "manager"}));
+    handed.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "manager"}));
     assert!(receive(&handed, 1).is_err(), "a role that nobody knows is the ultimate receiver's (5.2.2)");
-    handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "none"}));
+    handed.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "none"}));
     assert!(receive(&handed, 1).is_ok(), "it is for nobody (2.2)");
-    handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true}));
+    handed.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true}));
     let fault = receive(&handed, 1).expect_err("a fault");
     assert_eq!(
         (fault.code.as_str(), fault.not_understood.as_slice()),
@@ -317,20 +321,20 @@ fn a_block_that_is_not_understood_is_refused_by_its_name() {
     );
     assert!(fault.node.as_deref().is_some_and(|node| node.ends_with("/T-2026-001-1")), "the sandbox: {fault}");
     for role in ["next", "intermediary"] {
-        handed.blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": role}));
-        let fault = handed.file(Timestamp::UNIX_EPOCH).expect_err("the coordinator is asked first");
+        handed.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": role}));
+        let fault = handed.to_file(Timestamp::UNIX_EPOCH).expect_err("the coordinator is asked first");
         assert_eq!(fault.cause, Cause::DispatchRefused);
         for part in ["the coordinator refused", "MustUnderstand", "alertControl"] {
             assert!(fault.evidence.summary.contains(part), "{}", fault.evidence.summary);
         }
     }
-    handed.blocks = [("ttl".to_owned(), json!({"expires": "1969-12-31T00:00:00Z"}))].into_iter().collect();
+    handed.header_blocks = [("ttl".to_owned(), json!({"expires": "1969-12-31T00:00:00Z"}))].into_iter().collect();
     let fault = receive(&handed, 1).expect_err("it is over");
     assert_eq!(fault.subcode.as_deref(), Some("amp:TTLExpired"));
-    handed.blocks.clear();
+    handed.header_blocks.clear();
     let stories = vec![key(1).id];
     let other = attempt(1, 2);
-    let file = handed.file(Timestamp::UNIX_EPOCH).expect("a frame");
+    let file = handed.to_file(Timestamp::UNIX_EPOCH).expect("a frame");
     let fault = dispatch::receive(file.text.as_bytes(), swarm(), &other, stories, Timestamp::UNIX_EPOCH);
     assert_eq!(fault.expect_err("it is another's").subcode.as_deref(), Some("Misrouted"));
     let fault = receive(&handed, 2).expect_err("a task of another");
@@ -338,11 +342,11 @@ fn a_block_that_is_not_understood_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_dispatch_is_relayed_by_the_coordinator_who_says_what_it_did() {
+fn dispatch_records_the_coordinators_relay() {
     let plan = plan(&[&[], &[1]]);
-    let mut memory = memory(&plan, MEMORY_BUDGET);
-    memory.hear(&end(1, 1, 1000, None, &["a.rs"], &["what 1 learned"]));
-    let mut handed = handed(&mut memory, &plan, 2, MEMORY_BUDGET);
+    let mut memory = memory(&plan, DEFAULT_MEMORY_BUDGET);
+    memory.apply_intent(&story_end(1, 1, 1000, None, &["a.rs"], &["what 1 learned"]));
+    let mut handed = dispatch_context(&mut memory, &plan, 2, DEFAULT_MEMORY_BUDGET);
     let block = |role: &str, relay: bool| json!({"role": role, "relay": relay, "x": 1});
     let blocks = [
         ("goes", block("next", true)),
@@ -351,9 +355,9 @@ fn a_dispatch_is_relayed_by_the_coordinator_who_says_what_it_did() {
         ("forLast", block("ultimateReceiver", false)),
         ("forNone", block("none", false)),
     ];
-    handed.blocks = blocks.iter().map(|(name, block)| ((*name).to_owned(), block.clone())).collect();
+    handed.header_blocks = blocks.iter().map(|(name, block)| ((*name).to_owned(), block.clone())).collect();
     let at: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
-    let text = handed.file(at).expect("a frame").text;
+    let text = handed.to_file(at).expect("a frame").text;
     let frame: Value = serde_json::from_str(&text).expect("JSON");
     let header = &frame["frame"]["Header"];
     let there: Vec<&str> = blocks.iter().map(|(name, _)| *name).filter(|name| !header[name].is_null()).collect();
@@ -369,13 +373,13 @@ fn a_dispatch_is_relayed_by_the_coordinator_who_says_what_it_did() {
     );
     let mark = &header["applied"]["by"][0];
     assert_eq!((&mark["node"], &mark["changed"]), (&json!(node("coordinator")), &json!(["/frame/MemoryGrams/0"])));
-    assert!(show::markdown(&received(&handed).expect("memory")).contains("what 1 learned"));
+    assert!(show::markdown(&received_memory(&handed).expect("memory")).contains("what 1 learned"));
 }
 
 #[test]
-fn work_that_did_not_merge_is_a_failed_attempt() {
+fn unmerged_work_counts_as_a_failed_attempt() {
     let plan = plan(&[&[], &[1]]);
-    let mut memory = memory(&plan, MEMORY_BUDGET);
+    let mut memory = memory(&plan, DEFAULT_MEMORY_BUDGET);
     let lost = |number: u32, cause: Cause| {
         let id = format!("escalation-{}-{}", AssignmentId::new(2026, 1), 2000 + number);
         let failure = Failure::new(cause, "conflict in `a.rs` with hunter2secret");
@@ -389,16 +393,16 @@ fn work_that_did_not_merge_is_a_failed_attempt() {
     };
     // One that failed before it was said to be complete, one that did not merge, and the one that landed.
     let words = [
-        end(1, 1, 1000, Some(Cause::VerificationFailed), &[], &[]),
+        story_end(1, 1, 1000, Some(Cause::VerificationFailed), &[], &[]),
         lost(1, Cause::VerificationFailed),
-        end(1, 3, 1500, None, &["a.rs"], &[]),
+        story_end(1, 3, 1500, None, &["a.rs"], &[]),
         lost(3, Cause::Conflict),
-        end(1, 5, 3000, None, &["a.rs"], &[]),
+        story_end(1, 5, 3000, None, &["a.rs"], &[]),
     ];
     for _ in 0..2 {
-        words.iter().for_each(|word| memory.hear(word));
+        words.iter().for_each(|word| memory.apply_intent(word));
     }
-    let gram = memory.of(&key(1), &plan, &Upto(1)).expect("known").own().clone();
+    let gram = memory.story_memory(&key(1), &plan, &LandedUpTo(1)).expect("known").own_gram().clone();
     let attempts: Vec<&str> =
         gram.nodes().iter().map(|node| node.id.as_str()).filter(|id| id.starts_with("attempt:")).collect();
     assert_eq!(attempts, ["attempt:US-001/1", "attempt:US-001/3"]);

@@ -14,9 +14,9 @@ use crate::protocol::amp::message::{Message, Payload};
 use crate::report::text::clean;
 
 /// How much of what it says on standard error is told.
-const SAID: usize = 400;
+const MAX_STDERR_BYTES: usize = 400;
 /// How long its standard error is read after its end: something that it left running may hold it open.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const STDERR_DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Runs it.
 ///
@@ -45,11 +45,11 @@ pub(super) async fn run(command: &str, root: &Path, message: &Message, limit: Du
         .process_group(0)
         .kill_on_drop(true);
     let mut child = shell.spawn().map_err(|error| format!("`sh` cannot be started: {error}"))?;
-    let group = Group(child.id());
-    let ended = tokio::time::timeout(limit, feed(&mut child, message.to_json())).await;
+    let group = ProcessGroup(child.id());
+    let ended = tokio::time::timeout(limit, feed_and_wait(&mut child, message.to_json())).await;
     match ended {
         Ok(result) => {
-            group.forget();
+            group.disarm();
             result
         }
         Err(_) => Err(format!("the command did not end within {} s, and was killed", limit.as_secs_f64())),
@@ -57,15 +57,15 @@ pub(super) async fn run(command: &str, root: &Path, message: &Message, limit: Du
 }
 
 /// The command's process group, killed when it is no longer waited for.
-struct Group(Option<u32>);
+struct ProcessGroup(Option<u32>);
 
-impl Group {
-    fn forget(mut self) {
+impl ProcessGroup {
+    fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let id = self.0.and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(id) = id {
@@ -74,7 +74,7 @@ impl Drop for Group {
     }
 }
 
-async fn feed(child: &mut Child, json: String) -> Result<(), String> {
+async fn feed_and_wait(child: &mut Child, json: String) -> Result<(), String> {
     let (input, errors) = (child.stdin.take(), child.stderr.take());
     let write = async {
         if let Some(mut input) = input {
@@ -88,7 +88,7 @@ async fn feed(child: &mut Child, json: String) -> Result<(), String> {
         if let Some(mut errors) = errors {
             let mut piece = [0; 1024];
             while let Ok(count @ 1..) = errors.read(&mut piece).await {
-                let room = SAID.saturating_sub(said.len()).min(count);
+                let room = MAX_STDERR_BYTES.saturating_sub(said.len()).min(count);
                 said.extend_from_slice(&piece[..room]);
             }
         }
@@ -105,7 +105,7 @@ async fn feed(child: &mut Child, json: String) -> Result<(), String> {
             () = &mut read => ended.await,
         };
         if !read.is_terminated() {
-            let _ = tokio::time::timeout(LAST_WORDS, read).await;
+            let _ = tokio::time::timeout(STDERR_DRAIN_TIMEOUT, read).await;
         }
         status
     };

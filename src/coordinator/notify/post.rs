@@ -15,19 +15,19 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-use super::Patience;
-use crate::coordinator::session::chain;
+use super::NotifyPolicy;
+use crate::coordinator::session::error_chain;
 use crate::protocol::amp::message::Message;
 
 /// The most of an answer's body that is read.
-const MAX_ANSWER: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// Where escalations are posted to. Neither `Debug` nor `Display` show what may be a secret: user, path and query.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NotifyUrl {
     uri: Uri,
     /// `Authorization`, of the user and password in it.
-    login: Option<HeaderValue>,
+    authorization: Option<HeaderValue>,
 }
 
 impl NotifyUrl {
@@ -44,7 +44,7 @@ impl NotifyUrl {
         }
         let authority = parts.authority.take().ok_or("it names no host")?;
         let (login, host) = match authority.as_str().rsplit_once('@') {
-            Some((user, host)) => (Some(basic(user).ok_or("its user or password cannot be sent")?), host),
+            Some((user, host)) => (Some(basic_auth_header(user).ok_or("its user or password cannot be sent")?), host),
             None => (None, authority.as_str()),
         };
         let host = Authority::from_str(host).map_err(|_| not_url)?;
@@ -53,7 +53,7 @@ impl NotifyUrl {
         }
         parts.authority = Some(host);
         parts.path_and_query.get_or_insert_with(|| PathAndQuery::from_static("/"));
-        Ok(Self { uri: Uri::from_parts(parts).map_err(|_| not_url)?, login })
+        Ok(Self { uri: Uri::from_parts(parts).map_err(|_| not_url)?, authorization: login })
     }
 }
 
@@ -73,7 +73,7 @@ impl fmt::Debug for NotifyUrl {
 }
 
 /// `user:password`, percent-decoded, as a header.
-fn basic(login: &str) -> Option<HeaderValue> {
+fn basic_auth_header(login: &str) -> Option<HeaderValue> {
     let mut bytes = Vec::with_capacity(login.len());
     let mut rest = login.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -93,38 +93,38 @@ fn basic(login: &str) -> Option<HeaderValue> {
 }
 
 /// Why it was not taken, and whether another try could help.
-struct Refusal {
+struct PostError {
     problem: String,
-    may_pass: bool,
+    retryable: bool,
 }
 
 /// Posts it.
 ///
 /// # Errors
 /// Why it cannot be said to have heard, for people; without the URL.
-pub(super) async fn post(url: &NotifyUrl, message: &Message, patience: &Patience) -> Result<(), String> {
+pub(super) async fn post(url: &NotifyUrl, message: &Message, patience: &NotifyPolicy) -> Result<(), String> {
     let body = Bytes::from(message.to_json());
     let pauses = ExponentialBuilder::default()
-        .with_min_delay(patience.pause)
-        .with_max_delay(patience.pause * 32)
+        .with_min_delay(patience.retry_delay)
+        .with_max_delay(patience.retry_delay * 32)
         .with_max_times(patience.retries)
         .with_jitter();
     let posted = (|| async {
-        match tokio::time::timeout(patience.request, post_once(url, body.clone())).await {
+        match tokio::time::timeout(patience.request_timeout, post_once(url, body.clone())).await {
             Ok(posted) => posted,
             Err(_) => {
-                let problem = format!("no answer within {} s", patience.request.as_secs_f64());
-                Err(Refusal { problem, may_pass: true })
+                let problem = format!("no answer within {} s", patience.request_timeout.as_secs_f64());
+                Err(PostError { problem, retryable: true })
             }
         }
     })
     .retry(pauses)
-    .when(|refusal: &Refusal| refusal.may_pass);
+    .when(|refusal: &PostError| refusal.retryable);
     posted.await.map_err(|refusal| format!("{url}: {}", refusal.problem))
 }
 
-async fn post_once(url: &NotifyUrl, body: Bytes) -> Result<(), Refusal> {
-    let refusal = |may_pass| move |problem: String| Refusal { problem, may_pass };
+async fn post_once(url: &NotifyUrl, body: Bytes) -> Result<(), PostError> {
+    let refusal = |may_pass| move |problem: String| PostError { problem, retryable: may_pass };
     // Certificates are read for each: escalations are rare, and they may have changed.
     let builder = HttpsConnectorBuilder::new();
     let builder = builder
@@ -134,14 +134,14 @@ async fn post_once(url: &NotifyUrl, body: Bytes) -> Result<(), Refusal> {
     let mut request = Request::post(&url.uri)
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, concat!("longshore/", env!("CARGO_PKG_VERSION")));
-    if let Some(login) = &url.login {
+    if let Some(login) = &url.authorization {
         request = request.header(AUTHORIZATION, login);
     }
     let request = request.body(Full::new(body)).map_err(|error| refusal(false)(error.to_string()))?;
-    let answer = client.request(request).await.map_err(|error| refusal(true)(chain(&error)))?;
+    let answer = client.request(request).await.map_err(|error| refusal(true)(error_chain(&error)))?;
     let status = answer.status();
     // Read, so that the other side is not cut off.
-    let _ = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+    let _ = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await;
     if status.is_success() {
         return Ok(());
     }

@@ -7,12 +7,12 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-const QUICK: Patience = Patience {
-    command: Duration::from_secs(20),
-    request: Duration::from_secs(20),
-    pause: Duration::from_millis(5),
+const FAST_POLICY: NotifyPolicy = NotifyPolicy {
+    command_timeout: Duration::from_secs(20),
+    request_timeout: Duration::from_secs(20),
+    retry_delay: Duration::from_millis(5),
     retries: 3,
-    closing: Duration::from_secs(30),
+    close_timeout: Duration::from_secs(30),
 };
 
 fn message(number: u64) -> Message {
@@ -27,30 +27,30 @@ fn message(number: u64) -> Message {
     Message::read(&text).expect("a good message")
 }
 
-struct World {
-    folder: tempfile::TempDir,
-    dir: SwarmDir,
+struct NotifierFixture {
+    repo_dir: tempfile::TempDir,
+    swarm_dir: SwarmDir,
     warnings: mpsc::UnboundedReceiver<String>,
-    notify: Box<Notify>,
+    notifier: Box<EscalationNotifier>,
 }
 
-impl World {
-    fn new(listeners: Listeners, patience: Patience) -> Self {
-        Self::again(tempfile::tempdir().expect("a folder"), listeners, patience)
+impl NotifierFixture {
+    fn new(listeners: NotifyTargets, patience: NotifyPolicy) -> Self {
+        Self::new_in(tempfile::tempdir().expect("a folder"), listeners, patience)
     }
 
     /// In a folder where swarms were before.
-    fn again(folder: tempfile::TempDir, listeners: Listeners, patience: Patience) -> Self {
+    fn new_in(folder: tempfile::TempDir, listeners: NotifyTargets, patience: NotifyPolicy) -> Self {
         let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid");
         let dir = SwarmDir::create(folder.path(), swarm).expect("a folder");
-        let mut notify = Box::new(Notify::new(listeners, folder.path(), &dir, patience));
+        let mut notify = Box::new(EscalationNotifier::new(listeners, folder.path(), &dir, patience));
         let (warn, warnings) = mpsc::unbounded_channel();
-        notify.warn(warn);
-        Self { folder, dir, warnings, notify }
+        notify.set_warning_sender(warn);
+        Self { repo_dir: folder, swarm_dir: dir, warnings, notifier: notify }
     }
 
     fn markers(dir: &SwarmDir) -> Vec<String> {
-        let entries = std::fs::read_dir(dir.path().join(MARKERS)).into_iter().flatten();
+        let entries = std::fs::read_dir(dir.path().join(MARKERS_DIR)).into_iter().flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.expect("read").file_name().to_string_lossy().into_owned()).collect();
         names.sort();
@@ -59,17 +59,17 @@ impl World {
 
     /// Waits for all; gives the folder, the markers and the warnings.
     async fn end(mut self) -> (tempfile::TempDir, Vec<String>, Vec<String>) {
-        self.notify.close().await;
+        self.notifier.close().await;
         let mut warnings = Vec::new();
         while let Ok(warning) = self.warnings.try_recv() {
             warnings.push(warning);
         }
-        (self.folder, Self::markers(&self.dir), warnings)
+        (self.repo_dir, Self::markers(&self.swarm_dir), warnings)
     }
 }
 
-fn command(text: &str) -> Listeners {
-    Listeners { command: Some(text.to_owned()), url: None }
+fn command_target(text: &str) -> NotifyTargets {
+    NotifyTargets { command: Some(text.to_owned()), url: None }
 }
 
 /// A listener that answers the requests with these status lines in turn; gives the requests.
@@ -102,18 +102,18 @@ async fn server(answers: &'static [&'static str]) -> (String, tokio::task::JoinH
     (format!("http://{address}/hook?key=s3cret"), served)
 }
 
-fn url(text: &str) -> Listeners {
-    Listeners { command: None, url: Some(NotifyUrl::parse(text).expect("a URL")) }
+fn url_target(text: &str) -> NotifyTargets {
+    NotifyTargets { command: None, url: Some(NotifyUrl::parse(text).expect("a URL")) }
 }
 
 #[tokio::test]
-async fn a_command_hears_each_once() {
+async fn command_runs_once_per_escalation() {
     let script = "cat >>heard; printf '%s|' \"$LONGSHORE_ESCALATION_TYPE\" \"$LONGSHORE_ESCALATION_SEVERITY\" \
                   \"$LONGSHORE_ESCALATION_TASK\" \"$LONGSHORE_ESCALATION_MSG_ID\" \"$LONGSHORE_ESCALATION_DESCRIPTION\" >>vars; \
                   echo noise";
-    let mut world = World::new(command(script), QUICK);
-    world.notify.escalation(&message(1));
-    world.notify.escalation(&message(1));
+    let mut world = NotifierFixture::new(command_target(script), FAST_POLICY);
+    world.notifier.on_escalation(&message(1));
+    world.notifier.on_escalation(&message(1));
     let (folder, markers, warnings) = world.end().await;
     let heard = || std::fs::read_to_string(folder.path().join("heard")).expect("heard");
     assert_eq!(Message::read(&heard()).expect("one message"), message(1));
@@ -124,14 +124,14 @@ async fn a_command_hears_each_once() {
     assert_eq!((markers, warnings), (vec![format!("{id}.command")], Vec::new()));
 
     let before = heard();
-    let mut world = World::again(folder, command(script), QUICK);
-    world.notify.escalation(&message(1));
+    let mut world = NotifierFixture::new_in(folder, command_target(script), FAST_POLICY);
+    world.notifier.on_escalation(&message(1));
     let (folder, ..) = world.end().await;
     assert_eq!(std::fs::read_to_string(folder.path().join("heard")).expect("heard"), before, "it was told before");
 }
 
 #[tokio::test]
-async fn what_was_not_told_is_told_by_the_next_orchestrator() {
+async fn missed_notifications_are_sent_on_resume() {
     let folder = tempfile::tempdir().expect("a folder");
     let ssot = Ssot::open(folder.path()).expect("an SSOT");
     for number in [1, 2] {
@@ -139,15 +139,15 @@ async fn what_was_not_told_is_told_by_the_next_orchestrator() {
     }
     let spec = crate::report::names::tests::spec(1);
     let script = "echo \"$LONGSHORE_ESCALATION_MSG_ID\" >>heard; test -e well || exit 7";
-    let mut world = World::again(folder, command(script), QUICK);
-    world.notify.catch_up(&ssot, &spec).expect("read");
+    let mut world = NotifierFixture::new_in(folder, command_target(script), FAST_POLICY);
+    world.notifier.notify_missed(&ssot, &spec).expect("read");
     let (folder, markers, warnings) = world.end().await;
     assert_eq!((markers, warnings.len()), (Vec::new(), 1), "the first failure is shown, and no other");
     assert!(warnings[0].contains("exit status: 7") && warnings[0].contains("to the command"), "{warnings:?}");
 
     std::fs::write(folder.path().join("well"), "").expect("written");
-    let mut world = World::again(folder, command(script), QUICK);
-    world.notify.catch_up(&ssot, &spec).expect("read");
+    let mut world = NotifierFixture::new_in(folder, command_target(script), FAST_POLICY);
+    world.notifier.notify_missed(&ssot, &spec).expect("read");
     let (folder, markers, _) = world.end().await;
     assert_eq!(markers.len(), 2);
     let heard = || std::fs::read_to_string(folder.path().join("heard")).expect("heard").lines().count();
@@ -155,10 +155,10 @@ async fn what_was_not_told_is_told_by_the_next_orchestrator() {
 }
 
 #[tokio::test]
-async fn a_command_that_hangs_is_ended_with_all_that_it_started() {
-    let patience = Patience { command: Duration::from_millis(300), ..QUICK };
-    let mut world = World::new(command("sleep 600 & echo $! >child; wait"), patience);
-    world.notify.escalation(&message(1));
+async fn hanging_command_is_killed_with_its_process_group() {
+    let patience = NotifyPolicy { command_timeout: Duration::from_millis(300), ..FAST_POLICY };
+    let mut world = NotifierFixture::new(command_target("sleep 600 & echo $! >child; wait"), patience);
+    world.notifier.on_escalation(&message(1));
     let (folder, markers, warnings) = world.end().await;
     assert!(markers.is_empty() && warnings[0].contains("did not end within 0.3 s"), "{warnings:?}");
     let child = std::fs::read_to_string(folder.path().join("child")).expect("it began");
@@ -174,9 +174,9 @@ async fn a_command_that_hangs_is_ended_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn a_command_that_leaves_something_running_has_heard() {
-    let mut world = World::new(command("sleep 5 & exit 0"), QUICK);
-    world.notify.escalation(&message(1));
+async fn command_with_a_background_child_counts_as_notified() {
+    let mut world = NotifierFixture::new(command_target("sleep 5 & exit 0"), FAST_POLICY);
+    world.notifier.on_escalation(&message(1));
     let began = std::time::Instant::now();
     let (_, markers, warnings) = world.end().await;
     assert_eq!((markers.len(), warnings), (1, Vec::new()));
@@ -184,11 +184,11 @@ async fn a_command_that_leaves_something_running_has_heard() {
 }
 
 #[tokio::test]
-async fn a_url_that_fails_for_a_while_is_tried_again() {
+async fn transient_url_failure_is_retried() {
     let (address, served) = server(&["500 Oh", "503 Wait", "204 No Content"]).await;
     let with_login = address.replace("http://", "http://me:p%40ss@");
-    let mut world = World::new(url(&with_login), QUICK);
-    world.notify.escalation(&message(1));
+    let mut world = NotifierFixture::new(url_target(&with_login), FAST_POLICY);
+    world.notifier.on_escalation(&message(1));
     let (_, markers, warnings) = world.end().await;
     assert_eq!((markers, warnings), (vec!["escalation-T-2026-001-1772116327001.url".to_owned()], Vec::new()));
     let requests = served.await.expect("served");
@@ -203,10 +203,10 @@ async fn a_url_that_fails_for_a_while_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_will_not_pass_is_not_tried_again() {
+async fn permanent_url_failure_is_not_retried() {
     let (address, served) = server(&["404 Not Found"]).await;
-    let mut world = World::new(url(&address), QUICK);
-    world.notify.escalation(&message(1));
+    let mut world = NotifierFixture::new(url_target(&address), FAST_POLICY);
+    world.notifier.on_escalation(&message(1));
     let (_, markers, warnings) = world.end().await;
     assert!(markers.is_empty() && warnings[0].contains("404"), "{warnings:?}");
     assert!(!warnings[0].contains("s3cret"), "{warnings:?}");
@@ -214,15 +214,18 @@ async fn what_will_not_pass_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_once_and_harms_nothing() {
+async fn unreachable_url_is_reported_once() {
     let address = {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         listener.local_addr().expect("an address")
     };
-    let both = Listeners { command: Some("cat >>heard".to_owned()), ..url(&format!("http://{address}/?key=s3cret")) };
-    let mut world = World::new(both, QUICK);
-    world.notify.escalation(&message(1));
-    world.notify.escalation(&message(2));
+    let both = NotifyTargets {
+        command: Some("cat >>heard".to_owned()),
+        ..url_target(&format!("http://{address}/?key=s3cret"))
+    };
+    let mut world = NotifierFixture::new(both, FAST_POLICY);
+    world.notifier.on_escalation(&message(1));
+    world.notifier.on_escalation(&message(2));
     let (folder, markers, warnings) = world.end().await;
     assert_eq!((markers.len(), warnings.len()), (2, 1), "the command heard both");
     assert!(warnings[0].contains("to the url") && !warnings[0].contains("s3cret"), "{warnings:?}");
@@ -230,12 +233,12 @@ async fn nobody_there_is_told_once_and_harms_nothing() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_so_long_and_no_longer() {
+async fn close_waits_at_most_the_close_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let patience = Patience { closing: Duration::from_millis(200), ..QUICK };
-    let mut world = World::new(url(&format!("http://{address}/")), patience);
-    world.notify.escalation(&message(1));
+    let patience = NotifyPolicy { close_timeout: Duration::from_millis(200), ..FAST_POLICY };
+    let mut world = NotifierFixture::new(url_target(&format!("http://{address}/")), patience);
+    world.notifier.on_escalation(&message(1));
     let began = std::time::Instant::now();
     let (_, markers, warnings) = world.end().await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
@@ -243,17 +246,17 @@ async fn the_end_waits_for_so_long_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_marker_that_cannot_be_written_is_told() {
-    let mut world = World::new(command("true"), QUICK);
-    std::fs::write(world.dir.path().join(MARKERS), "in the way").expect("written");
-    std::fs::set_permissions(world.dir.path().join(MARKERS), PermissionsExt::from_mode(0o400)).expect("set");
-    world.notify.escalation(&message(1));
+async fn unwritable_marker_is_reported() {
+    let mut world = NotifierFixture::new(command_target("true"), FAST_POLICY);
+    std::fs::write(world.swarm_dir.path().join(MARKERS_DIR), "in the way").expect("written");
+    std::fs::set_permissions(world.swarm_dir.path().join(MARKERS_DIR), PermissionsExt::from_mode(0o400)).expect("set");
+    world.notifier.on_escalation(&message(1));
     let (_, _, warnings) = world.end().await;
     assert!(warnings[0].contains("it was told, and that cannot be noted"), "{warnings:?}");
 }
 
 #[test]
-fn urls_are_not_shown_whole() {
+fn urls_are_redacted() {
     for (text, shown) in [
         ("https://me:s3cret@example.org/hooks/s3cret?k=s3cret", "https://example.org/..."),
         ("http://example.org:8080", "http://example.org:8080/"),

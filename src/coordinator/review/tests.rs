@@ -15,16 +15,16 @@ use crate::ids::AttemptId;
 
 const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 const CRITERION: &str = "it greets";
-const REF: &str = "refs/longshore/results/a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d/US-001/2";
+const RESULT_REF: &str = "refs/longshore/results/a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d/US-001/2";
 
-struct Scene {
-    folder: tempfile::TempDir,
+struct ReviewFixture {
+    temp_dir: tempfile::TempDir,
     volumes: FakeVolumes,
-    hands: Hands,
-    remains: Remains,
+    executor: EffectExecutor,
+    context: AttemptContext,
 }
 
-impl Scene {
+impl ReviewFixture {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("repo");
@@ -51,14 +51,14 @@ impl Scene {
         let depot = Depot::start(engine.clone(), &spec).await.unwrap();
         let attempt = AttemptId { assignment: "T-2026-001".parse().unwrap(), number: 2 };
         depot.prepare(&attempt.folder(), 20_001, Vec::new()).await.unwrap();
-        let hands = Hands {
+        let hands = EffectExecutor {
             engine,
             depot,
             repo: Repo::discover(&root).await.unwrap(),
             incoming: folder.path().to_owned(),
             max_bundle: 1 << 20,
         };
-        let remains = Remains {
+        let remains = AttemptContext {
             swarm: SWARM.parse().unwrap(),
             attempt,
             uid: 20_001,
@@ -67,11 +67,11 @@ impl Scene {
             stories: vec![("US-001".parse().unwrap(), "US-001".to_owned())],
             container: None,
         };
-        Self { folder, volumes, hands, remains }
+        Self { temp_dir: folder, volumes, executor: hands, context: remains }
     }
 
     fn root(&self) -> PathBuf {
-        self.folder.path().join("repo")
+        self.temp_dir.path().join("repo")
     }
 
     /// A commit in a clone of the repo, on top of the one under review, and its bundle.
@@ -82,7 +82,7 @@ impl Scene {
         git(at, &["checkout", "-qb", "feat/work"]);
         std::fs::write(at.join("README"), text).unwrap();
         git(at, &["commit", "-qam", "mend"]);
-        git(at, &["bundle", "create", "-q", "bundle", "feat/work", &format!("^{}", self.remains.base)]);
+        git(at, &["bundle", "create", "-q", "bundle", "feat/work", &format!("^{}", self.context.base)]);
         (git(at, &["rev-parse", "HEAD"]).parse().unwrap(), std::fs::read(at.join("bundle")).unwrap())
     }
 
@@ -90,7 +90,7 @@ impl Scene {
     fn result(&self, more: Value) -> Value {
         let mut result = json!({
             "schemaVersion": 1, "swarmId": SWARM, "attempt": {"assignment": "T-2026-001", "number": 2},
-            "commit": self.remains.base.as_str(), "verdict": verdict("approved"), "bundle": false,
+            "commit": self.context.base.as_str(), "verdict": verdict("approved"), "bundle": false,
         });
         let fields = result.as_object_mut().unwrap();
         fields.extend(more.as_object().unwrap().clone());
@@ -99,13 +99,13 @@ impl Scene {
     }
 
     async fn collect(&self, result: &[u8], bundle: Option<Vec<u8>>) -> Result<Reviewed, Fault> {
-        self.volumes.change(&self.remains.attempt.folder(), |folder| {
+        self.volumes.change(&self.context.attempt.folder(), |folder| {
             folder.result = Some(result.to_vec());
             folder.bundle = bundle;
         });
         let criteria = vec![CRITERION.to_owned()];
-        let collected = collect_review(self.hands.clone(), self.remains.clone(), criteria, Salvaging::Result).await;
-        let left: Vec<_> = std::fs::read_dir(self.folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        let collected = fetch_review(self.executor.clone(), self.context.clone(), criteria, Salvaging::Result).await;
+        let left: Vec<_> = std::fs::read_dir(self.temp_dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(left, ["repo"], "a bundle was left behind");
         collected
     }
@@ -145,8 +145,8 @@ fn verdict(decision: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_verdict_comes_out_alone() {
-    let scene = Scene::new().await;
+async fn verdict_is_collected_without_a_bundle() {
+    let scene = ReviewFixture::new().await;
     for (word, decision) in [("approved", Decision::Approved), ("rejected", Decision::Rejected)] {
         let reviewed = scene.reviewed(scene.result(json!({"verdict": verdict(word)})), None).await;
         assert_eq!(reviewed.verdict.as_ref().map(|verdict| verdict.decision), Some(decision));
@@ -159,11 +159,11 @@ async fn a_verdict_comes_out_alone() {
 }
 
 #[tokio::test]
-async fn a_fix_is_under_a_ref_of_ours_and_git_says_what_it_is() {
+async fn fix_is_imported_under_our_ref_and_checked_by_git() {
     for (text, refused) in
         [("hello\nyou\n", None), ("hello\nworld\n", Some("different words")), ("1\n2\n3\n4\n", Some("6 lines"))]
     {
-        let scene = Scene::new().await;
+        let scene = ReviewFixture::new().await;
         let (commit, bundle) = scene.commit(text);
         let result = json!({"verdict": verdict("approved_with_fix"), "fix": commit.as_str(), "bundle": true});
         let reviewed = scene.reviewed(scene.result(result.clone()), Some(bundle.clone())).await;
@@ -175,23 +175,23 @@ async fn a_fix_is_under_a_ref_of_ours_and_git_says_what_it_is() {
             (Some(found), Some(wanted)) => assert!(found.contains(wanted), "{found}"),
             other => panic!("{other:?}"),
         }
-        assert_eq!(scene.refs(), format!("{REF} {commit}"));
+        assert_eq!(scene.refs(), format!("{RESULT_REF} {commit}"));
         // As often as it is collected: an orchestrator may die in between.
         assert_eq!(scene.reviewed(scene.result(result), Some(bundle)).await, reviewed);
     }
 }
 
 #[tokio::test]
-async fn a_failure_comes_out_with_its_evidence() {
-    let scene = Scene::new().await;
+async fn failure_keeps_its_evidence() {
+    let scene = ReviewFixture::new().await;
     let failure = json!({"cause": "hung", "evidence": {"summary": "the reviewer hung"}, "salvage": "refs/heads/main"});
     let reviewed = scene.reviewed(scene.result(json!({"verdict": null, "failure": failure})), None).await;
     assert_eq!(reviewed, Reviewed::failed(Failure::new(Cause::Hung, "the reviewer hung")));
 }
 
 #[tokio::test]
-async fn a_result_that_is_not_what_it_must_be_is_the_sandboxs_doing() {
-    let scene = Scene::new().await;
+async fn invalid_result_is_the_sandboxs_protocol_violation() {
+    let scene = ReviewFixture::new().await;
     let (commit, bundle) = scene.commit("hello\nyou\n");
     let fix = |verdict: Value| json!({"verdict": verdict, "fix": commit.as_str(), "bundle": true});
     let failure = json!({"cause": "hung", "evidence": {"summary": "x"}});
@@ -201,7 +201,7 @@ async fn a_result_that_is_not_what_it_must_be_is_the_sandboxs_doing() {
     other["criteria_results"] = json!([]);
     let mut no_fixes = verdict("approved_with_fix");
     no_fixes.as_object_mut().unwrap().remove("direct_fixes");
-    let base = scene.remains.base.as_str();
+    let base = scene.context.base.as_str();
     let table: Vec<(Value, bool, &str)> = vec![
         (json!({"schemaVersion": 2}), false, "version"),
         (json!({"swarmId": SWARM.replace('a', "b")}), false, "swarm"),
@@ -246,15 +246,15 @@ async fn a_result_that_is_not_what_it_must_be_is_the_sandboxs_doing() {
 }
 
 #[tokio::test]
-async fn a_fix_that_does_not_build_on_the_commit_under_review_is_refused() {
-    let scene = Scene::new().await;
+async fn fix_not_based_on_the_reviewed_commit_is_refused() {
+    let scene = ReviewFixture::new().await;
     // A commit beside it, with the same tree as a fix would have.
-    let clone = scene.folder.path().join("repo");
+    let clone = scene.temp_dir.path().join("repo");
     git(&clone, &["checkout", "-q", "--orphan", "feat/work"]);
     std::fs::write(clone.join("README"), "hello\nyou\n").unwrap();
     git(&clone, &["commit", "-qam", "mend"]);
     let commit = git(&clone, &["rev-parse", "HEAD"]);
-    let bundle = scene.folder.path().join("bundle");
+    let bundle = scene.temp_dir.path().join("bundle");
     git(&clone, &["bundle", "create", "-q", bundle.to_str().unwrap(), "feat/work"]);
     let bytes = std::fs::read(&bundle).unwrap();
     std::fs::remove_file(&bundle).unwrap();
@@ -266,22 +266,22 @@ async fn a_fix_that_does_not_build_on_the_commit_under_review_is_refused() {
 }
 
 #[tokio::test]
-async fn nothing_there_is_told_from_a_machinery_that_fails() {
-    let scene = Scene::new().await;
+async fn missing_result_differs_from_a_machinery_failure() {
+    let scene = ReviewFixture::new().await;
     let criteria = || vec![CRITERION.to_owned()];
-    let (hands, remains) = (scene.hands.clone(), scene.remains.clone());
-    let reviewed = collect_review(hands, remains, criteria(), Salvaging::Remains).await.unwrap();
+    let (hands, remains) = (scene.executor.clone(), scene.context.clone());
+    let reviewed = fetch_review(hands, remains, criteria(), Salvaging::Remains).await.unwrap();
     let summary = reviewed.failure.expect("there is no result").evidence.summary;
     assert_eq!(summary, "the reviewer's sandbox ended without a result");
 
     // The host has lost its place for bundles: that is not the reviewer's doing.
     let (commit, bundle) = scene.commit("hello\nyou\n");
     let result = scene.result(json!({"verdict": verdict("approved_with_fix"), "fix": commit.as_str(), "bundle": true}));
-    scene.volumes.change(&scene.remains.attempt.folder(), |folder| {
+    scene.volumes.change(&scene.context.attempt.folder(), |folder| {
         folder.result = Some(serde_json::to_vec(&result).unwrap());
         folder.bundle = Some(bundle);
     });
-    let hands = Hands { incoming: scene.folder.path().join("gone"), ..scene.hands.clone() };
-    let fault = collect_review(hands, scene.remains.clone(), criteria(), Salvaging::Result).await.unwrap_err();
+    let hands = EffectExecutor { incoming: scene.temp_dir.path().join("gone"), ..scene.executor.clone() };
+    let fault = fetch_review(hands, scene.context.clone(), criteria(), Salvaging::Result).await.unwrap_err();
     assert_ne!(fault.cause, Cause::ProtocolViolation, "{fault:?}");
 }

@@ -102,14 +102,14 @@
 //! | 01 | risk_level: determines the approval path, the Executor must not modify this value | `unknown-field` | `high_risk_waits_for_an_approval_and_so_does_what_depends_on_it` |
 //! | 01 | forbidden_actions: a list of explicitly prohibited operations | `text-empty` | longshore has no such lists: it sends none |
 //! | 01, Branch Validation | Executor must verify branch != "main" and != "master", otherwise execution is refused and escalation is triggered | `branch-protected` | `branches`: a name that is one of the two cannot be read, on either side |
-//! | 01, Acceptance Criteria | Array must not be empty; the Executor should refuse to receive it and ask the Coordinator to complete it | `acceptance-criteria` | `what_is_said_breaks_no_rule` |
+//! | 01, Acceptance Criteria | Array must not be empty; the Executor should refuse to receive it and ask the Coordinator to complete it | `acceptance-criteria` | `composed_messages_break_no_amp_rule` |
 //! | 01, ACK on Start | The ACK means "received and execution started", not "completed" | | `the_conversation_of_a_task_that_is_reviewed` |
 //! | 02 | Executor determines that the current subtask phase is completed | | `the_conversation_of_a_task_that_is_reviewed` |
 //! | 02 | ACK Required, Timeout: 120s | `ack-required` | `acks_have_the_spec_s_times` |
 //! | 02 | subtask_id: correlate accurately and prevent ambiguity | `subtask-id`, `subtask-twice` | |
 //! | 02 | partial indicates that it is partially completed and the reason needs to be explained | `blockers` | |
 //! | 02 | diff_summary contains files_changed, lines_added, lines_removed | `diff-summary` | `what_is_not_verified_does_not_land` |
-//! | 02 | Executor evaluates itself one by one against acceptance_criteria | `self-assessment` | `what_is_said_breaks_no_rule` |
+//! | 02 | Executor evaluates itself one by one against acceptance_criteria | `self-assessment` | `composed_messages_break_no_amp_rule` |
 //! | 02 | If it has been committed, provide the git commit hash | `commit-hash` | `what_is_not_verified_does_not_land` |
 //! | 02 | blockers: completion_status = partial, failed: must be provided | `blockers` | |
 //! | 02, Self Assessment | criteria that cannot be validated should be marked as null, rather than guessing true | `self-assessment` | `what_is_not_verified_does_not_land` |
@@ -121,7 +121,7 @@
 //! | 03 | incremental: only new diffs since the last verdict are reviewed | `enum-word` | longshore asks for `full` alone: a verdict counts for the whole commit |
 //! | 03 | reject_count: the cumulative number of rejects for the current task_id | `field-type` | `rejected_work_goes_back_with_the_findings_and_costs_no_retry` |
 //! | 03, Context Completeness | Coordinator must ensure the pointed message is readable in SSOT | `ref-type` | `random_swarms` |
-//! | 03, Lock Warning | reject_count >= 2: coordinator_notes should be clearly marked "Lock is approaching" | `lock-warning` | `what_is_said_breaks_no_rule` |
+//! | 03, Lock Warning | reject_count >= 2: coordinator_notes should be clearly marked "Lock is approaching" | `lock-warning` | `composed_messages_break_no_amp_rule` |
 //! | 03, CI Gating | the Coordinator should not send review_request, but should directly initiate a new task_dispatch | `ci-gating` | `a_failure_is_told_the_admin_by_what_it_means` |
 //! | 04 | Reviewer completes the review of review_request | | `the_conversation_of_a_task_that_is_reviewed` |
 //! | 04 | ACK Required, Timeout: 60s | `ack-required` | `acks_have_the_spec_s_times` |

@@ -79,13 +79,13 @@
 //! | Write Coordination | Check for competing claims; if none is older, proceed with the write | `claim::rival` | `the_older_wins_then_the_lower_id_and_stale_ones_do_not_count`, `a_claim_holds_until_it_is_released_or_stale` |
 //! | Write Coordination | Delete your claim file after writing; if a competing claim exists, wait and retry | `Mailbox::with_claim` | `changes_under_claims_are_not_lost` |
 //! | STATE.md Structure | the coordination hub | `acp-shim mail state` | `the_state_is_written_under_claims` |
-//! | STATE.md Structure | the coordination hub, as a swarm begins | `coordinator/mailbox/goals.rs` | `it_says_the_goal_and_who_does_what_and_is_written_once` |
+//! | STATE.md Structure | the coordination hub, as a swarm begins | `coordinator/mailbox/goals.rs` | `initial_state_lists_goal_and_owners_and_is_written_once` |
 //! | Startup | Each agent reads `PROTOCOL.md` | `protocol.md`, which the prompt names | `protocol_md_tells_all_that_one_needs` |
 //! | Startup | Each agent registers and creates its outbox directory; the first creates the mailbox | `Mailbox::create`, `register` | `the_specs_session_between_two_programs_message_by_message` |
-//! | Startup | First agent writes initial `shared/STATE.md` with goals | in a swarm, the orchestrator | `it_says_the_goal_and_who_does_what_and_is_written_once` |
+//! | Startup | First agent writes initial `shared/STATE.md` with goals | in a swarm, the orchestrator | `initial_state_lists_goal_and_owners_and_is_written_once` |
 //! | During Work | REQUEST/RESPONSE and STATUS through outboxes, `STATE.md` under claims, looking for news between work | `acp-shim mail` | `the_two_agent_session_of_the_spec`, `the_state_is_written_under_claims` |
 //! | Shutdown | Agent sends DONE to all others, and updates its status to `done` | `address`, `set_status` | `a_done_is_the_end_until_more_is_said`, `the_specs_session_between_two_programs_message_by_message` |
-//! | Shutdown | Last agent standing writes final STATE.md summary | in a swarm, the orchestrator | `it_stands_behind_what_agents_wrote_and_once`, `the_two_agent_session_of_the_spec` |
+//! | Shutdown | Last agent standing writes final STATE.md summary | in a swarm, the orchestrator | `summary_follows_agents_text_and_appears_once`, `the_two_agent_session_of_the_spec` |
 //! | Error Handling | Agent crashes: the surviving agent continues solo | `Machine::finished` | `nothing_is_asked_of_who_is_gone`, `who_begins_anew_is_waited_for_and_it_is_said`, `waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_over` |
 //! | Error Handling | Sequence gap: send ERROR requesting resend, or proceed with warning | `machine.rs` | `a_gap_is_mended_by_its_sender`, `after_the_limit_it_goes_on_with_a_warning_and_what_comes_then_is_late`, `who_has_a_message_no_more_is_not_waited_for`, `who_asks_again_and_again_is_answered_once_and_floods_nobodys_outbox` |
 //! | Error Handling | Stale claim: older than 2 minutes: delete, proceed | `Found::is_stale` | `a_claim_holds_until_it_is_released_or_stale` |
@@ -145,7 +145,7 @@ mod tests {
             include_str!("store/tests.rs"),
             include_str!("text/tests.rs"),
             include_str!("mod.rs"),
-            include_str!("../../coordinator/mailbox/goals.rs"),
+            include_str!("../../coordinator/mailbox/shared_state.rs"),
             include_str!("../../coordinator/mailbox/summary.rs"),
             include_str!("../../shim/mail/tests.rs"),
             include_str!("../../../tests/it/cli/mailbox.rs"),

@@ -199,15 +199,17 @@ async fn a_running_swarm_is_told() {
     let _lock = dir.lock().expect("free");
     world.run(&["admin", "approve", "US-001"]).expect(3, &["no orchestrator listens", "try again"]);
     assert!(decisions(&world).is_empty(), "nobody was told");
-    let (commands, mut arrived) = tokio::sync::mpsc::channel::<control::Order>(4);
+    let (commands, mut arrived) = tokio::sync::mpsc::channel::<control::ControlRequest>(4);
     let server = control::serve(&dir, commands).expect("listening");
     let orchestrator = tokio::spawn(async move {
         let mut told = Vec::new();
-        for answer in [control::Answer::Refused { problem: "not that".to_owned() }, control::Answer::Accepted] {
+        for answer in
+            [control::ControlReply::Refused { problem: "not that".to_owned() }, control::ControlReply::Accepted]
+        {
             let order = arrived.recv().await.expect("an order");
-            let control::Command::Decide { decision } = order.command else { panic!("a decision") };
+            let control::ControlCommand::Decide { decision } = order.command else { panic!("a decision") };
             told.push(decision);
-            order.answer.send(answer).expect("somebody waits");
+            order.reply.send(answer).expect("somebody waits");
         }
         told
     });

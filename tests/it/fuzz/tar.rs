@@ -3,7 +3,7 @@
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 
-use longshore::coordinator::archive::take;
+use longshore::coordinator::archive::extract_result;
 use longshore::handoff::result::RESULT_MAX_BYTES;
 use tar::{EntryType, Header};
 
@@ -43,7 +43,7 @@ fn taken(tar: impl Read, piece: usize) -> Option<Taken> {
     std::fs::create_dir_all(&folder).expect("made");
     let bundle = folder.join("bundle");
     let mut count = 0;
-    let collected = take(Counted { inner: tar, count: &mut count, piece }, MOST, &bundle);
+    let collected = extract_result(Counted { inner: tar, count: &mut count, piece }, MOST, &bundle);
     assert!(count <= READ_AT_MOST, "{count} bytes were read");
     let names = |folder: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(folder).expect("the folder is still there");

@@ -3,13 +3,13 @@
 use crate::swarm::StopLevel;
 
 /// SIGINT and SIGTERM, counted.
-pub(super) struct Signals {
+pub(super) struct StopSignals {
     count: u32,
     interrupt: Option<tokio::signal::unix::Signal>,
     terminate: Option<tokio::signal::unix::Signal>,
 }
 
-impl Signals {
+impl StopSignals {
     pub fn new() -> Self {
         use tokio::signal::unix::{SignalKind, signal};
         Self {
@@ -21,7 +21,7 @@ impl Signals {
 
     /// The next one: how hard to stop, or `None` for at once, and its name.
     pub async fn next(&mut self) -> (Option<StopLevel>, String) {
-        async fn one(signal: &mut Option<tokio::signal::unix::Signal>) {
+        async fn recv_or_pending(signal: &mut Option<tokio::signal::unix::Signal>) {
             match signal {
                 Some(signal) => {
                     signal.recv().await;
@@ -30,8 +30,8 @@ impl Signals {
             }
         }
         let name = tokio::select! {
-            () = one(&mut self.interrupt) => "SIGINT",
-            () = one(&mut self.terminate) => "SIGTERM",
+            () = recv_or_pending(&mut self.interrupt) => "SIGINT",
+            () = recv_or_pending(&mut self.terminate) => "SIGTERM",
         };
         self.count += 1;
         let level = match self.count {

@@ -21,57 +21,57 @@ use crate::seeded::Random;
 
 /// How much goes wrong, in percent of the calls or streams.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Odds {
+pub(super) struct FaultRates {
     /// A call fails, and nothing was done.
-    pub fails: u64,
+    pub failed_calls: u64,
     /// A call fails, and it was done all the same.
-    pub lost_answers: u64,
+    pub lost_replies: u64,
     /// A call takes long.
-    pub slow: u64,
+    pub slow_calls: u64,
     /// A stream ends early, or breaks.
     pub broken_streams: u64,
 }
 
 /// The engine. Clones are the same one.
 #[derive(Clone)]
-pub(super) struct Faulty {
+pub(super) struct FaultyEngine {
     inner: FakeEngine,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FaultyEngineState>>,
 }
 
-struct State {
+struct FaultyEngineState {
     random: Random,
-    odds: Odds,
+    rates: FaultRates,
     /// What went wrong, by call.
     tally: BTreeMap<String, u64>,
     names: BTreeMap<ContainerId, String>,
     /// Things whose maker does not know of them, or whose removal failed: `longshore gc` is for these.
-    excused: BTreeSet<String>,
+    expected_leftovers: BTreeSet<String>,
 }
 
 /// What is to happen to one call.
-struct Fate {
+struct CallFault {
     before: Duration,
     /// And whether it is done before it fails.
     error: Option<(EngineError, bool)>,
     after: Duration,
 }
 
-impl Faulty {
-    pub fn new(inner: FakeEngine, seed: u64, odds: Odds) -> Self {
-        let state = State {
+impl FaultyEngine {
+    pub fn new(inner: FakeEngine, seed: u64, odds: FaultRates) -> Self {
+        let state = FaultyEngineState {
             random: Random(seed),
-            odds,
+            rates: odds,
             tally: BTreeMap::new(),
             names: BTreeMap::new(),
-            excused: BTreeSet::new(),
+            expected_leftovers: BTreeSet::new(),
         };
         Self { inner, state: Arc::new(Mutex::new(state)) }
     }
 
     /// From now on nothing goes wrong.
-    pub fn heal(&self) {
-        self.state.lock().unwrap().odds = Odds::default();
+    pub fn stop_faults(&self) {
+        self.state.lock().unwrap().rates = FaultRates::default();
     }
 
     pub fn tally(&self) -> BTreeMap<String, u64> {
@@ -79,24 +79,24 @@ impl Faulty {
     }
 
     /// Excuses what is removed until that has succeeded: the caller may give up before.
-    async fn removing(&self, name: String, work: impl Future<Output = EngineResult<()>>) -> EngineResult<()> {
-        self.state.lock().unwrap().excused.insert(name.clone());
+    async fn track_removal(&self, name: String, work: impl Future<Output = EngineResult<()>>) -> EngineResult<()> {
+        self.state.lock().unwrap().expected_leftovers.insert(name.clone());
         let answer = work.await;
         if answer.is_ok() {
-            self.state.lock().unwrap().excused.remove(&name);
+            self.state.lock().unwrap().expected_leftovers.remove(&name);
         }
         answer
     }
 
-    pub fn excused(&self) -> BTreeSet<String> {
-        self.state.lock().unwrap().excused.clone()
+    pub fn expected_leftovers(&self) -> BTreeSet<String> {
+        self.state.lock().unwrap().expected_leftovers.clone()
     }
 
-    fn fate(&self, operation: &'static str) -> Fate {
+    fn next_fault(&self, operation: &'static str) -> CallFault {
         let mut state = self.state.lock().unwrap();
-        let State { random, odds, tally, .. } = &mut *state;
+        let FaultyEngineState { random, rates: odds, tally, .. } = &mut *state;
         let mut count = |what: &str| *tally.entry(format!("{operation} {what}")).or_insert(0) += 1;
-        let mut wait = || match random.chance(odds.slow) {
+        let mut wait = || match random.chance(odds.slow_calls) {
             true => {
                 count("slow");
                 let most = random.pick(&[200, 5_000, 90_000]);
@@ -106,20 +106,24 @@ impl Faulty {
         };
         let (before, after) = (wait(), wait());
         let roll = random.below(100);
-        let error = if roll < odds.fails {
+        let error = if roll < odds.failed_calls {
             count("failed");
-            Some((error(operation, random), false))
-        } else if roll < odds.fails + odds.lost_answers {
+            Some((random_error(operation, random), false))
+        } else if roll < odds.failed_calls + odds.lost_replies {
             count("lost its answer");
-            Some((error(operation, random), true))
+            Some((random_error(operation, random), true))
         } else {
             None
         };
-        Fate { before, error, after }
+        CallFault { before, error, after }
     }
 
-    async fn call<T>(&self, operation: &'static str, work: impl Future<Output = EngineResult<T>>) -> EngineResult<T> {
-        let Fate { before, error, after } = self.fate(operation);
+    async fn call_with_faults<T>(
+        &self,
+        operation: &'static str,
+        work: impl Future<Output = EngineResult<T>>,
+    ) -> EngineResult<T> {
+        let CallFault { before, error, after } = self.next_fault(operation);
         tokio::time::sleep(before).await;
         if let Some((error, false)) = error {
             return Err(error);
@@ -133,13 +137,13 @@ impl Faulty {
     }
 
     /// The stream in other pieces, with an early end where the odds say so.
-    fn stream(
+    fn cut_stream(
         &self,
         operation: &'static str,
         stream: BoxStream<'static, EngineResult<Chunk>>,
     ) -> BoxStream<'static, EngineResult<Chunk>> {
         let mut state = self.state.lock().unwrap();
-        let State { random, odds, tally, .. } = &mut *state;
+        let FaultyEngineState { random, rates: odds, tally, .. } = &mut *state;
         let left = random.chance(odds.broken_streams).then(|| {
             *tally.entry(format!("{operation} stream cut")).or_insert(0) += 1;
             let most = random.pick(&[10, 500, 3000]);
@@ -169,7 +173,7 @@ impl Faulty {
                     if let (Some(left), Ok(Chunk::Out(bytes) | Chunk::Err(bytes))) = (&mut left, &piece) {
                         if bytes.len() > *left {
                             if says_so {
-                                items.push(Some(Err(failed("reading output", "unexpected EOF"))));
+                                items.push(Some(Err(failed_error("reading output", "unexpected EOF"))));
                             }
                             items.push(None);
                             break;
@@ -186,14 +190,14 @@ impl Faulty {
     }
 }
 
-fn failed(operation: &'static str, words: &'static str) -> EngineError {
+fn failed_error(operation: &'static str, words: &'static str) -> EngineError {
     EngineError::Failed { operation, source: words.into() }
 }
 
-fn error(operation: &'static str, random: &mut Random) -> EngineError {
+fn random_error(operation: &'static str, random: &mut Random) -> EngineError {
     match random.below(4) {
-        0 => failed(operation, "500: an injected failure"),
-        1 => failed(operation, "connection reset by peer"),
+        0 => failed_error(operation, "500: an injected failure"),
+        1 => failed_error(operation, "connection reset by peer"),
         2 => EngineError::TimedOut { operation, after: Duration::from_secs(60) },
         _ => EngineError::Unreachable { endpoint: "fake://".to_owned(), source: "connection refused".into() },
     }
@@ -203,12 +207,12 @@ fn error(operation: &'static str, random: &mut Random) -> EngineError {
 macro_rules! pass {
     ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
         $(fn $name<'a>(&'a self, $($arg: $type),*) -> BoxFuture<'a, EngineResult<$answer>> {
-            Box::pin(self.call(stringify!($name), self.inner.$name($($arg),*)))
+            Box::pin(self.call_with_faults(stringify!($name), self.inner.$name($($arg),*)))
         })*
     };
 }
 
-impl Engine for Faulty {
+impl Engine for FaultyEngine {
     pass! {
         image(name: &'a str) -> Option<ImageInfo>;
         images(label: &'a str) -> Vec<ImageInfo>;
@@ -229,11 +233,11 @@ impl Engine for Faulty {
     }
 
     fn info(&self) -> BoxFuture<'_, EngineResult<EngineInfo>> {
-        Box::pin(self.call("info", self.inner.info()))
+        Box::pin(self.call_with_faults("info", self.inner.info()))
     }
 
     fn ping(&self) -> BoxFuture<'_, EngineResult<()>> {
-        Box::pin(self.call("ping", self.inner.ping()))
+        Box::pin(self.call_with_faults("ping", self.inner.ping()))
     }
 
     fn build_image<'a>(
@@ -250,7 +254,7 @@ impl Engine for Faulty {
         Box::pin(async move {
             let mut made = None;
             let answer = self
-                .call("create", async {
+                .call_with_faults("create", async {
                     made = Some(self.inner.create(spec).await?);
                     Ok(made.clone().expect("made"))
                 })
@@ -259,7 +263,7 @@ impl Engine for Faulty {
             if let Some(id) = made {
                 state.names.insert(id, spec.name.clone());
                 if answer.is_err() {
-                    state.excused.insert(spec.name.clone());
+                    state.expected_leftovers.insert(spec.name.clone());
                 }
             }
             answer
@@ -269,18 +273,20 @@ impl Engine for Faulty {
     fn remove<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
         Box::pin(async move {
             let name = self.state.lock().unwrap().names.get(id).cloned().unwrap_or_default();
-            self.removing(name, self.call("remove", self.inner.remove(id))).await
+            self.track_removal(name, self.call_with_faults("remove", self.inner.remove(id))).await
         })
     }
 
     fn remove_volume<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<()>> {
-        Box::pin(self.removing(name.to_owned(), self.call("remove_volume", self.inner.remove_volume(name))))
+        Box::pin(
+            self.track_removal(name.to_owned(), self.call_with_faults("remove_volume", self.inner.remove_volume(name))),
+        )
     }
 
     fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Attachment>> {
-        Box::pin(self.call("attach", async move {
+        Box::pin(self.call_with_faults("attach", async move {
             let Attachment { input, output } = self.inner.attach(id).await?;
-            Ok(Attachment { input, output: self.stream("attach", output) })
+            Ok(Attachment { input, output: self.cut_stream("attach", output) })
         }))
     }
 
@@ -289,6 +295,11 @@ impl Engine for Faulty {
         id: &'a ContainerId,
         follow: bool,
     ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<Chunk>>>> {
-        Box::pin(self.call("logs", async move { Ok(self.stream("logs", self.inner.logs(id, follow).await?)) }))
+        Box::pin(
+            self.call_with_faults(
+                "logs",
+                async move { Ok(self.cut_stream("logs", self.inner.logs(id, follow).await?)) },
+            ),
+        )
     }
 }

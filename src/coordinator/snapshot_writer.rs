@@ -7,11 +7,11 @@ use crate::state::PendingSnapshot;
 use crate::swarm::{Event, Fault};
 use crate::verdict::Cause;
 
-use super::inbox::Postbox;
+use super::event_queue::EventSender;
 use super::session;
 
 /// Writes snapshots in the order in which they were made, off the loop. A failure ends the swarm: its record cannot be kept.
-pub(super) fn snapshot_writer(postbox: Postbox) -> (mpsc::UnboundedSender<PendingSnapshot>, JoinHandle<()>) {
+pub(super) fn spawn_snapshot_writer(postbox: EventSender) -> (mpsc::UnboundedSender<PendingSnapshot>, JoinHandle<()>) {
     let (sender, mut snapshots) = mpsc::unbounded_channel::<PendingSnapshot>();
     let writer = tokio::spawn(async move {
         while let Some(mut snapshot) = snapshots.recv().await {
@@ -22,8 +22,8 @@ pub(super) fn snapshot_writer(postbox: Postbox) -> (mpsc::UnboundedSender<Pendin
             let written = tokio::task::spawn_blocking(move || snapshot.write()).await;
             if let Ok(Err(error)) = written {
                 let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
-                let fault = Fault::new(cause, session::chain(&error), false);
-                postbox.post_now(Event::MachineryFailed { fault });
+                let fault = Fault::new(cause, session::error_chain(&error), false);
+                postbox.send_now(Event::MachineryFailed { fault });
                 return;
             }
         }

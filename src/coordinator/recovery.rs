@@ -6,21 +6,21 @@ use crate::ids::ContainerId;
 use crate::swarm::{AttemptView, Phase};
 
 use super::CoordinatorError;
-use super::dispatch::Task;
-use super::reconcile::attempt_of;
-use super::run::{Coordinator, Live};
-use super::session::Origin;
+use super::dispatch::AttemptSpec;
+use super::reconcile::attempt_from_labels;
+use super::run::{AttemptHandle, Coordinator};
+use super::session::SessionOrigin;
 
 impl Coordinator {
     /// Knows again what was known of each attempt, and follows the sandboxes that ran.
-    pub(super) async fn take_up(&mut self) -> Result<(), CoordinatorError> {
+    pub(super) async fn resume(&mut self) -> Result<(), CoordinatorError> {
         let swarm = self.setup.spec.swarm.to_string();
         for found in self.setup.engine.find(label::SWARM, Some(&swarm)).await? {
             if found.kind != FoundKind::Container {
                 continue;
             }
-            if let (Some(attempt), Ok(container)) = (attempt_of(&found), found.id.parse::<ContainerId>()) {
-                self.left.insert(attempt, container);
+            if let (Some(attempt), Ok(container)) = (attempt_from_labels(&found), found.id.parse::<ContainerId>()) {
+                self.orphans.insert(attempt, container);
             }
         }
         // One whose sandbox is removed may still be to be merged.
@@ -28,19 +28,19 @@ impl Coordinator {
         let attempts: Vec<_> = self.machine.attempts().filter(|view| !over(view)).cloned().collect();
         for view in attempts {
             let keys = || view.stories.iter().map(|(key, _)| key);
-            let container = view.container.clone().or_else(|| self.left.get(&view.id).cloned());
+            let container = view.container.clone().or_else(|| self.orphans.get(&view.id).cloned());
             match (view.phase, container) {
                 (Phase::Running | Phase::Completed, Some(container)) => {
                     let stories = keys().map(|key| (key.clone(), None)).collect();
-                    let task = Task { stories, guidance: Vec::new(), review: None };
-                    let origin = Origin::Adopted { container, applied: view.records };
-                    self.start(view.id.clone(), task, view.base.clone(), origin);
+                    let task = AttemptSpec { stories, guidance: Vec::new(), review: None };
+                    let origin = SessionOrigin::Adopted { container, applied: view.records };
+                    self.start_attempt(view.id.clone(), task, view.base.clone(), origin);
                 }
                 // The machine asks for these to be started again, and `left` has their containers.
                 (Phase::Starting | Phase::Created, _) => {}
                 (_, container) => {
-                    if let Some(remains) = self.remains(&view.id, keys(), &view.base) {
-                        self.live.insert(view.id.clone(), Live::still(container, remains));
+                    if let Some(remains) = self.attempt_context(&view.id, keys(), &view.base) {
+                        self.attempts.insert(view.id.clone(), AttemptHandle::without_session(container, remains));
                     }
                 }
             }

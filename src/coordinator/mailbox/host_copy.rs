@@ -30,13 +30,13 @@ const SYNC_FILE: &str = "mailbox-sync.json";
 /// Where the host's files go that give way.
 const ASIDE_DIR: &str = "mailbox-set-aside";
 /// How long a file must have rested: people and their agents write in place.
-pub(super) const SETTLE: Duration = Duration::from_millis(50);
+pub(super) const SETTLE_TIME: Duration = Duration::from_millis(50);
 /// How often the thread that watches sees whether it is still wanted.
-const WANTED: Duration = Duration::from_secs(1);
+const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A shared file, as it was when both sides were the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Same {
+struct SyncedStamps {
     /// The volume's stamp.
     volume: String,
     /// The host's.
@@ -47,20 +47,20 @@ struct Same {
 pub(super) struct HostCopy {
     mailbox: Mailbox,
     /// The swarm's folder.
-    folder: PathBuf,
+    swarm_dir: PathBuf,
     /// Whose messages come out of the volume and never go in.
-    sandboxes: BTreeSet<AgentId>,
-    shared: BTreeMap<String, Same>,
+    sandbox_agents: BTreeSet<AgentId>,
+    shared: BTreeMap<String, SyncedStamps>,
     /// What was said of the host's files, so that it is said once.
-    said: BTreeSet<String>,
+    warned_paths: BTreeSet<String>,
     /// What the host's messages were known by that were carried.
-    carried: BTreeMap<PathBuf, String>,
+    carried_stamps: BTreeMap<PathBuf, String>,
     /// Something that may be new has not rested yet.
-    restless: bool,
+    has_unsettled: bool,
 }
 
 /// Something that came out.
-pub(super) enum Arrival {
+pub(super) enum ReceivedFile {
     /// A message, and its type where it is one.
     Message(AgentId, Seq, Option<Kind>),
     /// A shared file, and its stamp.
@@ -68,7 +68,7 @@ pub(super) enum Arrival {
 }
 
 /// A file of the host's for the volume.
-pub(super) struct Outgoing {
+pub(super) struct OutgoingFile {
     pub file: MailFile,
     /// Which message it is, and its type where it is one.
     pub message: Option<(AgentId, Seq, Option<Kind>)>,
@@ -84,22 +84,30 @@ impl HostCopy {
         let text = fs::read(folder.join(SYNC_FILE)).unwrap_or_default();
         let shared = serde_json::from_slice(&text).unwrap_or_default();
         let (said, carried) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Self { mailbox, folder: folder.to_owned(), sandboxes, shared, said, carried, restless: false })
+        Ok(Self {
+            mailbox,
+            swarm_dir: folder.to_owned(),
+            sandbox_agents: sandboxes,
+            shared,
+            warned_paths: said,
+            carried_stamps: carried,
+            has_unsettled: false,
+        })
     }
 
     /// The swarm's folder.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+    pub(super) fn swarm_dir(&self) -> &Path {
+        &self.swarm_dir
     }
 
     /// Whether somebody may be in the middle of writing something that was not taken therefore.
-    pub(super) fn is_restless(&self) -> bool {
-        self.restless
+    pub(super) fn has_unsettled(&self) -> bool {
+        self.has_unsettled
     }
 
     /// Whether it is a sandbox's agent.
-    pub(super) fn is_sandbox(&self, agent: &AgentId) -> bool {
-        self.sandboxes.contains(agent)
+    pub(super) fn is_sandbox_agent(&self, agent: &AgentId) -> bool {
+        self.sandbox_agents.contains(agent)
     }
 
     pub(super) fn mailbox(&self) -> &Mailbox {
@@ -113,11 +121,11 @@ impl HostCopy {
     /// The volume is new: nothing that was known of the old one's files holds.
     pub(super) fn forget_volume(&mut self) {
         self.shared.clear();
-        self.keep();
+        self.save_stamps();
     }
 
     /// The messages that it has.
-    pub(super) fn messages(&self) -> MailboxResult<BTreeMap<String, Numbers>> {
+    pub(super) fn message_numbers(&self) -> MailboxResult<BTreeMap<String, Numbers>> {
         let mut messages = BTreeMap::new();
         for agent in self.mailbox.agents()? {
             let numbers = self.mailbox.listing(&agent)?.files.into_keys().map(Seq::get).collect();
@@ -132,20 +140,20 @@ impl HostCopy {
     }
 
     /// Writes down what came out. What could not be written is not in the answer, and comes again.
-    pub(super) fn take_in(&mut self, news: &MailNews) -> Vec<Arrival> {
+    pub(super) fn store_news(&mut self, news: &MailNews) -> Vec<ReceivedFile> {
         let mut arrivals = Vec::new();
         for (file, bytes) in &news.files {
             let parts: Vec<&str> = file.path.split('/').collect();
             match parts.as_slice() {
                 [AGENTS, agent, name] => {
                     let (Ok(agent), Some(seq)) = (agent.parse::<AgentId>(), Seq::of_file_name(name)) else { continue };
-                    if self.message(&agent, seq, bytes) {
+                    if self.write_message(&agent, seq, bytes) {
                         let kind = checked(&agent, seq, bytes).ok().map(|message| message.kind);
-                        arrivals.push(Arrival::Message(agent, seq, kind));
+                        arrivals.push(ReceivedFile::Message(agent, seq, kind));
                     }
                 }
-                [SHARED, name] if is_shared_name(name) && self.shared_file(name, &file.stamp, bytes) => {
-                    arrivals.push(Arrival::Shared((*name).to_owned(), file.stamp.clone()));
+                [SHARED, name] if is_shared_name(name) && self.write_shared_file(name, &file.stamp, bytes) => {
+                    arrivals.push(ReceivedFile::Shared((*name).to_owned(), file.stamp.clone()));
                 }
                 _ => {}
             }
@@ -161,27 +169,27 @@ impl HostCopy {
                 }
             }
         }
-        self.keep();
+        self.save_stamps();
         arrivals
     }
 
-    fn message(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> bool {
+    fn write_message(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> bool {
         let path = self.root().join(AGENTS).join(agent.as_str()).join(seq.file_name());
         let put = match self.mailbox.put(agent, seq, bytes) {
             // Somebody wrote in a sandbox's outbox on the host.
-            Ok(Put::Differs) if self.sandboxes.contains(agent) => {
+            Ok(Put::Differs) if self.sandbox_agents.contains(agent) => {
                 self.set_aside(&path, &format!("{agent}-{}", seq.file_name()));
                 self.mailbox.put(agent, seq, bytes)
             }
             other => other,
         };
         put.inspect_err(
-            |error| tracing::warn!(path = %path.display(), error = %super::chain(error), "cannot write a message down"),
+            |error| tracing::warn!(path = %path.display(), error = %super::error_chain(error), "cannot write a message down"),
         )
         .is_ok()
     }
 
-    fn shared_file(&mut self, name: &str, stamp: &str, bytes: &[u8]) -> bool {
+    fn write_shared_file(&mut self, name: &str, stamp: &str, bytes: &[u8]) -> bool {
         let path = self.shared_path(name);
         let there = self.host_stamp(name);
         let known = self.shared.get(name).map(|same| same.host.clone());
@@ -191,13 +199,13 @@ impl HostCopy {
                 self.set_aside(&path, name);
                 tracing::warn!(name, "a shared file was changed on the host and by a sandbox: the host's is set aside");
             }
-            if let Err(error) = write(&path, bytes) {
+            if let Err(error) = write_atomic(&path, bytes) {
                 tracing::warn!(path = %path.display(), %error, "cannot write a shared file down");
                 return false;
             }
         }
         let host = self.host_stamp(name).unwrap_or_default();
-        self.shared.insert(name.to_owned(), Same { volume: stamp.to_owned(), host });
+        self.shared.insert(name.to_owned(), SyncedStamps { volume: stamp.to_owned(), host });
         true
     }
 
@@ -208,54 +216,58 @@ impl HostCopy {
         all: bool,
         settled: bool,
         there: impl Fn(&AgentId, Seq) -> bool,
-    ) -> MailboxResult<Vec<Outgoing>> {
+    ) -> MailboxResult<Vec<OutgoingFile>> {
         let mut found = Vec::new();
-        self.restless = false;
+        self.has_unsettled = false;
         for agent in self.mailbox.agents()? {
-            if !all && self.sandboxes.contains(&agent) {
+            if !all && self.sandbox_agents.contains(&agent) {
                 continue;
             }
             for (seq, name) in self.mailbox.listing(&agent)?.files {
                 let path = format!("{AGENTS}/{agent}/{}", seq.file_name());
                 let file = self.root().join(AGENTS).join(agent.as_str()).join(&name);
-                let stamp = stamp_of(&file);
+                let stamp = file_stamp(&file);
                 if there(&agent, seq) {
-                    if self.carried.get(&file).is_some_and(|carried| stamp.as_ref().is_some_and(|now| now != carried)) {
-                        self.say_once(
+                    if self
+                        .carried_stamps
+                        .get(&file)
+                        .is_some_and(|carried| stamp.as_ref().is_some_and(|now| now != carried))
+                    {
+                        self.warn_once(
                             path,
                             "was changed after it was carried: what the sandboxes have stays as it was",
                         );
                     }
                     continue;
                 }
-                if !settled && !has_rested(&file) {
-                    self.restless = true;
+                if !settled && !is_settled(&file) {
+                    self.has_unsettled = true;
                     continue;
                 }
                 let bytes = self.mailbox.bytes(&agent, &name)?;
                 let text = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_READ);
                 let text = text.and_then(|bytes| String::from_utf8(bytes.clone()).ok());
                 let Some(text) = text else {
-                    self.say_once(path, "is not carried: it is no text that a message can be");
+                    self.warn_once(path, "is not carried: it is no text that a message can be");
                     continue;
                 };
                 let message = checked(&agent, seq, text.as_bytes());
                 // One that is being written has not all of its header yet.
-                if message.is_err() && !self.sandboxes.contains(&agent) {
-                    self.say_once(path, "is not carried: it is no message of its sender");
+                if message.is_err() && !self.sandbox_agents.contains(&agent) {
+                    self.warn_once(path, "is not carried: it is no message of its sender");
                     continue;
                 }
                 let kind = message.ok().map(|message| message.kind);
-                self.carried.extend(stamp.filter(|_| !self.is_sandbox(&agent)).map(|stamp| (file, stamp)));
+                self.carried_stamps.extend(stamp.filter(|_| !self.is_sandbox_agent(&agent)).map(|stamp| (file, stamp)));
                 let file = MailFile { path, text: Some(text), only_if: String::new() };
-                found.push(Outgoing { file, message: Some((agent.clone(), seq, kind)), shared: None });
+                found.push(OutgoingFile { file, message: Some((agent.clone(), seq, kind)), shared: None });
             }
         }
         found.extend(self.find_new_shared(settled));
         Ok(found)
     }
 
-    fn find_new_shared(&mut self, settled: bool) -> Vec<Outgoing> {
+    fn find_new_shared(&mut self, settled: bool) -> Vec<OutgoingFile> {
         // A folder that is not there says nothing of its files.
         let Ok(entries) = fs::read_dir(self.root().join(SHARED)) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -270,24 +282,25 @@ impl HostCopy {
             }
             let is_new = known.is_none();
             if is_new && room == 0 {
-                self.say_once(SHARED.to_owned(), "has more files than are carried to the sandboxes");
+                self.warn_once(SHARED.to_owned(), "has more files than are carried to the sandboxes");
                 continue;
             }
-            if !settled && !has_rested(&self.shared_path(name)) {
-                self.restless = true;
+            if !settled && !is_settled(&self.shared_path(name)) {
+                self.has_unsettled = true;
                 continue;
             }
             let only_if = known.map(|same| same.volume.clone()).unwrap_or_default();
             let path = format!("{SHARED}/{name}");
-            let file = self.shared_text(name).map(|text| MailFile { path: path.clone(), text: Some(text), only_if });
+            let file =
+                self.read_shared_text(name).map(|text| MailFile { path: path.clone(), text: Some(text), only_if });
             room = room.saturating_sub(usize::from(is_new));
             match file.filter(|file| file.json_len() <= PUT_BYTES) {
-                Some(file) => found.push(Outgoing { file, message: None, shared: Some((name.clone(), host)) }),
-                None => self.say_once(path, "is not carried to the sandboxes: it is no text, or too large"),
+                Some(file) => found.push(OutgoingFile { file, message: None, shared: Some((name.clone(), host)) }),
+                None => self.warn_once(path, "is not carried to the sandboxes: it is no text, or too large"),
             }
         }
         for (name, same) in self.shared.iter().filter(|(name, _)| !names.contains(*name)) {
-            found.push(Outgoing {
+            found.push(OutgoingFile {
                 file: MailFile { path: format!("{SHARED}/{name}"), text: None, only_if: same.volume.clone() },
                 message: None,
                 shared: Some((name.clone(), String::new())),
@@ -297,28 +310,28 @@ impl HostCopy {
     }
 
     /// A shared file, if it is text and not larger than one may be.
-    fn shared_text(&self, name: &str) -> Option<String> {
+    fn read_shared_text(&self, name: &str) -> Option<String> {
         let mut bytes = Vec::new();
         fs::File::open(self.shared_path(name)).ok()?.take(SHARED_BYTES + 1).read_to_end(&mut bytes).ok()?;
         String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= SHARED_BYTES)
     }
 
     /// The volume has them now, but for what was kept out there: that comes out as news.
-    pub(super) fn carried_in(&mut self, files: &[Outgoing], written: &MailWritten) {
-        for Outgoing { file, shared, .. } in files {
+    pub(super) fn mark_carried(&mut self, files: &[OutgoingFile], written: &MailWritten) {
+        for OutgoingFile { file, shared, .. } in files {
             let Some((name, host)) = shared else { continue };
             if written.kept.contains(&file.path) {
                 continue;
             }
             match written.stamps.get(name) {
                 Some(volume) => {
-                    self.shared.insert(name.clone(), Same { volume: volume.clone(), host: host.clone() });
+                    self.shared.insert(name.clone(), SyncedStamps { volume: volume.clone(), host: host.clone() });
                 }
                 None => drop(self.shared.remove(name)),
             }
         }
         if files.iter().any(|file| file.shared.is_some()) {
-            self.keep();
+            self.save_stamps();
         }
     }
 
@@ -328,12 +341,12 @@ impl HostCopy {
 
     /// What the host's file is known by; none where there is no regular file.
     fn host_stamp(&self, name: &str) -> Option<String> {
-        stamp_of(&self.shared_path(name))
+        file_stamp(&self.shared_path(name))
     }
 
     /// Moves a file out of the way, under a name that nothing has.
     fn set_aside(&self, path: &Path, name: &str) {
-        let folder = self.folder.join(ASIDE_DIR);
+        let folder = self.swarm_dir.join(ASIDE_DIR);
         let _ = fs::create_dir_all(&folder);
         let free =
             (1..).map(|number| folder.join(format!("{name}.{number}"))).find(|to| fs::symlink_metadata(to).is_err());
@@ -344,36 +357,36 @@ impl HostCopy {
         }
     }
 
-    fn say_once(&mut self, path: String, what: &str) {
-        if !self.said.contains(&path) {
+    fn warn_once(&mut self, path: String, what: &str) {
+        if !self.warned_paths.contains(&path) {
             tracing::warn!(path, "{what}");
-            self.said.insert(path);
+            self.warned_paths.insert(path);
         }
     }
 
-    fn keep(&self) {
-        let path = self.folder.join(SYNC_FILE);
+    fn save_stamps(&self) {
+        let path = self.swarm_dir.join(SYNC_FILE);
         let text = serde_json::to_vec(&self.shared).expect("names and stamps are JSON");
-        if let Err(error) = write(&path, &text) {
+        if let Err(error) = write_atomic(&path, &text) {
             tracing::warn!(path = %path.display(), %error, "what is known of shared files cannot be kept");
         }
     }
 }
 
 /// What a regular file is known by.
-fn stamp_of(path: &Path) -> Option<String> {
+fn file_stamp(path: &Path) -> Option<String> {
     let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
     Some(format!("{:x}.{:x}.{:x}.{:x}", meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
 }
 
 /// Whether nobody has written in it for a moment. A time to come is a lie, and no reason to wait.
-fn has_rested(path: &Path) -> bool {
+fn is_settled(path: &Path) -> bool {
     let written = fs::symlink_metadata(path).and_then(|meta| meta.modified());
-    written.is_ok_and(|at| SystemTime::now().duration_since(at).map_or(true, |age| age >= SETTLE))
+    written.is_ok_and(|at| SystemTime::now().duration_since(at).map_or(true, |age| age >= SETTLE_TIME))
 }
 
 /// Writes a file, which appears whole.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let aside = path.with_file_name(format!(".aside-{}-{}", name.trim_start_matches('.'), std::process::id()));
     fs::write(&aside, bytes)?;
@@ -381,13 +394,13 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Says when something changes in the copy, on a thread that ends when nobody listens any more.
-pub(super) fn watch(root: &Path) -> mpsc::Receiver<()> {
+pub(super) fn watch_changes(root: &Path) -> mpsc::Receiver<()> {
     let (changed, changes) = mpsc::channel(1);
     let root = Arc::<Path>::from(root);
     std::thread::spawn(move || {
         let mut watch = Watch::new(&root);
         while !changed.is_closed() {
-            if watch.wait(Instant::now() + WANTED) == Changed::Something {
+            if watch.wait(Instant::now() + CLOSED_CHECK_INTERVAL) == Changed::Something {
                 // One that waits already says as much.
                 let _ = changed.try_send(());
             }
@@ -402,7 +415,7 @@ mod tests {
     use crate::protocol::mailbox::message::{Draft, Recipient};
 
     #[test]
-    fn what_is_being_written_is_not_carried_and_what_changes_afterwards_is_told() {
+    fn unsettled_files_are_not_carried_and_later_changes_are_warned_about() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut copy = HostCopy::open(folder.path(), BTreeSet::new()).expect("made");
         let host: AgentId = "host".parse().expect("an id");
@@ -410,7 +423,7 @@ mod tests {
         copy.mailbox.send(&host, &draft, None, jiff::Timestamp::now()).expect("sent");
         let file = copy.root().join("agents/host/001.md");
         let whole = fs::read_to_string(&file).expect("a file");
-        let paths = |found: Vec<Outgoing>| found.into_iter().map(|one| one.file.path).collect::<Vec<_>>();
+        let paths = |found: Vec<OutgoingFile>| found.into_iter().map(|one| one.file.path).collect::<Vec<_>>();
         let aged = |path: &Path, age: Duration| {
             fs::File::options()
                 .write(true)
@@ -424,22 +437,22 @@ mod tests {
         fs::write(copy.root().join("shared/PLAN.md"), "ha").expect("written");
         aged(&file, Duration::ZERO);
         assert_eq!(paths(copy.find_new(false, false, |_, _| false).expect("read")), [""; 0]);
-        assert!(copy.is_restless());
+        assert!(copy.has_unsettled());
         fs::write(&file, &whole).expect("written");
         for path in [&file, &copy.root().join("shared/PLAN.md")] {
-            aged(path, SETTLE);
+            aged(path, SETTLE_TIME);
         }
         let found = copy.find_new(false, false, |_, _| false).expect("read");
         assert_eq!(found[0].file.text.as_deref(), Some(&whole[..]));
         assert_eq!(paths(found), ["agents/host/001.md", "shared/PLAN.md"]);
-        assert!(!copy.is_restless() && copy.said.is_empty());
+        assert!(!copy.has_unsettled() && copy.warned_paths.is_empty());
         copy.find_new(false, false, |_, _| true).expect("read");
-        assert!(copy.said.is_empty());
+        assert!(copy.warned_paths.is_empty());
         fs::write(&file, whole.replace("all of it", "something else")).expect("written");
         copy.find_new(false, false, |_, _| true).expect("read");
-        assert!(copy.said.contains("agents/host/001.md"));
+        assert!(copy.warned_paths.contains("agents/host/001.md"));
         // Of too many, what was carried stays, and what is missing is only what is not there.
-        let known = Same { volume: "v".to_owned(), host: "h".to_owned() };
+        let known = SyncedStamps { volume: "v".to_owned(), host: "h".to_owned() };
         copy.shared.insert("ZZZ.md".to_owned(), known);
         fs::write(copy.root().join("shared/ZZZ.md"), "ours").expect("written");
         for number in 0..SHARED_MAX + 5 {
@@ -449,7 +462,7 @@ mod tests {
         assert!(found.iter().all(|one| one.file.text.is_some()), "{:?}", paths(found));
         let found = copy.find_new(false, true, |_, _| true).expect("read");
         assert_eq!(found.iter().filter(|one| one.shared.is_some()).count(), SHARED_MAX);
-        assert!(copy.said.contains("shared"));
+        assert!(copy.warned_paths.contains("shared"));
         let (there, away) = (copy.root().join("shared"), copy.root().join("elsewhere"));
         fs::rename(&there, &away).expect("renamed");
         assert!(copy.find_new(false, true, |_, _| true).expect("read").is_empty());

@@ -15,80 +15,80 @@ use crate::engine::{Engine, EngineError, EngineEvent, EngineEventKind, label};
 use crate::ids::SwarmId;
 use crate::swarm::Event;
 
-use super::inbox::Postbox;
-use super::session::chain;
+use super::event_queue::EventSender;
+use super::session::error_chain;
 
 /// The pause before events are followed again, and between questions to an engine that is away.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// From an engine's return to the last of the ends that it is to blame for.
-const LATELY: Duration = Duration::from_secs(60);
+const RECENT_OUTAGE_WINDOW: Duration = Duration::from_secs(60);
 /// Of a daemon that is there and does not answer, this many questions in a row are an absence.
-const UNANSWERED: u32 = 3;
+const MAX_FAILED_PINGS: u32 = 3;
 
 /// What is known of the engine.
 #[derive(Debug, Clone, Default)]
-struct Standing {
-    away: bool,
+struct EngineState {
+    unavailable: bool,
     /// How often it went away.
-    losses: u64,
+    outage_count: u64,
     /// When it was seen to be back.
-    back: Option<Instant>,
+    recovered_at: Option<Instant>,
     /// Containers in which the kernel killed a process for memory.
-    short_of_memory: BTreeSet<String>,
+    oom_containers: BTreeSet<String>,
 }
 
 /// What sessions see of it.
 #[derive(Clone)]
-pub(super) struct Presence {
-    standing: watch::Receiver<Standing>,
+pub(super) struct EngineMonitor {
+    state: watch::Receiver<EngineState>,
 }
 
-impl Presence {
+impl EngineMonitor {
     /// How often the engine went away so far.
-    pub fn losses(&self) -> u64 {
-        self.standing.borrow().losses
+    pub fn outage_count(&self) -> u64 {
+        self.state.borrow().outage_count
     }
 
     /// Whether it is away, or was a moment ago: what ends now may have ended with it.
-    pub fn lately_away(&self) -> bool {
-        let standing = self.standing.borrow();
-        standing.away || standing.back.is_some_and(|at| at.elapsed() < LATELY)
+    pub fn recently_unavailable(&self) -> bool {
+        let standing = self.state.borrow();
+        standing.unavailable || standing.recovered_at.is_some_and(|at| at.elapsed() < RECENT_OUTAGE_WINDOW)
     }
 
     /// Whether the engine said that the kernel killed a process of this container for memory.
     pub fn ran_out_of_memory(&self, container: &str) -> bool {
-        self.standing.borrow().short_of_memory.contains(container)
+        self.state.borrow().oom_containers.contains(container)
     }
 
     /// Waits until the engine is there, and at least a moment.
-    pub async fn back(&mut self) {
-        tokio::time::sleep(PAUSE).await;
+    pub async fn wait_until_available(&mut self) {
+        tokio::time::sleep(RETRY_INTERVAL).await;
         // The watcher is gone only when the swarm is over.
-        let _ = self.standing.wait_for(|standing| !standing.away).await;
+        let _ = self.state.wait_for(|standing| !standing.unavailable).await;
     }
 }
 
 /// Watches until it is aborted. `look` is told when the engine's things are worth a look.
-pub(super) fn watch(
+pub(super) fn watch_engine(
     engine: Arc<dyn Engine>,
     swarm: SwarmId,
-    postbox: Postbox,
+    postbox: EventSender,
     look: Arc<tokio::sync::Notify>,
-) -> (Presence, impl Future<Output = ()>) {
-    let (sender, standing) = watch::channel(Standing::default());
-    let watcher = Watcher { engine, swarm: swarm.to_string(), postbox, look, standing: sender };
-    (Presence { standing }, watcher.run())
+) -> (EngineMonitor, impl Future<Output = ()>) {
+    let (sender, standing) = watch::channel(EngineState::default());
+    let watcher = EngineWatcher { engine, swarm: swarm.to_string(), postbox, reconcile_requested: look, state: sender };
+    (EngineMonitor { state: standing }, watcher.run())
 }
 
-struct Watcher {
+struct EngineWatcher {
     engine: Arc<dyn Engine>,
     swarm: String,
-    postbox: Postbox,
-    look: Arc<tokio::sync::Notify>,
-    standing: watch::Sender<Standing>,
+    postbox: EventSender,
+    reconcile_requested: Arc<tokio::sync::Notify>,
+    state: watch::Sender<EngineState>,
 }
 
-impl Watcher {
+impl EngineWatcher {
     async fn run(self) {
         let mut since = Timestamp::now();
         loop {
@@ -96,56 +96,56 @@ impl Watcher {
                 Ok(mut events) => {
                     while let Some(Ok(event)) = events.next().await {
                         since = since.max(event.at);
-                        self.heard(event);
+                        self.handle_engine_event(event);
                     }
                 }
-                Err(error) => tracing::debug!(error = %chain(&error), "the engine's events cannot be followed"),
+                Err(error) => tracing::debug!(error = %error_chain(&error), "the engine's events cannot be followed"),
             }
-            if let Some(problem) = self.absence().await {
-                self.standing.send_modify(|standing| {
-                    standing.away = true;
-                    standing.losses += 1;
+            if let Some(problem) = self.detect_outage().await {
+                self.state.send_modify(|standing| {
+                    standing.unavailable = true;
+                    standing.outage_count += 1;
                 });
-                self.postbox.post_now(Event::EngineLost { problem });
+                self.postbox.send_now(Event::EngineLost { problem });
                 while self.engine.ping().await.is_err() {
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
-                self.standing.send_modify(|standing| {
-                    standing.away = false;
-                    standing.back = Some(Instant::now());
+                self.state.send_modify(|standing| {
+                    standing.unavailable = false;
+                    standing.recovered_at = Some(Instant::now());
                 });
-                self.postbox.post_now(Event::EngineBack);
+                self.postbox.send_now(Event::EngineBack);
             } else {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             // Events may have been missed.
-            self.look.notify_one();
+            self.reconcile_requested.notify_one();
         }
     }
 
-    fn heard(&self, event: EngineEvent) {
+    fn handle_engine_event(&self, event: EngineEvent) {
         match event.kind {
             EngineEventKind::OutOfMemory => {
-                self.standing.send_modify(|standing| {
-                    standing.short_of_memory.insert(event.container);
+                self.state.send_modify(|standing| {
+                    standing.oom_containers.insert(event.container);
                 });
             }
-            EngineEventKind::Paused | EngineEventKind::Unpaused => self.look.notify_one(),
+            EngineEventKind::Paused | EngineEventKind::Unpaused => self.reconcile_requested.notify_one(),
             _ => {}
         }
     }
 
     /// Why the engine is taken to be away; none where it answers.
-    async fn absence(&self) -> Option<String> {
+    async fn detect_outage(&self) -> Option<String> {
         let mut unanswered = 0;
         loop {
             let error = self.engine.ping().await.err()?;
             unanswered += 1;
             let refused = matches!(error, EngineError::Unreachable { .. });
-            if refused || unanswered == UNANSWERED {
-                return Some(chain(&error));
+            if refused || unanswered == MAX_FAILED_PINGS {
+                return Some(error_chain(&error));
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 }

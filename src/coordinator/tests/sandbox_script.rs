@@ -24,29 +24,29 @@ use crate::verdict::{Cause, Failure, StoryOutcome};
 
 /// What containers share.
 #[derive(Clone)]
-pub(super) struct World {
+pub(super) struct SandboxScript {
     pub seed: u64,
     pub volumes: FakeVolumes,
     pub repo: PathBuf,
     /// Commits that must not be lost, with their folders: what was finished, and what the depot alone can save.
-    pub finished: Arc<Mutex<Vec<(String, CommitId)>>>,
+    pub finished_commits: Arc<Mutex<Vec<(String, CommitId)>>>,
     /// Folders that have what no salvage takes: they must stay.
-    pub sealed: Arc<Mutex<Vec<String>>>,
+    pub unsalvageable_dirs: Arc<Mutex<Vec<String>>>,
     /// In percent.
-    pub bad_agents: u64,
-    pub noise: u64,
+    pub bad_agent_percent: u64,
+    pub noise_percent: u64,
 }
 
-impl World {
+impl SandboxScript {
     /// The script of every container.
     pub async fn run(self, run: FakeRun) -> i64 {
         match run.spec.argv.get(1).map(String::as_str) {
             Some("depot") => self.volumes.clone().serve(run).await,
-            _ => self.sandbox(run).await,
+            _ => self.run_sandbox(run).await,
         }
     }
 
-    async fn sandbox(self, mut run: FakeRun) -> i64 {
+    async fn run_sandbox(self, mut run: FakeRun) -> i64 {
         let folder = run.spec.argv[2].clone();
         let Some(found) = self.volumes.folder(&folder) else { return 70 };
         let file = found.files.iter().find(|file| file.path == layout::ASSIGNMENT_FILE).expect("an assignment file");
@@ -63,13 +63,13 @@ impl World {
         let mut random = Random(seed);
         let mut terms = std::mem::replace(&mut run.terms, tokio::sync::mpsc::unbounded_channel().1);
         tokio::select! {
-            code = self.story(&run, &folder, &work, &mut random) => code,
+            code = self.run_story(&run, &folder, &work, &mut random) => code,
             // As a shim that is asked to end and has nothing to save.
             Some(()) = terms.recv() => 143,
         }
     }
 
-    async fn story(&self, run: &FakeRun, folder: &str, work: &AssignmentFile, random: &mut Random) -> i64 {
+    async fn run_story(&self, run: &FakeRun, folder: &str, work: &AssignmentFile, random: &mut Random) -> i64 {
         let story = work.stories[0].id.clone();
         let say = |message: ContainerMessage| {
             let envelope =
@@ -84,16 +84,16 @@ impl World {
         };
         progress(StoryStatus::InProgress, "begun");
         for _ in 0..random.below(4) {
-            if random.chance(self.noise) {
-                noise(run, random);
+            if random.chance(self.noise_percent) {
+                print_noise(run, random);
             }
             tokio::time::sleep(Duration::from_millis(random.below(40_000))).await;
         }
-        let bad = random.chance(self.bad_agents);
+        let bad = random.chance(self.bad_agent_percent);
         let sealed = bad && random.chance(25);
         if sealed {
             self.volumes.change(folder, |folder| folder.left_out = vec![".GIT/config".to_owned()]);
-            self.sealed.lock().expect("no panic holds it").push(folder.to_owned());
+            self.unsalvageable_dirs.lock().expect("no panic holds it").push(folder.to_owned());
         }
         if bad && random.chance(40) {
             // Gone without a word, and with work in its folder.
@@ -132,10 +132,10 @@ impl World {
         };
         if !bad || unsaved {
             let commit = commit.clone();
-            self.finished.lock().expect("no panic holds it").push((folder.to_owned(), commit));
+            self.finished_commits.lock().expect("no panic holds it").push((folder.to_owned(), commit));
         }
         self.volumes.change(folder, |folder| {
-            let saved = renamed(&bundle, &reference, &layout::salvage_ref(&story));
+            let saved = rename_bundle_ref(&bundle, &reference, &layout::salvage_ref(&story));
             folder.remains = Some((commit.clone(), saved));
             folder.result = Some(serde_json::to_vec(&result).expect("a result is JSON"));
             folder.bundle = (!unsaved).then_some(bundle);
@@ -155,12 +155,12 @@ impl World {
         let (repo, base, story) = (self.repo.clone(), work.base.to_string(), story.to_string());
         let (number, reference) = (work.attempt.number, reference.to_owned());
         // On a thread of its own: the clock stands still meanwhile.
-        let made = tokio::task::spawn_blocking(move || commit(&repo, &base, &reference, &story, number));
+        let made = tokio::task::spawn_blocking(move || commit_and_bundle(&repo, &base, &reference, &story, number));
         made.await.expect("a commit is made")
     }
 }
 
-fn noise(run: &FakeRun, random: &mut Random) {
+fn print_noise(run: &FakeRun, random: &mut Random) {
     match random.below(5) {
         0 => run.output.out("this is no record\n"),
         1 => run.output.out(vec![0xff, 0xfe, b'\n', 0, b'\n']),
@@ -175,7 +175,7 @@ fn noise(run: &FakeRun, random: &mut Random) {
     }
 }
 
-fn commit(repo: &Path, base: &str, reference: &str, story: &str, number: u32) -> (CommitId, Vec<u8>) {
+fn commit_and_bundle(repo: &Path, base: &str, reference: &str, story: &str, number: u32) -> (CommitId, Vec<u8>) {
     let scratch = tempfile::tempdir().expect("a folder");
     let git_dir = scratch.path();
     for folder in ["refs/heads", "objects/info"] {
@@ -208,7 +208,7 @@ fn commit(repo: &Path, base: &str, reference: &str, story: &str, number: u32) ->
 }
 
 /// The bundle with another name for its ref, which stands in its header's text.
-fn renamed(bundle: &[u8], from: &str, to: &str) -> Vec<u8> {
+fn rename_bundle_ref(bundle: &[u8], from: &str, to: &str) -> Vec<u8> {
     let end = bundle.windows(2).position(|pair| pair == b"\n\n").expect("a header ends with an empty line");
     let header = std::str::from_utf8(&bundle[..end]).expect("a header is text").replace(from, to);
     [header.as_bytes(), &bundle[end..]].concat()

@@ -13,11 +13,11 @@ use crate::ids::{BranchName, CommitId};
 use super::CoordinatorError;
 
 /// What the volume has, by ref name.
-pub(super) struct Objects {
+pub(super) struct ObjectsVolume {
     tips: Mutex<BTreeMap<String, CommitId>>,
 }
 
-impl Objects {
+impl ObjectsVolume {
     /// Asks the depot what the volume has; makes its repository on first use.
     pub async fn open(depot: &Depot, repo: &Repo) -> Result<Self, CoordinatorError> {
         let tips = depot.objects(repo.object_format()).await?;

@@ -13,23 +13,23 @@ use crate::ids::AttemptId;
 const TAIL_LINES: usize = 50;
 const TAIL_CHARS: usize = 500;
 /// Bytes of a sandbox's log file; what comes after is drained and dropped.
-const LOG_LIMIT: u64 = 64 * 1024 * 1024;
+const MAX_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A sandbox's stderr: a bounded file, and the last lines as evidence. Never stops reading, whatever the disk says.
-pub(super) struct LogFile {
+pub(super) struct SandboxLog {
     file: Option<std::fs::File>,
-    written: u64,
+    bytes_written: u64,
     lines: VecDeque<String>,
     partial: Vec<u8>,
 }
 
-impl LogFile {
+impl SandboxLog {
     pub fn open(path: &Path, attempt: &AttemptId) -> Self {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
         if let Err(error) = &file {
             tracing::warn!(path = %path.display(), %error, "cannot write a sandbox's log");
         }
-        let mut log = Self { file: file.ok(), written: 0, lines: VecDeque::new(), partial: Vec::new() };
+        let mut log = Self { file: file.ok(), bytes_written: 0, lines: VecDeque::new(), partial: Vec::new() };
         log.note(&format!("{attempt} begins"));
         log
     }
@@ -53,9 +53,9 @@ impl LogFile {
 
     fn append(&mut self, bytes: &[u8]) {
         let Some(file) = &mut self.file else { return };
-        self.written += bytes.len() as u64;
-        let result = if self.written > LOG_LIMIT {
-            let text = format!("\n[longshore] the log is cut here: over {LOG_LIMIT} bytes\n");
+        self.bytes_written += bytes.len() as u64;
+        let result = if self.bytes_written > MAX_LOG_BYTES {
+            let text = format!("\n[longshore] the log is cut here: over {MAX_LOG_BYTES} bytes\n");
             let last = file.write_all(text.as_bytes());
             self.file = None;
             last
