@@ -9,7 +9,9 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use longshore::handoff::result::StoryResult;
 use longshore::ids::{AssignmentId, CommitId, StoryId, StoryKey};
 use longshore::protocol::acp::message::{CompletionStatus, StoryStatus};
-use longshore::swarm::{AssignmentSpec, Effect, Event, Exit, FileSpec, Limits, Machine, StorySpec, SwarmSpec};
+use longshore::swarm::{
+    AssignmentSpec, ContainerExit, Effect, Event, StorySpec, SwarmLimits, SwarmMachine, SwarmSpec, TasksFileSpec,
+};
 use longshore::tasks::RiskLevel;
 use longshore::verdict::StoryOutcome;
 
@@ -27,7 +29,7 @@ fn commit(number: usize) -> CommitId {
 
 /// Each story depends on up to two before it, the third and the seventh back.
 fn spec(stories: usize) -> SwarmSpec {
-    let file = |file| FileSpec {
+    let file = |file| TasksFileSpec {
         path: format!("tasks/{file}.json"),
         slug: format!("f{file}"),
         title: "A feature".to_owned(),
@@ -47,7 +49,7 @@ fn spec(stories: usize) -> SwarmSpec {
         branch: format!("longshore/story-{n}").parse().expect("valid"),
         stories: vec![key(n)],
         priority: (n % 5) as i64,
-        apart_from: Vec::new(),
+        exclusive_with: Vec::new(),
     };
     SwarmSpec {
         swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid"),
@@ -55,24 +57,24 @@ fn spec(stories: usize) -> SwarmSpec {
         stories: (0..stories).map(story).collect(),
         assignments: (0..stories).map(assignment).collect(),
         amp: None,
-        limits: Limits {
-            max: 8,
+        limits: SwarmLimits {
+            max_sandboxes: 8,
             retries: 1,
             machinery_retries: 3,
             backoff: Duration::from_secs(1),
             story_timeout: Duration::from_secs(1800),
             idle_timeout: Duration::ZERO,
             slack: Duration::from_secs(60),
-            grace: Duration::from_secs(10),
+            grace_period: Duration::from_secs(10),
             max_bad_records: 100,
-            liveness: Duration::from_secs(150),
+            liveness_timeout: Duration::from_secs(150),
         },
     }
 }
 
 /// The events of a swarm in which everything lands, `updates` progress updates a story, as many sandboxes talking at once as may.
 fn events(stories: usize, updates: u64) -> Vec<Event> {
-    let mut machine = Machine::new(spec(stories));
+    let mut machine = SwarmMachine::new(spec(stories));
     let mut pending = VecDeque::from([vec![Event::Began]]);
     let mut taken = Vec::new();
     let mut commits = 1;
@@ -97,15 +99,20 @@ fn events(stories: usize, updates: u64) -> Vec<Event> {
                     ];
                     script.extend((1..=updates).map(|record| Event::StoryReported {
                         attempt: attempt.clone(),
-                        record,
+                        record_number: record,
                         story: stories[0].0.clone(),
                         status: if record == updates { StoryStatus::Completed } else { StoryStatus::InProgress },
                         output: "Reading the sources and writing a test first".to_owned(),
                     }));
                     let (status, record) = (CompletionStatus::Completed, updates + 1);
-                    script.push(Event::CompletionReported { attempt: attempt.clone(), record, status, errors: vec![] });
+                    script.push(Event::CompletionReported {
+                        attempt: attempt.clone(),
+                        record_number: record,
+                        status,
+                        errors: vec![],
+                    });
                     let (error, tail) = (String::new(), Vec::new());
-                    let exit = Exit { code: Some(0), error, tail, ..Exit::default() };
+                    let exit = ContainerExit { code: Some(0), error, stderr_tail: tail, ..ContainerExit::default() };
                     script.push(Event::SandboxEnded { attempt, exit });
                     pending.push_back(script);
                 }
@@ -124,10 +131,10 @@ fn events(stories: usize, updates: u64) -> Vec<Event> {
                         attempt,
                         tip: Some(tip),
                         stories: vec![result],
-                        rest: None,
+                        leftover: None,
                         diffs: Vec::new(),
                         tree: None,
-                        kept: None,
+                        result_ref: None,
                     }]);
                 }
                 Effect::Merge { attempt, .. } => {
@@ -139,7 +146,7 @@ fn events(stories: usize, updates: u64) -> Vec<Event> {
         }
         taken.push(event);
     }
-    assert!(machine.finished().is_some(), "the whole swarm");
+    assert!(machine.outcome().is_some(), "the whole swarm");
     taken
 }
 
@@ -147,7 +154,7 @@ fn machine(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("machine");
     for stories in [10, 24, 1000] {
         let events = events(stories, 20);
-        let fresh = Machine::new(spec(stories));
+        let fresh = SwarmMachine::new(spec(stories));
         group.throughput(Throughput::Elements(events.len() as u64));
         group.bench_function(format!("{stories} stories"), |bencher| {
             bencher.iter_batched(

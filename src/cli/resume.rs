@@ -38,7 +38,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let Recovered { header, machine, elapsed, last, words, .. } = fold(contents);
     let ssot = Arc::new(Ssot::open(repo.root())?);
     let (decisions, machine_then) = admin::pending(&ssot, &machine)?;
-    if let Some(outcome) = machine.finished().filter(|_| machine_then.over()) {
+    if let Some(outcome) = machine.outcome().filter(|_| machine_then.is_complete()) {
         remark(&format!("swarm {} is over: there is nothing to resume", header.swarm_id));
         // It may have ended before all who wanted to had heard of its escalations. Without settings there is nobody.
         if let Ok(kept) = kept_of(&header) {

@@ -22,7 +22,7 @@ use super::variable::{Variable, VariableError};
 use crate::coordinator::notify::NotifyUrl;
 use crate::coordinator::{DEFAULT_MEMORY_BUDGET, MAX_MEMORY_BUDGET, Reserve};
 use crate::swarm::AckTimeouts;
-use crate::swarm::spec::{DEFAULT_IDLE_TIMEOUT, HEARTBEAT, ROUNDS};
+use crate::swarm::spec::{DEFAULT_HEARTBEAT_TIMEOUT, DEFAULT_IDLE_TIMEOUT, DEFAULT_REVIEW_ROUNDS};
 
 /// The image that `longshore images build` makes.
 pub const DEFAULT_IMAGE: &str = "longshore/sandbox:latest";
@@ -317,7 +317,7 @@ fn merge(layers: &[Layer]) -> Settings {
         mailbox: optional(pick(layers, "mailbox", |config| config.mailbox)),
         review: optional(pick(layers, "review", |config| config.review.agent.clone())),
         review_criteria: or(pick(layers, "review_criteria", |config| config.review.criteria.clone()), Vec::new()),
-        review_rounds: or(pick(layers, "review_rounds", |config| config.review.rounds), ROUNDS),
+        review_rounds: or(pick(layers, "review_rounds", |config| config.review.rounds), DEFAULT_REVIEW_ROUNDS),
         notify: optional(pick(layers, "notify", |config| config.notify.clone())),
         notify_url: optional(pick(layers, "notify_url", |config| config.notify_url.clone())),
         amp: AmpSettings {
@@ -325,7 +325,10 @@ fn merge(layers: &[Layer]) -> Settings {
             ack_result: or(pick(layers, "amp_ack_result", |config| config.amp.ack_result), Span(acks.result)),
             ack_request: or(pick(layers, "amp_ack_request", |config| config.amp.ack_request), Span(acks.request)),
             ack_verdict: or(pick(layers, "amp_ack_verdict", |config| config.amp.ack_verdict), Span(acks.verdict)),
-            heartbeat: or(pick(layers, "amp_heartbeat", |config| config.amp.heartbeat), Span(HEARTBEAT)),
+            heartbeat: or(
+                pick(layers, "amp_heartbeat", |config| config.amp.heartbeat),
+                Span(DEFAULT_HEARTBEAT_TIMEOUT),
+            ),
         },
         env,
         git_name: optional(pick(layers, "git_name", |config| config.git.name.clone())),
@@ -355,7 +358,7 @@ fn check(settings: &Settings) -> Vec<SettingsError> {
         let problem = "a second is the least; `off` is for never";
         bad("idle_timeout", idle_timeout.value.to_string(), &idle_timeout.source, problem);
     }
-    if !(1..=ROUNDS).contains(&settings.review_rounds.value) {
+    if !(1..=DEFAULT_REVIEW_ROUNDS).contains(&settings.review_rounds.value) {
         let rounds = &settings.review_rounds;
         bad(
             "review_rounds",

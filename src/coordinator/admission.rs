@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::engine::depot::{Depot, Space};
 use crate::engine::{EngineResult, Signal};
 use crate::ids::AttemptId;
-use crate::swarm::{Event, Fault};
+use crate::swarm::{Event, MachineryFault};
 use crate::verdict::Cause;
 
 use super::event_queue::EventSender;
@@ -94,14 +94,14 @@ impl Admission {
             let Some((cause, reason)) = self.try_admit(depot).await? else { return Ok(()) };
             if !told {
                 told = true;
-                postbox.send(Event::StartHeld { attempt: attempt.clone(), reason: reason.clone() }).await;
+                postbox.send(Event::StartDelayed { attempt: attempt.clone(), reason: reason.clone() }).await;
             }
             if self.running.load(Ordering::Relaxed) > 0 {
                 since = Instant::now();
             }
             if since.elapsed() > MAX_IDLE_WAIT {
                 let summary = format!("no sandbox could be started for {} s: {reason}", MAX_IDLE_WAIT.as_secs());
-                postbox.send(Event::MachineryFailed { fault: Fault::new(cause, summary, false) }).await;
+                postbox.send(Event::MachineryFailed { fault: MachineryFault::new(cause, summary, false) }).await;
             }
             let _ = tokio::time::timeout(RETRY_INTERVAL, stop.changed()).await;
         }

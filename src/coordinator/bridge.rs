@@ -22,7 +22,7 @@ use crate::protocol::amp::message::{
 use crate::protocol::amp::rules::{LOCK_IS_NEAR, LOCK_IS_NEAR_FROM, MAX_ENTRIES, Violation};
 use crate::protocol::amp::store::{TaskFile, TaskStatus, TaskStory};
 use crate::state::SwarmDir;
-use crate::swarm::word::{Dispatch, Request, Review, StoryEnd, TaskNews, Word};
+use crate::swarm::amp_intent::{AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec, TaskUpdate};
 use crate::tasks::Story;
 use crate::verdict::{Cause, Failure};
 
@@ -110,38 +110,38 @@ impl AmpComposer {
     ///
     /// # Errors
     /// The text of a message that breaks a rule, with the rule: it is not said.
-    pub(super) fn compose(&mut self, word: &Word) -> Result<SsotRecord, (String, Violation)> {
+    pub(super) fn compose(&mut self, word: &AmpIntent) -> Result<SsotRecord, (String, Violation)> {
         let (id, from, to, refs, ack_within, payload) = match word {
-            Word::Ack { of, by, at_ms, note } => {
+            AmpIntent::Ack { of, by, at_ms, note } => {
                 let note = note.as_deref().map(|note| truncate_chars(note, MAX_LONG_TEXT_CHARS));
                 let ack = Ack { ack_of: of.clone(), by: *by, timestamp: timestamp_from_ms(*at_ms), note };
                 return Ok(SsotRecord::Ack(ack));
             }
-            Word::Task(news) => return Ok(SsotRecord::Task(Box::new(self.compose_task_file(news)))),
-            Word::Dispatch(dispatch) => {
+            AmpIntent::TaskUpdate(news) => return Ok(SsotRecord::Task(Box::new(self.compose_task_file(news)))),
+            AmpIntent::Dispatch(dispatch) => {
                 let payload = self.compose_dispatch(dispatch);
                 let (from, to) = match dispatch.attempt {
                     Some(_) => (Role::Coordinator, Role::Executor),
                     None => (Role::Admin, Role::Coordinator),
                 };
-                (&dispatch.id, from, to, &dispatch.refs, dispatch.ack_within, Payload::Dispatch(payload))
+                (&dispatch.id, from, to, &dispatch.refs, dispatch.ack_timeout_secs, Payload::Dispatch(payload))
             }
-            Word::Result(end) => {
+            AmpIntent::Result(end) => {
                 let payload = self.compose_result(end);
-                (&end.id, Role::Executor, Role::Coordinator, &end.refs, end.ack_within, Payload::Result(payload))
+                (&end.id, Role::Executor, Role::Coordinator, &end.refs, end.ack_timeout_secs, Payload::Result(payload))
             }
-            Word::Request(request) => {
-                let Request { id, refs, ack_within, review, attempt } = &**request;
+            AmpIntent::ReviewRequest(request) => {
+                let ReviewRequestIntent { id, refs, ack_timeout_secs: ack_within, review, attempt } = &**request;
                 let payload = Payload::Request(self.compose_review_request(&attempt.folder(), review));
                 (id, Role::Coordinator, Role::Reviewer, refs, *ack_within, payload)
             }
-            Word::Verdict { id, refs, ack_within, verdict } => {
+            AmpIntent::Verdict { id, refs, ack_timeout_secs: ack_within, verdict } => {
                 let told = self.histories.entry(id.task().clone()).or_default();
                 told.verdicts.push((**verdict).clone());
                 let payload = Payload::Verdict((**verdict).clone());
                 (id, Role::Reviewer, Role::Coordinator, refs, *ack_within, payload)
             }
-            Word::Escalation { id, from, escalation, .. } => {
+            AmpIntent::Escalation { id, from, escalation, .. } => {
                 return build_message(id, *from, Role::Admin, &escalation.affected_msgs, None, {
                     Payload::Escalation((**escalation).clone())
                 });
@@ -171,7 +171,7 @@ impl AmpComposer {
         story.criteria.iter().map(|criterion| said(&criterion.text)).collect()
     }
 
-    fn compose_dispatch(&mut self, dispatch: &Dispatch) -> TaskDispatch {
+    fn compose_dispatch(&mut self, dispatch: &DispatchIntent) -> TaskDispatch {
         let task = dispatch.id.task().clone();
         let stories = &dispatch.stories;
         let mut description = String::new();
@@ -218,7 +218,7 @@ impl AmpComposer {
         payload
     }
 
-    fn compose_result(&mut self, end: &StoryEnd) -> TaskResult {
+    fn compose_result(&mut self, end: &ResultIntent) -> TaskResult {
         let task = end.id.task().clone();
         let dispatched = self.histories.get(&task).and_then(|told| told.dispatch.as_ref());
         let stories = dispatched.map_or_else(|| vec![end.story.clone()], |(stories, _)| stories.clone());
@@ -291,9 +291,9 @@ impl AmpComposer {
         self.reviews_dir.join(format!("{folder}.patch"))
     }
 
-    fn compose_review_request(&self, folder: &str, review: &Review) -> ReviewRequest {
-        let near = (review.rejects >= LOCK_IS_NEAR_FROM)
-            .then(|| format!("{LOCK_IS_NEAR}: the task was rejected {} times.", review.rejects));
+    fn compose_review_request(&self, folder: &str, review: &ReviewSpec) -> ReviewRequest {
+        let near = (review.reject_count >= LOCK_IS_NEAR_FROM)
+            .then(|| format!("{LOCK_IS_NEAR}: the task was rejected {} times.", review.reject_count));
         let guidance = review.guidance.iter().map(|words| format!("The admin says: {words}"));
         let notes: Vec<String> = near.into_iter().chain(guidance).collect();
         let checked = self.has_verify_commands
@@ -307,7 +307,7 @@ impl AmpComposer {
             task_result_ref: review.result.clone(),
             review_scope: review.scope,
             diff_url: self.diff_path(folder).to_string_lossy().into_owned(),
-            reject_count: review.rejects,
+            reject_count: review.reject_count,
             coordinator_notes: (!notes.is_empty()).then(|| truncate_chars(&notes.join("\n"), MAX_LONG_TEXT_CHARS)),
             // Work whose checks failed is never reviewed.
             ci_status: checked.then(|| json!({"verify": "passed"}).as_object().cloned()).flatten(),
@@ -315,8 +315,8 @@ impl AmpComposer {
     }
 
     /// What a reviewer is given; none where the task was never dispatched.
-    pub(super) fn review_work(&self, folder: &str, review: &Review, agent: &AgentSpec) -> Option<ReviewWork> {
-        let told = self.histories.get(&review.of.assignment)?;
+    pub(super) fn review_work(&self, folder: &str, review: &ReviewSpec, agent: &AgentSpec) -> Option<ReviewWork> {
+        let told = self.histories.get(&review.reviewed_attempt.assignment)?;
         let (_, dispatch) = told.dispatch.as_ref()?;
         let results: Vec<TaskResult> = told.results.values().map(|(_, result)| result.clone()).collect();
         let newest = told.results.values().find(|(id, _)| *id == review.result).map(|(_, result)| result.clone());
@@ -341,7 +341,7 @@ impl AmpComposer {
         own.chain(&self.extra_criteria).cloned().collect()
     }
 
-    fn compose_task_file(&self, news: &TaskNews) -> TaskFile {
+    fn compose_task_file(&self, news: &TaskUpdate) -> TaskFile {
         let assignment = self.plan.assignments.iter().find(|one| one.id == news.task);
         let risk = news.stories.iter().map(|(key, _)| self.story(key).risk).max();
         TaskFile {
@@ -351,7 +351,7 @@ impl AmpComposer {
             status: task_status(news.status),
             risk_level: risk.unwrap_or_default(),
             attempts: self.histories.get(&news.task).map_or(0, |told| told.attempts),
-            reject_count: news.rejects,
+            reject_count: news.reject_count,
             stories: news
                 .stories
                 .iter()

@@ -19,7 +19,7 @@ use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::protocol::amp::message::DiffSummary;
 use crate::protocol::amp::store::Ssot;
-use crate::swarm::{Event, Fault, Salvaging};
+use crate::swarm::{CollectMode, Event, MachineryFault};
 use crate::verdict::{Cause, StoryOutcome};
 
 use super::archive::{self, ArchiveError};
@@ -76,25 +76,39 @@ pub(super) struct EffectExecutor {
 pub(super) async fn examine(engine: &dyn Engine, attempt: AttemptId, container: &ContainerId) -> Option<Event> {
     let seen = engine.inspect(container).await.ok().flatten().filter(|seen| seen.running)?;
     let processes = engine.top(container).await.unwrap_or_default();
-    Some(Event::Examined { attempt, paused: seen.paused, processes })
+    Some(Event::SandboxInspected { attempt, paused: seen.paused, processes })
 }
 
 /// Gets the result out, verified, under refs; or, where there is none, what the work folder has.
-pub(super) async fn collect(hands: EffectExecutor, remains: AttemptContext, what: Salvaging) -> Event {
+pub(super) async fn collect(hands: EffectExecutor, remains: AttemptContext, what: CollectMode) -> Event {
     let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
     let event = match fetch_result(&hands, &remains, &bundle).await {
         Ok(Some((tip, stories))) => {
             let rest = salvage_leftover(&hands, &remains, &bundle, tip.as_ref(), &stories).await;
             let ResultChanges { diffs, tree } = count_changes(&hands.repo, &remains.base, tip.as_ref(), &stories).await;
             let kept = tip.is_some().then(|| remains.result_ref());
-            Event::ResultCollected { attempt: remains.attempt.clone(), tip, stories, rest, diffs, tree, kept }
+            Event::ResultCollected {
+                attempt: remains.attempt.clone(),
+                tip,
+                stories,
+                leftover: rest,
+                diffs,
+                tree,
+                result_ref: kept,
+            }
         }
         Ok(None) => {
             let summary = match what {
-                Salvaging::Result => "the sandbox said `completion` and left no result",
-                Salvaging::Remains => "the sandbox ended without a result",
+                CollectMode::Result => "the sandbox said `completion` and left no result",
+                CollectMode::Salvage => "the sandbox ended without a result",
             };
-            salvage_without_result(&hands, &remains, &bundle, Fault::new(Cause::ProtocolViolation, summary, true)).await
+            salvage_without_result(
+                &hands,
+                &remains,
+                &bundle,
+                MachineryFault::new(Cause::ProtocolViolation, summary, true),
+            )
+            .await
         }
         Err(fault) => salvage_without_result(&hands, &remains, &bundle, fault).await,
     };
@@ -108,10 +122,10 @@ pub(super) async fn fetch_result(
     hands: &EffectExecutor,
     remains: &AttemptContext,
     bundle: &Path,
-) -> Result<Option<VerifiedResult>, Fault> {
+) -> Result<Option<VerifiedResult>, MachineryFault> {
     let Some(collected) = fetch_output(hands, remains, bundle).await? else { return Ok(None) };
     let Some(bytes) = collected.result else { return Ok(None) };
-    let refused = |summary: String| Fault::new(Cause::ProtocolViolation, summary, false);
+    let refused = |summary: String| MachineryFault::new(Cause::ProtocolViolation, summary, false);
     let file: ResultFile = serde_json::from_slice(&bytes)
         .map_err(|error| refused(format!("`{}` cannot be read: {error}", layout::RESULT_FILE)))?;
     check_result_matches(&file, remains).map_err(refused)?;
@@ -162,12 +176,12 @@ pub(super) async fn fetch_output(
     hands: &EffectExecutor,
     remains: &AttemptContext,
     bundle: &Path,
-) -> Result<Option<Collected>, Fault> {
+) -> Result<Option<Collected>, MachineryFault> {
     let folder = remains.attempt.folder();
     match hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await {
         Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => Ok(None),
         Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), message, .. }) => {
-            Err(Fault::new(Cause::ProtocolViolation, message, false))
+            Err(MachineryFault::new(Cause::ProtocolViolation, message, false))
         }
         // Without a kind it has died, and could not be brought back.
         Err(error @ EngineError::Depot { kind: None, .. }) => {
@@ -185,7 +199,7 @@ async fn fetch_without_depot(
     remains: &AttemptContext,
     bundle: &Path,
     depot: &EngineError,
-) -> Result<Collected, Fault> {
+) -> Result<Collected, MachineryFault> {
     let Some(container) = &remains.container else { return Err(engine_fault(depot)) };
     let folder = remains.attempt.folder();
     let fetched = archive::fetch(hands.engine.as_ref(), container, &folder, hands.max_bundle, bundle).await;
@@ -196,7 +210,7 @@ async fn fetch_without_depot(
             Ok(collected)
         }
         Ok(_) => Err(engine_fault(depot)),
-        Err(ArchiveError::Refused(message)) => Err(Fault::new(Cause::ProtocolViolation, message, false)),
+        Err(ArchiveError::Refused(message)) => Err(MachineryFault::new(Cause::ProtocolViolation, message, false)),
         Err(ArchiveError::Engine(error)) => Err(engine_fault(&error)),
         Err(error) => {
             tracing::warn!(%attempt, error = %error_chain(&error), "cannot fetch a result past a depot that is gone");
@@ -258,11 +272,11 @@ struct ResultChanges {
 }
 
 /// Writes what is under review down, for people and for who reads the request.
-pub(super) async fn write_review_diff(repo: &Repo, diff: &ReviewDiff) -> Result<(), Box<Fault>> {
+pub(super) async fn write_review_diff(repo: &Repo, diff: &ReviewDiff) -> Result<(), Box<MachineryFault>> {
     let fault = |error: std::io::Error| {
         let cause = if error.kind() == std::io::ErrorKind::StorageFull { Cause::DiskFull } else { Cause::HostError };
         let summary = format!("cannot write the diff under review to `{}`: {error}", diff.path.display());
-        Box::new(Fault::new(cause, summary, true))
+        Box::new(MachineryFault::new(cause, summary, true))
     };
     let mut text = Vec::new();
     let all = repo.patch(&diff.from, &diff.to, |piece| {
@@ -309,7 +323,7 @@ pub(super) async fn collect_review(
     hands: EffectExecutor,
     remains: AttemptContext,
     criteria: Vec<String>,
-    what: Salvaging,
+    what: CollectMode,
     ssot: Arc<Ssot>,
 ) -> Event {
     let attempt = remains.attempt.clone();
@@ -323,16 +337,16 @@ pub(super) async fn collect_review(
                     tracing::warn!(%attempt, error = %error_chain(&error), "cannot write a refused verdict to the error log");
                 }
             }
-            Event::ReviewCollected { attempt, reviewed: Box::new(reviewed) }
+            Event::ReviewCollected { attempt, outcome: Box::new(reviewed) }
         }
         Err(fault) => Event::CollectFailed {
             attempt,
             fault,
-            salvage: None,
+            salvage_ref: None,
             // A reviewer's work folder holds nothing that anybody would miss.
-            nothing_there: true,
-            left_out: false,
-            no_answer: false,
+            work_dir_empty: true,
+            salvage_incomplete: false,
+            depot_timed_out: false,
         },
     }
 }
@@ -359,7 +373,7 @@ pub(super) async fn merge(repo: Repo, landing: MergeRequest) -> Event {
         && let Ok(None) = repo.branch_head(branch.as_str()).await
         && let Err(error) = repo.create_branch(&branch, &onto).await
     {
-        return Event::MergeFailed { attempt, fault: error.fault(), kept };
+        return Event::MergeFailed { attempt, fault: error.fault(), result_ref: kept };
     }
     match repo.land(&branch, &onto, &tip, &message, &identity).await {
         Ok((outcome, at)) => {
@@ -368,14 +382,14 @@ pub(super) async fn merge(repo: Repo, landing: MergeRequest) -> Event {
             }
             match outcome {
                 MergeOutcome::Merged { head } => Event::Merged { attempt, head },
-                MergeOutcome::Conflict { paths } => Event::MergeConflicted { attempt, paths, kept },
+                MergeOutcome::Conflict { paths } => Event::MergeConflicted { attempt, paths, result_ref: kept },
             }
         }
         // An orchestrator that died between the merge and its record did this, and somebody moved the branch since.
         Err(DeliveryError::BranchMoved { .. }) if let Ok(Some(head)) = repo.landed(&branch, &tip).await => {
             Event::Merged { attempt, head }
         }
-        Err(error) => Event::MergeFailed { attempt, fault: error.fault(), kept },
+        Err(error) => Event::MergeFailed { attempt, fault: error.fault(), result_ref: kept },
     }
 }
 

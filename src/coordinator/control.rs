@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::state::SwarmDir;
-use crate::swarm::{Decision, StopLevel};
+use crate::swarm::{StopLevel, TaskDecision};
 
 /// The socket's name in the swarm's folder.
 pub const SOCKET_FILE: &str = "control.sock";
@@ -41,7 +41,7 @@ pub enum ControlCommand {
     /// A decision of the admin's.
     Decide {
         /// What.
-        decision: Decision,
+        decision: TaskDecision,
     },
 }
 

@@ -15,7 +15,7 @@ use crate::ids::{AttemptId, CommitId, StoryKey};
 use crate::plan::PlannedSeat;
 use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
 use crate::swarm::AssignmentSpec;
-use crate::swarm::word::Review;
+use crate::swarm::amp_intent::ReviewSpec;
 
 use super::carry_out::{self, AttemptContext, MergeRequest};
 use super::mailbox::SandboxSeat;
@@ -43,7 +43,7 @@ pub(super) struct AttemptSpec {
     /// What the admin said.
     pub guidance: Vec<String>,
     /// Their work is to be reviewed, and not done.
-    pub review: Option<Box<Review>>,
+    pub review: Option<Box<ReviewSpec>>,
 }
 
 impl Coordinator {
@@ -62,7 +62,7 @@ impl Coordinator {
         let file = &spec.files[usize::from(assignment.file)];
         let planned = &self.setup.plan.files[usize::from(assignment.file)];
         let uid = remains.uid;
-        let rework = self.machine.attempt(&attempt).is_some_and(|view| view.rework);
+        let rework = self.machine.attempt(&attempt).is_some_and(|view| view.is_rework);
         let sandbox = &self.setup.sandbox;
         let seat = self.mailbox_seat(place, review.is_some());
         let brief = AssignmentFile {
@@ -83,7 +83,7 @@ impl Coordinator {
             story_timeout_secs: spec.limits.story_timeout.as_secs().max(1),
             // Rounded up: zero is for ever.
             idle_timeout_secs: spec.limits.idle_timeout.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX),
-            grace_secs: spec.limits.grace.as_secs().max(1),
+            grace_secs: spec.limits.grace_period.as_secs().max(1),
             identity: sandbox.identity.clone(),
             guidance,
             rework,

@@ -114,7 +114,7 @@ impl EngineWatcher {
                     standing.unavailable = false;
                     standing.recovered_at = Some(Instant::now());
                 });
-                self.postbox.send_now(Event::EngineBack);
+                self.postbox.send_now(Event::EngineReconnected);
             } else {
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }

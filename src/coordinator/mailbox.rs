@@ -40,7 +40,7 @@ use crate::protocol::mailbox::message::{Kind, Seq};
 use crate::protocol::mailbox::roster::{Roster, Row, Status};
 use crate::protocol::mailbox::store::{MailboxResult, PROTOCOL_FILE, PROTOCOL_TEXT, ROSTER_FILE};
 use crate::state::SwarmDir;
-use crate::swarm::Machine;
+use crate::swarm::SwarmMachine;
 
 use super::CoordinatorError;
 use super::run::{run_blocking, sleep_until_deadline};
@@ -138,7 +138,7 @@ pub(super) async fn open(
     depot: &Depot,
     dir: &SwarmDir,
     plan: &Plan,
-    before: Option<&Machine>,
+    before: Option<&SwarmMachine>,
 ) -> Result<(MailboxHandle, AbortOnDropHandle<()>), CoordinatorError> {
     let copy = run_blocking(|| HostCopy::open(&dir.path(), sandbox_agents(&plan.seats)))?;
     let mut carrier = MailboxSync::new(depot.clone(), copy);
@@ -226,7 +226,7 @@ impl MailboxSync {
     }
 
     /// The agents of sandboxes that run on from before.
-    fn resume_agents(&mut self, seats: &[PlannedSeat], machine: &Machine) {
+    fn resume_agents(&mut self, seats: &[PlannedSeat], machine: &SwarmMachine) {
         for view in machine.attempts() {
             let place = machine.spec().assignments.iter().position(|one| one.id == view.id.assignment);
             let Some(seat) = place.and_then(|place| seats.get(place)) else { continue };

@@ -22,9 +22,9 @@ use crate::plan::Plan;
 use crate::protocol::amp::message::{CompletionStatus, MsgId};
 use crate::protocol::amp::store::{Ssot, SsotError};
 use crate::protocol::mesh::gram::MemoryGram;
+use crate::swarm::amp_intent::{AmpIntent, ResultIntent};
 use crate::swarm::effect::Announcement;
-use crate::swarm::word::{StoryEnd, Word};
-use crate::swarm::{Fault, Machine};
+use crate::swarm::{MachineryFault, SwarmMachine};
 use crate::tasks::{Done, HeaderBlocks, Story};
 use crate::verdict::{Cause, Failure};
 
@@ -83,13 +83,13 @@ pub(super) trait StoryOutcomes {
     fn is_rework(&self, attempt: &AttemptId) -> bool;
 }
 
-impl StoryOutcomes for Machine {
+impl StoryOutcomes for SwarmMachine {
     fn landed_commit(&self, story: &StoryKey) -> Option<Option<CommitId>> {
-        self.story(story).filter(|view| view.landed()).map(|view| view.commit.clone())
+        self.story(story).filter(|view| view.has_landed()).map(|view| view.commit.clone())
     }
 
     fn is_rework(&self, attempt: &AttemptId) -> bool {
-        self.attempt(attempt).is_some_and(|view| view.rework)
+        self.attempt(attempt).is_some_and(|view| view.is_rework)
     }
 }
 
@@ -190,13 +190,15 @@ impl SwarmMemory {
     }
 
     /// Takes in a word. The same word again says nothing new.
-    pub fn apply_intent(&mut self, word: &Word) {
+    pub fn apply_intent(&mut self, word: &AmpIntent) {
         match word {
-            Word::Dispatch(dispatch) if dispatch.attempt.is_some() => {
+            AmpIntent::Dispatch(dispatch) if dispatch.attempt.is_some() => {
                 self.dispatched_stories.insert(dispatch.id.task().clone(), dispatch.stories.clone());
             }
-            Word::Result(end) if self.processed_messages.insert(end.id.clone()) => self.apply_story_end(end),
-            Word::Escalation { id, failed: Some(failed), .. } if self.processed_messages.insert(id.clone()) => {
+            AmpIntent::Result(end) if self.processed_messages.insert(end.id.clone()) => self.apply_story_end(end),
+            AmpIntent::Escalation { id, failed_stories: Some(failed), .. }
+                if self.processed_messages.insert(id.clone()) =>
+            {
                 // Of a failure within the attempt its result said so.
                 for story in &failed.stories {
                     let heard = self.facts.entry(story.clone()).or_default();
@@ -205,7 +207,7 @@ impl SwarmMemory {
                     }
                 }
             }
-            Word::Verdict { id, verdict, .. } if self.processed_messages.insert(id.clone()) => {
+            AmpIntent::Verdict { id, verdict, .. } if self.processed_messages.insert(id.clone()) => {
                 let task = id.task();
                 let round = self.review_rounds.entry(task.clone()).or_default();
                 *round += 1;
@@ -228,7 +230,7 @@ impl SwarmMemory {
         }
     }
 
-    fn apply_story_end(&mut self, end: &StoryEnd) {
+    fn apply_story_end(&mut self, end: &ResultIntent) {
         let heard = self.facts.entry(end.story.clone()).or_default();
         heard.last_result_at = message_timestamp(&end.id);
         let number = end.attempt.number;
@@ -394,7 +396,7 @@ impl StoryMemory {
 
 impl DispatchContext {
     /// The frame, as the file that the sandbox gets. `now` is when it passes through the coordinator.
-    pub fn to_file(&self, now: Timestamp) -> Result<TextFile, Box<Fault>> {
+    pub fn to_file(&self, now: Timestamp) -> Result<TextFile, Box<MachineryFault>> {
         let memory = self.merged_memory();
         let stories: Vec<&Story> = self.stories.iter().collect();
         let dispatch = Dispatch {
@@ -407,7 +409,7 @@ impl DispatchContext {
         };
         let refused = |problem: String| {
             let summary = format!("the coordinator refused the dispatch: {problem}");
-            Box::new(Fault::new(Cause::DispatchRefused, summary, false))
+            Box::new(MachineryFault::new(Cause::DispatchRefused, summary, false))
         };
         let frame = dispatch.relayed(now).map_err(|fault| refused(fault.to_string()))?;
         let text = String::from_utf8(frame.to_bytes()).map_err(|error| refused(error.to_string()))?;
@@ -434,7 +436,7 @@ impl DispatchContext {
 
 impl Coordinator {
     /// Says a word, and takes in what it says of a story.
-    pub(super) fn emit_intent(&mut self, word: &Word) {
+    pub(super) fn emit_intent(&mut self, word: &AmpIntent) {
         self.memory.apply_intent(word);
         self.ssot_writer.write_intent(word);
     }
@@ -448,7 +450,7 @@ impl Coordinator {
 
     /// The same of all that landed under an orchestrator that is gone.
     pub(super) fn save_all_memories(&mut self) {
-        let landed = self.machine.stories().filter(|view| view.landed() && !view.done_before);
+        let landed = self.machine.stories().filter(|view| view.has_landed() && !view.done_before);
         for story in landed.map(|view| view.key.clone()).collect::<Vec<_>>() {
             self.save_memory(&story);
         }
@@ -459,7 +461,12 @@ impl Coordinator {
 ///
 /// # Errors
 /// The SSOT cannot be written.
-pub fn restore_memories(plan: &Plan, machine: &Machine, words: &[Word], ssot: &Ssot) -> Result<(), SsotError> {
+pub fn restore_memories(
+    plan: &Plan,
+    machine: &SwarmMachine,
+    words: &[AmpIntent],
+    ssot: &Ssot,
+) -> Result<(), SsotError> {
     let swarm = machine.spec().swarm;
     let mut memory = SwarmMemory::new(plan, swarm, DEFAULT_MEMORY_BUDGET, Vec::new());
     words.iter().for_each(|word| memory.apply_intent(word));

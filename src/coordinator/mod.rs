@@ -72,7 +72,7 @@ use crate::protocol::amp::store::Ssot;
 use crate::protocol::mailbox::store::MailboxError;
 use crate::report::Reporter;
 use crate::state::{StateError, Store, SwarmDir};
-use crate::swarm::{Decision, Machine, Outcome, SwarmSpec, Word};
+use crate::swarm::{AmpIntent, SwarmMachine, SwarmOutcome, SwarmSpec, TaskDecision};
 
 pub use admission::Reserve;
 pub use bridge::AmpComposer;
@@ -112,15 +112,15 @@ pub struct SwarmSetup {
 /// A swarm that another orchestrator began.
 pub struct ResumedSwarm {
     /// The machine after the journal's last event.
-    pub machine: Machine,
+    pub machine: SwarmMachine,
     /// That event's time.
     pub elapsed: Duration,
     /// That event's time by the wall clock; none where there is no event.
     pub last_event_at: Option<Timestamp>,
     /// All that it says in AMP.
-    pub intents: Vec<Word>,
+    pub intents: Vec<AmpIntent>,
     /// What the admin decided meanwhile.
-    pub decisions: Vec<Decision>,
+    pub decisions: Vec<TaskDecision>,
 }
 
 /// Who reviews, and what for.
@@ -203,7 +203,7 @@ pub enum CoordinatorError {
 #[derive(Debug)]
 pub struct RunReport {
     /// How.
-    pub outcome: Outcome,
+    pub outcome: SwarmOutcome,
     /// Work folders that could not be salvaged: their attempt and the volume they are in.
     pub unsalvaged: Vec<(AttemptId, String)>,
     /// Each story's log file.
@@ -248,10 +248,10 @@ impl ResourceNames {
 }
 
 /// Why a swarm's volumes are not removed with its end, if they are not.
-pub fn reason_to_keep_volumes(machine: &Machine, keep: bool) -> Option<&'static str> {
-    if machine.attempts().any(|view| view.work_kept) {
+pub fn reason_to_keep_volumes(machine: &SwarmMachine, keep: bool) -> Option<&'static str> {
+    if machine.attempts().any(|view| view.work_dir_kept) {
         Some("work that could not be salvaged is in them")
-    } else if !machine.over() {
+    } else if !machine.is_complete() {
         Some("`longshore resume` goes on with them")
     } else if keep {
         Some("`--keep` was given")

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::engine::{EngineResult, Found, FoundKind, label};
 use crate::ids::{AttemptId, ContainerId};
-use crate::swarm::Phase;
+use crate::swarm::AttemptPhase;
 
 use super::run::Coordinator;
 use super::session::error_chain;
@@ -59,7 +59,7 @@ impl Coordinator {
             }
         }
         let missing = |view: &&crate::swarm::AttemptView| {
-            matches!(view.phase, Phase::Running | Phase::Completed) && !there.contains(&view.id)
+            matches!(view.phase, AttemptPhase::Running | AttemptPhase::Completed) && !there.contains(&view.id)
         };
         for view in self.machine.attempts().filter(missing) {
             if let Some(live) = self.attempts.get(&view.id) {
@@ -84,9 +84,9 @@ impl Coordinator {
             None => true,
             // Its removal failed, or it was made by a call that seemed to fail.
             Some(view) if view.removed => !(self.setup.sandbox.keep_containers && own),
-            Some(view) => !own && view.phase > Phase::Created,
+            Some(view) => !own && view.phase > AttemptPhase::Created,
         };
-        let runs = view.is_some_and(|view| view.phase == Phase::Running && found.running);
+        let runs = view.is_some_and(|view| view.phase == AttemptPhase::Running && found.running);
         let paused = view.is_some_and(|view| view.paused);
         if own && runs && found.paused != paused {
             self.examine(id.clone());

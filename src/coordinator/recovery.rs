@@ -3,7 +3,7 @@
 
 use crate::engine::{FoundKind, label};
 use crate::ids::ContainerId;
-use crate::swarm::{AttemptView, Phase};
+use crate::swarm::{AttemptPhase, AttemptView};
 
 use super::CoordinatorError;
 use super::dispatch::AttemptSpec;
@@ -24,20 +24,20 @@ impl Coordinator {
             }
         }
         // One whose sandbox is removed may still be to be merged.
-        let over = |view: &AttemptView| view.removed && view.phase == Phase::Settled;
+        let over = |view: &AttemptView| view.removed && view.phase == AttemptPhase::Settled;
         let attempts: Vec<_> = self.machine.attempts().filter(|view| !over(view)).cloned().collect();
         for view in attempts {
             let keys = || view.stories.iter().map(|(key, _)| key);
             let container = view.container.clone().or_else(|| self.orphans.get(&view.id).cloned());
             match (view.phase, container) {
-                (Phase::Running | Phase::Completed, Some(container)) => {
+                (AttemptPhase::Running | AttemptPhase::Completed, Some(container)) => {
                     let stories = keys().map(|key| (key.clone(), None)).collect();
                     let task = AttemptSpec { stories, guidance: Vec::new(), review: None };
-                    let origin = SessionOrigin::Adopted { container, applied: view.records };
+                    let origin = SessionOrigin::Adopted { container, applied: view.record_count };
                     self.start_attempt(view.id.clone(), task, view.base.clone(), origin);
                 }
                 // The machine asks for these to be started again, and `left` has their containers.
-                (Phase::Starting | Phase::Created, _) => {}
+                (AttemptPhase::Starting | AttemptPhase::Created, _) => {}
                 (_, container) => {
                     if let Some(remains) = self.attempt_context(&view.id, keys(), &view.base) {
                         self.attempts.insert(view.id.clone(), AttemptHandle::without_session(container, remains));

@@ -24,7 +24,7 @@ use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, ContainerId};
 use crate::report;
-use crate::swarm::{AttemptView, Machine, Phase};
+use crate::swarm::{AttemptPhase, AttemptView, SwarmMachine};
 
 /// Attempts that are saved at once.
 const MAX_CONCURRENT_ATTEMPTS: usize = 4;
@@ -36,7 +36,7 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// A dead swarm, and what is needed to reach into its volumes.
 pub struct RescueSpec<'a> {
     /// As its journal has it.
-    pub machine: &'a Machine,
+    pub machine: &'a SwarmMachine,
     /// The repo that it worked for.
     pub repo: &'a Repo,
     /// Where its volumes are.
@@ -63,10 +63,10 @@ pub struct RescueOutcome {
 }
 
 /// The attempts whose work may be in the engine alone.
-pub fn unsaved_attempts(machine: &Machine) -> impl Iterator<Item = &AttemptView> {
+pub fn unsaved_attempts(machine: &SwarmMachine) -> impl Iterator<Item = &AttemptView> {
     // A reviewer's folder has nothing that anybody would miss.
     let own = machine.attempts().filter(|view| view.review.is_none());
-    own.filter(|view| view.work_kept || view.phase <= Phase::Collecting)
+    own.filter(|view| view.work_dir_kept || view.phase <= AttemptPhase::Collecting)
 }
 
 /// Saves what can be saved.
@@ -80,7 +80,7 @@ pub async fn rescue(with: RescueSpec<'_>) -> EngineResult<RescueOutcome> {
     if remains.is_empty() && with.mailbox_swarm_dir.is_none() {
         return Ok(RescueOutcome::default());
     }
-    end_sandboxes(&with.engine, &spec.swarm.to_string(), spec.limits.grace).await?;
+    end_sandboxes(&with.engine, &spec.swarm.to_string(), spec.limits.grace_period).await?;
     let names = ResourceNames::new(spec.swarm, with.repo);
     let mailbox = with.mailbox_swarm_dir.is_some().then_some(names.mailbox);
     let depot = DepotSpec {
@@ -132,7 +132,7 @@ pub async fn rescue(with: RescueSpec<'_>) -> EngineResult<RescueOutcome> {
     Ok(rescued)
 }
 
-fn attempt_context(machine: &Machine, view: &AttemptView) -> Option<AttemptContext> {
+fn attempt_context(machine: &SwarmMachine, view: &AttemptView) -> Option<AttemptContext> {
     let spec = machine.spec();
     let place = spec.assignments.iter().position(|assignment| assignment.id == view.id.assignment)?;
     let names = report::Names::of(spec);

@@ -9,7 +9,7 @@ use crate::handoff::review::{REVIEW_VERSION, ReviewFile};
 use crate::ids::CommitId;
 use crate::protocol::amp::message::{Decision, ReviewVerdict};
 use crate::protocol::amp::rules::{RULES, Violation};
-use crate::swarm::{Fault, Fix, Reviewed, Salvaging};
+use crate::swarm::{CollectMode, MachineryFault, ReviewFix, ReviewOutcome};
 use crate::verdict::{Cause, Failure};
 
 use super::carry_out::{AttemptContext, EffectExecutor, fetch_output};
@@ -17,43 +17,43 @@ use super::carry_out::{AttemptContext, EffectExecutor, fetch_output};
 /// Gets a review out. `remains.base` is the commit under review, `criteria` are those of its
 /// [`ReviewWork`](crate::handoff::review::ReviewWork), in its order.
 ///
-/// What the reviewer did wrong is a [`Reviewed`] with a failure. An error is the machinery's: the engine, the depot or the
+/// What the reviewer did wrong is a [`ReviewOutcome`] with a failure. An error is the machinery's: the engine, the depot or the
 /// host's disk.
 pub(super) async fn fetch_review(
     hands: EffectExecutor,
     remains: AttemptContext,
     criteria: Vec<String>,
-    what: Salvaging,
-) -> Result<Reviewed, Fault> {
+    what: CollectMode,
+) -> Result<ReviewOutcome, MachineryFault> {
     let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
     let reviewed = fetch_valid_review(&hands, &remains, &criteria, what, &bundle).await;
     let _ = tokio::fs::remove_file(&bundle).await;
     match reviewed {
         // The sandbox's own doing, whoever saw it.
         Err(fault) if fault.cause == Cause::ProtocolViolation => {
-            Ok(Reviewed::failed(Failure { cause: fault.cause, evidence: fault.evidence, salvage: None }))
+            Ok(ReviewOutcome::failed(Failure { cause: fault.cause, evidence: fault.evidence, salvage: None }))
         }
         reviewed => reviewed,
     }
 }
 
 /// A result that is not what it must be.
-fn protocol_violation(summary: impl Into<String>) -> Fault {
-    Fault::new(Cause::ProtocolViolation, summary, false)
+fn protocol_violation(summary: impl Into<String>) -> MachineryFault {
+    MachineryFault::new(Cause::ProtocolViolation, summary, false)
 }
 
 async fn fetch_valid_review(
     hands: &EffectExecutor,
     remains: &AttemptContext,
     criteria: &[String],
-    what: Salvaging,
+    what: CollectMode,
     bundle: &Path,
-) -> Result<Reviewed, Fault> {
+) -> Result<ReviewOutcome, MachineryFault> {
     let fetched = fetch_output(hands, remains, bundle).await?;
     let Some((bytes, brought)) = fetched.and_then(|fetched| Some((fetched.result?, fetched.bundle))) else {
         return Err(protocol_violation(match what {
-            Salvaging::Result => "the reviewer's sandbox said `completion` and left no result",
-            Salvaging::Remains => "the reviewer's sandbox ended without a result",
+            CollectMode::Result => "the reviewer's sandbox said `completion` and left no result",
+            CollectMode::Salvage => "the reviewer's sandbox ended without a result",
         }));
     };
     let file: ReviewFile = serde_json::from_slice(&bytes)
@@ -63,7 +63,7 @@ async fn fetch_valid_review(
         (Some(value), None) => value,
         (None, Some(failure)) if file.fix.is_none() => {
             // Where work is kept is the host's to say, and a review has none.
-            return Ok(Reviewed::failed(Failure { salvage: None, ..failure }));
+            return Ok(ReviewOutcome::failed(Failure { salvage: None, ..failure }));
         }
         _ => return Err(protocol_violation("the result has not one of a verdict and a failure")),
     };
@@ -79,11 +79,11 @@ async fn fetch_valid_review(
         }
         (Decision::Approved | Decision::Rejected, None) => None,
     };
-    Ok(Reviewed { verdict: Some(verdict), fix, failure: None })
+    Ok(ReviewOutcome { verdict: Some(verdict), fix, failure: None })
 }
 
 /// What a verdict that AMP refuses said, as far as it is known, and the rule that it breaks: for the error log.
-pub(super) fn violated_rule(reviewed: &Reviewed) -> Option<(String, Violation)> {
+pub(super) fn violated_rule(reviewed: &ReviewOutcome) -> Option<(String, Violation)> {
     let failure = reviewed.failure.as_ref().filter(|failure| failure.cause == Cause::ProtocolViolation)?;
     let summary = &failure.evidence.summary;
     // As `Violation` writes itself.
@@ -117,7 +117,7 @@ async fn import_fix(
     bundle: &Path,
     verdict: &ReviewVerdict,
     commit: CommitId,
-) -> Result<Fix, Fault> {
+) -> Result<ReviewFix, MachineryFault> {
     if commit == remains.base {
         return Err(protocol_violation("the fix is the commit under review"));
     }
@@ -131,7 +131,7 @@ async fn import_fix(
     hands.repo.import(bundle, &expected).await.map_err(|error| error.fault())?;
     let checked = hands.repo.check_fix(&remains.base, &commit, &verdict.direct_fixes).await;
     let refused = checked.map_err(|error| error.fault())?.err();
-    Ok(Fix { commit, refused })
+    Ok(ReviewFix { commit, scope_violation: refused })
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use crate::engine::{EngineResult, Found, Signal};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
 use crate::swarm::{
-    Announcement, AssignmentSpec, Decision, Effect, Event, Fault, Machine, Outcome, Phase, SwarmSpec, Word,
+    AmpIntent, Announcement, AssignmentSpec, AttemptPhase, Effect, Event, MachineryFault, SwarmMachine, SwarmOutcome,
+    SwarmSpec, TaskDecision,
 };
 use crate::verdict::Cause;
 
@@ -104,7 +105,7 @@ pub async fn run(mut setup: SwarmSetup) -> Result<RunReport, CoordinatorError> {
             (machine, elapsed)
         }
         // The journal's header, and AMP with it, counts from before there was a depot.
-        None => (Machine::new(setup.spec.clone()), elapsed_since_header(&setup.spec)),
+        None => (SwarmMachine::new(setup.spec.clone()), elapsed_since_header(&setup.spec)),
     };
     let mut heard = std::mem::replace(&mut setup.escalation_listener, Box::new(()));
     let (warn, warnings) = mpsc::unbounded_channel();
@@ -144,11 +145,12 @@ pub async fn run(mut setup: SwarmSetup) -> Result<RunReport, CoordinatorError> {
         coordinator.resume().await?;
         look.notify_one();
         if let Some(ms) = before.downtime_ms {
-            coordinator.events.send_now(Event::Away { ms });
+            coordinator.events.send_now(Event::OrchestratorAbsent { ms });
         }
         // A swarm that had ended is taken up because of them; in one that had not, what they start is started once.
-        let mut events: Vec<Event> = before.decisions.into_iter().map(|decision| Event::Decided { decision }).collect();
-        let place = if coordinator.machine.finished().is_some() { events.len() } else { 0 };
+        let mut events: Vec<Event> =
+            before.decisions.into_iter().map(|decision| Event::DecisionMade { decision }).collect();
+        let place = if coordinator.machine.outcome().is_some() { events.len() } else { 0 };
         events.insert(place, Event::Resumed);
         events.into_iter().for_each(|event| coordinator.events.send_now(event));
     } else {
@@ -164,8 +166,8 @@ pub async fn run(mut setup: SwarmSetup) -> Result<RunReport, CoordinatorError> {
 /// What an orchestrator that is gone left to be done first.
 #[derive(Default)]
 struct ResumeState {
-    intents: Vec<Word>,
-    decisions: Vec<Decision>,
+    intents: Vec<AmpIntent>,
+    decisions: Vec<TaskDecision>,
     /// Milliseconds.
     downtime_ms: Option<u64>,
 }
@@ -260,7 +262,7 @@ impl SwarmClock {
 
 pub(super) struct Coordinator {
     pub(super) setup: SwarmSetup,
-    pub(super) machine: Machine,
+    pub(super) machine: SwarmMachine,
     pub(super) names: ResourceNames,
     pub(super) executor: EffectExecutor,
     pub(super) objects: Arc<ObjectsVolume>,
@@ -274,7 +276,7 @@ pub(super) struct Coordinator {
     pub(super) orphans: BTreeMap<AttemptId, ContainerId>,
     /// The effects of `Event::Resumed` are being carried out: what they start may be there already.
     pub(super) resuming: bool,
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<SwarmOutcome>,
     pub(super) engine_monitor: EngineMonitor,
     pub(super) admission: Arc<Admission>,
     /// What was seen of the engine's things.
@@ -326,10 +328,10 @@ impl Coordinator {
                         batch.push(QueuedEvent::from(Event::StopRequested { level, by: "longshore stop".to_owned() }));
                     }
                     ControlRequest { command: ControlCommand::Decide { decision }, reply } => {
-                        match self.machine.can_decide(&decision.task, &decision.action) {
+                        match self.machine.check_decision(&decision.task, &decision.action) {
                             Ok(()) => {
                                 let _ = reply.send(ControlReply::Accepted);
-                                batch.push(QueuedEvent::from(Event::Decided { decision }));
+                                batch.push(QueuedEvent::from(Event::DecisionMade { decision }));
                             }
                             Err(problem) => drop(reply.send(ControlReply::Refused { problem })),
                         }
@@ -348,7 +350,7 @@ impl Coordinator {
                 Some(ended) = self.tasks.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {
                         // What it was to answer will not come.
-                        let fault = Fault::new(Cause::HostError, "a part of longshore failed: see longshore.log", false);
+                        let fault = MachineryFault::new(Cause::HostError, "a part of longshore failed: see longshore.log", false);
                         batch.push(QueuedEvent::from(Event::MachineryFailed { fault }));
                     }
                 }
@@ -413,11 +415,11 @@ impl Coordinator {
             }
             Effect::Pause { attempt } => self.set_paused(&attempt, true),
             Effect::Unpause { attempt } => self.set_paused(&attempt, false),
-            Effect::Tell(word) => self.emit_intent(&word),
+            Effect::SendAmp(word) => self.emit_intent(&word),
             Effect::Terminate { attempt } => self.signal_sandbox(&attempt, Signal::Term),
             Effect::Kill { attempt } => self.signal_sandbox(&attempt, Signal::Kill),
-            Effect::Examine { attempt } => self.examine(attempt),
-            Effect::Collect { attempt, what } => {
+            Effect::Inspect { attempt } => self.examine(attempt),
+            Effect::Collect { attempt, mode: what } => {
                 if let Some(live) = self.attempts.get(&attempt) {
                     let remains = AttemptContext { container: live.container.clone(), ..live.context.clone() };
                     let (hands, postbox) = (self.executor.clone(), self.events.clone());
@@ -438,7 +440,7 @@ impl Coordinator {
                 }
             }
             Effect::Merge { attempt, file, onto, tip, stories } => self.start_merge(attempt, file, onto, tip, &stories),
-            Effect::Remove { attempt, keep_work } => self.remove_sandbox(attempt, keep_work),
+            Effect::Remove { attempt, keep_work_dir: keep_work } => self.remove_sandbox(attempt, keep_work),
             Effect::Announce(announcement) => {
                 if let Announcement::StoryLanded { story, .. } = &announcement {
                     self.save_memory(story);
@@ -511,11 +513,11 @@ impl Coordinator {
         looped: Result<(), CoordinatorError>,
         writer: JoinHandle<()>,
     ) -> Result<RunReport, CoordinatorError> {
-        let outcome = self.outcome.unwrap_or(Outcome::Interrupted);
+        let outcome = self.outcome.unwrap_or(SwarmOutcome::Interrupted);
         // Whoever was told to stop by three signals waits for nothing; a fourth ends any wait below.
         let mut signals = StopSignals::new();
         // A swarm that is left to be resumed has sandboxes that go on: their sessions would be waited for in vain.
-        let settled = self.machine.attempts().all(|view| view.phase == Phase::Settled);
+        let settled = self.machine.attempts().all(|view| view.phase == AttemptPhase::Settled);
         if self.outcome.is_some() && looped.is_ok() && settled {
             let tasks = async { while self.tasks.join_next().await.is_some() {} };
             tokio::select! {
@@ -529,7 +531,7 @@ impl Coordinator {
         let _ = tokio::time::timeout(LAST_PAUSES_TIMEOUT, &mut self.pause_worker.1).await;
         self.tasks.shutdown().await;
         if let Some((mail, _task)) = self.mailbox.take() {
-            let over = self.outcome.is_some() && looped.is_ok() && self.machine.over();
+            let over = self.outcome.is_some() && looped.is_ok() && self.machine.is_complete();
             tokio::select! {
                 () = mail.close(over) => {}
                 _ = signals.next() => {}
@@ -578,7 +580,7 @@ impl Coordinator {
                 assignment.stories.iter().map(move |key| (key.clone(), log.clone()))
             })
             .collect();
-        let kept = self.machine.attempts().filter(|view| view.work_kept);
+        let kept = self.machine.attempts().filter(|view| view.work_dir_kept);
         let kept = kept.map(|view| (view.id.clone(), self.names.work.clone())).collect();
         Ok(RunReport { outcome, unsalvaged: kept, story_logs: logs })
     }

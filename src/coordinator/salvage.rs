@@ -12,7 +12,7 @@ use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
 use crate::handoff::result::StoryResult;
 use crate::ids::{CommitId, StoryId};
-use crate::swarm::{Event, Fault, Rest};
+use crate::swarm::{Event, Leftover, MachineryFault};
 use crate::verdict::StoryOutcome;
 
 /// What a salvage says of the work folder.
@@ -108,7 +108,7 @@ pub(super) async fn salvage_leftover(
     bundle: &Path,
     tip: Option<&CommitId>,
     stories: &[StoryResult],
-) -> Option<Rest> {
+) -> Option<Leftover> {
     let open = stories.iter().find(|story| match &story.outcome {
         StoryOutcome::Failed { unsaved, .. } => *unsaved,
         StoryOutcome::NotReached => true,
@@ -116,7 +116,7 @@ pub(super) async fn salvage_leftover(
     })?;
     let story = remains.stories.iter().find(|(id, _)| *id == open.id)?;
     let SalvageOutcome { work_dir: seen, reference, .. } = salvage_work_dir(hands, remains, bundle, story, tip).await;
-    let Some(reference) = reference else { return seen.nothing_to_keep.then_some(Rest::Nothing) };
+    let Some(reference) = reference else { return seen.nothing_to_keep.then_some(Leftover::Nothing) };
     let known: Vec<String> = stories.iter().filter_map(|story| salvage_ref_of(&story.outcome)).cloned().collect();
     let known_by_name = known.contains(&reference);
     let told = known_by_name || any_ref_has_same_files(&hands.repo, &reference, &known).await.unwrap_or(false);
@@ -127,8 +127,8 @@ pub(super) async fn salvage_leftover(
         tracing::warn!(%reference, error = %error_chain(&error), "cannot remove the second name of kept work");
     }
     match told {
-        true => (!seen.has_left_out).then_some(Rest::Nothing),
-        false => Some(Rest::Kept { reference, left_out: seen.has_left_out }),
+        true => (!seen.has_left_out).then_some(Leftover::Nothing),
+        false => Some(Leftover::Salvaged { reference, incomplete: seen.has_left_out }),
     }
 }
 
@@ -137,7 +137,7 @@ pub(super) async fn salvage_without_result(
     hands: &EffectExecutor,
     remains: &AttemptContext,
     bundle: &Path,
-    mut fault: Fault,
+    mut fault: MachineryFault,
 ) -> Event {
     let nothing = || SalvageOutcome {
         work_dir: WorkDirStatus { nothing_to_keep: true, ..WorkDirStatus::default() },
@@ -150,7 +150,14 @@ pub(super) async fn salvage_without_result(
     fault.evidence.paths.extend(left_out);
     let WorkDirStatus { nothing_to_keep: nothing_there, has_left_out: left_out, timed_out: no_answer } = seen;
     let attempt = remains.attempt.clone();
-    Event::CollectFailed { attempt, fault, salvage: reference, nothing_there, left_out, no_answer }
+    Event::CollectFailed {
+        attempt,
+        fault,
+        salvage_ref: reference,
+        work_dir_empty: nothing_there,
+        salvage_incomplete: left_out,
+        depot_timed_out: no_answer,
+    }
 }
 
 /// The host's ref of what a story that failed left.

@@ -20,7 +20,7 @@ use crate::ids::StoryKey;
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::protocol::acp::machine::{Record, Session};
 use crate::protocol::acp::message::{CompletionStatus, ContainerMessage, Envelope, TaskRequest, encode_task_request};
-use crate::swarm::{Event, Exit, Fault};
+use crate::swarm::{ContainerExit, Event, MachineryFault};
 use crate::verdict::{Cause, Evidence};
 use crate::wire::{Line, LineSplitter};
 
@@ -133,7 +133,7 @@ struct StartedSandbox {
     applied_records: u64,
 }
 
-async fn start_or_adopt(job: &SessionSpec, tools: &mut SessionContext) -> Result<StartedSandbox, Box<Fault>> {
+async fn start_or_adopt(job: &SessionSpec, tools: &mut SessionContext) -> Result<StartedSandbox, Box<MachineryFault>> {
     match &job.origin {
         SessionOrigin::Fresh => start_sandbox(job, tools).await,
         SessionOrigin::Adopted { container, applied } => Ok(adopt(tools, container.clone(), *applied).await),
@@ -157,7 +157,7 @@ async fn resume_container(
     job: &SessionSpec,
     tools: &mut SessionContext,
     container: &ContainerId,
-) -> Result<Option<StartedSandbox>, Box<Fault>> {
+) -> Result<Option<StartedSandbox>, Box<MachineryFault>> {
     let seen = loop {
         match tools.engine.inspect(container).await {
             Ok(seen) => break seen,
@@ -207,20 +207,20 @@ async fn send_task_request(
     job: &SessionSpec,
     container: &ContainerId,
     attachment: &mut Attachment,
-) -> Result<(), Box<Fault>> {
+) -> Result<(), Box<MachineryFault>> {
     let envelope = Envelope { timestamp: Timestamp::now(), swarm_id: job.swarm, container_id: container.clone() };
     let mut line = encode_task_request(&envelope, &job.request)
-        .map_err(|error| Box::new(Fault::new(Cause::HostError, error_chain(&error), false)))?;
+        .map_err(|error| Box::new(MachineryFault::new(Cause::HostError, error_chain(&error), false)))?;
     line.push(b'\n');
     let lost = |error: std::io::Error| {
-        Box::new(Fault::new(Cause::ConnectionLost, format!("cannot write the task-request: {error}"), true))
+        Box::new(MachineryFault::new(Cause::ConnectionLost, format!("cannot write the task-request: {error}"), true))
     };
     attachment.input.write_all(&line).await.map_err(lost)?;
     attachment.input.flush().await.map_err(lost)
 }
 
 /// Everything up to the written task-request. On a failure the container, if there is one, is removed.
-async fn start_sandbox(job: &SessionSpec, tools: &mut SessionContext) -> Result<StartedSandbox, Box<Fault>> {
+async fn start_sandbox(job: &SessionSpec, tools: &mut SessionContext) -> Result<StartedSandbox, Box<MachineryFault>> {
     check_not_stopped(tools)?;
     let admitted = tools.admission.admit(&tools.depot, &job.attempt, &tools.events, &mut tools.stop_signal).await;
     admitted.map_err(|error| Box::new(engine_fault(&error)))?;
@@ -231,14 +231,14 @@ async fn start_sandbox(job: &SessionSpec, tools: &mut SessionContext) -> Result<
     tools.objects.ensure(&tools.depot, &tools.repo, &job.base_branch, &job.base).await.map_err(
         |error| match error {
             CoordinatorError::Engine(error) => Box::new(engine_fault(&error)),
-            other => Box::new(Fault::new(Cause::HostError, error_chain(&other), true)),
+            other => Box::new(MachineryFault::new(Cause::HostError, error_chain(&other), true)),
         },
     )?;
     let mut files = job.files.clone();
     if let Some(handed) = job.dispatch.clone() {
         // What others learned is merged here, and not on the loop.
         let made = tokio::task::spawn_blocking(move || handed.to_file(Timestamp::now())).await;
-        let lost = |error| Box::new(Fault::new(Cause::HostError, error_chain(&error), true));
+        let lost = |error| Box::new(MachineryFault::new(Cause::HostError, error_chain(&error), true));
         files.push(made.map_err(lost)??);
     }
     tools.depot.prepare(&job.attempt.folder(), job.uid, files).await.map_err(|error| Box::new(engine_fault(&error)))?;
@@ -264,7 +264,7 @@ async fn start_container(
     job: &SessionSpec,
     tools: &SessionContext,
     container: ContainerId,
-) -> Result<StartedSandbox, Box<Fault>> {
+) -> Result<StartedSandbox, Box<MachineryFault>> {
     let begun = async {
         check_not_stopped(tools)?;
         let mut attachment = tools.engine.attach(&container).await.map_err(|error| Box::new(engine_fault(&error)))?;
@@ -288,9 +288,11 @@ async fn start_container(
 }
 
 /// Whether a stop came before anything was started.
-fn check_not_stopped(tools: &SessionContext) -> Result<(), Box<Fault>> {
+fn check_not_stopped(tools: &SessionContext) -> Result<(), Box<MachineryFault>> {
     match *tools.stop_signal.borrow() {
-        Some(_) => Err(Box::new(Fault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false))),
+        Some(_) => {
+            Err(Box::new(MachineryFault::new(Cause::StoppedByUser, "stopped before the sandbox was started", false)))
+        }
         None => Ok(()),
     }
 }
@@ -340,7 +342,7 @@ impl<'a> OutputReader<'a> {
     }
 
     /// Reads until the container ended and its streams are drained. `wait` is the truth about the end; the end of a stream is not.
-    async fn read_to_end(mut self, tools: &mut SessionContext, streams: Option<Attachment>) -> Exit {
+    async fn read_to_end(mut self, tools: &mut SessionContext, streams: Option<Attachment>) -> ContainerExit {
         let mut open = streams.is_some();
         let (input, mut output) = match streams {
             Some(Attachment { input, output }) => (Some(input), output),
@@ -441,7 +443,7 @@ impl<'a> OutputReader<'a> {
     }
 
     /// The exit evidence. A clean end needs no further question to the engine.
-    async fn into_exit(self, ended: Result<i64, EngineError>, tools: &mut SessionContext) -> Exit {
+    async fn into_exit(self, ended: Result<i64, EngineError>, tools: &mut SessionContext) -> ContainerExit {
         let tail = self.log.tail();
         // An engine that ends takes its containers along, and tells of that before it is seen to be gone.
         let clean = matches!(ended, Ok(0)) && self.session.completed();
@@ -465,14 +467,29 @@ impl<'a> OutputReader<'a> {
             self.outages_at_start != tools.engine_monitor.outage_count() && tools.engine_monitor.recently_unavailable();
         let memory = tools.engine_monitor.ran_out_of_memory(self.container.as_str());
         match ended {
-            Ok(0) if clean => Exit { code: Some(0), engine_lost, tail, ..Exit::default() },
+            Ok(0) if clean => {
+                ContainerExit { code: Some(0), engine_lost, stderr_tail: tail, ..ContainerExit::default() }
+            }
             Ok(code) => {
                 let (oom_killed, error) = seen.map_or((false, String::new()), |seen| (seen.oom_killed, seen.error));
                 // The event alone may be about a process that the sandbox outlived.
                 let oom_killed = oom_killed || memory && code == 137;
-                Exit { code: Some(code), oom_killed, engine_lost, error, tail, ..Exit::default() }
+                ContainerExit {
+                    code: Some(code),
+                    oom_killed,
+                    engine_lost,
+                    error,
+                    stderr_tail: tail,
+                    ..ContainerExit::default()
+                }
             }
-            Err(error) => Exit { vanished: true, engine_lost, error: error_chain(&error), tail, ..Exit::default() },
+            Err(error) => ContainerExit {
+                vanished: true,
+                engine_lost,
+                error: error_chain(&error),
+                stderr_tail: tail,
+                ..ContainerExit::default()
+            },
         }
     }
 
@@ -498,22 +515,25 @@ impl<'a> OutputReader<'a> {
         let event = match taken {
             Record::Accepted(ContainerMessage::Progress(update)) => Event::StoryReported {
                 attempt,
-                record,
+                record_number: record,
                 story: StoryKey { file: self.spec.file, id: update.story_id },
                 status: update.status,
                 output: update.output,
             },
             Record::Accepted(ContainerMessage::Completion(end)) => {
                 self.reported_stopped = end.status == CompletionStatus::Stopped;
-                Event::CompletionReported { attempt, record, status: end.status, errors: end.errors }
+                Event::CompletionReported { attempt, record_number: record, status: end.status, errors: end.errors }
             }
-            Record::Accepted(ContainerMessage::Error(error)) => {
-                Event::ErrorReported { attempt, record, code: error.code.to_string(), message: error.message }
-            }
+            Record::Accepted(ContainerMessage::Error(error)) => Event::ErrorReported {
+                attempt,
+                record_number: record,
+                code: error.code.to_string(),
+                message: error.message,
+            },
             Record::Refused(bad) => {
                 let reason = bad.to_string();
                 self.log.note(&format!("bad record {record}: {reason}"));
-                Event::RecordRefused { attempt, record, reason }
+                Event::RecordRefused { attempt, record_number: record, reason }
             }
         };
         postbox.send(event).await;
@@ -562,7 +582,7 @@ pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
 }
 
 /// What an engine's error means for an attempt.
-pub(super) fn engine_fault(error: &EngineError) -> Fault {
+pub(super) fn engine_fault(error: &EngineError) -> MachineryFault {
     use crate::handoff::depot::DepotFaultKind;
     let cause = match error {
         EngineError::DiskFull { .. } | EngineError::Depot { kind: Some(DepotFaultKind::DiskFull), .. } => {
@@ -575,13 +595,18 @@ pub(super) fn engine_fault(error: &EngineError) -> Fault {
         EngineError::Depot { kind, .. } => matches!(kind, None | Some(DepotFaultKind::Failed)),
         other => other.retryable(),
     };
-    Fault { cause, evidence: Evidence::of(error_chain(error)), retryable, unreachable: error.unreachable() }
+    MachineryFault {
+        cause,
+        evidence: Evidence::of(error_chain(error)),
+        retryable,
+        engine_unreachable: error.unreachable(),
+    }
 }
 
-fn create_fault(error: &EngineError, container: &ContainerSpec) -> Fault {
+fn create_fault(error: &EngineError, container: &ContainerSpec) -> MachineryFault {
     match error {
         EngineError::NotFound { .. } => {
-            Fault::new(Cause::ImageMissing, format!("the image `{}` is not there", container.image), false)
+            MachineryFault::new(Cause::ImageMissing, format!("the image `{}` is not there", container.image), false)
         }
         other => engine_fault(other),
     }

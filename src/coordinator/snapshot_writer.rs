@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::state::PendingSnapshot;
-use crate::swarm::{Event, Fault};
+use crate::swarm::{Event, MachineryFault};
 use crate::verdict::Cause;
 
 use super::event_queue::EventSender;
@@ -22,7 +22,7 @@ pub(super) fn spawn_snapshot_writer(postbox: EventSender) -> (mpsc::UnboundedSen
             let written = tokio::task::spawn_blocking(move || snapshot.write()).await;
             if let Ok(Err(error)) = written {
                 let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
-                let fault = Fault::new(cause, session::error_chain(&error), false);
+                let fault = MachineryFault::new(cause, session::error_chain(&error), false);
                 postbox.send_now(Event::MachineryFailed { fault });
                 return;
             }

@@ -17,7 +17,7 @@ use crate::ids::{AssignmentId, SwarmId};
 use crate::protocol::amp::message::{Message, Payload};
 use crate::protocol::amp::rules::Violation;
 use crate::protocol::amp::store::{Ensured, Ssot, SsotError, TaskFile};
-use crate::swarm::{Event, Fault, Word};
+use crate::swarm::{AmpIntent, Event, MachineryFault};
 use crate::verdict::Cause;
 
 use super::bridge::{AmpComposer, SsotRecord};
@@ -68,7 +68,8 @@ impl SsotWriter {
         let writer = std::thread::spawn(move || {
             if let Err(error) = run_writer(swarm, &ssot, &work, heard.as_mut()) {
                 let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
-                postbox.send_now(Event::MachineryFailed { fault: Fault::new(cause, error_chain(&error), false) });
+                postbox
+                    .send_now(Event::MachineryFailed { fault: MachineryFault::new(cause, error_chain(&error), false) });
             }
             heard
         });
@@ -76,7 +77,7 @@ impl SsotWriter {
     }
 
     /// Says it.
-    pub(super) fn write_intent(&mut self, word: &Word) {
+    pub(super) fn write_intent(&mut self, word: &AmpIntent) {
         let work = match self.composer.compose(word) {
             Ok(item) => SsotJob::Record(item),
             Err((text, rule)) => {
@@ -109,7 +110,7 @@ impl SsotWriter {
 ///
 /// # Errors
 /// The SSOT cannot be written.
-pub fn restore_messages(mut bridge: AmpComposer, ssot: &Ssot, words: &[Word]) -> Result<(), SsotError> {
+pub fn restore_messages(mut bridge: AmpComposer, ssot: &Ssot, words: &[AmpIntent]) -> Result<(), SsotError> {
     let (items, work) = mpsc::channel();
     for item in words.iter().filter_map(|word| bridge.compose(word).ok()) {
         // The reader is there until the end of this function.

@@ -28,7 +28,7 @@ use crate::seeded::Random;
 use crate::state::journal::{Header, JOURNAL_VERSION, TasksCopy};
 use crate::state::recover::{fold, recover};
 use crate::state::{SwarmLock, SwarmState};
-use crate::swarm::{Announcement, Limits};
+use crate::swarm::{Announcement, SwarmLimits};
 use crate::verdict::Cause;
 use faulty_engine::{FaultRates, FaultyEngine};
 use sandbox_script::SandboxScript;
@@ -159,7 +159,7 @@ impl Simulation {
         let mut ended = self.run_orchestrator(setup, true).await;
         drop(lock);
         for life in 0.. {
-            let over = recover(&dir).unwrap().machine.over();
+            let over = recover(&dir).unwrap().machine.is_complete();
             if over {
                 break;
             }
@@ -195,17 +195,17 @@ impl Simulation {
         let text = json!({ "schemaVersion": "3.0", "metadata": metadata, "userStories": stories }).to_string();
         let plan = parse_plan(&text, self.repo_dir.path());
         let repo = Repo::discover(self.repo_dir.path()).await.unwrap();
-        let limits = Limits {
-            max: 1 + self.random.below(3) as usize,
+        let limits = SwarmLimits {
+            max_sandboxes: 1 + self.random.below(3) as usize,
             retries: self.random.below(3) as u32,
             machinery_retries: 3,
             backoff: Duration::from_secs(1),
             story_timeout: Duration::from_secs(1800),
             idle_timeout: Duration::from_secs(600),
             slack: Duration::from_secs(60),
-            grace: Duration::from_secs(10),
+            grace_period: Duration::from_secs(10),
             max_bad_records: 100,
-            liveness: crate::swarm::spec::liveness(),
+            liveness_timeout: crate::swarm::spec::default_liveness_timeout(),
         };
         let spec = plan.spec(SwarmId::random(), &[repo.head().await.unwrap().commit], limits);
         let dir = SwarmDir::create(repo.root(), spec.swarm).unwrap();
@@ -348,7 +348,7 @@ impl Simulation {
             let subject = format!("{}: Story", story.key.id);
             let times = history.lines().filter(|line| *line == subject).count();
             let cause = story.failure.as_ref().map(|failure| failure.cause);
-            let is = story.landed();
+            let is = story.has_landed();
             assert_eq!(times, usize::from(is), "{} is in the history so often; {cause:?}", story.key.id);
             let word = if is { "landed" } else { cause.map_or("undecided", Cause::word) };
             *self.tally.entry(format!("story {word}")).or_default() += 1;
@@ -369,7 +369,7 @@ impl Simulation {
         }
         // Work that a sandbox said to be finished, or could not save, is under a ref, or its folder is kept and named.
         let reachable = git(root, &["log", "--all", "--format=%H"]);
-        let kept: Vec<String> = machine.attempts().filter(|it| it.work_kept).map(|it| it.id.folder()).collect();
+        let kept: Vec<String> = machine.attempts().filter(|it| it.work_dir_kept).map(|it| it.id.folder()).collect();
         for (folder, commit) in self.sandboxes.finished_commits.lock().unwrap().iter() {
             let saved = reachable.lines().any(|line| line == commit.to_string());
             let held = kept.contains(folder) && self.sandboxes.volumes.folders().contains(folder);

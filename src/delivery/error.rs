@@ -9,7 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::ids::CommitId;
-use crate::swarm::event::Fault;
+use crate::swarm::event::MachineryFault;
 use crate::verdict::{Cause, Evidence};
 
 /// A failure of this module.
@@ -277,7 +277,7 @@ impl DeliveryError {
     }
 
     /// The error as the machine takes it: its cause, its sentence, and whether trying again can help.
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> MachineryFault {
         let cause = match self {
             Self::Refused(_) => Cause::ProtocolViolation,
             Self::DiskFull { .. } => Cause::DiskFull,
@@ -291,7 +291,7 @@ impl DeliveryError {
             evidence.exit_code = code.map(i64::from);
             evidence.tail = tail.lines().map(str::to_owned).collect();
         }
-        Fault { cause, evidence, retryable, unreachable: false }
+        MachineryFault { cause, evidence, retryable, engine_unreachable: false }
     }
 
     /// A failed file operation, with a full disk and missing permission told apart.

@@ -65,7 +65,7 @@ pub(super) fn build(
             branch,
             priority: group.iter().map(priority).min().unwrap_or_default(),
             stories: group,
-            apart_from: Vec::new(),
+            exclusive_with: Vec::new(),
         })
         .collect();
     check_sizes(&planned, &assignments)?;
@@ -264,8 +264,8 @@ fn keep_apart<'r>(assignments: &mut [AssignmentSpec], graph: &Graph, reach: impl
             let in_line = ancestors.in_line(&assignments[*one].stories[0], &assignments[*two].stories[0]);
             if !in_line && may_overlap(&reaches[*one], &reaches[*two]) {
                 let (first, second) = (assignments[*one].id.clone(), assignments[*two].id.clone());
-                assignments[*one].apart_from.push(second);
-                assignments[*two].apart_from.push(first);
+                assignments[*one].exclusive_with.push(second);
+                assignments[*two].exclusive_with.push(first);
             }
         }
     }

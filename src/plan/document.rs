@@ -143,7 +143,7 @@ impl PlanDocument {
             branch: assignment.branch.to_string(),
             stories: labels(&assignment.stories),
             priority: assignment.priority,
-            apart_from: assignment.apart_from.iter().map(ToString::to_string).collect(),
+            apart_from: assignment.exclusive_with.iter().map(ToString::to_string).collect(),
             agent: plan
                 .seats
                 .get(place)

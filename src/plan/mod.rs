@@ -26,7 +26,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, BranchName, CommitId, StoryId, StoryKey, SwarmId};
-use crate::swarm::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};
+use crate::swarm::{AssignmentSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec};
 use crate::tasks::{HeaderBlocks, Story, TasksFile};
 
 pub use document::PlanDocument;
@@ -169,7 +169,7 @@ impl Plan {
         let new: BTreeMap<AssignmentId, AssignmentId> =
             (first..).zip(&self.assignments).map(|(n, one)| (one.id.clone(), AssignmentId::new(year, n))).collect();
         for assignment in &mut self.assignments {
-            for id in std::iter::once(&mut assignment.id).chain(&mut assignment.apart_from) {
+            for id in std::iter::once(&mut assignment.id).chain(&mut assignment.exclusive_with) {
                 if let Some(other) = new.get(id) {
                     *id = other.clone();
                 }
@@ -181,9 +181,9 @@ impl Plan {
     ///
     /// # Panics
     /// Where there are not as many bases as files.
-    pub fn spec(&self, swarm: SwarmId, bases: &[CommitId], limits: Limits) -> SwarmSpec {
+    pub fn spec(&self, swarm: SwarmId, bases: &[CommitId], limits: SwarmLimits) -> SwarmSpec {
         assert_eq!(bases.len(), self.files.len(), "each tasks file has a base");
-        let files = self.files.iter().zip(bases).map(|(file, base)| FileSpec {
+        let files = self.files.iter().zip(bases).map(|(file, base)| TasksFileSpec {
             path: file.tasks.path.display().to_string(),
             slug: file.slug.clone(),
             title: file.tasks.title.clone(),

@@ -115,8 +115,8 @@ fn sandboxes(out: &mut Lines, plan: &Plan) {
         if let Some(seat) = seat(plan, assignment) {
             out.line(format!("  in the mailbox {seat}"));
         }
-        if !assignment.apart_from.is_empty() {
-            out.list("  not beside ", &assignment.apart_from.iter().map(ToString::to_string).collect::<Vec<_>>());
+        if !assignment.exclusive_with.is_empty() {
+            out.list("  not beside ", &assignment.exclusive_with.iter().map(ToString::to_string).collect::<Vec<_>>());
         }
         let width = assignment.stories.iter().map(|key| plan.label(key).len()).max().unwrap_or(0);
         for key in &assignment.stories {
@@ -159,7 +159,7 @@ fn details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec>) -> 
     }
     details
         .extend(assignment.and_then(|assignment| seat(plan, assignment)).map(|seat| format!("in the mailbox {seat}")));
-    let apart = assignment.map(|assignment| assignment.apart_from.as_slice()).unwrap_or_default();
+    let apart = assignment.map(|assignment| assignment.exclusive_with.as_slice()).unwrap_or_default();
     if !apart.is_empty() {
         let others = plan.assignments.iter().filter(|other| apart.contains(&other.id));
         let stories: Vec<String> = others.flat_map(|other| &other.stories).map(|key| plan.label(key)).collect();

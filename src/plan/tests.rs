@@ -259,7 +259,7 @@ fn what_touches_the_same_is_kept_apart_unless_one_waits_for_the_other() {
     );
     let plan = plan_of(&[("a.json", &text)], &options()).expect("a plan");
     let apart: Vec<Vec<&str>> =
-        plan.assignments.iter().map(|one| one.apart_from.iter().map(AssignmentId::as_str).collect()).collect();
+        plan.assignments.iter().map(|one| one.exclusive_with.iter().map(AssignmentId::as_str).collect()).collect();
     // US-004 waits for US-003, through US-005.
     assert_eq!(
         apart,
@@ -275,24 +275,24 @@ fn what_touches_the_same_is_kept_apart_unless_one_waits_for_the_other() {
 
     let files = [("a.json", text.as_str()), ("b.json", CANONICAL), ("c.json", PASSES)];
     let plan = plan_of(&files, &PlanOptions { fan_out: FanOut::File, ..options() }).expect("a plan");
-    let apart: Vec<usize> = plan.assignments.iter().map(|one| one.apart_from.len()).collect();
+    let apart: Vec<usize> = plan.assignments.iter().map(|one| one.exclusive_with.len()).collect();
     assert_eq!(apart, [1, 1, 0]);
 }
 
 #[test]
 fn the_spec_is_the_plan_with_bases() {
     let plan = plan_of(&[("a/canonical.json", CANONICAL)], &options()).expect("a plan");
-    let limits = Limits {
-        max: 3,
+    let limits = SwarmLimits {
+        max_sandboxes: 3,
         retries: 1,
         machinery_retries: 3,
         backoff: Duration::from_secs(1),
         story_timeout: Duration::from_secs(60),
         idle_timeout: Duration::ZERO,
         slack: Duration::from_secs(60),
-        grace: Duration::from_secs(10),
+        grace_period: Duration::from_secs(10),
         max_bad_records: 100,
-        liveness: Duration::from_secs(150),
+        liveness_timeout: Duration::from_secs(150),
     };
     let base: CommitId = "a".repeat(40).parse().expect("a commit");
     let spec = plan.spec(SwarmId::random(), std::slice::from_ref(&base), limits.clone());
@@ -406,10 +406,10 @@ proptest! {
         let branches: BTreeSet<_> = plan.assignments.iter().map(|one| one.branch.as_str()).chain(["b"]).collect();
         prop_assert_eq!(branches.len(), plan.assignments.len() + 1);
         for one in &plan.assignments {
-            prop_assert!(!one.apart_from.contains(&one.id));
-            for other in &one.apart_from {
+            prop_assert!(!one.exclusive_with.contains(&one.id));
+            for other in &one.exclusive_with {
                 let other = plan.assignments.iter().find(|two| two.id == *other).expect("in the plan");
-                prop_assert!(other.apart_from.contains(&one.id));
+                prop_assert!(other.exclusive_with.contains(&one.id));
             }
         }
     }

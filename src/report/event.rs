@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::Names;
 use crate::ids::AttemptId;
 use crate::protocol::amp::message::{Decision, EscalationType, Severity};
-use crate::swarm::event::Exit;
-use crate::swarm::{Announcement, Outcome, StopLevel};
+use crate::swarm::event::ContainerExit;
+use crate::swarm::{Announcement, StopLevel, SwarmOutcome};
 use crate::verdict::{Cause, Evidence, Failure};
 
 /// The version of the stream.
@@ -306,7 +306,7 @@ pub enum EventBody {
     SwarmEnded {
         /// `landed`, `some_failed`, `machinery_failed`, `suspended` or `interrupted`.
         #[schemars(with = "String")]
-        outcome: Outcome,
+        outcome: SwarmOutcome,
         /// The exit code that belongs to it.
         exit_code: u8,
         /// On the integration branch.
@@ -325,7 +325,7 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
     use Announcement as A;
     let label = |story| names.label(story).to_owned();
     match announcement {
-        A::SwarmStarted { stories, done, assignments, max } => {
+        A::SwarmStarted { stories, done, assignments, max_sandboxes: max } => {
             EventBody::SwarmStarted { stories: *stories, done: *done, assignments: *assignments, max: *max }
         }
         A::SwarmResumed { stories, done, running } => {
@@ -334,7 +334,9 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
         A::SandboxStarting { attempt: id, stories } => {
             EventBody::SandboxStarting { attempt: attempt(id), stories: stories.iter().map(label).collect() }
         }
-        A::StartHeld { attempt: id, reason } => EventBody::StartHeld { attempt: attempt(id), reason: reason.clone() },
+        A::StartDelayed { attempt: id, reason } => {
+            EventBody::StartHeld { attempt: attempt(id), reason: reason.clone() }
+        }
         A::SandboxPaused { attempt: id, container } => {
             EventBody::SandboxPaused { attempt: attempt(id), container: container.clone() }
         }
@@ -342,7 +344,7 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
             EventBody::SandboxStarted { attempt: attempt(id), container: container.to_string() }
         }
         A::SandboxEnded { attempt: id, exit } => {
-            let Exit { code, oom_killed, vanished, engine_lost: _, error, tail } = exit.clone();
+            let ContainerExit { code, oom_killed, vanished, engine_lost: _, error, stderr_tail: tail } = exit.clone();
             EventBody::SandboxEnded { attempt: attempt(id), exit_code: code, oom_killed, vanished, error, tail }
         }
         A::StoryStarted { story, attempt: id } => {
@@ -356,7 +358,7 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
             head: head.to_string(),
             duration_ms: millis(*duration),
         },
-        A::StoryRetried { story, failure, next, after } => EventBody::StoryRetried {
+        A::StoryRetried { story, failure, next_attempt: next, delay: after } => EventBody::StoryRetried {
             story: label(story),
             failure: why(failure),
             next: *next,
@@ -365,20 +367,24 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
         A::StoryFailed { story, failure, attempts } => {
             EventBody::StoryFailed { story: label(story), failure: why(failure), attempts: *attempts }
         }
-        A::StorySkipped { story, because } => EventBody::StorySkipped { story: label(story), because: label(because) },
+        A::StorySkipped { story, blocked_by: because } => {
+            EventBody::StorySkipped { story: label(story), because: label(because) }
+        }
         A::ReviewStarted { attempt: id, stories, round } => EventBody::ReviewStarted {
             attempt: attempt(id),
             stories: stories.iter().map(label).collect(),
             round: *round,
         },
-        A::ReviewEnded { attempt: id, stories, decision, confidence, issues, rejects } => EventBody::ReviewEnded {
-            attempt: attempt(id),
-            stories: stories.iter().map(label).collect(),
-            decision: *decision,
-            confidence: *confidence,
-            issues: *issues,
-            rejects: *rejects,
-        },
+        A::ReviewEnded { attempt: id, stories, decision, confidence, issues, reject_count: rejects } => {
+            EventBody::ReviewEnded {
+                attempt: attempt(id),
+                stories: stories.iter().map(label).collect(),
+                decision: *decision,
+                confidence: *confidence,
+                issues: *issues,
+                rejects: *rejects,
+            }
+        }
         A::Escalated { message, stories, escalation } => EventBody::Escalated {
             message: message.to_string(),
             task: message.task().to_string(),
@@ -389,7 +395,7 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
             suggested_actions: escalation.suggested_actions.clone(),
             auto_suspended: escalation.auto_suspended,
         },
-        A::Decided { task, action, by } => {
+        A::DecisionApplied { task, action, by } => {
             EventBody::Decided { task: task.to_string(), action: action.clone(), by: by.clone() }
         }
         A::NotifyFailed { problem } => EventBody::NotifyFailed { problem: problem.clone() },
@@ -403,12 +409,12 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
         A::Salvaged { attempt: id, reference } => {
             EventBody::Salvaged { attempt: attempt(id), reference: reference.clone() }
         }
-        A::WorkKept { attempt: id, folder, partly } => {
+        A::WorkDirKept { attempt: id, work_dir: folder, partly_salvaged: partly } => {
             EventBody::WorkKept { attempt: attempt(id), folder: folder.clone(), partly: *partly }
         }
         A::Stopping { level, by } => EventBody::Stopping { level: *level, by: by.clone() },
         A::EngineLost { problem } => EventBody::EngineLost { problem: problem.clone() },
-        A::EngineBack => EventBody::EngineBack,
+        A::EngineReconnected => EventBody::EngineBack,
         A::MachineryFailed { failure } => EventBody::MachineryFailed { failure: why(failure) },
         A::SwarmEnded { outcome, landed, failed, skipped, pending } => EventBody::SwarmEnded {
             outcome: *outcome,

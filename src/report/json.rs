@@ -50,7 +50,7 @@ mod tests {
     use crate::ids::{AssignmentId, AttemptId, StoryKey};
     use crate::report::aside::tests::{Blocked, Kept};
     use crate::report::names::tests::spec;
-    use crate::swarm::{Exit, Outcome};
+    use crate::swarm::{ContainerExit, SwarmOutcome};
     use crate::verdict::{Cause, Failure};
 
     fn lines(announcements: &[Announcement]) -> Vec<serde_json::Value> {
@@ -67,13 +67,19 @@ mod tests {
     fn lines_are_versioned_and_counted_and_fit_the_schema() {
         let story = StoryKey { file: 1, id: "US-001".parse().expect("valid") };
         let attempt = AttemptId { assignment: AssignmentId::new(2026, 3), number: 2 };
-        let exit = Exit { code: Some(0), ..Exit::default() };
+        let exit = ContainerExit { code: Some(0), ..ContainerExit::default() };
         let found = lines(&[
             Announcement::StoryStarted { story: story.clone(), attempt: attempt.clone() },
             Announcement::SandboxEnded { attempt, exit },
             Announcement::StoryProgress { story: story.clone(), text: "a\nb\u{1b}[0m".to_owned() },
             Announcement::StoryFailed { story, failure: Failure::new(Cause::Oom, "killed"), attempts: 2 },
-            Announcement::SwarmEnded { outcome: Outcome::SomeFailed, landed: 0, failed: 1, skipped: 0, pending: 0 },
+            Announcement::SwarmEnded {
+                outcome: SwarmOutcome::SomeFailed,
+                landed: 0,
+                failed: 1,
+                skipped: 0,
+                pending: 0,
+            },
         ]);
         let first = serde_json::json!({
             "v": 1, "seq": 1, "at": "2026-11-21T12:03:04Z", "swarm": "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d",
@@ -105,7 +111,7 @@ mod tests {
         }
         let trouble = Trouble::default();
         let mut json = Json::new(Names::of(&spec(1)), Gone, trouble.clone());
-        let started = Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max: 1 };
+        let started = Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max_sandboxes: 1 };
         json.announce(Timestamp::UNIX_EPOCH, &started);
         json.close();
         assert_eq!(json.seq, 1);

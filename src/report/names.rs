@@ -73,7 +73,7 @@ impl Names {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::swarm::{AssignmentSpec, FileSpec, Limits, StorySpec};
+    use crate::swarm::{AssignmentSpec, StorySpec, SwarmLimits, TasksFileSpec};
     use std::time::Duration;
 
     /// A spec of so many files with two stories each, an assignment a story.
@@ -83,7 +83,7 @@ pub(crate) mod tests {
         SwarmSpec {
             swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid"),
             files: (0..files)
-                .map(|file| FileSpec {
+                .map(|file| TasksFileSpec {
                     path: format!("tasks/f{file}.json"),
                     slug: format!("f{file}"),
                     title: "Feature".to_owned(),
@@ -110,21 +110,21 @@ pub(crate) mod tests {
                     branch: format!("longshore/{file}/{id}").parse().expect("valid"),
                     stories: vec![key(file, id)],
                     priority: 1,
-                    apart_from: Vec::new(),
+                    exclusive_with: Vec::new(),
                 })
                 .collect(),
             amp: None,
-            limits: Limits {
-                max: 2,
+            limits: SwarmLimits {
+                max_sandboxes: 2,
                 retries: 1,
                 machinery_retries: 3,
                 backoff: Duration::from_secs(1),
                 story_timeout: Duration::from_secs(60),
                 idle_timeout: Duration::ZERO,
                 slack: Duration::from_secs(60),
-                grace: Duration::from_secs(10),
+                grace_period: Duration::from_secs(10),
                 max_bad_records: 100,
-                liveness: Duration::from_secs(150),
+                liveness_timeout: Duration::from_secs(150),
             },
         }
     }

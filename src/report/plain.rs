@@ -92,8 +92,8 @@ mod tests {
     use super::*;
     use crate::report::aside::tests::{Blocked, Kept};
     use crate::report::names::tests::spec;
-    use crate::swarm::event::Exit;
-    use crate::swarm::{Outcome, StopLevel};
+    use crate::swarm::event::ContainerExit;
+    use crate::swarm::{StopLevel, SwarmOutcome};
     use crate::verdict::{Cause, Failure};
     use std::time::Duration;
 
@@ -105,8 +105,8 @@ mod tests {
         crate::ids::AttemptId { assignment: crate::ids::AssignmentId::new(2026, 1), number }
     }
 
-    fn exit(code: Option<i64>) -> Exit {
-        Exit { code, ..Exit::default() }
+    fn exit(code: Option<i64>) -> ContainerExit {
+        ContainerExit { code, ..ContainerExit::default() }
     }
 
     fn printed(quiet: bool, colour: bool, announcements: &[Announcement]) -> String {
@@ -126,7 +126,7 @@ mod tests {
     fn story() -> Vec<Announcement> {
         let commit: crate::ids::CommitId = "3f2a1b4c5d".repeat(4).parse().expect("valid");
         vec![
-            Announcement::SwarmStarted { stories: 2, done: 1, assignments: 2, max: 3 },
+            Announcement::SwarmStarted { stories: 2, done: 1, assignments: 2, max_sandboxes: 3 },
             Announcement::SandboxStarting { attempt: attempt(1), stories: vec![key("US-001")] },
             Announcement::StoryStarted { story: key("US-001"), attempt: attempt(1) },
             Announcement::StoryProgress { story: key("US-001"), text: "\u{1b}[2Jreading\nfiles".to_owned() },
@@ -145,7 +145,13 @@ mod tests {
             },
             Announcement::SandboxEnded { attempt: attempt(2), exit: exit(Some(137)) },
             Announcement::Stopping { level: StopLevel::Graceful, by: "SIGINT".to_owned() },
-            Announcement::SwarmEnded { outcome: Outcome::SomeFailed, landed: 1, failed: 1, skipped: 0, pending: 0 },
+            Announcement::SwarmEnded {
+                outcome: SwarmOutcome::SomeFailed,
+                landed: 1,
+                failed: 1,
+                skipped: 0,
+                pending: 0,
+            },
         ]
     }
 

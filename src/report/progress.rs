@@ -172,7 +172,7 @@ impl Reporter for Progress {
                 self.waiting.extend(stories.iter().cloned());
                 self.count(0, 0, 0);
             }
-            Announcement::Decided { task, .. } => {
+            Announcement::DecisionApplied { task, .. } => {
                 self.waiting.retain(|story| self.names.assignment_of(story) != Some(task));
                 self.count(0, 0, 0);
             }
@@ -273,7 +273,7 @@ mod tests {
         let commit: crate::ids::CommitId = "3f2a1b4c5d".repeat(4).parse().expect("valid");
         let words = format!("\u{1b}[2Jreading {}", "files ".repeat(40));
         let all = [
-            Announcement::SwarmStarted { stories: 2, done: 0, assignments: 2, max: 2 },
+            Announcement::SwarmStarted { stories: 2, done: 0, assignments: 2, max_sandboxes: 2 },
             Announcement::SandboxStarting { attempt: attempt.clone(), stories: vec![story.clone()] },
             Announcement::StoryStarted { story: story.clone(), attempt: attempt.clone() },
             Announcement::StoryProgress { story: story.clone(), text: words },
@@ -285,7 +285,7 @@ mod tests {
             bar.force_draw();
         }
         assert_eq!(locked(&progress.lines).len(), 1);
-        let exit = crate::swarm::Exit { code: Some(0), ..crate::swarm::Exit::default() };
+        let exit = crate::swarm::ContainerExit { code: Some(0), ..crate::swarm::ContainerExit::default() };
         progress.announce(Timestamp::UNIX_EPOCH, &Announcement::SandboxEnded { attempt, exit });
         let duration = Duration::from_secs(2);
         let landed = Announcement::StoryLanded { story, commit: commit.clone(), head: commit, duration };
@@ -335,7 +335,7 @@ mod tests {
         tell(Announcement::Escalated { message, stories, escalation: Box::new(escalation) });
         assert!(words(&progress).contains("waits for the admin"), "{}", words(&progress));
         assert_eq!(progress.swarm.message(), "0 landed, 1 waiting for the admin");
-        let decided = Announcement::Decided { task, action: "retry".to_owned(), by: "ada".to_owned() };
+        let decided = Announcement::DecisionApplied { task, action: "retry".to_owned(), by: "ada".to_owned() };
         progress.announce(Timestamp::UNIX_EPOCH, &decided);
         assert_eq!(progress.swarm.message(), "0 landed");
         progress.close();

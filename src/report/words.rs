@@ -5,8 +5,8 @@
 use super::Names;
 use super::text::{clean, count, duration};
 use crate::protocol::amp::message::{Decision, Severity};
-use crate::swarm::event::Exit;
-use crate::swarm::{Announcement, Outcome, StopLevel};
+use crate::swarm::event::ContainerExit;
+use crate::swarm::{Announcement, StopLevel, SwarmOutcome};
 use crate::verdict::Failure;
 
 /// How a line is meant.
@@ -39,7 +39,7 @@ pub struct Said {
 pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
     let say = |tone, subject: &str, text: String| Some(Said { tone, subject: subject.to_owned(), text });
     match announcement {
-        Announcement::SwarmStarted { stories, done, assignments, max } => {
+        Announcement::SwarmStarted { stories, done, assignments, max_sandboxes: max } => {
             let before = if *done > 0 { format!(", {done} done before") } else { String::new() };
             let stories = count(*stories, "story", "stories");
             let text = format!(
@@ -63,7 +63,7 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         Announcement::SandboxStarting { attempt, stories } => {
             say(Tone::Detail, &names.list(stories), format!("sandbox starting ({attempt})"))
         }
-        Announcement::StartHeld { attempt, reason } => {
+        Announcement::StartDelayed { attempt, reason } => {
             say(Tone::Warning, attempt.assignment.as_str(), format!("its sandbox waits: {}", clean(reason)))
         }
         Announcement::SandboxPaused { attempt, container } => {
@@ -90,7 +90,7 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         Announcement::StoryLanded { story, commit, duration: time, .. } => {
             say(Tone::Good, names.label(story), format!("landed {} ({})", commit.short(), duration(*time)))
         }
-        Announcement::StoryRetried { story, failure, next, after } => {
+        Announcement::StoryRetried { story, failure, next_attempt: next, delay: after } => {
             let wait = if after.is_zero() { String::new() } else { format!(" in {}", duration(*after)) };
             let text = format!("{}; trying again{wait} (attempt {next})", failed(failure));
             say(Tone::Warning, names.label(story), text)
@@ -99,13 +99,13 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
             let after = count(*attempts as usize, "attempt", "attempts");
             say(Tone::Bad, names.label(story), format!("failed after {after}: {}", failed(failure)))
         }
-        Announcement::StorySkipped { story, because } => {
+        Announcement::StorySkipped { story, blocked_by: because } => {
             say(Tone::Warning, names.label(story), format!("skipped, because {} did not land", names.label(because)))
         }
         Announcement::ReviewStarted { stories, round, .. } => {
             say(Tone::Neutral, &names.list(stories), format!("review {round} started"))
         }
-        Announcement::ReviewEnded { stories, decision, confidence, issues, rejects, .. } => {
+        Announcement::ReviewEnded { stories, decision, confidence, issues, reject_count: rejects, .. } => {
             let (tone, word) = match decision {
                 Decision::Approved => (Tone::Good, "approved".to_owned()),
                 Decision::ApprovedWithFix => (Tone::Good, "approved, with a fix of the reviewer's".to_owned()),
@@ -132,7 +132,7 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
             };
             say(tone, &subject, format!("escalated: {}{action}", clean(&escalation.description)))
         }
-        Announcement::Decided { task, action, by } => {
+        Announcement::DecisionApplied { task, action, by } => {
             say(Tone::Neutral, task.as_str(), format!("{} decided: {action}", clean(by)))
         }
         Announcement::NotifyFailed { problem } => {
@@ -154,7 +154,7 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
         Announcement::Salvaged { attempt, reference } => {
             say(Tone::Warning, attempt.assignment.as_str(), format!("work kept in {}", clean(reference)))
         }
-        Announcement::WorkKept { attempt, folder, partly } => {
+        Announcement::WorkDirKept { attempt, work_dir: folder, partly_salvaged: partly } => {
             let what = if *partly { "not all of the work could be salvaged" } else { "work could not be salvaged" };
             let text = format!("{what}: all of it is kept in the work volume, folder {}", clean(folder));
             say(Tone::Bad, attempt.assignment.as_str(), text)
@@ -170,17 +170,17 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
             let text = format!("the engine does not answer; waiting for it ({})", clean(problem));
             say(Tone::Warning, "swarm", text)
         }
-        Announcement::EngineBack => say(Tone::Neutral, "swarm", "the engine answers again".to_owned()),
+        Announcement::EngineReconnected => say(Tone::Neutral, "swarm", "the engine answers again".to_owned()),
         Announcement::MachineryFailed { failure } => {
             say(Tone::Bad, "swarm", format!("cannot go on: {}", failed(failure)))
         }
         Announcement::SwarmEnded { outcome, landed, failed, skipped, pending } => {
             let (tone, how) = match outcome {
-                Outcome::Landed => (Tone::Good, "every story landed"),
-                Outcome::SomeFailed => (Tone::Bad, "some stories did not land"),
-                Outcome::MachineryFailed => (Tone::Bad, "the machinery failed"),
-                Outcome::Suspended => (Tone::Warning, "what is left waits for the admin: `longshore admin list`"),
-                Outcome::Interrupted => (Tone::Warning, "interrupted"),
+                SwarmOutcome::Landed => (Tone::Good, "every story landed"),
+                SwarmOutcome::SomeFailed => (Tone::Bad, "some stories did not land"),
+                SwarmOutcome::MachineryFailed => (Tone::Bad, "the machinery failed"),
+                SwarmOutcome::Suspended => (Tone::Warning, "what is left waits for the admin: `longshore admin list`"),
+                SwarmOutcome::Interrupted => (Tone::Warning, "interrupted"),
             };
             let counts: Vec<String> =
                 [(*landed, "landed"), (*failed, "failed"), (*skipped, "skipped"), (*pending, "pending")]
@@ -200,7 +200,7 @@ pub fn failed(failure: &Failure) -> String {
 }
 
 /// An end worth telling: one that the sandbox did not choose.
-fn ended(exit: &Exit) -> Option<String> {
+fn ended(exit: &ContainerExit) -> Option<String> {
     let error = if exit.error.is_empty() { String::new() } else { format!(" ({})", clean(&exit.error)) };
     match exit.code {
         _ if exit.vanished => Some(format!("vanished from the engine{error}")),

@@ -8,7 +8,7 @@ use crate::ids::{AttemptId, CommitId, StoryKey};
 use crate::state::dir::SwarmDir;
 use crate::state::error::StateResult;
 use crate::state::journal::{Header, Journal};
-use crate::swarm::{Announcement, Effect, Machine};
+use crate::swarm::{Announcement, Effect, SwarmMachine};
 use crate::verdict::Failure;
 
 /// What a ref keeps.
@@ -25,7 +25,7 @@ pub struct KeptWork {
 /// Every ref that the journal names, and the journal's first record.
 pub fn kept_work(dir: &SwarmDir) -> StateResult<(Header, BTreeMap<String, KeptWork>)> {
     let contents = Journal::read(&dir.journal_file())?;
-    let mut machine = Machine::new(contents.header.spec.clone());
+    let mut machine = SwarmMachine::new(contents.header.spec.clone());
     let mut kept: BTreeMap<String, KeptWork> = BTreeMap::new();
     for record in &contents.records {
         for effect in machine.handle(&record.event, record.elapsed) {
@@ -36,7 +36,7 @@ pub fn kept_work(dir: &SwarmDir) -> StateResult<(Header, BTreeMap<String, KeptWo
                 .stories
                 .iter()
                 .filter_map(|(key, _)| machine.story(key))
-                .filter(|story| story.salvaged.last() == Some(&reference));
+                .filter(|story| story.salvage_refs.last() == Some(&reference));
             let stories = of_it.map(|story| {
                 let own = story.failure.as_ref().filter(|failure| failure.salvage.as_ref() == Some(&reference));
                 (story.key.clone(), own.cloned())

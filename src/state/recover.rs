@@ -9,7 +9,7 @@ use crate::state::dir::SwarmDir;
 use crate::state::error::{StateError, StateResult};
 use crate::state::journal::{Contents, Header, Journal};
 use crate::state::swarm_state::SwarmState;
-use crate::swarm::{Effect, Machine, Word};
+use crate::swarm::{AmpIntent, Effect, SwarmMachine};
 
 /// What the journal says.
 #[derive(Debug)]
@@ -17,13 +17,13 @@ pub struct Recovered {
     /// The first record.
     pub header: Header,
     /// The machine after the last one.
-    pub machine: Machine,
+    pub machine: SwarmMachine,
     /// The last one's time since the swarm began: the machine's clock goes on from here.
     pub elapsed: Duration,
     /// The last one's time by the wall clock.
     pub last: Option<Timestamp>,
     /// All that was said in AMP, in order.
-    pub words: Vec<Word>,
+    pub words: Vec<AmpIntent>,
     /// How many events there are.
     pub events: u64,
     /// Bytes of a torn record, which count for nothing.
@@ -56,12 +56,12 @@ pub fn witness(dir: &SwarmDir, contents: &Contents) -> StateResult<()> {
 /// Folds a journal that was read.
 pub fn fold(contents: Contents) -> Recovered {
     let Contents { header, records, torn_bytes, .. } = contents;
-    let mut machine = Machine::new(header.spec.clone());
+    let mut machine = SwarmMachine::new(header.spec.clone());
     let mut words = Vec::new();
     for record in &records {
         // The effects were carried out, or are given again after `Event::Resumed`.
         for effect in machine.handle(&record.event, record.elapsed) {
-            if let Effect::Tell(word) = effect {
+            if let Effect::SendAmp(word) = effect {
                 words.push(*word);
             }
         }

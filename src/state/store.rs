@@ -17,7 +17,7 @@ use crate::state::error::StateResult;
 use crate::state::journal::{Contents, Header, Journal};
 use crate::state::recover::witness;
 use crate::state::swarm_state::SwarmState;
-use crate::swarm::{Event, Machine};
+use crate::swarm::{Event, SwarmMachine};
 
 /// A snapshot up to this size is written at once.
 const SMALL: u64 = 16 * 1024;
@@ -136,7 +136,7 @@ impl Store {
     }
 
     /// A snapshot of the machine, if one is due. The machine must have taken in what was appended, and nothing more.
-    pub fn maybe_snapshot(&mut self, machine: &Machine, now: Duration) -> StateResult<Option<PendingSnapshot>> {
+    pub fn maybe_snapshot(&mut self, machine: &SwarmMachine, now: Duration) -> StateResult<Option<PendingSnapshot>> {
         match self.policy.due() {
             Some(due) if due <= now => self.snapshot(machine, now).map(Some),
             _ => Ok(None),
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// A snapshot of the machine, due or not: at the end, and at a stop.
-    pub fn snapshot(&mut self, machine: &Machine, now: Duration) -> StateResult<PendingSnapshot> {
+    pub fn snapshot(&mut self, machine: &SwarmMachine, now: Duration) -> StateResult<PendingSnapshot> {
         let bytes = SwarmState::of(machine, self.started).to_bytes()?;
         self.policy.wrote(bytes.len() as u64, now);
         Ok(PendingSnapshot { path: self.dir.state_file(), bytes })

@@ -16,7 +16,7 @@ use crate::protocol::acp::message::StoryStatus;
 use crate::state::dir::write_whole;
 use crate::state::error::{StateError, StateResult};
 use crate::state::journal::fnv1a;
-use crate::swarm::{AttemptView, ContainerStatus, Hold, HoldKind, Machine, Outcome, StoryView};
+use crate::swarm::{AdminHold, AttemptView, ContainerStatus, HoldKind, StoryView, SwarmMachine, SwarmOutcome};
 use crate::verdict::{Cause, Evidence};
 
 /// The version that this build writes, and the newest that it reads.
@@ -192,7 +192,7 @@ impl WaitWord {
             WaitWord::NoVerdict => HoldKind::NoVerdict,
             WaitWord::Suspended => HoldKind::Suspended,
         }
-        .word()
+        .label()
     }
 }
 
@@ -288,13 +288,13 @@ struct VersionOnly {
 
 impl SwarmState {
     /// The picture of a machine whose swarm began at `started`.
-    pub fn of(machine: &Machine, started: Timestamp) -> Self {
-        let status = match (machine.finished(), machine.stopping()) {
-            (Some(Outcome::Landed), _) => SwarmStatus::Landed,
-            (Some(Outcome::SomeFailed), _) => SwarmStatus::SomeFailed,
-            (Some(Outcome::MachineryFailed), _) => SwarmStatus::MachineryFailed,
-            (Some(Outcome::Suspended), _) => SwarmStatus::Suspended,
-            (Some(Outcome::Interrupted), _) => SwarmStatus::Interrupted,
+    pub fn of(machine: &SwarmMachine, started: Timestamp) -> Self {
+        let status = match (machine.outcome(), machine.stop_level()) {
+            (Some(SwarmOutcome::Landed), _) => SwarmStatus::Landed,
+            (Some(SwarmOutcome::SomeFailed), _) => SwarmStatus::SomeFailed,
+            (Some(SwarmOutcome::MachineryFailed), _) => SwarmStatus::MachineryFailed,
+            (Some(SwarmOutcome::Suspended), _) => SwarmStatus::Suspended,
+            (Some(SwarmOutcome::Interrupted), _) => SwarmStatus::Interrupted,
             (None, Some(_)) => SwarmStatus::Stopping,
             (None, None) => SwarmStatus::Running,
         };
@@ -302,8 +302,8 @@ impl SwarmState {
             schema_version: STATE_VERSION,
             swarm_id: machine.spec().swarm,
             created_at: started,
-            updated_at: at(started, machine.updated() + machine.away()),
-            journal_records: machine.events(),
+            updated_at: at(started, machine.last_event_at() + machine.total_absence()),
+            journal_records: machine.event_count(),
             status,
             containers: machine.attempts().map(|attempt| container(machine, attempt, started)).collect(),
             stories: machine.stories().map(|view| story(machine, view, started)).collect(),
@@ -375,8 +375,9 @@ impl SwarmState {
 }
 
 /// By the escalation that says so, which knows of the time in which nobody ran.
-pub fn hold_since(hold: &Hold, started: Timestamp) -> Timestamp {
-    let said = hold.message.as_ref().and_then(|id| Timestamp::from_millisecond(i64::try_from(id.unix_ms()).ok()?).ok());
+pub fn hold_since(hold: &AdminHold, started: Timestamp) -> Timestamp {
+    let said =
+        hold.escalation_id.as_ref().and_then(|id| Timestamp::from_millisecond(i64::try_from(id.unix_ms()).ok()?).ok());
     said.unwrap_or_else(|| at(started, hold.since))
 }
 
@@ -392,12 +393,13 @@ pub fn at(started: Timestamp, elapsed: Duration) -> Timestamp {
         .unwrap_or(started)
 }
 
-fn container(machine: &Machine, view: &AttemptView, started: Timestamp) -> ContainerState {
-    let assignment = machine.assignment(&view.id.assignment).expect("an attempt is made of an assignment of the plan");
+fn container(machine: &SwarmMachine, view: &AttemptView, started: Timestamp) -> ContainerState {
+    let assignment =
+        machine.assignment_spec(&view.id.assignment).expect("an attempt is made of an assignment of the plan");
     let counts = view.progress();
     ContainerState {
         container_id: view.container.clone(),
-        container_name: view.name.clone(),
+        container_name: view.container_name.clone(),
         task_file_path: machine.spec().files[usize::from(assignment.file)].path.clone(),
         branch_name: assignment.branch.clone(),
         status: match view.status {
@@ -424,15 +426,15 @@ fn container(machine: &Machine, view: &AttemptView, started: Timestamp) -> Conta
         assignment: view.id.assignment.clone(),
         role: if view.review.is_some() { RoleWord::Reviewer } else { RoleWord::Executor },
         bad_records: view.bad_records,
-        salvaged: view.salvaged.clone(),
-        work_kept: view.work_kept.then(|| view.id.folder()),
+        salvaged: view.salvage_refs.clone(),
+        work_kept: view.work_dir_kept.then(|| view.id.folder()),
     }
 }
 
-fn story(machine: &Machine, view: &StoryView, started: Timestamp) -> StoryState {
+fn story(machine: &SwarmMachine, view: &StoryView, started: Timestamp) -> StoryState {
     let spec = machine.story_spec(&view.key).expect("a view is made of a story of the plan");
     let failure = view.failure.as_ref();
-    let hold = view.assignment.as_ref().filter(|_| !view.decided()).and_then(|id| machine.hold_of(id));
+    let hold = view.assignment.as_ref().filter(|_| !view.is_closed()).and_then(|id| machine.admin_hold(id));
     StoryState {
         id: view.key.id.clone(),
         status: view.status,
@@ -442,16 +444,16 @@ fn story(machine: &Machine, view: &StoryView, started: Timestamp) -> StoryState 
         cause: failure.map(|failure| failure.cause),
         evidence: failure.map(|failure| failure.evidence.clone()),
         salvage: failure.and_then(|failure| failure.salvage.clone()),
-        salvaged: view.salvaged.clone(),
-        because: view.because.as_ref().map(|key| key.id.clone()),
+        salvaged: view.salvage_refs.clone(),
+        because: view.blocked_by.as_ref().map(|key| key.id.clone()),
         assignment: view.assignment.clone(),
         waits_for: hold.map(|hold| WaitState {
             what: hold.kind.into(),
             reason: hold.reason.clone(),
             since: hold_since(hold, started),
-            escalation: hold.message.as_ref().map(ToString::to_string),
+            escalation: hold.escalation_id.as_ref().map(ToString::to_string),
         }),
-        rejects: view.assignment.as_ref().map_or(0, |id| machine.rejects(id)),
+        rejects: view.assignment.as_ref().map_or(0, |id| machine.reject_count(id)),
         title: spec.title.clone(),
         tasks_file: machine.spec().files[usize::from(view.key.file)].path.clone(),
         done_before: view.done_before,

@@ -12,7 +12,9 @@ use super::*;
 use crate::handoff::result::StoryResult;
 use crate::ids::{AssignmentId, AttemptId, StoryId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
-use crate::swarm::{AssignmentSpec, Effect, Event, Exit, FileSpec, Limits, Machine, StorySpec, SwarmSpec};
+use crate::swarm::{
+    AssignmentSpec, ContainerExit, Effect, Event, StorySpec, SwarmLimits, SwarmMachine, SwarmSpec, TasksFileSpec,
+};
 use crate::tasks::RiskLevel;
 use crate::verdict::{Cause, Failure, StoryOutcome};
 
@@ -33,7 +35,7 @@ fn spec(stories: usize) -> SwarmSpec {
     SwarmSpec {
         swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid"),
         files: (0..stories.div_ceil(500))
-            .map(|file| FileSpec {
+            .map(|file| TasksFileSpec {
                 path: format!("tasks/feature-{file}.json"),
                 slug: format!("feature-{file}"),
                 title: "A feature".to_owned(),
@@ -57,21 +59,21 @@ fn spec(stories: usize) -> SwarmSpec {
                 branch: format!("longshore/a1b2c3d4/story-{n}").parse().expect("valid"),
                 stories: vec![key(n)],
                 priority: n as i64,
-                apart_from: Vec::new(),
+                exclusive_with: Vec::new(),
             })
             .collect(),
         amp: None,
-        limits: Limits {
-            max: 4,
+        limits: SwarmLimits {
+            max_sandboxes: 4,
             retries: 1,
             machinery_retries: 3,
             backoff: Duration::from_secs(1),
             story_timeout: Duration::from_secs(1800),
             idle_timeout: Duration::ZERO,
             slack: Duration::from_secs(60),
-            grace: Duration::from_secs(10),
+            grace_period: Duration::from_secs(10),
             max_bad_records: 100,
-            liveness: Duration::from_secs(150),
+            liveness_timeout: Duration::from_secs(150),
         },
     }
 }
@@ -95,7 +97,7 @@ fn header(stories: usize) -> Header {
 /// A swarm played to its end, one event each 50 ms: four updates a story, the second one fails for good, the third was stopped
 /// from outside once.
 struct Play {
-    machine: Machine,
+    machine: SwarmMachine,
     now: Duration,
     pending: std::collections::VecDeque<Event>,
     commits: usize,
@@ -104,12 +106,12 @@ struct Play {
 impl Play {
     fn new(stories: usize) -> Self {
         let pending = [Event::Began].into();
-        Self { machine: Machine::new(spec(stories)), now: Duration::ZERO, pending, commits: 100 }
+        Self { machine: SwarmMachine::new(spec(stories)), now: Duration::ZERO, pending, commits: 100 }
     }
 
     /// The next event that the machine took in.
     fn next(&mut self) -> Option<(Event, Duration)> {
-        while self.machine.finished().is_none() {
+        while self.machine.outcome().is_none() {
             self.now += Duration::from_millis(50);
             let event = self.pending.pop_front().unwrap_or_else(|| {
                 self.now = self.machine.next_deadline().expect("something can happen").max(self.now);
@@ -152,10 +154,10 @@ impl Play {
                     attempt: attempt.clone(),
                     tip,
                     stories: vec![result],
-                    rest: None,
+                    leftover: None,
                     diffs: Vec::new(),
                     tree: None,
-                    kept: None,
+                    result_ref: None,
                 }]
             }
             Effect::Merge { attempt, .. } => {
@@ -173,12 +175,12 @@ impl Play {
         let container = format!("{:064x}", 7 + self.commits).parse().expect("64 digits");
         let says = |record, status| Event::StoryReported {
             attempt: attempt.clone(),
-            record,
+            record_number: record,
             story: story.clone(),
             status,
             output: "Reading the sources and writing a test first".to_owned(),
         };
-        let exit = Exit { code: Some(0), ..Exit::default() };
+        let exit = ContainerExit { code: Some(0), ..ContainerExit::default() };
         let mut events = vec![
             Event::SandboxCreated {
                 attempt: attempt.clone(),
@@ -190,16 +192,19 @@ impl Play {
             says(2, StoryStatus::InProgress),
         ];
         if attempt.number == 1 && attempt.assignment == AssignmentId::new(2026, 3) {
-            let fault = crate::swarm::Fault::new(Cause::HostError, "no result", false);
+            let fault = crate::swarm::MachineryFault::new(Cause::HostError, "no result", false);
             let (salvage, nothing_there) = (None, true);
-            events.push(Event::SandboxEnded { attempt: attempt.clone(), exit: Exit { code: Some(137), ..exit } });
+            events.push(Event::SandboxEnded {
+                attempt: attempt.clone(),
+                exit: ContainerExit { code: Some(137), ..exit },
+            });
             events.push(Event::CollectFailed {
                 attempt,
                 fault,
-                salvage,
-                nothing_there,
-                left_out: false,
-                no_answer: false,
+                salvage_ref: salvage,
+                work_dir_empty: nothing_there,
+                salvage_incomplete: false,
+                depot_timed_out: false,
             });
             return events;
         }
@@ -208,7 +213,7 @@ impl Play {
         events.push(says(4, StoryStatus::Completed));
         events.push(Event::CompletionReported {
             attempt: attempt.clone(),
-            record: 5,
+            record_number: 5,
             status: completed,
             errors: vec![],
         });
@@ -256,8 +261,8 @@ impl Sample {
     }
 
     /// The machine after so many events.
-    fn machine(&self, events: usize) -> Machine {
-        let mut machine = Machine::new(spec(STORIES));
+    fn machine(&self, events: usize) -> SwarmMachine {
+        let mut machine = SwarmMachine::new(spec(STORIES));
         for (event, at) in &self.events[..events] {
             assert!(!machine.handle(event, *at).is_empty());
         }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, AttemptId, CommitId, ContainerId, StoryKey};
 use crate::protocol::amp::message::{Decision, Escalation, MsgId};
-use crate::swarm::event::{Exit, StopLevel};
-use crate::swarm::word::{Review, Word};
+use crate::swarm::amp_intent::{AmpIntent, ReviewSpec};
+use crate::swarm::event::{ContainerExit, StopLevel};
 use crate::verdict::Failure;
 
 /// An effect.
@@ -32,7 +32,7 @@ pub enum Effect {
         /// The reviewer's attempt.
         attempt: AttemptId,
         /// What it is to review.
-        review: Box<Review>,
+        review: Box<ReviewSpec>,
     },
     /// Freeze the sandbox: it is suspended until the admin decides.
     Pause {
@@ -45,7 +45,7 @@ pub enum Effect {
         attempt: AttemptId,
     },
     /// Say this in AMP.
-    Tell(Box<Word>),
+    SendAmp(Box<AmpIntent>),
     /// SIGTERM.
     Terminate {
         /// The attempt.
@@ -56,8 +56,8 @@ pub enum Effect {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// See what the engine shows of it, and give [`Event::Examined`](super::Event::Examined).
-    Examine {
+    /// See what the engine shows of it, and give [`Event::SandboxInspected`](super::Event::SandboxInspected).
+    Inspect {
         /// The attempt.
         attempt: AttemptId,
     },
@@ -66,7 +66,7 @@ pub enum Effect {
         /// The attempt.
         attempt: AttemptId,
         /// What to expect.
-        what: Salvaging,
+        mode: CollectMode,
     },
     /// Merge the tip onto the integration branch of `file`. One at a time for a branch.
     Merge {
@@ -86,27 +86,27 @@ pub enum Effect {
         /// The attempt.
         attempt: AttemptId,
         /// Salvage did not get all of it: the folder is kept, and named to the user.
-        keep_work: bool,
+        keep_work_dir: bool,
     },
     /// Tell the user.
     Announce(Announcement),
     /// The swarm is over.
-    Finish(Outcome),
+    Finish(SwarmOutcome),
 }
 
 /// What to expect in a work folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Salvaging {
+pub enum CollectMode {
     /// The shim said `completion`: there is a result.
     Result,
     /// The shim died: there may be a result; if not, the depot salvages.
-    Remains,
+    Salvage,
 }
 
 /// How the swarm ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum SwarmOutcome {
     /// Every story landed, or was done before.
     Landed,
     /// Some story did not, by its own doing.
@@ -119,15 +119,15 @@ pub enum Outcome {
     Interrupted,
 }
 
-impl Outcome {
+impl SwarmOutcome {
     /// The exit code (README, "Exit codes").
     pub fn exit_code(self) -> u8 {
         match self {
-            Outcome::Landed => 0,
-            Outcome::SomeFailed => 1,
-            Outcome::MachineryFailed => 3,
-            Outcome::Suspended => 4,
-            Outcome::Interrupted => 130,
+            SwarmOutcome::Landed => 0,
+            SwarmOutcome::SomeFailed => 1,
+            SwarmOutcome::MachineryFailed => 3,
+            SwarmOutcome::Suspended => 4,
+            SwarmOutcome::Interrupted => 130,
         }
     }
 }
@@ -145,7 +145,8 @@ pub enum Announcement {
         /// Assignments.
         assignments: usize,
         /// At once.
-        max: usize,
+        #[serde(rename = "max")]
+        max_sandboxes: usize,
     },
     /// The first of an orchestrator that took the swarm up again.
     SwarmResumed {
@@ -164,7 +165,8 @@ pub enum Announcement {
         stories: Vec<StoryKey>,
     },
     /// A sandbox is not started yet: the engine is short of memory or disk.
-    StartHeld {
+    #[serde(rename = "start_held")]
+    StartDelayed {
         /// Which attempt.
         attempt: AttemptId,
         /// What is short.
@@ -189,7 +191,7 @@ pub enum Announcement {
         /// Which attempt.
         attempt: AttemptId,
         /// How.
-        exit: Exit,
+        exit: ContainerExit,
     },
     /// A story began.
     StoryStarted {
@@ -228,9 +230,11 @@ pub enum Announcement {
         /// Why.
         failure: Failure,
         /// The next attempt's number.
-        next: u32,
+        #[serde(rename = "next")]
+        next_attempt: u32,
         /// The wait before it.
-        after: Duration,
+        #[serde(rename = "after")]
+        delay: Duration,
     },
     /// A story did not land, for good.
     StoryFailed {
@@ -246,7 +250,8 @@ pub enum Announcement {
         /// Which.
         story: StoryKey,
         /// The story that did not land.
-        because: StoryKey,
+        #[serde(rename = "because")]
+        blocked_by: StoryKey,
     },
     /// A review began.
     ReviewStarted {
@@ -270,7 +275,8 @@ pub enum Announcement {
         /// How many things it found wrong.
         issues: usize,
         /// How often the task was rejected so far, this time included.
-        rejects: u32,
+        #[serde(rename = "rejects")]
+        reject_count: u32,
     },
     /// Somebody cannot go on alone.
     Escalated {
@@ -282,7 +288,8 @@ pub enum Announcement {
         escalation: Box<Escalation>,
     },
     /// The admin's decision was taken in.
-    Decided {
+    #[serde(rename = "decided")]
+    DecisionApplied {
         /// About which task.
         task: AssignmentId,
         /// The word.
@@ -326,13 +333,16 @@ pub enum Announcement {
         reference: String,
     },
     /// A work folder could not be salvaged, or not all of it, and is kept in the work volume.
-    WorkKept {
+    #[serde(rename = "work_kept")]
+    WorkDirKept {
         /// Which.
         attempt: AttemptId,
         /// Its folder in the work volume.
-        folder: String,
+        #[serde(rename = "folder")]
+        work_dir: String,
         /// Some of it is under a ref.
-        partly: bool,
+        #[serde(rename = "partly")]
+        partly_salvaged: bool,
     },
     /// A stop began.
     Stopping {
@@ -347,7 +357,8 @@ pub enum Announcement {
         problem: String,
     },
     /// It can be reached again.
-    EngineBack,
+    #[serde(rename = "engine_back")]
+    EngineReconnected,
     /// Nothing can go on.
     MachineryFailed {
         /// The words.
@@ -356,7 +367,7 @@ pub enum Announcement {
     /// The last.
     SwarmEnded {
         /// How.
-        outcome: Outcome,
+        outcome: SwarmOutcome,
         /// On the integration branch, earlier ones included.
         landed: usize,
         /// Not.
@@ -373,7 +384,7 @@ impl Announcement {
     pub fn assignment(&self) -> Option<&AssignmentId> {
         match self {
             Announcement::SandboxStarting { attempt, .. }
-            | Announcement::StartHeld { attempt, .. }
+            | Announcement::StartDelayed { attempt, .. }
             | Announcement::SandboxPaused { attempt, .. }
             | Announcement::SandboxStarted { attempt, .. }
             | Announcement::SandboxEnded { attempt, .. }
@@ -383,9 +394,9 @@ impl Announcement {
             | Announcement::RecordRefused { attempt, .. }
             | Announcement::ErrorReported { attempt, .. }
             | Announcement::Salvaged { attempt, .. }
-            | Announcement::WorkKept { attempt, .. } => Some(&attempt.assignment),
+            | Announcement::WorkDirKept { attempt, .. } => Some(&attempt.assignment),
             Announcement::Escalated { message, .. } => Some(message.task()),
-            Announcement::Decided { task, .. } => Some(task),
+            Announcement::DecisionApplied { task, .. } => Some(task),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use crate::ids::AssignmentId;
 use crate::ids::{AttemptId, CommitId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::protocol::amp::message::DiffSummary;
-use crate::swarm::reviewed::Reviewed;
+use crate::swarm::review_outcome::ReviewOutcome;
 use crate::verdict::{Cause, Evidence};
 
 /// An event.
@@ -26,7 +26,8 @@ pub enum Event {
         name: String,
     },
     /// The engine is short of memory or disk: the start waits until it is not.
-    StartHeld {
+    #[serde(rename = "start_held")]
+    StartDelayed {
         /// Which attempt.
         attempt: AttemptId,
         /// What is short, and how much is wanted.
@@ -42,14 +43,15 @@ pub enum Event {
         /// Which attempt.
         attempt: AttemptId,
         /// Why.
-        fault: Fault,
+        fault: MachineryFault,
     },
     /// A valid progress-update (ACP).
     StoryReported {
         /// From which attempt.
         attempt: AttemptId,
         /// Its place among this sandbox's records, from 1.
-        record: u64,
+        #[serde(rename = "record")]
+        record_number: u64,
         /// Which story.
         story: StoryKey,
         /// Its status by the sandbox's word.
@@ -62,7 +64,8 @@ pub enum Event {
         /// From which attempt.
         attempt: AttemptId,
         /// Its place among this sandbox's records.
-        record: u64,
+        #[serde(rename = "record")]
+        record_number: u64,
         /// The code.
         code: String,
         /// The message.
@@ -73,7 +76,8 @@ pub enum Event {
         /// From which attempt.
         attempt: AttemptId,
         /// Its place among this sandbox's records.
-        record: u64,
+        #[serde(rename = "record")]
+        record_number: u64,
         /// The status.
         status: CompletionStatus,
         /// The errors.
@@ -84,12 +88,14 @@ pub enum Event {
         /// From which attempt.
         attempt: AttemptId,
         /// Its place among this sandbox's records.
-        record: u64,
+        #[serde(rename = "record")]
+        record_number: u64,
         /// Which rule, and where.
         reason: String,
     },
     /// What the engine shows of a sandbox that runs: asked for when it says nothing, and told when it is paused.
-    Examined {
+    #[serde(rename = "examined")]
+    SandboxInspected {
         /// Which attempt.
         attempt: AttemptId,
         /// Whether its container is paused. It is not longshore that did it.
@@ -103,7 +109,7 @@ pub enum Event {
         /// Which attempt.
         attempt: AttemptId,
         /// How.
-        exit: Exit,
+        exit: ContainerExit,
     },
     /// The result came out, its objects are on the host, verified, under refs of ours.
     ResultCollected {
@@ -115,7 +121,8 @@ pub enum Event {
         stories: Vec<StoryResult>,
         /// What the work folder had beyond the result, where that was looked into.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        rest: Option<Rest>,
+        #[serde(rename = "rest")]
+        leftover: Option<Leftover>,
         /// Git's own count of what each story changed, in the order of `stories`; shorter where it could not be had.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         diffs: Vec<DiffSummary>,
@@ -124,33 +131,39 @@ pub enum Event {
         tree: Option<String>,
         /// The ref that keeps the commits.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        kept: Option<String>,
+        #[serde(rename = "kept")]
+        result_ref: Option<String>,
     },
     /// What a reviewer's sandbox left is on the host, checked.
     ReviewCollected {
         /// Of which attempt: the reviewer's.
         attempt: AttemptId,
         /// What it came to.
-        reviewed: Box<Reviewed>,
+        #[serde(rename = "reviewed")]
+        outcome: Box<ReviewOutcome>,
     },
     /// There is no result that can be believed. What was in the work folder may have been salvaged all the same.
     CollectFailed {
         /// Of which attempt.
         attempt: AttemptId,
         /// Why: `disk_full`, `protocol_violation`, `host_error`, `engine_error`, ...
-        fault: Fault,
+        fault: MachineryFault,
         /// The host's ref of what was salvaged.
-        salvage: Option<String>,
+        #[serde(rename = "salvage")]
+        salvage_ref: Option<String>,
         /// There was nothing to salvage: the work folder is as it was made, or was never made. Only so may the folder
         /// go without a salvage.
         #[serde(default)]
-        nothing_there: bool,
+        #[serde(rename = "nothingThere")]
+        work_dir_empty: bool,
         /// The salvage has not all that was in the work folder: that must stay.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        left_out: bool,
+        #[serde(rename = "leftOut")]
+        salvage_incomplete: bool,
         /// The depot did not answer in time: to ask again would be to wait as long again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        no_answer: bool,
+        #[serde(rename = "noAnswer")]
+        depot_timed_out: bool,
     },
     /// The attempt's tip is on its integration branch, or was already.
     Merged {
@@ -166,16 +179,18 @@ pub enum Event {
         /// Where.
         paths: Vec<String>,
         /// The ref that keeps the commits.
-        kept: String,
+        #[serde(rename = "kept")]
+        result_ref: String,
     },
     /// Merging failed by the host's doing, or somebody moved the branch meanwhile.
     MergeFailed {
         /// Of which attempt.
         attempt: AttemptId,
         /// Why.
-        fault: Fault,
+        fault: MachineryFault,
         /// The ref that keeps the commits.
-        kept: String,
+        #[serde(rename = "kept")]
+        result_ref: String,
     },
     /// The container is gone.
     SandboxRemoved {
@@ -193,12 +208,14 @@ pub enum Event {
     /// was decided to stop, and gives again the effects that may not have been carried out.
     Resumed,
     /// The admin has decided something.
-    Decided {
+    #[serde(rename = "decided")]
+    DecisionMade {
         /// What.
-        decision: Decision,
+        decision: TaskDecision,
     },
     /// No orchestrator ran for so long. Comes before [`Event::Resumed`].
-    Away {
+    #[serde(rename = "away")]
+    OrchestratorAbsent {
         /// Milliseconds, by the wall clock.
         ms: u64,
     },
@@ -208,11 +225,12 @@ pub enum Event {
         problem: String,
     },
     /// The engine can be reached again.
-    EngineBack,
+    #[serde(rename = "engine_back")]
+    EngineReconnected,
     /// Nothing can go on: the engine or the disk is gone. Running sandboxes are left for `resume`.
     MachineryFailed {
         /// Why.
-        fault: Fault,
+        fault: MachineryFault,
     },
     /// A deadline of the machine's own is due.
     DeadlinePassed,
@@ -221,29 +239,31 @@ pub enum Event {
 /// What a work folder has that its result does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "rest", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum Rest {
+pub enum Leftover {
     /// Nothing.
     Nothing,
     /// It is on the host.
-    Kept {
+    #[serde(rename = "kept")]
+    Salvaged {
         /// The ref.
         reference: String,
         /// The ref has not all of it: the folder must stay.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        left_out: bool,
+        #[serde(rename = "leftOut")]
+        incomplete: bool,
     },
 }
 
 /// A decision of the admin's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Decision {
+pub struct TaskDecision {
     /// Its id: it is taken in once, however often it comes.
     pub id: String,
     /// About which task.
     pub task: AssignmentId,
     /// What is to be done.
-    pub action: Action,
+    pub action: TaskAction,
     /// Who decided.
     pub by: String,
 }
@@ -251,7 +271,7 @@ pub struct Decision {
 /// What the admin can decide about a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
-pub enum Action {
+pub enum TaskAction {
     /// What waits for an approval has it: a plan of high risk may run, a verdict counts, locked work lands.
     Approve,
     /// It goes on where it was suspended.
@@ -269,16 +289,16 @@ pub enum Action {
     },
 }
 
-impl Action {
+impl TaskAction {
     /// The word of `longshore admin`.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
-            Action::Approve => "approve",
-            Action::Resume => "resume",
-            Action::Retry => "retry",
-            Action::Abort => "abort",
-            Action::Rollback => "rollback",
-            Action::Answer { .. } => "answer",
+            TaskAction::Approve => "approve",
+            TaskAction::Resume => "resume",
+            TaskAction::Retry => "retry",
+            TaskAction::Abort => "abort",
+            TaskAction::Rollback => "rollback",
+            TaskAction::Answer { .. } => "answer",
         }
     }
 }
@@ -296,7 +316,7 @@ pub enum StopLevel {
 /// A machinery failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Fault {
+pub struct MachineryFault {
     /// The word.
     pub cause: Cause,
     /// The proof.
@@ -305,20 +325,21 @@ pub struct Fault {
     pub retryable: bool,
     /// The engine was away: trying again costs nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unreachable: bool,
+    #[serde(rename = "unreachable")]
+    pub engine_unreachable: bool,
 }
 
-impl Fault {
+impl MachineryFault {
     /// A fault whose evidence is one sentence.
     pub fn new(cause: Cause, summary: impl Into<String>, retryable: bool) -> Self {
-        Self { cause, evidence: Evidence::of(summary), retryable, unreachable: false }
+        Self { cause, evidence: Evidence::of(summary), retryable, engine_unreachable: false }
     }
 }
 
 /// How a container ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Exit {
+pub struct ContainerExit {
     /// The exit code; none where the container vanished.
     pub code: Option<i64>,
     /// The engine's own OOM flag.
@@ -333,5 +354,6 @@ pub struct Exit {
     pub error: String,
     /// The last lines of its stderr.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tail: Vec<String>,
+    #[serde(rename = "tail")]
+    pub stderr_tail: Vec<String>,
 }

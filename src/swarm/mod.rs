@@ -9,13 +9,17 @@
 pub mod effect;
 pub mod event;
 pub mod machine;
-pub mod reviewed;
+pub mod review_outcome;
 pub mod spec;
-pub mod word;
+pub mod amp_intent;
 
-pub use effect::{Announcement, Effect, Outcome, Salvaging};
-pub use event::{Action, Decision, Event, Exit, Fault, Rest, StopLevel};
-pub use machine::{AttemptView, ContainerStatus, Hold, HoldKind, Machine, Phase, Progress, StoryView};
-pub use reviewed::{Fix, Reviewed};
-pub use spec::{AckTimeouts, AmpSpec, AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec, liveness};
-pub use word::Word;
+pub use amp_intent::AmpIntent;
+pub use effect::{Announcement, CollectMode, Effect, SwarmOutcome};
+pub use event::{ContainerExit, Event, Leftover, MachineryFault, StopLevel, TaskAction, TaskDecision};
+pub use machine::{
+    AdminHold, AttemptPhase, AttemptProgress, AttemptView, ContainerStatus, HoldKind, StoryView, SwarmMachine,
+};
+pub use review_outcome::{ReviewFix, ReviewOutcome};
+pub use spec::{
+    AckTimeouts, AmpSpec, AssignmentSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec, default_liveness_timeout,
+};

@@ -16,13 +16,13 @@ pub struct SwarmSpec {
     /// The swarm.
     pub swarm: SwarmId,
     /// The tasks files, by [`StoryKey::file`].
-    pub files: Vec<FileSpec>,
+    pub files: Vec<TasksFileSpec>,
     /// Every story, done ones included.
     pub stories: Vec<StorySpec>,
     /// The assignments, each story that is to run in exactly one.
     pub assignments: Vec<AssignmentSpec>,
     /// How much at once, how often, how long.
-    pub limits: Limits,
+    pub limits: SwarmLimits,
     /// What is said in AMP; none for the journals of before, which say nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amp: Option<AmpSpec>,
@@ -35,12 +35,15 @@ pub struct AmpSpec {
     /// When the swarm began, in milliseconds since 1970: ids and times of messages count from it.
     pub began_ms: u64,
     /// How long acks may take.
-    pub acks: AckTimeouts,
+    #[serde(rename = "acks")]
+    pub ack_timeouts: AckTimeouts,
     /// How long an agent may write nothing to the SSOT.
-    pub heartbeat: Duration,
+    #[serde(rename = "heartbeat")]
+    pub heartbeat_timeout: Duration,
     /// Finished work is reviewed before it lands; so many rejections lock a task. None: no review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rounds: Option<u32>,
+    #[serde(rename = "rounds")]
+    pub review_rounds: Option<u32>,
 }
 
 /// How long the acks of the four types that require one may take.
@@ -71,7 +74,7 @@ impl Default for AckTimeouts {
 
 impl AckTimeouts {
     /// That of this type; none for an escalation.
-    pub fn of(&self, kind: Kind) -> Option<Duration> {
+    pub fn for_kind(&self, kind: Kind) -> Option<Duration> {
         match kind {
             Kind::TaskDispatch => Some(self.dispatch),
             Kind::TaskResult => Some(self.result),
@@ -82,15 +85,15 @@ impl AckTimeouts {
     }
 }
 
-/// [`AmpSpec::rounds`] where nobody said: `reject_count > 3` locks (spec, "escalation_type reference").
-pub const ROUNDS: u32 = 4;
-/// [`AmpSpec::heartbeat`] where nobody said (spec, "escalation_type reference").
-pub const HEARTBEAT: Duration = Duration::from_secs(30 * 60);
+/// [`AmpSpec::review_rounds`] where nobody said: `reject_count > 3` locks (spec, "escalation_type reference").
+pub const DEFAULT_REVIEW_ROUNDS: u32 = 4;
+/// [`AmpSpec::heartbeat_timeout`] where nobody said (spec, "escalation_type reference").
+pub const DEFAULT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// A tasks file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct FileSpec {
+pub struct TasksFileSpec {
     /// As typed.
     pub path: String,
     /// A word for it that is unique in the swarm and fit for a ref name.
@@ -134,10 +137,11 @@ pub struct AssignmentSpec {
     /// The best of its stories' priorities; lower starts first, then the order of `assignments`.
     pub priority: i64,
     /// Assignments that must not run while this one does, because their `touches` may overlap. Symmetric.
-    pub apart_from: Vec<AssignmentId>,
+    #[serde(rename = "apartFrom")]
+    pub exclusive_with: Vec<AssignmentId>,
 }
 
-/// [`Limits::idle_timeout`] where nobody said.
+/// [`SwarmLimits::idle_timeout`] where nobody said.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn default_idle_timeout() -> Duration {
@@ -147,9 +151,10 @@ fn default_idle_timeout() -> Duration {
 /// Numbers that the user can set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Limits {
+pub struct SwarmLimits {
     /// Sandboxes at once, at least 1.
-    pub max: usize,
+    #[serde(rename = "max")]
+    pub max_sandboxes: usize,
     /// More tries for a story that failed by its own doing.
     pub retries: u32,
     /// More tries for an assignment that the machinery failed.
@@ -164,15 +169,17 @@ pub struct Limits {
     /// What the machine adds to a sandbox's time for start, clone and bundle.
     pub slack: Duration,
     /// From the polite signal to the kill.
-    pub grace: Duration,
+    #[serde(rename = "grace")]
+    pub grace_period: Duration,
     /// Bad records after which a sandbox is ended.
     pub max_bad_records: u32,
     /// How long a sandbox may say nothing at all. Its shim says something every 30 s.
-    #[serde(default = "liveness")]
-    pub liveness: Duration,
+    #[serde(default = "default_liveness_timeout")]
+    #[serde(rename = "liveness")]
+    pub liveness_timeout: Duration,
 }
 
 /// Five words of the shim missed.
-pub fn liveness() -> Duration {
+pub fn default_liveness_timeout() -> Duration {
     Duration::from_secs(150)
 }

@@ -16,7 +16,7 @@ use longshore::protocol::amp::message::{Ack, Message};
 use longshore::protocol::amp::store::Ssot;
 use longshore::state::journal::JOURNAL_VERSION;
 use longshore::state::{Header, Journal, SwarmDir};
-use longshore::swarm::{AssignmentSpec, FileSpec, Limits, StopLevel, StorySpec, SwarmSpec};
+use longshore::swarm::{AssignmentSpec, StopLevel, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec};
 
 const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 
@@ -144,7 +144,7 @@ fn spec() -> SwarmSpec {
     let key = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
     SwarmSpec {
         swarm: SWARM.parse().expect("valid"),
-        files: vec![FileSpec {
+        files: vec![TasksFileSpec {
             path: "t.json".to_owned(),
             slug: "t".to_owned(),
             title: "A feature".to_owned(),
@@ -164,20 +164,20 @@ fn spec() -> SwarmSpec {
             branch: "feat/x-us-001".parse().expect("valid"),
             stories: vec![key],
             priority: 1,
-            apart_from: Vec::new(),
+            exclusive_with: Vec::new(),
         }],
         amp: None,
-        limits: Limits {
-            max: 1,
+        limits: SwarmLimits {
+            max_sandboxes: 1,
             retries: 1,
             machinery_retries: 3,
             backoff: Duration::from_secs(1),
             story_timeout: Duration::from_secs(60),
             idle_timeout: Duration::ZERO,
             slack: Duration::from_secs(60),
-            grace: Duration::from_secs(10),
+            grace_period: Duration::from_secs(10),
             max_bad_records: 100,
-            liveness: Duration::from_secs(150),
+            liveness_timeout: Duration::from_secs(150),
         },
     }
 }

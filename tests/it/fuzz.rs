@@ -40,7 +40,7 @@ use longshore::protocol::amp::message::{Ack, Message, ReviewVerdict};
 use longshore::state::journal::{Contents, Header, JOURNAL_VERSION, Journal, TasksCopy};
 use longshore::state::recover::fold;
 use longshore::state::{StateError, SwarmState};
-use longshore::swarm::{Event, Fault, Machine};
+use longshore::swarm::{Event, MachineryFault, SwarmMachine};
 use longshore::tasks;
 use longshore::verdict::Cause;
 use longshore::wire::{Line, LineSplitter, NdjsonCodec};
@@ -148,7 +148,7 @@ pub fn fuzz_journal(data: &[u8]) -> bool {
         assert!(whole.records.starts_with(&contents.records), "records that nobody wrote");
         assert_eq!((contents.good_bytes + contents.torn_bytes) as usize, data.len());
         let machine = fold(contents.clone()).machine;
-        let mut exact = Machine::new(whole.header.spec.clone());
+        let mut exact = SwarmMachine::new(whole.header.spec.clone());
         for record in &whole.records[..contents.records.len()] {
             exact.handle(&record.event, record.elapsed);
         }
@@ -398,19 +398,19 @@ static JOURNAL: LazyLock<(Vec<u8>, Contents)> = LazyLock::new(|| {
         Event::SandboxStarted { attempt: attempt.clone() },
         Event::StoryReported {
             attempt: attempt.clone(),
-            record: 1,
+            record_number: 1,
             story,
             status: StoryStatus::InProgress,
             output: "begun: \u{e9}\n".to_owned(),
         },
-        Event::RecordRefused { attempt: attempt.clone(), record: 2, reason: "no JSON".to_owned() },
+        Event::RecordRefused { attempt: attempt.clone(), record_number: 2, reason: "no JSON".to_owned() },
         Event::CollectFailed {
             attempt: attempt.clone(),
-            fault: Fault::new(Cause::EngineError, "the engine failed", true),
-            salvage: None,
-            nothing_there: true,
-            left_out: false,
-            no_answer: false,
+            fault: MachineryFault::new(Cause::EngineError, "the engine failed", true),
+            salvage_ref: None,
+            work_dir_empty: true,
+            salvage_incomplete: false,
+            depot_timed_out: false,
         },
         Event::DeadlinePassed,
         Event::Resumed,
@@ -432,7 +432,7 @@ static STATE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     SwarmState::of(&recovered.machine, Timestamp::UNIX_EPOCH).to_bytes().expect("JSON")
 });
 
-fn picture(machine: &Machine) -> Vec<u8> {
+fn picture(machine: &SwarmMachine) -> Vec<u8> {
     SwarmState::of(machine, Timestamp::UNIX_EPOCH).to_bytes().expect("JSON")
 }
 

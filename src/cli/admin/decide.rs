@@ -16,7 +16,7 @@ use crate::cli::{Outcome, say};
 use crate::coordinator::control::{self, ControlCommand, ControlError, ControlReply};
 use crate::protocol::amp::store::{AdminAction, AdminDecision, DecisionId, Ssot};
 use crate::report::text::clean;
-use crate::swarm::{Action, Decision};
+use crate::swarm::{TaskAction, TaskDecision};
 
 /// The longest answer, in bytes: it goes into every later prompt, and through the control socket as one line.
 const MAX_TEXT: usize = 32 * 1024;
@@ -38,7 +38,7 @@ pub(super) fn words(typed: &str) -> Result<String, Shown> {
 }
 
 /// Decides it.
-pub(super) async fn decide(args: &AdminTargetArgs, action: Action, here: &Here) -> Outcome {
+pub(super) async fn decide(args: &AdminTargetArgs, action: TaskAction, here: &Here) -> Outcome {
     let Meant { scene, target, task, .. } = find(args, here).await?;
     let made = AdminDecision {
         id: DecisionId::random(),
@@ -48,10 +48,10 @@ pub(super) async fn decide(args: &AdminTargetArgs, action: Action, here: &Here) 
         at: Timestamp::now(),
         by: who(&scene).await,
     };
-    let held = scene.then.hold_of(&task).map(|hold| hold.kind);
+    let held = scene.then.admin_hold(&task).map(|hold| hold.kind);
     let does = effect(held, &action);
-    let decision = Decision { id: made.id.to_string(), task: task.clone(), action, by: made.by.clone() };
-    let what = format!("{task} ({}): {}", scene.names.of_assignment(&task), decision.action.word());
+    let decision = TaskDecision { id: made.id.to_string(), task: task.clone(), action, by: made.by.clone() };
+    let what = format!("{task} ({}): {}", scene.names.of_assignment(&task), decision.action.as_str());
     let told = match scene.live {
         true => tell(&scene, &decision).await?,
         false => false,
@@ -70,7 +70,7 @@ pub(super) async fn decide(args: &AdminTargetArgs, action: Action, here: &Here) 
 }
 
 /// Tells the running orchestrator; false where it ended meanwhile.
-async fn tell(scene: &Scene, decision: &Decision) -> Result<bool, Shown> {
+async fn tell(scene: &Scene, decision: &TaskDecision) -> Result<bool, Shown> {
     match control::send(&scene.dir, &ControlCommand::Decide { decision: decision.clone() }).await {
         Ok(ControlReply::Accepted) => Ok(true),
         Ok(ControlReply::Refused { problem }) => Err(no(problem, decision)),
@@ -82,33 +82,33 @@ async fn tell(scene: &Scene, decision: &Decision) -> Result<bool, Shown> {
 }
 
 /// Whether the swarm as it stands can take it.
-fn refused(scene: &Scene, decision: &Decision) -> Result<(), Shown> {
-    scene.then.can_decide(&decision.task, &decision.action).map_err(|problem| {
+fn refused(scene: &Scene, decision: &TaskDecision) -> Result<(), Shown> {
+    scene.then.check_decision(&decision.task, &decision.action).map_err(|problem| {
         let shown = no(problem, decision);
         match scene.decided(&decision.task) {
             Some(before) => shown.hint(format!(
                 "{} decided `{}` already: `longshore resume` takes it in",
                 clean(&before.by),
-                before.action.word()
+                before.action.as_str()
             )),
             None => shown,
         }
     })
 }
 
-fn no(problem: String, decision: &Decision) -> Shown {
+fn no(problem: String, decision: &TaskDecision) -> Shown {
     let hint = format!("`longshore admin show {}` tells how it stands, and what can be decided", decision.task);
     Shown::input(problem).hint(hint)
 }
 
-fn kept(action: &Action) -> AdminAction {
+fn kept(action: &TaskAction) -> AdminAction {
     match action {
-        Action::Approve => AdminAction::Approve,
-        Action::Resume => AdminAction::Resume,
-        Action::Retry => AdminAction::Retry,
-        Action::Abort => AdminAction::Abort,
-        Action::Rollback => AdminAction::Rollback,
-        Action::Answer { text } => AdminAction::Answer { text: text.clone() },
+        TaskAction::Approve => AdminAction::Approve,
+        TaskAction::Resume => AdminAction::Resume,
+        TaskAction::Retry => AdminAction::Retry,
+        TaskAction::Abort => AdminAction::Abort,
+        TaskAction::Rollback => AdminAction::Rollback,
+        TaskAction::Answer { text } => AdminAction::Answer { text: text.clone() },
     }
 }
 

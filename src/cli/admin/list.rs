@@ -18,19 +18,19 @@ use crate::protocol::amp::message::{Kind, Message, Payload, Severity};
 use crate::protocol::amp::store::{SsotResult, by_time};
 use crate::report::text::{clean, count, fit};
 use crate::state::{WaitWord, hold_since};
-use crate::swarm::{Decision, Hold, HoldKind};
+use crate::swarm::{AdminHold, HoldKind, TaskDecision};
 
 /// Something that waits.
 pub(super) struct Wait<'a> {
     pub(super) task: &'a AssignmentId,
-    pub(super) hold: &'a Hold,
+    pub(super) hold: &'a AdminHold,
     pub(super) since: Timestamp,
 }
 
 /// What waits for the admin, oldest first; what was decided already among it.
 pub(super) fn waits(scene: &Scene) -> Vec<Wait<'_>> {
     let tasks = scene.machine.spec().assignments.iter().map(|assignment| &assignment.id);
-    let held = tasks.filter_map(|task| Some((task, scene.machine.hold_of(task)?)));
+    let held = tasks.filter_map(|task| Some((task, scene.machine.admin_hold(task)?)));
     let mut waits: Vec<Wait<'_>> =
         held.map(|(task, hold)| Wait { task, hold, since: hold_since(hold, scene.started()) }).collect();
     waits.sort_by_key(|wait| wait.since);
@@ -40,7 +40,7 @@ pub(super) fn waits(scene: &Scene) -> Vec<Wait<'_>> {
 /// The escalations about the swarm's tasks that nobody has answered, oldest first, each with whether it has an ack; `all`:
 /// those for the record only and the answered ones too.
 pub(super) fn escalations(scene: &Scene, all: bool) -> SsotResult<Vec<(Message, bool)>> {
-    let ours = |message: &Message| scene.machine.assignment(message.task()).is_some();
+    let ours = |message: &Message| scene.machine.assignment_spec(message.task()).is_some();
     if !all {
         let open = scene.ssot.open_escalations()?;
         let open = open.into_iter().filter(|message| ours(message) && severity(message) != Severity::Info);
@@ -71,7 +71,7 @@ fn severity(message: &Message) -> Severity {
 pub(super) async fn list(args: &AdminListArgs, here: &Here) -> Outcome {
     let scene = Scene::of(here, args.swarm.as_ref()).await?;
     let waits = waits(&scene);
-    let told: Vec<_> = waits.iter().filter_map(|wait| wait.hold.message.as_ref()).collect();
+    let told: Vec<_> = waits.iter().filter_map(|wait| wait.hold.escalation_id.as_ref()).collect();
     let mut escalations = escalations(&scene, args.all)?;
     // What waits says the same already.
     escalations.retain(|(message, _)| args.all || !told.contains(&message.id()));
@@ -132,7 +132,7 @@ fn hint(scene: &Scene, waits: &[Wait<'_>]) -> Option<String> {
 
 /// `2026-11-22 12:00:03  T-2026-003  locked  US-003: rejected 4 times ...; approve, resume, ...`
 fn wait_line(scene: &Scene, wait: &Wait<'_>, since: &str) -> String {
-    let what = wait.hold.kind.word();
+    let what = wait.hold.kind.label();
     let then = match scene.decided(wait.task) {
         Some(decision) => decided(decision),
         None => format!("decide {}", words(scene, wait.task).join(", ")),
@@ -141,12 +141,12 @@ fn wait_line(scene: &Scene, wait: &Wait<'_>, since: &str) -> String {
     format!("{since}  {:<10}  {what:<17}  {stories}: {}; {then}", wait.task, clean(&wait.hold.reason))
 }
 
-fn decided(decision: &Decision) -> String {
-    format!("{} decided `{}`: `longshore resume` takes it in", clean(&decision.by), decision.action.word())
+fn decided(decision: &TaskDecision) -> String {
+    format!("{} decided `{}`: `longshore resume` takes it in", clean(&decision.by), decision.action.as_str())
 }
 
 fn words(scene: &Scene, task: &AssignmentId) -> Vec<&'static str> {
-    choices(&scene.then, task).iter().map(|action| action.word()).collect()
+    choices(&scene.then, task).iter().map(|action| action.as_str()).collect()
 }
 
 /// The first of what it suggests, where it is still to be done.
@@ -162,7 +162,7 @@ fn actions(message: &Message, answered: bool) -> String {
 fn wait_json(scene: &Scene, wait: &Wait<'_>) -> serde_json::Value {
     let stories = scene
         .machine
-        .assignment(wait.task)
+        .assignment_spec(wait.task)
         .map(|assignment| assignment.stories.iter().map(|key| scene.names.label(key).to_owned()).collect::<Vec<_>>());
     let decided = scene.decided(wait.task);
     json!({
@@ -172,9 +172,9 @@ fn wait_json(scene: &Scene, wait: &Wait<'_>) -> serde_json::Value {
         "what": WaitWord::from(wait.hold.kind),
         "reason": wait.hold.reason,
         "since": wait.since.to_string(),
-        "escalation": wait.hold.message.as_ref().map(ToString::to_string),
+        "escalation": wait.hold.escalation_id.as_ref().map(ToString::to_string),
         "actions": words(scene, wait.task),
-        "decided": decided.map(|decision| decision.action.word()),
+        "decided": decided.map(|decision| decision.action.as_str()),
         "suspended": wait.hold.kind == HoldKind::Suspended,
     })
 }

@@ -12,7 +12,7 @@ mod show;
 mod target;
 
 use crate::protocol::amp::store::{AdminAction, AdminDecision, Ssot, Target};
-use crate::swarm::{Action, Decision, Event, Machine};
+use crate::swarm::{Event, SwarmMachine, TaskAction, TaskDecision};
 
 use super::Outcome;
 use super::error::Shown;
@@ -24,24 +24,27 @@ pub async fn admin(args: &AdminArgs, here: &Here) -> Outcome {
     let (about, action) = match &args.command {
         AdminCommand::List(args) => return list::list(args, here).await,
         AdminCommand::Show(args) => return show::show(args, here).await,
-        AdminCommand::Answer(args) => (&args.about, Action::Answer { text: decide::words(&args.text)? }),
-        AdminCommand::Approve(args) => (args, Action::Approve),
-        AdminCommand::Resume(args) => (args, Action::Resume),
-        AdminCommand::Retry(args) => (args, Action::Retry),
-        AdminCommand::Abort(args) => (args, Action::Abort),
-        AdminCommand::Rollback(args) => (args, Action::Rollback),
+        AdminCommand::Answer(args) => (&args.about, TaskAction::Answer { text: decide::words(&args.text)? }),
+        AdminCommand::Approve(args) => (args, TaskAction::Approve),
+        AdminCommand::Resume(args) => (args, TaskAction::Resume),
+        AdminCommand::Retry(args) => (args, TaskAction::Retry),
+        AdminCommand::Abort(args) => (args, TaskAction::Abort),
+        AdminCommand::Rollback(args) => (args, TaskAction::Rollback),
     };
     decide::decide(about, action, here).await
 }
 
 /// The decisions for this swarm that its machine has not taken in and can, and the machine as it is with them.
-pub fn pending(ssot: &Ssot, machine: &Machine) -> Result<(Vec<Decision>, Machine), Shown> {
+pub fn pending(ssot: &Ssot, machine: &SwarmMachine) -> Result<(Vec<TaskDecision>, SwarmMachine), Shown> {
     let mut then = machine.clone();
     let mut taken = Vec::new();
     for made in ssot.decisions(&machine.spec().swarm)? {
-        let Some(decision) = decision(machine, &made).filter(|decision| !machine.knows(&decision.id)) else { continue };
-        let event = Event::Decided { decision: decision.clone() };
-        if !then.handle(&event, then.updated()).is_empty() {
+        let Some(decision) = decision(machine, &made).filter(|decision| !machine.has_applied_decision(&decision.id))
+        else {
+            continue;
+        };
+        let event = Event::DecisionMade { decision: decision.clone() };
+        if !then.handle(&event, then.last_event_at()).is_empty() {
             taken.push(decision);
         }
     }
@@ -49,19 +52,19 @@ pub fn pending(ssot: &Ssot, machine: &Machine) -> Result<(Vec<Decision>, Machine
 }
 
 /// A decision as the machine takes it; none where it is about nothing of this swarm.
-fn decision(machine: &Machine, made: &AdminDecision) -> Option<Decision> {
+fn decision(machine: &SwarmMachine, made: &AdminDecision) -> Option<TaskDecision> {
     let task = match &made.target {
         Target::Task(task) => task.clone(),
         Target::Story(story) => machine.story(story)?.assignment.clone()?,
         Target::Escalation(message) => message.task().clone(),
     };
     let action = match &made.action {
-        AdminAction::Approve => Action::Approve,
-        AdminAction::Resume => Action::Resume,
-        AdminAction::Retry => Action::Retry,
-        AdminAction::Abort => Action::Abort,
-        AdminAction::Rollback => Action::Rollback,
-        AdminAction::Answer { text } => Action::Answer { text: text.clone() },
+        AdminAction::Approve => TaskAction::Approve,
+        AdminAction::Resume => TaskAction::Resume,
+        AdminAction::Retry => TaskAction::Retry,
+        AdminAction::Abort => TaskAction::Abort,
+        AdminAction::Rollback => TaskAction::Rollback,
+        AdminAction::Answer { text } => TaskAction::Answer { text: text.clone() },
     };
-    Some(Decision { id: made.id.to_string(), task, action, by: made.by.clone() })
+    Some(TaskDecision { id: made.id.to_string(), task, action, by: made.by.clone() })
 }

@@ -19,7 +19,7 @@ use crate::protocol::amp::message::{Escalation, Message, Payload, ReviewVerdict}
 use crate::protocol::amp::store::Entry;
 use crate::report::text::{clean, clean_lines, fit};
 use crate::state::hold_since;
-use crate::swarm::Action;
+use crate::swarm::TaskAction;
 
 /// Carries it out.
 pub(super) async fn show(args: &AdminTargetArgs, here: &Here) -> Outcome {
@@ -27,8 +27,8 @@ pub(super) async fn show(args: &AdminTargetArgs, here: &Here) -> Outcome {
     let entries = scene.ssot.log(&task)?;
     let mut out = String::new();
     head(&mut out, &scene, &task);
-    let held = scene.then.hold_of(&task).or_else(|| scene.machine.hold_of(&task));
-    let held_by = held.and_then(|hold| hold.message.as_ref());
+    let held = scene.then.admin_hold(&task).or_else(|| scene.machine.admin_hold(&task));
+    let held_by = held.and_then(|hold| hold.escalation_id.as_ref());
     let shown = escalation.or_else(|| {
         let mut of_hold = entries.iter().filter(|entry| Some(entry.message.id()) == held_by);
         of_hold.next().map(|entry| entry.message.clone())
@@ -61,7 +61,7 @@ pub(super) async fn show(args: &AdminTargetArgs, here: &Here) -> Outcome {
 /// The task, its stories, and what it waits for. Writing to a string cannot fail, here and below.
 fn head(out: &mut String, scene: &Scene, task: &AssignmentId) {
     let _ = writeln!(out, "{task} of swarm {}", scene.dir.swarm());
-    let spec = scene.machine.assignment(task);
+    let spec = scene.machine.assignment_spec(task);
     for key in spec.into_iter().flat_map(|spec| &spec.stories) {
         let status = scene.machine.story(key).map_or("", |view| word(view.status));
         let _ = writeln!(out, "  {}  {status}  {}", scene.names.label(key), scene.names.title(key));
@@ -69,19 +69,19 @@ fn head(out: &mut String, scene: &Scene, task: &AssignmentId) {
     if let Some(spec) = spec {
         let _ = writeln!(out, "  branch {}", spec.branch);
     }
-    let rejects = scene.machine.rejects(task);
+    let rejects = scene.machine.reject_count(task);
     if rejects > 0 {
         let _ = writeln!(out, "  rejected {rejects} times");
     }
-    match (scene.machine.hold_of(task), scene.decided(task)) {
+    match (scene.machine.admin_hold(task), scene.decided(task)) {
         (_, Some(decision)) => {
             let by = clean(&decision.by);
-            let _ = writeln!(out, "  {by} decided `{}`: `longshore resume` takes it in", decision.action.word());
+            let _ = writeln!(out, "  {by} decided `{}`: `longshore resume` takes it in", decision.action.as_str());
         }
         (Some(hold), None) => {
             let since = hold_since(hold, scene.started()).to_zoned(TimeZone::system());
             let since = since.strftime("%Y-%m-%d %H:%M:%S");
-            let _ = writeln!(out, "  waits for you since {since}: {}: {}", hold.kind.word(), clean(&hold.reason));
+            let _ = writeln!(out, "  waits for you since {since}: {}: {}", hold.kind.label(), clean(&hold.reason));
         }
         (None, None) => out.push_str("  waits for nobody\n"),
     }
@@ -154,10 +154,10 @@ fn decisions(out: &mut String, scene: &Scene, task: &AssignmentId) {
         return;
     }
     out.push_str("\nyou can decide\n");
-    let held = scene.then.hold_of(task).map(|hold| hold.kind);
+    let held = scene.then.admin_hold(task).map(|hold| hold.kind);
     for action in choices {
-        let words = if matches!(action, Action::Answer { .. }) { " TEXT" } else { "" };
-        let command = format!("longshore admin {} {task}{words}", action.word());
+        let words = if matches!(action, TaskAction::Answer { .. }) { " TEXT" } else { "" };
+        let command = format!("longshore admin {} {task}{words}", action.as_str());
         let _ = writeln!(out, "  {command:<42}  {}", effect(held, &action));
     }
     if !scene.live {

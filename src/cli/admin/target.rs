@@ -14,7 +14,7 @@ use crate::protocol::amp::store::{Ssot, Target};
 use crate::report::Names;
 use crate::state::recover::recover;
 use crate::state::{Header, SwarmDir};
-use crate::swarm::{Decision, Machine};
+use crate::swarm::{SwarmMachine, TaskDecision};
 
 /// A swarm as the admin sees it.
 pub(super) struct Scene {
@@ -24,11 +24,11 @@ pub(super) struct Scene {
     pub(super) header: Header,
     pub(super) names: Names,
     /// By the journal.
-    pub(super) machine: Machine,
+    pub(super) machine: SwarmMachine,
     /// With what was decided since; the same where an orchestrator runs, which has taken all in.
-    pub(super) then: Machine,
+    pub(super) then: SwarmMachine,
     /// What was decided, and waits to be taken in.
-    pub(super) waiting: Vec<Decision>,
+    pub(super) waiting: Vec<TaskDecision>,
     /// An orchestrator runs it.
     pub(super) live: bool,
 }
@@ -59,7 +59,7 @@ impl Scene {
     }
 
     /// The decision about a task that waits to be taken in, the newest.
-    pub(super) fn decided(&self, task: &AssignmentId) -> Option<&Decision> {
+    pub(super) fn decided(&self, task: &AssignmentId) -> Option<&TaskDecision> {
         self.waiting.iter().rfind(|decision| decision.task == *task)
     }
 }
@@ -119,7 +119,7 @@ fn scene_of(repo: Repo, task: &AssignmentId, swarm: Option<&SwarmName>) -> Resul
         (named, _) => SwarmDir::resolve(repo.root(), named.map(SwarmName::as_str))?,
     };
     let scene = Scene::at(repo, dir)?;
-    if scene.machine.assignment(task).is_none() {
+    if scene.machine.assignment_spec(task).is_none() {
         let tasks = &scene.machine.spec().assignments;
         let between = match (tasks.first(), tasks.last()) {
             (Some(first), Some(last)) => format!("its tasks are {} to {}", first.id, last.id),

@@ -11,7 +11,7 @@ use crate::engine::{Found, label};
 use crate::ids::SwarmId;
 use crate::state::recover::recover;
 use crate::state::{StateError, SwarmDir};
-use crate::swarm::Phase;
+use crate::swarm::AttemptPhase;
 
 /// What is known of a swarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +179,8 @@ fn standing(root: &Path, swarm: SwarmId) -> Result<Standing, Shown> {
 /// How a swarm stands that nobody runs.
 pub(super) fn at_rest(dir: &SwarmDir) -> Standing {
     let Ok(recovered) = recover(dir) else { return Standing::Damaged };
-    let on_the_host = recovered.machine.attempts().all(|attempt| attempt.phase == Phase::Settled && !attempt.work_kept);
+    let on_the_host =
+        recovered.machine.attempts().all(|attempt| attempt.phase == AttemptPhase::Settled && !attempt.work_dir_kept);
     if on_the_host { Standing::Over } else { Standing::Unfinished }
 }
 

@@ -30,7 +30,7 @@ use crate::protocol::amp::store::Ssot;
 use crate::report::{self, Look, Mode, Names, Trouble};
 use crate::state::journal::JOURNAL_VERSION;
 use crate::state::{Header, Store, SwarmDir, SwarmLock};
-use crate::swarm::{self, AckTimeouts, AmpSpec, Limits};
+use crate::swarm::{self, AckTimeouts, AmpSpec, SwarmLimits};
 
 /// Processes in a sandbox.
 const PIDS: i64 = 512;
@@ -236,29 +236,29 @@ fn amp(settings: &Settings, started: Timestamp) -> Result<AmpSpec, Shown> {
     Ok(AmpSpec {
         began_ms: u64::try_from(started.as_millisecond())
             .map_err(|error| Shown::machinery("the clock stands before 1970").caused_by(&error))?,
-        acks: AckTimeouts {
+        ack_timeouts: AckTimeouts {
             dispatch: clocks.ack_dispatch.value.0,
             result: clocks.ack_result.value.0,
             request: clocks.ack_request.value.0,
             verdict: clocks.ack_verdict.value.0,
         },
-        heartbeat: clocks.heartbeat.value.0,
-        rounds: settings.review.value.is_some().then_some(settings.review_rounds.value),
+        heartbeat_timeout: clocks.heartbeat.value.0,
+        review_rounds: settings.review.value.is_some().then_some(settings.review_rounds.value),
     })
 }
 
-fn limits(settings: &Settings, plan: &Plan, info: &EngineInfo) -> Limits {
-    Limits {
-        max: settings.max.value.map_or_else(|| max(settings, plan, info), usize::from),
+fn limits(settings: &Settings, plan: &Plan, info: &EngineInfo) -> SwarmLimits {
+    SwarmLimits {
+        max_sandboxes: settings.max.value.map_or_else(|| max(settings, plan, info), usize::from),
         retries: settings.retries.value,
         machinery_retries: 3,
         backoff: Duration::from_secs(1),
         story_timeout: settings.timeout.value.0,
         idle_timeout: settings.idle_timeout.value.0,
         slack: Duration::from_secs(60),
-        grace: settings.grace.value.0,
+        grace_period: settings.grace.value.0,
         max_bad_records: 100,
-        liveness: liveness(),
+        liveness_timeout: liveness(),
     }
 }
 
@@ -268,7 +268,7 @@ fn liveness() -> Duration {
     if let Some(shorter) = super::haste::liveness() {
         return shorter;
     }
-    swarm::liveness()
+    swarm::default_liveness_timeout()
 }
 
 /// Sandboxes at once where nobody said: the file's wish, else what fits into three quarters of the engine's memory, and two
@@ -359,7 +359,7 @@ mod tests {
             ("max = 40", 1, gigabytes(1), 40),
         ];
         for (text, cpus, memory, wanted) in table {
-            assert_eq!(limits(&settings_of(text), &plan, &info(cpus, memory)).max, wanted, "{text} {cpus}");
+            assert_eq!(limits(&settings_of(text), &plan, &info(cpus, memory)).max_sandboxes, wanted, "{text} {cpus}");
         }
     }
 

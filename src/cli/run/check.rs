@@ -288,7 +288,7 @@ mod tests {
     use crate::engine::fake::FakeEngine;
     use crate::state::Header;
     use crate::state::journal::JOURNAL_VERSION;
-    use crate::swarm::{FileSpec, Limits, SwarmSpec};
+    use crate::swarm::{SwarmLimits, SwarmSpec, TasksFileSpec};
 
     #[tokio::test]
     async fn a_network_that_is_not_there() {
@@ -298,24 +298,24 @@ mod tests {
     }
 
     fn swarm_on(root: &Path, branch: &str) -> SwarmDir {
-        let file = FileSpec {
+        let file = TasksFileSpec {
             path: "a.json".to_owned(),
             slug: "a".to_owned(),
             title: "A".to_owned(),
             branch: branch.parse().expect("valid"),
             base: "0123456789".repeat(4).parse().expect("valid"),
         };
-        let limits = Limits {
-            max: 1,
+        let limits = SwarmLimits {
+            max_sandboxes: 1,
             retries: 0,
             machinery_retries: 0,
             backoff: std::time::Duration::ZERO,
             story_timeout: std::time::Duration::ZERO,
             idle_timeout: std::time::Duration::ZERO,
             slack: std::time::Duration::ZERO,
-            grace: std::time::Duration::ZERO,
+            grace_period: std::time::Duration::ZERO,
             max_bad_records: 1,
-            liveness: crate::swarm::liveness(),
+            liveness_timeout: crate::swarm::default_liveness_timeout(),
         };
         let swarm = SwarmId::random();
         let header = Header {

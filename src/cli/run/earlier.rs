@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::report::text::clean;
 use crate::state::recover::recover;
 use crate::state::{Journal, SwarmDir, TasksCopy};
-use crate::swarm::{Machine, Phase};
+use crate::swarm::{AttemptPhase, SwarmMachine};
 
 /// A swarm that did not finish.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,20 +96,20 @@ pub(crate) fn unfinished(root: &Path, files: &[TasksCopy]) -> Vec<Unfinished> {
         };
         let machine = &recovered.machine;
         // One that never began has done nothing and left nothing.
-        if machine.began() && !machine.over() {
+        if machine.has_begun() && !machine.is_complete() {
             found.push(Unfinished { file: file.path.clone(), ..of(machine) });
         }
     }
     found
 }
 
-fn of(machine: &Machine) -> Unfinished {
-    let running = |phase| matches!(phase, Phase::Created | Phase::Running | Phase::Completed);
+fn of(machine: &SwarmMachine) -> Unfinished {
+    let running = |phase| matches!(phase, AttemptPhase::Created | AttemptPhase::Running | AttemptPhase::Completed);
     Unfinished {
         swarm: machine.spec().swarm,
         file: String::new(),
         unreadable: None,
-        undecided: machine.stories().filter(|story| !story.decided()).count(),
+        undecided: machine.stories().filter(|story| !story.is_closed()).count(),
         stories: machine.stories().count(),
         sandboxes: machine.attempts().filter(|attempt| running(attempt.phase) && !attempt.removed).count(),
     }

@@ -10,8 +10,8 @@ use super::*;
 use crate::handoff::assignment::PromptVia;
 use crate::plan::{FanOut, PlanOptions};
 use crate::seeded::Random;
-use crate::swarm::machine::tests::walk::random_words;
-use crate::swarm::{AckTimeouts, AmpSpec, FileSpec, Limits, SwarmSpec};
+use crate::swarm::machine::tests::random_walk::random_amp_intents;
+use crate::swarm::{AckTimeouts, AmpSpec, SwarmLimits, SwarmSpec, TasksFileSpec};
 
 /// Random plans of an ordinary `cargo test`.
 const RUNS: u64 = 12;
@@ -62,7 +62,7 @@ fn spec(plan: &Plan) -> SwarmSpec {
     let file = &plan.files[0];
     SwarmSpec {
         swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid"),
-        files: vec![FileSpec {
+        files: vec![TasksFileSpec {
             path: "tasks.json".to_owned(),
             slug: file.slug.clone(),
             title: "A".to_owned(),
@@ -71,23 +71,23 @@ fn spec(plan: &Plan) -> SwarmSpec {
         }],
         stories: plan.stories.clone(),
         assignments: plan.assignments.clone(),
-        limits: Limits {
-            max: 3,
+        limits: SwarmLimits {
+            max_sandboxes: 3,
             retries: 1,
             machinery_retries: 1,
             backoff: second,
             story_timeout: second * 60,
             idle_timeout: Duration::ZERO,
             slack: second * 10,
-            grace: second * 5,
+            grace_period: second * 5,
             max_bad_records: 3,
-            liveness: second * 100_000,
+            liveness_timeout: second * 100_000,
         },
         amp: Some(AmpSpec {
             began_ms: 1_760_000_000_000,
-            acks: AckTimeouts { dispatch: second * 7, ..AckTimeouts::default() },
-            heartbeat: second * 5,
-            rounds: Some(2),
+            ack_timeouts: AckTimeouts { dispatch: second * 7, ..AckTimeouts::default() },
+            heartbeat_timeout: second * 5,
+            review_rounds: Some(2),
         }),
     }
 }
@@ -107,14 +107,14 @@ fn composed_messages_break_no_amp_rule() {
         let criteria = vec!["it is fast".to_owned()];
         let (repo, reviews) = (PathBuf::from("/repo"), PathBuf::from("/repo/.longshore/reviews"));
         let mut bridge = AmpComposer::from_parts(spec.swarm, repo, reviews, plan, random.chance(50), criteria);
-        for word in random_words(seed, spec) {
+        for word in random_amp_intents(seed, spec) {
             let item = bridge.compose(&word);
             let item = item.unwrap_or_else(|(text, rule)| {
                 panic!("LONGSHORE_SEED={seed}: {rule}: {}", text.chars().take(2000).collect::<String>())
             });
             let what = match (&item, &word) {
                 (SsotRecord::Message(message), _) => {
-                    if let Word::Request(request) = &word {
+                    if let AmpIntent::ReviewRequest(request) = &word {
                         check_review_work(&bridge, request);
                     }
                     message.kind().to_string()
@@ -138,11 +138,11 @@ fn composed_messages_break_no_amp_rule() {
 }
 
 /// What a reviewer is given is about the result that the request names.
-fn check_review_work(bridge: &AmpComposer, request: &Request) {
+fn check_review_work(bridge: &AmpComposer, request: &ReviewRequestIntent) {
     let review = &request.review;
     let agent = AgentSpec { name: "r".to_owned(), argv: vec!["true".to_owned()], prompt: PromptVia::default() };
     let work = bridge.review_work("x", review, &agent).expect("there was a dispatch and a result");
     assert_eq!(work.result.completion_status, CompletionStatus::Complete);
     assert_eq!(work.result.self_assessment.criteria_met.len(), work.dispatch.acceptance_criteria.len());
-    assert_eq!(work.criteria, bridge.review_criteria(&review.of.assignment));
+    assert_eq!(work.criteria, bridge.review_criteria(&review.reviewed_attempt.assignment));
 }

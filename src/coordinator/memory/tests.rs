@@ -11,7 +11,7 @@ use crate::protocol::amp::message::{
     Severity, Snapshot,
 };
 use crate::protocol::mesh::gram::show;
-use crate::swarm::word::Dispatch as DispatchWord;
+use crate::swarm::amp_intent::DispatchIntent as DispatchWord;
 use crate::verdict::{Failure, StoryOutcome};
 
 const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
@@ -92,7 +92,7 @@ fn escalation() -> Escalation {
 }
 
 /// What an attempt came to; without a cause it is finished.
-fn story_end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&str], texts: &[&str]) -> Word {
+fn story_end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&str], texts: &[&str]) -> AmpIntent {
     let mut remembered = Remembered::default();
     texts.iter().for_each(|text| remembered.note(note(text)).expect("a note"));
     let failure = cause.map(|cause| Failure::new(cause, "it went wrong with hunter2secret"));
@@ -101,7 +101,7 @@ fn story_end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&s
         Some(failure) => StoryOutcome::Failed { failure: failure.clone(), salvage: None, unsaved: false },
     };
     let id = format!("task_result-{}-{ms}", AssignmentId::new(2026, story));
-    Word::Result(Box::new(StoryEnd {
+    AmpIntent::Result(Box::new(ResultIntent {
         id: id.parse().expect("an id"),
         attempt: attempt(story, number),
         story: key(story),
@@ -122,26 +122,26 @@ fn story_end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&s
         commit: cause.is_none().then(|| commit(story)),
         failure,
         refs: Vec::new(),
-        ack_within: None,
+        ack_timeout_secs: None,
     }))
 }
 
-fn dispatch_intent(story: u32, ms: u64) -> Word {
-    Word::Dispatch(DispatchWord {
+fn dispatch_intent(story: u32, ms: u64) -> AmpIntent {
+    AmpIntent::Dispatch(DispatchWord {
         id: format!("task_dispatch-{}-{ms}", AssignmentId::new(2026, story)).parse().expect("an id"),
         stories: vec![key(story)],
         attempt: Some(attempt(story, 1)),
         guidance: Vec::new(),
         refs: Vec::new(),
-        ack_within: None,
+        ack_timeout_secs: None,
     })
 }
 
-fn rejection_intent(story: u32, ms: u64, description: &str) -> Word {
-    Word::Verdict {
+fn rejection_intent(story: u32, ms: u64, description: &str) -> AmpIntent {
+    AmpIntent::Verdict {
         id: format!("review_verdict-{}-{ms}", AssignmentId::new(2026, story)).parse().expect("an id"),
         refs: Vec::new(),
-        ack_within: None,
+        ack_timeout_secs: None,
         verdict: Box::new(ReviewVerdict {
             decision: Decision::Rejected,
             criteria_results: vec![CriterionVerdict {
@@ -273,7 +273,7 @@ fn long_chain_stays_within_budget_and_is_reproducible() {
     let needs: Vec<Vec<usize>> = (0..150).map(|n| if n == 0 { Vec::new() } else { vec![n] }).collect();
     let needs: Vec<&[usize]> = needs.iter().map(Vec::as_slice).collect();
     let plan = plan(&needs);
-    let words: Vec<Word> = (1..150)
+    let words: Vec<AmpIntent> = (1..150)
         .map(|story| {
             let text = format!("story {story}: {}", "x".repeat(400));
             story_end(story, 1, 1000 * u64::from(story), None, &["a.rs"], &[&text, "short"])
@@ -383,12 +383,13 @@ fn unmerged_work_counts_as_a_failed_attempt() {
     let lost = |number: u32, cause: Cause| {
         let id = format!("escalation-{}-{}", AssignmentId::new(2026, 1), 2000 + number);
         let failure = Failure::new(cause, "conflict in `a.rs` with hunter2secret");
-        let failed = crate::swarm::word::Failed { attempt: attempt(1, number), stories: vec![key(1)], failure };
-        Word::Escalation {
+        let failed =
+            crate::swarm::amp_intent::FailedStories { attempt: attempt(1, number), stories: vec![key(1)], failure };
+        AmpIntent::Escalation {
             id: id.parse().expect("an id"),
             from: Role::Coordinator,
             escalation: Box::new(escalation()),
-            failed: Some(Box::new(failed)),
+            failed_stories: Some(Box::new(failed)),
         }
     };
     // One that failed before it was said to be complete, one that did not merge, and the one that landed.

@@ -98,19 +98,19 @@ impl ReviewFixture {
         result
     }
 
-    async fn collect(&self, result: &[u8], bundle: Option<Vec<u8>>) -> Result<Reviewed, Fault> {
+    async fn collect(&self, result: &[u8], bundle: Option<Vec<u8>>) -> Result<ReviewOutcome, MachineryFault> {
         self.volumes.change(&self.context.attempt.folder(), |folder| {
             folder.result = Some(result.to_vec());
             folder.bundle = bundle;
         });
         let criteria = vec![CRITERION.to_owned()];
-        let collected = fetch_review(self.executor.clone(), self.context.clone(), criteria, Salvaging::Result).await;
+        let collected = fetch_review(self.executor.clone(), self.context.clone(), criteria, CollectMode::Result).await;
         let left: Vec<_> = std::fs::read_dir(self.temp_dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(left, ["repo"], "a bundle was left behind");
         collected
     }
 
-    async fn reviewed(&self, result: Value, bundle: Option<Vec<u8>>) -> Reviewed {
+    async fn reviewed(&self, result: Value, bundle: Option<Vec<u8>>) -> ReviewOutcome {
         self.collect(&serde_json::to_vec(&result).unwrap(), bundle).await.unwrap()
     }
 
@@ -153,7 +153,7 @@ async fn verdict_is_collected_without_a_bundle() {
         assert_eq!((&reviewed.fix, &reviewed.failure), (&None, &None));
         // It goes through the journal.
         let text = serde_json::to_string(&reviewed).unwrap();
-        assert_eq!(serde_json::from_str::<Reviewed>(&text).unwrap(), reviewed);
+        assert_eq!(serde_json::from_str::<ReviewOutcome>(&text).unwrap(), reviewed);
     }
     assert_eq!(scene.refs(), "");
 }
@@ -170,7 +170,7 @@ async fn fix_is_imported_under_our_ref_and_checked_by_git() {
         assert_eq!(reviewed.verdict.as_ref().map(|verdict| verdict.decision), Some(Decision::ApprovedWithFix));
         let fix = reviewed.fix.clone().expect("a fix");
         assert_eq!(fix.commit, commit);
-        match (&fix.refused, refused) {
+        match (&fix.scope_violation, refused) {
             (None, None) => {}
             (Some(found), Some(wanted)) => assert!(found.contains(wanted), "{found}"),
             other => panic!("{other:?}"),
@@ -186,7 +186,7 @@ async fn failure_keeps_its_evidence() {
     let scene = ReviewFixture::new().await;
     let failure = json!({"cause": "hung", "evidence": {"summary": "the reviewer hung"}, "salvage": "refs/heads/main"});
     let reviewed = scene.reviewed(scene.result(json!({"verdict": null, "failure": failure})), None).await;
-    assert_eq!(reviewed, Reviewed::failed(Failure::new(Cause::Hung, "the reviewer hung")));
+    assert_eq!(reviewed, ReviewOutcome::failed(Failure::new(Cause::Hung, "the reviewer hung")));
 }
 
 #[tokio::test]
@@ -270,7 +270,7 @@ async fn missing_result_differs_from_a_machinery_failure() {
     let scene = ReviewFixture::new().await;
     let criteria = || vec![CRITERION.to_owned()];
     let (hands, remains) = (scene.executor.clone(), scene.context.clone());
-    let reviewed = fetch_review(hands, remains, criteria(), Salvaging::Remains).await.unwrap();
+    let reviewed = fetch_review(hands, remains, criteria(), CollectMode::Salvage).await.unwrap();
     let summary = reviewed.failure.expect("there is no result").evidence.summary;
     assert_eq!(summary, "the reviewer's sandbox ended without a result");
 
@@ -282,6 +282,6 @@ async fn missing_result_differs_from_a_machinery_failure() {
         folder.bundle = Some(bundle);
     });
     let hands = EffectExecutor { incoming: scene.temp_dir.path().join("gone"), ..scene.executor.clone() };
-    let fault = fetch_review(hands, scene.context.clone(), criteria(), Salvaging::Result).await.unwrap_err();
+    let fault = fetch_review(hands, scene.context.clone(), criteria(), CollectMode::Result).await.unwrap_err();
     assert_ne!(fault.cause, Cause::ProtocolViolation, "{fault:?}");
 }

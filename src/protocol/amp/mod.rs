@@ -88,23 +88,23 @@
 //! | Base Envelope | to: admin, coordinator, executor, reviewer | `receiver`, `direction` | `each_type_goes_its_ways_and_no_others` |
 //! | Base Envelope | task_id: associate the corresponding task JSON file in SSOT | `task-id` | `files_that_are_not_what_they_must_be` |
 //! | Base Envelope | ISO 8601 format, including time zone offset | `timestamp` | |
-//! | Base Envelope | The receiver must write back the ACK message to SSOT within timeout, otherwise the Coordinator will automatically report it | `ack-required` | `an_ack_that_does_not_come_is_told_once_and_waited_for` |
+//! | Base Envelope | The receiver must write back the ACK message to SSOT within timeout, otherwise the Coordinator will automatically report it | `ack-required` | `a_missing_ack_is_escalated_once_and_waiting_continues` |
 //! | Base Envelope | ack_timeout_sec: requires_ack = true valid; the default value is determined by the message type and can be overridden | `ack-timeout` | `acks_have_the_spec_s_times` |
 //! | Base Envelope | List of associated prepended msg_ids | `context-ref` | `random_swarms`, `rejected_work_goes_back_with_the_findings_and_costs_no_retry` |
 //! | Base Envelope | Every message must contain this shell | `required` | |
-//! | 01 | After the Admin approves the Coordinator plan | | `high_risk_waits_for_an_approval_and_so_does_what_depends_on_it` |
+//! | 01 | After the Admin approves the Coordinator plan | | `high_risk_stories_and_their_dependents_wait_for_approval` |
 //! | 01 | ACK Required, Timeout: 300s | `ack-required` | `acks_have_the_spec_s_times` |
 //! | 01 | description: it should be specific enough to avoid ambiguity | `text-empty` | |
 //! | 01 | repo: the local absolute path; must exist .git | `repo-path` | `run` and `resume` begin in a git repository or not at all (`tests/it/cli.rs`) |
 //! | 01 | branch: prohibit main or master; Executor should be verified before execution | `branch-protected` | `branches`, and the shim's own check of each task-request |
 //! | 01 | subtasks: an ordered list | `subtasks-empty`, `subtask-id` | |
 //! | 01 | acceptance_criteria: the only basis for the Executor's self-judgment; each item should be verifiable | `acceptance-criteria` | `what_is_not_verified_does_not_land` |
-//! | 01 | risk_level: determines the approval path, the Executor must not modify this value | `unknown-field` | `high_risk_waits_for_an_approval_and_so_does_what_depends_on_it` |
+//! | 01 | risk_level: determines the approval path, the Executor must not modify this value | `unknown-field` | `high_risk_stories_and_their_dependents_wait_for_approval` |
 //! | 01 | forbidden_actions: a list of explicitly prohibited operations | `text-empty` | longshore has no such lists: it sends none |
 //! | 01, Branch Validation | Executor must verify branch != "main" and != "master", otherwise execution is refused and escalation is triggered | `branch-protected` | `branches`: a name that is one of the two cannot be read, on either side |
 //! | 01, Acceptance Criteria | Array must not be empty; the Executor should refuse to receive it and ask the Coordinator to complete it | `acceptance-criteria` | `composed_messages_break_no_amp_rule` |
-//! | 01, ACK on Start | The ACK means "received and execution started", not "completed" | | `the_conversation_of_a_task_that_is_reviewed` |
-//! | 02 | Executor determines that the current subtask phase is completed | | `the_conversation_of_a_task_that_is_reviewed` |
+//! | 01, ACK on Start | The ACK means "received and execution started", not "completed" | | `a_reviewed_task_sends_the_expected_messages` |
+//! | 02 | Executor determines that the current subtask phase is completed | | `a_reviewed_task_sends_the_expected_messages` |
 //! | 02 | ACK Required, Timeout: 120s | `ack-required` | `acks_have_the_spec_s_times` |
 //! | 02 | subtask_id: correlate accurately and prevent ambiguity | `subtask-id`, `subtask-twice` | |
 //! | 02 | partial indicates that it is partially completed and the reason needs to be explained | `blockers` | |
@@ -113,7 +113,7 @@
 //! | 02 | If it has been committed, provide the git commit hash | `commit-hash` | `what_is_not_verified_does_not_land` |
 //! | 02 | blockers: completion_status = partial, failed: must be provided | `blockers` | |
 //! | 02, Self Assessment | criteria that cannot be validated should be marked as null, rather than guessing true | `self-assessment` | `what_is_not_verified_does_not_land` |
-//! | 02, Partial Completion | blockers field is required; the Coordinator decides whether to re-dispatch or escalate | `blockers` | `a_failure_is_told_the_admin_by_what_it_means`, `a_story_that_was_stopped_is_partial` |
+//! | 02, Partial Completion | blockers field is required; the Coordinator decides whether to re-dispatch or escalate | `blockers` | `failures_are_escalated_by_cause`, `a_stopped_story_is_reported_as_partial` |
 //! | 02, No Auto-Merge | No additional modifications may be made to the branch until a review_request ACK or a new dispatch is received | | `random_swarms` (one attempt of a task at a time, and what is merged is what was reviewed) |
 //! | 03 | task_result received with completion_status = complete | | `several_stories_of_one_assignment_are_reviewed_together`, `random_swarms` |
 //! | 03 | ACK Required, Timeout: 600s | `ack-required` | `acks_have_the_spec_s_times` |
@@ -122,32 +122,32 @@
 //! | 03 | reject_count: the cumulative number of rejects for the current task_id | `field-type` | `rejected_work_goes_back_with_the_findings_and_costs_no_retry` |
 //! | 03, Context Completeness | Coordinator must ensure the pointed message is readable in SSOT | `ref-type` | `random_swarms` |
 //! | 03, Lock Warning | reject_count >= 2: coordinator_notes should be clearly marked "Lock is approaching" | `lock-warning` | `composed_messages_break_no_amp_rule` |
-//! | 03, CI Gating | the Coordinator should not send review_request, but should directly initiate a new task_dispatch | `ci-gating` | `a_failure_is_told_the_admin_by_what_it_means` |
-//! | 04 | Reviewer completes the review of review_request | | `the_conversation_of_a_task_that_is_reviewed` |
+//! | 03, CI Gating | the Coordinator should not send review_request, but should directly initiate a new task_dispatch | `ci-gating` | `failures_are_escalated_by_cause` |
+//! | 04 | Reviewer completes the review of review_request | | `a_reviewed_task_sends_the_expected_messages` |
 //! | 04 | ACK Required, Timeout: 60s | `ack-required` | `acks_have_the_spec_s_times` |
 //! | 04 | The results are given one by one against the acceptance_criteria | `criteria-results`, `approved-criteria` | `a_verdict_s_entries_are_matched_by_text_and_else_by_place` |
 //! | 04 | issues: decision = rejected must be provided | `issues` | |
 //! | 04 | direct_fixes: decision = approved_with_fix provided at time; only typo/lint/whitespace/import allowed, diff_lines must <5 | `direct-fixes`, `direct-fix-scope` | |
 //! | 04 | architecture_notes: does not affect the current verdict | | `random_swarms`: no decision reads them |
-//! | 04 | confidence: 0.0–1.0; below 0.8 the Coordinator should consider reporting to the Admin | `confidence` | `a_verdict_that_is_not_sure_is_the_admins_to_believe` |
-//! | 04, Direct Fix Scope | change_type must be one of typo / lint / whitespace / import_order, and diff_lines < 5; out of range must be rejected | `direct-fix-scope` | `a_reviewers_fix_that_is_more_than_that_is_a_rejection` |
-//! | 04, Confidence Threshold | the Coordinator should report to the Admin before forwarding it to the Executor | | `a_verdict_that_is_not_sure_is_the_admins_to_believe` |
+//! | 04 | confidence: 0.0–1.0; below 0.8 the Coordinator should consider reporting to the Admin | `confidence` | `a_low_confidence_verdict_waits_for_the_admin` |
+//! | 04, Direct Fix Scope | change_type must be one of typo / lint / whitespace / import_order, and diff_lines < 5; out of range must be rejected | `direct-fix-scope` | `a_reviewer_fix_out_of_scope_counts_as_a_rejection` |
+//! | 04, Confidence Threshold | the Coordinator should report to the Admin before forwarding it to the Executor | | `a_low_confidence_verdict_waits_for_the_admin` |
 //! | 04, Issue Severity | critical (must be repaired, blocking), major (should be repaired, blocking), minor (non-blocking) | `approved-issues` | |
-//! | 05 | This message must be sent when any Agent or system mechanism encounters a situation that it cannot resolve autonomously | | `a_failure_is_told_the_admin_by_what_it_means`, `no_verdict_is_asked_for_once_more_and_then_the_admin` |
+//! | 05 | This message must be sent when any Agent or system mechanism encounters a situation that it cannot resolve autonomously | | `failures_are_escalated_by_cause`, `a_review_without_a_verdict_is_retried_once_then_escalated` |
 //! | 05 | The Admin is the sole arbiter | `direction`, `triggered-by` | `each_type_goes_its_ways_and_no_others` |
 //! | 05 | ACK timeout: none (Admin asynchronous processing) | `ack-timeout` | `acks_have_the_spec_s_times` |
-//! | 05 | critical: all related Agents should immediately suspend waiting for Admin instructions | `critical-suspends` | `an_agent_that_writes_nothing_is_paused_and_gives_its_place_to_others` |
+//! | 05 | critical: all related Agents should immediately suspend waiting for Admin instructions | `critical-suspends` | `a_heartbeat_timeout_pauses_the_sandbox_and_frees_its_slot` |
 //! | 05 | description: it should be concise, specific and actionable | `text-empty` | |
-//! | 05 | affected_msgs: list of related msg_ids that triggered this escalation | `msg-id` | `random_swarms`, `an_ack_that_does_not_come_is_told_once_and_waited_for` |
+//! | 05 | affected_msgs: list of related msg_ids that triggered this escalation | `msg-id` | `random_swarms`, `a_missing_ack_is_escalated_once_and_waiting_continues` |
 //! | 05 | system_state_snapshot: including task_status, reject_count, last_successful_msg_id | `required`, `ref-task` | |
 //! | 05 | auto_suspended: false indicates that the system continues to run (info level only) | `info-goes-on` | |
-//! | 05 | hallucination_lock: reject_count > 3 | | `the_fourth_rejection_locks_the_task_and_nothing_else` |
-//! | 05 | ack_timeout: Agent does not ACK within timeout | | `an_ack_that_does_not_come_is_told_once_and_waited_for` |
-//! | 05 | branch_violation: Executor tries to operate the main branch | `branch-protected` | `a_failure_is_told_the_admin_by_what_it_means` |
-//! | 05 | ci_failure, conflict, permission_denied: when they are to be sent | | `a_failure_is_told_the_admin_by_what_it_means`, `what_goes_round_in_circles_is_a_conflict_and_goes_on`, `high_risk_waits_for_an_approval_and_so_does_what_depends_on_it` |
-//! | 05 | heartbeat_timeout: Agent 30min no SSOT write | | `an_agent_that_writes_nothing_is_paused_and_gives_its_place_to_others` |
-//! | 05, Critical = Suspend All | all related agents must immediately suspend and must not perform any new operations until Admin issues a resume | `critical-suspends` | `an_agent_that_writes_nothing_is_paused_and_gives_its_place_to_others`, `random_swarms` |
-//! | 05, No Silent Failure | it is forbidden to continue silently or fail silently; it must send an escalation | | `a_failure_is_told_the_admin_by_what_it_means` |
+//! | 05 | hallucination_lock: reject_count > 3 | | `the_fourth_rejection_locks_only_that_task` |
+//! | 05 | ack_timeout: Agent does not ACK within timeout | | `a_missing_ack_is_escalated_once_and_waiting_continues` |
+//! | 05 | branch_violation: Executor tries to operate the main branch | `branch-protected` | `failures_are_escalated_by_cause` |
+//! | 05 | ci_failure, conflict, permission_denied: when they are to be sent | | `failures_are_escalated_by_cause`, `repeated_findings_escalate_a_conflict_and_work_continues`, `high_risk_stories_and_their_dependents_wait_for_approval` |
+//! | 05 | heartbeat_timeout: Agent 30min no SSOT write | | `a_heartbeat_timeout_pauses_the_sandbox_and_frees_its_slot` |
+//! | 05, Critical = Suspend All | all related agents must immediately suspend and must not perform any new operations until Admin issues a resume | `critical-suspends` | `a_heartbeat_timeout_pauses_the_sandbox_and_frees_its_slot`, `random_swarms` |
+//! | 05, No Silent Failure | it is forbidden to continue silently or fail silently; it must send an escalation | | `failures_are_escalated_by_cause` |
 //! | 05, Suggested Actions | recommendations, not commands; the sender must not assume Admin will adopt them | | `random_swarms` (the admin decides anything) |
 //!
 //! # To add a message type

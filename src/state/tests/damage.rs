@@ -8,7 +8,7 @@ use crate::state::recover::fold;
 fn a_journal_torn_at_every_byte_is_what_was_whole() {
     let sample = Sample::new();
     let lines = sample.lines();
-    let machines: Vec<Machine> = (0..=sample.events.len()).map(|events| sample.machine(events)).collect();
+    let machines: Vec<SwarmMachine> = (0..=sample.events.len()).map(|events| sample.machine(events)).collect();
     for length in 0..sample.bytes.len() {
         let read = parse(&sample.bytes[..length], &sample.path());
         // A record that lacks its newline alone is whole.

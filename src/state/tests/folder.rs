@@ -97,7 +97,7 @@ fn a_store_is_opened_again_and_recovered() {
     drop(store);
     let recovered = recover(&dir).expect("recovered");
     assert!(recovered.machine == play.machine);
-    assert_eq!((recovered.events, recovered.elapsed), (10, play.machine.updated()));
+    assert_eq!((recovered.events, recovered.elapsed), (10, play.machine.last_event_at()));
     assert_eq!(recovered.header, header(3));
     let from_journal = recover::current_state(&dir).expect("recovered");
     assert_eq!(SwarmState::read(&dir.state_file()).expect("read"), from_journal);

@@ -1,72 +1,72 @@
 //! The engine goes away and comes back: its daemon is restarted, or its connection is lost.
 //!
 //! While it is away nothing is started, silence proves nothing, and what fails of it costs no attempt. A stop that comes meanwhile
-//! leaves the sandboxes as they are, for `resume`; so does an absence of more than [`ENGINE`].
+//! leaves the sandboxes as they are, for `resume`; so does an absence of more than [`ENGINE_RETURN_TIMEOUT`].
 
 use std::time::Duration;
 
-use super::Machine;
-use super::deadline::Timer;
-use crate::swarm::effect::{Announcement, Effect, Outcome};
-use crate::swarm::event::Fault;
+use super::SwarmMachine;
+use super::timer::Timer;
+use crate::swarm::effect::{Announcement, Effect, SwarmOutcome};
+use crate::swarm::event::MachineryFault;
 use crate::verdict::Cause;
 
 /// How long an absent engine is waited for.
-pub(super) const ENGINE: Duration = Duration::from_secs(300);
+pub(super) const ENGINE_RETURN_TIMEOUT: Duration = Duration::from_secs(300);
 /// An engine that is told to end stops its containers first, for so long, and answers meanwhile.
-const LAST_WORDS: Duration = Duration::from_secs(20);
+const ENGINE_SHUTDOWN_WINDOW: Duration = Duration::from_secs(20);
 
-impl Machine {
-    pub(super) fn engine_lost(&mut self, problem: &str, out: &mut Vec<Effect>) -> bool {
-        if self.engine_away.is_some() {
+impl SwarmMachine {
+    pub(super) fn on_engine_lost(&mut self, problem: &str, out: &mut Vec<Effect>) -> bool {
+        if self.engine_wait_until.is_some() {
             return false;
         }
-        self.set_engine_away(Some(ENGINE));
+        self.set_engine_wait(Some(ENGINE_RETURN_TIMEOUT));
         out.push(Effect::Announce(Announcement::EngineLost { problem: problem.to_owned() }));
         // What it took along in its last moments is its doing too.
         for assignment in &mut self.assignments {
-            if assignment.machinery_failed.take().is_some_and(|at| self.now - at <= LAST_WORDS) {
+            if assignment.last_machinery_failure.take().is_some_and(|at| self.now - at <= ENGINE_SHUTDOWN_WINDOW) {
                 assignment.machinery_failures -= 1;
                 assignment.engine_losses += 1;
             }
         }
-        if self.stopping.is_some() {
-            self.leave(out);
+        if self.stop_level.is_some() {
+            self.interrupt(out);
         }
         true
     }
 
-    pub(super) fn engine_back(&mut self, out: &mut Vec<Effect>) -> bool {
-        if self.engine_away.is_none() {
+    pub(super) fn on_engine_reconnected(&mut self, out: &mut Vec<Effect>) -> bool {
+        if self.engine_wait_until.is_none() {
             return false;
         }
-        self.set_engine_away(None);
+        self.set_engine_wait(None);
         for place in self.running.iter().copied().collect::<Vec<_>>() {
-            if self.attempts[place].silence.is_some() {
-                self.heard(place);
+            if self.attempts[place].silence_deadline.is_some() {
+                self.reset_silence(place);
             }
         }
-        out.push(Effect::Announce(Announcement::EngineBack));
+        out.push(Effect::Announce(Announcement::EngineReconnected));
         true
     }
 
-    pub(super) fn engine_gone(&mut self, out: &mut Vec<Effect>) {
-        let summary = format!("the engine could not be reached for {} s", ENGINE.as_secs());
-        self.break_down(&Fault::new(Cause::EngineError, summary, false), out);
+    pub(super) fn on_engine_timeout(&mut self, out: &mut Vec<Effect>) {
+        let summary = format!("the engine could not be reached for {} s", ENGINE_RETURN_TIMEOUT.as_secs());
+        self.fail_machinery(&MachineryFault::new(Cause::EngineError, summary, false), out);
     }
 
     /// Ends a swarm that is being stopped while no sandbox can be told so.
-    pub(super) fn leave(&mut self, out: &mut Vec<Effect>) {
-        self.finish(Outcome::Interrupted, out);
+    pub(super) fn interrupt(&mut self, out: &mut Vec<Effect>) {
+        self.finish(SwarmOutcome::Interrupted, out);
     }
 
-    pub(super) fn set_engine_away(&mut self, wait: Option<Duration>) {
+    pub(super) fn set_engine_wait(&mut self, wait: Option<Duration>) {
         let new = wait.map(|wait| self.now.saturating_add(wait));
-        if let Some(at) = std::mem::replace(&mut self.engine_away, new) {
-            self.deadlines.remove(&(at, Timer::Engine));
+        if let Some(at) = std::mem::replace(&mut self.engine_wait_until, new) {
+            self.deadlines.remove(&(at, Timer::EngineReturn));
         }
         if let Some(at) = new {
-            self.deadlines.insert((at, Timer::Engine));
+            self.deadlines.insert((at, Timer::EngineReturn));
         }
     }
 }

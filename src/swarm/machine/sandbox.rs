@@ -5,65 +5,66 @@
 
 use std::time::Duration;
 
-use super::deadline::{AttemptTimer, MARGIN};
-use super::judge::{self, Ending};
-use super::{ContainerStatus, Machine, Phase};
+use super::diagnosis::{self, EndReason};
+use super::timer::{AttemptTimer, SHIM_SHUTDOWN_MARGIN};
+use super::{AttemptPhase, ContainerStatus, SwarmMachine};
 use crate::ids::{AttemptId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
-use crate::swarm::effect::{Announcement, Effect, Salvaging};
-use crate::swarm::event::{Exit, Fault, StopLevel};
+use crate::swarm::effect::{Announcement, CollectMode, Effect};
+use crate::swarm::event::{ContainerExit, MachineryFault, StopLevel};
 use crate::verdict::Failure;
 
 /// How long a sandbox that was let go on may still be seen paused.
-const THAWING: Duration = Duration::from_secs(20);
+const UNPAUSE_WINDOW: Duration = Duration::from_secs(20);
 /// The most characters of a story's newest words that are kept.
-const TEXT: usize = 500;
+const MAX_OUTPUT_CHARS: usize = 500;
 /// From the container's being there to the sandbox's last word.
-const TALKING: [Phase; 2] = [Phase::Created, Phase::Running];
+const REPORTING_PHASES: [AttemptPhase; 2] = [AttemptPhase::Created, AttemptPhase::Running];
 /// While a container may exist that has not ended.
-const LIVE: [Phase; 4] = [Phase::Starting, Phase::Created, Phase::Running, Phase::Completed];
+const LIVE_PHASES: [AttemptPhase; 4] =
+    [AttemptPhase::Starting, AttemptPhase::Created, AttemptPhase::Running, AttemptPhase::Completed];
 
 /// What is to become of a work folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Folder {
+pub(super) enum WorkDirFate {
     /// What was in it is on the host, or there was nothing.
-    Goes,
+    Remove,
     /// It has what no ref on the host has, and refs have the rest.
-    HasMore,
+    KeepPartlySalvaged,
     /// It is all there is.
-    HasAll,
+    KeepUnsalvaged,
 }
 
-impl Folder {
+impl WorkDirFate {
     /// `safe`: it may go. `partly`: some of it is under a ref.
-    pub(super) fn of(safe: bool, partly: bool) -> Self {
+    pub(super) fn from_salvage(safe: bool, partly: bool) -> Self {
         match (safe, partly) {
-            (true, _) => Self::Goes,
-            (false, true) => Self::HasMore,
-            (false, false) => Self::HasAll,
+            (true, _) => Self::Remove,
+            (false, true) => Self::KeepPartlySalvaged,
+            (false, false) => Self::KeepUnsalvaged,
         }
     }
 }
 
-impl Machine {
-    pub(super) fn created(&mut self, id: &AttemptId, container: &ContainerId, name: &str) -> bool {
-        let Some(place) = self.attempt_in(id, &[Phase::Starting, Phase::Created]) else { return false };
+impl SwarmMachine {
+    pub(super) fn on_sandbox_created(&mut self, id: &AttemptId, container: &ContainerId, name: &str) -> bool {
+        let Some(place) = self.attempt_in(id, &[AttemptPhase::Starting, AttemptPhase::Created]) else { return false };
         let view = &mut self.attempts[place].view;
         // Another one where a resumed swarm could not go on with the first.
         if view.container.as_ref() == Some(container) {
             return false;
         }
-        view.phase = Phase::Created;
+        view.phase = AttemptPhase::Created;
         view.container = Some(container.clone());
-        view.name = Some(name.to_owned());
+        view.container_name = Some(name.to_owned());
         view.updated = self.now;
         true
     }
 
-    pub(super) fn started(&mut self, id: &AttemptId, out: &mut Vec<Effect>) -> bool {
-        let Some(place) = self.attempt_in(id, &[Phase::Created]) else { return false };
+    pub(super) fn on_sandbox_started(&mut self, id: &AttemptId, out: &mut Vec<Effect>) -> bool {
+        let Some(place) = self.attempt_in(id, &[AttemptPhase::Created]) else { return false };
         let view = &mut self.attempts[place].view;
-        view.phase = Phase::Running;
+        view.phase = AttemptPhase::Running;
         view.status = ContainerStatus::Running;
         view.started = Some(self.now);
         view.updated = self.now;
@@ -78,49 +79,49 @@ impl Machine {
                 let stories = u32::try_from(self.attempts[place].stories.len()).unwrap_or(u32::MAX);
                 let limits = &self.spec.limits;
                 let wait = limits.story_timeout.saturating_mul(stories).saturating_add(limits.slack);
-                self.set_timer(place, Some((wait, AttemptTimer::Backstop)));
+                self.set_timer(place, Some((wait, AttemptTimer::SandboxTimeout)));
             }
         }
-        self.heard(place);
-        self.tell_started(place, out);
+        self.reset_silence(place);
+        self.send_dispatch(place, out);
         true
     }
 
-    pub(super) fn start_held(&mut self, id: &AttemptId, reason: &str, out: &mut Vec<Effect>) -> bool {
-        let Some(place) = self.attempt_in(id, &[Phase::Starting]) else { return false };
+    pub(super) fn on_start_delayed(&mut self, id: &AttemptId, reason: &str, out: &mut Vec<Effect>) -> bool {
+        let Some(place) = self.attempt_in(id, &[AttemptPhase::Starting]) else { return false };
         self.attempts[place].view.updated = self.now;
-        out.push(Effect::Announce(Announcement::StartHeld { attempt: id.clone(), reason: reason.to_owned() }));
+        out.push(Effect::Announce(Announcement::StartDelayed { attempt: id.clone(), reason: reason.to_owned() }));
         true
     }
 
     /// The sandbox lives: it has the whole of `liveness` again.
-    pub(super) fn heard(&mut self, place: usize) {
-        self.attempts[place].silent = false;
+    pub(super) fn reset_silence(&mut self, place: usize) {
+        self.attempts[place].inspection_pending = false;
         let phase = self.attempts[place].view.phase;
         let suspended = self.attempts[place].suspended.is_some();
-        let wait = Some(self.spec.limits.liveness).filter(|_| phase == Phase::Running && !suspended);
-        self.set_silence(place, wait);
+        let wait = Some(self.spec.limits.liveness_timeout).filter(|_| phase == AttemptPhase::Running && !suspended);
+        self.set_silence_deadline(place, wait);
     }
 
     /// It has said nothing for too long. What its container looks like is the proof that goes with its end.
-    pub(super) fn silence_passed(&mut self, place: usize, out: &mut Vec<Effect>) {
-        self.heard(place);
+    pub(super) fn on_silence_timeout(&mut self, place: usize, out: &mut Vec<Effect>) {
+        self.reset_silence(place);
         // What an absent engine's sandboxes say cannot be heard.
-        if self.engine_away.is_none() && self.attempts[place].view.phase == Phase::Running {
-            self.attempts[place].silent = true;
-            out.push(Effect::Examine { attempt: self.attempts[place].view.id.clone() });
+        if self.engine_wait_until.is_none() && self.attempts[place].view.phase == AttemptPhase::Running {
+            self.attempts[place].inspection_pending = true;
+            out.push(Effect::Inspect { attempt: self.attempts[place].view.id.clone() });
         }
     }
 
-    pub(super) fn examined(
+    pub(super) fn on_sandbox_inspected(
         &mut self,
         id: &AttemptId,
         paused: bool,
         processes: &[String],
         out: &mut Vec<Effect>,
     ) -> bool {
-        let Some(place) = self.attempt_in(id, &[Phase::Running]) else { return false };
-        let woken = self.attempts[place].woken.is_some_and(|woken| paused && self.now - woken < THAWING);
+        let Some(place) = self.attempt_in(id, &[AttemptPhase::Running]) else { return false };
+        let woken = self.attempts[place].last_unpaused.is_some_and(|woken| paused && self.now - woken < UNPAUSE_WINDOW);
         if self.attempts[place].suspended.is_some() || woken {
             // That is, or was, longshore's own doing.
             return false;
@@ -130,45 +131,45 @@ impl Machine {
         attempt.view.paused = paused;
         attempt.was_paused |= paused;
         if news && paused {
-            let container = attempt.view.name.clone().unwrap_or_default();
+            let container = attempt.view.container_name.clone().unwrap_or_default();
             out.push(Effect::Announce(Announcement::SandboxPaused { attempt: id.clone(), container }));
         }
-        if !attempt.silent || attempt.ending.is_some() {
+        if !attempt.inspection_pending || attempt.end_reason.is_some() {
             return news;
         }
         attempt.processes = processes.to_vec();
         if paused {
             // It would not hear the polite signal.
-            attempt.ending = Some(Ending::Silent);
+            attempt.end_reason = Some(EndReason::Silent);
             self.kill(place, out);
         } else {
-            self.terminate(place, Ending::Silent, out);
+            self.terminate(place, EndReason::Silent, out);
         }
         true
     }
 
-    pub(super) fn start_failed(&mut self, id: &AttemptId, fault: &Fault, out: &mut Vec<Effect>) -> bool {
-        let Some(place) = self.attempt_in(id, &[Phase::Starting, Phase::Created]) else { return false };
+    pub(super) fn on_start_failed(&mut self, id: &AttemptId, fault: &MachineryFault, out: &mut Vec<Effect>) -> bool {
+        let Some(place) = self.attempt_in(id, &[AttemptPhase::Starting, AttemptPhase::Created]) else { return false };
         self.running.remove(&place);
         self.set_timer(place, None);
-        let away = self.engine_away.is_some() && fault.retryable;
+        let away = self.engine_wait_until.is_some() && fault.retryable;
         let attempt = &mut self.attempts[place];
-        attempt.engine_lost |= fault.unreachable || away;
-        let stopped = attempt.ending == Some(Ending::Stop);
+        attempt.engine_lost |= fault.engine_unreachable || away;
+        let stopped = attempt.end_reason == Some(EndReason::SwarmStopped);
         attempt.view.status = if stopped { ContainerStatus::Stopped } else { ContainerStatus::Failed };
         attempt.view.error = Some(fault.evidence.summary.clone());
         attempt.view.updated = self.now;
         let failure = Failure { cause: fault.cause, evidence: fault.evidence.clone(), salvage: None };
-        self.remove(place, Folder::Goes, out);
+        self.request_removal(place, WorkDirFate::Remove, out);
         if self.attempts[place].view.review.is_some() {
-            self.no_verdict(place, &failure, fault.retryable, out);
+            self.on_no_verdict(place, &failure, fault.retryable, out);
         } else {
-            self.not_started(place, failure, fault.retryable, out);
+            self.fail_unstarted(place, failure, fault.retryable, out);
         }
         true
     }
 
-    pub(super) fn story_reported(
+    pub(super) fn on_story_reported(
         &mut self,
         id: &AttemptId,
         record: u64,
@@ -177,15 +178,15 @@ impl Machine {
         output: &str,
         out: &mut Vec<Effect>,
     ) -> bool {
-        let Some(place) = self.record(id, record, &TALKING) else { return false };
+        let Some(place) = self.accept_record(id, record, &REPORTING_PHASES) else { return false };
         let attempt = &mut self.attempts[place];
         let Some(at) = attempt.view.stories.iter().position(|(story, _)| story == key) else { return true };
         let before = std::mem::replace(&mut attempt.view.stories[at].1, status);
         let reviews = attempt.view.review.is_some();
-        self.tell_progress(place, status, output, out);
+        self.report_progress(place, status, output, out);
         let view = &mut self.stories[self.attempts[place].stories[at]];
         if !output.is_empty() {
-            view.text = judge::shorten(output, TEXT);
+            view.latest_output = diagnosis::truncate_chars(output, MAX_OUTPUT_CHARS);
         }
         if matches!(status, StoryStatus::Pending | StoryStatus::Skipped) {
             return true;
@@ -214,7 +215,7 @@ impl Machine {
         true
     }
 
-    pub(super) fn error_reported(
+    pub(super) fn on_error_reported(
         &mut self,
         id: &AttemptId,
         record: u64,
@@ -222,9 +223,9 @@ impl Machine {
         message: &str,
         out: &mut Vec<Effect>,
     ) -> bool {
-        let Some(place) = self.record(id, record, &TALKING) else { return false };
+        let Some(place) = self.accept_record(id, record, &REPORTING_PHASES) else { return false };
         let attempt = &mut self.attempts[place];
-        let failure = attempt.reported.get_or_insert_with(|| judge::reported(code, message));
+        let failure = attempt.first_error.get_or_insert_with(|| diagnosis::error_record_failure(code, message));
         attempt.view.error.get_or_insert_with(|| failure.evidence.summary.clone());
         out.push(Effect::Announce(Announcement::ErrorReported {
             attempt: id.clone(),
@@ -234,7 +235,7 @@ impl Machine {
         true
     }
 
-    pub(super) fn completion_reported(
+    pub(super) fn on_completion_reported(
         &mut self,
         id: &AttemptId,
         record: u64,
@@ -242,34 +243,42 @@ impl Machine {
         errors: &[String],
         out: &mut Vec<Effect>,
     ) -> bool {
-        let Some(place) = self.record(id, record, &TALKING) else { return false };
+        let Some(place) = self.accept_record(id, record, &REPORTING_PHASES) else { return false };
         if self.attempts[place].suspended.is_some() {
             // It had said so before it was paused: there is nothing to decide any more, and it has to go on to end.
-            self.no_longer_suspended(place);
+            self.release_suspended(place);
             out.push(Effect::Unpause { attempt: id.clone() });
         }
         let attempt = &mut self.attempts[place];
-        attempt.view.phase = Phase::Completed;
+        attempt.view.phase = AttemptPhase::Completed;
         attempt.view.completion = Some(status);
-        self.set_silence(place, None);
+        self.set_silence_deadline(place, None);
         let attempt = &mut self.attempts[place];
         if let Some(error) = errors.first() {
-            attempt.view.error.get_or_insert_with(|| judge::shorten(error, TEXT));
+            attempt.view.error.get_or_insert_with(|| diagnosis::truncate_chars(error, MAX_OUTPUT_CHARS));
         }
         // What was told to end already has its deadline.
-        if attempt.ending.is_none() {
-            self.set_timer(place, Some((self.spec.limits.grace, AttemptTimer::Overdue)));
+        if attempt.end_reason.is_none() {
+            self.set_timer(place, Some((self.spec.limits.grace_period, AttemptTimer::ExitOverdue)));
         }
         true
     }
 
-    pub(super) fn record_refused(&mut self, id: &AttemptId, record: u64, reason: &str, out: &mut Vec<Effect>) -> bool {
+    pub(super) fn on_record_refused(
+        &mut self,
+        id: &AttemptId,
+        record: u64,
+        reason: &str,
+        out: &mut Vec<Effect>,
+    ) -> bool {
         let most = self.spec.limits.max_bad_records.max(1);
         // A sandbox that goes on after it was killed for this must not fill the journal.
-        if self.attempt_place(id).is_some_and(|place| self.attempts[place].view.bad_records >= most) {
+        if self.attempt_index(id).is_some_and(|place| self.attempts[place].view.bad_records >= most) {
             return false;
         }
-        let Some(place) = self.record(id, record, &[Phase::Created, Phase::Running, Phase::Completed]) else {
+        let Some(place) =
+            self.accept_record(id, record, &[AttemptPhase::Created, AttemptPhase::Running, AttemptPhase::Completed])
+        else {
             return false;
         };
         let attempt = &mut self.attempts[place];
@@ -280,88 +289,95 @@ impl Machine {
             reason: reason.to_owned(),
             count,
         }));
-        if count == most && attempt.view.phase != Phase::Completed {
-            attempt.ending.get_or_insert(Ending::BadRecords);
+        if count == most && attempt.view.phase != AttemptPhase::Completed {
+            attempt.end_reason.get_or_insert(EndReason::BadRecords);
             self.kill(place, out);
         }
         true
     }
 
     /// Takes a record's number in; none where the record is a replay or cannot come now.
-    fn record(&mut self, id: &AttemptId, record: u64, phases: &[Phase]) -> Option<usize> {
+    fn accept_record(&mut self, id: &AttemptId, record: u64, phases: &[AttemptPhase]) -> Option<usize> {
         let place = self.attempt_in(id, phases)?;
         let view = &mut self.attempts[place].view;
-        if record <= view.records {
+        if record <= view.record_count {
             return None;
         }
-        view.records = record;
+        view.record_count = record;
         view.updated = self.now;
-        self.heard(place);
+        self.reset_silence(place);
         Some(place)
     }
 
-    pub(super) fn ended(&mut self, id: &AttemptId, exit: &Exit, out: &mut Vec<Effect>) -> bool {
-        let Some(place) = self.attempt_in(id, &LIVE) else { return false };
+    pub(super) fn on_sandbox_ended(&mut self, id: &AttemptId, exit: &ContainerExit, out: &mut Vec<Effect>) -> bool {
+        let Some(place) = self.attempt_in(id, &LIVE_PHASES) else { return false };
         self.attempts[place].engine_lost |= exit.engine_lost;
-        let death = judge::death(&self.attempts[place], exit);
+        let death = diagnosis::exit_failure(&self.attempts[place], exit);
         self.attempts[place].view.exit = Some(exit.clone());
         out.push(Effect::Announce(Announcement::SandboxEnded { attempt: id.clone(), exit: exit.clone() }));
-        self.end(place, death, out);
+        self.end_sandbox(place, death, out);
         true
     }
 
     /// The container has ended, or is given up. `death` is what it died of, unless it said `completion` before.
-    pub(super) fn end(&mut self, place: usize, death: Failure, out: &mut Vec<Effect>) {
-        self.no_longer_suspended(place);
-        self.falls_silent(place);
+    pub(super) fn end_sandbox(&mut self, place: usize, death: Failure, out: &mut Vec<Effect>) {
+        self.release_suspended(place);
+        self.clear_amp_deadlines(place);
         self.running.remove(&place);
         let attempt = &mut self.attempts[place];
         let view = &mut attempt.view;
-        view.status = match (view.completion, attempt.ending) {
+        view.status = match (view.completion, attempt.end_reason) {
             (Some(CompletionStatus::Completed), _) => ContainerStatus::Completed,
-            (_, Some(Ending::Stop)) => ContainerStatus::Stopped,
+            (_, Some(EndReason::SwarmStopped)) => ContainerStatus::Stopped,
             _ => ContainerStatus::Failed,
         };
         if view.completion.is_some() {
-            view.collecting = Some(Salvaging::Result);
+            view.collect_mode = Some(CollectMode::Result);
         } else {
-            view.collecting = Some(Salvaging::Remains);
+            view.collect_mode = Some(CollectMode::Salvage);
             view.error.get_or_insert_with(|| death.evidence.summary.clone());
-            attempt.died_of = Some(death);
+            attempt.end_failure = Some(death);
         }
-        view.phase = Phase::Collecting;
+        view.phase = AttemptPhase::Collecting;
         view.updated = self.now;
         self.set_timer(place, None);
-        self.set_silence(place, None);
-        self.collect(place, out);
+        self.set_silence_deadline(place, None);
+        self.request_collect(place, out);
     }
 
     /// Asks for what is in the work folder.
-    pub(super) fn collect(&mut self, place: usize, out: &mut Vec<Effect>) {
+    pub(super) fn request_collect(&mut self, place: usize, out: &mut Vec<Effect>) {
         let view = &self.attempts[place].view;
-        let what = view.collecting.unwrap_or(Salvaging::Remains);
-        out.push(Effect::Collect { attempt: view.id.clone(), what });
-        if self.stopping == Some(StopLevel::Kill) {
-            self.set_timer(place, Some((self.spec.limits.grace + MARGIN, AttemptTimer::Uncollected)));
+        let what = view.collect_mode.unwrap_or(CollectMode::Salvage);
+        out.push(Effect::Collect { attempt: view.id.clone(), mode: what });
+        if self.stop_level == Some(StopLevel::Kill) {
+            self.set_timer(
+                place,
+                Some((self.spec.limits.grace_period + SHIM_SHUTDOWN_MARGIN, AttemptTimer::CollectTimeout)),
+            );
         }
     }
 
     /// Asks for the container's removal, and for that of its work folder where that may go.
-    pub(super) fn remove(&mut self, place: usize, folder: Folder, out: &mut Vec<Effect>) {
+    pub(super) fn request_removal(&mut self, place: usize, folder: WorkDirFate, out: &mut Vec<Effect>) {
         let attempt = &mut self.attempts[place];
-        let keep_work = folder != Folder::Goes;
+        let keep_work = folder != WorkDirFate::Remove;
         attempt.removal = Some(keep_work);
-        attempt.view.work_kept = keep_work;
-        out.push(Effect::Remove { attempt: attempt.view.id.clone(), keep_work });
+        attempt.view.work_dir_kept = keep_work;
+        out.push(Effect::Remove { attempt: attempt.view.id.clone(), keep_work_dir: keep_work });
         if keep_work {
-            let (attempt, partly) = (attempt.view.id.clone(), folder == Folder::HasMore);
+            let (attempt, partly) = (attempt.view.id.clone(), folder == WorkDirFate::KeepPartlySalvaged);
             let folder = attempt.folder();
-            out.push(Effect::Announce(Announcement::WorkKept { attempt, folder, partly }));
+            out.push(Effect::Announce(Announcement::WorkDirKept {
+                attempt,
+                work_dir: folder,
+                partly_salvaged: partly,
+            }));
         }
     }
 
-    pub(super) fn removed(&mut self, id: &AttemptId) -> bool {
-        let Some(place) = self.attempt_place(id) else { return false };
+    pub(super) fn on_sandbox_removed(&mut self, id: &AttemptId) -> bool {
+        let Some(place) = self.attempt_index(id) else { return false };
         let attempt = &mut self.attempts[place];
         if attempt.removal.is_none() || attempt.view.removed {
             return false;

@@ -1,26 +1,26 @@
 //! Tests of the machine: what they share. `table.rs` and `ends.rs` go through the rules one by one, `walk.rs` plays random swarms,
 //! `check.rs` computes again from scratch what the machine keeps up to date.
 
-mod amp;
-mod check;
-mod ends;
+mod amp_fixtures;
+mod consistency;
+mod sandbox_ends;
 mod engine;
 mod hold;
-mod rest;
+mod leftover;
 mod review;
-mod table;
-mod talk;
-pub(crate) mod walk;
+mod scheduling;
+mod amp_messages;
+pub(crate) mod random_walk;
 
 use std::time::Duration;
 
-use super::Machine;
+use super::SwarmMachine;
 use crate::handoff::result::StoryResult;
 use crate::ids::{AssignmentId, AttemptId, CommitId, ContainerId, StoryId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
-use crate::swarm::effect::{Announcement, Effect, Outcome};
-use crate::swarm::event::{Event, Exit, Fault};
-use crate::swarm::spec::{AssignmentSpec, FileSpec, Limits, StorySpec, SwarmSpec};
+use crate::swarm::effect::{Announcement, Effect, SwarmOutcome};
+use crate::swarm::event::{ContainerExit, Event, MachineryFault};
+use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec};
 use crate::tasks::RiskLevel;
 use crate::verdict::{Cause, Failure, StoryOutcome};
 
@@ -49,24 +49,24 @@ pub(super) fn container(id: &AttemptId) -> ContainerId {
     format!("{:012x}", number * 1000 + u64::from(id.number)).parse().expect("12 digits")
 }
 
-pub(super) fn limits() -> Limits {
-    Limits {
-        max: 2,
+pub(super) fn limits() -> SwarmLimits {
+    SwarmLimits {
+        max_sandboxes: 2,
         retries: 1,
         machinery_retries: 3,
         backoff: Duration::from_secs(1),
         story_timeout: Duration::from_secs(60),
         idle_timeout: Duration::ZERO,
         slack: Duration::from_secs(10),
-        grace: Duration::from_secs(5),
+        grace_period: Duration::from_secs(5),
         max_bad_records: 3,
-        liveness: Duration::from_secs(100_000),
+        liveness_timeout: Duration::from_secs(100_000),
     }
 }
 
 /// A plan of one file. Each entry is an assignment: its stories' numbers, each with the numbers that it depends on.
 pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
-    let file = FileSpec {
+    let file = TasksFileSpec {
         path: "tasks/a.json".to_owned(),
         slug: "a".to_owned(),
         title: "A".to_owned(),
@@ -89,7 +89,7 @@ pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
             branch: format!("longshore/{number}").parse().expect("valid"),
             stories: stories.iter().map(|(story, _)| key(*story)).collect(),
             priority: 1,
-            apart_from: Vec::new(),
+            exclusive_with: Vec::new(),
         });
         for (story, depends_on) in *stories {
             spec.stories.push(StorySpec {
@@ -106,34 +106,40 @@ pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
 
 /// A machine with the clock and the journal that its coordinator would have.
 #[derive(Clone)]
-pub(super) struct Rig {
-    pub(super) machine: Machine,
+pub(super) struct MachineHarness {
+    pub(super) machine: SwarmMachine,
     pub(super) now: Duration,
     pub(super) journal: Vec<(Event, Duration)>,
     /// What costs more than the machine itself is checked for one in this many events.
-    pub(super) thorough: u64,
-    given: u64,
+    pub(super) full_check_every: u64,
+    handled_events: u64,
 }
 
-impl Rig {
+impl MachineHarness {
     pub(super) fn new(spec: SwarmSpec) -> Self {
-        Self { machine: Machine::new(spec), now: Duration::ZERO, journal: Vec::new(), thorough: 1, given: 0 }
+        Self {
+            machine: SwarmMachine::new(spec),
+            now: Duration::ZERO,
+            journal: Vec::new(),
+            full_check_every: 1,
+            handled_events: 0,
+        }
     }
 
     /// A swarm that has begun, and its first effects.
-    pub(super) fn began(spec: SwarmSpec) -> (Self, Vec<Effect>) {
+    pub(super) fn begun(spec: SwarmSpec) -> (Self, Vec<Effect>) {
         let mut rig = Self::new(spec);
-        let effects = rig.give(Event::Began);
+        let effects = rig.handle(Event::Began);
         (rig, effects)
     }
 
     /// Gives an event, checks what holds of every event, and gives the effects without the `Persist`.
-    pub(super) fn give(&mut self, event: Event) -> Vec<Effect> {
-        self.given += 1;
-        let before = self.given.is_multiple_of(self.thorough).then(|| self.machine.clone());
+    pub(super) fn handle(&mut self, event: Event) -> Vec<Effect> {
+        self.handled_events += 1;
+        let before = self.handled_events.is_multiple_of(self.full_check_every).then(|| self.machine.clone());
         let mut effects = self.machine.handle(&event, self.now);
         if before.is_some() {
-            check::consistent(&self.machine);
+            consistency::assert_consistent(&self.machine);
         }
         let unchanged = before.map(|before| before == self.machine);
         if effects.is_empty() {
@@ -148,54 +154,57 @@ impl Rig {
     }
 
     /// Gives an event that must change nothing.
-    pub(super) fn ignores(&mut self, event: Event) {
+    pub(super) fn assert_ignored(&mut self, event: Event) {
         let before = self.journal.len();
-        let effects = self.give(event.clone());
+        let effects = self.handle(event.clone());
         assert!(effects.is_empty() && self.journal.len() == before, "{event:?} gave {effects:?}");
     }
 
-    pub(super) fn wait(&mut self, seconds: u64) {
+    pub(super) fn advance_secs(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
     }
 
     /// Goes to the next deadline, which must be this many seconds away, and fires it.
-    pub(super) fn deadline(&mut self, seconds: u64) -> Vec<Effect> {
+    pub(super) fn fire_deadline_in(&mut self, seconds: u64) -> Vec<Effect> {
         let at = self.machine.next_deadline().expect("a deadline");
         assert_eq!(at, self.now + Duration::from_secs(seconds), "the next deadline");
         self.now = at - Duration::from_millis(1);
-        self.ignores(Event::DeadlinePassed);
+        self.assert_ignored(Event::DeadlinePassed);
         self.now = at;
-        self.give(Event::DeadlinePassed)
+        self.handle(Event::DeadlinePassed)
     }
 
-    pub(super) fn run(&mut self, id: &AttemptId) -> Vec<Effect> {
-        let mut effects =
-            self.give(Event::SandboxCreated { attempt: id.clone(), container: container(id), name: "box".to_owned() });
-        effects.extend(self.give(Event::SandboxStarted { attempt: id.clone() }));
+    pub(super) fn start_sandbox(&mut self, id: &AttemptId) -> Vec<Effect> {
+        let mut effects = self.handle(Event::SandboxCreated {
+            attempt: id.clone(),
+            container: container(id),
+            name: "box".to_owned(),
+        });
+        effects.extend(self.handle(Event::SandboxStarted { attempt: id.clone() }));
         effects
     }
 
     /// A sandbox's whole life with a completion, up to its end.
-    pub(super) fn complete(&mut self, id: &AttemptId) -> Vec<Effect> {
-        self.run(id);
-        self.give(completion(id, 1, CompletionStatus::Completed));
-        self.give(ended(id, exit(0)))
+    pub(super) fn run_to_completion(&mut self, id: &AttemptId) -> Vec<Effect> {
+        self.start_sandbox(id);
+        self.handle(completion_reported(id, 1, CompletionStatus::Completed));
+        self.handle(sandbox_ended(id, container_exit(0)))
     }
 
     /// The same, with every story finished and merged; `head` is the new head.
-    pub(super) fn land(&mut self, id: &AttemptId, stories: &[u32], head: u32) -> Vec<Effect> {
-        self.complete(id);
-        let results = stories.iter().map(|story| finished(*story)).collect();
-        self.give(Event::ResultCollected {
+    pub(super) fn run_and_land(&mut self, id: &AttemptId, stories: &[u32], head: u32) -> Vec<Effect> {
+        self.run_to_completion(id);
+        let results = stories.iter().map(|story| finished_story(*story)).collect();
+        self.handle(Event::ResultCollected {
             attempt: id.clone(),
             tip: Some(commit(900 + head)),
             stories: results,
-            rest: None,
+            leftover: None,
             diffs: Vec::new(),
             tree: None,
-            kept: None,
+            result_ref: None,
         });
-        self.give(Event::Merged { attempt: id.clone(), head: commit(head) })
+        self.handle(Event::Merged { attempt: id.clone(), head: commit(head) })
     }
 
     pub(super) fn status(&self, story: u32) -> StoryStatus {
@@ -207,8 +216,8 @@ impl Rig {
     }
 
     /// The journal, folded, is the machine.
-    pub(super) fn fold(&self) -> Machine {
-        let mut machine = Machine::new(self.machine.spec().clone());
+    pub(super) fn replay_journal(&self) -> SwarmMachine {
+        let mut machine = SwarmMachine::new(self.machine.spec().clone());
         for (event, at) in &self.journal {
             assert!(!machine.handle(event, *at).is_empty(), "{event:?}");
         }
@@ -217,27 +226,33 @@ impl Rig {
     }
 }
 
-pub(super) fn exit(code: i64) -> Exit {
-    Exit { code: Some(code), tail: vec!["last".to_owned()], ..Exit::default() }
+pub(super) fn container_exit(code: i64) -> ContainerExit {
+    ContainerExit { code: Some(code), stderr_tail: vec!["last".to_owned()], ..ContainerExit::default() }
 }
 
-pub(super) fn ended(id: &AttemptId, exit: Exit) -> Event {
+pub(super) fn sandbox_ended(id: &AttemptId, exit: ContainerExit) -> Event {
     Event::SandboxEnded { attempt: id.clone(), exit }
 }
 
-pub(super) fn completion(id: &AttemptId, record: u64, status: CompletionStatus) -> Event {
-    Event::CompletionReported { attempt: id.clone(), record, status, errors: Vec::new() }
+pub(super) fn completion_reported(id: &AttemptId, record: u64, status: CompletionStatus) -> Event {
+    Event::CompletionReported { attempt: id.clone(), record_number: record, status, errors: Vec::new() }
 }
 
-pub(super) fn said(id: &AttemptId, record: u64, story: u32, status: StoryStatus) -> Event {
-    Event::StoryReported { attempt: id.clone(), record, story: key(story), status, output: format!("record {record}") }
+pub(super) fn story_reported(id: &AttemptId, record: u64, story: u32, status: StoryStatus) -> Event {
+    Event::StoryReported {
+        attempt: id.clone(),
+        record_number: record,
+        story: key(story),
+        status,
+        output: format!("record {record}"),
+    }
 }
 
-pub(super) fn refused(id: &AttemptId, record: u64) -> Event {
-    Event::RecordRefused { attempt: id.clone(), record, reason: "not JSON".to_owned() }
+pub(super) fn record_refused(id: &AttemptId, record: u64) -> Event {
+    Event::RecordRefused { attempt: id.clone(), record_number: record, reason: "not JSON".to_owned() }
 }
 
-pub(super) fn result(story: u32, outcome: StoryOutcome) -> StoryResult {
+pub(super) fn story_result(story: u32, outcome: StoryOutcome) -> StoryResult {
     StoryResult {
         id: story_id(story),
         outcome,
@@ -249,39 +264,39 @@ pub(super) fn result(story: u32, outcome: StoryOutcome) -> StoryResult {
     }
 }
 
-pub(super) fn finished(story: u32) -> StoryResult {
-    result(story, StoryOutcome::Finished { commit: commit(100 + story) })
+pub(super) fn finished_story(story: u32) -> StoryResult {
+    story_result(story, StoryOutcome::Finished { commit: commit(100 + story) })
 }
 
-pub(super) fn failed(story: u32, cause: Cause) -> StoryResult {
+pub(super) fn failed_story(story: u32, cause: Cause) -> StoryResult {
     let failure = Failure { salvage: Some(format!("refs/salvage/{story}")), ..Failure::new(cause, "it went wrong") };
-    result(story, StoryOutcome::Failed { failure, salvage: None, unsaved: false })
+    story_result(story, StoryOutcome::Failed { failure, salvage: None, unsaved: false })
 }
 
-pub(super) fn collected(id: &AttemptId, tip: Option<u32>, stories: Vec<StoryResult>) -> Event {
+pub(super) fn result_collected(id: &AttemptId, tip: Option<u32>, stories: Vec<StoryResult>) -> Event {
     Event::ResultCollected {
         attempt: id.clone(),
         tip: tip.map(commit),
         stories,
-        rest: None,
+        leftover: None,
         diffs: Vec::new(),
         tree: None,
-        kept: None,
+        result_ref: None,
     }
 }
 
 pub(super) fn collect_failed(id: &AttemptId, cause: Cause, retryable: bool, salvage: Option<&str>) -> Event {
     Event::CollectFailed {
         attempt: id.clone(),
-        fault: Fault::new(cause, "no result", retryable),
-        salvage: salvage.map(str::to_owned),
-        nothing_there: false,
-        left_out: false,
-        no_answer: false,
+        fault: MachineryFault::new(cause, "no result", retryable),
+        salvage_ref: salvage.map(str::to_owned),
+        work_dir_empty: false,
+        salvage_incomplete: false,
+        depot_timed_out: false,
     }
 }
 
-pub(super) fn started(effects: &[Effect]) -> Vec<AttemptId> {
+pub(super) fn started_attempts(effects: &[Effect]) -> Vec<AttemptId> {
     let starts = effects.iter().filter_map(|effect| match effect {
         Effect::Start { attempt, .. } => Some(attempt.clone()),
         _ => None,
@@ -289,13 +304,13 @@ pub(super) fn started(effects: &[Effect]) -> Vec<AttemptId> {
     starts.collect()
 }
 
-pub(super) fn outcome(effects: &[Effect]) -> Option<Outcome> {
+pub(super) fn finish_outcome(effects: &[Effect]) -> Option<SwarmOutcome> {
     match effects.last() {
         Some(Effect::Finish(outcome)) => Some(*outcome),
         _ => None,
     }
 }
 
-pub(super) fn announced(effects: &[Effect], test: impl Fn(&Announcement) -> bool) -> usize {
+pub(super) fn count_announcements(effects: &[Effect], test: impl Fn(&Announcement) -> bool) -> usize {
     effects.iter().filter(|effect| matches!(effect, Effect::Announce(said) if test(said))).count()
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::ids::{AssignmentId, AttemptId, BranchName, CommitId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
-use crate::swarm::effect::Salvaging;
-use crate::swarm::event::Exit;
-use crate::swarm::word::Review;
+use crate::swarm::amp_intent::ReviewSpec;
+use crate::swarm::effect::CollectMode;
+use crate::swarm::event::ContainerExit;
 use crate::verdict::Failure;
 
 /// A story, as the machine knows it.
@@ -36,7 +36,7 @@ pub struct StoryView {
     /// What went wrong last. Also there while the story waits for its next try; none once it landed.
     pub failure: Option<Failure>,
     /// For a skipped story: the one that did not land.
-    pub because: Option<StoryKey>,
+    pub blocked_by: Option<StoryKey>,
     /// When the first sandbox said that it began.
     pub started: Option<Duration>,
     /// When it was decided.
@@ -44,28 +44,28 @@ pub struct StoryView {
     /// How long it took in the sandbox that finished it.
     pub duration: Option<Duration>,
     /// The newest words about it.
-    pub text: String,
+    pub latest_output: String,
     /// The refs that keep what its attempts left and what did not land, oldest first, each once.
-    pub salvaged: Vec<String>,
+    pub salvage_refs: Vec<String>,
     /// What went wrong by its own doing the time before, for the next prompt.
-    pub(super) previous: Option<String>,
+    pub(super) previous_failure: Option<String>,
 }
 
 impl StoryView {
     /// Whether it landed, was done before, failed for good or was skipped.
-    pub fn decided(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.done_before || self.ended.is_some()
     }
 
     /// Whether stories that depend on it may run.
-    pub fn landed(&self) -> bool {
+    pub fn has_landed(&self) -> bool {
         self.done_before || self.status == StoryStatus::Completed
     }
 }
 
 /// How far an attempt is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum AttemptPhase {
     /// [`Effect::Start`](crate::swarm::Effect::Start) was given.
     Starting,
     /// The container exists; nothing has run in it.
@@ -86,10 +86,10 @@ pub enum Phase {
     Settled,
 }
 
-impl Phase {
+impl AttemptPhase {
     /// Whether it takes one of the swarm's places: from its start until its container has ended.
     pub fn holds_slot(self) -> bool {
-        self <= Phase::Completed
+        self <= AttemptPhase::Completed
     }
 }
 
@@ -110,7 +110,7 @@ pub enum ContainerStatus {
 
 /// Its stories, counted by the sandbox's own words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct AttemptProgress {
     /// All.
     pub total: u32,
     /// Said to be finished.
@@ -131,7 +131,7 @@ pub struct AttemptView {
     /// Which.
     pub id: AttemptId,
     /// How far.
-    pub phase: Phase,
+    pub phase: AttemptPhase,
     /// Its stories, in order, each with its status by the sandbox's word.
     pub stories: Vec<(StoryKey, StoryStatus)>,
     /// Where its branch started.
@@ -139,17 +139,17 @@ pub struct AttemptView {
     /// Its container, once created.
     pub container: Option<ContainerId>,
     /// The container's name.
-    pub name: Option<String>,
+    pub container_name: Option<String>,
     /// What the container is.
     pub status: ContainerStatus,
     /// The records that were taken in, refused ones included: `resume` skips as many.
-    pub records: u64,
+    pub record_count: u64,
     /// The refused ones.
     pub bad_records: u32,
     /// The sandbox's last word.
     pub completion: Option<CompletionStatus>,
     /// How the container ended.
-    pub exit: Option<Exit>,
+    pub exit: Option<ContainerExit>,
     /// The error reported, or what it failed of.
     pub error: Option<String>,
     /// When it was started by the machine.
@@ -158,28 +158,28 @@ pub struct AttemptView {
     pub started: Option<Duration>,
     /// The last event of it.
     pub updated: Duration,
-    /// What is to be collected, in [`Phase::Collecting`].
-    pub collecting: Option<Salvaging>,
+    /// What is to be collected, in [`AttemptPhase::Collecting`].
+    pub collect_mode: Option<CollectMode>,
     /// The verified tip, once collected.
     pub tip: Option<CommitId>,
     /// The refs that keep what it left, oldest first, each once.
-    pub salvaged: Vec<String>,
+    pub salvage_refs: Vec<String>,
     /// The work folder could not be salvaged, or not all of it, and was kept.
-    pub work_kept: bool,
+    pub work_dir_kept: bool,
     /// Its container was found paused.
     pub paused: bool,
     /// The container is gone.
     pub removed: bool,
     /// It starts with what a reviewer rejected.
-    pub rework: bool,
+    pub is_rework: bool,
     /// For a reviewer's attempt: what it reviews.
-    pub review: Option<Review>,
+    pub review: Option<ReviewSpec>,
 }
 
 impl AttemptView {
     /// Its stories, counted.
-    pub fn progress(&self) -> Progress {
-        let mut counts = Progress { total: self.stories.len() as u32, ..Progress::default() };
+    pub fn progress(&self) -> AttemptProgress {
+        let mut counts = AttemptProgress { total: self.stories.len() as u32, ..AttemptProgress::default() };
         for (_, status) in &self.stories {
             match status {
                 StoryStatus::Pending => counts.pending += 1,

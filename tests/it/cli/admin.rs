@@ -10,7 +10,7 @@ use longshore::protocol::amp::message::{Escalation, Message};
 use longshore::protocol::amp::store::{AdminAction, Ssot, Target, TaskFile, TaskStatus};
 use longshore::state::journal::JOURNAL_VERSION;
 use longshore::state::{Header, Journal, SwarmDir};
-use longshore::swarm::{AckTimeouts, Action, AmpSpec, Announcement, Effect, Event, Machine, StorySpec};
+use longshore::swarm::{AckTimeouts, AmpSpec, Announcement, Effect, Event, StorySpec, SwarmMachine, TaskAction};
 use longshore::tasks::RiskLevel;
 
 use super::{SWARM, Said, World, spec};
@@ -31,9 +31,9 @@ fn held(world: &World) -> SwarmDir {
     spec.assignments.push(assignment);
     spec.amp = Some(AmpSpec {
         began_ms: u64::try_from(began.as_millisecond()).expect("after 1970"),
-        acks: AckTimeouts::default(),
-        heartbeat: longshore::swarm::spec::HEARTBEAT,
-        rounds: None,
+        ack_timeouts: AckTimeouts::default(),
+        heartbeat_timeout: longshore::swarm::spec::DEFAULT_HEARTBEAT_TIMEOUT,
+        review_rounds: None,
     });
     let dir = SwarmDir::create(&world.root(), spec.swarm).expect("made");
     let header = Header {
@@ -65,7 +65,7 @@ fn held(world: &World) -> SwarmDir {
         };
         ssot.put_task(&task).expect("written");
     }
-    for effect in Machine::new(spec).handle(&Event::Began, Default::default()) {
+    for effect in SwarmMachine::new(spec).handle(&Event::Began, Default::default()) {
         if let Effect::Announce(Announcement::Escalated { message, escalation, .. }) = effect {
             ssot.ensure_message(&escalation_of(&message.to_string(), message.task(), &escalation)).expect("said");
         }
@@ -217,7 +217,10 @@ async fn a_running_swarm_is_told() {
     assert!(decisions(&world).is_empty(), "it was refused");
     world.run_with(&["admin", "abort", "US-001"], &[("USER", "ada")]).expect(0, &["the running swarm has taken it in"]);
     let told = orchestrator.await.expect("ended");
-    assert_eq!((&told[1].action, told[1].task.as_str(), told[1].by.as_str()), (&Action::Abort, "T-2026-001", "ada"));
+    assert_eq!(
+        (&told[1].action, told[1].task.as_str(), told[1].by.as_str()),
+        (&TaskAction::Abort, "T-2026-001", "ada")
+    );
     let kept = Ssot::at(&world.root()).decisions(&SWARM.parse().expect("valid")).expect("read");
     assert_eq!((kept.len(), kept[0].id.to_string()), (1, told[1].id.clone()), "kept under the same id");
     server.abort();

@@ -1,15 +1,15 @@
 //! The rules of the review loop, one by one.
 
-use super::amp::*;
+use super::amp_fixtures::*;
 use super::*;
 use crate::protocol::amp::message::{Decision, EscalationType, Kind, Severity};
-use crate::swarm::event::{Action, StopLevel};
-use crate::swarm::machine::{HoldKind, Phase};
-use crate::swarm::reviewed::Reviewed;
-use crate::swarm::word::Word;
+use crate::swarm::amp_intent::AmpIntent;
+use crate::swarm::event::{StopLevel, TaskAction};
+use crate::swarm::machine::{AttemptPhase, HoldKind};
+use crate::swarm::review_outcome::ReviewOutcome;
 
 /// The base and the guidance of the attempt that is started, and what its only story is told of the time before.
-fn next(effects: &[Effect]) -> (AttemptId, CommitId, Vec<String>, String) {
+fn next_start(effects: &[Effect]) -> (AttemptId, CommitId, Vec<String>, String) {
     let mut starts = effects.iter().filter_map(|effect| match effect {
         Effect::Start { attempt, stories, guidance, base } => {
             let previous = stories[0].1.clone().unwrap_or_default();
@@ -21,232 +21,267 @@ fn next(effects: &[Effect]) -> (AttemptId, CommitId, Vec<String>, String) {
 }
 
 #[test]
-fn approved_work_lands_and_only_then() {
-    let (mut rig, id) = one();
-    let effects = rig.work(&id, &[1]);
-    assert_eq!(merged(&effects), [], "nothing lands unreviewed");
-    let (reviewer, review) = reviewing(&effects).expect("a review");
-    assert_eq!((&reviewer, &review.of, &review.commit), (&attempt(1, 2), &id, &tip(&id)));
-    assert_eq!((review.rejects, review.base.clone()), (0, commit(1)));
-    assert_eq!(rig.machine.attempt(&id).expect("there").phase, Phase::Reviewing);
-    let effects = rig.review(&reviewer, approved());
-    assert_eq!(merged(&effects), [tip(&id)]);
-    let effects = rig.give(Event::Merged { attempt: id, head: commit(7) });
-    assert_eq!(outcome(&effects), Some(Outcome::Landed));
-    assert_eq!(task_status(&effects), Some("landed"));
-    rig.fold();
+fn work_lands_only_after_approval() {
+    let (mut rig, id) = single_reviewed_story();
+    let effects = rig.finish_work(&id, &[1]);
+    assert_eq!(merged_tips(&effects), [], "nothing lands unreviewed");
+    let (reviewer, review) = started_review(&effects).expect("a review");
+    assert_eq!((&reviewer, &review.reviewed_attempt, &review.commit), (&attempt(1, 2), &id, &attempt_tip(&id)));
+    assert_eq!((review.reject_count, review.base.clone()), (0, commit(1)));
+    assert_eq!(rig.machine.attempt(&id).expect("there").phase, AttemptPhase::Reviewing);
+    let effects = rig.finish_review(&reviewer, approved_review());
+    assert_eq!(merged_tips(&effects), [attempt_tip(&id)]);
+    let effects = rig.handle(Event::Merged { attempt: id, head: commit(7) });
+    assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::Landed));
+    assert_eq!(last_task_status(&effects), Some("landed"));
+    rig.replay_journal();
 }
 
 #[test]
-fn a_reviewers_fix_lands_with_the_work_if_it_is_one() {
-    let (mut rig, id) = one();
-    rig.work(&id, &[1]);
-    assert_eq!(merged(&rig.review(&attempt(1, 2), mended(77, None))), [commit(77)]);
-    let effects = rig.give(Event::Merged { attempt: id, head: commit(7) });
-    assert_eq!(outcome(&effects), Some(Outcome::Landed));
+fn an_accepted_reviewer_fix_lands_with_the_work() {
+    let (mut rig, id) = single_reviewed_story();
+    rig.finish_work(&id, &[1]);
+    assert_eq!(merged_tips(&rig.finish_review(&attempt(1, 2), review_with_fix(77, None))), [commit(77)]);
+    let effects = rig.handle(Event::Merged { attempt: id, head: commit(7) });
+    assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::Landed));
     assert_eq!(rig.machine.story(&key(1)).expect("there").commit, Some(commit(77)), "the story ends with the fix");
 }
 
 #[test]
-fn a_reviewers_fix_that_is_more_than_that_is_a_rejection() {
+fn a_reviewer_fix_out_of_scope_counts_as_a_rejection() {
     for none in [false, true] {
-        let (mut rig, id) = one();
-        rig.work(&id, &[1]);
-        let mut reviewed = mended(77, Some("it has 9 lines"));
+        let (mut rig, id) = single_reviewed_story();
+        rig.finish_work(&id, &[1]);
+        let mut reviewed = review_with_fix(77, Some("it has 9 lines"));
         if none {
             reviewed.fix = None;
         }
-        let effects = rig.review(&attempt(1, 2), reviewed);
-        assert_eq!(merged(&effects), []);
-        let (again, base, _, previous) = next(&effects);
-        assert_eq!((again, base), (attempt(1, 3), tip(&id)), "without the fix");
+        let effects = rig.finish_review(&attempt(1, 2), reviewed);
+        assert_eq!(merged_tips(&effects), []);
+        let (again, base, _, previous) = next_start(&effects);
+        assert_eq!((again, base), (attempt(1, 3), attempt_tip(&id)), "without the fix");
         let why = if none { "there is no commit with the fix" } else { "it has 9 lines" };
         assert!(previous.contains(why), "{previous}");
-        assert_eq!(rig.machine.rejects(&assignment(1)), 1);
+        assert_eq!(rig.machine.reject_count(&assignment(1)), 1);
         let ended = |said: &Announcement| {
-            matches!(said, Announcement::ReviewEnded { decision: Decision::Rejected, rejects: 1, .. })
+            matches!(said, Announcement::ReviewEnded { decision: Decision::Rejected, reject_count: 1, .. })
         };
-        assert_eq!(announced(&effects, ended), 1);
+        assert_eq!(count_announcements(&effects, ended), 1);
     }
 }
 
 #[test]
 fn rejected_work_goes_back_with_the_findings_and_costs_no_retry() {
-    let mut plan = speaking(&[&[(1, &[])]], Some(4));
+    let mut plan = amp_swarm_spec(&[&[(1, &[])]], Some(4));
     plan.limits.retries = 0;
-    let (mut rig, _) = Rig::began(plan);
+    let (mut rig, _) = MachineHarness::begun(plan);
     let mut id = attempt(1, 1);
     for (round, finding) in [(1_u32, "the sum is wrong"), (2, "no test")] {
-        let effects = rig.work(&id, &[1]);
-        let (reviewer, review) = reviewing(&effects).expect("a review");
-        assert_eq!((review.rejects, review.base), (round - 1, commit(1)), "the whole of it is reviewed");
-        let effects = rig.review(&reviewer, rejected(finding));
-        assert_eq!(kinds(&effects), [], "that is no trouble");
-        let (again, base, _, previous) = next(&effects);
-        assert_eq!(base, tip(&id), "on top of what was rejected");
+        let effects = rig.finish_work(&id, &[1]);
+        let (reviewer, review) = started_review(&effects).expect("a review");
+        assert_eq!((review.reject_count, review.base), (round - 1, commit(1)), "the whole of it is reviewed");
+        let effects = rig.finish_review(&reviewer, rejected_review(finding));
+        assert_eq!(escalation_kinds(&effects), [], "that is no trouble");
+        let (again, base, _, previous) = next_start(&effects);
+        assert_eq!(base, attempt_tip(&id), "on top of what was rejected");
         assert!(previous.contains(&format!("- [major] a.rs:3: {finding}\n  Suggested: mend it")), "{previous}");
         let failure = rig.machine.story(&key(1)).expect("there").failure.clone().expect("why");
         assert_eq!((failure.cause, failure.salvage), (Cause::Rejected, Some(format!("refs/kept/{}", id.number))));
         assert_eq!(rig.status(1), StoryStatus::Pending);
         // The dispatch refers to what came before it.
-        let said = words(&rig.run(&again));
-        let Some(Word::Dispatch(dispatch)) = said.first() else { panic!("{said:?}") };
+        let said = sent_intents(&rig.start_sandbox(&again));
+        let Some(AmpIntent::Dispatch(dispatch)) = said.first() else { panic!("{said:?}") };
         let kinds: Vec<Kind> = dispatch.refs.iter().map(|id| id.kind()).collect();
         assert_eq!(kinds, [Kind::TaskResult, Kind::ReviewVerdict]);
-        rig.give(ended(&again, exit(1)));
+        rig.handle(sandbox_ended(&again, container_exit(1)));
         // Once more from the start, so that the helper's whole life can be used: the machinery lost it.
-        rig.give(collect_failed(&again, Cause::HostError, false, None));
-        let effects = rig.give_next();
-        let (after, base, _, text) = next(&effects);
-        assert_eq!((base, text), (tip(&id), previous), "a failure between does not lose what was rejected");
+        rig.handle(collect_failed(&again, Cause::HostError, false, None));
+        let effects = rig.fire_next_deadline();
+        let (after, base, _, text) = next_start(&effects);
+        assert_eq!((base, text), (attempt_tip(&id), previous), "a failure between does not lose what was rejected");
         id = after;
     }
-    rig.work(&id, &[1]);
+    rig.finish_work(&id, &[1]);
     let reviewer = AttemptId { number: id.number + 1, ..id.clone() };
-    assert_eq!(merged(&rig.review(&reviewer, approved())), [tip(&id)]);
-    rig.give(Event::Merged { attempt: id, head: commit(7) });
+    assert_eq!(merged_tips(&rig.finish_review(&reviewer, approved_review())), [attempt_tip(&id)]);
+    rig.handle(Event::Merged { attempt: id, head: commit(7) });
     let view = rig.machine.story(&key(1)).expect("there");
     assert_eq!((view.status, view.failures), (StoryStatus::Completed, 0));
-    rig.fold();
+    rig.replay_journal();
 }
 
 #[test]
-fn the_fourth_rejection_locks_the_task_and_nothing_else() {
-    let mut plan = speaking(&[&[(1, &[])], &[(2, &[])], &[(3, &[1])]], Some(4));
-    plan.limits.max = 2;
-    let (mut rig, _) = Rig::began(plan);
+fn the_fourth_rejection_locks_only_that_task() {
+    let mut plan = amp_swarm_spec(&[&[(1, &[])], &[(2, &[])], &[(3, &[1])]], Some(4));
+    plan.limits.max_sandboxes = 2;
+    let (mut rig, _) = MachineHarness::begun(plan);
     for round in 0..4 {
         let id = attempt(1, 1 + 2 * round);
-        rig.work(&id, &[1]);
-        let effects = rig.review(&attempt(1, 2 + 2 * round), rejected(["a", "b", "c", "d"][round as usize]));
+        rig.finish_work(&id, &[1]);
+        let effects =
+            rig.finish_review(&attempt(1, 2 + 2 * round), rejected_review(["a", "b", "c", "d"][round as usize]));
         if round < 3 {
-            assert_eq!(kinds(&effects), []);
+            assert_eq!(escalation_kinds(&effects), []);
             continue;
         }
-        assert_eq!(kinds(&effects), [(EscalationType::HallucinationLock, Severity::Critical)]);
+        assert_eq!(escalation_kinds(&effects), [(EscalationType::HallucinationLock, Severity::Critical)]);
         let lock = &escalations(&effects)[0];
         assert!(lock.auto_suspended && lock.system_state_snapshot.reject_count == 4, "{lock:?}");
         assert_eq!(lock.system_state_snapshot.task_status, "locked");
-        assert_eq!((started(&effects), outcome(&effects)), (vec![], None), "what does not depend on it goes on");
+        assert_eq!(
+            (started_attempts(&effects), finish_outcome(&effects)),
+            (vec![], None),
+            "what does not depend on it goes on"
+        );
     }
-    assert_eq!(rig.held(1), Some(HoldKind::Locked));
-    rig.work(&attempt(2, 1), &[2]);
-    rig.review(&attempt(2, 2), approved());
-    let effects = rig.give(Event::Merged { attempt: attempt(2, 1), head: commit(7) });
-    assert_eq!(outcome(&effects), Some(Outcome::Suspended), "and then there is nothing left to do");
-    assert_eq!(Outcome::Suspended.exit_code(), 4);
-    assert!(!rig.machine.over());
+    assert_eq!(rig.hold_kind(1), Some(HoldKind::Locked));
+    rig.finish_work(&attempt(2, 1), &[2]);
+    rig.finish_review(&attempt(2, 2), approved_review());
+    let effects = rig.handle(Event::Merged { attempt: attempt(2, 1), head: commit(7) });
+    assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::Suspended), "and then there is nothing left to do");
+    assert_eq!(SwarmOutcome::Suspended.exit_code(), 4);
+    assert!(!rig.machine.is_complete());
     // Nobody decided: the same again.
-    assert_eq!(outcome(&rig.give(Event::Resumed)), Some(Outcome::Suspended));
+    assert_eq!(finish_outcome(&rig.handle(Event::Resumed)), Some(SwarmOutcome::Suspended));
     // The admin's words, while nothing runs: what follows is done when the swarm is taken up.
-    let effects = rig.decide(1, answer("use a set"));
-    assert_eq!(started(&effects), []);
-    let said = words(&effects);
-    let guidance = |word: &Word| matches!(word, Word::Dispatch(dispatch) if dispatch.attempt.is_none() && dispatch.guidance == ["use a set"]);
+    let effects = rig.apply_decision(1, answer_action("use a set"));
+    assert_eq!(started_attempts(&effects), []);
+    let said = sent_intents(&effects);
+    let guidance = |word: &AmpIntent| matches!(word, AmpIntent::Dispatch(dispatch) if dispatch.attempt.is_none() && dispatch.guidance == ["use a set"]);
     assert_eq!(said.iter().filter(|word| guidance(word)).count(), 1, "{said:?}");
-    let (again, base, guidance, _) = next(&rig.give(Event::Resumed));
-    assert_eq!((&again, base, guidance), (&attempt(1, 9), tip(&attempt(1, 7)), vec!["use a set".to_owned()]));
-    rig.work(&again, &[1]);
-    let effects = rig.review(&attempt(1, 10), approved());
-    assert_eq!(merged(&effects), [tip(&again)]);
-    let effects = rig.give(Event::Merged { attempt: again, head: commit(8) });
-    assert_eq!(started(&effects), [attempt(3, 1)], "what depends on it runs");
-    rig.fold();
+    let (again, base, guidance, _) = next_start(&rig.handle(Event::Resumed));
+    assert_eq!((&again, base, guidance), (&attempt(1, 9), attempt_tip(&attempt(1, 7)), vec!["use a set".to_owned()]));
+    rig.finish_work(&again, &[1]);
+    let effects = rig.finish_review(&attempt(1, 10), approved_review());
+    assert_eq!(merged_tips(&effects), [attempt_tip(&again)]);
+    let effects = rig.handle(Event::Merged { attempt: again, head: commit(8) });
+    assert_eq!(started_attempts(&effects), [attempt(3, 1)], "what depends on it runs");
+    rig.replay_journal();
 }
 
 #[test]
-fn a_verdict_that_is_not_sure_is_the_admins_to_believe() {
-    let fix = || Reviewed { fix: mended(77, None).fix, ..verdict(Decision::ApprovedWithFix, 0.5, &[]) };
+fn a_low_confidence_verdict_waits_for_the_admin() {
+    let fix = || ReviewOutcome {
+        fix: review_with_fix(77, None).fix,
+        ..review_with_verdict(Decision::ApprovedWithFix, 0.5, &[])
+    };
 
     let back = Some(attempt(1, 3));
     for (reviewed, action, lands, review, goes_back, rejects) in [
-        (verdict(Decision::Approved, 0.79, &[]), Action::Approve, Some(tip(&attempt(1, 1))), None, None, 0),
-        (fix(), Action::Approve, Some(commit(77)), None, None, 0),
-        (verdict(Decision::Rejected, 0.1, &["bad"]), Action::Approve, None, None, back.clone(), 1),
-        (verdict(Decision::Rejected, 0.1, &["bad"]), Action::Resume, None, back.clone(), None, 0),
-        (verdict(Decision::Rejected, 0.1, &["bad"]), answer("look"), None, None, back.clone(), 0),
-        (verdict(Decision::Rejected, 0.1, &["bad"]), Action::Retry, None, None, back.clone(), 0),
-        (verdict(Decision::Rejected, 0.1, &["bad"]), Action::Rollback, None, None, back.clone(), 0),
+        (
+            review_with_verdict(Decision::Approved, 0.79, &[]),
+            TaskAction::Approve,
+            Some(attempt_tip(&attempt(1, 1))),
+            None,
+            None,
+            0,
+        ),
+        (fix(), TaskAction::Approve, Some(commit(77)), None, None, 0),
+        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), TaskAction::Approve, None, None, back.clone(), 1),
+        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), TaskAction::Resume, None, back.clone(), None, 0),
+        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), answer_action("look"), None, None, back.clone(), 0),
+        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), TaskAction::Retry, None, None, back.clone(), 0),
+        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), TaskAction::Rollback, None, None, back.clone(), 0),
     ] {
-        let (mut rig, id) = one();
-        rig.work(&id, &[1]);
+        let (mut rig, id) = single_reviewed_story();
+        rig.finish_work(&id, &[1]);
         let wants = reviewed.verdict.as_ref().expect("one").decision;
-        let effects = rig.review(&attempt(1, 2), reviewed);
-        assert_eq!(kinds(&effects), [(EscalationType::Unknown, Severity::Critical)]);
-        assert_eq!((merged(&effects), started(&effects)), (vec![], vec![]));
-        assert_eq!((rig.held(1), outcome(&effects)), (Some(HoldKind::LowConfidence), Some(Outcome::Suspended)));
-        rig.decide(1, action.clone());
-        let effects = rig.give(Event::Resumed);
-        assert_eq!(merged(&effects), lands.into_iter().collect::<Vec<_>>(), "{action:?} of {wants:?}");
-        assert_eq!(reviewing(&effects).map(|(id, _)| id), review, "{action:?} of {wants:?}");
-        assert_eq!(started(&effects), goes_back.clone().into_iter().collect::<Vec<_>>(), "{action:?} of {wants:?}");
-        assert_eq!(rig.machine.rejects(&assignment(1)), rejects, "{action:?}");
+        let effects = rig.finish_review(&attempt(1, 2), reviewed);
+        assert_eq!(escalation_kinds(&effects), [(EscalationType::Unknown, Severity::Critical)]);
+        assert_eq!((merged_tips(&effects), started_attempts(&effects)), (vec![], vec![]));
+        assert_eq!(
+            (rig.hold_kind(1), finish_outcome(&effects)),
+            (Some(HoldKind::LowConfidence), Some(SwarmOutcome::Suspended))
+        );
+        rig.apply_decision(1, action.clone());
+        let effects = rig.handle(Event::Resumed);
+        assert_eq!(merged_tips(&effects), lands.into_iter().collect::<Vec<_>>(), "{action:?} of {wants:?}");
+        assert_eq!(started_review(&effects).map(|(id, _)| id), review, "{action:?} of {wants:?}");
+        assert_eq!(
+            started_attempts(&effects),
+            goes_back.clone().into_iter().collect::<Vec<_>>(),
+            "{action:?} of {wants:?}"
+        );
+        assert_eq!(rig.machine.reject_count(&assignment(1)), rejects, "{action:?}");
         if goes_back.is_some() {
-            let (_, base, _, previous) = next(&effects);
-            assert_eq!(base == commit(1), action == Action::Rollback, "{action:?}");
+            let (_, base, _, previous) = next_start(&effects);
+            assert_eq!(base == commit(1), action == TaskAction::Rollback, "{action:?}");
             assert!(previous.contains("- [major] a.rs:3: bad"), "{action:?}: {previous}");
-            assert_eq!(previous.contains("where you begin"), action != Action::Rollback, "{previous}");
+            assert_eq!(previous.contains("where you begin"), action != TaskAction::Rollback, "{previous}");
         }
-        rig.fold();
+        rig.replay_journal();
     }
     // 0.8 is sure.
-    let (mut rig, id) = one();
-    rig.work(&id, &[1]);
-    assert_eq!(merged(&rig.review(&attempt(1, 2), verdict(Decision::Approved, 0.8, &[]))), [tip(&id)]);
+    let (mut rig, id) = single_reviewed_story();
+    rig.finish_work(&id, &[1]);
+    assert_eq!(
+        merged_tips(&rig.finish_review(&attempt(1, 2), review_with_verdict(Decision::Approved, 0.8, &[]))),
+        [attempt_tip(&id)]
+    );
 }
 
 #[test]
-fn no_verdict_is_asked_for_once_more_and_then_the_admin() {
+fn a_review_without_a_verdict_is_retried_once_then_escalated() {
     for cause in [Cause::ProtocolViolation, Cause::Timeout, Cause::AgentFailed] {
-        let (mut rig, id) = one();
-        rig.work(&id, &[1]);
-        let effects = rig.review(&attempt(1, 2), no_verdict(cause));
-        assert_eq!(reviewing(&effects).map(|(id, _)| id), Some(attempt(1, 3)));
-        assert_eq!(kinds(&effects), []);
-        let effects = rig.review(&attempt(1, 3), no_verdict(cause));
-        assert_eq!(kinds(&effects), [(EscalationType::Unknown, Severity::Critical)]);
-        assert_eq!((rig.held(1), outcome(&effects)), (Some(HoldKind::NoVerdict), Some(Outcome::Suspended)));
+        let (mut rig, id) = single_reviewed_story();
+        rig.finish_work(&id, &[1]);
+        let effects = rig.finish_review(&attempt(1, 2), review_without_verdict(cause));
+        assert_eq!(started_review(&effects).map(|(id, _)| id), Some(attempt(1, 3)));
+        assert_eq!(escalation_kinds(&effects), []);
+        let effects = rig.finish_review(&attempt(1, 3), review_without_verdict(cause));
+        assert_eq!(escalation_kinds(&effects), [(EscalationType::Unknown, Severity::Critical)]);
+        assert_eq!(
+            (rig.hold_kind(1), finish_outcome(&effects)),
+            (Some(HoldKind::NoVerdict), Some(SwarmOutcome::Suspended))
+        );
         let mut lands = rig.clone();
-        lands.decide(1, Action::Approve);
-        assert_eq!(merged(&lands.give(Event::Resumed)), [tip(&id)]);
-        rig.decide(1, Action::Resume);
-        let effects = rig.give(Event::Resumed);
-        assert_eq!(reviewing(&effects).map(|(id, _)| id), Some(attempt(1, 4)), "and it has both tries again");
-        let effects = rig.review(&attempt(1, 4), no_verdict(cause));
-        assert!(reviewing(&effects).is_some());
+        lands.apply_decision(1, TaskAction::Approve);
+        assert_eq!(merged_tips(&lands.handle(Event::Resumed)), [attempt_tip(&id)]);
+        rig.apply_decision(1, TaskAction::Resume);
+        let effects = rig.handle(Event::Resumed);
+        assert_eq!(started_review(&effects).map(|(id, _)| id), Some(attempt(1, 4)), "and it has both tries again");
+        let effects = rig.finish_review(&attempt(1, 4), review_without_verdict(cause));
+        assert!(started_review(&effects).is_some());
     }
 }
 
 #[test]
-fn a_review_that_the_machinery_fails_is_tried_again_after_a_backoff() {
-    let mut plan = speaking(&[&[(1, &[])]], Some(4));
+fn a_review_failed_by_the_machinery_is_retried_after_a_backoff() {
+    let mut plan = amp_swarm_spec(&[&[(1, &[])]], Some(4));
     plan.limits.machinery_retries = 2;
-    let (mut rig, _) = Rig::began(plan);
-    rig.work(&attempt(1, 1), &[1]);
+    let (mut rig, _) = MachineHarness::begun(plan);
+    rig.finish_work(&attempt(1, 1), &[1]);
     // It cannot be started; it dies; it leaves nothing that can be had.
-    let fault = Fault::new(Cause::EngineError, "busy", true);
-    rig.give(Event::StartFailed { attempt: attempt(1, 2), fault });
-    assert_eq!(reviewing(&rig.deadline(1)).map(|(id, _)| id), Some(attempt(1, 3)));
-    rig.run(&attempt(1, 3));
-    rig.give(ended(&attempt(1, 3), exit(137)));
-    rig.give(Event::ReviewCollected { attempt: attempt(1, 3), reviewed: Box::new(no_verdict(Cause::HostError)) });
-    assert_eq!(reviewing(&rig.deadline(2)).map(|(id, _)| id), Some(attempt(1, 4)));
-    rig.complete(&attempt(1, 4));
-    let effects = rig.give(collect_failed(&attempt(1, 4), Cause::DiskFull, false, None));
-    assert_eq!((rig.held(1), outcome(&effects)), (Some(HoldKind::NoVerdict), Some(Outcome::Suspended)));
+    let fault = MachineryFault::new(Cause::EngineError, "busy", true);
+    rig.handle(Event::StartFailed { attempt: attempt(1, 2), fault });
+    assert_eq!(started_review(&rig.fire_deadline_in(1)).map(|(id, _)| id), Some(attempt(1, 3)));
+    rig.start_sandbox(&attempt(1, 3));
+    rig.handle(sandbox_ended(&attempt(1, 3), container_exit(137)));
+    rig.handle(Event::ReviewCollected {
+        attempt: attempt(1, 3),
+        outcome: Box::new(review_without_verdict(Cause::HostError)),
+    });
+    assert_eq!(started_review(&rig.fire_deadline_in(2)).map(|(id, _)| id), Some(attempt(1, 4)));
+    rig.run_to_completion(&attempt(1, 4));
+    let effects = rig.handle(collect_failed(&attempt(1, 4), Cause::DiskFull, false, None));
+    assert_eq!(
+        (rig.hold_kind(1), finish_outcome(&effects)),
+        (Some(HoldKind::NoVerdict), Some(SwarmOutcome::Suspended))
+    );
     // The engine's absence costs nothing.
-    rig.decide(1, Action::Resume);
-    rig.give(Event::Resumed);
+    rig.apply_decision(1, TaskAction::Resume);
+    rig.handle(Event::Resumed);
     for number in 5..12 {
-        let fault = Fault { unreachable: true, ..Fault::new(Cause::EngineError, "away", true) };
-        rig.give(Event::StartFailed { attempt: attempt(1, number), fault });
-        assert_eq!(reviewing(&rig.deadline(1)).map(|(id, _)| id), Some(attempt(1, number + 1)));
+        let fault =
+            MachineryFault { engine_unreachable: true, ..MachineryFault::new(Cause::EngineError, "away", true) };
+        rig.handle(Event::StartFailed { attempt: attempt(1, number), fault });
+        assert_eq!(started_review(&rig.fire_deadline_in(1)).map(|(id, _)| id), Some(attempt(1, number + 1)));
     }
-    rig.fold();
+    rig.replay_journal();
 }
 
 #[test]
-fn what_goes_round_in_circles_is_a_conflict_and_goes_on() {
+fn repeated_findings_escalate_a_conflict_and_work_continues() {
     // By round: what was found, and the tree; then whether that is a conflict.
     let circles: [&[(&str, &str, bool)]; 4] = [
         &[
@@ -259,128 +294,137 @@ fn what_goes_round_in_circles_is_a_conflict_and_goes_on() {
         &[("sum", "a", false), ("test", "b", false), ("doc", "a", true)],
     ];
     for rounds in circles {
-        let (mut rig, mut id) = one();
+        let (mut rig, mut id) = single_reviewed_story();
         for (finding, tree, circle) in rounds {
-            rig.work_as(&id, &[1], tree);
+            rig.finish_work_with_tree(&id, &[1], tree);
             let reviewer = AttemptId { number: id.number + 1, ..id.clone() };
-            let effects = rig.review(&reviewer, rejected(finding));
+            let effects = rig.finish_review(&reviewer, rejected_review(finding));
             let expected: &[_] = if *circle { &[(EscalationType::Conflict, Severity::Info)] } else { &[] };
-            assert_eq!(kinds(&effects), expected, "{finding} {tree} in {rounds:?}");
+            assert_eq!(escalation_kinds(&effects), expected, "{finding} {tree} in {rounds:?}");
             assert!(escalations(&effects).iter().all(|one| !one.auto_suspended));
-            (id, ..) = next(&effects);
+            (id, ..) = next_start(&effects);
         }
     }
 }
 
 #[test]
 fn several_stories_of_one_assignment_are_reviewed_together() {
-    let mut plan = speaking(&[&[(1, &[]), (2, &[1]), (3, &[])]], Some(4));
+    let mut plan = amp_swarm_spec(&[&[(1, &[]), (2, &[1]), (3, &[])]], Some(4));
     plan.limits.retries = 1;
-    let (mut rig, _) = Rig::began(plan);
+    let (mut rig, _) = MachineHarness::begun(plan);
     let id = attempt(1, 1);
-    rig.complete(&id);
-    let results = vec![finished(1), finished(2), failed(3, Cause::VerificationFailed)];
-    let effects = rig.give(collected(&id, Some(50), results));
-    let (_, review) = reviewing(&effects).expect("a review");
+    rig.run_to_completion(&id);
+    let results = vec![finished_story(1), finished_story(2), failed_story(3, Cause::VerificationFailed)];
+    let effects = rig.handle(result_collected(&id, Some(50), results));
+    let (_, review) = started_review(&effects).expect("a review");
     assert_eq!(review.stories, [key(1), key(2)], "what is finished");
-    let newest = words(&effects).into_iter().find_map(|word| match word {
-        Word::Result(end) if end.id == review.result => Some(*end),
+    let newest = sent_intents(&effects).into_iter().find_map(|word| match word {
+        AmpIntent::Result(end) if end.id == review.result => Some(*end),
         _ => None,
     });
     let newest = newest.expect("the result that the request is about is told");
     assert_eq!((newest.story, newest.failure), (key(2), None), "a complete one");
-    assert_eq!(kinds(&effects), [], "a failed check goes back to the executor");
+    assert_eq!(escalation_kinds(&effects), [], "a failed check goes back to the executor");
     // All that was reviewed goes back; then part of it lands, and the rest begins on top of that.
-    let effects = rig.review(&attempt(1, 2), rejected("bad"));
+    let effects = rig.finish_review(&attempt(1, 2), rejected_review("bad"));
     let Some(Effect::Start { stories, base, .. }) = effects.iter().find(|one| matches!(one, Effect::Start { .. }))
     else {
         panic!("{effects:?}")
     };
     assert_eq!((stories.len(), base), (3, &commit(50)));
     let id = attempt(1, 3);
-    rig.complete(&id);
-    let effects =
-        rig.give(collected(&id, Some(51), vec![finished(1), finished(2), result(3, StoryOutcome::NotReached)]));
-    assert_eq!(reviewing(&effects).expect("a review").1.base, commit(1));
-    rig.review(&attempt(1, 4), approved());
-    let effects = rig.give(Event::Merged { attempt: id, head: commit(7) });
-    assert_eq!(task_status(&effects), Some("in_progress"), "a story of it is left");
-    let (again, base, ..) = next(&effects);
+    rig.run_to_completion(&id);
+    let effects = rig.handle(result_collected(
+        &id,
+        Some(51),
+        vec![finished_story(1), finished_story(2), story_result(3, StoryOutcome::NotReached)],
+    ));
+    assert_eq!(started_review(&effects).expect("a review").1.base, commit(1));
+    rig.finish_review(&attempt(1, 4), approved_review());
+    let effects = rig.handle(Event::Merged { attempt: id, head: commit(7) });
+    assert_eq!(last_task_status(&effects), Some("in_progress"), "a story of it is left");
+    let (again, base, ..) = next_start(&effects);
     assert_eq!((&again, base), (&attempt(1, 5), commit(7)), "from the branch that it landed on");
-    rig.complete(&again);
-    let effects = rig.give(collected(&again, Some(52), vec![finished(3)]));
-    assert_eq!(reviewing(&effects).expect("a review").1.base, commit(7), "what has landed is not reviewed again");
-    let effects = rig.review(&attempt(1, 6), approved());
-    assert_eq!(merged(&effects), [commit(52)]);
-    rig.fold();
+    rig.run_to_completion(&again);
+    let effects = rig.handle(result_collected(&again, Some(52), vec![finished_story(3)]));
+    assert_eq!(started_review(&effects).expect("a review").1.base, commit(7), "what has landed is not reviewed again");
+    let effects = rig.finish_review(&attempt(1, 6), approved_review());
+    assert_eq!(merged_tips(&effects), [commit(52)]);
+    rig.replay_journal();
 }
 
 #[test]
-fn what_does_not_merge_after_its_review_is_done_again_once_and_reviewed_again() {
-    let (mut rig, id) = one();
-    rig.work(&id, &[1]);
-    rig.review(&attempt(1, 2), rejected("bad"));
+fn a_merge_conflict_after_review_is_redone_once_and_reviewed_again() {
+    let (mut rig, id) = single_reviewed_story();
+    rig.finish_work(&id, &[1]);
+    rig.finish_review(&attempt(1, 2), rejected_review("bad"));
     let id = attempt(1, 3);
-    rig.work(&id, &[1]);
-    rig.review(&attempt(1, 4), approved());
+    rig.finish_work(&id, &[1]);
+    rig.finish_review(&attempt(1, 4), approved_review());
     let conflict =
-        |id: &AttemptId| Event::MergeConflicted { attempt: id.clone(), paths: vec![], kept: "refs/k".to_owned() };
-    let effects = rig.give(conflict(&id));
-    assert_eq!(kinds(&effects), [(EscalationType::Conflict, Severity::Info)]);
-    let (again, base, ..) = next(&effects);
+        |id: &AttemptId| Event::MergeConflicted { attempt: id.clone(), paths: vec![], result_ref: "refs/k".to_owned() };
+    let effects = rig.handle(conflict(&id));
+    assert_eq!(escalation_kinds(&effects), [(EscalationType::Conflict, Severity::Info)]);
+    let (again, base, ..) = next_start(&effects);
     assert_eq!((&again, base), (&attempt(1, 5), commit(1)), "from the branch, not from what did not merge");
-    let effects = rig.work(&again, &[1]);
-    assert_eq!(merged(&effects), []);
-    rig.review(&attempt(1, 6), approved());
-    let effects = rig.give(conflict(&again));
-    assert_eq!(kinds(&effects), [(EscalationType::Conflict, Severity::Warning)]);
-    assert_eq!(outcome(&effects), Some(Outcome::SomeFailed));
-    rig.fold();
+    let effects = rig.finish_work(&again, &[1]);
+    assert_eq!(merged_tips(&effects), []);
+    rig.finish_review(&attempt(1, 6), approved_review());
+    let effects = rig.handle(conflict(&again));
+    assert_eq!(escalation_kinds(&effects), [(EscalationType::Conflict, Severity::Warning)]);
+    assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::SomeFailed));
+    rig.replay_journal();
 }
 
 #[test]
-fn a_stop_while_a_review_runs_or_waits_leaves_the_work_for_resume() {
+fn a_stop_during_a_running_or_queued_review_leaves_the_work_for_resume() {
     for level in [StopLevel::Graceful, StopLevel::Kill] {
         // While it runs.
-        let (mut rig, id) = one();
-        rig.work(&id, &[1]);
-        rig.run(&attempt(1, 2));
+        let (mut rig, id) = single_reviewed_story();
+        rig.finish_work(&id, &[1]);
+        rig.start_sandbox(&attempt(1, 2));
         let stop = Event::StopRequested { level, by: "SIGINT".to_owned() };
-        let effects = rig.give(stop.clone());
+        let effects = rig.handle(stop.clone());
         let reviewer = attempt(1, 2);
         let end = match level {
             StopLevel::Graceful => Effect::Terminate { attempt: reviewer.clone() },
             StopLevel::Kill => Effect::Kill { attempt: reviewer.clone() },
         };
         assert!(effects.contains(&end), "{effects:?}");
-        rig.give(ended(&reviewer, exit(143)));
-        let effects = rig
-            .give(Event::ReviewCollected { attempt: reviewer, reviewed: Box::new(no_verdict(Cause::StoppedByUser)) });
-        assert_eq!((outcome(&effects), kinds(&effects)), (Some(Outcome::Interrupted), vec![]));
-        let effects = rig.give(Event::Resumed);
-        assert_eq!(reviewing(&effects).map(|(id, _)| id), Some(attempt(1, 3)));
-        assert_eq!(merged(&rig.review(&attempt(1, 3), approved())), [tip(&id)]);
-        rig.fold();
+        rig.handle(sandbox_ended(&reviewer, container_exit(143)));
+        let effects = rig.handle(Event::ReviewCollected {
+            attempt: reviewer,
+            outcome: Box::new(review_without_verdict(Cause::StoppedByUser)),
+        });
+        assert_eq!((finish_outcome(&effects), escalation_kinds(&effects)), (Some(SwarmOutcome::Interrupted), vec![]));
+        let effects = rig.handle(Event::Resumed);
+        assert_eq!(started_review(&effects).map(|(id, _)| id), Some(attempt(1, 3)));
+        assert_eq!(merged_tips(&rig.finish_review(&attempt(1, 3), approved_review())), [attempt_tip(&id)]);
+        rig.replay_journal();
         // While one waits: for a place, or for a backoff.
-        let (mut rig, id) = one();
-        rig.work(&id, &[1]);
-        rig.give(Event::StartFailed { attempt: attempt(1, 2), fault: Fault::new(Cause::EngineError, "busy", true) });
-        assert_eq!(outcome(&rig.give(stop)), Some(Outcome::Interrupted));
-        assert!(!rig.machine.over());
-        assert_eq!(reviewing(&rig.give(Event::Resumed)).map(|(id, _)| id), Some(attempt(1, 3)));
-        rig.fold();
+        let (mut rig, id) = single_reviewed_story();
+        rig.finish_work(&id, &[1]);
+        rig.handle(Event::StartFailed {
+            attempt: attempt(1, 2),
+            fault: MachineryFault::new(Cause::EngineError, "busy", true),
+        });
+        assert_eq!(finish_outcome(&rig.handle(stop)), Some(SwarmOutcome::Interrupted));
+        assert!(!rig.machine.is_complete());
+        assert_eq!(started_review(&rig.handle(Event::Resumed)).map(|(id, _)| id), Some(attempt(1, 3)));
+        rig.replay_journal();
     }
 }
 
 #[test]
-fn a_verdict_is_a_reviewers_and_a_result_an_executors() {
-    let (mut rig, id) = one();
-    rig.complete(&id);
-    let reviewed = |id: &AttemptId| Event::ReviewCollected { attempt: id.clone(), reviewed: Box::new(approved()) };
-    rig.ignores(reviewed(&id));
-    rig.give(collected(&id, Some(50), vec![finished(1)]));
-    rig.complete(&attempt(1, 2));
-    rig.ignores(collected(&attempt(1, 2), Some(50), vec![finished(1)]));
-    assert_eq!(merged(&rig.give(reviewed(&attempt(1, 2)))), [commit(50)]);
-    rig.ignores(reviewed(&attempt(1, 2)));
+fn verdicts_come_only_from_reviewers_and_results_only_from_executors() {
+    let (mut rig, id) = single_reviewed_story();
+    rig.run_to_completion(&id);
+    let reviewed =
+        |id: &AttemptId| Event::ReviewCollected { attempt: id.clone(), outcome: Box::new(approved_review()) };
+    rig.assert_ignored(reviewed(&id));
+    rig.handle(result_collected(&id, Some(50), vec![finished_story(1)]));
+    rig.run_to_completion(&attempt(1, 2));
+    rig.assert_ignored(result_collected(&attempt(1, 2), Some(50), vec![finished_story(1)]));
+    assert_eq!(merged_tips(&rig.handle(reviewed(&attempt(1, 2)))), [commit(50)]);
+    rig.assert_ignored(reviewed(&attempt(1, 2)));
 }

@@ -4,25 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::*;
 use crate::protocol::amp::message::{CompletionStatus as Came, Kind, MsgId};
-use crate::swarm::word::Word;
+use crate::swarm::amp_intent::AmpIntent;
 
 /// What was said, and what that had of interest.
 #[derive(Default)]
-pub(super) struct Said {
-    pub(super) words: Vec<Word>,
+pub(super) struct AmpObserver {
+    pub(super) intents: Vec<AmpIntent>,
     ids: BTreeSet<MsgId>,
     acked: BTreeSet<MsgId>,
     results: BTreeMap<MsgId, Came>,
-    pub(super) met: BTreeSet<String>,
+    pub(super) covered: BTreeSet<String>,
 }
 
-impl Said {
-    pub(super) fn meet(&mut self, what: String) {
-        self.met.insert(what);
+impl AmpObserver {
+    pub(super) fn mark_covered(&mut self, what: String) {
+        self.covered.insert(what);
     }
 
     /// A new message, and those that it refers to.
-    fn told<'a>(&mut self, id: &MsgId, refs: impl IntoIterator<Item = &'a MsgId>) {
+    fn check_new_message<'a>(&mut self, id: &MsgId, refs: impl IntoIterator<Item = &'a MsgId>) {
         let mut seen = BTreeSet::new();
         for earlier in refs {
             assert!(self.ids.contains(earlier), "{id} refers to {earlier}, which nobody said");
@@ -32,52 +32,52 @@ impl Said {
         assert!(self.ids.insert(id.clone()), "{id} is told twice");
     }
 
-    pub(super) fn hear(&mut self, effect: &Effect) {
-        let Effect::Tell(word) = effect else { return };
-        self.words.push((**word).clone());
+    pub(super) fn observe_effect(&mut self, effect: &Effect) {
+        let Effect::SendAmp(word) = effect else { return };
+        self.intents.push((**word).clone());
         match &**word {
-            Word::Dispatch(dispatch) => {
-                self.told(&dispatch.id, &dispatch.refs);
+            AmpIntent::Dispatch(dispatch) => {
+                self.check_new_message(&dispatch.id, &dispatch.refs);
                 assert!(!dispatch.stories.is_empty(), "{dispatch:?}");
             }
-            Word::Result(end) => {
-                self.told(&end.id, &end.refs);
+            AmpIntent::Result(end) => {
+                self.check_new_message(&end.id, &end.refs);
                 assert_eq!(end.status == Came::Complete, end.failure.is_none(), "{end:?}");
                 assert_eq!(end.status == Came::Complete, end.commit.is_some(), "{end:?}");
                 assert_eq!(end.refs.len(), 1, "the dispatch");
                 self.results.insert(end.id.clone(), end.status);
             }
-            Word::Request(request) => {
-                self.told(&request.id, &request.refs);
+            AmpIntent::ReviewRequest(request) => {
+                self.check_new_message(&request.id, &request.refs);
                 let review = &request.review;
                 assert!(self.ids.contains(&review.dispatch) && review.dispatch.kind() == Kind::TaskDispatch);
                 assert_eq!(self.results.get(&review.result), Some(&Came::Complete), "{request:?}");
             }
-            Word::Verdict { id, refs, .. } => {
-                self.told(id, refs);
+            AmpIntent::Verdict { id, refs, .. } => {
+                self.check_new_message(id, refs);
                 assert_eq!(refs.len(), 1, "the request");
             }
-            Word::Escalation { id, escalation, .. } => {
+            AmpIntent::Escalation { id, escalation, .. } => {
                 let ok = &escalation.system_state_snapshot.last_successful_msg_id;
                 assert!(ok.as_ref().is_none_or(|ok| self.ids.contains(ok)), "{escalation:?}");
-                self.told(id, &escalation.affected_msgs);
-                self.meet(format!("{:?}", escalation.escalation_type));
+                self.check_new_message(id, &escalation.affected_msgs);
+                self.mark_covered(format!("{:?}", escalation.escalation_type));
             }
-            Word::Ack { of, .. } => {
+            AmpIntent::Ack { of, .. } => {
                 assert!(self.ids.contains(of), "an ack of {of}, which nobody said");
                 assert!(self.acked.insert(of.clone()), "{of} is acked twice");
             }
-            Word::Task(_) => {}
+            AmpIntent::TaskUpdate(_) => {}
         }
     }
 
     /// The journal, read again, says the same words in the same order.
-    pub(super) fn again(&self, rig: &Rig) {
-        let mut machine = Machine::new(rig.machine.spec().clone());
-        let mut words = self.words.iter();
+    pub(super) fn check_replay(&self, rig: &MachineHarness) {
+        let mut machine = SwarmMachine::new(rig.machine.spec().clone());
+        let mut words = self.intents.iter();
         for (event, at) in &rig.journal {
             for effect in machine.handle(event, *at) {
-                if let Effect::Tell(word) = effect {
+                if let Effect::SendAmp(word) = effect {
                     assert_eq!(words.next(), Some(&*word), "{event:?}");
                 }
             }

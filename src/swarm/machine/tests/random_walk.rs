@@ -3,39 +3,39 @@
 //!
 //! A failing seed is printed. `LONGSHORE_SEED=<seed>` plays that one alone; `LONGSHORE_RUNS=<n>` plays more of them.
 
-mod answers;
-mod checks;
+mod responses;
+mod invariants;
 mod reviews;
-mod said;
+mod amp_observer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use checks::Seen;
-use said::Said;
+use amp_observer::AmpObserver;
+use invariants::ObservedState;
 
 use super::*;
 use crate::seeded::Random;
+use crate::swarm::amp_intent::AmpIntent;
 use crate::swarm::event::StopLevel;
 use crate::swarm::spec::{AckTimeouts, AmpSpec};
-use crate::swarm::word::Word;
 use crate::tasks::Done;
 
 /// Runs of an ordinary `cargo test`.
-const RUNS: u64 = 2000;
+const DEFAULT_RUNS: u64 = 2000;
 /// A swarm that takes more events than this does not end.
-const MOST_EVENTS: usize = 20_000;
+const MAX_EVENTS: usize = 20_000;
 
 #[test]
 fn random_swarms() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("LONGSHORE_SEED") {
-        World::new(seed).play();
+        SwarmSimulation::new(seed).run_to_outcome();
         return;
     }
     let (mut met, mut others) = (BTreeMap::new(), BTreeMap::new());
-    for seed in 0..number("LONGSHORE_RUNS").unwrap_or(RUNS) {
-        match catch_unwind(AssertUnwindSafe(|| World::new(seed).play())) {
+    for seed in 0..number("LONGSHORE_RUNS").unwrap_or(DEFAULT_RUNS) {
+        match catch_unwind(AssertUnwindSafe(|| SwarmSimulation::new(seed).run_to_outcome())) {
             Ok((outcome, also)) => {
                 *met.entry(format!("{outcome:?}")).or_insert(0) += 1;
                 also.into_iter().for_each(|what| *others.entry(what).or_insert(0) += 1);
@@ -61,30 +61,30 @@ fn random_swarms() {
 }
 
 /// A random plan: up to 12 stories in up to 3 files, assignments of 1 to 4 stories.
-fn plan(random: &mut Random) -> SwarmSpec {
+fn random_plan(random: &mut Random) -> SwarmSpec {
     let mut plan = spec(&[]);
     let template = limits();
-    plan.limits = Limits {
-        max: 1 + random.below(4) as usize,
+    plan.limits = SwarmLimits {
+        max_sandboxes: 1 + random.below(4) as usize,
         retries: random.below(3) as u32,
         machinery_retries: random.below(3) as u32,
-        liveness: random.pick(&[Duration::from_secs(1), Duration::from_secs(30), template.liveness]),
+        liveness_timeout: random.pick(&[Duration::from_secs(1), Duration::from_secs(30), template.liveness_timeout]),
         ..template
     };
     let amp = random.chance(50);
     if amp {
         let second = Duration::from_secs(1);
         plan.amp = Some(AmpSpec {
-            began_ms: amp::BEGAN,
-            acks: AckTimeouts { dispatch: random.pick(&[second, second * 300]), ..AckTimeouts::default() },
-            heartbeat: random.pick(&[second, second * 5, second * 1800]),
-            rounds: random.chance(80).then(|| 1 + random.below(4) as u32),
+            began_ms: amp_fixtures::BEGAN_MS,
+            ack_timeouts: AckTimeouts { dispatch: random.pick(&[second, second * 300]), ..AckTimeouts::default() },
+            heartbeat_timeout: random.pick(&[second, second * 5, second * 1800]),
+            review_rounds: random.chance(80).then(|| 1 + random.below(4) as u32),
         });
     }
     let files = 1 + random.below(3) as u16;
     let shared = random.chance(50);
     plan.files = (0..files)
-        .map(|file| FileSpec {
+        .map(|file| TasksFileSpec {
             path: format!("{file}.json"),
             slug: format!("f{file}"),
             title: String::new(),
@@ -123,7 +123,7 @@ fn plan(random: &mut Random) -> SwarmSpec {
                 branch: format!("longshore/{number}").parse().expect("valid"),
                 stories: open.drain(..width).collect(),
                 priority: random.below(3) as i64,
-                apart_from: (1..number).filter(|_| random.chance(15)).map(assignment).collect(),
+                exclusive_with: (1..number).filter(|_| random.chance(15)).map(assignment).collect(),
             });
         }
     }
@@ -131,103 +131,106 @@ fn plan(random: &mut Random) -> SwarmSpec {
 }
 
 /// What a random swarm of this plan says in AMP.
-pub(crate) fn random_words(seed: u64, plan: SwarmSpec) -> Vec<Word> {
-    let mut world = World::of(seed, Random(seed), plan);
+pub(crate) fn random_amp_intents(seed: u64, plan: SwarmSpec) -> Vec<AmpIntent> {
+    let mut world = SwarmSimulation::with_plan(seed, Random(seed), plan);
     world.wild_texts = true;
-    world.play_on();
-    world.said.words
+    world.run();
+    world.amp_observer.intents
 }
 
 /// What the sandboxes, the depot and git do, and what must hold meanwhile.
-struct World {
+struct SwarmSimulation {
     random: Random,
-    rig: Rig,
+    rig: MachineHarness,
     /// By attempt: what it will say next.
     scripts: BTreeMap<AttemptId, VecDeque<Event>>,
     /// The whole of it, which a new orchestrator reads again.
-    whole: BTreeMap<AttemptId, Vec<Event>>,
+    full_scripts: BTreeMap<AttemptId, Vec<Event>>,
     /// The sandboxes that are paused: they say nothing and do not end.
-    frozen: BTreeSet<AttemptId>,
+    paused: BTreeSet<AttemptId>,
     /// Answers of the depot, git and the engine that are on their way.
-    answers: Vec<Event>,
-    commits: u32,
-    stops: u32,
+    pending_responses: Vec<Event>,
+    last_commit: u32,
+    stop_count: u32,
     /// Whether the engine is away.
-    away: bool,
+    engine_lost: bool,
     /// How bad this world is, in percent.
-    badness: u64,
+    fault_percent: u64,
     /// How many decisions the admin made.
-    decisions: u32,
+    decision_count: u32,
     /// Sandboxes say things of any length.
     wild_texts: bool,
-    seen: Seen,
-    said: Said,
+    observed: ObservedState,
+    amp_observer: AmpObserver,
 }
 
-impl World {
+impl SwarmSimulation {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
-        let plan = plan(&mut random);
-        Self::of(seed, random, plan)
+        let plan = random_plan(&mut random);
+        Self::with_plan(seed, random, plan)
     }
 
-    fn of(seed: u64, mut random: Random, plan: SwarmSpec) -> Self {
+    fn with_plan(seed: u64, mut random: Random, plan: SwarmSpec) -> Self {
         let badness = random.pick(&[0, 10, 40]);
-        let mut seen = Seen::default();
+        let mut seen = ObservedState::default();
         for file in &plan.files {
             seen.heads.insert(file.branch.to_string(), file.base.clone());
         }
         Self {
             random,
-            rig: Rig { thorough: if seed.is_multiple_of(20) { 1 } else { 13 }, ..Rig::new(plan) },
+            rig: MachineHarness {
+                full_check_every: if seed.is_multiple_of(20) { 1 } else { 13 },
+                ..MachineHarness::new(plan)
+            },
             scripts: BTreeMap::new(),
-            whole: BTreeMap::new(),
-            frozen: BTreeSet::new(),
-            answers: Vec::new(),
-            commits: 1000,
-            stops: 0,
-            away: false,
-            badness,
-            decisions: 0,
+            full_scripts: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            pending_responses: Vec::new(),
+            last_commit: 1000,
+            stop_count: 0,
+            engine_lost: false,
+            fault_percent: badness,
+            decision_count: 0,
             wild_texts: false,
-            seen,
-            said: Said::default(),
+            observed: seen,
+            amp_observer: AmpObserver::default(),
         }
     }
 
-    fn bad(&mut self) -> bool {
-        let badness = self.badness;
+    fn roll_fault(&mut self) -> bool {
+        let badness = self.fault_percent;
         self.random.chance(badness)
     }
 
-    fn commit(&mut self) -> CommitId {
-        self.commits += 1;
-        commit(self.commits)
+    fn next_commit(&mut self) -> CommitId {
+        self.last_commit += 1;
+        commit(self.last_commit)
     }
 
-    fn play(mut self) -> (Outcome, BTreeSet<String>) {
-        let outcome = self.play_on();
-        (outcome, self.said.met)
+    fn run_to_outcome(mut self) -> (SwarmOutcome, BTreeSet<String>) {
+        let outcome = self.run();
+        (outcome, self.amp_observer.covered)
     }
 
-    fn play_on(&mut self) -> Outcome {
-        self.give(Event::Began);
-        for _ in 0..MOST_EVENTS {
-            if let Some(outcome) = self.seen.finished {
+    fn run(&mut self) -> SwarmOutcome {
+        self.handle_event(Event::Began);
+        for _ in 0..MAX_EVENTS {
+            if let Some(outcome) = self.observed.outcome {
                 self.check_end(outcome);
-                if outcome == Outcome::Suspended || outcome != Outcome::Landed && self.random.chance(30) {
-                    self.decide_at_the_end(outcome);
-                    self.restart();
+                if outcome == SwarmOutcome::Suspended || outcome != SwarmOutcome::Landed && self.random.chance(30) {
+                    self.decide_after_end(outcome);
+                    self.kill_and_resume();
                     continue;
                 }
-                let unfinished = matches!(outcome, Outcome::Interrupted | Outcome::MachineryFailed);
-                if !unfinished || self.stops == 0 || self.random.chance(20) {
+                let unfinished = matches!(outcome, SwarmOutcome::Interrupted | SwarmOutcome::MachineryFailed);
+                if !unfinished || self.stop_count == 0 || self.random.chance(20) {
                     return outcome;
                 }
-                self.restart();
-                match self.seen.finished {
+                self.kill_and_resume();
+                match self.observed.outcome {
                     // Nothing but what waits for the admin was left.
-                    Some(Outcome::Suspended) => continue,
+                    Some(SwarmOutcome::Suspended) => continue,
                     Some(_) => return outcome,
                     None => {}
                 }
@@ -240,25 +243,27 @@ impl World {
 
     fn step(&mut self) {
         match self.random.below(1000) {
-            0..=3 if self.stops < 3 => {
-                self.stops += 1;
+            0..=3 if self.stop_count < 3 => {
+                self.stop_count += 1;
                 let level = self.random.pick(&[StopLevel::Graceful, StopLevel::Graceful, StopLevel::Kill]);
-                self.give(Event::StopRequested { level, by: "SIGINT".to_owned() });
+                self.handle_event(Event::StopRequested { level, by: "SIGINT".to_owned() });
             }
-            4 if self.stops < 3 => {
-                self.stops += 1;
-                self.give(Event::MachineryFailed { fault: Fault::new(Cause::EngineError, "gone", false) });
-            }
-            91..=96 => {
-                self.away = !self.away;
-                self.give(match self.away {
-                    true => Event::EngineLost { problem: "refused".to_owned() },
-                    false => Event::EngineBack,
+            4 if self.stop_count < 3 => {
+                self.stop_count += 1;
+                self.handle_event(Event::MachineryFailed {
+                    fault: MachineryFault::new(Cause::EngineError, "gone", false),
                 });
             }
-            5..=12 if self.stops < 6 => {
-                self.stops += 1;
-                self.restart();
+            91..=96 => {
+                self.engine_lost = !self.engine_lost;
+                self.handle_event(match self.engine_lost {
+                    true => Event::EngineLost { problem: "refused".to_owned() },
+                    false => Event::EngineReconnected,
+                });
+            }
+            5..=12 if self.stop_count < 6 => {
+                self.stop_count += 1;
+                self.kill_and_resume();
             }
             13..=60 => {
                 // A duplicate of anything, at any time; a sandbox's records only, so that answers stay believable.
@@ -271,131 +276,131 @@ impl World {
                             | Event::MachineryFailed { .. }
                             | Event::Resumed
                             | Event::EngineLost { .. }
-                            | Event::EngineBack
-                            | Event::Away { .. }
+                            | Event::EngineReconnected
+                            | Event::OrchestratorAbsent { .. }
                     );
                     if !once {
                         let event = event.clone();
-                        self.give(event);
+                        self.handle_event(event);
                     }
                 }
             }
             61..=90 => {
-                let event = self.nonsense();
-                self.give(event);
+                let event = self.random_event();
+                self.handle_event(event);
             }
-            97..=104 if self.decisions < 40 => self.decide_anything(),
-            _ => self.go_on(),
+            97..=104 if self.decision_count < 40 => self.decide_randomly(),
+            _ => self.advance(),
         }
     }
 
     /// Something legal happens, or, if nothing can, the next deadline comes.
-    fn go_on(&mut self) {
+    fn advance(&mut self) {
         let talking: Vec<AttemptId> =
             self.scripts.iter().filter(|(_, script)| !script.is_empty()).map(|(id, _)| id.clone()).collect();
         // What was on its way when it was frozen still arrives.
-        let frozen = |id: &AttemptId| self.frozen.contains(id);
+        let frozen = |id: &AttemptId| self.paused.contains(id);
         let late = self.random.chance(5);
         let talking: Vec<AttemptId> = talking.into_iter().filter(|id| late || !frozen(id)).collect();
-        let choices = talking.len() + self.answers.len();
-        if self.away && self.random.chance(20) {
-            self.away = false;
-            self.give(Event::EngineBack);
+        let choices = talking.len() + self.pending_responses.len();
+        if self.engine_lost && self.random.chance(20) {
+            self.engine_lost = false;
+            self.handle_event(Event::EngineReconnected);
             return;
         }
         if choices == 0 || self.random.chance(5) {
             match self.rig.machine.next_deadline() {
                 Some(at) => {
                     self.rig.now = self.rig.now.max(at);
-                    self.give(Event::DeadlinePassed);
+                    self.handle_event(Event::DeadlinePassed);
                 }
-                None => assert!(choices > 0 || !self.frozen.is_empty(), "nothing can happen any more"),
+                None => assert!(choices > 0 || !self.paused.is_empty(), "nothing can happen any more"),
             }
             return;
         }
         let choice = self.random.below(choices as u64) as usize;
         let event = match talking.get(choice) {
             Some(id) => self.scripts.get_mut(id).and_then(VecDeque::pop_front).expect("not empty"),
-            None => self.answers.remove(choice - talking.len()),
+            None => self.pending_responses.remove(choice - talking.len()),
         };
-        self.give(event);
+        self.handle_event(event);
     }
 
     /// An event that is well-formed, and may be about anything.
-    fn nonsense(&mut self) -> Event {
+    fn random_event(&mut self) -> Event {
         let number = 1 + self.random.below(12) as u32;
         let id = attempt(number, 1 + self.random.below(3) as u32);
         let story = 1 + self.random.below(6) as u32;
         match self.random.below(11) {
             0 => Event::SandboxStarted { attempt: id },
-            1 => ended(&id, exit(0)),
-            2 => said(&id, 1 + self.random.below(20), story, StoryStatus::Completed),
-            3 => collected(&id, Some(5), vec![finished(story)]),
-            4 => collected(&id, None, vec![]),
+            1 => sandbox_ended(&id, container_exit(0)),
+            2 => story_reported(&id, 1 + self.random.below(20), story, StoryStatus::Completed),
+            3 => result_collected(&id, Some(5), vec![finished_story(story)]),
+            4 => result_collected(&id, None, vec![]),
             5 => collect_failed(&id, Cause::HostError, true, None),
-            6 => Event::Merged { attempt: id, head: self.commit() },
-            7 => Event::MergeConflicted { attempt: id, paths: vec![], kept: "refs/kept".to_owned() },
+            6 => Event::Merged { attempt: id, head: self.next_commit() },
+            7 => Event::MergeConflicted { attempt: id, paths: vec![], result_ref: "refs/kept".to_owned() },
             8 => Event::SandboxRemoved { attempt: id },
-            9 => Event::ReviewCollected { attempt: id, reviewed: Box::new(amp::approved()) },
+            9 => Event::ReviewCollected { attempt: id, outcome: Box::new(amp_fixtures::approved_review()) },
             _ => Event::DeadlinePassed,
         }
     }
 
     /// `kill -9`, perhaps before the newest effects were carried out, and `resume`: sandboxes went on meanwhile and are read
     /// from their beginning; all other answers are lost.
-    fn restart(&mut self) {
-        self.said.again(&self.rig);
-        self.rig.machine = self.rig.fold();
-        self.answers.clear();
-        self.away = false;
+    fn kill_and_resume(&mut self) {
+        self.amp_observer.check_replay(&self.rig);
+        self.rig.machine = self.rig.replay_journal();
+        self.pending_responses.clear();
+        self.engine_lost = false;
         for (id, script) in &mut self.scripts {
             if self.rig.machine.attempt(id).is_some_and(|view| view.phase.holds_slot()) {
-                *script = self.whole[id].iter().cloned().collect();
+                *script = self.full_scripts[id].iter().cloned().collect();
             } else {
                 script.clear();
             }
         }
-        self.seen.merging.clear();
+        self.observed.merging.clear();
         if self.random.chance(50) {
             let ms = self.random.pick(&[1, 4000, 86_400_000]);
-            self.give(Event::Away { ms });
+            self.handle_event(Event::OrchestratorAbsent { ms });
         }
         // What was decided while nobody ran comes before the swarm is taken up, if it had ended; else after.
         let decisions = (0..5).filter(|_| self.random.chance(10)).count();
-        let ended = self.rig.machine.finished().is_some();
+        let ended = self.rig.machine.outcome().is_some();
         if ended {
-            (0..decisions).for_each(|_| self.decide_anything());
+            (0..decisions).for_each(|_| self.decide_randomly());
         }
-        self.seen.finished = None;
-        if self.give(Event::Resumed).is_empty() {
-            self.seen.finished = self.rig.machine.finished();
+        self.observed.outcome = None;
+        if self.handle_event(Event::Resumed).is_empty() {
+            self.observed.outcome = self.rig.machine.outcome();
         } else if !ended {
-            (0..decisions).for_each(|_| self.decide_anything());
+            (0..decisions).for_each(|_| self.decide_randomly());
         }
     }
 
-    fn give(&mut self, event: Event) -> Vec<Effect> {
-        let over = self.seen.finished;
+    fn handle_event(&mut self, event: Event) -> Vec<Effect> {
+        let over = self.observed.outcome;
         let before = self.rig.journal.len();
-        let held = self.held_before(&event);
-        let effects = self.rig.give(event.clone());
-        let late = matches!(event, Event::Resumed | Event::Away { .. } | Event::Decided { .. });
+        let held = self.hold_kind_before(&event);
+        let effects = self.rig.handle(event.clone());
+        let late = matches!(event, Event::Resumed | Event::OrchestratorAbsent { .. } | Event::DecisionMade { .. });
         if over.is_some() {
             assert!(effects.is_empty() || late, "after the end: {event:?} gave {effects:?}");
         }
         if self.rig.journal.len() > before {
-            self.follow(&event);
-            if let Event::Decided { decision } = &event {
-                self.decided(decision, held);
+            self.observe_event(&event);
+            if let Event::DecisionMade { decision } = &event {
+                self.observe_decision(decision, held);
             }
         }
         for effect in &effects {
-            self.check(effect);
-            self.said.hear(effect);
+            self.check_effect(effect);
+            self.amp_observer.observe_effect(effect);
         }
-        self.check_places();
+        self.check_sandbox_limit();
         for effect in &effects {
-            self.answer(effect);
+            self.respond(effect);
         }
         effects
     }

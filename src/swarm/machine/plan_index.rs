@@ -7,7 +7,7 @@ use crate::swarm::spec::SwarmSpec;
 
 /// What follows from the spec alone. Stories, assignments, attempts and branches are known by their places.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Index {
+pub(super) struct PlanIndex {
     pub(super) stories: BTreeMap<StoryKey, usize>,
     pub(super) assignments: BTreeMap<AssignmentId, usize>,
     /// By story: what must land before it.
@@ -15,16 +15,16 @@ pub(super) struct Index {
     /// By story: what waits for it.
     pub(super) dependents: Vec<Vec<usize>>,
     /// By story: its assignment.
-    pub(super) owner: Vec<Option<usize>>,
+    pub(super) story_assignment: Vec<Option<usize>>,
     /// By assignment: its stories.
-    pub(super) members: Vec<Vec<usize>>,
+    pub(super) assignment_stories: Vec<Vec<usize>>,
     /// By assignment: those that must not run meanwhile.
-    pub(super) apart: Vec<Vec<usize>>,
+    pub(super) exclusive_with: Vec<Vec<usize>>,
     /// By file: its branch.
-    pub(super) branch: Vec<usize>,
+    pub(super) file_branch: Vec<usize>,
 }
 
-impl Index {
+impl PlanIndex {
     pub(super) fn new(spec: &SwarmSpec) -> Self {
         let stories: BTreeMap<StoryKey, usize> =
             spec.stories.iter().enumerate().map(|(place, story)| (story.key.clone(), place)).collect();
@@ -50,7 +50,8 @@ impl Index {
                 owner[*story] = Some(place);
             }
             members.push(own);
-            for other in assignment.apart_from.iter().filter_map(|id| assignments.get(id)).filter(|o| **o != place) {
+            for other in assignment.exclusive_with.iter().filter_map(|id| assignments.get(id)).filter(|o| **o != place)
+            {
                 apart[place].insert(*other);
                 apart[*other].insert(place);
             }
@@ -67,6 +68,15 @@ impl Index {
             })
             .collect();
         let apart = apart.into_iter().map(|others| others.into_iter().collect()).collect();
-        Self { stories, assignments, dependencies, dependents, owner, members, apart, branch }
+        Self {
+            stories,
+            assignments,
+            dependencies,
+            dependents,
+            story_assignment: owner,
+            assignment_stories: members,
+            exclusive_with: apart,
+            file_branch: branch,
+        }
     }
 }

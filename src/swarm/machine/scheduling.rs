@@ -5,23 +5,23 @@
 //! place in the plan, takes a free place. One that is kept apart holds no place free: others may go before it. It is not
 //! passed over for ever, since each assignment has a bounded number of attempts.
 
-use super::{Attempt, AttemptView, ContainerStatus, Machine, Phase};
+use super::{AttemptPhase, AttemptState, AttemptView, ContainerStatus, SwarmMachine};
 use crate::ids::{AttemptId, CommitId};
 use crate::protocol::acp::message::StoryStatus;
+use crate::swarm::amp_intent::ReviewSpec;
 use crate::swarm::effect::{Announcement, Effect};
-use crate::swarm::word::Review;
 
-impl Machine {
+impl SwarmMachine {
     /// Puts the assignment among the ready, or takes it away from them, as its state says.
-    pub(super) fn refresh(&mut self, assignment: usize) {
+    pub(super) fn update_readiness(&mut self, assignment: usize) {
         let state = &self.assignments[assignment];
         let ready = self.began
             && !state.active
-            && state.undecided > 0
-            && state.waiting_on == 0
-            && state.held_by == 0
+            && state.open_stories > 0
+            && state.unmet_dependencies == 0
+            && state.active_exclusions == 0
             && self.holds[assignment].is_none()
-            && state.backoff.is_none();
+            && state.backoff_until.is_none();
         let entry = (self.spec.assignments[assignment].priority, assignment);
         if ready {
             self.ready.insert(entry);
@@ -32,49 +32,49 @@ impl Machine {
 
     /// Starts what is ready while there are places.
     pub(super) fn start_ready(&mut self, out: &mut Vec<Effect>) {
-        if !self.began || self.stopping.is_some() || self.engine_away.is_some() || self.finished.is_some() {
+        if !self.began || self.stop_level.is_some() || self.engine_wait_until.is_some() || self.outcome.is_some() {
             return;
         }
-        while self.running.len() < self.spec.limits.max.max(1) {
+        while self.running.len() < self.spec.limits.max_sandboxes.max(1) {
             // What is nearly done goes before what is not begun.
-            if let Some((_, place)) = self.wakes.pop_first() {
-                self.go_on(place, out);
-            } else if let Some((_, of)) = self.reviews.pop_first() {
+            if let Some((_, place)) = self.wake_queue.pop_first() {
+                self.unpause(place, out);
+            } else if let Some((_, of)) = self.review_queue.pop_first() {
                 self.start_review(of, out);
             } else if let Some((_, assignment)) = self.ready.pop_first() {
-                self.start(assignment, out);
+                self.start_assignment(assignment, out);
             } else {
                 break;
             }
         }
     }
 
-    fn start(&mut self, assignment: usize, out: &mut Vec<Effect>) {
+    fn start_assignment(&mut self, assignment: usize, out: &mut Vec<Effect>) {
         self.assignments[assignment].active = true;
         let head = self.head(self.spec.assignments[assignment].file).clone();
-        let base = self.loops[assignment].tip.clone().unwrap_or(head);
-        let members = &self.index.members[assignment];
-        let stories: Vec<usize> = members.iter().copied().filter(|story| !self.stories[*story].decided()).collect();
+        let base = self.review_states[assignment].rejected_tip.clone().unwrap_or(head);
+        let members = &self.index.assignment_stories[assignment];
+        let stories: Vec<usize> = members.iter().copied().filter(|story| !self.stories[*story].is_closed()).collect();
         for story in &stories {
             self.stories[*story].attempts += 1;
         }
-        let place = self.new_attempt(assignment, stories, base, None, out);
-        for at in 0..self.index.apart[assignment].len() {
-            let other = self.index.apart[assignment][at];
-            self.assignments[other].held_by += 1;
-            self.refresh(other);
+        let place = self.add_attempt(assignment, stories, base, None, out);
+        for at in 0..self.index.exclusive_with[assignment].len() {
+            let other = self.index.exclusive_with[assignment][at];
+            self.assignments[other].active_exclusions += 1;
+            self.update_readiness(other);
         }
         out.push(self.start_effect(place));
     }
 
     /// Adds an attempt, which takes one of the places: an executor's, or that of a reviewer of `review`. Its place among the
     /// attempts.
-    pub(super) fn new_attempt(
+    pub(super) fn add_attempt(
         &mut self,
         assignment: usize,
         stories: Vec<usize>,
         base: CommitId,
-        review: Option<Review>,
+        review: Option<ReviewSpec>,
         out: &mut Vec<Effect>,
     ) -> usize {
         let place = self.attempts.len();
@@ -82,20 +82,20 @@ impl Machine {
         state.attempts.push(place);
         let number = state.attempts.len() as u32;
         let id = AttemptId { assignment: self.spec.assignments[assignment].id.clone(), number };
-        let words: Vec<_> = self.keys(&stories).into_iter().map(|key| (key, StoryStatus::Pending)).collect();
+        let words: Vec<_> = self.story_keys(&stories).into_iter().map(|key| (key, StoryStatus::Pending)).collect();
         out.push(Effect::Announce(Announcement::SandboxStarting {
             attempt: id.clone(),
             stories: words.iter().map(|(key, _)| key.clone()).collect(),
         }));
         let view = AttemptView {
             id,
-            phase: Phase::Starting,
+            phase: AttemptPhase::Starting,
             stories: words,
             base,
             container: None,
-            name: None,
+            container_name: None,
             status: ContainerStatus::Pending,
-            records: 0,
+            record_count: 0,
             bad_records: 0,
             completion: None,
             exit: None,
@@ -103,39 +103,39 @@ impl Machine {
             created: self.now,
             started: None,
             updated: self.now,
-            collecting: None,
+            collect_mode: None,
             tip: None,
-            salvaged: Vec::new(),
-            work_kept: false,
+            salvage_refs: Vec::new(),
+            work_dir_kept: false,
             paused: false,
             removed: false,
-            rework: review.is_none() && self.loops[assignment].tip.is_some(),
+            is_rework: review.is_none() && self.review_states[assignment].rejected_tip.is_some(),
             review,
         };
-        self.attempts.push(Attempt {
+        self.attempts.push(AttemptState {
             view,
             assignment,
             stories,
-            ending: None,
-            reported: None,
-            died_of: None,
+            end_reason: None,
+            first_error: None,
+            end_failure: None,
             timer: None,
-            silence: None,
-            silent: false,
+            silence_deadline: None,
+            inspection_pending: false,
             processes: Vec::new(),
             was_paused: false,
             engine_lost: false,
-            collects: 0,
-            merges: 0,
-            told: None,
-            acked: false,
+            collect_retries: 0,
+            merge_retries: 0,
+            task_msg_id: None,
+            task_acked: false,
             suspended: None,
-            woken: None,
+            last_unpaused: None,
             was_suspended: false,
             evicted: false,
             tree: None,
-            kept: None,
-            finished: Vec::new(),
+            result_ref: None,
+            finished_stories: Vec::new(),
             removal: None,
         });
         self.running.insert(place);
@@ -152,33 +152,33 @@ impl Machine {
         let stories = attempt.stories.iter().map(|story| &self.stories[*story]);
         Effect::Start {
             attempt: attempt.view.id.clone(),
-            stories: stories.map(|view| (view.key.clone(), view.previous.clone())).collect(),
-            guidance: self.loops[attempt.assignment].guidance.clone(),
+            stories: stories.map(|view| (view.key.clone(), view.previous_failure.clone())).collect(),
+            guidance: self.review_states[attempt.assignment].guidance.clone(),
             base: attempt.view.base.clone(),
         }
     }
 
     /// Nothing more comes of the attempt: its assignment may have another, and its neighbours may run.
-    pub(super) fn settle(&mut self, place: usize) {
+    pub(super) fn settle_attempt(&mut self, place: usize) {
         self.set_timer(place, None);
-        self.set_silence(place, None);
+        self.set_silence_deadline(place, None);
         let attempt = &mut self.attempts[place];
-        attempt.view.phase = Phase::Settled;
+        attempt.view.phase = AttemptPhase::Settled;
         attempt.view.updated = self.now;
         let assignment = attempt.assignment;
         let reviewed = attempt.view.review.is_some();
         self.active -= 1;
-        self.falls_silent(place);
+        self.clear_amp_deadlines(place);
         if reviewed {
             // Its assignment goes on with the work that was reviewed.
             return;
         }
         self.assignments[assignment].active = false;
-        for at in 0..self.index.apart[assignment].len() {
-            let other = self.index.apart[assignment][at];
-            self.assignments[other].held_by -= 1;
-            self.refresh(other);
+        for at in 0..self.index.exclusive_with[assignment].len() {
+            let other = self.index.exclusive_with[assignment][at];
+            self.assignments[other].active_exclusions -= 1;
+            self.update_readiness(other);
         }
-        self.refresh(assignment);
+        self.update_readiness(assignment);
     }
 }

@@ -13,13 +13,13 @@ use crate::verdict::Failure;
 
 /// Something to be said.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Word {
+pub enum AmpIntent {
     /// `task_dispatch` (01).
-    Dispatch(Dispatch),
+    Dispatch(DispatchIntent),
     /// `task_result` (02).
-    Result(Box<StoryEnd>),
+    Result(Box<ResultIntent>),
     /// `review_request` (03).
-    Request(Box<Request>),
+    ReviewRequest(Box<ReviewRequestIntent>),
     /// `review_verdict` (04).
     Verdict {
         /// Its id.
@@ -27,7 +27,7 @@ pub enum Word {
         /// What was said before.
         refs: Vec<MsgId>,
         /// By when an ack is wanted, in seconds, where that is not the type's own time.
-        ack_within: Option<u32>,
+        ack_timeout_secs: Option<u32>,
         /// What it says.
         verdict: Box<ReviewVerdict>,
     },
@@ -40,7 +40,7 @@ pub enum Word {
         /// What it says.
         escalation: Box<Escalation>,
         /// The failure that it is about, if it is one.
-        failed: Option<Box<Failed>>,
+        failed_stories: Option<Box<FailedStories>>,
     },
     /// An ack.
     Ack {
@@ -54,12 +54,12 @@ pub enum Word {
         note: Option<String>,
     },
     /// The task's file in the SSOT.
-    Task(TaskNews),
+    TaskUpdate(TaskUpdate),
 }
 
 /// Stories that failed in an attempt, maybe after they were said to be complete: that they do not merge shows later.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Failed {
+pub struct FailedStories {
     /// In which attempt.
     pub attempt: AttemptId,
     /// Which stories.
@@ -70,7 +70,7 @@ pub struct Failed {
 
 /// A dispatch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dispatch {
+pub struct DispatchIntent {
     /// Its id.
     pub id: MsgId,
     /// The stories to be done.
@@ -82,12 +82,12 @@ pub struct Dispatch {
     /// What was said before.
     pub refs: Vec<MsgId>,
     /// By when an ack is wanted, in seconds, where that is not the type's own time.
-    pub ack_within: Option<u32>,
+    pub ack_timeout_secs: Option<u32>,
 }
 
 /// What came of a story in an attempt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StoryEnd {
+pub struct ResultIntent {
     /// Its id.
     pub id: MsgId,
     /// In which attempt.
@@ -107,29 +107,29 @@ pub struct StoryEnd {
     /// What was said before.
     pub refs: Vec<MsgId>,
     /// By when an ack is wanted, in seconds, where that is not the type's own time.
-    pub ack_within: Option<u32>,
+    pub ack_timeout_secs: Option<u32>,
 }
 
 /// A review that is asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct ReviewRequestIntent {
     /// Its id.
     pub id: MsgId,
     /// The attempt that reviews.
     pub attempt: AttemptId,
     /// What it is to review.
-    pub review: Review,
+    pub review: ReviewSpec,
     /// What was said before.
     pub refs: Vec<MsgId>,
     /// By when an ack is wanted, in seconds, where that is not the type's own time.
-    pub ack_within: Option<u32>,
+    pub ack_timeout_secs: Option<u32>,
 }
 
 /// What a reviewer is to review.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Review {
+pub struct ReviewSpec {
     /// The attempt whose work it is.
-    pub of: AttemptId,
+    pub reviewed_attempt: AttemptId,
     /// The stories that it lands.
     pub stories: Vec<StoryKey>,
     /// What the diff is against.
@@ -143,14 +143,14 @@ pub struct Review {
     /// All of it, or what is new.
     pub scope: ReviewScope,
     /// How often the task was rejected.
-    pub rejects: u32,
+    pub reject_count: u32,
     /// What the admin said.
     pub guidance: Vec<String>,
 }
 
 /// How a task stands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TaskNews {
+pub struct TaskUpdate {
     /// Which.
     pub task: AssignmentId,
     /// A word: dispatched, in_progress, in_review, landing, landed, failed, suspended, ...
@@ -160,7 +160,7 @@ pub struct TaskNews {
     /// The newest words of it.
     pub progress: Option<String>,
     /// How often it was rejected.
-    pub rejects: u32,
+    pub reject_count: u32,
     /// When.
     pub at_ms: u64,
 }

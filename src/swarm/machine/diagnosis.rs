@@ -12,65 +12,67 @@
 //! | the container is gone, or died of SIGKILL or SIGTERM, and not by us | `killed_outside` |
 //! | nothing of these | `shim_crash` |
 
-use super::Attempt;
+use super::AttemptState;
 use crate::protocol::acp::message::CompletionStatus;
-use crate::swarm::event::Exit;
+use crate::swarm::event::ContainerExit;
 use crate::verdict::{Cause, Evidence, Failure};
 
 /// The longest text about an earlier failure that goes into a prompt, in characters.
-pub(super) const PREVIOUS: usize = 4000;
+pub(super) const MAX_PREVIOUS_FAILURE_CHARS: usize = 4000;
 /// Of that, the most that the summary takes.
-const PREVIOUS_SUMMARY: usize = 1000;
+const MAX_SUMMARY_CHARS: usize = 1000;
 
 /// Why the machine ended a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum EndReason {
     /// It took longer than all its stories may take.
-    Backstop,
+    SandboxTimeout,
     /// It said `completion` and did not end.
-    Overdue,
+    ExitOverdue,
     /// Too many bad records.
     BadRecords,
     /// The swarm was stopped.
-    Stop,
+    SwarmStopped,
     /// Its shim said nothing for too long.
     Silent,
     /// The admin ended it, to have it tried again.
-    Again,
+    AdminRetry,
     /// The same, from the integration branch.
-    PutAside,
+    AdminRollback,
     /// The admin gave it up.
-    Aborted,
+    AdminAbort,
 }
 
 /// For a sandbox that the admin ended.
-const AGAIN: &str = "the admin ended it, to have it tried again";
-pub(super) const ABORTED: &str = "the admin gave it up";
+const ADMIN_RETRY_SUMMARY: &str = "the admin ended it, to have it tried again";
+pub(super) const ADMIN_ABORT_SUMMARY: &str = "the admin gave it up";
 /// For a sandbox that the engine's end took along.
-const WITH_THE_ENGINE: &str = "the engine went away while the sandbox ran, and the sandbox ended with it";
+const ENGINE_LOST_SUMMARY: &str = "the engine went away while the sandbox ran, and the sandbox ended with it";
 
 /// What a sandbox died of that said no completion.
-pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
-    let ours = attempt.ending.is_some();
+pub(super) fn exit_failure(attempt: &AttemptState, exit: &ContainerExit) -> Failure {
+    let ours = attempt.end_reason.is_some();
     let signal = exit.code.and_then(|code| i32::try_from(code - 128).ok()).filter(|signal| (1..=64).contains(signal));
-    let (cause, summary) = match attempt.ending {
-        Some(Ending::Backstop) if attempt.was_paused => paused(),
-        Some(Ending::Backstop) => {
+    let (cause, summary) = match attempt.end_reason {
+        Some(EndReason::SandboxTimeout) if attempt.was_paused => paused_cause(),
+        Some(EndReason::SandboxTimeout) => {
             (Cause::Timeout, "the sandbox did not end within the time of its stories and was ended".to_owned())
         }
-        Some(Ending::BadRecords) => (
+        Some(EndReason::BadRecords) => (
             Cause::ProtocolViolation,
             format!("the sandbox sent {} records that break the protocol and was ended", attempt.view.bad_records),
         ),
-        Some(Ending::Stop) => (Cause::StoppedByUser, "the swarm was stopped".to_owned()),
-        Some(Ending::Silent) => (Cause::ConnectionLost, silent(attempt)),
-        Some(Ending::Again | Ending::PutAside) => (Cause::StoppedByUser, AGAIN.to_owned()),
-        Some(Ending::Aborted) => (Cause::AbortedByAdmin, ABORTED.to_owned()),
+        Some(EndReason::SwarmStopped) => (Cause::StoppedByUser, "the swarm was stopped".to_owned()),
+        Some(EndReason::Silent) => (Cause::ConnectionLost, silence_summary(attempt)),
+        Some(EndReason::AdminRetry | EndReason::AdminRollback) => {
+            (Cause::StoppedByUser, ADMIN_RETRY_SUMMARY.to_owned())
+        }
+        Some(EndReason::AdminAbort) => (Cause::AbortedByAdmin, ADMIN_ABORT_SUMMARY.to_owned()),
         _ if exit.oom_killed => (Cause::Oom, "the kernel killed the sandbox for memory".to_owned()),
-        _ => match &attempt.reported {
+        _ => match &attempt.first_error {
             Some(reported) => (reported.cause, reported.evidence.summary.clone()),
             None if attempt.engine_lost && !ours && (exit.vanished || matches!(exit.code, Some(137 | 143 | 255))) => {
-                (Cause::EngineError, WITH_THE_ENGINE.to_owned())
+                (Cause::EngineError, ENGINE_LOST_SUMMARY.to_owned())
             }
             None if exit.vanished => (Cause::KilledOutside, "the container is gone, and not by longshore".to_owned()),
             None if !ours && matches!(signal, Some(9 | 15)) => (
@@ -88,7 +90,7 @@ pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
     };
     let processes = attempt.processes.clone();
     let mut evidence =
-        Evidence { exit_code: exit.code, signal, processes, tail: exit.tail.clone(), ..Evidence::of(summary) };
+        Evidence { exit_code: exit.code, signal, processes, tail: exit.stderr_tail.clone(), ..Evidence::of(summary) };
     if !exit.error.is_empty() {
         evidence.summary = format!("{}: {}", evidence.summary, exit.error);
     }
@@ -96,9 +98,9 @@ pub(super) fn death(attempt: &Attempt, exit: &Exit) -> Failure {
 }
 
 /// For a container of which the engine says nothing although it was killed.
-pub(super) fn lost(ending: Option<Ending>) -> Failure {
+pub(super) fn kill_timeout_failure(ending: Option<EndReason>) -> Failure {
     match ending {
-        Some(Ending::Stop) => Failure::new(
+        Some(EndReason::SwarmStopped) => Failure::new(
             Cause::StoppedByUser,
             "the swarm was stopped, and the engine did not say that the killed sandbox ended",
         ),
@@ -107,55 +109,57 @@ pub(super) fn lost(ending: Option<Ending>) -> Failure {
 }
 
 /// Why stories were not reached by a sandbox that said `completion` all the same; none where nothing explains it.
-pub(super) fn unreached(attempt: &Attempt) -> Option<Failure> {
-    match attempt.ending {
-        Some(Ending::Backstop) if attempt.was_paused => {
-            let (cause, summary) = paused();
+pub(super) fn unreached_failure(attempt: &AttemptState) -> Option<Failure> {
+    match attempt.end_reason {
+        Some(EndReason::SandboxTimeout) if attempt.was_paused => {
+            let (cause, summary) = paused_cause();
             return Some(Failure::new(cause, summary));
         }
-        Some(Ending::Backstop) => {
+        Some(EndReason::SandboxTimeout) => {
             return Some(Failure::new(Cause::Timeout, "the sandbox did not end within the time of its stories"));
         }
-        Some(Ending::Stop) => return Some(Failure::new(Cause::StoppedByUser, "the swarm was stopped")),
-        Some(Ending::Silent) => return Some(Failure::new(Cause::ConnectionLost, silent(attempt))),
-        Some(Ending::Again | Ending::PutAside) => return Some(Failure::new(Cause::StoppedByUser, AGAIN)),
-        Some(Ending::Aborted) => return Some(Failure::new(Cause::AbortedByAdmin, ABORTED)),
-        Some(Ending::BadRecords | Ending::Overdue) | None => {}
+        Some(EndReason::SwarmStopped) => return Some(Failure::new(Cause::StoppedByUser, "the swarm was stopped")),
+        Some(EndReason::Silent) => return Some(Failure::new(Cause::ConnectionLost, silence_summary(attempt))),
+        Some(EndReason::AdminRetry | EndReason::AdminRollback) => {
+            return Some(Failure::new(Cause::StoppedByUser, ADMIN_RETRY_SUMMARY));
+        }
+        Some(EndReason::AdminAbort) => return Some(Failure::new(Cause::AbortedByAdmin, ADMIN_ABORT_SUMMARY)),
+        Some(EndReason::BadRecords | EndReason::ExitOverdue) | None => {}
     }
-    if let Some(reported) = &attempt.reported {
+    if let Some(reported) = &attempt.first_error {
         return Some(reported.clone());
     }
     (attempt.view.completion == Some(CompletionStatus::Stopped)).then(|| {
-        let (cause, summary) = stopped_outside(attempt);
+        let (cause, summary) = external_stop_cause(attempt);
         Failure::new(cause, summary)
     })
 }
 
 /// What a sandbox that was told to stop, and not by longshore, was stopped by.
-fn stopped_outside(attempt: &Attempt) -> (Cause, &'static str) {
+fn external_stop_cause(attempt: &AttemptState) -> (Cause, &'static str) {
     if attempt.engine_lost {
-        (Cause::EngineError, WITH_THE_ENGINE)
+        (Cause::EngineError, ENGINE_LOST_SUMMARY)
     } else {
         (Cause::KilledOutside, "the sandbox was told to stop, and not by longshore")
     }
 }
 
 /// For a sandbox whose time ran out while it could not run.
-fn paused() -> (Cause, String) {
+fn paused_cause() -> (Cause, String) {
     (Cause::KilledOutside, "the container was paused, and not by longshore, while its time ran out".to_owned())
 }
 
 /// The sentence for a sandbox that was ended for its silence.
-fn silent(attempt: &Attempt) -> String {
+fn silence_summary(attempt: &AttemptState) -> String {
     let paused = if attempt.view.paused { "; its container was paused, and not by longshore" } else { "" };
     format!("the sandbox said nothing for too long, and was ended{paused}")
 }
 
 /// A story's failure as the sandbox says it, made true by what the sandbox cannot know: who stopped it.
-pub(super) fn story(attempt: &Attempt, said: &Failure) -> Failure {
+pub(super) fn story_failure(attempt: &AttemptState, said: &Failure) -> Failure {
     if matches!(said.cause, Cause::Timeout | Cause::Hung) && attempt.was_paused {
         // Its clock ran on while it was frozen.
-        let (cause, summary) = paused();
+        let (cause, summary) = paused_cause();
         let evidence = Evidence { summary, ..said.evidence.clone() };
         return Failure { cause, evidence, salvage: said.salvage.clone() };
     }
@@ -167,16 +171,18 @@ pub(super) fn story(attempt: &Attempt, said: &Failure) -> Failure {
     if said.cause != Cause::StoppedByUser {
         return said.clone();
     }
-    let (cause, summary) = match attempt.ending {
-        Some(Ending::Stop) => return said.clone(),
-        Some(Ending::Again | Ending::PutAside) => (Cause::StoppedByUser, AGAIN.to_owned()),
-        Some(Ending::Aborted) => (Cause::AbortedByAdmin, ABORTED.to_owned()),
-        Some(Ending::Backstop) if attempt.was_paused => paused(),
-        Some(Ending::Backstop) => (Cause::Timeout, "the story's time ran out".to_owned()),
-        Some(Ending::BadRecords) => (Cause::ProtocolViolation, "the sandbox sent too many bad records".to_owned()),
-        Some(Ending::Silent) => (Cause::ConnectionLost, silent(attempt)),
-        Some(Ending::Overdue) | None => {
-            let (cause, summary) = stopped_outside(attempt);
+    let (cause, summary) = match attempt.end_reason {
+        Some(EndReason::SwarmStopped) => return said.clone(),
+        Some(EndReason::AdminRetry | EndReason::AdminRollback) => {
+            (Cause::StoppedByUser, ADMIN_RETRY_SUMMARY.to_owned())
+        }
+        Some(EndReason::AdminAbort) => (Cause::AbortedByAdmin, ADMIN_ABORT_SUMMARY.to_owned()),
+        Some(EndReason::SandboxTimeout) if attempt.was_paused => paused_cause(),
+        Some(EndReason::SandboxTimeout) => (Cause::Timeout, "the story's time ran out".to_owned()),
+        Some(EndReason::BadRecords) => (Cause::ProtocolViolation, "the sandbox sent too many bad records".to_owned()),
+        Some(EndReason::Silent) => (Cause::ConnectionLost, silence_summary(attempt)),
+        Some(EndReason::ExitOverdue) | None => {
+            let (cause, summary) = external_stop_cause(attempt);
             (cause, summary.to_owned())
         }
     };
@@ -185,7 +191,7 @@ pub(super) fn story(attempt: &Attempt, said: &Failure) -> Failure {
 }
 
 /// What an error record means.
-pub(super) fn reported(code: &str, message: &str) -> Failure {
+pub(super) fn error_record_failure(code: &str, message: &str) -> Failure {
     let cause = match code {
         "CONTAINER_OOM" => Cause::Oom,
         "CONTAINER_TIMEOUT" => Cause::Timeout,
@@ -197,11 +203,11 @@ pub(super) fn reported(code: &str, message: &str) -> Failure {
         "ACP_CONNECTION_LOST" => Cause::ConnectionLost,
         _ => Cause::ShimCrash,
     };
-    Failure::new(cause, format!("{code}: {}", shorten(message, PREVIOUS_SUMMARY)))
+    Failure::new(cause, format!("{code}: {}", truncate_chars(message, MAX_SUMMARY_CHARS)))
 }
 
 /// Whether another try could end otherwise.
-pub(super) fn worth_a_retry(cause: Cause) -> bool {
+pub(super) fn is_retryable(cause: Cause) -> bool {
     !matches!(
         cause,
         Cause::Conflict
@@ -213,13 +219,13 @@ pub(super) fn worth_a_retry(cause: Cause) -> bool {
 }
 
 /// What the next try is told of this one: the summary and the end of the output, at most 4,000 characters.
-pub(super) fn previous(failure: &Failure) -> String {
-    let mut text = shorten(&failure.evidence.summary, PREVIOUS_SUMMARY);
+pub(super) fn previous_failure_text(failure: &Failure) -> String {
+    let mut text = truncate_chars(&failure.evidence.summary, MAX_SUMMARY_CHARS);
     if failure.evidence.tail.is_empty() {
         return text;
     }
     let tail = failure.evidence.tail.join("\n");
-    let room = PREVIOUS - text.chars().count() - "\n...\n".len();
+    let room = MAX_PREVIOUS_FAILURE_CHARS - text.chars().count() - "\n...\n".len();
     let length = tail.chars().count();
     if length <= room {
         text.push('\n');
@@ -232,6 +238,6 @@ pub(super) fn previous(failure: &Failure) -> String {
 }
 
 /// The first `most` characters.
-pub(super) fn shorten(text: &str, most: usize) -> String {
+pub(super) fn truncate_chars(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }

@@ -3,88 +3,98 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::super::*;
-use super::World;
+use super::SwarmSimulation;
 use crate::protocol::amp::message::DiffSummary;
 use crate::seeded::Random;
-use crate::swarm::effect::Salvaging;
+use crate::swarm::effect::CollectMode;
 use crate::verdict::WorkLogEntry;
 
-impl World {
+impl SwarmSimulation {
     /// What the world does about an effect.
-    pub(super) fn answer(&mut self, effect: &Effect) {
+    pub(super) fn respond(&mut self, effect: &Effect) {
         match effect {
             Effect::Start { attempt, stories, .. } => {
                 let stories: Vec<StoryKey> = stories.iter().map(|(story, _)| story.clone()).collect();
-                self.start(attempt, &stories);
+                self.start_script(attempt, &stories);
             }
-            Effect::StartReview { attempt, review } => self.start(attempt, &review.stories),
+            Effect::StartReview { attempt, review } => self.start_script(attempt, &review.stories),
             Effect::Pause { attempt } => {
-                self.frozen.insert(attempt.clone());
+                self.paused.insert(attempt.clone());
             }
             Effect::Unpause { attempt } => {
-                self.frozen.remove(attempt);
+                self.paused.remove(attempt);
             }
             Effect::Terminate { attempt } => {
                 // Some do not listen.
-                if !self.bad() {
+                if !self.roll_fault() {
                     let polite = self.random.chance(70);
-                    self.cut_short(attempt, polite, 143);
+                    self.end_early(attempt, polite, 143);
                 }
             }
             Effect::Kill { attempt } => {
                 // Sometimes the engine does not either.
-                if !(self.bad() && self.random.chance(30)) {
-                    self.cut_short(attempt, false, 137);
+                if !(self.roll_fault() && self.random.chance(30)) {
+                    self.end_early(attempt, false, 137);
                 }
             }
-            Effect::Collect { attempt, what } => {
-                let event = self.collect(attempt, *what);
-                self.answers.push(event);
+            Effect::Collect { attempt, mode: what } => {
+                let event = self.collect_response(attempt, *what);
+                self.pending_responses.push(event);
             }
             Effect::Merge { attempt, .. } => {
                 let (attempt, kept) = (attempt.clone(), "refs/kept".to_owned());
-                let event = if !self.bad() {
-                    Event::Merged { attempt, head: self.commit() }
+                let event = if !self.roll_fault() {
+                    Event::Merged { attempt, head: self.next_commit() }
                 } else if self.random.chance(40) {
-                    Event::MergeConflicted { attempt, paths: vec!["a".to_owned()], kept }
+                    Event::MergeConflicted { attempt, paths: vec!["a".to_owned()], result_ref: kept }
                 } else {
                     let retryable = self.random.chance(80);
-                    Event::MergeFailed { attempt, fault: Fault::new(Cause::HostError, "git", retryable), kept }
+                    Event::MergeFailed {
+                        attempt,
+                        fault: MachineryFault::new(Cause::HostError, "git", retryable),
+                        result_ref: kept,
+                    }
                 };
-                self.answers.push(event);
+                self.pending_responses.push(event);
             }
-            Effect::Examine { attempt } => {
+            Effect::Inspect { attempt } => {
                 // The engine does not always say.
-                if !self.bad() {
+                if !self.roll_fault() {
                     let paused = self.random.chance(50);
                     let processes = vec!["1 acp-shim".to_owned()];
-                    self.answers.push(Event::Examined { attempt: attempt.clone(), paused, processes });
+                    self.pending_responses.push(Event::SandboxInspected {
+                        attempt: attempt.clone(),
+                        paused,
+                        processes,
+                    });
                 }
             }
-            Effect::Remove { attempt, .. } => self.answers.push(Event::SandboxRemoved { attempt: attempt.clone() }),
-            Effect::Persist | Effect::Announce(_) | Effect::Finish(_) | Effect::Tell(_) => {}
+            Effect::Remove { attempt, .. } => {
+                self.pending_responses.push(Event::SandboxRemoved { attempt: attempt.clone() })
+            }
+            Effect::Persist | Effect::Announce(_) | Effect::Finish(_) | Effect::SendAmp(_) => {}
         }
     }
 
-    fn start(&mut self, attempt: &AttemptId, stories: &[StoryKey]) {
-        let script = match self.whole.get(attempt) {
+    fn start_script(&mut self, attempt: &AttemptId, stories: &[StoryKey]) {
+        let script = match self.full_scripts.get(attempt) {
             Some(script) => script.clone(),
-            None => self.script(attempt, stories),
+            None => self.sandbox_script(attempt, stories),
         };
-        self.whole.insert(attempt.clone(), script.clone());
+        self.full_scripts.insert(attempt.clone(), script.clone());
         self.scripts.insert(attempt.clone(), script.into());
     }
 
     /// The sandbox ends now, with a last word or without.
-    fn cut_short(&mut self, id: &AttemptId, polite: bool, code: i64) {
-        self.frozen.remove(id);
+    fn end_early(&mut self, id: &AttemptId, polite: bool, code: i64) {
+        self.paused.remove(id);
         let Some(view) = self.rig.machine.attempt(id) else { return };
-        let record = view.records + 1;
+        let record = view.record_count + 1;
         let mut script = VecDeque::new();
         if polite && view.completion.is_none() {
-            script.push_back(completion(id, record, CompletionStatus::Stopped));
+            script.push_back(completion_reported(id, record, CompletionStatus::Stopped));
         }
-        script.push_back(ended(id, exit(code)));
+        script.push_back(sandbox_ended(id, container_exit(code)));
         if view.container.is_none() {
             script.push_front(Event::SandboxCreated {
                 attempt: id.clone(),
@@ -92,31 +102,31 @@ impl World {
                 name: "box".to_owned(),
             });
         }
-        let whole = self.whole.entry(id.clone()).or_default();
+        let whole = self.full_scripts.entry(id.clone()).or_default();
         whole.retain(|event| !matches!(event, Event::SandboxEnded { .. } | Event::CompletionReported { .. }));
         whole.extend(script.iter().cloned());
         self.scripts.insert(id.clone(), script);
     }
 
     /// A sandbox's whole life.
-    fn script(&mut self, id: &AttemptId, stories: &[StoryKey]) -> Vec<Event> {
+    fn sandbox_script(&mut self, id: &AttemptId, stories: &[StoryKey]) -> Vec<Event> {
         let mut events = Vec::new();
         let fails = |random: &mut Random| Event::StartFailed {
             attempt: id.clone(),
-            fault: Fault {
-                unreachable: random.chance(20),
-                ..Fault::new(Cause::EngineError, "busy", random.chance(80))
+            fault: MachineryFault {
+                engine_unreachable: random.chance(20),
+                ..MachineryFault::new(Cause::EngineError, "busy", random.chance(80))
             },
         };
-        if self.bad() && self.random.chance(10) {
-            events.push(Event::StartHeld { attempt: id.clone(), reason: "short".to_owned() });
+        if self.roll_fault() && self.random.chance(10) {
+            events.push(Event::StartDelayed { attempt: id.clone(), reason: "short".to_owned() });
         }
-        if self.bad() && self.random.chance(30) {
+        if self.roll_fault() && self.random.chance(30) {
             events.push(fails(&mut self.random));
             return events;
         }
         events.push(Event::SandboxCreated { attempt: id.clone(), container: container(id), name: "box".to_owned() });
-        if self.bad() && self.random.chance(20) {
+        if self.roll_fault() && self.random.chance(20) {
             events.push(fails(&mut self.random));
             return events;
         }
@@ -130,42 +140,42 @@ impl World {
             let mut say = |status| {
                 let output = "words".to_owned();
                 let (attempt, story) = (id.clone(), story.clone());
-                events.push(Event::StoryReported { attempt, record: next(), story, status, output });
+                events.push(Event::StoryReported { attempt, record_number: next(), story, status, output });
             };
             say(StoryStatus::InProgress);
             if self.random.chance(50) {
                 say(StoryStatus::InProgress);
             }
             say(self.random.pick(&[StoryStatus::Completed, StoryStatus::Failed]));
-            if self.bad() && self.random.chance(40) {
+            if self.roll_fault() && self.random.chance(40) {
                 let code = self.random.pick(&["AGENT_CRASH", "GIT_CLONE_FAILED", "CONTAINER_OOM", "UNKNOWN_ERROR"]);
                 let (attempt, code) = (id.clone(), code.to_owned());
-                events.push(Event::ErrorReported { attempt, record: next(), code, message: "oh".to_owned() });
+                events.push(Event::ErrorReported { attempt, record_number: next(), code, message: "oh".to_owned() });
             }
-            while self.bad() {
-                events.push(refused(id, next()));
+            while self.roll_fault() {
+                events.push(record_refused(id, next()));
             }
-            if self.bad() && self.random.chance(30) {
+            if self.roll_fault() && self.random.chance(30) {
                 break;
             }
         }
-        if !(self.bad() && self.random.chance(50)) {
+        if !(self.roll_fault() && self.random.chance(50)) {
             let status = self.random.pick(&[CompletionStatus::Completed, CompletionStatus::Failed]);
-            events.push(completion(id, next(), status));
+            events.push(completion_reported(id, next(), status));
         }
         // Some never end.
-        if !(self.bad() && self.random.chance(30)) {
-            let mut exit = exit(self.random.pick(&[0, 0, 0, 1, 137]));
-            exit.oom_killed = self.bad();
-            exit.vanished = self.bad();
-            exit.engine_lost = self.bad();
-            events.push(ended(id, exit));
+        if !(self.roll_fault() && self.random.chance(30)) {
+            let mut exit = container_exit(self.random.pick(&[0, 0, 0, 1, 137]));
+            exit.oom_killed = self.roll_fault();
+            exit.vanished = self.roll_fault();
+            exit.engine_lost = self.roll_fault();
+            events.push(sandbox_ended(id, exit));
         }
         events
     }
 
     /// What somebody says.
-    pub(super) fn text(&mut self) -> String {
+    pub(super) fn random_text(&mut self) -> String {
         match self.random.below(8) {
             0 if self.wild_texts => "\u{1}".repeat(70_000),
             1 if self.wild_texts => "é".repeat(5000),
@@ -175,7 +185,7 @@ impl World {
         }
     }
 
-    fn diffs(&mut self, stories: usize) -> Vec<DiffSummary> {
+    fn random_diffs(&mut self, stories: usize) -> Vec<DiffSummary> {
         if !self.wild_texts {
             return Vec::new();
         }
@@ -189,23 +199,23 @@ impl World {
         (0..stories).map(|_| diff(&mut self.random)).collect()
     }
 
-    fn collect(&mut self, id: &AttemptId, what: Salvaging) -> Event {
+    fn collect_response(&mut self, id: &AttemptId, what: CollectMode) -> Event {
         let view = self.rig.machine.attempt(id).expect("it was started").clone();
-        let remains = what == Salvaging::Remains && self.random.chance(60);
-        if remains || (self.bad() && self.random.chance(60)) {
+        let remains = what == CollectMode::Salvage && self.random.chance(60);
+        if remains || (self.roll_fault() && self.random.chance(60)) {
             let retryable = self.random.chance(60);
             let cause = self.random.pick(&[Cause::HostError, Cause::ProtocolViolation, Cause::DiskFull]);
             return Event::CollectFailed {
                 attempt: id.clone(),
-                fault: Fault::new(cause, "no result", retryable),
-                salvage: self.random.chance(50).then(|| "refs/salvage".to_owned()),
-                nothing_there: self.random.chance(50),
-                left_out: self.random.chance(20),
-                no_answer: self.random.chance(20),
+                fault: MachineryFault::new(cause, "no result", retryable),
+                salvage_ref: self.random.chance(50).then(|| "refs/salvage".to_owned()),
+                work_dir_empty: self.random.chance(50),
+                salvage_incomplete: self.random.chance(20),
+                depot_timed_out: self.random.chance(20),
             };
         }
         if view.review.is_some() {
-            return Event::ReviewCollected { attempt: id.clone(), reviewed: Box::new(self.reviewed()) };
+            return Event::ReviewCollected { attempt: id.clone(), outcome: Box::new(self.random_review_outcome()) };
         }
         let mut results: Vec<StoryResult> = Vec::new();
         let mut ok: BTreeSet<StoryId> = BTreeSet::new();
@@ -217,7 +227,7 @@ impl World {
             let outcome = match unmet {
                 // A hostile one says so all the same.
                 Some(other) if !self.random.chance(5) => StoryOutcome::Skipped { because: other.id.clone() },
-                _ if self.bad() => match self.random.below(4) {
+                _ if self.roll_fault() => match self.random.below(4) {
                     0 => StoryOutcome::NotReached,
                     _ => {
                         let causes = [
@@ -229,33 +239,34 @@ impl World {
                             Cause::TaskFileInvalid,
                         ];
                         let cause = self.random.pick(&causes);
-                        let failure = Failure::new(cause, self.text());
+                        let failure = Failure::new(cause, self.random_text());
                         StoryOutcome::Failed { failure, salvage: None, unsaved: false }
                     }
                 },
                 _ => {
                     ok.insert(key.id.clone());
-                    StoryOutcome::Finished { commit: self.commit() }
+                    StoryOutcome::Finished { commit: self.next_commit() }
                 }
             };
-            if !(self.bad() && self.random.chance(10)) {
-                let mut said = StoryResult { id: key.id.clone(), ..result(1, outcome) };
+            if !(self.roll_fault() && self.random.chance(10)) {
+                let mut said = StoryResult { id: key.id.clone(), ..story_result(1, outcome) };
                 if self.wild_texts {
                     let at = self.random.pick(&["2026-02-26T14:28:00Z", "", "yesterday"]).to_owned();
-                    said.work_log = vec![WorkLogEntry { at, text: self.text() }; self.random.below(300) as usize];
+                    said.work_log =
+                        vec![WorkLogEntry { at, text: self.random_text() }; self.random.below(300) as usize];
                 }
                 results.push(said);
             }
         }
-        let tip = (!ok.is_empty() || self.bad()).then(|| self.commit());
+        let tip = (!ok.is_empty() || self.roll_fault()).then(|| self.next_commit());
         Event::ResultCollected {
             attempt: id.clone(),
             tip,
             stories: results,
-            rest: None,
-            diffs: self.diffs(view.stories.len()),
+            leftover: None,
+            diffs: self.random_diffs(view.stories.len()),
             tree: self.random.chance(90).then(|| format!("tree {}", self.random.below(30))),
-            kept: Some(format!("refs/kept/{id}")),
+            result_ref: Some(format!("refs/kept/{id}")),
         }
     }
 }
