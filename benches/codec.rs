@@ -2,7 +2,7 @@
 //! least that typed reading can cost.
 //!
 //! * `longshore`: chunks -> `LineSplitter` -> `Session` (every rule, and the session's).
-//! * `lines_codec_value`: chunks -> `LinesCodec` with the same limit -> `serde_json::Value`; nothing is validated.
+//! * `read_with_lines_codec`: chunks -> `LinesCodec` with the same limit -> `serde_json::Value`; nothing is validated.
 //! * `typed`: lines split beforehand -> a derived struct of owned texts; nothing is validated.
 //!
 //! `cargo bench --bench codec` ends with the ratios, measured in turns within one run. The traffic is a sandbox's:
@@ -19,17 +19,17 @@ use longshore::protocol::acp::message::{
     Completion, CompletionStatus, ContainerMessage, Envelope, ErrorCode, ErrorReport, ProgressUpdate, StoryStatus,
     encode_container,
 };
-use longshore::wire::{LineSplitter, MAX_LINE};
+use longshore::wire::{LineSplitter, MAX_LINE_BYTES};
 use serde::Deserialize;
 use tokio_util::codec::{Decoder, LinesCodec};
 
 /// Stories of the session; each has this many records.
 const STORIES: u32 = 100;
-const RECORDS_EACH: u32 = 40;
+const RECORDS_PER_STORY: u32 = 40;
 /// As Docker's attached stream has them.
-const CHUNK: usize = 32 * 1024;
+const CHUNK_BYTES: usize = 32 * 1024;
 
-struct Traffic {
+struct SampleSession {
     swarm: SwarmId,
     container: ContainerId,
     stories: Vec<StoryId>,
@@ -37,7 +37,7 @@ struct Traffic {
     lines: Vec<Vec<u8>>,
 }
 
-fn traffic() -> Traffic {
+fn sample_session() -> SampleSession {
     let swarm: SwarmId = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("a UUID v4");
     let container: ContainerId = "abc123def456".parse().expect("a container id");
     let stories: Vec<StoryId> = (1..=STORIES).filter_map(StoryId::from_number).collect();
@@ -51,8 +51,8 @@ fn traffic() -> Traffic {
         ));
     };
     for story_id in &stories {
-        for number in 0..RECORDS_EACH {
-            let status = if number + 1 == RECORDS_EACH { StoryStatus::Completed } else { StoryStatus::InProgress };
+        for number in 0..RECORDS_PER_STORY {
+            let status = if number + 1 == RECORDS_PER_STORY { StoryStatus::Completed } else { StoryStatus::InProgress };
             let words = "Running the tests of the module that was changed last. ".repeat(1 + number as usize % 7);
             let output = match number % 10 {
                 8 => format!("{words}\n\"quoted\"\tand \\ escaped"),
@@ -68,15 +68,17 @@ fn traffic() -> Traffic {
     say(ContainerMessage::Completion(Completion { status: CompletionStatus::Completed, pr_url, errors: Vec::new() }));
     let mut stream = lines.join(&b'\n');
     stream.push(b'\n');
-    Traffic { swarm, container, stories, stream: Bytes::from(stream), lines }
+    SampleSession { swarm, container, stories, stream: Bytes::from(stream), lines }
 }
 
-impl Traffic {
+impl SampleSession {
     fn chunks(&self) -> impl Iterator<Item = Bytes> {
-        (0..self.stream.len()).step_by(CHUNK).map(|at| self.stream.slice(at..self.stream.len().min(at + CHUNK)))
+        (0..self.stream.len())
+            .step_by(CHUNK_BYTES)
+            .map(|at| self.stream.slice(at..self.stream.len().min(at + CHUNK_BYTES)))
     }
 
-    fn longshore(&self) -> u64 {
+    fn read_with_longshore(&self) -> u64 {
         let mut splitter = LineSplitter::new();
         let mut session = Session::new(self.swarm, self.container.clone(), &self.stories);
         for chunk in self.chunks() {
@@ -91,9 +93,9 @@ impl Traffic {
         session.records()
     }
 
-    fn lines_codec_value(&self) -> u64 {
-        let mut codec = LinesCodec::new_with_max_length(MAX_LINE);
-        let mut buffer = BytesMut::with_capacity(2 * CHUNK);
+    fn read_with_lines_codec(&self) -> u64 {
+        let mut codec = LinesCodec::new_with_max_length(MAX_LINE_BYTES);
+        let mut buffer = BytesMut::with_capacity(2 * CHUNK_BYTES);
         let mut records = 0;
         for chunk in self.chunks() {
             buffer.extend_from_slice(&chunk);
@@ -105,10 +107,10 @@ impl Traffic {
         records
     }
 
-    fn typed(&self) -> u64 {
+    fn read_typed(&self) -> u64 {
         let mut records = 0;
         for line in &self.lines {
-            black_box(serde_json::from_slice::<Typed>(line).expect("valid JSON"));
+            black_box(serde_json::from_slice::<TypedRecord>(line).expect("valid JSON"));
             records += 1;
         }
         records
@@ -119,19 +121,19 @@ impl Traffic {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it is read into and dropped")]
-struct Typed {
+struct TypedRecord {
     #[serde(rename = "type")]
     kind: String,
     timestamp: String,
     swarm_id: String,
     container_id: String,
-    payload: Payload,
+    payload: TypedPayload,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it is read into and dropped")]
-struct Payload {
+struct TypedPayload {
     story_id: Option<String>,
     status: Option<String>,
     output: Option<String>,
@@ -141,15 +143,18 @@ struct Payload {
     message: Option<String>,
 }
 
-type Reader = fn(&Traffic) -> u64;
+type ReadFn = fn(&SampleSession) -> u64;
 
-const READERS: [(&str, Reader); 3] =
-    [("longshore", Traffic::longshore), ("lines_codec_value", Traffic::lines_codec_value), ("typed", Traffic::typed)];
+const READERS: [(&str, ReadFn); 3] = [
+    ("longshore", SampleSession::read_with_longshore),
+    ("lines_codec_value", SampleSession::read_with_lines_codec),
+    ("typed", SampleSession::read_typed),
+];
 
 /// Time of each reader in each round. They take turns, and ratios are taken within a round, so that a machine that is busy
 /// with something else is busy for all of them.
-fn rounds(traffic: &Traffic) -> Vec<[f64; 3]> {
-    let timed = |read: Reader| {
+fn measure_rounds(traffic: &SampleSession) -> Vec<[f64; 3]> {
+    let timed = |read: ReadFn| {
         let begun = Instant::now();
         assert_eq!(read(traffic), traffic.lines.len() as u64);
         begun.elapsed().as_secs_f64()
@@ -165,7 +170,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 #[expect(clippy::print_stdout, reason = "a benchmark reports on stdout")]
 fn main() {
-    let traffic = traffic();
+    let traffic = sample_session();
     let mut criterion = Criterion::default().configure_from_args();
     let mut group = criterion.benchmark_group("acp_records");
     group.throughput(Throughput::Elements(traffic.lines.len() as u64));
@@ -175,7 +180,7 @@ fn main() {
     group.finish();
     criterion.final_summary();
 
-    let rounds = rounds(&traffic);
+    let rounds = measure_rounds(&traffic);
     let a_second = |reader: usize| traffic.lines.len() as f64 / median(rounds.iter().map(|round| round[reader]));
     let [ours, value, typed] = [a_second(0), a_second(1), a_second(2)];
     println!("records a second: longshore {ours:.0}, LinesCodec + Value {value:.0}, typed {typed:.0}");

@@ -16,11 +16,11 @@ use longshore::tasks::RiskLevel;
 use longshore::verdict::StoryOutcome;
 
 /// Stories of one tasks file, in the bench.
-const A_FILE: usize = 500;
+const STORIES_PER_FILE: usize = 500;
 
 fn key(n: usize) -> StoryKey {
-    let id = StoryId::from_number((n % A_FILE) as u32 + 1).expect("below 1000");
-    StoryKey { file: (n / A_FILE) as u16, id }
+    let id = StoryId::from_number((n % STORIES_PER_FILE) as u32 + 1).expect("below 1000");
+    StoryKey { file: (n / STORIES_PER_FILE) as u16, id }
 }
 
 fn commit(number: usize) -> CommitId {
@@ -39,13 +39,13 @@ fn spec(stories: usize) -> SwarmSpec {
     let story = |n: usize| StorySpec {
         key: key(n),
         title: format!("Story {n}"),
-        depends_on: [3, 7].iter().filter(|back| n % A_FILE >= **back).map(|back| key(n - back)).collect(),
+        depends_on: [3, 7].iter().filter(|back| n % STORIES_PER_FILE >= **back).map(|back| key(n - back)).collect(),
         done: None,
         risk: RiskLevel::Low,
     };
     let assignment = |n: usize| AssignmentSpec {
         id: AssignmentId::new(2026, n as u32 + 1),
-        file: (n / A_FILE) as u16,
+        file: (n / STORIES_PER_FILE) as u16,
         branch: format!("longshore/story-{n}").parse().expect("valid"),
         stories: vec![key(n)],
         priority: (n % 5) as i64,
@@ -53,7 +53,7 @@ fn spec(stories: usize) -> SwarmSpec {
     };
     SwarmSpec {
         swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid"),
-        files: (0..stories.div_ceil(A_FILE)).map(file).collect(),
+        files: (0..stories.div_ceil(STORIES_PER_FILE)).map(file).collect(),
         stories: (0..stories).map(story).collect(),
         assignments: (0..stories).map(assignment).collect(),
         amp: None,
@@ -73,7 +73,7 @@ fn spec(stories: usize) -> SwarmSpec {
 }
 
 /// The events of a swarm in which everything lands, `updates` progress updates a story, as many sandboxes talking at once as may.
-fn events(stories: usize, updates: u64) -> Vec<Event> {
+fn simulate_events(stories: usize, updates: u64) -> Vec<Event> {
     let mut machine = SwarmMachine::new(spec(stories));
     let mut pending = VecDeque::from([vec![Event::Began]]);
     let mut taken = Vec::new();
@@ -91,7 +91,7 @@ fn events(stories: usize, updates: u64) -> Vec<Event> {
         for effect in machine.handle(&event, Duration::from_millis(taken.len() as u64)) {
             match effect {
                 Effect::Start { attempt, stories, .. } => {
-                    let name = attempt.folder();
+                    let name = attempt.dir_name();
                     let container = "abc123def456".parse().expect("valid");
                     let mut script = vec![
                         Event::SandboxCreated { attempt: attempt.clone(), container, name },
@@ -150,10 +150,10 @@ fn events(stories: usize, updates: u64) -> Vec<Event> {
     taken
 }
 
-fn machine(criterion: &mut Criterion) {
+fn bench_machine(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("machine");
     for stories in [10, 24, 1000] {
-        let events = events(stories, 20);
+        let events = simulate_events(stories, 20);
         let fresh = SwarmMachine::new(spec(stories));
         group.throughput(Throughput::Elements(events.len() as u64));
         group.bench_function(format!("{stories} stories"), |bencher| {
@@ -172,5 +172,5 @@ fn machine(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, machine);
+criterion_group!(benches, bench_machine);
 criterion_main!(benches);

@@ -20,9 +20,9 @@ use longshore::protocol::amp::store::Ssot;
 const MESSAGES: u64 = 100_000;
 const TASKS: u64 = 1_000;
 /// What is timed together.
-const BATCH: u64 = 1_000;
+const BATCH_SIZE: u64 = 1_000;
 /// 2026-11-22T12:00:00Z.
-const BEGAN: u64 = 1_795_348_800_000;
+const FIRST_UNIX_MS: u64 = 1_795_348_800_000;
 
 /// The `n`th message: tasks take turns.
 fn message(n: u64) -> Message {
@@ -42,7 +42,7 @@ fn message(n: u64) -> Message {
         forbidden_actions: Vec::new(),
         tech_constraints: None,
     };
-    let ms = BEGAN + n;
+    let ms = FIRST_UNIX_MS + n;
     let draft = Draft {
         from: Role::Coordinator,
         to: Role::Executor,
@@ -65,10 +65,10 @@ fn append(ssot: &Ssot, n: u64) {
 
 /// Appends all; gives the times of the first and the last batch in task folders that are there, each without and with the
 /// sync.
-fn fill(folder: &Path) -> [(Duration, Duration); 2] {
+fn append_all(folder: &Path) -> [(Duration, Duration); 2] {
     let batch = |ssot: &Ssot, batch: u64| {
         let began = Instant::now();
-        (batch * BATCH..(batch + 1) * BATCH).for_each(|n| append(ssot, n));
+        (batch * BATCH_SIZE..(batch + 1) * BATCH_SIZE).for_each(|n| append(ssot, n));
         (began, began.elapsed())
     };
     let timed = |ssot: &Ssot, number: u64| {
@@ -82,7 +82,7 @@ fn fill(folder: &Path) -> [(Duration, Duration); 2] {
     let first = timed(&ssot, 1);
     // Another value, so that the last batch syncs what is its own.
     let middle = Ssot::open(folder).expect("opened");
-    let last = MESSAGES / BATCH - 1;
+    let last = MESSAGES / BATCH_SIZE - 1;
     for number in 2..last {
         let _ = batch(&middle, number);
     }
@@ -90,9 +90,9 @@ fn fill(folder: &Path) -> [(Duration, Duration); 2] {
     [first, timed(&ssot, last)]
 }
 
-fn ssot(criterion: &mut Criterion) {
+fn bench_ssot(criterion: &mut Criterion) {
     let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let [first, last] = fill(folder.path());
+    let [first, last] = append_all(folder.path());
     let ssot = Ssot::open(folder.path()).expect("opened");
     let ratio = |last: Duration, first: Duration| last.as_secs_f64() / first.as_secs_f64();
     let mut err = std::io::stderr().lock();
@@ -120,5 +120,5 @@ fn ssot(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, ssot);
+criterion_group!(benches, bench_ssot);
 criterion_main!(benches);

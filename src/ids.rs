@@ -130,7 +130,7 @@ impl ContainerId {
     }
 
     /// Whether the two name the same container, either of them possibly shortened.
-    pub fn same_as(&self, other: &ContainerId) -> bool {
+    pub fn is_same_as(&self, other: &ContainerId) -> bool {
         self.0.starts_with(&other.0) || other.0.starts_with(&self.0)
     }
 }
@@ -241,7 +241,7 @@ pub struct AttemptId {
 
 impl AttemptId {
     /// The name of this attempt's folders in the *in* and *work* volumes.
-    pub fn folder(&self) -> String {
+    pub fn dir_name(&self) -> String {
         format!("{}-{}", self.assignment, self.number)
     }
 }
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn story_ids() {
+    fn story_ids_are_us_and_three_digits() {
         assert!("US-001".parse::<StoryId>().is_ok());
         for wrong in ["US-1", "US-0001", "us-001", "US-00a", "US-001\n", "", "US-٠٠١"] {
             assert!(wrong.parse::<StoryId>().is_err(), "{wrong:?}");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn branches() {
+    fn branch_names_follow_acp_and_git_rules() {
         for right in ["feat/my-feature", "a", "mainline", "0/main"] {
             assert!(right.parse::<BranchName>().is_ok(), "{right:?}");
         }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn agents() {
+    fn agent_ids_are_safe_file_names() {
         for right in ["alpha", "us-001", "B2_x", "0", &"a".repeat(64)] {
             assert!(right.parse::<AgentId>().is_ok(), "{right:?}");
         }
@@ -303,9 +303,9 @@ mod tests {
     }
 
     #[test]
-    fn containers_may_be_shortened() {
+    fn shortened_container_ids_match_the_full_id() {
         let long: ContainerId = "abc123def456aa".parse().expect("valid");
         let short: ContainerId = "abc123def456".parse().expect("valid");
-        assert!(long.same_as(&short) && short.same_as(&long));
+        assert!(long.is_same_as(&short) && short.is_same_as(&long));
     }
 }

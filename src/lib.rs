@@ -68,4 +68,4 @@ pub mod cli;
 #[cfg(feature = "shim")]
 pub mod shim;
 #[cfg(all(test, feature = "orchestrator"))]
-mod seeded;
+mod test_rng;

@@ -115,7 +115,7 @@ impl Cause {
     }
 
     /// The word that files and reports use.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         use Cause::*;
         match self {
             VerificationFailed => "verification_failed",
@@ -175,7 +175,7 @@ pub struct Evidence {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tail: Vec<String>,
     /// The processes of a sandbox that hung or said nothing, a line each, children below their parents and further in; at most
-    /// [`SCENE_LINES`] lines of [`SCENE_CHARS`] characters.
+    /// [`MAX_HANG_SNAPSHOT_LINES`] lines of [`MAX_HANG_SNAPSHOT_CHARS`] characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
     /// Its pipes and sockets, a line each, with who holds which end; at most as many.
@@ -184,13 +184,13 @@ pub struct Evidence {
 }
 
 /// The most lines of [`Evidence::processes`] and of [`Evidence::pipes`].
-pub const SCENE_LINES: usize = 50;
+pub const MAX_HANG_SNAPSHOT_LINES: usize = 50;
 /// The most characters of each.
-pub const SCENE_CHARS: usize = 200;
+pub const MAX_HANG_SNAPSHOT_CHARS: usize = 200;
 
 impl Evidence {
     /// Evidence that is one sentence.
-    pub fn of(summary: impl Into<String>) -> Self {
+    pub fn from_summary(summary: impl Into<String>) -> Self {
         Self { summary: summary.into(), ..Self::default() }
     }
 }
@@ -211,7 +211,7 @@ pub struct Failure {
 impl Failure {
     /// A failure whose evidence is one sentence, with nothing salvaged.
     pub fn new(cause: Cause, summary: impl Into<String>) -> Self {
-        Self { cause, evidence: Evidence::of(summary), salvage: None }
+        Self { cause, evidence: Evidence::from_summary(summary), salvage: None }
     }
 }
 
@@ -232,7 +232,7 @@ pub struct CriterionResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct WorkLogEntry {
+pub struct StoryLogEntry {
     /// When, RFC 3339.
     pub at: String,
     /// What.

@@ -9,7 +9,7 @@
 //! | no file has more than 600 lines, `main.rs` and `bin/*.rs` fewer than 30 | one subject a file |
 //! | no module is called `util`, `helpers`, `common`, ... | a name says what is in it |
 //! | no `#[ignore]`, `todo!`, `unimplemented!` | what is not done is not there |
-//! | `death::` and `mod death` stand below `#[cfg(debug_assertions)]` | release builds do not die for tests |
+//! | `kill_point::` and `mod kill_point` stand below `#[cfg(debug_assertions)]` | release builds do not die for tests |
 //!
 //! Rules look at code only: comments and the insides of literals do not count. The layer rules skip `#[cfg(test)]`
 //! modules, in a file or as a file (`tests.rs`, `tests/`).
@@ -94,7 +94,7 @@ fn faults(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Modules that are hooks for tests.
-const HOOKS: [&str; 2] = ["death", "haste"];
+const HOOKS: [&str; 2] = ["kill_point", "haste"];
 
 /// What the hooks for tests are called by is left out of release builds.
 fn hooks(source: &Source, found: &mut Vec<String>) {
@@ -550,13 +550,13 @@ fn code_is_told_from_literals_and_comments() {
 #[test]
 fn hooks_for_tests_are_not_in_release_builds() {
     for (body, count) in [
-        ("#[cfg(debug_assertions)]\nmod death;", 0),
-        ("mod death;", 1),
+        ("#[cfg(debug_assertions)]\nmod kill_point;", 0),
+        ("mod kill_point;", 1),
         ("#[cfg(debug_assertions)]\nmod haste;", 0),
         ("mod haste;", 1),
         ("if let Some(it) = super::haste::it() {}", 1),
-        ("fn f() {\n#[cfg(debug_assertions)]\nsuper::death::at();\n}", 0),
-        ("fn f() {\n#[cfg(debug_assertions)]\ng();\nsuper::death::at();\n}", 1),
+        ("fn f() {\n#[cfg(debug_assertions)]\nsuper::kill_point::at();\n}", 0),
+        ("fn f() {\n#[cfg(debug_assertions)]\ng();\nsuper::kill_point::at();\n}", 1),
     ] {
         assert_eq!(check("src/state/journal.rs", body).len(), count, "{body}");
     }

@@ -15,7 +15,7 @@ use super::here::{Here, settings_problems};
 use super::settings;
 use super::{Outcome, say, shim};
 use crate::engine::{Engine, EngineInfo};
-use crate::report::text::{clean, pad, width};
+use crate::report::text::{display_width, pad_to_width, sanitize};
 
 /// The number of open files below which a large swarm may run out of them.
 const FILES_WANTED: u64 = 1024;
@@ -105,7 +105,7 @@ async fn repo(here: &Here, findings: &mut Findings) -> Option<std::path::PathBuf
     if let Ok(output) = &version
         && output.status.success()
     {
-        let line = clean(&String::from_utf8_lossy(&output.stdout));
+        let line = sanitize(&String::from_utf8_lossy(&output.stdout));
         findings.add(Grade::Good, "git", line, None);
     } else {
         findings.add(Grade::Bad, "git", "`git` cannot be run", Some("install git 2.38 or newer"));
@@ -232,9 +232,9 @@ fn shown(findings: &Findings) -> String {
             Grade::Bad => "BAD ",
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{mark}  {}  {}", pad(check.name, names), clean(&check.detail));
+        let _ = writeln!(out, "{mark}  {}  {}", pad_to_width(check.name, names), sanitize(&check.detail));
         if let Some(hint) = &check.hint {
-            let _ = writeln!(out, "      {}  hint: {}", pad("", names), clean(hint));
+            let _ = writeln!(out, "      {}  hint: {}", pad_to_width("", names), sanitize(hint));
         }
     }
     out
@@ -278,11 +278,11 @@ fn lines(findings: &Findings, rows: &[(String, String, String)]) -> Result<Strin
 
 fn table(rows: &[(String, String, String)]) -> String {
     let columns =
-        |get: fn(&(String, String, String)) -> &str| rows.iter().map(|row| width(get(row))).max().unwrap_or(0);
+        |get: fn(&(String, String, String)) -> &str| rows.iter().map(|row| display_width(get(row))).max().unwrap_or(0);
     let (names, values) = (columns(|row| &row.0), columns(|row| &row.1).min(48));
     let mut out = String::from("\nsettings\n");
     for (name, value, source) in rows {
-        let _ = writeln!(out, "  {}  {}  {source}", pad(name, names), pad(&clean(value), values));
+        let _ = writeln!(out, "  {}  {}  {source}", pad_to_width(name, names), pad_to_width(&sanitize(value), values));
     }
     out
 }

@@ -126,7 +126,7 @@ impl fmt::Display for Shown {
 fn indented(text: &str) -> String {
     let mut out = String::new();
     for (number, line) in text.trim_end().lines().enumerate() {
-        let line = crate::report::text::clean(line);
+        let line = crate::report::text::sanitize(line);
         let _ = if number == 0 { write!(out, "{line}") } else { write!(out, "\n    {line}") };
     }
     out

@@ -94,8 +94,10 @@ const LOST: &str = "nothing was changed: put a good copy of the file in its plac
 impl From<StateError> for Shown {
     fn from(error: StateError) -> Self {
         let kind = match &error {
-            StateError::NoSuchSwarm { .. } | StateError::Ambiguous { .. } | StateError::NoSwarms(_) => Kind::Input,
-            StateError::Newer { .. } | StateError::Symlink(_) | StateError::NotFolder(_) => Kind::Input,
+            StateError::NoSuchSwarm { .. } | StateError::AmbiguousSwarm { .. } | StateError::NoSwarms(_) => Kind::Input,
+            StateError::UnsupportedVersion { .. } | StateError::Symlink(_) | StateError::NotADirectory(_) => {
+                Kind::Input
+            }
             StateError::Locked { .. } => Kind::Input,
             _ => Kind::Machinery,
         };
@@ -106,13 +108,13 @@ impl From<StateError> for Shown {
             StateError::NoSuchSwarm { .. } => {
                 shown.hint("the folders in .longshore/swarms are the swarms that there are")
             }
-            StateError::Ambiguous { .. } => shown.hint("type more of the id"),
+            StateError::AmbiguousSwarm { .. } => shown.hint("type more of the id"),
             StateError::Locked { .. } => {
                 shown.hint("it runs: `longshore status` shows how it stands, `longshore stop` asks it to finish")
             }
             StateError::Io { path, .. } if gone(path) => shown.hint(LOST),
-            StateError::Damaged { .. } | StateError::Behind { .. } => shown.hint(LOST),
-            error if error.disk_full() => shown.hint("make room on the disk that has the repository"),
+            StateError::Damaged { .. } | StateError::RecordsLost { .. } => shown.hint(LOST),
+            error if error.is_disk_full() => shown.hint("make room on the disk that has the repository"),
             _ => shown,
         }
     }

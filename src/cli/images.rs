@@ -8,7 +8,7 @@ use super::error::Shown;
 use super::here::Here;
 use super::{Outcome, remark, say};
 use crate::engine::{Engine, ImageInfo, label};
-use crate::report::text::{clean, pad, width};
+use crate::report::text::{display_width, pad_to_width, sanitize};
 
 /// The default image's Dockerfile.
 const DOCKERFILE: &str = include_str!("../../images/sandbox/Dockerfile");
@@ -54,12 +54,12 @@ async fn list(engine: &dyn Engine) -> Outcome {
     let mut widths = [0; 4];
     for row in [&head].into_iter().chain(&rows) {
         for (place, cell) in row.iter().enumerate() {
-            widths[place] = widths[place].max(width(cell));
+            widths[place] = widths[place].max(display_width(cell));
         }
     }
     let mut text = String::new();
     for row in [&head].into_iter().chain(&rows) {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| pad(cell, width)).collect();
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| pad_to_width(cell, width)).collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }
@@ -71,7 +71,7 @@ async fn build(engine: &dyn Engine, base: &str, tag: &str) -> Outcome {
     let context = context().map_err(|error| Shown::machinery("cannot pack the Dockerfile").caused_by(&error))?;
     let args = [("BASE".to_owned(), base.to_owned())];
     let mut progress = |line: &str| {
-        let line = clean(line);
+        let line = sanitize(line);
         if !line.is_empty() {
             remark(&line);
         }

@@ -12,9 +12,9 @@ use super::error::Shown;
 use super::here::Here;
 use super::{Outcome, say};
 use crate::ids::AssignmentId;
-use crate::report::Names;
-use crate::report::text::clean;
-use crate::state::recover::fold;
+use crate::report::StoryLabels;
+use crate::report::text::sanitize;
+use crate::state::recovery::replay;
 use crate::state::{Journal, SwarmDir};
 
 /// How often a followed log is looked at.
@@ -38,7 +38,7 @@ pub async fn logs(args: &LogsArgs, here: &Here) -> Outcome {
     let dir = here.swarm(swarm.as_ref().map(SwarmName::as_str)).await?;
     let assignment = assignment(&dir, what)?;
     let path = dir.log_file(&assignment);
-    let may_come = args.follow && dir.locked()?;
+    let may_come = args.follow && dir.is_locked()?;
     if !path.exists() && !may_come {
         let hint = if ran(&dir, Some(&assignment))? {
             format!("its sandbox has run: `{}` was removed since, or could not be written", path.display())
@@ -54,7 +54,7 @@ pub async fn logs(args: &LogsArgs, here: &Here) -> Outcome {
     };
     loop {
         // Asked before reading: what was written before the end is then read after it.
-        let live = args.follow && dir.locked()?;
+        let live = args.follow && dir.is_locked()?;
         offset = copy(&path, offset, &mut printer)?;
         if !live {
             printer.end()?;
@@ -66,20 +66,22 @@ pub async fn logs(args: &LogsArgs, here: &Here) -> Outcome {
 
 /// The logs that there are, each with its stories and its size.
 fn list(dir: &SwarmDir) -> Outcome {
-    let spec = Journal::header(&dir.journal_file())?.spec;
-    let names = Names::of(&spec);
+    let spec = Journal::read_header(&dir.journal_file())?.spec;
+    let names = StoryLabels::from_spec(&spec);
     let mut text = format!("logs of swarm {}\n", dir.swarm());
     let mut found = false;
     for assignment in &spec.assignments {
         let path = dir.log_file(&assignment.id);
         let Ok(meta) = path.metadata() else { continue };
         found = true;
-        let stories = names.list(&assignment.stories);
+        let stories = names.joined_labels(&assignment.stories);
         text.push_str(&format!("  {}  {stories}  {} bytes  {}\n", assignment.id, meta.len(), path.display()));
     }
     if !found {
         text.push_str(&match ran(dir, None)? {
-            true => format!("  none: what was in `{}` was removed, or could not be written\n", dir.logs().display()),
+            true => {
+                format!("  none: what was in `{}` was removed, or could not be written\n", dir.logs_dir().display())
+            }
             false => "  none yet: no sandbox has started\n".to_owned(),
         });
     }
@@ -89,7 +91,7 @@ fn list(dir: &SwarmDir) -> Outcome {
 
 /// Whether a sandbox has run; of this assignment, or any.
 fn ran(dir: &SwarmDir, assignment: Option<&AssignmentId>) -> Result<bool, Shown> {
-    let machine = fold(Journal::read(&dir.journal_file())?).machine;
+    let machine = replay(Journal::read(&dir.journal_file())?).machine;
     let mut attempts = machine.attempts();
     let asked = |id: &AssignmentId| assignment.is_none_or(|assignment| assignment == id);
     Ok(attempts.any(|view| asked(&view.id.assignment) && view.started.is_some()))
@@ -103,7 +105,7 @@ fn assignment(dir: &SwarmDir, what: &str) -> Result<AssignmentId, Shown> {
     {
         return Ok(id);
     }
-    let names = Names::of(&spec);
+    let names = StoryLabels::from_spec(&spec);
     let found = names.find(what);
     match &found[..] {
         [] => {
@@ -194,14 +196,14 @@ impl Printer {
         self.rest.extend_from_slice(bytes);
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
-            writeln!(out, "{}", clean(&String::from_utf8_lossy(&line)))?;
+            writeln!(out, "{}", sanitize(&String::from_utf8_lossy(&line)))?;
         }
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), Shown> {
         if !self.rest.is_empty() {
-            writeln!(stdout(), "{}", clean(&String::from_utf8_lossy(&self.rest)))?;
+            writeln!(stdout(), "{}", sanitize(&String::from_utf8_lossy(&self.rest)))?;
         }
         Ok(())
     }

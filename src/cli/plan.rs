@@ -11,8 +11,8 @@ use super::here::{Here, settings_problems};
 use super::settings::{self, Settings};
 use super::{Outcome, remark, say};
 use crate::plan::{self, FanOut, Plan, PlanError, PlanOptions};
-use crate::report::text::count;
-use crate::tasks::{self, Problem, TasksError, TasksFile};
+use crate::report::text::pluralize;
+use crate::tasks::{self, TasksError, TasksFile, TasksProblem};
 
 /// Carries it out.
 pub async fn plan(flags: &PlanFlags, here: &Here) -> Outcome {
@@ -64,16 +64,16 @@ fn without_agent(plan: &Plan) {
     let to_run = plan.assignments.iter().flat_map(|assignment| &assignment.stories);
     let number = to_run.filter(|key| plan.story(key).command.is_none()).count();
     if number > 0 {
-        let stories = count(number, "story needs", "stories need");
+        let stories = pluralize(number, "story needs", "stories need");
         remark(&format!("note: {stories} an agent: `longshore run` wants `--agent NAME`, or `agent` in the config"));
     }
 }
 
 fn shown(plan: &Plan, json: bool) -> Result<String, Shown> {
     if !json {
-        return Ok(plan::show::text(plan));
+        return Ok(plan::render::to_text(plan));
     }
-    let text = serde_json::to_string_pretty(&plan::show::json(plan))
+    let text = serde_json::to_string_pretty(&plan::render::to_json(plan))
         .map_err(|error| Shown::machinery("cannot write the plan as JSON").caused_by(&error))?;
     Ok(text + "\n")
 }
@@ -94,7 +94,7 @@ pub(crate) fn read(flags: &PlanFlags) -> Result<Vec<(TasksFile, Vec<u8>)>, Vec<S
 /// Each problem of a tasks file with its remedy.
 fn tasks_problems(error: &TasksError) -> Vec<Shown> {
     let path = error.path().display();
-    let shown = |problem: &Problem| {
+    let shown = |problem: &TasksProblem| {
         let line = problem.line.map_or(String::new(), |line| format!(":{line}"));
         Shown::input(format!("{path}{line}: {problem}")).hint(problem.defect.remedy())
     };
@@ -113,7 +113,7 @@ pub(crate) fn options(flags: &PlanFlags, settings: &Settings) -> PlanOptions {
             FanOutArg::Story => FanOut::Story,
             FanOutArg::File => FanOut::File,
         },
-        again: flags.again,
+        rerun_done: flags.again,
         branch: flags.branch.clone(),
         year: u16::try_from(Zoned::now().year()).unwrap_or_default(),
         mailbox: settings.mailbox.value,

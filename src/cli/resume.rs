@@ -19,10 +19,10 @@ use crate::coordinator::{
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::protocol::amp::store::Ssot;
-use crate::report::{self, Look, Mode, Names, Trouble};
-use crate::state::journal::Header;
-use crate::state::recover::{Recovered, fold};
-use crate::state::{Store, SwarmDir};
+use crate::report::{self, FirstWriteError, ReportMode, StoryLabels, TextStyle};
+use crate::state::journal::JournalHeader;
+use crate::state::recovery::{RecoveredSwarm, replay};
+use crate::state::{SwarmDir, SwarmStore};
 use crate::swarm::SwarmSpec;
 use crate::tasks;
 
@@ -34,8 +34,8 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
     let _lock = dir.lock()?;
     drop(beginning);
     begin::log_to_file(&dir);
-    let (mut store, contents) = Store::open(dir.clone())?;
-    let Recovered { header, machine, elapsed, last, words, .. } = fold(contents);
+    let (mut store, contents) = SwarmStore::open(dir.clone())?;
+    let RecoveredSwarm { header, machine, elapsed, last_event_at: last, amp_intents: words, .. } = replay(contents);
     let ssot = Arc::new(Ssot::open(repo.root())?);
     let (decisions, machine_then) = admin::pending(&ssot, &machine)?;
     if let Some(outcome) = machine.outcome().filter(|_| machine_then.is_complete()) {
@@ -57,7 +57,7 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         let bridge = AmpComposer::new(&repo, &dir, plan, !kept.verify.is_empty(), kept.review.as_ref());
         restore_messages(bridge, &ssot, &words)?;
         let last = store.snapshot(&machine, elapsed)?;
-        if !last.written() {
+        if !last.is_written() {
             last.write()?;
             finish::finish(&finish::Ending::resumed(repo, args.json, kept.write_back, kept.keep), &dir).await?;
         }
@@ -96,20 +96,20 @@ pub async fn resume(args: ResumeArgs, here: &Here) -> Outcome {
         supports_subpath: info.volume_subpath,
     };
     let (mode, look) = {
-        let mode = Mode::choose(args.json, args.quiet, &Here::lookup);
-        let json = mode == Mode::Json;
+        let mode = ReportMode::detect(args.json, args.quiet, &Here::lookup);
+        let json = mode == ReportMode::Json;
         (
             mode,
             if json {
-                Look::of(&std::io::stdout(), &Here::lookup)
+                TextStyle::for_stream(&std::io::stdout(), &Here::lookup)
             } else {
-                Look::of(&std::io::stderr(), &Here::lookup)
+                TextStyle::for_stream(&std::io::stderr(), &Here::lookup)
             },
         )
     };
     let ending = finish::Ending::resumed(repo.clone(), args.json, kept.write_back, kept.keep);
-    let trouble = Trouble::default();
-    let reporter = report::reporter(mode, Names::of(&header.spec), look, &trouble);
+    let trouble = FirstWriteError::default();
+    let reporter = report::new_reporter(mode, StoryLabels::from_spec(&header.spec), look, &trouble);
     let heard = heard(&kept, repo.root(), &dir, &ssot, &header.spec)?;
     let setup = SwarmSetup {
         plan,
@@ -149,14 +149,14 @@ fn heard(
     Ok(Box::new(notify))
 }
 
-fn kept_of(header: &Header) -> Result<Kept, Shown> {
+fn kept_of(header: &JournalHeader) -> Result<Kept, Shown> {
     serde_json::from_value(header.settings.clone()).map_err(|error| {
         Shown::machinery(format!("the settings of swarm {} cannot be read", header.swarm_id)).caused_by(&error)
     })
 }
 
 /// The plan as it was: made again from the tasks files in the journal.
-fn plan_of(header: &Header, kept: &Kept, root: &std::path::Path) -> Result<Plan, Shown> {
+fn plan_of(header: &JournalHeader, kept: &Kept, root: &std::path::Path) -> Result<Plan, Shown> {
     let damaged = |what: &str| {
         Shown::machinery(format!("swarm {} cannot be resumed: {what}", header.swarm_id))
             .hint("its finished work is on its branch and under refs/longshore/; `longshore run` starts a new swarm")
@@ -171,7 +171,7 @@ fn plan_of(header: &Header, kept: &Kept, root: &std::path::Path) -> Result<Plan,
     let year = header.spec.assignments.first().and_then(|first| first.id.as_str().get(2..6)?.parse().ok());
     let options = PlanOptions {
         fan_out: kept.fan_out,
-        again: kept.again,
+        rerun_done: kept.again,
         branch: kept.branch.clone(),
         year: year.unwrap_or_default(),
         mailbox: Some(kept.mailbox),
@@ -180,7 +180,7 @@ fn plan_of(header: &Header, kept: &Kept, root: &std::path::Path) -> Result<Plan,
     let mut plan = plan::build(files, root, &options)
         .map_err(|error| damaged("its plan cannot be made again").caused_by(&error))?;
     if let Some(first) = header.spec.assignments.first() {
-        plan.number_from(first.id.year(), first.id.number());
+        plan.renumber(first.id.year(), first.id.number());
     }
     if plan.assignments != header.spec.assignments || plan.stories != header.spec.stories {
         return Err(damaged("this version of longshore plans its tasks files otherwise"));

@@ -10,12 +10,12 @@ use super::ssot::gist::gist;
 use super::{Outcome, columns, say};
 use crate::protocol::amp::message::{Payload, Severity};
 use crate::protocol::amp::store::Ssot;
-use crate::report::Look;
+use crate::report::TextStyle;
 use crate::report::summary::Summary;
-use crate::report::text::{clean, pad};
-use crate::state::recover::recover;
-use crate::state::swarm_state::ContainerWord;
-use crate::state::{RoleWord, SwarmDir, SwarmState, SwarmStatus};
+use crate::report::text::{pad_to_width, sanitize};
+use crate::state::recovery::recover;
+use crate::state::swarm_state::SavedContainerStatus;
+use crate::state::{SandboxRole, SwarmDir, SwarmState, SwarmStatus};
 use crate::swarm::SwarmSpec;
 
 /// Carries it out.
@@ -23,19 +23,19 @@ pub async fn status(args: &StatusArgs, here: &Here) -> Outcome {
     let repo = here.repo().await?;
     let dir = SwarmDir::resolve(repo.root(), args.swarm.as_ref().map(SwarmName::as_str))?;
     let recovered = recover(&dir)?;
-    let state = SwarmState::of(&recovered.machine, recovered.header.started);
+    let state = SwarmState::from_machine(&recovered.machine, recovered.header.started);
     if args.json {
         say(&String::from_utf8_lossy(&state.to_bytes()?))?;
         return Ok(0);
     }
-    let live = dir.locked()?;
-    let mut summary = Summary::of(&state, &recovered.header.spec, &dir);
+    let live = dir.is_locked()?;
+    let mut summary = Summary::from_state(&state, &recovered.header.spec, &dir);
     for branch in &mut summary.branches {
         branch.head = repo.branch_head(&branch.name).await?.map(|commit| commit.to_string());
     }
     let report = dir.path().join("report.md");
     summary.report = report.exists().then(|| report.display().to_string());
-    let look = Look::of(&stdout(), &Here::lookup);
+    let look = TextStyle::for_stream(&stdout(), &Here::lookup);
     let mut text = format!("swarm {}: {}\n\n", dir.swarm(), standing(state.status, live));
     text.push_str(&open(&Ssot::at(repo.root()), &recovered.header.spec)?);
     text.push_str(&summary.render(columns(&stdout()), look.colour));
@@ -57,7 +57,7 @@ fn open(ssot: &Ssot, spec: &SwarmSpec) -> Result<String, Shown> {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{}  {}", message.task(), gist(&message));
         for action in &escalation.suggested_actions {
-            let _ = writeln!(out, "  - {}", clean(action));
+            let _ = writeln!(out, "  - {}", sanitize(action));
         }
     }
     if out.is_empty() { Ok(out) } else { Ok(format!("open escalations\n{out}\n")) }
@@ -93,8 +93,8 @@ fn containers(state: &SwarmState) -> String {
         .iter()
         .map(|container| {
             let role = match container.role {
-                RoleWord::Executor => "executor",
-                RoleWord::Reviewer => "reviewer",
+                SandboxRole::Executor => "executor",
+                SandboxRole::Reviewer => "reviewer",
             };
             let exit = container.exit_code.map_or(String::new(), |code| format!("exit {code}"));
             [
@@ -103,7 +103,7 @@ fn containers(state: &SwarmState) -> String {
                 word(container.status).to_owned(),
                 container.container_id.as_ref().map_or("-", |id| id.short()).to_owned(),
                 exit,
-                container.error.as_deref().map(clean).unwrap_or_default(),
+                container.error.as_deref().map(sanitize).unwrap_or_default(),
             ]
         })
         .collect();
@@ -115,19 +115,19 @@ fn containers(state: &SwarmState) -> String {
         })
         .collect();
     for row in [&head].into_iter().chain(&rows) {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| pad(cell, *width)).collect();
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| pad_to_width(cell, *width)).collect();
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{}", cells.join("  ").trim_end());
     }
     out
 }
 
-fn word(status: ContainerWord) -> &'static str {
+fn word(status: SavedContainerStatus) -> &'static str {
     match status {
-        ContainerWord::Pending => "pending",
-        ContainerWord::Running => "running",
-        ContainerWord::Completed => "completed",
-        ContainerWord::Failed => "failed",
-        ContainerWord::Stopped => "stopped",
+        SavedContainerStatus::Pending => "pending",
+        SavedContainerStatus::Running => "running",
+        SavedContainerStatus::Completed => "completed",
+        SavedContainerStatus::Failed => "failed",
+        SavedContainerStatus::Stopped => "stopped",
     }
 }

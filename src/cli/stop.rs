@@ -11,7 +11,7 @@ use crate::swarm::StopLevel;
 pub async fn stop(args: &StopArgs, here: &Here) -> Outcome {
     let dir = here.swarm(args.swarm.as_ref().map(SwarmName::as_str)).await?;
     let swarm = dir.swarm();
-    if !dir.locked()? {
+    if !dir.is_locked()? {
         return Err(
             Shown::input(format!("swarm `{swarm}` is not running")).hint("`longshore status` shows how it ended")
         );

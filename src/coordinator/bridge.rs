@@ -132,7 +132,7 @@ impl AmpComposer {
             }
             AmpIntent::ReviewRequest(request) => {
                 let ReviewRequestIntent { id, refs, ack_timeout_secs: ack_within, review, attempt } = &**request;
-                let payload = Payload::Request(self.compose_review_request(&attempt.folder(), review));
+                let payload = Payload::Request(self.compose_review_request(&attempt.dir_name(), review));
                 (id, Role::Coordinator, Role::Reviewer, refs, *ack_within, payload)
             }
             AmpIntent::Verdict { id, refs, ack_timeout_secs: ack_within, verdict } => {
@@ -404,7 +404,7 @@ fn criterion_note(met: Option<bool>, by: &str) -> String {
 
 fn blockers(failure: &Failure) -> Vec<String> {
     let Failure { cause, evidence, salvage } = failure;
-    let mut all = vec![format!("{} ({}): {}", cause.word(), cause.acp_code(), shorten(&evidence.summary))];
+    let mut all = vec![format!("{} ({}): {}", cause.as_str(), cause.acp_code(), shorten(&evidence.summary))];
     if !evidence.paths.is_empty() {
         all.push(shorten(&format!("paths: {}", evidence.paths.join(", "))));
     }

@@ -81,7 +81,7 @@ pub(super) async fn examine(engine: &dyn Engine, attempt: AttemptId, container: 
 
 /// Gets the result out, verified, under refs; or, where there is none, what the work folder has.
 pub(super) async fn collect(hands: EffectExecutor, remains: AttemptContext, what: CollectMode) -> Event {
-    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
+    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.dir_name()));
     let event = match fetch_result(&hands, &remains, &bundle).await {
         Ok(Some((tip, stories))) => {
             let rest = salvage_leftover(&hands, &remains, &bundle, tip.as_ref(), &stories).await;
@@ -177,7 +177,7 @@ pub(super) async fn fetch_output(
     remains: &AttemptContext,
     bundle: &Path,
 ) -> Result<Option<Collected>, MachineryFault> {
-    let folder = remains.attempt.folder();
+    let folder = remains.attempt.dir_name();
     match hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await {
         Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => Ok(None),
         Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), message, .. }) => {
@@ -201,7 +201,7 @@ async fn fetch_without_depot(
     depot: &EngineError,
 ) -> Result<Collected, MachineryFault> {
     let Some(container) = &remains.container else { return Err(engine_fault(depot)) };
-    let folder = remains.attempt.folder();
+    let folder = remains.attempt.dir_name();
     let fetched = archive::fetch(hands.engine.as_ref(), container, &folder, hands.max_bundle, bundle).await;
     let attempt = &remains.attempt;
     match fetched {
@@ -406,7 +406,7 @@ pub(super) async fn remove_sandbox(
     {
         tracing::warn!(%attempt, error = %error_chain(&error), "cannot remove a sandbox; `longshore gc` will");
     }
-    if !keep_work && let Err(error) = hands.depot.discard(&attempt.folder(), uid).await {
+    if !keep_work && let Err(error) = hands.depot.discard(&attempt.dir_name(), uid).await {
         tracing::warn!(%attempt, error = %error_chain(&error), "cannot remove a work folder; it goes with its volume");
     }
     Event::SandboxRemoved { attempt }

@@ -12,7 +12,7 @@ use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, MailboxPeer
 use crate::handoff::depot::TextFile;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, StoryKey};
-use crate::plan::PlannedSeat;
+use crate::plan::PlannedAgent;
 use crate::protocol::acp::message::{TaskFilePath, TaskRequest};
 use crate::swarm::AssignmentSpec;
 use crate::swarm::amp_intent::ReviewSpec;
@@ -90,7 +90,7 @@ impl Coordinator {
             mailbox: seat.clone(),
             review: review.as_deref().and_then(|review| {
                 let agent = &sandbox.review.as_ref()?.agent;
-                self.ssot_writer.composer.review_work(&attempt.folder(), review, agent)
+                self.ssot_writer.composer.review_work(&attempt.dir_name(), review, agent)
             }),
         };
         let keys: Vec<StoryKey> = stories.iter().map(|(key, _)| key.clone()).collect();
@@ -101,7 +101,7 @@ impl Coordinator {
             },
             TextFile {
                 path: format!("{}/{}", layout::TASKS_DIR, planned.task_file_path),
-                text: self.setup.plan.delivered(assignment.file, &keys),
+                text: self.setup.plan.tasks_file_for(assignment.file, &keys),
             },
         ];
         let request = TaskRequest {
@@ -140,7 +140,7 @@ impl Coordinator {
             request,
             log_path: self.setup.dir.log_file(&attempt.assignment),
             review_diff: review.map(|review| ReviewDiff {
-                path: self.ssot_writer.composer.diff_path(&attempt.folder()),
+                path: self.ssot_writer.composer.diff_path(&attempt.dir_name()),
                 from: review.base,
                 to: review.commit,
             }),
@@ -190,11 +190,11 @@ impl Coordinator {
     /// Who an assignment's agent, or its reviewer, is in the mailbox, where there is one.
     fn mailbox_seat(&self, place: usize, reviews: bool) -> Option<MailboxSeat> {
         let plan = &self.setup.plan;
-        let seat = plan.seats.get(place)?;
-        let PlannedSeat { agent, role } = if reviews { seat.reviewer() } else { seat.clone() };
-        let others = plan.seats.iter().zip(&plan.assignments).filter(|(other, _)| other.agent != agent);
-        let peer = |(other, assignment): (&PlannedSeat, &AssignmentSpec)| MailboxPeer {
-            agent: other.agent.clone(),
+        let seat = plan.agents.get(place)?;
+        let PlannedAgent { id: agent, role } = if reviews { seat.reviewer() } else { seat.clone() };
+        let others = plan.agents.iter().zip(&plan.assignments).filter(|(other, _)| other.id != agent);
+        let peer = |(other, assignment): (&PlannedAgent, &AssignmentSpec)| MailboxPeer {
+            agent: other.id.clone(),
             role: other.role.clone(),
             task: plan.story(&assignment.stories[0]).title.clone(),
         };
@@ -210,7 +210,7 @@ impl Coordinator {
         reviews: bool,
     ) -> ContainerSpec {
         let sandbox = &self.setup.sandbox;
-        let folder = attempt.folder();
+        let folder = attempt.dir_name();
         let own = |volume: &str, target: &str, read_only: bool, path: Option<String>| VolumeMount {
             volume: volume.to_owned(),
             target: target.to_owned(),

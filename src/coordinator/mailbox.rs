@@ -35,7 +35,7 @@ use crate::engine::{EngineError, EngineResult};
 use crate::handoff::assignment::MailboxSeat;
 use crate::handoff::mailbox::{MailAsk, MailFile, Numbers, PUT_BYTES};
 use crate::ids::AgentId;
-use crate::plan::{Plan, PlannedSeat};
+use crate::plan::{Plan, PlannedAgent};
 use crate::protocol::mailbox::message::{Kind, Seq};
 use crate::protocol::mailbox::roster::{Roster, Row, Status};
 use crate::protocol::mailbox::store::{MailboxResult, PROTOCOL_FILE, PROTOCOL_TEXT, ROSTER_FILE};
@@ -125,8 +125,8 @@ impl MailboxHandle {
 }
 
 /// Who all the sandboxes' agents can be.
-pub(super) fn sandbox_agents(seats: &[PlannedSeat]) -> BTreeSet<AgentId> {
-    seats.iter().flat_map(|seat| [seat.agent.clone(), seat.reviewer().agent]).collect()
+pub(super) fn sandbox_agents(seats: &[PlannedAgent]) -> BTreeSet<AgentId> {
+    seats.iter().flat_map(|seat| [seat.id.clone(), seat.reviewer().id]).collect()
 }
 
 /// Opens the mailbox and starts its task: the copy is made where it is not there, and a volume that is gone is filled again
@@ -140,7 +140,7 @@ pub(super) async fn open(
     plan: &Plan,
     before: Option<&SwarmMachine>,
 ) -> Result<(MailboxHandle, AbortOnDropHandle<()>), CoordinatorError> {
-    let copy = run_blocking(|| HostCopy::open(&dir.path(), sandbox_agents(&plan.seats)))?;
+    let copy = run_blocking(|| HostCopy::open(&dir.path(), sandbox_agents(&plan.agents)))?;
     let mut carrier = MailboxSync::new(depot.clone(), copy);
     let (fresh, there) = depot.mail_open().await?;
     carrier.volume_messages = there;
@@ -149,14 +149,14 @@ pub(super) async fn open(
     }
     carrier.host_contents.messages = run_blocking(|| carrier.copy.message_numbers())?;
     carrier.host_contents.shared = carrier.copy.shared_stamps();
-    let sandboxes = sandbox_agents(&plan.seats);
+    let sandboxes = sandbox_agents(&plan.agents);
     for agent in &sandboxes {
         let last = carrier.host_contents.messages.get(agent.as_str()).and_then(Numbers::last).and_then(Seq::new);
         carrier.last_messages.extend(last.map(|last| (agent.clone(), last)));
     }
     run_blocking(|| MailboxState { sandbox_agents: sandboxes, over: false }.save(&dir.path()));
     match before {
-        Some(machine) => carrier.resume_agents(&plan.seats, machine),
+        Some(machine) => carrier.resume_agents(&plan.agents, machine),
         None => drop(log_error(
             run_blocking(|| shared_state::write_initial_state(carrier.copy.mailbox(), plan)),
             "STATE.md cannot be written",
@@ -226,11 +226,11 @@ impl MailboxSync {
     }
 
     /// The agents of sandboxes that run on from before.
-    fn resume_agents(&mut self, seats: &[PlannedSeat], machine: &SwarmMachine) {
+    fn resume_agents(&mut self, seats: &[PlannedAgent], machine: &SwarmMachine) {
         for view in machine.attempts() {
             let place = machine.spec().assignments.iter().position(|one| one.id == view.id.assignment);
             let Some(seat) = place.and_then(|place| seats.get(place)) else { continue };
-            let agent = if view.review.is_some() { seat.reviewer().agent } else { seat.agent.clone() };
+            let agent = if view.review.is_some() { seat.reviewer().id } else { seat.id.clone() };
             self.agents.entry(agent).or_default();
         }
         let rows = self.copy.mailbox().roster().map(|roster| roster.rows()).unwrap_or_default();

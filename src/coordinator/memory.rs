@@ -25,7 +25,7 @@ use crate::protocol::mesh::gram::MemoryGram;
 use crate::swarm::amp_intent::{AmpIntent, ResultIntent};
 use crate::swarm::effect::Announcement;
 use crate::swarm::{MachineryFault, SwarmMachine};
-use crate::tasks::{Done, HeaderBlocks, Story};
+use crate::tasks::{DoneStatus, HeaderBlocks, Story};
 use crate::verdict::{Cause, Failure};
 
 use super::SwarmSetup;
@@ -141,7 +141,7 @@ impl SwarmMemory {
         if self.budget == 0 {
             return Ok(damaged);
         }
-        let done = |key: &StoryKey| plan.story(key).done == Some(Done::Completed);
+        let done = |key: &StoryKey| plan.story(key).done == Some(DoneStatus::Completed);
         let mut grams: BTreeMap<StoryKey, Option<MemoryGram>> = BTreeMap::new();
         let mut wanted: Vec<StoryKey> = plan.stories.iter().flat_map(|story| story.depends_on.clone()).collect();
         wanted.retain(done);
@@ -342,7 +342,7 @@ impl StoryFacts {
         }
         self.learned.failures.push(FailedAttempt {
             number: attempt.number,
-            cause: failure.cause.word().to_owned(),
+            cause: failure.cause.as_str().to_owned(),
             summary: without(&failure.evidence.summary, secrets),
             at,
         });

@@ -71,7 +71,7 @@ use crate::protocol::acp::message::{EnvVars, RepoUrl};
 use crate::protocol::amp::store::Ssot;
 use crate::protocol::mailbox::store::MailboxError;
 use crate::report::Reporter;
-use crate::state::{StateError, Store, SwarmDir};
+use crate::state::{StateError, SwarmDir, SwarmStore};
 use crate::swarm::{AmpIntent, SwarmMachine, SwarmOutcome, SwarmSpec, TaskDecision};
 
 pub use admission::Reserve;
@@ -96,7 +96,7 @@ pub struct SwarmSetup {
     /// The swarm's folder, locked.
     pub dir: SwarmDir,
     /// The journal, its header written.
-    pub store: Store,
+    pub store: SwarmStore,
     /// Who tells the user.
     pub reporter: Box<dyn Reporter>,
     /// Where AMP's messages are kept.
@@ -243,7 +243,7 @@ impl ResourceNames {
 
     /// A sandbox's container name.
     pub fn sandbox(&self, attempt: &AttemptId) -> String {
-        format!("{}-{}", self.prefix, attempt.folder().to_lowercase())
+        format!("{}-{}", self.prefix, attempt.dir_name().to_lowercase())
     }
 }
 

@@ -135,7 +135,7 @@ pub async fn rescue(with: RescueSpec<'_>) -> EngineResult<RescueOutcome> {
 fn attempt_context(machine: &SwarmMachine, view: &AttemptView) -> Option<AttemptContext> {
     let spec = machine.spec();
     let place = spec.assignments.iter().position(|assignment| assignment.id == view.id.assignment)?;
-    let names = report::Names::of(spec);
+    let names = report::StoryLabels::from_spec(spec);
     Some(AttemptContext {
         swarm: spec.swarm,
         attempt: view.id.clone(),
@@ -178,7 +178,7 @@ async fn end_container(engine: &dyn Engine, id: &ContainerId, patience: Duration
 
 /// The refs that now have the attempt's work; why it could not be had.
 async fn rescue_attempt(hands: &EffectExecutor, remains: &AttemptContext) -> Result<Vec<String>, String> {
-    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
+    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.dir_name()));
     let mut refs = Vec::new();
     let mut tip = None;
     // A result that cannot be believed is no reason to lose the folder: what is in that comes next.
@@ -213,7 +213,7 @@ async fn salvage_whole_work_dir(
     // The story's own name may be that of what its failure left.
     let whole = named(remains.attempt.assignment.as_str());
     let names = if alone { vec![named(path), whole] } else { vec![whole] };
-    let name = remains.attempt.folder();
+    let name = remains.attempt.dir_name();
     let saved = hands.depot.salvage(&name, remains.uid, &remains.base, &inside, hands.max_bundle, bundle).await;
     let mut left_out = String::new();
     let commit = match saved {

@@ -25,7 +25,7 @@ pub(super) async fn fetch_review(
     criteria: Vec<String>,
     what: CollectMode,
 ) -> Result<ReviewOutcome, MachineryFault> {
-    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.folder()));
+    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.dir_name()));
     let reviewed = fetch_valid_review(&hands, &remains, &criteria, what, &bundle).await;
     let _ = tokio::fs::remove_file(&bundle).await;
     match reviewed {

@@ -310,7 +310,7 @@ impl Coordinator {
         let mut next_look = Instant::now() + reconcile::RECONCILE_INTERVAL;
         while self.outcome.is_none() {
             let deadline = self.machine.next_deadline().map(|time| self.clock.instant_at(time));
-            let snapshot = self.setup.store.snapshot_due().map(|time| self.clock.instant_at(time));
+            let snapshot = self.setup.store.snapshot_due_at().map(|time| self.clock.instant_at(time));
             tokio::select! {
                 count = inbox.recv_many(&mut batch, MAX_EVENT_BATCH) => {
                     if count == 0 { break }
@@ -388,7 +388,7 @@ impl Coordinator {
         for effect in effects {
             self.execute_effect(effect);
         }
-        if let Some(snapshot) = self.setup.store.maybe_snapshot(&self.machine, now)? {
+        if let Some(snapshot) = self.setup.store.snapshot_if_due(&self.machine, now)? {
             // The writer is gone only after a failure that is in the inbox by now.
             let _ = self.snapshots.send(snapshot);
         }

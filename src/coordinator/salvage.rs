@@ -63,7 +63,7 @@ async fn salvage_work_dir(
 ) -> SalvageOutcome {
     let (attempt, base) = (&remains.attempt, &remains.base);
     let inside = layout::salvage_ref(story);
-    let saved = hands.depot.salvage(&attempt.folder(), remains.uid, base, &inside, hands.max_bundle, bundle).await;
+    let saved = hands.depot.salvage(&attempt.dir_name(), remains.uid, base, &inside, hands.max_bundle, bundle).await;
     let seen = WorkDirStatus::from_salvage(&saved, tip);
     match saved {
         Ok(Salvaged { commit, left_out }) => {

@@ -22,7 +22,7 @@ use crate::protocol::acp::machine::{Record, Session};
 use crate::protocol::acp::message::{CompletionStatus, ContainerMessage, Envelope, TaskRequest, encode_task_request};
 use crate::swarm::{ContainerExit, Event, MachineryFault};
 use crate::verdict::{Cause, Evidence};
-use crate::wire::{Line, LineSplitter};
+use crate::wire::{LineSplitter, WireLine};
 
 use super::CoordinatorError;
 use super::admission::Admission;
@@ -144,7 +144,7 @@ async fn start_or_adopt(job: &SessionSpec, tools: &mut SessionContext) -> Result
                 return Ok(begun);
             }
             // Nothing has run in it: its folders are as they were made, or half made.
-            let discarded = tools.depot.discard(&job.attempt.folder(), job.uid).await;
+            let discarded = tools.depot.discard(&job.attempt.dir_name(), job.uid).await;
             discarded.map_err(|error| Box::new(engine_fault(&error)))?;
             start_sandbox(job, tools).await
         }
@@ -241,7 +241,11 @@ async fn start_sandbox(job: &SessionSpec, tools: &mut SessionContext) -> Result<
         let lost = |error| Box::new(MachineryFault::new(Cause::HostError, error_chain(&error), true));
         files.push(made.map_err(lost)??);
     }
-    tools.depot.prepare(&job.attempt.folder(), job.uid, files).await.map_err(|error| Box::new(engine_fault(&error)))?;
+    tools
+        .depot
+        .prepare(&job.attempt.dir_name(), job.uid, files)
+        .await
+        .map_err(|error| Box::new(engine_fault(&error)))?;
     if let (Some(mail), Some(seat)) = (&tools.mailbox, &job.seat) {
         mail.seat_agent(seat).await.map_err(|error| Box::new(engine_fault(&error)))?;
     }
@@ -505,7 +509,7 @@ impl<'a> OutputReader<'a> {
         }
     }
 
-    async fn handle_line(&mut self, line: Line, postbox: &EventSender) {
+    async fn handle_line(&mut self, line: WireLine, postbox: &EventSender) {
         let attempt = self.spec.attempt.clone();
         let taken = self.session.line(line);
         let record = self.session.records();
@@ -597,7 +601,7 @@ pub(super) fn engine_fault(error: &EngineError) -> MachineryFault {
     };
     MachineryFault {
         cause,
-        evidence: Evidence::of(error_chain(error)),
+        evidence: Evidence::from_summary(error_chain(error)),
         retryable,
         engine_unreachable: error.unreachable(),
     }

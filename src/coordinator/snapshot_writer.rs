@@ -21,7 +21,7 @@ pub(super) fn spawn_snapshot_writer(postbox: EventSender) -> (mpsc::UnboundedSen
             }
             let written = tokio::task::spawn_blocking(move || snapshot.write()).await;
             if let Ok(Err(error)) = written {
-                let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
+                let cause = if error.is_disk_full() { Cause::DiskFull } else { Cause::HostError };
                 let fault = MachineryFault::new(cause, session::error_chain(&error), false);
                 postbox.send_now(Event::MachineryFailed { fault });
                 return;

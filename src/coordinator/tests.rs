@@ -24,11 +24,11 @@ use crate::engine::fake::FakeEngine;
 use crate::ids::SwarmId;
 use crate::plan::{FanOut, PlanOptions};
 use crate::protocol::amp::store::Ssot;
-use crate::seeded::Random;
-use crate::state::journal::{Header, JOURNAL_VERSION, TasksCopy};
-use crate::state::recover::{fold, recover};
+use crate::state::journal::{JOURNAL_VERSION, JournalHeader, TasksFileCopy};
+use crate::state::recovery::{recover, replay};
 use crate::state::{SwarmLock, SwarmState};
 use crate::swarm::{Announcement, SwarmLimits};
+use crate::test_rng::SeededRng;
 use crate::verdict::Cause;
 use faulty_engine::{FaultRates, FaultyEngine};
 use sandbox_script::SandboxScript;
@@ -113,7 +113,7 @@ fn simulate(seed: u64) -> BTreeMap<String, u64> {
 }
 
 struct Simulation {
-    random: Random,
+    random: SeededRng,
     repo_dir: tempfile::TempDir,
     sandboxes: SandboxScript,
     engine: FakeEngine,
@@ -123,7 +123,7 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = SeededRng(seed);
         let folder = tempfile::tempdir().unwrap();
         git(folder.path(), &["init", "--quiet", "--initial-branch=main", "."]);
         std::fs::write(folder.path().join("lines.txt"), "one\n").unwrap();
@@ -135,21 +135,21 @@ impl Simulation {
             repo: folder.path().to_owned(),
             finished_commits: Arc::default(),
             unsalvageable_dirs: Arc::default(),
-            bad_agent_percent: random.pick(&[0, 20, 50]),
-            noise_percent: random.pick(&[0, 30]),
+            bad_agent_percent: random.choose(&[0, 20, 50]),
+            noise_percent: random.choose(&[0, 30]),
         };
         let script = world.clone();
         let engine = FakeEngine::new(move |run| script.clone().run(run)).with_image("image");
         let calm = random.chance(40);
         let odds = FaultRates {
-            failed_calls: random.pick(&[0, 2, 10]),
-            lost_replies: random.pick(&[0, 2, 5]),
-            slow_calls: random.pick(&[0, 10, 30]),
-            broken_streams: random.pick(&[0, 5, 30]),
+            failed_calls: random.choose(&[0, 2, 10]),
+            lost_replies: random.choose(&[0, 2, 5]),
+            slow_calls: random.choose(&[0, 10, 30]),
+            broken_streams: random.choose(&[0, 5, 30]),
         };
         // Then only orchestrators and the engine as a whole die.
         let odds = if calm { FaultRates::default() } else { odds };
-        let faulty = FaultyEngine::new(engine.clone(), random.next(), odds);
+        let faulty = FaultyEngine::new(engine.clone(), random.next_u64(), odds);
         Self { random, repo_dir: folder, sandboxes: world, engine, faulty_engine: faulty, tally: BTreeMap::new() }
     }
 
@@ -207,19 +207,19 @@ impl Simulation {
             max_bad_records: 100,
             liveness_timeout: crate::swarm::spec::default_liveness_timeout(),
         };
-        let spec = plan.spec(SwarmId::random(), &[repo.head().await.unwrap().commit], limits);
+        let spec = plan.to_swarm_spec(SwarmId::random(), &[repo.head().await.unwrap().commit], limits);
         let dir = SwarmDir::create(repo.root(), spec.swarm).unwrap();
         let lock = dir.lock().unwrap();
-        let header = Header {
+        let header = JournalHeader {
             schema_version: JOURNAL_VERSION,
-            program: "test".to_owned(),
+            program_version: "test".to_owned(),
             swarm_id: spec.swarm,
             started: Timestamp::now(),
             spec: spec.clone(),
             settings: json!({}),
-            tasks: vec![TasksCopy { path: "tasks.json".to_owned(), content: text, canonical: None }],
+            tasks: vec![TasksFileCopy { path: "tasks.json".to_owned(), content: text, canonical: None }],
         };
-        let store = Store::create(dir.clone(), &header).unwrap();
+        let store = SwarmStore::create(dir.clone(), &header).unwrap();
         (self.setup(plan, spec, repo, dir, store, None), lock)
     }
 
@@ -233,15 +233,15 @@ impl Simulation {
                 Err(error) => panic!("{error}"),
             }
         };
-        let (store, contents) = Store::open(dir.clone()).unwrap();
-        let recovered = fold(contents);
+        let (store, contents) = SwarmStore::open(dir.clone()).unwrap();
+        let recovered = replay(contents);
         let plan = parse_plan(&recovered.header.tasks[0].content, self.repo_dir.path());
         let repo = Repo::discover(self.repo_dir.path()).await.unwrap();
         let taken_up = ResumedSwarm {
             machine: recovered.machine,
             elapsed: recovered.elapsed,
-            last_event_at: recovered.last,
-            intents: recovered.words,
+            last_event_at: recovered.last_event_at,
+            intents: recovered.amp_intents,
             decisions: Vec::new(),
         };
         (self.setup(plan, recovered.header.spec, repo, dir.clone(), store, Some(taken_up)), lock)
@@ -253,7 +253,7 @@ impl Simulation {
         spec: SwarmSpec,
         repo: Repo,
         dir: SwarmDir,
-        store: Store,
+        store: SwarmStore,
         taken_up: Option<ResumedSwarm>,
     ) -> SwarmSetup {
         let sandbox = SandboxSettings {
@@ -298,7 +298,7 @@ impl Simulation {
 
     /// One orchestrator, from its start to its end, or to its death.
     async fn run_orchestrator(&mut self, setup: SwarmSetup, may_be_cut: bool) -> Option<RunReport> {
-        let outages = tokio::spawn(inject_outages(self.engine.clone(), self.random.next(), may_be_cut));
+        let outages = tokio::spawn(inject_outages(self.engine.clone(), self.random.next_u64(), may_be_cut));
         let mut running = std::pin::pin!(run(setup));
         // By the clock, or by what the loop has done: the clock stands still while git works.
         let (mut bound, mut turns) = (MAX_SWARM_TIME, u64::MAX);
@@ -306,7 +306,7 @@ impl Simulation {
             match self.random.chance(30) {
                 true => bound = Duration::from_millis(self.random.below(200_000)),
                 false => {
-                    let most = self.random.pick(&[20, 60, 150]);
+                    let most = self.random.choose(&[20, 60, 150]);
                     turns = 1 + self.random.below(most);
                 }
             }
@@ -350,7 +350,7 @@ impl Simulation {
             let cause = story.failure.as_ref().map(|failure| failure.cause);
             let is = story.has_landed();
             assert_eq!(times, usize::from(is), "{} is in the history so often; {cause:?}", story.key.id);
-            let word = if is { "landed" } else { cause.map_or("undecided", Cause::word) };
+            let word = if is { "landed" } else { cause.map_or("undecided", Cause::as_str) };
             *self.tally.entry(format!("story {word}")).or_default() += 1;
             let injected = [
                 Cause::AgentFailed,
@@ -369,7 +369,7 @@ impl Simulation {
         }
         // Work that a sandbox said to be finished, or could not save, is under a ref, or its folder is kept and named.
         let reachable = git(root, &["log", "--all", "--format=%H"]);
-        let kept: Vec<String> = machine.attempts().filter(|it| it.work_dir_kept).map(|it| it.id.folder()).collect();
+        let kept: Vec<String> = machine.attempts().filter(|it| it.work_dir_kept).map(|it| it.id.dir_name()).collect();
         for (folder, commit) in self.sandboxes.finished_commits.lock().unwrap().iter() {
             let saved = reachable.lines().any(|line| line == commit.to_string());
             let held = kept.contains(folder) && self.sandboxes.volumes.folders().contains(folder);
@@ -391,10 +391,10 @@ impl Simulation {
         left.retain(|name| !(excused.contains(name) || after.iter().any(|end| name.ends_with(end))));
         assert!(left.is_empty() || ended.is_none(), "left behind: {left:?}");
         if let Some(ended) = ended {
-            let named: Vec<String> = ended.unsalvaged.iter().map(|(id, _)| id.folder()).collect();
+            let named: Vec<String> = ended.unsalvaged.iter().map(|(id, _)| id.dir_name()).collect();
             assert_eq!(named, kept);
             let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.state_file()).unwrap()).unwrap();
-            let folded = SwarmState::of(&machine, recover(dir).unwrap().header.started).to_bytes().unwrap();
+            let folded = SwarmState::from_machine(&machine, recover(dir).unwrap().header.started).to_bytes().unwrap();
             assert_eq!(state, serde_json::from_slice::<serde_json::Value>(&folded).unwrap());
         }
     }
@@ -402,7 +402,7 @@ impl Simulation {
 
 /// The engine goes away now and then, and its containers with it or not.
 async fn inject_outages(engine: FakeEngine, seed: u64, wanted: bool) {
-    let mut random = Random(seed);
+    let mut random = SeededRng(seed);
     if !wanted || !random.chance(40) {
         return;
     }
@@ -411,7 +411,7 @@ async fn inject_outages(engine: FakeEngine, seed: u64, wanted: bool) {
         engine.go_down();
         tokio::time::sleep(Duration::from_millis(random.below(300_000))).await;
         if random.chance(50) {
-            engine.kill_all(random.pick(&[137, 143, 255]));
+            engine.kill_all(random.choose(&[137, 143, 255]));
         }
         if random.chance(30) {
             engine.forget_events();
@@ -422,8 +422,14 @@ async fn inject_outages(engine: FakeEngine, seed: u64, wanted: bool) {
 
 fn parse_plan(text: &str, root: &Path) -> Plan {
     let file = crate::tasks::parse(text.as_bytes(), Path::new("tasks.json")).unwrap();
-    let options =
-        PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, mailbox: None, has_agent: true };
+    let options = PlanOptions {
+        fan_out: FanOut::Story,
+        rerun_done: false,
+        branch: None,
+        year: 2026,
+        mailbox: None,
+        has_agent: true,
+    };
     crate::plan::build(vec![(file, text.as_bytes().to_vec())], root, &options).unwrap()
 }
 

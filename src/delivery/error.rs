@@ -285,7 +285,7 @@ impl DeliveryError {
         };
         // A branch that was moved is not: each try would merge onto the same head, where the branch is no longer.
         let retryable = matches!(self, Self::TimedOut { .. } | Self::CommandFailed { .. } | Self::Io { .. });
-        let mut evidence = Evidence::of(self.to_string());
+        let mut evidence = Evidence::from_summary(self.to_string());
         if let Self::CommandFailed { command, code, tail, .. } = self {
             evidence.command = Some(command.clone());
             evidence.exit_code = code.map(i64::from);

@@ -50,7 +50,7 @@ pub fn coordinator(swarm: SwarmId) -> String {
 
 /// A sandbox, as the mesh knows it.
 pub fn sandbox(swarm: SwarmId, attempt: &AttemptId) -> String {
-    format!("agent://longshore/{swarm}/{}", attempt.folder())
+    format!("agent://longshore/{swarm}/{}", attempt.dir_name())
 }
 
 /// What a frame is made of.
@@ -102,7 +102,7 @@ impl Dispatch<'_> {
         body.insert("schemaVersion".to_owned(), BODY_VERSION.into());
         let mut frame = Frame::new(body);
         frame.version = Some("1.0".to_owned());
-        let id = format!("{}/{}", self.swarm, self.attempt.folder());
+        let id = format!("{}/{}", self.swarm, self.attempt.dir_name());
         frame.header.set("messageId", id.into())?;
         frame.header.set("traceId", self.swarm.to_string().into())?;
         frame.header.set("roles", json!(["ultimateReceiver"]))?;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::remembered::Remembered;
 use crate::ids::{AttemptId, CommitId, StoryId, SwarmId};
-use crate::verdict::{CriterionResult, StoryOutcome, WorkLogEntry};
+use crate::verdict::{CriterionResult, StoryLogEntry, StoryOutcome};
 
 /// The version that this build writes and reads.
 pub const RESULT_VERSION: u32 = 1;
@@ -46,7 +46,7 @@ pub struct StoryResult {
     pub criteria: Vec<CriterionResult>,
     /// What was done, from the progress updates; at most 200 entries.
     #[serde(default)]
-    pub work_log: Vec<WorkLogEntry>,
+    pub work_log: Vec<StoryLogEntry>,
     /// What its agent said that it learned.
     #[serde(default, skip_serializing_if = "Remembered::is_empty")]
     pub remembered: Remembered,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::assignment::AgentSpec;
 use crate::ids::{AttemptId, CommitId, SwarmId};
 use crate::protocol::amp::message::{ReviewRequest, ReviewVerdict, TaskDispatch, TaskResult};
-use crate::verdict::{Failure, WorkLogEntry};
+use crate::verdict::{Failure, StoryLogEntry};
 
 /// The version of [`ReviewFile`] that this build writes and reads.
 pub const REVIEW_VERSION: u32 = 1;
@@ -71,7 +71,7 @@ pub struct ReviewFile {
     pub bundle: bool,
     /// What was done, from the progress updates; at most 200 entries.
     #[serde(default)]
-    pub work_log: Vec<WorkLogEntry>,
+    pub work_log: Vec<StoryLogEntry>,
     /// How long it took, in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,

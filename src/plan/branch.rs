@@ -7,33 +7,33 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::problem::{PlanDefect, branch_place};
+use super::error::{PlanDefect, branch_key};
 use crate::ids::BranchName;
 use crate::protocol::acp::message::TaskFilePath;
 use crate::tasks::TasksFile;
 
 /// The longest slug, in characters.
-const SLUG_MAX: usize = 40;
+const MAX_SLUG_CHARS: usize = 40;
 /// The longest delivered path, in bytes: far below what one ACP line holds.
-const PATH_MAX: usize = 1024;
+const MAX_PATH_BYTES: usize = 1024;
 
-/// Lower-case ASCII letters and digits of a text, with single `-` for everything between them; at most [`SLUG_MAX`]
+/// Lower-case ASCII letters and digits of a text, with single `-` for everything between them; at most [`MAX_SLUG_CHARS`]
 /// characters, and empty where the text has none of these.
-pub(super) fn slug(text: &str) -> String {
+pub(super) fn slugify(text: &str) -> String {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let mut slug = words.collect::<Vec<_>>().join("-").to_ascii_lowercase();
-    slug.truncate(SLUG_MAX);
+    slug.truncate(MAX_SLUG_CHARS);
     slug.trim_end_matches('-').to_owned()
 }
 
 /// The slug of a file's name, or `tasks` where that has none.
 pub(super) fn file_slug(path: &Path) -> String {
-    let stem = path.file_stem().map(|stem| slug(&stem.to_string_lossy())).unwrap_or_default();
+    let stem = path.file_stem().map(|stem| slugify(&stem.to_string_lossy())).unwrap_or_default();
     if stem.is_empty() { "tasks".to_owned() } else { stem }
 }
 
 /// The text, or the text with the lowest number from 2 behind it that makes it new to `taken`.
-pub(super) fn unique(text: String, taken: &BTreeSet<String>) -> String {
+pub(super) fn make_unique(text: String, taken: &BTreeSet<String>) -> String {
     if !taken.contains(&text) {
         return text;
     }
@@ -46,20 +46,23 @@ pub(super) fn unique(text: String, taken: &BTreeSet<String>) -> String {
 
 /// A file's integration branch: `--branch`, else the file's own, else `longshore/` and the title. An error comes with its
 /// place.
-pub(super) fn integration(file: &TasksFile, flag: Option<&str>) -> Result<BranchName, (&'static str, PlanDefect)> {
+pub(super) fn integration_branch(
+    file: &TasksFile,
+    flag: Option<&str>,
+) -> Result<BranchName, (&'static str, PlanDefect)> {
     let (place, name) = match (flag, &file.branch) {
         (Some(flag), _) => ("--branch", flag.to_owned()),
-        (None, Some(branch)) => (branch_place(file.shape), branch.clone()),
+        (None, Some(branch)) => (branch_key(file.shape), branch.clone()),
         (None, None) => {
-            let title = slug(&file.title);
+            let title = slugify(&file.title);
             let word = if title.is_empty() { file_slug(&file.path) } else { title };
-            (branch_place(file.shape), format!("longshore/{word}"))
+            (branch_key(file.shape), format!("longshore/{word}"))
         }
     };
-    check(&name).map_err(|defect| (place, defect))
+    parse_branch(&name).map_err(|defect| (place, defect))
 }
 
-fn check(name: &str) -> Result<BranchName, PlanDefect> {
+fn parse_branch(name: &str) -> Result<BranchName, PlanDefect> {
     if matches!(name, "main" | "master") {
         return Err(PlanDefect::ProtectedBranch { branch: name.to_owned() });
     }
@@ -83,38 +86,38 @@ fn check(name: &str) -> Result<BranchName, PlanDefect> {
             _ if name.ends_with('/') => "ends with `/`",
             _ => "must begin with a letter or a digit",
         };
-        PlanDefect::BranchForm { branch, rule }
+        PlanDefect::InvalidBranch { branch, rule }
     })
 }
 
 /// The branch of an assignment: the integration branch and an ending, new to `taken`, which gets it.
-pub(super) fn assignment(
+pub(super) fn assignment_branch(
     integration: &BranchName,
     ending: &str,
     taken: &mut BTreeSet<String>,
 ) -> Result<BranchName, PlanDefect> {
-    let name = unique(format!("{integration}-{ending}"), taken);
+    let name = make_unique(format!("{integration}-{ending}"), taken);
     let branch = name
         .parse()
-        .map_err(|_| PlanDefect::BranchTooLong { branch: integration.to_string(), ending: format!("-{ending}") })?;
+        .map_err(|_| PlanDefect::BranchTooLong { branch: integration.to_string(), suffix: format!("-{ending}") })?;
     taken.insert(name);
     Ok(branch)
 }
 
 /// The path without links and dots; where it is not there, made absolute only.
-pub(super) fn resolved(path: &Path) -> PathBuf {
+pub(super) fn resolve_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Where the sandbox gets the tasks file, by ACP's rules: where it is in the repo, or a place of ours.
-pub(super) fn delivered_at(file: &Path, repo_root: &Path, slug: &str) -> String {
+pub(super) fn sandbox_path(file: &Path, repo_root: &Path, slug: &str) -> String {
     let ours = || format!(".longshore/tasks/{slug}.json");
-    let file = resolved(file);
-    let Ok(inside) = file.strip_prefix(resolved(repo_root)) else { return ours() };
+    let file = resolve_path(file);
+    let Ok(inside) = file.strip_prefix(resolve_path(repo_root)) else { return ours() };
     let parts: Option<Vec<&str>> =
         inside.components().map(|part| if let Component::Normal(part) = part { part.to_str() } else { None }).collect();
     let Some(path) = parts.map(|parts| parts.join("/")) else { return ours() };
-    if path.len() <= PATH_MAX && path.parse::<TaskFilePath>().is_ok() { path } else { ours() }
+    if path.len() <= MAX_PATH_BYTES && path.parse::<TaskFilePath>().is_ok() { path } else { ours() }
 }
 
 #[cfg(test)]
@@ -122,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slugs() {
+    fn slugs_are_lowercase_ascii_words() {
         for (text, expected) in [
             ("feat: Shopping list!", "feat-shopping-list"),
             ("--A  b--", "a-b"),
@@ -131,14 +134,14 @@ mod tests {
             ("a234567890123456789012345678901234567890 b", "a234567890123456789012345678901234567890"),
             ("a23456789012345678901234567890123456789 b", "a23456789012345678901234567890123456789"),
         ] {
-            assert_eq!(slug(text), expected);
+            assert_eq!(slugify(text), expected);
         }
         assert_eq!(file_slug(Path::new("x/prd.v2.json")), "prd-v2");
         assert_eq!(file_slug(Path::new("日本.json")), "tasks");
     }
 
     #[test]
-    fn branches_are_refused_with_the_reason() {
+    fn invalid_branches_are_rejected_with_a_reason() {
         for (name, expected) in [
             ("main", "stories are never merged onto `main`: that is for a person to do"),
             ("master", "stories are never merged onto `master`: that is for a person to do"),
@@ -154,21 +157,23 @@ mod tests {
             ("HEAD", "the branch name `HEAD` is git's own word"),
             ("", "the branch name `` is empty"),
         ] {
-            assert_eq!(check(name).expect_err("refused").to_string(), expected);
+            assert_eq!(parse_branch(name).expect_err("refused").to_string(), expected);
         }
-        assert!(check(&"x".repeat(201)).expect_err("refused").to_string().ends_with("has more than 200 characters"));
-        assert!(check("feat/x_1-b").is_ok());
+        assert!(
+            parse_branch(&"x".repeat(201)).expect_err("refused").to_string().ends_with("has more than 200 characters")
+        );
+        assert!(parse_branch("feat/x_1-b").is_ok());
     }
 
     #[test]
-    fn delivered_where_it_is_in_the_repo_or_at_a_place_of_ours() {
+    fn files_outside_the_repo_get_a_path_under_longshore() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let repo = root.path().join("repo");
         fs::create_dir_all(repo.join("tasks")).expect("made");
         for name in ["repo/tasks/a.json", "repo/tasks/b.JSON", "repo/tasks/c.txt", "outside.json"] {
             fs::write(root.path().join(name), "{}").expect("written");
         }
-        let at = |name: &str| delivered_at(&root.path().join(name), &repo, "slug");
+        let at = |name: &str| sandbox_path(&root.path().join(name), &repo, "slug");
         assert_eq!(at("repo/tasks/a.json"), "tasks/a.json");
         assert_eq!(at("repo/tasks/../tasks/a.json"), "tasks/a.json");
         for ours in ["repo/tasks/b.JSON", "repo/tasks/c.txt", "outside.json", "repo/../outside.json"] {

@@ -5,15 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::agents::assign_agents;
 use super::branch;
-use super::graph::Graph;
-use super::problem::{PlanDefect, PlanError, PlanProblem, name};
-use super::seats::seats;
-use super::touches::{Reach, may_overlap};
-use super::{FanOut, MAX_BLOCKS, MAX_DELIVERED, MAX_FILES, Plan, PlanOptions, PlannedFile, json_length};
+use super::error::{PlanDefect, PlanError, PlanProblem, story_name};
+use super::graph::StoryGraph;
+use super::path_scope::{PathScope, any_overlap};
+use super::{
+    FanOut, MAX_DELIVERED_BYTES, MAX_FILES, MAX_HEADER_BYTES, Plan, PlanOptions, PlannedFile, json_string_length,
+};
 use crate::ids::{AssignmentId, BranchName, StoryKey};
 use crate::swarm::{AssignmentSpec, StorySpec};
-use crate::tasks::{Story, TasksFile, order};
+use crate::tasks::{Story, TasksFile, topological_order};
 
 /// See [`super::build()`].
 pub(super) fn build(
@@ -29,17 +31,17 @@ pub(super) fn build(
     let mut planned = Vec::with_capacity(files.len());
     let mut reaches = Vec::new();
     for (tasks, bytes) in files {
-        let slug = branch::unique(branch::file_slug(&tasks.path), &slugs);
+        let slug = branch::make_unique(branch::file_slug(&tasks.path), &slugs);
         slugs.insert(slug.clone());
-        reaches.extend(check_touches(&tasks, &mut problems));
+        reaches.extend(parse_touches(&tasks, &mut problems));
         check_commands(&tasks, options, &mut problems);
-        match branch::integration(&tasks, options.branch.as_deref()) {
+        match branch::integration_branch(&tasks, options.branch.as_deref()) {
             Ok(branch) => {
-                let task_file_path = branch::delivered_at(&tasks.path, repo_root, &slug);
+                let task_file_path = branch::sandbox_path(&tasks.path, repo_root, &slug);
                 planned.push(PlannedFile { tasks, bytes, slug, branch, task_file_path });
             }
             Err((place, defect)) => {
-                problems.push(PlanProblem { place: place.to_owned(), ..PlanProblem::of_file(&tasks.path, defect) });
+                problems.push(PlanProblem { location: place.to_owned(), ..PlanProblem::for_file(&tasks.path, defect) });
             }
         }
     }
@@ -48,15 +50,15 @@ pub(super) fn build(
         return Err(PlanError::new(problems));
     }
 
-    let stories = stories(&planned, options.again);
-    let graph = Graph::of(&stories);
+    let stories = story_specs(&planned, options.rerun_done);
+    let graph = StoryGraph::new(&stories);
     let place: BTreeMap<&StoryKey, usize> = stories.iter().enumerate().map(|(at, story)| (&story.key, at)).collect();
     let as_read: Vec<&Story> = planned.iter().flat_map(|file| &file.tasks.stories).collect();
     let priority = |key: &StoryKey| as_read[place[key]].priority;
     let waves = graph.waves(|key| (priority(key), place[key]));
-    let groups = groups(&planned, &stories, options.fan_out);
-    let branches = branches(&planned, &groups, options.fan_out)?;
-    let seats = seats(&planned, &groups, options)?;
+    let groups = group_stories(&planned, &stories, options.fan_out);
+    let branches = assignment_branches(&planned, &groups, options.fan_out)?;
+    let seats = assign_agents(&planned, &groups, options)?;
     let mut assignments: Vec<AssignmentSpec> = (1_u32..)
         .zip(groups.into_iter().zip(branches))
         .map(|(number, (group, branch))| AssignmentSpec {
@@ -68,15 +70,16 @@ pub(super) fn build(
             exclusive_with: Vec::new(),
         })
         .collect();
-    check_sizes(&planned, &assignments)?;
-    check_blocks(&planned, &assignments)?;
-    keep_apart(&mut assignments, &graph, |key| &reaches[place[key]]);
-    Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves, seats })
+    check_delivered_sizes(&planned, &assignments)?;
+    check_header_blocks(&planned, &assignments)?;
+    fill_apart_from(&mut assignments, &graph, |key| &reaches[place[key]]);
+    Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves, agents: seats })
 }
 
 /// What is wrong with the files as a list.
 fn check_arguments(files: &[(TasksFile, Vec<u8>)], options: &PlanOptions) -> Vec<PlanProblem> {
-    let plain = |place: &str, defect| PlanProblem { file: None, place: place.to_owned(), stories: Vec::new(), defect };
+    let plain =
+        |place: &str, defect| PlanProblem { file: None, location: place.to_owned(), stories: Vec::new(), defect };
     let count = files.len();
     if count == 0 {
         return vec![plain("", PlanDefect::NoFiles)];
@@ -86,29 +89,29 @@ fn check_arguments(files: &[(TasksFile, Vec<u8>)], options: &PlanOptions) -> Vec
     }
     let mut problems = Vec::new();
     if count > 1 && options.branch.is_some() {
-        problems.push(plain("--branch", PlanDefect::BranchForSeveral { count }));
+        problems.push(plain("--branch", PlanDefect::BranchForSeveralFiles { count }));
     }
     let mut seen: BTreeMap<PathBuf, &Path> = BTreeMap::new();
     for (file, _) in files {
-        if let Some(first) = seen.insert(branch::resolved(&file.path), &file.path) {
-            problems.push(PlanProblem::of_file(&file.path, PlanDefect::SameFile { first: first.to_owned() }));
+        if let Some(first) = seen.insert(branch::resolve_path(&file.path), &file.path) {
+            problems.push(PlanProblem::for_file(&file.path, PlanDefect::DuplicateFile { first: first.to_owned() }));
         }
     }
     problems
 }
 
 /// Each story's reach; of its good globs only, where some are reported.
-fn check_touches(file: &TasksFile, problems: &mut Vec<PlanProblem>) -> Vec<Vec<Reach>> {
+fn parse_touches(file: &TasksFile, problems: &mut Vec<PlanProblem>) -> Vec<Vec<PathScope>> {
     let mut reaches = Vec::with_capacity(file.stories.len());
     for (index, story) in file.stories.iter().enumerate() {
         let mut reach = Vec::with_capacity(story.touches.len());
         for (at, glob) in story.touches.iter().enumerate() {
-            match Reach::of(glob) {
+            match PathScope::from_glob(glob) {
                 Ok(one) => reach.push(one),
                 Err(defect) => problems.push(PlanProblem {
                     file: Some(file.path.clone()),
-                    place: format!("userStories[{index}].touches[{at}]"),
-                    stories: vec![name(story)],
+                    location: format!("userStories[{index}].touches[{at}]"),
+                    stories: vec![story_name(story)],
                     defect,
                 }),
             }
@@ -123,10 +126,10 @@ fn check_commands(file: &TasksFile, options: &PlanOptions, problems: &mut Vec<Pl
     if options.has_agent {
         return;
     }
-    let running = file.stories.iter().filter(|story| options.again || story.done.is_none());
-    let stories: Vec<String> = running.filter(|story| story.command.is_none()).map(name).collect();
+    let running = file.stories.iter().filter(|story| options.rerun_done || story.done.is_none());
+    let stories: Vec<String> = running.filter(|story| story.command.is_none()).map(story_name).collect();
     if !stories.is_empty() {
-        problems.push(PlanProblem { stories, ..PlanProblem::of_file(&file.path, PlanDefect::NoAgent) });
+        problems.push(PlanProblem { stories, ..PlanProblem::for_file(&file.path, PlanDefect::NoAgent) });
     }
 }
 
@@ -142,46 +145,46 @@ fn check_nesting(files: &[PlannedFile], problems: &mut Vec<PlanProblem>) {
                 outer: outer.branch.to_string(),
                 file: outer.tasks.path.clone(),
             };
-            problems.push(PlanProblem::of_file(&inner.tasks.path, defect));
+            problems.push(PlanProblem::for_file(&inner.tasks.path, defect));
         }
     }
 }
 
 /// What a sandbox gets of its tasks file has to be deliverable.
-fn check_sizes(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<(), PlanError> {
+fn check_delivered_sizes(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<(), PlanError> {
     // A small file is delivered whole, whatever the assignment.
-    let large = |file: &PlannedFile| json_length(&String::from_utf8_lossy(&file.bytes)) > MAX_DELIVERED;
+    let large = |file: &PlannedFile| json_string_length(&String::from_utf8_lossy(&file.bytes)) > MAX_DELIVERED_BYTES;
     let large: Vec<bool> = files.iter().map(large).collect();
     let mut problems = Vec::new();
     for assignment in assignments.iter().filter(|one| large[usize::from(one.file)]) {
         let file = &files[usize::from(assignment.file)];
-        let bytes = json_length(&file.delivered(&assignment.stories));
-        if bytes > MAX_DELIVERED {
-            let stories = assignment.stories.iter().map(|key| name(story_of(file, key))).collect();
-            let defect = PlanDefect::TooMuchForOne { bytes, several: assignment.stories.len() > 1 };
-            problems.push(PlanProblem { stories, ..PlanProblem::of_file(&file.tasks.path, defect) });
+        let bytes = json_string_length(&file.tasks_file_for(&assignment.stories));
+        if bytes > MAX_DELIVERED_BYTES {
+            let stories = assignment.stories.iter().map(|key| story_name(story_by_key(file, key))).collect();
+            let defect = PlanDefect::TasksFileTooLarge { bytes, several: assignment.stories.len() > 1 };
+            problems.push(PlanProblem { stories, ..PlanProblem::for_file(&file.tasks.path, defect) });
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }
 }
 
 /// Stories that share a sandbox share the frame that it is dispatched with.
-fn check_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<(), PlanError> {
+fn check_header_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<(), PlanError> {
     let mut problems = Vec::new();
     for assignment in assignments {
         let file = &files[usize::from(assignment.file)];
-        let stories: Vec<&Story> = assignment.stories.iter().map(|key| story_of(file, key)).collect();
+        let stories: Vec<&Story> = assignment.stories.iter().map(|key| story_by_key(file, key)).collect();
         let mut blocks: BTreeMap<String, (&Story, serde_json::Value)> = BTreeMap::new();
         let problem = |stories: Vec<&Story>, defect| PlanProblem {
-            stories: stories.into_iter().map(name).collect(),
-            ..PlanProblem::of_file(&file.tasks.path, defect)
+            stories: stories.into_iter().map(story_name).collect(),
+            ..PlanProblem::for_file(&file.tasks.path, defect)
         };
         for story in &stories {
             let common = file.tasks.mesh.iter().filter(|(block, _)| !story.mesh.contains_key(*block));
             for (block, content) in common.chain(&story.mesh) {
                 let (other, said) = blocks.entry(block.clone()).or_insert_with(|| (story, content.clone()));
                 if said != content {
-                    let defect = PlanDefect::HeaderBlock { block: block.clone() };
+                    let defect = PlanDefect::HeaderBlockConflict { block: block.clone() };
                     problems.push(problem(vec![other, story], defect));
                 }
             }
@@ -189,18 +192,18 @@ fn check_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result
         let blocks: BTreeMap<&String, &serde_json::Value> =
             blocks.iter().map(|(name, (_, said))| (name, said)).collect();
         let bytes = serde_json::to_string(&blocks).map_or(0, |text| text.len());
-        if bytes > MAX_BLOCKS {
-            problems.push(problem(stories, PlanDefect::HeaderTooLarge { bytes }));
+        if bytes > MAX_HEADER_BYTES {
+            problems.push(problem(stories, PlanDefect::HeaderBlocksTooLarge { bytes }));
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }
 }
 
-fn story_of<'f>(file: &'f PlannedFile, key: &StoryKey) -> &'f Story {
+fn story_by_key<'f>(file: &'f PlannedFile, key: &StoryKey) -> &'f Story {
     file.tasks.stories.iter().find(|story| story.id == key.id).expect("assignments are made of the file's stories")
 }
 
-fn stories(files: &[PlannedFile], again: bool) -> Vec<StorySpec> {
+fn story_specs(files: &[PlannedFile], again: bool) -> Vec<StorySpec> {
     let of_file = |(index, file): (u16, &PlannedFile)| -> Vec<StorySpec> {
         let key = |id: &crate::ids::StoryId| StoryKey { file: index, id: id.clone() };
         let stories = file.tasks.stories.iter();
@@ -218,20 +221,24 @@ fn stories(files: &[PlannedFile], again: bool) -> Vec<StorySpec> {
 }
 
 /// The stories of each assignment: one each, in the file's order, or a file's all, in the order in which they run.
-fn groups(files: &[PlannedFile], stories: &[StorySpec], fan_out: FanOut) -> Vec<Vec<StoryKey>> {
+fn group_stories(files: &[PlannedFile], stories: &[StorySpec], fan_out: FanOut) -> Vec<Vec<StoryKey>> {
     if fan_out == FanOut::Story {
         return stories.iter().filter(|story| story.done.is_none()).map(|story| vec![story.key.clone()]).collect();
     }
     let of_file = |(index, file): (u16, &PlannedFile)| -> Vec<StoryKey> {
         let first = stories.partition_point(|story| story.key.file < index);
-        let running = order(&file.tasks).into_iter().map(|at| &stories[first + at]);
+        let running = topological_order(&file.tasks).into_iter().map(|at| &stories[first + at]);
         running.filter(|story| story.done.is_none()).map(|story| story.key.clone()).collect()
     };
     (0_u16..).zip(files).map(of_file).filter(|group| !group.is_empty()).collect()
 }
 
 /// A branch for each group, all different, and different from the integration branches.
-fn branches(files: &[PlannedFile], groups: &[Vec<StoryKey>], fan_out: FanOut) -> Result<Vec<BranchName>, PlanError> {
+fn assignment_branches(
+    files: &[PlannedFile],
+    groups: &[Vec<StoryKey>],
+    fan_out: FanOut,
+) -> Result<Vec<BranchName>, PlanError> {
     let mut taken: BTreeSet<String> = files.iter().map(|file| file.branch.to_string()).collect();
     let shared = |file: &PlannedFile| files.iter().filter(|other| other.branch == file.branch).count() > 1;
     let mut branches = Vec::with_capacity(groups.len());
@@ -243,16 +250,20 @@ fn branches(files: &[PlannedFile], groups: &[Vec<StoryKey>], fan_out: FanOut) ->
             FanOut::Story if shared(file) => format!("{}-{story}", file.slug),
             FanOut::Story => story,
         };
-        let branch = branch::assignment(&file.branch, &ending, &mut taken)
-            .map_err(|defect| PlanError::new(vec![PlanProblem::of_file(&file.tasks.path, defect)]))?;
+        let branch = branch::assignment_branch(&file.branch, &ending, &mut taken)
+            .map_err(|defect| PlanError::new(vec![PlanProblem::for_file(&file.tasks.path, defect)]))?;
         branches.push(branch);
     }
     Ok(branches)
 }
 
 /// Fills in `apart_from`: not for two of which one waits for the other anyway.
-fn keep_apart<'r>(assignments: &mut [AssignmentSpec], graph: &Graph, reach: impl Fn(&StoryKey) -> &'r Vec<Reach>) {
-    let reaches: Vec<Vec<Reach>> =
+fn fill_apart_from<'r>(
+    assignments: &mut [AssignmentSpec],
+    graph: &StoryGraph,
+    reach: impl Fn(&StoryKey) -> &'r Vec<PathScope>,
+) {
+    let reaches: Vec<Vec<PathScope>> =
         assignments.iter().map(|one| one.stories.iter().flat_map(|key| reach(key).iter().cloned()).collect()).collect();
     let touching: Vec<usize> = (0..assignments.len()).filter(|index| !reaches[*index].is_empty()).collect();
     if touching.len() < 2 {
@@ -261,8 +272,8 @@ fn keep_apart<'r>(assignments: &mut [AssignmentSpec], graph: &Graph, reach: impl
     let ancestors = graph.ancestors();
     for (at, one) in touching.iter().enumerate() {
         for two in &touching[at + 1..] {
-            let in_line = ancestors.in_line(&assignments[*one].stories[0], &assignments[*two].stories[0]);
-            if !in_line && may_overlap(&reaches[*one], &reaches[*two]) {
+            let in_line = ancestors.are_dependent(&assignments[*one].stories[0], &assignments[*two].stories[0]);
+            if !in_line && any_overlap(&reaches[*one], &reaches[*two]) {
                 let (first, second) = (assignments[*one].id.clone(), assignments[*two].id.clone());
                 assignments[*one].exclusive_with.push(second);
                 assignments[*two].exclusive_with.push(first);

@@ -1,7 +1,7 @@
 //! A plan as programs read it: `longshore plan --json`. Versioned; a field may be added within a version, none is changed or
 //! removed.
 //!
-//! Made by `show.rs`.
+//! Made by `render.rs`.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{FanOut, Plan};
 use crate::ids::StoryKey;
 use crate::swarm::StorySpec;
-use crate::tasks::{Done, RiskLevel, Shape};
+use crate::tasks::{DoneStatus, RiskLevel, Shape};
 
 /// The version that this build writes.
 pub const PLAN_VERSION: u32 = 1;
@@ -74,7 +74,7 @@ pub struct StoryDocument {
     /// The ids that it depends on.
     pub depends_on: Vec<String>,
     /// How it ended earlier; then it is not run.
-    pub done: Option<Done>,
+    pub done: Option<DoneStatus>,
     /// Its place in `waves`, from 1; null where it is not run.
     pub wave: Option<usize>,
     /// Its assignment; null where it is not run.
@@ -125,7 +125,7 @@ pub struct AgentDocument {
 
 impl PlanDocument {
     /// The document of a plan.
-    pub fn of(plan: &Plan) -> Self {
+    pub fn from_plan(plan: &Plan) -> Self {
         let labels = |keys: &[StoryKey]| keys.iter().map(|key| plan.label(key)).collect::<Vec<_>>();
         let files = (0_u16..).zip(&plan.files).map(|(index, file)| FileDocument {
             path: file.tasks.path.display().to_string(),
@@ -135,7 +135,12 @@ impl PlanDocument {
             branch: file.branch.to_string(),
             task_file_path: file.task_file_path.clone(),
             verify: file.tasks.verify.clone(),
-            stories: plan.stories.iter().filter(|spec| spec.key.file == index).map(|spec| story(plan, spec)).collect(),
+            stories: plan
+                .stories
+                .iter()
+                .filter(|spec| spec.key.file == index)
+                .map(|spec| story_document(plan, spec))
+                .collect(),
         });
         let assignments = plan.assignments.iter().enumerate().map(|(place, assignment)| AssignmentDocument {
             id: assignment.id.to_string(),
@@ -145,9 +150,9 @@ impl PlanDocument {
             priority: assignment.priority,
             apart_from: assignment.exclusive_with.iter().map(ToString::to_string).collect(),
             agent: plan
-                .seats
+                .agents
                 .get(place)
-                .map(|seat| AgentDocument { id: seat.agent.to_string(), role: seat.role.clone() }),
+                .map(|seat| AgentDocument { id: seat.id.to_string(), role: seat.role.clone() }),
         });
         Self {
             schema_version: PLAN_VERSION,
@@ -161,7 +166,7 @@ impl PlanDocument {
     }
 }
 
-fn story(plan: &Plan, spec: &StorySpec) -> StoryDocument {
+fn story_document(plan: &Plan, spec: &StorySpec) -> StoryDocument {
     let story = plan.story(&spec.key);
     let assignment = plan.assignments.iter().find(|assignment| assignment.stories.contains(&spec.key));
     StoryDocument {

@@ -12,17 +12,17 @@ use crate::ids::StoryKey;
 use crate::swarm::StorySpec;
 
 /// Stories that are not done; an edge goes from a story to one that depends on it.
-pub(super) struct Graph {
+pub(super) struct StoryGraph {
     graph: DiGraph<StoryKey, ()>,
-    node: HashMap<StoryKey, NodeIndex>,
+    nodes: HashMap<StoryKey, NodeIndex>,
     /// Each after what it depends on.
     sorted: Vec<NodeIndex>,
 }
 
-impl Graph {
+impl StoryGraph {
     /// The graph of the stories that are to run. What a story depends on and is done has landed, or was given up by a person
     /// (`skipped`); either way there is nothing to wait for.
-    pub fn of(stories: &[StorySpec]) -> Self {
+    pub fn new(stories: &[StorySpec]) -> Self {
         let mut graph = DiGraph::new();
         let running = || stories.iter().filter(|story| story.done.is_none());
         let node: HashMap<_, _> =
@@ -33,7 +33,7 @@ impl Graph {
             }
         }
         let sorted = toposort(&graph, None).expect("a tasks file that was read has no circles");
-        Self { graph, node, sorted }
+        Self { graph, nodes: node, sorted }
     }
 
     /// The stories in layers: each in the earliest one that is after all that it depends on. Within a layer by `rank`.
@@ -70,16 +70,16 @@ impl Graph {
     }
 }
 
-/// See [`Graph::ancestors`].
+/// See [`StoryGraph::ancestors`].
 pub(super) struct Ancestors<'g> {
-    graph: &'g Graph,
+    graph: &'g StoryGraph,
     sets: Vec<HashSet<NodeIndex>>,
 }
 
 impl Ancestors<'_> {
     /// Whether one of the two has to land before the other starts.
-    pub fn in_line(&self, one: &StoryKey, two: &StoryKey) -> bool {
-        let (Some(one), Some(two)) = (self.graph.node.get(one), self.graph.node.get(two)) else { return false };
+    pub fn are_dependent(&self, one: &StoryKey, two: &StoryKey) -> bool {
+        let (Some(one), Some(two)) = (self.graph.nodes.get(one), self.graph.nodes.get(two)) else { return false };
         self.sets[one.index()].contains(two) || self.sets[two.index()].contains(one)
     }
 }

@@ -1,9 +1,9 @@
 //! From tasks files to a plan: which stories run, in which assignments, on which branches, and in what order.
 //!
-//! `build.rs` makes it, from `graph.rs` (waves), `touches.rs` (what must not run side by side), `branch.rs` (names) and
-//! `seats.rs` (who is who in the mailbox);
-//! `problem.rs` has everything that can be wrong, `show.rs` and `document.rs` the plan as people and programs read it.
-//! Called by `cli/` for `plan` and `run`; the coordinator works from [`Plan::spec`]. Must not: read a clock, or touch
+//! `build.rs` makes it, from `graph.rs` (waves), `path_scope.rs` (what must not run side by side), `branch.rs` (names) and
+//! `agents.rs` (who is who in the mailbox);
+//! `error.rs` has everything that can be wrong, `render.rs` and `document.rs` the plan as people and programs read it.
+//! Called by `cli/` for `plan` and `run`; the coordinator works from [`Plan::to_swarm_spec`]. Must not: read a clock, or touch
 //! Docker or git. Its only look at the file system is to resolve links in the paths of the tasks files.
 //!
 //! A story that depends on a done one does not wait for it, be it `completed` or `skipped`: whoever skipped a story decided
@@ -13,12 +13,12 @@ mod branch;
 mod build;
 mod document;
 mod graph;
-mod problem;
-mod seats;
-pub mod show;
+mod error;
+mod agents;
+pub mod render;
 #[cfg(test)]
 mod tests;
-mod touches;
+mod path_scope;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,15 +29,15 @@ use crate::ids::{AssignmentId, BranchName, CommitId, StoryId, StoryKey, SwarmId}
 use crate::swarm::{AssignmentSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec};
 use crate::tasks::{HeaderBlocks, Story, TasksFile};
 
+pub use agents::{HOST_AGENT, PlannedAgent};
 pub use document::PlanDocument;
-pub use problem::{PlanDefect, PlanError, PlanProblem};
-pub use seats::{HOST_AGENT, PlannedSeat};
+pub use error::{PlanDefect, PlanError, PlanProblem};
 
 /// The most bytes that one sandbox gets of its tasks file, as a JSON string: with the rest of what is delivered, it has to fit
 /// one frame of the depot ([`MAX_PAYLOAD`](crate::handoff::depot::MAX_PAYLOAD)).
-const MAX_DELIVERED: usize = 640 * 1024;
+const MAX_DELIVERED_BYTES: usize = 640 * 1024;
 /// The most bytes of the header blocks for one sandbox, as JSON.
-const MAX_BLOCKS: usize = 32 * 1024;
+const MAX_HEADER_BYTES: usize = 32 * 1024;
 /// The most tasks files in one plan.
 pub const MAX_FILES: usize = 100;
 
@@ -58,7 +58,7 @@ pub struct PlanOptions {
     /// How stories are spread.
     pub fan_out: FanOut,
     /// Run stories that are done too.
-    pub again: bool,
+    pub rerun_done: bool,
     /// Replaces `metadata.branchName`; for a single tasks file.
     pub branch: Option<String>,
     /// For the assignments' ids.
@@ -83,7 +83,7 @@ pub struct Plan {
     /// The stories to run, in layers: each depends only on layers before it, and is in the earliest such layer.
     pub waves: Vec<Vec<StoryKey>>,
     /// Who each assignment's agent is in the mailbox, by the assignment's place; empty where there is no mailbox.
-    pub seats: Vec<PlannedSeat>,
+    pub agents: Vec<PlannedAgent>,
 }
 
 /// A tasks file in a plan.
@@ -112,7 +112,7 @@ pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanO
 impl Plan {
     /// Whether the agents have a mailbox.
     pub fn has_mailbox(&self) -> bool {
-        !self.seats.is_empty()
+        !self.agents.is_empty()
     }
 
     /// The lowest `metadata.maxConcurrency` of the files that set one.
@@ -142,8 +142,8 @@ impl Plan {
     ///
     /// # Panics
     /// Where the file is not of this plan.
-    pub fn delivered(&self, file: u16, stories: &[StoryKey]) -> String {
-        self.files[usize::from(file)].delivered(stories)
+    pub fn tasks_file_for(&self, file: u16, stories: &[StoryKey]) -> String {
+        self.files[usize::from(file)].tasks_file_for(stories)
     }
 
     /// The header blocks for a sandbox that does these stories of a file: the file's, and each story's own in their place.
@@ -165,7 +165,7 @@ impl Plan {
     }
 
     /// Gives the assignments other numbers: the first is `first`, and the others follow.
-    pub fn number_from(&mut self, year: u16, first: u32) {
+    pub fn renumber(&mut self, year: u16, first: u32) {
         let new: BTreeMap<AssignmentId, AssignmentId> =
             (first..).zip(&self.assignments).map(|(n, one)| (one.id.clone(), AssignmentId::new(year, n))).collect();
         for assignment in &mut self.assignments {
@@ -181,7 +181,7 @@ impl Plan {
     ///
     /// # Panics
     /// Where there are not as many bases as files.
-    pub fn spec(&self, swarm: SwarmId, bases: &[CommitId], limits: SwarmLimits) -> SwarmSpec {
+    pub fn to_swarm_spec(&self, swarm: SwarmId, bases: &[CommitId], limits: SwarmLimits) -> SwarmSpec {
         assert_eq!(bases.len(), self.files.len(), "each tasks file has a base");
         let files = self.files.iter().zip(bases).map(|(file, base)| TasksFileSpec {
             path: file.tasks.path.display().to_string(),
@@ -202,9 +202,9 @@ impl Plan {
 }
 
 impl PlannedFile {
-    fn delivered(&self, stories: &[StoryKey]) -> String {
+    fn tasks_file_for(&self, stories: &[StoryKey]) -> String {
         let whole = String::from_utf8_lossy(&self.bytes);
-        if json_length(&whole) <= MAX_DELIVERED {
+        if json_string_length(&whole) <= MAX_DELIVERED_BYTES {
             return whole.into_owned();
         }
         let ids: Vec<StoryId> = stories.iter().map(|key| key.id.clone()).collect();
@@ -213,7 +213,7 @@ impl PlannedFile {
 }
 
 /// The length of a text as a JSON string.
-fn json_length(text: &str) -> usize {
+fn json_string_length(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
         0..0x20 => 6,

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ids::AssignmentId;
-use crate::tasks::{self, Done};
+use crate::tasks::{self, DoneStatus};
 
 const CANONICAL: &str = include_str!("../../tests/golden/tasks/canonical.json");
 const PASSES: &str = include_str!("../../tests/golden/tasks/passes.json");
 const RALPH: &str = include_str!("../../tests/golden/tasks/ralph.json");
 
 fn options() -> PlanOptions {
-    PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, mailbox: None, has_agent: true }
+    PlanOptions { fan_out: FanOut::Story, rerun_done: false, branch: None, year: 2026, mailbox: None, has_agent: true }
 }
 
 /// A file as `tasks::load` gives it; its path is in no repo.
@@ -30,7 +30,7 @@ fn plan_of(files: &[(&str, &str)], options: &PlanOptions) -> Result<Plan, PlanEr
 }
 
 /// A file with these stories on a branch.
-fn with(branch: Value, stories: Value) -> String {
+fn tasks_file_with(branch: Value, stories: Value) -> String {
     json!({ "metadata": { "title": "The title", "branchName": branch }, "userStories": stories }).to_string()
 }
 
@@ -51,7 +51,7 @@ fn ids(keys: &[StoryKey]) -> Vec<&str> {
 }
 
 #[test]
-fn runs_what_is_not_done() {
+fn done_stories_are_not_planned() {
     let plan = plan_of(&[("a/canonical.json", CANONICAL)], &options()).expect("a plan");
     // US-003 has the better priority; US-001, on which both depend, is done.
     assert_eq!(plan.waves.iter().map(|wave| ids(wave)).collect::<Vec<_>>(), [["US-003", "US-002"]]);
@@ -61,7 +61,7 @@ fn runs_what_is_not_done() {
         [("T-2026-001", "feat/shopping-list-us-002", 2), ("T-2026-002", "feat/shopping-list-us-003", 1)]
     );
     let done: Vec<_> = plan.stories.iter().map(|story| story.done).collect();
-    assert_eq!(done, [Some(Done::Completed), None, None, Some(Done::Skipped)]);
+    assert_eq!(done, [Some(DoneStatus::Completed), None, None, Some(DoneStatus::Skipped)]);
     assert_eq!(plan.max_concurrency(), Some(3));
     assert_eq!(plan.label(&plan.waves[0][0]), "US-003");
     assert_eq!(plan.story(&plan.waves[0][0]).title, "Remove an item");
@@ -70,7 +70,7 @@ fn runs_what_is_not_done() {
 }
 
 #[test]
-fn stories_that_share_a_sandbox_say_one_thing_in_a_header_block() {
+fn stories_in_one_sandbox_need_identical_header_blocks() {
     let block = |priority: u32| json!({"header": {"alert": {"priority": priority}}});
     let text = |one: Value, two: Value| {
         let stories = json!([{"id": "US-001", "title": "x", "mesh": one}, {"id": "US-002", "title": "y", "mesh": two}]);
@@ -96,16 +96,17 @@ fn stories_that_share_a_sandbox_say_one_thing_in_a_header_block() {
 }
 
 #[test]
-fn again_runs_everything() {
-    let plan = plan_of(&[("canonical.json", CANONICAL)], &PlanOptions { again: true, ..options() }).expect("a plan");
+fn rerun_done_plans_every_story() {
+    let plan =
+        plan_of(&[("canonical.json", CANONICAL)], &PlanOptions { rerun_done: true, ..options() }).expect("a plan");
     let waves: Vec<_> = plan.waves.iter().map(|wave| ids(wave)).collect();
     assert_eq!(waves, [vec!["US-001"], vec!["US-003", "US-002"], vec!["US-004"]]);
     assert!(plan.stories.iter().all(|story| story.done.is_none()));
 }
 
 #[test]
-fn a_skipped_dependency_is_not_waited_for() {
-    let text = with(
+fn a_skipped_dependency_does_not_block() {
+    let text = tasks_file_with(
         json!("b"),
         json!([
             { "id": "US-001", "title": "x", "status": "skipped" },
@@ -117,17 +118,17 @@ fn a_skipped_dependency_is_not_waited_for() {
 }
 
 #[test]
-fn nothing_to_run_is_a_plan() {
-    let text = with(json!("b"), json!([{ "id": "US-001", "title": "x", "status": "completed" }]));
+fn a_plan_may_have_nothing_to_run() {
+    let text = tasks_file_with(json!("b"), json!([{ "id": "US-001", "title": "x", "status": "completed" }]));
     for fan_out in [FanOut::Story, FanOut::File] {
         let plan = plan_of(&[("a.json", &text)], &PlanOptions { fan_out, ..options() }).expect("a plan");
         assert!(plan.assignments.is_empty() && plan.waves.is_empty());
-        assert!(show::text(&plan).ends_with("\nnothing to run\n"));
+        assert!(render::to_text(&plan).ends_with("\nnothing to run\n"));
     }
 }
 
 #[test]
-fn a_sandbox_for_each_file() {
+fn fan_out_file_plans_one_assignment_per_file() {
     let options = PlanOptions { fan_out: FanOut::File, ..options() };
     let plan = plan_of(&[("canonical.json", CANONICAL), ("x/ralph.json", RALPH)], &options).expect("a plan");
     let assignments: Vec<_> = plan
@@ -146,9 +147,9 @@ fn a_sandbox_for_each_file() {
 }
 
 #[test]
-fn names_are_unique() {
-    let shared = with(json!("feat/a"), one_story());
-    let clash = with(json!("feat/a-prd-us-001"), one_story());
+fn slugs_and_branches_are_unique() {
+    let shared = tasks_file_with(json!("feat/a"), one_story());
+    let clash = tasks_file_with(json!("feat/a-prd-us-001"), one_story());
     let files = [("x/prd.json", shared.as_str()), ("y/prd.json", &shared), ("z/other.json", &clash)];
     let plan = plan_of(&files, &options()).expect("a plan");
     assert_eq!(plan.files.iter().map(|file| file.slug.as_str()).collect::<Vec<_>>(), ["prd", "prd-2", "other"]);
@@ -157,21 +158,21 @@ fn names_are_unique() {
 }
 
 #[test]
-fn the_branch_is_the_flag_or_the_file_s_or_made_of_the_title() {
+fn the_branch_comes_from_the_flag_the_file_or_the_title() {
     let branch = |text: &str, flag: Option<&str>| {
         let options = PlanOptions { branch: flag.map(str::to_owned), ..options() };
         plan_of(&[("my file.json", text)], &options).expect("a plan").files[0].branch.to_string()
     };
-    assert_eq!(branch(&with(json!("main"), one_story()), Some("feat/x")), "feat/x");
-    assert_eq!(branch(&with(json!("feat/y"), one_story()), None), "feat/y");
-    assert_eq!(branch(&with(json!(null), one_story()), None), "longshore/the-title");
+    assert_eq!(branch(&tasks_file_with(json!("main"), one_story()), Some("feat/x")), "feat/x");
+    assert_eq!(branch(&tasks_file_with(json!("feat/y"), one_story()), None), "feat/y");
+    assert_eq!(branch(&tasks_file_with(json!(null), one_story()), None), "longshore/the-title");
     let japanese = json!({ "project": "日本", "userStories": one_story() }).to_string();
     assert_eq!(branch(&japanese, None), "longshore/my-file");
 }
 
 #[test]
-fn every_refusal() {
-    let good = with(json!("b"), one_story());
+fn invalid_arguments_and_branches_are_rejected() {
+    let good = tasks_file_with(json!("b"), one_story());
     let several = PlanOptions { branch: Some("x".to_owned()), ..options() };
     assert_eq!(problems(plan_of(&[], &options())), ["no tasks file was given"]);
     let many = vec![("a.json", good.as_str()); MAX_FILES + 1];
@@ -185,7 +186,7 @@ fn every_refusal() {
         ["./a.json: the file was given twice (also as `a.json`)"]
     );
     assert_eq!(
-        problems(plan_of(&[("a.json", &with(json!("main"), one_story()))], &options())),
+        problems(plan_of(&[("a.json", &tasks_file_with(json!("main"), one_story()))], &options())),
         ["a.json: `metadata.branchName`: stories are never merged onto `main`: that is for a person to do"]
     );
     let ralph = json!({ "name": "n", "branchName": "a b", "userStories": one_story() }).to_string();
@@ -199,19 +200,19 @@ fn every_refusal() {
         ["a.json: `--branch`: stories are never merged onto `master`: that is for a person to do"]
     );
     assert_eq!(
-        problems(plan_of(&[("a.json", &good), ("b.json", &with(json!("b/c"), one_story()))], &options())),
+        problems(plan_of(&[("a.json", &good), ("b.json", &tasks_file_with(json!("b/c"), one_story()))], &options())),
         ["b.json: the branch `b/c` cannot be beside the branch `b` of `a.json`: git keeps branches like files"]
     );
     let long = "x".repeat(195);
     assert_eq!(
-        problems(plan_of(&[("a.json", &with(json!(long), one_story()))], &options())),
+        problems(plan_of(&[("a.json", &tasks_file_with(json!(long), one_story()))], &options())),
         [format!("a.json: the branch name `{long}` is too long: with `-us-001` it passes 200 characters")]
     );
 }
 
 #[test]
-fn all_problems_of_all_files_at_once() {
-    let first = with(
+fn all_problems_of_all_files_are_reported_together() {
+    let first = tasks_file_with(
         json!("main"),
         json!([
             { "id": "setup", "title": "x", "touches": ["src/[a", "/etc"] },
@@ -220,7 +221,7 @@ fn all_problems_of_all_files_at_once() {
             { "id": "US-004", "title": "x", "touches": ["../x"] },
         ]),
     );
-    let second = with(json!("feat/ä"), one_story());
+    let second = tasks_file_with(json!("feat/ä"), one_story());
     let options = PlanOptions { has_agent: false, ..options() };
     let error = plan_of(&[("a.json", &first), ("b.json", &second)], &options).expect_err("refused");
     assert_eq!(
@@ -245,8 +246,8 @@ b.json: `metadata.branchName`: the branch name `feat/ä` has `ä`; allowed are l
 }
 
 #[test]
-fn what_touches_the_same_is_kept_apart_unless_one_waits_for_the_other() {
-    let text = with(
+fn overlapping_independent_assignments_are_kept_apart() {
+    let text = tasks_file_with(
         json!("b"),
         json!([
             { "id": "US-001", "title": "x", "touches": ["src/a/**"] },
@@ -280,7 +281,7 @@ fn what_touches_the_same_is_kept_apart_unless_one_waits_for_the_other() {
 }
 
 #[test]
-fn the_spec_is_the_plan_with_bases() {
+fn the_swarm_spec_is_the_plan_with_bases() {
     let plan = plan_of(&[("a/canonical.json", CANONICAL)], &options()).expect("a plan");
     let limits = SwarmLimits {
         max_sandboxes: 3,
@@ -295,30 +296,30 @@ fn the_spec_is_the_plan_with_bases() {
         liveness_timeout: Duration::from_secs(150),
     };
     let base: CommitId = "a".repeat(40).parse().expect("a commit");
-    let spec = plan.spec(SwarmId::random(), std::slice::from_ref(&base), limits.clone());
+    let spec = plan.to_swarm_spec(SwarmId::random(), std::slice::from_ref(&base), limits.clone());
     assert_eq!((&spec.stories, &spec.assignments, &spec.limits), (&plan.stories, &plan.assignments, &limits));
     assert_eq!((spec.files[0].path.as_str(), spec.files[0].slug.as_str()), ("a/canonical.json", "canonical"));
     assert_eq!((spec.files[0].branch.as_str(), &spec.files[0].base), ("feat/shopping-list", &base));
 }
 
 #[test]
-fn the_plan_as_text_and_as_json() {
+fn the_plan_renders_as_text_and_json() {
     let golden = |name: &str| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tasks").join(name);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
     let files = [("tasks/canonical.json", CANONICAL), ("tasks/ralph.json", RALPH)];
     let by_story = plan_of(&files, &options()).expect("a plan");
-    assert_eq!(show::text(&by_story), golden("plan-story.txt"));
+    assert_eq!(render::to_text(&by_story), golden("plan-story.txt"));
     let by_file = plan_of(&files, &PlanOptions { fan_out: FanOut::File, ..options() }).expect("a plan");
-    assert_eq!(show::text(&by_file), golden("plan-file.txt"));
+    assert_eq!(render::to_text(&by_file), golden("plan-file.txt"));
 
-    let document = show::json(&by_story);
+    let document = render::to_json(&by_story);
     assert_eq!(format!("{document:#}\n"), golden("plan-story.json"));
-    let schema = serde_json::to_value(show::schema()).expect("a schema is JSON");
+    let schema = serde_json::to_value(render::schema()).expect("a schema is JSON");
     let validator = jsonschema::validator_for(&schema).expect("a valid schema");
     for plan in [&by_story, &by_file] {
-        let document = show::json(plan);
+        let document = render::to_json(plan);
         assert_eq!(validator.iter_errors(&document).map(|error| error.to_string()).collect::<Vec<_>>(), [""; 0]);
     }
     let mut wrong = document;
@@ -327,7 +328,7 @@ fn the_plan_as_text_and_as_json() {
 }
 
 #[test]
-fn the_examples_plan_and_fit_the_schema() {
+fn the_example_files_match_the_schema_and_can_be_planned() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tasks");
     let schema = serde_json::to_value(tasks::schema()).expect("a schema is JSON");
     let validator = jsonschema::validator_for(&schema).expect("a valid schema");
@@ -374,10 +375,10 @@ fn stories() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_plan_holds_together(stories in stories(), again: bool, by_file: bool) {
+    fn every_plan_is_consistent(stories in stories(), again: bool, by_file: bool) {
         let fan_out = if by_file { FanOut::File } else { FanOut::Story };
-        let text = with(json!("b"), stories);
-        let plan = plan_of(&[("a.json", &text)], &PlanOptions { again, fan_out, ..options() }).expect("a plan");
+        let text = tasks_file_with(json!("b"), stories);
+        let plan = plan_of(&[("a.json", &text)], &PlanOptions { rerun_done: again, fan_out, ..options() }).expect("a plan");
         let running: BTreeSet<_> = plan.stories.iter().filter(|s| s.done.is_none()).map(|s| s.key.clone()).collect();
 
         // Every story to run is in one wave and in one assignment.
@@ -416,7 +417,7 @@ proptest! {
 }
 
 #[test]
-fn a_large_file_is_delivered_in_parts() {
+fn a_large_file_is_reduced_to_the_assignment_stories() {
     let stories = |count: usize, size: usize| -> Value {
         let story = |at: usize| {
             let depends_on: Vec<String> = (at > 1).then(|| "US-001".to_owned()).into_iter().collect();
@@ -424,37 +425,37 @@ fn a_large_file_is_delivered_in_parts() {
         };
         (1..=count).map(story).collect()
     };
-    let small = with(json!("b"), stories(10, 1000));
+    let small = tasks_file_with(json!("b"), stories(10, 1000));
     let plan = plan_of(&[("a.json", &small)], &options()).expect("a plan");
-    assert_eq!(plan.delivered(0, &plan.assignments[1].stories), small);
+    assert_eq!(plan.tasks_file_for(0, &plan.assignments[1].stories), small);
 
-    let large = with(json!("b"), stories(10, 100_000));
+    let large = tasks_file_with(json!("b"), stories(10, 100_000));
     let plan = plan_of(&[("a.json", &large)], &options()).expect("a plan");
-    let part = plan.delivered(0, &plan.assignments[1].stories);
-    assert!(serde_json::to_string(&part).expect("JSON").len() <= MAX_DELIVERED);
+    let part = plan.tasks_file_for(0, &plan.assignments[1].stories);
+    assert!(serde_json::to_string(&part).expect("JSON").len() <= MAX_DELIVERED_BYTES);
     let part = tasks::parse(part.as_bytes(), Path::new("a.json")).expect("a tasks file of its own");
     assert_eq!(part.stories.len(), 1);
     assert_eq!((part.stories[0].id.as_str(), part.stories[0].notes.len()), ("US-002", 100_000));
 
     let together = problems(plan_of(&[("a.json", &large)], &PlanOptions { fan_out: FanOut::File, ..options() }));
     assert!(together[0].contains("US-010") && together[0].contains("at most 640 KB"), "{together:?}");
-    let one = problems(plan_of(&[("a.json", &with(json!("b"), stories(1, 400_000)))], &options()));
+    let one = problems(plan_of(&[("a.json", &tasks_file_with(json!("b"), stories(1, 400_000)))], &options()));
     assert!(one[0].starts_with("a.json: story `US-001`: the text for one sandbox has"), "{one:?}");
 }
 
 #[test]
-fn the_length_of_a_text_as_json_is_known() {
+fn json_string_length_matches_serde_json() {
     for text in ["", "plain", "a\"b\\c\n\r\t\u{8}\u{c}\u{1}\u{1f}\u{7f} ä €"] {
-        assert_eq!(json_length(text), serde_json::to_string(text).expect("JSON").len(), "{text:?}");
+        assert_eq!(json_string_length(text), serde_json::to_string(text).expect("JSON").len(), "{text:?}");
     }
 }
 
-fn seats(plan: &Plan) -> Vec<(&str, &str)> {
-    plan.seats.iter().map(|seat| (seat.agent.as_str(), seat.role.as_str())).collect()
+fn agents(plan: &Plan) -> Vec<(&str, &str)> {
+    plan.agents.iter().map(|seat| (seat.id.as_str(), seat.role.as_str())).collect()
 }
 
 /// Stories with these `mailbox` values, in a file that wants a mailbox or says nothing.
-fn mail(wanted: impl Into<Option<bool>>, mailboxes: &[Value]) -> String {
+fn tasks_file_with_mailbox(wanted: impl Into<Option<bool>>, mailboxes: &[Value]) -> String {
     let story = |(place, mailbox): (usize, &Value)| json!({ "id": format!("US-{:03}", place + 1), "title": "x", "mailbox": mailbox });
     let stories: Vec<Value> = mailboxes.iter().enumerate().map(story).collect();
     let metadata = json!({ "title": "T", "branchName": "feat/mail", "mailbox": wanted.into() });
@@ -462,26 +463,29 @@ fn mail(wanted: impl Into<Option<bool>>, mailboxes: &[Value]) -> String {
 }
 
 #[test]
-fn agents_have_ids_of_their_own() {
+fn agent_ids_are_unique() {
     let named = json!({ "agent": "Alpha", "role": "coder" });
-    let two = mail(true, &[named.clone(), Value::Null]);
+    let two = tasks_file_with_mailbox(true, &[named.clone(), Value::Null]);
     let plan = plan_of(&[("a.json", &two)], &options()).expect("a plan");
-    assert_eq!(seats(&plan), [("Alpha", "coder"), ("us-002", "agent")]);
-    assert_eq!(plan.seats[0].reviewer().agent.as_str(), "Alpha-reviewer");
-    let text = show::text(&plan);
+    assert_eq!(agents(&plan), [("Alpha", "coder"), ("us-002", "agent")]);
+    assert_eq!(plan.agents[0].reviewer().id.as_str(), "Alpha-reviewer");
+    let text = render::to_text(&plan);
     assert!(text.contains("in the mailbox Alpha (coder)") && text.contains("in the mailbox us-002 (agent)"), "{text}");
-    assert_eq!(show::json(&plan)["assignments"][0]["agent"], json!({ "id": "Alpha", "role": "coder" }));
+    assert_eq!(render::to_json(&plan)["assignments"][0]["agent"], json!({ "id": "Alpha", "role": "coder" }));
 
     // The setting outweighs the file, both ways.
     let off = PlanOptions { mailbox: Some(false), ..options() };
     assert!(!plan_of(&[("a.json", &two)], &off).expect("a plan").has_mailbox());
-    let (on, plain) = (PlanOptions { mailbox: Some(true), ..options() }, mail(false, &[Value::Null]));
+    let (on, plain) =
+        (PlanOptions { mailbox: Some(true), ..options() }, tasks_file_with_mailbox(false, &[Value::Null]));
     assert!(!plan_of(&[("a.json", &plain)], &options()).expect("a plan").has_mailbox());
-    assert_eq!(seats(&plan_of(&[("a.json", &plain)], &on).expect("a plan")), [("us-001", "agent")]);
+    assert_eq!(agents(&plan_of(&[("a.json", &plain)], &on).expect("a plan")), [("us-001", "agent")]);
 
     // Who names an agent wants a mailbox, unless the file says that there is none.
     let has = |wanted| {
-        plan_of(&[("a.json", &mail(wanted, std::slice::from_ref(&named)))], &options()).expect("a plan").has_mailbox()
+        plan_of(&[("a.json", &tasks_file_with_mailbox(wanted, std::slice::from_ref(&named)))], &options())
+            .expect("a plan")
+            .has_mailbox()
     };
     assert_eq!([None, Some(true), Some(false)].map(has), [true, true, false]);
 
@@ -489,21 +493,23 @@ fn agents_have_ids_of_their_own() {
     let long = format!("{}.json", "long-name".repeat(12));
     let several = [("a.json", two.as_str()), ("b.json", plain.as_str()), (long.as_str(), plain.as_str())];
     let plan = plan_of(&several, &options()).expect("a plan");
-    let ids: Vec<&str> = seats(&plan).iter().map(|(id, _)| *id).collect();
+    let ids: Vec<&str> = agents(&plan).iter().map(|(id, _)| *id).collect();
     assert_eq!(ids[..3], ["Alpha", "a-us-002", "b-us-001"]);
     assert!(ids[3].starts_with("long-name") && ids[3].ends_with("-us-001") && ids[3].len() <= 64, "{}", ids[3]);
     let by_file = PlanOptions { fan_out: FanOut::File, ..options() };
     let plan = plan_of(&several[..2], &by_file).expect("a plan");
-    assert_eq!(seats(&plan), [("a", "agent"), ("b", "agent")]);
-    assert!(show::text(&plan).contains("in the mailbox a (agent)"));
+    assert_eq!(agents(&plan), [("a", "agent"), ("b", "agent")]);
+    assert!(render::to_text(&plan).contains("in the mailbox a (agent)"));
     // A wish is in the way of what would have been another's.
-    let taken = mail(true, &[json!({ "agent": "us-002" }), Value::Null]);
-    assert_eq!(seats(&plan_of(&[("a.json", &taken)], &options()).expect("a plan"))[1].0, "us-002-2");
+    let taken = tasks_file_with_mailbox(true, &[json!({ "agent": "us-002" }), Value::Null]);
+    assert_eq!(agents(&plan_of(&[("a.json", &taken)], &options()).expect("a plan"))[1].0, "us-002-2");
 }
 
 #[test]
-fn agents_with_the_same_id_are_refused_with_both_stories() {
-    let refused = |mailboxes: &[Value]| problems(plan_of(&[("a.json", &mail(true, mailboxes))], &options())).join("\n");
+fn duplicate_agent_ids_are_rejected_with_both_stories() {
+    let refused = |mailboxes: &[Value]| {
+        problems(plan_of(&[("a.json", &tasks_file_with_mailbox(true, mailboxes))], &options())).join("\n")
+    };
     let agent = |id: &str| json!({ "agent": id });
     let same = refused(&[agent("alpha"), agent("Alpha")]);
     assert!(
@@ -518,7 +524,10 @@ fn agents_with_the_same_id_are_refused_with_both_stories() {
         refused(&[agent("Host")])
             .contains("story `US-001`, `userStories[0].mailbox.agent`: the agent `Host` cannot be")
     );
-    let files = [("a.json", mail(true, &[agent("x")])), ("b.json", mail(false, &[agent("x")]))];
+    let files = [
+        ("a.json", tasks_file_with_mailbox(true, &[agent("x")])),
+        ("b.json", tasks_file_with_mailbox(false, &[agent("x")])),
+    ];
     let both = problems(plan_of(&files.each_ref().map(|(path, text)| (*path, text.as_str())), &options())).join("\n");
     assert!(both.contains("b.json: stories `a/US-001`, `b/US-001`, "), "{both}");
 }

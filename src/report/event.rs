@@ -2,7 +2,7 @@
 //!
 //! Rules: one JSON object a line; `v` is the version, and a later version only adds fields and types; `seq` counts from 1
 //! without gaps; stories have the labels that the other reports use. To add a type: a variant of [`EventBody`] and its arm
-//! in [`body`]. Must not: carry text that is not escaped by JSON, or a value of an environment variable.
+//! in [`event_body`]. Must not: carry text that is not escaped by JSON, or a value of an environment variable.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Names;
+use super::StoryLabels;
 use crate::ids::AttemptId;
 use crate::protocol::amp::message::{Decision, EscalationType, Severity};
 use crate::swarm::event::ContainerExit;
@@ -39,7 +39,7 @@ pub struct EventLine {
 
 /// An attempt at an assignment: one sandbox.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Attempt {
+pub struct AttemptRef {
     /// The assignment's id.
     pub assignment: String,
     /// Which try, from 1.
@@ -48,7 +48,7 @@ pub struct Attempt {
 
 /// Why something did not work out.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Why {
+pub struct FailureInfo {
     /// The word.
     pub cause: Cause,
     /// What proves it.
@@ -85,35 +85,35 @@ pub enum EventBody {
     /// A sandbox is being made.
     SandboxStarting {
         /// Which.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// Its stories.
         stories: Vec<String>,
     },
     /// A sandbox is not started yet: the engine is short of memory or disk.
     StartHeld {
         /// Which.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// What is short.
         reason: String,
     },
     /// A sandbox's container is paused, and not by longshore.
     SandboxPaused {
         /// Which.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// The container's name.
         container: String,
     },
     /// A sandbox runs.
     SandboxStarted {
         /// Which.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// Its container's id.
         container: String,
     },
     /// A sandbox ended.
     SandboxEnded {
         /// Which.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// Null where it vanished.
         exit_code: Option<i64>,
         /// The engine's own flag.
@@ -134,7 +134,7 @@ pub enum EventBody {
         /// Its title.
         title: String,
         /// In which sandbox.
-        attempt: Attempt,
+        attempt: AttemptRef,
     },
     /// A story's newest words.
     StoryProgress {
@@ -164,7 +164,7 @@ pub enum EventBody {
         /// Which.
         story: String,
         /// Why.
-        failure: Why,
+        failure: FailureInfo,
         /// The next attempt's number.
         next: u32,
         /// The wait before it.
@@ -175,7 +175,7 @@ pub enum EventBody {
         /// Which.
         story: String,
         /// Why.
-        failure: Why,
+        failure: FailureInfo,
         /// Tries.
         attempts: u32,
     },
@@ -189,7 +189,7 @@ pub enum EventBody {
     /// A review began.
     ReviewStarted {
         /// The reviewer's sandbox.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// The stories under review.
         stories: Vec<String>,
         /// Which review of the task it is, from 1.
@@ -198,7 +198,7 @@ pub enum EventBody {
     /// A review is over.
     ReviewEnded {
         /// The reviewer's sandbox.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// The stories under review.
         stories: Vec<String>,
         /// The verdict.
@@ -251,7 +251,7 @@ pub enum EventBody {
     /// A record of a sandbox broke a rule.
     RecordRefused {
         /// Of which sandbox.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// Which rule.
         reason: String,
         /// How many so far.
@@ -260,7 +260,7 @@ pub enum EventBody {
     /// The shim reported an error.
     ErrorReported {
         /// Of which sandbox.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// ACP's code.
         code: String,
         /// Its words.
@@ -269,14 +269,14 @@ pub enum EventBody {
     /// Work that did not land is kept.
     Salvaged {
         /// Of which sandbox.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// The ref.
         reference: String,
     },
     /// A work folder could not be salvaged, or not all of it, and is kept in the work volume.
     WorkKept {
         /// Of which sandbox.
-        attempt: Attempt,
+        attempt: AttemptRef,
         /// The folder.
         folder: String,
         /// Some of it is under a ref.
@@ -300,7 +300,7 @@ pub enum EventBody {
     /// Nothing can go on.
     MachineryFailed {
         /// Why.
-        failure: Why,
+        failure: FailureInfo,
     },
     /// The last.
     SwarmEnded {
@@ -321,7 +321,7 @@ pub enum EventBody {
 }
 
 /// The wire form of an announcement.
-pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
+pub fn event_body(names: &StoryLabels, announcement: &Announcement) -> EventBody {
     use Announcement as A;
     let label = |story| names.label(story).to_owned();
     match announcement {
@@ -332,52 +332,54 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
             EventBody::SwarmResumed { stories: *stories, done: *done, running: *running }
         }
         A::SandboxStarting { attempt: id, stories } => {
-            EventBody::SandboxStarting { attempt: attempt(id), stories: stories.iter().map(label).collect() }
+            EventBody::SandboxStarting { attempt: attempt_ref(id), stories: stories.iter().map(label).collect() }
         }
         A::StartDelayed { attempt: id, reason } => {
-            EventBody::StartHeld { attempt: attempt(id), reason: reason.clone() }
+            EventBody::StartHeld { attempt: attempt_ref(id), reason: reason.clone() }
         }
         A::SandboxPaused { attempt: id, container } => {
-            EventBody::SandboxPaused { attempt: attempt(id), container: container.clone() }
+            EventBody::SandboxPaused { attempt: attempt_ref(id), container: container.clone() }
         }
         A::SandboxStarted { attempt: id, container } => {
-            EventBody::SandboxStarted { attempt: attempt(id), container: container.to_string() }
+            EventBody::SandboxStarted { attempt: attempt_ref(id), container: container.to_string() }
         }
         A::SandboxEnded { attempt: id, exit } => {
             let ContainerExit { code, oom_killed, vanished, engine_lost: _, error, stderr_tail: tail } = exit.clone();
-            EventBody::SandboxEnded { attempt: attempt(id), exit_code: code, oom_killed, vanished, error, tail }
+            EventBody::SandboxEnded { attempt: attempt_ref(id), exit_code: code, oom_killed, vanished, error, tail }
         }
-        A::StoryStarted { story, attempt: id } => {
-            EventBody::StoryStarted { story: label(story), title: names.title(story).to_owned(), attempt: attempt(id) }
-        }
+        A::StoryStarted { story, attempt: id } => EventBody::StoryStarted {
+            story: label(story),
+            title: names.title(story).to_owned(),
+            attempt: attempt_ref(id),
+        },
         A::StoryProgress { story, text } => EventBody::StoryProgress { story: label(story), text: text.clone() },
         A::StoryFinished { story } => EventBody::StoryFinished { story: label(story) },
         A::StoryLanded { story, commit, head, duration } => EventBody::StoryLanded {
             story: label(story),
             commit: commit.to_string(),
             head: head.to_string(),
-            duration_ms: millis(*duration),
+            duration_ms: to_millis(*duration),
         },
         A::StoryRetried { story, failure, next_attempt: next, delay: after } => EventBody::StoryRetried {
             story: label(story),
-            failure: why(failure),
+            failure: failure_info(failure),
             next: *next,
-            after_ms: millis(*after),
+            after_ms: to_millis(*after),
         },
         A::StoryFailed { story, failure, attempts } => {
-            EventBody::StoryFailed { story: label(story), failure: why(failure), attempts: *attempts }
+            EventBody::StoryFailed { story: label(story), failure: failure_info(failure), attempts: *attempts }
         }
         A::StorySkipped { story, blocked_by: because } => {
             EventBody::StorySkipped { story: label(story), because: label(because) }
         }
         A::ReviewStarted { attempt: id, stories, round } => EventBody::ReviewStarted {
-            attempt: attempt(id),
+            attempt: attempt_ref(id),
             stories: stories.iter().map(label).collect(),
             round: *round,
         },
         A::ReviewEnded { attempt: id, stories, decision, confidence, issues, reject_count: rejects } => {
             EventBody::ReviewEnded {
-                attempt: attempt(id),
+                attempt: attempt_ref(id),
                 stories: stories.iter().map(label).collect(),
                 decision: *decision,
                 confidence: *confidence,
@@ -401,21 +403,21 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
         A::NotifyFailed { problem } => EventBody::NotifyFailed { problem: problem.clone() },
         A::MemoryDamaged { problem } => EventBody::MemoryDamaged { problem: problem.clone() },
         A::RecordRefused { attempt: id, reason, count } => {
-            EventBody::RecordRefused { attempt: attempt(id), reason: reason.clone(), count: *count }
+            EventBody::RecordRefused { attempt: attempt_ref(id), reason: reason.clone(), count: *count }
         }
         A::ErrorReported { attempt: id, code, message } => {
-            EventBody::ErrorReported { attempt: attempt(id), code: code.clone(), message: message.clone() }
+            EventBody::ErrorReported { attempt: attempt_ref(id), code: code.clone(), message: message.clone() }
         }
         A::Salvaged { attempt: id, reference } => {
-            EventBody::Salvaged { attempt: attempt(id), reference: reference.clone() }
+            EventBody::Salvaged { attempt: attempt_ref(id), reference: reference.clone() }
         }
         A::WorkDirKept { attempt: id, work_dir: folder, partly_salvaged: partly } => {
-            EventBody::WorkKept { attempt: attempt(id), folder: folder.clone(), partly: *partly }
+            EventBody::WorkKept { attempt: attempt_ref(id), folder: folder.clone(), partly: *partly }
         }
         A::Stopping { level, by } => EventBody::Stopping { level: *level, by: by.clone() },
         A::EngineLost { problem } => EventBody::EngineLost { problem: problem.clone() },
         A::EngineReconnected => EventBody::EngineBack,
-        A::MachineryFailed { failure } => EventBody::MachineryFailed { failure: why(failure) },
+        A::MachineryFailed { failure } => EventBody::MachineryFailed { failure: failure_info(failure) },
         A::SwarmEnded { outcome, landed, failed, skipped, pending } => EventBody::SwarmEnded {
             outcome: *outcome,
             exit_code: outcome.exit_code(),
@@ -427,15 +429,15 @@ pub fn body(names: &Names, announcement: &Announcement) -> EventBody {
     }
 }
 
-fn attempt(id: &AttemptId) -> Attempt {
-    Attempt { assignment: id.assignment.to_string(), number: id.number }
+fn attempt_ref(id: &AttemptId) -> AttemptRef {
+    AttemptRef { assignment: id.assignment.to_string(), number: id.number }
 }
 
-fn why(failure: &Failure) -> Why {
+fn failure_info(failure: &Failure) -> FailureInfo {
     let Failure { cause, evidence, salvage } = failure.clone();
-    Why { cause, evidence, salvage }
+    FailureInfo { cause, evidence, salvage }
 }
 
-fn millis(duration: Duration) -> u64 {
+fn to_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,34 +4,34 @@ use std::io::Write;
 
 use jiff::Timestamp;
 
-use super::aside::Aside;
-use super::event::{EVENT_VERSION, EventLine, body};
-use super::{Names, Reporter, Trouble};
+use super::background_writer::BackgroundWriter;
+use super::event::{EVENT_VERSION, EventLine, event_body};
+use super::{FirstWriteError, Reporter, StoryLabels};
 use crate::swarm::Announcement;
 
 /// Events on a writer.
-pub struct Json {
-    names: Names,
-    writer: Aside,
+pub struct JsonReporter {
+    labels: StoryLabels,
+    writer: BackgroundWriter,
     seq: u64,
 }
 
-impl Json {
+impl JsonReporter {
     /// A stream that begins. A reader that is gone, or a full disk, does not end the swarm: it is noted in `trouble`.
-    pub fn new(names: Names, writer: impl Write + Send + 'static, trouble: Trouble) -> Self {
-        Self { names, writer: Aside::new(writer, trouble), seq: 0 }
+    pub fn new(names: StoryLabels, writer: impl Write + Send + 'static, trouble: FirstWriteError) -> Self {
+        Self { labels: names, writer: BackgroundWriter::new(writer, trouble), seq: 0 }
     }
 }
 
-impl Reporter for Json {
+impl Reporter for JsonReporter {
     fn announce(&mut self, at: Timestamp, announcement: &Announcement) {
         self.seq += 1;
         let line = EventLine {
             v: EVENT_VERSION,
             seq: self.seq,
             at,
-            swarm: self.names.swarm().to_string(),
-            body: body(&self.names, announcement),
+            swarm: self.labels.swarm().to_string(),
+            body: event_body(&self.labels, announcement),
         };
         if let Ok(mut bytes) = serde_json::to_vec(&line) {
             bytes.push(b'\n');
@@ -48,14 +48,14 @@ impl Reporter for Json {
 mod tests {
     use super::*;
     use crate::ids::{AssignmentId, AttemptId, StoryKey};
-    use crate::report::aside::tests::{Blocked, Kept};
-    use crate::report::names::tests::spec;
+    use crate::report::background_writer::tests::{BlockingWriter, CapturedLines};
+    use crate::report::story_labels::tests::spec;
     use crate::swarm::{ContainerExit, SwarmOutcome};
     use crate::verdict::{Cause, Failure};
 
     fn lines(announcements: &[Announcement]) -> Vec<serde_json::Value> {
-        let out = Kept::default();
-        let mut json = Json::new(Names::of(&spec(2)), out.clone(), Trouble::default());
+        let out = CapturedLines::default();
+        let mut json = JsonReporter::new(StoryLabels::from_spec(&spec(2)), out.clone(), FirstWriteError::default());
         for announcement in announcements {
             json.announce("2026-11-21T12:03:04Z".parse().expect("a time"), announcement);
         }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_versioned_and_counted_and_fit_the_schema() {
+    fn lines_are_numbered_and_match_the_schema() {
         let story = StoryKey { file: 1, id: "US-001".parse().expect("valid") };
         let attempt = AttemptId { assignment: AssignmentId::new(2026, 3), number: 2 };
         let exit = ContainerExit { code: Some(0), ..ContainerExit::default() };
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_left_is_no_trouble() {
+    fn a_closed_pipe_is_not_an_error() {
         struct Gone;
         impl Write for Gone {
             fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -109,8 +109,8 @@ mod tests {
                 Err(std::io::ErrorKind::BrokenPipe.into())
             }
         }
-        let trouble = Trouble::default();
-        let mut json = Json::new(Names::of(&spec(1)), Gone, trouble.clone());
+        let trouble = FirstWriteError::default();
+        let mut json = JsonReporter::new(StoryLabels::from_spec(&spec(1)), Gone, trouble.clone());
         let started = Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max_sandboxes: 1 };
         json.announce(Timestamp::UNIX_EPOCH, &started);
         json.close();
@@ -119,10 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_slow_does_not_block() {
+    fn a_slow_reader_does_not_block() {
         let (go, blocked) = std::sync::mpsc::channel();
-        let out = Kept::default();
-        let mut json = Json::new(Names::of(&spec(1)), Blocked(blocked, out.clone()), Trouble::default());
+        let out = CapturedLines::default();
+        let mut json = JsonReporter::new(
+            StoryLabels::from_spec(&spec(1)),
+            BlockingWriter(blocked, out.clone()),
+            FirstWriteError::default(),
+        );
         let words = "a word ".repeat(1000);
         for _ in 0..100 {
             let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };

@@ -8,60 +8,60 @@ use std::io::Write;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::aside::Aside;
-use super::words::{Said, Tone, said};
-use super::{Look, Names, Reporter, Trouble};
+use super::background_writer::BackgroundWriter;
+use super::report_line::{ReportLine, Tone, describe_announcement};
+use super::{FirstWriteError, Reporter, StoryLabels, TextStyle};
 use crate::ids::StoryKey;
 use crate::swarm::Announcement;
 
 /// The least time between two lines with the words of one story.
-const WORDS_EVERY: SignedDuration = SignedDuration::from_secs(10);
+const PROGRESS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 /// Lines on a writer.
-pub struct Plain {
-    names: Names,
-    look: Look,
-    writer: Aside,
+pub struct PlainReporter {
+    labels: StoryLabels,
+    style: TextStyle,
+    writer: BackgroundWriter,
     quiet: bool,
-    last_words: HashMap<StoryKey, Timestamp>,
+    last_progress: HashMap<StoryKey, Timestamp>,
 }
 
-impl Plain {
+impl PlainReporter {
     /// Every line. A reader that is gone does not end the swarm.
-    pub fn new(names: Names, look: Look, writer: impl Write + Send + 'static) -> Self {
-        let writer = Aside::new(writer, Trouble::default());
-        Self { names, look, writer, quiet: false, last_words: HashMap::new() }
+    pub fn new(names: StoryLabels, look: TextStyle, writer: impl Write + Send + 'static) -> Self {
+        let writer = BackgroundWriter::new(writer, FirstWriteError::default());
+        Self { labels: names, style: look, writer, quiet: false, last_progress: HashMap::new() }
     }
 
     /// Only what went wrong.
-    pub fn quiet(names: Names, look: Look, writer: impl Write + Send + 'static) -> Self {
+    pub fn quiet(names: StoryLabels, look: TextStyle, writer: impl Write + Send + 'static) -> Self {
         Self { quiet: true, ..Self::new(names, look, writer) }
     }
 
-    fn too_soon(&mut self, at: Timestamp, story: &StoryKey) -> bool {
-        match self.last_words.get(story) {
-            Some(last) if at.duration_since(*last) < WORDS_EVERY => true,
+    fn is_throttled(&mut self, at: Timestamp, story: &StoryKey) -> bool {
+        match self.last_progress.get(story) {
+            Some(last) if at.duration_since(*last) < PROGRESS_INTERVAL => true,
             _ => {
-                self.last_words.insert(story.clone(), at);
+                self.last_progress.insert(story.clone(), at);
                 false
             }
         }
     }
 }
 
-impl Reporter for Plain {
+impl Reporter for PlainReporter {
     fn announce(&mut self, at: Timestamp, announcement: &Announcement) {
         if let Announcement::StoryProgress { story, .. } = announcement
-            && self.too_soon(at, story)
+            && self.is_throttled(at, story)
         {
             return;
         }
-        let Some(said) = said(&self.names, announcement) else { return };
+        let Some(said) = describe_announcement(&self.labels, announcement) else { return };
         if self.quiet && !matches!(said.tone, Tone::Bad | Tone::Warning) {
             return;
         }
         // One write a line, so that lines of other programs on the same terminal do not come between.
-        let line = format!("{}\n", line(&said, at, &self.look));
+        let line = format!("{}\n", format_line(&said, at, &self.style));
         self.writer.write(line.into_bytes());
     }
 
@@ -71,9 +71,9 @@ impl Reporter for Plain {
 }
 
 /// The line, without its newline.
-pub fn line(said: &Said, at: Timestamp, look: &Look) -> String {
-    let time = at.to_zoned(look.zone.clone()).strftime("%H:%M:%S").to_string();
-    let Said { tone, subject, text } = said;
+pub fn format_line(said: &ReportLine, at: Timestamp, look: &TextStyle) -> String {
+    let time = at.to_zoned(look.time_zone.clone()).strftime("%H:%M:%S").to_string();
+    let ReportLine { tone, subject, text } = said;
     if !look.colour {
         return format!("{time} {subject} {text}");
     }
@@ -90,8 +90,8 @@ pub fn line(said: &Said, at: Timestamp, look: &Look) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::aside::tests::{Blocked, Kept};
-    use crate::report::names::tests::spec;
+    use crate::report::background_writer::tests::{BlockingWriter, CapturedLines};
+    use crate::report::story_labels::tests::spec;
     use crate::swarm::event::ContainerExit;
     use crate::swarm::{StopLevel, SwarmOutcome};
     use crate::verdict::{Cause, Failure};
@@ -109,12 +109,15 @@ mod tests {
         ContainerExit { code, ..ContainerExit::default() }
     }
 
-    fn printed(quiet: bool, colour: bool, announcements: &[Announcement]) -> String {
-        let look = Look { colour, ..Look::bare() };
-        let names = Names::of(&spec(1));
-        let out = Kept::default();
-        let mut plain =
-            if quiet { Plain::quiet(names, look, out.clone()) } else { Plain::new(names, look, out.clone()) };
+    fn render_lines(quiet: bool, colour: bool, announcements: &[Announcement]) -> String {
+        let look = TextStyle { colour, ..TextStyle::plain() };
+        let names = StoryLabels::from_spec(&spec(1));
+        let out = CapturedLines::default();
+        let mut plain = if quiet {
+            PlainReporter::quiet(names, look, out.clone())
+        } else {
+            PlainReporter::new(names, look, out.clone())
+        };
         let start: Timestamp = "2026-11-21T12:03:04Z".parse().expect("a time");
         for (second, announcement) in announcements.iter().enumerate() {
             plain.announce(start + SignedDuration::from_secs(second as i64), announcement);
@@ -123,7 +126,7 @@ mod tests {
         out.text()
     }
 
-    fn story() -> Vec<Announcement> {
+    fn sample_announcements() -> Vec<Announcement> {
         let commit: crate::ids::CommitId = "3f2a1b4c5d".repeat(4).parse().expect("valid");
         vec![
             Announcement::SwarmStarted { stories: 2, done: 1, assignments: 2, max_sandboxes: 3 },
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_an_event() {
+    fn each_event_is_one_line() {
         let wanted = "\
 12:03:04 swarm a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d started: 2 stories in 2 assignments, at most 3 at once, 1 done before
 12:03:05 US-001 sandbox starting (T-2026-001 attempt 1)
@@ -168,25 +171,29 @@ mod tests {
 12:03:13 swarm stopping (SIGINT): nothing new is started, sandboxes are asked to finish; again to kill them
 12:03:14 swarm some stories did not land: 1 landed, 1 failed
 ";
-        assert_eq!(printed(false, false, &story()), wanted);
+        assert_eq!(render_lines(false, false, &sample_announcements()), wanted);
     }
 
     #[test]
-    fn a_resumed_swarm_is_not_said_to_be_started() {
+    fn a_resumed_swarm_is_reported_as_resumed() {
         let resumed = |done, running| Announcement::SwarmResumed { stories: 2, done, running };
         let wanted = "\
 12:03:04 swarm a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d resumed: 2 stories to go, 1 done before, 3 sandboxes still running
 12:03:05 swarm a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d resumed: 2 stories to go
 ";
-        assert_eq!(printed(false, false, &[resumed(1, 3), resumed(0, 0)]), wanted);
+        assert_eq!(render_lines(false, false, &[resumed(1, 3), resumed(0, 0)]), wanted);
     }
 
     #[test]
-    fn a_reader_that_is_slow_does_not_block() {
+    fn a_slow_reader_does_not_block() {
         let (go, blocked) = std::sync::mpsc::channel();
-        let out = Kept::default();
-        let mut plain = Plain::new(Names::of(&spec(1)), Look::bare(), Blocked(blocked, out.clone()));
-        story().iter().for_each(|announcement| plain.announce(Timestamp::UNIX_EPOCH, announcement));
+        let out = CapturedLines::default();
+        let mut plain = PlainReporter::new(
+            StoryLabels::from_spec(&spec(1)),
+            TextStyle::plain(),
+            BlockingWriter(blocked, out.clone()),
+        );
+        sample_announcements().iter().for_each(|announcement| plain.announce(Timestamp::UNIX_EPOCH, announcement));
         assert_eq!(out.text(), "", "nothing was read yet, and nothing waited for that");
         drop(go);
         plain.close();
@@ -194,23 +201,23 @@ mod tests {
     }
 
     #[test]
-    fn quiet_tells_problems_only() {
-        let text = printed(true, false, &story());
+    fn quiet_reports_problems_only() {
+        let text = render_lines(true, false, &sample_announcements());
         assert_eq!(text.lines().count(), 4, "{text}");
         assert!(!text.contains("landed 3f2a"));
     }
 
     #[test]
-    fn colours_only_where_asked_for() {
-        assert!(printed(false, true, &story()).contains("\x1b[32mlanded"));
-        assert!(!printed(false, false, &story()).contains('\x1b'));
+    fn colours_are_used_only_when_enabled() {
+        assert!(render_lines(false, true, &sample_announcements()).contains("\x1b[32mlanded"));
+        assert!(!render_lines(false, false, &sample_announcements()).contains('\x1b'));
     }
 
     #[test]
-    fn words_come_again_after_ten_seconds() {
+    fn progress_is_reported_every_ten_seconds() {
         let words = |text: &str| Announcement::StoryProgress { story: key("US-001"), text: text.to_owned() };
         let all: Vec<_> = (0..12).map(|second| words(&format!("w{second}"))).collect();
-        let text = printed(false, false, &all);
+        let text = render_lines(false, false, &all);
         assert_eq!(text, "12:03:04 US-001 w0\n12:03:14 US-001 w10\n");
     }
 }

@@ -13,25 +13,25 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 
-use super::plain::line;
-use super::text::clean;
-use super::words::{Tone, said};
-use super::{Look, Names, Reporter};
+use super::plain::format_line;
+use super::report_line::{Tone, describe_announcement};
+use super::text::sanitize;
+use super::{Reporter, StoryLabels, TextStyle};
 use crate::ids::{AttemptId, StoryKey};
 use crate::protocol::amp::message::Severity;
 use crate::swarm::Announcement;
 
-const REDRAW: Duration = Duration::from_millis(500);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
 
-type Lines = Arc<Mutex<BTreeMap<AttemptId, ProgressBar>>>;
+type SandboxBars = Arc<Mutex<BTreeMap<AttemptId, ProgressBar>>>;
 
 /// Bars.
-pub struct Progress {
-    names: Names,
-    look: Look,
-    multi: MultiProgress,
-    swarm: ProgressBar,
-    lines: Lines,
+pub struct ProgressBarReporter {
+    labels: StoryLabels,
+    style: TextStyle,
+    multi_progress: MultiProgress,
+    swarm_bar: ProgressBar,
+    sandbox_bars: SandboxBars,
     /// Which sandbox a story runs in, for its words.
     running: HashMap<StoryKey, AttemptId>,
     /// Which round a reviewer's sandbox is.
@@ -44,28 +44,28 @@ pub struct Progress {
     ticker: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-impl Progress {
+impl ProgressBarReporter {
     /// Bars on standard error.
-    pub fn new(names: Names, look: Look) -> Self {
-        Self::on(names, look, ProgressDrawTarget::stderr())
+    pub fn new(names: StoryLabels, look: TextStyle) -> Self {
+        Self::with_target(names, look, ProgressDrawTarget::stderr())
     }
 
-    fn on(names: Names, look: Look, target: ProgressDrawTarget) -> Self {
+    fn with_target(names: StoryLabels, look: TextStyle, target: ProgressDrawTarget) -> Self {
         let multi = MultiProgress::with_draw_target(target);
         let colours = if look.colour { ".green/dim" } else { "" };
-        let style = style(&format!("{{elapsed_precise}} [{{bar:24{colours}}}] {{pos}}/{{len}} {{wide_msg}}"));
+        let style = progress_style(&format!("{{elapsed_precise}} [{{bar:24{colours}}}] {{pos}}/{{len}} {{wide_msg}}"));
         let swarm = multi.add(ProgressBar::new(0).with_style(style.progress_chars("=> ")));
-        let lines = Lines::default();
+        let lines = SandboxBars::default();
         let (stop, stopped) = channel();
         let (bars, whole) = (Arc::clone(&lines), swarm.clone());
         // Ends when told to, or when the reporter is gone.
         let redraw = move || {
-            while stopped.recv_timeout(REDRAW) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(REDRAW_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 // Before the swarm begins there is nothing to show.
                 if whole.length() > Some(0) {
                     whole.tick();
                 }
-                for bar in locked(&bars).values() {
+                for bar in lock_ignoring_poison(&bars).values() {
                     bar.tick();
                 }
             }
@@ -74,11 +74,11 @@ impl Progress {
         // Without the thread the times stand still between events: no reason to fail.
         let ticker = thread.ok().map(|thread| (stop, thread));
         Self {
-            names,
-            look,
-            multi,
-            swarm,
-            lines,
+            labels: names,
+            style: look,
+            multi_progress: multi,
+            swarm_bar: swarm,
+            sandbox_bars: lines,
             running: HashMap::new(),
             reviews: HashMap::new(),
             waiting: BTreeSet::new(),
@@ -89,33 +89,33 @@ impl Progress {
         }
     }
 
-    fn begin(&mut self, attempt: &AttemptId, stories: &[StoryKey]) {
-        let template = if self.look.colour {
+    fn add_bar(&mut self, attempt: &AttemptId, stories: &[StoryKey]) {
+        let template = if self.style.colour {
             "  {prefix:.bold} {elapsed:>4.dim} {wide_msg}"
         } else {
             "  {prefix} {elapsed:>4} {wide_msg}"
         };
-        let bar = ProgressBar::new_spinner().with_style(style(template));
-        let bar = self.multi.insert_before(&self.swarm, bar);
-        bar.set_prefix(self.names.list(stories.get(..1).unwrap_or_default()));
+        let bar = ProgressBar::new_spinner().with_style(progress_style(template));
+        let bar = self.multi_progress.insert_before(&self.swarm_bar, bar);
+        bar.set_prefix(self.labels.joined_labels(stories.get(..1).unwrap_or_default()));
         bar.set_message("starting");
-        if let Some(old) = locked(&self.lines).insert(attempt.clone(), bar) {
+        if let Some(old) = lock_ignoring_poison(&self.sandbox_bars).insert(attempt.clone(), bar) {
             old.finish_and_clear();
         }
     }
 
-    fn end(&mut self, attempt: &AttemptId) {
-        if let Some(bar) = locked(&self.lines).remove(attempt) {
+    fn remove_bar(&mut self, attempt: &AttemptId) {
+        if let Some(bar) = lock_ignoring_poison(&self.sandbox_bars).remove(attempt) {
             bar.finish_and_clear();
-            self.multi.remove(&bar);
+            self.multi_progress.remove(&bar);
         }
         self.running.retain(|_, running| running != attempt);
         self.reviews.remove(attempt);
     }
 
-    fn words(&self, story: &StoryKey, words: String) {
+    fn set_bar_message(&self, story: &StoryKey, words: String) {
         let Some(attempt) = self.running.get(story) else { return };
-        if let Some(bar) = locked(&self.lines).get(attempt) {
+        if let Some(bar) = lock_ignoring_poison(&self.sandbox_bars).get(attempt) {
             bar.set_message(match self.reviews.get(attempt) {
                 Some(round) => format!("review {round}: {words}"),
                 None => words,
@@ -124,7 +124,7 @@ impl Progress {
     }
 
     /// Adds to what is decided, and shows it.
-    fn count(&mut self, landed: u64, failed: u64, skipped: u64) {
+    fn add_counts(&mut self, landed: u64, failed: u64, skipped: u64) {
         self.landed += landed;
         self.failed += failed;
         self.skipped += skipped;
@@ -136,31 +136,31 @@ impl Progress {
                 words.push_str(&format!(", {number} {word}"));
             }
         }
-        self.swarm.set_position(self.landed + self.failed + self.skipped);
-        self.swarm.set_message(words);
+        self.swarm_bar.set_position(self.landed + self.failed + self.skipped);
+        self.swarm_bar.set_message(words);
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic elsewhere must not keep the terminal from being cleaned.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn style(template: &str) -> ProgressStyle {
+fn progress_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the templates of this file are well-formed")
 }
 
-impl Reporter for Progress {
+impl Reporter for ProgressBarReporter {
     fn announce(&mut self, at: Timestamp, announcement: &Announcement) {
         match announcement {
             Announcement::SwarmStarted { stories, .. } | Announcement::SwarmResumed { stories, .. } => {
-                self.swarm.set_length(*stories as u64);
-                self.count(0, 0, 0);
+                self.swarm_bar.set_length(*stories as u64);
+                self.add_counts(0, 0, 0);
             }
-            Announcement::SandboxStarting { attempt, stories } => self.begin(attempt, stories),
-            Announcement::SandboxEnded { attempt, .. } => self.end(attempt),
+            Announcement::SandboxStarting { attempt, stories } => self.add_bar(attempt, stories),
+            Announcement::SandboxEnded { attempt, .. } => self.remove_bar(attempt),
             Announcement::ReviewStarted { attempt, stories, round } => {
-                if let Some(bar) = locked(&self.lines).get(attempt) {
+                if let Some(bar) = lock_ignoring_poison(&self.sandbox_bars).get(attempt) {
                     bar.set_message(format!("review {round}"));
                 }
                 // The reviewer's own words are about the review.
@@ -168,51 +168,55 @@ impl Reporter for Progress {
                 self.reviews.insert(attempt.clone(), *round);
             }
             Announcement::Escalated { stories, escalation, .. } if escalation.severity == Severity::Critical => {
-                stories.iter().for_each(|story| self.words(story, "suspended, waits for the admin".to_owned()));
+                stories
+                    .iter()
+                    .for_each(|story| self.set_bar_message(story, "suspended, waits for the admin".to_owned()));
                 self.waiting.extend(stories.iter().cloned());
-                self.count(0, 0, 0);
+                self.add_counts(0, 0, 0);
             }
             Announcement::DecisionApplied { task, .. } => {
-                self.waiting.retain(|story| self.names.assignment_of(story) != Some(task));
-                self.count(0, 0, 0);
+                self.waiting.retain(|story| self.labels.assignment_of(story) != Some(task));
+                self.add_counts(0, 0, 0);
             }
             Announcement::StoryStarted { story, attempt } => {
                 self.running.insert(story.clone(), attempt.clone());
-                if let Some(bar) = locked(&self.lines).get(attempt) {
-                    bar.set_prefix(self.names.label(story).to_owned());
+                if let Some(bar) = lock_ignoring_poison(&self.sandbox_bars).get(attempt) {
+                    bar.set_prefix(self.labels.label(story).to_owned());
                     bar.reset_elapsed();
                 }
-                self.words(story, self.names.title(story).to_owned());
+                self.set_bar_message(story, self.labels.title(story).to_owned());
             }
-            Announcement::StoryProgress { story, text } => self.words(story, clean(text)),
-            Announcement::StoryFinished { story } => self.words(story, "finished in its sandbox".to_owned()),
-            Announcement::StoryLanded { .. } => self.count(1, 0, 0),
-            Announcement::StoryFailed { .. } => self.count(0, 1, 0),
-            Announcement::StorySkipped { .. } => self.count(0, 0, 1),
+            Announcement::StoryProgress { story, text } => self.set_bar_message(story, sanitize(text)),
+            Announcement::StoryFinished { story } => self.set_bar_message(story, "finished in its sandbox".to_owned()),
+            Announcement::StoryLanded { .. } => self.add_counts(1, 0, 0),
+            Announcement::StoryFailed { .. } => self.add_counts(0, 1, 0),
+            Announcement::StorySkipped { .. } => self.add_counts(0, 0, 1),
             _ => {}
         }
         let shown_by_bars = matches!(announcement, Announcement::StoryStarted { .. });
-        if let Some(said) = said(&self.names, announcement).filter(|said| said.tone != Tone::Detail && !shown_by_bars) {
-            let _ = self.multi.println(line(&said, at, &self.look));
+        if let Some(said) =
+            describe_announcement(&self.labels, announcement).filter(|said| said.tone != Tone::Detail && !shown_by_bars)
+        {
+            let _ = self.multi_progress.println(format_line(&said, at, &self.style));
         }
     }
 
     fn close(&mut self) {
         let Some((stop, thread)) = self.ticker.take() else {
-            let _ = self.multi.clear();
+            let _ = self.multi_progress.clear();
             return;
         };
         let _ = stop.send(());
         let _ = thread.join();
-        for (_, bar) in std::mem::take(&mut *locked(&self.lines)) {
+        for (_, bar) in std::mem::take(&mut *lock_ignoring_poison(&self.sandbox_bars)) {
             bar.finish_and_clear();
         }
-        self.swarm.finish_and_clear();
-        let _ = self.multi.clear();
+        self.swarm_bar.finish_and_clear();
+        let _ = self.multi_progress.clear();
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressBarReporter {
     fn drop(&mut self) {
         self.close();
     }
@@ -222,7 +226,7 @@ impl Drop for Progress {
 mod tests {
     use super::*;
     use crate::ids::AssignmentId;
-    use crate::report::names::tests::spec;
+    use crate::report::story_labels::tests::spec;
     use indicatif::TermLike;
     use std::io;
 
@@ -247,15 +251,15 @@ mod tests {
             Ok(())
         }
         fn write_line(&self, text: &str) -> io::Result<()> {
-            locked(&self.0).0.push(text.to_owned());
+            lock_ignoring_poison(&self.0).0.push(text.to_owned());
             Ok(())
         }
         fn write_str(&self, text: &str) -> io::Result<()> {
-            locked(&self.0).0.push(text.to_owned());
+            lock_ignoring_poison(&self.0).0.push(text.to_owned());
             Ok(())
         }
         fn clear_line(&self) -> io::Result<()> {
-            locked(&self.0).1 += 1;
+            lock_ignoring_poison(&self.0).1 += 1;
             Ok(())
         }
         fn flush(&self) -> io::Result<()> {
@@ -264,10 +268,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_a_sandbox_and_a_bar_for_the_swarm() {
+    fn each_sandbox_has_a_line_and_the_swarm_a_bar() {
         let screen = Screen::default();
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), 255);
-        let mut progress = Progress::on(Names::of(&spec(1)), Look::bare(), target);
+        let mut progress =
+            ProgressBarReporter::with_target(StoryLabels::from_spec(&spec(1)), TextStyle::plain(), target);
         let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
         let attempt = AttemptId { assignment: AssignmentId::new(2026, 1), number: 1 };
         let commit: crate::ids::CommitId = "3f2a1b4c5d".repeat(4).parse().expect("valid");
@@ -281,30 +286,31 @@ mod tests {
         for announcement in &all {
             progress.announce(Timestamp::UNIX_EPOCH, announcement);
         }
-        for bar in locked(&progress.lines).values() {
+        for bar in lock_ignoring_poison(&progress.sandbox_bars).values() {
             bar.force_draw();
         }
-        assert_eq!(locked(&progress.lines).len(), 1);
+        assert_eq!(lock_ignoring_poison(&progress.sandbox_bars).len(), 1);
         let exit = crate::swarm::ContainerExit { code: Some(0), ..crate::swarm::ContainerExit::default() };
         progress.announce(Timestamp::UNIX_EPOCH, &Announcement::SandboxEnded { attempt, exit });
         let duration = Duration::from_secs(2);
         let landed = Announcement::StoryLanded { story, commit: commit.clone(), head: commit, duration };
         progress.announce(Timestamp::UNIX_EPOCH, &landed);
-        assert!(locked(&progress.lines).is_empty() && progress.running.is_empty());
+        assert!(lock_ignoring_poison(&progress.sandbox_bars).is_empty() && progress.running.is_empty());
         progress.close();
-        let (written, cleared) = locked(&screen.0).clone();
+        let (written, cleared) = lock_ignoring_poison(&screen.0).clone();
         let text = written.concat();
         assert!(text.contains("US-001") && text.contains("reading files"), "{text}");
         assert!(!text.contains("\u{1b}[2J"), "what a sandbox says must not drive the terminal");
         assert!(text.contains("US-001 landed 3f2a1b4c5d (2.0 s)"), "{text}");
-        assert!(written.iter().all(|line| super::super::text::width(line) <= 180), "{written:#?}");
+        assert!(written.iter().all(|line| super::super::text::display_width(line) <= 180), "{written:#?}");
         assert!(cleared > 0);
     }
     #[test]
-    fn reviews_and_waits_are_shown() {
+    fn reviews_and_admin_waits_are_shown() {
         let screen = Screen::default();
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(screen), 255);
-        let mut progress = Progress::on(Names::of(&spec(1)), Look::bare(), target);
+        let mut progress =
+            ProgressBarReporter::with_target(StoryLabels::from_spec(&spec(1)), TextStyle::plain(), target);
         let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
         let (task, stories) = (AssignmentId::new(2026, 1), vec![story.clone()]);
         let attempt = AttemptId { assignment: task.clone(), number: 4 };
@@ -326,7 +332,7 @@ mod tests {
         let mut tell = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
         tell(Announcement::SandboxStarting { attempt: attempt.clone(), stories: stories.clone() });
         tell(Announcement::ReviewStarted { attempt: attempt.clone(), stories: stories.clone(), round: 2 });
-        let words = |progress: &Progress| locked(&progress.lines)[&attempt].message();
+        let words = |progress: &ProgressBarReporter| lock_ignoring_poison(&progress.sandbox_bars)[&attempt].message();
         assert_eq!(words(&progress), "review 2");
         let mut tell = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
         tell(Announcement::StoryProgress { story, text: "reading the diff".to_owned() });
@@ -334,10 +340,10 @@ mod tests {
         let mut tell = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
         tell(Announcement::Escalated { message, stories, escalation: Box::new(escalation) });
         assert!(words(&progress).contains("waits for the admin"), "{}", words(&progress));
-        assert_eq!(progress.swarm.message(), "0 landed, 1 waiting for the admin");
+        assert_eq!(progress.swarm_bar.message(), "0 landed, 1 waiting for the admin");
         let decided = Announcement::DecisionApplied { task, action: "retry".to_owned(), by: "ada".to_owned() };
         progress.announce(Timestamp::UNIX_EPOCH, &decided);
-        assert_eq!(progress.swarm.message(), "0 landed");
+        assert_eq!(progress.swarm_bar.message(), "0 landed");
         progress.close();
     }
 }

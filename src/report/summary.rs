@@ -1,7 +1,7 @@
 //! The end of a swarm, for people: a table of the stories, why those that failed did, and where everything is.
 //!
 //! Made from `swarm-state.json`'s picture, so that `longshore run` and a later `longshore status` say the same. Printed by
-//! `cli/`; `file.rs` writes it as report.md and report.json.
+//! `cli/`; `report_file.rs` writes it as report.md and report.json.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::text::{clean, count, duration, fit, pad, width};
+use super::text::{display_width, format_duration, pad_to_width, pluralize, sanitize, truncate_to_width};
 use crate::protocol::acp::message::StoryStatus;
 use crate::state::{StoryState, SwarmDir, SwarmState, SwarmStatus, WaitState};
 use crate::swarm::SwarmSpec;
-use crate::verdict::{Cause, Evidence, SCENE_LINES};
+use crate::verdict::{Cause, Evidence, MAX_HANG_SNAPSHOT_LINES};
 
 /// How many of a failed story's last lines are shown.
-const TAIL: usize = 12;
+const MAX_TAIL_LINES: usize = 12;
 
 /// All that is told.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -32,9 +32,9 @@ pub struct Summary {
     /// From the first event to the last.
     pub elapsed_ms: u64,
     /// The stories, in the plan's order.
-    pub stories: Vec<Row>,
+    pub stories: Vec<StorySummary>,
     /// The integration branches.
-    pub branches: Vec<Branch>,
+    pub branches: Vec<BranchSummary>,
     /// What makes the sandboxes less closed than the defaults: "network bridge (--network)".
     pub relaxations: Vec<String>,
     /// Things worth knowing that are no failure of a story.
@@ -50,7 +50,7 @@ pub struct Summary {
 /// A story.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Row {
+pub struct StorySummary {
     /// Its label: unique in the swarm.
     pub story: String,
     /// Its title.
@@ -89,7 +89,7 @@ pub struct Row {
 /// An integration branch.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Branch {
+pub struct BranchSummary {
     /// Its name.
     pub name: String,
     /// Where it was when the swarm began.
@@ -99,20 +99,20 @@ pub struct Branch {
 }
 
 /// From a story's first start to the verdict, all tries together; none where it was not begun.
-fn until_verdict(story: &StoryState) -> Option<u64> {
+fn time_to_verdict_ms(story: &StoryState) -> Option<u64> {
     let elapsed = story.ended_at?.duration_since(story.started_at?);
     u64::try_from(elapsed.as_millis()).ok()
 }
 
 /// Newest first. A state file of before has the last one alone.
-fn all_salvaged(story: &StoryState) -> Vec<String> {
+fn salvage_refs_newest_first(story: &StoryState) -> Vec<String> {
     let last = story.salvage.iter().filter(|last| !story.salvaged.contains(last));
     last.chain(story.salvaged.iter().rev()).cloned().collect()
 }
 
 impl Summary {
     /// Of a swarm's state. The heads of the branches, `relaxations` and `notes` are the caller's to fill in.
-    pub fn of(state: &SwarmState, spec: &SwarmSpec, dir: &SwarmDir) -> Self {
+    pub fn from_state(state: &SwarmState, spec: &SwarmSpec, dir: &SwarmDir) -> Self {
         let several = spec.files.len() > 1;
         let slugs: BTreeMap<&str, &str> =
             spec.files.iter().map(|file| (file.path.as_str(), file.slug.as_str())).collect();
@@ -120,13 +120,13 @@ impl Summary {
             Some(slug) if several => format!("{slug}/{id}"),
             _ => id.to_owned(),
         };
-        let row = |story: &StoryState| Row {
+        let row = |story: &StoryState| StorySummary {
             story: label(&story.tasks_file, story.id.as_str()),
-            title: clean(&story.title),
+            title: sanitize(&story.title),
             status: story.status,
             done_before: story.done_before,
             attempts: story.attempts,
-            duration_ms: story.duration_ms.or_else(|| until_verdict(story)),
+            duration_ms: story.duration_ms.or_else(|| time_to_verdict_ms(story)),
             commit: story.commit.as_ref().map(ToString::to_string),
             cause: story.cause,
             evidence: story.evidence.clone(),
@@ -134,14 +134,14 @@ impl Summary {
             rejects: story.rejects,
             because: story.because.as_ref().map(|id| label(&story.tasks_file, id.as_str())),
             salvage: story.salvage.clone(),
-            salvaged: all_salvaged(story),
+            salvaged: salvage_refs_newest_first(story),
             assignment: story.assignment.as_ref().map(ToString::to_string),
             log: story.assignment.as_ref().map(|id| dir.log_file(id).display().to_string()),
         };
-        let mut branches: Vec<Branch> = Vec::new();
+        let mut branches: Vec<BranchSummary> = Vec::new();
         for file in &spec.files {
             if !branches.iter().any(|branch| branch.name == file.branch.as_str()) {
-                branches.push(Branch { name: file.branch.to_string(), base: file.base.to_string(), head: None });
+                branches.push(BranchSummary { name: file.branch.to_string(), base: file.base.to_string(), head: None });
             }
         }
         let notes = state
@@ -174,12 +174,12 @@ impl Summary {
     }
 
     /// How many stories have this status, those done before among them.
-    pub fn number(&self, status: StoryStatus) -> usize {
+    pub fn count_with_status(&self, status: StoryStatus) -> usize {
         self.stories.iter().filter(|row| row.status == status).count()
     }
 
     /// The counts in one line: `3 landed, 1 failed, 2 skipped`.
-    pub fn counts(&self) -> String {
+    pub fn format_counts(&self) -> String {
         let words = [
             (StoryStatus::Completed, "landed"),
             (StoryStatus::Failed, "failed"),
@@ -203,25 +203,25 @@ impl Summary {
 
     /// The table, the causes and the paths, for a terminal of so many columns.
     pub fn render(&self, columns: usize, colour: bool) -> String {
-        let mut out = table(&self.stories, columns, colour);
+        let mut out = render_table(&self.stories, columns, colour);
         for row in self.stories.iter().filter(|row| row.status == StoryStatus::Failed) {
             out.push('\n');
-            out.push_str(&explained(row, colour));
+            out.push_str(&render_failure(row, colour));
         }
-        out.push_str(&self.waiting(colour));
+        out.push_str(&self.render_waits(colour));
         out.push('\n');
         let mut fact = |name: &str, value: &str| {
             // Writing to a string cannot fail.
-            let _ = writeln!(out, "{} {value}", pad(name, 9));
+            let _ = writeln!(out, "{} {value}", pad_to_width(name, 9));
         };
-        let elapsed = duration(Duration::from_millis(self.elapsed_ms));
-        fact("stories", &format!("{} in {elapsed}", self.counts()));
+        let elapsed = format_duration(Duration::from_millis(self.elapsed_ms));
+        fact("stories", &format!("{} in {elapsed}", self.format_counts()));
         for branch in &self.branches {
-            fact("branch", &branch_words(branch));
+            fact("branch", &describe_branch(branch));
         }
         for kept in self.stories.iter().filter(|row| row.status != StoryStatus::Failed) {
             for reference in &kept.salvaged {
-                fact("kept", &format!("{} in {}", kept.story, clean(reference)));
+                fact("kept", &format!("{} in {}", kept.story, sanitize(reference)));
             }
         }
         for relaxation in &self.relaxations {
@@ -239,7 +239,7 @@ impl Summary {
 }
 
 /// A task that waits for the admin.
-pub(super) struct Wait<'a> {
+pub(super) struct AdminWait<'a> {
     /// The labels of its stories that wait, with commas.
     pub(super) stories: String,
     pub(super) task: &'a str,
@@ -248,34 +248,34 @@ pub(super) struct Wait<'a> {
 
 impl Summary {
     /// What waits for the admin, task by task.
-    pub(super) fn waits(&self) -> Vec<Wait<'_>> {
-        let mut waits: Vec<Wait<'_>> = Vec::new();
+    pub(super) fn admin_waits(&self) -> Vec<AdminWait<'_>> {
+        let mut waits: Vec<AdminWait<'_>> = Vec::new();
         for row in &self.stories {
             let (Some(state), Some(task)) = (&row.waits_for, &row.assignment) else { continue };
             match waits.iter_mut().find(|wait| wait.task == task) {
                 Some(wait) => wait.stories = format!("{}, {}", wait.stories, row.story),
-                None => waits.push(Wait { stories: row.story.clone(), task, state }),
+                None => waits.push(AdminWait { stories: row.story.clone(), task, state }),
             }
         }
         waits
     }
 
     /// The same in words, and how to answer.
-    fn waiting(&self, colour: bool) -> String {
+    fn render_waits(&self, colour: bool) -> String {
         let (bold, plain) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let mut out = String::new();
-        for Wait { stories, task, state } in self.waits() {
-            let (what, reason) = (state.what.word(), clean(&state.reason));
+        for AdminWait { stories, task, state } in self.admin_waits() {
+            let (what, reason) = (state.kind.label(), sanitize(&state.reason));
             // Writing to a string cannot fail.
             let _ = writeln!(out, "\n{bold}{stories}{plain} waits for the admin: {what}: {reason}");
-            let _ = writeln!(out, "  {} longshore admin show {task}", pad("decide", 9));
+            let _ = writeln!(out, "  {} longshore admin show {task}", pad_to_width("decide", 9));
         }
         out
     }
 }
 
 /// `feat/x at 3f2a1b4c5d (was 1111111111)`.
-pub fn branch_words(branch: &Branch) -> String {
+pub fn describe_branch(branch: &BranchSummary) -> String {
     let short = |commit: &str| commit.chars().take(10).collect::<String>();
     match &branch.head {
         Some(head) if *head == branch.base => format!("{} at {} (unchanged)", branch.name, short(head)),
@@ -285,7 +285,7 @@ pub fn branch_words(branch: &Branch) -> String {
 }
 
 /// `landed`, `failed`, ...
-pub fn status_word(row: &Row) -> &'static str {
+pub fn status_label(row: &StorySummary) -> &'static str {
     match row.status {
         StoryStatus::Completed if row.done_before => "done before",
         StoryStatus::Skipped if row.done_before => "done before",
@@ -298,17 +298,17 @@ pub fn status_word(row: &Row) -> &'static str {
 }
 
 /// The table of stories. The title gives way where the columns do not suffice; nothing else is cut.
-pub fn table(rows: &[Row], columns: usize, colour: bool) -> String {
+pub fn render_table(rows: &[StorySummary], columns: usize, colour: bool) -> String {
     let head = ["STORY", "TITLE", "STATUS", "CAUSE", "TRIES", "TIME", "COMMIT", "LOG"].map(str::to_owned);
     let mut cells: Vec<[String; 8]> = vec![head];
     for row in rows {
         cells.push([
             row.story.clone(),
             row.title.clone(),
-            status_word(row).to_owned(),
-            cause_words(row),
+            status_label(row).to_owned(),
+            cause_label(row),
             row.attempts.to_string(),
-            row.duration_ms.map(|millis| duration(Duration::from_millis(millis))).unwrap_or_default(),
+            row.duration_ms.map(|millis| format_duration(Duration::from_millis(millis))).unwrap_or_default(),
             row.commit.as_deref().map(|commit| commit.chars().take(10).collect()).unwrap_or_default(),
             row.log
                 .as_deref()
@@ -320,7 +320,7 @@ pub fn table(rows: &[Row], columns: usize, colour: bool) -> String {
     let mut widths = [0usize; 8];
     for line in &cells {
         for (place, cell) in line.iter().enumerate() {
-            widths[place] = widths[place].max(width(cell));
+            widths[place] = widths[place].max(display_width(cell));
         }
     }
     let others: usize = widths.iter().sum::<usize>() - widths[1] + 2 * 7;
@@ -329,8 +329,8 @@ pub fn table(rows: &[Row], columns: usize, colour: bool) -> String {
     for (number, line) in cells.iter().enumerate() {
         let mut text = String::new();
         for (place, cell) in line.iter().enumerate() {
-            let fitted = fit(cell, widths[place]);
-            let padded = if place == 7 { fitted } else { pad(&fitted, widths[place] + 2) };
+            let fitted = truncate_to_width(cell, widths[place]);
+            let padded = if place == 7 { fitted } else { pad_to_width(&fitted, widths[place] + 2) };
             let code = match (number, place) {
                 (0, _) => "1",
                 (_, 2) => rows.get(number - 1).map_or("0", |row| status_colour(row.status)),
@@ -358,36 +358,36 @@ fn status_colour(status: StoryStatus) -> &'static str {
     }
 }
 
-pub(super) fn cause_words(row: &Row) -> String {
+pub(super) fn cause_label(row: &StorySummary) -> String {
     match (&row.cause, &row.because) {
         _ if row.waits_for.is_some() => {
-            let what = row.waits_for.as_ref().map_or("", |wait| wait.what.word());
+            let what = row.waits_for.as_ref().map_or("", |wait| wait.kind.label());
             format!("waits for the admin: {what}")
         }
         (_, Some(because)) => format!("{because} did not land"),
         // A story that landed in the end, or waits for its next try, is not told by what went wrong before.
-        (Some(cause), None) if row.status != StoryStatus::Completed => cause.word().to_owned(),
+        (Some(cause), None) if row.status != StoryStatus::Completed => cause.as_str().to_owned(),
         _ => String::new(),
     }
 }
 
 /// Why a story failed, with the proof.
-fn explained(row: &Row, colour: bool) -> String {
-    let cause = row.cause.map_or("failed", Cause::word);
+fn render_failure(row: &StorySummary, colour: bool) -> String {
+    let cause = row.cause.map_or("failed", Cause::as_str);
     let evidence = row.evidence.clone().unwrap_or_default();
     let (bold, plain) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let mut out = format!("{bold}{}{plain} {cause}", row.story);
-    let summary = clean(&evidence.summary);
+    let summary = sanitize(&evidence.summary);
     if !summary.is_empty() {
         let _ = write!(out, ": {summary}");
     }
     out.push('\n');
-    out.push_str(&proof(&evidence));
+    out.push_str(&render_evidence(&evidence));
     let mut fact = |name: &str, value: String| {
-        let _ = writeln!(out, "  {} {value}", pad(name, 9));
+        let _ = writeln!(out, "  {} {value}", pad_to_width(name, 9));
     };
     for (number, reference) in row.salvaged.iter().enumerate() {
-        fact(if number == 0 { "kept in" } else { "and in" }, clean(reference));
+        fact(if number == 0 { "kept in" } else { "and in" }, sanitize(reference));
     }
     if let Some(log) = &row.log {
         fact("log", log.clone());
@@ -396,14 +396,14 @@ fn explained(row: &Row, colour: bool) -> String {
 }
 
 /// What proves a cause beyond its sentence, a line each, indented.
-pub fn proof(evidence: &Evidence) -> String {
+pub fn render_evidence(evidence: &Evidence) -> String {
     let mut out = String::new();
     let mut fact = |name: &str, value: String| {
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "  {} {value}", pad(name, 9));
+        let _ = writeln!(out, "  {} {value}", pad_to_width(name, 9));
     };
     if let Some(command) = &evidence.command {
-        fact("command", clean(command));
+        fact("command", sanitize(command));
     }
     if let Some(code) = evidence.exit_code {
         fact("exit code", code.to_string());
@@ -412,18 +412,18 @@ pub fn proof(evidence: &Evidence) -> String {
         fact("signal", signal.to_string());
     }
     if let Some(kills) = evidence.oom_kills {
-        fact("memory", format!("{} by the kernel", count(kills as usize, "kill", "kills")));
+        fact("memory", format!("{} by the kernel", pluralize(kills as usize, "kill", "kills")));
     }
     if !evidence.paths.is_empty() {
-        fact("paths", evidence.paths.iter().map(|path| clean(path)).collect::<Vec<_>>().join(", "));
+        fact("paths", evidence.paths.iter().map(|path| sanitize(path)).collect::<Vec<_>>().join(", "));
     }
-    let skipped = evidence.tail.len().saturating_sub(TAIL);
+    let skipped = evidence.tail.len().saturating_sub(MAX_TAIL_LINES);
     for (number, line) in evidence.tail.iter().skip(skipped).enumerate() {
-        fact(if number == 0 { "said" } else { "" }, format!("| {}", clean(line)));
+        fact(if number == 0 { "said" } else { "" }, format!("| {}", sanitize(line)));
     }
     for (name, lines) in [("processes", &evidence.processes), ("pipes", &evidence.pipes)] {
-        for (number, line) in lines.iter().take(SCENE_LINES).enumerate() {
-            fact(if number == 0 { name } else { "" }, format!("| {}", clean(line)));
+        for (number, line) in lines.iter().take(MAX_HANG_SNAPSHOT_LINES).enumerate() {
+            fact(if number == 0 { name } else { "" }, format!("| {}", sanitize(line)));
         }
     }
     out
@@ -432,7 +432,7 @@ pub fn proof(evidence: &Evidence) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::report::names::tests::spec;
+    use crate::report::story_labels::tests::spec;
 
     /// A swarm of two stories: one landed, one failed its verification.
     pub(crate) fn summary(folder: &std::path::Path) -> Summary {
@@ -468,18 +468,18 @@ pub(crate) mod tests {
                 story("US-002", "failed", failed),
             ]
         });
-        Summary::of(&serde_json::from_value(state).expect("a state"), &spec, &dir)
+        Summary::from_state(&serde_json::from_value(state).expect("a state"), &spec, &dir)
     }
 
     #[test]
-    fn the_table_fits_and_says_it_all() {
+    fn the_table_fits_the_width_and_lists_every_story() {
         let folder = tempfile::tempdir().expect("a folder");
         let text = summary(folder.path()).render(100, false);
         let mut lines = text.lines();
         assert!(lines.next().expect("a head").starts_with("STORY   TITLE"), "{text}");
         let landed = lines.next().expect("a row");
         assert!(landed.contains("landed") && landed.contains("2.1 s") && landed.contains("3f2a1b4c5d"), "{text}");
-        assert!(landed.contains("…") && width(landed) <= 100, "{text}");
+        assert!(landed.contains("…") && display_width(landed) <= 100, "{text}");
         let failed = lines.next().expect("a row");
         assert!(failed.contains("verification_failed") && failed.contains("3.5 s"), "{text}");
         for wanted in [
@@ -499,25 +499,25 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn colour_does_not_change_the_words() {
+    fn colour_does_not_change_the_text() {
         let folder = tempfile::tempdir().expect("a folder");
         let summary = summary(folder.path());
         let coloured = summary.render(120, true);
         assert!(coloured.contains("\x1b[31m"));
-        let bare: Vec<String> = coloured.lines().map(|line| clean(line).trim_end().to_owned()).collect();
+        let bare: Vec<String> = coloured.lines().map(|line| sanitize(line).trim_end().to_owned()).collect();
         let plain: Vec<String> =
-            summary.render(120, false).lines().map(|line| clean(line).trim_end().to_owned()).collect();
+            summary.render(120, false).lines().map(|line| sanitize(line).trim_end().to_owned()).collect();
         assert_eq!(bare, plain);
     }
 
     #[test]
-    fn heads() {
-        let branch = |head: Option<&str>| Branch {
+    fn branch_heads_are_described() {
+        let branch = |head: Option<&str>| BranchSummary {
             name: "feat/x".to_owned(),
             base: "1".repeat(40),
             head: head.map(|digit| digit.repeat(40)),
         };
-        assert_eq!(branch_words(&branch(Some("2"))), "feat/x at 2222222222 (was 1111111111)");
-        assert_eq!(branch_words(&branch(Some("1"))), "feat/x at 1111111111 (unchanged)");
+        assert_eq!(describe_branch(&branch(Some("2"))), "feat/x at 2222222222 (was 1111111111)");
+        assert_eq!(describe_branch(&branch(Some("1"))), "feat/x at 1111111111 (unchanged)");
     }
 }

@@ -4,21 +4,21 @@
 
 /// The text without terminal escapes, control characters and characters that reorder text, on one line: line breaks and
 /// tabs become a space.
-pub fn clean(text: &str) -> String {
+pub fn sanitize(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
             '\u{1b}' => skip_escape(&mut chars),
             // The one-character forms of the same introducers.
-            '\u{9b}' => skip_parameters(&mut chars),
-            '\u{90}' | '\u{9d}' | '\u{9e}' | '\u{9f}' | '\u{98}' => skip_string(&mut chars),
+            '\u{9b}' => skip_control_sequence(&mut chars),
+            '\u{90}' | '\u{9d}' | '\u{9e}' | '\u{9f}' | '\u{98}' => skip_control_string(&mut chars),
             '\n' | '\r' | '\t' => {
                 if !out.ends_with(' ') {
                     out.push(' ');
                 }
             }
-            c if c.is_control() || reorders(c) => {}
+            c if c.is_control() || is_reordering(c) => {}
             c => out.push(c),
         }
     }
@@ -26,17 +26,17 @@ pub fn clean(text: &str) -> String {
     out
 }
 
-/// [`clean`], line by line.
-pub fn clean_lines(text: &str) -> String {
-    text.lines().map(clean).collect::<Vec<_>>().join("\n")
+/// [`sanitize`], line by line.
+pub fn sanitize_lines(text: &str) -> String {
+    text.lines().map(sanitize).collect::<Vec<_>>().join("\n")
 }
 
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
 fn skip_escape(chars: &mut Chars<'_>) {
     match chars.next() {
-        Some('[') => skip_parameters(chars),
-        Some(']' | 'P' | 'X' | '^' | '_') => skip_string(chars),
+        Some('[') => skip_control_sequence(chars),
+        Some(']' | 'P' | 'X' | '^' | '_') => skip_control_string(chars),
         // `ESC ( B` and the like: intermediates, then one final character.
         Some(' '..='/') => {
             while chars.next_if(|c| matches!(c, ' '..='/')).is_some() {}
@@ -47,14 +47,14 @@ fn skip_escape(chars: &mut Chars<'_>) {
 }
 
 /// The rest of a control sequence: parameters, then one final character of `@`..`~`.
-fn skip_parameters(chars: &mut Chars<'_>) {
+fn skip_control_sequence(chars: &mut Chars<'_>) {
     while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {}
     chars.next_if(|c| matches!(c, '@'..='~'));
 }
 
 /// The rest of an operating system command and its like, up to its terminator. One that does not end within 4096
 /// characters eats no more than that.
-fn skip_string(chars: &mut Chars<'_>) {
+fn skip_control_string(chars: &mut Chars<'_>) {
     for _ in 0..4096 {
         match chars.next() {
             None | Some('\u{7}' | '\u{9c}') => return,
@@ -68,13 +68,13 @@ fn skip_string(chars: &mut Chars<'_>) {
 }
 
 /// Bidirectional overrides and isolates, zero-width marks, and the line separators that some terminals obey.
-fn reorders(c: char) -> bool {
+fn is_reordering(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// How many columns the text takes, nearly: wide characters of East Asian scripts and emoji count as two, marks that join
 /// the character before as none.
-pub fn width(text: &str) -> usize {
+pub fn display_width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
@@ -97,8 +97,8 @@ fn char_width(c: char) -> usize {
 }
 
 /// The text, cut to at most so many columns, the last of them `…` where something was cut.
-pub fn fit(text: &str, columns: usize) -> String {
-    if width(text) <= columns {
+pub fn truncate_to_width(text: &str, columns: usize) -> String {
+    if display_width(text) <= columns {
         return text.to_owned();
     }
     let mut out = String::new();
@@ -117,12 +117,12 @@ pub fn fit(text: &str, columns: usize) -> String {
 }
 
 /// The text filled up with spaces to so many columns.
-pub fn pad(text: &str, columns: usize) -> String {
-    format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
+pub fn pad_to_width(text: &str, columns: usize) -> String {
+    format!("{text}{}", " ".repeat(columns.saturating_sub(display_width(text))))
 }
 
 /// A duration for people: `0.4 s`, `12.3 s`, `4 m 05 s`, `2 h 03 m`.
-pub fn duration(time: std::time::Duration) -> String {
+pub fn format_duration(time: std::time::Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..60 => format!("{:.1} s", time.as_secs_f64().min(59.9)),
@@ -132,7 +132,7 @@ pub fn duration(time: std::time::Duration) -> String {
 }
 
 /// `1 story`, `2 stories`.
-pub fn count(number: usize, one: &str, many: &str) -> String {
+pub fn pluralize(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
@@ -142,7 +142,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn escapes_are_taken_out() {
+    fn escapes_are_removed() {
         let table = [
             ("plain", "plain"),
             ("\u{1b}[31mred\u{1b}[0m", "red"),
@@ -158,30 +158,30 @@ mod tests {
             ("ümläut 漢字", "ümläut 漢字"),
         ];
         for (dirty, wanted) in table {
-            assert_eq!(clean(dirty), wanted, "{dirty:?}");
+            assert_eq!(sanitize(dirty), wanted, "{dirty:?}");
         }
     }
 
     #[test]
-    fn a_string_that_never_ends_does_not_eat_everything() {
+    fn an_unterminated_control_string_is_bounded() {
         let dirty = format!("\u{1b}]{}end", "x".repeat(5000));
-        assert!(clean(&dirty).ends_with("end"));
+        assert!(sanitize(&dirty).ends_with("end"));
     }
 
     #[test]
-    fn fitting() {
-        assert_eq!(fit("hello", 5), "hello");
-        assert_eq!(fit("hello", 4), "hel…");
-        assert_eq!(fit("漢字漢字", 5), "漢字…");
-        assert_eq!(fit("hello", 0), "");
-        assert_eq!(pad("漢", 4), "漢  ");
+    fn text_is_truncated_and_padded_by_display_width() {
+        assert_eq!(truncate_to_width("hello", 5), "hello");
+        assert_eq!(truncate_to_width("hello", 4), "hel…");
+        assert_eq!(truncate_to_width("漢字漢字", 5), "漢字…");
+        assert_eq!(truncate_to_width("hello", 0), "");
+        assert_eq!(pad_to_width("漢", 4), "漢  ");
     }
 
     #[test]
-    fn durations() {
-        assert_eq!(duration(Duration::from_millis(2140)), "2.1 s");
-        assert_eq!(duration(Duration::from_millis(59_990)), "59.9 s");
-        assert_eq!(duration(Duration::from_secs(245)), "4 m 05 s");
-        assert_eq!(duration(Duration::from_secs(7380)), "2 h 03 m");
+    fn durations_are_formatted_for_people() {
+        assert_eq!(format_duration(Duration::from_millis(2140)), "2.1 s");
+        assert_eq!(format_duration(Duration::from_millis(59_990)), "59.9 s");
+        assert_eq!(format_duration(Duration::from_secs(245)), "4 m 05 s");
+        assert_eq!(format_duration(Duration::from_secs(7380)), "2 h 03 m");
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::ids::{ContainerId, SwarmId};
 use crate::protocol::acp::message::{ContainerMessage, Envelope, encode_container};
-use crate::wire::{Line, LineSplitter};
+use crate::wire::{LineSplitter, WireLine};
 
 /// Takes standard output away from everybody else: a private descriptor to it that no child inherits is returned, and
 /// descriptor 1 becomes a second standard error.
@@ -23,7 +23,7 @@ pub fn claim_stdout() -> io::Result<File> {
 }
 
 /// Reads lines on a thread of its own, so that a blocking read holds nothing up. The channel ends with the stream.
-pub fn read_lines(mut input: impl Read + Send + 'static) -> mpsc::Receiver<Line> {
+pub fn read_lines(mut input: impl Read + Send + 'static) -> mpsc::Receiver<WireLine> {
     let (send, receive) = mpsc::channel(16);
     thread::spawn(move || {
         let mut splitter = LineSplitter::new();

@@ -78,7 +78,7 @@ pub fn git_failure(error: &GitError, what: &str) -> Failure {
 
 fn with_paths(cause: Cause, summary: String, mut paths: Vec<String>) -> Failure {
     paths.truncate(PATHS_NAMED);
-    Failure { evidence: Evidence { paths, ..Evidence::of(summary) }, ..Failure::new(cause, "") }
+    Failure { evidence: Evidence { paths, ..Evidence::from_summary(summary) }, ..Failure::new(cause, "") }
 }
 
 impl Examination {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::channel::Channel;
 use crate::ids::StoryId;
 use crate::protocol::acp::message::{ContainerMessage, ProgressUpdate, StoryStatus};
-use crate::verdict::WorkLogEntry;
+use crate::verdict::StoryLogEntry;
 
 /// The least time between two updates of a story that change no state.
 pub const UPDATE_EVERY: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ struct Inner {
     last_sent: Instant,
     told: Option<String>,
     printed: Option<String>,
-    work_log: Vec<WorkLogEntry>,
+    work_log: Vec<StoryLogEntry>,
 }
 
 impl Progress {
@@ -76,7 +76,7 @@ impl Progress {
     }
 
     /// The whole work log, with these last words about the story, which [`last_word`](Self::last_word) says.
-    pub fn close(&self, output: &str) -> Vec<WorkLogEntry> {
+    pub fn close(&self, output: &str) -> Vec<StoryLogEntry> {
         let mut inner = self.lock();
         inner.printed = None;
         if let Some(told) = inner.told.take() {
@@ -179,7 +179,7 @@ fn note(inner: &mut Inner, text: String) {
         inner.work_log.remove(1);
     }
     let text = text.chars().take(2000).collect();
-    inner.work_log.push(WorkLogEntry { at: jiff::Timestamp::now().to_string(), text });
+    inner.work_log.push(StoryLogEntry { at: jiff::Timestamp::now().to_string(), text });
 }
 
 #[cfg(test)]

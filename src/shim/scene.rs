@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::processes::{self, Process};
 use super::tail;
-use crate::verdict::{SCENE_CHARS, SCENE_LINES};
+use crate::verdict::{MAX_HANG_SNAPSHOT_CHARS, MAX_HANG_SNAPSHOT_LINES};
 
 /// The most bytes that are looked at of a command line.
 const COMMAND_BYTES: usize = 64 * 1024;
@@ -40,14 +40,14 @@ pub fn look(group: Option<i32>, secrets: &Secrets) -> Scene {
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(SCENE_CHARS).collect()
+    text.chars().take(MAX_HANG_SNAPSHOT_CHARS).collect()
 }
 
 /// No more lines than may be shown; the last says what is missing.
 fn bounded(mut lines: Vec<String>, what: &str) -> Vec<String> {
-    if lines.len() > SCENE_LINES {
-        let more = lines.len() - (SCENE_LINES - 1);
-        lines.truncate(SCENE_LINES - 1);
+    if lines.len() > MAX_HANG_SNAPSHOT_LINES {
+        let more = lines.len() - (MAX_HANG_SNAPSHOT_LINES - 1);
+        lines.truncate(MAX_HANG_SNAPSHOT_LINES - 1);
         lines.push(format!("and {more} more {what}"));
     }
     lines
@@ -307,9 +307,9 @@ mod tests {
 
     #[test]
     fn no_more_lines_than_may_be_shown() {
-        let lines: Vec<String> = (0..SCENE_LINES + 10).map(|n| n.to_string()).collect();
+        let lines: Vec<String> = (0..MAX_HANG_SNAPSHOT_LINES + 10).map(|n| n.to_string()).collect();
         let shown = bounded(lines, "processes");
-        assert_eq!(shown.len(), SCENE_LINES);
+        assert_eq!(shown.len(), MAX_HANG_SNAPSHOT_LINES);
         assert_eq!(shown.last().map(String::as_str), Some("and 11 more processes"));
     }
 }

@@ -35,7 +35,7 @@ use crate::protocol::acp::message::{
     Completion, CompletionStatus, ContainerMessage, Envelope, ErrorCode, ErrorReport, TaskRequest, decode_task_request,
 };
 use crate::tasks::{self, TasksFile};
-use crate::wire::Line;
+use crate::wire::WireLine;
 
 /// How long the task-request may take to come.
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(60);
@@ -93,7 +93,7 @@ pub async fn serve(outside: Outside, folder: &str) -> u8 {
     let envelope = request.as_ref().ok().map(|(envelope, _)| envelope.clone());
     let swarm = assignment.as_ref().ok().map(|file| file.swarm_id).or(envelope.as_ref().map(|e| e.swarm_id));
     let container = match (container, &envelope) {
-        (Some(own), Some(envelope)) if own.same_as(&envelope.container_id) => Some(envelope.container_id.clone()),
+        (Some(own), Some(envelope)) if own.is_same_as(&envelope.container_id) => Some(envelope.container_id.clone()),
         (Some(own), _) => Some(own),
         (None, envelope) => envelope.as_ref().map(|envelope| envelope.container_id.clone()),
     };
@@ -127,20 +127,20 @@ fn give_up(channel: &Channel, log: &OutputLog, fatal: Fatal) -> u8 {
     1
 }
 
-async fn first_line(lines: &mut tokio::sync::mpsc::Receiver<Line>) -> Option<Line> {
+async fn first_line(lines: &mut tokio::sync::mpsc::Receiver<WireLine>) -> Option<WireLine> {
     loop {
         match lines.recv().await? {
-            Line::Good(line) if line.trim_ascii().is_empty() => {}
+            WireLine::Good(line) if line.trim_ascii().is_empty() => {}
             line => return Some(line),
         }
     }
 }
 
-fn decode(line: Line) -> Result<(Envelope, TaskRequest), Fatal> {
+fn decode(line: WireLine) -> Result<(Envelope, TaskRequest), Fatal> {
     let refused = |why: String| Fatal::new(ErrorCode::UNKNOWN_ERROR, format!("the task-request was refused: {why}"));
     match line {
-        Line::Good(line) => decode_task_request(&line).map_err(|bad| refused(bad.to_string())),
-        Line::Bad(bad) => Err(refused(format!("a line of {} bytes that is no record", bad.length))),
+        WireLine::Good(line) => decode_task_request(&line).map_err(|bad| refused(bad.to_string())),
+        WireLine::Bad(bad) => Err(refused(format!("a line of {} bytes that is no record", bad.length))),
     }
 }
 
@@ -173,7 +173,7 @@ fn check_request(
     if envelope.swarm_id != assignment.swarm_id {
         return differs("swarm", &envelope.swarm_id, &assignment.swarm_id);
     }
-    if !envelope.container_id.same_as(container) {
+    if !envelope.container_id.is_same_as(container) {
         return differs("container", &envelope.container_id, container);
     }
     if request.branch_name != assignment.branch {
@@ -338,7 +338,8 @@ impl Setup {
         {
             return Err(invalid(format!("the tasks file `{shown}` has no story {}", missing.id)));
         }
-        let order = tasks::order(&file).into_iter().filter(|index| wanted(&file.stories[*index].id)).collect();
+        let order =
+            tasks::topological_order(&file).into_iter().filter(|index| wanted(&file.stories[*index].id)).collect();
         Ok((file, order))
     }
 

@@ -16,7 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use super::progress::Progress;
 use super::tail;
 use crate::handoff::remembered::{Link, Note, Remembered};
-use crate::wire::MAX_LINE;
+use crate::wire::MAX_LINE_BYTES;
 
 /// How long a caller may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -248,7 +248,7 @@ pub fn serve(path: &Path, desk: Desk) -> std::io::Result<()> {
 async fn attend(stream: UnixStream, desk: Desk) -> std::io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut line = Vec::new();
-    BufReader::new(read.take(MAX_LINE as u64 + 1)).read_until(b'\n', &mut line).await?;
+    BufReader::new(read.take(MAX_LINE_BYTES as u64 + 1)).read_until(b'\n', &mut line).await?;
     let reply = match serde_json::from_slice(&line) {
         Ok(ask) => desk.answer(ask),
         Err(error) => refusal(&format!("not understood: {error}")),

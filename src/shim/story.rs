@@ -388,7 +388,7 @@ impl Sandbox {
             End::Signal(signal) => (cause, format!("was killed by signal {signal}")),
         };
         let disk = if cause == Cause::DiskFull { ", and no space is left" } else { "" };
-        let mut evidence = Evidence::of(format!("{who} {what}{disk}"));
+        let mut evidence = Evidence::from_summary(format!("{who} {what}{disk}"));
         evidence.command = Some(command.to_owned());
         evidence.tail = ran.tail.clone();
         match &ran.end {
@@ -563,5 +563,5 @@ pub fn said(failure: &Failure) -> String {
         [] => String::new(),
         paths => format!(" ({})", paths.join(", ")),
     };
-    format!("{}: {}{paths}", failure.cause.word(), failure.evidence.summary)
+    format!("{}: {}{paths}", failure.cause.as_str(), failure.evidence.summary)
 }

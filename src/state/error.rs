@@ -26,7 +26,7 @@ pub enum StateError {
     Symlink(PathBuf),
     /// Something else where a folder must be.
     #[error("`{}` is not a folder", .0.display())]
-    NotFolder(PathBuf),
+    NotADirectory(PathBuf),
     /// Another process runs this swarm.
     #[error("swarm `{swarm}` is in use by {holder}")]
     Locked {
@@ -45,7 +45,7 @@ pub enum StateError {
     },
     /// The user typed something that names several.
     #[error("`{typed}` names several swarms: {}", matches.join(", "))]
-    Ambiguous {
+    AmbiguousSwarm {
         /// As typed.
         typed: String,
         /// The swarms.
@@ -55,36 +55,36 @@ pub enum StateError {
     #[error("no swarm has been run here: `{}` has none", .0.display())]
     NoSwarms(PathBuf),
     /// A file is not what was written.
-    #[error("`{}` is damaged at byte {offset} ({place}): {problem}", path.display())]
+    #[error("`{}` is damaged at byte {offset} ({location}): {problem}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// Where the damaged line or value begins.
         offset: u64,
         /// "the header", "record 12".
-        place: String,
+        location: String,
         /// What is wrong there.
         problem: String,
     },
     /// The journal has lost records that were on the disk.
-    #[error("`{}` is damaged at its end: it has {has} records, and the state file beside it was made after record {wanted}", path.display())]
-    Behind {
+    #[error("`{}` is damaged at its end: it has {found} records, and the state file beside it was made after record {expected}", path.display())]
+    RecordsLost {
         /// The journal.
         path: PathBuf,
         /// How many it has.
-        has: u64,
+        found: u64,
         /// How many it had.
-        wanted: u64,
+        expected: u64,
     },
     /// A file of a later version of longshore.
-    #[error("`{}` has schema version {found}, and this longshore knows {known}: use the longshore that wrote it", path.display())]
-    Newer {
+    #[error("`{}` has schema version {found}, and this longshore knows {supported}: use the longshore that wrote it", path.display())]
+    UnsupportedVersion {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: u64,
         /// Ours.
-        known: u32,
+        supported: u32,
     },
     /// A value that cannot be written as JSON, or a record that is too long.
     #[error("cannot write {what} as JSON")]
@@ -96,7 +96,7 @@ pub enum StateError {
     },
     /// After a failed write the journal's end is unknown.
     #[error("`{}` takes no more records, because an earlier write to it failed", .0.display())]
-    Broken(PathBuf),
+    JournalFailed(PathBuf),
 }
 
 impl StateError {
@@ -106,7 +106,7 @@ impl StateError {
     }
 
     /// Whether the disk is full, which ends a swarm as `disk_full` and not as `host_error`.
-    pub fn disk_full(&self) -> bool {
+    pub fn is_disk_full(&self) -> bool {
         matches!(self, StateError::Io { source, .. }
             if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
     }

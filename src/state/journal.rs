@@ -7,7 +7,7 @@
 //! found always: each step of FNV-1a is a bijection.) Text that ends without a newline is what a crash during an append
 //! leaves: dropped. All other damage is an error.
 //!
-//! Called by `store.rs` and `recover.rs`. Appends of a batch are one write and one `sync_data`. Must not: interpret events.
+//! Called by `store.rs` and `recovery.rs`. Appends of a batch are one write and one `sync_data`. Must not: interpret events.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -18,26 +18,27 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::SwarmId;
-use crate::state::dir::write_whole;
 use crate::state::error::{StateError, StateResult};
+use crate::state::swarm_dir::write_atomic;
 use crate::swarm::{Event, SwarmSpec};
 
 /// The version that this build writes, and the newest that it reads.
 pub const JOURNAL_VERSION: u32 = 1;
 
-const PREFIX: &[u8] = b"{\"c\":\"";
-const DIGITS: usize = 16;
+const CHECKSUM_PREFIX: &[u8] = b"{\"c\":\"";
+const CHECKSUM_DIGITS: usize = 16;
 /// Where the checked bytes begin: after the prefix, the digits and `",`.
-const BODY: usize = PREFIX.len() + DIGITS + 2;
+const BODY_OFFSET: usize = CHECKSUM_PREFIX.len() + CHECKSUM_DIGITS + 2;
 
 /// The first record: what is needed to make the machine and the coordinator again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Header {
+pub struct JournalHeader {
     /// [`JOURNAL_VERSION`].
     pub schema_version: u32,
     /// The version of longshore that wrote it.
-    pub program: String,
+    #[serde(rename = "program")]
+    pub program_version: String,
     /// The swarm.
     pub swarm_id: SwarmId,
     /// When it began; the events' times count from here.
@@ -47,13 +48,13 @@ pub struct Header {
     /// What the coordinator wants back on `resume`; opaque here. No values of environment variables.
     pub settings: serde_json::Value,
     /// The tasks files as they were read, by [`StoryKey::file`](crate::ids::StoryKey::file).
-    pub tasks: Vec<TasksCopy>,
+    pub tasks: Vec<TasksFileCopy>,
 }
 
 /// A tasks file as it was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TasksCopy {
+pub struct TasksFileCopy {
     /// As typed.
     pub path: String,
     /// Its path from the root, without links; none in journals of before, and for a path that cannot be resolved.
@@ -65,9 +66,9 @@ pub struct TasksCopy {
 
 /// An event with its times.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub struct JournalRecord {
     /// Its place, from 1.
-    pub n: u64,
+    pub number: u64,
     /// By the wall clock, for people.
     pub at: Timestamp,
     /// Since the swarm began: what the machine was given.
@@ -78,13 +79,13 @@ pub struct Record {
 
 /// What a journal holds.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contents {
+pub struct JournalContents {
     /// The first record.
-    pub header: Header,
+    pub header: JournalHeader,
     /// The others.
-    pub records: Vec<Record>,
+    pub records: Vec<JournalRecord>,
     /// How many bytes of the file are whole records.
-    pub good_bytes: u64,
+    pub valid_bytes: u64,
     /// How many bytes of a torn record come after them.
     pub torn_bytes: u64,
     checksum: u64,
@@ -97,15 +98,15 @@ pub struct Contents {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    next: u64,
+    next_number: u64,
     checksum: u64,
     bytes: u64,
-    broken: bool,
+    failed: bool,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct EventLine<'a> {
+struct EventRecordRef<'a> {
     n: u64,
     at: Timestamp,
     elapsed_ms: u64,
@@ -114,7 +115,7 @@ struct EventLine<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct EventLineIn {
+struct EventRecordOwned {
     #[serde(rename = "c")]
     _checksum: String,
     n: u64,
@@ -124,56 +125,56 @@ struct EventLineIn {
 }
 
 #[derive(Serialize)]
-struct HeaderLine<'a> {
+struct HeaderRecordRef<'a> {
     n: u64,
-    header: &'a Header,
+    header: &'a JournalHeader,
 }
 
 #[derive(Deserialize)]
-struct HeaderLineIn {
+struct HeaderRecordOwned {
     n: u64,
-    header: Header,
+    header: JournalHeader,
 }
 
 #[derive(Deserialize)]
-struct VersionLine {
-    header: VersionOnly,
+struct VersionRecord {
+    header: HeaderVersion,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct VersionOnly {
+struct HeaderVersion {
     schema_version: u64,
 }
 
 impl Journal {
     /// Begins a journal: the header is there whole before the file has its name, so that no journal lacks it.
-    pub fn create(path: &Path, header: &Header) -> StateResult<Self> {
+    pub fn create(path: &Path, header: &JournalHeader) -> StateResult<Self> {
         let mut line = Vec::new();
-        let checksum = encode(0, &HeaderLine { n: 0, header }, "the journal's header", &mut line)?;
+        let checksum = encode_record(0, &HeaderRecordRef { n: 0, header }, "the journal's header", &mut line)?;
         #[cfg(debug_assertions)]
-        super::death::at_header(false);
-        write_whole(path, &line)?;
+        super::kill_point::kill_at_header(false);
+        write_atomic(path, &line)?;
         #[cfg(debug_assertions)]
-        super::death::at_header(true);
+        super::kill_point::kill_at_header(true);
         let file = open_for_append(path)?;
-        Ok(Self { path: path.to_owned(), file, next: 1, checksum, bytes: line.len() as u64, broken: false })
+        Ok(Self { path: path.to_owned(), file, next_number: 1, checksum, bytes: line.len() as u64, failed: false })
     }
 
     /// Opens a journal to go on with it: what was torn is cut off.
-    pub fn open(path: &Path) -> StateResult<(Self, Contents)> {
+    pub fn open(path: &Path) -> StateResult<(Self, JournalContents)> {
         let contents = Self::read(path)?;
         let file = open_for_append(path)?;
         let mut journal = Self {
             path: path.to_owned(),
             file,
-            next: contents.records.len() as u64 + 1,
+            next_number: contents.records.len() as u64 + 1,
             checksum: contents.checksum,
-            bytes: contents.good_bytes,
-            broken: false,
+            bytes: contents.valid_bytes,
+            failed: false,
         };
         if contents.torn_bytes > 0 {
-            journal.file.set_len(contents.good_bytes).map_err(StateError::io("cut the torn record off", path))?;
+            journal.file.set_len(contents.valid_bytes).map_err(StateError::io("cut the torn record off", path))?;
         }
         if contents.newline_missing {
             journal.file.write_all(b"\n").map_err(StateError::io("append to", path))?;
@@ -186,7 +187,7 @@ impl Journal {
     }
 
     /// Reads what a journal begins with, and nothing after it.
-    pub fn header(path: &Path) -> StateResult<Header> {
+    pub fn read_header(path: &Path) -> StateResult<JournalHeader> {
         let mut line = Vec::new();
         File::open(path)
             .and_then(|file| BufReader::new(file).read_until(b'\n', &mut line))
@@ -195,7 +196,7 @@ impl Journal {
     }
 
     /// Reads a journal, which somebody may be appending to.
-    pub fn read(path: &Path) -> StateResult<Contents> {
+    pub fn read(path: &Path) -> StateResult<JournalContents> {
         let mut bytes = Vec::new();
         File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(StateError::io("read", path))?;
         parse(&bytes, path)
@@ -204,45 +205,45 @@ impl Journal {
     /// Appends events, each with its time, as one write, and waits until they are on the disk. Gives the bytes written.
     /// After an error the journal takes nothing more.
     pub fn append(&mut self, events: &[(Event, Duration)], at: Timestamp) -> StateResult<u64> {
-        if self.broken {
-            return Err(StateError::Broken(self.path.clone()));
+        if self.failed {
+            return Err(StateError::JournalFailed(self.path.clone()));
         }
         if events.is_empty() {
             return Ok(0);
         }
         let mut lines = Vec::with_capacity(events.len() * 256);
-        let (mut next, mut checksum) = (self.next, self.checksum);
+        let (mut next, mut checksum) = (self.next_number, self.checksum);
         for (event, elapsed) in events {
-            let line = EventLine { n: next, at, elapsed_ms: elapsed.as_millis() as u64, event };
-            checksum = encode(checksum, &line, "an event", &mut lines)?;
+            let line = EventRecordRef { n: next, at, elapsed_ms: elapsed.as_millis() as u64, event };
+            checksum = encode_record(checksum, &line, "an event", &mut lines)?;
             next += 1;
         }
         #[cfg(debug_assertions)]
-        super::death::at(&mut self.file, self.next, &lines);
+        super::kill_point::kill_at_record(&mut self.file, self.next_number, &lines);
         let written = self.file.write_all(&lines).and_then(|()| self.file.sync_data());
         if let Err(error) = written {
             // Half a record may be there, or a whole one that is not synced. Take it back if that works: then what is
             // on the disk is what the caller knows to be there.
-            self.take_back();
+            self.roll_back();
             return Err(StateError::io("append to", &self.path)(error));
         }
-        (self.next, self.checksum) = (next, checksum);
+        (self.next_number, self.checksum) = (next, checksum);
         self.bytes += lines.len() as u64;
         Ok(lines.len() as u64)
     }
 
-    fn take_back(&mut self) {
-        self.broken = self.file.set_len(self.bytes).and_then(|()| self.file.sync_all()).is_err();
+    fn roll_back(&mut self) {
+        self.failed = self.file.set_len(self.bytes).and_then(|()| self.file.sync_all()).is_err();
     }
 
     /// The file's length.
-    pub fn bytes(&self) -> u64 {
+    pub fn byte_len(&self) -> u64 {
         self.bytes
     }
 
     /// How many events it holds.
-    pub fn events(&self) -> u64 {
-        self.next - 1
+    pub fn event_count(&self) -> u64 {
+        self.next_number - 1
     }
 }
 
@@ -255,11 +256,11 @@ fn open_for_append(path: &Path) -> StateResult<File> {
 }
 
 /// Adds a line to `out` and gives its checksum.
-fn encode<T: Serialize>(before: u64, value: &T, what: &'static str, out: &mut Vec<u8>) -> StateResult<u64> {
+fn encode_record<T: Serialize>(before: u64, value: &T, what: &'static str, out: &mut Vec<u8>) -> StateResult<u64> {
     let json = serde_json::to_vec(value).map_err(|source| StateError::Encode { what, source })?;
     let body = &json[1..];
     let checksum = fnv1a(before, body);
-    out.extend_from_slice(PREFIX);
+    out.extend_from_slice(CHECKSUM_PREFIX);
     out.extend_from_slice(format!("{checksum:016x}\",").as_bytes());
     out.extend_from_slice(body);
     out.push(b'\n');
@@ -272,55 +273,62 @@ pub(super) fn fnv1a(before: u64, bytes: &[u8]) -> u64 {
 }
 
 /// The line's own checksum, where it is right.
-fn check(before: u64, line: &[u8]) -> Option<u64> {
-    let body = line.get(BODY..)?;
-    let digits = std::str::from_utf8(&line[PREFIX.len()..PREFIX.len() + DIGITS]).ok()?;
+fn verify_checksum(before: u64, line: &[u8]) -> Option<u64> {
+    let body = line.get(BODY_OFFSET..)?;
+    let digits = std::str::from_utf8(&line[CHECKSUM_PREFIX.len()..CHECKSUM_PREFIX.len() + CHECKSUM_DIGITS]).ok()?;
     let right = fnv1a(before, body);
-    (line.starts_with(PREFIX) && &line[BODY - 2..BODY] == b"\"," && digits == format!("{right:016x}")).then_some(right)
+    (line.starts_with(CHECKSUM_PREFIX)
+        && &line[BODY_OFFSET - 2..BODY_OFFSET] == b"\","
+        && digits == format!("{right:016x}"))
+    .then_some(right)
 }
 
 /// Reads the bytes of a journal; `path` is for errors.
-pub(super) fn parse(bytes: &[u8], path: &Path) -> StateResult<Contents> {
+pub(super) fn parse(bytes: &[u8], path: &Path) -> StateResult<JournalContents> {
     let damaged = |offset: usize, n: u64, problem: String| {
         let place = if n == 0 { "the header".to_owned() } else { format!("record {n}") };
-        StateError::Damaged { path: path.to_owned(), offset: offset as u64, place, problem }
+        StateError::Damaged { path: path.to_owned(), offset: offset as u64, location: place, problem }
     };
     let mut header = None;
-    let mut records: Vec<Record> = Vec::new();
+    let mut records: Vec<JournalRecord> = Vec::new();
     let (mut offset, mut checksum, mut n) = (0, 0, 0);
     let (mut torn, mut newline_missing) = (0, false);
     while offset < bytes.len() {
         let rest = &bytes[offset..];
         let end = rest.iter().position(|byte| *byte == b'\n');
         let line = &rest[..end.unwrap_or(rest.len())];
-        let Some(right) = check(checksum, line) else {
+        let Some(right) = verify_checksum(checksum, line) else {
             // Without its newline it is a torn record, unless only the newline itself was changed into something else.
-            if end.is_none() && n > 0 && check(checksum, &line[..line.len() - 1]).is_none() {
+            if end.is_none() && n > 0 && verify_checksum(checksum, &line[..line.len() - 1]).is_none() {
                 torn = line.len();
                 break;
             }
             return Err(damaged(offset, n, "its checksum is wrong".to_owned()));
         };
         if n == 0 {
-            let VersionLine { header: VersionOnly { schema_version: found } } =
+            let VersionRecord { header: HeaderVersion { schema_version: found } } =
                 serde_json::from_slice(line).map_err(|error| damaged(offset, n, error.to_string()))?;
             if found > u64::from(JOURNAL_VERSION) {
-                return Err(StateError::Newer { path: path.to_owned(), found, known: JOURNAL_VERSION });
+                return Err(StateError::UnsupportedVersion {
+                    path: path.to_owned(),
+                    found,
+                    supported: JOURNAL_VERSION,
+                });
             }
-            let read: HeaderLineIn =
+            let read: HeaderRecordOwned =
                 serde_json::from_slice(line).map_err(|error| damaged(offset, n, error.to_string()))?;
             if read.n != 0 {
                 return Err(damaged(offset, n, format!("it says that it is record {}", read.n)));
             }
             header = Some(read.header);
         } else {
-            let read: EventLineIn =
+            let read: EventRecordOwned =
                 serde_json::from_slice(line).map_err(|error| damaged(offset, n, error.to_string()))?;
             if read.n != n {
                 return Err(damaged(offset, n, format!("it says that it is record {}", read.n)));
             }
             let elapsed = Duration::from_millis(read.elapsed_ms);
-            records.push(Record { n, at: read.at, elapsed, event: read.event });
+            records.push(JournalRecord { number: n, at: read.at, elapsed, event: read.event });
         }
         checksum = right;
         n += 1;
@@ -328,7 +336,14 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> StateResult<Contents> {
         newline_missing = end.is_none();
     }
     let header = header.ok_or_else(|| damaged(0, 0, "it is not there".to_owned()))?;
-    Ok(Contents { header, records, good_bytes: offset as u64, torn_bytes: torn as u64, checksum, newline_missing })
+    Ok(JournalContents {
+        header,
+        records,
+        valid_bytes: offset as u64,
+        torn_bytes: torn as u64,
+        checksum,
+        newline_missing,
+    })
 }
 
 #[cfg(test)]
@@ -336,34 +351,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_and_the_journal_takes_no_more() {
+    fn a_full_disk_is_reported_and_further_appends_fail() {
         let path = PathBuf::from("/dev/full");
         let file = OpenOptions::new().append(true).open(&path).expect("a device that is always full");
-        let mut journal = Journal { path, file, next: 1, checksum: 7, bytes: 100, broken: false };
+        let mut journal = Journal { path, file, next_number: 1, checksum: 7, bytes: 100, failed: false };
         assert_eq!(journal.append(&[], Timestamp::UNIX_EPOCH).expect("nothing to do"), 0);
         let events = [(Event::Began, Duration::ZERO)];
         let error = journal.append(&events, Timestamp::UNIX_EPOCH).expect_err("full");
-        assert!(error.disk_full(), "{error:?}");
-        assert_eq!((journal.events(), journal.bytes()), (0, 100));
+        assert!(error.is_disk_full(), "{error:?}");
+        assert_eq!((journal.event_count(), journal.byte_len()), (0, 100));
         // A device cannot be cut back to what it had, so what is on it is not known any more.
-        assert!(matches!(journal.append(&events, Timestamp::UNIX_EPOCH), Err(StateError::Broken(_))));
+        assert!(matches!(journal.append(&events, Timestamp::UNIX_EPOCH), Err(StateError::JournalFailed(_))));
     }
 
     #[test]
-    fn a_failed_append_is_taken_back() {
+    fn a_failed_append_is_rolled_back() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("journal.ndjson");
         std::fs::write(&path, "whole\nhalf").expect("written");
         let mut journal = Journal {
             file: open_for_append(&path).expect("opened"),
             path: path.clone(),
-            next: 1,
+            next_number: 1,
             checksum: 7,
             bytes: 6,
-            broken: false,
+            failed: false,
         };
-        journal.take_back();
-        assert!(!journal.broken);
+        journal.roll_back();
+        assert!(!journal.failed);
         assert_eq!(std::fs::read(&path).expect("read"), b"whole\n");
     }
 }

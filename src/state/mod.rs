@@ -1,8 +1,8 @@
 //! What is kept on disk of a swarm: `.longshore/swarms/<swarm>/`.
 //!
-//! `dir.rs` is the folder and its lock, `journal.rs` the list of events that the machine took in (the truth),
+//! `swarm_dir.rs` is the folder and its lock, `journal.rs` the list of events that the machine took in (the truth),
 //! `swarm_state.rs` the picture of it for people and programs (`swarm-state.json`), `store.rs` both together and when
-//! the picture is made anew, `recover.rs` the way back from the folder to a machine. Called by `coordinator/` and, for
+//! the picture is made anew, `recovery.rs` the way back from the folder to a machine. Called by `coordinator/` and, for
 //! reading, by `cli/`. Must not: know Docker or git, or decide anything about a story.
 //!
 //! Rules: an event is appended and synced before anything that follows from it is done. A torn last line of the journal
@@ -10,22 +10,24 @@
 //! can always be made from the journal, so a damaged one is made again.
 
 #[cfg(debug_assertions)]
-mod death;
-pub mod dir;
+mod kill_point;
+pub mod swarm_dir;
 pub mod error;
 pub mod journal;
-pub mod kept;
-pub mod recover;
+pub mod salvage_records;
+pub mod recovery;
 pub mod store;
 pub mod swarm_state;
 
-pub use dir::{RepoLock, SwarmDir, SwarmLock};
 pub use error::{StateError, StateResult};
-pub use journal::{Contents, Header, Journal, Record, TasksCopy};
-pub use kept::{KeptWork, kept_work};
-pub use recover::{Recovered, recover};
-pub use store::{PendingSnapshot, SnapshotPolicy, Store};
-pub use swarm_state::{ContainerState, RoleWord, StoryState, SwarmState, SwarmStatus, WaitState, WaitWord, hold_since};
+pub use journal::{Journal, JournalContents, JournalHeader, JournalRecord, TasksFileCopy};
+pub use recovery::{RecoveredSwarm, recover};
+pub use salvage_records::{SalvageRecord, salvage_records};
+pub use store::{PendingSnapshot, SnapshotPolicy, SwarmStore};
+pub use swarm_dir::{RepoLock, SwarmDir, SwarmLock};
+pub use swarm_state::{
+    ContainerState, SandboxRole, StoryState, SwarmState, SwarmStatus, WaitKind, WaitState, hold_since,
+};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! is not made for each event: while it is small, at most every 200 ms; when it is big, after the journal has grown by a
 //! quarter of its size (so that snapshots write at most four times what the journal does); after 10 s with something new in
 //! any case, or, over 64 KB, as much longer as it is bigger (so that waiting alone writes at most 6.4 KB a second);
-//! and always at the end. Who wants the newest reads the journal (`recover::current_state`). Called by the coordinator, which
+//! and always at the end. Who wants the newest reads the journal (`recovery::current_state`). Called by the coordinator, which
 //! does the writing off its loop.
 
 use std::path::PathBuf;
@@ -12,32 +12,32 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::state::dir::{SwarmDir, write_whole};
 use crate::state::error::StateResult;
-use crate::state::journal::{Contents, Header, Journal};
-use crate::state::recover::witness;
+use crate::state::journal::{Journal, JournalContents, JournalHeader};
+use crate::state::recovery::check_against_state_file;
+use crate::state::swarm_dir::{SwarmDir, write_atomic};
 use crate::state::swarm_state::SwarmState;
 use crate::swarm::{Event, SwarmMachine};
 
 /// A snapshot up to this size is written at once.
-const SMALL: u64 = 16 * 1024;
+const SMALL_SNAPSHOT_BYTES: u64 = 16 * 1024;
 /// But not more often than this.
-const INTERVAL: Duration = Duration::from_millis(200);
+const MIN_INTERVAL: Duration = Duration::from_millis(200);
 /// A bigger one waits for this part of its size in journal lines.
-const PART: u64 = 4;
+const JOURNAL_FRACTION: u64 = 4;
 /// And no longer than this, up to this size.
-const LONGEST: Duration = Duration::from_secs(10);
-const LONGEST_UP_TO: u64 = 64 * 1024;
+const MAX_DELAY: Duration = Duration::from_secs(10);
+const MAX_DELAY_BYTES: u64 = 64 * 1024;
 
 /// When to make the next snapshot. Pure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SnapshotPolicy {
     /// The last snapshot's size and time; none before the first.
-    last: Option<(u64, Duration)>,
+    last_snapshot: Option<(u64, Duration)>,
     /// Journal bytes that it does not have.
-    since: u64,
+    pending_bytes: u64,
     /// The time of the first event that it does not have.
-    dirty: Option<Duration>,
+    dirty_since: Option<Duration>,
 }
 
 impl SnapshotPolicy {
@@ -47,24 +47,24 @@ impl SnapshotPolicy {
     }
 
     /// Journal lines were written.
-    pub fn appended(&mut self, bytes: u64, now: Duration) {
-        self.since += bytes;
-        self.dirty.get_or_insert(now);
+    pub fn record_append(&mut self, bytes: u64, now: Duration) {
+        self.pending_bytes += bytes;
+        self.dirty_since.get_or_insert(now);
     }
 
     /// A snapshot was made that has all events up to now.
-    pub fn wrote(&mut self, bytes: u64, now: Duration) {
-        *self = Self { last: Some((bytes, now)), since: 0, dirty: None };
+    pub fn record_snapshot(&mut self, bytes: u64, now: Duration) {
+        *self = Self { last_snapshot: Some((bytes, now)), pending_bytes: 0, dirty_since: None };
     }
 
     /// When a snapshot is due, if nothing more happens; none where there is nothing new.
-    pub fn due(&self) -> Option<Duration> {
-        let dirty = self.dirty?;
-        let Some((size, at)) = self.last else { return Some(dirty) };
-        Some(if size <= SMALL || self.since >= size / PART {
-            dirty.max(at + INTERVAL)
+    pub fn due_at(&self) -> Option<Duration> {
+        let dirty = self.dirty_since?;
+        let Some((size, at)) = self.last_snapshot else { return Some(dirty) };
+        Some(if size <= SMALL_SNAPSHOT_BYTES || self.pending_bytes >= size / JOURNAL_FRACTION {
+            dirty.max(at + MIN_INTERVAL)
         } else {
-            dirty + LONGEST.mul_f64((size as f64 / LONGEST_UP_TO as f64).max(1.0))
+            dirty + MAX_DELAY.mul_f64((size as f64 / MAX_DELAY_BYTES as f64).max(1.0))
         })
     }
 }
@@ -84,38 +84,38 @@ impl PendingSnapshot {
     }
 
     /// Whether this is what the state file has.
-    pub fn written(&self) -> bool {
+    pub fn is_written(&self) -> bool {
         std::fs::read(&self.path).is_ok_and(|bytes| bytes == self.bytes)
     }
 
     /// Writes it. Snapshots must be written in the order in which they were made.
     pub fn write(self) -> StateResult<u64> {
-        write_whole(&self.path, &self.bytes)?;
+        write_atomic(&self.path, &self.bytes)?;
         Ok(self.bytes.len() as u64)
     }
 }
 
 /// What a swarm writes. `Send`: the coordinator moves it to where it may block.
 #[derive(Debug)]
-pub struct Store {
+pub struct SwarmStore {
     dir: SwarmDir,
     started: Timestamp,
     journal: Journal,
     policy: SnapshotPolicy,
 }
 
-impl Store {
+impl SwarmStore {
     /// Begins: the journal with its header; then `latest` points here.
-    pub fn create(dir: SwarmDir, header: &Header) -> StateResult<Self> {
+    pub fn create(dir: SwarmDir, header: &JournalHeader) -> StateResult<Self> {
         let journal = Journal::create(&dir.journal_file(), header)?;
-        dir.make_latest()?;
+        dir.set_latest()?;
         Ok(Self { dir, started: header.started, journal, policy: SnapshotPolicy::new() })
     }
 
     /// Goes on with a swarm: opens the journal and cuts off what is torn.
-    pub fn open(dir: SwarmDir) -> StateResult<(Self, Contents)> {
+    pub fn open(dir: SwarmDir) -> StateResult<(Self, JournalContents)> {
         // Read first: opening cuts a torn end off.
-        witness(&dir, &Journal::read(&dir.journal_file())?)?;
+        check_against_state_file(&dir, &Journal::read(&dir.journal_file())?)?;
         let (journal, contents) = Journal::open(&dir.journal_file())?;
         let started = contents.header.started;
         Ok((Self { dir, started, journal, policy: SnapshotPolicy::new() }, contents))
@@ -125,19 +125,19 @@ impl Store {
     pub fn append(&mut self, events: &[(Event, Duration)], at: Timestamp) -> StateResult<u64> {
         let bytes = self.journal.append(events, at)?;
         if let Some((_, now)) = events.last() {
-            self.policy.appended(bytes, *now);
+            self.policy.record_append(bytes, *now);
         }
         Ok(bytes)
     }
 
     /// When the next snapshot is due, if nothing more happens.
-    pub fn snapshot_due(&self) -> Option<Duration> {
-        self.policy.due()
+    pub fn snapshot_due_at(&self) -> Option<Duration> {
+        self.policy.due_at()
     }
 
     /// A snapshot of the machine, if one is due. The machine must have taken in what was appended, and nothing more.
-    pub fn maybe_snapshot(&mut self, machine: &SwarmMachine, now: Duration) -> StateResult<Option<PendingSnapshot>> {
-        match self.policy.due() {
+    pub fn snapshot_if_due(&mut self, machine: &SwarmMachine, now: Duration) -> StateResult<Option<PendingSnapshot>> {
+        match self.policy.due_at() {
             Some(due) if due <= now => self.snapshot(machine, now).map(Some),
             _ => Ok(None),
         }
@@ -145,8 +145,8 @@ impl Store {
 
     /// A snapshot of the machine, due or not: at the end, and at a stop.
     pub fn snapshot(&mut self, machine: &SwarmMachine, now: Duration) -> StateResult<PendingSnapshot> {
-        let bytes = SwarmState::of(machine, self.started).to_bytes()?;
-        self.policy.wrote(bytes.len() as u64, now);
+        let bytes = SwarmState::from_machine(machine, self.started).to_bytes()?;
+        self.policy.record_snapshot(bytes.len() as u64, now);
         Ok(PendingSnapshot { path: self.dir.state_file(), bytes })
     }
 

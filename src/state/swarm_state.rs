@@ -13,19 +13,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::protocol::acp::message::StoryStatus;
-use crate::state::dir::write_whole;
 use crate::state::error::{StateError, StateResult};
 use crate::state::journal::fnv1a;
+use crate::state::swarm_dir::write_atomic;
 use crate::swarm::{AdminHold, AttemptView, ContainerStatus, HoldKind, StoryView, SwarmMachine, SwarmOutcome};
 use crate::verdict::{Cause, Evidence};
 
 /// The version that this build writes, and the newest that it reads.
 pub const STATE_VERSION: u32 = 1;
 /// What stands in the checksum's place while it is computed, and what comes after it.
-const NO_CHECKSUM: &str = "0000000000000000";
-const END: &[u8] = b"\"\n}\n";
+const ZERO_CHECKSUM: &str = "0000000000000000";
+const TRAILER: &[u8] = b"\"\n}\n";
 /// A bigger file was not written by us.
-const MAX_BYTES: u64 = 256 * 1024 * 1024;
+const MAX_STATE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -90,7 +90,7 @@ pub struct ContainerState {
     #[schemars(with = "String")]
     pub branch_name: BranchName,
     /// `pending`, `running`, `completed`, `failed` or `stopped`.
-    pub status: ContainerWord,
+    pub status: SavedContainerStatus,
     /// Its stories, counted by its own words.
     pub story_progress: StoryProgress,
     /// Always null for now: longshore opens no pull requests.
@@ -112,7 +112,7 @@ pub struct ContainerState {
     pub assignment: AssignmentId,
     /// What its sandbox is for.
     #[serde(default)]
-    pub role: RoleWord,
+    pub role: SandboxRole,
     /// Records that broke a rule.
     pub bad_records: u32,
     /// The refs that keep what it left, oldest first.
@@ -126,7 +126,7 @@ pub struct ContainerState {
 /// A container's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ContainerWord {
+pub enum SavedContainerStatus {
     /// Not started.
     Pending,
     /// Started, not ended.
@@ -142,7 +142,7 @@ pub enum ContainerWord {
 /// What a sandbox is for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum RoleWord {
+pub enum SandboxRole {
     /// It does stories.
     #[default]
     Executor,
@@ -155,7 +155,8 @@ pub enum RoleWord {
 #[serde(rename_all = "camelCase")]
 pub struct WaitState {
     /// In a word.
-    pub what: WaitWord,
+    #[serde(rename = "what")]
+    pub kind: WaitKind,
     /// In a sentence.
     pub reason: String,
     /// Since when, RFC 3339.
@@ -169,7 +170,7 @@ pub struct WaitState {
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum WaitWord {
+pub enum WaitKind {
     /// It is of high risk and has no approval.
     Approval,
     /// It was rejected too often.
@@ -182,28 +183,28 @@ pub enum WaitWord {
     Suspended,
 }
 
-impl WaitWord {
+impl WaitKind {
     /// For people.
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
-            WaitWord::Approval => HoldKind::Approval,
-            WaitWord::Locked => HoldKind::Locked,
-            WaitWord::LowConfidence => HoldKind::LowConfidence,
-            WaitWord::NoVerdict => HoldKind::NoVerdict,
-            WaitWord::Suspended => HoldKind::Suspended,
+            WaitKind::Approval => HoldKind::Approval,
+            WaitKind::Locked => HoldKind::Locked,
+            WaitKind::LowConfidence => HoldKind::LowConfidence,
+            WaitKind::NoVerdict => HoldKind::NoVerdict,
+            WaitKind::Suspended => HoldKind::Suspended,
         }
         .label()
     }
 }
 
-impl From<HoldKind> for WaitWord {
+impl From<HoldKind> for WaitKind {
     fn from(kind: HoldKind) -> Self {
         match kind {
-            HoldKind::Approval => WaitWord::Approval,
-            HoldKind::Locked => WaitWord::Locked,
-            HoldKind::LowConfidence => WaitWord::LowConfidence,
-            HoldKind::NoVerdict => WaitWord::NoVerdict,
-            HoldKind::Suspended => WaitWord::Suspended,
+            HoldKind::Approval => WaitKind::Approval,
+            HoldKind::Locked => WaitKind::Locked,
+            HoldKind::LowConfidence => WaitKind::LowConfidence,
+            HoldKind::NoVerdict => WaitKind::NoVerdict,
+            HoldKind::Suspended => WaitKind::Suspended,
         }
     }
 }
@@ -282,13 +283,13 @@ pub struct StoryState {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct VersionOnly {
+struct StateVersion {
     schema_version: u64,
 }
 
 impl SwarmState {
     /// The picture of a machine whose swarm began at `started`.
-    pub fn of(machine: &SwarmMachine, started: Timestamp) -> Self {
+    pub fn from_machine(machine: &SwarmMachine, started: Timestamp) -> Self {
         let status = match (machine.outcome(), machine.stop_level()) {
             (Some(SwarmOutcome::Landed), _) => SwarmStatus::Landed,
             (Some(SwarmOutcome::SomeFailed), _) => SwarmStatus::SomeFailed,
@@ -302,24 +303,24 @@ impl SwarmState {
             schema_version: STATE_VERSION,
             swarm_id: machine.spec().swarm,
             created_at: started,
-            updated_at: at(started, machine.last_event_at() + machine.total_absence()),
+            updated_at: wall_clock_time(started, machine.last_event_at() + machine.total_absence()),
             journal_records: machine.event_count(),
             status,
-            containers: machine.attempts().map(|attempt| container(machine, attempt, started)).collect(),
-            stories: machine.stories().map(|view| story(machine, view, started)).collect(),
+            containers: machine.attempts().map(|attempt| container_state(machine, attempt, started)).collect(),
+            stories: machine.stories().map(|view| story_state(machine, view, started)).collect(),
             checksum: String::new(),
         }
     }
 
     /// The file's bytes.
     pub fn to_bytes(&self) -> StateResult<Vec<u8>> {
-        let unsummed = Self { checksum: NO_CHECKSUM.to_owned(), ..self.clone() };
+        let unsummed = Self { checksum: ZERO_CHECKSUM.to_owned(), ..self.clone() };
         let mut bytes = serde_json::to_vec_pretty(&unsummed)
             .map_err(|source| StateError::Encode { what: "the swarm's state", source })?;
         bytes.push(b'\n');
         let checksum = format!("{:016x}", fnv1a(0, &bytes));
         // The last field: its place is known from the end.
-        let place = bytes.len() - END.len() - checksum.len();
+        let place = bytes.len() - TRAILER.len() - checksum.len();
         bytes[place..place + checksum.len()].copy_from_slice(checksum.as_bytes());
         Ok(bytes)
     }
@@ -327,18 +328,18 @@ impl SwarmState {
     /// Replaces the file, so that it is whole at every moment.
     pub fn write(&self, path: &Path) -> StateResult<u64> {
         let bytes = self.to_bytes()?;
-        write_whole(path, &bytes)?;
+        write_atomic(path, &bytes)?;
         Ok(bytes.len() as u64)
     }
 
     /// Reads the file.
     ///
     /// # Errors
-    /// [`StateError::Newer`] for one of a later version, [`StateError::Damaged`] for one that is not whole.
+    /// [`StateError::UnsupportedVersion`] for one of a later version, [`StateError::Damaged`] for one that is not whole.
     pub fn read(path: &Path) -> StateResult<Self> {
         let mut bytes = Vec::new();
         std::fs::File::open(path)
-            .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes))
+            .and_then(|file| file.take(MAX_STATE_BYTES).read_to_end(&mut bytes))
             .map_err(StateError::io("read", path))?;
         Self::parse(&bytes, path)
     }
@@ -346,20 +347,20 @@ impl SwarmState {
     pub(super) fn parse(bytes: &[u8], path: &Path) -> StateResult<Self> {
         let damaged = |error: serde_json::Error| StateError::Damaged {
             path: path.to_owned(),
-            offset: offset_of(bytes, &error),
-            place: format!("line {}, column {}", error.line(), error.column()),
+            offset: byte_offset(bytes, &error),
+            location: format!("line {}, column {}", error.line(), error.column()),
             problem: error.to_string(),
         };
-        let VersionOnly { schema_version: found } = serde_json::from_slice(bytes).map_err(damaged)?;
+        let StateVersion { schema_version: found } = serde_json::from_slice(bytes).map_err(damaged)?;
         if found > u64::from(STATE_VERSION) {
-            return Err(StateError::Newer { path: path.to_owned(), found, known: STATE_VERSION });
+            return Err(StateError::UnsupportedVersion { path: path.to_owned(), found, supported: STATE_VERSION });
         }
         let state: Self = serde_json::from_slice(bytes).map_err(damaged)?;
-        let place = bytes.len().checked_sub(END.len() + NO_CHECKSUM.len());
+        let place = bytes.len().checked_sub(TRAILER.len() + ZERO_CHECKSUM.len());
         let right = place.is_some_and(|place| {
             let mut unsummed = bytes.to_vec();
-            unsummed[place..place + NO_CHECKSUM.len()].copy_from_slice(NO_CHECKSUM.as_bytes());
-            state.checksum == format!("{:016x}", fnv1a(0, &unsummed)) && bytes.ends_with(END)
+            unsummed[place..place + ZERO_CHECKSUM.len()].copy_from_slice(ZERO_CHECKSUM.as_bytes());
+            state.checksum == format!("{:016x}", fnv1a(0, &unsummed)) && bytes.ends_with(TRAILER)
         });
         if right {
             Ok(Self { checksum: String::new(), ..state })
@@ -367,7 +368,7 @@ impl SwarmState {
             Err(StateError::Damaged {
                 path: path.to_owned(),
                 offset: 0,
-                place: "somewhere in it".to_owned(),
+                location: "somewhere in it".to_owned(),
                 problem: "its checksum is wrong; the journal beside it is the truth".to_owned(),
             })
         }
@@ -378,7 +379,7 @@ impl SwarmState {
 pub fn hold_since(hold: &AdminHold, started: Timestamp) -> Timestamp {
     let said =
         hold.escalation_id.as_ref().and_then(|id| Timestamp::from_millisecond(i64::try_from(id.unix_ms()).ok()?).ok());
-    said.unwrap_or_else(|| at(started, hold.since))
+    said.unwrap_or_else(|| wall_clock_time(started, hold.since))
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -386,14 +387,14 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// A time since the swarm's beginning as a time of the wall clock.
-pub fn at(started: Timestamp, elapsed: Duration) -> Timestamp {
+pub fn wall_clock_time(started: Timestamp, elapsed: Duration) -> Timestamp {
     jiff::SignedDuration::try_from(elapsed)
         .ok()
         .and_then(|elapsed| started.checked_add(elapsed).ok())
         .unwrap_or(started)
 }
 
-fn container(machine: &SwarmMachine, view: &AttemptView, started: Timestamp) -> ContainerState {
+fn container_state(machine: &SwarmMachine, view: &AttemptView, started: Timestamp) -> ContainerState {
     let assignment =
         machine.assignment_spec(&view.id.assignment).expect("an attempt is made of an assignment of the plan");
     let counts = view.progress();
@@ -403,11 +404,11 @@ fn container(machine: &SwarmMachine, view: &AttemptView, started: Timestamp) -> 
         task_file_path: machine.spec().files[usize::from(assignment.file)].path.clone(),
         branch_name: assignment.branch.clone(),
         status: match view.status {
-            ContainerStatus::Pending => ContainerWord::Pending,
-            ContainerStatus::Running => ContainerWord::Running,
-            ContainerStatus::Completed => ContainerWord::Completed,
-            ContainerStatus::Failed => ContainerWord::Failed,
-            ContainerStatus::Stopped => ContainerWord::Stopped,
+            ContainerStatus::Pending => SavedContainerStatus::Pending,
+            ContainerStatus::Running => SavedContainerStatus::Running,
+            ContainerStatus::Completed => SavedContainerStatus::Completed,
+            ContainerStatus::Failed => SavedContainerStatus::Failed,
+            ContainerStatus::Stopped => SavedContainerStatus::Stopped,
         },
         story_progress: StoryProgress {
             total: counts.total,
@@ -421,17 +422,17 @@ fn container(machine: &SwarmMachine, view: &AttemptView, started: Timestamp) -> 
         exit_code: view.exit.as_ref().and_then(|exit| exit.code),
         error: view.error.clone(),
         attempt: view.id.number,
-        created_at: at(started, view.created),
-        updated_at: at(started, view.updated),
+        created_at: wall_clock_time(started, view.created),
+        updated_at: wall_clock_time(started, view.updated),
         assignment: view.id.assignment.clone(),
-        role: if view.review.is_some() { RoleWord::Reviewer } else { RoleWord::Executor },
+        role: if view.review.is_some() { SandboxRole::Reviewer } else { SandboxRole::Executor },
         bad_records: view.bad_records,
         salvaged: view.salvage_refs.clone(),
-        work_kept: view.work_dir_kept.then(|| view.id.folder()),
+        work_kept: view.work_dir_kept.then(|| view.id.dir_name()),
     }
 }
 
-fn story(machine: &SwarmMachine, view: &StoryView, started: Timestamp) -> StoryState {
+fn story_state(machine: &SwarmMachine, view: &StoryView, started: Timestamp) -> StoryState {
     let spec = machine.story_spec(&view.key).expect("a view is made of a story of the plan");
     let failure = view.failure.as_ref();
     let hold = view.assignment.as_ref().filter(|_| !view.is_closed()).and_then(|id| machine.admin_hold(id));
@@ -448,7 +449,7 @@ fn story(machine: &SwarmMachine, view: &StoryView, started: Timestamp) -> StoryS
         because: view.blocked_by.as_ref().map(|key| key.id.clone()),
         assignment: view.assignment.clone(),
         waits_for: hold.map(|hold| WaitState {
-            what: hold.kind.into(),
+            kind: hold.kind.into(),
             reason: hold.reason.clone(),
             since: hold_since(hold, started),
             escalation: hold.escalation_id.as_ref().map(ToString::to_string),
@@ -457,14 +458,14 @@ fn story(machine: &SwarmMachine, view: &StoryView, started: Timestamp) -> StoryS
         title: spec.title.clone(),
         tasks_file: machine.spec().files[usize::from(view.key.file)].path.clone(),
         done_before: view.done_before,
-        started_at: view.started.map(|elapsed| at(started, elapsed)),
-        ended_at: view.ended.map(|elapsed| at(started, elapsed)),
+        started_at: view.started.map(|elapsed| wall_clock_time(started, elapsed)),
+        ended_at: view.ended.map(|elapsed| wall_clock_time(started, elapsed)),
         duration_ms: view.duration.map(|duration| duration.as_millis() as u64),
     }
 }
 
 /// The byte that serde_json's line and column mean.
-fn offset_of(bytes: &[u8], error: &serde_json::Error) -> u64 {
+fn byte_offset(bytes: &[u8], error: &serde_json::Error) -> u64 {
     let before: usize =
         bytes.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum();
     (before + error.column().saturating_sub(1)) as u64

@@ -1,8 +1,8 @@
 //! Tests of the state folder: what they share.
 
 mod damage;
-mod folder;
-mod growth;
+mod swarm_dirs;
+mod snapshot_policy;
 
 use std::time::Duration;
 
@@ -78,15 +78,15 @@ fn spec(stories: usize) -> SwarmSpec {
     }
 }
 
-fn header(stories: usize) -> Header {
-    Header {
+fn header(stories: usize) -> JournalHeader {
+    JournalHeader {
         schema_version: journal::JOURNAL_VERSION,
-        program: "0.1.0".to_owned(),
+        program_version: "0.1.0".to_owned(),
         swarm_id: spec(1).swarm,
         started: started(),
         spec: spec(stories),
         settings: serde_json::json!({"max": 4}),
-        tasks: vec![TasksCopy {
+        tasks: vec![TasksFileCopy {
             canonical: None,
             path: "tasks/feature-0.json".to_owned(),
             content: "{\"userStories\": []}\n".to_owned(),
@@ -96,21 +96,21 @@ fn header(stories: usize) -> Header {
 
 /// A swarm played to its end, one event each 50 ms: four updates a story, the second one fails for good, the third was stopped
 /// from outside once.
-struct Play {
+struct SimulatedSwarm {
     machine: SwarmMachine,
     now: Duration,
     pending: std::collections::VecDeque<Event>,
     commits: usize,
 }
 
-impl Play {
+impl SimulatedSwarm {
     fn new(stories: usize) -> Self {
         let pending = [Event::Began].into();
         Self { machine: SwarmMachine::new(spec(stories)), now: Duration::ZERO, pending, commits: 100 }
     }
 
     /// The next event that the machine took in.
-    fn next(&mut self) -> Option<(Event, Duration)> {
+    fn next_event(&mut self) -> Option<(Event, Duration)> {
         while self.machine.outcome().is_none() {
             self.now += Duration::from_millis(50);
             let event = self.pending.pop_front().unwrap_or_else(|| {
@@ -119,7 +119,7 @@ impl Play {
             });
             let effects = self.machine.handle(&event, self.now);
             for effect in &effects {
-                self.answer(effect);
+                self.handle_effect(effect);
             }
             if !effects.is_empty() {
                 return Some((event, self.now));
@@ -128,9 +128,9 @@ impl Play {
         None
     }
 
-    fn answer(&mut self, effect: &Effect) {
+    fn handle_effect(&mut self, effect: &Effect) {
         let new = match effect {
-            Effect::Start { attempt, stories, .. } => self.sandbox(attempt, &stories[0].0),
+            Effect::Start { attempt, stories, .. } => self.sandbox_events(attempt, &stories[0].0),
             Effect::Collect { attempt, .. } => {
                 let id = self.machine.attempt(attempt).expect("started").stories[0].0.id.clone();
                 self.commits += 1;
@@ -170,7 +170,7 @@ impl Play {
         self.pending.extend(new);
     }
 
-    fn sandbox(&self, attempt: &AttemptId, story: &StoryKey) -> Vec<Event> {
+    fn sandbox_events(&self, attempt: &AttemptId, story: &StoryKey) -> Vec<Event> {
         let attempt = attempt.clone();
         let container = format!("{:064x}", 7 + self.commits).parse().expect("64 digits");
         let says = |record, status| Event::StoryReported {
@@ -185,7 +185,7 @@ impl Play {
             Event::SandboxCreated {
                 attempt: attempt.clone(),
                 container,
-                name: format!("longshore-{}", attempt.folder()),
+                name: format!("longshore-{}", attempt.dir_name()),
             },
             Event::SandboxStarted { attempt: attempt.clone() },
             says(1, StoryStatus::InProgress),
@@ -222,23 +222,23 @@ impl Play {
     }
 }
 
-/// The stories of a [`Sample`].
+/// The stories of a [`SampleJournal`].
 const STORIES: usize = 1;
 
 /// A journal of a small swarm: its bytes, its events, and the offset of each record.
-struct Sample {
+struct SampleJournal {
     folder: tempfile::TempDir,
     bytes: Vec<u8>,
     events: Vec<(Event, Duration)>,
 }
 
-impl Sample {
+impl SampleJournal {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("journal.ndjson");
         // Small: every byte of it is damaged in turn.
-        let mut play = Play::new(STORIES);
-        let events: Vec<(Event, Duration)> = std::iter::from_fn(|| play.next()).collect();
+        let mut play = SimulatedSwarm::new(STORIES);
+        let events: Vec<(Event, Duration)> = std::iter::from_fn(|| play.next_event()).collect();
         assert!(events.len() > 10, "a journal with something in it");
         let mut journal = Journal::create(&path, &header(STORIES)).expect("created");
         // In batches of different sizes.
@@ -246,12 +246,12 @@ impl Sample {
             journal.append(batch, started()).expect("appended");
         }
         let bytes = std::fs::read(&path).expect("read");
-        assert_eq!(bytes.len() as u64, journal.bytes());
+        assert_eq!(bytes.len() as u64, journal.byte_len());
         Self { folder, bytes, events }
     }
 
     /// Where each line begins, and the end.
-    fn lines(&self) -> Vec<usize> {
+    fn line_offsets(&self) -> Vec<usize> {
         let ends = self.bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
         std::iter::once(0).chain(ends).collect()
     }

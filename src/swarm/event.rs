@@ -332,7 +332,7 @@ pub struct MachineryFault {
 impl MachineryFault {
     /// A fault whose evidence is one sentence.
     pub fn new(cause: Cause, summary: impl Into<String>, retryable: bool) -> Self {
-        Self { cause, evidence: Evidence::of(summary), retryable, engine_unreachable: false }
+        Self { cause, evidence: Evidence::from_summary(summary), retryable, engine_unreachable: false }
     }
 }
 

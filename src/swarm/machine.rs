@@ -52,7 +52,7 @@ use crate::protocol::amp::message::MsgId;
 use crate::swarm::effect::{Effect, SwarmOutcome};
 use crate::swarm::event::{Event, StopLevel};
 use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmSpec};
-use crate::tasks::Done;
+use crate::tasks::DoneStatus;
 use crate::verdict::Failure;
 
 use amp_state::{AmpState, TaskAmpState};
@@ -208,13 +208,13 @@ impl SwarmMachine {
         let mut stories = Vec::with_capacity(spec.stories.len());
         for (place, story) in spec.stories.iter().enumerate() {
             let status = match story.done {
-                Some(Done::Completed) => StoryStatus::Completed,
-                Some(Done::Skipped) => StoryStatus::Skipped,
+                Some(DoneStatus::Completed) => StoryStatus::Completed,
+                Some(DoneStatus::Skipped) => StoryStatus::Skipped,
                 None => StoryStatus::Pending,
             };
             match story.done {
-                Some(Done::Completed) => tally.landed += 1,
-                Some(Done::Skipped) => {
+                Some(DoneStatus::Completed) => tally.landed += 1,
+                Some(DoneStatus::Skipped) => {
                     (tally.skipped, tally.skipped_initially) = (tally.skipped + 1, tally.skipped + 1)
                 }
                 None => tally.open += 1,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, BranchName, CommitId, StoryKey, SwarmId};
 use crate::protocol::amp::message::Kind;
-use crate::tasks::{Done, RiskLevel};
+use crate::tasks::{DoneStatus, RiskLevel};
 
 /// The whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -117,7 +117,7 @@ pub struct StorySpec {
     /// Stories of the same file that must have landed.
     pub depends_on: Vec<StoryKey>,
     /// Done before the swarm began, and not run.
-    pub done: Option<Done>,
+    pub done: Option<DoneStatus>,
     /// Approval wanted.
     pub risk: RiskLevel,
 }

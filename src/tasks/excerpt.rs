@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Criterion, Done, RiskLevel, Story, TasksFile};
+use super::{Criterion, DoneStatus, RiskLevel, Story, TasksFile};
 use crate::ids::StoryId;
 
 impl TasksFile {
@@ -32,23 +32,23 @@ impl TasksFile {
             metadata.insert("mailbox".to_owned(), json!(mailbox));
         }
         let wanted = self.stories.iter().filter(|one| stories.contains(&one.id));
-        let stories: Vec<Value> = wanted.map(|one| story(one, stories)).collect();
+        let stories: Vec<Value> = wanted.map(|one| story_json(one, stories)).collect();
         json!({ "schemaVersion": "3.0", "metadata": metadata, "userStories": stories }).to_string()
     }
 }
 
-fn story(story: &Story, among: &[StoryId]) -> Value {
+fn story_json(story: &Story, among: &[StoryId]) -> Value {
     let depends_on: Vec<&StoryId> = story.depends_on.iter().filter(|id| among.contains(id)).collect();
     let mut object = json!({
         "id": story.id,
         "title": story.title,
         "description": story.description,
-        "acceptanceCriteria": story.criteria.iter().map(criterion).collect::<Vec<_>>(),
+        "acceptanceCriteria": story.criteria.iter().map(criterion_json).collect::<Vec<_>>(),
         "priority": story.priority,
         "status": match story.done {
             None => "pending",
-            Some(Done::Completed) => "completed",
-            Some(Done::Skipped) => "skipped",
+            Some(DoneStatus::Completed) => "completed",
+            Some(DoneStatus::Skipped) => "skipped",
         },
         "dependsOn": depends_on,
         "notes": story.notes,
@@ -79,7 +79,7 @@ fn story(story: &Story, among: &[StoryId]) -> Value {
     object
 }
 
-fn criterion(criterion: &Criterion) -> Value {
+fn criterion_json(criterion: &Criterion) -> Value {
     match &criterion.test_command {
         Some(command) => json!({ "id": criterion.id, "text": criterion.text, "testCommand": command }),
         None => json!({ "id": criterion.id, "text": criterion.text }),
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_back_is_what_was_there() {
+    fn an_excerpt_parses_back_to_the_same_stories() {
         let text = r#"{"schemaVersion":"3.0",
             "metadata":{"title":"A","type":"feat","branchName":"feat/a","createdAt":"2026-01-01","description":"Why",
                 "maxConcurrency":2,"verify":["make test","make lint"],"mailbox":true,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_become_canonical() {
+    fn an_excerpt_of_any_shape_is_canonical() {
         let text = r#"{"project":"P","branchName":"b","description":"Why","userStories":[
             {"id":"A-1","title":"One","passes":false},{"id":"A-2","title":"Two","passes":false,"blockedBy":["A-1"]}]}"#;
         let file = parse(text.as_bytes(), Path::new("p.json")).expect("a good file");

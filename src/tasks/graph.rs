@@ -1,36 +1,36 @@
 //! What stories are to each other: ids made `US-ddd`, dependencies found, circles named, an order given.
 //!
-//! Called by `import.rs`, and through [`super::order`] by the shim and the plan. Without petgraph, which the shim does
+//! Called by `import.rs`, and through [`super::topological_order`] by the shim and the plan. Without petgraph, which the shim does
 //! not have; the plan's tests hold the two against each other.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
 use super::TasksFile;
-use super::fields::{At, Checker};
-use super::json::{Node, shortened};
-use super::problem::Defect;
+use super::error::TasksDefect;
+use super::field_reader::{FieldReader, JsonPath};
+use super::json::{JsonNode, truncate};
 use crate::ids::StoryId;
 
 /// A story before its dependencies are found.
-pub(super) struct Draft<'a> {
-    pub node: &'a Node,
+pub(super) struct StoryDraft<'a> {
+    pub node: &'a JsonNode,
     /// As the file has it; none where that was reported.
     pub id: Option<String>,
-    pub wanted: Vec<Wanted<'a>>,
+    pub dependencies: Vec<DependencyRef<'a>>,
 }
 
 /// A dependency as the file has it.
-pub(super) struct Wanted<'a> {
+pub(super) struct DependencyRef<'a> {
     pub id: String,
     /// The key that it stands under, and its place there.
     pub key: &'static str,
     pub index: usize,
-    pub node: &'a Node,
+    pub node: &'a JsonNode,
 }
 
 /// A story's ids, and what it depends on.
-pub(super) struct Link {
+pub(super) struct ResolvedStory {
     pub id: StoryId,
     pub source_id: Option<String>,
     pub depends_on: Vec<StoryId>,
@@ -38,8 +38,8 @@ pub(super) struct Link {
 
 /// Gives every story its id and its dependencies, one link a draft, and reports duplicate ids, unknown dependencies and
 /// circles. The links mean something only where nothing was reported.
-pub(super) fn resolve(checker: &mut Checker<'_>, drafts: &[Draft<'_>]) -> Vec<Link> {
-    let stories = At::Key(&At::Root, "userStories");
+pub(super) fn resolve(checker: &mut FieldReader<'_>, drafts: &[StoryDraft<'_>]) -> Vec<ResolvedStory> {
+    let stories = JsonPath::Key(&JsonPath::Root, "userStories");
     let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, draft) in drafts.iter().enumerate() {
         if let Some(id) = &draft.id {
@@ -48,31 +48,31 @@ pub(super) fn resolve(checker: &mut Checker<'_>, drafts: &[Draft<'_>]) -> Vec<Li
     }
     for (id, indices) in places.iter().filter(|(_, indices)| indices.len() > 1) {
         let shown = indices.iter().map(|index| {
-            let line = checker.lines.line(drafts[*index].node.span.start);
+            let line = checker.line_index.line(drafts[*index].node.span.start);
             format!("`userStories[{index}]` (line {line})")
         });
-        let defect = Defect::DuplicateId { id: shortened(id), places: shown.collect() };
+        let defect = TasksDefect::DuplicateId { id: truncate(id), places: shown.collect() };
         let again = indices[1];
-        checker.report(&At::Key(&At::Index(&stories, again), "id"), drafts[again].node, defect);
+        checker.report(&JsonPath::Key(&JsonPath::Index(&stories, again), "id"), drafts[again].node, defect);
     }
 
     let mut edges: Vec<Vec<usize>> = Vec::with_capacity(drafts.len());
     for (index, draft) in drafts.iter().enumerate() {
-        checker.story = draft.id.clone();
+        checker.current_story = draft.id.clone();
         let mut found = Vec::new();
-        for wanted in &draft.wanted {
-            let at = At::Index(&stories, index);
-            let at = At::Key(&at, wanted.key);
-            let at = At::Index(&at, wanted.index);
+        for wanted in &draft.dependencies {
+            let at = JsonPath::Index(&stories, index);
+            let at = JsonPath::Key(&at, wanted.key);
+            let at = JsonPath::Index(&at, wanted.index);
             match places.get(wanted.id.as_str()) {
                 Some(indices) if indices.contains(&index) => {
-                    checker.report(&at, wanted.node, Defect::SelfDependency);
+                    checker.report(&at, wanted.node, TasksDefect::SelfDependency);
                 }
                 Some(indices) => found.push(indices[0]),
                 None => {
-                    let known = known_ids(drafts);
-                    let dependency = shortened(&wanted.id);
-                    checker.report(&at, wanted.node, Defect::UnknownDependency { dependency, known });
+                    let known = list_known_ids(drafts);
+                    let dependency = truncate(&wanted.id);
+                    checker.report(&at, wanted.node, TasksDefect::UnknownDependency { dependency, known });
                 }
             }
         }
@@ -80,29 +80,29 @@ pub(super) fn resolve(checker: &mut Checker<'_>, drafts: &[Draft<'_>]) -> Vec<Li
         found.retain(|target| seen.insert(*target));
         edges.push(found);
     }
-    checker.story = None;
+    checker.current_story = None;
 
-    for cycle in cycles(&edges) {
-        let name = |index: &usize| drafts[*index].id.as_deref().map(shortened).unwrap_or_default();
+    for cycle in find_cycles(&edges) {
+        let name = |index: &usize| drafts[*index].id.as_deref().map(truncate).unwrap_or_default();
         let first = cycle[0];
         let ids = cycle.iter().chain([&first]).map(name).collect();
-        let edge = drafts[first].wanted.iter().find(|wanted| {
+        let edge = drafts[first].dependencies.iter().find(|wanted| {
             cycle.get(1).and_then(|next| drafts[*next].id.as_ref()).is_some_and(|next| *next == wanted.id)
         });
-        let at = At::Index(&stories, first);
+        let at = JsonPath::Index(&stories, first);
         let (place, node) = match edge {
-            Some(wanted) => (At::Key(&at, wanted.key), wanted.node),
+            Some(wanted) => (JsonPath::Key(&at, wanted.key), wanted.node),
             None => (at, drafts[first].node),
         };
-        checker.story = drafts[first].id.clone();
-        checker.report(&place, node, Defect::Cycle { ids });
+        checker.current_story = drafts[first].id.clone();
+        checker.report(&place, node, TasksDefect::Cycle { ids });
     }
-    checker.story = None;
+    checker.current_story = None;
 
-    let ids = map_ids(drafts);
+    let ids = assign_ids(drafts);
     let links = edges.iter().zip(drafts).zip(&ids);
     links
-        .map(|((targets, draft), id)| Link {
+        .map(|((targets, draft), id)| ResolvedStory {
             id: id.clone(),
             source_id: draft.id.clone().filter(|source| source != id.as_str()),
             depends_on: targets.iter().map(|target| ids[*target].clone()).collect(),
@@ -111,7 +111,7 @@ pub(super) fn resolve(checker: &mut Checker<'_>, drafts: &[Draft<'_>]) -> Vec<Li
 }
 
 /// Ids of the form `US-ddd` stay; the others get the lowest free numbers from 1, in the file's order.
-fn map_ids(drafts: &[Draft<'_>]) -> Vec<StoryId> {
+fn assign_ids(drafts: &[StoryDraft<'_>]) -> Vec<StoryId> {
     let kept: Vec<Option<StoryId>> =
         drafts.iter().map(|draft| draft.id.as_ref().and_then(|id| id.parse().ok())).collect();
     let taken: HashSet<StoryId> = kept.iter().flatten().cloned().collect();
@@ -122,27 +122,27 @@ fn map_ids(drafts: &[Draft<'_>]) -> Vec<StoryId> {
     kept.into_iter().map(|id| id.unwrap_or_else(|| next(&mut free))).collect()
 }
 
-fn known_ids(drafts: &[Draft<'_>]) -> String {
+fn list_known_ids(drafts: &[StoryDraft<'_>]) -> String {
     let ids: Vec<&str> = drafts.iter().filter_map(|draft| draft.id.as_deref()).collect();
-    let shown: Vec<String> = ids.iter().take(8).map(|id| format!("`{}`", shortened(id))).collect();
+    let shown: Vec<String> = ids.iter().take(8).map(|id| format!("`{}`", truncate(id))).collect();
     let more = ids.len() - shown.len();
     if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }
 
 /// Circles in a graph given as each node's targets (in range, none its own, none twice). Each begins with its lowest index and goes
 /// from a node to one of its targets; no node is in two of them, and without them there is no circle left.
-pub(super) fn cycles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let mut peeling = Peeling::of(edges);
+pub(super) fn find_cycles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let mut peeling = LeafRemoval::new(edges);
     let mut found = Vec::new();
     loop {
-        peeling.peel();
+        peeling.remove_leaves();
         // Every node that is left has a target that is left, so the walk must come round.
-        let Some(start) = peeling.left.first().copied() else { return found };
+        let Some(start) = peeling.remaining.first().copied() else { return found };
         let mut walk = vec![start];
         let mut step_of = HashMap::from([(start, 0)]);
         let from = loop {
             let last = walk[walk.len() - 1];
-            let next = edges[last].iter().copied().find(|target| peeling.left.contains(target));
+            let next = edges[last].iter().copied().find(|target| peeling.remaining.contains(target));
             let next = next.expect("a node without targets was peeled");
             if let Some(step) = step_of.get(&next) {
                 break *step;
@@ -161,41 +161,46 @@ pub(super) fn cycles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
 }
 
 /// Takes away, again and again, what has no targets: what is left leads into circles.
-struct Peeling {
+struct LeafRemoval {
     sources: Vec<Vec<usize>>,
     /// How many targets of a node are left.
-    targets: Vec<usize>,
-    left: BTreeSet<usize>,
-    bare: Vec<usize>,
+    remaining_targets: Vec<usize>,
+    remaining: BTreeSet<usize>,
+    leaves: Vec<usize>,
 }
 
-impl Peeling {
-    fn of(edges: &[Vec<usize>]) -> Self {
+impl LeafRemoval {
+    fn new(edges: &[Vec<usize>]) -> Self {
         let targets: Vec<usize> = edges.iter().map(Vec::len).collect();
         let bare = (0..edges.len()).filter(|index| targets[*index] == 0).collect();
-        Self { sources: sources(edges), targets, left: (0..edges.len()).collect(), bare }
+        Self {
+            sources: reverse_edges(edges),
+            remaining_targets: targets,
+            remaining: (0..edges.len()).collect(),
+            leaves: bare,
+        }
     }
 
-    fn peel(&mut self) {
-        while let Some(index) = self.bare.pop() {
+    fn remove_leaves(&mut self) {
+        while let Some(index) = self.leaves.pop() {
             self.remove(index);
         }
     }
 
     fn remove(&mut self, index: usize) {
-        if !self.left.remove(&index) {
+        if !self.remaining.remove(&index) {
             return;
         }
         for source in &self.sources[index] {
-            self.targets[*source] -= 1;
-            if self.targets[*source] == 0 {
-                self.bare.push(*source);
+            self.remaining_targets[*source] -= 1;
+            if self.remaining_targets[*source] == 0 {
+                self.leaves.push(*source);
             }
         }
     }
 }
 
-fn sources(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
+fn reverse_edges(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut sources = vec![Vec::new(); edges.len()];
     for (index, targets) in edges.iter().enumerate() {
         for target in targets {
@@ -205,8 +210,8 @@ fn sources(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     sources
 }
 
-/// See [`super::order`].
-pub(super) fn order(file: &TasksFile) -> Vec<usize> {
+/// See [`super::topological_order`].
+pub(super) fn topological_order(file: &TasksFile) -> Vec<usize> {
     let place: HashMap<&StoryId, usize> =
         file.stories.iter().enumerate().map(|(index, story)| (&story.id, index)).collect();
     let edges: Vec<Vec<usize>> = file
@@ -214,7 +219,7 @@ pub(super) fn order(file: &TasksFile) -> Vec<usize> {
         .iter()
         .map(|story| story.depends_on.iter().filter_map(|id| place.get(id).copied()).collect())
         .collect();
-    let sources = sources(&edges);
+    let sources = reverse_edges(&edges);
     let mut waiting: Vec<usize> = edges.iter().map(Vec::len).collect();
     let rank = |index: usize| Reverse((file.stories[index].priority, index));
     let mut ready: BinaryHeap<_> = (0..edges.len()).filter(|index| waiting[*index] == 0).map(rank).collect();
@@ -239,21 +244,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cycles_begin_with_their_first_story() {
+    fn cycles_start_at_their_lowest_index() {
         let edges = |list: &[&[usize]]| list.iter().map(|targets| targets.to_vec()).collect::<Vec<_>>();
-        assert!(cycles(&edges(&[&[], &[0], &[0, 1]])).is_empty());
-        assert_eq!(cycles(&edges(&[&[1], &[0]])), [[0, 1]]);
-        assert_eq!(cycles(&edges(&[&[2], &[0], &[1], &[0]])), [[0, 2, 1]]);
+        assert!(find_cycles(&edges(&[&[], &[0], &[0, 1]])).is_empty());
+        assert_eq!(find_cycles(&edges(&[&[1], &[0]])), [[0, 1]]);
+        assert_eq!(find_cycles(&edges(&[&[2], &[0], &[1], &[0]])), [[0, 2, 1]]);
         // Reached from outside: the way in is no part of it.
-        assert_eq!(cycles(&edges(&[&[1], &[2], &[3], &[1]])), [[1, 2, 3]]);
+        assert_eq!(find_cycles(&edges(&[&[1], &[2], &[3], &[1]])), [[1, 2, 3]]);
         // Two that share nothing.
-        assert_eq!(cycles(&edges(&[&[1], &[0], &[3], &[2]])), [[0, 1], [2, 3]]);
+        assert_eq!(find_cycles(&edges(&[&[1], &[0], &[3], &[2]])), [[0, 1], [2, 3]]);
     }
 
     #[cfg(feature = "orchestrator")]
     proptest! {
         #[test]
-        fn agrees_with_petgraph(list in prop::collection::vec((0usize..12, 0usize..12), 0..40)) {
+        fn find_cycles_agrees_with_petgraph(list in prop::collection::vec((0usize..12, 0usize..12), 0..40)) {
             let mut edges = vec![Vec::new(); 12];
             let mut graph = petgraph::graph::DiGraph::<(), ()>::new();
             let nodes: Vec<_> = (0..12).map(|_| graph.add_node(())).collect();
@@ -263,7 +268,7 @@ mod tests {
                     graph.add_edge(nodes[from], nodes[to], ());
                 }
             }
-            let found = cycles(&edges);
+            let found = find_cycles(&edges);
             prop_assert_eq!(found.is_empty(), !petgraph::algo::is_cyclic_directed(&graph));
             for cycle in found {
                 prop_assert_eq!(cycle.iter().min(), cycle.first());

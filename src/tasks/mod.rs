@@ -1,20 +1,20 @@
 //! The tasks file: JSON with stories, their dependencies and acceptance criteria, in any of the three shapes that
 //! users have, read into one.
 //!
-//! Bytes -> `json.rs` (a tree that remembers its places) -> `shape.rs` (which shape is it) -> `import.rs` and `fields.rs`
-//! (tree -> [`TasksFile`], all problems at once) -> `graph.rs` (ids, dependencies, cycles, [`order`]) -> `plan/`.
-//! `write_back.rs` goes the other way, into the user's own shape; `excerpt.rs` makes a smaller file of some of the stories. `problem.rs` has everything that can be wrong,
+//! Bytes -> `json.rs` (a tree that remembers its places) -> `shape.rs` (which shape is it) -> `import.rs` and `field_reader.rs`
+//! (tree -> [`TasksFile`], all problems at once) -> `graph.rs` (ids, dependencies, cycles, [`topological_order`]) -> `plan/`.
+//! `write_back.rs` goes the other way, into the user's own shape; `excerpt.rs` makes a smaller file of some of the stories. `error.rs` has everything that can be wrong,
 //! `schema.rs` the canonical shape as a JSON schema. Read by the orchestrator and, inside a sandbox, by the shim.
 //! Must not: touch Docker or git, or know how stories are run.
 
 #[cfg(feature = "orchestrator")]
 mod excerpt;
-mod fields;
+mod field_reader;
 mod graph;
 mod import;
 pub(crate) mod json;
-mod mesh;
-mod problem;
+mod header_blocks;
+mod error;
 #[cfg(feature = "orchestrator")]
 mod schema;
 mod shape;
@@ -30,11 +30,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, StoryId};
 
-pub use mesh::HeaderBlocks;
-pub use problem::{Defect, Problem, TasksError};
+pub use error::{TasksDefect, TasksError, TasksProblem};
+pub use header_blocks::HeaderBlocks;
 
 /// The largest tasks file that is read, in bytes.
-pub const MAX_BYTES: u64 = 16 * 1024 * 1024;
+pub const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 /// The most stories that a tasks file may have: the numbers that `US-ddd` can say, from 1.
 pub const MAX_STORIES: usize = 999;
 
@@ -81,7 +81,7 @@ pub struct TasksFile {
 impl TasksFile {
     /// Whether its agents are to have a mailbox: as it says, or else because a story says who its agent is in one.
     pub fn wants_mailbox(&self) -> bool {
-        let named = || self.stories.iter().any(|story| story.mailbox != Seat::default());
+        let named = || self.stories.iter().any(|story| story.mailbox != AgentIdentity::default());
         self.mailbox.unwrap_or_else(named)
     }
 }
@@ -102,7 +102,7 @@ pub struct Story {
     /// Lower runs first among the ready ones. Absent in the file: the story's place, from 1.
     pub priority: i64,
     /// What the file says of it already.
-    pub done: Option<Done>,
+    pub done: Option<DoneStatus>,
     /// Stories that must land before this one starts.
     pub depends_on: Vec<StoryId>,
     /// May be empty.
@@ -118,12 +118,12 @@ pub struct Story {
     /// `mesh.header`: header blocks for its dispatch, beside those of the file.
     pub mesh: HeaderBlocks,
     /// Who its agent is in a mailbox, as far as the file says.
-    pub mailbox: Seat,
+    pub mailbox: AgentIdentity,
 }
 
 /// A story's `mailbox`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seat {
+pub struct AgentIdentity {
     /// `agent`: its id.
     pub agent: Option<AgentId>,
     /// `role`: in a word or two, for the roster.
@@ -145,7 +145,7 @@ pub struct Criterion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Done {
+pub enum DoneStatus {
     /// `status: completed` or `passes: true`.
     Completed,
     /// `status: skipped` or `skipped: true`.
@@ -178,22 +178,22 @@ pub fn read(path: &Path) -> Result<TasksFile, TasksError> {
 /// written back is the same text.
 ///
 /// # Errors
-/// As [`read`].
+/// As [`read_header_blocks`].
 pub fn load(path: &Path) -> Result<(TasksFile, Vec<u8>), TasksError> {
     let unreadable = |error: io::Error| {
         let defect = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Defect::NoSuchFile,
-            io::ErrorKind::IsADirectory => Defect::Directory,
-            _ => Defect::Unreadable(error),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => TasksDefect::NoSuchFile,
+            io::ErrorKind::IsADirectory => TasksDefect::IsADirectory,
+            _ => TasksDefect::ReadFailed(error),
         };
-        TasksError::whole(path, defect)
+        TasksError::for_file(path, defect)
     };
     if fs::metadata(path).map_err(unreadable)?.is_dir() {
-        return Err(TasksError::whole(path, Defect::Directory));
+        return Err(TasksError::for_file(path, TasksDefect::IsADirectory));
     }
     let mut bytes = Vec::new();
     // One byte more than is allowed, so that `parse` sees that it is too much; a pipe has no length to ask for.
-    File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
     let file = parse(&bytes, path)?;
     Ok((file, bytes))
 }
@@ -208,8 +208,8 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<TasksFile, TasksError> {
 
 /// Indices into `stories` in an order in which each comes after its dependencies; among those that could come next the
 /// lowest priority number first, then the file's order. Stories in a circle, which no file that was read has, are left out.
-pub fn order(file: &TasksFile) -> Vec<usize> {
-    graph::order(file)
+pub fn topological_order(file: &TasksFile) -> Vec<usize> {
+    graph::topological_order(file)
 }
 
 /// The canonical shape, as a JSON schema.

@@ -14,7 +14,7 @@ struct CanonicalFile {
     /// The version of the shape. Not decisive: the shape is known by its keys.
     #[schemars(extend("examples" = ["3.0"]))]
     schema_version: Option<String>,
-    metadata: Metadata,
+    metadata: CanonicalMetadata,
     /// The stories.
     #[schemars(length(min = 1, max = 999))]
     user_stories: Vec<CanonicalStory>,
@@ -23,7 +23,7 @@ struct CanonicalFile {
 /// What is true of all stories.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
-struct Metadata {
+struct CanonicalMetadata {
     /// A name for the whole.
     #[schemars(length(min = 1))]
     title: String,
@@ -47,22 +47,22 @@ struct Metadata {
     /// The agents have a mailbox, in which they write to each other. Without it: if a story has `mailbox`.
     mailbox: Option<bool>,
     /// For the frames that every story's sandbox is dispatched with.
-    mesh: Option<Mesh>,
+    mesh: Option<CanonicalMesh>,
 }
 
 /// For the frames of the Agentic Mesh Protocol that sandboxes are dispatched with.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
-struct Mesh {
+struct CanonicalMesh {
     /// Header blocks, by their names in camelCase. A sandbox refuses a dispatch with a block that says `mustUnderstand` and that
     /// it does not know.
-    header: Option<std::collections::BTreeMap<String, HeaderBlock>>,
+    header: Option<std::collections::BTreeMap<String, CanonicalHeaderBlock>>,
 }
 
 /// A header block: these properties, and any others.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
-struct HeaderBlock {
+struct CanonicalHeaderBlock {
     /// Whom it is for: `next`, `none`, `ultimateReceiver`, or a role's IRI. Without it: `ultimateReceiver`.
     role: Option<String>,
     /// Whoever it is for must know it, or refuse the frame.
@@ -78,7 +78,7 @@ struct HeaderBlock {
 #[schemars(rename_all = "camelCase")]
 struct CanonicalStory {
     /// `US-` and three digits, unique in the file. Other ids are mapped to this form.
-    id: Id,
+    id: CanonicalId,
     /// One line.
     #[schemars(length(min = 1))]
     title: String,
@@ -87,11 +87,11 @@ struct CanonicalStory {
     /// When it is done.
     acceptance_criteria: Option<Vec<CanonicalCriterion>>,
     /// Lower runs first among the stories that could run. Without it: the story's place in the file.
-    priority: Option<Priority>,
+    priority: Option<CanonicalPriority>,
     /// What became of it. `completed` and `skipped` stories are not run.
     status: Option<CanonicalStatus>,
     /// Ids of stories that must have landed before.
-    depends_on: Option<Vec<Id>>,
+    depends_on: Option<Vec<CanonicalId>>,
     /// Anything else.
     notes: Option<String>,
     /// Shell commands that must exit 0 after this story.
@@ -104,15 +104,15 @@ struct CanonicalStory {
     /// How much approval it wants.
     risk_level: Option<RiskLevel>,
     /// For the frame that its sandbox is dispatched with, beside that of the file.
-    mesh: Option<Mesh>,
+    mesh: Option<CanonicalMesh>,
     /// Who the story's agent is in the mailbox, where there is one.
-    mailbox: Option<Mailbox>,
+    mailbox: Option<CanonicalMailbox>,
 }
 
 /// An agent in the mailbox.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
-struct Mailbox {
+struct CanonicalMailbox {
     /// Its id, unique in the swarm. Without it: the story's id in lower case.
     #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"))]
     agent: Option<String>,
@@ -123,7 +123,7 @@ struct Mailbox {
 
 #[derive(JsonSchema)]
 #[schemars(untagged)]
-enum Id {
+enum CanonicalId {
     Text(#[schemars(length(min = 1))] String),
     Number(i64),
 }
@@ -148,7 +148,7 @@ enum CanonicalCriterion {
 #[schemars(rename_all = "camelCase")]
 struct CheckedCriterion {
     /// Its own id. Without it: `AC-` and its place.
-    id: Option<Id>,
+    id: Option<CanonicalId>,
     /// What must hold.
     #[schemars(length(min = 1))]
     text: String,
@@ -158,15 +158,15 @@ struct CheckedCriterion {
 
 #[derive(JsonSchema)]
 #[schemars(untagged)]
-enum Priority {
+enum CanonicalPriority {
     Number(i64),
-    Word(PriorityWord),
+    Word(PriorityLevel),
 }
 
 /// `high`, `medium` and `low` are 1, 2 and 3.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
-enum PriorityWord {
+enum PriorityLevel {
     High,
     Medium,
     Low,

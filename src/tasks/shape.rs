@@ -9,20 +9,20 @@
 //! All of them have `userStories`. Called by `import.rs`.
 
 use super::Shape;
-use super::json::{Node, Value};
+use super::json::{JsonNode, JsonValue};
 
 /// The shape; nothing where it is none of them.
-pub(super) fn decide(root: &Node) -> Option<Shape> {
-    let stories = root.present("userStories")?;
-    let metadata = root.present("metadata").filter(|node| node.members().is_some());
-    let has_any = |node: &Node, keys: &[&str]| keys.iter().any(|key| node.present(key).is_some());
+pub(super) fn detect(root: &JsonNode) -> Option<Shape> {
+    let stories = root.get_non_null("userStories")?;
+    let metadata = root.get_non_null("metadata").filter(|node| node.members().is_some());
+    let has_any = |node: &JsonNode, keys: &[&str]| keys.iter().any(|key| node.get_non_null(key).is_some());
 
     let described = metadata.is_some_and(|node| has_any(node, &["title", "branchName", "type"]));
     if !described && has_any(root, &["project", "name", "branchName"]) {
         return Some(Shape::Ralph);
     }
     metadata?;
-    let stories: &[Node] = if let Value::Array(items) = &stories.value { items } else { &[] };
+    let stories: &[JsonNode] = if let JsonValue::Array(items) = &stories.value { items } else { &[] };
     let any_has = |keys: &[&str]| stories.iter().any(|story| has_any(story, keys));
     let passes = !any_has(&["status"]) && any_has(&["passes", "skipped"]);
     Some(if passes { Shape::Passes } else { Shape::Canonical })
@@ -34,7 +34,7 @@ mod tests {
     use crate::tasks::json;
 
     #[test]
-    fn by_what_is_in_it() {
+    fn the_shape_is_detected_from_the_content() {
         use Shape::{Canonical, Passes, Ralph};
         for (text, shape) in [
             (r#"{"metadata":{"title":"x"},"userStories":[{"status":"pending"}]}"#, Some(Canonical)),
@@ -55,7 +55,7 @@ mod tests {
             (r#"[{"id":"US-001"}]"#, None),
             (r#""userStories""#, None),
         ] {
-            assert_eq!(decide(&json::parse(text).expect("valid JSON")), shape, "{text}");
+            assert_eq!(detect(&json::parse(text).expect("valid JSON")), shape, "{text}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::write_back::{Written, apply};
+use super::write_back::{WriteBackStatus, apply_outcomes};
 use super::*;
 
 const CANONICAL: &str = include_str!("../../tests/golden/tasks/canonical.json");
@@ -29,16 +29,16 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-fn id(text: &str) -> StoryId {
+fn story_id(text: &str) -> StoryId {
     text.parse().expect("a story id")
 }
 
-fn read_text(text: &str) -> Result<TasksFile, TasksError> {
+fn parse_text(text: &str) -> Result<TasksFile, TasksError> {
     parse(text.as_bytes(), Path::new("t.json"))
 }
 
-fn story(file: &TasksFile, name: &str) -> Story {
-    file.stories.iter().find(|story| story.id == id(name)).expect("the story is in the file").clone()
+fn find_story(file: &TasksFile, name: &str) -> Story {
+    file.stories.iter().find(|story| story.id == story_id(name)).expect("the story is in the file").clone()
 }
 
 /// A valid canonical file around these stories.
@@ -48,61 +48,64 @@ fn with_stories(stories: Value) -> String {
 
 #[test]
 fn reads_the_canonical_shape() {
-    let file = read_text(CANONICAL).expect("valid");
+    let file = parse_text(CANONICAL).expect("valid");
     assert_eq!(file.shape, Shape::Canonical);
     assert_eq!((file.title.as_str(), file.kind.as_str()), ("feat: Shopping list", "feat"));
     assert_eq!(file.branch.as_deref(), Some("feat/shopping-list"));
     assert_eq!((file.max_concurrency, file.verify.as_slice()), (Some(3), ["make test".to_owned()].as_slice()));
-    let saved = story(&file, "US-001");
-    assert_eq!(saved.done, Some(Done::Completed));
+    let saved = find_story(&file, "US-001");
+    assert_eq!(saved.done, Some(DoneStatus::Completed));
     assert_eq!((saved.criteria[0].id.as_str(), saved.criteria[0].test_command.as_deref()), ("AC-1", None));
     assert_eq!(saved.criteria[1].id, "AC-saved");
     assert_eq!(saved.criteria[1].test_command.as_deref(), Some("python3 -m json.tool list.json"));
-    let add = story(&file, "US-002");
+    let add = find_story(&file, "US-002");
     assert_eq!((add.done, add.risk), (None, RiskLevel::Medium));
-    assert_eq!((add.depends_on, add.touches), (vec![id("US-001")], vec!["src/add.py".into(), "tests/add/**".into()]));
-    let remove = story(&file, "US-003");
+    assert_eq!(
+        (add.depends_on, add.touches),
+        (vec![story_id("US-001")], vec!["src/add.py".into(), "tests/add/**".into()])
+    );
+    let remove = find_story(&file, "US-003");
     assert_eq!((remove.done, remove.priority), (None, 1));
     assert_eq!(remove.verify, ["make lint", "make test-remove"]);
     assert_eq!(remove.command.as_deref(), Some("./scripts/remove.sh"));
-    assert_eq!(story(&file, "US-004").done, Some(Done::Skipped));
+    assert_eq!(find_story(&file, "US-004").done, Some(DoneStatus::Skipped));
 }
 
 #[test]
 fn reads_the_passes_shape() {
-    let file = read_text(PASSES).expect("valid");
+    let file = parse_text(PASSES).expect("valid");
     assert_eq!(file.shape, Shape::Passes);
     let done: Vec<_> = file.stories.iter().map(|story| story.done).collect();
-    assert_eq!(done, [Some(Done::Completed), None, Some(Done::Skipped), None]);
+    assert_eq!(done, [Some(DoneStatus::Completed), None, Some(DoneStatus::Skipped), None]);
 }
 
 #[test]
 fn reads_the_ralph_shape_and_maps_ids() {
-    let file = read_text(RALPH).expect("valid");
+    let file = parse_text(RALPH).expect("valid");
     assert_eq!(file.shape, Shape::Ralph);
     assert_eq!((file.title.as_str(), file.branch.as_deref()), ("lighthouse", Some("ralph/lamp-control")));
     assert_eq!(file.description, "Control the lamp from the shore.");
     // `US-001` is taken by the story that has it in the file.
     let ids: Vec<_> = file.stories.iter().map(|s| (s.id.as_str(), s.source_id.as_deref())).collect();
     assert_eq!(ids, [("US-002", Some("lamp")), ("US-001", None), ("US-003", Some("12"))]);
-    let horn = story(&file, "US-003");
-    assert_eq!(horn.depends_on, [id("US-002"), id("US-001")]);
+    let horn = find_story(&file, "US-003");
+    assert_eq!(horn.depends_on, [story_id("US-002"), story_id("US-001")]);
     assert_eq!((horn.title.as_str(), horn.priority, horn.done), ("Sound the horn in fog", 3, None));
-    let lamp = story(&file, "US-002");
+    let lamp = find_story(&file, "US-002");
     assert_eq!((lamp.criteria[0].id.as_str(), lamp.criteria[1].id.as_str()), ("AC-1-1", "AC-2"));
-    assert_eq!(lamp.done, Some(Done::Completed));
+    assert_eq!(lamp.done, Some(DoneStatus::Completed));
 }
 
 #[test]
-fn a_bom_changes_nothing() {
-    let mut with_bom = read_text(&format!("\u{feff}{CANONICAL}")).expect("valid");
+fn a_bom_is_ignored() {
+    let mut with_bom = parse_text(&format!("\u{feff}{CANONICAL}")).expect("valid");
     with_bom.path = "t.json".into();
-    assert_eq!(with_bom, read_text(CANONICAL).expect("valid"));
+    assert_eq!(with_bom, parse_text(CANONICAL).expect("valid"));
 }
 
 /// What one problem says: its place, its line, and the rest of its text.
 fn problems(text: &str) -> Vec<String> {
-    let error = read_text(text).expect_err("refused");
+    let error = parse_text(text).expect_err("refused");
     error
         .problems()
         .iter()
@@ -114,7 +117,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_error_of_the_text() {
+fn invalid_text_is_rejected() {
     for (text, expected) in [
         ("", "the file is empty"),
         ("\u{feff} \r\n", "the file is empty"),
@@ -137,12 +140,12 @@ fn every_error_of_the_text() {
     }
     let error = parse(b"{\"a\": \"\xff\"}", Path::new("t.json")).expect_err("not UTF-8");
     assert_eq!(error.problems()[0].to_string(), "the file is not UTF-8: byte 7 is 0xFF");
-    let error = parse(&vec![b' '; MAX_BYTES as usize + 1], Path::new("t.json")).expect_err("too large");
+    let error = parse(&vec![b' '; MAX_FILE_BYTES as usize + 1], Path::new("t.json")).expect_err("too large");
     assert_eq!(error.problems()[0].to_string(), "the file has more than 16 MB");
 }
 
 #[test]
-fn remedies_fit_the_mistake() {
+fn syntax_errors_have_matching_remedies() {
     for (text, remedy) in [
         ("{\"a\": 1,}", "remove the comma before it"),
         ("[1, ]", "remove the comma before it"),
@@ -150,12 +153,12 @@ fn remedies_fit_the_mistake() {
         ("// x\n{}", "remove the comment: JSON has none"),
         ("{'a': 1}", "use double quotes"),
     ] {
-        assert_eq!(read_text(text).expect_err("refused").problems()[0].defect.remedy(), remedy, "{text:?}");
+        assert_eq!(parse_text(text).expect_err("refused").problems()[0].defect.remedy(), remedy, "{text:?}");
     }
 }
 
 #[test]
-fn every_error_of_a_field() {
+fn invalid_story_fields_are_rejected() {
     let story = |fields: Value| {
         let mut story = json!({ "id": "US-001", "title": "x" });
         for (key, value) in fields.as_object().expect("an object") {
@@ -275,7 +278,7 @@ fn every_error_of_a_field() {
 }
 
 #[test]
-fn every_error_of_the_whole() {
+fn invalid_file_fields_are_rejected() {
     let stories = json!([{ "id": "US-001", "title": "x" }]);
     for (text, expected) in [
         (
@@ -324,7 +327,7 @@ fn every_error_of_the_whole() {
 }
 
 #[test]
-fn keys_that_stand_twice() {
+fn duplicate_keys_are_rejected() {
     let text = r#"{"metadata": {"title": "t", "title": "u"}, "userStories": [
         {"id": "US-001", "title": "x", "passes": true, "other": 1, "other": 2, "passes": false}]}"#;
     assert_eq!(
@@ -337,7 +340,7 @@ fn keys_that_stand_twice() {
 }
 
 #[test]
-fn all_problems_at_once_with_their_lines() {
+fn all_problems_are_reported_with_their_lines() {
     let text = r#"{
   "metadata": { "title": "t", "maxConcurrency": -1 },
   "userStories": [
@@ -348,7 +351,7 @@ fn all_problems_at_once_with_their_lines() {
     { "id": "d", "title": "D again" }
   ]
 }"#;
-    let error = read_text(text).expect_err("refused");
+    let error = parse_text(text).expect_err("refused");
     assert_eq!(
         error.to_string(),
         "t.json:2: `metadata.maxConcurrency`: must be at least 1, found `-1`
@@ -365,7 +368,7 @@ t.json:8: `userStories[4].id`: the id `d` is that of 2 stories: `userStories[3]`
 }
 
 #[test]
-fn errors_of_the_file_itself() {
+fn unreadable_files_are_rejected() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let of = |name: &str| read(&folder.path().join(name)).expect_err("refused").problems()[0].to_string();
     assert_eq!(of("none.json"), "there is no such file");
@@ -376,30 +379,30 @@ fn errors_of_the_file_itself() {
 }
 
 #[test]
-fn five_megabytes_are_read() {
+fn large_files_are_read() {
     let stories: Vec<Value> = (1..=999)
         .map(|n| json!({ "id": format!("US-{n:03}"), "title": "x", "description": "long ".repeat(1100) }))
         .collect();
     let text = with_stories(stories.into());
     assert!(text.len() > 5_000_000);
-    assert_eq!(read_text(&text).expect("valid").stories.len(), 999);
+    assert_eq!(parse_text(&text).expect("valid").stories.len(), 999);
 }
 
 #[test]
-fn order_goes_by_dependencies_then_priority_then_place() {
-    let file = read_text(&with_stories(json!([
+fn order_is_by_dependencies_then_priority_then_position() {
+    let file = parse_text(&with_stories(json!([
         { "id": "US-001", "title": "x", "priority": 2, "dependsOn": ["US-003"] },
         { "id": "US-002", "title": "x", "priority": 9 },
         { "id": "US-003", "title": "x", "priority": 5 },
         { "id": "US-004", "title": "x", "priority": 5 },
     ])))
     .expect("valid");
-    assert_eq!(order(&file), [2, 0, 3, 1]);
+    assert_eq!(topological_order(&file), [2, 0, 3, 1]);
 }
 
 #[test]
 fn writes_back_in_the_shape_of_the_file() {
-    use Written::{Completed, Failed, Pending, Skipped};
+    use WriteBackStatus::{Completed, Failed, Pending, Skipped};
     let rows = [
         (
             CANONICAL,
@@ -418,8 +421,8 @@ fn writes_back_in_the_shape_of_the_file() {
         ),
     ];
     for (before, after, outcomes) in rows {
-        let outcomes: BTreeMap<_, _> = outcomes.into_iter().map(|(name, written)| (id(name), written)).collect();
-        let write = |text: &str| apply(text.as_bytes(), Path::new("t.json"), &outcomes).expect("valid");
+        let outcomes: BTreeMap<_, _> = outcomes.into_iter().map(|(name, written)| (story_id(name), written)).collect();
+        let write = |text: &str| apply_outcomes(text.as_bytes(), Path::new("t.json"), &outcomes).expect("valid");
         assert_eq!(String::from_utf8(write(before)).expect("UTF-8"), after);
         // The same with everything that editors do to a file.
         let dressed = |text: &str| format!("\u{feff}{}\r\n\r\n", text.trim_end().replace('\n', "\r\n"));
@@ -430,24 +433,25 @@ fn writes_back_in_the_shape_of_the_file() {
 }
 
 #[test]
-fn adds_a_key_where_its_absence_says_something_else() {
+fn write_back_adds_a_missing_key_when_needed() {
     let text = r#"{"metadata":{"title":"t"},"userStories":[{"id":"US-001","title":"x"},{"id":"US-002","title":"y"}]}"#;
-    let outcomes = BTreeMap::from([(id("US-001"), Written::Failed), (id("US-002"), Written::Pending)]);
-    let written = apply(text.as_bytes(), Path::new("t.json"), &outcomes).expect("valid");
+    let outcomes =
+        BTreeMap::from([(story_id("US-001"), WriteBackStatus::Failed), (story_id("US-002"), WriteBackStatus::Pending)]);
+    let written = apply_outcomes(text.as_bytes(), Path::new("t.json"), &outcomes).expect("valid");
     let expected = text.replace(r#""title":"x""#, r#""title":"x","status":"failed""#);
     assert_eq!(String::from_utf8(written).expect("UTF-8"), expected);
 }
 
 #[test]
-fn refuses_outcomes_of_stories_that_are_gone() {
-    let outcomes = BTreeMap::from([(id("US-009"), Written::Completed)]);
-    let error = apply(CANONICAL.as_bytes(), Path::new("t.json"), &outcomes).expect_err("refused");
+fn write_back_rejects_outcomes_of_unknown_stories() {
+    let outcomes = BTreeMap::from([(story_id("US-009"), WriteBackStatus::Completed)]);
+    let error = apply_outcomes(CANONICAL.as_bytes(), Path::new("t.json"), &outcomes).expect_err("refused");
     assert_eq!(error.problems()[0].to_string(), "there is no story `US-009` to write an outcome to");
 }
 
 #[cfg(feature = "orchestrator")]
 #[test]
-fn the_schema_takes_the_canonical_shape_and_refuses_mistakes() {
+fn the_schema_accepts_the_canonical_shape_and_rejects_mistakes() {
     let schema = serde_json::to_value(schema()).expect("a schema is JSON");
     let validator = jsonschema::validator_for(&schema).expect("a valid schema");
     let good: Value = serde_json::from_str(CANONICAL).expect("JSON");
@@ -465,12 +469,12 @@ fn the_schema_takes_the_canonical_shape_and_refuses_mistakes() {
         let mut bad = good.clone();
         *bad.pointer_mut(pointer).expect("in the file") = wrong;
         assert!(!validator.is_valid(&bad), "{pointer}");
-        assert!(read_text(&bad.to_string()).is_err(), "{pointer}");
+        assert!(parse_text(&bad.to_string()).is_err(), "{pointer}");
     }
 }
 
 /// Files that are nearly tasks files: the right keys, with anything below them.
-fn nearly_a_tasks_file() -> impl Strategy<Value = Value> {
+fn almost_valid_file() -> impl Strategy<Value = Value> {
     let value = || prop_oneof![3 => any_json(), 1 => "US-00[0-4]".prop_map(Value::from), 1 => Just(json!(["US-001"]))];
     let keys = "id|title|dependsOn|deps|status|passes|skipped|acceptanceCriteria|priority|verify|touches|command";
     let story = prop::collection::vec((keys, value()), 0..8).prop_map(|members| members.into_iter().collect::<Value>());
@@ -515,8 +519,8 @@ fn valid_file() -> impl Strategy<Value = String> {
     })
 }
 
-fn written() -> impl Strategy<Value = Written> {
-    use Written::{Completed, Failed, Pending, Skipped};
+fn write_back_status() -> impl Strategy<Value = WriteBackStatus> {
+    use WriteBackStatus::{Completed, Failed, Pending, Skipped};
     prop::sample::select(vec![Completed, Failed, Skipped, Pending])
 }
 
@@ -533,12 +537,12 @@ fn without_outcomes(text: &str) -> Value {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_parsed_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&bytes, Path::new("t.json"));
     }
 
     #[test]
-    fn any_json_is_read_or_refused(value in prop_oneof![any_json(), nearly_a_tasks_file()]) {
+    fn any_json_is_parsed_or_rejected(value in prop_oneof![any_json(), almost_valid_file()]) {
         if let Err(error) = parse(value.to_string().as_bytes(), Path::new("t.json")) {
             prop_assert!(!error.problems().is_empty());
             prop_assert!(error.to_string().contains("remedy: "));
@@ -546,23 +550,23 @@ proptest! {
     }
 
     #[test]
-    fn what_was_written_is_read(text in valid_file(), outcomes in prop::collection::vec(written(), 8), first in 1usize..3) {
-        let before = read_text(&text).expect("valid");
-        let outcomes: BTreeMap<StoryId, Written> =
+    fn written_outcomes_are_read_back(text in valid_file(), outcomes in prop::collection::vec(write_back_status(), 8), first in 1usize..3) {
+        let before = parse_text(&text).expect("valid");
+        let outcomes: BTreeMap<StoryId, WriteBackStatus> =
             before.stories.iter().map(|story| story.id.clone()).zip(outcomes).step_by(first).collect();
-        let bytes = apply(text.as_bytes(), Path::new("t.json"), &outcomes).expect("valid");
+        let bytes = apply_outcomes(text.as_bytes(), Path::new("t.json"), &outcomes).expect("valid");
         let after_text = String::from_utf8(bytes).expect("UTF-8");
-        let after = read_text(&after_text).expect("still valid");
+        let after = parse_text(&after_text).expect("still valid");
         prop_assert_eq!(without_outcomes(&after_text), without_outcomes(&text));
         for (old, new) in before.stories.iter().zip(&after.stories) {
             let expected = match outcomes.get(&old.id) {
                 None => old.done,
-                Some(Written::Completed) => Some(Done::Completed),
-                Some(Written::Skipped) => {
+                Some(WriteBackStatus::Completed) => Some(DoneStatus::Completed),
+                Some(WriteBackStatus::Skipped) => {
                     // Where the Ralph shape has no `skipped`, it cannot be said; these files have it.
-                    Some(Done::Skipped)
+                    Some(DoneStatus::Skipped)
                 }
-                Some(Written::Failed | Written::Pending) => None,
+                Some(WriteBackStatus::Failed | WriteBackStatus::Pending) => None,
             };
             prop_assert_eq!(new.done, expected, "{}", after_text);
         }

@@ -16,14 +16,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::json::{Node, Value};
-use super::problem::{Defect, Problem};
+use super::error::{TasksDefect, TasksProblem};
+use super::json::{JsonNode, JsonValue};
 use super::{Shape, TasksError, import};
 use crate::ids::StoryId;
 
 /// What is written for a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteBackStatus {
     /// It landed.
     Completed,
     /// It was tried and did not land. Shapes with `passes` alone cannot tell this from pending.
@@ -47,19 +47,23 @@ struct Edit {
 ///
 /// # Errors
 /// As [`super::parse`], and for outcomes of stories that the file does not have.
-pub fn apply(original: &[u8], path: &Path, outcomes: &BTreeMap<StoryId, Written>) -> Result<Vec<u8>, TasksError> {
+pub fn apply_outcomes(
+    original: &[u8],
+    path: &Path,
+    outcomes: &BTreeMap<StoryId, WriteBackStatus>,
+) -> Result<Vec<u8>, TasksError> {
     let imported = import::import(original, path)?;
-    let missing: Vec<Problem> = outcomes
+    let missing: Vec<TasksProblem> = outcomes
         .keys()
         .filter(|id| !imported.file.stories.iter().any(|story| story.id == **id))
-        .map(|id| Problem::whole(Defect::NoSuchStory { id: id.clone() }))
+        .map(|id| TasksProblem::for_file(TasksDefect::NoSuchStory { id: id.clone() }))
         .collect();
     if !missing.is_empty() {
         return Err(TasksError::new(path, missing));
     }
     let (bom, text) = original.split_at(imported.text_start);
-    let items: &[Node] = match imported.root.present("userStories").map(|node| &node.value) {
-        Some(Value::Array(items)) => items,
+    let items: &[JsonNode] = match imported.root.get_non_null("userStories").map(|node| &node.value) {
+        Some(JsonValue::Array(items)) => items,
         _ => &[],
     };
     let mut written = Vec::with_capacity(original.len() + 64);
@@ -78,16 +82,16 @@ pub fn apply(original: &[u8], path: &Path, outcomes: &BTreeMap<StoryId, Written>
 }
 
 /// The changes to one story, in the order of the text.
-fn edits(text: &[u8], story: &Node, shape: Shape, outcome: Written) -> Vec<Edit> {
+fn edits(text: &[u8], story: &JsonNode, shape: Shape, outcome: WriteBackStatus) -> Vec<Edit> {
     let (status, passes, skipped) = match outcome {
-        Written::Completed => ("\"completed\"", "true", "false"),
-        Written::Failed => ("\"failed\"", "false", "false"),
-        Written::Skipped => ("\"skipped\"", "false", "true"),
-        Written::Pending => ("\"pending\"", "false", "false"),
+        WriteBackStatus::Completed => ("\"completed\"", "true", "false"),
+        WriteBackStatus::Failed => ("\"failed\"", "false", "false"),
+        WriteBackStatus::Skipped => ("\"skipped\"", "false", "true"),
+        WriteBackStatus::Pending => ("\"pending\"", "false", "false"),
     };
     // Key, whether the shape has it, the value, whether absence says the same.
     let wanted = [
-        ("status", shape == Shape::Canonical, status, outcome == Written::Pending),
+        ("status", shape == Shape::Canonical, status, outcome == WriteBackStatus::Pending),
         ("passes", shape != Shape::Canonical, passes, passes == "false"),
         ("skipped", shape == Shape::Passes, skipped, skipped == "false"),
     ];
@@ -97,7 +101,7 @@ fn edits(text: &[u8], story: &Node, shape: Shape, outcome: Written) -> Vec<Edit>
             Some(old) if text[old.span.clone()] == *value.as_bytes() => {}
             Some(old) if old.is_null() && same_as_absent => {}
             Some(old) => edits.push(Edit { span: old.span.clone(), text: value.to_owned() }),
-            None if in_shape && !same_as_absent => edits.extend(added(text, story, key, value)),
+            None if in_shape && !same_as_absent => edits.extend(insert_member(text, story, key, value)),
             None => {}
         }
     }
@@ -106,7 +110,7 @@ fn edits(text: &[u8], story: &Node, shape: Shape, outcome: Written) -> Vec<Edit>
 }
 
 /// A new member at the end of an object, spaced as the member before it.
-fn added(text: &[u8], object: &Node, key: &str, value: &str) -> Option<Edit> {
+fn insert_member(text: &[u8], object: &JsonNode, key: &str, value: &str) -> Option<Edit> {
     let last = object.members()?.last()?;
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
     let before = text[..last.key_span.start].iter().rev().take_while(|byte| is_space(byte)).count();

@@ -8,11 +8,11 @@
 //! * It ends at `\n`, and only there. A `\r` before it is left where it is: JSON counts it as white space.
 //! * A line of nothing but spaces, tabs and carriage returns says nothing. It is no item, in no count, and no error.
 //! * The last line may lack its newline: `finish` (or the codec's end of stream) gives it out.
-//! * A line of more than [`MAX_LINE`] bytes is one [`Line::Bad`], however long it is. So is one that is not UTF-8. The
+//! * A line of more than [`MAX_LINE_BYTES`] bytes is one [`WireLine::Bad`], however long it is. So is one that is not UTF-8. The
 //!   lines behind it come as if it had not been there.
 //!
 //! Lines come out in the order in which they went in. Wherever the chunks were cut, the lines are the same. What is kept
-//! of an unfinished line is at most [`MAX_LINE`] bytes and a short excerpt; each byte is looked at a fixed number of times.
+//! of an unfinished line is at most [`MAX_LINE_BYTES`] bytes and a short excerpt; each byte is looked at a fixed number of times.
 
 use bytes::Bytes;
 
@@ -23,11 +23,11 @@ pub use codec::NdjsonCodec;
 pub use splitter::LineSplitter;
 
 /// Most bytes of a line, its newline not counted (ACP, Transport: 64 KB).
-pub const MAX_LINE: usize = 65_536;
+pub const MAX_LINE_BYTES: usize = 65_536;
 
 /// A line as it came, without its newline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
+pub enum WireLine {
     /// Within the limit, and UTF-8. Often a slice of the chunk that it came in, which it keeps alive: copy what is to be
     /// kept for long.
     Good(Bytes),
@@ -50,7 +50,7 @@ pub struct BadLine {
 /// What is wrong with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadLineKind {
-    /// Longer than [`MAX_LINE`].
+    /// Longer than [`MAX_LINE_BYTES`].
     TooLong,
     /// Not UTF-8.
     NotUtf8,

@@ -6,7 +6,7 @@ use std::mem;
 
 use bytes::{Buf, Bytes};
 
-use super::{BadLine, BadLineKind, Line, MAX_LINE};
+use super::{BadLine, BadLineKind, MAX_LINE_BYTES, WireLine};
 
 /// Bytes of a bad line that its excerpt is made of.
 const EXCERPT_BYTES: usize = 120;
@@ -18,11 +18,11 @@ pub struct LineSplitter {
     /// What is being cut; never has bytes of a line that was given out.
     chunk: Bytes,
     /// Pushed and not begun.
-    waiting: VecDeque<Bytes>,
-    /// The beginning of a line whose end has not come; at most [`MAX_LINE`] bytes.
-    begun: Vec<u8>,
+    pending: VecDeque<Bytes>,
+    /// The beginning of a line whose end has not come; at most [`MAX_LINE_BYTES`] bytes.
+    partial: Vec<u8>,
     /// Set while the rest of an over-long line is dropped.
-    dropping: Option<BadLine>,
+    oversized: Option<BadLine>,
 }
 
 impl LineSplitter {
@@ -33,62 +33,62 @@ impl LineSplitter {
 
     /// Takes the stream's next bytes.
     pub fn push(&mut self, chunk: Bytes) {
-        if self.chunk.is_empty() && self.waiting.is_empty() {
+        if self.chunk.is_empty() && self.pending.is_empty() {
             self.chunk = chunk;
         } else {
-            self.waiting.push_back(chunk);
+            self.pending.push_back(chunk);
         }
     }
 
     /// The next line; `None` until there are more bytes.
-    pub fn next_line(&mut self) -> Option<Line> {
+    pub fn next_line(&mut self) -> Option<WireLine> {
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.chunk) {
                 let piece = self.chunk.split_to(end);
                 self.chunk.advance(1);
-                if let Some(line) = self.end(piece) {
+                if let Some(line) = self.finish_line(piece) {
                     return Some(line);
                 }
             } else {
                 let piece = mem::take(&mut self.chunk);
-                self.carry(&piece);
-                self.chunk = self.waiting.pop_front()?;
+                self.buffer_partial(&piece);
+                self.chunk = self.pending.pop_front()?;
             }
         }
     }
 
     /// The stream ended: the lines that were not taken yet, then the unterminated last one, then `None`.
-    pub fn finish(&mut self) -> Option<Line> {
-        self.next_line().or_else(|| self.end(Bytes::new()))
+    pub fn finish(&mut self) -> Option<WireLine> {
+        self.next_line().or_else(|| self.finish_line(Bytes::new()))
     }
 
     /// Keeps a piece of a line whose end has not come, or counts it where the line is too long already.
-    fn carry(&mut self, piece: &[u8]) {
-        if let Some(bad) = &mut self.dropping {
+    fn buffer_partial(&mut self, piece: &[u8]) {
+        if let Some(bad) = &mut self.oversized {
             bad.length += piece.len() as u64;
-        } else if self.begun.len() + piece.len() > MAX_LINE {
-            self.dropping = Some(self.too_long(piece));
-            self.begun = Vec::new();
+        } else if self.partial.len() + piece.len() > MAX_LINE_BYTES {
+            self.oversized = Some(self.oversized_line(piece));
+            self.partial = Vec::new();
         } else {
-            self.begun.extend_from_slice(piece);
+            self.partial.extend_from_slice(piece);
         }
     }
 
     /// Ends a line with its last piece. `None` where the line says nothing.
-    fn end(&mut self, piece: Bytes) -> Option<Line> {
-        if let Some(mut bad) = self.dropping.take() {
+    fn finish_line(&mut self, piece: Bytes) -> Option<WireLine> {
+        if let Some(mut bad) = self.oversized.take() {
             bad.length += piece.len() as u64;
-            return Some(Line::Bad(bad));
+            return Some(WireLine::Bad(bad));
         }
-        if self.begun.len() + piece.len() > MAX_LINE {
-            let bad = self.too_long(&piece);
-            self.begun.clear();
-            return Some(Line::Bad(bad));
+        if self.partial.len() + piece.len() > MAX_LINE_BYTES {
+            let bad = self.oversized_line(&piece);
+            self.partial.clear();
+            return Some(WireLine::Bad(bad));
         }
-        let line = if self.begun.is_empty() {
+        let line = if self.partial.is_empty() {
             piece
         } else {
-            let mut whole = mem::take(&mut self.begun);
+            let mut whole = mem::take(&mut self.partial);
             whole.extend_from_slice(&piece);
             Bytes::from(whole)
         };
@@ -96,16 +96,16 @@ impl LineSplitter {
             return None;
         }
         if str::from_utf8(&line).is_ok() {
-            return Some(Line::Good(line));
+            return Some(WireLine::Good(line));
         }
         let length = line.len() as u64;
-        Some(Line::Bad(BadLine { kind: BadLineKind::NotUtf8, length, excerpt: excerpt(&line, &[]) }))
+        Some(WireLine::Bad(BadLine { kind: BadLineKind::NotUtf8, length, excerpt: excerpt(&line, &[]) }))
     }
 
     /// The over-long line that began with what was kept and goes on with this piece.
-    fn too_long(&self, piece: &[u8]) -> BadLine {
-        let length = (self.begun.len() + piece.len()) as u64;
-        BadLine { kind: BadLineKind::TooLong, length, excerpt: excerpt(&self.begun, piece) }
+    fn oversized_line(&self, piece: &[u8]) -> BadLine {
+        let length = (self.partial.len() + piece.len()) as u64;
+        BadLine { kind: BadLineKind::TooLong, length, excerpt: excerpt(&self.partial, piece) }
     }
 }
 
@@ -126,24 +126,24 @@ mod tests {
     use super::*;
 
     /// All lines of a stream that comes in these chunks.
-    fn lines(chunks: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<Line> {
+    fn lines(chunks: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<WireLine> {
         let mut splitter = LineSplitter::new();
         let mut lines = Vec::new();
         for chunk in chunks {
             splitter.push(Bytes::copy_from_slice(chunk.as_ref()));
             lines.extend(std::iter::from_fn(|| splitter.next_line()));
-            assert!(splitter.begun.len() <= MAX_LINE && splitter.begun.capacity() <= 2 * MAX_LINE);
+            assert!(splitter.partial.len() <= MAX_LINE_BYTES && splitter.partial.capacity() <= 2 * MAX_LINE_BYTES);
         }
         lines.extend(std::iter::from_fn(|| splitter.finish()));
         lines
     }
 
-    fn good(text: &str) -> Line {
-        Line::Good(Bytes::copy_from_slice(text.as_bytes()))
+    fn good(text: &str) -> WireLine {
+        WireLine::Good(Bytes::copy_from_slice(text.as_bytes()))
     }
 
-    fn bad(line: &Line) -> &BadLine {
-        let Line::Bad(bad) = line else { panic!("expected a bad line, found {line:?}") };
+    fn bad(line: &WireLine) -> &BadLine {
+        let WireLine::Bad(bad) = line else { panic!("expected a bad line, found {line:?}") };
         bad
     }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn blank_lines_are_no_items_and_a_carriage_return_stays() {
+    fn blank_lines_are_skipped_and_carriage_returns_are_kept() {
         assert_eq!(lines(["\n \t\r\n\r\n{}\r\n  "]), [good("{}\r")]);
     }
 
@@ -164,23 +164,23 @@ mod tests {
         let chunk = Bytes::from_static(b"first\nsecond\n");
         let mut splitter = LineSplitter::new();
         splitter.push(chunk.clone());
-        let Some(Line::Good(line)) = splitter.next_line() else { panic!("a line") };
+        let Some(WireLine::Good(line)) = splitter.next_line() else { panic!("a line") };
         assert_eq!(line.as_ptr(), chunk.as_ptr());
     }
 
     #[test]
-    fn several_chunks_may_wait() {
+    fn several_chunks_can_be_pushed_before_reading() {
         let mut splitter = LineSplitter::new();
         for chunk in ["a", "b\nc\n", "", "d\n"] {
             splitter.push(Bytes::from_static(chunk.as_bytes()));
         }
-        let all: Vec<Line> = std::iter::from_fn(|| splitter.finish()).collect();
+        let all: Vec<WireLine> = std::iter::from_fn(|| splitter.finish()).collect();
         assert_eq!(all, [good("ab"), good("c"), good("d")]);
     }
 
     #[test]
     fn the_limit_is_65536_bytes_without_the_newline() {
-        let most = "x".repeat(MAX_LINE);
+        let most = "x".repeat(MAX_LINE_BYTES);
         assert_eq!(lines([format!("{most}\nnext\n")]), [good(&most), good("next")]);
         let over = lines([format!("{most}y\nnext\n")]);
         assert_eq!((bad(&over[0]).kind, bad(&over[0]).length), (BadLineKind::TooLong, 65_537));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_megabytes_are_one_bad_item_and_the_stream_goes_on() {
+    fn an_oversized_line_is_one_bad_line_and_the_stream_continues() {
         let mut stream = b"before\n".to_vec();
         stream.extend(std::iter::repeat_n(b'z', 10 << 20));
         stream.extend(b"\nafter\n");
@@ -202,13 +202,13 @@ mod tests {
 
     #[test]
     fn an_over_long_last_line_is_reported_once() {
-        let found = lines(vec![vec![b'z'; MAX_LINE]; 3]);
+        let found = lines(vec![vec![b'z'; MAX_LINE_BYTES]; 3]);
         assert_eq!(found.len(), 1);
-        assert_eq!(bad(&found[0]).length, 3 * MAX_LINE as u64);
+        assert_eq!(bad(&found[0]).length, 3 * MAX_LINE_BYTES as u64);
     }
 
     #[test]
-    fn what_is_not_utf8_is_one_bad_item() {
+    fn a_line_that_is_not_utf8_is_one_bad_line() {
         let found = lines([&b"ok\n\xff\xfe\x1b[31m\nok\n"[..], b"cut \xf0\x9f"]);
         assert_eq!((&found[0], &found[2]), (&good("ok"), &good("ok")));
         assert_eq!((bad(&found[1]).kind, bad(&found[1]).length), (BadLineKind::NotUtf8, 7));
@@ -229,13 +229,13 @@ mod tests {
             4 => Just(b"\n".to_vec()),
             2 => prop::collection::vec(any::<u8>(), 0..40),
             1 => "[ \t\r\n]{0,6}".prop_map(String::into_bytes),
-            1 => (MAX_LINE - 3..MAX_LINE + 3).prop_map(|length| vec![b'x'; length]),
+            1 => (MAX_LINE_BYTES - 3..MAX_LINE_BYTES + 3).prop_map(|length| vec![b'x'; length]),
         ]
     }
 
     proptest! {
         #[test]
-        fn any_chunks_give_the_same_lines(
+        fn lines_do_not_depend_on_chunk_boundaries(
             pieces in prop::collection::vec(piece(), 0..24),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..24),
         ) {
@@ -255,10 +255,10 @@ mod tests {
             prop_assert_eq!(plain.len(), whole.len());
             for (plain, line) in plain.iter().zip(&whole) {
                 match line {
-                    Line::Good(bytes) => prop_assert_eq!(plain, bytes),
-                    Line::Bad(bad) => {
+                    WireLine::Good(bytes) => prop_assert_eq!(plain, bytes),
+                    WireLine::Bad(bad) => {
                         prop_assert_eq!(bad.length, plain.len() as u64);
-                        let too_long = plain.len() > MAX_LINE;
+                        let too_long = plain.len() > MAX_LINE_BYTES;
                         prop_assert_eq!(bad.kind == BadLineKind::TooLong, too_long);
                         prop_assert!(too_long || str::from_utf8(plain).is_err());
                     }

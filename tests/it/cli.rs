@@ -15,7 +15,7 @@ use longshore::ids::{AssignmentId, StoryKey};
 use longshore::protocol::amp::message::{Ack, Message};
 use longshore::protocol::amp::store::Ssot;
 use longshore::state::journal::JOURNAL_VERSION;
-use longshore::state::{Header, Journal, SwarmDir};
+use longshore::state::{Journal, JournalHeader, SwarmDir};
 use longshore::swarm::{AssignmentSpec, StopLevel, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec};
 
 const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
@@ -103,9 +103,9 @@ impl World {
     fn swarm(&self) -> SwarmDir {
         let spec = spec();
         let dir = SwarmDir::create(&self.root(), spec.swarm).expect("made");
-        let header = Header {
+        let header = JournalHeader {
             schema_version: JOURNAL_VERSION,
-            program: "test".to_owned(),
+            program_version: "test".to_owned(),
             swarm_id: spec.swarm,
             started: "2026-11-21T12:00:00Z".parse().expect("a time"),
             spec,
@@ -113,7 +113,7 @@ impl World {
             tasks: Vec::new(),
         };
         Journal::create(&dir.journal_file(), &header).expect("a journal");
-        dir.make_latest().expect("made the latest");
+        dir.set_latest().expect("made the latest");
         dir
     }
 }

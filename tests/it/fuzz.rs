@@ -15,8 +15,8 @@
 //!
 //! A failing input is printed. `LONGSHORE_SEED=<n>` begins at that input, `LONGSHORE_RUNS=<n>` plays so many.
 
-#[path = "../../src/seeded.rs"]
-mod seeded;
+#[path = "../../src/test_rng.rs"]
+mod test_rng;
 mod tar;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,16 +37,16 @@ use longshore::protocol::acp::message::{
 };
 use longshore::protocol::amp;
 use longshore::protocol::amp::message::{Ack, Message, ReviewVerdict};
-use longshore::state::journal::{Contents, Header, JOURNAL_VERSION, Journal, TasksCopy};
-use longshore::state::recover::fold;
+use longshore::state::journal::{JOURNAL_VERSION, Journal, JournalContents, JournalHeader, TasksFileCopy};
+use longshore::state::recovery::replay;
 use longshore::state::{StateError, SwarmState};
 use longshore::swarm::{Event, MachineryFault, SwarmMachine};
 use longshore::tasks;
 use longshore::verdict::Cause;
-use longshore::wire::{Line, LineSplitter, NdjsonCodec};
-use seeded::Random;
+use longshore::wire::{LineSplitter, NdjsonCodec, WireLine};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use test_rng::SeededRng;
 use tokio_util::codec::{Decoder, Encoder};
 
 pub fn fuzz_lines(data: &[u8]) -> bool {
@@ -67,12 +67,12 @@ pub fn fuzz_lines(data: &[u8]) -> bool {
     assert_eq!(lines(size), whole, "in pieces of {size} bytes");
     let mut good = false;
     for line in whole {
-        let Line::Good(line) = line else { continue };
+        let WireLine::Good(line) = line else { continue };
         let mut stream = BytesMut::new();
         NdjsonCodec::new().encode(&line[..], &mut stream).expect("what was read as a line can be written as one");
         let again = NdjsonCodec::new().decode(&mut stream).expect("memory can be read");
         // An empty line is none.
-        assert!(again == Some(Line::Good(line.clone())) || line.is_empty(), "{again:?}");
+        assert!(again == Some(WireLine::Good(line.clone())) || line.is_empty(), "{again:?}");
         good = true;
     }
     good
@@ -94,7 +94,7 @@ pub fn fuzz_acp(data: &[u8]) -> bool {
             accepted = true;
         }
         if let Some((session, count)) = &mut session {
-            session.line(Line::Good(Bytes::copy_from_slice(line)));
+            session.line(WireLine::Good(Bytes::copy_from_slice(line)));
             *count += 1;
             assert_eq!(session.records(), *count);
         }
@@ -125,13 +125,14 @@ pub fn fuzz_tasks(data: &[u8]) -> bool {
     let Ok(file) = tasks::parse(data, Path::new("tasks.json")) else { return false };
     let mut planned = false;
     for fan_out in [FanOut::Story, FanOut::File] {
-        let options = PlanOptions { fan_out, again: false, branch: None, year: 2026, mailbox: None, has_agent: true };
+        let options =
+            PlanOptions { fan_out, rerun_done: false, branch: None, year: 2026, mailbox: None, has_agent: true };
         let Ok(plan) = plan::build(vec![(file.clone(), data.to_vec())], Path::new("/nowhere"), &options) else {
             continue;
         };
         planned = true;
         for assignment in &plan.assignments {
-            let delivered = plan.delivered(assignment.file, &assignment.stories);
+            let delivered = plan.tasks_file_for(assignment.file, &assignment.stories);
             let read = tasks::parse(delivered.as_bytes(), Path::new("tasks.json"));
             read.unwrap_or_else(|error| panic!("what a sandbox gets cannot be read: {error}\n{delivered}"));
         }
@@ -146,8 +147,8 @@ pub fn fuzz_journal(data: &[u8]) -> bool {
     if let Ok(contents) = Journal::read(&path) {
         assert_eq!(contents.header, whole.header);
         assert!(whole.records.starts_with(&contents.records), "records that nobody wrote");
-        assert_eq!((contents.good_bytes + contents.torn_bytes) as usize, data.len());
-        let machine = fold(contents.clone()).machine;
+        assert_eq!((contents.valid_bytes + contents.torn_bytes) as usize, data.len());
+        let machine = replay(contents.clone()).machine;
         let mut exact = SwarmMachine::new(whole.header.spec.clone());
         for record in &whole.records[..contents.records.len()] {
             exact.handle(&record.event, record.elapsed);
@@ -155,12 +156,12 @@ pub fn fuzz_journal(data: &[u8]) -> bool {
         assert_eq!(picture(&machine), picture(&exact));
         // To go on with it takes the torn end off and nothing else.
         let (journal, again) = Journal::open(&path).expect("what can be read can be gone on with");
-        assert_eq!((journal.events() as usize, again.records), (contents.records.len(), contents.records));
+        assert_eq!((journal.event_count() as usize, again.records), (contents.records.len(), contents.records));
     }
     // The same with checksums that are right, so that what comes after them is reached.
     std::fs::write(&path, signed(data)).expect("written");
     let read = Journal::read(&path);
-    read.is_ok_and(|contents| !picture(&fold(contents).machine).is_empty())
+    read.is_ok_and(|contents| !picture(&replay(contents).machine).is_empty())
 }
 
 pub fn fuzz_state(data: &[u8]) -> bool {
@@ -252,8 +253,8 @@ fn drive(name: &str, runs: u64, corpus: &[Vec<u8>], target: fn(&[u8]) -> bool) {
     assert!(good > 0, "nothing of the corpus is accepted");
     let (mut accepted, mut calls) = (0, 0);
     for seed in first..first + number("LONGSHORE_RUNS").unwrap_or(runs) {
-        let mut random = Random(seed);
-        let mut data = random.pick(corpus).clone();
+        let mut random = SeededRng(seed);
+        let mut data = random.choose(corpus).clone();
         for _ in 0..=random.below(4) {
             mutate(&mut data, corpus, &mut random);
         }
@@ -292,11 +293,11 @@ const WORDS: [&str; 24] = [
     "\u{0}",
 ];
 
-fn mutate(data: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
-    let place = |data: &[u8], random: &mut Random| random.below(data.len() as u64 + 1) as usize;
-    let span = |data: &[u8], random: &mut Random| {
+fn mutate(data: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut SeededRng) {
+    let place = |data: &[u8], random: &mut SeededRng| random.below(data.len() as u64 + 1) as usize;
+    let span = |data: &[u8], random: &mut SeededRng| {
         let begin = place(data, random);
-        let most = random.pick(&[1, 8, 64, 4096]);
+        let most = random.choose(&[1, 8, 64, 4096]);
         begin..(begin + 1 + random.below(most) as usize).min(data.len())
     };
     match random.below(8) {
@@ -315,17 +316,17 @@ fn mutate(data: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
         }
         3 => {
             let at = place(data, random);
-            let word = random.pick(&WORDS);
+            let word = random.choose(&WORDS);
             data.splice(at..at, word.bytes());
         }
         4 => {
             // A JSON value for another.
             let range = span(data, random);
-            let word = random.pick(&WORDS);
+            let word = random.choose(&WORDS);
             data.splice(range, word.bytes());
         }
         5 => {
-            let other = random.pick(corpus);
+            let other = random.choose(corpus);
             let range = span(&other, random);
             let at = place(data, random);
             data.splice(at..at, other[range].iter().copied());
@@ -374,20 +375,20 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 /// A journal of a swarm of two stories, as bytes and as read.
-static JOURNAL: LazyLock<(Vec<u8>, Contents)> = LazyLock::new(|| {
+static JOURNAL: LazyLock<(Vec<u8>, JournalContents)> = LazyLock::new(|| {
     let text = r#"{"schemaVersion":"3.0","metadata":{"title":"T","type":"feat","branchName":"feat/x","createdAt":"2026-01-01"},"userStories":[{"id":"US-001","title":"A","command":"true"},{"id":"US-002","title":"B","command":"true","dependsOn":["US-001"]}]}"#;
     let plan = plan(text);
     let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("an id");
     let commit = |digit: &str| digit.repeat(40).parse().expect("an id");
     let limits = serde_json::from_str(LIMITS).expect("limits");
-    let header = Header {
+    let header = JournalHeader {
         schema_version: JOURNAL_VERSION,
-        program: "0.1.0".to_owned(),
+        program_version: "0.1.0".to_owned(),
         swarm_id: swarm,
         started: Timestamp::UNIX_EPOCH,
-        spec: plan.spec(swarm, &[commit("1")], limits),
+        spec: plan.to_swarm_spec(swarm, &[commit("1")], limits),
         settings: serde_json::json!({ "max": 2 }),
-        tasks: vec![TasksCopy { path: "tasks.json".to_owned(), content: text.to_owned(), canonical: None }],
+        tasks: vec![TasksFileCopy { path: "tasks.json".to_owned(), content: text.to_owned(), canonical: None }],
     };
     let attempt = AttemptId { assignment: plan.assignments[0].id.clone(), number: 1 };
     let container: longshore::ids::ContainerId = "0123456789ab".parse().expect("an id");
@@ -428,18 +429,24 @@ const LIMITS: &str = r#"{"max":2,"retries":1,"machineryRetries":3,"backoff":{"se
 
 /// The state file of that swarm.
 static STATE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let recovered = fold(JOURNAL.1.clone());
-    SwarmState::of(&recovered.machine, Timestamp::UNIX_EPOCH).to_bytes().expect("JSON")
+    let recovered = replay(JOURNAL.1.clone());
+    SwarmState::from_machine(&recovered.machine, Timestamp::UNIX_EPOCH).to_bytes().expect("JSON")
 });
 
 fn picture(machine: &SwarmMachine) -> Vec<u8> {
-    SwarmState::of(machine, Timestamp::UNIX_EPOCH).to_bytes().expect("JSON")
+    SwarmState::from_machine(machine, Timestamp::UNIX_EPOCH).to_bytes().expect("JSON")
 }
 
 fn plan(text: &str) -> Plan {
     let file = tasks::parse(text.as_bytes(), Path::new("tasks.json")).expect("a tasks file");
-    let options =
-        PlanOptions { fan_out: FanOut::Story, again: false, branch: None, year: 2026, mailbox: None, has_agent: true };
+    let options = PlanOptions {
+        fan_out: FanOut::Story,
+        rerun_done: false,
+        branch: None,
+        year: 2026,
+        mailbox: None,
+        has_agent: true,
+    };
     plan::build(vec![(file, text.as_bytes().to_vec())], Path::new("/nowhere"), &options).expect("a plan")
 }
 

@@ -15,7 +15,7 @@ use crate::cli::here::Here;
 use crate::cli::{Outcome, say};
 use crate::coordinator::control::{self, ControlCommand, ControlError, ControlReply};
 use crate::protocol::amp::store::{AdminAction, AdminDecision, DecisionId, Ssot};
-use crate::report::text::clean;
+use crate::report::text::sanitize;
 use crate::swarm::{TaskAction, TaskDecision};
 
 /// The longest answer, in bytes: it goes into every later prompt, and through the control socket as one line.
@@ -51,7 +51,7 @@ pub(super) async fn decide(args: &AdminTargetArgs, action: TaskAction, here: &He
     let held = scene.then.admin_hold(&task).map(|hold| hold.kind);
     let does = effect(held, &action);
     let decision = TaskDecision { id: made.id.to_string(), task: task.clone(), action, by: made.by.clone() };
-    let what = format!("{task} ({}): {}", scene.names.of_assignment(&task), decision.action.as_str());
+    let what = format!("{task} ({}): {}", scene.names.assignment_labels(&task), decision.action.as_str());
     let told = match scene.live {
         true => tell(&scene, &decision).await?,
         false => false,
@@ -74,7 +74,7 @@ async fn tell(scene: &Scene, decision: &TaskDecision) -> Result<bool, Shown> {
     match control::send(&scene.dir, &ControlCommand::Decide { decision: decision.clone() }).await {
         Ok(ControlReply::Accepted) => Ok(true),
         Ok(ControlReply::Refused { problem }) => Err(no(problem, decision)),
-        Err(ControlError::NotListening { .. }) if !scene.dir.locked()? => Ok(false),
+        Err(ControlError::NotListening { .. }) if !scene.dir.is_locked()? => Ok(false),
         Err(error) => {
             Err(Shown::of(Kind::Machinery, &error).hint("the swarm may be starting or ending: try again in a moment"))
         }
@@ -88,7 +88,7 @@ fn refused(scene: &Scene, decision: &TaskDecision) -> Result<(), Shown> {
         match scene.decided(&decision.task) {
             Some(before) => shown.hint(format!(
                 "{} decided `{}` already: `longshore resume` takes it in",
-                clean(&before.by),
+                sanitize(&before.by),
                 before.action.as_str()
             )),
             None => shown,
@@ -115,8 +115,8 @@ fn kept(action: &TaskAction) -> AdminAction {
 /// Who decides: the user, else whom git knows.
 async fn who(scene: &Scene) -> String {
     let user = ["USER", "LOGNAME"].iter().find_map(|name| Here::lookup(name)?.into_string().ok());
-    match user.map(|name| clean(&name)).filter(|name| !name.trim().is_empty()) {
+    match user.map(|name| sanitize(&name)).filter(|name| !name.trim().is_empty()) {
         Some(name) => name,
-        None => scene.repo.identity().await.map_or("admin".to_owned(), |identity| clean(&identity.name)),
+        None => scene.repo.identity().await.map_or("admin".to_owned(), |identity| sanitize(&identity.name)),
     }
 }

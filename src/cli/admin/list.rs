@@ -16,8 +16,8 @@ use crate::cli::{Outcome, columns, remark, say};
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::{Kind, Message, Payload, Severity};
 use crate::protocol::amp::store::{SsotResult, by_time};
-use crate::report::text::{clean, count, fit};
-use crate::state::{WaitWord, hold_since};
+use crate::report::text::{pluralize, sanitize, truncate_to_width};
+use crate::state::{WaitKind, hold_since};
 use crate::swarm::{AdminHold, HoldKind, TaskDecision};
 
 /// Something that waits.
@@ -90,7 +90,7 @@ pub(super) async fn list(args: &AdminListArgs, here: &Here) -> Outcome {
     let zone = TimeZone::system();
     let time = |at: Timestamp| at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string();
     for wait in &waits {
-        out.push_str(&fit(&wait_line(&scene, wait, &time(wait.since)), columns));
+        out.push_str(&truncate_to_width(&wait_line(&scene, wait, &time(wait.since)), columns));
         out.push('\n');
     }
     for (message, answered) in &escalations {
@@ -106,7 +106,7 @@ pub(super) async fn list(args: &AdminListArgs, here: &Here) -> Outcome {
             gist(message),
             message.id()
         );
-        out.push_str(&fit(&line, columns));
+        out.push_str(&truncate_to_width(&line, columns));
         out.push('\n');
     }
     say(&out)?;
@@ -123,7 +123,7 @@ pub(super) async fn list(args: &AdminListArgs, here: &Here) -> Outcome {
 fn hint(scene: &Scene, waits: &[Wait<'_>]) -> Option<String> {
     let left = waits.iter().filter(|wait| scene.decided(wait.task).is_none()).count();
     if left > 0 {
-        let what = count(left, "task waits", "tasks wait");
+        let what = pluralize(left, "task waits", "tasks wait");
         return Some(format!("{what} for you: `longshore admin show TARGET` tells more"));
     }
     let decided = !scene.waiting.is_empty();
@@ -137,12 +137,12 @@ fn wait_line(scene: &Scene, wait: &Wait<'_>, since: &str) -> String {
         Some(decision) => decided(decision),
         None => format!("decide {}", words(scene, wait.task).join(", ")),
     };
-    let stories = scene.names.of_assignment(wait.task);
-    format!("{since}  {:<10}  {what:<17}  {stories}: {}; {then}", wait.task, clean(&wait.hold.reason))
+    let stories = scene.names.assignment_labels(wait.task);
+    format!("{since}  {:<10}  {what:<17}  {stories}: {}; {then}", wait.task, sanitize(&wait.hold.reason))
 }
 
 fn decided(decision: &TaskDecision) -> String {
-    format!("{} decided `{}`: `longshore resume` takes it in", clean(&decision.by), decision.action.as_str())
+    format!("{} decided `{}`: `longshore resume` takes it in", sanitize(&decision.by), decision.action.as_str())
 }
 
 fn words(scene: &Scene, task: &AssignmentId) -> Vec<&'static str> {
@@ -153,7 +153,7 @@ fn words(scene: &Scene, task: &AssignmentId) -> Vec<&'static str> {
 fn actions(message: &Message, answered: bool) -> String {
     match message.payload() {
         Payload::Escalation(escalation) if !answered => {
-            escalation.suggested_actions.first().map_or(String::new(), |action| format!("; {}", clean(action)))
+            escalation.suggested_actions.first().map_or(String::new(), |action| format!("; {}", sanitize(action)))
         }
         _ => String::new(),
     }
@@ -169,7 +169,7 @@ fn wait_json(scene: &Scene, wait: &Wait<'_>) -> serde_json::Value {
         "thing": "wait",
         "task": wait.task.as_str(),
         "stories": stories,
-        "what": WaitWord::from(wait.hold.kind),
+        "what": WaitKind::from(wait.hold.kind),
         "reason": wait.hold.reason,
         "since": wait.since.to_string(),
         "escalation": wait.hold.escalation_id.as_ref().map(ToString::to_string),

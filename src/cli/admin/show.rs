@@ -17,7 +17,7 @@ use crate::ids::AssignmentId;
 use crate::protocol::acp::message::StoryStatus;
 use crate::protocol::amp::message::{Escalation, Message, Payload, ReviewVerdict};
 use crate::protocol::amp::store::Entry;
-use crate::report::text::{clean, clean_lines, fit};
+use crate::report::text::{sanitize, sanitize_lines, truncate_to_width};
 use crate::state::hold_since;
 use crate::swarm::TaskAction;
 
@@ -50,7 +50,7 @@ pub(super) async fn show(args: &AdminTargetArgs, here: &Here) -> Outcome {
         _ => None,
     });
     if let Some(diff) = request {
-        let _ = writeln!(out, "\ndiff  {}", clean(diff));
+        let _ = writeln!(out, "\ndiff  {}", sanitize(diff));
     }
     said(&mut out, &entries);
     decisions(&mut out, &scene, &task);
@@ -75,13 +75,13 @@ fn head(out: &mut String, scene: &Scene, task: &AssignmentId) {
     }
     match (scene.machine.admin_hold(task), scene.decided(task)) {
         (_, Some(decision)) => {
-            let by = clean(&decision.by);
+            let by = sanitize(&decision.by);
             let _ = writeln!(out, "  {by} decided `{}`: `longshore resume` takes it in", decision.action.as_str());
         }
         (Some(hold), None) => {
             let since = hold_since(hold, scene.started()).to_zoned(TimeZone::system());
             let since = since.strftime("%Y-%m-%d %H:%M:%S");
-            let _ = writeln!(out, "  waits for you since {since}: {}: {}", hold.kind.label(), clean(&hold.reason));
+            let _ = writeln!(out, "  waits for you since {since}: {}: {}", hold.kind.label(), sanitize(&hold.reason));
         }
         (None, None) => out.push_str("  waits for nobody\n"),
     }
@@ -106,11 +106,11 @@ fn escalated(out: &mut String, message: &Message, escalation: &Escalation) {
     let severity = wire(serde_json::to_value(escalation.severity));
     let kind = wire(serde_json::to_value(escalation.escalation_type));
     let _ = writeln!(out, "\nescalation  {}\n  {severity} {kind}", message.id());
-    for line in clean_lines(&escalation.description).lines() {
+    for line in sanitize_lines(&escalation.description).lines() {
         let _ = writeln!(out, "  {line}");
     }
     for action in &escalation.suggested_actions {
-        let _ = writeln!(out, "  - {}", clean(action));
+        let _ = writeln!(out, "  - {}", sanitize(action));
     }
 }
 
@@ -120,9 +120,9 @@ fn judged(out: &mut String, message: &Message, verdict: &ReviewVerdict) {
     for issue in &verdict.issues {
         let severity = issue.severity.word();
         let line = issue.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let _ = writeln!(out, "  [{severity}] {}{line}: {}", clean(&issue.file), clean(&issue.description));
+        let _ = writeln!(out, "  [{severity}] {}{line}: {}", sanitize(&issue.file), sanitize(&issue.description));
         if !issue.suggested_fix.is_empty() {
-            let _ = writeln!(out, "    suggested: {}", clean(&issue.suggested_fix));
+            let _ = writeln!(out, "    suggested: {}", sanitize(&issue.suggested_fix));
         }
     }
     for result in &verdict.criteria_results {
@@ -131,7 +131,7 @@ fn judged(out: &mut String, message: &Message, verdict: &ReviewVerdict) {
             Some(false) => "not met",
             None => "not known",
         };
-        let _ = writeln!(out, "  {met}: {}: {}", clean(&result.criterion), clean(&result.evidence));
+        let _ = writeln!(out, "  {met}: {}: {}", sanitize(&result.criterion), sanitize(&result.evidence));
     }
 }
 
@@ -143,7 +143,7 @@ fn said(out: &mut String, entries: &[Entry]) {
     let (now, zone, columns) = (Timestamp::now(), TimeZone::system(), columns(&stdout()).saturating_sub(2));
     for entry in entries {
         let text = line(entry, &AckState::of(entry, now), &zone, false);
-        let _ = writeln!(out, "  {}", fit(&text, columns));
+        let _ = writeln!(out, "  {}", truncate_to_width(&text, columns));
     }
 }
 

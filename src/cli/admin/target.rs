@@ -11,9 +11,9 @@ use crate::delivery::Repo;
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::{Kind, Message, MsgId};
 use crate::protocol::amp::store::{Ssot, Target};
-use crate::report::Names;
-use crate::state::recover::recover;
-use crate::state::{Header, SwarmDir};
+use crate::report::StoryLabels;
+use crate::state::recovery::recover;
+use crate::state::{JournalHeader, SwarmDir};
 use crate::swarm::{SwarmMachine, TaskDecision};
 
 /// A swarm as the admin sees it.
@@ -21,8 +21,8 @@ pub(super) struct Scene {
     pub(super) repo: Repo,
     pub(super) ssot: Ssot,
     pub(super) dir: SwarmDir,
-    pub(super) header: Header,
-    pub(super) names: Names,
+    pub(super) header: JournalHeader,
+    pub(super) names: StoryLabels,
     /// By the journal.
     pub(super) machine: SwarmMachine,
     /// With what was decided since; the same where an orchestrator runs, which has taken all in.
@@ -42,14 +42,14 @@ impl Scene {
     }
 
     fn at(repo: Repo, dir: SwarmDir) -> Result<Self, Shown> {
-        let live = dir.locked()?;
+        let live = dir.is_locked()?;
         let recovered = recover(&dir)?;
         let ssot = Ssot::at(repo.root());
         let (waiting, then) = match live {
             true => (Vec::new(), recovered.machine.clone()),
             false => pending(&ssot, &recovered.machine)?,
         };
-        let names = Names::of(&recovered.header.spec);
+        let names = StoryLabels::from_spec(&recovered.header.spec);
         Ok(Self { repo, ssot, dir, header: recovered.header, names, machine: recovered.machine, then, waiting, live })
     }
 
@@ -108,7 +108,7 @@ pub(super) async fn find(args: &AdminTargetArgs, here: &Here) -> Result<Meant, S
             None => Err(Shown::input(format!("`{typed}` was done before the swarm began: there is nothing to decide"))),
         },
         several => Err(Shown::input(format!("`{typed}` is a story of {} tasks files", several.len()))
-            .hint(format!("name it as one of {}", scene.names.list(several).replace(", ", " or ")))),
+            .hint(format!("name it as one of {}", scene.names.joined_labels(several).replace(", ", " or ")))),
     }
 }
 

@@ -50,9 +50,9 @@ mod tests {
     use super::*;
     use crate::cli::args::GcArgs;
     use crate::engine::{Found, FoundKind, label};
-    use crate::report::names::tests::spec;
+    use crate::report::story_labels::tests::spec;
     use crate::state::journal::JOURNAL_VERSION;
-    use crate::state::{Header, Journal};
+    use crate::state::{Journal, JournalHeader};
     use crate::swarm::Event;
 
     /// A swarm's folder with a journal in which nothing has begun, and its volume in the engine.
@@ -60,9 +60,9 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         let spec = spec(1);
         let dir = SwarmDir::create(root.path(), spec.swarm).expect("created");
-        let header = Header {
+        let header = JournalHeader {
             schema_version: JOURNAL_VERSION,
-            program: "0.1.0".to_owned(),
+            program_version: "0.1.0".to_owned(),
             swarm_id: spec.swarm,
             started: Timestamp::UNIX_EPOCH,
             spec,
@@ -92,9 +92,9 @@ mod tests {
         let mut known = Known::at(std::slice::from_ref(&volume), root.path()).expect("read");
         let claims = claim(root.path(), &mut known, &[(dir.swarm(), false)]).expect("claimed");
         assert!(removes(&known, &volume));
-        assert!(dir.locked().expect("read"));
+        assert!(dir.is_locked().expect("read"));
         drop(claims);
-        assert!(!dir.locked().expect("read"));
+        assert!(!dir.is_locked().expect("read"));
     }
 
     #[test]

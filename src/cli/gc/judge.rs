@@ -9,7 +9,7 @@ use crate::cli::error::Shown;
 use crate::delivery::Repo;
 use crate::engine::{Found, label};
 use crate::ids::SwarmId;
-use crate::state::recover::recover;
+use crate::state::recovery::recover;
 use crate::state::{StateError, SwarmDir};
 use crate::swarm::AttemptPhase;
 
@@ -85,7 +85,7 @@ impl Known {
         // A live swarm of this repository without a thing in the engine yet still needs the objects volume.
         if let Some(root) = root {
             for dir in SwarmDir::list(root)? {
-                if dir.locked()? {
+                if dir.is_locked()? {
                     known.swarms.insert(dir.swarm(), Standing::Live);
                 }
             }
@@ -170,7 +170,7 @@ fn standing(root: &Path, swarm: SwarmId) -> Result<Standing, Shown> {
         Err(StateError::NoSuchSwarm { .. }) => return Ok(Standing::Unknown),
         Err(error) => return Err(error.into()),
     };
-    if dir.locked()? {
+    if dir.is_locked()? {
         return Ok(Standing::Live);
     }
     Ok(at_rest(&dir))

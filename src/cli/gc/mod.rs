@@ -26,7 +26,7 @@ use super::{Outcome, images};
 use crate::delivery::Repo;
 use crate::engine::{Engine, Found, FoundKind, label};
 use crate::ids::{ContainerId, SwarmId};
-use crate::report::text::clean;
+use crate::report::text::sanitize;
 use crate::state::{StateError, SwarmDir};
 
 use claim::Claim;
@@ -64,7 +64,7 @@ pub async fn gc(args: &GcArgs, here: &Here) -> Outcome {
     if args.swarms.is_empty() {
         for image in images::ours(&*engine).await? {
             let name = image.tags.first().map_or(image.id.as_str(), String::as_str);
-            let reason = format!("an image: `docker image rm {}` removes it", clean(name));
+            let reason = format!("an image: `docker image rm {}` removes it", sanitize(name));
             tally.tell("image", name, &Verdict::keep(reason), Ok(()))?;
         }
     }
@@ -95,7 +95,7 @@ fn known_by_name(args: &GcArgs, known: &Known, repo: Option<&Repo>) -> Result<()
                 let message = format!("no swarm `{}` here, and nothing of one in the engine", name.as_str());
                 return Err(Shown::input(message).hint("`longshore gc --dry-run` shows what there is"));
             }
-            _ => return Err(StateError::Ambiguous { typed: name.as_str().to_owned(), matches }.into()),
+            _ => return Err(StateError::AmbiguousSwarm { typed: name.as_str().to_owned(), matches }.into()),
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use crate::cli::shim;
 use crate::coordinator::{self, RescueSpec, unsaved_attempts};
 use crate::delivery::Repo;
 use crate::state::SwarmDir;
-use crate::state::recover::recover;
+use crate::state::recovery::recover;
 
 /// Gives how many attempts could not be salvaged; each is named with its reason, and each ref that was made.
 pub(super) async fn rescue(here: &Here, repo: &Repo, dir: &SwarmDir, tally: &mut Tally) -> Result<usize, Shown> {
@@ -25,11 +25,11 @@ pub(super) async fn rescue(here: &Here, repo: &Repo, dir: &SwarmDir, tally: &mut
         }
     };
     for (attempt, reference) in &rescued.saved_refs {
-        tally.salvaged(&attempt.folder(), &format!("its work is in {reference}"))?;
+        tally.salvaged(&attempt.dir_name(), &format!("its work is in {reference}"))?;
     }
     for (attempt, reason) in &rescued.failures {
         let reason = format!("it could not be salvaged: {reason}");
-        tally.tell("attempt", &attempt.folder(), &Verdict::keep(reason), Ok(()))?;
+        tally.tell("attempt", &attempt.dir_name(), &Verdict::keep(reason), Ok(()))?;
     }
     Ok(rescued.failures.len())
 }
@@ -38,7 +38,7 @@ async fn tried(
     here: &Here,
     repo: &Repo,
     dir: &SwarmDir,
-    recovered: &crate::state::Recovered,
+    recovered: &crate::state::RecoveredSwarm,
 ) -> Result<coordinator::RescueOutcome, Shown> {
     let kept: Kept = serde_json::from_value(recovered.header.settings.clone())
         .map_err(|error| Shown::of(Kind::Machinery, &error))?;

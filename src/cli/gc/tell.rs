@@ -6,7 +6,7 @@ use super::judge::Verdict;
 use crate::cli::args::GcArgs;
 use crate::cli::error::{Kind, Shown};
 use crate::cli::{Outcome, remark, say};
-use crate::report::text::clean;
+use crate::report::text::sanitize;
 
 /// A line of `--json`.
 #[derive(Serialize)]
@@ -70,7 +70,7 @@ impl Tally {
 
     fn line(&self, word: &str, thing: &str, name: &str, reason: &str) -> Result<(), Shown> {
         if !self.json {
-            return say(&format!("{word:<12} {thing} {}: {}\n", clean(name), clean(reason)));
+            return say(&format!("{word:<12} {thing} {}: {}\n", sanitize(name), sanitize(reason)));
         }
         let verdict = word.to_lowercase().replace(' ', "_");
         let line = serde_json::to_string(&Line { thing, name, verdict, reason })

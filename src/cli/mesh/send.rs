@@ -28,7 +28,7 @@ use crate::protocol::mesh::modules::authorization::authorize;
 use crate::protocol::mesh::modules::encryption::{seal_body, seal_grams};
 use crate::protocol::mesh::modules::signature::sign;
 use crate::protocol::mesh::role::is_iri;
-use crate::report::text::clean;
+use crate::report::text::sanitize;
 
 /// Sends.
 pub async fn send(args: &MeshSendArgs) -> Outcome {
@@ -126,18 +126,18 @@ fn tell(content: &[u8], status: u16, as_it_came: bool) -> Outcome {
         let pretty = serde_json::to_string_pretty(&answer.to_json()).unwrap_or_default();
         // A terminal is not driven by what a frame says; a file gets it as it is.
         let lines =
-            pretty.lines().map(|line| if std::io::stdout().is_terminal() { clean(line) } else { line.to_owned() });
+            pretty.lines().map(|line| if std::io::stdout().is_terminal() { sanitize(line) } else { line.to_owned() });
         say(&lines.map(|line| line + "\n").collect::<String>())?;
     }
     match Fault::read(&answer) {
         Ok(None) => Ok(0),
         Ok(Some(fault)) => {
-            let from = fault.node.as_ref().map_or(String::new(), |node| format!(" (from {})", clean(node)));
-            remark(&format!("fault: {}{from}", clean(&fault.to_string())));
+            let from = fault.node.as_ref().map_or(String::new(), |node| format!(" (from {})", sanitize(node)));
+            remark(&format!("fault: {}{from}", sanitize(&fault.to_string())));
             Ok(1)
         }
         Err(broken) => {
-            remark(&format!("fault: {}", clean(broken.text())));
+            remark(&format!("fault: {}", sanitize(broken.text())));
             Ok(1)
         }
     }

@@ -27,9 +27,9 @@ use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
 use crate::ids::SwarmId;
 use crate::plan::Plan;
 use crate::protocol::amp::store::Ssot;
-use crate::report::{self, Look, Mode, Names, Trouble};
+use crate::report::{self, FirstWriteError, ReportMode, StoryLabels, TextStyle};
 use crate::state::journal::JOURNAL_VERSION;
-use crate::state::{Header, Store, SwarmDir, SwarmLock};
+use crate::state::{JournalHeader, SwarmDir, SwarmLock, SwarmStore};
 use crate::swarm::{self, AckTimeouts, AmpSpec, SwarmLimits};
 
 /// Processes in a sandbox.
@@ -98,16 +98,20 @@ fn memory_budget() -> usize {
 }
 
 /// Makes the swarm's folder and record. The lock is the caller's to hold until the swarm is over.
-pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Result<(SwarmSetup, SwarmLock), Shown> {
+pub async fn begin(
+    args: &RunArgs,
+    checked: Checked,
+    trouble: &FirstWriteError,
+) -> Result<(SwarmSetup, SwarmLock), Shown> {
     let Checked { settings, mut plan, bases, repo, engine, info, image, shim, env, .. } = checked;
     let started = Timestamp::now();
     let limits = limits(&settings, &plan, &info);
     let ssot = Arc::new(Ssot::open(repo.root())?);
     if !plan.assignments.is_empty() {
         let (year, count) = (plan.year(), u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX));
-        plan.number_from(year, ssot.allot(year, count)?);
+        plan.renumber(year, ssot.allot(year, count)?);
     }
-    let mut spec = plan.spec(SwarmId::random(), &bases, limits);
+    let mut spec = plan.to_swarm_spec(SwarmId::random(), &bases, limits);
     spec.amp = Some(amp(&settings, started)?);
     // A remote whose URL ACP cannot say is as good as none: the sandbox's git maps either to the objects volume.
     let repo_url = match acp_repo_url(repo.remote_url().await.as_deref(), &repo.hash()).parse() {
@@ -150,21 +154,25 @@ pub async fn begin(args: &RunArgs, checked: Checked, trouble: &Trouble) -> Resul
     let dir = SwarmDir::create(repo.root(), spec.swarm)?;
     let lock = dir.lock()?;
     log_to_file(&dir);
-    let header = Header {
+    let header = JournalHeader {
         schema_version: JOURNAL_VERSION,
-        program: env!("CARGO_PKG_VERSION").to_owned(),
+        program_version: env!("CARGO_PKG_VERSION").to_owned(),
         swarm_id: spec.swarm,
         started,
         spec: spec.clone(),
         settings: kept(args, &settings, &sandbox, &plan)?,
         tasks,
     };
-    let store = Store::create(dir.clone(), &header)?;
+    let store = SwarmStore::create(dir.clone(), &header)?;
     // From here on the swarm's own lock and its record are there for others to see.
     drop(beginning);
-    let mode = Mode::choose(args.plan.json, args.quiet, &Here::lookup);
-    let look = if mode == Mode::Json { Look::of(&stdout(), &Here::lookup) } else { Look::of(&stderr(), &Here::lookup) };
-    let reporter = report::reporter(mode, Names::of(&spec), look, trouble);
+    let mode = ReportMode::detect(args.plan.json, args.quiet, &Here::lookup);
+    let look = if mode == ReportMode::Json {
+        TextStyle::for_stream(&stdout(), &Here::lookup)
+    } else {
+        TextStyle::for_stream(&stderr(), &Here::lookup)
+    };
+    let reporter = report::new_reporter(mode, StoryLabels::from_spec(&spec), look, trouble);
     let shim = shim.bytes.into();
     let heard: Box<dyn EscalationListener> =
         match listeners(settings.notify.value.as_deref(), settings.notify_url.value.as_deref())? {
@@ -307,7 +315,8 @@ fn identity(settings: &Settings, repo: Option<Identity>) -> Identity {
 
 /// The program's own diagnostics go beside the swarm's record: the terminal belongs to the report.
 pub(crate) fn log_to_file(dir: &SwarmDir) {
-    let Ok(file) = std::fs::OpenOptions::new().create(true).append(true).open(dir.logs().join("longshore.log")) else {
+    let Ok(file) = std::fs::OpenOptions::new().create(true).append(true).open(dir.logs_dir().join("longshore.log"))
+    else {
         // A swarm does not need it.
         return;
     };
@@ -348,7 +357,7 @@ mod tests {
             stories: Vec::new(),
             assignments: Vec::new(),
             waves: Vec::new(),
-            seats: Vec::new(),
+            agents: Vec::new(),
         };
         let gigabytes = |number: u64| number << 30;
         let table = [

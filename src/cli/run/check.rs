@@ -189,8 +189,8 @@ pub(crate) async fn network(engine: &dyn Engine, name: &str) -> Result<(), Shown
 pub(crate) fn another_swarm(root: &Path, branches: &BTreeSet<&str>, own: Option<SwarmId>) -> Option<Shown> {
     // What cannot be read is no swarm that runs, or will be told by what needs it.
     let swarms = SwarmDir::list(root).unwrap_or_default();
-    let live = swarms.iter().filter(|dir| Some(dir.swarm()) != own && dir.locked().unwrap_or(false));
-    live.filter_map(|dir| Some((dir.swarm(), Journal::header(&dir.journal_file()).ok()?))).find_map(
+    let live = swarms.iter().filter(|dir| Some(dir.swarm()) != own && dir.is_locked().unwrap_or(false));
+    live.filter_map(|dir| Some((dir.swarm(), Journal::read_header(&dir.journal_file()).ok()?))).find_map(
         |(swarm, header)| {
             let file = header.spec.files.iter().find(|file| branches.contains(file.branch.as_str()))?;
             let message = format!("swarm {swarm} is running, and lands on the branch `{}` too", file.branch);
@@ -286,7 +286,7 @@ fn relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars, plan: &Pla
 mod tests {
     use super::*;
     use crate::engine::fake::FakeEngine;
-    use crate::state::Header;
+    use crate::state::JournalHeader;
     use crate::state::journal::JOURNAL_VERSION;
     use crate::swarm::{SwarmLimits, SwarmSpec, TasksFileSpec};
 
@@ -318,9 +318,9 @@ mod tests {
             liveness_timeout: crate::swarm::default_liveness_timeout(),
         };
         let swarm = SwarmId::random();
-        let header = Header {
+        let header = JournalHeader {
             schema_version: JOURNAL_VERSION,
-            program: String::new(),
+            program_version: String::new(),
             swarm_id: swarm,
             started: jiff::Timestamp::UNIX_EPOCH,
             spec: SwarmSpec {

@@ -9,9 +9,9 @@ use std::path::Path;
 use crate::cli::error::Shown;
 use crate::ids::SwarmId;
 use crate::plan::Plan;
-use crate::report::text::clean;
-use crate::state::recover::recover;
-use crate::state::{Journal, SwarmDir, TasksCopy};
+use crate::report::text::sanitize;
+use crate::state::recovery::recover;
+use crate::state::{Journal, SwarmDir, TasksFileCopy};
 use crate::swarm::{AttemptPhase, SwarmMachine};
 
 /// A swarm that did not finish.
@@ -33,7 +33,7 @@ impl Unfinished {
     pub(crate) fn refusal(&self) -> Shown {
         let Self { swarm, file, undecided, stories, sandboxes, unreadable } = self;
         if let Some(problem) = unreadable {
-            return Shown::input(format!("swarm {swarm} of `{}` may not have finished: {problem}", clean(file))).hint(
+            return Shown::input(format!("swarm {swarm} of `{}` may not have finished: {problem}", sanitize(file))).hint(
                 "its sandboxes may still run: put a good copy of its journal in its place and `longshore resume` it, or give `--new` \
                  to start a fresh swarm",
             );
@@ -41,7 +41,7 @@ impl Unfinished {
         let running = if *sandboxes > 0 { ", and sandboxes of it may still be running" } else { "" };
         let message = format!(
             "swarm {swarm} of `{}` did not finish: {undecided} of {stories} stories are undecided{running}",
-            clean(file)
+            sanitize(file)
         );
         let short = swarm.short();
         Shown::input(message).hint(format!(
@@ -60,8 +60,8 @@ impl Unfinished {
 }
 
 /// The tasks files as the journal keeps them.
-pub(crate) fn copies(plan: &Plan) -> Vec<TasksCopy> {
-    let copy = |file: &crate::plan::PlannedFile| TasksCopy {
+pub(crate) fn copies(plan: &Plan) -> Vec<TasksFileCopy> {
+    let copy = |file: &crate::plan::PlannedFile| TasksFileCopy {
         path: file.tasks.path.display().to_string(),
         canonical: file.tasks.path.canonicalize().ok().map(|path| path.display().to_string()),
         content: String::from_utf8_lossy(&file.bytes).into_owned(),
@@ -70,10 +70,10 @@ pub(crate) fn copies(plan: &Plan) -> Vec<TasksCopy> {
 }
 
 /// For each of the files the newest swarm of it, where that did not finish and nobody runs it. A live one is told of elsewhere.
-pub(crate) fn unfinished(root: &Path, files: &[TasksCopy]) -> Vec<Unfinished> {
+pub(crate) fn unfinished(root: &Path, files: &[TasksFileCopy]) -> Vec<Unfinished> {
     // One whose header cannot be read may be of any file: nothing can be said of it here.
     let mut swarms: Vec<_> = (SwarmDir::list(root).unwrap_or_default().into_iter())
-        .filter_map(|dir| Some((Journal::header(&dir.journal_file()).ok()?, dir)))
+        .filter_map(|dir| Some((Journal::read_header(&dir.journal_file()).ok()?, dir)))
         .collect();
     swarms.sort_by_key(|(header, _)| std::cmp::Reverse(header.started));
     let mut found: Vec<Unfinished> = Vec::new();
@@ -82,7 +82,7 @@ pub(crate) fn unfinished(root: &Path, files: &[TasksCopy]) -> Vec<Unfinished> {
         else {
             continue;
         };
-        if found.iter().any(|known| known.swarm == dir.swarm()) || dir.locked().unwrap_or(true) {
+        if found.iter().any(|known| known.swarm == dir.swarm()) || dir.is_locked().unwrap_or(true) {
             continue;
         }
         let recovered = match recover(dir) {
@@ -116,30 +116,30 @@ fn of(machine: &SwarmMachine) -> Unfinished {
 }
 
 /// The same file by its path, or by its text. Journals of before have no path that can be compared.
-fn same(one: &TasksCopy, other: &TasksCopy) -> bool {
+fn same(one: &TasksFileCopy, other: &TasksFileCopy) -> bool {
     (one.canonical.is_some() && one.canonical == other.canonical) || one.content == other.content
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::names::tests::spec;
-    use crate::state::Header;
+    use crate::report::story_labels::tests::spec;
+    use crate::state::JournalHeader;
     use crate::state::journal::JOURNAL_VERSION;
     use crate::swarm::{Event, StopLevel};
     use std::time::Duration;
 
-    fn copy(canonical: Option<&str>, content: &str) -> TasksCopy {
+    fn copy(canonical: Option<&str>, content: &str) -> TasksFileCopy {
         let canonical = canonical.map(str::to_owned);
-        TasksCopy { path: "typed.json".to_owned(), canonical, content: content.to_owned() }
+        TasksFileCopy { path: "typed.json".to_owned(), canonical, content: content.to_owned() }
     }
 
     /// A swarm that was begun so many seconds after 1970, and stopped, or that never began.
-    fn swarm(root: &Path, at: i64, tasks: TasksCopy, began: bool) -> SwarmDir {
+    fn swarm(root: &Path, at: i64, tasks: TasksFileCopy, began: bool) -> SwarmDir {
         let swarm = SwarmId::random();
-        let header = Header {
+        let header = JournalHeader {
             schema_version: JOURNAL_VERSION,
-            program: String::new(),
+            program_version: String::new(),
             swarm_id: swarm,
             started: jiff::Timestamp::from_second(at).expect("a time"),
             spec: crate::swarm::SwarmSpec { swarm, ..spec(1) },
@@ -160,7 +160,7 @@ mod tests {
     fn the_newest_swarm_of_a_file_is_in_the_way_while_it_can_be_resumed() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path();
-        let asked = |file: TasksCopy| -> Vec<SwarmId> {
+        let asked = |file: TasksFileCopy| -> Vec<SwarmId> {
             unfinished(root, &[file.clone(), file]).into_iter().map(|found| found.swarm).collect()
         };
         let old = swarm(root, 1, copy(Some("/a"), "one"), true);

@@ -16,10 +16,10 @@ use crate::delivery::Repo;
 use crate::ids::StoryId;
 use crate::protocol::acp::message::StoryStatus;
 use crate::report::summary::Summary;
-use crate::report::{Look, file};
-use crate::state::recover::recover;
+use crate::report::{TextStyle, report_file};
+use crate::state::recovery::recover;
 use crate::state::{SwarmDir, SwarmState, SwarmStatus};
-use crate::tasks::write_back::{self, Written};
+use crate::tasks::write_back::{self, WriteBackStatus};
 
 /// What is needed at the end, taken before the coordinator has the rest.
 pub struct Ending {
@@ -54,12 +54,12 @@ impl Ending {
 /// Tells how the swarm ended.
 pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
     let recovered = recover(dir)?;
-    if recovered.events == 0 {
+    if recovered.event_count == 0 {
         // It did not begin: the error says it all.
         return Ok(());
     }
-    let state = SwarmState::of(&recovered.machine, recovered.header.started);
-    let mut summary = Summary::of(&state, &recovered.header.spec, dir);
+    let state = SwarmState::from_machine(&recovered.machine, recovered.header.started);
+    let mut summary = Summary::from_state(&state, &recovered.header.spec, dir);
     for branch in &mut summary.branches {
         branch.head = ending.repo.branch_head(&branch.name).await?.map(|commit| commit.to_string());
     }
@@ -85,7 +85,7 @@ pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
     if matches!(state.status, SwarmStatus::Interrupted | SwarmStatus::Running | SwarmStatus::Stopping) {
         summary.notes.push(format!("swarm {} did not finish: `longshore resume` goes on with it", summary.swarm));
     }
-    if let Err(error) = file::write(&mut summary, &dir.path()) {
+    if let Err(error) = report_file::write_report(&mut summary, &dir.path()) {
         remark(&format!("warning: cannot write the report: {error}"));
     }
     if ending.json {
@@ -104,7 +104,7 @@ fn print(
     stream: &impl IsTerminal,
     write: impl FnOnce(&str) -> Result<(), Shown>,
 ) -> Result<(), Shown> {
-    let look = Look::of(stream, &Here::lookup);
+    let look = TextStyle::for_stream(stream, &Here::lookup);
     write(&format!("\n{}", summary.render(columns(stream), look.colour)))
 }
 
@@ -126,14 +126,14 @@ fn write_outcomes(state: &SwarmState) -> Vec<String> {
 }
 
 /// What is to be written, by tasks file. Stories that were done before are left as they are.
-fn outcomes(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, Written>> {
-    let mut files: BTreeMap<PathBuf, BTreeMap<StoryId, Written>> = BTreeMap::new();
+fn outcomes(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, WriteBackStatus>> {
+    let mut files: BTreeMap<PathBuf, BTreeMap<StoryId, WriteBackStatus>> = BTreeMap::new();
     for story in state.stories.iter().filter(|story| !story.done_before) {
         let written = match story.status {
-            StoryStatus::Completed => Written::Completed,
-            StoryStatus::Failed => Written::Failed,
+            StoryStatus::Completed => WriteBackStatus::Completed,
+            StoryStatus::Failed => WriteBackStatus::Failed,
             // Passed over because of another story: still to be done.
-            StoryStatus::Skipped | StoryStatus::Pending | StoryStatus::InProgress => Written::Pending,
+            StoryStatus::Skipped | StoryStatus::Pending | StoryStatus::InProgress => WriteBackStatus::Pending,
         };
         files.entry(PathBuf::from(&story.tasks_file)).or_default().insert(story.id.clone(), written);
     }
@@ -141,11 +141,11 @@ fn outcomes(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, Written>>
 }
 
 /// Whether there was something to write.
-fn write_file(path: &Path, outcomes: &BTreeMap<StoryId, Written>) -> Result<bool, String> {
+fn write_file(path: &Path, outcomes: &BTreeMap<StoryId, WriteBackStatus>) -> Result<bool, String> {
     // Through a link, the file itself is replaced and not the link.
     let real = path.canonicalize().map_err(|error| error.to_string())?;
     let original = std::fs::read(&real).map_err(|error| error.to_string())?;
-    let bytes = write_back::apply(&original, path, outcomes).map_err(|error| error.to_string())?;
+    let bytes = write_back::apply_outcomes(&original, path, outcomes).map_err(|error| error.to_string())?;
     if bytes == original {
         return Ok(false);
     }
@@ -178,10 +178,10 @@ mod tests {
         let all = outcomes(&state);
         let found: Vec<_> = all[Path::new("t.json")].iter().map(|(id, written)| (id.as_str(), *written)).collect();
         let wanted = [
-            ("US-001", Written::Completed),
-            ("US-002", Written::Failed),
-            ("US-003", Written::Pending),
-            ("US-005", Written::Pending),
+            ("US-001", WriteBackStatus::Completed),
+            ("US-002", WriteBackStatus::Failed),
+            ("US-003", WriteBackStatus::Pending),
+            ("US-005", WriteBackStatus::Pending),
         ];
         assert_eq!(found, wanted);
     }

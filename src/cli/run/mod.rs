@@ -15,7 +15,7 @@ use super::error::{Kind, Shown};
 use super::here::Here;
 use super::{Outcome, remark};
 use crate::coordinator::{self, CoordinatorError};
-use crate::report::Trouble;
+use crate::report::FirstWriteError;
 
 /// Carries it out.
 pub async fn run(args: RunArgs, here: &Here) -> Outcome {
@@ -31,7 +31,7 @@ pub async fn run(args: RunArgs, here: &Here) -> Outcome {
         return Ok(0);
     }
     let ending = finish::Ending::of(&args, &checked);
-    let trouble = Trouble::default();
+    let trouble = FirstWriteError::default();
     let (setup, _lock) = begin::begin(&args, checked, &trouble).await?;
     let dir = setup.dir.clone();
     let ended = coordinator::run(setup).await;
@@ -44,7 +44,7 @@ pub async fn run(args: RunArgs, here: &Here) -> Outcome {
 }
 
 /// A program that reads the events must not take a broken stream for a whole one. What landed has landed all the same.
-pub(crate) fn events_told(trouble: &Trouble) -> Result<(), Shown> {
+pub(crate) fn events_told(trouble: &FirstWriteError) -> Result<(), Shown> {
     match trouble.error() {
         None => Ok(()),
         Some(error) => Err(Shown::machinery("events could not be written to standard output: the stream is not whole")

@@ -6,7 +6,7 @@ use crate::cli::error::Shown;
 use crate::cli::here::Here;
 use crate::cli::{Outcome, say};
 use crate::delivery::{Applied, DeliveryError};
-use crate::report::text::{clean, count};
+use crate::report::text::{pluralize, sanitize};
 
 /// The most paths that are named.
 const NAMED: usize = 20;
@@ -18,7 +18,7 @@ pub(super) async fn apply(args: &SalvageApplyArgs, here: &Here) -> Outcome {
     let what = format!("{} attempt {}", kept.story(), kept.at.attempt);
     if let Some(name) = &args.branch {
         repo.make_branch(name, &kept.at.commit).await.map_err(refused)?;
-        say(&format!("branch {} is at {}, the work of {what}\n", clean(name), kept.at.commit.short()))?;
+        say(&format!("branch {} is at {}, the work of {what}\n", sanitize(name), kept.at.commit.short()))?;
         return Ok(0);
     }
     let base = kept.base(&repo).await?;
@@ -28,9 +28,9 @@ pub(super) async fn apply(args: &SalvageApplyArgs, here: &Here) -> Outcome {
             Ok(0)
         }
         Applied::Changed { paths } => {
-            let files = count(paths.len(), "file", "files");
+            let files = pluralize(paths.len(), "file", "files");
             let mut text = format!("the work of {what} is in the index and the working tree, not committed: {files}\n");
-            paths.iter().take(NAMED).for_each(|path| text.push_str(&format!("  {}\n", clean(path))));
+            paths.iter().take(NAMED).for_each(|path| text.push_str(&format!("  {}\n", sanitize(path))));
             if paths.len() > NAMED {
                 text.push_str(&format!("  and {} more\n", paths.len() - NAMED));
             }
@@ -38,7 +38,7 @@ pub(super) async fn apply(args: &SalvageApplyArgs, here: &Here) -> Outcome {
             Ok(0)
         }
         Applied::Conflict { paths } => {
-            let named: Vec<String> = paths.iter().take(NAMED).map(|path| clean(path)).collect();
+            let named: Vec<String> = paths.iter().take(NAMED).map(|path| sanitize(path)).collect();
             let more = if paths.len() > NAMED { format!(" and {} more", paths.len() - NAMED) } else { String::new() };
             let message = format!("the work of {what} conflicts with the head in {}{more}", named.join(", "));
             Err(Shown::new(crate::cli::error::Kind::Unsuccessful, message)

@@ -6,8 +6,8 @@ use crate::cli::args::SwarmName;
 use crate::cli::error::Shown;
 use crate::delivery::{KeptRef, Repo};
 use crate::ids::{CommitId, StoryKey, SwarmId};
-use crate::report::Names;
-use crate::state::{KeptWork, SwarmDir, kept_work};
+use crate::report::StoryLabels;
+use crate::state::{SalvageRecord, SwarmDir, salvage_records};
 use crate::verdict::Failure;
 
 /// How many names an error lists.
@@ -19,7 +19,7 @@ pub(super) struct Kept {
     /// The ref.
     pub(super) at: KeptRef,
     /// The journal's word; none where the swarm's folder is gone or cannot be read.
-    pub(super) known: Option<KeptWork>,
+    pub(super) known: Option<SalvageRecord>,
     /// The labels of the stories whose work it is; what the ref's name says where nothing else does.
     pub(super) labels: Vec<String>,
     /// Their titles, where they are known.
@@ -90,7 +90,7 @@ pub(super) async fn all(repo: &Repo, swarm: Option<&SwarmName>) -> Result<Vec<Ke
 }
 
 struct Swarms {
-    journals: BTreeMap<SwarmId, (Names, BTreeMap<String, KeptWork>)>,
+    journals: BTreeMap<SwarmId, (StoryLabels, BTreeMap<String, SalvageRecord>)>,
     /// Newest first.
     order: Vec<SwarmId>,
 }
@@ -105,9 +105,9 @@ impl Swarms {
         }
         for dir in SwarmDir::list(repo.root())? {
             // A journal that cannot be read takes nothing away from what the refs say.
-            if let (Some(time), Ok((header, kept))) = (times.get_mut(&dir.swarm()), kept_work(&dir)) {
+            if let (Some(time), Ok((header, kept))) = (times.get_mut(&dir.swarm()), salvage_records(&dir)) {
                 *time = header.started.as_second();
-                journals.insert(dir.swarm(), (Names::of(&header.spec), kept));
+                journals.insert(dir.swarm(), (StoryLabels::from_spec(&header.spec), kept));
             }
         }
         let mut order: Vec<SwarmId> = times.keys().copied().collect();

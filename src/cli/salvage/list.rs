@@ -13,7 +13,7 @@ use crate::cli::error::{Kind, Shown};
 use crate::cli::here::Here;
 use crate::cli::{Outcome, columns, say};
 use crate::delivery::Repo;
-use crate::report::text::{clean, duration, fit, pad, width};
+use crate::report::text::{display_width, format_duration, pad_to_width, sanitize, truncate_to_width};
 use crate::verdict::Cause;
 
 /// Git is asked about so many at once.
@@ -80,7 +80,7 @@ async fn line(repo: &Repo, kept: &Kept) -> Result<Line, Shown> {
         insertions: stats.iter().filter_map(|stat| stat.added).sum(),
         deletions: stats.iter().filter_map(|stat| stat.removed).sum(),
         committed_at: Timestamp::from_second(kept.at.committed).unwrap_or_default(),
-        subject: clean(&kept.at.subject),
+        subject: sanitize(&kept.at.subject),
         branches: branches?,
     })
 }
@@ -95,7 +95,7 @@ fn table(lines: &[Line], now: Timestamp, columns: usize) -> String {
             line.swarm.chars().take(8).collect(),
             line.stories.join(","),
             line.attempt.to_string(),
-            line.cause.map_or("-", Cause::word).to_owned(),
+            line.cause.map_or("-", Cause::as_str).to_owned(),
             line.commit.chars().take(10).collect(),
             line.files.to_string(),
             format!("+{} -{}", line.insertions, line.deletions),
@@ -110,15 +110,15 @@ fn table(lines: &[Line], now: Timestamp, columns: usize) -> String {
     }
     let mut widths = [0; 9];
     for row in &rows {
-        widths.iter_mut().zip(row).for_each(|(most, cell)| *most = width(cell).max(*most));
+        widths.iter_mut().zip(row).for_each(|(most, cell)| *most = display_width(cell).max(*most));
     }
     let room = columns.saturating_sub(widths.iter().sum::<usize>() + 2 * 9).max(12);
     let mut out = String::new();
     for row in &rows {
         for (cell, width) in row.iter().zip(widths) {
-            out.push_str(&pad(cell, width + 2));
+            out.push_str(&pad_to_width(cell, width + 2));
         }
-        out.push_str(&fit(&row[9], room));
+        out.push_str(&truncate_to_width(&row[9], room));
         out.truncate(out.trim_end().len());
         out.push('\n');
     }
@@ -131,7 +131,7 @@ fn age(then: Timestamp, now: Timestamp) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} m", seconds / 60),
-        3600..172_800 => duration(Duration::from_secs(seconds)),
+        3600..172_800 => format_duration(Duration::from_secs(seconds)),
         _ => format!("{} d", seconds / 86_400),
     }
 }
@@ -165,7 +165,7 @@ mod tests {
             lines[1].starts_with("a1b2c3d4  US-001       2    no_changes  0123456789  3      +10 -2  3 m"),
             "{text}"
         );
-        assert!(lines[2].contains("main +1") && lines[2].ends_with('…') && width(lines[2]) <= 110, "{text}");
+        assert!(lines[2].contains("main +1") && lines[2].ends_with('…') && display_width(lines[2]) <= 110, "{text}");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::cli::here::Here;
 use crate::cli::{Outcome, say};
 use crate::delivery::{FileStat, Repo};
 use crate::ids::CommitId;
-use crate::report::summary::proof;
-use crate::report::text::{clean, count, pad, width};
+use crate::report::summary::render_evidence;
+use crate::report::text::{display_width, pad_to_width, pluralize, sanitize};
 use crate::state::SwarmDir;
 
 /// Carries it out.
@@ -26,7 +26,7 @@ pub(super) async fn show(args: &SalvageShowArgs, here: &Here) -> Outcome {
     text.push_str("commits\n");
     for commit in repo.commits(&base, &kept.at.commit).await?.iter().rev() {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {} {}", commit.id.short(), clean(&commit.subject));
+        let _ = writeln!(text, "  {} {}", commit.id.short(), sanitize(&commit.subject));
     }
     text.push_str(&files(&repo.diff_stat(&base, &kept.at.commit).await?));
     say(&text)?;
@@ -36,9 +36,9 @@ pub(super) async fn show(args: &SalvageShowArgs, here: &Here) -> Outcome {
 async fn heading(repo: &Repo, kept: &Kept, base: &CommitId) -> Result<String, Shown> {
     let mut text = format!("{}\n", kept.at.name);
     let mut fact = |name: &str, value: &str| {
-        let _ = writeln!(text, "{} {value}", pad(name, 9));
+        let _ = writeln!(text, "{} {value}", pad_to_width(name, 9));
     };
-    fact("story", clean(&format!("{}  {}", kept.story(), kept.titles.join("; "))).trim_end());
+    fact("story", sanitize(&format!("{}  {}", kept.story(), kept.titles.join("; "))).trim_end());
     fact("attempt", &format!("{} in swarm {}", kept.at.attempt, kept.at.swarm));
     fact("commit", kept.at.commit.as_str());
     fact("base", base.as_str());
@@ -58,30 +58,40 @@ async fn heading(repo: &Repo, kept: &Kept, base: &CommitId) -> Result<String, Sh
     let mut told = false;
     for (key, failure) in failures {
         told = true;
-        let _ = writeln!(text, "{} {}: {}", pad("cause", 9), failure.cause.word(), clean(&failure.evidence.summary));
+        let _ = writeln!(
+            text,
+            "{} {}: {}",
+            pad_to_width("cause", 9),
+            failure.cause.as_str(),
+            sanitize(&failure.evidence.summary)
+        );
         if kept.labels.len() > 1 {
-            let _ = writeln!(text, "  {} {}", pad("of", 9), key.id);
+            let _ = writeln!(text, "  {} {}", pad_to_width("of", 9), key.id);
         }
-        text.push_str(&proof(&failure.evidence));
+        text.push_str(&render_evidence(&failure.evidence));
     }
     if !told {
-        let _ = writeln!(text, "{} not in the record of the swarm", pad("cause", 9));
+        let _ = writeln!(text, "{} not in the record of the swarm", pad_to_width("cause", 9));
     }
     Ok(text)
 }
 
 fn files(stats: &[FileStat]) -> String {
     let sum = |get: fn(&FileStat) -> Option<u64>| stats.iter().filter_map(get).sum::<u64>();
-    let mut out =
-        format!("{}, +{} -{}\n", count(stats.len(), "file", "files"), sum(|stat| stat.added), sum(|stat| stat.removed));
-    let paths: Vec<String> = stats.iter().map(|stat| clean(&stat.path)).collect();
-    let most = paths.iter().map(|path| width(path)).max().unwrap_or_default();
+    let mut out = format!(
+        "{}, +{} -{}\n",
+        pluralize(stats.len(), "file", "files"),
+        sum(|stat| stat.added),
+        sum(|stat| stat.removed)
+    );
+    let paths: Vec<String> = stats.iter().map(|stat| sanitize(&stat.path)).collect();
+    let most = paths.iter().map(|path| display_width(path)).max().unwrap_or_default();
     for (stat, path) in stats.iter().zip(&paths) {
         let lines = match (stat.added, stat.removed) {
             (Some(added), Some(removed)) => format!("+{added} -{removed}"),
             _ => "binary".to_owned(),
         };
-        let _ = writeln!(out, "  {}  {lines}", pad(path, most));
+        let _ = writeln!(out, "  {}  {lines}", pad_to_width(path, most));
     }
     out
 }
@@ -97,7 +107,7 @@ async fn patch(repo: &Repo, base: &CommitId, tip: &CommitId) -> Outcome {
             let whole = rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
             let lines: Vec<u8> = rest.drain(..whole).collect();
             let lines = String::from_utf8_lossy(&lines);
-            lines.lines().try_for_each(|line| writeln!(out, "{}", clean(line)))
+            lines.lines().try_for_each(|line| writeln!(out, "{}", sanitize(line)))
         } else {
             out.write_all(chunk)
         };

@@ -10,7 +10,7 @@ use crate::cli::error::Kind;
 use crate::cli::here::Here;
 use crate::cli::{Outcome, remark, say};
 use crate::protocol::amp::store::{Ssot, Weight};
-use crate::report::text::{clean, count};
+use crate::report::text::{pluralize, sanitize};
 
 /// Carries it out.
 pub(super) async fn check(args: &SsotCheckArgs, here: &Here) -> Outcome {
@@ -18,7 +18,10 @@ pub(super) async fn check(args: &SsotCheckArgs, here: &Here) -> Outcome {
     let ssot = if args.reindex { Ssot::open(repo.root())? } else { Ssot::at(repo.root()) };
     if args.reindex {
         let mended = ssot.reindex()?;
-        remark(&format!("the index is made anew: {} of it", count(mended, "entry was wrong", "entries were wrong")));
+        remark(&format!(
+            "the index is made anew: {} of it",
+            pluralize(mended, "entry was wrong", "entries were wrong")
+        ));
     }
     let problems = ssot.check(Timestamp::now())?;
     let mut text = String::new();
@@ -27,18 +30,18 @@ pub(super) async fn check(args: &SsotCheckArgs, here: &Here) -> Outcome {
             Weight::Error => "error",
             Weight::Warning => "warning",
         };
-        let (path, what) = (problem.path.display().to_string(), clean(&problem.problem));
+        let (path, what) = (problem.path.display().to_string(), sanitize(&problem.problem));
         let _ = if args.json {
             writeln!(text, "{}", json!({ "weight": weight, "path": path, "problem": what }))
         } else {
-            writeln!(text, "{weight}: {}: {what}", clean(&path))
+            writeln!(text, "{weight}: {}: {what}", sanitize(&path))
         };
     }
     let errors = problems.iter().filter(|problem| problem.weight == Weight::Error).count();
     if !args.json {
-        let messages = count(ssot.ids(None)?.len(), "message", "messages");
-        let warnings = count(problems.len() - errors, "warning", "warnings");
-        let _ = writeln!(text, "{messages}: {}, {warnings}", count(errors, "error", "errors"));
+        let messages = pluralize(ssot.ids(None)?.len(), "message", "messages");
+        let warnings = pluralize(problems.len() - errors, "warning", "warnings");
+        let _ = writeln!(text, "{messages}: {}, {warnings}", pluralize(errors, "error", "errors"));
     }
     say(&text)?;
     Ok(if errors > 0 { Kind::Unsuccessful.exit_code() } else { 0 })

@@ -8,7 +8,7 @@ use crate::protocol::amp::message::{
     CompletionStatus, Decision, IssueSeverity, Message, Payload, ReviewScope, RiskLevel, Severity,
 };
 use crate::protocol::amp::store::Entry;
-use crate::report::text::{clean, count, duration};
+use crate::report::text::{format_duration, pluralize, sanitize};
 
 /// How a message's ack stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,9 +63,9 @@ impl AckState {
     /// For people.
     pub(crate) fn say(&self) -> String {
         match self {
-            AckState::Acked(time) => format!("acked after {}", duration(*time)),
-            AckState::Waiting(time) => format!("waiting, {} left", duration(*time)),
-            AckState::Overdue(time) => format!("overdue by {}", duration(*time)),
+            AckState::Acked(time) => format!("acked after {}", format_duration(*time)),
+            AckState::Waiting(time) => format!("waiting, {} left", format_duration(*time)),
+            AckState::Overdue(time) => format!("overdue by {}", format_duration(*time)),
             AckState::Open => "open".to_owned(),
             AckState::NotRequired => "no ack required".to_owned(),
         }
@@ -85,7 +85,7 @@ pub(crate) fn gist(message: &Message) -> String {
                 RiskLevel::Medium => "medium risk, ",
                 RiskLevel::High => "high risk, ",
             };
-            let stories = count(dispatch.subtasks.len(), "story", "stories");
+            let stories = pluralize(dispatch.subtasks.len(), "story", "stories");
             format!("{risk}{stories}: {}", dispatch.description)
         }
         Payload::Result(result) => {
@@ -95,7 +95,7 @@ pub(crate) fn gist(message: &Message) -> String {
                 CompletionStatus::Failed => "failed",
             };
             let diff = &result.diff_summary;
-            let files = count(diff.files_changed.len(), "file", "files");
+            let files = pluralize(diff.files_changed.len(), "file", "files");
             let mut text =
                 format!("{} {status}, {files} +{} -{}", subtask(result), diff.lines_added, diff.lines_removed);
             if let Some(blocker) = result.blockers.first() {
@@ -121,7 +121,7 @@ pub(crate) fn gist(message: &Message) -> String {
             };
             let mut text = format!("{decision}, confidence {}", verdict.confidence);
             if !verdict.direct_fixes.is_empty() {
-                text = format!("{text}, {}", count(verdict.direct_fixes.len(), "fix", "fixes"));
+                text = format!("{text}, {}", pluralize(verdict.direct_fixes.len(), "fix", "fixes"));
             }
             // The gravest, and the first of those.
             if let Some(issue) = verdict.issues.iter().min_by_key(|issue| match issue.severity {
@@ -129,7 +129,7 @@ pub(crate) fn gist(message: &Message) -> String {
                 IssueSeverity::Major => 1,
                 IssueSeverity::Minor => 2,
             }) {
-                let issues = count(verdict.issues.len(), "issue", "issues");
+                let issues = pluralize(verdict.issues.len(), "issue", "issues");
                 text = format!("{text}, {issues}: {}: {}", issue.file, issue.description);
             }
             text
@@ -145,7 +145,7 @@ pub(crate) fn gist(message: &Message) -> String {
             format!("{severity} {}: {}", kind.as_str().unwrap_or_default(), escalation.description)
         }
     };
-    clean(&text)
+    sanitize(&text)
 }
 
 /// `S1` of `T-2026-044-S1`.

@@ -13,7 +13,7 @@ use crate::cli::{Outcome, columns, remark};
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::MsgId;
 use crate::protocol::amp::store::{Entry, Ssot, by_time};
-use crate::report::text::fit;
+use crate::report::text::truncate_to_width;
 use crate::state::SwarmDir;
 
 /// Carries it out.
@@ -34,7 +34,7 @@ pub(super) async fn log(args: &SsotLogArgs, here: &Here) -> Outcome {
         if args.json {
             writeln!(out, "{}", as_json(&entry, &state)?)?;
         } else {
-            writeln!(out, "{}", fit(&line(&entry, &state, &zone, several), columns))?;
+            writeln!(out, "{}", truncate_to_width(&line(&entry, &state, &zone, several), columns))?;
         }
     }
     out.flush()?;
@@ -74,7 +74,7 @@ pub(crate) fn line(entry: &Entry, state: &AckState, zone: &TimeZone, several: bo
     let task = if several { format!("{}  ", message.task()) } else { String::new() };
     let way = format!("{} -> {}", message.from().word(), message.to().word());
     let (kind, ack, gist) = (message.kind().word(), state.say(), gist(message));
-    let note = entry.ack.as_ref().and_then(|ack| ack.note.as_deref()).map(crate::report::text::clean);
+    let note = entry.ack.as_ref().and_then(|ack| ack.note.as_deref()).map(crate::report::text::sanitize);
     let note = note.map_or(String::new(), |note| format!(" [ack: {note}]"));
     format!("{time}  {task}{kind:<14}  {way:<23}  {ack:<20}  {gist}{note}")
 }

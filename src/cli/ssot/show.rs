@@ -9,7 +9,7 @@ use crate::cli::error::Shown;
 use crate::cli::here::Here;
 use crate::cli::{Outcome, say};
 use crate::protocol::amp::store::Ssot;
-use crate::report::text::clean_lines;
+use crate::report::text::sanitize_lines;
 
 /// Carries it out.
 pub(super) async fn show(args: &SsotShowArgs, here: &Here) -> Outcome {
@@ -25,10 +25,10 @@ pub(super) async fn show(args: &SsotShowArgs, here: &Here) -> Outcome {
         return Ok(0);
     }
     // JSON escapes control characters; those that reorder text it does not.
-    let mut text = clean_lines(&entry.message.to_json());
+    let mut text = sanitize_lines(&entry.message.to_json());
     text.push_str("\n\n");
     match &entry.ack {
-        Some(ack) => text.push_str(&clean_lines(&ack.to_json())),
+        Some(ack) => text.push_str(&sanitize_lines(&ack.to_json())),
         None => text.push_str(&format!("ack: {}", state.say())),
     }
     text.push('\n');

@@ -15,7 +15,7 @@ use crate::cli::error::{Kind, Shown};
 use crate::cli::{Outcome, say};
 use crate::protocol::amp::message::{Ack, Message};
 use crate::protocol::amp::rules::{self, MAX_BYTES, Violation};
-use crate::report::text::{clean, count};
+use crate::report::text::{pluralize, sanitize};
 
 /// What a file has, if it is sound.
 enum Sound {
@@ -38,14 +38,14 @@ pub(super) fn validate(args: &SsotValidateArgs) -> Outcome {
                 let _ = if args.json {
                     writeln!(text, "{}", json!({ "file": name, "rule": rule, "field": field, "problem": problem }))
                 } else {
-                    writeln!(text, "{}: {field}: {} (rule `{rule}`)", clean(&name), clean(&problem))
+                    writeln!(text, "{}: {field}: {} (rule `{rule}`)", sanitize(&name), sanitize(&problem))
                 };
             }
         }
     }
     if !args.json {
-        let (messages, acks) = (count(messages, "message", "messages"), count(acks, "ack", "acks"));
-        let broken = count(broken, "file breaks a rule", "files break a rule");
+        let (messages, acks) = (pluralize(messages, "message", "messages"), pluralize(acks, "ack", "acks"));
+        let broken = pluralize(broken, "file breaks a rule", "files break a rule");
         let _ = writeln!(text, "{messages} and {acks} break none; {broken}");
     }
     say(&text)?;

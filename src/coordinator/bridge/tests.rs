@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::*;
 use crate::handoff::assignment::PromptVia;
 use crate::plan::{FanOut, PlanOptions};
-use crate::seeded::Random;
 use crate::swarm::machine::tests::random_walk::random_amp_intents;
 use crate::swarm::{AckTimeouts, AmpSpec, SwarmLimits, SwarmSpec, TasksFileSpec};
+use crate::test_rng::SeededRng;
 
 /// Random plans of an ordinary `cargo test`.
 const RUNS: u64 = 12;
 
-fn text(random: &mut Random) -> String {
+fn text(random: &mut SeededRng) -> String {
     match random.below(6) {
         0 => "\\\"é".repeat(4000),
         1 => "a\nb\tc".to_owned(),
@@ -25,10 +25,10 @@ fn text(random: &mut Random) -> String {
 }
 
 /// Stories with texts of any length, with no criteria or with hundreds, and of any risk.
-fn plan(random: &mut Random) -> Plan {
+fn plan(random: &mut SeededRng) -> Plan {
     let most = if random.chance(10) { 400 } else { 6 };
     let stories = 1 + random.below(most) as usize;
-    let many = random.pick(&[0, 1, 3, 300]);
+    let many = random.choose(&[0, 1, 3, 300]);
     let stories: Vec<Value> = (1..=stories)
         .map(|number| {
             let criteria: Vec<Value> = (0..random.below(many + 1))
@@ -42,14 +42,14 @@ fn plan(random: &mut Random) -> Plan {
                 "title": text(random),
                 "description": if random.chance(20) { "long ".repeat(40_000) } else { text(random) },
                 "acceptanceCriteria": criteria,
-                "riskLevel": random.pick(&["low", "medium", "high"]),
+                "riskLevel": random.choose(&["low", "medium", "high"]),
             })
         })
         .collect();
     let file = json!({"metadata": {"title": "A", "branchName": "feat/a"}, "userStories": stories}).to_string();
     let tasks = crate::tasks::parse(file.as_bytes(), Path::new("tasks.json")).expect("a tasks file");
     let fan_out = if random.chance(50) { FanOut::Story } else { FanOut::File };
-    let options = PlanOptions { fan_out, again: false, branch: None, year: 2026, mailbox: None, has_agent: true };
+    let options = PlanOptions { fan_out, rerun_done: false, branch: None, year: 2026, mailbox: None, has_agent: true };
     // There is no plan for what is too much for one sandbox: another, then.
     match crate::plan::build(vec![(tasks, file.into_bytes())], Path::new("/repo"), &options) {
         Ok(plan) => plan,
@@ -101,7 +101,7 @@ fn composed_messages_break_no_amp_rule() {
     };
     let mut met: BTreeMap<String, u64> = BTreeMap::new();
     for seed in (from..to).filter(|seed| !seed.is_multiple_of(20)) {
-        let mut random = Random(seed);
+        let mut random = SeededRng(seed);
         let plan = plan(&mut random);
         let spec = spec(&plan);
         let criteria = vec!["it is fast".to_owned()];

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::plan::Plan;
 use crate::protocol::mailbox::store::{Mailbox, MailboxResult, SharedName};
-use crate::tasks::Done;
+use crate::tasks::DoneStatus;
 
 /// The most stories that are listed, and the most characters of a title and of a description.
 const MAX_STORIES: usize = 500;
@@ -34,11 +34,11 @@ fn render_state(plan: &Plan) -> String {
     text.push_str("\n## Task Assignments\n| Task | Owner | Status |\n|------|-------|--------|\n");
     for story in plan.stories.iter().take(MAX_STORIES) {
         let place = plan.assignments.iter().position(|assignment| assignment.stories.contains(&story.key));
-        let owner = place.and_then(|place| plan.seats.get(place)).map_or("", |seat| seat.agent.as_str());
+        let owner = place.and_then(|place| plan.agents.get(place)).map_or("", |seat| seat.id.as_str());
         let status = match story.done {
             None => "pending",
-            Some(Done::Completed) => "complete",
-            Some(Done::Skipped) => "skipped",
+            Some(DoneStatus::Completed) => "complete",
+            Some(DoneStatus::Skipped) => "skipped",
         };
         let task =
             format!("{}: {}", plan.label(&story.key), single_line(&plan.story(&story.key).title, MAX_TITLE_CHARS));
@@ -77,7 +77,7 @@ mod tests {
         let tasks = crate::tasks::parse(&bytes, "a.json".as_ref()).expect("a tasks file");
         let options = PlanOptions {
             fan_out: FanOut::Story,
-            again: false,
+            rerun_done: false,
             branch: None,
             year: 2026,
             has_agent: true,

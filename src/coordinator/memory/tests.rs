@@ -34,7 +34,7 @@ fn plan(needs: &[&[usize]]) -> Plan {
     let tasks = crate::tasks::parse(file.as_bytes(), std::path::Path::new("work.json")).expect("a tasks file");
     let options = PlanOptions {
         fan_out: FanOut::Story,
-        again: false,
+        rerun_done: false,
         branch: None,
         year: 2026,
         has_agent: true,

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use crate::protocol::amp::message::{Message, Payload};
-use crate::report::text::clean;
+use crate::report::text::sanitize;
 
 /// How much of what it says on standard error is told.
 const MAX_STDERR_BYTES: usize = 400;
@@ -37,7 +37,7 @@ pub(super) async fn run(command: &str, root: &Path, message: &Message, limit: Du
         .env("LONGSHORE_ESCALATION_TASK", message.task().as_str())
         .env("LONGSHORE_ESCALATION_MSG_ID", message.id().to_string())
         // Without control characters: a NUL cannot be in a variable.
-        .env("LONGSHORE_ESCALATION_DESCRIPTION", clean(&escalation.description))
+        .env("LONGSHORE_ESCALATION_DESCRIPTION", sanitize(&escalation.description))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -112,7 +112,7 @@ async fn feed_and_wait(child: &mut Child, json: String) -> Result<(), String> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => {
-            let said = clean(&String::from_utf8_lossy(&said));
+            let said = sanitize(&String::from_utf8_lossy(&said));
             let said = if said.trim().is_empty() { String::new() } else { format!(": {}", said.trim()) };
             Err(format!("the command ended with {status}{said}"))
         }

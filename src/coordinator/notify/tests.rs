@@ -137,7 +137,7 @@ async fn missed_notifications_are_sent_on_resume() {
     for number in [1, 2] {
         ssot.ensure_message(&message(number)).expect("written");
     }
-    let spec = crate::report::names::tests::spec(1);
+    let spec = crate::report::story_labels::tests::spec(1);
     let script = "echo \"$LONGSHORE_ESCALATION_MSG_ID\" >>heard; test -e well || exit 7";
     let mut world = NotifierFixture::new_in(folder, command_target(script), FAST_POLICY);
     world.notifier.notify_missed(&ssot, &spec).expect("read");

@@ -50,7 +50,7 @@ impl ReviewFixture {
         };
         let depot = Depot::start(engine.clone(), &spec).await.unwrap();
         let attempt = AttemptId { assignment: "T-2026-001".parse().unwrap(), number: 2 };
-        depot.prepare(&attempt.folder(), 20_001, Vec::new()).await.unwrap();
+        depot.prepare(&attempt.dir_name(), 20_001, Vec::new()).await.unwrap();
         let hands = EffectExecutor {
             engine,
             depot,
@@ -99,7 +99,7 @@ impl ReviewFixture {
     }
 
     async fn collect(&self, result: &[u8], bundle: Option<Vec<u8>>) -> Result<ReviewOutcome, MachineryFault> {
-        self.volumes.change(&self.context.attempt.folder(), |folder| {
+        self.volumes.change(&self.context.attempt.dir_name(), |folder| {
             folder.result = Some(result.to_vec());
             folder.bundle = bundle;
         });
@@ -277,7 +277,7 @@ async fn missing_result_differs_from_a_machinery_failure() {
     // The host has lost its place for bundles: that is not the reviewer's doing.
     let (commit, bundle) = scene.commit("hello\nyou\n");
     let result = scene.result(json!({"verdict": verdict("approved_with_fix"), "fix": commit.as_str(), "bundle": true}));
-    scene.volumes.change(&scene.context.attempt.folder(), |folder| {
+    scene.volumes.change(&scene.context.attempt.dir_name(), |folder| {
         folder.result = Some(serde_json::to_vec(&result).unwrap());
         folder.bundle = Some(bundle);
     });

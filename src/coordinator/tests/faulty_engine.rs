@@ -17,7 +17,7 @@ use crate::engine::{
     ImageInfo, Inspection, Signal,
 };
 use crate::ids::ContainerId;
-use crate::seeded::Random;
+use crate::test_rng::SeededRng;
 
 /// How much goes wrong, in percent of the calls or streams.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,7 +40,7 @@ pub(super) struct FaultyEngine {
 }
 
 struct FaultyEngineState {
-    random: Random,
+    random: SeededRng,
     rates: FaultRates,
     /// What went wrong, by call.
     tally: BTreeMap<String, u64>,
@@ -60,7 +60,7 @@ struct CallFault {
 impl FaultyEngine {
     pub fn new(inner: FakeEngine, seed: u64, odds: FaultRates) -> Self {
         let state = FaultyEngineState {
-            random: Random(seed),
+            random: SeededRng(seed),
             rates: odds,
             tally: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -99,7 +99,7 @@ impl FaultyEngine {
         let mut wait = || match random.chance(odds.slow_calls) {
             true => {
                 count("slow");
-                let most = random.pick(&[200, 5_000, 90_000]);
+                let most = random.choose(&[200, 5_000, 90_000]);
                 Duration::from_millis(random.below(most))
             }
             false => Duration::ZERO,
@@ -146,11 +146,11 @@ impl FaultyEngine {
         let FaultyEngineState { random, rates: odds, tally, .. } = &mut *state;
         let left = random.chance(odds.broken_streams).then(|| {
             *tally.entry(format!("{operation} stream cut")).or_insert(0) += 1;
-            let most = random.pick(&[10, 500, 3000]);
+            let most = random.choose(&[10, 500, 3000]);
             random.below(most) as usize
         });
         let cut = odds.broken_streams > 0;
-        let mut random = Random(random.next());
+        let mut random = SeededRng(random.next_u64());
         let says_so = random.chance(50);
         let mut left = left;
         stream
@@ -194,7 +194,7 @@ fn failed_error(operation: &'static str, words: &'static str) -> EngineError {
     EngineError::Failed { operation, source: words.into() }
 }
 
-fn random_error(operation: &'static str, random: &mut Random) -> EngineError {
+fn random_error(operation: &'static str, random: &mut SeededRng) -> EngineError {
     match random.below(4) {
         0 => failed_error(operation, "500: an injected failure"),
         1 => failed_error(operation, "connection reset by peer"),

@@ -19,7 +19,7 @@ use crate::ids::{CommitId, StoryId};
 use crate::protocol::acp::message::{
     Completion, CompletionStatus, ContainerMessage, Envelope, ProgressUpdate, StoryStatus, encode_container,
 };
-use crate::seeded::Random;
+use crate::test_rng::SeededRng;
 use crate::verdict::{Cause, Failure, StoryOutcome};
 
 /// What containers share.
@@ -60,7 +60,7 @@ impl SandboxScript {
             }
         }
         let seed = folder.bytes().fold(self.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-        let mut random = Random(seed);
+        let mut random = SeededRng(seed);
         let mut terms = std::mem::replace(&mut run.terms, tokio::sync::mpsc::unbounded_channel().1);
         tokio::select! {
             code = self.run_story(&run, &folder, &work, &mut random) => code,
@@ -69,7 +69,7 @@ impl SandboxScript {
         }
     }
 
-    async fn run_story(&self, run: &FakeRun, folder: &str, work: &AssignmentFile, random: &mut Random) -> i64 {
+    async fn run_story(&self, run: &FakeRun, folder: &str, work: &AssignmentFile, random: &mut SeededRng) -> i64 {
         let story = work.stories[0].id.clone();
         let say = |message: ContainerMessage| {
             let envelope =
@@ -99,7 +99,7 @@ impl SandboxScript {
             // Gone without a word, and with work in its folder.
             let (commit, bundle) = self.commit(work, &story, &layout::salvage_ref(&story)).await;
             self.volumes.change(folder, |folder| folder.remains = Some((commit, bundle)));
-            return random.pick(&[1, 101, 139]);
+            return random.choose(&[1, 101, 139]);
         }
         let reference = if bad { layout::salvage_ref(&story) } else { format!("refs/heads/{}", work.branch) };
         let (commit, bundle) = self.commit(work, &story, &reference).await;
@@ -160,7 +160,7 @@ impl SandboxScript {
     }
 }
 
-fn print_noise(run: &FakeRun, random: &mut Random) {
+fn print_noise(run: &FakeRun, random: &mut SeededRng) {
     match random.below(5) {
         0 => run.output.out("this is no record\n"),
         1 => run.output.out(vec![0xff, 0xfe, b'\n', 0, b'\n']),

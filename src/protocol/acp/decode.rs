@@ -16,7 +16,7 @@ use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
 use crate::ids::{BranchName, ContainerId, IdError, StoryId, SwarmId};
-use crate::wire::{BadLine, BadLineKind, MAX_LINE};
+use crate::wire::{BadLine, BadLineKind, MAX_LINE_BYTES};
 
 use super::fields::{EnvKey, EnvVars, ErrorCode, FieldError, shown};
 use super::message::{
@@ -72,7 +72,7 @@ pub(super) fn bad(rule: &'static str, field: impl Into<String>, problem: impl In
 }
 
 fn too_long(length: u64) -> BadRecord {
-    bad(rules::LINE_LENGTH, "line", format!("must have at most {MAX_LINE} bytes, found {length}"))
+    bad(rules::LINE_LENGTH, "line", format!("must have at most {MAX_LINE_BYTES} bytes, found {length}"))
 }
 
 fn unknown_type(found: &str) -> BadRecord {
@@ -82,7 +82,7 @@ fn unknown_type(found: &str) -> BadRecord {
 }
 
 fn read(line: &[u8]) -> Result<WireRecord<'_>, BadRecord> {
-    if line.len() > MAX_LINE {
+    if line.len() > MAX_LINE_BYTES {
         return Err(too_long(line.len() as u64));
     }
     let text = str::from_utf8(line)

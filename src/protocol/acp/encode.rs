@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-use crate::wire::MAX_LINE;
+use crate::wire::MAX_LINE_BYTES;
 
 use super::message::{
     Completion, ContainerMessage, EnvVars, Envelope, ErrorCode, ErrorReport, MAX_ERROR_CHARS, MAX_ERRORS,
@@ -33,7 +33,9 @@ const YEAR_ZERO: i64 = -62_167_219_200;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// Nothing in a task-request can be shortened.
-    #[error("the task-request has {bytes} bytes and the limit is {MAX_LINE}; the biggest part of it is `{biggest}`")]
+    #[error(
+        "the task-request has {bytes} bytes and the limit is {MAX_LINE_BYTES}; the biggest part of it is `{biggest}`"
+    )]
     TooLarge {
         /// Bytes of the line.
         bytes: usize,
@@ -54,7 +56,7 @@ pub fn encode_task_request(envelope: &Envelope, request: &TaskRequest) -> Result
             env_vars: &request.env_vars,
         },
     );
-    if line.len() <= MAX_LINE {
+    if line.len() <= MAX_LINE_BYTES {
         return Ok(line);
     }
     let fields = [
@@ -100,7 +102,7 @@ impl<'a> CompletionOut<'a> {
         let pr_url = completion.pr_url.as_deref().filter(|url| url.len() <= MAX_PR_URL && check_url(url).is_ok());
         let mut out = CompletionOut { status: completion.status.word(), pr_url, errors: Vec::new() };
         // 50 entries of 500 characters can be more than the line holds: then each has the same share of what there is.
-        let room = MAX_LINE - written("completion", envelope, &out).len();
+        let room = MAX_LINE_BYTES - written("completion", envelope, &out).len();
         let count = completion.errors.len().clamp(1, MAX_ERRORS);
         let share = room / count - r#""","#.len();
         let whole = if completion.errors.len() > MAX_ERRORS { MAX_ERRORS - 1 } else { MAX_ERRORS };
@@ -249,7 +251,7 @@ mod tests {
 
     fn back(message: &ContainerMessage) -> Result<ContainerMessage, BadRecord> {
         let line = encode_container(&envelope(), message);
-        assert!(line.len() <= MAX_LINE && !line.contains(&b'\n'), "{} bytes", line.len());
+        assert!(line.len() <= MAX_LINE_BYTES && !line.contains(&b'\n'), "{} bytes", line.len());
         let (read, message) = decode_container(&line)?;
         assert_eq!(read, envelope());
         Ok(message)
@@ -333,8 +335,8 @@ mod tests {
             encode_task_request(&envelope(), &request(env_vars))
         };
         let rest = sized(0).expect("it is small").len();
-        assert_eq!(sized(MAX_LINE - rest).map(|line| line.len()), Ok(MAX_LINE));
-        assert!(sized(MAX_LINE - rest + 1).is_err());
+        assert_eq!(sized(MAX_LINE_BYTES - rest).map(|line| line.len()), Ok(MAX_LINE_BYTES));
+        assert!(sized(MAX_LINE_BYTES - rest + 1).is_err());
     }
 
     /// Text with what JSON escapes, what UTF-8 has in four bytes, and what stands beside the surrogates: a few such

@@ -19,7 +19,7 @@ use super::message::{
 };
 use super::rules::RULES;
 use crate::ids::StoryId;
-use crate::wire::{Line, LineSplitter};
+use crate::wire::{LineSplitter, WireLine};
 
 struct Golden {
     name: String,
@@ -59,7 +59,7 @@ fn goldens(folder: &str) -> Vec<Golden> {
 }
 
 impl Golden {
-    fn lines(&self) -> Vec<Line> {
+    fn lines(&self) -> Vec<WireLine> {
         let mut splitter = LineSplitter::new();
         splitter.push(Bytes::from(self.content.clone()));
         std::iter::from_fn(|| splitter.finish()).collect()
@@ -70,8 +70,8 @@ impl Golden {
         let mut lines = self.lines();
         assert_eq!(lines.len(), 1, "`{}` must have one line", self.name);
         match lines.remove(0) {
-            Line::Good(line) => Ok(line),
-            Line::Bad(bad) => Err(bad.into()),
+            WireLine::Good(line) => Ok(line),
+            WireLine::Bad(bad) => Err(bad.into()),
         }
     }
 
@@ -108,7 +108,7 @@ fn the_valid_are_accepted() {
 fn the_valid_come_back_the_same() {
     for golden in goldens("valid") {
         for line in golden.lines() {
-            let Line::Good(line) = line else { panic!("`{}` has a bad line", golden.name) };
+            let WireLine::Good(line) = line else { panic!("`{}` has a bad line", golden.name) };
             if golden.way == Way::ToContainer {
                 let read = decode_task_request(&line).expect("valid");
                 let written = encode_task_request(&read.0, &read.1).expect("it came in one line");

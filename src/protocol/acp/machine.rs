@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{ContainerId, StoryId, SwarmId};
-use crate::wire::Line;
+use crate::wire::WireLine;
 
 use super::decode::{bad, decode_container};
 use super::message::{BadRecord, ContainerMessage, Envelope, StoryStatus};
@@ -47,11 +47,11 @@ impl Session {
     }
 
     /// Takes the next line. A refused one changes the counts and nothing else.
-    pub fn line(&mut self, line: Line) -> Record {
+    pub fn line(&mut self, line: WireLine) -> Record {
         self.records += 1;
         let read = match line {
-            Line::Good(line) => decode_container(&line),
-            Line::Bad(line) => Err(line.into()),
+            WireLine::Good(line) => decode_container(&line),
+            WireLine::Bad(line) => Err(line.into()),
         };
         match read.and_then(|(envelope, message)| self.take(&envelope, message)) {
             Ok(message) => Record::Accepted(message),
@@ -87,7 +87,7 @@ impl Session {
             let problem = format!("must be this sandbox's, `{}`, found `{}`", self.swarm, envelope.swarm_id);
             return Err(bad(rules::OWN_SWARM, "swarmId", problem));
         }
-        if !envelope.container_id.same_as(&self.container) {
+        if !envelope.container_id.is_same_as(&self.container) {
             let (own, found) = (self.container.short(), envelope.container_id.short());
             return Err(bad(
                 rules::OWN_CONTAINER,
@@ -163,8 +163,8 @@ mod tests {
         StoryId::from_number(number).expect("below 1000")
     }
 
-    fn line(message: &ContainerMessage) -> Line {
-        Line::Good(Bytes::from(encode_container(&envelope(), message)))
+    fn line(message: &ContainerMessage) -> WireLine {
+        WireLine::Good(Bytes::from(encode_container(&envelope(), message)))
     }
 
     fn progress(number: u32, status: StoryStatus) -> ContainerMessage {
@@ -248,7 +248,7 @@ mod tests {
         let swarm = Envelope { swarm_id: SwarmId::random(), ..envelope() };
         let container = Envelope { container_id: "abc123def457".parse().expect("a container id"), ..envelope() };
         for (envelope, expected) in [(swarm, rules::OWN_SWARM), (container, rules::OWN_CONTAINER)] {
-            let line = Line::Good(Bytes::from(encode_container(&envelope, &message)));
+            let line = WireLine::Good(Bytes::from(encode_container(&envelope, &message)));
             assert_eq!(rule(session.line(line)), Some(expected));
         }
         assert_eq!(rule(session.line(line(&progress(3, StoryStatus::InProgress)))), Some(rules::OWN_STORY));
@@ -256,12 +256,12 @@ mod tests {
     }
 
     /// Any line: a legal message, an illegal one, or noise.
-    fn any_line() -> impl Strategy<Value = Line> {
+    fn any_line() -> impl Strategy<Value = WireLine> {
         prop_oneof![
             6 => (1_u32..4, 0_usize..5).prop_map(|(number, status)| line(&progress(number, ALL[status]))),
             1 => Just(line(&error())),
             1 => Just(line(&completion())),
-            1 => "[^\n]{1,20}".prop_map(|noise| Line::Good(Bytes::from(noise))),
+            1 => "[^\n]{1,20}".prop_map(|noise| WireLine::Good(Bytes::from(noise))),
         ]
     }
 

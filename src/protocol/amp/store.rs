@@ -53,7 +53,7 @@ use jiff::Timestamp;
 use self::files::{Files, to_bytes, torn};
 use super::message::{Ack, Kind, Message, MsgId};
 use crate::ids::AssignmentId;
-use crate::state::dir::{STATE_FOLDER, make_state_folder};
+use crate::state::swarm_dir::{STATE_DIR, create_state_dir};
 
 const FOLDERS: [&str; 9] =
     ["messages", "acks", "tasks", "errors", "decisions", "index", "index/open", "numbers", memory::MEMORY];
@@ -86,7 +86,7 @@ pub struct Entry {
 impl Ssot {
     /// The SSOT of the repo with this root, for reading and writing. Makes what is missing of it.
     pub fn open(repo_root: &Path) -> SsotResult<Self> {
-        make_state_folder(repo_root)?;
+        create_state_dir(repo_root)?;
         let ssot = Self::at(repo_root);
         let indexed = ssot.files.has(&ssot.files.path("index/open"))?;
         ssot.files.make(&FOLDERS)?;
@@ -102,7 +102,7 @@ impl Ssot {
 
     /// The same for reading. Makes nothing, and has nothing where nothing was made.
     pub fn at(repo_root: &Path) -> Self {
-        Self { files: Files::at(repo_root.join(STATE_FOLDER).join("ssot")) }
+        Self { files: Files::at(repo_root.join(STATE_DIR).join("ssot")) }
     }
 
     /// The folder.

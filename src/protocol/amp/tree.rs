@@ -12,15 +12,15 @@ use serde_json::Number;
 
 use super::rules::{self, Violation};
 use crate::protocol::acp::fields::shown;
-use crate::tasks::json::{self, Lines, Member, Node, Value};
+use crate::tasks::json::{self, JsonNode, JsonValue, LineIndex, Member};
 
 /// Reads a whole text. Breaks `size`, `json` and `duplicate-key`.
-pub(super) fn parse(text: &str) -> Result<Node, Violation> {
+pub(super) fn parse(text: &str) -> Result<JsonNode, Violation> {
     if text.len() > rules::MAX_BYTES {
         return Err(super::envelope::too_large(text.len()));
     }
     let root = json::parse(text).map_err(|syntax| {
-        let lines = Lines::of(text);
+        let lines = LineIndex::new(text);
         let (line, column) = (lines.line(syntax.offset), lines.column(syntax.offset));
         Violation::new(rules::JSON, "message", format!("line {line}, column {column}: must be {}", syntax.expected))
     })?;
@@ -29,9 +29,9 @@ pub(super) fn parse(text: &str) -> Result<Node, Violation> {
 }
 
 /// The path of a key that stands twice. It is put together on the way out, so that a deep file costs no more than a flat one.
-fn no_key_twice(node: &Node) -> Result<(), String> {
+fn no_key_twice(node: &JsonNode) -> Result<(), String> {
     match &node.value {
-        Value::Object(members) => {
+        JsonValue::Object(members) => {
             let mut seen = HashSet::new();
             for member in members {
                 if !seen.insert(&member.key) {
@@ -41,7 +41,7 @@ fn no_key_twice(node: &Node) -> Result<(), String> {
             }
             Ok(())
         }
-        Value::Array(items) => items
+        JsonValue::Array(items) => items
             .iter()
             .enumerate()
             .try_for_each(|(place, item)| no_key_twice(item).map_err(|path| above(&format!("[{place}]"), &path))),
@@ -60,32 +60,32 @@ fn below(path: &str, key: &str) -> String {
 }
 
 /// What an error calls a value: its kind, never what it says.
-fn kind(node: &Node) -> &'static str {
+fn kind(node: &JsonNode) -> &'static str {
     match &node.value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::Text(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+        JsonValue::Null => "null",
+        JsonValue::Bool(_) => "a boolean",
+        JsonValue::Number(_) => "a number",
+        JsonValue::Text(_) => "a string",
+        JsonValue::Array(_) => "a list",
+        JsonValue::Object(_) => "an object",
     }
 }
 
-fn wrong_type(path: &str, wanted: &str, node: &Node) -> Violation {
+fn wrong_type(path: &str, wanted: &str, node: &JsonNode) -> Violation {
     Violation::new(rules::FIELD_TYPE, path, format!("must be {wanted}, found {}", kind(node)))
 }
 
 /// A value, and where it stands.
 pub(super) struct At<'t> {
-    pub(super) node: &'t Node,
+    pub(super) node: &'t JsonNode,
     pub(super) path: String,
 }
 
 impl<'t> At<'t> {
     /// The value of a whole file.
-    pub(super) fn root(node: &'t Node) -> Result<Object<'t>, Violation> {
+    pub(super) fn root(node: &'t JsonNode) -> Result<Object<'t>, Violation> {
         match &node.value {
-            Value::Object(members) => Ok(Object { members, path: String::new() }),
+            JsonValue::Object(members) => Ok(Object { members, path: String::new() }),
             _ => {
                 let problem = format!("must be an object, found {}", kind(node));
                 Err(Violation::new(rules::JSON_OBJECT, "message", problem))
@@ -95,7 +95,7 @@ impl<'t> At<'t> {
 
     pub(super) fn text(&self) -> Result<&'t str, Violation> {
         match &self.node.value {
-            Value::Text(text) => Ok(text),
+            JsonValue::Text(text) => Ok(text),
             _ => Err(wrong_type(&self.path, "a string", self.node)),
         }
     }
@@ -106,7 +106,7 @@ impl<'t> At<'t> {
 
     pub(super) fn bool(self) -> Result<bool, Violation> {
         match self.node.value {
-            Value::Bool(value) => Ok(value),
+            JsonValue::Bool(value) => Ok(value),
             _ => Err(wrong_type(&self.path, "a boolean", self.node)),
         }
     }
@@ -119,7 +119,7 @@ impl<'t> At<'t> {
     /// A whole number from 0 that fits.
     pub(super) fn count<T: TryFrom<u64>>(self) -> Result<T, Violation> {
         let whole = "a whole number from 0";
-        let Value::Number(text) = &self.node.value else { return Err(wrong_type(&self.path, whole, self.node)) };
+        let JsonValue::Number(text) = &self.node.value else { return Err(wrong_type(&self.path, whole, self.node)) };
         if !text.bytes().all(|b| b.is_ascii_digit()) {
             let problem = format!("must be {whole}, found `{}`", shown(text));
             return Err(Violation::new(rules::FIELD_TYPE, self.path, problem));
@@ -131,7 +131,9 @@ impl<'t> At<'t> {
     }
 
     pub(super) fn float(self) -> Result<f64, Violation> {
-        let Value::Number(text) = &self.node.value else { return Err(wrong_type(&self.path, "a number", self.node)) };
+        let JsonValue::Number(text) = &self.node.value else {
+            return Err(wrong_type(&self.path, "a number", self.node));
+        };
         finite(text).map_err(|problem| Violation::new(rules::NUMBER_RANGE, self.path, problem))
     }
 
@@ -149,7 +151,7 @@ impl<'t> At<'t> {
     }
 
     pub(super) fn list<T>(self, read: impl Fn(Self) -> Result<T, Violation>) -> Result<Vec<T>, Violation> {
-        let Value::Array(items) = &self.node.value else { return Err(wrong_type(&self.path, "a list", self.node)) };
+        let JsonValue::Array(items) = &self.node.value else { return Err(wrong_type(&self.path, "a list", self.node)) };
         super::check::entries(items.len(), &self.path)?;
         let at = |(place, node)| At { node, path: format!("{}[{place}]", self.path) };
         items.iter().enumerate().map(at).map(read).collect()
@@ -157,7 +159,7 @@ impl<'t> At<'t> {
 
     /// An object with these fields and no others.
     pub(super) fn object(self, fields: &[&str]) -> Result<Object<'t>, Violation> {
-        let Value::Object(members) = &self.node.value else {
+        let JsonValue::Object(members) = &self.node.value else {
             return Err(wrong_type(&self.path, "an object", self.node));
         };
         let object = Object { members, path: self.path };
@@ -167,7 +169,7 @@ impl<'t> At<'t> {
 
     /// An object that may have any fields, with any values.
     pub(super) fn free(self) -> Result<serde_json::Map<String, serde_json::Value>, Violation> {
-        let Value::Object(members) = &self.node.value else {
+        let JsonValue::Object(members) = &self.node.value else {
             return Err(wrong_type(&self.path, "an object", self.node));
         };
         free_members(members)
@@ -183,19 +185,19 @@ fn free_members(members: &[Member]) -> Result<serde_json::Map<String, serde_json
     members.iter().map(|m| Ok((m.key.clone(), free(&m.node).map_err(|bad| inside(&m.key, bad))?))).collect()
 }
 
-fn free(node: &Node) -> Result<serde_json::Value, BadNumber> {
+fn free(node: &JsonNode) -> Result<serde_json::Value, BadNumber> {
     use serde_json::Value as Free;
     Ok(match &node.value {
-        Value::Null => Free::Null,
-        Value::Bool(value) => Free::Bool(*value),
-        Value::Text(text) => Free::String(text.clone()),
-        Value::Array(items) => {
+        JsonValue::Null => Free::Null,
+        JsonValue::Bool(value) => Free::Bool(*value),
+        JsonValue::Text(text) => Free::String(text.clone()),
+        JsonValue::Array(items) => {
             let inside = |place: usize, (path, problem): BadNumber| (above(&format!("[{place}]"), &path), problem);
             let item = |(place, item)| free(item).map_err(|bad| inside(place, bad));
             items.iter().enumerate().map(item).collect::<Result<_, _>>().map(Free::Array)?
         }
-        Value::Object(members) => Free::Object(free_members(members)?),
-        Value::Number(text) => match (text.parse::<u64>(), text.parse::<i64>()) {
+        JsonValue::Object(members) => Free::Object(free_members(members)?),
+        JsonValue::Number(text) => match (text.parse::<u64>(), text.parse::<i64>()) {
             (Ok(number), _) => Free::from(number),
             (_, Ok(number)) => Free::from(number),
             _ => Number::from_f64(finite(text).map_err(|problem| (String::new(), problem))?)

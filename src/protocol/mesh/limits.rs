@@ -11,7 +11,7 @@ use super::canonical;
 use super::fault::Fault;
 use super::rules;
 use crate::protocol::acp::fields::shown;
-use crate::tasks::json::{self, Node};
+use crate::tasks::json::{self, JsonNode};
 
 /// The sizes above which a frame is refused (7.0, rule 5: sanitise against overflow).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn value(&mut self, node: Node, depth: usize) -> Result<Value, Box<Fault>> {
+    fn value(&mut self, node: JsonNode, depth: usize) -> Result<Value, Box<Fault>> {
         self.values += 1;
         if self.values > self.limits.values {
             return Err(over("", "values", self.values, self.limits.values));
@@ -97,14 +97,14 @@ impl Walk<'_> {
             return Err(over(&self.pointer(), "levels", depth, self.limits.depth));
         }
         Ok(match node.value {
-            json::Value::Null => Value::Null,
-            json::Value::Bool(value) => Value::Bool(value),
-            json::Value::Text(text) => {
+            json::JsonValue::Null => Value::Null,
+            json::JsonValue::Bool(value) => Value::Bool(value),
+            json::JsonValue::Text(text) => {
                 self.text(&text)?;
                 Value::String(text)
             }
-            json::Value::Number(text) => Value::Number(self.number(&text)?),
-            json::Value::Array(items) => {
+            json::JsonValue::Number(text) => Value::Number(self.number(&text)?),
+            json::JsonValue::Array(items) => {
                 let mut array = Vec::with_capacity(items.len().min(1024));
                 for (place, item) in items.into_iter().enumerate() {
                     self.path.push(place.to_string());
@@ -113,7 +113,7 @@ impl Walk<'_> {
                 }
                 Value::Array(array)
             }
-            json::Value::Object(members) => {
+            json::JsonValue::Object(members) => {
                 let mut seen = HashSet::with_capacity(members.len());
                 let mut object = Map::with_capacity(members.len().min(1024));
                 for member in members {

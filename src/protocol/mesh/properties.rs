@@ -16,7 +16,7 @@ use super::modules::validation::Validation;
 use super::node::{Node, Place};
 use super::process::{Outcome, Relayed, process};
 use super::relay::{APPLIED, Change, What};
-use crate::seeded::Random;
+use crate::test_rng::SeededRng;
 
 const NAMES: [&str; 8] = ["alertControl", "ttl", "audit", "routing", "Upgrade", "transaction", "strange", "applied"];
 const ROLES: [&str; 9] = [
@@ -31,33 +31,33 @@ const ROLES: [&str; 9] = [
     "someToken",
 ];
 
-fn value(random: &mut Random, depth: u64) -> Value {
+fn value(random: &mut SeededRng, depth: u64) -> Value {
     match random.below(if depth == 0 { 5 } else { 7 }) {
         0 => Value::Null,
         1 => json!(random.chance(50)),
         2 => json!(random.below(5)),
-        3 => json!((random.next() as f64) / 1e9),
-        4 => json!(random.pick(&["", "x", "é😀\u{1}\"\\", "next", "2025-06-26T15:00:00Z", "agent://a"])),
+        3 => json!((random.next_u64() as f64) / 1e9),
+        4 => json!(random.choose(&["", "x", "é😀\u{1}\"\\", "next", "2025-06-26T15:00:00Z", "agent://a"])),
         5 => (0..random.below(4)).map(|_| value(random, depth - 1)).collect(),
         _ => Value::Object((0..random.below(4)).map(|n| (format!("k{n}"), value(random, depth - 1))).collect()),
     }
 }
 
-fn block(random: &mut Random) -> Map<String, Value> {
+fn block(random: &mut SeededRng) -> Map<String, Value> {
     let mut block = Map::new();
     if random.chance(70) {
-        block.insert("role".to_owned(), json!(random.pick(&ROLES)));
+        block.insert("role".to_owned(), json!(random.choose(&ROLES)));
     }
     for key in ["mustUnderstand", "relay"] {
         if random.chance(40) {
-            block.insert(key.to_owned(), random.pick(&[json!(true), json!(false), json!(1), json!(0)]));
+            block.insert(key.to_owned(), random.choose(&[json!(true), json!(false), json!(1), json!(0)]));
         }
     }
     if random.chance(20) {
         block.insert("hops".to_owned(), json!(random.below(3)));
     }
     if random.chance(10) {
-        block.insert("encodingStyle".to_owned(), json!(random.pick(&["application/json", "urn:strange"])));
+        block.insert("encodingStyle".to_owned(), json!(random.choose(&["application/json", "urn:strange"])));
     }
     for n in 0..random.below(3) {
         block.insert(format!("field{n}"), value(random, 2));
@@ -65,7 +65,7 @@ fn block(random: &mut Random) -> Map<String, Value> {
     block
 }
 
-fn frame(random: &mut Random) -> Value {
+fn frame(random: &mut SeededRng) -> Value {
     let mut header = Map::new();
     let mut listed = Vec::new();
     for name in NAMES {
@@ -89,7 +89,7 @@ fn frame(random: &mut Random) -> Value {
     }
     let mut frame = Map::new();
     if random.chance(30) {
-        frame.insert("version".to_owned(), json!(random.pick(&["1.0", "1.0.3", "2.0"])));
+        frame.insert("version".to_owned(), json!(random.choose(&["1.0", "1.0.3", "2.0"])));
     }
     frame.insert("Header".to_owned(), Value::Object(header));
     let mut body: Map<String, Value> = (0..random.below(4)).map(|n| (format!("child{n}"), value(random, 3))).collect();
@@ -110,8 +110,8 @@ fn frame(random: &mut Random) -> Value {
     json!({"frame": frame})
 }
 
-fn node(random: &mut Random) -> Node {
-    let place = random.pick(&[Place::Ultimate, Place::Forwarding, Place::Active]);
+fn node(random: &mut SeededRng) -> Node {
+    let place = random.choose(&[Place::Ultimate, Place::Forwarding, Place::Active]);
     let mut node = Node::new("agent://node", place).expect("a node");
     if random.chance(50) {
         node = node.acting_as("amp://example.org/cache").expect("a role");
@@ -200,7 +200,7 @@ fn check_fault(node: &Node, frame: &Frame, fault: &Fault) {
 fn section_2_1_and_2_6_and_2_7_any_frame_at_any_node_ends_in_one_outcome() {
     let (mut processed_frames, mut relayed_frames, mut faults) = (0, 0, BTreeSet::new());
     for seed in 0..4_000 {
-        let mut random = Random(seed);
+        let mut random = SeededRng(seed);
         let (value, node) = (frame(&mut random), node(&mut random));
         let Ok(frame) = Frame::parse_as(
             value.to_string().as_bytes(),
@@ -251,14 +251,14 @@ fn random_bytes_are_frames_or_faults() {
     let good = json!({"frame": {"Header": {"a": {"role": "next"}, "headerBlocks": [{"type": "b"}]}, "Body": {"x": [1, "é"]}, "MemoryGrams": [{}]}});
     let node = Node::ultimate("agent://node").expect("a node");
     for seed in 0..4_000 {
-        let mut random = Random(seed);
+        let mut random = SeededRng(seed);
         let mut bytes = good.to_string().into_bytes();
         for _ in 0..=random.below(4) {
             let place = random.below(bytes.len() as u64) as usize;
             match random.below(3) {
-                0 => bytes[place] = random.next() as u8,
+                0 => bytes[place] = random.next_u64() as u8,
                 1 => drop(bytes.remove(place)),
-                _ => bytes.insert(place, random.pick(b"{}[]\",:\\0x")),
+                _ => bytes.insert(place, random.choose(b"{}[]\",:\\0x")),
             }
         }
         match node.receive(&bytes, Timestamp::UNIX_EPOCH) {

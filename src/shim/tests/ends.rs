@@ -76,7 +76,7 @@ fn no_word_of_a_story_comes_before_what_it_is_about_and_silence_is_broken() {
         container_id: CONTAINER.parse().unwrap(),
     };
     for message in &outcome.messages {
-        let line = crate::wire::Line::Good(encode_container(&envelope, message).into());
+        let line = crate::wire::WireLine::Good(encode_container(&envelope, message).into());
         assert!(matches!(session.line(line), Record::Accepted(_)), "{message:?}");
     }
     let beats = |message: &&ContainerMessage| matches!(message, ContainerMessage::Progress(update) if update.output.is_empty() && update.story_id == stories[0]);

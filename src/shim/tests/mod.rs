@@ -335,5 +335,5 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
 #[test]
 fn the_fixture_is_an_assignment() {
     let file: AssignmentFile = serde_json::from_value(World::new().assignment).unwrap();
-    assert_eq!(file.attempt.folder(), FOLDER);
+    assert_eq!(file.attempt.dir_name(), FOLDER);
 }

@@ -229,7 +229,7 @@ fn an_agent_can_ask_tell_and_give_up() {
         let bytes = std::os::unix::ffi::OsStringExt::from_vec([b"\xff\x01\n".repeat(30_000), b"end".to_vec()].concat());
         let words = super::super::words_of(vec!["fail".into(), bytes]).unwrap();
         let long = words[1].clone();
-        assert!(long.len() > crate::wire::MAX_LINE);
+        assert!(long.len() > crate::wire::MAX_LINE_BYTES);
         let answers =
             (ask("task", &["--json"]), ask("progress", &["half", "way"]), ask("fail", &["it is impossible", &long]));
         fs::write(run.join("go"), "").unwrap();

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::state::journal::parse;
-use crate::state::recover::fold;
+use crate::state::recovery::replay;
 
 #[test]
-fn a_journal_torn_at_every_byte_is_what_was_whole() {
-    let sample = Sample::new();
-    let lines = sample.lines();
+fn a_journal_torn_at_any_byte_keeps_its_whole_records() {
+    let sample = SampleJournal::new();
+    let lines = sample.line_offsets();
     let machines: Vec<SwarmMachine> = (0..=sample.events.len()).map(|events| sample.machine(events)).collect();
     for length in 0..sample.bytes.len() {
         let read = parse(&sample.bytes[..length], &sample.path());
@@ -18,16 +18,16 @@ fn a_journal_torn_at_every_byte_is_what_was_whole() {
             Ok(contents) => {
                 let torn = length.saturating_sub(lines[whole]) as u64;
                 assert_eq!(contents.torn_bytes, torn, "torn at {length}");
-                assert!(fold(contents).machine == machines[whole - 1], "torn at {length}");
+                assert!(replay(contents).machine == machines[whole - 1], "torn at {length}");
             }
         }
     }
 }
 
 #[test]
-fn a_torn_journal_goes_on() {
-    let sample = Sample::new();
-    let lines = sample.lines();
+fn a_torn_journal_can_be_appended_to() {
+    let sample = SampleJournal::new();
+    let lines = sample.line_offsets();
     let last = lines[lines.len() - 2];
     for length in last..sample.bytes.len() {
         std::fs::write(sample.path(), &sample.bytes[..length]).expect("written");
@@ -40,14 +40,14 @@ fn a_torn_journal_goes_on() {
 }
 
 #[test]
-fn a_journal_damaged_at_any_byte_is_exact_or_refused() {
-    let sample = Sample::new();
+fn a_damaged_journal_is_rejected_or_read_exactly() {
+    let sample = SampleJournal::new();
     let right = sample.machine(sample.events.len());
     let exact = |bytes: &[u8], what: &str, at: usize| match parse(bytes, &sample.path()) {
         Err(StateError::Damaged { offset, .. }) => assert!(offset <= at as u64, "{what} at {at} is found at {offset}"),
-        Err(StateError::Newer { .. }) => {}
+        Err(StateError::UnsupportedVersion { .. }) => {}
         Err(other) => panic!("{what} at {at}: {other}"),
-        Ok(contents) => assert!(fold(contents).machine == right, "{what} at {at} made a wrong state"),
+        Ok(contents) => assert!(replay(contents).machine == right, "{what} at {at} made a wrong state"),
     };
     for at in 0..sample.bytes.len() {
         let mut bytes = sample.bytes.clone();
@@ -66,9 +66,9 @@ fn a_journal_damaged_at_any_byte_is_exact_or_refused() {
 }
 
 #[test]
-fn lost_doubled_and_moved_records_are_found() {
-    let sample = Sample::new();
-    let lines = sample.lines();
+fn lost_duplicated_and_moved_records_are_detected() {
+    let sample = SampleJournal::new();
+    let lines = sample.line_offsets();
     let line = |n: usize| &sample.bytes[lines[n]..lines[n + 1]];
     let records = lines.len() - 1;
     for n in 1..records - 1 {
@@ -91,22 +91,22 @@ fn lost_doubled_and_moved_records_are_found() {
 }
 
 #[test]
-fn a_newer_journal_is_refused_and_an_empty_one_too() {
+fn newer_and_empty_journals_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("journal.ndjson");
-    let newer = Header { schema_version: 2, ..header(1) };
+    let newer = JournalHeader { schema_version: 2, ..header(1) };
     Journal::create(&path, &newer).expect("created");
     let error = Journal::read(&path).expect_err("newer");
-    assert!(matches!(error, StateError::Newer { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, StateError::UnsupportedVersion { found: 2, supported: 1, .. }), "{error}");
     std::fs::write(&path, b"").expect("written");
     assert!(matches!(Journal::read(&path), Err(StateError::Damaged { .. })));
 }
 
 #[test]
-fn a_state_file_is_read_back_and_refused_when_damaged_at_any_byte() {
-    let mut play = Play::new(2);
-    while play.next().is_some() {}
-    let state = SwarmState::of(&play.machine, started());
+fn a_state_file_round_trips_and_damage_is_rejected() {
+    let mut play = SimulatedSwarm::new(2);
+    while play.next_event().is_some() {}
+    let state = SwarmState::from_machine(&play.machine, started());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("swarm-state.json");
     state.write(&path).expect("written");
@@ -120,20 +120,20 @@ fn a_state_file_is_read_back_and_refused_when_damaged_at_any_byte() {
             damaged[at] = changed;
             match read(&damaged) {
                 Ok(read) => assert_eq!(read, state, "byte {at}"),
-                Err(StateError::Damaged { .. } | StateError::Newer { .. }) => {}
+                Err(StateError::Damaged { .. } | StateError::UnsupportedVersion { .. }) => {}
                 Err(other) => panic!("byte {at}: {other}"),
             }
         }
     }
     let text = String::from_utf8(bytes).expect("text").replacen("\"schemaVersion\": 1", "\"schemaVersion\": 2", 1);
-    assert!(matches!(read(text.as_bytes()), Err(StateError::Newer { found: 2, .. })));
+    assert!(matches!(read(text.as_bytes()), Err(StateError::UnsupportedVersion { found: 2, .. })));
 }
 
 #[test]
-fn the_state_file_keeps_its_schema_and_its_fields() {
-    let mut play = Play::new(3);
-    while play.next().is_some() {}
-    let state = SwarmState::of(&play.machine, started());
+fn the_state_file_matches_its_schema() {
+    let mut play = SimulatedSwarm::new(3);
+    while play.next_event().is_some() {}
+    let state = SwarmState::from_machine(&play.machine, started());
     let value: serde_json::Value = serde_json::from_slice(&state.to_bytes().expect("JSON")).expect("JSON");
     let schema = serde_json::to_value(schemars::schema_for!(SwarmState)).expect("JSON");
     let validator = jsonschema::validator_for(&schema).expect("a schema");

@@ -292,7 +292,7 @@ impl SwarmMachine {
                 "{} {}: {} ({}): {}",
                 named.join(", "),
                 if again { "failed and will be tried again" } else { "did not land" },
-                failure.cause.word(),
+                failure.cause.as_str(),
                 failure.cause.acp_code(),
                 failure.evidence.summary
             );

@@ -89,8 +89,13 @@ pub(super) fn exit_failure(attempt: &AttemptState, exit: &ContainerExit) -> Fail
         },
     };
     let processes = attempt.processes.clone();
-    let mut evidence =
-        Evidence { exit_code: exit.code, signal, processes, tail: exit.stderr_tail.clone(), ..Evidence::of(summary) };
+    let mut evidence = Evidence {
+        exit_code: exit.code,
+        signal,
+        processes,
+        tail: exit.stderr_tail.clone(),
+        ..Evidence::from_summary(summary)
+    };
     if !exit.error.is_empty() {
         evidence.summary = format!("{}: {}", evidence.summary, exit.error);
     }

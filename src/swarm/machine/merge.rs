@@ -93,7 +93,7 @@ impl SwarmMachine {
                 rest.len()
             ),
         };
-        let evidence = Evidence { paths: paths.to_vec(), ..Evidence::of(summary) };
+        let evidence = Evidence { paths: paths.to_vec(), ..Evidence::from_summary(summary) };
         let failure = Failure { cause: Cause::Conflict, evidence, salvage: Some(kept.to_owned()) };
         let assignment = self.attempts[place].assignment;
         self.assignments[assignment].merge_conflicts += 1;

@@ -471,7 +471,7 @@ impl SwarmMachine {
             triggered_by: Role::Reviewer,
             description: format!(
                 "no review of {task} gave a verdict: {} ({}): {}",
-                failure.cause.word(),
+                failure.cause.as_str(),
                 failure.cause.acp_code(),
                 failure.evidence.summary
             ),

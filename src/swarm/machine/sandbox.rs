@@ -367,7 +367,7 @@ impl SwarmMachine {
         out.push(Effect::Remove { attempt: attempt.view.id.clone(), keep_work_dir: keep_work });
         if keep_work {
             let (attempt, partly) = (attempt.view.id.clone(), folder == WorkDirFate::KeepPartlySalvaged);
-            let folder = attempt.folder();
+            let folder = attempt.dir_name();
             out.push(Effect::Announce(Announcement::WorkDirKept {
                 attempt,
                 work_dir: folder,

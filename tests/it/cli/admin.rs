@@ -9,7 +9,7 @@ use longshore::ids::{AssignmentId, StoryKey};
 use longshore::protocol::amp::message::{Escalation, Message};
 use longshore::protocol::amp::store::{AdminAction, Ssot, Target, TaskFile, TaskStatus};
 use longshore::state::journal::JOURNAL_VERSION;
-use longshore::state::{Header, Journal, SwarmDir};
+use longshore::state::{Journal, JournalHeader, SwarmDir};
 use longshore::swarm::{AckTimeouts, AmpSpec, Announcement, Effect, Event, StorySpec, SwarmMachine, TaskAction};
 use longshore::tasks::RiskLevel;
 
@@ -36,9 +36,9 @@ fn held(world: &World) -> SwarmDir {
         review_rounds: None,
     });
     let dir = SwarmDir::create(&world.root(), spec.swarm).expect("made");
-    let header = Header {
+    let header = JournalHeader {
         schema_version: JOURNAL_VERSION,
-        program: "test".to_owned(),
+        program_version: "test".to_owned(),
         swarm_id: spec.swarm,
         started: began,
         spec: spec.clone(),
@@ -47,7 +47,7 @@ fn held(world: &World) -> SwarmDir {
     };
     let mut journal = Journal::create(&dir.journal_file(), &header).expect("a journal");
     journal.append(&[(Event::Began, Default::default())], began).expect("written");
-    dir.make_latest().expect("made the latest");
+    dir.set_latest().expect("made the latest");
 
     let ssot = Ssot::open(&world.root()).expect("an SSOT");
     for assignment in &spec.assignments {

@@ -81,7 +81,7 @@ impl SsotError {
             SsotError::Io { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
-            SsotError::State(error) => error.disk_full(),
+            SsotError::State(error) => error.is_disk_full(),
             _ => false,
         }
     }

@@ -353,9 +353,9 @@ fn tables_and_graphs_of_the_example() {
 /// Grams at random: merging is the same in every order, pruning keeps its promise, and what is sealed is read again.
 #[test]
 fn random_grams_merge_in_any_order_and_fit_their_budget() {
-    use crate::seeded::Random;
+    use crate::test_rng::SeededRng;
     for seed in 0..100 {
-        let mut random = Random(seed);
+        let mut random = SeededRng(seed);
         let grams: Vec<MemoryGram> = (0..random.below(5) + 1)
             .map(|_| {
                 let count = random.below(8) + 1;
@@ -363,7 +363,7 @@ fn random_grams_merge_in_any_order_and_fit_their_budget() {
                     .map(|n| {
                         let importance = random.below(101) as f64 / 100.0;
                         let mut node =
-                            Node::new(format!("n{n}"), random.pick(&["note", "file", REFERENCE]), importance);
+                            Node::new(format!("n{n}"), random.choose(&["note", "file", REFERENCE]), importance);
                         for name in ["a", "b"] {
                             if random.chance(50) {
                                 node = node.with(name, random.below(3));
@@ -374,7 +374,7 @@ fn random_grams_merge_in_any_order_and_fit_their_budget() {
                     .collect();
                 let edges = (0..random.below(6))
                     .map(|_| {
-                        let end = |random: &mut Random| format!("n{}", random.below(count));
+                        let end = |random: &mut SeededRng| format!("n{}", random.below(count));
                         Edge::new(end(&mut random), end(&mut random), random.below(11) as f64 / 10.0)
                     })
                     .collect();

@@ -15,11 +15,11 @@ use amp_observer::AmpObserver;
 use invariants::ObservedState;
 
 use super::*;
-use crate::seeded::Random;
 use crate::swarm::amp_intent::AmpIntent;
 use crate::swarm::event::StopLevel;
 use crate::swarm::spec::{AckTimeouts, AmpSpec};
-use crate::tasks::Done;
+use crate::tasks::DoneStatus;
+use crate::test_rng::SeededRng;
 
 /// Runs of an ordinary `cargo test`.
 const DEFAULT_RUNS: u64 = 2000;
@@ -61,14 +61,14 @@ fn random_swarms() {
 }
 
 /// A random plan: up to 12 stories in up to 3 files, assignments of 1 to 4 stories.
-fn random_plan(random: &mut Random) -> SwarmSpec {
+fn random_plan(random: &mut SeededRng) -> SwarmSpec {
     let mut plan = spec(&[]);
     let template = limits();
     plan.limits = SwarmLimits {
         max_sandboxes: 1 + random.below(4) as usize,
         retries: random.below(3) as u32,
         machinery_retries: random.below(3) as u32,
-        liveness_timeout: random.pick(&[Duration::from_secs(1), Duration::from_secs(30), template.liveness_timeout]),
+        liveness_timeout: random.choose(&[Duration::from_secs(1), Duration::from_secs(30), template.liveness_timeout]),
         ..template
     };
     let amp = random.chance(50);
@@ -76,8 +76,8 @@ fn random_plan(random: &mut Random) -> SwarmSpec {
         let second = Duration::from_secs(1);
         plan.amp = Some(AmpSpec {
             began_ms: amp_fixtures::BEGAN_MS,
-            ack_timeouts: AckTimeouts { dispatch: random.pick(&[second, second * 300]), ..AckTimeouts::default() },
-            heartbeat_timeout: random.pick(&[second, second * 5, second * 1800]),
+            ack_timeouts: AckTimeouts { dispatch: random.choose(&[second, second * 300]), ..AckTimeouts::default() },
+            heartbeat_timeout: random.choose(&[second, second * 5, second * 1800]),
             review_rounds: random.chance(80).then(|| 1 + random.below(4) as u32),
         });
     }
@@ -102,8 +102,8 @@ fn random_plan(random: &mut Random) -> SwarmSpec {
             let depends_on = (1..story).filter(|_| random.chance(30)).map(|id| StoryKey { file, id: story_id(id) });
             let depends_on: Vec<StoryKey> = depends_on.collect();
             let done = match random.below(20) {
-                0 => Some(Done::Completed),
-                1 => Some(Done::Skipped),
+                0 => Some(DoneStatus::Completed),
+                1 => Some(DoneStatus::Skipped),
                 _ => None,
             };
             let title = String::new();
@@ -132,7 +132,7 @@ fn random_plan(random: &mut Random) -> SwarmSpec {
 
 /// What a random swarm of this plan says in AMP.
 pub(crate) fn random_amp_intents(seed: u64, plan: SwarmSpec) -> Vec<AmpIntent> {
-    let mut world = SwarmSimulation::with_plan(seed, Random(seed), plan);
+    let mut world = SwarmSimulation::with_plan(seed, SeededRng(seed), plan);
     world.wild_texts = true;
     world.run();
     world.amp_observer.intents
@@ -140,7 +140,7 @@ pub(crate) fn random_amp_intents(seed: u64, plan: SwarmSpec) -> Vec<AmpIntent> {
 
 /// What the sandboxes, the depot and git do, and what must hold meanwhile.
 struct SwarmSimulation {
-    random: Random,
+    random: SeededRng,
     rig: MachineHarness,
     /// By attempt: what it will say next.
     scripts: BTreeMap<AttemptId, VecDeque<Event>>,
@@ -166,13 +166,13 @@ struct SwarmSimulation {
 
 impl SwarmSimulation {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = SeededRng(seed);
         let plan = random_plan(&mut random);
         Self::with_plan(seed, random, plan)
     }
 
-    fn with_plan(seed: u64, mut random: Random, plan: SwarmSpec) -> Self {
-        let badness = random.pick(&[0, 10, 40]);
+    fn with_plan(seed: u64, mut random: SeededRng, plan: SwarmSpec) -> Self {
+        let badness = random.choose(&[0, 10, 40]);
         let mut seen = ObservedState::default();
         for file in &plan.files {
             seen.heads.insert(file.branch.to_string(), file.base.clone());
@@ -245,7 +245,7 @@ impl SwarmSimulation {
         match self.random.below(1000) {
             0..=3 if self.stop_count < 3 => {
                 self.stop_count += 1;
-                let level = self.random.pick(&[StopLevel::Graceful, StopLevel::Graceful, StopLevel::Kill]);
+                let level = self.random.choose(&[StopLevel::Graceful, StopLevel::Graceful, StopLevel::Kill]);
                 self.handle_event(Event::StopRequested { level, by: "SIGINT".to_owned() });
             }
             4 if self.stop_count < 3 => {
@@ -362,7 +362,7 @@ impl SwarmSimulation {
         }
         self.observed.merging.clear();
         if self.random.chance(50) {
-            let ms = self.random.pick(&[1, 4000, 86_400_000]);
+            let ms = self.random.choose(&[1, 4000, 86_400_000]);
             self.handle_event(Event::OrchestratorAbsent { ms });
         }
         // What was decided while nobody ran comes before the swarm is taken up, if it had ended; else after.

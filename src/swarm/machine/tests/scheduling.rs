@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::swarm::effect::CollectMode;
-use crate::tasks::Done;
+use crate::tasks::DoneStatus;
 
 #[test]
 fn a_story_runs_from_start_to_merge() {
@@ -161,8 +161,8 @@ fn a_failed_story_skips_each_transitive_dependent_once() {
 #[test]
 fn done_stories_are_not_run_and_unblock_their_dependents() {
     let mut plan = spec(&[&[(1, &[])], &[(2, &[1])], &[(3, &[])]]);
-    plan.stories[0].done = Some(Done::Completed);
-    plan.stories[2].done = Some(Done::Skipped);
+    plan.stories[0].done = Some(DoneStatus::Completed);
+    plan.stories[2].done = Some(DoneStatus::Skipped);
     plan.assignments.remove(2);
     plan.assignments.remove(0);
     let (mut rig, effects) = MachineHarness::begun(plan);
@@ -176,7 +176,7 @@ fn done_stories_are_not_run_and_unblock_their_dependents() {
 #[test]
 fn a_swarm_with_nothing_to_do_ends_at_once() {
     let mut plan = spec(&[&[(1, &[])]]);
-    plan.stories[0].done = Some(Done::Completed);
+    plan.stories[0].done = Some(DoneStatus::Completed);
     let (_, effects) = MachineHarness::begun(plan);
     assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::Landed));
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use super::super::*;
 use super::SwarmSimulation;
 use crate::protocol::amp::message::DiffSummary;
-use crate::seeded::Random;
 use crate::swarm::effect::CollectMode;
-use crate::verdict::WorkLogEntry;
+use crate::test_rng::SeededRng;
+use crate::verdict::StoryLogEntry;
 
 impl SwarmSimulation {
     /// What the world does about an effect.
@@ -111,7 +111,7 @@ impl SwarmSimulation {
     /// A sandbox's whole life.
     fn sandbox_script(&mut self, id: &AttemptId, stories: &[StoryKey]) -> Vec<Event> {
         let mut events = Vec::new();
-        let fails = |random: &mut Random| Event::StartFailed {
+        let fails = |random: &mut SeededRng| Event::StartFailed {
             attempt: id.clone(),
             fault: MachineryFault {
                 engine_unreachable: random.chance(20),
@@ -146,9 +146,9 @@ impl SwarmSimulation {
             if self.random.chance(50) {
                 say(StoryStatus::InProgress);
             }
-            say(self.random.pick(&[StoryStatus::Completed, StoryStatus::Failed]));
+            say(self.random.choose(&[StoryStatus::Completed, StoryStatus::Failed]));
             if self.roll_fault() && self.random.chance(40) {
-                let code = self.random.pick(&["AGENT_CRASH", "GIT_CLONE_FAILED", "CONTAINER_OOM", "UNKNOWN_ERROR"]);
+                let code = self.random.choose(&["AGENT_CRASH", "GIT_CLONE_FAILED", "CONTAINER_OOM", "UNKNOWN_ERROR"]);
                 let (attempt, code) = (id.clone(), code.to_owned());
                 events.push(Event::ErrorReported { attempt, record_number: next(), code, message: "oh".to_owned() });
             }
@@ -160,12 +160,12 @@ impl SwarmSimulation {
             }
         }
         if !(self.roll_fault() && self.random.chance(50)) {
-            let status = self.random.pick(&[CompletionStatus::Completed, CompletionStatus::Failed]);
+            let status = self.random.choose(&[CompletionStatus::Completed, CompletionStatus::Failed]);
             events.push(completion_reported(id, next(), status));
         }
         // Some never end.
         if !(self.roll_fault() && self.random.chance(30)) {
-            let mut exit = container_exit(self.random.pick(&[0, 0, 0, 1, 137]));
+            let mut exit = container_exit(self.random.choose(&[0, 0, 0, 1, 137]));
             exit.oom_killed = self.roll_fault();
             exit.vanished = self.roll_fault();
             exit.engine_lost = self.roll_fault();
@@ -189,8 +189,8 @@ impl SwarmSimulation {
         if !self.wild_texts {
             return Vec::new();
         }
-        let diff = |random: &mut Random| {
-            let files = random.pick(&[0, 1, 20_000]);
+        let diff = |random: &mut SeededRng| {
+            let files = random.choose(&[0, 1, 20_000]);
             let long = "d/".repeat(if files == 1 { 2000 } else { 10 });
             let mut files_changed: Vec<String> = (0..files).map(|n| format!("{long}{n}")).collect();
             files_changed.extend((files > 0).then(|| " ".to_owned()));
@@ -204,7 +204,7 @@ impl SwarmSimulation {
         let remains = what == CollectMode::Salvage && self.random.chance(60);
         if remains || (self.roll_fault() && self.random.chance(60)) {
             let retryable = self.random.chance(60);
-            let cause = self.random.pick(&[Cause::HostError, Cause::ProtocolViolation, Cause::DiskFull]);
+            let cause = self.random.choose(&[Cause::HostError, Cause::ProtocolViolation, Cause::DiskFull]);
             return Event::CollectFailed {
                 attempt: id.clone(),
                 fault: MachineryFault::new(cause, "no result", retryable),
@@ -238,7 +238,7 @@ impl SwarmSimulation {
                             Cause::DiskFull,
                             Cause::TaskFileInvalid,
                         ];
-                        let cause = self.random.pick(&causes);
+                        let cause = self.random.choose(&causes);
                         let failure = Failure::new(cause, self.random_text());
                         StoryOutcome::Failed { failure, salvage: None, unsaved: false }
                     }
@@ -251,9 +251,9 @@ impl SwarmSimulation {
             if !(self.roll_fault() && self.random.chance(10)) {
                 let mut said = StoryResult { id: key.id.clone(), ..story_result(1, outcome) };
                 if self.wild_texts {
-                    let at = self.random.pick(&["2026-02-26T14:28:00Z", "", "yesterday"]).to_owned();
+                    let at = self.random.choose(&["2026-02-26T14:28:00Z", "", "yesterday"]).to_owned();
                     said.work_log =
-                        vec![WorkLogEntry { at, text: self.random_text() }; self.random.below(300) as usize];
+                        vec![StoryLogEntry { at, text: self.random_text() }; self.random.below(300) as usize];
                 }
                 results.push(said);
             }

@@ -34,18 +34,18 @@ impl SwarmSimulation {
     pub(super) fn random_review_outcome(&mut self) -> ReviewOutcome {
         if self.roll_fault() {
             let causes = [Cause::ProtocolViolation, Cause::Timeout, Cause::StoppedByUser, Cause::HostError];
-            return amp_fixtures::review_without_verdict(self.random.pick(&causes));
+            return amp_fixtures::review_without_verdict(self.random.choose(&causes));
         }
-        let decision = self.random.pick(&[
+        let decision = self.random.choose(&[
             Decision::Approved,
             Decision::Approved,
             Decision::ApprovedWithFix,
             Decision::Rejected,
             Decision::Rejected,
         ]);
-        let confidence = self.random.pick(&[0.8, 0.95, 1.0, 0.5]);
+        let confidence = self.random.choose(&[0.8, 0.95, 1.0, 0.5]);
         let issues: &[&str] = match decision {
-            Decision::Rejected => &[self.random.pick(&["the sum", "no test", "the name", "Line 9: the sum"])],
+            Decision::Rejected => &[self.random.choose(&["the sum", "no test", "the name", "Line 9: the sum"])],
             _ => &[],
         };
         let fix = (decision == Decision::ApprovedWithFix && self.random.chance(90)).then(|| ReviewFix {
@@ -65,7 +65,7 @@ impl SwarmSimulation {
             TaskAction::Rollback,
             answer,
         ];
-        self.random.pick(&all)
+        self.random.choose(&all)
     }
 
     /// The admin decides something about some task, which may be nonsense.
@@ -90,11 +90,11 @@ impl SwarmSimulation {
         let enough = self.decision_count >= MAX_FREE_DECISIONS;
         for task in tasks {
             if self.rig.machine.admin_hold(&task).is_some() {
-                let ends = self.random.pick(&[TaskAction::Abort, TaskAction::Approve]);
+                let ends = self.random.choose(&[TaskAction::Abort, TaskAction::Approve]);
                 let action = if enough { ends } else { self.random_action() };
                 self.send_decision(task, action);
             } else if outcome != SwarmOutcome::Suspended && !enough && self.random.chance(30) {
-                let action = self.random.pick(&[TaskAction::Retry, TaskAction::Rollback]);
+                let action = self.random.choose(&[TaskAction::Retry, TaskAction::Rollback]);
                 self.send_decision(task, action);
             }
         }

@@ -5,57 +5,57 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::state::dir::SwarmDir;
 use crate::state::error::{StateError, StateResult};
-use crate::state::journal::{Contents, Header, Journal};
+use crate::state::journal::{Journal, JournalContents, JournalHeader};
+use crate::state::swarm_dir::SwarmDir;
 use crate::state::swarm_state::SwarmState;
 use crate::swarm::{AmpIntent, Effect, SwarmMachine};
 
 /// What the journal says.
 #[derive(Debug)]
-pub struct Recovered {
+pub struct RecoveredSwarm {
     /// The first record.
-    pub header: Header,
+    pub header: JournalHeader,
     /// The machine after the last one.
     pub machine: SwarmMachine,
     /// The last one's time since the swarm began: the machine's clock goes on from here.
     pub elapsed: Duration,
     /// The last one's time by the wall clock.
-    pub last: Option<Timestamp>,
+    pub last_event_at: Option<Timestamp>,
     /// All that was said in AMP, in order.
-    pub words: Vec<AmpIntent>,
+    pub amp_intents: Vec<AmpIntent>,
     /// How many events there are.
-    pub events: u64,
+    pub event_count: u64,
     /// Bytes of a torn record, which count for nothing.
     pub torn_bytes: u64,
 }
 
 /// Reads the journal and folds it. Writes nothing.
-pub fn recover(dir: &SwarmDir) -> StateResult<Recovered> {
+pub fn recover(dir: &SwarmDir) -> StateResult<RecoveredSwarm> {
     let contents = Journal::read(&dir.journal_file())?;
-    witness(dir, &contents)?;
-    Ok(fold(contents))
+    check_against_state_file(dir, &contents)?;
+    Ok(replay(contents))
 }
 
 /// Holds the journal to the state file: a crash loses what came after a picture, and never what came before it.
 ///
 /// # Errors
-/// [`StateError::Behind`]; [`StateError::Newer`] where a later version went on with the swarm. A state file that is not there or
+/// [`StateError::RecordsLost`]; [`StateError::UnsupportedVersion`] where a later version went on with the swarm. A state file that is not there or
 /// damaged says nothing: it can be made again.
-pub fn witness(dir: &SwarmDir, contents: &Contents) -> StateResult<()> {
+pub fn check_against_state_file(dir: &SwarmDir, contents: &JournalContents) -> StateResult<()> {
     let (has, path) = (contents.records.len() as u64, dir.journal_file());
     match SwarmState::read(&dir.state_file()) {
         Ok(state) if state.journal_records > has => {
-            Err(StateError::Behind { path, has, wanted: state.journal_records })
+            Err(StateError::RecordsLost { path, found: has, expected: state.journal_records })
         }
-        Err(error @ StateError::Newer { .. }) => Err(error),
+        Err(error @ StateError::UnsupportedVersion { .. }) => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Folds a journal that was read.
-pub fn fold(contents: Contents) -> Recovered {
-    let Contents { header, records, torn_bytes, .. } = contents;
+pub fn replay(contents: JournalContents) -> RecoveredSwarm {
+    let JournalContents { header, records, torn_bytes, .. } = contents;
     let mut machine = SwarmMachine::new(header.spec.clone());
     let mut words = Vec::new();
     for record in &records {
@@ -68,11 +68,19 @@ pub fn fold(contents: Contents) -> Recovered {
     }
     let elapsed = records.last().map_or(Duration::ZERO, |record| record.elapsed);
     let last = records.last().map(|record| record.at);
-    Recovered { header, machine, elapsed, last, words, events: records.len() as u64, torn_bytes }
+    RecoveredSwarm {
+        header,
+        machine,
+        elapsed,
+        last_event_at: last,
+        amp_intents: words,
+        event_count: records.len() as u64,
+        torn_bytes,
+    }
 }
 
 /// The newest picture of a swarm, for reading: from the journal, which is never behind. The file may be gone or damaged.
 pub fn current_state(dir: &SwarmDir) -> StateResult<SwarmState> {
     let recovered = recover(dir)?;
-    Ok(SwarmState::of(&recovered.machine, recovered.header.started))
+    Ok(SwarmState::from_machine(&recovered.machine, recovered.header.started))
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::{MAX_BLOCKS, MAX_DELIVERED, MAX_FILES};
+use super::{MAX_DELIVERED_BYTES, MAX_FILES, MAX_HEADER_BYTES};
 use crate::tasks::{Shape, Story};
 
 /// Everything that is wrong with what was to be planned. Its `Display` has a line for each problem, and its remedy below it.
@@ -47,7 +47,7 @@ pub struct PlanProblem {
     /// The tasks file, as typed; none where it is not one file's fault.
     pub file: Option<PathBuf>,
     /// Where: a path in the JSON, or a flag. Empty for the file as a whole.
-    pub place: String,
+    pub location: String,
     /// The stories concerned, by their ids in the file.
     pub stories: Vec<String>,
     /// What.
@@ -56,8 +56,8 @@ pub struct PlanProblem {
 
 impl PlanProblem {
     /// A problem of one file as a whole.
-    pub(super) fn of_file(path: &std::path::Path, defect: PlanDefect) -> Self {
-        Self { file: Some(path.to_owned()), place: String::new(), stories: Vec::new(), defect }
+    pub(super) fn for_file(path: &std::path::Path, defect: PlanDefect) -> Self {
+        Self { file: Some(path.to_owned()), location: String::new(), stories: Vec::new(), defect }
     }
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for PlanProblem {
             1 => Some(format!("story {}", named[0])),
             _ => Some(format!("stories {}", named.join(", "))),
         };
-        let place = Some(format!("`{}`", self.place)).filter(|_| !self.place.is_empty());
+        let place = Some(format!("`{}`", self.location)).filter(|_| !self.location.is_empty());
         let whose: Vec<String> = stories.into_iter().chain(place).collect();
         if !whose.is_empty() {
             write!(f, "{}: ", whose.join(", "))?;
@@ -82,12 +82,12 @@ impl fmt::Display for PlanProblem {
 }
 
 /// How an error calls a story: by its id in the file.
-pub(super) fn name(story: &Story) -> String {
+pub(super) fn story_name(story: &Story) -> String {
     story.source_id.clone().unwrap_or_else(|| story.id.to_string())
 }
 
 /// Where a file of this shape has its branch.
-pub(super) fn branch_place(shape: Shape) -> &'static str {
+pub(super) fn branch_key(shape: Shape) -> &'static str {
     match shape {
         Shape::Canonical | Shape::Passes => "metadata.branchName",
         Shape::Ralph => "branchName",
@@ -108,7 +108,7 @@ pub enum PlanDefect {
     },
     /// A file that was given twice.
     #[error("the file was given twice (also as `{}`)", first.display())]
-    SameFile {
+    DuplicateFile {
         /// How it was given before.
         first: PathBuf,
     },
@@ -128,7 +128,7 @@ pub enum PlanDefect {
     },
     /// Another rule for branch names.
     #[error("the branch name `{branch}` {rule}")]
-    BranchForm {
+    InvalidBranch {
         /// The name.
         branch: String,
         /// What is wrong with it.
@@ -136,7 +136,7 @@ pub enum PlanDefect {
     },
     /// `--branch` with several tasks files.
     #[error("one branch was given for {count} tasks files")]
-    BranchForSeveral {
+    BranchForSeveralFiles {
         /// How many.
         count: usize,
     },
@@ -151,16 +151,16 @@ pub enum PlanDefect {
         file: PathBuf,
     },
     /// A branch name with no room for a story's or file's own ending.
-    #[error("the branch name `{branch}` is too long: with `{ending}` it passes 200 characters")]
+    #[error("the branch name `{branch}` is too long: with `{suffix}` it passes 200 characters")]
     BranchTooLong {
         /// The name.
         branch: String,
         /// What comes after it.
-        ending: String,
+        suffix: String,
     },
     /// A glob that is none.
     #[error("the glob `{glob}` cannot be read: {problem}")]
-    BadGlob {
+    InvalidGlob {
         /// The glob.
         glob: String,
         /// Why.
@@ -168,13 +168,13 @@ pub enum PlanDefect {
     },
     /// A glob that is not about the repo.
     #[error("the glob `{glob}` leaves the repository")]
-    GlobOutside {
+    GlobOutsideRepo {
         /// The glob.
         glob: String,
     },
-    /// More than [`MAX_DELIVERED`] for one sandbox.
-    #[error("the text for one sandbox has {} KB, and at most {} KB can be delivered", bytes.div_ceil(1024), MAX_DELIVERED / 1024)]
-    TooMuchForOne {
+    /// More than [`MAX_DELIVERED_BYTES`] for one sandbox.
+    #[error("the text for one sandbox has {} KB, and at most {} KB can be delivered", bytes.div_ceil(1024), MAX_DELIVERED_BYTES / 1024)]
+    TasksFileTooLarge {
         /// How much.
         bytes: usize,
         /// Whether it is that of several stories.
@@ -182,19 +182,19 @@ pub enum PlanDefect {
     },
     /// Stories that share a sandbox and say different things in the same header block.
     #[error("the two say different things in the header block `{block}`, and share a sandbox")]
-    HeaderBlock {
+    HeaderBlockConflict {
         /// The block.
         block: String,
     },
-    /// More than [`MAX_BLOCKS`] for one sandbox.
-    #[error("the header blocks for one sandbox have {} KB, and at most {} KB can be delivered", bytes.div_ceil(1024), MAX_BLOCKS / 1024)]
-    HeaderTooLarge {
+    /// More than [`MAX_HEADER_BYTES`] for one sandbox.
+    #[error("the header blocks for one sandbox have {} KB, and at most {} KB can be delivered", bytes.div_ceil(1024), MAX_HEADER_BYTES / 1024)]
+    HeaderBlocksTooLarge {
         /// How much.
         bytes: usize,
     },
     /// An agent's id that somebody else has.
     #[error("the agent `{agent}` {}", if *by_story { "is in the mailbox twice, or has the name of the other's reviewer (upper and lower case are the same)" } else { "cannot be: people write under that name" })]
-    AgentTaken {
+    AgentIdTaken {
         /// The id.
         agent: String,
         /// Whether the other one is a story's.
@@ -211,32 +211,32 @@ impl PlanDefect {
         let fixed = match self {
             Self::NoFiles => "name one, as in `longshore plan tasks/feature.json`",
             Self::TooManyFiles { .. } => "run them in several swarms, one after the other",
-            Self::SameFile { .. } => "give it once",
+            Self::DuplicateFile { .. } => "give it once",
             Self::ProtectedBranch { .. } => {
                 "give a branch of the work's own with `--branch NAME`, or change it in the tasks file; merge that branch \
                  when you have looked at it"
             }
-            Self::BranchCharacters { branch, .. } | Self::BranchForm { branch, .. } => {
-                let name = super::branch::slug(branch);
+            Self::BranchCharacters { branch, .. } | Self::InvalidBranch { branch, .. } => {
+                let name = super::branch::slugify(branch);
                 let name = if name.is_empty() || name == "main" || name == "master" { "NAME".to_owned() } else { name };
                 return format!("give another one with `--branch {name}`, or change it in the tasks file");
             }
-            Self::BranchForSeveral { .. } => "set each file's own branch in the file, or run them one at a time",
+            Self::BranchForSeveralFiles { .. } => "set each file's own branch in the file, or run them one at a time",
             Self::NestedBranches { .. } => "rename one of the two, or give both files the same branch",
             Self::BranchTooLong { .. } => "give a shorter one with `--branch NAME`, or change it in the tasks file",
-            Self::BadGlob { .. } => "correct it; `*` is any text, `**/` any folders, `{a,b}` either",
-            Self::GlobOutside { .. } => "write it relative to the repository's root, without `..`",
-            Self::TooMuchForOne { several: true, .. } => {
+            Self::InvalidGlob { .. } => "correct it; `*` is any text, `**/` any folders, `{a,b}` either",
+            Self::GlobOutsideRepo { .. } => "write it relative to the repository's root, without `..`",
+            Self::TasksFileTooLarge { several: true, .. } => {
                 "give each story a sandbox of its own (`--fan-out story`), or split the file"
             }
-            Self::TooMuchForOne { several: false, .. } => {
+            Self::TasksFileTooLarge { several: false, .. } => {
                 "put the long text into a file of the repository and name that"
             }
-            Self::HeaderBlock { .. } => {
+            Self::HeaderBlockConflict { .. } => {
                 "make the two the same, or give each story a sandbox of its own (`--fan-out story`)"
             }
-            Self::HeaderTooLarge { .. } => "put the long text into a file of the repository and name that",
-            Self::AgentTaken { .. } => "give each agent a name of its own under `mailbox.agent`",
+            Self::HeaderBlocksTooLarge { .. } => "put the long text into a file of the repository and name that",
+            Self::AgentIdTaken { .. } => "give each agent a name of its own under `mailbox.agent`",
             Self::NoAgent => "name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`",
         };
         fixed.to_owned()

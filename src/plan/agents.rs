@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::problem::{PlanDefect, PlanError, PlanProblem, name};
+use super::error::{PlanDefect, PlanError, PlanProblem, story_name};
 use super::{FanOut, PlanOptions, PlannedFile};
 use crate::ids::{AgentId, StoryKey};
 use crate::tasks::Story;
@@ -17,46 +17,46 @@ const DEFAULT_ROLE: &str = "agent";
 /// What a reviewer is there for.
 pub const REVIEWER_ROLE: &str = "reviewer";
 /// The longest id.
-const ID_MAX: usize = 64;
+const MAX_AGENT_ID_CHARS: usize = 64;
 /// What a reviewer's id ends with.
-const REVIEWER: &str = "-reviewer";
+const REVIEWER_SUFFIX: &str = "-reviewer";
 
 /// An agent in the mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedSeat {
+pub struct PlannedAgent {
     /// Its id.
-    pub agent: AgentId,
+    pub id: AgentId,
     /// Its role.
     pub role: String,
 }
 
-impl PlannedSeat {
+impl PlannedAgent {
     /// The seat of who reviews its work.
     pub fn reviewer(&self) -> Self {
-        Self { agent: reviewer_of(&self.agent), role: REVIEWER_ROLE.to_owned() }
+        Self { id: reviewer_id(&self.id), role: REVIEWER_ROLE.to_owned() }
     }
 }
 
-fn reviewer_of(agent: &AgentId) -> AgentId {
-    id(&cut(agent.as_str(), REVIEWER))
+fn reviewer_id(agent: &AgentId) -> AgentId {
+    parse_agent_id(&truncate_with_suffix(agent.as_str(), REVIEWER_SUFFIX))
 }
 
 /// The beginning of an id with an ending, no longer than an id may be.
-fn cut(beginning: &str, ending: &str) -> String {
-    let room = ID_MAX - ending.len();
+fn truncate_with_suffix(beginning: &str, ending: &str) -> String {
+    let room = MAX_AGENT_ID_CHARS - ending.len();
     format!("{}{ending}", &beginning[..beginning.len().min(room)])
 }
 
-fn id(text: &str) -> AgentId {
+fn parse_agent_id(text: &str) -> AgentId {
     text.parse().expect("slugs, story ids and agents' ids are made of an id's characters")
 }
 
 /// A seat for each group of stories; none at all where there is no mailbox.
-pub(super) fn seats(
+pub(super) fn assign_agents(
     files: &[PlannedFile],
     groups: &[Vec<StoryKey>],
     options: &PlanOptions,
-) -> Result<Vec<PlannedSeat>, PlanError> {
+) -> Result<Vec<PlannedAgent>, PlanError> {
     if !options.mailbox.unwrap_or_else(|| files.iter().any(|file| file.tasks.wants_mailbox())) {
         return Ok(Vec::new());
     }
@@ -76,18 +76,18 @@ pub(super) fn seats(
         };
         if let Some(agent) = &wish {
             let file = &files[usize::from(group[0].file)];
-            let own = name(story(&group[0]));
+            let own = story_name(story(&group[0]));
             let whose = if several { format!("{}/{own}", file.slug) } else { own.clone() };
-            let ids = [agent.clone(), reviewer_of(agent)];
+            let ids = [agent.clone(), reviewer_id(agent)];
             match ids.iter().find_map(|id| taken.get(&id.as_str().to_lowercase())) {
                 None => taken.extend(ids.iter().map(|id| (id.as_str().to_lowercase(), Some(whose.clone())))),
                 Some(first) => {
                     let at = file.tasks.stories.iter().position(|story| story.id == group[0].id).unwrap_or_default();
                     problems.push(PlanProblem {
                         file: Some(file.tasks.path.clone()),
-                        place: format!("userStories[{at}].mailbox.agent"),
+                        location: format!("userStories[{at}].mailbox.agent"),
                         stories: first.iter().cloned().chain([whose]).collect(),
-                        defect: PlanDefect::AgentTaken { agent: agent.to_string(), by_story: first.is_some() },
+                        defect: PlanDefect::AgentIdTaken { agent: agent.to_string(), by_story: first.is_some() },
                     });
                 }
             }
@@ -105,17 +105,17 @@ pub(super) fn seats(
             let plain = match (options.fan_out, several) {
                 (FanOut::File, _) => slug.clone(),
                 (FanOut::Story, false) => story,
-                (FanOut::Story, true) => cut(slug, &format!("-{story}")),
+                (FanOut::Story, true) => truncate_with_suffix(slug, &format!("-{story}")),
             };
             // Others' wishes, and long slugs that begin alike, may be in the way.
             let endings = std::iter::once(String::new()).chain((2_u32..).map(|number| format!("-{number}")));
-            let mut all = endings.map(|ending| id(&cut(&plain, &ending)));
+            let mut all = endings.map(|ending| parse_agent_id(&truncate_with_suffix(&plain, &ending)));
             let free = |agent: &AgentId| {
-                let ids = [agent.clone(), reviewer_of(agent)];
+                let ids = [agent.clone(), reviewer_id(agent)];
                 ids.iter().all(|id| !taken.contains_key(&id.as_str().to_lowercase()))
             };
             let agent = all.find(free).expect("numbers do not end before the stories do");
-            let ids = [agent.clone(), reviewer_of(&agent)];
+            let ids = [agent.clone(), reviewer_id(&agent)];
             taken.extend(ids.iter().map(|id| (id.as_str().to_lowercase(), None)));
             agent
         });
@@ -123,7 +123,7 @@ pub(super) fn seats(
             FanOut::Story => story(&group[0]).mailbox.role.clone(),
             FanOut::File => None,
         };
-        seats.push(PlannedSeat { agent, role: role.unwrap_or_else(|| DEFAULT_ROLE.to_owned()) });
+        seats.push(PlannedAgent { id: agent, role: role.unwrap_or_else(|| DEFAULT_ROLE.to_owned()) });
     }
     Ok(seats)
 }

@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::{MAX_BYTES, MAX_STORIES};
+use super::{MAX_FILE_BYTES, MAX_STORIES};
 
 /// Everything that is wrong with one tasks file. Its `Display` has a line for each problem, and its remedy below it.
 #[derive(Debug)]
 pub struct TasksError {
     path: PathBuf,
-    problems: Vec<Problem>,
+    problems: Vec<TasksProblem>,
 }
 
 impl TasksError {
-    pub(super) fn new(path: &Path, mut problems: Vec<Problem>) -> Self {
+    pub(super) fn new(path: &Path, mut problems: Vec<TasksProblem>) -> Self {
         problems.sort_by_key(|problem| problem.line);
         Self { path: path.to_owned(), problems }
     }
 
     /// An error that is about the file as a whole.
-    pub(super) fn whole(path: &Path, defect: Defect) -> Self {
-        Self::new(path, vec![Problem::whole(defect)])
+    pub(super) fn for_file(path: &Path, defect: TasksDefect) -> Self {
+        Self::new(path, vec![TasksProblem::for_file(defect)])
     }
 
     /// The file, as the user typed it.
@@ -35,7 +35,7 @@ impl TasksError {
     }
 
     /// The problems in the file's order; at least one.
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[TasksProblem] {
         &self.problems
     }
 }
@@ -60,31 +60,31 @@ impl fmt::Display for TasksError {
 
 /// One thing that is wrong. Its `Display` names place and story, and neither file nor line.
 #[derive(Debug)]
-pub struct Problem {
+pub struct TasksProblem {
     /// Where, as a path in the JSON: `userStories[3].dependsOn[0]`. Empty for the file as a whole.
-    pub place: String,
+    pub location: String,
     /// The line, from 1.
     pub line: Option<usize>,
     /// The story's id as the file has it.
     pub story: Option<String>,
     /// What.
-    pub defect: Defect,
+    pub defect: TasksDefect,
 }
 
-impl Problem {
+impl TasksProblem {
     /// A problem of the file as a whole.
-    pub(super) fn whole(defect: Defect) -> Self {
-        Self { place: String::new(), line: None, story: None, defect }
+    pub(super) fn for_file(defect: TasksDefect) -> Self {
+        Self { location: String::new(), line: None, story: None, defect }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for TasksProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(story) = &self.story {
             write!(f, "story `{story}`, ")?;
         }
-        if !self.place.is_empty() {
-            write!(f, "`{}`: ", self.place)?;
+        if !self.location.is_empty() {
+            write!(f, "`{}`: ", self.location)?;
         }
         write!(f, "{}", self.defect)
     }
@@ -92,18 +92,18 @@ impl fmt::Display for Problem {
 
 /// What is wrong.
 #[derive(Debug, Error)]
-pub enum Defect {
+pub enum TasksDefect {
     /// Nothing has this path.
     #[error("there is no such file")]
     NoSuchFile,
     /// The path names a folder.
     #[error("this is a directory, not a file")]
-    Directory,
+    IsADirectory,
     /// The system does not let it be read.
     #[error("the file cannot be read: {0}")]
-    Unreadable(io::Error),
-    /// More than [`MAX_BYTES`].
-    #[error("the file has more than {} MB", MAX_BYTES / 1024 / 1024)]
+    ReadFailed(io::Error),
+    /// More than [`MAX_FILE_BYTES`].
+    #[error("the file has more than {} MB", MAX_FILE_BYTES / 1024 / 1024)]
     TooLarge,
     /// No bytes, or white space alone.
     #[error("the file is empty")]
@@ -133,7 +133,7 @@ pub enum Defect {
         "this is not a tasks file: found {found}; expected an object with `userStories` (an array) and, beside it, \
          either `metadata` (with `title` and `branchName`) or, as in Ralph's prd.json, `project` or `name`"
     )]
-    WrongShape {
+    UnknownShape {
         /// The root value.
         found: String,
     },
@@ -147,7 +147,7 @@ pub enum Defect {
     },
     /// A word that is not in the list.
     #[error("found `{found}`; allowed are {allowed}")]
-    UnknownWord {
+    UnknownKeyword {
         /// The word.
         found: String,
         /// The list.
@@ -163,19 +163,19 @@ pub enum Defect {
     },
     /// What must be there is not, or is blank.
     #[error("{what} is missing")]
-    Absent {
+    Missing {
         /// What.
         what: &'static str,
     },
     /// A number outside of its range.
     #[error("must be at least 1, found `{found}`")]
-    BelowOne {
+    NotPositive {
         /// The number.
         found: String,
     },
     /// A key that stands more than once in an object.
     #[error("the key `{key}` stands {count} times in the same object")]
-    KeyTwice {
+    DuplicateKey {
         /// The key.
         key: String,
         /// How often.
@@ -183,7 +183,7 @@ pub enum Defect {
     },
     /// Text with a NUL, which no command, commit message or file can hold.
     #[error("the text has a NUL character (`\\u0000`)")]
-    Nul,
+    NulCharacter,
     /// An empty `userStories`.
     #[error("the file has no stories")]
     NoStories,
@@ -220,7 +220,7 @@ pub enum Defect {
     },
     /// `status` says one thing and `passes` another.
     #[error("`status` is `{status}`, but `passes` is `{passes}`")]
-    Contradiction {
+    ConflictingStatus {
         /// The one.
         status: String,
         /// The other.
@@ -228,19 +228,19 @@ pub enum Defect {
     },
     /// A header block that cannot be one.
     #[error("{problem}")]
-    Mesh {
+    InvalidHeaderBlock {
         /// Why not.
         problem: String,
     },
     /// A name for an agent that no outbox can have.
     #[error("`{found}` is not an agent's id: 1 to 64 letters, digits, `_` and `-`, beginning with a letter or digit")]
-    BadAgent {
+    InvalidAgentId {
         /// The name.
         found: String,
     },
     /// A role that no table can hold.
-    #[error("the role `{found}` has more than {} characters, or a `|`", super::import::MAX_ROLE)]
-    BadRole {
+    #[error("the role `{found}` has more than {} characters, or a `|`", super::import::MAX_ROLE_CHARS)]
+    InvalidRole {
         /// The role.
         found: String,
     },
@@ -252,27 +252,29 @@ pub enum Defect {
     },
 }
 
-impl Defect {
+impl TasksDefect {
     /// What the user can do about it.
     pub fn remedy(&self) -> String {
         let fixed = match self {
             Self::NoSuchFile => "check the path; it is taken from the current directory",
-            Self::Directory => "name the JSON file in it",
-            Self::Unreadable(_) => "check the file's permissions",
+            Self::IsADirectory => "name the JSON file in it",
+            Self::ReadFailed(_) => "check the file's permissions",
             Self::TooLarge => "split it into several tasks files; `longshore run` takes any number",
             Self::Empty | Self::NoStories => "write at least one story into `userStories`",
             Self::NotUtf8 { .. } => "save the file as UTF-8",
             Self::NotJson { expected, found, .. } => syntax_remedy(expected, found),
-            Self::WrongShape { .. } => "see `longshore schema tasks`, or give the tasks file and not another JSON file",
+            Self::UnknownShape { .. } => {
+                "see `longshore schema tasks`, or give the tasks file and not another JSON file"
+            }
             Self::WrongType { expected, .. } => {
                 return format!("make it {expected}, or remove the key if it is optional");
             }
-            Self::UnknownWord { .. } => "use one of these words, or remove the key",
+            Self::UnknownKeyword { .. } => "use one of these words, or remove the key",
             Self::UnknownKey { .. } => "correct its name, or remove it",
-            Self::Absent { .. } => "add it",
-            Self::BelowOne { .. } => "give a number from 1, or remove the key",
-            Self::KeyTwice { .. } => "keep one of them",
-            Self::Nul => "remove the character",
+            Self::Missing { .. } => "add it",
+            Self::NotPositive { .. } => "give a number from 1, or remove the key",
+            Self::DuplicateKey { .. } => "keep one of them",
+            Self::NulCharacter => "remove the character",
             Self::TooManyStories { .. } => "split it into several tasks files; `longshore run` takes any number",
             Self::DuplicateId { .. } => "give each story an id of its own",
             Self::UnknownDependency { known, .. } => {
@@ -280,10 +282,10 @@ impl Defect {
             }
             Self::SelfDependency => "remove it",
             Self::Cycle { .. } => "remove one of these dependencies",
-            Self::Contradiction { .. } => "make the two agree, or remove one of them",
-            Self::Mesh { .. } => "correct it, or remove the block; see \"Memory\" in the README",
-            Self::BadAgent { .. } => "give it a simple name, like `alpha`, or remove the key",
-            Self::BadRole { .. } => "say it in a word or two",
+            Self::ConflictingStatus { .. } => "make the two agree, or remove one of them",
+            Self::InvalidHeaderBlock { .. } => "correct it, or remove the block; see \"Memory\" in the README",
+            Self::InvalidAgentId { .. } => "give it a simple name, like `alpha`, or remove the key",
+            Self::InvalidRole { .. } => "say it in a word or two",
             Self::NoSuchStory { .. } => {
                 "the file was changed since the swarm began: put the story back, or run without \
                                          --write-back"

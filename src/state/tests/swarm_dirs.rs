@@ -12,15 +12,15 @@ fn repo() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_new_folder_is_invisible_to_git_and_found_again() {
+fn a_new_swarm_dir_is_ignored_by_git_and_resolvable() {
     let repo = repo();
     assert!(matches!(SwarmDir::resolve(repo.path(), None), Err(StateError::NoSwarms(_))));
     assert_eq!(SwarmDir::list(repo.path()).expect("none"), []);
     let mut dirs = Vec::new();
     for number in [0xabc1, 0xabc2, 0x1111_0000] {
         let dir = SwarmDir::create(repo.path(), swarm(number)).expect("created");
-        let header = Header { swarm_id: dir.swarm(), ..header(1) };
-        Store::create(dir.clone(), &header).expect("created");
+        let header = JournalHeader { swarm_id: dir.swarm(), ..header(1) };
+        SwarmStore::create(dir.clone(), &header).expect("created");
         dirs.push(dir);
     }
     let ignore = std::fs::read_to_string(repo.path().join(".longshore/.gitignore")).expect("there");
@@ -31,20 +31,20 @@ fn a_new_folder_is_invisible_to_git_and_found_again() {
     assert_eq!(SwarmDir::resolve(repo.path(), Some("1111")).expect("found"), dirs[2]);
     assert_eq!(SwarmDir::resolve(repo.path(), Some("0000ABC1")).expect("found"), dirs[0]);
     let error = SwarmDir::resolve(repo.path(), Some("0000abc")).expect_err("two");
-    assert!(matches!(&error, StateError::Ambiguous { matches, .. } if matches.len() == 2), "{error}");
+    assert!(matches!(&error, StateError::AmbiguousSwarm { matches, .. } if matches.len() == 2), "{error}");
     for unknown in ["", "f", "../x"] {
         assert!(matches!(SwarmDir::resolve(repo.path(), Some(unknown)), Err(StateError::NoSuchSwarm { .. })));
     }
-    dirs[1].make_latest().expect("moved");
+    dirs[1].set_latest().expect("moved");
     assert_eq!(SwarmDir::latest(repo.path()).expect("found"), Some(dirs[1].clone()));
     assert_eq!(SwarmDir::list(repo.path()).expect("three").len(), 3);
 }
 
 #[test]
-fn latest_may_be_gone_damaged_or_a_file() {
+fn latest_is_found_when_the_link_is_missing_or_damaged() {
     let repo = repo();
     let dir = SwarmDir::create(repo.path(), swarm(1)).expect("created");
-    Store::create(dir.clone(), &Header { swarm_id: dir.swarm(), ..header(1) }).expect("created");
+    SwarmStore::create(dir.clone(), &JournalHeader { swarm_id: dir.swarm(), ..header(1) }).expect("created");
     let latest = repo.path().join(".longshore/latest");
     std::fs::remove_file(&latest).expect("it was there");
     assert_eq!(SwarmDir::latest(repo.path()).expect("found"), Some(dir.clone()));
@@ -56,40 +56,40 @@ fn latest_may_be_gone_damaged_or_a_file() {
 }
 
 #[test]
-fn one_process_has_the_lock_for_as_long_as_it_holds_it() {
+fn a_swarm_lock_is_exclusive() {
     let repo = repo();
     let dir = SwarmDir::create(repo.path(), swarm(1)).expect("created");
-    assert!(!dir.locked().expect("asked"), "no lock file");
+    assert!(!dir.is_locked().expect("asked"), "no lock file");
     let lock = dir.lock().expect("free");
-    assert!(dir.locked().expect("asked"));
+    assert!(dir.is_locked().expect("asked"));
     let error = dir.lock().expect_err("taken");
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     drop(lock);
-    assert!(!dir.locked().expect("asked"), "the file is still there, and means nothing");
+    assert!(!dir.is_locked().expect("asked"), "the file is still there, and means nothing");
     dir.lock().expect("free again");
 }
 
 #[test]
-fn links_and_files_in_our_place_are_refused() {
+fn symlinks_and_files_in_place_of_the_state_dir_are_rejected() {
     let (repo, elsewhere) = (repo(), repo());
     std::os::unix::fs::symlink(elsewhere.path(), repo.path().join(".longshore")).expect("a link");
     assert!(matches!(SwarmDir::create(repo.path(), swarm(1)), Err(StateError::Symlink(_))));
     assert_eq!(std::fs::read_dir(elsewhere.path()).expect("read").count(), 0, "nothing was written there");
     std::fs::remove_file(repo.path().join(".longshore")).expect("removed");
     std::fs::write(repo.path().join(".longshore"), "x").expect("written");
-    assert!(matches!(SwarmDir::create(repo.path(), swarm(1)), Err(StateError::NotFolder(_))));
+    assert!(matches!(SwarmDir::create(repo.path(), swarm(1)), Err(StateError::NotADirectory(_))));
     let error = SwarmDir::create(std::path::Path::new("/proc/self"), swarm(1)).expect_err("not writable");
     assert!(error.to_string().starts_with("cannot create the folder `/proc/self/.longshore`"), "{error}");
 }
 
 #[test]
-fn a_store_is_opened_again_and_recovered() {
+fn a_store_is_reopened_and_recovered() {
     let repo = repo();
     let dir = SwarmDir::create(repo.path(), spec(1).swarm).expect("created");
-    let mut store = Store::create(dir.clone(), &header(3)).expect("created");
-    let mut play = Play::new(3);
+    let mut store = SwarmStore::create(dir.clone(), &header(3)).expect("created");
+    let mut play = SimulatedSwarm::new(3);
     for _ in 0..10 {
-        let (event, at) = play.next().expect("more");
+        let (event, at) = play.next_event().expect("more");
         store.append(&[(event, at)], started()).expect("appended");
     }
     let snapshot = store.snapshot(&play.machine, play.now).expect("made");
@@ -97,12 +97,12 @@ fn a_store_is_opened_again_and_recovered() {
     drop(store);
     let recovered = recover(&dir).expect("recovered");
     assert!(recovered.machine == play.machine);
-    assert_eq!((recovered.events, recovered.elapsed), (10, play.machine.last_event_at()));
+    assert_eq!((recovered.event_count, recovered.elapsed), (10, play.machine.last_event_at()));
     assert_eq!(recovered.header, header(3));
-    let from_journal = recover::current_state(&dir).expect("recovered");
+    let from_journal = recovery::current_state(&dir).expect("recovered");
     assert_eq!(SwarmState::read(&dir.state_file()).expect("read"), from_journal);
-    let (mut store, contents) = Store::open(dir.clone()).expect("opened");
+    let (mut store, contents) = SwarmStore::open(dir.clone()).expect("opened");
     assert_eq!(contents.records.len(), 10);
-    store.append(&[play.next().expect("more")], started()).expect("appended");
+    store.append(&[play.next_event().expect("more")], started()).expect("appended");
     assert!(recover(&dir).expect("recovered").machine == play.machine);
 }

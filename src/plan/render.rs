@@ -9,63 +9,63 @@ use super::document::PlanDocument;
 use super::{FanOut, Plan, PlannedFile};
 use crate::ids::StoryKey;
 use crate::swarm::AssignmentSpec;
-use crate::tasks::{Done, RiskLevel, Shape};
+use crate::tasks::{DoneStatus, RiskLevel, Shape};
 
 /// Where lists are broken, in characters.
-const WIDTH: usize = 100;
+const MAX_WIDTH: usize = 100;
 
 /// For programs: a [`PlanDocument`].
-pub fn json(plan: &Plan) -> serde_json::Value {
-    serde_json::to_value(PlanDocument::of(plan)).expect("the document has no map whose keys are not text")
+pub fn to_json(plan: &Plan) -> serde_json::Value {
+    serde_json::to_value(PlanDocument::from_plan(plan)).expect("the document has no map whose keys are not text")
 }
 
-/// The schema of [`json`].
+/// The schema of [`to_json`].
 pub fn schema() -> schemars::Schema {
     schemars::schema_for!(PlanDocument)
 }
 
 /// For a terminal or a log; ends with a newline.
-pub fn text(plan: &Plan) -> String {
-    let mut out = Lines::default();
+pub fn to_text(plan: &Plan) -> String {
+    let mut out = PlanText::default();
     for (index, file) in (0_u16..).zip(&plan.files) {
-        head(&mut out, plan, index, file);
+        write_header(&mut out, plan, index, file);
     }
     match plan.fan_out {
-        FanOut::Story => waves(&mut out, plan),
-        FanOut::File => sandboxes(&mut out, plan),
+        FanOut::Story => write_waves(&mut out, plan),
+        FanOut::File => write_sandboxes(&mut out, plan),
     }
-    done(&mut out, plan);
-    close(&mut out, plan);
+    write_done(&mut out, plan);
+    write_totals(&mut out, plan);
     out.0
 }
 
 #[derive(Default)]
-struct Lines(String);
+struct PlanText(String);
 
-impl Lines {
-    fn line(&mut self, text: impl AsRef<str>) {
+impl PlanText {
+    fn push_line(&mut self, text: impl AsRef<str>) {
         self.0.push_str(text.as_ref().trim_end());
         self.0.push('\n');
     }
 
     /// `first` and then the items, separated by commas, with further lines under the first item.
-    fn list(&mut self, first: &str, items: &[String]) {
+    fn push_list(&mut self, first: &str, items: &[String]) {
         let indent = " ".repeat(first.chars().count());
         let mut line = first.to_owned();
         for (number, item) in items.iter().enumerate() {
             let comma = if number + 1 < items.len() { "," } else { "" };
-            let full = line.chars().count() + item.chars().count() + 2 > WIDTH;
+            let full = line.chars().count() + item.chars().count() + 2 > MAX_WIDTH;
             if full && line.trim_end().len() > first.trim_end().len() {
-                self.line(&line);
+                self.push_line(&line);
                 line = indent.clone();
             }
             let _ = write!(line, "{item}{comma} ");
         }
-        self.line(&line);
+        self.push_line(&line);
     }
 }
 
-fn head(out: &mut Lines, plan: &Plan, index: u16, file: &PlannedFile) {
+fn write_header(out: &mut PlanText, plan: &Plan, index: u16, file: &PlannedFile) {
     let stories = file.tasks.stories.len();
     let to_run = plan.stories.iter().filter(|story| story.key.file == index && story.done.is_none()).count();
     let shape = match file.tasks.shape {
@@ -73,153 +73,157 @@ fn head(out: &mut Lines, plan: &Plan, index: u16, file: &PlannedFile) {
         Shape::Passes => ", older shape with `passes`",
         Shape::Ralph => ", Ralph shape",
     };
-    out.line(&file.tasks.title);
+    out.push_line(&file.tasks.title);
     let name = if plan.files.len() > 1 { format!(" (here: {})", file.slug) } else { String::new() };
-    out.line(format!("  file      {}{name}{shape}", file.tasks.path.display()));
-    out.line(format!("  branch    {}", file.branch));
+    out.push_line(format!("  file      {}{name}{shape}", file.tasks.path.display()));
+    out.push_line(format!("  branch    {}", file.branch));
     let rest = match (to_run, stories - to_run) {
         (_, 0) => "all to run".to_owned(),
         (0, _) => "none to run".to_owned(),
         (to_run, done) => format!("{to_run} to run, {done} already done"),
     };
-    out.line(format!("  stories   {stories}, {rest}"));
+    out.push_line(format!("  stories   {stories}, {rest}"));
     for (number, command) in file.tasks.verify.iter().enumerate() {
-        out.line(format!("  {}    {}", if number == 0 { "verify" } else { "      " }, shortened(command, 80)));
+        out.push_line(format!("  {}    {}", if number == 0 { "verify" } else { "      " }, truncate(command, 80)));
     }
-    out.line("");
+    out.push_line("");
 }
 
-fn waves(out: &mut Lines, plan: &Plan) {
+fn write_waves(out: &mut PlanText, plan: &Plan) {
     let width = plan.waves.iter().flatten().map(|key| plan.label(key).len()).max().unwrap_or(0);
     for (number, wave) in plan.waves.iter().enumerate() {
-        out.line(format!("wave {} ({})", number + 1, count(wave.len(), "story", "stories")));
+        out.push_line(format!("wave {} ({})", number + 1, pluralize(wave.len(), "story", "stories")));
         for key in wave {
             let assignment = plan.assignments.iter().find(|assignment| assignment.stories.contains(key));
             let id = assignment.map(|assignment| assignment.id.to_string()).unwrap_or_default();
-            let title = shortened(&plan.story(key).title, 90);
-            out.line(format!("  {:width$}  {id}  {title}", plan.label(key)));
-            out.list(&" ".repeat(width + 4), &details(plan, key, assignment));
+            let title = truncate(&plan.story(key).title, 90);
+            out.push_line(format!("  {:width$}  {id}  {title}", plan.label(key)));
+            out.push_list(&" ".repeat(width + 4), &story_details(plan, key, assignment));
             if let Some(assignment) = assignment {
-                out.line(format!("  {:width$}  on {}", "", assignment.branch));
+                out.push_line(format!("  {:width$}  on {}", "", assignment.branch));
             }
         }
-        out.line("");
+        out.push_line("");
     }
 }
 
-fn sandboxes(out: &mut Lines, plan: &Plan) {
+fn write_sandboxes(out: &mut PlanText, plan: &Plan) {
     for assignment in &plan.assignments {
-        let stories = count(assignment.stories.len(), "story", "stories, one after the other");
-        out.line(format!("sandbox {} ({stories})", assignment.id));
-        out.line(format!("  on {}", assignment.branch));
-        if let Some(seat) = seat(plan, assignment) {
-            out.line(format!("  in the mailbox {seat}"));
+        let stories = pluralize(assignment.stories.len(), "story", "stories, one after the other");
+        out.push_line(format!("sandbox {} ({stories})", assignment.id));
+        out.push_line(format!("  on {}", assignment.branch));
+        if let Some(seat) = agent_label(plan, assignment) {
+            out.push_line(format!("  in the mailbox {seat}"));
         }
         if !assignment.exclusive_with.is_empty() {
-            out.list("  not beside ", &assignment.exclusive_with.iter().map(ToString::to_string).collect::<Vec<_>>());
+            out.push_list(
+                "  not beside ",
+                &assignment.exclusive_with.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            );
         }
         let width = assignment.stories.iter().map(|key| plan.label(key).len()).max().unwrap_or(0);
         for key in &assignment.stories {
-            out.line(format!("  {:width$}  {}", plan.label(key), shortened(&plan.story(key).title, 90)));
-            out.list(&" ".repeat(width + 4), &details(plan, key, None));
+            out.push_line(format!("  {:width$}  {}", plan.label(key), truncate(&plan.story(key).title, 90)));
+            out.push_list(&" ".repeat(width + 4), &story_details(plan, key, None));
         }
-        out.line("");
+        out.push_line("");
     }
 }
 
 /// What runs for a story, how it is checked, and what it waits for.
-fn details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec>) -> Vec<String> {
+fn story_details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec>) -> Vec<String> {
     let story = plan.story(key);
     let mut details = Vec::new();
     details.push(match &story.command {
         Some(command) => match command.trim().lines().count() {
-            1 => format!("runs `{}`", shortened(command.trim(), 60)),
+            1 => format!("runs `{}`", truncate(command.trim(), 60)),
             lines => format!("runs a command of {lines} lines"),
         },
         None => "runs the agent".to_owned(),
     });
     if let Some(source) = &story.source_id {
-        details.push(format!("`{}` in the file", shortened(source, 40)));
+        details.push(format!("`{}` in the file", truncate(source, 40)));
     }
     let checked = story.criteria.iter().filter(|criterion| criterion.test_command.is_some()).count();
     match (story.criteria.len(), checked) {
         (0, _) => {}
-        (all, 0) => details.push(count(all, "criterion", "criteria")),
-        (all, checked) => details.push(format!("{} ({checked} checked)", count(all, "criterion", "criteria"))),
+        (all, 0) => details.push(pluralize(all, "criterion", "criteria")),
+        (all, checked) => details.push(format!("{} ({checked} checked)", pluralize(all, "criterion", "criteria"))),
     }
     if !story.verify.is_empty() {
-        details.push(count(story.verify.len(), "verify command of its own", "verify commands of its own"));
+        details.push(pluralize(story.verify.len(), "verify command of its own", "verify commands of its own"));
     }
     if story.risk != RiskLevel::Low {
         let word = if story.risk == RiskLevel::High { "high" } else { "medium" };
         details.push(format!("{word} risk"));
     }
     if !story.depends_on.is_empty() {
-        details.push(format!("after {}", joined(&story.depends_on)));
+        details.push(format!("after {}", join_ids(&story.depends_on)));
     }
-    details
-        .extend(assignment.and_then(|assignment| seat(plan, assignment)).map(|seat| format!("in the mailbox {seat}")));
+    details.extend(
+        assignment.and_then(|assignment| agent_label(plan, assignment)).map(|seat| format!("in the mailbox {seat}")),
+    );
     let apart = assignment.map(|assignment| assignment.exclusive_with.as_slice()).unwrap_or_default();
     if !apart.is_empty() {
         let others = plan.assignments.iter().filter(|other| apart.contains(&other.id));
         let stories: Vec<String> = others.flat_map(|other| &other.stories).map(|key| plan.label(key)).collect();
-        details.push(format!("not beside {}", joined(&stories)));
+        details.push(format!("not beside {}", join_ids(&stories)));
     }
     details
 }
 
 /// Who an assignment's agent is in the mailbox.
-fn seat(plan: &Plan, assignment: &AssignmentSpec) -> Option<String> {
+fn agent_label(plan: &Plan, assignment: &AssignmentSpec) -> Option<String> {
     let place = plan.assignments.iter().position(|one| one.id == assignment.id)?;
-    plan.seats.get(place).map(|seat| format!("{} ({})", seat.agent, seat.role))
+    plan.agents.get(place).map(|seat| format!("{} ({})", seat.id, seat.role))
 }
 
-fn done(out: &mut Lines, plan: &Plan) {
-    let of = |kind: Done| -> Vec<String> {
+fn write_done(out: &mut PlanText, plan: &Plan) {
+    let of = |kind: DoneStatus| -> Vec<String> {
         let stories = plan.stories.iter().filter(|story| story.done == Some(kind));
         stories.map(|story| plan.label(&story.key)).collect()
     };
-    let (completed, skipped) = (of(Done::Completed), of(Done::Skipped));
+    let (completed, skipped) = (of(DoneStatus::Completed), of(DoneStatus::Skipped));
     if completed.is_empty() && skipped.is_empty() {
         return;
     }
-    out.line("not run, because the file says that they are done (`--again` runs them too)");
+    out.push_line("not run, because the file says that they are done (`--again` runs them too)");
     if !completed.is_empty() {
-        out.list("  completed  ", &completed);
+        out.push_list("  completed  ", &completed);
     }
     if !skipped.is_empty() {
-        out.list("  skipped    ", &skipped);
+        out.push_list("  skipped    ", &skipped);
     }
-    out.line("");
+    out.push_line("");
 }
 
-fn close(out: &mut Lines, plan: &Plan) {
+fn write_totals(out: &mut PlanText, plan: &Plan) {
     if plan.assignments.is_empty() {
-        out.line("nothing to run");
+        out.push_line("nothing to run");
         return;
     }
-    let stories = count(plan.waves.iter().map(Vec::len).sum(), "story", "stories");
-    let sandboxes = count(plan.assignments.len(), "sandbox", "sandboxes");
+    let stories = pluralize(plan.waves.iter().map(Vec::len).sum(), "story", "stories");
+    let sandboxes = pluralize(plan.assignments.len(), "sandbox", "sandboxes");
     let waves = match plan.fan_out {
-        FanOut::Story => format!(", {}", count(plan.waves.len(), "wave", "waves")),
+        FanOut::Story => format!(", {}", pluralize(plan.waves.len(), "wave", "waves")),
         FanOut::File => String::new(),
     };
     let limit = plan.max_concurrency().map(|max| format!(", at most {max} at once")).unwrap_or_default();
-    out.line(format!("{stories} in {sandboxes}{waves}{limit}"));
+    out.push_line(format!("{stories} in {sandboxes}{waves}{limit}"));
 }
 
-fn count(number: usize, one: &str, more: &str) -> String {
+fn pluralize(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
-fn joined(ids: &[impl ToString]) -> String {
+fn join_ids(ids: &[impl ToString]) -> String {
     let shown: Vec<String> = ids.iter().take(8).map(ToString::to_string).collect();
     let more = ids.len() - shown.len();
     if more > 0 { format!("{} and {more} more", shown.join(" ")) } else { shown.join(" ") }
 }
 
 /// One line of at most so many characters.
-fn shortened(text: &str, most: usize) -> String {
+fn truncate(text: &str, most: usize) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() <= most { line } else { line.chars().take(most - 3).chain("...".chars()).collect() }
 }

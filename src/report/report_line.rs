@@ -1,9 +1,9 @@
 //! One announcement in words. `plain.rs` and `progress.rs` show it; what comes out of sandboxes is cleaned here.
 //!
-//! To add an announcement: its arm in [`said`], and in `event.rs`.
+//! To add an announcement: its arm in [`describe_announcement`], and in `event.rs`.
 
-use super::Names;
-use super::text::{clean, count, duration};
+use super::StoryLabels;
+use super::text::{format_duration, pluralize, sanitize};
 use crate::protocol::amp::message::{Decision, Severity};
 use crate::swarm::event::ContainerExit;
 use crate::swarm::{Announcement, StopLevel, SwarmOutcome};
@@ -26,7 +26,7 @@ pub enum Tone {
 
 /// An announcement in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct ReportLine {
     /// How it is meant.
     pub tone: Tone,
     /// What it is about: a story's label, an assignment, or `swarm`.
@@ -36,88 +36,91 @@ pub struct Said {
 }
 
 /// The words; `None` for what is not worth a line.
-pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
-    let say = |tone, subject: &str, text: String| Some(Said { tone, subject: subject.to_owned(), text });
+pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -> Option<ReportLine> {
+    let say = |tone, subject: &str, text: String| Some(ReportLine { tone, subject: subject.to_owned(), text });
     match announcement {
         Announcement::SwarmStarted { stories, done, assignments, max_sandboxes: max } => {
             let before = if *done > 0 { format!(", {done} done before") } else { String::new() };
-            let stories = count(*stories, "story", "stories");
+            let stories = pluralize(*stories, "story", "stories");
             let text = format!(
                 "{} started: {stories} in {}, at most {max} at once{before}",
                 names.swarm(),
-                count(*assignments, "assignment", "assignments"),
+                pluralize(*assignments, "assignment", "assignments"),
             );
             say(Tone::Neutral, "swarm", text)
         }
         Announcement::SwarmResumed { stories, done, running } => {
             let before = if *done > 0 { format!(", {done} done before") } else { String::new() };
             let running = if *running > 0 {
-                format!(", {} still running", count(*running, "sandbox", "sandboxes"))
+                format!(", {} still running", pluralize(*running, "sandbox", "sandboxes"))
             } else {
                 String::new()
             };
-            let text =
-                format!("{} resumed: {} to go{before}{running}", names.swarm(), count(*stories, "story", "stories"));
+            let text = format!(
+                "{} resumed: {} to go{before}{running}",
+                names.swarm(),
+                pluralize(*stories, "story", "stories")
+            );
             say(Tone::Neutral, "swarm", text)
         }
         Announcement::SandboxStarting { attempt, stories } => {
-            say(Tone::Detail, &names.list(stories), format!("sandbox starting ({attempt})"))
+            say(Tone::Detail, &names.joined_labels(stories), format!("sandbox starting ({attempt})"))
         }
         Announcement::StartDelayed { attempt, reason } => {
-            say(Tone::Warning, attempt.assignment.as_str(), format!("its sandbox waits: {}", clean(reason)))
+            say(Tone::Warning, attempt.assignment.as_str(), format!("its sandbox waits: {}", sanitize(reason)))
         }
         Announcement::SandboxPaused { attempt, container } => {
             let text = format!(
                 "its sandbox is paused, and not by longshore: `docker unpause {}` lets it go on, and longshore ends it \
                  if it stays so",
-                clean(container)
+                sanitize(container)
             );
             say(Tone::Warning, attempt.assignment.as_str(), text)
         }
         Announcement::SandboxStarted { .. } => None,
         Announcement::SandboxEnded { attempt, exit } => {
-            let text = ended(exit)?;
+            let text = describe_exit(exit)?;
             say(Tone::Warning, attempt.assignment.as_str(), format!("sandbox of attempt {} {text}", attempt.number))
         }
         Announcement::StoryStarted { story, attempt } => {
             let again = if attempt.number > 1 { format!(" (attempt {})", attempt.number) } else { String::new() };
             say(Tone::Neutral, names.label(story), format!("started: {}{again}", names.title(story)))
         }
-        Announcement::StoryProgress { story, text } => say(Tone::Detail, names.label(story), clean(text)),
+        Announcement::StoryProgress { story, text } => say(Tone::Detail, names.label(story), sanitize(text)),
         Announcement::StoryFinished { story } => {
             say(Tone::Detail, names.label(story), "finished in its sandbox".to_owned())
         }
         Announcement::StoryLanded { story, commit, duration: time, .. } => {
-            say(Tone::Good, names.label(story), format!("landed {} ({})", commit.short(), duration(*time)))
+            say(Tone::Good, names.label(story), format!("landed {} ({})", commit.short(), format_duration(*time)))
         }
         Announcement::StoryRetried { story, failure, next_attempt: next, delay: after } => {
-            let wait = if after.is_zero() { String::new() } else { format!(" in {}", duration(*after)) };
-            let text = format!("{}; trying again{wait} (attempt {next})", failed(failure));
+            let wait = if after.is_zero() { String::new() } else { format!(" in {}", format_duration(*after)) };
+            let text = format!("{}; trying again{wait} (attempt {next})", describe_failure(failure));
             say(Tone::Warning, names.label(story), text)
         }
         Announcement::StoryFailed { story, failure, attempts } => {
-            let after = count(*attempts as usize, "attempt", "attempts");
-            say(Tone::Bad, names.label(story), format!("failed after {after}: {}", failed(failure)))
+            let after = pluralize(*attempts as usize, "attempt", "attempts");
+            say(Tone::Bad, names.label(story), format!("failed after {after}: {}", describe_failure(failure)))
         }
         Announcement::StorySkipped { story, blocked_by: because } => {
             say(Tone::Warning, names.label(story), format!("skipped, because {} did not land", names.label(because)))
         }
         Announcement::ReviewStarted { stories, round, .. } => {
-            say(Tone::Neutral, &names.list(stories), format!("review {round} started"))
+            say(Tone::Neutral, &names.joined_labels(stories), format!("review {round} started"))
         }
         Announcement::ReviewEnded { stories, decision, confidence, issues, reject_count: rejects, .. } => {
             let (tone, word) = match decision {
                 Decision::Approved => (Tone::Good, "approved".to_owned()),
                 Decision::ApprovedWithFix => (Tone::Good, "approved, with a fix of the reviewer's".to_owned()),
                 Decision::Rejected => {
-                    let issues = count(*issues, "issue", "issues");
+                    let issues = pluralize(*issues, "issue", "issues");
                     (
                         Tone::Warning,
-                        format!("rejected with {issues}, {} so far", count(*rejects as usize, "time", "times")),
+                        format!("rejected with {issues}, {} so far", pluralize(*rejects as usize, "time", "times")),
                     )
                 }
             };
-            say(tone, &names.list(stories), format!("review: {word} (confidence {confidence})"))
+            say(tone, &names.joined_labels(stories), format!("review: {word} (confidence {confidence})"))
         }
         Announcement::Escalated { message, stories, escalation } => {
             let tone = match escalation.severity {
@@ -125,38 +128,38 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
                 Severity::Warning => Tone::Warning,
                 Severity::Critical => Tone::Bad,
             };
-            let subject = if stories.is_empty() { message.task().to_string() } else { names.list(stories) };
+            let subject = if stories.is_empty() { message.task().to_string() } else { names.joined_labels(stories) };
             let action = match escalation.suggested_actions.first() {
-                Some(action) if escalation.severity == Severity::Critical => format!("; {}", clean(action)),
+                Some(action) if escalation.severity == Severity::Critical => format!("; {}", sanitize(action)),
                 _ => String::new(),
             };
-            say(tone, &subject, format!("escalated: {}{action}", clean(&escalation.description)))
+            say(tone, &subject, format!("escalated: {}{action}", sanitize(&escalation.description)))
         }
         Announcement::DecisionApplied { task, action, by } => {
-            say(Tone::Neutral, task.as_str(), format!("{} decided: {action}", clean(by)))
+            say(Tone::Neutral, task.as_str(), format!("{} decided: {action}", sanitize(by)))
         }
         Announcement::NotifyFailed { problem } => {
-            say(Tone::Warning, "swarm", format!("a notification failed, others may too: {}", clean(problem)))
+            say(Tone::Warning, "swarm", format!("a notification failed, others may too: {}", sanitize(problem)))
         }
         Announcement::MemoryDamaged { problem } => {
             let text =
-                format!("what an earlier swarm learned cannot be read, and is not handed on: {}", clean(problem));
+                format!("what an earlier swarm learned cannot be read, and is not handed on: {}", sanitize(problem));
             say(Tone::Warning, "swarm", text)
         }
         Announcement::RecordRefused { attempt, reason, count } => {
-            let text = format!("bad record from its sandbox ({count} so far): {}", clean(reason));
+            let text = format!("bad record from its sandbox ({count} so far): {}", sanitize(reason));
             say(Tone::Warning, attempt.assignment.as_str(), text)
         }
         Announcement::ErrorReported { attempt, code, message } => {
-            let text = format!("its sandbox reports {}: {}", clean(code), clean(message));
+            let text = format!("its sandbox reports {}: {}", sanitize(code), sanitize(message));
             say(Tone::Warning, attempt.assignment.as_str(), text)
         }
         Announcement::Salvaged { attempt, reference } => {
-            say(Tone::Warning, attempt.assignment.as_str(), format!("work kept in {}", clean(reference)))
+            say(Tone::Warning, attempt.assignment.as_str(), format!("work kept in {}", sanitize(reference)))
         }
         Announcement::WorkDirKept { attempt, work_dir: folder, partly_salvaged: partly } => {
             let what = if *partly { "not all of the work could be salvaged" } else { "work could not be salvaged" };
-            let text = format!("{what}: all of it is kept in the work volume, folder {}", clean(folder));
+            let text = format!("{what}: all of it is kept in the work volume, folder {}", sanitize(folder));
             say(Tone::Bad, attempt.assignment.as_str(), text)
         }
         Announcement::Stopping { level, by } => {
@@ -164,15 +167,15 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
                 StopLevel::Graceful => "nothing new is started, sandboxes are asked to finish; again to kill them",
                 StopLevel::Kill => "sandboxes are killed, their work is salvaged; again to leave at once",
             };
-            say(Tone::Warning, "swarm", format!("stopping ({}): {how}", clean(by)))
+            say(Tone::Warning, "swarm", format!("stopping ({}): {how}", sanitize(by)))
         }
         Announcement::EngineLost { problem } => {
-            let text = format!("the engine does not answer; waiting for it ({})", clean(problem));
+            let text = format!("the engine does not answer; waiting for it ({})", sanitize(problem));
             say(Tone::Warning, "swarm", text)
         }
         Announcement::EngineReconnected => say(Tone::Neutral, "swarm", "the engine answers again".to_owned()),
         Announcement::MachineryFailed { failure } => {
-            say(Tone::Bad, "swarm", format!("cannot go on: {}", failed(failure)))
+            say(Tone::Bad, "swarm", format!("cannot go on: {}", describe_failure(failure)))
         }
         Announcement::SwarmEnded { outcome, landed, failed, skipped, pending } => {
             let (tone, how) = match outcome {
@@ -194,14 +197,18 @@ pub fn said(names: &Names, announcement: &Announcement) -> Option<Said> {
 }
 
 /// `verification_failed: the verify command ...`.
-pub fn failed(failure: &Failure) -> String {
-    let summary = clean(&failure.evidence.summary);
-    if summary.is_empty() { failure.cause.word().to_owned() } else { format!("{}: {summary}", failure.cause.word()) }
+pub fn describe_failure(failure: &Failure) -> String {
+    let summary = sanitize(&failure.evidence.summary);
+    if summary.is_empty() {
+        failure.cause.as_str().to_owned()
+    } else {
+        format!("{}: {summary}", failure.cause.as_str())
+    }
 }
 
 /// An end worth telling: one that the sandbox did not choose.
-fn ended(exit: &ContainerExit) -> Option<String> {
-    let error = if exit.error.is_empty() { String::new() } else { format!(" ({})", clean(&exit.error)) };
+fn describe_exit(exit: &ContainerExit) -> Option<String> {
+    let error = if exit.error.is_empty() { String::new() } else { format!(" ({})", sanitize(&exit.error)) };
     match exit.code {
         _ if exit.vanished => Some(format!("vanished from the engine{error}")),
         _ if exit.oom_killed => Some(format!("ran out of memory{error}")),

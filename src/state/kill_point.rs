@@ -9,16 +9,16 @@ use std::io::Write;
 
 use rustix::process::{Signal, getpid, kill_process};
 
-const VARIABLE: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
+const KILL_POINT_VARIABLE: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
 
 /// Where to die.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct KillPoint {
     record: u64,
     torn: bool,
 }
 
-impl Place {
+impl KillPoint {
     fn parse(text: &str) -> Option<Self> {
         let (digits, torn) = match text.strip_suffix('-') {
             Some(digits) => (digits, true),
@@ -28,7 +28,7 @@ impl Place {
     }
 
     /// How many bytes of these lines are written before death; `first` is the number of the first.
-    fn cut(self, first: u64, lines: &[u8]) -> Option<usize> {
+    fn bytes_before_kill(self, first: u64, lines: &[u8]) -> Option<usize> {
         let index = usize::try_from(self.record.checked_sub(first)?).ok()?;
         let mut ends = lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
         let begin = match index {
@@ -41,23 +41,23 @@ impl Place {
 }
 
 /// Kills the process if one of the records that are about to be appended is where it is to die.
-pub(super) fn at(file: &mut File, first: u64, lines: &[u8]) {
-    let Some(place) = std::env::var(VARIABLE).ok().and_then(|text| Place::parse(&text)) else { return };
-    let Some(cut) = place.cut(first, lines) else { return };
+pub(super) fn kill_at_record(file: &mut File, first: u64, lines: &[u8]) {
+    let Some(place) = std::env::var(KILL_POINT_VARIABLE).ok().and_then(|text| KillPoint::parse(&text)) else { return };
+    let Some(cut) = place.bytes_before_kill(first, lines) else { return };
     let written = file.write_all(&lines[..cut]).and_then(|()| file.sync_data());
     written.expect("a journal of a test can be written");
-    die()
+    kill_self()
 }
 
 /// The header is record 0: `0` is after it is written, `0-` before. It is there whole or not at all.
-pub(super) fn at_header(written: bool) {
-    let place = std::env::var(VARIABLE).ok().and_then(|text| Place::parse(&text));
-    if place == Some(Place { record: 0, torn: !written }) {
-        die()
+pub(super) fn kill_at_header(written: bool) {
+    let place = std::env::var(KILL_POINT_VARIABLE).ok().and_then(|text| KillPoint::parse(&text));
+    if place == Some(KillPoint { record: 0, torn: !written }) {
+        kill_self()
     }
 }
 
-fn die() -> ! {
+fn kill_self() -> ! {
     let _ = kill_process(getpid(), Signal::KILL);
     // The signal is on its way.
     loop {
@@ -70,10 +70,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_cut_at_the_record() {
+    fn a_batch_is_cut_at_the_kill_point() {
         let lines = b"abcd\nef\nghijkl\n";
         let cut = |place: &str, first| {
-            let cut = Place::parse(place).expect("a place").cut(first, lines)?;
+            let cut = KillPoint::parse(place).expect("a place").bytes_before_kill(first, lines)?;
             Some(std::str::from_utf8(&lines[..cut]).expect("ASCII"))
         };
         assert_eq!(cut("7", 7), Some("abcd\n"));
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(cut("7-", 7), Some("ab"));
         assert_eq!(cut("10", 7), None, "not yet");
         assert_eq!(cut("6", 7), None, "it is there already");
-        assert_eq!(Place::parse(""), None);
-        assert_eq!(Place::parse("-"), None);
+        assert_eq!(KillPoint::parse(""), None);
+        assert_eq!(KillPoint::parse("-"), None);
     }
 }

@@ -11,8 +11,8 @@ use crate::ids::{AssignmentId, SwarmId};
 use crate::state::error::{StateError, StateResult};
 
 /// The state folder's name in a repo.
-pub const STATE_FOLDER: &str = ".longshore";
-const LATEST: &str = "latest";
+pub const STATE_DIR: &str = ".longshore";
+const LATEST_LINK: &str = "latest";
 
 /// The folder of one swarm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub struct RepoLock {
 impl SwarmDir {
     /// Waits until no other process is between looking at a repo's swarms and adding to those that run.
     pub fn lock_repo(repo_root: &Path) -> StateResult<RepoLock> {
-        let root = repo_root.join(STATE_FOLDER);
-        make_root(&root)?;
+        let root = repo_root.join(STATE_DIR);
+        create_root(&root)?;
         let path = root.join("lock");
         let file = OpenOptions::new()
             .create(true)
@@ -51,19 +51,19 @@ impl SwarmDir {
 
     /// Makes the folder of a new swarm in the repo whose root this is. `latest` is not moved yet.
     pub fn create(repo_root: &Path, swarm: SwarmId) -> StateResult<Self> {
-        let dir = Self { root: repo_root.join(STATE_FOLDER), swarm };
-        make_root(&dir.root)?;
-        make_folder(&dir.root.join("swarms"))?;
-        make_folder(&dir.path())?;
-        make_folder(&dir.path().join("logs"))?;
-        sync_folder(&dir.root.join("swarms"))?;
+        let dir = Self { root: repo_root.join(STATE_DIR), swarm };
+        create_root(&dir.root)?;
+        create_dir(&dir.root.join("swarms"))?;
+        create_dir(&dir.path())?;
+        create_dir(&dir.path().join("logs"))?;
+        sync_dir(&dir.root.join("swarms"))?;
         Ok(dir)
     }
 
     /// The folder of a swarm that was run before.
     pub fn open(repo_root: &Path, swarm: SwarmId) -> StateResult<Self> {
-        let dir = Self { root: repo_root.join(STATE_FOLDER), swarm };
-        if is_folder(&dir.path())? {
+        let dir = Self { root: repo_root.join(STATE_DIR), swarm };
+        if is_dir(&dir.path())? {
             Ok(dir)
         } else {
             Err(StateError::NoSuchSwarm { typed: swarm.to_string(), root: dir.root })
@@ -73,8 +73,8 @@ impl SwarmDir {
     /// The newest swarm of a repo: what `latest` points at or, where that is damaged or gone, the one whose journal
     /// is youngest.
     pub fn latest(repo_root: &Path) -> StateResult<Option<Self>> {
-        let root = repo_root.join(STATE_FOLDER);
-        let link = root.join(LATEST);
+        let root = repo_root.join(STATE_DIR);
+        let link = root.join(LATEST_LINK);
         // A link where the file system has them, else a file with the same text.
         let text = match fs::read_link(&link) {
             Ok(target) => target.file_name().map(|name| name.to_string_lossy().into_owned()),
@@ -89,7 +89,7 @@ impl SwarmDir {
 
     /// Every swarm of a repo, newest first.
     pub fn list(repo_root: &Path) -> StateResult<Vec<Self>> {
-        let root = repo_root.join(STATE_FOLDER);
+        let root = repo_root.join(STATE_DIR);
         let swarms = root.join("swarms");
         let entries = match fs::read_dir(&swarms) {
             Ok(entries) => entries,
@@ -101,7 +101,7 @@ impl SwarmDir {
             let entry = entry.map_err(StateError::io("read the folder", &swarms))?;
             let Some(swarm) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             let dir = Self { root: root.clone(), swarm };
-            if is_folder(&dir.path())? {
+            if is_dir(&dir.path())? {
                 let changed = fs::metadata(dir.journal_file()).and_then(|meta| meta.modified()).ok();
                 found.push((changed, dir));
             }
@@ -112,7 +112,7 @@ impl SwarmDir {
 
     /// The swarm that the user means: nothing typed is the newest, else an id or an unambiguous beginning of one.
     pub fn resolve(repo_root: &Path, typed: Option<&str>) -> StateResult<Self> {
-        let root = repo_root.join(STATE_FOLDER);
+        let root = repo_root.join(STATE_DIR);
         let Some(typed) = typed else {
             return Self::latest(repo_root)?.ok_or(StateError::NoSwarms(root));
         };
@@ -121,7 +121,7 @@ impl SwarmDir {
         found.retain(|dir| !wanted.is_empty() && dir.swarm.to_string().starts_with(&wanted));
         if found.len() > 1 {
             let matches = found.iter().map(|dir| dir.swarm.to_string()).collect();
-            return Err(StateError::Ambiguous { typed: typed.to_owned(), matches });
+            return Err(StateError::AmbiguousSwarm { typed: typed.to_owned(), matches });
         }
         found.pop().ok_or_else(|| StateError::NoSuchSwarm { typed: typed.to_owned(), root })
     }
@@ -152,13 +152,13 @@ impl SwarmDir {
     }
 
     /// The folder of the logs.
-    pub fn logs(&self) -> PathBuf {
+    pub fn logs_dir(&self) -> PathBuf {
         self.path().join("logs")
     }
 
     /// `logs/<assignment>.log`.
     pub fn log_file(&self, assignment: &AssignmentId) -> PathBuf {
-        self.logs().join(format!("{assignment}.log"))
+        self.logs_dir().join(format!("{assignment}.log"))
     }
 
     /// Takes the swarm for this process.
@@ -196,7 +196,7 @@ impl SwarmDir {
     }
 
     /// Whether some process, this one included, runs the swarm now. `gc` asks before it removes anything.
-    pub fn locked(&self) -> StateResult<bool> {
+    pub fn is_locked(&self) -> StateResult<bool> {
         let path = self.path().join("lock");
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -211,8 +211,8 @@ impl SwarmDir {
     }
 
     /// Points `latest` at this swarm.
-    pub fn make_latest(&self) -> StateResult<()> {
-        let link = self.root.join(LATEST);
+    pub fn set_latest(&self) -> StateResult<()> {
+        let link = self.root.join(LATEST_LINK);
         let fresh = self.root.join(format!(".latest-{}", self.swarm));
         let _ = fs::remove_file(&fresh);
         #[cfg(unix)]
@@ -220,28 +220,28 @@ impl SwarmDir {
         #[cfg(not(unix))]
         let made: std::io::Result<()> = Err(ErrorKind::Unsupported.into());
         if made.is_err() {
-            write_whole(&fresh, format!("{}\n", self.swarm).as_bytes())?;
+            write_atomic(&fresh, format!("{}\n", self.swarm).as_bytes())?;
         }
         fs::rename(&fresh, &link).map_err(StateError::io("replace", link))
     }
 }
 
 /// Writes a small file so that it is there whole or not at all, also after a power cut.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> StateResult<()> {
+pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> StateResult<()> {
     let mut file = atomic_write_file::AtomicWriteFile::open(path).map_err(StateError::io("create", path))?;
     file.write_all(bytes).map_err(StateError::io("write", path))?;
     file.commit().map_err(StateError::io("replace", path))
 }
 
-fn sync_folder(path: &Path) -> StateResult<()> {
+fn sync_dir(path: &Path) -> StateResult<()> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(StateError::io("sync the folder", path))
 }
 
 /// Whether there is a folder; a link or a file in its place is an error, because what we write would land elsewhere.
-fn is_folder(path: &Path) -> StateResult<bool> {
+fn is_dir(path: &Path) -> StateResult<bool> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_symlink() => Err(StateError::Symlink(path.to_owned())),
-        Ok(meta) if !meta.is_dir() => Err(StateError::NotFolder(path.to_owned())),
+        Ok(meta) if !meta.is_dir() => Err(StateError::NotADirectory(path.to_owned())),
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(StateError::io("look at", path)(error)),
@@ -249,21 +249,21 @@ fn is_folder(path: &Path) -> StateResult<bool> {
 }
 
 /// Makes the `.longshore` folder of the repo with this root, for what is not one swarm's, and gives its path.
-pub fn make_state_folder(repo_root: &Path) -> StateResult<PathBuf> {
-    let root = repo_root.join(STATE_FOLDER);
-    make_root(&root)?;
+pub fn create_state_dir(repo_root: &Path) -> StateResult<PathBuf> {
+    let root = repo_root.join(STATE_DIR);
+    create_root(&root)?;
     Ok(root)
 }
 
 /// Makes `.longshore`, which git ignores.
-fn make_root(root: &Path) -> StateResult<()> {
-    make_folder(root)?;
+fn create_root(root: &Path) -> StateResult<()> {
+    create_dir(root)?;
     let ignore = root.join(".gitignore");
-    if ignore.exists() { Ok(()) } else { write_whole(&ignore, b"*\n") }
+    if ignore.exists() { Ok(()) } else { write_atomic(&ignore, b"*\n") }
 }
 
-fn make_folder(path: &Path) -> StateResult<()> {
-    if is_folder(path)? {
+fn create_dir(path: &Path) -> StateResult<()> {
+    if is_dir(path)? {
         return Ok(());
     }
     match fs::create_dir(path) {

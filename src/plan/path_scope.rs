@@ -9,50 +9,48 @@
 
 use globset::GlobBuilder;
 
-use super::problem::PlanDefect;
+use super::error::PlanDefect;
 
 /// The paths that a glob can match, as far as its beginning tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum PathScope {
     /// This path, and everything below it.
-    Below(String),
+    Subtree(String),
     /// Every path that begins with this text.
-    Beginning(String),
+    Prefix(String),
 }
 
-impl Reach {
+impl PathScope {
     /// The reach of a glob as a tasks file has it.
-    pub fn of(glob: &str) -> Result<Self, PlanDefect> {
+    pub fn from_glob(glob: &str) -> Result<Self, PlanDefect> {
         let outside = glob.starts_with('/') || glob.split('/').any(|part| part == "..");
         if outside {
-            return Err(PlanDefect::GlobOutside { glob: glob.to_owned() });
+            return Err(PlanDefect::GlobOutsideRepo { glob: glob.to_owned() });
         }
         GlobBuilder::new(glob)
             .build()
-            .map_err(|error| PlanDefect::BadGlob { glob: glob.to_owned(), problem: error.kind().to_string() })?;
-        let glob = plain_path(glob);
+            .map_err(|error| PlanDefect::InvalidGlob { glob: glob.to_owned(), problem: error.kind().to_string() })?;
+        let glob = normalize_path(glob);
         Ok(match glob.find(['*', '?', '[', ']', '{', '}', '\\']) {
-            Some(special) => Self::Beginning(glob[..special].to_owned()),
-            None => Self::Below(glob.trim_end_matches('/').to_owned()),
+            Some(special) => Self::Prefix(glob[..special].to_owned()),
+            None => Self::Subtree(glob.trim_end_matches('/').to_owned()),
         })
     }
 
     /// Whether some path may be in both.
     pub fn may_overlap(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Below(one), Self::Below(two)) => is_at_or_below(one, two) || is_at_or_below(two, one),
-            (Self::Below(path), Self::Beginning(text)) | (Self::Beginning(text), Self::Below(path)) => {
+            (Self::Subtree(one), Self::Subtree(two)) => is_at_or_below(one, two) || is_at_or_below(two, one),
+            (Self::Subtree(path), Self::Prefix(text)) | (Self::Prefix(text), Self::Subtree(path)) => {
                 path.starts_with(text.as_str()) || is_at_or_below(text, path)
             }
-            (Self::Beginning(one), Self::Beginning(two)) => {
-                one.starts_with(two.as_str()) || two.starts_with(one.as_str())
-            }
+            (Self::Prefix(one), Self::Prefix(two)) => one.starts_with(two.as_str()) || two.starts_with(one.as_str()),
         }
     }
 }
 
 /// The path without `./` before it and `.` or nothing between its slashes.
-fn plain_path(glob: &str) -> String {
+fn normalize_path(glob: &str) -> String {
     let parts = glob.split('/').filter(|part| !part.is_empty() && *part != ".");
     let mut path = parts.collect::<Vec<_>>().join("/");
     // `src/` and `src/.` are about what is below `src`, not about paths that begin with these letters.
@@ -67,7 +65,7 @@ fn is_at_or_below(path: &str, folder: &str) -> bool {
 }
 
 /// Whether two lists of globs may overlap. An empty list touches nothing that is known, and is kept apart from nothing.
-pub(super) fn may_overlap(one: &[Reach], two: &[Reach]) -> bool {
+pub(super) fn any_overlap(one: &[PathScope], two: &[PathScope]) -> bool {
     one.iter().any(|reach| two.iter().any(|other| reach.may_overlap(other)))
 }
 
@@ -78,12 +76,12 @@ mod tests {
 
     use super::*;
 
-    fn reach(glob: &str) -> Reach {
-        Reach::of(glob).expect("a glob")
+    fn scope(glob: &str) -> PathScope {
+        PathScope::from_glob(glob).expect("a glob")
     }
 
     #[test]
-    fn overlaps() {
+    fn overlapping_scopes_are_detected() {
         for (one, two, expected) in [
             ("src/a.rs", "src/a.rs", true),
             ("src/a.rs", "src/b.rs", false),
@@ -103,13 +101,13 @@ mod tests {
             ("{a,b}/x", "c/x", true),
             (".", "src", true),
         ] {
-            assert_eq!(reach(one).may_overlap(&reach(two)), expected, "{one} {two}");
-            assert_eq!(reach(two).may_overlap(&reach(one)), expected, "{two} {one}");
+            assert_eq!(scope(one).may_overlap(&scope(two)), expected, "{one} {two}");
+            assert_eq!(scope(two).may_overlap(&scope(one)), expected, "{two} {one}");
         }
     }
 
     #[test]
-    fn globs_are_refused_with_the_reason() {
+    fn invalid_globs_are_rejected_with_a_reason() {
         for (glob, expected) in [
             ("src/[a", "the glob `src/[a` cannot be read: unclosed character class; missing ']'"),
             (
@@ -119,18 +117,18 @@ mod tests {
             ("/etc/passwd", "the glob `/etc/passwd` leaves the repository"),
             ("a/../../b", "the glob `a/../../b` leaves the repository"),
         ] {
-            assert_eq!(Reach::of(glob).expect_err("refused").to_string(), expected);
+            assert_eq!(PathScope::from_glob(glob).expect_err("refused").to_string(), expected);
         }
     }
 
     proptest! {
         /// Where two globs match the same path, they are never said to be apart.
         #[test]
-        fn never_apart_where_a_path_is_in_both(
+        fn globs_that_match_the_same_path_overlap(
             one in "[ab*?/]{1,6}", two in "[ab*?/]{1,6}", path in "[ab]{1,2}(/[ab]{1,2}){0,2}"
         ) {
             let matches = |glob: &str| Glob::new(glob).is_ok_and(|glob| glob.compile_matcher().is_match(&path));
-            if matches(&one) && matches(&two) && let (Ok(first), Ok(second)) = (Reach::of(&one), Reach::of(&two)) {
+            if matches(&one) && matches(&two) && let (Ok(first), Ok(second)) = (PathScope::from_glob(&one), PathScope::from_glob(&two)) {
                 prop_assert!(first.may_overlap(&second), "{one} {two} {path}");
             }
         }

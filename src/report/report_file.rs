@@ -7,46 +7,46 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::summary::{Summary, Wait, branch_words, cause_words, status_word};
-use super::text::{clean, duration};
+use super::summary::{AdminWait, Summary, cause_label, describe_branch, status_label};
+use super::text::{format_duration, sanitize};
 use crate::protocol::acp::message::StoryStatus;
-use crate::verdict::{Cause, SCENE_LINES};
+use crate::verdict::{Cause, MAX_HANG_SNAPSHOT_LINES};
 
 /// Writes both files into `folder` and gives the path of report.md.
-pub fn write(summary: &mut Summary, folder: &Path) -> io::Result<PathBuf> {
+pub fn write_report(summary: &mut Summary, folder: &Path) -> io::Result<PathBuf> {
     let path = folder.join("report.md");
     summary.report = Some(path.display().to_string());
     let mut json = serde_json::to_vec_pretty(summary).map_err(io::Error::other)?;
     json.push(b'\n');
     std::fs::write(folder.join("report.json"), json)?;
-    std::fs::write(&path, markdown(summary))?;
+    std::fs::write(&path, render_markdown(summary))?;
     Ok(path)
 }
 
 /// The report as Markdown.
-pub fn markdown(summary: &Summary) -> String {
+pub fn render_markdown(summary: &Summary) -> String {
     let mut out = String::new();
-    let elapsed = duration(Duration::from_millis(summary.elapsed_ms));
+    let elapsed = format_duration(Duration::from_millis(summary.elapsed_ms));
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "# Swarm {}\n\n{} in {elapsed}.\n", summary.swarm, summary.counts());
+    let _ = writeln!(out, "# Swarm {}\n\n{} in {elapsed}.\n", summary.swarm, summary.format_counts());
     let _ = writeln!(out, "| story | title | status | cause | tries | time | commit |");
     let _ = writeln!(out, "|---|---|---|---|---:|---:|---|");
     for row in &summary.stories {
-        let time = row.duration_ms.map(|millis| duration(Duration::from_millis(millis))).unwrap_or_default();
-        let cause = cause_words(row);
+        let time = row.duration_ms.map(|millis| format_duration(Duration::from_millis(millis))).unwrap_or_default();
+        let cause = cause_label(row);
         let commit = row.commit.as_deref().map(|commit| format!("`{}`", &commit[..10])).unwrap_or_default();
         let _ = writeln!(
             out,
             "| {} | {} | {} | {cause} | {} | {time} | {commit} |",
             row.story,
-            cell(&row.title),
-            status_word(row),
+            escape_cell(&row.title),
+            status_label(row),
             row.attempts
         );
     }
-    for wait in summary.waits() {
-        let Wait { stories, task, state } = wait;
-        let (what, reason) = (state.what.word(), cell(&state.reason));
+    for wait in summary.admin_waits() {
+        let AdminWait { stories, task, state } = wait;
+        let (what, reason) = (state.kind.label(), escape_cell(&state.reason));
         let _ = writeln!(out, "\n**{stories}** waits for the admin: {what}: {reason} (`longshore admin show {task}`)");
     }
     let failed: Vec<_> = summary.stories.iter().filter(|row| row.status == StoryStatus::Failed).collect();
@@ -55,25 +55,25 @@ pub fn markdown(summary: &Summary) -> String {
     }
     for row in failed {
         let evidence = row.evidence.clone().unwrap_or_default();
-        let _ = writeln!(out, "\n### {}: {}\n", row.story, row.cause.map_or("failed", Cause::word));
-        let mut block = vec![clean(&evidence.summary)];
-        block.extend(evidence.command.iter().map(|command| format!("command: {}", clean(command))));
+        let _ = writeln!(out, "\n### {}: {}\n", row.story, row.cause.map_or("failed", Cause::as_str));
+        let mut block = vec![sanitize(&evidence.summary)];
+        block.extend(evidence.command.iter().map(|command| format!("command: {}", sanitize(command))));
         block.extend(evidence.exit_code.iter().map(|code| format!("exit code: {code}")));
         block.extend(evidence.signal.iter().map(|signal| format!("signal: {signal}")));
         block.extend(evidence.oom_kills.iter().map(|kills| format!("killed by the kernel for memory: {kills}")));
-        block.extend(evidence.paths.iter().map(|path| format!("path: {}", clean(path))));
-        block.extend(evidence.tail.iter().map(|line| format!("| {}", clean(line))));
+        block.extend(evidence.paths.iter().map(|path| format!("path: {}", sanitize(path))));
+        block.extend(evidence.tail.iter().map(|line| format!("| {}", sanitize(line))));
         for (name, lines) in [("process", &evidence.processes), ("pipe", &evidence.pipes)] {
-            block.extend(lines.iter().take(SCENE_LINES).map(|line| format!("{name}: {}", clean(line))));
+            block.extend(lines.iter().take(MAX_HANG_SNAPSHOT_LINES).map(|line| format!("{name}: {}", sanitize(line))));
         }
         for line in block.iter().filter(|line| !line.is_empty()) {
             // Four spaces make it code, whatever is in it.
             let _ = writeln!(out, "    {line}");
         }
         if let Some((newest, earlier)) = row.salvaged.split_first() {
-            let _ = writeln!(out, "\nIts work is kept in `{}`.", clean(newest));
+            let _ = writeln!(out, "\nIts work is kept in `{}`.", sanitize(newest));
             for reference in earlier {
-                let _ = writeln!(out, "An earlier attempt's is kept in `{}`.", clean(reference));
+                let _ = writeln!(out, "An earlier attempt's is kept in `{}`.", sanitize(reference));
             }
         }
         if let Some(log) = &row.log {
@@ -82,27 +82,27 @@ pub fn markdown(summary: &Summary) -> String {
     }
     let _ = writeln!(out, "\n## Where things are\n");
     for branch in &summary.branches {
-        let _ = writeln!(out, "- branch `{}`", branch_words(branch));
+        let _ = writeln!(out, "- branch `{}`", describe_branch(branch));
     }
     for row in summary.stories.iter().filter(|row| row.status != StoryStatus::Failed) {
         for reference in &row.salvaged {
-            let _ = writeln!(out, "- kept: {} in `{}`", row.story, clean(reference));
+            let _ = writeln!(out, "- kept: {} in `{}`", row.story, sanitize(reference));
         }
     }
     for line in &summary.relaxations {
-        let _ = writeln!(out, "- relaxed: {}", cell(line));
+        let _ = writeln!(out, "- relaxed: {}", escape_cell(line));
     }
     for line in &summary.notes {
-        let _ = writeln!(out, "- note: {}", cell(line));
+        let _ = writeln!(out, "- note: {}", escape_cell(line));
     }
     let _ = writeln!(out, "- state: `{}`", summary.state_file);
     out
 }
 
 /// Text that cannot break out of a table's cell or act as Markdown.
-fn cell(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     let mut out = String::new();
-    for c in clean(text).chars() {
+    for c in sanitize(text).chars() {
         if matches!(c, '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '!') {
             out.push('\\');
         }
@@ -116,11 +116,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_files_are_written() {
+    fn markdown_and_json_reports_are_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut summary = super::super::summary::tests::summary(folder.path());
         summary.stories[0].title = "evil | <b>cell</b>".to_owned();
-        let path = write(&mut summary, folder.path()).expect("written");
+        let path = write_report(&mut summary, folder.path()).expect("written");
         let text = std::fs::read_to_string(path).expect("there");
         assert!(text.contains("| US-001 | evil \\| \\<b\\>cell\\</b\\> | landed |"), "{text}");
         assert!(text.contains("    | FAIL it | breaks"), "{text}");

@@ -5,15 +5,15 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{AttemptId, CommitId, StoryKey};
-use crate::state::dir::SwarmDir;
 use crate::state::error::StateResult;
-use crate::state::journal::{Header, Journal};
+use crate::state::journal::{Journal, JournalHeader};
+use crate::state::swarm_dir::SwarmDir;
 use crate::swarm::{Announcement, Effect, SwarmMachine};
 use crate::verdict::Failure;
 
 /// What a ref keeps.
 #[derive(Debug, Clone, PartialEq)]
-pub struct KeptWork {
+pub struct SalvageRecord {
     /// What the work was done in.
     pub attempt: AttemptId,
     /// Where that began.
@@ -23,10 +23,10 @@ pub struct KeptWork {
 }
 
 /// Every ref that the journal names, and the journal's first record.
-pub fn kept_work(dir: &SwarmDir) -> StateResult<(Header, BTreeMap<String, KeptWork>)> {
+pub fn salvage_records(dir: &SwarmDir) -> StateResult<(JournalHeader, BTreeMap<String, SalvageRecord>)> {
     let contents = Journal::read(&dir.journal_file())?;
     let mut machine = SwarmMachine::new(contents.header.spec.clone());
-    let mut kept: BTreeMap<String, KeptWork> = BTreeMap::new();
+    let mut kept: BTreeMap<String, SalvageRecord> = BTreeMap::new();
     for record in &contents.records {
         for effect in machine.handle(&record.event, record.elapsed) {
             let Effect::Announce(Announcement::Salvaged { attempt, reference }) = effect else { continue };
@@ -42,7 +42,7 @@ pub fn kept_work(dir: &SwarmDir) -> StateResult<(Header, BTreeMap<String, KeptWo
                 (story.key.clone(), own.cloned())
             });
             let stories = stories.collect();
-            kept.entry(reference).or_insert_with(|| KeptWork { attempt, base: view.base.clone(), stories });
+            kept.entry(reference).or_insert_with(|| SalvageRecord { attempt, base: view.base.clone(), stories });
         }
     }
     Ok((contents.header, kept))

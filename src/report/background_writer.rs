@@ -1,32 +1,32 @@
 //! Writing aside: a thread of its own writes, so that a reader that is slow, or stands still, holds nothing else up.
 //!
 //! Used by `json.rs` and `plain.rs`. Lines wait in memory, in their order, as long as they must. Must not: make its caller
-//! wait but in [`Aside::close`], and there for [`DRAIN_LIMIT`] at most.
+//! wait but in [`BackgroundWriter::close`], and there for [`DRAIN_TIMEOUT`] at most.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use super::Trouble;
+use super::FirstWriteError;
 
 /// How long the end waits for what is not written yet.
-const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// What the thread needs.
-const STACK: usize = 128 * 1024;
+const THREAD_STACK_BYTES: usize = 128 * 1024;
 
 /// A writer on a thread of its own.
-pub(super) struct Aside {
+pub(super) struct BackgroundWriter {
     /// Gone when it is closed.
     lines: Option<Sender<Vec<u8>>>,
     /// Hangs up when the last line is written.
     drained: Receiver<()>,
-    trouble: Trouble,
-    limit: Duration,
+    first_error: FirstWriteError,
+    drain_timeout: Duration,
 }
 
-impl Aside {
+impl BackgroundWriter {
     /// Writes to `writer`, and flushes it after each line. What goes wrong is noted in `trouble`; the lines after it are tried all the same.
-    pub(super) fn new(mut writer: impl Write + Send + 'static, trouble: Trouble) -> Self {
+    pub(super) fn new(mut writer: impl Write + Send + 'static, trouble: FirstWriteError) -> Self {
         let (lines, queue) = channel::<Vec<u8>>();
         let (done, drained) = channel::<()>();
         let noted = trouble.clone();
@@ -35,15 +35,15 @@ impl Aside {
             let _done = done;
             for line in queue {
                 if let Err(error) = writer.write_all(&line).and_then(|()| writer.flush()) {
-                    noted.note(error);
+                    noted.record(error);
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("report".to_owned()).stack_size(STACK).spawn(write);
+        let thread = std::thread::Builder::new().name("report".to_owned()).stack_size(THREAD_STACK_BYTES).spawn(write);
         if let Err(error) = thread {
-            trouble.note(error);
+            trouble.record(error);
         }
-        Self { lines: Some(lines), drained, trouble, limit: DRAIN_LIMIT }
+        Self { lines: Some(lines), drained, first_error: trouble, drain_timeout: DRAIN_TIMEOUT }
     }
 
     /// Takes a line, with its newline. Never waits.
@@ -57,14 +57,14 @@ impl Aside {
     /// Waits until all is written, but not for long.
     pub(super) fn close(&mut self) {
         if self.lines.take().is_some()
-            && self.drained.recv_timeout(self.limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+            && self.drained.recv_timeout(self.drain_timeout) == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
         {
-            self.trouble.note(io::Error::new(ErrorKind::TimedOut, "its reader stands still"));
+            self.first_error.record(io::Error::new(ErrorKind::TimedOut, "its reader stands still"));
         }
     }
 }
 
-impl Drop for Aside {
+impl Drop for BackgroundWriter {
     fn drop(&mut self) {
         self.close();
     }
@@ -79,15 +79,15 @@ pub(super) mod tests {
 
     /// Keeps what is written.
     #[derive(Clone, Default)]
-    pub(in crate::report) struct Kept(Arc<Mutex<Vec<u8>>>);
+    pub(in crate::report) struct CapturedLines(Arc<Mutex<Vec<u8>>>);
 
-    impl Kept {
+    impl CapturedLines {
         pub(in crate::report) fn text(&self) -> String {
             String::from_utf8(self.0.lock().expect("no panic").clone()).expect("UTF-8")
         }
     }
 
-    impl Write for Kept {
+    impl Write for CapturedLines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().expect("no panic").write(bytes)
         }
@@ -97,9 +97,12 @@ pub(super) mod tests {
     }
 
     /// Writes nothing before the other end is dropped.
-    pub(in crate::report) struct Blocked(pub(in crate::report) Receiver<()>, pub(in crate::report) Kept);
+    pub(in crate::report) struct BlockingWriter(
+        pub(in crate::report) Receiver<()>,
+        pub(in crate::report) CapturedLines,
+    );
 
-    impl Write for Blocked {
+    impl Write for BlockingWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let _ = self.0.recv();
             self.1.write(bytes)
@@ -110,10 +113,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_reader_that_goes_on_gets_all_lines_in_their_order() {
+    fn all_lines_are_written_in_order() {
         let (go, blocked) = channel();
-        let (kept, trouble) = (Kept::default(), Trouble::default());
-        let mut aside = Aside::new(Blocked(blocked, kept.clone()), trouble.clone());
+        let (kept, trouble) = (CapturedLines::default(), FirstWriteError::default());
+        let mut aside = BackgroundWriter::new(BlockingWriter(blocked, kept.clone()), trouble.clone());
         let lines: Vec<String> = (0..1000).map(|number| format!("{number}\n")).collect();
         lines.iter().for_each(|line| aside.write(line.clone().into_bytes()));
         assert_eq!(kept.text(), "");
@@ -124,11 +127,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_that_stands_still_does_not_hold_the_end_up_and_is_told_of() {
+    fn close_times_out_on_a_blocked_writer_and_records_it() {
         let (_go, blocked) = channel();
-        let trouble = Trouble::default();
-        let mut aside = Aside::new(Blocked(blocked, Kept::default()), trouble.clone());
-        aside.limit = Duration::from_millis(50);
+        let trouble = FirstWriteError::default();
+        let mut aside = BackgroundWriter::new(BlockingWriter(blocked, CapturedLines::default()), trouble.clone());
+        aside.drain_timeout = Duration::from_millis(50);
         aside.write(b"line\n".to_vec());
         let began = Instant::now();
         aside.close();
@@ -137,10 +140,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_noted_by_the_end() {
+    fn write_errors_are_recorded_by_close() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
-        let trouble = Trouble::default();
-        let mut aside = Aside::new(full, trouble.clone());
+        let trouble = FirstWriteError::default();
+        let mut aside = BackgroundWriter::new(full, trouble.clone());
         aside.write(b"line\n".to_vec());
         aside.close();
         assert_eq!(trouble.error().map(io::Error::kind), Some(ErrorKind::StorageFull));

@@ -2,11 +2,11 @@
 //! the fuzz targets of `tests/it/fuzz.rs`, which take this file in by its path.
 
 /// SplitMix64, from its seed.
-pub struct Random(pub u64);
+pub struct SeededRng(pub u64);
 
-impl Random {
+impl SeededRng {
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -16,7 +16,7 @@ impl Random {
 
     /// One of the numbers before `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.next_u64() % end
     }
 
     /// True so often.
@@ -25,7 +25,7 @@ impl Random {
     }
 
     /// One of these.
-    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+    pub fn choose<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize].clone()
     }
 }

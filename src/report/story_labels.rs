@@ -9,15 +9,15 @@ use crate::swarm::SwarmSpec;
 
 /// The names of a swarm's stories.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct StoryLabels {
     swarm: SwarmId,
     labels: BTreeMap<StoryKey, (String, String)>,
     assignments: BTreeMap<AssignmentId, Vec<StoryKey>>,
 }
 
-impl Names {
+impl StoryLabels {
     /// The names in this spec.
-    pub fn of(spec: &SwarmSpec) -> Self {
+    pub fn from_spec(spec: &SwarmSpec) -> Self {
         let several = spec.files.len() > 1;
         let label = |key: &StoryKey| match spec.files.get(usize::from(key.file)) {
             Some(file) if several => format!("{}/{}", file.slug, key.id),
@@ -26,7 +26,7 @@ impl Names {
         let labels = spec
             .stories
             .iter()
-            .map(|story| (story.key.clone(), (label(&story.key), super::text::clean(&story.title))))
+            .map(|story| (story.key.clone(), (label(&story.key), super::text::sanitize(&story.title))))
             .collect();
         let assignments = spec.assignments.iter().map(|each| (each.id.clone(), each.stories.clone())).collect();
         Self { swarm: spec.swarm, labels, assignments }
@@ -48,13 +48,13 @@ impl Names {
     }
 
     /// The labels of several, with commas.
-    pub fn list(&self, keys: &[StoryKey]) -> String {
+    pub fn joined_labels(&self, keys: &[StoryKey]) -> String {
         keys.iter().map(|key| self.label(key)).collect::<Vec<_>>().join(", ")
     }
 
     /// The stories of an assignment, with commas.
-    pub fn of_assignment(&self, assignment: &AssignmentId) -> String {
-        self.assignments.get(assignment).map(|keys| self.list(keys)).unwrap_or_default()
+    pub fn assignment_labels(&self, assignment: &AssignmentId) -> String {
+        self.assignments.get(assignment).map(|keys| self.joined_labels(keys)).unwrap_or_default()
     }
 
     /// The story that has this label or, where only one has it, this id.
@@ -130,11 +130,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn labels() {
-        let one = Names::of(&spec(1));
+    fn labels_have_the_slug_only_with_several_files() {
+        let one = StoryLabels::from_spec(&spec(1));
         let key = StoryKey { file: 0, id: "US-002".parse().expect("valid") };
         assert_eq!((one.label(&key), one.title(&key)), ("US-002", "Use the parser"));
-        let two = Names::of(&spec(2));
+        let two = StoryLabels::from_spec(&spec(2));
         assert_eq!(two.label(&key), "f0/US-002");
         assert_eq!(two.find("US-002").len(), 2);
         assert_eq!(two.find("f1/US-002").len(), 1);
