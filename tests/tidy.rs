@@ -94,7 +94,7 @@ fn faults(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Modules that are hooks for tests.
-const HOOKS: [&str; 2] = ["kill_point", "haste"];
+const HOOKS: [&str; 2] = ["kill_point", "test_overrides"];
 
 /// What the hooks for tests are called by is left out of release builds.
 fn hooks(source: &Source, found: &mut Vec<String>) {
@@ -552,9 +552,9 @@ fn hooks_for_tests_are_not_in_release_builds() {
     for (body, count) in [
         ("#[cfg(debug_assertions)]\nmod kill_point;", 0),
         ("mod kill_point;", 1),
-        ("#[cfg(debug_assertions)]\nmod haste;", 0),
-        ("mod haste;", 1),
-        ("if let Some(it) = super::haste::it() {}", 1),
+        ("#[cfg(debug_assertions)]\nmod test_overrides;", 0),
+        ("mod test_overrides;", 1),
+        ("if let Some(it) = super::test_overrides::it() {}", 1),
         ("fn f() {\n#[cfg(debug_assertions)]\nsuper::kill_point::at();\n}", 0),
         ("fn f() {\n#[cfg(debug_assertions)]\ng();\nsuper::kill_point::at();\n}", 1),
     ] {

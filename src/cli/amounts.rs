@@ -20,7 +20,7 @@ pub enum AmountError {
     Span(String),
     /// A duration without a unit.
     #[error("`{0}` has no unit: write `{0}s` for seconds or `{0}m` for minutes")]
-    NoUnit(String),
+    MissingUnit(String),
     /// Not a number of processors.
     #[error("`{0}` is not a number of CPUs: write it as in `2` or `1.5`, with at most three decimals")]
     Cpus(String),
@@ -45,7 +45,7 @@ impl FromStr for Size {
             "t" | "tb" | "tib" => 40,
             _ => return Err(wrong()),
         };
-        let thousandths = thousandths(number).ok_or_else(wrong)?;
+        let thousandths = parse_thousandths(number).ok_or_else(wrong)?;
         let bytes = u128::from(thousandths).checked_shl(shift).map(|value| value / 1000).ok_or_else(wrong)?;
         u64::try_from(bytes).map(Size).map_err(|_| wrong())
     }
@@ -81,7 +81,7 @@ impl FromStr for Span {
             return if rest.bytes().all(|b| b == b'0') {
                 Ok(Span(Duration::ZERO))
             } else {
-                Err(AmountError::NoUnit(rest.to_owned()))
+                Err(AmountError::MissingUnit(rest.to_owned()))
             };
         }
         let mut total: u64 = 0;
@@ -104,7 +104,7 @@ impl FromStr for Span {
                 return Err(wrong());
             }
             smallest = millis;
-            let thousandths = thousandths(number).ok_or_else(wrong)?;
+            let thousandths = parse_thousandths(number).ok_or_else(wrong)?;
             let part = thousandths.checked_mul(millis).ok_or_else(wrong)? / 1000;
             total = total.checked_add(part).ok_or_else(wrong)?;
             rest = tail.trim_start();
@@ -155,7 +155,7 @@ impl FromStr for Cpus {
     type Err = AmountError;
     fn from_str(text: &str) -> Result<Self, AmountError> {
         let wrong = || AmountError::Cpus(text.to_owned());
-        let thousandths = thousandths(text.trim()).ok_or_else(wrong)?;
+        let thousandths = parse_thousandths(text.trim()).ok_or_else(wrong)?;
         if thousandths <= 1_000_000 { Ok(Cpus(thousandths)) } else { Err(wrong()) }
     }
 }
@@ -168,7 +168,7 @@ impl fmt::Display for Cpus {
 }
 
 /// A decimal number with at most three decimals, in thousandths.
-fn thousandths(text: &str) -> Option<u64> {
+fn parse_thousandths(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(decimals) || decimals.len() > 3 || text.ends_with('.') {
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_parse_and_display() {
         let table = [
             ("0", 0),
             ("512", 512),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn durations_parse_and_display() {
         let table = [
             ("90s", 90_000),
             ("30m", 1_800_000),
@@ -269,7 +269,7 @@ mod tests {
         for (text, millis) in table {
             assert_eq!(text.parse(), Ok(Span(Duration::from_millis(millis))), "{text}");
         }
-        assert_eq!("30".parse::<Span>(), Err(AmountError::NoUnit("30".into())));
+        assert_eq!("30".parse::<Span>(), Err(AmountError::MissingUnit("30".into())));
         for wrong in ["", "m", "-3s", "3w", "30m1h", "1s1s", "s3", "1..5s"] {
             assert!(matches!(wrong.parse::<Span>(), Err(AmountError::Span(_))), "{wrong}");
         }
@@ -278,16 +278,16 @@ mod tests {
     }
 
     #[test]
-    fn off_is_no_time() {
+    fn off_parses_as_zero_duration() {
         for (text, seconds, shown) in [("off", 0, "off"), ("0", 0, "off"), ("90s", 90, "1m30s")] {
             let span: SpanOrOff = text.parse().expect("good");
             assert_eq!((span.0.as_secs(), span.to_string().as_str()), (seconds, shown), "{text}");
         }
-        assert_eq!("30".parse::<SpanOrOff>(), Err(AmountError::NoUnit("30".into())));
+        assert_eq!("30".parse::<SpanOrOff>(), Err(AmountError::MissingUnit("30".into())));
     }
 
     #[test]
-    fn cpus() {
+    fn cpus_parse_and_display() {
         for (text, thousandths) in [("1", 1000), ("1.5", 1500), ("0.25", 250), ("0", 0)] {
             assert_eq!(text.parse(), Ok(Cpus(thousandths)), "{text}");
         }

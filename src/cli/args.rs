@@ -1,6 +1,6 @@
 //! The command line as typed. `settings.rs` makes usable values of it; `cli/<command>.rs` acts on it.
 //!
-//! To add a command: a variant of [`Command`], its arguments below, a file in `cli/`, an arm in `cli/mod.rs`.
+//! To add a command: a variant of [`CliCommand`], its arguments below, a file in `cli/`, an arm in `cli/mod.rs`.
 //! Must not: read files, the environment or the clock.
 
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::amounts::{Cpus, Size, Span, SpanOrOff};
-use super::variable::Typed;
+use super::variable::VariableArg;
 use crate::ids::SwarmId;
 
 /// The whole command line.
@@ -31,12 +31,12 @@ pub struct Cli {
 
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Show waves, assignments and branches of tasks files, and what is wrong with them; runs nothing
     Plan(PlanArgs),
     /// Run the stories of tasks files in sandboxes and merge what they commit
@@ -89,7 +89,7 @@ pub enum FanOutArg {
 
 /// What `plan` and `run` both take.
 #[derive(Debug, Default, Args)]
-pub struct PlanFlags {
+pub struct CommonPlanArgs {
     /// Tasks files (JSON)
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
@@ -124,7 +124,7 @@ pub struct PlanFlags {
 pub struct PlanArgs {
     /// Shared with `run`.
     #[command(flatten)]
-    pub plan: PlanFlags,
+    pub plan: CommonPlanArgs,
 }
 
 /// `longshore run`.
@@ -132,7 +132,7 @@ pub struct PlanArgs {
 pub struct RunArgs {
     /// Shared with `plan`.
     #[command(flatten)]
-    pub plan: PlanFlags,
+    pub plan: CommonPlanArgs,
 
     /// Sandboxes at once [default: metadata.maxConcurrency, else what memory and CPUs allow]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000), allow_negative_numbers = true)]
@@ -196,7 +196,7 @@ pub struct RunArgs {
 
     /// Environment variable for the sandboxes: KEY takes your own value, or KEY=VALUE; may be given again
     #[arg(long, value_name = "KEY[=VALUE]")]
-    pub env: Vec<Typed>,
+    pub env: Vec<VariableArg>,
 
     /// Time from the polite signal to the kill when a sandbox is stopped [default: 10s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -228,7 +228,7 @@ pub struct RunArgs {
 pub struct StatusArgs {
     /// The swarm, or the beginning of its id [default: the newest]
     #[arg(value_name = "SWARM")]
-    pub swarm: Option<SwarmName>,
+    pub swarm: Option<SwarmPrefix>,
 
     /// Print swarm-state.json as it is
     #[arg(long)]
@@ -258,11 +258,11 @@ pub struct LogsArgs {
 pub struct ResumeArgs {
     /// The swarm, or the beginning of its id [default: the newest]
     #[arg(value_name = "SWARM")]
-    pub swarm: Option<SwarmName>,
+    pub swarm: Option<SwarmPrefix>,
 
     /// Value of a variable that the swarm was started with; without it, it is taken from the environment
     #[arg(long, value_name = "NAME=VALUE")]
-    pub env: Vec<Typed>,
+    pub env: Vec<VariableArg>,
 
     /// Memory that the engine must have left for another sandbox to start [default: as it was begun]
     #[arg(long, value_name = "SIZE")]
@@ -286,7 +286,7 @@ pub struct ResumeArgs {
 pub struct StopArgs {
     /// The swarm, or the beginning of its id [default: the newest]
     #[arg(value_name = "SWARM")]
-    pub swarm: Option<SwarmName>,
+    pub swarm: Option<SwarmPrefix>,
 
     /// Kill the sandboxes at once instead of asking them to finish; their work is still salvaged
     #[arg(long)]
@@ -321,7 +321,7 @@ pub enum SalvageCommand {
 pub struct SalvageListArgs {
     /// Only of this swarm, by its id or the beginning of it
     #[arg(long, value_name = "SWARM")]
-    pub swarm: Option<SwarmName>,
+    pub swarm: Option<SwarmPrefix>,
 
     /// Write a JSON object a line on standard output
     #[arg(long)]
@@ -357,7 +357,7 @@ pub struct SalvageApplyArgs {
 pub struct GcArgs {
     /// Only what these swarms left, resumable or not: what is not on the host is salvaged before it is removed
     #[arg(value_name = "SWARM")]
-    pub swarms: Vec<SwarmName>,
+    pub swarms: Vec<SwarmPrefix>,
 
     /// Only say what would be removed
     #[arg(long)]
@@ -458,9 +458,9 @@ pub struct ManArgs {
 
 /// A swarm by its id or the beginning of it: at least four characters of hexadecimal digits and `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SwarmName(String);
+pub struct SwarmPrefix(String);
 
-impl SwarmName {
+impl SwarmPrefix {
     /// Whether this names that swarm.
     pub fn matches(&self, swarm: &SwarmId) -> bool {
         swarm.to_string().starts_with(&self.0)
@@ -472,7 +472,7 @@ impl SwarmName {
     }
 }
 
-impl std::str::FromStr for SwarmName {
+impl std::str::FromStr for SwarmPrefix {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let lower = text.to_ascii_lowercase();
@@ -490,12 +490,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn clap_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_command_and_flag_has_a_line_of_help() {
+    fn every_command_and_flag_has_help() {
         fn check(command: &clap::Command) {
             for argument in command.get_arguments() {
                 assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
@@ -509,12 +509,12 @@ mod tests {
     }
 
     #[test]
-    fn run_takes_its_flags() {
+    fn run_parses_its_flags() {
         let line = "longshore run a.json b.json --max 3 --fan-out file --image i --agent x --verify true --verify ls \
                     --network bridge --memory 512m --cpus 1.5 --timeout 90s --idle-timeout off --retries 0 --keep --yes --json --again \
                     --write-back --env A=1 --env B --grace 2s";
         let cli = Cli::try_parse_from(line.split_whitespace()).expect("a good command line");
-        let Command::Run(run) = cli.command else { panic!("run") };
+        let CliCommand::Run(run) = cli.command else { panic!("run") };
         assert_eq!(run.plan.files.len(), 2);
         assert_eq!(run.max, Some(3));
         assert_eq!(run.verify, ["true", "ls"]);
@@ -526,12 +526,12 @@ mod tests {
     }
 
     #[test]
-    fn swarms_by_prefix() {
+    fn swarm_prefix_matches_swarm_ids() {
         let swarm: SwarmId = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid");
-        assert!("a1b2".parse::<SwarmName>().expect("valid").matches(&swarm));
-        assert!("A1B2C3D4-e5f6".parse::<SwarmName>().expect("valid").matches(&swarm));
-        assert!(!"b1b2".parse::<SwarmName>().expect("valid").matches(&swarm));
-        assert!("a1".parse::<SwarmName>().is_err());
-        assert!("US-001".parse::<SwarmName>().is_err());
+        assert!("a1b2".parse::<SwarmPrefix>().expect("valid").matches(&swarm));
+        assert!("A1B2C3D4-e5f6".parse::<SwarmPrefix>().expect("valid").matches(&swarm));
+        assert!(!"b1b2".parse::<SwarmPrefix>().expect("valid").matches(&swarm));
+        assert!("a1".parse::<SwarmPrefix>().is_err());
+        assert!("US-001".parse::<SwarmPrefix>().is_err());
     }
 }

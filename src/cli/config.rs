@@ -162,9 +162,9 @@ pub enum PromptConfig {
 }
 
 /// Reads a config file; `None` where there is none.
-pub fn read(path: &Path) -> Result<Option<Config>, ConfigError> {
+pub fn read_config(path: &Path) -> Result<Option<Config>, ConfigError> {
     match std::fs::read_to_string(path) {
-        Ok(text) => parse(&text, path).map(Some),
+        Ok(text) => parse_config(&text, path).map(Some),
         Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
@@ -173,7 +173,7 @@ pub fn read(path: &Path) -> Result<Option<Config>, ConfigError> {
 }
 
 /// Reads a config file's text.
-pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+pub fn parse_config(text: &str, path: &Path) -> Result<Config, ConfigError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let fault = |offset: usize, problem: String| {
         let before = text.get(..offset.min(text.len())).unwrap_or(text);
@@ -201,12 +201,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
 mod tests {
     use super::*;
 
-    fn fails(text: &str) -> String {
-        parse(text, Path::new("c.toml")).expect_err(text).to_string()
+    fn parse_error(text: &str) -> String {
+        parse_config(text, Path::new("c.toml")).expect_err(text).to_string()
     }
 
     #[test]
-    fn a_full_file() {
+    fn parses_a_full_config_file() {
         let text = r#"
             agent = "claude"
             image = "my/image:1"
@@ -230,7 +230,7 @@ mod tests {
             prompt = "stdin"
             env = ["ANTHROPIC_API_KEY"]
         "#;
-        let config = parse(text, Path::new("c.toml")).expect("a good file");
+        let config = parse_config(text, Path::new("c.toml")).expect("a good file");
         assert_eq!(config.cpus, Some(Cpus(1500)));
         assert_eq!(config.memory, Some(Size(512 << 20)));
         assert_eq!(config.agents["claude"].argv, ["claude", "-p"]);
@@ -238,17 +238,17 @@ mod tests {
     }
 
     #[test]
-    fn faults_have_a_place() {
-        let typo = fails("max = 3\nmemroy = \"2g\"\n");
+    fn errors_report_line_and_column() {
+        let typo = parse_error("max = 3\nmemroy = \"2g\"\n");
         assert!(typo.starts_with("c.toml:2:1: unknown field `memroy`"), "{typo}");
-        let unit = fails("timeout = \"30\"\n");
+        let unit = parse_error("timeout = \"30\"\n");
         assert!(unit.starts_with("c.toml:1:11: `30` has no unit"), "{unit}");
-        let refused = fails("\n\nenv = [\"A\", \"PATH\"]\n");
+        let refused = parse_error("\n\nenv = [\"A\", \"PATH\"]\n");
         assert!(refused.starts_with("c.toml:3:") && refused.contains("`PATH` is refused"), "{refused}");
-        assert!(fails("max = ").starts_with("c.toml:1:"));
-        assert!(fails("image = 1\nmax = 0").contains("c.toml:1:9"));
-        assert!(fails("keep = true\nmax = 0").starts_with("c.toml:2:1: `max` must be"));
-        assert!(fails("[agents.x]\nargv = []").starts_with("c.toml:1:1: agent `x` has no program"));
-        assert!(fails("[agents.x]\nargv = [\"a\"]\nshell = true").contains("unknown field `shell`"));
+        assert!(parse_error("max = ").starts_with("c.toml:1:"));
+        assert!(parse_error("image = 1\nmax = 0").contains("c.toml:1:9"));
+        assert!(parse_error("keep = true\nmax = 0").starts_with("c.toml:2:1: `max` must be"));
+        assert!(parse_error("[agents.x]\nargv = []").starts_with("c.toml:1:1: agent `x` has no program"));
+        assert!(parse_error("[agents.x]\nargv = [\"a\"]\nshell = true").contains("unknown field `shell`"));
     }
 }

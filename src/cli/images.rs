@@ -4,9 +4,9 @@
 use bytes::Bytes;
 
 use super::args::ImagesCommand;
-use super::error::Shown;
-use super::here::Here;
-use super::{Outcome, remark, say};
+use super::context::CommandContext;
+use super::error::CommandError;
+use super::{CommandResult, print_stderr, print_stdout};
 use crate::engine::{Engine, ImageInfo, label};
 use crate::report::text::{display_width, pad_to_width, sanitize};
 
@@ -16,16 +16,16 @@ const DOCKERFILE: &str = include_str!("../../images/sandbox/Dockerfile");
 const DOCKERFILE_LABEL: &str = "dev.longshore.dockerfile";
 
 /// Carries it out.
-pub async fn images(command: &ImagesCommand, here: &Here) -> Outcome {
-    let engine = here.engine().await?;
+pub async fn images(command: &ImagesCommand, here: &CommandContext) -> CommandResult {
+    let engine = here.connect_engine().await?;
     match command {
-        ImagesCommand::List => list(&*engine).await,
-        ImagesCommand::Build { base, tag } => build(&*engine, base, tag).await,
+        ImagesCommand::List => list_images(&*engine).await,
+        ImagesCommand::Build { base, tag } => build_image(&*engine, base, tag).await,
     }
 }
 
 /// The images of ours, by tag.
-pub(crate) async fn ours(engine: &dyn Engine) -> Result<Vec<ImageInfo>, Shown> {
+pub(crate) async fn longshore_images(engine: &dyn Engine) -> Result<Vec<ImageInfo>, CommandError> {
     let mut found = engine.images(label::ROLE).await?;
     for image in engine.images(DOCKERFILE_LABEL).await? {
         if !found.iter().any(|known| known.id == image.id) {
@@ -36,10 +36,10 @@ pub(crate) async fn ours(engine: &dyn Engine) -> Result<Vec<ImageInfo>, Shown> {
     Ok(found)
 }
 
-async fn list(engine: &dyn Engine) -> Outcome {
-    let images = ours(engine).await?;
+async fn list_images(engine: &dyn Engine) -> CommandResult {
+    let images = longshore_images(engine).await?;
     if images.is_empty() {
-        say("no images of longshore's: `longshore images build` makes the default one\n")?;
+        print_stdout("no images of longshore's: `longshore images build` makes the default one\n")?;
         return Ok(0);
     }
     let rows: Vec<[String; 4]> = images
@@ -63,31 +63,32 @@ async fn list(engine: &dyn Engine) -> Outcome {
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }
-    say(&text)?;
+    print_stdout(&text)?;
     Ok(0)
 }
 
-async fn build(engine: &dyn Engine, base: &str, tag: &str) -> Outcome {
-    let context = context().map_err(|error| Shown::machinery("cannot pack the Dockerfile").caused_by(&error))?;
+async fn build_image(engine: &dyn Engine, base: &str, tag: &str) -> CommandResult {
+    let context =
+        build_context().map_err(|error| CommandError::machinery("cannot pack the Dockerfile").with_cause(&error))?;
     let args = [("BASE".to_owned(), base.to_owned())];
     let mut progress = |line: &str| {
         let line = sanitize(line);
         if !line.is_empty() {
-            remark(&line);
+            print_stderr(&line);
         }
     };
     engine.build_image(tag, context, &args, &mut progress).await.map_err(|error| {
-        Shown::from(error).hint(format!(
+        CommandError::from(error).with_hint(format!(
             "the base image `{base}` must be there or be fetched from a registry: name another with `--base IMAGE` \
              (scripts/setup.sh makes one without a registry)"
         ))
     })?;
-    say(&format!("built {tag} from {base}\n"))?;
+    print_stdout(&format!("built {tag} from {base}\n"))?;
     Ok(0)
 }
 
 /// The tar that the engine builds from: the Dockerfile, and the label by which `images list` and `gc` know the image.
-fn context() -> std::io::Result<Bytes> {
+fn build_context() -> std::io::Result<Bytes> {
     let text = format!("{}\nLABEL {}=\"image\"\n", DOCKERFILE.trim_end(), label::ROLE);
     let mut header = tar::Header::new_gnu();
     header.set_size(text.len() as u64);
@@ -103,8 +104,8 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn the_context_has_the_dockerfile_and_the_label() {
-        let bytes = context().expect("packed");
+    fn build_context_has_dockerfile_and_label() {
+        let bytes = build_context().expect("packed");
         let mut archive = tar::Archive::new(&bytes[..]);
         let mut entries = archive.entries().expect("a tar");
         let mut file = entries.next().expect("one file").expect("readable");

@@ -7,10 +7,10 @@ use std::io::{IsTerminal, Read, Seek, SeekFrom, Write, stdout};
 use std::path::Path;
 use std::time::Duration;
 
-use super::args::{LogsArgs, SwarmName};
-use super::error::Shown;
-use super::here::Here;
-use super::{Outcome, say};
+use super::args::{LogsArgs, SwarmPrefix};
+use super::context::CommandContext;
+use super::error::CommandError;
+use super::{CommandResult, print_stdout};
 use crate::ids::AssignmentId;
 use crate::report::StoryLabels;
 use crate::report::text::sanitize;
@@ -18,54 +18,56 @@ use crate::state::recovery::replay;
 use crate::state::{Journal, SwarmDir};
 
 /// How often a followed log is looked at.
-const POLL: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Carries it out.
-pub async fn logs(args: &LogsArgs, here: &Here) -> Outcome {
+pub async fn logs(args: &LogsArgs, here: &CommandContext) -> CommandResult {
     let (swarm, what) = match &args.names[..] {
         [] => (None, None),
         // A swarm's name is never a story's or an assignment's.
-        [one] => match one.parse::<SwarmName>() {
+        [one] => match one.parse::<SwarmPrefix>() {
             Ok(swarm) => (Some(swarm), None),
             Err(_) => (None, Some(one)),
         },
-        [swarm, what] => (Some(swarm.parse::<SwarmName>().map_err(Shown::input)?), Some(what)),
-        _ => return Err(Shown::input("at most a swarm, and a story or assignment of it")),
+        [swarm, what] => (Some(swarm.parse::<SwarmPrefix>().map_err(CommandError::input)?), Some(what)),
+        _ => return Err(CommandError::input("at most a swarm, and a story or assignment of it")),
     };
     let Some(what) = what else {
-        return list(&here.swarm(swarm.as_ref().map(SwarmName::as_str)).await?);
+        return list_logs(&here.resolve_swarm_dir(swarm.as_ref().map(SwarmPrefix::as_str)).await?);
     };
-    let dir = here.swarm(swarm.as_ref().map(SwarmName::as_str)).await?;
-    let assignment = assignment(&dir, what)?;
+    let dir = here.resolve_swarm_dir(swarm.as_ref().map(SwarmPrefix::as_str)).await?;
+    let assignment = resolve_assignment(&dir, what)?;
     let path = dir.log_file(&assignment);
     let may_come = args.follow && dir.is_locked()?;
     if !path.exists() && !may_come {
-        let hint = if ran(&dir, Some(&assignment))? {
+        let hint = if has_run(&dir, Some(&assignment))? {
             format!("its sandbox has run: `{}` was removed since, or could not be written", path.display())
         } else {
             "its sandbox has not started; `longshore status` shows how the swarm stands".to_owned()
         };
-        return Err(Shown::input(format!("there is no log of {assignment} in swarm `{}`", dir.swarm())).hint(hint));
+        return Err(
+            CommandError::input(format!("there is no log of {assignment} in swarm `{}`", dir.swarm())).with_hint(hint)
+        );
     }
-    let mut printer = Printer { clean: stdout().is_terminal(), rest: Vec::new() };
+    let mut printer = LogPrinter { sanitize: stdout().is_terminal(), partial_line: Vec::new() };
     let mut offset = match args.tail {
-        Some(lines) if path.exists() => tail_offset(&path, lines).map_err(|error| unreadable(&path, &error))?,
+        Some(lines) if path.exists() => tail_offset(&path, lines).map_err(|error| read_error(&path, &error))?,
         _ => 0,
     };
     loop {
         // Asked before reading: what was written before the end is then read after it.
         let live = args.follow && dir.is_locked()?;
-        offset = copy(&path, offset, &mut printer)?;
+        offset = print_from(&path, offset, &mut printer)?;
         if !live {
-            printer.end()?;
+            printer.finish()?;
             return Ok(0);
         }
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// The logs that there are, each with its stories and its size.
-fn list(dir: &SwarmDir) -> Outcome {
+fn list_logs(dir: &SwarmDir) -> CommandResult {
     let spec = Journal::read_header(&dir.journal_file())?.spec;
     let names = StoryLabels::from_spec(&spec);
     let mut text = format!("logs of swarm {}\n", dir.swarm());
@@ -78,19 +80,19 @@ fn list(dir: &SwarmDir) -> Outcome {
         text.push_str(&format!("  {}  {stories}  {} bytes  {}\n", assignment.id, meta.len(), path.display()));
     }
     if !found {
-        text.push_str(&match ran(dir, None)? {
+        text.push_str(&match has_run(dir, None)? {
             true => {
                 format!("  none: what was in `{}` was removed, or could not be written\n", dir.logs_dir().display())
             }
             false => "  none yet: no sandbox has started\n".to_owned(),
         });
     }
-    say(&text)?;
+    print_stdout(&text)?;
     Ok(0)
 }
 
 /// Whether a sandbox has run; of this assignment, or any.
-fn ran(dir: &SwarmDir, assignment: Option<&AssignmentId>) -> Result<bool, Shown> {
+fn has_run(dir: &SwarmDir, assignment: Option<&AssignmentId>) -> Result<bool, CommandError> {
     let machine = replay(Journal::read(&dir.journal_file())?).machine;
     let mut attempts = machine.attempts();
     let asked = |id: &AssignmentId| assignment.is_none_or(|assignment| assignment == id);
@@ -98,7 +100,7 @@ fn ran(dir: &SwarmDir, assignment: Option<&AssignmentId>) -> Result<bool, Shown>
 }
 
 /// The assignment that is meant: by its own id, or by the label or id of one of its stories.
-fn assignment(dir: &SwarmDir, what: &str) -> Result<AssignmentId, Shown> {
+fn resolve_assignment(dir: &SwarmDir, what: &str) -> Result<AssignmentId, CommandError> {
     let spec = Journal::read(&dir.journal_file())?.header.spec;
     if let Ok(id) = what.parse::<AssignmentId>()
         && spec.assignments.iter().any(|assignment| assignment.id == id)
@@ -110,36 +112,36 @@ fn assignment(dir: &SwarmDir, what: &str) -> Result<AssignmentId, Shown> {
     match &found[..] {
         [] => {
             let known: Vec<&str> = spec.stories.iter().map(|story| names.label(&story.key)).take(20).collect();
-            Err(Shown::input(format!("swarm `{}` has no story or assignment `{what}`", dir.swarm()))
-                .hint(format!("its stories are {}", known.join(", "))))
+            Err(CommandError::input(format!("swarm `{}` has no story or assignment `{what}`", dir.swarm()))
+                .with_hint(format!("its stories are {}", known.join(", "))))
         }
         [story] => names.assignment_of(story).cloned().ok_or_else(|| {
-            Shown::input(format!("story `{what}` was not run in swarm `{}`: it was done before", dir.swarm()))
+            CommandError::input(format!("story `{what}` was not run in swarm `{}`: it was done before", dir.swarm()))
         }),
         several => {
             let labels: Vec<&str> = several.iter().map(|key| names.label(key)).collect();
-            Err(Shown::input(format!("several tasks files have a story `{what}`"))
-                .hint(format!("name one of {}", labels.join(", "))))
+            Err(CommandError::input(format!("several tasks files have a story `{what}`"))
+                .with_hint(format!("name one of {}", labels.join(", "))))
         }
     }
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Shown {
-    Shown::machinery(format!("cannot read `{}`", path.display())).caused_by(error)
+fn read_error(path: &Path, error: &std::io::Error) -> CommandError {
+    CommandError::machinery(format!("cannot read `{}`", path.display())).with_cause(error)
 }
 
 /// Prints what the file has from `offset` on and gives the offset of its end. A file that is not there yet has nothing.
-fn copy(path: &Path, offset: u64, printer: &mut Printer) -> Result<u64, Shown> {
+fn print_from(path: &Path, offset: u64, printer: &mut LogPrinter) -> Result<u64, CommandError> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(offset),
-        Err(error) => return Err(unreadable(path, &error)),
+        Err(error) => return Err(read_error(path, &error)),
     };
-    file.seek(SeekFrom::Start(offset)).map_err(|error| unreadable(path, &error))?;
+    file.seek(SeekFrom::Start(offset)).map_err(|error| read_error(path, &error))?;
     let mut at = offset;
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        match file.read(&mut buffer).map_err(|error| unreadable(path, &error))? {
+        match file.read(&mut buffer).map_err(|error| read_error(path, &error))? {
             0 => return Ok(at),
             length => {
                 at += length as u64;
@@ -180,30 +182,30 @@ fn tail_offset(path: &Path, lines: usize) -> std::io::Result<u64> {
 }
 
 /// Bytes to standard output: as they are, or line by line without what could drive a terminal.
-struct Printer {
-    clean: bool,
-    rest: Vec<u8>,
+struct LogPrinter {
+    sanitize: bool,
+    partial_line: Vec<u8>,
 }
 
-impl Printer {
-    fn print(&mut self, bytes: &[u8]) -> Result<(), Shown> {
+impl LogPrinter {
+    fn print(&mut self, bytes: &[u8]) -> Result<(), CommandError> {
         let mut out = stdout().lock();
-        if !self.clean {
+        if !self.sanitize {
             out.write_all(bytes)?;
             out.flush()?;
             return Ok(());
         }
-        self.rest.extend_from_slice(bytes);
-        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
+        self.partial_line.extend_from_slice(bytes);
+        while let Some(end) = self.partial_line.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.partial_line.drain(..=end).collect();
             writeln!(out, "{}", sanitize(&String::from_utf8_lossy(&line)))?;
         }
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Shown> {
-        if !self.rest.is_empty() {
-            writeln!(stdout(), "{}", sanitize(&String::from_utf8_lossy(&self.rest)))?;
+    fn finish(&mut self) -> Result<(), CommandError> {
+        if !self.partial_line.is_empty() {
+            writeln!(stdout(), "{}", sanitize(&String::from_utf8_lossy(&self.partial_line)))?;
         }
         Ok(())
     }
@@ -214,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_found() {
+    fn tail_offset_finds_the_last_lines() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
         let text: String = (0..30_000).map(|number| format!("line {number}\n")).collect();

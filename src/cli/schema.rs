@@ -2,8 +2,8 @@
 
 use super::args::SchemaName;
 use super::config::Config;
-use super::error::Shown;
-use super::{Outcome, say};
+use super::error::CommandError;
+use super::{CommandResult, print_stdout};
 use crate::plan::PlanDocument;
 use crate::protocol::amp;
 use crate::report::event::EventLine;
@@ -11,7 +11,7 @@ use crate::report::summary::Summary;
 use crate::state::SwarmState;
 
 /// Carries it out.
-pub fn schema(what: SchemaName) -> Outcome {
+pub fn schema(what: SchemaName) -> CommandResult {
     let schema = match what {
         SchemaName::Tasks => crate::tasks::schema(),
         SchemaName::State => schemars::schema_for!(SwarmState),
@@ -19,16 +19,16 @@ pub fn schema(what: SchemaName) -> Outcome {
         SchemaName::Plan => schemars::schema_for!(PlanDocument),
         SchemaName::Config => schemars::schema_for!(Config),
         SchemaName::Report => schemars::schema_for!(Summary),
-        SchemaName::Amp => by_hand(amp::schema::message()),
-        SchemaName::AmpAck => by_hand(amp::schema::ack()),
-        SchemaName::AmpVerdict => by_hand(amp::schema::verdict()),
+        SchemaName::Amp => handwritten_schema(amp::schema::message()),
+        SchemaName::AmpAck => handwritten_schema(amp::schema::ack()),
+        SchemaName::AmpVerdict => handwritten_schema(amp::schema::verdict()),
     };
     let text = serde_json::to_string_pretty(&schema)
-        .map_err(|error| Shown::machinery("cannot write the schema").caused_by(&error))?;
-    say(&format!("{text}\n"))?;
+        .map_err(|error| CommandError::machinery("cannot write the schema").with_cause(&error))?;
+    print_stdout(&format!("{text}\n"))?;
     Ok(0)
 }
 
-fn by_hand(schema: serde_json::Value) -> schemars::Schema {
+fn handwritten_schema(schema: serde_json::Value) -> schemars::Schema {
     schemars::Schema::try_from(schema).expect("it is an object")
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::amounts::{Cpus, Size, Span, SpanOrOff};
-use super::args::{FanOutArg, PlanFlags, RunArgs};
+use super::args::{CommonPlanArgs, FanOutArg, RunArgs};
 use super::config::{self, AgentConfig, Config, ConfigError};
 use super::variable::{Variable, VariableError};
 use crate::coordinator::notify::NotifyUrl;
@@ -37,7 +37,7 @@ pub enum SettingsError {
     Config(#[from] ConfigError),
     /// A `LONGSHORE_*` variable.
     #[error("the environment variable `{name}` has a value that cannot be used: {problem}")]
-    Environment {
+    InvalidEnvironment {
         /// Which.
         name: String,
         /// Why not.
@@ -45,46 +45,46 @@ pub enum SettingsError {
     },
     /// `--env`.
     #[error("`--env`: {0}")]
-    Variable(VariableError),
+    InvalidVariable(VariableError),
     /// An agent that no config file has.
-    #[error("there is no agent `{name}` (asked for by {source_of_name}); {}", known_agents(.known))]
+    #[error("there is no agent `{name}` (asked for by {source_of_name}); {}", describe_known_agents(.known))]
     UnknownAgent {
         /// As asked for.
         name: String,
         /// By what.
-        source_of_name: Source,
+        source_of_name: SettingSource,
         /// Those that there are.
         known: Vec<String>,
     },
     /// `--env KEY` without a value to take.
     #[error("`{key}` is not set in your environment, and {source_of_name} passes it on")]
-    NotSet {
+    VariableNotSet {
         /// The name.
         key: String,
         /// What asked for it.
-        source_of_name: Source,
+        source_of_name: SettingSource,
     },
     /// A value that JSON cannot carry.
     #[error("the value of `{key}` in your environment is not UTF-8")]
-    NotUtf8 {
+    VariableNotUtf8 {
         /// The name.
         key: String,
     },
     /// A number that makes no sense.
     #[error("{name} = `{value}` (from {source_of_value}) cannot be: {problem}")]
-    Value {
+    InvalidValue {
         /// The setting.
         name: &'static str,
         /// Its value.
         value: String,
         /// Its source.
-        source_of_value: Source,
+        source_of_value: SettingSource,
         /// Why not.
         problem: &'static str,
     },
 }
 
-fn known_agents(known: &[String]) -> String {
+fn describe_known_agents(known: &[String]) -> String {
     if known.is_empty() {
         "no config file defines any".to_owned()
     } else {
@@ -94,7 +94,7 @@ fn known_agents(known: &[String]) -> String {
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingSource {
     /// Built in.
     Default,
     /// A config file.
@@ -105,13 +105,13 @@ pub enum Source {
     Flag(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Default => f.write_str("default"),
-            Source::File(path) => write!(f, "{}", path.display()),
-            Source::Environment(name) => f.write_str(name),
-            Source::Flag(flag) => f.write_str(flag),
+            SettingSource::Default => f.write_str("default"),
+            SettingSource::File(path) => write!(f, "{}", path.display()),
+            SettingSource::Environment(name) => f.write_str(name),
+            SettingSource::Flag(flag) => f.write_str(flag),
         }
     }
 }
@@ -122,7 +122,7 @@ pub struct Sourced<T> {
     /// The value.
     pub value: T,
     /// Its source.
-    pub source: Source,
+    pub source: SettingSource,
 }
 
 /// The settings, complete.
@@ -200,10 +200,10 @@ pub struct AmpSettings {
 }
 
 /// How the environment is read: in tests, from a table.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// The path of the user's config file: below `$XDG_CONFIG_HOME`, or `$HOME/.config`.
-pub fn user_config(lookup: Lookup<'_>) -> Option<PathBuf> {
+pub fn user_config_path(lookup: EnvLookup<'_>) -> Option<PathBuf> {
     let set = |name: &str| lookup(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // The XDG text: a relative path there is to be ignored.
     let folder = set("XDG_CONFIG_HOME")
@@ -213,64 +213,68 @@ pub fn user_config(lookup: Lookup<'_>) -> Option<PathBuf> {
 }
 
 /// Layers the settings. `repo` is the root of the repository, where there is one. All problems at once.
-pub fn load(flags: Config, repo: Option<&Path>, lookup: Lookup<'_>) -> Result<Settings, Vec<SettingsError>> {
+pub fn load(flags: Config, repo: Option<&Path>, lookup: EnvLookup<'_>) -> Result<Settings, Vec<SettingsError>> {
     let mut problems = Vec::new();
-    let environment = environment::environment(lookup).unwrap_or_else(|faults| {
+    let environment = environment::environment_layer(lookup).unwrap_or_else(|faults| {
         problems.extend(faults);
         Config::default()
     });
-    let mut layers = vec![Layer { origin: Origin::Flags, config: flags }];
-    layers.push(Layer { origin: Origin::Environment, config: environment });
-    for path in [repo.map(|root| root.join(REPO_CONFIG)), user_config(lookup)].into_iter().flatten() {
-        match config::read(&path) {
-            Ok(Some(config)) => layers.push(Layer { origin: Origin::File(path), config }),
+    let mut layers = vec![SettingsLayer { origin: LayerOrigin::Flags, config: flags }];
+    layers.push(SettingsLayer { origin: LayerOrigin::Environment, config: environment });
+    for path in [repo.map(|root| root.join(REPO_CONFIG)), user_config_path(lookup)].into_iter().flatten() {
+        match config::read_config(&path) {
+            Ok(Some(config)) => layers.push(SettingsLayer { origin: LayerOrigin::File(path), config }),
             Ok(None) => {}
             Err(error) => problems.push(error.into()),
         }
     }
-    let settings = merge(&layers);
-    problems.extend(check(&settings));
+    let settings = merge_layers(&layers);
+    problems.extend(validate(&settings));
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
 }
 
-struct Layer {
-    origin: Origin,
+struct SettingsLayer {
+    origin: LayerOrigin,
     config: Config,
 }
 
-enum Origin {
+enum LayerOrigin {
     Flags,
     Environment,
     File(PathBuf),
 }
 
-impl Layer {
-    fn source(&self, name: &str) -> Source {
+impl SettingsLayer {
+    fn source(&self, name: &str) -> SettingSource {
         match &self.origin {
-            Origin::Flags => Source::Flag(format!("--{}", name.replace('_', "-"))),
-            Origin::Environment => Source::Environment(variable_name(name)),
-            Origin::File(path) => Source::File(path.clone()),
+            LayerOrigin::Flags => SettingSource::Flag(format!("--{}", name.replace('_', "-"))),
+            LayerOrigin::Environment => SettingSource::Environment(env_var_name(name)),
+            LayerOrigin::File(path) => SettingSource::File(path.clone()),
         }
     }
 }
 
-fn variable_name(setting: &str) -> String {
+fn env_var_name(setting: &str) -> String {
     format!("LONGSHORE_{}", setting.to_ascii_uppercase())
 }
 
 /// The highest layer's value. Layers come highest first.
-fn pick<T>(layers: &[Layer], name: &str, get: impl Fn(&Config) -> Option<T>) -> Option<Sourced<T>> {
+fn highest_layer_value<T>(
+    layers: &[SettingsLayer],
+    name: &str,
+    get: impl Fn(&Config) -> Option<T>,
+) -> Option<Sourced<T>> {
     layers.iter().find_map(|layer| get(&layer.config).map(|value| Sourced { value, source: layer.source(name) }))
 }
 
-fn merge(layers: &[Layer]) -> Settings {
-    fn or<T>(found: Option<Sourced<T>>, default: T) -> Sourced<T> {
-        found.unwrap_or(Sourced { value: default, source: Source::Default })
+fn merge_layers(layers: &[SettingsLayer]) -> Settings {
+    fn or_default<T>(found: Option<Sourced<T>>, default: T) -> Sourced<T> {
+        found.unwrap_or(Sourced { value: default, source: SettingSource::Default })
     }
-    fn optional<T>(found: Option<Sourced<T>>) -> Sourced<Option<T>> {
+    fn as_optional<T>(found: Option<Sourced<T>>) -> Sourced<Option<T>> {
         match found {
             Some(Sourced { value, source }) => Sourced { value: Some(value), source },
-            None => Sourced { value: None, source: Source::Default },
+            None => Sourced { value: None, source: SettingSource::Default },
         }
     }
     let mut env: Vec<Sourced<Variable>> = Vec::new();
@@ -292,55 +296,85 @@ fn merge(layers: &[Layer]) -> Settings {
     }
     let acks = AckTimeouts::default();
     Settings {
-        agent: optional(pick(layers, "agent", |config| config.agent.clone())),
-        image: or(pick(layers, "image", |config| config.image.clone()), DEFAULT_IMAGE.to_owned()),
-        max: optional(pick(layers, "max", |config| config.max)),
-        fan_out: or(pick(layers, "fan_out", |config| config.fan_out), FanOutArg::Story),
-        network: or(pick(layers, "network", |config| config.network.clone()), "none".to_owned()),
-        memory: or(pick(layers, "memory", |config| config.memory), Size(2 << 30)),
-        reserve_memory: or(
-            pick(layers, "reserve_memory", |config| config.reserve_memory),
+        agent: as_optional(highest_layer_value(layers, "agent", |config| config.agent.clone())),
+        image: or_default(
+            highest_layer_value(layers, "image", |config| config.image.clone()),
+            DEFAULT_IMAGE.to_owned(),
+        ),
+        max: as_optional(highest_layer_value(layers, "max", |config| config.max)),
+        fan_out: or_default(highest_layer_value(layers, "fan_out", |config| config.fan_out), FanOutArg::Story),
+        network: or_default(highest_layer_value(layers, "network", |config| config.network.clone()), "none".to_owned()),
+        memory: or_default(highest_layer_value(layers, "memory", |config| config.memory), Size(2 << 30)),
+        reserve_memory: or_default(
+            highest_layer_value(layers, "reserve_memory", |config| config.reserve_memory),
             Size(Reserve::default().memory),
         ),
-        reserve_disk: or(pick(layers, "reserve_disk", |config| config.reserve_disk), Size(Reserve::default().disk)),
-        memory_budget: or(
-            pick(layers, "memory_budget", |config| config.memory_budget),
+        reserve_disk: or_default(
+            highest_layer_value(layers, "reserve_disk", |config| config.reserve_disk),
+            Size(Reserve::default().disk),
+        ),
+        memory_budget: or_default(
+            highest_layer_value(layers, "memory_budget", |config| config.memory_budget),
             Size(DEFAULT_MEMORY_BUDGET as u64),
         ),
-        cpus: or(pick(layers, "cpus", |config| config.cpus), Cpus(1000)),
-        timeout: or(pick(layers, "timeout", |config| config.timeout), Span(Duration::from_secs(1800))),
-        idle_timeout: or(pick(layers, "idle_timeout", |config| config.idle_timeout), SpanOrOff(DEFAULT_IDLE_TIMEOUT)),
-        retries: or(pick(layers, "retries", |config| config.retries), 1),
-        verify: or(pick(layers, "verify", |config| config.verify.clone()), Vec::new()),
-        grace: or(pick(layers, "grace", |config| config.grace), Span(Duration::from_secs(10))),
-        keep: or(pick(layers, "keep", |config| config.keep), false),
-        mailbox: optional(pick(layers, "mailbox", |config| config.mailbox)),
-        review: optional(pick(layers, "review", |config| config.review.agent.clone())),
-        review_criteria: or(pick(layers, "review_criteria", |config| config.review.criteria.clone()), Vec::new()),
-        review_rounds: or(pick(layers, "review_rounds", |config| config.review.rounds), DEFAULT_REVIEW_ROUNDS),
-        notify: optional(pick(layers, "notify", |config| config.notify.clone())),
-        notify_url: optional(pick(layers, "notify_url", |config| config.notify_url.clone())),
+        cpus: or_default(highest_layer_value(layers, "cpus", |config| config.cpus), Cpus(1000)),
+        timeout: or_default(
+            highest_layer_value(layers, "timeout", |config| config.timeout),
+            Span(Duration::from_secs(1800)),
+        ),
+        idle_timeout: or_default(
+            highest_layer_value(layers, "idle_timeout", |config| config.idle_timeout),
+            SpanOrOff(DEFAULT_IDLE_TIMEOUT),
+        ),
+        retries: or_default(highest_layer_value(layers, "retries", |config| config.retries), 1),
+        verify: or_default(highest_layer_value(layers, "verify", |config| config.verify.clone()), Vec::new()),
+        grace: or_default(highest_layer_value(layers, "grace", |config| config.grace), Span(Duration::from_secs(10))),
+        keep: or_default(highest_layer_value(layers, "keep", |config| config.keep), false),
+        mailbox: as_optional(highest_layer_value(layers, "mailbox", |config| config.mailbox)),
+        review: as_optional(highest_layer_value(layers, "review", |config| config.review.agent.clone())),
+        review_criteria: or_default(
+            highest_layer_value(layers, "review_criteria", |config| config.review.criteria.clone()),
+            Vec::new(),
+        ),
+        review_rounds: or_default(
+            highest_layer_value(layers, "review_rounds", |config| config.review.rounds),
+            DEFAULT_REVIEW_ROUNDS,
+        ),
+        notify: as_optional(highest_layer_value(layers, "notify", |config| config.notify.clone())),
+        notify_url: as_optional(highest_layer_value(layers, "notify_url", |config| config.notify_url.clone())),
         amp: AmpSettings {
-            ack_dispatch: or(pick(layers, "amp_ack_dispatch", |config| config.amp.ack_dispatch), Span(acks.dispatch)),
-            ack_result: or(pick(layers, "amp_ack_result", |config| config.amp.ack_result), Span(acks.result)),
-            ack_request: or(pick(layers, "amp_ack_request", |config| config.amp.ack_request), Span(acks.request)),
-            ack_verdict: or(pick(layers, "amp_ack_verdict", |config| config.amp.ack_verdict), Span(acks.verdict)),
-            heartbeat: or(
-                pick(layers, "amp_heartbeat", |config| config.amp.heartbeat),
+            ack_dispatch: or_default(
+                highest_layer_value(layers, "amp_ack_dispatch", |config| config.amp.ack_dispatch),
+                Span(acks.dispatch),
+            ),
+            ack_result: or_default(
+                highest_layer_value(layers, "amp_ack_result", |config| config.amp.ack_result),
+                Span(acks.result),
+            ),
+            ack_request: or_default(
+                highest_layer_value(layers, "amp_ack_request", |config| config.amp.ack_request),
+                Span(acks.request),
+            ),
+            ack_verdict: or_default(
+                highest_layer_value(layers, "amp_ack_verdict", |config| config.amp.ack_verdict),
+                Span(acks.verdict),
+            ),
+            heartbeat: or_default(
+                highest_layer_value(layers, "amp_heartbeat", |config| config.amp.heartbeat),
                 Span(DEFAULT_HEARTBEAT_TIMEOUT),
             ),
         },
         env,
-        git_name: optional(pick(layers, "git_name", |config| config.git.name.clone())),
-        git_email: optional(pick(layers, "git_email", |config| config.git.email.clone())),
+        git_name: as_optional(highest_layer_value(layers, "git_name", |config| config.git.name.clone())),
+        git_email: as_optional(highest_layer_value(layers, "git_email", |config| config.git.email.clone())),
         agents,
     }
 }
 
-fn check(settings: &Settings) -> Vec<SettingsError> {
+fn validate(settings: &Settings) -> Vec<SettingsError> {
     let mut problems = Vec::new();
-    let mut bad = |name, value: String, source: &Source, problem| {
-        problems.push(SettingsError::Value { name, value, source_of_value: source.clone(), problem });
+    let mut bad = |name, value: String, source: &SettingSource, problem| {
+        problems.push(SettingsError::InvalidValue { name, value, source_of_value: source.clone(), problem });
     };
     let Settings { memory, timeout, idle_timeout, image, network, .. } = settings;
     // Docker's own lower limit, told before anything is begun.
@@ -405,15 +439,15 @@ fn check(settings: &Settings) -> Vec<SettingsError> {
 impl Settings {
     /// The agent, looked up; `None` where none is asked for.
     pub fn agent(&self) -> Result<Option<(&str, &AgentConfig)>, SettingsError> {
-        self.known(&self.agent)
+        self.resolve_agent(&self.agent)
     }
 
     /// The reviewer, looked up; `None` where there is to be no review.
     pub fn reviewer(&self) -> Result<Option<(&str, &AgentConfig)>, SettingsError> {
-        self.known(&self.review)
+        self.resolve_agent(&self.review)
     }
 
-    fn known(&self, wanted: &Sourced<Option<String>>) -> Result<Option<(&str, &AgentConfig)>, SettingsError> {
+    fn resolve_agent(&self, wanted: &Sourced<Option<String>>) -> Result<Option<(&str, &AgentConfig)>, SettingsError> {
         let Some(name) = &wanted.value else { return Ok(None) };
         match self.agents.get_key_value(name) {
             Some((name, agent)) => Ok(Some((name, &agent.value))),
@@ -426,10 +460,10 @@ impl Settings {
     }
 
     /// The variables for the sandboxes with their values: those of `env`, and those that the agent names where they are set.
-    pub fn variables(&self, lookup: Lookup<'_>) -> Result<BTreeMap<String, String>, Vec<SettingsError>> {
+    pub fn resolve_variables(&self, lookup: EnvLookup<'_>) -> Result<BTreeMap<String, String>, Vec<SettingsError>> {
         let mut values = BTreeMap::new();
         let mut problems = Vec::new();
-        let mut take = |variable: &Variable, source: Option<&Source>, values: &mut BTreeMap<String, String>| {
+        let mut take = |variable: &Variable, source: Option<&SettingSource>, values: &mut BTreeMap<String, String>| {
             let key = variable.key().to_owned();
             let value = match variable.value() {
                 Some(value) => Some(OsString::from(value)),
@@ -439,8 +473,10 @@ impl Settings {
                 (Some(Ok(value)), _) => {
                     values.insert(key, value);
                 }
-                (Some(Err(_)), _) => problems.push(SettingsError::NotUtf8 { key }),
-                (None, Some(source)) => problems.push(SettingsError::NotSet { key, source_of_name: source.clone() }),
+                (Some(Err(_)), _) => problems.push(SettingsError::VariableNotUtf8 { key }),
+                (None, Some(source)) => {
+                    problems.push(SettingsError::VariableNotSet { key, source_of_name: source.clone() })
+                }
                 (None, None) => {}
             }
         };
@@ -458,7 +494,7 @@ impl Settings {
 }
 
 /// The flags of `plan`, as a layer.
-pub fn plan_flags(flags: &PlanFlags) -> Config {
+pub fn plan_layer(flags: &CommonPlanArgs) -> Config {
     let mailbox = flags.mailbox.then_some(true);
     Config { agent: flags.agent.clone(), fan_out: flags.fan_out, mailbox, ..Config::default() }
 }
@@ -467,13 +503,13 @@ pub fn plan_flags(flags: &PlanFlags) -> Config {
 ///
 /// # Errors
 /// The variables that cannot be; what else is typed wrong, clap has refused.
-pub fn run_flags(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
+pub fn run_layer(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
     let mut env = Vec::new();
     let mut problems = Vec::new();
     for typed in &args.env {
         match &typed.0 {
             Ok(variable) => env.push(variable.clone()),
-            Err(error) => problems.push(SettingsError::Variable(error.clone())),
+            Err(error) => problems.push(SettingsError::InvalidVariable(error.clone())),
         }
     }
     if !problems.is_empty() {
@@ -498,7 +534,7 @@ pub fn run_flags(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
         notify_url: args.notify_url.clone(),
         review: config::ReviewConfig { agent: args.review.clone(), ..Default::default() },
         env: (!env.is_empty()).then_some(env),
-        ..plan_flags(&args.plan)
+        ..plan_layer(&args.plan)
     })
 }
 

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::io::stdout;
 
-use super::args::{StatusArgs, SwarmName};
-use super::error::Shown;
-use super::here::Here;
-use super::ssot::gist::gist;
-use super::{Outcome, columns, say};
+use super::args::{StatusArgs, SwarmPrefix};
+use super::context::CommandContext;
+use super::error::CommandError;
+use super::ssot::message_summary::summarize_message;
+use super::{CommandResult, print_stdout, terminal_columns};
 use crate::protocol::amp::message::{Payload, Severity};
 use crate::protocol::amp::store::Ssot;
 use crate::report::TextStyle;
@@ -19,13 +19,13 @@ use crate::state::{SandboxRole, SwarmDir, SwarmState, SwarmStatus};
 use crate::swarm::SwarmSpec;
 
 /// Carries it out.
-pub async fn status(args: &StatusArgs, here: &Here) -> Outcome {
-    let repo = here.repo().await?;
-    let dir = SwarmDir::resolve(repo.root(), args.swarm.as_ref().map(SwarmName::as_str))?;
+pub async fn status(args: &StatusArgs, here: &CommandContext) -> CommandResult {
+    let repo = here.discover_repo().await?;
+    let dir = SwarmDir::resolve(repo.root(), args.swarm.as_ref().map(SwarmPrefix::as_str))?;
     let recovered = recover(&dir)?;
     let state = SwarmState::from_machine(&recovered.machine, recovered.header.started);
     if args.json {
-        say(&String::from_utf8_lossy(&state.to_bytes()?))?;
+        print_stdout(&String::from_utf8_lossy(&state.to_bytes()?))?;
         return Ok(0);
     }
     let live = dir.is_locked()?;
@@ -35,18 +35,18 @@ pub async fn status(args: &StatusArgs, here: &Here) -> Outcome {
     }
     let report = dir.path().join("report.md");
     summary.report = report.exists().then(|| report.display().to_string());
-    let look = TextStyle::for_stream(&stdout(), &Here::lookup);
-    let mut text = format!("swarm {}: {}\n\n", dir.swarm(), standing(state.status, live));
-    text.push_str(&open(&Ssot::at(repo.root()), &recovered.header.spec)?);
-    text.push_str(&summary.render(columns(&stdout()), look.colour));
-    text.push_str(&containers(&state));
-    say(&text)?;
+    let look = TextStyle::for_stream(&stdout(), &CommandContext::env_var);
+    let mut text = format!("swarm {}: {}\n\n", dir.swarm(), describe_status(state.status, live));
+    text.push_str(&render_open_escalations(&Ssot::at(repo.root()), &recovered.header.spec)?);
+    text.push_str(&summary.render(terminal_columns(&stdout()), look.colour));
+    text.push_str(&render_containers(&state));
+    print_stdout(&text)?;
     Ok(0)
 }
 
 /// The escalations that nobody has answered, each with what it suggests; empty where there are none. Those for the record only
 /// are left out.
-fn open(ssot: &Ssot, spec: &SwarmSpec) -> Result<String, Shown> {
+fn render_open_escalations(ssot: &Ssot, spec: &SwarmSpec) -> Result<String, CommandError> {
     let mut out = String::new();
     for message in ssot.open_escalations()? {
         let Payload::Escalation(escalation) = message.payload() else { continue };
@@ -55,7 +55,7 @@ fn open(ssot: &Ssot, spec: &SwarmSpec) -> Result<String, Shown> {
             continue;
         }
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{}  {}", message.task(), gist(&message));
+        let _ = writeln!(out, "{}  {}", message.task(), summarize_message(&message));
         for action in &escalation.suggested_actions {
             let _ = writeln!(out, "  - {}", sanitize(action));
         }
@@ -64,7 +64,7 @@ fn open(ssot: &Ssot, spec: &SwarmSpec) -> Result<String, Shown> {
 }
 
 /// The status in words. A swarm that says that it runs, and whose lock nobody holds, lost its orchestrator.
-fn standing(status: SwarmStatus, live: bool) -> &'static str {
+fn describe_status(status: SwarmStatus, live: bool) -> &'static str {
     match (status, live) {
         (SwarmStatus::Running, true) => "running",
         (SwarmStatus::Stopping, true) => "stopping",
@@ -83,7 +83,7 @@ fn standing(status: SwarmStatus, live: bool) -> &'static str {
     }
 }
 
-fn containers(state: &SwarmState) -> String {
+fn render_containers(state: &SwarmState) -> String {
     if state.containers.is_empty() {
         return String::new();
     }
@@ -100,7 +100,7 @@ fn containers(state: &SwarmState) -> String {
             [
                 format!("{}-{}", container.assignment, container.attempt),
                 role.to_owned(),
-                word(container.status).to_owned(),
+                container_status_name(container.status).to_owned(),
                 container.container_id.as_ref().map_or("-", |id| id.short()).to_owned(),
                 exit,
                 container.error.as_deref().map(sanitize).unwrap_or_default(),
@@ -122,7 +122,7 @@ fn containers(state: &SwarmState) -> String {
     out
 }
 
-fn word(status: SavedContainerStatus) -> &'static str {
+fn container_status_name(status: SavedContainerStatus) -> &'static str {
     match status {
         SavedContainerStatus::Pending => "pending",
         SavedContainerStatus::Running => "running",

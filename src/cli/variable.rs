@@ -16,15 +16,15 @@ pub enum VariableError {
     #[error(
         "`{0}` is not a name for an environment variable: capital letters, digits and `_`, not beginning with a digit (ACP)"
     )]
-    Key(String),
+    InvalidKey(String),
     /// A name that is longshore's or the system's to set.
     #[error(
         "`{0}` is refused: `PATH`, `HOME`, `LD_*`, `GIT_*` and `LONGSHORE_*` are set inside the sandbox and nowhere else"
     )]
-    Refused(String),
+    ReservedKey(String),
     /// A value that no process can have.
     #[error("the value of `{0}` has a NUL character in it")]
-    Nul(String),
+    NulInValue(String),
 }
 
 /// One variable. Its `Debug` and `Display` never show the value.
@@ -47,16 +47,16 @@ impl Variable {
 }
 
 /// Checks a name: ACP's `^[A-Z_][A-Z0-9_]*$`, and not one of the refused.
-pub fn check_key(key: &str) -> Result<(), VariableError> {
+pub fn validate_key(key: &str) -> Result<(), VariableError> {
     let mut bytes = key.bytes();
     let head = bytes.next().is_some_and(|b| b.is_ascii_uppercase() || b == b'_');
     if !head || !bytes.all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') {
         // Shortened: a pasted secret where a name should be must not fill the screen.
-        return Err(VariableError::Key(key.chars().take(40).collect()));
+        return Err(VariableError::InvalidKey(key.chars().take(40).collect()));
     }
     let refused =
         matches!(key, "PATH" | "HOME") || ["LD_", "GIT_", "LONGSHORE_"].iter().any(|prefix| key.starts_with(prefix));
-    if refused { Err(VariableError::Refused(key.to_owned())) } else { Ok(()) }
+    if refused { Err(VariableError::ReservedKey(key.to_owned())) } else { Ok(()) }
 }
 
 impl FromStr for Variable {
@@ -66,9 +66,9 @@ impl FromStr for Variable {
             Some((key, value)) => (key, Some(value.to_owned())),
             None => (text, None),
         };
-        check_key(key)?;
+        validate_key(key)?;
         if value.as_deref().is_some_and(|value| value.contains('\0')) {
-            return Err(VariableError::Nul(key.to_owned()));
+            return Err(VariableError::NulInValue(key.to_owned()));
         }
         Ok(Self { key: key.to_owned(), value })
     }
@@ -76,9 +76,9 @@ impl FromStr for Variable {
 
 /// A variable as typed after `--env`. A fault is kept to be told later, by our own words: clap's would show the value.
 #[derive(Debug, Clone)]
-pub struct Typed(pub Result<Variable, VariableError>);
+pub struct VariableArg(pub Result<Variable, VariableError>);
 
-impl FromStr for Typed {
+impl FromStr for VariableArg {
     type Err = std::convert::Infallible;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(Self(text.parse()))
@@ -128,15 +128,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys() {
+    fn invalid_and_reserved_keys_are_rejected() {
         for right in ["API_KEY", "_X", "A1", "PATHS", "HOMEPAGE", "LDFLAGS", "GITHUB_TOKEN"] {
             assert!(right.parse::<Variable>().is_ok(), "{right}");
         }
         for wrong in ["", "=x", "1A", "A-B", "A B", "ä", "A.B=x", "lower", "Path"] {
-            assert!(matches!(wrong.parse::<Variable>(), Err(VariableError::Key(_))), "{wrong}");
+            assert!(matches!(wrong.parse::<Variable>(), Err(VariableError::InvalidKey(_))), "{wrong}");
         }
         for refused in ["PATH", "HOME=/x", "LD_PRELOAD=x", "GIT_DIR", "LONGSHORE_X=1"] {
-            assert!(matches!(refused.parse::<Variable>(), Err(VariableError::Refused(_))), "{refused}");
+            assert!(matches!(refused.parse::<Variable>(), Err(VariableError::ReservedKey(_))), "{refused}");
         }
     }
 

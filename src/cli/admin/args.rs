@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::SwarmName;
+use crate::cli::args::SwarmPrefix;
 
 /// `longshore admin`.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub enum AdminCommand {
 pub struct AdminListArgs {
     /// Of this swarm, by its id or the beginning of it [default: the newest]
     #[arg(long, value_name = "SWARM")]
-    pub swarm: Option<SwarmName>,
+    pub swarm: Option<SwarmPrefix>,
 
     /// Also escalations that are for the record only, and those that were answered
     #[arg(long)]
@@ -58,7 +58,7 @@ pub struct AdminTargetArgs {
 
     /// The swarm, by its id or the beginning of it [default: that of the task or escalation; for a story, the newest]
     #[arg(long, value_name = "SWARM")]
-    pub swarm: Option<SwarmName>,
+    pub swarm: Option<SwarmPrefix>,
 }
 
 /// `longshore admin answer`.
@@ -66,7 +66,7 @@ pub struct AdminTargetArgs {
 pub struct AdminAnswerArgs {
     /// What is answered.
     #[command(flatten)]
-    pub about: AdminTargetArgs,
+    pub target: AdminTargetArgs,
 
     /// The words, or - to read them from standard input
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]

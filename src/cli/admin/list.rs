@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
+use super::actions::allowed_actions;
 use super::args::AdminListArgs;
-use super::choice::choices;
-use super::target::Scene;
-use crate::cli::error::Shown;
-use crate::cli::here::Here;
-use crate::cli::ssot::gist::gist;
-use crate::cli::{Outcome, columns, remark, say};
+use super::target::AdminContext;
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandError;
+use crate::cli::ssot::message_summary::summarize_message;
+use crate::cli::{CommandResult, print_stderr, print_stdout, terminal_columns};
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::{Kind, Message, Payload, Severity};
 use crate::protocol::amp::store::{SsotResult, by_time};
@@ -21,25 +21,25 @@ use crate::state::{WaitKind, hold_since};
 use crate::swarm::{AdminHold, HoldKind, TaskDecision};
 
 /// Something that waits.
-pub(super) struct Wait<'a> {
+pub(super) struct HeldTask<'a> {
     pub(super) task: &'a AssignmentId,
     pub(super) hold: &'a AdminHold,
     pub(super) since: Timestamp,
 }
 
 /// What waits for the admin, oldest first; what was decided already among it.
-pub(super) fn waits(scene: &Scene) -> Vec<Wait<'_>> {
+pub(super) fn held_tasks(scene: &AdminContext) -> Vec<HeldTask<'_>> {
     let tasks = scene.machine.spec().assignments.iter().map(|assignment| &assignment.id);
     let held = tasks.filter_map(|task| Some((task, scene.machine.admin_hold(task)?)));
-    let mut waits: Vec<Wait<'_>> =
-        held.map(|(task, hold)| Wait { task, hold, since: hold_since(hold, scene.started()) }).collect();
+    let mut waits: Vec<HeldTask<'_>> =
+        held.map(|(task, hold)| HeldTask { task, hold, since: hold_since(hold, scene.started()) }).collect();
     waits.sort_by_key(|wait| wait.since);
     waits
 }
 
 /// The escalations about the swarm's tasks that nobody has answered, oldest first, each with whether it has an ack; `all`:
 /// those for the record only and the answered ones too.
-pub(super) fn escalations(scene: &Scene, all: bool) -> SsotResult<Vec<(Message, bool)>> {
+pub(super) fn swarm_escalations(scene: &AdminContext, all: bool) -> SsotResult<Vec<(Message, bool)>> {
     let ours = |message: &Message| scene.machine.assignment_spec(message.task()).is_some();
     if !all {
         let open = scene.ssot.open_escalations()?;
@@ -68,89 +68,89 @@ fn severity(message: &Message) -> Severity {
 }
 
 /// Carries it out.
-pub(super) async fn list(args: &AdminListArgs, here: &Here) -> Outcome {
-    let scene = Scene::of(here, args.swarm.as_ref()).await?;
-    let waits = waits(&scene);
+pub(super) async fn list(args: &AdminListArgs, here: &CommandContext) -> CommandResult {
+    let scene = AdminContext::resolve(here, args.swarm.as_ref()).await?;
+    let waits = held_tasks(&scene);
     let told: Vec<_> = waits.iter().filter_map(|wait| wait.hold.escalation_id.as_ref()).collect();
-    let mut escalations = escalations(&scene, args.all)?;
+    let mut escalations = swarm_escalations(&scene, args.all)?;
     // What waits says the same already.
     escalations.retain(|(message, _)| args.all || !told.contains(&message.id()));
     let mut out = String::new();
     if args.json {
         for wait in &waits {
-            out.push_str(&format!("{}\n", wait_json(&scene, wait)));
+            out.push_str(&format!("{}\n", held_task_json(&scene, wait)));
         }
         for (message, answered) in &escalations {
             out.push_str(&format!("{}\n", escalation_json(message, *answered)?));
         }
-        say(&out)?;
+        print_stdout(&out)?;
         return Ok(0);
     }
-    let columns = columns(&stdout());
+    let columns = terminal_columns(&stdout());
     let zone = TimeZone::system();
     let time = |at: Timestamp| at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string();
     for wait in &waits {
-        out.push_str(&truncate_to_width(&wait_line(&scene, wait, &time(wait.since)), columns));
+        out.push_str(&truncate_to_width(&format_held_task(&scene, wait, &time(wait.since)), columns));
         out.push('\n');
     }
     for (message, answered) in &escalations {
         let state = if *answered { "answered" } else { "open" };
-        let actions = match scene.decided(message.task()) {
-            Some(decision) if !answered => format!("; {}", decided(decision)),
-            _ => actions(message, *answered),
+        let actions = match scene.pending_decision(message.task()) {
+            Some(decision) if !answered => format!("; {}", format_pending_decision(decision)),
+            _ => format_suggested_action(message, *answered),
         };
         let line = format!(
             "{}  {:<10}  {state:<17}  {}{actions}  [{}]",
             time(message.at()),
             message.task(),
-            gist(message),
+            summarize_message(message),
             message.id()
         );
         out.push_str(&truncate_to_width(&line, columns));
         out.push('\n');
     }
-    say(&out)?;
+    print_stdout(&out)?;
     let swarm = scene.dir.swarm();
     if out.is_empty() {
-        remark(&format!("nothing of swarm {swarm} waits for you"));
-    } else if let Some(hint) = hint(&scene, &waits) {
-        remark(&hint);
+        print_stderr(&format!("nothing of swarm {swarm} waits for you"));
+    } else if let Some(hint) = next_step_hint(&scene, &waits) {
+        print_stderr(&hint);
     }
     Ok(0)
 }
 
 /// What to do next.
-fn hint(scene: &Scene, waits: &[Wait<'_>]) -> Option<String> {
-    let left = waits.iter().filter(|wait| scene.decided(wait.task).is_none()).count();
+fn next_step_hint(scene: &AdminContext, waits: &[HeldTask<'_>]) -> Option<String> {
+    let left = waits.iter().filter(|wait| scene.pending_decision(wait.task).is_none()).count();
     if left > 0 {
         let what = pluralize(left, "task waits", "tasks wait");
         return Some(format!("{what} for you: `longshore admin show TARGET` tells more"));
     }
-    let decided = !scene.waiting.is_empty();
+    let decided = !scene.pending.is_empty();
     decided.then(|| format!("all is decided: `longshore resume {}` takes it in", scene.dir.swarm().short()))
 }
 
 /// `2026-11-22 12:00:03  T-2026-003  locked  US-003: rejected 4 times ...; approve, resume, ...`
-fn wait_line(scene: &Scene, wait: &Wait<'_>, since: &str) -> String {
+fn format_held_task(scene: &AdminContext, wait: &HeldTask<'_>, since: &str) -> String {
     let what = wait.hold.kind.label();
-    let then = match scene.decided(wait.task) {
-        Some(decision) => decided(decision),
-        None => format!("decide {}", words(scene, wait.task).join(", ")),
+    let then = match scene.pending_decision(wait.task) {
+        Some(decision) => format_pending_decision(decision),
+        None => format!("decide {}", allowed_action_names(scene, wait.task).join(", ")),
     };
     let stories = scene.names.assignment_labels(wait.task);
     format!("{since}  {:<10}  {what:<17}  {stories}: {}; {then}", wait.task, sanitize(&wait.hold.reason))
 }
 
-fn decided(decision: &TaskDecision) -> String {
+fn format_pending_decision(decision: &TaskDecision) -> String {
     format!("{} decided `{}`: `longshore resume` takes it in", sanitize(&decision.by), decision.action.as_str())
 }
 
-fn words(scene: &Scene, task: &AssignmentId) -> Vec<&'static str> {
-    choices(&scene.then, task).iter().map(|action| action.as_str()).collect()
+fn allowed_action_names(scene: &AdminContext, task: &AssignmentId) -> Vec<&'static str> {
+    allowed_actions(&scene.machine_with_pending, task).iter().map(|action| action.as_str()).collect()
 }
 
 /// The first of what it suggests, where it is still to be done.
-fn actions(message: &Message, answered: bool) -> String {
+fn format_suggested_action(message: &Message, answered: bool) -> String {
     match message.payload() {
         Payload::Escalation(escalation) if !answered => {
             escalation.suggested_actions.first().map_or(String::new(), |action| format!("; {}", sanitize(action)))
@@ -159,12 +159,12 @@ fn actions(message: &Message, answered: bool) -> String {
     }
 }
 
-fn wait_json(scene: &Scene, wait: &Wait<'_>) -> serde_json::Value {
+fn held_task_json(scene: &AdminContext, wait: &HeldTask<'_>) -> serde_json::Value {
     let stories = scene
         .machine
         .assignment_spec(wait.task)
         .map(|assignment| assignment.stories.iter().map(|key| scene.names.label(key).to_owned()).collect::<Vec<_>>());
-    let decided = scene.decided(wait.task);
+    let decided = scene.pending_decision(wait.task);
     json!({
         "thing": "wait",
         "task": wait.task.as_str(),
@@ -173,14 +173,14 @@ fn wait_json(scene: &Scene, wait: &Wait<'_>) -> serde_json::Value {
         "reason": wait.hold.reason,
         "since": wait.since.to_string(),
         "escalation": wait.hold.escalation_id.as_ref().map(ToString::to_string),
-        "actions": words(scene, wait.task),
+        "actions": allowed_action_names(scene, wait.task),
         "decided": decided.map(|decision| decision.action.as_str()),
         "suspended": wait.hold.kind == HoldKind::Suspended,
     })
 }
 
-fn escalation_json(message: &Message, answered: bool) -> Result<serde_json::Value, Shown> {
+fn escalation_json(message: &Message, answered: bool) -> Result<serde_json::Value, CommandError> {
     let message: serde_json::Value = serde_json::from_str(&message.to_json())
-        .map_err(|error| Shown::machinery("a message cannot be written as JSON").caused_by(&error))?;
+        .map_err(|error| CommandError::machinery("a message cannot be written as JSON").with_cause(&error))?;
     Ok(json!({ "thing": "escalation", "open": !answered, "message": message }))
 }

@@ -1,11 +1,11 @@
 //! `longshore admin`: what waits for a person, and what the person decides. A running swarm is told over its control socket; for one
 //! that does not run the decision is kept in the SSOT, and `resume` takes it in.
 //!
-//! `target.rs` finds what is meant, `list.rs` and `show.rs` tell, `choice.rs` knows what can be decided, `decide.rs` decides.
+//! `target.rs` finds what is meant, `list.rs` and `show.rs` tell, `actions.rs` knows what can be decided, `decide.rs` decides.
 //! Must not: decide by itself what can be decided; the machine says so.
 
 pub mod args;
-mod choice;
+mod actions;
 mod decide;
 mod list;
 mod show;
@@ -14,17 +14,17 @@ mod target;
 use crate::protocol::amp::store::{AdminAction, AdminDecision, Ssot, Target};
 use crate::swarm::{Event, SwarmMachine, TaskAction, TaskDecision};
 
-use super::Outcome;
-use super::error::Shown;
-use super::here::Here;
+use super::CommandResult;
+use super::context::CommandContext;
+use super::error::CommandError;
 use args::{AdminArgs, AdminCommand};
 
 /// Carries it out.
-pub async fn admin(args: &AdminArgs, here: &Here) -> Outcome {
+pub async fn admin(args: &AdminArgs, here: &CommandContext) -> CommandResult {
     let (about, action) = match &args.command {
         AdminCommand::List(args) => return list::list(args, here).await,
         AdminCommand::Show(args) => return show::show(args, here).await,
-        AdminCommand::Answer(args) => (&args.about, TaskAction::Answer { text: decide::words(&args.text)? }),
+        AdminCommand::Answer(args) => (&args.target, TaskAction::Answer { text: decide::read_answer(&args.text)? }),
         AdminCommand::Approve(args) => (args, TaskAction::Approve),
         AdminCommand::Resume(args) => (args, TaskAction::Resume),
         AdminCommand::Retry(args) => (args, TaskAction::Retry),
@@ -35,11 +35,15 @@ pub async fn admin(args: &AdminArgs, here: &Here) -> Outcome {
 }
 
 /// The decisions for this swarm that its machine has not taken in and can, and the machine as it is with them.
-pub fn pending(ssot: &Ssot, machine: &SwarmMachine) -> Result<(Vec<TaskDecision>, SwarmMachine), Shown> {
+pub fn pending_decisions(
+    ssot: &Ssot,
+    machine: &SwarmMachine,
+) -> Result<(Vec<TaskDecision>, SwarmMachine), CommandError> {
     let mut then = machine.clone();
     let mut taken = Vec::new();
     for made in ssot.decisions(&machine.spec().swarm)? {
-        let Some(decision) = decision(machine, &made).filter(|decision| !machine.has_applied_decision(&decision.id))
+        let Some(decision) =
+            resolve_decision(machine, &made).filter(|decision| !machine.has_applied_decision(&decision.id))
         else {
             continue;
         };
@@ -52,7 +56,7 @@ pub fn pending(ssot: &Ssot, machine: &SwarmMachine) -> Result<(Vec<TaskDecision>
 }
 
 /// A decision as the machine takes it; none where it is about nothing of this swarm.
-fn decision(machine: &SwarmMachine, made: &AdminDecision) -> Option<TaskDecision> {
+fn resolve_decision(machine: &SwarmMachine, made: &AdminDecision) -> Option<TaskDecision> {
     let task = match &made.target {
         Target::Task(task) => task.clone(),
         Target::Story(story) => machine.story(story)?.assignment.clone()?,

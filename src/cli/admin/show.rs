@@ -6,13 +6,13 @@ use std::io::stdout;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::actions::{allowed_actions, describe_effect};
 use super::args::AdminTargetArgs;
-use super::choice::{choices, effect};
-use super::target::{Meant, Scene, find};
-use crate::cli::here::Here;
-use crate::cli::ssot::gist::AckState;
-use crate::cli::ssot::log::line;
-use crate::cli::{Outcome, columns, say};
+use super::target::{AdminContext, ResolvedTarget, resolve_target};
+use crate::cli::context::CommandContext;
+use crate::cli::ssot::log::format_entry;
+use crate::cli::ssot::message_summary::AckState;
+use crate::cli::{CommandResult, print_stdout, terminal_columns};
 use crate::ids::AssignmentId;
 use crate::protocol::acp::message::StoryStatus;
 use crate::protocol::amp::message::{Escalation, Message, Payload, ReviewVerdict};
@@ -22,12 +22,12 @@ use crate::state::hold_since;
 use crate::swarm::TaskAction;
 
 /// Carries it out.
-pub(super) async fn show(args: &AdminTargetArgs, here: &Here) -> Outcome {
-    let Meant { scene, task, escalation, .. } = find(args, here).await?;
+pub(super) async fn show(args: &AdminTargetArgs, here: &CommandContext) -> CommandResult {
+    let ResolvedTarget { context: scene, task, escalation, .. } = resolve_target(args, here).await?;
     let entries = scene.ssot.log(&task)?;
     let mut out = String::new();
-    head(&mut out, &scene, &task);
-    let held = scene.then.admin_hold(&task).or_else(|| scene.machine.admin_hold(&task));
+    write_task(&mut out, &scene, &task);
+    let held = scene.machine_with_pending.admin_hold(&task).or_else(|| scene.machine.admin_hold(&task));
     let held_by = held.and_then(|hold| hold.escalation_id.as_ref());
     let shown = escalation.or_else(|| {
         let mut of_hold = entries.iter().filter(|entry| Some(entry.message.id()) == held_by);
@@ -36,14 +36,14 @@ pub(super) async fn show(args: &AdminTargetArgs, here: &Here) -> Outcome {
     if let Some(message) = &shown
         && let Payload::Escalation(escalation) = message.payload()
     {
-        escalated(&mut out, message, escalation);
+        write_escalation(&mut out, message, escalation);
     }
     let verdict = entries.iter().rev().find_map(|entry| match entry.message.payload() {
         Payload::Verdict(verdict) => Some((&entry.message, verdict)),
         _ => None,
     });
     if let Some((message, verdict)) = verdict {
-        judged(&mut out, message, verdict);
+        write_verdict(&mut out, message, verdict);
     }
     let request = entries.iter().rev().find_map(|entry| match entry.message.payload() {
         Payload::Request(request) => Some(&request.diff_url),
@@ -52,18 +52,18 @@ pub(super) async fn show(args: &AdminTargetArgs, here: &Here) -> Outcome {
     if let Some(diff) = request {
         let _ = writeln!(out, "\ndiff  {}", sanitize(diff));
     }
-    said(&mut out, &entries);
-    decisions(&mut out, &scene, &task);
-    say(&out)?;
+    write_messages(&mut out, &entries);
+    write_allowed_actions(&mut out, &scene, &task);
+    print_stdout(&out)?;
     Ok(0)
 }
 
 /// The task, its stories, and what it waits for. Writing to a string cannot fail, here and below.
-fn head(out: &mut String, scene: &Scene, task: &AssignmentId) {
+fn write_task(out: &mut String, scene: &AdminContext, task: &AssignmentId) {
     let _ = writeln!(out, "{task} of swarm {}", scene.dir.swarm());
     let spec = scene.machine.assignment_spec(task);
     for key in spec.into_iter().flat_map(|spec| &spec.stories) {
-        let status = scene.machine.story(key).map_or("", |view| word(view.status));
+        let status = scene.machine.story(key).map_or("", |view| story_status_name(view.status));
         let _ = writeln!(out, "  {}  {status}  {}", scene.names.label(key), scene.names.title(key));
     }
     if let Some(spec) = spec {
@@ -73,7 +73,7 @@ fn head(out: &mut String, scene: &Scene, task: &AssignmentId) {
     if rejects > 0 {
         let _ = writeln!(out, "  rejected {rejects} times");
     }
-    match (scene.machine.admin_hold(task), scene.decided(task)) {
+    match (scene.machine.admin_hold(task), scene.pending_decision(task)) {
         (_, Some(decision)) => {
             let by = sanitize(&decision.by);
             let _ = writeln!(out, "  {by} decided `{}`: `longshore resume` takes it in", decision.action.as_str());
@@ -87,7 +87,7 @@ fn head(out: &mut String, scene: &Scene, task: &AssignmentId) {
     }
 }
 
-fn word(status: StoryStatus) -> &'static str {
+fn story_status_name(status: StoryStatus) -> &'static str {
     match status {
         StoryStatus::Completed => "landed",
         StoryStatus::Failed => "failed",
@@ -98,13 +98,13 @@ fn word(status: StoryStatus) -> &'static str {
 }
 
 /// The word that a value has on the wire.
-fn wire(value: serde_json::Result<serde_json::Value>) -> String {
+fn wire_name(value: serde_json::Result<serde_json::Value>) -> String {
     value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn escalated(out: &mut String, message: &Message, escalation: &Escalation) {
-    let severity = wire(serde_json::to_value(escalation.severity));
-    let kind = wire(serde_json::to_value(escalation.escalation_type));
+fn write_escalation(out: &mut String, message: &Message, escalation: &Escalation) {
+    let severity = wire_name(serde_json::to_value(escalation.severity));
+    let kind = wire_name(serde_json::to_value(escalation.escalation_type));
     let _ = writeln!(out, "\nescalation  {}\n  {severity} {kind}", message.id());
     for line in sanitize_lines(&escalation.description).lines() {
         let _ = writeln!(out, "  {line}");
@@ -114,8 +114,8 @@ fn escalated(out: &mut String, message: &Message, escalation: &Escalation) {
     }
 }
 
-fn judged(out: &mut String, message: &Message, verdict: &ReviewVerdict) {
-    let decision = wire(serde_json::to_value(verdict.decision));
+fn write_verdict(out: &mut String, message: &Message, verdict: &ReviewVerdict) {
+    let decision = wire_name(serde_json::to_value(verdict.decision));
     let _ = writeln!(out, "\nverdict  {}\n  {decision}, confidence {}", message.id(), verdict.confidence);
     for issue in &verdict.issues {
         let severity = issue.severity.word();
@@ -135,30 +135,30 @@ fn judged(out: &mut String, message: &Message, verdict: &ReviewVerdict) {
     }
 }
 
-fn said(out: &mut String, entries: &[Entry]) {
+fn write_messages(out: &mut String, entries: &[Entry]) {
     if entries.is_empty() {
         return;
     }
     out.push_str("\nsaid\n");
-    let (now, zone, columns) = (Timestamp::now(), TimeZone::system(), columns(&stdout()).saturating_sub(2));
+    let (now, zone, columns) = (Timestamp::now(), TimeZone::system(), terminal_columns(&stdout()).saturating_sub(2));
     for entry in entries {
-        let text = line(entry, &AckState::of(entry, now), &zone, false);
+        let text = format_entry(entry, &AckState::from_entry(entry, now), &zone, false);
         let _ = writeln!(out, "  {}", truncate_to_width(&text, columns));
     }
 }
 
-fn decisions(out: &mut String, scene: &Scene, task: &AssignmentId) {
-    let choices = choices(&scene.then, task);
+fn write_allowed_actions(out: &mut String, scene: &AdminContext, task: &AssignmentId) {
+    let choices = allowed_actions(&scene.machine_with_pending, task);
     if choices.is_empty() {
         out.push_str("\nthere is nothing to decide now\n");
         return;
     }
     out.push_str("\nyou can decide\n");
-    let held = scene.then.admin_hold(task).map(|hold| hold.kind);
+    let held = scene.machine_with_pending.admin_hold(task).map(|hold| hold.kind);
     for action in choices {
         let words = if matches!(action, TaskAction::Answer { .. }) { " TEXT" } else { "" };
         let command = format!("longshore admin {} {task}{words}", action.as_str());
-        let _ = writeln!(out, "  {command:<42}  {}", effect(held, &action));
+        let _ = writeln!(out, "  {command:<42}  {}", describe_effect(held, &action));
     }
     if !scene.live {
         let _ = writeln!(out, "then: longshore resume {}", scene.dir.swarm().short());

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 
 use super::args::AdminTargetArgs;
-use super::pending;
-use crate::cli::args::SwarmName;
-use crate::cli::error::Shown;
-use crate::cli::here::Here;
+use super::pending_decisions;
+use crate::cli::args::SwarmPrefix;
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandError;
 use crate::delivery::Repo;
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::{Kind, Message, MsgId};
@@ -17,7 +17,7 @@ use crate::state::{JournalHeader, SwarmDir};
 use crate::swarm::{SwarmMachine, TaskDecision};
 
 /// A swarm as the admin sees it.
-pub(super) struct Scene {
+pub(super) struct AdminContext {
     pub(super) repo: Repo,
     pub(super) ssot: Ssot,
     pub(super) dir: SwarmDir,
@@ -26,31 +26,41 @@ pub(super) struct Scene {
     /// By the journal.
     pub(super) machine: SwarmMachine,
     /// With what was decided since; the same where an orchestrator runs, which has taken all in.
-    pub(super) then: SwarmMachine,
+    pub(super) machine_with_pending: SwarmMachine,
     /// What was decided, and waits to be taken in.
-    pub(super) waiting: Vec<TaskDecision>,
+    pub(super) pending: Vec<TaskDecision>,
     /// An orchestrator runs it.
     pub(super) live: bool,
 }
 
-impl Scene {
+impl AdminContext {
     /// Of this swarm; the newest where none is named.
-    pub(super) async fn of(here: &Here, swarm: Option<&SwarmName>) -> Result<Self, Shown> {
-        let repo = here.repo().await?;
-        let dir = SwarmDir::resolve(repo.root(), swarm.map(SwarmName::as_str))?;
-        Self::at(repo, dir)
+    pub(super) async fn resolve(here: &CommandContext, swarm: Option<&SwarmPrefix>) -> Result<Self, CommandError> {
+        let repo = here.discover_repo().await?;
+        let dir = SwarmDir::resolve(repo.root(), swarm.map(SwarmPrefix::as_str))?;
+        Self::load(repo, dir)
     }
 
-    fn at(repo: Repo, dir: SwarmDir) -> Result<Self, Shown> {
+    fn load(repo: Repo, dir: SwarmDir) -> Result<Self, CommandError> {
         let live = dir.is_locked()?;
         let recovered = recover(&dir)?;
         let ssot = Ssot::at(repo.root());
         let (waiting, then) = match live {
             true => (Vec::new(), recovered.machine.clone()),
-            false => pending(&ssot, &recovered.machine)?,
+            false => pending_decisions(&ssot, &recovered.machine)?,
         };
         let names = StoryLabels::from_spec(&recovered.header.spec);
-        Ok(Self { repo, ssot, dir, header: recovered.header, names, machine: recovered.machine, then, waiting, live })
+        Ok(Self {
+            repo,
+            ssot,
+            dir,
+            header: recovered.header,
+            names,
+            machine: recovered.machine,
+            machine_with_pending: then,
+            pending: waiting,
+            live,
+        })
     }
 
     /// When the swarm began.
@@ -59,14 +69,14 @@ impl Scene {
     }
 
     /// The decision about a task that waits to be taken in, the newest.
-    pub(super) fn decided(&self, task: &AssignmentId) -> Option<&TaskDecision> {
-        self.waiting.iter().rfind(|decision| decision.task == *task)
+    pub(super) fn pending_decision(&self, task: &AssignmentId) -> Option<&TaskDecision> {
+        self.pending.iter().rfind(|decision| decision.task == *task)
     }
 }
 
 /// What a command is about.
-pub(super) struct Meant {
-    pub(super) scene: Scene,
+pub(super) struct ResolvedTarget {
+    pub(super) context: AdminContext,
     pub(super) target: Target,
     pub(super) task: AssignmentId,
     /// The escalation that was named.
@@ -74,58 +84,79 @@ pub(super) struct Meant {
 }
 
 /// Finds what was typed.
-pub(super) async fn find(args: &AdminTargetArgs, here: &Here) -> Result<Meant, Shown> {
+pub(super) async fn resolve_target(
+    args: &AdminTargetArgs,
+    here: &CommandContext,
+) -> Result<ResolvedTarget, CommandError> {
     let typed = args.target.trim();
-    let repo = here.repo().await?;
+    let repo = here.discover_repo().await?;
     if let Ok(id) = typed.parse::<MsgId>() {
         if id.kind() != Kind::Escalation {
-            return Err(Shown::input(format!("`{id}` is a {}, and no escalation", id.kind()))
-                .hint(format!("name its task: `longshore admin show {}`", id.task())));
+            return Err(CommandError::input(format!("`{id}` is a {}, and no escalation", id.kind()))
+                .with_hint(format!("name its task: `longshore admin show {}`", id.task())));
         }
         let Some(message) = Ssot::at(repo.root()).message(&id)? else {
-            return Err(Shown::input(format!("there is no escalation `{id}`"))
-                .hint("`longshore admin list --all` lists those that there are"));
+            return Err(CommandError::input(format!("there is no escalation `{id}`"))
+                .with_hint("`longshore admin list --all` lists those that there are"));
         };
-        let scene = scene_of(repo, id.task(), args.swarm.as_ref())?;
-        return Ok(Meant { scene, task: id.task().clone(), target: Target::Escalation(id), escalation: Some(message) });
+        let scene = load_task_context(repo, id.task(), args.swarm.as_ref())?;
+        return Ok(ResolvedTarget {
+            context: scene,
+            task: id.task().clone(),
+            target: Target::Escalation(id),
+            escalation: Some(message),
+        });
     }
     if let Ok(task) = typed.parse::<AssignmentId>() {
-        let scene = scene_of(repo, &task, args.swarm.as_ref())?;
-        return Ok(Meant { scene, target: Target::Task(task.clone()), task, escalation: None });
+        let scene = load_task_context(repo, &task, args.swarm.as_ref())?;
+        return Ok(ResolvedTarget { context: scene, target: Target::Task(task.clone()), task, escalation: None });
     }
-    let scene = Scene::at(repo.clone(), SwarmDir::resolve(repo.root(), args.swarm.as_ref().map(SwarmName::as_str))?)?;
+    let scene = AdminContext::load(
+        repo.clone(),
+        SwarmDir::resolve(repo.root(), args.swarm.as_ref().map(SwarmPrefix::as_str))?,
+    )?;
     let swarm = scene.dir.swarm();
     let found: Vec<_> = scene.names.find(typed).into_iter().cloned().collect();
     match &found[..] {
         [] => {
             let all = scene.machine.spec().stories.iter().map(|story| scene.names.label(&story.key));
             let all = all.take(20).collect::<Vec<_>>().join(", ");
-            Err(Shown::input(format!("swarm `{swarm}` has no story, task or escalation `{typed}`"))
-                .hint(format!("its stories are {all}")))
+            Err(CommandError::input(format!("swarm `{swarm}` has no story, task or escalation `{typed}`"))
+                .with_hint(format!("its stories are {all}")))
         }
         [story] => match scene.machine.story(story).and_then(|view| view.assignment.clone()) {
-            Some(task) => Ok(Meant { target: Target::Story(story.clone()), task, scene, escalation: None }),
-            None => Err(Shown::input(format!("`{typed}` was done before the swarm began: there is nothing to decide"))),
+            Some(task) => {
+                Ok(ResolvedTarget { target: Target::Story(story.clone()), task, context: scene, escalation: None })
+            }
+            None => Err(CommandError::input(format!(
+                "`{typed}` was done before the swarm began: there is nothing to decide"
+            ))),
         },
-        several => Err(Shown::input(format!("`{typed}` is a story of {} tasks files", several.len()))
-            .hint(format!("name it as one of {}", scene.names.joined_labels(several).replace(", ", " or ")))),
+        several => Err(CommandError::input(format!("`{typed}` is a story of {} tasks files", several.len()))
+            .with_hint(format!("name it as one of {}", scene.names.joined_labels(several).replace(", ", " or ")))),
     }
 }
 
 /// The swarm that has this task: task numbers are the repo's.
-fn scene_of(repo: Repo, task: &AssignmentId, swarm: Option<&SwarmName>) -> Result<Scene, Shown> {
+fn load_task_context(
+    repo: Repo,
+    task: &AssignmentId,
+    swarm: Option<&SwarmPrefix>,
+) -> Result<AdminContext, CommandError> {
     let dir = match (swarm, Ssot::at(repo.root()).task(task)?) {
         (None, Some(file)) => SwarmDir::open(repo.root(), file.swarm_id)?,
-        (named, _) => SwarmDir::resolve(repo.root(), named.map(SwarmName::as_str))?,
+        (named, _) => SwarmDir::resolve(repo.root(), named.map(SwarmPrefix::as_str))?,
     };
-    let scene = Scene::at(repo, dir)?;
+    let scene = AdminContext::load(repo, dir)?;
     if scene.machine.assignment_spec(task).is_none() {
         let tasks = &scene.machine.spec().assignments;
         let between = match (tasks.first(), tasks.last()) {
             (Some(first), Some(last)) => format!("its tasks are {} to {}", first.id, last.id),
             _ => "it has none".to_owned(),
         };
-        return Err(Shown::input(format!("swarm `{}` has no task `{task}`", scene.dir.swarm())).hint(between));
+        return Err(
+            CommandError::input(format!("swarm `{}` has no task `{task}`", scene.dir.swarm())).with_hint(between)
+        );
     }
     Ok(scene)
 }

@@ -3,36 +3,40 @@
 
 use std::path::Path;
 
-use super::judge::{Known, Standing, at_rest};
-use crate::cli::error::Shown;
+use super::decision::{SwarmGcState, SwarmInventory, stopped_swarm_gc_state};
+use crate::cli::error::CommandError;
 use crate::ids::SwarmId;
 use crate::state::{StateError, SwarmDir, SwarmLock};
 
 /// A swarm that nobody else can take up while this is there.
-pub(super) struct Claim {
+pub(super) struct SwarmClaim {
     pub(super) dir: SwarmDir,
     _lock: SwarmLock,
 }
 
 /// Claims the swarms of which something may go: `wide` says whether one goes that did not finish too. How each stands under its
 /// lock is put down in `known`.
-pub(super) fn claim(root: &Path, known: &mut Known, swarms: &[(SwarmId, bool)]) -> Result<Vec<Claim>, Shown> {
+pub(super) fn claim_swarms(
+    root: &Path,
+    known: &mut SwarmInventory,
+    swarms: &[(SwarmId, bool)],
+) -> Result<Vec<SwarmClaim>, CommandError> {
     let mut claims = Vec::new();
     for (swarm, wide) in swarms {
         match known.swarms.get(swarm) {
-            Some(Standing::Over) => {}
-            Some(Standing::Unfinished | Standing::Damaged) if *wide => {}
+            Some(SwarmGcState::Finished) => {}
+            Some(SwarmGcState::Unfinished | SwarmGcState::Damaged) if *wide => {}
             _ => continue,
         }
         let dir = SwarmDir::open(root, *swarm)?;
         match dir.lock() {
             Ok(lock) => {
-                known.swarms.insert(*swarm, at_rest(&dir));
-                claims.push(Claim { dir, _lock: lock });
+                known.swarms.insert(*swarm, stopped_swarm_gc_state(&dir));
+                claims.push(SwarmClaim { dir, _lock: lock });
             }
             // Taken up since it was looked at.
             Err(StateError::Locked { .. }) => {
-                known.swarms.insert(*swarm, Standing::Live);
+                known.swarms.insert(*swarm, SwarmGcState::Live);
             }
             Err(error) => return Err(error.into()),
         }
@@ -56,7 +60,7 @@ mod tests {
     use crate::swarm::Event;
 
     /// A swarm's folder with a journal in which nothing has begun, and its volume in the engine.
-    fn swarm() -> (tempfile::TempDir, SwarmDir, Journal, Found) {
+    fn create_swarm() -> (tempfile::TempDir, SwarmDir, Journal, Found) {
         let root = tempfile::tempdir().expect("a folder");
         let spec = spec(1);
         let dir = SwarmDir::create(root.path(), spec.swarm).expect("created");
@@ -82,42 +86,42 @@ mod tests {
         (root, dir, journal, volume)
     }
 
-    fn removes(known: &Known, volume: &Found) -> bool {
-        known.judge(volume, &GcArgs::default()).remove
+    fn is_removed(known: &SwarmInventory, volume: &Found) -> bool {
+        known.decide(volume, &GcArgs::default()).remove
     }
 
     #[test]
-    fn one_that_is_over_is_held_while_its_things_go() {
-        let (root, dir, _journal, volume) = swarm();
-        let mut known = Known::at(std::slice::from_ref(&volume), root.path()).expect("read");
-        let claims = claim(root.path(), &mut known, &[(dir.swarm(), false)]).expect("claimed");
-        assert!(removes(&known, &volume));
+    fn finished_swarm_stays_locked_while_its_resources_are_removed() {
+        let (root, dir, _journal, volume) = create_swarm();
+        let mut known = SwarmInventory::from_resources_at(std::slice::from_ref(&volume), root.path()).expect("read");
+        let claims = claim_swarms(root.path(), &mut known, &[(dir.swarm(), false)]).expect("claimed");
+        assert!(is_removed(&known, &volume));
         assert!(dir.is_locked().expect("read"));
         drop(claims);
         assert!(!dir.is_locked().expect("read"));
     }
 
     #[test]
-    fn one_that_was_taken_up_meanwhile_keeps_its_things() {
-        let (root, dir, _journal, volume) = swarm();
-        let mut known = Known::at(std::slice::from_ref(&volume), root.path()).expect("read");
-        assert!(removes(&known, &volume));
+    fn swarm_resumed_meanwhile_keeps_its_resources() {
+        let (root, dir, _journal, volume) = create_swarm();
+        let mut known = SwarmInventory::from_resources_at(std::slice::from_ref(&volume), root.path()).expect("read");
+        assert!(is_removed(&known, &volume));
         let _resumed = dir.lock().expect("free");
-        let claims = claim(root.path(), &mut known, &[(dir.swarm(), false)]).expect("looked at");
+        let claims = claim_swarms(root.path(), &mut known, &[(dir.swarm(), false)]).expect("looked at");
         assert!(claims.is_empty());
-        let verdict = known.judge(&volume, &GcArgs::default());
+        let verdict = known.decide(&volume, &GcArgs::default());
         assert!(!verdict.remove && verdict.reason.contains("which is running"), "{verdict:?}");
     }
 
     #[test]
-    fn one_that_left_work_meanwhile_keeps_its_things() {
-        let (root, dir, mut journal, volume) = swarm();
-        let mut known = Known::at(std::slice::from_ref(&volume), root.path()).expect("read");
-        assert!(removes(&known, &volume));
+    fn swarm_with_new_work_keeps_its_resources() {
+        let (root, dir, mut journal, volume) = create_swarm();
+        let mut known = SwarmInventory::from_resources_at(std::slice::from_ref(&volume), root.path()).expect("read");
+        assert!(is_removed(&known, &volume));
         // Resumed and dead again since.
         journal.append(&[(Event::Began, Duration::ZERO)], Timestamp::UNIX_EPOCH).expect("appended");
-        let _claims = claim(root.path(), &mut known, &[(dir.swarm(), false)]).expect("claimed");
-        assert_eq!(known.swarms[&dir.swarm()], Standing::Unfinished);
-        assert!(!removes(&known, &volume));
+        let _claims = claim_swarms(root.path(), &mut known, &[(dir.swarm(), false)]).expect("claimed");
+        assert_eq!(known.swarms[&dir.swarm()], SwarmGcState::Unfinished);
+        assert!(!is_removed(&known, &volume));
     }
 }

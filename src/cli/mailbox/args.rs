@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::SwarmName;
+use crate::cli::args::SwarmPrefix;
 use crate::protocol::mailbox::message::{AgentId, Kind, MessageRef, Priority, Recipient};
 
 /// `longshore mailbox`.
@@ -33,10 +33,10 @@ pub enum MailboxCommand {
 
 /// Which mailbox.
 #[derive(Debug, Default, Args)]
-pub struct PlaceArgs {
+pub struct MailboxLocationArgs {
     /// A swarm's id, or the beginning of it [default: the newest]
     #[arg(long, value_name = "SWARM", conflicts_with = "dir")]
-    pub swarm: Option<SwarmName>,
+    pub swarm: Option<SwarmPrefix>,
 
     /// The mailbox in this folder, whoever uses it
     #[arg(long, value_name = "DIR")]
@@ -49,10 +49,10 @@ pub struct PlaceArgs {
 
 /// As whom.
 #[derive(Debug, Args)]
-pub struct AsArgs {
+pub struct ParticipantArgs {
     /// Your id in the mailbox
     #[arg(long = "as", value_name = "ID", default_value = "host", value_parser = AgentId::from_str)]
-    pub me: AgentId,
+    pub agent_id: AgentId,
 
     /// What to say in the roster that you do; with --dir, where you are not in it yet
     #[arg(long, value_name = "TEXT", default_value = "person", requires = "dir")]
@@ -100,11 +100,11 @@ pub struct MailboxSendArgs {
 
     /// As whom.
     #[command(flatten)]
-    pub who: AsArgs,
+    pub participant: ParticipantArgs,
 
     /// Which mailbox.
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub location: MailboxLocationArgs,
 }
 
 /// `longshore mailbox read`.
@@ -136,11 +136,11 @@ pub struct MailboxReadArgs {
 
     /// As whom.
     #[command(flatten)]
-    pub who: AsArgs,
+    pub participant: ParticipantArgs,
 
     /// Which mailbox.
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub location: MailboxLocationArgs,
 }
 
 /// `longshore mailbox watch`.
@@ -156,7 +156,7 @@ pub struct MailboxWatchArgs {
 
     /// Which mailbox.
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub location: MailboxLocationArgs,
 }
 
 /// `longshore mailbox roster`.
@@ -164,7 +164,7 @@ pub struct MailboxWatchArgs {
 pub struct MailboxRosterArgs {
     /// Which mailbox.
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub location: MailboxLocationArgs,
 }
 
 /// `longshore mailbox log`.
@@ -180,5 +180,5 @@ pub struct MailboxLogArgs {
 
     /// Which mailbox.
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub location: MailboxLocationArgs,
 }

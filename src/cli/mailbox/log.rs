@@ -4,10 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::args::{MailboxLogArgs, MailboxRosterArgs};
-use super::place::Place;
-use crate::cli::error::Shown;
-use crate::cli::here::Here;
-use crate::cli::{Outcome, remark, say};
+use super::location::MailboxLocation;
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandError;
+use crate::cli::{CommandResult, print_stderr, print_stdout};
 use crate::protocol::mailbox::message::{AgentId, Message};
 use crate::protocol::mailbox::order::in_order;
 use crate::protocol::mailbox::pending::pending;
@@ -17,21 +17,22 @@ use crate::protocol::mailbox::store::{AGENTS, Mailbox};
 use crate::protocol::mailbox::text::render;
 
 /// Carries out `log`.
-pub(super) async fn log(args: &MailboxLogArgs, here: &Here) -> Outcome {
-    let mailbox = Place::of(&args.place, here).await?.open()?;
+pub(super) async fn log(args: &MailboxLogArgs, here: &CommandContext) -> CommandResult {
+    let mailbox = MailboxLocation::resolve(&args.location, here).await?.open_mailbox()?;
     let (messages, bad) = everything(&mailbox)?;
-    warn(&bad);
+    warn_bad_files(&bad);
     if messages.is_empty() {
-        remark("nothing was said");
+        print_stderr("nothing was said");
     }
-    for message in conversation(&mailbox, messages).iter().filter(|message| concerns(message, &args.agents)) {
-        say(&shown(message, args.full, args.place.json))?;
+    for message in sort_chronologically(&mailbox, messages).iter().filter(|message| involves_any(message, &args.agents))
+    {
+        print_stdout(&format_message(message, args.full, args.location.json))?;
     }
     Ok(0)
 }
 
 /// Messages as they were said. Of one second the file's time may say more: it was sent before that.
-pub(super) fn conversation(mailbox: &Mailbox, messages: Vec<Message>) -> Vec<Message> {
+pub(super) fn sort_chronologically(mailbox: &Mailbox, messages: Vec<Message>) -> Vec<Message> {
     let time = |message: &Message| {
         let file = mailbox.root().join(AGENTS).join(message.from.as_str()).join(message.seq.file_name());
         let written = std::fs::symlink_metadata(file).and_then(|meta| meta.modified());
@@ -44,12 +45,12 @@ pub(super) fn conversation(mailbox: &Mailbox, messages: Vec<Message>) -> Vec<Mes
 }
 
 /// Whether a message is of one of these, or for one. Of nobody in particular: yes.
-fn concerns(message: &Message, agents: &[AgentId]) -> bool {
+fn involves_any(message: &Message, agents: &[AgentId]) -> bool {
     agents.is_empty() || agents.iter().any(|agent| message.from == *agent || message.to.is_for(agent))
 }
 
 /// A message as `log` and `watch` have it.
-pub(super) fn shown(message: &Message, full: bool, json: bool) -> String {
+pub(super) fn format_message(message: &Message, full: bool, json: bool) -> String {
     match (json, full) {
         (true, _) => format!("{}\n", show::message_json(message)),
         (false, true) => format!("==== {}\n{}\n", message.reference(), show::clean(&render(message))),
@@ -57,32 +58,32 @@ pub(super) fn shown(message: &Message, full: bool, json: bool) -> String {
     }
 }
 
-pub(super) fn warn(bad: &[BadFile]) {
+pub(super) fn warn_bad_files(bad: &[BadFile]) {
     for bad in bad {
-        remark(&show::bad_file(bad));
+        print_stderr(&show::bad_file(bad));
     }
 }
 
 /// Carries out `roster`.
-pub(super) async fn roster(args: &MailboxRosterArgs, here: &Here) -> Outcome {
-    let mailbox = Place::of(&args.place, here).await?.open()?;
+pub(super) async fn roster(args: &MailboxRosterArgs, here: &CommandContext) -> CommandResult {
+    let mailbox = MailboxLocation::resolve(&args.location, here).await?.open_mailbox()?;
     let (messages, bad) = everything(&mailbox)?;
-    warn(&bad);
+    warn_bad_files(&bad);
     let (now, rows) = (Timestamp::now(), mailbox.roster()?.rows());
     let open = pending(&messages, &rows, now);
     let participants = show::participants(rows, &mailbox.agents()?, &messages);
-    if args.place.json {
+    if args.location.json {
         for participant in &participants {
-            say(&format!("{}\n", show::participant_json(participant)))?;
+            print_stdout(&format!("{}\n", show::participant_json(participant)))?;
         }
         for open in &open {
-            say(&format!("{}\n", json!({ "pending": show::pending_json(open) })))?;
+            print_stdout(&format!("{}\n", json!({ "pending": show::pending_json(open) })))?;
         }
-        return Ok::<u8, Shown>(0);
+        return Ok::<u8, CommandError>(0);
     }
-    say(&show::roster(&participants))?;
+    print_stdout(&show::roster(&participants))?;
     for open in &open {
-        say(&format!("{}\n", show::pending(open, now)))?;
+        print_stdout(&format!("{}\n", show::pending(open, now)))?;
     }
     Ok(0)
 }

@@ -1,24 +1,24 @@
 //! `longshore mailbox`: people read along where agents talk, and take part.
 //!
-//! The mailbox is a swarm's copy on the host, or any folder, where agents that know nothing of longshore may be. `place.rs`
+//! The mailbox is a swarm's copy on the host, or any folder, where agents that know nothing of longshore may be. `location.rs`
 //! finds it, `send.rs` and `read.rs` are a participant's, `watch.rs` and `log.rs` anybody's. What messages say is cleaned for
 //! the terminal.
 
 pub mod args;
 mod log;
-mod place;
+mod location;
 mod read;
 mod send;
 mod watch;
 
-use super::Outcome;
-use super::error::{Kind, Shown};
-use super::here::Here;
+use super::CommandResult;
+use super::context::CommandContext;
+use super::error::{CommandError, CommandErrorKind};
 use crate::protocol::mailbox::store::MailboxError;
 use args::{MailboxArgs, MailboxCommand};
 
 /// Carries it out.
-pub async fn mailbox(args: &MailboxArgs, here: &Here) -> Outcome {
+pub async fn mailbox(args: &MailboxArgs, here: &CommandContext) -> CommandResult {
     match &args.command {
         MailboxCommand::Send(args) => send::send(args, here).await,
         MailboxCommand::Read(args) => read::read(args, here).await,
@@ -28,16 +28,16 @@ pub async fn mailbox(args: &MailboxArgs, here: &Here) -> Outcome {
     }
 }
 
-impl From<MailboxError> for Shown {
+impl From<MailboxError> for CommandError {
     fn from(error: MailboxError) -> Self {
         let kind = match &error {
-            MailboxError::Io { .. } | MailboxError::Locked(_) => Kind::Machinery,
-            _ => Kind::Input,
+            MailboxError::Io { .. } | MailboxError::Locked(_) => CommandErrorKind::Machinery,
+            _ => CommandErrorKind::Input,
         };
-        let shown = Shown::of(kind, &error);
+        let shown = CommandError::from_error(kind, &error);
         match &error {
-            MailboxError::NoMailbox(_) => shown.hint("`longshore mailbox send --dir` makes one"),
-            MailboxError::IdTaken { .. } => shown.hint("choose another id with `--as ID`"),
+            MailboxError::NoMailbox(_) => shown.with_hint("`longshore mailbox send --dir` makes one"),
+            MailboxError::IdTaken { .. } => shown.with_hint("choose another id with `--as ID`"),
             _ => shown,
         }
     }

@@ -5,99 +5,103 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::args::MailboxReadArgs;
-use super::place::Place;
-use crate::cli::error::{Kind, Shown};
-use crate::cli::here::Here;
-use crate::cli::{Outcome, remark, say};
+use super::location::MailboxLocation;
+use crate::cli::context::CommandContext;
+use crate::cli::error::{CommandError, CommandErrorKind};
+use crate::cli::{CommandResult, print_stderr, print_stdout};
 use crate::protocol::mailbox::machine::Letter;
 use crate::protocol::mailbox::reader::{Batch, Desk};
 use crate::protocol::mailbox::show;
 use crate::protocol::mailbox::wait::{Step, Waiting, Wanted};
 
 /// How the shown messages say that they can be answered.
-const ANSWER: &str = "longshore mailbox send";
+const REPLY_COMMAND: &str = "longshore mailbox send";
 
 /// Carries it out.
-pub(super) async fn read(args: &MailboxReadArgs, here: &Here) -> Outcome {
-    let place = Place::of(&args.place, here).await?;
+pub(super) async fn read(args: &MailboxReadArgs, here: &CommandContext) -> CommandResult {
+    let place = MailboxLocation::resolve(&args.location, here).await?;
     // Who waits may be the first of two; who only looks has mistyped the folder.
     if !args.wait {
-        place.open()?;
+        place.open_mailbox()?;
     }
-    let json = args.place.json;
+    let json = args.location.json;
     if args.all || !args.messages.is_empty() {
         // Whoever only looks may look over anybody's shoulder.
-        let desk = place.desk(&args.who, false)?;
+        let desk = place.open_as_participant(&args.participant, false)?;
         if !args.all {
-            return these(args, &desk);
+            return print_selected(args, &desk);
         }
-        print(&desk.again(Timestamp::now())?, json)?;
+        print_letters(&desk.again(Timestamp::now())?, json)?;
         return Ok(0);
     }
-    let desk = place.own_desk(&args.who, false)?;
+    let desk = place.open_as_sender(&args.participant, false)?;
     if args.wait {
-        return wait(args, &place, &desk);
+        return wait_for_messages(args, &place, &desk);
     }
     let batch = desk.collect(Timestamp::now())?;
     if batch.letters.is_empty() {
-        remark("no new messages");
+        print_stderr("no new messages");
     }
     print_batch(&batch, json)?;
     batch.keep()?;
     Ok(0)
 }
 
-fn these(args: &MailboxReadArgs, desk: &Desk) -> Outcome {
+fn print_selected(args: &MailboxReadArgs, desk: &Desk) -> CommandResult {
     let mut problems = Vec::new();
     for reference in &args.messages {
         match desk.find(reference)? {
-            Ok(message) => print(&[Letter { last: message.seq, message, late: false }], args.place.json)?,
-            Err(why) => problems.push(Shown::new(Kind::Input, show::line(&why))),
+            Ok(message) => print_letters(&[Letter { last: message.seq, message, late: false }], args.location.json)?,
+            Err(why) => problems.push(CommandError::new(CommandErrorKind::Input, show::line(&why))),
         }
     }
-    Shown::all(problems)?;
+    CommandError::combine(problems)?;
     Ok(0)
 }
 
-fn wait(args: &MailboxReadArgs, place: &Place, desk: &Desk) -> Outcome {
+fn wait_for_messages(args: &MailboxReadArgs, place: &MailboxLocation, desk: &Desk) -> CommandResult {
     let wanted = Wanted { from: args.from.clone(), re: args.re.clone() };
     let end = args.timeout.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds.into())));
     let mut waiting = Waiting::new(desk, wanted, end);
     loop {
         match waiting.next(desk)? {
             Step::Batch(batch) => {
-                print_batch(&batch, args.place.json)?;
+                print_batch(&batch, args.location.json)?;
                 waiting.keep(*batch)?;
             }
             // Whoever wrote since on the host, and is in no roster, is nobody to wait for.
-            Step::Idle if place.is_over() => {
-                remark("the swarm is over: nobody in it writes any more");
-                return Ok(Kind::Unsuccessful.exit_code());
+            Step::Idle if place.is_swarm_over() => {
+                print_stderr("the swarm is over: nobody in it writes any more");
+                return Ok(CommandErrorKind::Unsuccessful.exit_code());
             }
             Step::Idle => {}
             Step::Came => return Ok(0),
             Step::Gone(why) => {
-                remark(&why);
-                return Ok(Kind::Unsuccessful.exit_code());
+                print_stderr(&why);
+                return Ok(CommandErrorKind::Unsuccessful.exit_code());
             }
             Step::TimeOver => {
-                remark(&format!("nothing came within {} s", args.timeout.unwrap_or_default()));
-                return Ok(Kind::Unsuccessful.exit_code());
+                print_stderr(&format!("nothing came within {} s", args.timeout.unwrap_or_default()));
+                return Ok(CommandErrorKind::Unsuccessful.exit_code());
             }
         }
     }
 }
 
-fn print_batch(batch: &Batch, json: bool) -> Result<(), Shown> {
+fn print_batch(batch: &Batch, json: bool) -> Result<(), CommandError> {
     for warning in &batch.warnings {
-        remark(&show::warning(warning));
+        print_stderr(&show::warning(warning));
     }
-    print(&batch.letters, json)
+    print_letters(&batch.letters, json)
 }
 
-fn print(letters: &[Letter], json: bool) -> Result<(), Shown> {
+fn print_letters(letters: &[Letter], json: bool) -> Result<(), CommandError> {
     for letter in letters {
-        say(&if json { format!("{}\n", show::letter_json(letter)) } else { show::letter(letter, ANSWER) + "\n" })?;
+        print_stdout(&if json {
+            format!("{}\n", show::letter_json(letter))
+        } else {
+            show::letter(letter, REPLY_COMMAND) + "\n"
+        })?;
     }
     Ok(())
 }

@@ -6,45 +6,51 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::args::MailboxSendArgs;
-use super::place::Place;
-use crate::cli::error::{Kind as Trouble, Shown};
-use crate::cli::here::Here;
-use crate::cli::{Outcome, remark, say};
+use super::location::MailboxLocation;
+use crate::cli::context::CommandContext;
+use crate::cli::error::{CommandError, CommandErrorKind as Trouble};
+use crate::cli::{CommandResult, print_stderr, print_stdout};
 use crate::protocol::mailbox::message::{Content, Draft, Kind, MAX_BODY, address};
 use crate::protocol::mailbox::roster::Status;
 
 /// Carries it out.
-pub(super) async fn send(args: &MailboxSendArgs, here: &Here) -> Outcome {
-    let me = &args.who.me;
+pub(super) async fn send(args: &MailboxSendArgs, here: &CommandContext) -> CommandResult {
+    let me = &args.participant.agent_id;
     let Some((to, kind)) = address(me, args.to.clone(), args.kind, args.re.as_ref()) else {
-        return Err(Shown::input("nobody is named whom it is for").hint("`--to ID`, or `--to '*'` for everybody"));
+        return Err(
+            CommandError::input("nobody is named whom it is for").with_hint("`--to ID`, or `--to '*'` for everybody")
+        );
     };
-    let place = Place::of(&args.place, here).await?;
+    let place = MailboxLocation::resolve(&args.location, here).await?;
     let content = Content {
         subject: args.subject.clone().unwrap_or_default(),
-        body: body(args)?,
+        body: read_body(args)?,
         context: args.context.clone(),
         expected_response: args.expect.clone(),
     };
     let draft = Draft { to, kind, re: args.re.clone(), priority: args.priority, ttl: args.ttl, content };
-    let desk = place.own_desk(&args.who, kind != Kind::Done)?;
-    if place.is_over() {
-        remark("the swarm is over: nobody in it reads this any more");
+    let desk = place.open_as_sender(&args.participant, kind != Kind::Done)?;
+    if place.is_swarm_over() {
+        print_stderr("the swarm is over: nobody in it reads this any more");
     }
     for doubt in desk.doubts(&draft)? {
-        remark(&doubt);
+        print_stderr(&doubt);
     }
     let sent = desk.send(&draft, Timestamp::now())?;
-    if kind == Kind::Done && place.is_folder() {
+    if kind == Kind::Done && place.is_standalone() {
         // Shutdown: "Agent updates ROSTER.md status to `done`".
         desk.mailbox().set_status(me, &Status::Done)?;
     }
     let references: Vec<String> = sent.iter().map(|message| message.reference().to_string()).collect();
-    say(&if args.place.json { format!("{}\n", json!({ "sent": references })) } else { references.join("\n") + "\n" })?;
+    print_stdout(&if args.location.json {
+        format!("{}\n", json!({ "sent": references }))
+    } else {
+        references.join("\n") + "\n"
+    })?;
     Ok(0)
 }
 
-fn body(args: &MailboxSendArgs) -> Result<String, Shown> {
+fn read_body(args: &MailboxSendArgs) -> Result<String, CommandError> {
     let asked = args.text == ["-"];
     if !args.text.is_empty() && !asked {
         return Ok(args.text.join(" "));
@@ -54,6 +60,6 @@ fn body(args: &MailboxSendArgs) -> Result<String, Shown> {
     }
     let mut bytes = Vec::new();
     let read = std::io::stdin().take(4 * MAX_BODY as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Shown::new(Trouble::Machinery, "cannot read standard input").caused_by(&error))?;
+    read.map_err(|error| CommandError::new(Trouble::Machinery, "cannot read standard input").with_cause(&error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

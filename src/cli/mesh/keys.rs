@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::args::MeshKeygenArgs;
-use crate::cli::error::{Kind, Shown};
-use crate::cli::{Outcome, say};
+use crate::cli::error::{CommandError, CommandErrorKind};
+use crate::cli::{CommandResult, print_stdout};
 use crate::protocol::mesh::modules::encryption::{KeyPair, Recipient};
 use crate::protocol::mesh::modules::keys::{KeyRing, PublicKey, Right, SecretKey};
 
 /// The most of a file that is read.
-const MAX: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The file with a node's own keys.
 #[derive(Serialize, Deserialize)]
@@ -29,28 +29,32 @@ const MAX: u64 = 1 << 20;
 struct KeyFile {
     agent: String,
     key_id: String,
-    sign: String,
-    open: String,
+    #[serde(rename = "sign")]
+    signing_key: String,
+    #[serde(rename = "open")]
+    decryption_key: String,
 }
 
 /// An agent that is trusted.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Trusted {
+struct TrustedAgent {
     agent: String,
     key_id: String,
-    verify: String,
+    #[serde(rename = "verify")]
+    verifying_key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    seal: Option<String>,
+    #[serde(rename = "seal")]
+    encryption_key: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    rights: Vec<RightWord>,
+    rights: Vec<RightName>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     allow: Vec<String>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum RightWord {
+enum RightName {
     Authorize,
     Change,
 }
@@ -58,131 +62,141 @@ enum RightWord {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TrustFile {
-    agents: Vec<Trusted>,
+    agents: Vec<TrustedAgent>,
 }
 
 /// A node's own keys.
 #[derive(Clone)]
-pub struct Own {
+pub struct NodeKeys {
     /// What it signs with.
-    pub sign: Arc<SecretKey>,
+    pub signing_key: Arc<SecretKey>,
     /// What it opens with.
-    pub open: KeyPair,
+    pub decryption_key: KeyPair,
 }
 
 /// Those that a node trusts.
 #[derive(Default)]
-pub struct Trust {
+pub struct TrustedKeys {
     /// Their keys.
     pub ring: Arc<KeyRing>,
     /// What each may have done here.
-    pub allowed: Vec<(String, Vec<String>)>,
+    pub allowed_actions: Vec<(String, Vec<String>)>,
     /// Whom something can be sealed for.
     pub recipients: Vec<Recipient>,
 }
 
 /// Makes a key file, and prints its public half.
-pub fn keygen(args: &MeshKeygenArgs) -> Outcome {
-    let cannot = |error| Shown::machinery("cannot get random bytes of the system").caused_by(&error);
+pub fn keygen(args: &MeshKeygenArgs) -> CommandResult {
+    let cannot = |error| CommandError::machinery("cannot get random bytes of the system").with_cause(&error);
     let mut random = [0; 64];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random)).map_err(cannot)?;
     let encode = |bytes: &[u8]| BASE64.encode(bytes);
     let mut file = KeyFile {
         agent: args.agent.clone(),
         key_id: String::new(),
-        sign: encode(&random[..32]),
-        open: encode(&random[32..]),
+        signing_key: encode(&random[..32]),
+        decryption_key: encode(&random[32..]),
     };
-    let verify = own(&file)
-        .ok_or_else(|| Shown::input(format!("`{}` is no absolute URI", args.agent)))?
-        .sign
+    let verify = decode_node_keys(&file)
+        .ok_or_else(|| CommandError::input(format!("`{}` is no absolute URI", args.agent)))?
+        .signing_key
         .public()
         .to_base64();
     file.key_id = Sha256::digest(&verify).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let own = own(&file).ok_or_else(|| Shown::machinery("the key is none"))?;
-    let text = serde_json::to_string_pretty(&file).map_err(|error| Shown::of(Kind::Machinery, &error))?;
+    let own = decode_node_keys(&file).ok_or_else(|| CommandError::machinery("the key is none"))?;
+    let text = serde_json::to_string_pretty(&file)
+        .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()
     });
     written.map_err(|error| {
-        Shown::input(format!("cannot make the key file `{}`", args.file.display())).caused_by(&error)
+        CommandError::input(format!("cannot make the key file `{}`", args.file.display())).with_cause(&error)
     })?;
-    let public = Trusted {
+    let public = TrustedAgent {
         agent: file.agent,
         key_id: file.key_id,
-        verify,
-        seal: Some(own.open.recipient().to_base64()),
+        verifying_key: verify,
+        encryption_key: Some(own.decryption_key.recipient().to_base64()),
         rights: Vec::new(),
         allow: Vec::new(),
     };
-    say(&format!("{}\n", serde_json::to_string(&public).map_err(|error| Shown::of(Kind::Machinery, &error))?))?;
+    print_stdout(&format!(
+        "{}\n",
+        serde_json::to_string(&public)
+            .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?
+    ))?;
     Ok(0)
 }
 
-fn own(file: &KeyFile) -> Option<Own> {
+fn decode_node_keys(file: &KeyFile) -> Option<NodeKeys> {
     let bytes = |text: &str| <[u8; 32]>::try_from(BASE64.decode(text).ok()?).ok();
-    let sign = SecretKey::new(&file.key_id, &file.agent, &bytes(&file.sign)?).ok()?;
-    Some(Own { sign: Arc::new(sign), open: KeyPair::new(&file.key_id, &bytes(&file.open)?) })
+    let sign = SecretKey::new(&file.key_id, &file.agent, &bytes(&file.signing_key)?).ok()?;
+    Some(NodeKeys {
+        signing_key: Arc::new(sign),
+        decryption_key: KeyPair::new(&file.key_id, &bytes(&file.decryption_key)?),
+    })
 }
 
-fn read(path: &Path, what: &str, secret: bool) -> Result<String, Shown> {
-    let bad = |error| Shown::input(format!("cannot read the {what} file `{}`", path.display())).caused_by(&error);
+fn read_key_file(path: &Path, what: &str, secret: bool) -> Result<String, CommandError> {
+    let bad =
+        |error| CommandError::input(format!("cannot read the {what} file `{}`", path.display())).with_cause(&error);
     let file = File::open(path).map_err(bad)?;
     if secret && file.metadata().map_err(bad)?.mode() & 0o077 != 0 {
         let text = format!("others can read the {what} file `{}`", path.display());
-        return Err(Shown::input(text).hint(format!("chmod 600 {}", path.display())));
+        return Err(CommandError::input(text).with_hint(format!("chmod 600 {}", path.display())));
     }
     let mut text = String::new();
-    file.take(MAX).read_to_string(&mut text).map_err(bad)?;
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(bad)?;
     Ok(text)
 }
 
 /// The keys of a key file.
-pub fn own_of(path: &Path) -> Result<Own, Shown> {
-    let text = read(path, "key", true)?;
+pub fn load_node_keys(path: &Path) -> Result<NodeKeys, CommandError> {
+    let text = read_key_file(path, "key", true)?;
     // What is in it is not quoted: it is a secret.
     let file = serde_json::from_str::<KeyFile>(&text).ok();
-    file.as_ref().and_then(own).ok_or_else(|| {
-        Shown::input(format!("`{}` is no key file", path.display())).hint("`longshore mesh keygen` makes one")
+    file.as_ref().and_then(decode_node_keys).ok_or_else(|| {
+        CommandError::input(format!("`{}` is no key file", path.display()))
+            .with_hint("`longshore mesh keygen` makes one")
     })
 }
 
 /// The agents of trust files.
-pub fn trust_of<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<Trust, Shown> {
+pub fn load_trusted_keys<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<TrustedKeys, CommandError> {
     let mut agents = Vec::new();
     for path in paths {
-        agents.extend(trusted(path)?);
+        agents.extend(load_trust_file(path)?);
     }
-    let mut trust = Trust::default();
+    let mut trust = TrustedKeys::default();
     let mut keys = Vec::new();
     for agent in agents {
-        let bad = |error: &dyn std::error::Error| Shown::of(Kind::Input, error);
+        let bad = |error: &dyn std::error::Error| CommandError::from_error(CommandErrorKind::Input, error);
         if keys.iter().any(|(id, _): &(String, PublicKey)| *id == agent.key_id) {
-            return Err(Shown::input(format!("the key `{}` is trusted twice", agent.key_id)));
+            return Err(CommandError::input(format!("the key `{}` is trusted twice", agent.key_id)));
         }
-        let mut key = PublicKey::new(&agent.key_id, &agent.agent, &agent.verify).map_err(|error| bad(&error))?;
+        let mut key = PublicKey::new(&agent.key_id, &agent.agent, &agent.verifying_key).map_err(|error| bad(&error))?;
         for right in &agent.rights {
             key = key.with(match right {
-                RightWord::Authorize => Right::Authorize,
-                RightWord::Change => Right::Change,
+                RightName::Authorize => Right::Authorize,
+                RightName::Change => Right::Change,
             });
         }
-        if let Some(seal) = &agent.seal {
+        if let Some(seal) = &agent.encryption_key {
             trust.recipients.push(Recipient::new(&agent.key_id, seal).map_err(|error| bad(&error))?);
         }
         keys.push((agent.key_id, key));
-        trust.allowed.push((agent.agent, agent.allow));
+        trust.allowed_actions.push((agent.agent, agent.allow));
     }
     trust.ring = Arc::new(keys.into_iter().map(|(_, key)| key).collect());
     Ok(trust)
 }
 
-fn trusted(path: &Path) -> Result<Vec<Trusted>, Shown> {
-    let text = read(path, "trust", false)?;
+fn load_trust_file(path: &Path) -> Result<Vec<TrustedAgent>, CommandError> {
+    let text = read_key_file(path, "trust", false)?;
     let none = |error: &dyn std::error::Error| {
-        Shown::input(format!("`{}` is no trust file", path.display())).caused_by(error).hint(
+        CommandError::input(format!("`{}` is no trust file", path.display())).with_cause(error).with_hint(
             "it has what `longshore mesh keygen` prints, or `agents`, a list of such; `rights` (authorize, change) and \
              `allow` (names of blocks, or Body) may be added to each",
         )
@@ -194,6 +208,6 @@ fn trusted(path: &Path) -> Result<Vec<Trusted>, Shown> {
     if value.get("agents").is_some() {
         serde_json::from_value::<TrustFile>(value).map(|file| file.agents).map_err(|error| none(&error))
     } else {
-        serde_json::from_value::<Trusted>(value).map(|one| vec![one]).map_err(|error| none(&error))
+        serde_json::from_value::<TrustedAgent>(value).map(|one| vec![one]).map_err(|error| none(&error))
     }
 }

@@ -12,17 +12,17 @@ mod serve;
 mod show;
 mod token;
 
-use super::here::Here;
-use super::{Outcome, runtime};
+use super::context::CommandContext;
+use super::{CommandResult, build_runtime};
 use args::{MeshArgs, MeshCommand};
 
 /// Carries it out.
-pub fn mesh(args: &MeshArgs, here: &Here) -> Outcome {
+pub fn mesh(args: &MeshArgs, here: &CommandContext) -> CommandResult {
     match &args.command {
         // Frames are parsed and checked beside each other.
-        MeshCommand::Serve(args) => runtime(true)?.block_on(serve::serve(args)),
+        MeshCommand::Serve(args) => build_runtime(true)?.block_on(serve::serve(args)),
         MeshCommand::Keygen(args) => keys::keygen(args),
-        MeshCommand::Send(args) => runtime(false)?.block_on(send::send(args)),
-        MeshCommand::Show(args) => runtime(false)?.block_on(show::show(args, here)),
+        MeshCommand::Send(args) => build_runtime(false)?.block_on(send::send(args)),
+        MeshCommand::Show(args) => build_runtime(false)?.block_on(show::show(args, here)),
     }
 }

@@ -10,8 +10,8 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::args::MeshServeArgs;
-use super::keys::{Own, Trust};
-use crate::cli::error::{Kind, Shown};
+use super::keys::{NodeKeys, TrustedKeys};
+use crate::cli::error::{CommandError, CommandErrorKind};
 use crate::protocol::mesh::frame::Header;
 use crate::protocol::mesh::http::{Address, Client, Hops, Manner};
 use crate::protocol::mesh::limits::Limits;
@@ -30,27 +30,27 @@ use crate::protocol::mesh::relay::{APPLIED, Change, What};
 use crate::protocol::mesh::role::is_iri;
 
 /// The features of an active intermediary, by URI.
-const ANNOTATE: &str = "urn:longshore:mesh:feature:annotate";
-const MASK: &str = "urn:longshore:mesh:feature:mask";
+const ANNOTATE_FEATURE: &str = "urn:longshore:mesh:feature:annotate";
+const MASK_FEATURE: &str = "urn:longshore:mesh:feature:mask";
 
 /// How long messages are remembered where somebody is trusted.
-const REPLAY_WINDOW: Duration = Duration::from_secs(300);
+const DEFAULT_REPLAY_WINDOW: Duration = Duration::from_secs(300);
 
 /// Where the node stands on the path, by what it is asked to do.
-fn place(args: &MeshServeArgs) -> Result<Place, Shown> {
+fn node_kind(args: &MeshServeArgs) -> Result<Place, CommandError> {
     let active = args.active || !args.annotate.is_empty() || !args.mask.is_empty();
     match (args.forward.is_some() || !args.route.is_empty(), active) {
         (false, false) => Ok(Place::Ultimate),
         (true, false) => Ok(Place::Forwarding),
         (true, true) => Ok(Place::Active),
-        (false, true) => Err(Shown::input("an active intermediary has to know where frames go")
-            .hint("add --forward URL, or --route URI=URL")),
+        (false, true) => Err(CommandError::input("an active intermediary has to know where frames go")
+            .with_hint("add --forward URL, or --route URI=URL")),
     }
 }
 
 /// What would make a node that takes or answers nothing.
-fn usable(args: &MeshServeArgs) -> Result<(), Shown> {
-    let none = |flag: &str| Shown::input(format!("`{flag}` leaves nothing: it must be more than 0"));
+fn validate_args(args: &MeshServeArgs) -> Result<(), CommandError> {
+    let none = |flag: &str| CommandError::input(format!("`{flag}` leaves nothing: it must be more than 0"));
     for (flag, time) in [("--timeout", &args.timeout), ("--patience", &args.patience)] {
         if time.0.is_zero() {
             return Err(none(flag));
@@ -60,30 +60,37 @@ fn usable(args: &MeshServeArgs) -> Result<(), Shown> {
         return Err(none("--max-frame"));
     }
     if args.handler.as_deref().is_some_and(|command| command.trim().is_empty()) {
-        return Err(Shown::input("`--handler` is empty: it must be a command"));
+        return Err(CommandError::input("`--handler` is empty: it must be a command"));
     }
     Ok(())
 }
 
 /// The node.
-pub fn node(args: &MeshServeArgs, uri: &str, own: Option<&Own>, trust: &Trust) -> Result<Node, Shown> {
-    usable(args)?;
-    let bad = |error| Shown::of(Kind::Input, &error);
-    let mut node = Node::new(uri, place(args)?).map_err(bad)?;
+pub fn build_node(
+    args: &MeshServeArgs,
+    uri: &str,
+    own: Option<&NodeKeys>,
+    trust: &TrustedKeys,
+) -> Result<Node, CommandError> {
+    validate_args(args)?;
+    let bad = |error| CommandError::from_error(CommandErrorKind::Input, &error);
+    let mut node = Node::new(uri, node_kind(args)?).map_err(bad)?;
     let bytes = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
     node.limits = Limits { bytes, text: bytes.min(Limits::default().text), ..Limits::default() };
     for role in &args.role {
         let role = match role.split_once('=').filter(|(token, iri)| !token.contains(':') && is_iri(iri)) {
             Some((token, iri)) => {
-                node.vocabulary.define(token, iri).map_err(|error| Shown::of(Kind::Input, &error))?;
+                node.vocabulary
+                    .define(token, iri)
+                    .map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))?;
                 token
             }
             None => role,
         };
         node = node.acting_as(role).map_err(bad)?;
     }
-    let names = |names: &[String]| -> Result<(), Shown> {
-        names.iter().try_for_each(|name| check_block(name, serde_json::Map::new()))
+    let names = |names: &[String]| -> Result<(), CommandError> {
+        names.iter().try_for_each(|name| validate_block(name, serde_json::Map::new()))
     };
     for list in [&args.understand, &args.reinsert, &args.allow] {
         names(list)?;
@@ -92,41 +99,44 @@ pub fn node(args: &MeshServeArgs, uri: &str, own: Option<&Own>, trust: &Trust) -
         names(std::slice::from_ref(name))?;
     }
     if let Some(name) = args.need.iter().find(|name| !is_answered_for(name)) {
-        return Err(Shown::input(format!(
+        return Err(CommandError::input(format!(
             "`{name}` cannot be needed from a sender: every node on the way may change it"
         )));
     }
-    if let Some(own) = own.filter(|own| own.sign.agent() != uri) {
-        return Err(Shown::input(format!("the key is of `{}`, and the node is `{uri}`", own.sign.agent())));
+    if let Some(own) = own.filter(|own| own.signing_key.agent() != uri) {
+        return Err(CommandError::input(format!(
+            "the key is of `{}`, and the node is `{uri}`",
+            own.signing_key.agent()
+        )));
     }
     if own.is_some() && args.trust.is_empty() && !args.audit && node.place() != Place::Ultimate {
-        return Err(Shown::input("an intermediary does nothing with a key, unless it knows whom it trusts")
-            .hint("add --trust FILE, so that it checks what it presents itself with and signs anew"));
+        return Err(CommandError::input("an intermediary does nothing with a key, unless it knows whom it trusts")
+            .with_hint("add --trust FILE, so that it checks what it presents itself with and signs anew"));
     }
     if args.need.iter().any(|name| name == BODY) && node.place() != Place::Ultimate {
-        return Err(Shown::input("`--need Body` is for the end of the path: an intermediary processes no Body"));
+        return Err(CommandError::input("`--need Body` is for the end of the path: an intermediary processes no Body"));
     }
     // Whoever says which ways there are lets the node go them, and so with its log (7.2, rule 3).
     let routing = (!args.route.is_empty()).then_some("routing");
     let audit = args.audit.then_some("audit");
-    Ok(modules(node, args, own, trust)
+    Ok(add_modules(node, args, own, trust)
         .understanding(args.understand.iter().map(String::as_str))
         .reinserting(args.reinsert.iter().map(String::as_str))
         .authorized(args.allow.iter().map(String::as_str).chain(routing).chain(audit))
-        .changing(changes(args)?))
+        .changing(build_changes(args)?))
 }
 
 /// All modules that there are, with the keys that there are.
-fn modules(node: Node, args: &MeshServeArgs, own: Option<&Own>, trust: &Trust) -> Node {
+fn add_modules(node: Node, args: &MeshServeArgs, own: Option<&NodeKeys>, trust: &TrustedKeys) -> Node {
     let mut node = node.with(Ttl).with(Upgrade).with(Validation::default()).with(Routing);
     let mut audit = if args.audit { Audit::beginning() } else { Audit::default() };
     if let Some(own) = own {
-        audit = audit.sealing(own.sign.clone());
+        audit = audit.sealing(own.signing_key.clone());
         if node.place() == Place::Ultimate {
-            node = node.with(Encryption::with([own.open.clone()]));
+            node = node.with(Encryption::with([own.decryption_key.clone()]));
         }
     }
-    let usual = if args.trust.is_empty() { None } else { Some(REPLAY_WINDOW) };
+    let usual = if args.trust.is_empty() { None } else { Some(DEFAULT_REPLAY_WINDOW) };
     let window = args.replay_window.map_or(usual, |window| (!window.0.is_zero()).then_some(window.0));
     if let Some(window) = window {
         let fresh = Freshness::within(SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX));
@@ -139,51 +149,57 @@ fn modules(node: Node, args: &MeshServeArgs, own: Option<&Own>, trust: &Trust) -
     let mut signature = if args.require_signature { Signature::requiring(ring()) } else { Signature::checking(ring()) };
     let mut authentication = Authentication::checking(ring());
     if let Some(own) = own {
-        signature = signature.signing_again(own.sign.clone());
-        authentication = authentication.presenting(own.sign.clone());
+        signature = signature.signing_again(own.signing_key.clone());
+        authentication = authentication.presenting(own.signing_key.clone());
     }
     if args.require_signature {
         audit = audit.checking(ring());
     }
     let mut authorization = Authorization::new(ring()).needing(args.need.iter().map(String::as_str));
-    for (agent, actions) in &trust.allowed {
+    for (agent, actions) in &trust.allowed_actions {
         authorization = authorization.allowing(agent, actions.iter().map(String::as_str));
     }
     node.with(signature).with(authentication).with(authorization).with(audit)
 }
 
-fn check_block(name: &str, properties: serde_json::Map<String, Value>) -> Result<(), Shown> {
+fn validate_block(name: &str, properties: serde_json::Map<String, Value>) -> Result<(), CommandError> {
     let fault = Header::default().set_block(name, properties).err();
-    fault.map_or(Ok(()), |fault| Err(Shown::input(format!("`{name}` cannot be a header block: {}", fault.text()))))
+    fault.map_or(Ok(()), |fault| {
+        Err(CommandError::input(format!("`{name}` cannot be a header block: {}", fault.text())))
+    })
 }
 
-fn changes(args: &MeshServeArgs) -> Result<Vec<Change>, Shown> {
+fn build_changes(args: &MeshServeArgs) -> Result<Vec<Change>, CommandError> {
     let mut changes = Vec::new();
     for typed in &args.annotate {
-        let bad =
-            || Shown::input(format!("`{typed}` is no header block")).hint("write it as NAME={\"key\": \"value\"}");
+        let bad = || {
+            CommandError::input(format!("`{typed}` is no header block"))
+                .with_hint("write it as NAME={\"key\": \"value\"}")
+        };
         let (name, json) = typed.split_once('=').ok_or_else(bad)?;
         let Ok(Value::Object(properties)) = serde_json::from_str(json) else { return Err(bad()) };
-        check_block(name, properties.clone())?;
+        validate_block(name, properties.clone())?;
         if [APPLIED, "signature"].contains(&name) {
-            return Err(Shown::input(format!("`{name}` is the node's own to say")));
+            return Err(CommandError::input(format!("`{name}` is the node's own to say")));
         }
-        changes.push(Change { feature: ANNOTATE.to_owned(), what: What::SetBlock(name.to_owned(), properties) });
+        changes
+            .push(Change { feature: ANNOTATE_FEATURE.to_owned(), what: What::SetBlock(name.to_owned(), properties) });
     }
-    let mask = |key: &String| Change { feature: MASK.to_owned(), what: What::RemoveBody(key.clone()) };
+    let mask = |key: &String| Change { feature: MASK_FEATURE.to_owned(), what: What::RemoveBody(key.clone()) };
     changes.extend(args.mask.iter().map(mask));
     Ok(changes)
 }
 
 /// The nodes behind it.
-pub fn hops(args: &MeshServeArgs, token: Option<String>) -> Result<Hops, Shown> {
+pub fn build_hops(args: &MeshServeArgs, token: Option<String>) -> Result<Hops, CommandError> {
     let limit = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
     let manner = Manner { http2: args.next_http2, token, patience: args.timeout.0, limit };
-    let client =
-        |address: Address| Client::new(address, manner.clone()).map_err(|error| Shown::of(Kind::Input, &error));
+    let client = |address: Address| {
+        Client::new(address, manner.clone()).map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))
+    };
     let mut ways = BTreeMap::new();
     for typed in &args.route {
-        let bad = |problem: String| Shown::input(format!("`{typed}` is no way to a node: {problem}"));
+        let bad = |problem: String| CommandError::input(format!("`{typed}` is no way to a node: {problem}"));
         // A URI may have a `=` of its own; the URL's beginning tells them apart.
         let split = ["=http://", "=https://"].iter().find_map(|mark| typed.find(mark));
         let (uri, url) = split

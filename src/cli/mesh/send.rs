@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use super::args::MeshSendArgs;
 use super::{keys, token};
-use crate::cli::error::{Kind, Shown};
-use crate::cli::{Outcome, remark, say};
+use crate::cli::error::{CommandError, CommandErrorKind};
+use crate::cli::{CommandResult, print_stderr, print_stdout};
 use crate::protocol::mesh::fault::Fault;
 use crate::protocol::mesh::frame::Frame;
 use crate::protocol::mesh::http::{
@@ -31,62 +31,65 @@ use crate::protocol::mesh::role::is_iri;
 use crate::report::text::sanitize;
 
 /// Sends.
-pub async fn send(args: &MeshSendArgs) -> Outcome {
+pub async fn send(args: &MeshSendArgs) -> CommandResult {
     if args.stream {
-        return stream(args, &client(args)?).await;
+        return send_stream(args, &build_client(args)?).await;
     }
-    let mut frame = frame(&args.frame)?;
-    let attachments = args.attach.iter().map(|path| attachment(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut frame = read_frame(&args.frame)?;
+    let attachments = args.attach.iter().map(|path| read_attachment(path)).collect::<Result<Vec<_>, _>>()?;
     if let Some(twice) = attachments
         .iter()
         .enumerate()
         .find(|(place, one)| attachments[..*place].iter().any(|other| other.cid == one.cid))
     {
-        return Err(
-            Shown::input(format!("two attachments would be called `{}`", twice.1.cid)).hint("rename one of the files")
-        );
+        return Err(CommandError::input(format!("two attachments would be called `{}`", twice.1.cid))
+            .with_hint("rename one of the files"));
     }
     if !attachments.is_empty() {
-        frame.header.set_block(ATTACHMENTS, attachments_block(&attachments)).map_err(|fault| refused(&fault))?;
+        frame
+            .header
+            .set_block(ATTACHMENTS, attachments_block(&attachments))
+            .map_err(|fault| invalid_frame_error(&fault))?;
     }
-    protect(&mut frame, args)?;
+    grant_encrypt_and_sign(&mut frame, args)?;
     if args.print {
-        return say(&format!("{}\n", String::from_utf8_lossy(&frame.to_bytes()))).map(|()| 0);
+        return print_stdout(&format!("{}\n", String::from_utf8_lossy(&frame.to_bytes()))).map(|()| 0);
     }
-    let reply = client(args)?.send(frame.to_bytes().into(), &attachments).await.map_err(shown)?;
+    let reply = build_client(args)?.send(frame.to_bytes().into(), &attachments).await.map_err(client_error)?;
     if reply.content.is_empty() {
         // A fault was told, and is not answered with a frame.
         return if reply.status.is_success() {
             Ok(0)
         } else {
-            Err(Shown::new(Kind::Unsuccessful, format!("the node answered {}", reply.status)))
+            Err(CommandError::new(CommandErrorKind::Unsuccessful, format!("the node answered {}", reply.status)))
         };
     }
-    tell(&reply.content, reply.status.as_u16(), args.json)
+    print_answer(&reply.content, reply.status.as_u16(), args.json)
 }
 
-fn client(args: &MeshSendArgs) -> Result<Client, Shown> {
+fn build_client(args: &MeshSendArgs) -> Result<Client, CommandError> {
     let manner = Manner {
         http2: args.http2,
-        token: token::token(args.token_file.as_deref())?,
+        token: token::load_token(args.token_file.as_deref())?,
         patience: args.timeout.0,
         limit: Limits::default().bytes,
     };
-    let address = args.to.clone().ok_or_else(|| Shown::input("there is no node to send to").hint("add --to URL"))?;
-    Client::new(address, manner).map_err(shown)
+    let address =
+        args.to.clone().ok_or_else(|| CommandError::input("there is no node to send to").with_hint("add --to URL"))?;
+    Client::new(address, manner).map_err(client_error)
 }
 
 /// Grants, seals, presents and signs, in this order: what is signed is what travels.
-fn protect(frame: &mut Frame, args: &MeshSendArgs) -> Result<(), Shown> {
-    let own = args.key.as_deref().map(keys::own_of).transpose()?;
+fn grant_encrypt_and_sign(frame: &mut Frame, args: &MeshSendArgs) -> Result<(), CommandError> {
+    let own = args.key.as_deref().map(keys::load_node_keys).transpose()?;
     let now = Timestamp::now();
-    let no_frame = |fault: Box<Fault>| refused(&fault);
+    let no_frame = |fault: Box<Fault>| invalid_frame_error(&fault);
     if own.is_some() && frame.header.message_id().is_none() {
         frame.header.set("messageId", Uuid::new_v4().to_string().into()).map_err(no_frame)?;
     }
     if let (Some(own), false) = (&own, args.grant.is_empty()) {
         let bad = |typed: &String| {
-            Shown::input(format!("`{typed}` is no grant")).hint("write it as URI=NAME or URI=NAME,NAME")
+            CommandError::input(format!("`{typed}` is no grant")).with_hint("write it as URI=NAME or URI=NAME,NAME")
         };
         let split = |typed: &String| {
             let (agent, names) = typed.rsplit_once('=').ok_or_else(|| bad(typed))?;
@@ -97,71 +100,78 @@ fn protect(frame: &mut Frame, args: &MeshSendArgs) -> Result<(), Shown> {
         let names: Vec<Vec<&str>> =
             grants.iter().map(|(_, names)| names.iter().map(String::as_str).collect()).collect();
         let grants = grants.iter().zip(&names).map(|((agent, _), names)| (agent.as_str(), names.as_slice()));
-        authorize(frame, &own.sign, grants, None).map_err(no_frame)?;
+        authorize(frame, &own.signing_key, grants, None).map_err(no_frame)?;
     }
     if let Some(path) = &args.encrypt_to {
-        let trust = keys::trust_of([path.as_path()])?;
+        let trust = keys::load_trusted_keys([path.as_path()])?;
         let [recipient] = trust.recipients.as_slice() else {
-            return Err(Shown::input(format!("`{}` must have one agent, with a key to seal by", path.display())));
+            return Err(CommandError::input(format!(
+                "`{}` must have one agent, with a key to seal by",
+                path.display()
+            )));
         };
         let sealed = seal_body(frame, recipient).and_then(|()| seal_grams(frame, recipient));
-        sealed.map_err(|error| Shown::of(Kind::Input, &error))?;
+        sealed.map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))?;
     }
     if let Some(own) = &own {
-        authenticate(frame, &own.sign, &Uuid::new_v4().to_string(), now).map_err(no_frame)?;
-        sign(frame, &own.sign, now).map_err(no_frame)?;
+        authenticate(frame, &own.signing_key, &Uuid::new_v4().to_string(), now).map_err(no_frame)?;
+        sign(frame, &own.signing_key, now).map_err(no_frame)?;
     }
     Ok(())
 }
 
 /// Prints an answer: 0, or 1 if it is a fault.
-fn tell(content: &[u8], status: u16, as_it_came: bool) -> Outcome {
+fn print_answer(content: &[u8], status: u16, as_it_came: bool) -> CommandResult {
     let answer = Frame::parse(content, &Limits::default()).map_err(|fault| {
-        Shown::machinery(format!("the node answered with {status} and something that is no frame: {}", fault.text()))
-            .hint("is there a mesh node at that URL?")
+        CommandError::machinery(format!(
+            "the node answered with {status} and something that is no frame: {}",
+            fault.text()
+        ))
+        .with_hint("is there a mesh node at that URL?")
     })?;
     if as_it_came {
-        say(&format!("{}\n", String::from_utf8_lossy(&answer.to_bytes())))?;
+        print_stdout(&format!("{}\n", String::from_utf8_lossy(&answer.to_bytes())))?;
     } else {
         let pretty = serde_json::to_string_pretty(&answer.to_json()).unwrap_or_default();
         // A terminal is not driven by what a frame says; a file gets it as it is.
         let lines =
             pretty.lines().map(|line| if std::io::stdout().is_terminal() { sanitize(line) } else { line.to_owned() });
-        say(&lines.map(|line| line + "\n").collect::<String>())?;
+        print_stdout(&lines.map(|line| line + "\n").collect::<String>())?;
     }
     match Fault::read(&answer) {
         Ok(None) => Ok(0),
         Ok(Some(fault)) => {
             let from = fault.node.as_ref().map_or(String::new(), |node| format!(" (from {})", sanitize(node)));
-            remark(&format!("fault: {}{from}", sanitize(&fault.to_string())));
+            print_stderr(&format!("fault: {}{from}", sanitize(&fault.to_string())));
             Ok(1)
         }
         Err(broken) => {
-            remark(&format!("fault: {}", sanitize(broken.text())));
+            print_stderr(&format!("fault: {}", sanitize(broken.text())));
             Ok(1)
         }
     }
 }
 
 /// Frames go out as they are written, and answers are printed as they come.
-async fn stream(args: &MeshSendArgs, client: &Client) -> Outcome {
+async fn send_stream(args: &MeshSendArgs, client: &Client) -> CommandResult {
     let (sender, receiver) = tokio::sync::mpsc::channel::<Bytes>(16);
     let path = args.frame.clone();
     let is_standard = path.as_os_str() == "-";
-    let reading: AbortOnDropHandle<Result<(), Shown>> = AbortOnDropHandle::new(tokio::spawn(async move {
-        let source: Box<dyn tokio::io::AsyncRead + Send + Unpin> = if is_standard {
-            Box::new(tokio::io::stdin())
-        } else {
-            let opened = tokio::fs::File::open(&path).await;
-            Box::new(
-                opened.map_err(|error| Shown::input(format!("cannot read `{}`", path.display())).caused_by(&error))?,
-            )
-        };
+    let reading: AbortOnDropHandle<Result<(), CommandError>> = AbortOnDropHandle::new(tokio::spawn(async move {
+        let source: Box<dyn tokio::io::AsyncRead + Send + Unpin> =
+            if is_standard {
+                Box::new(tokio::io::stdin())
+            } else {
+                let opened = tokio::fs::File::open(&path).await;
+                Box::new(opened.map_err(|error| {
+                    CommandError::input(format!("cannot read `{}`", path.display())).with_cause(&error)
+                })?)
+            };
         let mut source = tokio::io::BufReader::new(source);
         loop {
             let mut line = Vec::new();
             let count = source.read_until(b'\n', &mut line).await;
-            match count.map_err(|error| Shown::input("cannot read the frames").caused_by(&error))? {
+            match count.map_err(|error| CommandError::input("cannot read the frames").with_cause(&error))? {
                 0 => return Ok(()),
                 _ => {
                     let mut whole = BytesMut::from(line.as_slice());
@@ -177,28 +187,30 @@ async fn stream(args: &MeshSendArgs, client: &Client) -> Outcome {
     }));
     let outgoing =
         futures::stream::unfold(receiver, |mut lines| async { lines.recv().await.map(|line| (line, lines)) });
-    let (status, mut pieces) = client.stream(outgoing).await.map_err(shown)?;
+    let (status, mut pieces) = client.stream(outgoing).await.map_err(client_error)?;
     let mut lines = Lines::new(Limits::default().bytes);
     let mut worst = 0;
     loop {
-        let piece = pieces.next().await.transpose().map_err(shown)?;
+        let piece = pieces.next().await.transpose().map_err(client_error)?;
         let over = piece.is_none();
         lines.push(&piece.unwrap_or_default());
         while let Some(line) = lines.next().or_else(|| over.then(|| lines.rest()).flatten()) {
-            let Line::Whole(line) = line else { return Err(Shown::machinery("a line of the answer is too long")) };
-            worst = worst.max(tell(&line, status.as_u16(), true)?);
+            let Line::Whole(line) = line else {
+                return Err(CommandError::machinery("a line of the answer is too long"));
+            };
+            worst = worst.max(print_answer(&line, status.as_u16(), true)?);
         }
         if over {
             break;
         }
     }
     if reading.is_finished() {
-        reading.await.map_err(|error| Shown::machinery("the frames cannot be read").caused_by(&error))??;
+        reading.await.map_err(|error| CommandError::machinery("the frames cannot be read").with_cause(&error))??;
     }
     Ok(worst)
 }
 
-fn frame(path: &Path) -> Result<Frame, Shown> {
+fn read_frame(path: &Path) -> Result<Frame, CommandError> {
     let mut bytes = Vec::new();
     let limits = Limits::default();
     let read = if path.as_os_str() == "-" {
@@ -206,29 +218,29 @@ fn frame(path: &Path) -> Result<Frame, Shown> {
     } else {
         std::fs::File::open(path).and_then(|file| file.take(limits.bytes as u64 + 1).read_to_end(&mut bytes))
     };
-    read.map_err(|error| Shown::input(format!("cannot read `{}`", path.display())).caused_by(&error))?;
-    Frame::parse(&bytes, &limits).map_err(|fault| refused(&fault))
+    read.map_err(|error| CommandError::input(format!("cannot read `{}`", path.display())).with_cause(&error))?;
+    Frame::parse(&bytes, &limits).map_err(|fault| invalid_frame_error(&fault))
 }
 
-fn refused(fault: &Fault) -> Shown {
+fn invalid_frame_error(fault: &Fault) -> CommandError {
     let place = fault.pointer().filter(|pointer| !pointer.is_empty()).map(|pointer| format!(", at `{pointer}`"));
-    Shown::input(format!("not sent, as it is no frame: {}{}", fault.text(), place.unwrap_or_default()))
+    CommandError::input(format!("not sent, as it is no frame: {}{}", fault.text(), place.unwrap_or_default()))
 }
 
 /// A file that is sent along: its name is what the frame calls it.
-fn attachment(path: &Path) -> Result<Attachment, Shown> {
+fn read_attachment(path: &Path) -> Result<Attachment, CommandError> {
     let data = std::fs::read(path)
-        .map_err(|error| Shown::input(format!("cannot read `{}`", path.display())).caused_by(&error))?;
+        .map_err(|error| CommandError::input(format!("cannot read `{}`", path.display())).with_cause(&error))?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("attachment");
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let cid = name.chars().map(plain).take(200).collect();
     Ok(Attachment { cid, media_type: "application/octet-stream".to_owned(), data: data.into() })
 }
 
-fn shown(error: ClientError) -> Shown {
+fn client_error(error: ClientError) -> CommandError {
     let kind = match error {
-        ClientError::Token | ClientError::Request(_) => Kind::Input,
-        _ => Kind::Machinery,
+        ClientError::Token | ClientError::Request(_) => CommandErrorKind::Input,
+        _ => CommandErrorKind::Machinery,
     };
-    Shown::of(kind, &error)
+    CommandError::from_error(kind, &error)
 }

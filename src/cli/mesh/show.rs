@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::args::MeshShowArgs;
-use crate::cli::error::Shown;
-use crate::cli::here::Here;
-use crate::cli::{Outcome, say};
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandError;
+use crate::cli::{CommandResult, print_stdout};
 use crate::delivery::{DeliveryError, Repo};
 use crate::handoff::learned;
 use crate::protocol::amp::store::Ssot;
@@ -18,18 +18,18 @@ use crate::protocol::mesh::gram::{Draft, Limits, MemoryGram, show};
 use crate::protocol::mesh::limits;
 
 /// The most bytes that are read.
-const MOST: u64 = 8 << 20;
+const MAX_INPUT_BYTES: u64 = 8 << 20;
 
 /// Carries it out.
-pub(super) async fn show(args: &MeshShowArgs, here: &Here) -> Outcome {
+pub(super) async fn show(args: &MeshShowArgs, here: &CommandContext) -> CommandResult {
     let grams = if args.what == "-" {
-        read(std::io::stdin(), "standard input")?
+        read_grams(std::io::stdin(), "standard input")?
     } else if Path::new(&args.what).is_file() {
         let file = std::fs::File::open(&args.what)
-            .map_err(|error| Shown::input(format!("cannot read `{}`", args.what)).caused_by(&error))?;
-        read(file, &args.what)?
+            .map_err(|error| CommandError::input(format!("cannot read `{}`", args.what)).with_cause(&error))?;
+        read_grams(file, &args.what)?
     } else {
-        vec![of_story(&args.what, here).await?]
+        vec![load_story_gram(&args.what, here).await?]
     };
     let text = if args.json {
         match grams.as_slice() {
@@ -41,7 +41,7 @@ pub(super) async fn show(args: &MeshShowArgs, here: &Here) -> Outcome {
         let one = match grams.as_slice() {
             [one] => one.clone(),
             several => learned::merged(several, "urn:longshore:show", Vec::new(), usize::MAX)
-                .ok_or_else(|| Shown::input("there is no MemoryGram in it"))?,
+                .ok_or_else(|| CommandError::input("there is no MemoryGram in it"))?,
         };
         match (args.dot, args.mermaid) {
             (true, _) => show::dot(&one),
@@ -51,25 +51,25 @@ pub(super) async fn show(args: &MeshShowArgs, here: &Here) -> Outcome {
     } else {
         grams.iter().map(show::table).collect::<Vec<_>>().join("\n")
     };
-    say(&text)?;
+    print_stdout(&text)?;
     Ok(0)
 }
 
 /// What a text has: a gram, a list of them, or a frame.
-fn read(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, Shown> {
+fn read_grams(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, CommandError> {
     let mut bytes = Vec::new();
-    from.take(MOST + 1)
+    from.take(MAX_INPUT_BYTES + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| Shown::input(format!("cannot read `{name}`")).caused_by(&error))?;
-    if bytes.len() as u64 > MOST {
-        return Err(Shown::input(format!("`{name}` has more than {} MB", MOST >> 20)));
+        .map_err(|error| CommandError::input(format!("cannot read `{name}`")).with_cause(&error))?;
+    if bytes.len() as u64 > MAX_INPUT_BYTES {
+        return Err(CommandError::input(format!("`{name}` has more than {} MB", MAX_INPUT_BYTES >> 20)));
     }
     let value: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| Shown::input(format!("`{name}` is not JSON")).caused_by(&error))?;
+        .map_err(|error| CommandError::input(format!("`{name}` is not JSON")).with_cause(&error))?;
     let entries = match value {
         Value::Object(object) if object.contains_key("frame") => {
             let frame = Frame::parse(&bytes, &limits::Limits::default())
-                .map_err(|fault| Shown::input(format!("`{name}` is not a frame: {fault}")))?;
+                .map_err(|fault| CommandError::input(format!("`{name}` is not a frame: {fault}")))?;
             frame.memory_grams.unwrap_or_default()
         }
         Value::Object(object) => vec![object],
@@ -83,13 +83,14 @@ fn read(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, Shown> {
         _ => Vec::new(),
     };
     if entries.is_empty() {
-        return Err(Shown::input(format!("there is no MemoryGram in `{name}`")));
+        return Err(CommandError::input(format!("there is no MemoryGram in `{name}`")));
     }
     let mut grams = Vec::new();
     let mut lone = Draft::default();
     for (place, entry) in entries.iter().enumerate() {
-        let read = MemoryGram::read_entry(entry, &Limits::default())
-            .map_err(|error| Shown::input(format!("MemoryGram {} of `{name}` is not valid: {error}", place + 1)))?;
+        let read = MemoryGram::read_entry(entry, &Limits::default()).map_err(|error| {
+            CommandError::input(format!("MemoryGram {} of `{name}` is not valid: {error}", place + 1))
+        })?;
         match read {
             Ok(gram) => grams.push(gram),
             Err(node) => lone.nodes.push(node),
@@ -97,19 +98,21 @@ fn read(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, Shown> {
     }
     if !lone.nodes.is_empty() {
         let sealed = lone.seal(jiff::Timestamp::now(), &Limits::default());
-        grams.push(sealed.map_err(|error| Shown::input(format!("the nodes of `{name}` are not valid: {error}")))?);
+        grams.push(
+            sealed.map_err(|error| CommandError::input(format!("the nodes of `{name}` are not valid: {error}")))?,
+        );
     }
     Ok(grams)
 }
 
 /// What the SSOT has of a story: `[SWARM/][FILE/]STORY`. What stands before one `/` may be either.
-async fn of_story(what: &str, here: &Here) -> Result<MemoryGram, Shown> {
-    let repo = Repo::discover(here.folder()).await.map_err(|error| match error {
-        DeliveryError::NotARepo { path } => Shown::input(format!(
+async fn load_story_gram(what: &str, here: &CommandContext) -> Result<MemoryGram, CommandError> {
+    let repo = Repo::discover(here.dir()).await.map_err(|error| match error {
+        DeliveryError::NotARepo { path } => CommandError::input(format!(
             "there is no file `{what}`, and `{}` is in no git repository that would have the memory of a story",
             path.display()
         ))
-        .hint("run it inside a git repository, or name one with `-C DIR`"),
+        .with_hint("run it inside a git repository, or name one with `-C DIR`"),
         error => error.into(),
     })?;
     let ssot = Ssot::at(repo.root());
@@ -121,8 +124,8 @@ async fn of_story(what: &str, here: &Here) -> Result<MemoryGram, Shown> {
     };
     let newest = match read.as_slice() {
         [(Some(_), _)] | [] => None,
-        [(None, _)] => Some(here.swarm(None).await?.swarm()),
-        _ => here.swarm(None).await.ok().map(|dir| dir.swarm()),
+        [(None, _)] => Some(here.resolve_swarm_dir(None).await?.swarm()),
+        _ => here.resolve_swarm_dir(None).await.ok().map(|dir| dir.swarm()),
     };
     let mut found = Vec::new();
     for id in ssot.memory_swarms()? {
@@ -142,13 +145,15 @@ async fn of_story(what: &str, here: &Here) -> Result<MemoryGram, Shown> {
     match found.as_slice() {
         [(id, name)] => {
             let gram = ssot.memory(*id, name)?;
-            gram.ok_or_else(|| Shown::input(format!("the memory of `{what}` is torn: no JSON, or not all of it")))
+            gram.ok_or_else(|| {
+                CommandError::input(format!("the memory of `{what}` is torn: no JSON, or not all of it"))
+            })
         }
-        [] => Err(Shown::input(format!("there is no file `{what}`, and no memory of a story of that name"))
-            .hint("a story has a memory once it landed; `longshore status` shows which did")),
+        [] => Err(CommandError::input(format!("there is no file `{what}`, and no memory of a story of that name"))
+            .with_hint("a story has a memory once it landed; `longshore status` shows which did")),
         several => {
             let names: Vec<String> = several.iter().map(|(id, name)| format!("{}/{name}", id.short())).collect();
-            Err(Shown::input(format!("`{what}` may be several: {}", names.join(", "))))
+            Err(CommandError::input(format!("`{what}` may be several: {}", names.join(", "))))
         }
     }
 }

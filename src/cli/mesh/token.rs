@@ -2,31 +2,32 @@
 
 use std::path::Path;
 
-use crate::cli::error::{Kind, Shown};
+use crate::cli::error::{CommandError, CommandErrorKind};
 
 /// The variable that has it where no file is named.
-pub const VARIABLE: &str = "LONGSHORE_MESH_TOKEN";
+pub const TOKEN_ENV_VAR: &str = "LONGSHORE_MESH_TOKEN";
 
 /// The token of a file, or of the environment.
-pub fn token(file: Option<&Path>) -> Result<Option<String>, Shown> {
+pub fn load_token(file: Option<&Path>) -> Result<Option<String>, CommandError> {
     let (text, what) = match file {
         Some(path) => {
-            let shown =
-                |error| Shown::input(format!("cannot read the token file `{}`", path.display())).caused_by(&error);
+            let shown = |error| {
+                CommandError::input(format!("cannot read the token file `{}`", path.display())).with_cause(&error)
+            };
             (std::fs::read_to_string(path).map_err(shown)?, format!("the token in `{}`", path.display()))
         }
-        None => match std::env::var(VARIABLE) {
-            Ok(text) => (text, format!("the token in {VARIABLE}")),
+        None => match std::env::var(TOKEN_ENV_VAR) {
+            Ok(text) => (text, format!("the token in {TOKEN_ENV_VAR}")),
             Err(_) => return Ok(None),
         },
     };
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Shown::new(
-            Kind::Input,
+        return Err(CommandError::new(
+            CommandErrorKind::Input,
             format!("{what} must be visible characters of ASCII, with no space inside"),
         )
-        .hint("`openssl rand -hex 32` makes one"));
+        .with_hint("`openssl rand -hex 32` makes one"));
     }
     Ok(Some(token.to_owned()))
 }

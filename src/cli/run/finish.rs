@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 
-use super::check::Checked;
+use super::preflight::Preflight;
 use crate::cli::args::RunArgs;
-use crate::cli::error::Shown;
-use crate::cli::here::Here;
-use crate::cli::{columns, remark, say};
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandError;
+use crate::cli::{print_stderr, print_stdout, terminal_columns};
 use crate::coordinator::reason_to_keep_volumes;
 use crate::delivery::Repo;
 use crate::ids::StoryId;
@@ -22,7 +22,7 @@ use crate::state::{SwarmDir, SwarmState, SwarmStatus};
 use crate::tasks::write_back::{self, WriteBackStatus};
 
 /// What is needed at the end, taken before the coordinator has the rest.
-pub struct Ending {
+pub struct FinishContext {
     repo: Repo,
     json: bool,
     write_back: bool,
@@ -32,9 +32,9 @@ pub struct Ending {
     keep: bool,
 }
 
-impl Ending {
+impl FinishContext {
     /// Of this run.
-    pub fn of(args: &RunArgs, checked: &Checked) -> Self {
+    pub fn for_run(args: &RunArgs, checked: &Preflight) -> Self {
         Self {
             repo: checked.repo.clone(),
             json: args.plan.json,
@@ -46,13 +46,13 @@ impl Ending {
     }
 
     /// Of a swarm that was taken up again.
-    pub fn resumed(repo: Repo, json: bool, write_back: bool, keep: bool) -> Self {
+    pub fn for_resume(repo: Repo, json: bool, write_back: bool, keep: bool) -> Self {
         Self { repo, json, write_back, notes: Vec::new(), relaxations: Vec::new(), keep }
     }
 }
 
 /// Tells how the swarm ended.
-pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
+pub async fn finish(ending: &FinishContext, dir: &SwarmDir) -> Result<(), CommandError> {
     let recovered = recover(dir)?;
     if recovered.event_count == 0 {
         // It did not begin: the error says it all.
@@ -86,37 +86,37 @@ pub async fn finish(ending: &Ending, dir: &SwarmDir) -> Result<(), Shown> {
         summary.notes.push(format!("swarm {} did not finish: `longshore resume` goes on with it", summary.swarm));
     }
     if let Err(error) = report_file::write_report(&mut summary, &dir.path()) {
-        remark(&format!("warning: cannot write the report: {error}"));
+        print_stderr(&format!("warning: cannot write the report: {error}"));
     }
     if ending.json {
         // Standard output is the event stream's.
-        print(&summary, &stderr(), |text| {
+        print_summary(&summary, &stderr(), |text| {
             let _ = stderr().write_all(text.as_bytes());
             Ok(())
         })
     } else {
-        print(&summary, &stdout(), say)
+        print_summary(&summary, &stdout(), print_stdout)
     }
 }
 
-fn print(
+fn print_summary(
     summary: &Summary,
     stream: &impl IsTerminal,
-    write: impl FnOnce(&str) -> Result<(), Shown>,
-) -> Result<(), Shown> {
-    let look = TextStyle::for_stream(stream, &Here::lookup);
-    write(&format!("\n{}", summary.render(columns(stream), look.colour)))
+    write: impl FnOnce(&str) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
+    let look = TextStyle::for_stream(stream, &CommandContext::env_var);
+    write(&format!("\n{}", summary.render(terminal_columns(stream), look.colour)))
 }
 
 /// Writes the outcomes into the tasks files, as they are now: somebody may have edited them meanwhile. What cannot be
 /// written is told, and costs nothing else.
 fn write_outcomes(state: &SwarmState) -> Vec<String> {
     let mut notes = Vec::new();
-    for (path, outcomes) in outcomes(state) {
+    for (path, outcomes) in outcomes_by_file(state) {
         if outcomes.is_empty() {
             continue;
         }
-        match write_file(&path, &outcomes) {
+        match write_back_file(&path, &outcomes) {
             Ok(false) => {}
             Ok(true) => notes.push(format!("the outcome was written into {}", path.display())),
             Err(problem) => notes.push(format!("the outcome could not be written into {}: {problem}", path.display())),
@@ -126,7 +126,7 @@ fn write_outcomes(state: &SwarmState) -> Vec<String> {
 }
 
 /// What is to be written, by tasks file. Stories that were done before are left as they are.
-fn outcomes(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, WriteBackStatus>> {
+fn outcomes_by_file(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, WriteBackStatus>> {
     let mut files: BTreeMap<PathBuf, BTreeMap<StoryId, WriteBackStatus>> = BTreeMap::new();
     for story in state.stories.iter().filter(|story| !story.done_before) {
         let written = match story.status {
@@ -141,7 +141,7 @@ fn outcomes(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, WriteBack
 }
 
 /// Whether there was something to write.
-fn write_file(path: &Path, outcomes: &BTreeMap<StoryId, WriteBackStatus>) -> Result<bool, String> {
+fn write_back_file(path: &Path, outcomes: &BTreeMap<StoryId, WriteBackStatus>) -> Result<bool, String> {
     // Through a link, the file itself is replaced and not the link.
     let real = path.canonicalize().map_err(|error| error.to_string())?;
     let original = std::fs::read(&real).map_err(|error| error.to_string())?;
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_story_passed_over_is_still_to_be_done() {
+    fn skipped_stories_are_written_back_as_pending() {
         let story = |id: &str, status: &str, before: bool| {
             serde_json::json!({
                 "id": id, "status": status, "attempts": 0, "branch": null, "commit": null, "cause": null,
@@ -175,7 +175,7 @@ mod tests {
             ]
         }))
         .expect("a state");
-        let all = outcomes(&state);
+        let all = outcomes_by_file(&state);
         let found: Vec<_> = all[Path::new("t.json")].iter().map(|(id, written)| (id.as_str(), *written)).collect();
         let wanted = [
             ("US-001", WriteBackStatus::Completed),

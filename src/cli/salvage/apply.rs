@@ -2,57 +2,65 @@
 
 use super::find;
 use crate::cli::args::SalvageApplyArgs;
-use crate::cli::error::Shown;
-use crate::cli::here::Here;
-use crate::cli::{Outcome, say};
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandError;
+use crate::cli::{CommandResult, print_stdout};
 use crate::delivery::{Applied, DeliveryError};
 use crate::report::text::{pluralize, sanitize};
 
 /// The most paths that are named.
-const NAMED: usize = 20;
+const MAX_LISTED_PATHS: usize = 20;
 
 /// Carries it out.
-pub(super) async fn apply(args: &SalvageApplyArgs, here: &Here) -> Outcome {
-    let repo = here.repo().await?;
-    let kept = find::one(&repo, &args.work).await?;
-    let what = format!("{} attempt {}", kept.story(), kept.at.attempt);
+pub(super) async fn apply(args: &SalvageApplyArgs, here: &CommandContext) -> CommandResult {
+    let repo = here.discover_repo().await?;
+    let kept = find::find_one(&repo, &args.work).await?;
+    let what = format!("{} attempt {}", kept.story_labels(), kept.kept_ref.attempt);
     if let Some(name) = &args.branch {
-        repo.make_branch(name, &kept.at.commit).await.map_err(refused)?;
-        say(&format!("branch {} is at {}, the work of {what}\n", sanitize(name), kept.at.commit.short()))?;
+        repo.make_branch(name, &kept.kept_ref.commit).await.map_err(apply_error)?;
+        print_stdout(&format!(
+            "branch {} is at {}, the work of {what}\n",
+            sanitize(name),
+            kept.kept_ref.commit.short()
+        ))?;
         return Ok(0);
     }
     let base = kept.base(&repo).await?;
-    match repo.apply(&base, &kept.at.commit).await.map_err(refused)? {
+    match repo.apply(&base, &kept.kept_ref.commit).await.map_err(apply_error)? {
         Applied::Changed { paths } if paths.is_empty() => {
-            say(&format!("nothing to do: the head has all of the work of {what}\n"))?;
+            print_stdout(&format!("nothing to do: the head has all of the work of {what}\n"))?;
             Ok(0)
         }
         Applied::Changed { paths } => {
             let files = pluralize(paths.len(), "file", "files");
             let mut text = format!("the work of {what} is in the index and the working tree, not committed: {files}\n");
-            paths.iter().take(NAMED).for_each(|path| text.push_str(&format!("  {}\n", sanitize(path))));
-            if paths.len() > NAMED {
-                text.push_str(&format!("  and {} more\n", paths.len() - NAMED));
+            paths.iter().take(MAX_LISTED_PATHS).for_each(|path| text.push_str(&format!("  {}\n", sanitize(path))));
+            if paths.len() > MAX_LISTED_PATHS {
+                text.push_str(&format!("  and {} more\n", paths.len() - MAX_LISTED_PATHS));
             }
-            say(&text)?;
+            print_stdout(&text)?;
             Ok(0)
         }
         Applied::Conflict { paths } => {
-            let named: Vec<String> = paths.iter().take(NAMED).map(|path| sanitize(path)).collect();
-            let more = if paths.len() > NAMED { format!(" and {} more", paths.len() - NAMED) } else { String::new() };
+            let named: Vec<String> = paths.iter().take(MAX_LISTED_PATHS).map(|path| sanitize(path)).collect();
+            let more = if paths.len() > MAX_LISTED_PATHS {
+                format!(" and {} more", paths.len() - MAX_LISTED_PATHS)
+            } else {
+                String::new()
+            };
             let message = format!("the work of {what} conflicts with the head in {}{more}", named.join(", "));
-            Err(Shown::new(crate::cli::error::Kind::Unsuccessful, message)
-                .hint("nothing was changed; `--branch NAME` makes a branch of it, to be merged as any other"))
+            Err(CommandError::new(crate::cli::error::CommandErrorKind::Unsuccessful, message)
+                .with_hint("nothing was changed; `--branch NAME` makes a branch of it, to be merged as any other"))
         }
     }
 }
 
-fn refused(error: DeliveryError) -> Shown {
+fn apply_error(error: DeliveryError) -> CommandError {
     let hint = match &error {
         DeliveryError::InTheWay { .. } => "nothing was changed; commit or stash them first, or use `--branch NAME`",
         DeliveryError::Unmerged { .. } => "nothing was changed; finish the merge first, or use `--branch NAME`",
         DeliveryError::RefTaken { .. } => "name another branch",
         _ => return error.into(),
     };
-    Shown::of(crate::cli::error::Kind::Input, &error).hint(hint)
+    CommandError::from_error(crate::cli::error::CommandErrorKind::Input, &error).with_hint(hint)
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::args::SwarmName;
-use crate::cli::error::Shown;
+use crate::cli::args::SwarmPrefix;
+use crate::cli::error::CommandError;
 use crate::delivery::{KeptRef, Repo};
 use crate::ids::{CommitId, StoryKey, SwarmId};
 use crate::report::StoryLabels;
@@ -11,56 +11,56 @@ use crate::state::{SalvageRecord, SwarmDir, salvage_records};
 use crate::verdict::Failure;
 
 /// How many names an error lists.
-const NAMED: usize = 20;
+const MAX_LISTED_NAMES: usize = 20;
 
 /// Kept work, with what the swarm's journal says of it.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct SalvagedWork {
     /// The ref.
-    pub(super) at: KeptRef,
+    pub(super) kept_ref: KeptRef,
     /// The journal's word; none where the swarm's folder is gone or cannot be read.
-    pub(super) known: Option<SalvageRecord>,
+    pub(super) journal_entry: Option<SalvageRecord>,
     /// The labels of the stories whose work it is; what the ref's name says where nothing else does.
     pub(super) labels: Vec<String>,
     /// Their titles, where they are known.
     pub(super) titles: Vec<String>,
     /// When the swarm began among the others: 0 is the newest.
-    age: usize,
+    swarm_rank: usize,
 }
 
-impl Kept {
+impl SalvagedWork {
     /// Why the first of its stories did not land.
     pub(super) fn failure(&self) -> Option<&Failure> {
-        self.known.as_ref()?.stories.iter().find_map(|(_, failure)| failure.as_ref())
+        self.journal_entry.as_ref()?.stories.iter().find_map(|(_, failure)| failure.as_ref())
     }
 
     /// `US-001`, or several with commas.
-    pub(super) fn story(&self) -> String {
+    pub(super) fn story_labels(&self) -> String {
         self.labels.join(", ")
     }
 
     /// Where it begins.
-    pub(super) async fn base(&self, repo: &Repo) -> Result<CommitId, Shown> {
-        Ok(repo.base_of(&self.at.commit, self.known.as_ref().map(|known| &known.base)).await?)
+    pub(super) async fn base(&self, repo: &Repo) -> Result<CommitId, CommandError> {
+        Ok(repo.base_of(&self.kept_ref.commit, self.journal_entry.as_ref().map(|known| &known.base)).await?)
     }
 
-    fn has_story(&self, typed: &str) -> bool {
+    fn matches_story(&self, typed: &str) -> bool {
         let named = |label: &str| label == typed || label.rsplit('/').next() == Some(typed);
-        named(&self.at.path) || self.labels.iter().any(|label| named(label))
+        named(&self.kept_ref.path) || self.labels.iter().any(|label| named(label))
     }
 
     /// What tells it from the others for a person.
-    fn full(&self) -> String {
-        format!("{}/{}/{}", self.at.swarm.short(), self.at.path, self.at.attempt)
+    fn full_name(&self) -> String {
+        format!("{}/{}/{}", self.kept_ref.swarm.short(), self.kept_ref.path, self.kept_ref.attempt)
     }
 }
 
 /// All that is kept: the newest swarm first, then by story, the newest attempt first. Results that landed are not among it.
-pub(super) async fn all(repo: &Repo, swarm: Option<&SwarmName>) -> Result<Vec<Kept>, Shown> {
+pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result<Vec<SalvagedWork>, CommandError> {
     let mut refs = repo.kept().await?;
     refs.retain(|at| swarm.is_none_or(|swarm| swarm.matches(&at.swarm)));
-    let swarms = Swarms::of(repo, &refs)?;
-    let mut found: Vec<Kept> = Vec::new();
+    let swarms = SwarmJournals::load(repo, &refs)?;
+    let mut found: Vec<SalvagedWork> = Vec::new();
     for at in refs {
         let journal = swarms.journals.get(&at.swarm);
         let known = journal.and_then(|(_, kept)| kept.get(&at.name)).cloned();
@@ -81,22 +81,24 @@ pub(super) async fn all(repo: &Repo, swarm: Option<&SwarmName>) -> Result<Vec<Ke
             labels.push(at.path.clone());
             titles.extend(names.and_then(|names| Some(names.title(names.find(&at.path).first()?).to_owned())));
         }
-        let age = swarms.age(&at.swarm);
-        found.push(Kept { at, known, labels, titles, age });
+        let age = swarms.rank(&at.swarm);
+        found.push(SalvagedWork { kept_ref: at, journal_entry: known, labels, titles, swarm_rank: age });
     }
-    let order = |kept: &Kept| (kept.age, kept.at.swarm, kept.at.path.clone(), std::cmp::Reverse(kept.at.attempt));
+    let order = |kept: &SalvagedWork| {
+        (kept.swarm_rank, kept.kept_ref.swarm, kept.kept_ref.path.clone(), std::cmp::Reverse(kept.kept_ref.attempt))
+    };
     found.sort_by_key(order);
     Ok(found)
 }
 
-struct Swarms {
+struct SwarmJournals {
     journals: BTreeMap<SwarmId, (StoryLabels, BTreeMap<String, SalvageRecord>)>,
     /// Newest first.
-    order: Vec<SwarmId>,
+    newest_first: Vec<SwarmId>,
 }
 
-impl Swarms {
-    fn of(repo: &Repo, refs: &[KeptRef]) -> Result<Self, Shown> {
+impl SwarmJournals {
+    fn load(repo: &Repo, refs: &[KeptRef]) -> Result<Self, CommandError> {
         let mut journals = BTreeMap::new();
         let mut times: BTreeMap<SwarmId, i64> = BTreeMap::new();
         for at in refs {
@@ -112,38 +114,40 @@ impl Swarms {
         }
         let mut order: Vec<SwarmId> = times.keys().copied().collect();
         order.sort_by_key(|swarm| std::cmp::Reverse(times[swarm]));
-        Ok(Self { journals, order })
+        Ok(Self { journals, newest_first: order })
     }
 
-    fn age(&self, swarm: &SwarmId) -> usize {
-        self.order.iter().position(|known| known == swarm).unwrap_or(self.order.len())
+    fn rank(&self, swarm: &SwarmId) -> usize {
+        self.newest_first.iter().position(|known| known == swarm).unwrap_or(self.newest_first.len())
     }
 }
 
 /// The one that is meant.
-pub(super) async fn one(repo: &Repo, typed: &str) -> Result<Kept, Shown> {
-    let found = all(repo, None).await?;
-    match pick(&found, typed) {
+pub(super) async fn find_one(repo: &Repo, typed: &str) -> Result<SalvagedWork, CommandError> {
+    let found = find_all(repo, None).await?;
+    match select(&found, typed) {
         Ok(kept) => Ok(kept.clone()),
         Err(several) if several.is_empty() => {
             let message = format!("no kept work is called `{typed}`");
             Err(match found.is_empty() {
-                true => Shown::input(message).hint("nothing is kept: everything that a swarm made here has landed"),
+                true => CommandError::input(message)
+                    .with_hint("nothing is kept: everything that a swarm made here has landed"),
                 false => {
-                    let names: Vec<String> = found.iter().map(Kept::full).take(NAMED).collect();
-                    Shown::input(message).hint(format!("`longshore salvage list` shows it all: {}", names.join(", ")))
+                    let names: Vec<String> = found.iter().map(SalvagedWork::full_name).take(MAX_LISTED_NAMES).collect();
+                    CommandError::input(message)
+                        .with_hint(format!("`longshore salvage list` shows it all: {}", names.join(", ")))
                 }
             })
         }
-        Err(several) => Err(Shown::input(format!("`{typed}` may be the work of several stories"))
-            .hint(format!("name one of {}", several.join(", ")))),
+        Err(several) => Err(CommandError::input(format!("`{typed}` may be the work of several stories"))
+            .with_hint(format!("name one of {}", several.join(", ")))),
     }
 }
 
 /// By the ref's name, or `[SWARM/]STORY[/ATTEMPT]`: the newest swarm's newest attempt of what is left out. `Err` has the names that
 /// it could mean.
-fn pick<'a>(found: &'a [Kept], typed: &str) -> Result<&'a Kept, Vec<String>> {
-    if let Some(kept) = found.iter().find(|kept| kept.at.name == typed) {
+fn select<'a>(found: &'a [SalvagedWork], typed: &str) -> Result<&'a SalvagedWork, Vec<String>> {
+    if let Some(kept) = found.iter().find(|kept| kept.kept_ref.name == typed) {
         return Ok(kept);
     }
     let (rest, attempt) = match typed.rsplit_once('/') {
@@ -151,26 +155,28 @@ fn pick<'a>(found: &'a [Kept], typed: &str) -> Result<&'a Kept, Vec<String>> {
         _ => (typed, None),
     };
     // A slug may look like the beginning of a swarm's id: it is the slug that is meant.
-    let exact = |kept: &Kept| kept.at.path == rest || kept.labels.iter().any(|label| label == rest);
+    let exact = |kept: &SalvagedWork| kept.kept_ref.path == rest || kept.labels.iter().any(|label| label == rest);
     let only_exact = found.iter().any(exact);
-    let matches = |kept: &&Kept| {
-        let of_swarm = |name: &str| name.parse::<SwarmName>().is_ok_and(|name| name.matches(&kept.at.swarm));
+    let matches = |kept: &&SalvagedWork| {
+        let of_swarm = |name: &str| name.parse::<SwarmPrefix>().is_ok_and(|name| name.matches(&kept.kept_ref.swarm));
         let named = || {
-            kept.has_story(rest)
-                || rest.split_once('/').is_some_and(|(swarm, story)| of_swarm(swarm) && kept.has_story(story))
+            kept.matches_story(rest)
+                || rest.split_once('/').is_some_and(|(swarm, story)| of_swarm(swarm) && kept.matches_story(story))
         };
-        attempt.is_none_or(|attempt| attempt == kept.at.attempt) && if only_exact { exact(kept) } else { named() }
+        attempt.is_none_or(|attempt| attempt == kept.kept_ref.attempt) && if only_exact { exact(kept) } else { named() }
     };
     // They are in order, so the first swarm is the newest, and the first of a story is its newest attempt.
-    let all: Vec<&Kept> = found.iter().filter(matches).collect();
+    let all: Vec<&SalvagedWork> = found.iter().filter(matches).collect();
     let Some(first) = all.first() else { return Err(Vec::new()) };
-    let mut stories: Vec<&Kept> = all.iter().copied().filter(|kept| kept.at.swarm == first.at.swarm).collect();
+    let mut stories: Vec<&SalvagedWork> =
+        all.iter().copied().filter(|kept| kept.kept_ref.swarm == first.kept_ref.swarm).collect();
     // The newest attempt, whichever of its stories names the ref.
-    stories.sort_by_key(|kept| std::cmp::Reverse(kept.at.attempt));
-    let slug =
-        |kept: &Kept| kept.labels.first().and_then(|label| label.split_once('/')).map(|(slug, _)| slug.to_owned());
+    stories.sort_by_key(|kept| std::cmp::Reverse(kept.kept_ref.attempt));
+    let slug = |kept: &SalvagedWork| {
+        kept.labels.first().and_then(|label| label.split_once('/')).map(|(slug, _)| slug.to_owned())
+    };
     if stories.iter().any(|kept| slug(kept) != slug(first)) {
-        return Err(stories.into_iter().map(Kept::full).collect());
+        return Err(stories.into_iter().map(SalvagedWork::full_name).collect());
     }
     stories.into_iter().next().ok_or_else(Vec::new)
 }
@@ -182,7 +188,7 @@ mod tests {
     const NEW: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
     const OLD: &str = "feedc3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 
-    fn kept(age: usize, swarm: &str, path: &str, attempt: u32) -> Kept {
+    fn salvaged_work(age: usize, swarm: &str, path: &str, attempt: u32) -> SalvagedWork {
         let at = KeptRef {
             name: format!("refs/longshore/salvage/{swarm}/{path}/{attempt}"),
             result: false,
@@ -193,20 +199,26 @@ mod tests {
             committed: 0,
             subject: String::new(),
         };
-        Kept { at, known: None, labels: vec![path.to_owned()], titles: Vec::new(), age }
+        SalvagedWork {
+            kept_ref: at,
+            journal_entry: None,
+            labels: vec![path.to_owned()],
+            titles: Vec::new(),
+            swarm_rank: age,
+        }
     }
 
     #[test]
-    fn what_is_meant() {
+    fn select_resolves_refs_stories_and_attempts() {
         let found = [
-            kept(0, NEW, "US-001", 2),
-            kept(0, NEW, "US-001", 1),
-            kept(0, NEW, "US-002", 1),
-            kept(1, OLD, "feed/US-002", 1),
-            kept(1, OLD, "other/US-002", 3),
-            kept(1, OLD, "other/US-004", 1),
+            salvaged_work(0, NEW, "US-001", 2),
+            salvaged_work(0, NEW, "US-001", 1),
+            salvaged_work(0, NEW, "US-002", 1),
+            salvaged_work(1, OLD, "feed/US-002", 1),
+            salvaged_work(1, OLD, "other/US-002", 3),
+            salvaged_work(1, OLD, "other/US-004", 1),
         ];
-        let full = |typed: &str| pick(&found, typed).map(Kept::full);
+        let full = |typed: &str| select(&found, typed).map(SalvagedWork::full_name);
         for (typed, wanted) in [
             ("US-001", "a1b2c3d4/US-001/2"),
             ("US-001/1", "a1b2c3d4/US-001/1"),
@@ -216,7 +228,7 @@ mod tests {
             ("other/US-002", "feedc3d4/other/US-002/3"),
             ("feed/US-002", "feedc3d4/feed/US-002/1"),
             ("feedc3d4/other/US-002/3", "feedc3d4/other/US-002/3"),
-            (&found[1].at.name, "a1b2c3d4/US-001/1"),
+            (&found[1].kept_ref.name, "a1b2c3d4/US-001/1"),
         ] {
             assert_eq!(full(typed), Ok(wanted.to_owned()), "{typed}");
         }

@@ -7,22 +7,22 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::find::{self, Kept};
+use super::find::{self, SalvagedWork};
 use crate::cli::args::SalvageListArgs;
-use crate::cli::error::{Kind, Shown};
-use crate::cli::here::Here;
-use crate::cli::{Outcome, columns, say};
+use crate::cli::context::CommandContext;
+use crate::cli::error::{CommandError, CommandErrorKind};
+use crate::cli::{CommandResult, print_stdout, terminal_columns};
 use crate::delivery::Repo;
 use crate::report::text::{display_width, format_duration, pad_to_width, sanitize, truncate_to_width};
 use crate::verdict::Cause;
 
 /// Git is asked about so many at once.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_GIT: usize = 4;
 
 /// A line of `--json`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+struct SalvageRow {
     /// The ref.
     reference: String,
     swarm: String,
@@ -43,50 +43,54 @@ struct Line {
 }
 
 /// Carries it out.
-pub(super) async fn list(args: &SalvageListArgs, here: &Here) -> Outcome {
-    let repo = here.repo().await?;
-    let found = find::all(&repo, args.swarm.as_ref()).await?;
-    let lines: Vec<Result<Line, Shown>> =
-        futures::stream::iter(&found).map(|kept| line(&repo, kept)).buffered(AT_ONCE).collect().await;
-    let lines: Vec<Line> = lines.into_iter().collect::<Result<_, _>>()?;
+pub(super) async fn list(args: &SalvageListArgs, here: &CommandContext) -> CommandResult {
+    let repo = here.discover_repo().await?;
+    let found = find::find_all(&repo, args.swarm.as_ref()).await?;
+    let lines: Vec<Result<SalvageRow, CommandError>> =
+        futures::stream::iter(&found).map(|kept| load_row(&repo, kept)).buffered(MAX_CONCURRENT_GIT).collect().await;
+    let lines: Vec<SalvageRow> = lines.into_iter().collect::<Result<_, _>>()?;
     let mut text = String::new();
     if args.json {
         for line in &lines {
-            text.push_str(&serde_json::to_string(line).map_err(|error| Shown::of(Kind::Machinery, &error))?);
+            text.push_str(
+                &serde_json::to_string(line)
+                    .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?,
+            );
             text.push('\n');
         }
     } else if lines.is_empty() {
         text.push_str("nothing is kept: everything that swarms made here has landed\n");
     } else {
-        text = table(&lines, Timestamp::now(), columns(&stdout()));
+        text = render_table(&lines, Timestamp::now(), terminal_columns(&stdout()));
     }
-    say(&text)?;
+    print_stdout(&text)?;
     Ok(0)
 }
 
-async fn line(repo: &Repo, kept: &Kept) -> Result<Line, Shown> {
+async fn load_row(repo: &Repo, kept: &SalvagedWork) -> Result<SalvageRow, CommandError> {
     let base = kept.base(repo).await?;
-    let (stats, branches) = tokio::join!(repo.diff_stat(&base, &kept.at.commit), repo.branches_with(&kept.at.commit));
+    let (stats, branches) =
+        tokio::join!(repo.diff_stat(&base, &kept.kept_ref.commit), repo.branches_with(&kept.kept_ref.commit));
     let stats = stats?;
-    Ok(Line {
-        reference: kept.at.name.clone(),
-        swarm: kept.at.swarm.to_string(),
+    Ok(SalvageRow {
+        reference: kept.kept_ref.name.clone(),
+        swarm: kept.kept_ref.swarm.to_string(),
         stories: kept.labels.clone(),
-        attempt: kept.at.attempt,
+        attempt: kept.kept_ref.attempt,
         cause: kept.failure().map(|failure| failure.cause),
-        commit: kept.at.commit.to_string(),
+        commit: kept.kept_ref.commit.to_string(),
         base: base.to_string(),
         files: stats.len(),
         insertions: stats.iter().filter_map(|stat| stat.added).sum(),
         deletions: stats.iter().filter_map(|stat| stat.removed).sum(),
-        committed_at: Timestamp::from_second(kept.at.committed).unwrap_or_default(),
-        subject: sanitize(&kept.at.subject),
+        committed_at: Timestamp::from_second(kept.kept_ref.committed).unwrap_or_default(),
+        subject: sanitize(&kept.kept_ref.subject),
         branches: branches?,
     })
 }
 
 /// The subject gives way where the columns do not suffice.
-fn table(lines: &[Line], now: Timestamp, columns: usize) -> String {
+fn render_table(lines: &[SalvageRow], now: Timestamp, columns: usize) -> String {
     let head =
         ["SWARM", "STORY", "TRY", "CAUSE", "COMMIT", "FILES", "LINES", "AGE", "BRANCH", "SUBJECT"].map(str::to_owned);
     let mut rows = vec![head];
@@ -99,7 +103,7 @@ fn table(lines: &[Line], now: Timestamp, columns: usize) -> String {
             line.commit.chars().take(10).collect(),
             line.files.to_string(),
             format!("+{} -{}", line.insertions, line.deletions),
-            age(line.committed_at, now),
+            format_age(line.committed_at, now),
             match line.branches.as_slice() {
                 [] => "-".to_owned(),
                 [only] => only.clone(),
@@ -126,7 +130,7 @@ fn table(lines: &[Line], now: Timestamp, columns: usize) -> String {
 }
 
 /// Since when, in one unit. A sandbox's clock may be ahead.
-fn age(then: Timestamp, now: Timestamp) -> String {
+fn format_age(then: Timestamp, now: Timestamp) -> String {
     let seconds = u64::try_from(now.duration_since(then).as_secs()).unwrap_or_default();
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -141,9 +145,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_a_ref() {
+    fn table_has_one_line_per_ref() {
         let now: Timestamp = "2026-11-22T12:00:00Z".parse().expect("a time");
-        let line = |story: &str, branches: &[&str]| Line {
+        let line = |story: &str, branches: &[&str]| SalvageRow {
             reference: "refs/longshore/salvage/x".to_owned(),
             swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".to_owned(),
             stories: vec![story.to_owned()],
@@ -158,7 +162,7 @@ mod tests {
             subject: "a subject that is longer than there is room for".to_owned(),
             branches: branches.iter().map(|name| (*name).to_owned()).collect(),
         };
-        let text = table(&[line("US-001", &[]), line("slug/US-002", &["main", "x"])], now, 110);
+        let text = render_table(&[line("US-001", &[]), line("slug/US-002", &["main", "x"])], now, 110);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("SWARM     STORY        TRY  CAUSE"), "{text}");
         assert!(
@@ -169,9 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn ages() {
+    fn ages_are_shown_in_one_unit() {
         let now = Timestamp::from_second(1_000_000).expect("a time");
-        let then = |ago: i64| age(Timestamp::from_second(1_000_000 - ago).expect("a time"), now);
+        let then = |ago: i64| format_age(Timestamp::from_second(1_000_000 - ago).expect("a time"), now);
         assert_eq!([then(-5), then(5), then(65), then(7200), then(200_000)], ["0 s", "5 s", "1 m", "2 h 00 m", "2 d"]);
     }
 }

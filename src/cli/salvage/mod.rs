@@ -8,12 +8,12 @@ mod find;
 mod list;
 mod show;
 
-use super::Outcome;
+use super::CommandResult;
 use super::args::{SalvageArgs, SalvageCommand};
-use super::here::Here;
+use super::context::CommandContext;
 
 /// Carries it out.
-pub async fn salvage(args: &SalvageArgs, here: &Here) -> Outcome {
+pub async fn salvage(args: &SalvageArgs, here: &CommandContext) -> CommandResult {
     match &args.command {
         None => list::list(&args.list, here).await,
         Some(SalvageCommand::List(args)) => list::list(args, here).await,

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write, stdout};
 
-use super::find::{self, Kept};
+use super::find::{self, SalvagedWork};
 use crate::cli::args::SalvageShowArgs;
-use crate::cli::error::Shown;
-use crate::cli::here::Here;
-use crate::cli::{Outcome, say};
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandError;
+use crate::cli::{CommandResult, print_stdout};
 use crate::delivery::{FileStat, Repo};
 use crate::ids::CommitId;
 use crate::report::summary::render_evidence;
@@ -15,43 +15,43 @@ use crate::report::text::{display_width, pad_to_width, pluralize, sanitize};
 use crate::state::SwarmDir;
 
 /// Carries it out.
-pub(super) async fn show(args: &SalvageShowArgs, here: &Here) -> Outcome {
-    let repo = here.repo().await?;
-    let kept = find::one(&repo, &args.work).await?;
+pub(super) async fn show(args: &SalvageShowArgs, here: &CommandContext) -> CommandResult {
+    let repo = here.discover_repo().await?;
+    let kept = find::find_one(&repo, &args.work).await?;
     let base = kept.base(&repo).await?;
     if args.patch {
-        return patch(&repo, &base, &kept.at.commit).await;
+        return print_patch(&repo, &base, &kept.kept_ref.commit).await;
     }
-    let mut text = heading(&repo, &kept, &base).await?;
+    let mut text = render_heading(&repo, &kept, &base).await?;
     text.push_str("commits\n");
-    for commit in repo.commits(&base, &kept.at.commit).await?.iter().rev() {
+    for commit in repo.commits(&base, &kept.kept_ref.commit).await?.iter().rev() {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {} {}", commit.id.short(), sanitize(&commit.subject));
     }
-    text.push_str(&files(&repo.diff_stat(&base, &kept.at.commit).await?));
-    say(&text)?;
+    text.push_str(&render_files(&repo.diff_stat(&base, &kept.kept_ref.commit).await?));
+    print_stdout(&text)?;
     Ok(0)
 }
 
-async fn heading(repo: &Repo, kept: &Kept, base: &CommitId) -> Result<String, Shown> {
-    let mut text = format!("{}\n", kept.at.name);
+async fn render_heading(repo: &Repo, kept: &SalvagedWork, base: &CommitId) -> Result<String, CommandError> {
+    let mut text = format!("{}\n", kept.kept_ref.name);
     let mut fact = |name: &str, value: &str| {
         let _ = writeln!(text, "{} {value}", pad_to_width(name, 9));
     };
-    fact("story", sanitize(&format!("{}  {}", kept.story(), kept.titles.join("; "))).trim_end());
-    fact("attempt", &format!("{} in swarm {}", kept.at.attempt, kept.at.swarm));
-    fact("commit", kept.at.commit.as_str());
+    fact("story", sanitize(&format!("{}  {}", kept.story_labels(), kept.titles.join("; "))).trim_end());
+    fact("attempt", &format!("{} in swarm {}", kept.kept_ref.attempt, kept.kept_ref.swarm));
+    fact("commit", kept.kept_ref.commit.as_str());
     fact("base", base.as_str());
-    let branches = repo.branches_with(&kept.at.commit).await?;
+    let branches = repo.branches_with(&kept.kept_ref.commit).await?;
     fact("branches", &if branches.is_empty() { "none has it".to_owned() } else { branches.join(", ") });
-    if let (Some(known), Ok(dir)) = (&kept.known, SwarmDir::open(repo.root(), kept.at.swarm)) {
+    if let (Some(known), Ok(dir)) = (&kept.journal_entry, SwarmDir::open(repo.root(), kept.kept_ref.swarm)) {
         let log = dir.log_file(&known.attempt.assignment);
         if log.exists() {
             fact("log", &log.display().to_string());
         }
     }
     let failures = kept
-        .known
+        .journal_entry
         .iter()
         .flat_map(|known| &known.stories)
         .filter_map(|(key, failure)| failure.as_ref().map(|failure| (key, failure)));
@@ -76,7 +76,7 @@ async fn heading(repo: &Repo, kept: &Kept, base: &CommitId) -> Result<String, Sh
     Ok(text)
 }
 
-fn files(stats: &[FileStat]) -> String {
+fn render_files(stats: &[FileStat]) -> String {
     let sum = |get: fn(&FileStat) -> Option<u64>| stats.iter().filter_map(get).sum::<u64>();
     let mut out = format!(
         "{}, +{} -{}\n",
@@ -97,7 +97,7 @@ fn files(stats: &[FileStat]) -> String {
 }
 
 /// The patch alone, as it is for a program, and without what drives a terminal for one.
-async fn patch(repo: &Repo, base: &CommitId, tip: &CommitId) -> Outcome {
+async fn print_patch(repo: &Repo, base: &CommitId, tip: &CommitId) -> CommandResult {
     let terminal = stdout().is_terminal();
     let (mut rest, mut trouble) = (Vec::new(), None);
     let shown = repo.patch(base, tip, |chunk| {

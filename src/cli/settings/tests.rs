@@ -3,20 +3,20 @@
 use super::*;
 use clap::Parser;
 
-fn flags(line: &str) -> Config {
+fn parse_flags(line: &str) -> Config {
     let cli = crate::cli::args::Cli::try_parse_from(format!("longshore run f.json {line}").split_whitespace());
     match cli.expect("good flags").command {
-        crate::cli::args::Command::Run(args) => run_flags(&args).expect("good variables"),
+        crate::cli::args::CliCommand::Run(args) => run_layer(&args).expect("good variables"),
         _ => panic!("run"),
     }
 }
 
-fn table<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+fn env_table<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
     move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
 }
 
 #[test]
-fn each_layer_wins_over_those_below() {
+fn higher_layers_override_lower_ones() {
     let folder = tempfile::tempdir().expect("a folder");
     let repo = folder.path().join("repo");
     let user = folder.path().join("config/longshore");
@@ -39,13 +39,16 @@ fn each_layer_wins_over_those_below() {
         ("LONGSHORE_MEMORY", "512m"),
         ("LONGSHORE_ENV", "B=env,D=env"),
     ];
-    let settings = load(flags("--max 1 --env A=flag"), Some(&repo), &table(&pairs)).expect("good settings");
-    assert_eq!((settings.max.value, settings.max.source), (Some(1), Source::Flag("--max".into())));
-    let memory = Source::Environment("LONGSHORE_MEMORY".into());
+    let settings = load(parse_flags("--max 1 --env A=flag"), Some(&repo), &env_table(&pairs)).expect("good settings");
+    assert_eq!((settings.max.value, settings.max.source), (Some(1), SettingSource::Flag("--max".into())));
+    let memory = SettingSource::Environment("LONGSHORE_MEMORY".into());
     assert_eq!((settings.memory.value, settings.memory.source), (Size(512 << 20), memory));
-    assert_eq!((settings.image.value, settings.image.source), ("repo".into(), Source::File(repo.join(REPO_CONFIG))));
-    assert_eq!((settings.retries.value, settings.retries.source), (7, Source::File(user.join("config.toml"))));
-    assert_eq!((settings.network.value, settings.network.source), ("none".into(), Source::Default));
+    assert_eq!(
+        (settings.image.value, settings.image.source),
+        ("repo".into(), SettingSource::File(repo.join(REPO_CONFIG)))
+    );
+    assert_eq!((settings.retries.value, settings.retries.source), (7, SettingSource::File(user.join("config.toml"))));
+    assert_eq!((settings.network.value, settings.network.source), ("none".into(), SettingSource::Default));
     assert_eq!(settings.verify.value, ["repo"]);
     assert_eq!((&settings.agents["a"].value.argv[0][..], &settings.agents["b"].value.argv[0][..]), ("repo", "user"));
     let env: Vec<_> = settings.env.iter().map(|v| (v.value.key(), v.value.value().unwrap_or_default())).collect();
@@ -53,44 +56,46 @@ fn each_layer_wins_over_those_below() {
 }
 
 #[test]
-fn a_hang_is_looked_for_unless_it_is_switched_off() {
-    let with =
-        |line: &str, pairs| load(flags(line), None, &table(pairs)).map(|all| all.idle_timeout.value.0.as_secs()).ok();
+fn idle_timeout_defaults_to_on_and_can_be_off() {
+    let with = |line: &str, pairs| {
+        load(parse_flags(line), None, &env_table(pairs)).map(|all| all.idle_timeout.value.0.as_secs()).ok()
+    };
     assert_eq!(with("", &[]), Some(600));
     assert_eq!(with("--idle-timeout off", &[]), Some(0));
     assert_eq!(with("", &[("LONGSHORE_IDLE_TIMEOUT", "2h")]), Some(7200));
     assert_eq!(with("--idle-timeout 10ms", &[]), None);
-    let rows = load(flags("--idle-timeout 0"), None, &table(&[])).expect("good settings").rows();
+    let rows = load(parse_flags("--idle-timeout 0"), None, &env_table(&[])).expect("good settings").rows();
     assert!(rows.contains(&("idle_timeout".into(), "off".into(), "--idle-timeout".into())), "{rows:?}");
 }
 
 #[test]
-fn a_mailbox_is_the_tasks_files_to_say_unless_a_setting_does() {
-    let with = |line: &str, pairs| load(flags(line), None, &table(pairs)).expect("good settings").mailbox;
-    assert_eq!(with("", &[]), Sourced { value: None, source: Source::Default });
+fn mailbox_setting_overrides_the_tasks_files() {
+    let with = |line: &str, pairs| load(parse_flags(line), None, &env_table(pairs)).expect("good settings").mailbox;
+    assert_eq!(with("", &[]), Sourced { value: None, source: SettingSource::Default });
     assert_eq!(with("--mailbox", &[("LONGSHORE_MAILBOX", "no")]).value, Some(true));
     let off = with("", &[("LONGSHORE_MAILBOX", "no")]);
-    assert_eq!((off.value, off.source), (Some(false), Source::Environment("LONGSHORE_MAILBOX".into())));
-    assert!(load(flags(""), None, &table(&[("LONGSHORE_MAILBOX", "/longshore/mailbox")])).is_err());
-    let config = config::parse("mailbox = true", Path::new("c.toml")).expect("good");
-    let rows = load(config, None, &table(&[])).expect("good settings").rows();
+    assert_eq!((off.value, off.source), (Some(false), SettingSource::Environment("LONGSHORE_MAILBOX".into())));
+    assert!(load(parse_flags(""), None, &env_table(&[("LONGSHORE_MAILBOX", "/longshore/mailbox")])).is_err());
+    let config = config::parse_config("mailbox = true", Path::new("c.toml")).expect("good");
+    let rows = load(config, None, &env_table(&[])).expect("good settings").rows();
     assert!(rows.iter().any(|(name, value, _)| name == "mailbox" && value == "true"), "{rows:?}");
 }
 
 #[test]
-fn all_problems_at_once() {
+fn all_problems_are_reported_at_once() {
     let pairs = [("LONGSHORE_MAX", "none"), ("LONGSHORE_TIMEOUT", "30"), ("LONGSHORE_KEEP", "maybe")];
-    let problems = load(flags(""), None, &table(&pairs)).expect_err("three problems");
+    let problems = load(parse_flags(""), None, &env_table(&pairs)).expect_err("three problems");
     assert_eq!(problems.len(), 3, "{problems:?}");
-    let problems = load(flags("--memory 1m --network host --timeout 10ms"), None, &table(&[])).expect_err("three");
+    let problems =
+        load(parse_flags("--memory 1m --network host --timeout 10ms"), None, &env_table(&[])).expect_err("three");
     assert_eq!(problems.len(), 3, "{problems:?}");
 }
 
 #[test]
-fn unknown_agents_are_named_with_the_known() {
+fn unknown_agent_error_lists_known_agents() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join(REPO_CONFIG), "[agents.one]\nargv=['x']\n[agents.two]\nargv=['x']").expect("ok");
-    let settings = load(flags("--agent three"), Some(folder.path()), &table(&[])).expect("good settings");
+    let settings = load(parse_flags("--agent three"), Some(folder.path()), &env_table(&[])).expect("good settings");
     let error = settings.agent().expect_err("not there").to_string();
     assert_eq!(error, "there is no agent `three` (asked for by --agent); known are: `one`, `two`");
 }
@@ -104,17 +109,19 @@ fn variables_take_their_values_from_the_environment() {
     )
     .expect("written");
     let pairs = [("KEY", "k"), ("MODE", "m"), ("TAKEN", "t")];
-    let lookup = table(&pairs);
-    let settings = load(flags("--env TAKEN --env MODE=flag"), Some(folder.path()), &lookup).expect("good");
-    let values = settings.variables(&lookup).expect("all there");
+    let lookup = env_table(&pairs);
+    let settings = load(parse_flags("--env TAKEN --env MODE=flag"), Some(folder.path()), &lookup).expect("good");
+    let values = settings.resolve_variables(&lookup).expect("all there");
     let wanted = [("KEY", "k"), ("MODE", "flag"), ("TAKEN", "t")];
     assert_eq!(values, wanted.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
-    let missing = load(flags("--env NOT_THERE"), None, &lookup).expect("good").variables(&lookup);
-    assert!(matches!(&missing.expect_err("absent")[..], [SettingsError::NotSet { key, .. }] if key == "NOT_THERE"));
+    let missing = load(parse_flags("--env NOT_THERE"), None, &lookup).expect("good").resolve_variables(&lookup);
+    assert!(
+        matches!(&missing.expect_err("absent")[..], [SettingsError::VariableNotSet { key, .. }] if key == "NOT_THERE")
+    );
 }
 
 #[test]
-fn no_value_of_a_variable_is_ever_shown() {
-    let settings = load(flags("--env TOKEN=s3cret"), None, &table(&[])).expect("good");
+fn variable_values_are_never_shown() {
+    let settings = load(parse_flags("--env TOKEN=s3cret"), None, &env_table(&[])).expect("good");
     assert!(!format!("{:?} {:?}", settings, settings.rows()).contains("s3cret"));
 }

@@ -6,19 +6,19 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::args::SsotCheckArgs;
-use crate::cli::error::Kind;
-use crate::cli::here::Here;
-use crate::cli::{Outcome, remark, say};
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandErrorKind;
+use crate::cli::{CommandResult, print_stderr, print_stdout};
 use crate::protocol::amp::store::{Ssot, Weight};
 use crate::report::text::{pluralize, sanitize};
 
 /// Carries it out.
-pub(super) async fn check(args: &SsotCheckArgs, here: &Here) -> Outcome {
-    let repo = here.repo().await?;
+pub(super) async fn check(args: &SsotCheckArgs, here: &CommandContext) -> CommandResult {
+    let repo = here.discover_repo().await?;
     let ssot = if args.reindex { Ssot::open(repo.root())? } else { Ssot::at(repo.root()) };
     if args.reindex {
         let mended = ssot.reindex()?;
-        remark(&format!(
+        print_stderr(&format!(
             "the index is made anew: {} of it",
             pluralize(mended, "entry was wrong", "entries were wrong")
         ));
@@ -43,6 +43,6 @@ pub(super) async fn check(args: &SsotCheckArgs, here: &Here) -> Outcome {
         let warnings = pluralize(problems.len() - errors, "warning", "warnings");
         let _ = writeln!(text, "{messages}: {}, {warnings}", pluralize(errors, "error", "errors"));
     }
-    say(&text)?;
-    Ok(if errors > 0 { Kind::Unsuccessful.exit_code() } else { 0 })
+    print_stdout(&text)?;
+    Ok(if errors > 0 { CommandErrorKind::Unsuccessful.exit_code() } else { 0 })
 }

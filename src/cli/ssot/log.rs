@@ -5,11 +5,11 @@ use std::io::{Write, stdout};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::gist::{AckState, gist};
-use super::{args::SsotLogArgs, as_json};
-use crate::cli::error::Shown;
-use crate::cli::here::Here;
-use crate::cli::{Outcome, columns, remark};
+use super::message_summary::{AckState, summarize_message};
+use super::{args::SsotLogArgs, entry_json};
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandError;
+use crate::cli::{CommandResult, print_stderr, terminal_columns};
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::MsgId;
 use crate::protocol::amp::store::{Entry, Ssot, by_time};
@@ -17,24 +17,24 @@ use crate::report::text::truncate_to_width;
 use crate::state::SwarmDir;
 
 /// Carries it out.
-pub(super) async fn log(args: &SsotLogArgs, here: &Here) -> Outcome {
-    let repo = here.repo().await?;
+pub(super) async fn log(args: &SsotLogArgs, here: &CommandContext) -> CommandResult {
+    let repo = here.discover_repo().await?;
     let ssot = Ssot::at(repo.root());
-    let ids = ids(&ssot, repo.root(), args)?;
+    let ids = select_message_ids(&ssot, repo.root(), args)?;
     if ids.is_empty() && !args.json {
-        remark("nothing was said");
+        print_stderr("nothing was said");
     }
-    let (now, zone, columns) = (Timestamp::now(), TimeZone::system(), columns(&stdout()));
+    let (now, zone, columns) = (Timestamp::now(), TimeZone::system(), terminal_columns(&stdout()));
     let several = ids.first().zip(ids.last()).is_some_and(|(a, _)| ids.iter().any(|id| id.task() != a.task()));
     let mut out = std::io::BufWriter::new(stdout().lock());
     // Written as it is read: a repo's whole conversation may be long.
     for id in &ids {
         let Some(entry) = ssot.entry(id)? else { continue };
-        let state = AckState::of(&entry, now);
+        let state = AckState::from_entry(&entry, now);
         if args.json {
-            writeln!(out, "{}", as_json(&entry, &state)?)?;
+            writeln!(out, "{}", entry_json(&entry, &state)?)?;
         } else {
-            writeln!(out, "{}", truncate_to_width(&line(&entry, &state, &zone, several), columns))?;
+            writeln!(out, "{}", truncate_to_width(&format_entry(&entry, &state, &zone, several), columns))?;
         }
     }
     out.flush()?;
@@ -42,7 +42,11 @@ pub(super) async fn log(args: &SsotLogArgs, here: &Here) -> Outcome {
 }
 
 /// What is to be told, in order.
-fn ids(ssot: &Ssot, repo_root: &std::path::Path, args: &SsotLogArgs) -> Result<Vec<MsgId>, Shown> {
+fn select_message_ids(
+    ssot: &Ssot,
+    repo_root: &std::path::Path,
+    args: &SsotLogArgs,
+) -> Result<Vec<MsgId>, CommandError> {
     if args.all {
         return Ok(ssot.ids(None)?);
     }
@@ -57,8 +61,8 @@ fn ids(ssot: &Ssot, repo_root: &std::path::Path, args: &SsotLogArgs) -> Result<V
     for task in &tasks {
         let of_task = ssot.ids_of(task)?;
         if of_task.is_empty() && !args.tasks.is_empty() {
-            let shown = Shown::input(format!("nothing was said about a task `{task}`"));
-            return Err(shown.hint("`longshore ssot log --all` tells what was said about all tasks"));
+            let shown = CommandError::input(format!("nothing was said about a task `{task}`"));
+            return Err(shown.with_hint("`longshore ssot log --all` tells what was said about all tasks"));
         }
         ids.extend(of_task);
     }
@@ -68,12 +72,12 @@ fn ids(ssot: &Ssot, repo_root: &std::path::Path, args: &SsotLogArgs) -> Result<V
 }
 
 /// `2026-11-22 12:00:03  T-2026-001  task_dispatch   coordinator -> executor  acked after 3.0 s  1 story: ...`
-pub(crate) fn line(entry: &Entry, state: &AckState, zone: &TimeZone, several: bool) -> String {
+pub(crate) fn format_entry(entry: &Entry, state: &AckState, zone: &TimeZone, several: bool) -> String {
     let message = &entry.message;
     let time = message.at().to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S");
     let task = if several { format!("{}  ", message.task()) } else { String::new() };
     let way = format!("{} -> {}", message.from().word(), message.to().word());
-    let (kind, ack, gist) = (message.kind().word(), state.say(), gist(message));
+    let (kind, ack, gist) = (message.kind().word(), state.describe(), summarize_message(message));
     let note = entry.ack.as_ref().and_then(|ack| ack.note.as_deref()).map(crate::report::text::sanitize);
     let note = note.map_or(String::new(), |note| format!(" [ack: {note}]"));
     format!("{time}  {task}{kind:<14}  {way:<23}  {ack:<20}  {gist}{note}")
@@ -84,7 +88,7 @@ mod tests {
     use super::*;
     use crate::protocol::amp::message::{Ack, Message, Role};
 
-    fn dispatch() -> Message {
+    fn sample_dispatch() -> Message {
         let text = r#"{"msg_id":"task_dispatch-T-2026-044-1772116327001","protocol_version":"AMP/1.0",
             "type":"task_dispatch","from":"coordinator","to":"executor","task_id":"T-2026-044",
             "timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"description":"do \u001b[31mit\nnow",
@@ -94,15 +98,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_each_state_of_the_ack() {
-        let at = |seconds: i64| dispatch().at() + jiff::SignedDuration::from_secs(seconds);
+    fn log_line_shows_the_ack_state() {
+        let at = |seconds: i64| sample_dispatch().at() + jiff::SignedDuration::from_secs(seconds);
         let say = |ack: Option<Ack>, now| {
-            let entry = Entry { message: dispatch(), ack };
-            line(&entry, &AckState::of(&entry, at(now)), &TimeZone::UTC, false)
+            let entry = Entry { message: sample_dispatch(), ack };
+            format_entry(&entry, &AckState::from_entry(&entry, at(now)), &TimeZone::UTC, false)
         };
         let ack = |note: Option<&str>| {
             let note = note.map(str::to_owned);
-            Some(Ack { ack_of: dispatch().id().clone(), by: Role::Executor, timestamp: at(3), note })
+            Some(Ack { ack_of: sample_dispatch().id().clone(), by: Role::Executor, timestamp: at(3), note })
         };
         assert_eq!(
             say(ack(None), 999),
@@ -111,7 +115,9 @@ mod tests {
         assert!(say(ack(Some("go\non")), 999).ends_with("do it now [ack: go on]"));
         assert!(say(None, 60).contains("  waiting, 4 m 00 s left  "), "{}", say(None, 60));
         assert!(say(None, 307).contains("  overdue by 7.0 s  "), "{}", say(None, 307));
-        let several = Entry { message: dispatch(), ack: None };
-        assert!(line(&several, &AckState::Open, &TimeZone::UTC, true).contains("  T-2026-044  task_dispatch  "));
+        let several = Entry { message: sample_dispatch(), ack: None };
+        assert!(
+            format_entry(&several, &AckState::Open, &TimeZone::UTC, true).contains("  T-2026-044  task_dispatch  ")
+        );
     }
 }

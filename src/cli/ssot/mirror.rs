@@ -2,15 +2,15 @@
 
 use jiff::Timestamp;
 
-use crate::cli::here::Here;
-use crate::cli::{Outcome, say};
+use crate::cli::context::CommandContext;
+use crate::cli::{CommandResult, print_stdout};
 use crate::delivery::{MIRROR, Mirrored};
 use crate::handoff::assignment::Identity;
 use crate::protocol::amp::store::Ssot;
 
 /// Carries it out.
-pub(super) async fn mirror(here: &Here) -> Outcome {
-    let repo = here.repo().await?;
+pub(super) async fn mirror(here: &CommandContext) -> CommandResult {
+    let repo = here.discover_repo().await?;
     let ssot = Ssot::open(repo.root())?;
     let files = ssot.list()?.into_iter().map(|(path, once)| Mirrored { path, once });
     let files: Vec<Mirrored> = files.collect();
@@ -18,7 +18,7 @@ pub(super) async fn mirror(here: &Here) -> Outcome {
     let identity =
         identity.unwrap_or_else(|| Identity { name: "longshore".to_owned(), email: "longshore@localhost".to_owned() });
     let made = repo.mirror(ssot.folder(), &files, &identity, Timestamp::now()).await?;
-    say(&match made {
+    print_stdout(&match made {
         Some(commit) => format!("branch {MIRROR} is at {}\n", commit.short()),
         None => format!("branch {MIRROR} has it all\n"),
     })?;

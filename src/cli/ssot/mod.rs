@@ -1,11 +1,11 @@
 //! `longshore ssot`: what coordinator, sandboxes and admin said to each other, for people and programs.
 //!
-//! `log.rs`, `show.rs`, `check.rs`, `mirror.rs` and `validate.rs` are the commands, `gist.rs` a message in a few words,
+//! `log.rs`, `show.rs`, `check.rs`, `mirror.rs` and `validate.rs` are the commands, `message_summary.rs` a message in a few words,
 //! `args.rs` what may be typed. What messages say is partly a sandbox's text, and is cleaned for the terminal.
 
 pub mod args;
 mod check;
-pub(crate) mod gist;
+pub(crate) mod message_summary;
 pub(crate) mod log;
 mod mirror;
 mod show;
@@ -13,15 +13,15 @@ mod validate;
 
 use serde_json::{Value, json};
 
-use super::Outcome;
-use super::error::{Kind, Shown};
-use super::here::Here;
+use super::CommandResult;
+use super::context::CommandContext;
+use super::error::{CommandError, CommandErrorKind};
 use crate::protocol::amp::store::{Entry, SsotError};
 use args::{SsotArgs, SsotCommand};
-use gist::AckState;
+use message_summary::AckState;
 
 /// Carries it out.
-pub async fn ssot(args: &SsotArgs, here: &Here) -> Outcome {
+pub async fn ssot(args: &SsotArgs, here: &CommandContext) -> CommandResult {
     match &args.command {
         SsotCommand::Log(args) => log::log(args, here).await,
         SsotCommand::Show(args) => show::show(args, here).await,
@@ -32,27 +32,28 @@ pub async fn ssot(args: &SsotArgs, here: &Here) -> Outcome {
 }
 
 /// A message and its ack as `--json` has them.
-fn as_json(entry: &Entry, state: &AckState) -> Result<Value, Shown> {
+fn entry_json(entry: &Entry, state: &AckState) -> Result<Value, CommandError> {
     let parse = |text: String| serde_json::from_str::<Value>(&text);
-    let message = parse(entry.message.to_json()).map_err(|error| Shown::of(Kind::Machinery, &error))?;
+    let message = parse(entry.message.to_json())
+        .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
     let ack = entry.ack.as_ref().map(|ack| parse(ack.to_json())).transpose();
-    let ack = ack.map_err(|error| Shown::of(Kind::Machinery, &error))?;
-    Ok(json!({ "message": message, "ack": ack, "ack_state": state.word(), "ack_seconds": state.seconds() }))
+    let ack = ack.map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
+    Ok(json!({ "message": message, "ack": ack, "ack_state": state.as_str(), "ack_seconds": state.seconds() }))
 }
 
-impl From<SsotError> for Shown {
+impl From<SsotError> for CommandError {
     fn from(error: SsotError) -> Self {
         match error {
             SsotError::State(error) => error.into(),
             error => {
                 let kind = match &error {
-                    SsotError::NotFolder(_) | SsotError::NoMessage(_) => Kind::Input,
-                    _ => Kind::Machinery,
+                    SsotError::NotFolder(_) | SsotError::NoMessage(_) => CommandErrorKind::Input,
+                    _ => CommandErrorKind::Machinery,
                 };
-                let shown = Shown::of(kind, &error);
+                let shown = CommandError::from_error(kind, &error);
                 match &error {
-                    error if error.disk_full() => shown.hint("make room on the disk that has the repository"),
-                    SsotError::Damaged { .. } => shown.hint("`longshore ssot check` tells all that is wrong"),
+                    error if error.disk_full() => shown.with_hint("make room on the disk that has the repository"),
+                    SsotError::Damaged { .. } => shown.with_hint("`longshore ssot check` tells all that is wrong"),
                     _ => shown,
                 }
             }

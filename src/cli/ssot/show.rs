@@ -3,25 +3,25 @@
 use jiff::Timestamp;
 
 use super::args::SsotShowArgs;
-use super::as_json;
-use super::gist::AckState;
-use crate::cli::error::Shown;
-use crate::cli::here::Here;
-use crate::cli::{Outcome, say};
+use super::entry_json;
+use super::message_summary::AckState;
+use crate::cli::context::CommandContext;
+use crate::cli::error::CommandError;
+use crate::cli::{CommandResult, print_stdout};
 use crate::protocol::amp::store::Ssot;
 use crate::report::text::sanitize_lines;
 
 /// Carries it out.
-pub(super) async fn show(args: &SsotShowArgs, here: &Here) -> Outcome {
-    let repo = here.repo().await?;
+pub(super) async fn show(args: &SsotShowArgs, here: &CommandContext) -> CommandResult {
+    let repo = here.discover_repo().await?;
     let ssot = Ssot::at(repo.root());
     let Some(entry) = ssot.entry(&args.id)? else {
-        let shown = Shown::input(format!("there is no message `{}`", args.id));
-        return Err(shown.hint(format!("`longshore ssot log {} --json` tells those of its task", args.id.task())));
+        let shown = CommandError::input(format!("there is no message `{}`", args.id));
+        return Err(shown.with_hint(format!("`longshore ssot log {} --json` tells those of its task", args.id.task())));
     };
-    let state = AckState::of(&entry, Timestamp::now());
+    let state = AckState::from_entry(&entry, Timestamp::now());
     if args.json {
-        say(&format!("{}\n", as_json(&entry, &state)?))?;
+        print_stdout(&format!("{}\n", entry_json(&entry, &state)?))?;
         return Ok(0);
     }
     // JSON escapes control characters; those that reorder text it does not.
@@ -29,9 +29,9 @@ pub(super) async fn show(args: &SsotShowArgs, here: &Here) -> Outcome {
     text.push_str("\n\n");
     match &entry.ack {
         Some(ack) => text.push_str(&sanitize_lines(&ack.to_json())),
-        None => text.push_str(&format!("ack: {}", state.say())),
+        None => text.push_str(&format!("ack: {}", state.describe())),
     }
     text.push('\n');
-    say(&text)?;
+    print_stdout(&text)?;
     Ok(0)
 }

@@ -11,27 +11,27 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::args::SsotValidateArgs;
-use crate::cli::error::{Kind, Shown};
-use crate::cli::{Outcome, say};
+use crate::cli::error::{CommandError, CommandErrorKind};
+use crate::cli::{CommandResult, print_stdout};
 use crate::protocol::amp::message::{Ack, Message};
 use crate::protocol::amp::rules::{self, MAX_BYTES, Violation};
 use crate::report::text::{pluralize, sanitize};
 
 /// What a file has, if it is sound.
-enum Sound {
+enum ValidDocument {
     Message,
     Ack,
 }
 
 /// Carries it out.
-pub(super) fn validate(args: &SsotValidateArgs) -> Outcome {
+pub(super) fn validate(args: &SsotValidateArgs) -> CommandResult {
     let (mut text, mut messages, mut acks, mut broken) = (String::new(), 0, 0, 0);
-    for path in files(&args.files)? {
+    for path in expand_paths(&args.files)? {
         let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
-        let bytes = read(&path).map_err(|error| cannot_read(&name, &error))?;
-        match check(&bytes) {
-            Ok(Sound::Message) => messages += 1,
-            Ok(Sound::Ack) => acks += 1,
+        let bytes = read_limited(&path).map_err(|error| read_error(&name, &error))?;
+        match validate_document(&bytes) {
+            Ok(ValidDocument::Message) => messages += 1,
+            Ok(ValidDocument::Ack) => acks += 1,
             Err(Violation { rule, field, problem }) => {
                 broken += 1;
                 // Writing to a string cannot fail.
@@ -48,16 +48,16 @@ pub(super) fn validate(args: &SsotValidateArgs) -> Outcome {
         let broken = pluralize(broken, "file breaks a rule", "files break a rule");
         let _ = writeln!(text, "{messages} and {acks} break none; {broken}");
     }
-    say(&text)?;
-    Ok(if broken > 0 { Kind::Input.exit_code() } else { 0 })
+    print_stdout(&text)?;
+    Ok(if broken > 0 { CommandErrorKind::Input.exit_code() } else { 0 })
 }
 
-fn cannot_read(name: &str, error: &io::Error) -> Shown {
-    Shown::input(format!("cannot read `{name}`")).caused_by(error)
+fn read_error(name: &str, error: &io::Error) -> CommandError {
+    CommandError::input(format!("cannot read `{name}`")).with_cause(error)
 }
 
 /// The files that are meant: what was typed, and what is below the folders among it, sorted.
-fn files(typed: &[PathBuf]) -> Result<Vec<PathBuf>, Shown> {
+fn expand_paths(typed: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     let mut wrong = Vec::new();
     for path in typed {
@@ -69,28 +69,28 @@ fn files(typed: &[PathBuf]) -> Result<Vec<PathBuf>, Shown> {
         let ssot = ["messages", "acks"].map(|folder| path.join(folder));
         let folders = if ssot.iter().all(|folder| folder.is_dir()) { ssot.to_vec() } else { vec![path.clone()] };
         for folder in folders {
-            if let Err((folder, error)) = below(&folder, &mut found) {
-                wrong.push(cannot_read(&folder.display().to_string(), &error));
+            if let Err((folder, error)) = collect_json_files(&folder, &mut found) {
+                wrong.push(read_error(&folder.display().to_string(), &error));
             }
         }
         if found.is_empty() {
-            wrong.push(Shown::input(format!("there is no .json file below `{}`", path.display())));
+            wrong.push(CommandError::input(format!("there is no .json file below `{}`", path.display())));
         }
         found.sort();
         files.append(&mut found);
     }
-    Shown::all(wrong)?;
+    CommandError::combine(wrong)?;
     Ok(files)
 }
 
 /// Links to folders are not followed: they may lead back.
-fn below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
+fn collect_json_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
     let at = |error| (folder.to_owned(), error);
     for entry in fs::read_dir(folder).map_err(at)? {
         let entry = entry.map_err(at)?;
         let path = entry.path();
         if entry.file_type().map_err(at)?.is_dir() {
-            below(&path, found)?;
+            collect_json_files(&path, found)?;
         } else if path.extension().is_some_and(|extension| extension == "json") && path.is_file() {
             found.push(path);
         }
@@ -99,7 +99,7 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Er
 }
 
 /// The bytes, and one more than are allowed where there are too many.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
     let most = MAX_BYTES as u64 + 1;
     let mut bytes = Vec::new();
     if path == Path::new("-") {
@@ -110,7 +110,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn check(bytes: &[u8]) -> Result<Sound, Violation> {
+fn validate_document(bytes: &[u8]) -> Result<ValidDocument, Violation> {
     let wrong = |rule, problem| Violation { rule, field: "message".to_owned(), problem };
     if bytes.len() > MAX_BYTES {
         return Err(wrong(rules::SIZE, format!("must have at most {MAX_BYTES} bytes")));
@@ -119,8 +119,8 @@ fn check(bytes: &[u8]) -> Result<Sound, Violation> {
         .map_err(|error| wrong(rules::JSON, format!("not UTF-8 from byte {} on", error.valid_up_to())))?;
     let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
     if value.is_some_and(|value| value.get("ack_of").is_some() && value.get("msg_id").is_none()) {
-        Ack::read(text).map(|_| Sound::Ack)
+        Ack::read(text).map(|_| ValidDocument::Ack)
     } else {
-        Message::read(text).map(|_| Sound::Message)
+        Message::read(text).map(|_| ValidDocument::Message)
     }
 }

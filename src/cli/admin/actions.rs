@@ -4,7 +4,7 @@ use crate::ids::AssignmentId;
 use crate::swarm::{HoldKind, SwarmMachine, TaskAction};
 
 /// What can be decided now, in the order in which it is told.
-pub(super) fn choices(machine: &SwarmMachine, task: &AssignmentId) -> Vec<TaskAction> {
+pub(super) fn allowed_actions(machine: &SwarmMachine, task: &AssignmentId) -> Vec<TaskAction> {
     let all = [
         TaskAction::Approve,
         TaskAction::Resume,
@@ -17,7 +17,7 @@ pub(super) fn choices(machine: &SwarmMachine, task: &AssignmentId) -> Vec<TaskAc
 }
 
 /// What the decision does to what waits so.
-pub(super) fn effect(held: Option<HoldKind>, action: &TaskAction) -> &'static str {
+pub(super) fn describe_effect(held: Option<HoldKind>, action: &TaskAction) -> &'static str {
     use HoldKind as H;
     match (action, held) {
         (TaskAction::Approve, Some(H::Approval)) => "lets it run",

@@ -2,24 +2,26 @@
 
 use serde::Serialize;
 
-use super::judge::Verdict;
+use super::decision::GcDecision;
 use crate::cli::args::GcArgs;
-use crate::cli::error::{Kind, Shown};
-use crate::cli::{Outcome, remark, say};
+use crate::cli::error::{CommandError, CommandErrorKind};
+use crate::cli::{CommandResult, print_stderr, print_stdout};
 use crate::report::text::sanitize;
 
 /// A line of `--json`.
 #[derive(Serialize)]
-struct Line<'a> {
+struct GcJsonLine<'a> {
     /// `container`, `volume`, `network`, `image`, `ref`; `attempt` and `swarm` for what was salvaged.
-    thing: &'a str,
+    #[serde(rename = "thing")]
+    kind: &'a str,
     name: &'a str,
     /// `removed`, `would_remove`, `kept`, `salvaged` or `failed`.
-    verdict: String,
+    #[serde(rename = "verdict")]
+    action: String,
     reason: &'a str,
 }
 
-pub(super) struct Tally {
+pub(super) struct GcReport {
     dry_run: bool,
     json: bool,
     removed: usize,
@@ -28,19 +30,19 @@ pub(super) struct Tally {
     failed: usize,
 }
 
-impl Tally {
+impl GcReport {
     pub(super) fn new(args: &GcArgs) -> Self {
         Self { dry_run: args.dry_run, json: args.json, removed: 0, kept: 0, salvaged: 0, failed: 0 }
     }
 
     /// What was judged, and how the removal went.
-    pub(super) fn tell(
+    pub(super) fn report(
         &mut self,
         thing: &str,
         name: &str,
-        verdict: &Verdict,
-        done: Result<(), Shown>,
-    ) -> Result<(), Shown> {
+        verdict: &GcDecision,
+        done: Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
         let word = match (verdict.remove, &done) {
             (_, Err(_)) => {
                 self.failed += 1;
@@ -55,38 +57,38 @@ impl Tally {
                 "kept"
             }
         };
-        self.line(word, thing, name, &verdict.reason)?;
+        self.print_line(word, thing, name, &verdict.reason)?;
         if let Err(error) = done {
-            remark(error.to_string().trim_end());
+            print_stderr(error.to_string().trim_end());
         }
         Ok(())
     }
 
     /// Work that was brought to the host.
-    pub(super) fn salvaged(&mut self, attempt: &str, reason: &str) -> Result<(), Shown> {
+    pub(super) fn report_salvaged(&mut self, attempt: &str, reason: &str) -> Result<(), CommandError> {
         self.salvaged += 1;
-        self.line("salvaged", "attempt", attempt, reason)
+        self.print_line("salvaged", "attempt", attempt, reason)
     }
 
-    fn line(&self, word: &str, thing: &str, name: &str, reason: &str) -> Result<(), Shown> {
+    fn print_line(&self, word: &str, thing: &str, name: &str, reason: &str) -> Result<(), CommandError> {
         if !self.json {
-            return say(&format!("{word:<12} {thing} {}: {}\n", sanitize(name), sanitize(reason)));
+            return print_stdout(&format!("{word:<12} {thing} {}: {}\n", sanitize(name), sanitize(reason)));
         }
         let verdict = word.to_lowercase().replace(' ', "_");
-        let line = serde_json::to_string(&Line { thing, name, verdict, reason })
-            .map_err(|error| Shown::of(Kind::Machinery, &error))?;
-        say(&format!("{line}\n"))
+        let line = serde_json::to_string(&GcJsonLine { kind: thing, name, action: verdict, reason })
+            .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
+        print_stdout(&format!("{line}\n"))
     }
 
-    pub(super) fn close(self) -> Outcome {
+    pub(super) fn finish(self) -> CommandResult {
         let verb = if self.dry_run { "to remove" } else { "removed" };
         let salvaged = if self.salvaged > 0 { format!(", {} salvaged", self.salvaged) } else { String::new() };
         let failed = if self.failed > 0 { format!(", {} failed", self.failed) } else { String::new() };
         let numbers = format!("{} {verb}, {} kept{salvaged}{failed}", self.removed, self.kept);
         if self.json {
-            remark(&numbers);
+            print_stderr(&numbers);
         } else {
-            say(&format!("{numbers}\n"))?;
+            print_stdout(&format!("{numbers}\n"))?;
         }
         Ok(if self.failed > 0 { 3 } else { 0 })
     }

@@ -27,22 +27,22 @@ pub(crate) enum AckState {
 
 impl AckState {
     /// By now.
-    pub(crate) fn of(entry: &Entry, now: Timestamp) -> Self {
+    pub(crate) fn from_entry(entry: &Entry, now: Timestamp) -> Self {
         let Entry { message, ack } = entry;
         if let Some(ack) = ack {
-            return AckState::Acked(between(message.at(), ack.timestamp));
+            return AckState::Acked(elapsed(message.at(), ack.timestamp));
         }
         let due = message.ack_timeout().and_then(|after| message.at().checked_add(after).ok());
         match due.filter(|_| message.requires_ack()) {
-            Some(due) if due >= now => AckState::Waiting(between(now, due)),
-            Some(due) => AckState::Overdue(between(due, now)),
+            Some(due) if due >= now => AckState::Waiting(elapsed(now, due)),
+            Some(due) => AckState::Overdue(elapsed(due, now)),
             None if matches!(message.payload(), Payload::Escalation(_)) => AckState::Open,
             None => AckState::NotRequired,
         }
     }
 
     /// For programs.
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn as_str(&self) -> &'static str {
         match self {
             AckState::Acked(_) => "acked",
             AckState::Waiting(_) => "waiting",
@@ -61,7 +61,7 @@ impl AckState {
     }
 
     /// For people.
-    pub(crate) fn say(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             AckState::Acked(time) => format!("acked after {}", format_duration(*time)),
             AckState::Waiting(time) => format!("waiting, {} left", format_duration(*time)),
@@ -72,12 +72,12 @@ impl AckState {
     }
 }
 
-fn between(earlier: Timestamp, later: Timestamp) -> Duration {
+fn elapsed(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
 }
 
 /// What a message says, on one line, whatever it holds.
-pub(crate) fn gist(message: &Message) -> String {
+pub(crate) fn summarize_message(message: &Message) -> String {
     let text = match message.payload() {
         Payload::Dispatch(dispatch) => {
             let risk = match dispatch.risk_level {
@@ -97,7 +97,7 @@ pub(crate) fn gist(message: &Message) -> String {
             let diff = &result.diff_summary;
             let files = pluralize(diff.files_changed.len(), "file", "files");
             let mut text =
-                format!("{} {status}, {files} +{} -{}", subtask(result), diff.lines_added, diff.lines_removed);
+                format!("{} {status}, {files} +{} -{}", short_subtask_id(result), diff.lines_added, diff.lines_removed);
             if let Some(blocker) = result.blockers.first() {
                 text = format!("{text}: {blocker}");
             }
@@ -109,8 +109,8 @@ pub(crate) fn gist(message: &Message) -> String {
                 ReviewScope::Incremental => "incremental",
             };
             match &request.coordinator_notes {
-                Some(notes) => format!("{scope}, {}: {notes}", rejected(request.reject_count)),
-                None => format!("{scope}, {}", rejected(request.reject_count)),
+                Some(notes) => format!("{scope}, {}: {notes}", format_rejections(request.reject_count)),
+                None => format!("{scope}, {}", format_rejections(request.reject_count)),
             }
         }
         Payload::Verdict(verdict) => {
@@ -149,11 +149,11 @@ pub(crate) fn gist(message: &Message) -> String {
 }
 
 /// `S1` of `T-2026-044-S1`.
-fn subtask(result: &crate::protocol::amp::message::TaskResult) -> &str {
+fn short_subtask_id(result: &crate::protocol::amp::message::TaskResult) -> &str {
     result.subtask_id.rsplit('-').next().unwrap_or(&result.subtask_id)
 }
 
-fn rejected(times: u32) -> String {
+fn format_rejections(times: u32) -> String {
     match times {
         0 => "never rejected".to_owned(),
         1 => "rejected once".to_owned(),

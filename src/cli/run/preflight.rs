@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::earlier;
+use super::unfinished;
 use crate::cli::args::RunArgs;
-use crate::cli::error::{Kind, Shown};
-use crate::cli::here::{Here, settings_problems};
-use crate::cli::settings::{self, DEFAULT_IMAGE, Settings, Source};
+use crate::cli::context::{CommandContext, settings_errors};
+use crate::cli::error::{CommandError, CommandErrorKind};
+use crate::cli::settings::{self, DEFAULT_IMAGE, SettingSource, Settings};
 use crate::cli::{plan as plan_command, shim};
 use crate::delivery::{Head, Repo};
 use crate::engine::{Engine, EngineInfo, ImageInfo};
@@ -21,10 +21,10 @@ use crate::state::{Journal, SwarmDir};
 
 /// The most bytes that the variables' names and values may have together: they travel in one ACP message of 64 KB, where
 /// JSON may double some characters.
-const ENV_MAX: usize = 32 * 1024;
+const MAX_ENV_BYTES: usize = 32 * 1024;
 
 /// All that a swarm needs, checked.
-pub struct Checked {
+pub struct Preflight {
     /// The settings.
     pub settings: Settings,
     /// The plan.
@@ -36,15 +36,15 @@ pub struct Checked {
     /// The engine.
     pub engine: Arc<dyn Engine>,
     /// What the engine is.
-    pub info: EngineInfo,
+    pub engine_info: EngineInfo,
     /// The image.
     pub image: ImageInfo,
     /// The shim.
-    pub shim: shim::Shim,
+    pub shim: shim::ShimBinary,
     /// The sandboxes' environment.
     pub env: EnvVars,
     /// Worth knowing before it begins: where each branch starts.
-    pub opening: Vec<String>,
+    pub start_notes: Vec<String>,
     /// Worth knowing before it begins and when it is over.
     pub notes: Vec<String>,
     /// What makes the sandboxes less closed than the defaults.
@@ -52,79 +52,97 @@ pub struct Checked {
 }
 
 /// Checks.
-pub async fn check(args: &RunArgs, here: &Here) -> Result<Checked, Shown> {
+pub async fn check(args: &RunArgs, here: &CommandContext) -> Result<Preflight, CommandError> {
     let mut problems = Vec::new();
-    let repo = kept(here.repo().await, &mut problems);
+    let repo = collect_error(here.discover_repo().await, &mut problems);
     let root = repo.as_ref().map(Repo::root);
-    let loaded = settings::run_flags(args).and_then(|flags| settings::load(flags, root, &Here::lookup));
+    let loaded = settings::run_layer(args).and_then(|flags| settings::load(flags, root, &CommandContext::env_var));
     let settings = match loaded {
         Ok(settings) => Some(settings),
         Err(faults) => {
-            problems.extend(settings_problems(faults));
+            problems.extend(settings_errors(faults));
             None
         }
     };
-    let files = plan_command::read(&args.plan).map_err(|faults| problems.extend(faults)).ok();
+    let files = plan_command::load_tasks_files(&args.plan).map_err(|faults| problems.extend(faults)).ok();
     let plan = match (files, &settings) {
         (Some(files), Some(settings)) => {
-            let options = plan_command::options(&args.plan, settings);
-            let built = plan::build(files, root.unwrap_or(here.folder()), &options);
-            built.map_err(|error| problems.extend(plan_command::plan_problems(&error))).ok()
+            let options = plan_command::plan_options(&args.plan, settings);
+            let built = plan::build(files, root.unwrap_or(here.dir()), &options);
+            built.map_err(|error| problems.extend(plan_command::plan_errors(&error))).ok()
         }
         _ => None,
     };
     let (mut opening, mut notes) = (Vec::new(), Vec::new());
     // The rest takes its time in other programs: side by side.
     let image_name = settings.as_ref().map_or(DEFAULT_IMAGE, |settings| settings.image.value.as_str());
-    let (branches, engine) =
-        tokio::join!(branches(repo.as_ref(), plan.as_ref(), &mut opening, &mut notes), engine(here, image_name));
+    let (branches, engine) = tokio::join!(
+        resolve_bases(repo.as_ref(), plan.as_ref(), &mut opening, &mut notes),
+        connect_engine_with_image(here, image_name)
+    );
     let bases = branches.map_err(|faults| problems.extend(faults)).ok();
-    let engine = kept(engine, &mut problems);
-    let shim = engine
-        .as_ref()
-        .and_then(|(_, _, image)| kept(shim::find(&image.arch, Here::exe().as_deref(), &Here::lookup), &mut problems));
-    problems.extend(settings.as_ref().and_then(blank_check));
+    let engine = collect_error(engine, &mut problems);
+    let shim = engine.as_ref().and_then(|(_, _, image)| {
+        collect_error(
+            shim::find_shim(&image.arch, CommandContext::current_exe().as_deref(), &CommandContext::env_var),
+            &mut problems,
+        )
+    });
+    problems.extend(settings.as_ref().and_then(blank_verify_error));
     let env = settings.as_ref().and_then(|settings| {
         for named in [settings.agent(), settings.reviewer()] {
-            problems.extend(named.err().map(Shown::from));
+            problems.extend(named.err().map(CommandError::from));
         }
-        environment(settings).map_err(|faults| problems.extend(faults)).ok()
+        resolve_environment(settings).map_err(|faults| problems.extend(faults)).ok()
     });
     if let (Some((engine, _, _)), Some(settings)) = (&engine, &settings) {
-        problems.extend(network(engine.as_ref(), &settings.network.value).await.err());
+        problems.extend(check_network(engine.as_ref(), &settings.network.value).await.err());
     }
     if let (Some(root), Some(plan)) = (root, &plan) {
         let branches = plan.files.iter().map(|file| file.branch.as_str()).collect();
-        problems.extend(another_swarm(root, &branches, None));
-        let unfinished = earlier::unfinished(root, &earlier::copies(plan));
+        problems.extend(conflicting_swarm_error(root, &branches, None));
+        let unfinished = unfinished::find_unfinished_swarms(root, &unfinished::copy_tasks_files(plan));
         if args.new {
-            opening.extend(unfinished.iter().map(earlier::Unfinished::passed_over));
+            opening.extend(unfinished.iter().map(unfinished::UnfinishedSwarm::ignored_note));
         } else if !plan.assignments.is_empty() {
-            problems.extend(unfinished.iter().map(earlier::Unfinished::refusal));
+            problems.extend(unfinished.iter().map(unfinished::UnfinishedSwarm::to_error));
         }
     }
-    Shown::all(problems)?;
+    CommandError::combine(problems)?;
     let all = (settings, plan, bases, repo, engine, shim, env);
     let (Some(settings), Some(plan), Some(bases), Some(repo), Some((engine, info, image)), Some(shim), Some(env)) = all
     else {
         // Each of them is there, or is a problem.
-        return Err(Shown::machinery("a check gave neither a value nor a problem"));
+        return Err(CommandError::machinery("a check gave neither a value nor a problem"));
     };
-    let relaxations = relaxations(&settings, &info, &env, &plan);
-    Ok(Checked { settings, plan, bases, repo, engine, info, image, shim, env, opening, notes, relaxations })
+    let relaxations = describe_relaxations(&settings, &info, &env, &plan);
+    Ok(Preflight {
+        settings,
+        plan,
+        bases,
+        repo,
+        engine,
+        engine_info: info,
+        image,
+        shim,
+        env,
+        start_notes: opening,
+        notes,
+        relaxations,
+    })
 }
 
-fn kept<T>(result: Result<T, Shown>, problems: &mut Vec<Shown>) -> Option<T> {
+fn collect_error<T>(result: Result<T, CommandError>, problems: &mut Vec<CommandError>) -> Option<T> {
     result.map_err(|error| problems.push(error)).ok()
 }
 
 /// Where each file's stories start, and what there is to say about branches and working tree.
-async fn branches(
+async fn resolve_bases(
     repo: Option<&Repo>,
     plan: Option<&Plan>,
     opening: &mut Vec<String>,
     notes: &mut Vec<String>,
-) -> Result<Vec<CommitId>, Vec<Shown>> {
+) -> Result<Vec<CommitId>, Vec<CommandError>> {
     let Some(repo) = repo else { return Ok(Vec::new()) };
     let head = repo.head().await.map_err(|error| vec![error.into()])?;
     if repo.dirty().await.unwrap_or(false) {
@@ -138,7 +156,7 @@ async fn branches(
         let name = file.branch.as_str();
         let again = told.contains(&name);
         told.push(name);
-        match base(repo, &head, name).await {
+        match resolve_base(repo, &head, name).await {
             Ok((base, note)) => {
                 if !again {
                     opening.push(note);
@@ -152,7 +170,7 @@ async fn branches(
     if problems.is_empty() { Ok(bases) } else { Err(problems) }
 }
 
-async fn base(repo: &Repo, head: &Head, branch: &str) -> Result<(CommitId, String), Shown> {
+async fn resolve_base(repo: &Repo, head: &Head, branch: &str) -> Result<(CommitId, String), CommandError> {
     if let Some(at) = repo.checked_out_at(branch).await? {
         return Err(crate::delivery::DeliveryError::CheckedOut { branch: branch.to_owned(), at }.into());
     }
@@ -169,24 +187,31 @@ async fn base(repo: &Repo, head: &Head, branch: &str) -> Result<(CommitId, Strin
     Ok((head.commit.clone(), note))
 }
 
-pub(crate) async fn engine(here: &Here, image: &str) -> Result<(Arc<dyn Engine>, EngineInfo, ImageInfo), Shown> {
-    let engine = here.engine().await?;
+pub(crate) async fn connect_engine_with_image(
+    here: &CommandContext,
+    image: &str,
+) -> Result<(Arc<dyn Engine>, EngineInfo, ImageInfo), CommandError> {
+    let engine = here.connect_engine().await?;
     let (info, found) = tokio::join!(engine.info(), engine.image(image));
-    let found = found?.ok_or_else(|| image_missing(image))?;
+    let found = found?.ok_or_else(|| missing_image_error(image))?;
     Ok((engine, info?, found))
 }
 
 /// Whether the engine has the network.
-pub(crate) async fn network(engine: &dyn Engine, name: &str) -> Result<(), Shown> {
+pub(crate) async fn check_network(engine: &dyn Engine, name: &str) -> Result<(), CommandError> {
     if name == "none" || engine.network_exists(name).await? {
         return Ok(());
     }
-    Err(Shown::machinery(format!("the engine has no network `{name}`"))
-        .hint("`docker network ls` lists those that it has; `none` is no network"))
+    Err(CommandError::machinery(format!("the engine has no network `{name}`"))
+        .with_hint("`docker network ls` lists those that it has; `none` is no network"))
 }
 
 /// A live swarm that lands on one of these branches: each would find the branch moved by the other.
-pub(crate) fn another_swarm(root: &Path, branches: &BTreeSet<&str>, own: Option<SwarmId>) -> Option<Shown> {
+pub(crate) fn conflicting_swarm_error(
+    root: &Path,
+    branches: &BTreeSet<&str>,
+    own: Option<SwarmId>,
+) -> Option<CommandError> {
     // What cannot be read is no swarm that runs, or will be told by what needs it.
     let swarms = SwarmDir::list(root).unwrap_or_default();
     let live = swarms.iter().filter(|dir| Some(dir.swarm()) != own && dir.is_locked().unwrap_or(false));
@@ -196,57 +221,60 @@ pub(crate) fn another_swarm(root: &Path, branches: &BTreeSet<&str>, own: Option<
             let message = format!("swarm {swarm} is running, and lands on the branch `{}` too", file.branch);
             let stop = format!("`longshore stop {}`", swarm.short());
             Some(
-                Shown::input(message)
-                    .hint(format!("wait for its end, {stop}, or land on another branch (`run --branch NAME`)")),
+                CommandError::input(message)
+                    .with_hint(format!("wait for its end, {stop}, or land on another branch (`run --branch NAME`)")),
             )
         },
     )
 }
 
 /// The engine does not have the image.
-pub fn image_missing(image: &str) -> Shown {
-    let shown = Shown::machinery(format!("the engine has no image `{image}`"));
+pub fn missing_image_error(image: &str) -> CommandError {
+    let shown = CommandError::machinery(format!("the engine has no image `{image}`"));
     if image == DEFAULT_IMAGE {
-        shown.hint("`longshore images build` builds it (or scripts/setup.sh, where no registry can be reached)")
+        shown.with_hint("`longshore images build` builds it (or scripts/setup.sh, where no registry can be reached)")
     } else {
-        shown.hint(format!(
+        shown.with_hint(format!(
             "`docker pull {image}`, or build it; `longshore images build --tag NAME` builds the default one"
         ))
     }
 }
 
 /// A verify command of blanks alone would pass whatever the story did.
-fn blank_check(settings: &Settings) -> Option<Shown> {
+fn blank_verify_error(settings: &Settings) -> Option<CommandError> {
     let verify = &settings.verify;
     verify.value.iter().any(|command| command.trim().is_empty()).then(|| {
-        Shown::input(format!("a verify command is empty (from {})", verify.source))
-            .hint("it would check nothing: give a command, or leave it out")
+        CommandError::input(format!("a verify command is empty (from {})", verify.source))
+            .with_hint("it would check nothing: give a command, or leave it out")
     })
 }
 
 /// The variables with their values.
-fn environment(settings: &Settings) -> Result<EnvVars, Vec<Shown>> {
-    let values = settings.variables(&Here::lookup).map_err(settings_problems)?;
+fn resolve_environment(settings: &Settings) -> Result<EnvVars, Vec<CommandError>> {
+    let values = settings.resolve_variables(&CommandContext::env_var).map_err(settings_errors)?;
     let size: usize = values.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if size > ENV_MAX {
-        let message = format!("the environment for the sandboxes has {size} bytes, and at most {ENV_MAX} can be sent");
-        return Err(vec![Shown::input(message).hint("send the large values as files of the repository or the image")]);
+    if size > MAX_ENV_BYTES {
+        let message =
+            format!("the environment for the sandboxes has {size} bytes, and at most {MAX_ENV_BYTES} can be sent");
+        return Err(vec![
+            CommandError::input(message).with_hint("send the large values as files of the repository or the image"),
+        ]);
     }
     let mut env = EnvVars::new();
     let mut problems = Vec::new();
     for (key, value) in values {
         let inserted = key.parse::<EnvKey>().and_then(|key| env.insert(key, value));
         if let Err(error) = inserted {
-            problems.push(Shown::of(Kind::Input, &error));
+            problems.push(CommandError::from_error(CommandErrorKind::Input, &error));
         }
     }
     if problems.is_empty() { Ok(env) } else { Err(problems) }
 }
 
 /// What is less closed than the defaults, each with the setting that made it so.
-fn relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars, plan: &Plan) -> Vec<String> {
+fn describe_relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars, plan: &Plan) -> Vec<String> {
     let mut list = Vec::new();
-    let from = |source: &Source| format!("from {source}");
+    let from = |source: &SettingSource| format!("from {source}");
     if settings.network.value != "none" {
         list.push(format!("network {} ({})", settings.network.value, from(&settings.network.source)));
     }
@@ -291,13 +319,13 @@ mod tests {
     use crate::swarm::{SwarmLimits, SwarmSpec, TasksFileSpec};
 
     #[tokio::test]
-    async fn a_network_that_is_not_there() {
+    async fn missing_network_is_an_error() {
         let engine = FakeEngine::new(|_| async { 0 }).with_network("build");
-        assert!(network(&engine, "none").await.is_ok() && network(&engine, "build").await.is_ok());
-        assert_eq!(network(&engine, "bulid").await.expect_err("not there").exit_code(), 3);
+        assert!(check_network(&engine, "none").await.is_ok() && check_network(&engine, "build").await.is_ok());
+        assert_eq!(check_network(&engine, "bulid").await.expect_err("not there").exit_code(), 3);
     }
 
-    fn swarm_on(root: &Path, branch: &str) -> SwarmDir {
+    fn create_swarm_on(root: &Path, branch: &str) -> SwarmDir {
         let file = TasksFileSpec {
             path: "a.json".to_owned(),
             slug: "a".to_owned(),
@@ -340,11 +368,11 @@ mod tests {
     }
 
     #[test]
-    fn one_live_swarm_a_branch() {
+    fn a_branch_allows_one_live_swarm() {
         let root = tempfile::tempdir().expect("a folder");
-        let asked = |branch: &str, own| another_swarm(root.path(), &BTreeSet::from([branch]), own);
+        let asked = |branch: &str, own| conflicting_swarm_error(root.path(), &BTreeSet::from([branch]), own);
         assert!(asked("feat/a", None).is_none(), "no swarm at all");
-        let (dir, other) = (swarm_on(root.path(), "feat/a"), swarm_on(root.path(), "feat/b"));
+        let (dir, other) = (create_swarm_on(root.path(), "feat/a"), create_swarm_on(root.path(), "feat/b"));
         let lock = dir.lock().expect("free");
         let _other = other.lock().expect("free");
         let refused = asked("feat/a", None).expect("refused");

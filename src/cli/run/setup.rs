@@ -10,12 +10,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-use super::check::{Checked, another_swarm};
-use super::earlier;
+use super::preflight::{Preflight, conflicting_swarm_error};
+use super::unfinished;
 use crate::cli::args::RunArgs;
 use crate::cli::config::{AgentConfig, PromptConfig};
-use crate::cli::error::{Kind, Shown};
-use crate::cli::here::Here;
+use crate::cli::context::CommandContext;
+use crate::cli::error::{CommandError, CommandErrorKind};
 use crate::cli::settings::Settings;
 use crate::coordinator::notify::{EscalationNotifier, NotifyPolicy, NotifyTargets, NotifyUrl};
 use crate::coordinator::{
@@ -33,26 +33,28 @@ use crate::state::{JournalHeader, SwarmDir, SwarmLock, SwarmStore};
 use crate::swarm::{self, AckTimeouts, AmpSpec, SwarmLimits};
 
 /// Processes in a sandbox.
-const PIDS: i64 = 512;
+const PIDS_LIMIT: i64 = 512;
 /// The largest result bundle that is taken, in bytes.
-pub(crate) const MAX_BUNDLE: u64 = 2 << 30;
+pub(crate) const MAX_BUNDLE_BYTES: u64 = 2 << 30;
 /// Sandboxes at once that are never exceeded unless asked for.
-const MAX_AUTOMATIC: usize = 16;
+const MAX_AUTOMATIC_CONCURRENCY: usize = 16;
 
 /// What `resume` needs beside the spec and the tasks files. The names of environment variables, and never their values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Kept {
+pub struct PersistedSettings {
     /// Image reference.
     pub image: String,
     /// `none`, or a network's name.
     pub network: String,
     /// Bytes.
-    pub memory: u64,
+    #[serde(rename = "memory")]
+    pub memory_bytes: u64,
     /// Thousandths of a CPU.
     pub milli_cpus: u64,
     /// Processes.
-    pub pids: i64,
+    #[serde(rename = "pids")]
+    pub pids_limit: i64,
     /// The agent.
     pub agent: Option<AgentSpec>,
     /// Who reviews.
@@ -65,7 +67,7 @@ pub struct Kept {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify_url: Option<String>,
     /// The most bytes that a story is given of what others learned.
-    #[serde(default = "memory_budget")]
+    #[serde(default = "default_memory_budget")]
     pub memory_budget: usize,
     /// Verify commands beyond those of the tasks files.
     pub verify: Vec<String>,
@@ -93,17 +95,17 @@ pub struct Kept {
     pub branch: Option<String>,
 }
 
-fn memory_budget() -> usize {
+fn default_memory_budget() -> usize {
     DEFAULT_MEMORY_BUDGET
 }
 
 /// Makes the swarm's folder and record. The lock is the caller's to hold until the swarm is over.
-pub async fn begin(
+pub async fn set_up_swarm(
     args: &RunArgs,
-    checked: Checked,
+    checked: Preflight,
     trouble: &FirstWriteError,
-) -> Result<(SwarmSetup, SwarmLock), Shown> {
-    let Checked { settings, mut plan, bases, repo, engine, info, image, shim, env, .. } = checked;
+) -> Result<(SwarmSetup, SwarmLock), CommandError> {
+    let Preflight { settings, mut plan, bases, repo, engine, engine_info: info, image, shim, env, .. } = checked;
     let started = Timestamp::now();
     let limits = limits(&settings, &plan, &info);
     let ssot = Arc::new(Ssot::open(repo.root())?);
@@ -112,12 +114,12 @@ pub async fn begin(
         plan.renumber(year, ssot.allot(year, count)?);
     }
     let mut spec = plan.to_swarm_spec(SwarmId::random(), &bases, limits);
-    spec.amp = Some(amp(&settings, started)?);
+    spec.amp = Some(amp_spec(&settings, started)?);
     // A remote whose URL ACP cannot say is as good as none: the sandbox's git maps either to the objects volume.
     let repo_url = match acp_repo_url(repo.remote_url().await.as_deref(), &repo.hash()).parse() {
         Ok(url) => url,
         Err(_) => acp_repo_url(None, &repo.hash()).parse().map_err(|error| {
-            Shown::machinery("the placeholder for the repository's URL is not one").caused_by(&error)
+            CommandError::machinery("the placeholder for the repository's URL is not one").with_cause(&error)
         })?,
     };
     let sandbox = SandboxSettings {
@@ -126,7 +128,7 @@ pub async fn begin(
         network: settings.network.value.clone(),
         memory: settings.memory.value.0,
         milli_cpus: settings.cpus.value.0.min(info.cpus as u64 * 1000),
-        pids: PIDS,
+        pids: PIDS_LIMIT,
         agent: settings.agent()?.map(|(name, agent)| agent_spec(name, agent)),
         review: settings.reviewer()?.map(|(name, agent)| ReviewSettings {
             agent: agent_spec(name, agent),
@@ -135,47 +137,49 @@ pub async fn begin(
         memory_budget: usize::try_from(settings.memory_budget.value.0).unwrap_or(MAX_MEMORY_BUDGET),
         verify: settings.verify.value.clone(),
         env,
-        identity: identity(&settings, repo.identity().await),
+        identity: commit_identity(&settings, repo.identity().await),
         repo_url,
         reserve: Reserve { memory: settings.reserve_memory.value.0, disk: settings.reserve_disk.value.0 },
         keep_containers: settings.keep.value,
-        max_bundle: MAX_BUNDLE,
+        max_bundle: MAX_BUNDLE_BYTES,
         supports_subpath: info.volume_subpath,
     };
-    let tasks = earlier::copies(&plan);
+    let tasks = unfinished::copy_tasks_files(&plan);
     let beginning = SwarmDir::lock_repo(repo.root())?;
     // Again: somebody may have begun since it was checked.
     let branches = plan.files.iter().map(|file| file.branch.as_str()).collect();
-    let mut problems: Vec<Shown> = another_swarm(repo.root(), &branches, None).into_iter().collect();
+    let mut problems: Vec<CommandError> = conflicting_swarm_error(repo.root(), &branches, None).into_iter().collect();
     if !args.new {
-        problems.extend(earlier::unfinished(repo.root(), &tasks).iter().map(earlier::Unfinished::refusal));
+        problems.extend(
+            unfinished::find_unfinished_swarms(repo.root(), &tasks).iter().map(unfinished::UnfinishedSwarm::to_error),
+        );
     }
-    Shown::all(problems)?;
+    CommandError::combine(problems)?;
     let dir = SwarmDir::create(repo.root(), spec.swarm)?;
     let lock = dir.lock()?;
-    log_to_file(&dir);
+    init_file_logging(&dir);
     let header = JournalHeader {
         schema_version: JOURNAL_VERSION,
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
         swarm_id: spec.swarm,
         started,
         spec: spec.clone(),
-        settings: kept(args, &settings, &sandbox, &plan)?,
+        settings: persist_settings(args, &settings, &sandbox, &plan)?,
         tasks,
     };
     let store = SwarmStore::create(dir.clone(), &header)?;
     // From here on the swarm's own lock and its record are there for others to see.
     drop(beginning);
-    let mode = ReportMode::detect(args.plan.json, args.quiet, &Here::lookup);
+    let mode = ReportMode::detect(args.plan.json, args.quiet, &CommandContext::env_var);
     let look = if mode == ReportMode::Json {
-        TextStyle::for_stream(&stdout(), &Here::lookup)
+        TextStyle::for_stream(&stdout(), &CommandContext::env_var)
     } else {
-        TextStyle::for_stream(&stderr(), &Here::lookup)
+        TextStyle::for_stream(&stderr(), &CommandContext::env_var)
     };
     let reporter = report::new_reporter(mode, StoryLabels::from_spec(&spec), look, trouble);
     let shim = shim.bytes.into();
     let heard: Box<dyn EscalationListener> =
-        match listeners(settings.notify.value.as_deref(), settings.notify_url.value.as_deref())? {
+        match build_listeners(settings.notify.value.as_deref(), settings.notify_url.value.as_deref())? {
             Some(listeners) => Box::new(EscalationNotifier::new(listeners, repo.root(), &dir, NotifyPolicy::default())),
             None => Box::new(()),
         };
@@ -199,25 +203,26 @@ pub async fn begin(
 }
 
 /// Who hears of escalations; none where nobody is to.
-pub(crate) fn listeners(command: Option<&str>, url: Option<&str>) -> Result<Option<NotifyTargets>, Shown> {
+pub(crate) fn build_listeners(command: Option<&str>, url: Option<&str>) -> Result<Option<NotifyTargets>, CommandError> {
     let url = url.map(NotifyUrl::parse).transpose();
-    let url = url.map_err(|problem| Shown::input(format!("the URL for notifications cannot be used: {problem}")))?;
+    let url =
+        url.map_err(|problem| CommandError::input(format!("the URL for notifications cannot be used: {problem}")))?;
     let listeners = NotifyTargets { command: command.map(str::to_owned), url };
     Ok((listeners.command.is_some() || listeners.url.is_some()).then_some(listeners))
 }
 
-fn kept(
+fn persist_settings(
     args: &RunArgs,
     settings: &Settings,
     sandbox: &SandboxSettings,
     plan: &Plan,
-) -> Result<serde_json::Value, Shown> {
-    let kept = Kept {
+) -> Result<serde_json::Value, CommandError> {
+    let kept = PersistedSettings {
         image: sandbox.image.clone(),
         network: sandbox.network.clone(),
-        memory: sandbox.memory,
+        memory_bytes: sandbox.memory,
         milli_cpus: sandbox.milli_cpus,
-        pids: sandbox.pids,
+        pids_limit: sandbox.pids,
         agent: sandbox.agent.clone(),
         review: sandbox.review.clone(),
         notify: settings.notify.value.clone(),
@@ -235,15 +240,15 @@ fn kept(
         again: args.plan.again,
         branch: args.plan.branch.clone(),
     };
-    serde_json::to_value(kept).map_err(|error| Shown::of(Kind::Machinery, &error))
+    serde_json::to_value(kept).map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))
 }
 
 /// What the machine needs to speak AMP.
-fn amp(settings: &Settings, started: Timestamp) -> Result<AmpSpec, Shown> {
+fn amp_spec(settings: &Settings, started: Timestamp) -> Result<AmpSpec, CommandError> {
     let clocks = &settings.amp;
     Ok(AmpSpec {
         began_ms: u64::try_from(started.as_millisecond())
-            .map_err(|error| Shown::machinery("the clock stands before 1970").caused_by(&error))?,
+            .map_err(|error| CommandError::machinery("the clock stands before 1970").with_cause(&error))?,
         ack_timeouts: AckTimeouts {
             dispatch: clocks.ack_dispatch.value.0,
             result: clocks.ack_result.value.0,
@@ -257,7 +262,7 @@ fn amp(settings: &Settings, started: Timestamp) -> Result<AmpSpec, Shown> {
 
 fn limits(settings: &Settings, plan: &Plan, info: &EngineInfo) -> SwarmLimits {
     SwarmLimits {
-        max_sandboxes: settings.max.value.map_or_else(|| max(settings, plan, info), usize::from),
+        max_sandboxes: settings.max.value.map_or_else(|| automatic_concurrency(settings, plan, info), usize::from),
         retries: settings.retries.value,
         machinery_retries: 3,
         backoff: Duration::from_secs(1),
@@ -266,14 +271,14 @@ fn limits(settings: &Settings, plan: &Plan, info: &EngineInfo) -> SwarmLimits {
         slack: Duration::from_secs(60),
         grace_period: settings.grace.value.0,
         max_bad_records: 100,
-        liveness_timeout: liveness(),
+        liveness_timeout: liveness_timeout(),
     }
 }
 
 /// How long a sandbox may say nothing at all.
-fn liveness() -> Duration {
+fn liveness_timeout() -> Duration {
     #[cfg(debug_assertions)]
-    if let Some(shorter) = super::haste::liveness() {
+    if let Some(shorter) = super::test_overrides::liveness_override() {
         return shorter;
     }
     swarm::default_liveness_timeout()
@@ -281,15 +286,15 @@ fn liveness() -> Duration {
 
 /// Sandboxes at once where nobody said: the file's wish, else what fits into three quarters of the engine's memory, and two
 /// for each processor, because agents wait more than they compute.
-fn max(settings: &Settings, plan: &Plan, info: &EngineInfo) -> usize {
+fn automatic_concurrency(settings: &Settings, plan: &Plan, info: &EngineInfo) -> usize {
     if let Some(wish) = plan.max_concurrency() {
         return wish.max(1);
     }
     let by_memory = match (settings.memory.value.0, info.memory) {
-        (0, _) | (_, 0) => MAX_AUTOMATIC,
-        (each, all) => usize::try_from(all / 4 * 3 / each).unwrap_or(MAX_AUTOMATIC),
+        (0, _) | (_, 0) => MAX_AUTOMATIC_CONCURRENCY,
+        (each, all) => usize::try_from(all / 4 * 3 / each).unwrap_or(MAX_AUTOMATIC_CONCURRENCY),
     };
-    by_memory.min(2 * info.cpus).clamp(1, MAX_AUTOMATIC)
+    by_memory.min(2 * info.cpus).clamp(1, MAX_AUTOMATIC_CONCURRENCY)
 }
 
 fn agent_spec(name: &str, agent: &AgentConfig) -> AgentSpec {
@@ -304,7 +309,7 @@ fn agent_spec(name: &str, agent: &AgentConfig) -> AgentSpec {
 }
 
 /// Who commits: the settings, else the repository's own identity, else longshore itself.
-fn identity(settings: &Settings, repo: Option<Identity>) -> Identity {
+fn commit_identity(settings: &Settings, repo: Option<Identity>) -> Identity {
     let fallback =
         repo.unwrap_or_else(|| Identity { name: "longshore".to_owned(), email: "longshore@localhost".to_owned() });
     Identity {
@@ -314,7 +319,7 @@ fn identity(settings: &Settings, repo: Option<Identity>) -> Identity {
 }
 
 /// The program's own diagnostics go beside the swarm's record: the terminal belongs to the report.
-pub(crate) fn log_to_file(dir: &SwarmDir) {
+pub(crate) fn init_file_logging(dir: &SwarmDir) {
     let Ok(file) = std::fs::OpenOptions::new().create(true).append(true).open(dir.logs_dir().join("longshore.log"))
     else {
         // A swarm does not need it.
@@ -330,12 +335,12 @@ mod tests {
     use super::*;
     use crate::cli::settings;
 
-    fn settings_of(text: &str) -> Settings {
-        let config = crate::cli::config::parse(text, std::path::Path::new("c.toml")).expect("a good config");
+    fn load_settings(text: &str) -> Settings {
+        let config = crate::cli::config::parse_config(text, std::path::Path::new("c.toml")).expect("a good config");
         settings::load(config, None, &|_| None).expect("good settings")
     }
 
-    fn info(cpus: usize, memory: u64) -> EngineInfo {
+    fn engine_info(cpus: usize, memory: u64) -> EngineInfo {
         EngineInfo {
             name: "Docker".to_owned(),
             api: "1.41".to_owned(),
@@ -350,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_sandboxes_as_fit() {
+    fn automatic_concurrency_fits_memory_and_cpus() {
         let plan = Plan {
             fan_out: Default::default(),
             files: Vec::new(),
@@ -368,16 +373,20 @@ mod tests {
             ("max = 40", 1, gigabytes(1), 40),
         ];
         for (text, cpus, memory, wanted) in table {
-            assert_eq!(limits(&settings_of(text), &plan, &info(cpus, memory)).max_sandboxes, wanted, "{text} {cpus}");
+            assert_eq!(
+                limits(&load_settings(text), &plan, &engine_info(cpus, memory)).max_sandboxes,
+                wanted,
+                "{text} {cpus}"
+            );
         }
     }
 
     #[test]
-    fn who_commits() {
+    fn commit_identity_prefers_settings_over_the_repo() {
         let of_repo = || Some(Identity { name: "Ada".to_owned(), email: "ada@example.org".to_owned() });
-        assert_eq!(identity(&settings_of(""), of_repo()).name, "Ada");
-        assert_eq!(identity(&settings_of(""), None).email, "longshore@localhost");
-        let mixed = identity(&settings_of("[git]\nname = 'Bot'"), of_repo());
+        assert_eq!(commit_identity(&load_settings(""), of_repo()).name, "Ada");
+        assert_eq!(commit_identity(&load_settings(""), None).email, "longshore@localhost");
+        let mixed = commit_identity(&load_settings("[git]\nname = 'Bot'"), of_repo());
         assert_eq!((mixed.name.as_str(), mixed.email.as_str()), ("Bot", "ada@example.org"));
     }
 }

@@ -1,12 +1,12 @@
 //! An earlier swarm of the same tasks file that did not finish: `run` does not begin beside it unless that is asked for.
 //!
-//! Called by `check.rs`, so that the user is told with all other problems, and by `begin.rs`, under the repository's lock, so that
+//! Called by `preflight.rs`, so that the user is told with all other problems, and by `setup.rs`, under the repository's lock, so that
 //! of two that begin at the same instant one is told. Only the newest swarm of a file counts: one that was passed over with
 //! `--new` stays resumable, and is not in the way again.
 
 use std::path::Path;
 
-use crate::cli::error::Shown;
+use crate::cli::error::CommandError;
 use crate::ids::SwarmId;
 use crate::plan::Plan;
 use crate::report::text::sanitize;
@@ -16,24 +16,31 @@ use crate::swarm::{AttemptPhase, SwarmMachine};
 
 /// A swarm that did not finish.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedSwarm {
     swarm: SwarmId,
     /// The file that both have, as typed now.
     file: String,
-    undecided: usize,
-    stories: usize,
+    undecided_stories: usize,
+    total_stories: usize,
     /// Sandboxes that may still run.
-    sandboxes: usize,
+    running_sandboxes: usize,
     /// Why its record cannot be read, where it cannot.
-    unreadable: Option<String>,
+    read_error: Option<String>,
 }
 
-impl Unfinished {
+impl UnfinishedSwarm {
     /// Why a new swarm is not begun.
-    pub(crate) fn refusal(&self) -> Shown {
-        let Self { swarm, file, undecided, stories, sandboxes, unreadable } = self;
+    pub(crate) fn to_error(&self) -> CommandError {
+        let Self {
+            swarm,
+            file,
+            undecided_stories: undecided,
+            total_stories: stories,
+            running_sandboxes: sandboxes,
+            read_error: unreadable,
+        } = self;
         if let Some(problem) = unreadable {
-            return Shown::input(format!("swarm {swarm} of `{}` may not have finished: {problem}", sanitize(file))).hint(
+            return CommandError::input(format!("swarm {swarm} of `{}` may not have finished: {problem}", sanitize(file))).with_hint(
                 "its sandboxes may still run: put a good copy of its journal in its place and `longshore resume` it, or give `--new` \
                  to start a fresh swarm",
             );
@@ -44,13 +51,13 @@ impl Unfinished {
             sanitize(file)
         );
         let short = swarm.short();
-        Shown::input(message).hint(format!(
+        CommandError::input(message).with_hint(format!(
             "`longshore resume {short}` goes on with it; `--new` starts a fresh swarm and leaves that one as it is"
         ))
     }
 
     /// What becomes of it where a new one is begun all the same.
-    pub(crate) fn passed_over(&self) -> String {
+    pub(crate) fn ignored_note(&self) -> String {
         let short = self.swarm.short();
         format!(
             "swarm {short} of the same tasks file did not finish and stays as it is: `longshore resume {short}` goes on with it, \
@@ -60,7 +67,7 @@ impl Unfinished {
 }
 
 /// The tasks files as the journal keeps them.
-pub(crate) fn copies(plan: &Plan) -> Vec<TasksFileCopy> {
+pub(crate) fn copy_tasks_files(plan: &Plan) -> Vec<TasksFileCopy> {
     let copy = |file: &crate::plan::PlannedFile| TasksFileCopy {
         path: file.tasks.path.display().to_string(),
         canonical: file.tasks.path.canonicalize().ok().map(|path| path.display().to_string()),
@@ -70,15 +77,16 @@ pub(crate) fn copies(plan: &Plan) -> Vec<TasksFileCopy> {
 }
 
 /// For each of the files the newest swarm of it, where that did not finish and nobody runs it. A live one is told of elsewhere.
-pub(crate) fn unfinished(root: &Path, files: &[TasksFileCopy]) -> Vec<Unfinished> {
+pub(crate) fn find_unfinished_swarms(root: &Path, files: &[TasksFileCopy]) -> Vec<UnfinishedSwarm> {
     // One whose header cannot be read may be of any file: nothing can be said of it here.
     let mut swarms: Vec<_> = (SwarmDir::list(root).unwrap_or_default().into_iter())
         .filter_map(|dir| Some((Journal::read_header(&dir.journal_file()).ok()?, dir)))
         .collect();
     swarms.sort_by_key(|(header, _)| std::cmp::Reverse(header.started));
-    let mut found: Vec<Unfinished> = Vec::new();
+    let mut found: Vec<UnfinishedSwarm> = Vec::new();
     for file in files {
-        let Some((_, dir)) = swarms.iter().find(|(header, _)| header.tasks.iter().any(|other| same(file, other)))
+        let Some((_, dir)) =
+            swarms.iter().find(|(header, _)| header.tasks.iter().any(|other| is_same_tasks_file(file, other)))
         else {
             continue;
         };
@@ -90,33 +98,40 @@ pub(crate) fn unfinished(root: &Path, files: &[TasksFileCopy]) -> Vec<Unfinished
             Err(error) => {
                 let unreadable = Some(error.to_string());
                 let (swarm, file) = (dir.swarm(), file.path.clone());
-                found.push(Unfinished { swarm, file, undecided: 0, stories: 0, sandboxes: 0, unreadable });
+                found.push(UnfinishedSwarm {
+                    swarm,
+                    file,
+                    undecided_stories: 0,
+                    total_stories: 0,
+                    running_sandboxes: 0,
+                    read_error: unreadable,
+                });
                 continue;
             }
         };
         let machine = &recovered.machine;
         // One that never began has done nothing and left nothing.
         if machine.has_begun() && !machine.is_complete() {
-            found.push(Unfinished { file: file.path.clone(), ..of(machine) });
+            found.push(UnfinishedSwarm { file: file.path.clone(), ..from_machine(machine) });
         }
     }
     found
 }
 
-fn of(machine: &SwarmMachine) -> Unfinished {
+fn from_machine(machine: &SwarmMachine) -> UnfinishedSwarm {
     let running = |phase| matches!(phase, AttemptPhase::Created | AttemptPhase::Running | AttemptPhase::Completed);
-    Unfinished {
+    UnfinishedSwarm {
         swarm: machine.spec().swarm,
         file: String::new(),
-        unreadable: None,
-        undecided: machine.stories().filter(|story| !story.is_closed()).count(),
-        stories: machine.stories().count(),
-        sandboxes: machine.attempts().filter(|attempt| running(attempt.phase) && !attempt.removed).count(),
+        read_error: None,
+        undecided_stories: machine.stories().filter(|story| !story.is_closed()).count(),
+        total_stories: machine.stories().count(),
+        running_sandboxes: machine.attempts().filter(|attempt| running(attempt.phase) && !attempt.removed).count(),
     }
 }
 
 /// The same file by its path, or by its text. Journals of before have no path that can be compared.
-fn same(one: &TasksFileCopy, other: &TasksFileCopy) -> bool {
+fn is_same_tasks_file(one: &TasksFileCopy, other: &TasksFileCopy) -> bool {
     (one.canonical.is_some() && one.canonical == other.canonical) || one.content == other.content
 }
 
@@ -129,13 +144,13 @@ mod tests {
     use crate::swarm::{Event, StopLevel};
     use std::time::Duration;
 
-    fn copy(canonical: Option<&str>, content: &str) -> TasksFileCopy {
+    fn tasks_copy(canonical: Option<&str>, content: &str) -> TasksFileCopy {
         let canonical = canonical.map(str::to_owned);
         TasksFileCopy { path: "typed.json".to_owned(), canonical, content: content.to_owned() }
     }
 
     /// A swarm that was begun so many seconds after 1970, and stopped, or that never began.
-    fn swarm(root: &Path, at: i64, tasks: TasksFileCopy, began: bool) -> SwarmDir {
+    fn create_swarm(root: &Path, at: i64, tasks: TasksFileCopy, began: bool) -> SwarmDir {
         let swarm = SwarmId::random();
         let header = JournalHeader {
             schema_version: JOURNAL_VERSION,
@@ -157,28 +172,28 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_swarm_of_a_file_is_in_the_way_while_it_can_be_resumed() {
+    fn newest_unfinished_swarm_blocks_a_new_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path();
         let asked = |file: TasksFileCopy| -> Vec<SwarmId> {
-            unfinished(root, &[file.clone(), file]).into_iter().map(|found| found.swarm).collect()
+            find_unfinished_swarms(root, &[file.clone(), file]).into_iter().map(|found| found.swarm).collect()
         };
-        let old = swarm(root, 1, copy(Some("/a"), "one"), true);
-        assert_eq!(asked(copy(Some("/a"), "edited since")), [old.swarm()], "by its path");
-        assert_eq!(asked(copy(Some("/b"), "one")), [old.swarm()], "by its text");
-        assert_eq!(asked(copy(None, "two")), [], "no path is no path in common");
-        assert_eq!(asked(copy(Some("/b"), "two")), []);
+        let old = create_swarm(root, 1, tasks_copy(Some("/a"), "one"), true);
+        assert_eq!(asked(tasks_copy(Some("/a"), "edited since")), [old.swarm()], "by its path");
+        assert_eq!(asked(tasks_copy(Some("/b"), "one")), [old.swarm()], "by its text");
+        assert_eq!(asked(tasks_copy(None, "two")), [], "no path is no path in common");
+        assert_eq!(asked(tasks_copy(Some("/b"), "two")), []);
         let lock = old.lock().expect("free");
-        assert_eq!(asked(copy(Some("/a"), "one")), [], "a live one is told of elsewhere");
+        assert_eq!(asked(tasks_copy(Some("/a"), "one")), [], "a live one is told of elsewhere");
         drop(lock);
-        let never = swarm(root, 2, copy(Some("/a"), "one"), false);
-        assert_eq!(asked(copy(Some("/a"), "one")), [], "the newest did not begin");
-        let newest = swarm(root, 3, copy(Some("/a"), "one"), true);
-        assert_eq!(asked(copy(Some("/a"), "one")), [newest.swarm()]);
+        let never = create_swarm(root, 2, tasks_copy(Some("/a"), "one"), false);
+        assert_eq!(asked(tasks_copy(Some("/a"), "one")), [], "the newest did not begin");
+        let newest = create_swarm(root, 3, tasks_copy(Some("/a"), "one"), true);
+        assert_eq!(asked(tasks_copy(Some("/a"), "one")), [newest.swarm()]);
         assert_ne!(never.swarm(), newest.swarm());
 
-        let told = unfinished(root, &[copy(Some("/a"), "one")]).remove(0);
-        let refusal = told.refusal();
+        let told = find_unfinished_swarms(root, &[tasks_copy(Some("/a"), "one")]).remove(0);
+        let refusal = told.to_error();
         assert_eq!(refusal.exit_code(), 2);
         let text = refusal.to_string();
         assert!(text.contains("2 of 2 stories are undecided"), "{text}");

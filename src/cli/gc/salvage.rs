@@ -1,0 +1,69 @@
+//! The work of a dead swarm onto the host, before its volumes go. The caller holds the swarm's lock.
+
+use super::decision::GcDecision;
+use super::report::GcReport;
+use crate::cli::context::CommandContext;
+use crate::cli::error::{CommandError, CommandErrorKind};
+use crate::cli::run::preflight;
+use crate::cli::run::setup::{MAX_BUNDLE_BYTES, PersistedSettings};
+use crate::cli::shim;
+use crate::coordinator::{self, RescueSpec, unsaved_attempts};
+use crate::delivery::Repo;
+use crate::state::SwarmDir;
+use crate::state::recovery::recover;
+
+/// Gives how many attempts could not be salvaged; each is named with its reason, and each ref that was made.
+pub(super) async fn salvage_swarm(
+    here: &CommandContext,
+    repo: &Repo,
+    dir: &SwarmDir,
+    tally: &mut GcReport,
+) -> Result<usize, CommandError> {
+    let recovered = recover(dir)?;
+    let all = unsaved_attempts(&recovered.machine).count();
+    let rescued = match try_salvage(here, repo, dir, &recovered).await {
+        Ok(rescued) => rescued,
+        Err(error) => {
+            let reason = format!("nothing of it could be salvaged: {}", error_on_one_line(&error));
+            tally.report("swarm", &dir.swarm().to_string(), &GcDecision::keep(reason), Ok(()))?;
+            return Ok(all.max(1));
+        }
+    };
+    for (attempt, reference) in &rescued.saved_refs {
+        tally.report_salvaged(&attempt.dir_name(), &format!("its work is in {reference}"))?;
+    }
+    for (attempt, reason) in &rescued.failures {
+        let reason = format!("it could not be salvaged: {reason}");
+        tally.report("attempt", &attempt.dir_name(), &GcDecision::keep(reason), Ok(()))?;
+    }
+    Ok(rescued.failures.len())
+}
+
+async fn try_salvage(
+    here: &CommandContext,
+    repo: &Repo,
+    dir: &SwarmDir,
+    recovered: &crate::state::RecoveredSwarm,
+) -> Result<coordinator::RescueOutcome, CommandError> {
+    let kept: PersistedSettings = serde_json::from_value(recovered.header.settings.clone())
+        .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
+    let (engine, _, image) = preflight::connect_engine_with_image(here, &kept.image).await?;
+    let shim = shim::find_shim(&image.arch, CommandContext::current_exe().as_deref(), &CommandContext::env_var)?;
+    let with = RescueSpec {
+        machine: &recovered.machine,
+        repo,
+        engine,
+        image: kept.image,
+        shim: shim.bytes.into(),
+        incoming: dir.path().join("incoming"),
+        max_bundle: MAX_BUNDLE_BYTES,
+        mailbox_swarm_dir: kept.mailbox.then(|| dir.path()),
+    };
+    Ok(coordinator::rescue(with).await?)
+}
+
+/// An error and its causes without the word before it.
+fn error_on_one_line(error: &CommandError) -> String {
+    let text = error.to_string();
+    text.lines().map(|line| line.trim().trim_start_matches("error: ")).collect::<Vec<_>>().join("; ")
+}
