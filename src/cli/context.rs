@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::error::{CommandError, CommandErrorKind};
 use super::settings::SettingsError;
 use crate::delivery::{DeliveryError, Repo};
-use crate::engine::docker::{Docker, Options};
+use crate::engine::docker::{DockerEngine, DockerOptions};
 use crate::engine::{Engine, resolve};
 use crate::state::{StateError, SwarmDir};
 
@@ -49,8 +49,8 @@ impl CommandContext {
     pub async fn connect_engine(&self) -> Result<Arc<dyn Engine>, CommandError> {
         // Once for the process; a second time is told so, and is no error.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let endpoint = resolve::endpoint(&|name| std::env::var(name).ok())?;
-        Ok(Arc::new(Docker::connect(&endpoint, Options::default()).await?))
+        let endpoint = resolve::resolve_endpoint(&|name| std::env::var(name).ok())?;
+        Ok(Arc::new(DockerEngine::connect(&endpoint, DockerOptions::default()).await?))
     }
 
     /// The path of this program.
@@ -65,10 +65,12 @@ impl From<DeliveryError> for CommandError {
         let kind = match &error {
             E::NotARepo { .. }
             | E::NoWorkTree { .. }
-            | E::Ownership { .. }
-            | E::OddPath { .. }
+            | E::DubiousOwnership { .. }
+            | E::PathWithNewline { .. }
             | E::NoCommits { .. } => CommandErrorKind::Input,
-            E::CheckedOut { .. } | E::BranchClash { .. } | E::BranchName { .. } => CommandErrorKind::Input,
+            E::BranchCheckedOut { .. } | E::BranchNameConflict { .. } | E::InvalidBranchName { .. } => {
+                CommandErrorKind::Input
+            }
             _ => CommandErrorKind::Machinery,
         };
         let shown = CommandError::from_error(kind, &error);
@@ -77,7 +79,7 @@ impl From<DeliveryError> for CommandError {
             E::NoCommits { .. } => {
                 shown.with_hint("`git commit --allow-empty -m \"Begin\"` makes one; sandboxes start from a commit")
             }
-            E::CheckedOut { branch, .. } => shown.with_hint(format!(
+            E::BranchCheckedOut { branch, .. } => shown.with_hint(format!(
                 "longshore never touches a working tree, so it cannot land on `{branch}` while you are on it: \
                  `git switch` to another branch, or name another with `--branch`"
             )),

@@ -122,7 +122,7 @@ async fn check_repo(here: &CommandContext, findings: &mut DoctorReport) -> Optio
         Ok(head) => {
             let on = head.branch.as_deref().map_or("detached HEAD".to_owned(), |branch| format!("on {branch}"));
             let dirty =
-                if repo.dirty().await.unwrap_or(false) { ", with changes that sandboxes will not see" } else { "" };
+                if repo.is_dirty().await.unwrap_or(false) { ", with changes that sandboxes will not see" } else { "" };
             let detail = format!("{} {on} at {}{dirty}", repo.root().display(), head.commit.short());
             findings.add(CheckStatus::Passed, "repository", detail, None);
         }
@@ -148,7 +148,17 @@ async fn check_engine(here: &CommandContext, image: &str, findings: &mut DoctorR
             return host;
         }
     };
-    let EngineInfo { name, api, endpoint, arch, cpus, memory, volume_subpath, cgroup, missing_limits } = info;
+    let EngineInfo {
+        name,
+        api_version: api,
+        endpoint,
+        arch,
+        cpus,
+        memory,
+        volume_subpath,
+        cgroup_version: cgroup,
+        missing_limits,
+    } = info;
     findings.add(CheckStatus::Passed, "engine", format!("{name}, API {api}, {arch}"), None);
     findings.add(CheckStatus::Passed, "endpoint", endpoint, None);
     let gigabytes = memory as f64 / (1u64 << 30) as f64;

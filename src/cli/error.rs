@@ -157,11 +157,11 @@ impl From<EngineError> for CommandError {
             EngineError::Unreachable { endpoint, .. } => {
                 shown(CommandErrorKind::Machinery).with_hint(unreachable_hint(endpoint))
             }
-            EngineError::Permission { .. } => shown(CommandErrorKind::Machinery).with_hint(
+            EngineError::PermissionDenied { .. } => shown(CommandErrorKind::Machinery).with_hint(
                 "add yourself to the `docker` group (`sudo usermod -aG docker $USER`, then log in again), or use \
                  rootless Docker and set DOCKER_HOST to its socket",
             ),
-            EngineError::Settings { .. } => {
+            EngineError::InvalidSettings { .. } => {
                 shown(CommandErrorKind::Input).with_hint("look at DOCKER_HOST, DOCKER_CONTEXT and `docker context ls`")
             }
             EngineError::DiskFull { .. } => shown(CommandErrorKind::Machinery).with_hint(

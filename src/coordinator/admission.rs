@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::engine::depot::{Depot, Space};
+use crate::engine::depot::{DepotClient, EngineSpace};
 use crate::engine::{EngineResult, Signal};
 use crate::ids::AttemptId;
 use crate::swarm::{Event, MachineryFault};
@@ -65,7 +65,7 @@ impl Drop for RunningGuard {
 
 #[derive(Default)]
 struct AdmissionState {
-    cached_space: Option<(Instant, Space)>,
+    cached_space: Option<(Instant, EngineSpace)>,
     recently_admitted: VecDeque<Instant>,
 }
 
@@ -83,7 +83,7 @@ impl Admission {
     /// Waits until there is room; what is short is told once. Gives up when the sandbox is not wanted any more.
     pub async fn admit(
         &self,
-        depot: &Depot,
+        depot: &DepotClient,
         attempt: &AttemptId,
         postbox: &EventSender,
         stop: &mut tokio::sync::watch::Receiver<Option<Signal>>,
@@ -109,13 +109,13 @@ impl Admission {
     }
 
     /// What is short; lets one in where nothing is.
-    async fn try_admit(&self, depot: &Depot) -> EngineResult<Option<(Cause, String)>> {
+    async fn try_admit(&self, depot: &DepotClient) -> EngineResult<Option<(Cause, String)>> {
         let mut seen = self.state.lock().await;
         let now = Instant::now();
         let space = match seen.cached_space {
             Some((at, space)) if now - at < SPACE_CACHE_TTL => space,
             _ => {
-                let space = depot.space().await?;
+                let space = depot.free_space().await?;
                 seen.cached_space = Some((Instant::now(), space));
                 space
             }
@@ -130,7 +130,7 @@ impl Admission {
 }
 
 /// What the engine's machine lacks for one more sandbox, where `let_in` others have not settled yet.
-fn shortage(reserve: Reserve, space: Space, let_in: usize) -> Option<(Cause, String)> {
+fn shortage(reserve: Reserve, space: EngineSpace, let_in: usize) -> Option<(Cause, String)> {
     let lacks = |what: &str, free: u64, wanted: u64, setting: &str| {
         let mb = |bytes: u64| bytes.div_ceil(1 << 20);
         format!("the engine has {} MB of {what} left, and {} MB are wanted (`{setting}`)", mb(free), mb(wanted))
@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn shortage_reports_missing_memory_and_disk() {
         let reserve = Reserve { memory: 100 << 20, disk: 1 << 30 };
-        let space = |free: u64, memory: u64| Space { free: free << 20, total: 1 << 40, memory_available: memory << 20 };
+        let space =
+            |free: u64, memory: u64| EngineSpace { free: free << 20, total: 1 << 40, memory_available: memory << 20 };
         assert_eq!(shortage(reserve, space(1024, 100), 0), None);
         assert_eq!(shortage(reserve, space(1024, 0), 9), None, "a machine that does not tell is not short");
         let (cause, reason) = shortage(reserve, space(1023, 100), 0).expect("short of disk");

@@ -17,7 +17,7 @@ use futures::StreamExt;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-use crate::engine::depot::Collected;
+use crate::engine::depot::CollectedFiles;
 use crate::engine::{Engine, EngineError};
 use crate::handoff::layout;
 use crate::handoff::result::RESULT_MAX_BYTES;
@@ -52,10 +52,10 @@ pub(super) async fn fetch(
     folder: &str,
     max_bundle: u64,
     bundle_to: &Path,
-) -> Result<Collected, ArchiveError> {
+) -> Result<CollectedFiles, ArchiveError> {
     let path = format!("{}/{folder}/{}", layout::WORK, layout::OUT_DIR);
     let mut pieces = match engine.download(container, &path).await {
-        Err(EngineError::NotFound { .. }) => return Ok(Collected { result: None, bundle: false }),
+        Err(EngineError::NotFound { .. }) => return Ok(CollectedFiles { result: None, has_bundle: false }),
         other => other?,
     };
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
@@ -75,7 +75,7 @@ pub(super) async fn fetch(
 ///
 /// # Errors
 /// [`ArchiveError`], and never by the size of what is read: memory is bounded by the largest result.
-pub fn extract_result(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<Collected, ArchiveError> {
+pub fn extract_result(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<CollectedFiles, ArchiveError> {
     let taken = extract_entries(tar, max_bundle, bundle_to);
     if taken.is_err() {
         let _ = std::fs::remove_file(bundle_to);
@@ -83,27 +83,27 @@ pub fn extract_result(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Resu
     taken
 }
 
-fn extract_entries(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<Collected, ArchiveError> {
+fn extract_entries(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<CollectedFiles, ArchiveError> {
     let most = max_bundle.saturating_add(RESULT_MAX_BYTES).saturating_add(MAX_TAR_OVERHEAD);
     let mut archive = tar::Archive::new(LimitedReader { inner: tar, remaining: most });
-    let mut collected = Collected { result: None, bundle: false };
+    let mut collected = CollectedFiles { result: None, has_bundle: false };
     // Raw: long names and other extensions, which would be read to memory whole, are entries like any other.
     for entry in archive.entries().map_err(read_error)?.raw(true) {
         let mut entry = entry.map_err(read_error)?;
         let size = entry.header().entry_size().map_err(read_error)?;
         match (classify_entry(entry.header()), &collected) {
-            (Some(ResultEntry::Result), Collected { result: None, .. }) => {
+            (Some(ResultEntry::Result), CollectedFiles { result: None, .. }) => {
                 check_size(layout::RESULT_FILE, size, RESULT_MAX_BYTES)?;
                 let mut bytes = Vec::new();
                 entry.read_to_end(&mut bytes).map_err(read_error)?;
                 check_complete(bytes.len() as u64, size)?;
                 collected.result = Some(bytes);
             }
-            (Some(ResultEntry::Bundle), Collected { bundle: false, .. }) => {
+            (Some(ResultEntry::Bundle), CollectedFiles { has_bundle: false, .. }) => {
                 check_size(layout::RESULT_BUNDLE, size, max_bundle)?;
                 let mut file = File::create(bundle_to).map_err(ArchiveError::Disk)?;
                 check_complete(copy_to_file(&mut entry, &mut file)?, size)?;
-                collected.bundle = true;
+                collected.has_bundle = true;
             }
             (Some(_), _) => return Err(ArchiveError::Refused("a file is in the archive twice".to_owned())),
             (None, _) => {}

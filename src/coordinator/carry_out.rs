@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::delivery::{DeliveryError, Expected, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
+use crate::delivery::{DeliveryError, ExpectedBundle, MergeMessage, MergeOutcome, Repo, result_ref, salvage_ref};
 use crate::engine::Engine;
 use crate::engine::EngineError;
-use crate::engine::depot::{Collected, Depot};
+use crate::engine::depot::{CollectedFiles, DepotClient};
 use crate::handoff::assignment::Identity;
 use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
@@ -65,7 +65,7 @@ impl AttemptContext {
 #[derive(Clone)]
 pub(super) struct EffectExecutor {
     pub engine: Arc<dyn Engine>,
-    pub depot: Depot,
+    pub depot: DepotClient,
     pub repo: Repo,
     /// Where bundles are put while they are looked at.
     pub incoming: PathBuf,
@@ -130,7 +130,7 @@ pub(super) async fn fetch_result(
         .map_err(|error| refused(format!("`{}` cannot be read: {error}", layout::RESULT_FILE)))?;
     check_result_matches(&file, remains).map_err(refused)?;
     let moved = file.tip != file.base;
-    if file.bundle != collected.bundle {
+    if file.bundle != collected.has_bundle {
         return Err(refused("the result and the bundle contradict each other".to_owned()));
     }
     let mut stories = file.stories;
@@ -140,24 +140,24 @@ pub(super) async fn fetch_result(
             failure.salvage = None;
         }
     }
-    if collected.bundle {
+    if collected.has_bundle {
         let mut salvage: Vec<(StoryId, CommitId, String)> = Vec::new();
         for story in &stories {
             if let StoryOutcome::Failed { salvage: Some(commit), .. } = &story.outcome
                 && let Some((_, path)) = remains.stories.iter().find(|(id, _)| *id == story.id)
             {
-                let name = hands.repo.free_name(&remains.salvage_ref(path), commit).await;
-                salvage.push((story.id.clone(), commit.clone(), name.map_err(|error| error.fault())?));
+                let name = hands.repo.unused_ref_name(&remains.salvage_ref(path), commit).await;
+                salvage.push((story.id.clone(), commit.clone(), name.map_err(|error| error.to_fault())?));
             }
         }
-        let expected = Expected {
+        let expected = ExpectedBundle {
             branch: remains.branch.clone(),
             base: remains.base.clone(),
             tip: moved.then(|| file.tip.clone()),
             result_ref: remains.result_ref(),
             salvage: salvage.clone(),
         };
-        hands.repo.import(bundle, &expected).await.map_err(|error| error.fault())?;
+        hands.repo.import_bundle(bundle, &expected).await.map_err(|error| error.to_fault())?;
         for (id, _, reference) in salvage {
             for story in stories.iter_mut().filter(|story| story.id == id) {
                 if let StoryOutcome::Failed { failure, .. } = &mut story.outcome {
@@ -176,7 +176,7 @@ pub(super) async fn fetch_output(
     hands: &EffectExecutor,
     remains: &AttemptContext,
     bundle: &Path,
-) -> Result<Option<Collected>, MachineryFault> {
+) -> Result<Option<CollectedFiles>, MachineryFault> {
     let folder = remains.attempt.dir_name();
     match hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await {
         Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => Ok(None),
@@ -199,7 +199,7 @@ async fn fetch_without_depot(
     remains: &AttemptContext,
     bundle: &Path,
     depot: &EngineError,
-) -> Result<Collected, MachineryFault> {
+) -> Result<CollectedFiles, MachineryFault> {
     let Some(container) = &remains.container else { return Err(engine_fault(depot)) };
     let folder = remains.attempt.dir_name();
     let fetched = archive::fetch(hands.engine.as_ref(), container, &folder, hands.max_bundle, bundle).await;
@@ -260,7 +260,7 @@ async fn count_changes(repo: &Repo, base: &CommitId, tip: Option<&CommitId>, sto
         }
     }
     let tree = match tip {
-        Some(tip) => repo.tree(tip).await.ok(),
+        Some(tip) => repo.tree_id(tip).await.ok(),
         None => None,
     };
     ResultChanges { diffs, tree }
@@ -279,11 +279,11 @@ pub(super) async fn write_review_diff(repo: &Repo, diff: &ReviewDiff) -> Result<
         Box::new(MachineryFault::new(cause, summary, true))
     };
     let mut text = Vec::new();
-    let all = repo.patch(&diff.from, &diff.to, |piece| {
+    let all = repo.write_patch(&diff.from, &diff.to, |piece| {
         text.extend_from_slice(piece);
         text.len() < MAX_DIFF_BYTES
     });
-    all.await.map_err(|error| Box::new(error.fault()))?;
+    all.await.map_err(|error| Box::new(error.to_fault()))?;
     let folder = diff.path.parent().unwrap_or(&diff.path);
     tokio::fs::create_dir_all(folder).await.map_err(fault)?;
     tokio::fs::write(&diff.path, &text).await.map_err(fault)
@@ -308,7 +308,7 @@ async fn set_paused(engine: Arc<dyn Engine>, container: ContainerId, frozen: boo
     loop {
         let done = if frozen { engine.pause(&container).await } else { engine.unpause(&container).await };
         match done {
-            Err(error) if error.unreachable() => presence.wait_until_available().await,
+            Err(error) if error.is_unreachable() => presence.wait_until_available().await,
             Err(error) => {
                 tracing::warn!(container = %container.short(), error = %error_chain(&error), frozen, "cannot freeze or thaw a sandbox");
                 return;
@@ -371,9 +371,9 @@ pub(super) async fn merge(repo: Repo, landing: MergeRequest) -> Event {
     // Made now and not before: a swarm that lands nothing leaves no branch behind.
     if first
         && let Ok(None) = repo.branch_head(branch.as_str()).await
-        && let Err(error) = repo.create_branch(&branch, &onto).await
+        && let Err(error) = repo.create_integration_branch(&branch, &onto).await
     {
-        return Event::MergeFailed { attempt, fault: error.fault(), result_ref: kept };
+        return Event::MergeFailed { attempt, fault: error.to_fault(), result_ref: kept };
     }
     match repo.land(&branch, &onto, &tip, &message, &identity).await {
         Ok((outcome, at)) => {
@@ -386,10 +386,10 @@ pub(super) async fn merge(repo: Repo, landing: MergeRequest) -> Event {
             }
         }
         // An orchestrator that died between the merge and its record did this, and somebody moved the branch since.
-        Err(DeliveryError::BranchMoved { .. }) if let Ok(Some(head)) = repo.landed(&branch, &tip).await => {
+        Err(DeliveryError::BranchMoved { .. }) if let Ok(Some(head)) = repo.head_if_landed(&branch, &tip).await => {
             Event::Merged { attempt, head }
         }
-        Err(error) => Event::MergeFailed { attempt, fault: error.fault(), result_ref: kept },
+        Err(error) => Event::MergeFailed { attempt, fault: error.to_fault(), result_ref: kept },
     }
 }
 
@@ -406,7 +406,7 @@ pub(super) async fn remove_sandbox(
     {
         tracing::warn!(%attempt, error = %error_chain(&error), "cannot remove a sandbox; `longshore gc` will");
     }
-    if !keep_work && let Err(error) = hands.depot.discard(&attempt.dir_name(), uid).await {
+    if !keep_work && let Err(error) = hands.depot.remove_sandbox_dirs(&attempt.dir_name(), uid).await {
         tracing::warn!(%attempt, error = %error_chain(&error), "cannot remove a work folder; it goes with its volume");
     }
     Event::SandboxRemoved { attempt }

@@ -1,7 +1,7 @@
 //! Makes a sandbox's container, also where an orchestrator that died had asked for the same one and the engine carried that out
 //! only after its successor had looked. Called by `session.rs`. Must not: remove anything that has run.
 
-use crate::engine::{ContainerSpec, Engine, EngineError, EngineResult, FoundKind, label};
+use crate::engine::{ContainerSpec, Engine, EngineError, EngineResourceKind, EngineResult, label};
 use crate::ids::ContainerId;
 
 /// Makes it. One of the same name and our labels that has never been started makes room.
@@ -17,10 +17,10 @@ pub(super) async fn create_container(engine: &dyn Engine, spec: &ContainerSpec) 
 /// Whether one was found and removed.
 async fn remove_unused(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<bool> {
     let swarm = spec.labels.get(label::SWARM).map(String::as_str);
-    for found in engine.find(label::SWARM, swarm).await? {
+    for found in engine.find_resources(label::SWARM, swarm).await? {
         // The image's labels are among those of the container.
         let same = spec.labels.iter().all(|(key, value)| found.labels.get(key) == Some(value));
-        if found.kind != FoundKind::Container || found.name != spec.name || !same {
+        if found.kind != EngineResourceKind::Container || found.name != spec.name || !same {
             continue;
         }
         let Ok(id) = found.id.parse::<ContainerId>() else { continue };
@@ -39,7 +39,7 @@ mod tests {
 
     fn spec(attempt: &str) -> ContainerSpec {
         let labels = [(label::SWARM, "s"), (label::ROLE, "sandbox"), (label::ATTEMPT, attempt)];
-        fake::spec("longshore-s-1", &labels)
+        fake::container_spec("longshore-s-1", &labels)
     }
 
     #[tokio::test]
@@ -49,7 +49,7 @@ mod tests {
         let new = create_container(&engine, &spec("1")).await.unwrap();
         assert_ne!(old, new);
         assert_eq!(engine.containers(), ["longshore-s-1"]);
-        let found = engine.find(label::SWARM, Some("s")).await.unwrap();
+        let found = engine.find_resources(label::SWARM, Some("s")).await.unwrap();
         assert!(found[0].labels.len() > spec("1").labels.len(), "the image has labels too");
 
         assert!(create_container(&engine, &spec("2")).await.is_err(), "it is not the same");

@@ -253,11 +253,11 @@ impl Coordinator {
                 ("/tmp".to_owned(), "rw,exec,nosuid,nodev,mode=1777".to_owned()),
                 (layout::HOME.to_owned(), format!("rw,exec,nosuid,nodev,mode=0700,uid={uid},gid={uid}")),
             ],
-            memory: sandbox.memory,
+            memory_limit: sandbox.memory,
             milli_cpus: sandbox.milli_cpus,
-            pids: sandbox.pids,
+            pids_limit: sandbox.pids,
             network: sandbox.network.clone(),
-            capabilities: Vec::new(),
+            added_capabilities: Vec::new(),
         }
     }
 

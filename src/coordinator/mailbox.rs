@@ -29,8 +29,8 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::engine::depot::Depot;
-use crate::engine::depot::mailbox::{MailNews, MailWritten};
+use crate::engine::depot::DepotClient;
+use crate::engine::depot::mailbox::{MailboxChanges, MailboxWriteOutcome};
 use crate::engine::{EngineError, EngineResult};
 use crate::handoff::assignment::MailboxSeat;
 use crate::handoff::mailbox::{MailAsk, MailFile, Numbers, PUT_BYTES};
@@ -95,14 +95,14 @@ enum SyncCommand {
 /// The way to the task.
 #[derive(Clone)]
 pub(super) struct MailboxHandle {
-    depot: Depot,
+    depot: DepotClient,
     commands: mpsc::UnboundedSender<SyncCommand>,
 }
 
 impl MailboxHandle {
     /// Gives an agent its outbox, and waits until the roster has it.
     pub(super) async fn seat_agent(&self, seat: &SandboxSeat) -> EngineResult<()> {
-        self.depot.mail_seat(&seat.seat.agent, seat.uid).await?;
+        self.depot.assign_outbox(&seat.seat.agent, seat.uid).await?;
         let (known, is_known) = oneshot::channel();
         let _ = self.commands.send(SyncCommand::AgentSeated { seat: seat.seat.clone(), done: known });
         let _ = timeout(SEAT_TIMEOUT, is_known).await;
@@ -135,14 +135,14 @@ pub(super) fn sandbox_agents(seats: &[PlannedAgent]) -> BTreeSet<AgentId> {
 /// # Errors
 /// Those of the depot and of the copy.
 pub(super) async fn open(
-    depot: &Depot,
+    depot: &DepotClient,
     dir: &SwarmDir,
     plan: &Plan,
     before: Option<&SwarmMachine>,
 ) -> Result<(MailboxHandle, AbortOnDropHandle<()>), CoordinatorError> {
     let copy = run_blocking(|| HostCopy::open(&dir.path(), sandbox_agents(&plan.agents)))?;
     let mut carrier = MailboxSync::new(depot.clone(), copy);
-    let (fresh, there) = depot.mail_open().await?;
+    let (fresh, there) = depot.open_mailbox().await?;
     carrier.volume_messages = there;
     if fresh {
         run_blocking(|| carrier.copy.forget_volume());
@@ -183,17 +183,17 @@ struct AgentState {
 }
 
 /// A question to the depot that is under way.
-type PollTask = AbortOnDropHandle<EngineResult<MailNews>>;
+type PollTask = AbortOnDropHandle<EngineResult<MailboxChanges>>;
 
 /// Its answer.
-fn poll_result(asked: Result<EngineResult<MailNews>, JoinError>) -> EngineResult<MailNews> {
+fn poll_result(asked: Result<EngineResult<MailboxChanges>, JoinError>) -> EngineResult<MailboxChanges> {
     asked.unwrap_or_else(|panicked| {
         Err(EngineError::Failed { operation: "waiting for mail", source: Box::new(panicked) })
     })
 }
 
 struct MailboxSync {
-    depot: Depot,
+    depot: DepotClient,
     copy: HostCopy,
     /// The messages that the volume has, as far as they are the host's to put there.
     volume_messages: BTreeMap<String, Numbers>,
@@ -211,7 +211,7 @@ struct MailboxSync {
 }
 
 impl MailboxSync {
-    fn new(depot: Depot, copy: HostCopy) -> Self {
+    fn new(depot: DepotClient, copy: HostCopy) -> Self {
         Self {
             depot,
             copy,
@@ -313,7 +313,7 @@ impl MailboxSync {
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let ask = MailAsk { within_ms, settled, ..self.host_contents.clone() };
         let depot = self.depot.clone();
-        AbortOnDropHandle::new(tokio::spawn(async move { depot.mail_wait(ask).await }))
+        AbortOnDropHandle::new(tokio::spawn(async move { depot.wait_for_mail(ask).await }))
     }
 
     fn handle_seated(&mut self, seat: &MailboxSeat) {
@@ -391,8 +391,8 @@ impl MailboxSync {
     }
 
     /// Puts files into the volume, as many at once as fit. What was kept out is the caller's to know.
-    async fn put_files(&mut self, files: Vec<MailFile>) -> EngineResult<MailWritten> {
-        let mut written = MailWritten::default();
+    async fn put_files(&mut self, files: Vec<MailFile>) -> EngineResult<MailboxWriteOutcome> {
+        let mut written = MailboxWriteOutcome::default();
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
             let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -400,15 +400,15 @@ impl MailboxSync {
                 bytes += file.json_len();
                 batch.push(file);
             }
-            let part = self.depot.mail_put(batch).await?;
+            let part = self.depot.write_mail(batch).await?;
             written.stamps.extend(part.stamps);
-            written.kept.extend(part.kept);
+            written.conflicts.extend(part.conflicts);
         }
         Ok(written)
     }
 
     /// Takes in what came out of the volume.
-    fn apply_news(&mut self, news: MailNews) {
+    fn apply_news(&mut self, news: MailboxChanges) {
         let arrivals = run_blocking(|| self.copy.store_news(&news));
         for arrival in arrivals {
             match arrival {
@@ -419,7 +419,7 @@ impl MailboxSync {
                 ReceivedFile::Shared(name, stamp) => drop(self.host_contents.shared.insert(name, stamp)),
             }
         }
-        for name in &news.gone {
+        for name in &news.removed {
             self.host_contents.shared.remove(name);
         }
         for refused in news.refused {
@@ -455,7 +455,7 @@ impl MailboxSync {
     async fn drain_volume(&mut self, settled: bool) -> EngineResult<()> {
         loop {
             let news = poll_result(self.poll(Duration::ZERO, settled).await)?;
-            let (more, empty) = (news.more, news.files.is_empty());
+            let (more, empty) = (news.has_more, news.files.is_empty());
             self.apply_news(news);
             if !more || empty {
                 return Ok(());
@@ -502,7 +502,7 @@ impl MailboxSync {
                 self.handle_host_message(&agent, seq, kind);
             }
         }
-        for path in &written.kept {
+        for path in &written.conflicts {
             tracing::warn!(path, "what the host has is not put into the mailbox: something else is there");
         }
         run_blocking(|| self.copy.mark_carried(&found, &written));
@@ -569,10 +569,10 @@ fn log_error<T>(result: MailboxResult<T>, what: &str) -> Option<T> {
 }
 
 /// Brings out what is in the mailbox of a swarm that nobody goes on with.
-pub(super) async fn export(depot: &Depot, folder: &Path) -> Result<(), CoordinatorError> {
+pub(super) async fn export(depot: &DepotClient, folder: &Path) -> Result<(), CoordinatorError> {
     let copy = run_blocking(|| HostCopy::open(folder, BTreeSet::new()))?;
     let mut carrier = MailboxSync::new(depot.clone(), copy);
-    let (fresh, _) = depot.mail_open().await?;
+    let (fresh, _) = depot.open_mailbox().await?;
     if !fresh {
         carrier.host_contents.messages = run_blocking(|| carrier.copy.message_numbers())?;
         carrier.host_contents.shared = carrier.copy.shared_stamps();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tokio::sync::Mutex;
 
 use crate::delivery::Repo;
-use crate::engine::depot::Depot;
+use crate::engine::depot::DepotClient;
 use crate::handoff::depot::Tip;
 use crate::ids::{BranchName, CommitId};
 
@@ -19,8 +19,8 @@ pub(super) struct ObjectsVolume {
 
 impl ObjectsVolume {
     /// Asks the depot what the volume has; makes its repository on first use.
-    pub async fn open(depot: &Depot, repo: &Repo) -> Result<Self, CoordinatorError> {
-        let tips = depot.objects(repo.object_format()).await?;
+    pub async fn open(depot: &DepotClient, repo: &Repo) -> Result<Self, CoordinatorError> {
+        let tips = depot.prepare_objects_volume(repo.object_format()).await?;
         Ok(Self { tips: Mutex::new(tips.into_iter().map(|tip| (tip.name, tip.commit)).collect()) })
     }
 
@@ -28,7 +28,7 @@ impl ObjectsVolume {
     /// that need the same commit finds it there.
     pub async fn ensure(
         &self,
-        depot: &Depot,
+        depot: &DepotClient,
         repo: &Repo,
         branch: &BranchName,
         commit: &CommitId,
@@ -41,8 +41,8 @@ impl ObjectsVolume {
         // Flat, so that a branch `a` and a branch `a/b` can follow each other.
         let name = format!("refs/longshore/tips/{}", branch.as_str().replace('/', "--"));
         let tip = Tip { name: name.clone(), commit: commit.clone() };
-        if let Some(mut pack) = repo.pack(std::slice::from_ref(commit), &have).await? {
-            let stored = depot.store_pack(&mut pack, vec![tip], repo.shallow().await?).await;
+        if let Some(mut pack) = repo.create_pack(std::slice::from_ref(commit), &have).await? {
+            let stored = depot.store_pack(&mut pack, vec![tip], repo.read_shallow_file().await?).await;
             // Git's own words about a pack that ended early say more than the depot's.
             pack.finish().await?;
             stored?;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{EngineResult, Found, FoundKind, label};
+use crate::engine::{EngineResource, EngineResourceKind, EngineResult, label};
 use crate::ids::{AttemptId, ContainerId};
 use crate::swarm::AttemptPhase;
 
@@ -17,7 +17,7 @@ use super::session::error_chain;
 pub(super) const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The attempt that a container says it is of.
-pub(super) fn attempt_from_labels(found: &Found) -> Option<AttemptId> {
+pub(super) fn attempt_from_labels(found: &EngineResource) -> Option<AttemptId> {
     let assignment = found.labels.get(label::ASSIGNMENT)?.parse().ok()?;
     let number = found.labels.get(label::ATTEMPT)?.parse().ok()?;
     Some(AttemptId { assignment, number })
@@ -29,14 +29,14 @@ impl Coordinator {
         let (engine, swarm) = (Arc::clone(&self.setup.engine), self.setup.spec.swarm.to_string());
         let sightings = self.engine_scans.clone();
         self.tasks.spawn(async move {
-            let seen = engine.find(label::SWARM, Some(&swarm)).await;
+            let seen = engine.find_resources(label::SWARM, Some(&swarm)).await;
             // The loop is gone only when the swarm is over.
             let _ = sightings.send(seen);
         });
     }
 
     /// Compares. What is seen is older than what the machine knows by now, so only what cannot have changed meanwhile is acted on.
-    pub(super) fn reconcile(&mut self, seen: EngineResult<Vec<Found>>) {
+    pub(super) fn reconcile(&mut self, seen: EngineResult<Vec<EngineResource>>) {
         let found = match seen {
             Ok(found) => found,
             Err(error) => {
@@ -44,7 +44,7 @@ impl Coordinator {
                 return;
             }
         };
-        let containers = found.iter().filter(|found| found.kind == FoundKind::Container);
+        let containers = found.iter().filter(|found| found.kind == EngineResourceKind::Container);
         let mut there = BTreeSet::new();
         let mut depot_runs = false;
         for container in containers {
@@ -76,7 +76,7 @@ impl Coordinator {
         }
     }
 
-    fn reconcile_sandbox(&mut self, id: &AttemptId, found: &Found) {
+    fn reconcile_sandbox(&mut self, id: &AttemptId, found: &EngineResource) {
         let Ok(container) = found.id.parse::<ContainerId>() else { return };
         let view = self.machine.attempt(id);
         let own = view.is_some_and(|view| view.container.as_ref() == Some(&container));

@@ -1,7 +1,7 @@
 //! Taking a swarm up again: what the orchestrator that is gone left on the engine, and the sessions of the sandboxes that ran under
 //! it. Called by `run.rs`, once, before the first event. Must not: decide; `Event::Resumed` has the machine do that.
 
-use crate::engine::{FoundKind, label};
+use crate::engine::{EngineResourceKind, label};
 use crate::ids::ContainerId;
 use crate::swarm::{AttemptPhase, AttemptView};
 
@@ -15,8 +15,8 @@ impl Coordinator {
     /// Knows again what was known of each attempt, and follows the sandboxes that ran.
     pub(super) async fn resume(&mut self) -> Result<(), CoordinatorError> {
         let swarm = self.setup.spec.swarm.to_string();
-        for found in self.setup.engine.find(label::SWARM, Some(&swarm)).await? {
-            if found.kind != FoundKind::Container {
+        for found in self.setup.engine.find_resources(label::SWARM, Some(&swarm)).await? {
+            if found.kind != EngineResourceKind::Container {
                 continue;
             }
             if let (Some(attempt), Ok(container)) = (attempt_from_labels(&found), found.id.parse::<ContainerId>()) {

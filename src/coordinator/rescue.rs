@@ -18,8 +18,8 @@ use super::mailbox;
 use super::salvage::{any_ref_has_same_files, salvage_ref_of};
 use super::session::error_chain;
 use crate::delivery::{DeliveryError, Repo, salvage_ref};
-use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
-use crate::engine::{Engine, EngineError, EngineResult, FoundKind, Signal, label};
+use crate::engine::depot::{DepotClient, DepotSpec, DepotVolumes};
+use crate::engine::{Engine, EngineError, EngineResourceKind, EngineResult, Signal, label};
 use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, ContainerId};
@@ -84,20 +84,20 @@ pub async fn rescue(with: RescueSpec<'_>) -> EngineResult<RescueOutcome> {
     let names = ResourceNames::new(spec.swarm, with.repo);
     let mailbox = with.mailbox_swarm_dir.is_some().then_some(names.mailbox);
     let depot = DepotSpec {
-        again: true,
+        reuse_shim: true,
         swarm: spec.swarm,
         image: with.image,
         name: names.depot,
         volumes: DepotVolumes { objects: names.objects, inbox: names.inbox, work: names.work, mailbox },
         repo: with.repo.hash(),
-        shim: with.shim,
-        memory: 0,
+        shim_binary: with.shim,
+        memory_limit: 0,
     };
     tokio::fs::create_dir_all(&with.incoming).await.map_err(|error| EngineError::Failed {
         operation: "making a folder for what is salvaged",
         source: Box::new(error),
     })?;
-    let depot = Depot::start(Arc::clone(&with.engine), &depot).await?;
+    let depot = DepotClient::start(Arc::clone(&with.engine), &depot).await?;
     let hands = EffectExecutor {
         engine: with.engine,
         depot: depot.clone(),
@@ -149,9 +149,9 @@ fn attempt_context(machine: &SwarmMachine, view: &AttemptView) -> Option<Attempt
 
 /// Ends the swarm's containers: asks all of them at once, and kills those that do not listen.
 async fn end_sandboxes(engine: &Arc<dyn Engine>, swarm: &str, grace: Duration) -> EngineResult<()> {
-    let found = engine.find(label::SWARM, Some(swarm)).await?;
+    let found = engine.find_resources(label::SWARM, Some(swarm)).await?;
     let running = found.iter().filter(|thing| {
-        thing.kind == FoundKind::Container
+        thing.kind == EngineResourceKind::Container
             && thing.running
             && thing.labels.get(label::ROLE).is_some_and(|role| role == "sandbox" || role == "reviewer")
     });
@@ -235,18 +235,18 @@ async fn salvage_whole_work_dir(
     };
     for name in names {
         let kept = match tip == Some(commit) {
-            true => hands.repo.keep(&name, commit).await,
+            true => hands.repo.create_ref(&name, commit).await,
             false => hands.repo.import_salvage(bundle, &inside, commit, &name).await,
         };
         match kept {
             Ok(()) => return told(name),
             // An earlier rescue got so far: the same work, in a commit of another time.
-            Err(DeliveryError::RefTaken { holds, .. })
+            Err(DeliveryError::RefExists { holds, .. })
                 if hands.repo.diff_stat(&holds, commit).await.is_ok_and(|stats| stats.is_empty()) =>
             {
                 return told(name);
             }
-            Err(DeliveryError::RefTaken { .. }) => {}
+            Err(DeliveryError::RefExists { .. }) => {}
             Err(error) => return Err(error_chain(&error)),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::delivery::Expected;
+use crate::delivery::ExpectedBundle;
 use crate::handoff::layout;
 use crate::handoff::review::{REVIEW_VERSION, ReviewFile};
 use crate::ids::CommitId;
@@ -50,7 +50,7 @@ async fn fetch_valid_review(
     bundle: &Path,
 ) -> Result<ReviewOutcome, MachineryFault> {
     let fetched = fetch_output(hands, remains, bundle).await?;
-    let Some((bytes, brought)) = fetched.and_then(|fetched| Some((fetched.result?, fetched.bundle))) else {
+    let Some((bytes, brought)) = fetched.and_then(|fetched| Some((fetched.result?, fetched.has_bundle))) else {
         return Err(protocol_violation(match what {
             CollectMode::Result => "the reviewer's sandbox said `completion` and left no result",
             CollectMode::Salvage => "the reviewer's sandbox ended without a result",
@@ -121,16 +121,16 @@ async fn import_fix(
     if commit == remains.base {
         return Err(protocol_violation("the fix is the commit under review"));
     }
-    let expected = Expected {
+    let expected = ExpectedBundle {
         branch: remains.branch.clone(),
         base: remains.base.clone(),
         tip: Some(commit.clone()),
         result_ref: remains.result_ref(),
         salvage: Vec::new(),
     };
-    hands.repo.import(bundle, &expected).await.map_err(|error| error.fault())?;
-    let checked = hands.repo.check_fix(&remains.base, &commit, &verdict.direct_fixes).await;
-    let refused = checked.map_err(|error| error.fault())?.err();
+    hands.repo.import_bundle(bundle, &expected).await.map_err(|error| error.to_fault())?;
+    let checked = hands.repo.verify_direct_fix(&remains.base, &commit, &verdict.direct_fixes).await;
+    let refused = checked.map_err(|error| error.to_fault())?.err();
     Ok(ReviewFix { commit, scope_violation: refused })
 }
 

@@ -10,8 +10,8 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
-use crate::engine::{EngineResult, Found, Signal};
+use crate::engine::depot::{DepotClient, DepotSpec, DepotVolumes};
+use crate::engine::{EngineResource, EngineResult, Signal};
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
 use crate::swarm::{
@@ -63,7 +63,7 @@ pub async fn run(mut setup: SwarmSetup) -> Result<RunReport, CoordinatorError> {
     std::fs::create_dir_all(&incoming)
         .map_err(|source| CoordinatorError::Control { path: incoming.clone(), source })?;
 
-    let depot = Depot::start(Arc::clone(&setup.engine), &depot_spec(&setup, &names, taken_up.is_some())).await?;
+    let depot = DepotClient::start(Arc::clone(&setup.engine), &depot_spec(&setup, &names, taken_up.is_some())).await?;
     let prepared = async {
         let objects = Arc::new(prepare_objects(&setup, &depot).await?);
         if setup.plan.has_mailbox() {
@@ -185,7 +185,7 @@ fn elapsed_since_header(spec: &SwarmSpec) -> Duration {
 }
 
 /// Puts the first bases into the objects volume.
-async fn prepare_objects(setup: &SwarmSetup, depot: &Depot) -> Result<ObjectsVolume, CoordinatorError> {
+async fn prepare_objects(setup: &SwarmSetup, depot: &DepotClient) -> Result<ObjectsVolume, CoordinatorError> {
     let objects = ObjectsVolume::open(depot, &setup.repo).await?;
     for file in &setup.spec.files {
         objects.ensure(depot, &setup.repo, &file.branch, &file.base).await?;
@@ -195,7 +195,7 @@ async fn prepare_objects(setup: &SwarmSetup, depot: &Depot) -> Result<ObjectsVol
 
 fn depot_spec(setup: &SwarmSetup, names: &ResourceNames, again: bool) -> DepotSpec {
     DepotSpec {
-        again,
+        reuse_shim: again,
         swarm: setup.spec.swarm,
         image: setup.sandbox.image.clone(),
         name: names.depot.clone(),
@@ -206,12 +206,12 @@ fn depot_spec(setup: &SwarmSetup, names: &ResourceNames, again: bool) -> DepotSp
             mailbox: setup.plan.has_mailbox().then(|| names.mailbox.clone()),
         },
         repo: setup.repo.hash(),
-        shim: setup.shim.clone(),
-        memory: 0,
+        shim_binary: setup.shim.clone(),
+        memory_limit: 0,
     }
 }
 
-async fn close_depot(depot: &Depot) {
+async fn close_depot(depot: &DepotClient) {
     if let Err(error) = depot.close().await {
         tracing::warn!(error = %session::error_chain(&error), "cannot remove the depot; `longshore gc` will");
     }
@@ -280,7 +280,7 @@ pub(super) struct Coordinator {
     pub(super) engine_monitor: EngineMonitor,
     pub(super) admission: Arc<Admission>,
     /// What was seen of the engine's things.
-    pub(super) engine_scans: mpsc::UnboundedSender<EngineResult<Vec<Found>>>,
+    pub(super) engine_scans: mpsc::UnboundedSender<EngineResult<Vec<EngineResource>>>,
     pub(super) snapshots: mpsc::UnboundedSender<PendingSnapshot>,
     pub(super) ssot_writer: SsotWriter,
     pub(super) memory: SwarmMemory,
@@ -294,7 +294,7 @@ pub(super) struct Coordinator {
 /// When to look at what the engine has, and what was seen.
 struct ReconcileTriggers {
     requested: Arc<Notify>,
-    scans: mpsc::UnboundedReceiver<EngineResult<Vec<Found>>>,
+    scans: mpsc::UnboundedReceiver<EngineResult<Vec<EngineResource>>>,
 }
 
 impl Coordinator {
@@ -509,7 +509,7 @@ impl Coordinator {
     /// Lets the last removals end, writes the last snapshot, takes the depot down.
     async fn close(
         mut self,
-        depot: &Depot,
+        depot: &DepotClient,
         looped: Result<(), CoordinatorError>,
         writer: JoinHandle<()>,
     ) -> Result<RunReport, CoordinatorError> {

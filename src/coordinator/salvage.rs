@@ -7,7 +7,7 @@ use super::carry_out::{AttemptContext, EffectExecutor};
 use super::session::error_chain;
 use crate::delivery::{DeliveryError, Repo};
 use crate::engine::EngineError;
-use crate::engine::depot::Salvaged;
+use crate::engine::depot::SalvagedWork;
 use crate::handoff::depot::DepotFaultKind;
 use crate::handoff::layout;
 use crate::handoff::result::StoryResult;
@@ -25,9 +25,9 @@ struct WorkDirStatus {
 
 impl WorkDirStatus {
     /// `tip`: a commit that the host has already.
-    fn from_salvage(saved: &Result<Salvaged, EngineError>, tip: Option<&CommitId>) -> Self {
+    fn from_salvage(saved: &Result<SalvagedWork, EngineError>, tip: Option<&CommitId>) -> Self {
         match saved {
-            Ok(Salvaged { commit, left_out }) => Self {
+            Ok(SalvagedWork { commit, left_out }) => Self {
                 // Nothing beyond the base, or what is known: nothing to keep.
                 nothing_to_keep: (commit.is_none() || commit.as_ref() == tip) && left_out.is_empty(),
                 has_left_out: !left_out.is_empty(),
@@ -66,7 +66,7 @@ async fn salvage_work_dir(
     let saved = hands.depot.salvage(&attempt.dir_name(), remains.uid, base, &inside, hands.max_bundle, bundle).await;
     let seen = WorkDirStatus::from_salvage(&saved, tip);
     match saved {
-        Ok(Salvaged { commit, left_out }) => {
+        Ok(SalvagedWork { commit, left_out }) => {
             let mut reference = None;
             if let Some(commit) = commit.filter(|commit| Some(commit) != tip) {
                 let imported =
@@ -95,7 +95,7 @@ async fn import_under_free_name(
     commit: &CommitId,
     name: &str,
 ) -> Result<String, DeliveryError> {
-    let name = hands.repo.free_name(name, commit).await?;
+    let name = hands.repo.unused_ref_name(name, commit).await?;
     hands.repo.import_salvage(bundle, inside, commit, &name).await?;
     Ok(name)
 }
@@ -194,7 +194,7 @@ mod tests {
         let other: CommitId = "1".repeat(40).parse().expect("40 digits");
         let saved = |commit: Option<&CommitId>, left_out: &[&str]| {
             let left_out = left_out.iter().map(|path| (*path).to_owned()).collect();
-            Ok(Salvaged { commit: commit.cloned(), left_out })
+            Ok(SalvagedWork { commit: commit.cloned(), left_out })
         };
         let fault = |kind| Err(EngineError::Depot { operation: "salvaging", kind, message: String::new() });
         let seen = |nothing_there, left_out, no_answer| WorkDirStatus {

@@ -13,8 +13,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::delivery::Repo;
-use crate::engine::depot::Depot;
-use crate::engine::{Attachment, Chunk, ContainerSpec, Engine, EngineError, Signal};
+use crate::engine::depot::DepotClient;
+use crate::engine::{AttachedStreams, ContainerSpec, Engine, EngineError, OutputChunk, Signal};
 use crate::handoff::depot::TextFile;
 use crate::ids::StoryKey;
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
@@ -85,7 +85,7 @@ pub(super) enum SessionOrigin {
 /// What a session works with.
 pub(super) struct SessionContext {
     pub engine: Arc<dyn Engine>,
-    pub depot: Depot,
+    pub depot: DepotClient,
     pub objects: Arc<ObjectsVolume>,
     pub repo: Repo,
     pub events: EventSender,
@@ -128,7 +128,7 @@ pub(super) async fn run(job: SessionSpec, mut tools: SessionContext) {
 struct StartedSandbox {
     container: ContainerId,
     /// Its streams from their beginning; none where the engine does not have them any more.
-    streams: Option<Attachment>,
+    streams: Option<AttachedStreams>,
     /// How many of its records the journal has.
     applied_records: u64,
 }
@@ -144,7 +144,7 @@ async fn start_or_adopt(job: &SessionSpec, tools: &mut SessionContext) -> Result
                 return Ok(begun);
             }
             // Nothing has run in it: its folders are as they were made, or half made.
-            let discarded = tools.depot.discard(&job.attempt.dir_name(), job.uid).await;
+            let discarded = tools.depot.remove_sandbox_dirs(&job.attempt.dir_name(), job.uid).await;
             discarded.map_err(|error| Box::new(engine_fault(&error)))?;
             start_sandbox(job, tools).await
         }
@@ -194,7 +194,7 @@ async fn resume_container(
 /// Takes up a sandbox by what the engine kept of its output, from the beginning: attaching would miss what was said meanwhile.
 async fn adopt(tools: &SessionContext, container: ContainerId, applied: u64) -> StartedSandbox {
     let streams = match tools.engine.logs(&container, true).await {
-        Ok(output) => Some(Attachment { input: Box::pin(tokio::io::sink()), output }),
+        Ok(output) => Some(AttachedStreams { stdin: Box::pin(tokio::io::sink()), output }),
         Err(error) => {
             tracing::warn!(container = %container.short(), error = %error_chain(&error), "cannot read what a sandbox said");
             None
@@ -206,7 +206,7 @@ async fn adopt(tools: &SessionContext, container: ContainerId, applied: u64) -> 
 async fn send_task_request(
     job: &SessionSpec,
     container: &ContainerId,
-    attachment: &mut Attachment,
+    attachment: &mut AttachedStreams,
 ) -> Result<(), Box<MachineryFault>> {
     let envelope = Envelope { timestamp: Timestamp::now(), swarm_id: job.swarm, container_id: container.clone() };
     let mut line = encode_task_request(&envelope, &job.request)
@@ -215,8 +215,8 @@ async fn send_task_request(
     let lost = |error: std::io::Error| {
         Box::new(MachineryFault::new(Cause::ConnectionLost, format!("cannot write the task-request: {error}"), true))
     };
-    attachment.input.write_all(&line).await.map_err(lost)?;
-    attachment.input.flush().await.map_err(lost)
+    attachment.stdin.write_all(&line).await.map_err(lost)?;
+    attachment.stdin.flush().await.map_err(lost)
 }
 
 /// Everything up to the written task-request. On a failure the container, if there is one, is removed.
@@ -243,7 +243,7 @@ async fn start_sandbox(job: &SessionSpec, tools: &mut SessionContext) -> Result<
     }
     tools
         .depot
-        .prepare(&job.attempt.dir_name(), job.uid, files)
+        .prepare_sandbox_dirs(&job.attempt.dir_name(), job.uid, files)
         .await
         .map_err(|error| Box::new(engine_fault(&error)))?;
     if let (Some(mail), Some(seat)) = (&tools.mailbox, &job.seat) {
@@ -346,10 +346,10 @@ impl<'a> OutputReader<'a> {
     }
 
     /// Reads until the container ended and its streams are drained. `wait` is the truth about the end; the end of a stream is not.
-    async fn read_to_end(mut self, tools: &mut SessionContext, streams: Option<Attachment>) -> ContainerExit {
+    async fn read_to_end(mut self, tools: &mut SessionContext, streams: Option<AttachedStreams>) -> ContainerExit {
         let mut open = streams.is_some();
         let (input, mut output) = match streams {
-            Some(Attachment { input, output }) => (Some(input), output),
+            Some(AttachedStreams { stdin: input, output }) => (Some(input), output),
             None => (None, futures::stream::pending().boxed()),
         };
         let engine = Arc::clone(&tools.engine);
@@ -457,7 +457,7 @@ impl<'a> OutputReader<'a> {
         let mut engine_lost = false;
         while !clean || self.reported_stopped && !hurried() {
             match tools.engine.inspect(self.container).await {
-                Err(error) if error.unreachable() && !hurried() => {
+                Err(error) if error.is_unreachable() && !hurried() => {
                     engine_lost = true;
                     tools.engine_monitor.wait_until_available().await;
                 }
@@ -497,10 +497,10 @@ impl<'a> OutputReader<'a> {
         }
     }
 
-    async fn handle_chunk(&mut self, chunk: Chunk, postbox: &EventSender) {
+    async fn handle_chunk(&mut self, chunk: OutputChunk, postbox: &EventSender) {
         match chunk {
-            Chunk::Err(bytes) => self.log.write(&bytes),
-            Chunk::Out(bytes) => {
+            OutputChunk::Stderr(bytes) => self.log.write(&bytes),
+            OutputChunk::Stdout(bytes) => {
                 self.lines.push(bytes);
                 while let Some(line) = self.lines.next_line() {
                     self.handle_line(line, postbox).await;
@@ -565,7 +565,7 @@ async fn wait_for_exit(
 /// Signals a sandbox; an engine that is away is waited for.
 async fn send_signal(engine: Arc<dyn Engine>, container: ContainerId, signal: Signal, mut presence: EngineMonitor) {
     while let Err(error) = engine.signal(&container, signal).await {
-        if !error.unreachable() {
+        if !error.is_unreachable() {
             tracing::warn!(container = %container.short(), error = %error_chain(&error), "cannot signal a sandbox");
             return;
         }
@@ -597,13 +597,13 @@ pub(super) fn engine_fault(error: &EngineError) -> MachineryFault {
     let retryable = match error {
         // Without a kind it died, and is started again.
         EngineError::Depot { kind, .. } => matches!(kind, None | Some(DepotFaultKind::Failed)),
-        other => other.retryable(),
+        other => other.is_retryable(),
     };
     MachineryFault {
         cause,
         evidence: Evidence::from_summary(error_chain(error)),
         retryable,
-        engine_unreachable: error.unreachable(),
+        engine_unreachable: error.is_unreachable(),
     }
 }
 

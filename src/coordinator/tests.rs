@@ -372,11 +372,11 @@ impl Simulation {
         let kept: Vec<String> = machine.attempts().filter(|it| it.work_dir_kept).map(|it| it.id.dir_name()).collect();
         for (folder, commit) in self.sandboxes.finished_commits.lock().unwrap().iter() {
             let saved = reachable.lines().any(|line| line == commit.to_string());
-            let held = kept.contains(folder) && self.sandboxes.volumes.folders().contains(folder);
+            let held = kept.contains(folder) && self.sandboxes.volumes.attempt_dir_names().contains(folder);
             assert!(saved || held, "the work of {folder} is lost");
         }
         for folder in self.sandboxes.unsalvageable_dirs.lock().unwrap().iter() {
-            let held = kept.contains(folder) && self.sandboxes.volumes.folders().contains(folder);
+            let held = kept.contains(folder) && self.sandboxes.volumes.attempt_dir_names().contains(folder);
             assert!(held, "what no salvage takes of {folder} is lost");
             *self.tally.entry("folder sealed".to_owned()).or_default() += 1;
         }

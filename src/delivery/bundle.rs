@@ -11,38 +11,38 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use super::error::BundleFault;
+use super::error::BundleError;
 use crate::ids::CommitId;
 
 /// The most bytes of header that are read. An attempt's bundle has one branch and at most a salvage ref a story.
-const HEADER_LIMIT: u64 = 1024 * 1024;
+const MAX_HEADER_BYTES: u64 = 1024 * 1024;
 /// The least that a pack needs for an object: a byte of header and an empty zlib stream.
-const LEAST_OBJECT: u64 = 9;
+const MIN_OBJECT_BYTES: u64 = 9;
 
 /// What a header says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct BundleHeader {
     /// Commits that the pack builds on.
     pub(super) prerequisites: Vec<CommitId>,
     /// Ref names with their commits, in order.
     pub(super) refs: Vec<(String, CommitId)>,
     /// Where the pack begins, in bytes.
-    pub(super) pack_at: u64,
+    pub(super) pack_offset: u64,
     /// The number of objects that the pack claims to have.
-    pub(super) objects: u32,
+    pub(super) object_count: u32,
 }
 
 /// Reads the header and the first words of the pack. `size` is the size of the whole file, `format` the repo's object format.
-pub(super) fn read_header(file: impl Read, size: u64, format: &str) -> Result<Header, BundleFault> {
-    let wrong = |problem: &str| BundleFault::Header { problem: problem.to_owned() };
+pub(super) fn read_header(file: impl Read, size: u64, format: &str) -> Result<BundleHeader, BundleError> {
+    let wrong = |problem: &str| BundleError::MalformedHeader { problem: problem.to_owned() };
     let digits = if format == "sha256" { 64 } else { 40 };
-    let mut reader = BufReader::new(file.take(HEADER_LIMIT));
-    let mut header = Header { prerequisites: Vec::new(), refs: Vec::new(), pack_at: 0, objects: 0 };
+    let mut reader = BufReader::new(file.take(MAX_HEADER_BYTES));
+    let mut header = BundleHeader { prerequisites: Vec::new(), refs: Vec::new(), pack_offset: 0, object_count: 0 };
     let mut line = Vec::new();
     let mut next = |reader: &mut BufReader<_>, line: &mut Vec<u8>| {
         line.clear();
         let count = reader.read_until(b'\n', line).map_err(|error| wrong(&error.to_string()))?;
-        header.pack_at += count as u64;
+        header.pack_offset += count as u64;
         if line.pop() == Some(b'\n') { Ok(()) } else { Err(wrong("it ends early, or is too long")) }
     };
 
@@ -91,9 +91,9 @@ pub(super) fn read_header(file: impl Read, size: u64, format: &str) -> Result<He
     if &start[..4] != b"PACK" || word(4) != 2 {
         return Err(wrong("it has no pack"));
     }
-    header.objects = word(8);
+    header.object_count = word(8);
     // Git makes a table of that many entries before it reads the first.
-    if u64::from(header.objects) * LEAST_OBJECT > size.saturating_sub(header.pack_at) {
+    if u64::from(header.object_count) * MIN_OBJECT_BYTES > size.saturating_sub(header.pack_offset) {
         return Err(wrong("its pack claims more objects than it has room for"));
     }
     Ok(header)
@@ -106,7 +106,7 @@ mod tests {
     const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 
-    fn read(header: &str, objects: u32, rest: usize) -> Result<Header, BundleFault> {
+    fn parse(header: &str, objects: u32, rest: usize) -> Result<BundleHeader, BundleError> {
         let mut bytes = header.as_bytes().to_vec();
         bytes.extend_from_slice(b"PACK\0\0\0\x02");
         bytes.extend_from_slice(&objects.to_be_bytes());
@@ -115,23 +115,23 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_are_read() {
-        let expected = Header {
+    fn bundle_versions_2_and_3_are_parsed() {
+        let expected = BundleHeader {
             prerequisites: vec![A.parse().expect("valid")],
             refs: vec![("refs/heads/x".into(), B.parse().expect("valid"))],
-            pack_at: 0,
-            objects: 3,
+            pack_offset: 0,
+            object_count: 3,
         };
         for start in ["# v2 git bundle\n", "# v3 git bundle\n@object-format=sha1\n"] {
             let header = format!("{start}-{A} a subject\n{B} refs/heads/x\n\n");
-            let found = read(&header, 3, 100).expect("valid");
-            assert_eq!(found, Header { pack_at: header.len() as u64, ..expected.clone() });
+            let found = parse(&header, 3, 100).expect("valid");
+            assert_eq!(found, BundleHeader { pack_offset: header.len() as u64, ..expected.clone() });
         }
     }
 
     #[test]
     fn malformed_headers_are_refused() {
-        let long = "x".repeat(2 * HEADER_LIMIT as usize);
+        let long = "x".repeat(2 * MAX_HEADER_BYTES as usize);
         for header in [
             String::new(),
             "# v4 git bundle\n\n".into(),
@@ -145,15 +145,15 @@ mod tests {
             format!("# v2 git bundle\n{B} {long}\n\n"),
             format!("# v2 git bundle\n{B} refs/heads/x\n-{A} late\n\n"),
         ] {
-            assert!(matches!(read(&header, 1, 100), Err(BundleFault::Header { .. })), "{header:.80}");
+            assert!(matches!(parse(&header, 1, 100), Err(BundleError::MalformedHeader { .. })), "{header:.80}");
         }
     }
 
     #[test]
-    fn a_pack_cannot_claim_more_objects_than_fit() {
+    fn a_pack_claiming_more_objects_than_fit_is_refused() {
         let header = format!("# v2 git bundle\n{B} refs/heads/x\n\n");
-        assert!(read(&header, 10, 100).is_ok());
-        assert!(matches!(read(&header, u32::MAX, 100), Err(BundleFault::Header { .. })));
-        assert!(matches!(read_header(header.as_bytes(), 100, "sha1"), Err(BundleFault::Header { .. })));
+        assert!(parse(&header, 10, 100).is_ok());
+        assert!(matches!(parse(&header, u32::MAX, 100), Err(BundleError::MalformedHeader { .. })));
+        assert!(matches!(read_header(header.as_bytes(), 100, "sha1"), Err(BundleError::MalformedHeader { .. })));
     }
 }

@@ -1,6 +1,6 @@
 //! What can go wrong between the repo and the sandboxes, in kinds that callers act on.
 //!
-//! [`DeliveryError::fault`] says which cause of `verdict.rs` an error is, and whether trying again can help.
+//! [`DeliveryError::to_fault`] says which cause of `verdict.rs` an error is, and whether trying again can help.
 
 use std::io;
 use std::path::PathBuf;
@@ -44,13 +44,13 @@ pub enum DeliveryError {
     #[error(
         "the repository of `{path}` belongs to another user: `git config --global --add safe.directory <its path>` trusts it"
     )]
-    Ownership {
+    DubiousOwnership {
         /// The folder looked at.
         path: PathBuf,
     },
     /// The repo's path is one that git's output cannot carry.
     #[error("the path of the repository `{path}` has a newline in it")]
-    OddPath {
+    PathWithNewline {
         /// The folder looked at.
         path: PathBuf,
     },
@@ -67,7 +67,7 @@ pub enum DeliveryError {
         commit: CommitId,
     },
     /// The branch is not where it was last seen: somebody else moved, made or deleted it.
-    #[error("branch `{branch}` was moved by somebody else: expected `{expected}`, found `{}`", shown(found))]
+    #[error("branch `{branch}` was moved by somebody else: expected `{expected}`, found `{}`", format_commit(found))]
     BranchMoved {
         /// Which.
         branch: String,
@@ -80,7 +80,7 @@ pub enum DeliveryError {
     #[error(
         "branch `{branch}` is checked out in `{at}`: check out another branch there, or name another with --branch"
     )]
-    CheckedOut {
+    BranchCheckedOut {
         /// Which.
         branch: String,
         /// The working tree that has it.
@@ -88,33 +88,33 @@ pub enum DeliveryError {
     },
     /// Another branch's name makes this one impossible (`a` and `a/b` exclude each other).
     #[error("branch `{branch}` cannot exist beside branch `{with}`: rename one of them, or name another with --branch")]
-    BranchClash {
+    BranchNameConflict {
         /// The one wanted.
         branch: String,
         /// The one that is there.
         with: String,
     },
     /// Changes of the user's that are not committed are in the way.
-    #[error("changes in the working tree are in the way: {}", listed(paths))]
-    InTheWay {
+    #[error("changes in the working tree are in the way: {}", format_paths(paths))]
+    UncommittedChanges {
         /// The files concerned, sorted.
         paths: Vec<String>,
     },
     /// A merge, a rebase or the like is under way in the working tree.
-    #[error("the working tree has conflicts that are not resolved: {}", listed(paths))]
-    Unmerged {
+    #[error("the working tree has conflicts that are not resolved: {}", format_paths(paths))]
+    UnresolvedConflicts {
         /// The files concerned, sorted.
         paths: Vec<String>,
     },
     /// A name that no branch can have.
     #[error("`{name}` cannot be the name of a branch")]
-    BranchName {
+    InvalidBranchName {
         /// As typed, shortened.
         name: String,
     },
     /// A ref that is to be made is there already, with something else in it.
     #[error("ref `{name}` is there already, at `{holds}`")]
-    RefTaken {
+    RefExists {
         /// Which.
         name: String,
         /// What it holds.
@@ -122,13 +122,13 @@ pub enum DeliveryError {
     },
     /// A name that is not git's, or not one that longshore may write.
     #[error("`{name}` is not a ref that longshore may change")]
-    RefusedRef {
+    ForbiddenRef {
         /// The name.
         name: String,
     },
     /// The bundle is not what it must be: the sandbox's doing.
     #[error("the result bundle was refused: {0}")]
-    Refused(#[from] BundleFault),
+    BundleRefused(#[from] BundleError),
     /// No space left on the host.
     #[error("{operation}: no space left on the host's disk")]
     DiskFull {
@@ -137,14 +137,14 @@ pub enum DeliveryError {
     },
     /// The host's files do not let us.
     #[error("{operation}: no permission: {detail}")]
-    Permission {
+    PermissionDenied {
         /// What was tried.
         operation: &'static str,
         /// Git's words.
         detail: String,
     },
     /// Git exited with a status that it should not have.
-    #[error("{operation}: `{command}` {}: {tail}", ended(code))]
+    #[error("{operation}: `{command}` {}: {tail}", format_exit(code))]
     CommandFailed {
         /// What was tried.
         operation: &'static str,
@@ -157,7 +157,7 @@ pub enum DeliveryError {
     },
     /// Git printed something that it should not have.
     #[error("{operation}: git's output was not understood: `{found}`")]
-    Output {
+    UnexpectedOutput {
         /// What was tried.
         operation: &'static str,
         /// What was found, shortened.
@@ -186,10 +186,10 @@ pub enum DeliveryError {
 
 /// What is wrong with a bundle that came out of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum BundleFault {
+pub enum BundleError {
     /// The header is not a bundle's header.
     #[error("its header is malformed: {problem}")]
-    Header {
+    MalformedHeader {
         /// What is wrong.
         problem: String,
     },
@@ -217,13 +217,13 @@ pub enum BundleFault {
     },
     /// It builds on commits other than the base.
     #[error("it builds on `{commit}`, which is not in the history of the base")]
-    Prerequisite {
+    ForeignPrerequisite {
         /// The commit.
         commit: CommitId,
     },
     /// The branch does not descend from where it started.
     #[error("`{tip}` does not descend from the base `{base}`")]
-    NotFromBase {
+    NotDescendedFromBase {
         /// The tip.
         tip: CommitId,
         /// The base.
@@ -237,7 +237,7 @@ pub enum BundleFault {
     },
     /// The pack is damaged, or has objects that git's checks do not let in.
     #[error("its objects do not pass git's checks: {detail}")]
-    Objects {
+    InvalidObjects {
         /// Git's words.
         detail: String,
     },
@@ -258,28 +258,28 @@ pub enum BundleFault {
 impl DeliveryError {
     /// Whether it is about what the user gave us to work on, so that the user can put it right (README, "Exit codes": 2 and
     /// not 3).
-    pub fn is_input(&self) -> bool {
+    pub fn is_input_error(&self) -> bool {
         matches!(
             self,
             Self::NotARepo { .. }
                 | Self::NoWorkTree { .. }
-                | Self::Ownership { .. }
-                | Self::OddPath { .. }
+                | Self::DubiousOwnership { .. }
+                | Self::PathWithNewline { .. }
                 | Self::NoCommits { .. }
-                | Self::CheckedOut { .. }
-                | Self::BranchClash { .. }
-                | Self::InTheWay { .. }
-                | Self::Unmerged { .. }
-                | Self::BranchName { .. }
-                | Self::RefTaken { .. }
-                | Self::RefusedRef { .. }
+                | Self::BranchCheckedOut { .. }
+                | Self::BranchNameConflict { .. }
+                | Self::UncommittedChanges { .. }
+                | Self::UnresolvedConflicts { .. }
+                | Self::InvalidBranchName { .. }
+                | Self::RefExists { .. }
+                | Self::ForbiddenRef { .. }
         )
     }
 
     /// The error as the machine takes it: its cause, its sentence, and whether trying again can help.
-    pub fn fault(&self) -> MachineryFault {
+    pub fn to_fault(&self) -> MachineryFault {
         let cause = match self {
-            Self::Refused(_) => Cause::ProtocolViolation,
+            Self::BundleRefused(_) => Cause::ProtocolViolation,
             Self::DiskFull { .. } => Cause::DiskFull,
             _ => Cause::HostError,
         };
@@ -295,12 +295,12 @@ impl DeliveryError {
     }
 
     /// A failed file operation, with a full disk and missing permission told apart.
-    pub(super) fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+    pub(super) fn from_io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { operation },
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                Self::Permission { operation, detail: format!("`{}`: {source}", path.display()) }
+                Self::PermissionDenied { operation, detail: format!("`{}`: {source}", path.display()) }
             }
             _ => Self::Io { operation, path, source },
         }
@@ -308,7 +308,7 @@ impl DeliveryError {
 }
 
 /// The first of them, and how many more there are. Control characters are for those who show it to take out.
-fn listed(paths: &[String]) -> String {
+fn format_paths(paths: &[String]) -> String {
     const SHOWN: usize = 10;
     let first: Vec<String> = paths.iter().take(SHOWN).map(|path| format!("`{path}`")).collect();
     let more = paths.len().saturating_sub(SHOWN);
@@ -316,10 +316,10 @@ fn listed(paths: &[String]) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-fn shown(found: &Option<CommitId>) -> &str {
+fn format_commit(found: &Option<CommitId>) -> &str {
     found.as_ref().map_or("nothing", CommitId::as_str)
 }
 
-fn ended(code: &Option<i32>) -> String {
+fn format_exit(code: &Option<i32>) -> String {
     code.map_or_else(|| "was killed by a signal".to_owned(), |code| format!("exited {code}"))
 }

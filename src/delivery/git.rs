@@ -22,7 +22,7 @@ const OUTPUT_LIMIT: usize = 64 * 1024 * 1024;
 const STDERR_TAIL: usize = 8 * 1024;
 
 /// Settings of every command. They win over the user's and the repo's config.
-const SETTINGS: &[&str] = &[
+const CONFIG_OVERRIDES: &[&str] = &[
     // Nothing that a config names is run.
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -48,7 +48,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Variables of git's own that are passed on; all other `GIT_*` are removed.
-const KEPT: &[&str] = &[
+const KEPT_ENV_VARS: &[&str] = &[
     "GIT_ASKPASS",
     "GIT_CONFIG_GLOBAL",
     "GIT_CONFIG_NOSYSTEM",
@@ -65,63 +65,73 @@ const KEPT: &[&str] = &[
 
 /// Where and how git is run for one repo.
 #[derive(Debug, Clone)]
-pub(super) struct Git {
+pub(super) struct GitRunner {
     /// The folder that commands run in.
     cwd: PathBuf,
     /// The repo, once it is known. Without it git looks for one from `cwd` up.
     git_dir: Option<PathBuf>,
     /// Variables to remove.
-    removed: Vec<OsString>,
+    removed_env_vars: Vec<OsString>,
     /// Settings whose keys `-c` cannot carry, passed on beside the inherited ones.
-    settings: Vec<(String, String)>,
+    extra_config: Vec<(String, String)>,
     /// The number of settings inherited by `GIT_CONFIG_COUNT`.
-    inherited: usize,
+    inherited_config_count: usize,
 }
 
-impl Git {
+impl GitRunner {
     /// Git that looks for a repo from `cwd` up.
-    pub(super) fn at(cwd: &Path) -> Self {
+    pub(super) fn in_dir(cwd: &Path) -> Self {
         let inherited = std::env::var("GIT_CONFIG_COUNT").ok().and_then(|count| count.parse().ok()).unwrap_or(0);
         let removed = std::env::vars_os()
             .map(|(key, _)| key)
             .filter(|key| {
                 let key = key.to_string_lossy();
                 key.starts_with("GIT_")
-                    && !KEPT.contains(&key.as_ref())
+                    && !KEPT_ENV_VARS.contains(&key.as_ref())
                     && !key.starts_with("GIT_CONFIG_KEY_")
                     && !key.starts_with("GIT_CONFIG_VALUE_")
                     && !key.starts_with("GIT_SSL_")
             })
             .collect();
-        Self { cwd: cwd.to_owned(), git_dir: None, removed, settings: Vec::new(), inherited }
+        Self {
+            cwd: cwd.to_owned(),
+            git_dir: None,
+            removed_env_vars: removed,
+            extra_config: Vec::new(),
+            inherited_config_count: inherited,
+        }
     }
 
     /// The same for a known repo: commands run in the repo's own folder, away from the working tree.
-    pub(super) fn of(mut self, git_dir: &Path, settings: Vec<(String, String)>) -> Self {
+    pub(super) fn with_git_dir(mut self, git_dir: &Path, settings: Vec<(String, String)>) -> Self {
         self.cwd = git_dir.to_owned();
         self.git_dir = Some(git_dir.to_owned());
-        self.settings = settings;
+        self.extra_config = settings;
         self
     }
 
     /// A command. `operation` stands in errors: "read the head".
-    pub(super) fn call<S: AsRef<OsStr>>(&self, operation: &'static str, args: impl IntoIterator<Item = S>) -> Call<'_> {
-        Call {
+    pub(super) fn new_command<S: AsRef<OsStr>>(
+        &self,
+        operation: &'static str,
+        args: impl IntoIterator<Item = S>,
+    ) -> GitCommand<'_> {
+        GitCommand {
             git: self,
             operation,
             cwd: None,
             args: args.into_iter().map(|arg| arg.as_ref().to_owned()).collect(),
             env: Vec::new(),
-            input: Input::Nothing,
-            accepted: &[0],
+            input: StdinSource::Nothing,
+            accepted_codes: &[0],
             time_limit: TIME_LIMIT,
             memory_limit: None,
         }
     }
 
-    fn command(&self) -> Command {
+    fn process_command(&self) -> Command {
         let mut command = Command::new("git");
-        for key in &self.removed {
+        for key in &self.removed_env_vars {
             command.env_remove(key);
         }
         command
@@ -131,15 +141,15 @@ impl Git {
             .env("GIT_OPTIONAL_LOCKS", "0")
             // The sandboxes do not see the user's replace refs: the same history on both sides.
             .env("GIT_NO_REPLACE_OBJECTS", "1")
-            .env("GIT_CONFIG_COUNT", (self.inherited + self.settings.len()).to_string());
-        for (index, (key, value)) in self.settings.iter().enumerate() {
-            let number = self.inherited + index;
+            .env("GIT_CONFIG_COUNT", (self.inherited_config_count + self.extra_config.len()).to_string());
+        for (index, (key, value)) in self.extra_config.iter().enumerate() {
+            let number = self.inherited_config_count + index;
             command.env(format!("GIT_CONFIG_KEY_{number}"), key).env(format!("GIT_CONFIG_VALUE_{number}"), value);
         }
         if let Some(git_dir) = &self.git_dir {
             command.env("GIT_DIR", git_dir);
         }
-        for setting in SETTINGS {
+        for setting in CONFIG_OVERRIDES {
             command.args(["-c", setting]);
         }
         command
@@ -147,7 +157,7 @@ impl Git {
 }
 
 /// What a command reads.
-enum Input {
+enum StdinSource {
     Nothing,
     Bytes(Vec<u8>),
     /// From the file's current position on.
@@ -155,36 +165,36 @@ enum Input {
 }
 
 /// One command, not yet run.
-pub(super) struct Call<'g> {
-    git: &'g Git,
+pub(super) struct GitCommand<'g> {
+    git: &'g GitRunner,
     operation: &'static str,
     cwd: Option<PathBuf>,
     args: Vec<OsString>,
     env: Vec<(&'static str, OsString)>,
-    input: Input,
-    accepted: &'static [i32],
+    input: StdinSource,
+    accepted_codes: &'static [i32],
     time_limit: Duration,
     memory_limit: Option<u64>,
 }
 
 /// What a command did.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct GitCommandOutput {
     /// Its exit code, one of the accepted ones.
     pub(super) code: i32,
     /// What it printed.
     pub(super) stdout: Vec<u8>,
 }
 
-impl Output {
+impl GitCommandOutput {
     /// Standard output without the newline at its end. Ids and ref names only: what is not UTF-8 is replaced.
-    pub(super) fn line(&self) -> String {
+    pub(super) fn trimmed_stdout(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim_end_matches('\n').to_owned()
     }
 }
 
 /// A running command whose standard output somebody else reads.
-pub(super) struct Running {
+pub(super) struct RunningGit {
     /// The process; killed when dropped.
     pub(super) child: Child,
     /// The end of its stderr, when that closes.
@@ -193,7 +203,7 @@ pub(super) struct Running {
     command: String,
 }
 
-impl<'g> Call<'g> {
+impl<'g> GitCommand<'g> {
     /// Adds an argument.
     pub(super) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.args.push(arg.as_ref().to_owned());
@@ -220,19 +230,19 @@ impl<'g> Call<'g> {
 
     /// Gives it something to read.
     pub(super) fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.input = Input::Bytes(bytes.into());
+        self.input = StdinSource::Bytes(bytes.into());
         self
     }
 
     /// Gives it the rest of a file to read.
     pub(super) fn input_file(mut self, file: File) -> Self {
-        self.input = Input::File(file);
+        self.input = StdinSource::File(file);
         self
     }
 
     /// Exit codes that are not errors; 0 alone unless set.
-    pub(super) fn accept(mut self, codes: &'static [i32]) -> Self {
-        self.accepted = codes;
+    pub(super) fn accept_codes(mut self, codes: &'static [i32]) -> Self {
+        self.accepted_codes = codes;
         self
     }
 
@@ -249,12 +259,12 @@ impl<'g> Call<'g> {
     }
 
     /// Runs it and keeps what it prints.
-    pub(super) async fn run(self) -> Result<Output, DeliveryError> {
+    pub(super) async fn run(self) -> Result<GitCommandOutput, DeliveryError> {
         let mut stdout = Vec::new();
         let operation = self.operation;
         let mut full = false;
         let code = self
-            .run_with(|chunk| {
+            .run_streaming(|chunk| {
                 full = stdout.len() + chunk.len() > OUTPUT_LIMIT;
                 if !full {
                     stdout.extend_from_slice(chunk);
@@ -263,19 +273,24 @@ impl<'g> Call<'g> {
             })
             .await?;
         match code {
-            Some(code) => Ok(Output { code, stdout }),
-            None => Err(DeliveryError::Output { operation, found: format!("more than {OUTPUT_LIMIT} bytes") }),
+            Some(code) => Ok(GitCommandOutput { code, stdout }),
+            None => {
+                Err(DeliveryError::UnexpectedOutput { operation, found: format!("more than {OUTPUT_LIMIT} bytes") })
+            }
         }
     }
 
     /// Runs it and hands what it prints to `sink`, piece by piece, until that has had enough: then the command is killed
     /// and there is no exit code.
-    pub(super) async fn run_with(mut self, mut sink: impl FnMut(&[u8]) -> bool) -> Result<Option<i32>, DeliveryError> {
+    pub(super) async fn run_streaming(
+        mut self,
+        mut sink: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Option<i32>, DeliveryError> {
         #[cfg(test)]
-        let _real = super::real_time::hold();
-        let (operation, accepted, limit) = (self.operation, self.accepted, self.time_limit);
-        let input = std::mem::replace(&mut self.input, Input::Nothing);
-        let summary = self.summary();
+        let _real = super::real_time::hold_paused_clock();
+        let (operation, accepted, limit) = (self.operation, self.accepted_codes, self.time_limit);
+        let input = std::mem::replace(&mut self.input, StdinSource::Nothing);
+        let summary = self.display_command();
         let mut child = self.spawn(&input)?;
         let stdin = child.stdin.take();
         let mut stdout = child.stdout.take().expect("stdout is piped");
@@ -292,7 +307,7 @@ impl<'g> Call<'g> {
         let ended = tokio::time::timeout(limit, async {
             tokio::pin!(reading);
             // All at once: a full pipe in one direction must not stop the others.
-            let others = async { tokio::join!(feed(stdin, input), tail_of(stderr)).1 };
+            let others = async { tokio::join!(write_stdin(stdin, input), read_stderr_tail(stderr)).1 };
             tokio::pin!(others);
             let tail = tokio::select! {
                 enough = &mut reading => if enough { None } else { Some(others.await) },
@@ -313,38 +328,38 @@ impl<'g> Call<'g> {
         let Some(tail) = tail else { return Ok(None) };
         match status.code() {
             Some(code) if accepted.contains(&code) => Ok(Some(code)),
-            _ => Err(failure(operation, summary, status, &tail)),
+            _ => Err(command_error(operation, summary, status, &tail)),
         }
     }
 
     /// Starts it and leaves its standard output to the caller.
-    pub(super) fn start(mut self) -> Result<(Running, impl AsyncRead + Send + Unpin + 'static), DeliveryError> {
-        let (operation, command) = (self.operation, self.summary());
-        let input = std::mem::replace(&mut self.input, Input::Nothing);
+    pub(super) fn start(mut self) -> Result<(RunningGit, impl AsyncRead + Send + Unpin + 'static), DeliveryError> {
+        let (operation, command) = (self.operation, self.display_command());
+        let input = std::mem::replace(&mut self.input, StdinSource::Nothing);
         let mut child = self.spawn(&input)?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().expect("stdout is piped");
         let stderr = child.stderr.take().expect("stderr is piped");
         // While git runs, and not while its reader waits for somebody else.
         #[cfg(test)]
-        let real = super::real_time::hold();
+        let real = super::real_time::hold_paused_clock();
         let stderr = tokio::spawn(async move {
             #[cfg(test)]
             let _real = real;
-            tokio::join!(feed(stdin, input), tail_of(stderr)).1
+            tokio::join!(write_stdin(stdin, input), read_stderr_tail(stderr)).1
         });
-        Ok((Running { child, stderr, operation, command }, stdout))
+        Ok((RunningGit { child, stderr, operation, command }, stdout))
     }
 
-    fn spawn(&self, input: &Input) -> Result<Child, DeliveryError> {
+    fn spawn(&self, input: &StdinSource) -> Result<Child, DeliveryError> {
         let operation = self.operation;
         let cwd = self.cwd.as_ref().unwrap_or(&self.git.cwd);
         let stdin = match input {
-            Input::Nothing => Stdio::null(),
+            StdinSource::Nothing => Stdio::null(),
             // A file goes through a pipe too: git reads nothing of it before the memory limit below is set.
-            Input::Bytes(_) | Input::File(_) => Stdio::piped(),
+            StdinSource::Bytes(_) | StdinSource::File(_) => Stdio::piped(),
         };
-        let mut command = self.git.command();
+        let mut command = self.git.process_command();
         command
             .args(&self.args)
             .envs(self.env.iter().map(|(key, value)| (key, value)))
@@ -356,7 +371,11 @@ impl<'g> Call<'g> {
             // Ctrl-C at the terminal is for longshore, which lets a merge or an import finish.
             .process_group(0);
         let child = command.spawn().map_err(|source| {
-            if cwd.is_dir() { DeliveryError::GitMissing { source } } else { DeliveryError::io(operation, cwd, source) }
+            if cwd.is_dir() {
+                DeliveryError::GitMissing { source }
+            } else {
+                DeliveryError::from_io(operation, cwd, source)
+            }
         })?;
         #[cfg(target_os = "linux")]
         if let (Some(bytes), Some(pid)) = (self.memory_limit, child.id()) {
@@ -370,43 +389,43 @@ impl<'g> Call<'g> {
         Ok(child)
     }
 
-    fn summary(&self) -> String {
+    fn display_command(&self) -> String {
         let mut text = String::from("git");
         for arg in &self.args {
             text.push(' ');
             text.push_str(&arg.to_string_lossy());
         }
-        shorten(&text, 200)
+        truncate(&text, 200)
     }
 }
 
-impl Running {
+impl RunningGit {
     /// Waits for its end; anything but exit code 0 is an error.
     pub(super) async fn finish(mut self) -> Result<(), DeliveryError> {
         let operation = self.operation;
         #[cfg(test)]
-        let _real = super::real_time::hold();
+        let _real = super::real_time::hold_paused_clock();
         let ended = tokio::time::timeout(TIME_LIMIT, self.child.wait())
             .await
             .map_err(|_| DeliveryError::TimedOut { operation, after: TIME_LIMIT })?;
         let status = ended.map_err(|source| DeliveryError::Io { operation, path: "git".into(), source })?;
         let tail = self.stderr.await.unwrap_or_default();
-        if status.success() { Ok(()) } else { Err(failure(operation, self.command, status, &tail)) }
+        if status.success() { Ok(()) } else { Err(command_error(operation, self.command, status, &tail)) }
     }
 }
 
 /// Writes the input. An error means that the command ended early, which its status explains better.
-async fn feed(stdin: Option<ChildStdin>, input: Input) {
+async fn write_stdin(stdin: Option<ChildStdin>, input: StdinSource) {
     let Some(mut stdin) = stdin else { return };
     let _ = match input {
-        Input::Nothing => Ok(()),
-        Input::Bytes(bytes) => stdin.write_all(&bytes).await,
-        Input::File(file) => tokio::io::copy(&mut tokio::fs::File::from_std(file), &mut stdin).await.map(drop),
+        StdinSource::Nothing => Ok(()),
+        StdinSource::Bytes(bytes) => stdin.write_all(&bytes).await,
+        StdinSource::File(file) => tokio::io::copy(&mut tokio::fs::File::from_std(file), &mut stdin).await.map(drop),
     };
     let _ = stdin.shutdown().await;
 }
 
-async fn tail_of(mut stderr: ChildStderr) -> Vec<u8> {
+async fn read_stderr_tail(mut stderr: ChildStderr) -> Vec<u8> {
     let mut tail = Vec::new();
     let mut chunk = vec![0; 4 * 1024];
     while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
@@ -418,31 +437,31 @@ async fn tail_of(mut stderr: ChildStderr) -> Vec<u8> {
     tail
 }
 
-fn failure(operation: &'static str, command: String, status: ExitStatus, tail: &[u8]) -> DeliveryError {
-    let tail = clean(&String::from_utf8_lossy(tail));
+fn command_error(operation: &'static str, command: String, status: ExitStatus, tail: &[u8]) -> DeliveryError {
+    let tail = sanitize(&String::from_utf8_lossy(tail));
     let says = |words: &[&str]| words.iter().any(|word| tail.contains(word));
     if says(&["No space left on device", "Disk quota exceeded"]) {
         DeliveryError::DiskFull { operation }
     } else if says(&["Permission denied", "insufficient permission", "Read-only file system"]) {
-        DeliveryError::Permission { operation, detail: tail }
+        DeliveryError::PermissionDenied { operation, detail: tail }
     } else {
         DeliveryError::CommandFailed { operation, command, code: status.code(), tail }
     }
 }
 
 /// Text that may quote a sandbox, made fit for a terminal and a log: no control characters but newlines, and shortened.
-pub(super) fn clean(text: &str) -> String {
+pub(super) fn sanitize(text: &str) -> String {
     let text: String = text.trim().chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
-    shorten(&text, 2_000)
+    truncate(&text, 2_000)
 }
 
 /// The error for output that is not what was asked for.
-pub(super) fn not_understood(operation: &'static str, found: &str) -> DeliveryError {
-    DeliveryError::Output { operation, found: shorten(&clean(found), 200) }
+pub(super) fn unexpected_output(operation: &'static str, found: &str) -> DeliveryError {
+    DeliveryError::UnexpectedOutput { operation, found: truncate(&sanitize(found), 200) }
 }
 
 /// At most `limit` characters.
-pub(super) fn shorten(text: &str, limit: usize) -> String {
+pub(super) fn truncate(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),

@@ -3,14 +3,14 @@
 //! Called by `coordinator/` and `report/`. What commits say is a sandbox's text: it comes out without control characters.
 
 use super::error::DeliveryError;
-use super::git::{clean, not_understood, shorten};
+use super::git::{sanitize, truncate, unexpected_output};
 use super::repo::Repo;
 use crate::ids::CommitId;
 use crate::protocol::amp::message::DiffSummary;
 
 /// A commit as a report shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitNote {
+pub struct CommitInfo {
     /// The commit.
     pub id: CommitId,
     /// The first line of its message.
@@ -36,25 +36,25 @@ impl Repo {
     pub async fn log_oneline(&self, branch: &str, base: &CommitId) -> Result<Vec<String>, DeliveryError> {
         let args = ["log", "--format=%h %s", "--no-color", "--no-decorate", "--topo-order", "--end-of-options"];
         let range = format!("{base}..refs/heads/{branch}");
-        let output = self.git().call("read the branch's log", args).arg(range).arg("--").run().await?;
+        let output = self.git().new_command("read the branch's log", args).arg(range).arg("--").run().await?;
         let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text.lines().map(|line| shorten(&clean(line), 300)).collect())
+        Ok(text.lines().map(|line| truncate(&sanitize(line), 300)).collect())
     }
 
     /// The commits from `base` to `tip`, oldest first.
-    pub async fn commits(&self, base: &CommitId, tip: &CommitId) -> Result<Vec<CommitNote>, DeliveryError> {
+    pub async fn commits_between(&self, base: &CommitId, tip: &CommitId) -> Result<Vec<CommitInfo>, DeliveryError> {
         let operation = "read commits";
         let args = ["log", "-z", "--reverse", "--topo-order", "--no-color", "--format=%H%n%s%n%b", "--end-of-options"];
-        let output = self.git().call(operation, args).arg(format!("{base}..{tip}")).arg("--").run().await?;
+        let output = self.git().new_command(operation, args).arg(format!("{base}..{tip}")).arg("--").run().await?;
         let text = String::from_utf8_lossy(&output.stdout);
         text.split('\0')
             .filter(|record| !record.is_empty())
             .map(|record| {
                 let mut parts = record.splitn(3, '\n');
                 let id =
-                    parts.next().and_then(|id| id.parse().ok()).ok_or_else(|| not_understood(operation, record))?;
-                let mut part = || clean(parts.next().unwrap_or_default());
-                Ok(CommitNote { id, subject: part(), body: part() })
+                    parts.next().and_then(|id| id.parse().ok()).ok_or_else(|| unexpected_output(operation, record))?;
+                let mut part = || sanitize(parts.next().unwrap_or_default());
+                Ok(CommitInfo { id, subject: part(), body: part() })
             })
             .collect()
     }
@@ -63,7 +63,8 @@ impl Repo {
     pub async fn diff_stat(&self, base: &CommitId, tip: &CommitId) -> Result<Vec<FileStat>, DeliveryError> {
         let operation = "count changed lines";
         let args = ["diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"];
-        let call = self.git().call(operation, args).args(["--end-of-options", base.as_str(), tip.as_str(), "--"]);
+        let call =
+            self.git().new_command(operation, args).args(["--end-of-options", base.as_str(), tip.as_str(), "--"]);
         let output = call.run().await?;
         let records = output.stdout.split(|&byte| byte == 0).filter(|record| !record.is_empty());
         records
@@ -74,16 +75,16 @@ impl Repo {
                     (Some(added), Some(removed), Some(path)) => {
                         Ok(FileStat { path: path.to_owned(), added: added.parse().ok(), removed: removed.parse().ok() })
                     }
-                    _ => Err(not_understood(operation, &text)),
+                    _ => Err(unexpected_output(operation, &text)),
                 }
             })
             .collect()
     }
 
     /// The commit's tree.
-    pub async fn tree(&self, commit: &CommitId) -> Result<String, DeliveryError> {
+    pub async fn tree_id(&self, commit: &CommitId) -> Result<String, DeliveryError> {
         let name = format!("{commit}^{{tree}}");
-        let call = self.git().call("find a commit's tree", ["rev-parse", "--verify", "--end-of-options", &name]);
+        let call = self.git().new_command("find a commit's tree", ["rev-parse", "--verify", "--end-of-options", &name]);
         let output = call.run().await?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
@@ -106,11 +107,11 @@ impl Repo {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scratch::Scratch;
+    use super::super::scratch_repo::ScratchRepo;
 
     #[tokio::test]
-    async fn a_range_is_told() {
-        let scratch = Scratch::new();
+    async fn a_commit_range_is_described() {
+        let scratch = ScratchRepo::new();
         let base = scratch.commit("a", "1\n2\n");
         scratch.write("a", "1\n3\n4\n");
         scratch.write("odd\n\"ü\"\t-x", "x\n");
@@ -125,7 +126,7 @@ mod tests {
         let log = repo.log_oneline("main", &base).await.expect("read");
         assert_eq!(log.len(), 2);
         assert!(log[1].ends_with("first \u{fffd}[31mred"), "{log:?}");
-        let commits = repo.commits(&base, &tip).await.expect("read");
+        let commits = repo.commits_between(&base, &tip).await.expect("read");
         assert_eq!(commits.iter().map(|note| &note.id).collect::<Vec<_>>(), [&first, &tip]);
         assert_eq!(commits[0].body, "body\nmore");
         let stats = repo.diff_stat(&base, &first).await.expect("read");
@@ -142,8 +143,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn amp_is_told_gits_own_count() {
-        let scratch = Scratch::new();
+    async fn diff_summary_uses_git_line_counts() {
+        let scratch = ScratchRepo::new();
         scratch.write("keep", "1\n");
         scratch.write("old-name", "1\n2\n3\n");
         scratch.write("gone", "1\n2\n");

@@ -15,10 +15,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::bundle::{Header, read_header};
-use super::error::{BundleFault, DeliveryError};
-use super::git::not_understood;
-use super::refs::ours;
+use super::bundle::{BundleHeader, read_header};
+use super::error::{BundleError, DeliveryError};
+use super::git::unexpected_output;
+use super::refs::check_longshore_ref;
 use super::repo::Repo;
 use crate::handoff::layout;
 use crate::ids::{BranchName, CommitId, StoryId};
@@ -34,7 +34,7 @@ pub(super) const STORY_TRAILER: &str = "Longshore-Story";
 
 /// What a bundle must hold, and where it goes. Anything else in it is refused.
 #[derive(Debug, Clone)]
-pub struct Expected {
+pub struct ExpectedBundle {
     /// The assigned branch.
     pub branch: BranchName,
     /// Where it started.
@@ -50,7 +50,7 @@ pub struct Expected {
 
 /// What came in: all of it verified, and all of it under refs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportedResult {
     /// The branch's new commits, newest first; empty where it did not move.
     pub commits: Vec<CommitId>,
     /// The refs that were made.
@@ -69,29 +69,33 @@ pub(super) struct Lineage {
 }
 
 /// One ref wanted of a bundle.
-struct Wanted<'a> {
-    in_bundle: String,
+struct ExpectedRef<'a> {
+    bundle_ref: String,
     commit: &'a CommitId,
-    on_host: &'a str,
+    host_ref: &'a str,
 }
 
 /// Commits that came in, with their parents and the stories that they name.
-type Graph = HashMap<CommitId, (Vec<CommitId>, Vec<String>)>;
+type CommitGraph = HashMap<CommitId, (Vec<CommitId>, Vec<String>)>;
 
 impl Repo {
     /// Takes a result bundle in. The caller has limited its size.
-    pub async fn import(&self, bundle: &Path, expected: &Expected) -> Result<Imported, DeliveryError> {
+    pub async fn import_bundle(
+        &self,
+        bundle: &Path,
+        expected: &ExpectedBundle,
+    ) -> Result<ImportedResult, DeliveryError> {
         let mut wanted = Vec::new();
         if let Some(tip) = &expected.tip {
             let in_bundle = format!("refs/heads/{}", expected.branch);
-            wanted.push(Wanted { in_bundle, commit: tip, on_host: &expected.result_ref });
+            wanted.push(ExpectedRef { bundle_ref: in_bundle, commit: tip, host_ref: &expected.result_ref });
         }
         for (story, commit, on_host) in &expected.salvage {
-            wanted.push(Wanted { in_bundle: layout::salvage_ref(story), commit, on_host });
+            wanted.push(ExpectedRef { bundle_ref: layout::salvage_ref(story), commit, host_ref: on_host });
         }
-        let graph = self.take_in(bundle, &wanted, Some(&expected.base), |graph| match &expected.tip {
-            Some(tip) if !descends(graph, tip, &expected.base) => {
-                Err(BundleFault::NotFromBase { tip: tip.clone(), base: expected.base.clone() })
+        let graph = self.import_refs(bundle, &wanted, Some(&expected.base), |graph| match &expected.tip {
+            Some(tip) if !is_descendant(graph, tip, &expected.base) => {
+                Err(BundleError::NotDescendedFromBase { tip: tip.clone(), base: expected.base.clone() })
             }
             _ => Ok(()),
         });
@@ -99,10 +103,10 @@ impl Repo {
         let mut commits = Vec::new();
         if let Some(tip) = &expected.tip {
             let lineage;
-            (commits, lineage) = lineage_of(&graph, tip, &expected.base);
+            (commits, lineage) = trace_lineage(&graph, tip, &expected.base);
             self.lineages().lock().expect("nothing panics while it is locked").insert(tip.clone(), lineage);
         }
-        Ok(Imported { commits, refs: wanted.iter().map(|wanted| wanted.on_host.to_owned()).collect() })
+        Ok(ImportedResult { commits, refs: wanted.iter().map(|wanted| wanted.host_ref.to_owned()).collect() })
     }
 
     /// Takes in a bundle of one ref: what the depot saved from the work folder of a dead sandbox. It need not descend from
@@ -114,78 +118,83 @@ impl Repo {
         commit: &CommitId,
         to_ref: &str,
     ) -> Result<(), DeliveryError> {
-        let wanted = [Wanted { in_bundle: from_ref.to_owned(), commit, on_host: to_ref }];
-        self.take_in(bundle, &wanted, None, |_| Ok(())).await.map(drop)
+        let wanted = [ExpectedRef { bundle_ref: from_ref.to_owned(), commit, host_ref: to_ref }];
+        self.import_refs(bundle, &wanted, None, |_| Ok(())).await.map(drop)
     }
 
     /// The steps that both have in common. Without a `base`, what the repo's refs reach counts as complete.
-    async fn take_in(
+    async fn import_refs(
         &self,
         bundle: &Path,
-        wanted: &[Wanted<'_>],
+        wanted: &[ExpectedRef<'_>],
         base: Option<&CommitId>,
-        check: impl FnOnce(&Graph) -> Result<(), BundleFault>,
-    ) -> Result<Graph, DeliveryError> {
+        check: impl FnOnce(&CommitGraph) -> Result<(), BundleError>,
+    ) -> Result<CommitGraph, DeliveryError> {
         for wanted in wanted {
-            ours(wanted.on_host)?;
+            check_longshore_ref(wanted.host_ref)?;
         }
         let (path, objects, format) =
             (bundle.to_owned(), self.objects_dir().to_owned(), self.object_format().to_owned());
-        let opened = tokio::task::spawn_blocking(move || open(&path, &objects, &format));
+        let opened = tokio::task::spawn_blocking(move || open_bundle(&path, &objects, &format));
         let (file, header, quarantine) = opened.await.expect("opening a bundle does not panic")?;
-        matches_wanted(&header, wanted)?;
+        check_expected_refs(&header, wanted)?;
 
-        let pack = if header.objects == 0 { None } else { Some(self.unpack(file, &quarantine).await?) };
-        let graph = self.walk(&quarantine, &header, wanted, base).await?;
+        let pack = if header.object_count == 0 { None } else { Some(self.index_pack(file, &quarantine).await?) };
+        let graph = self.walk_new_commits(&quarantine, &header, wanted, base).await?;
         if let Some(commit) = header.prerequisites.into_iter().find(|commit| graph.contains_key(commit)) {
-            return Err(BundleFault::Prerequisite { commit }.into());
+            return Err(BundleError::ForeignPrerequisite { commit }.into());
         }
         let strange: Vec<&CommitId> = (wanted.iter().map(|wanted| wanted.commit))
             .filter(|commit| !graph.contains_key(*commit) && base != Some(*commit))
             .collect();
         // Without a base, what a ref of the repo's reaches is left out of the walk: an earlier import may have got so far.
         let had = match base {
-            None if !strange.is_empty() => self.present(strange.iter().copied()).await?,
+            None if !strange.is_empty() => self.existing_commits(strange.iter().copied()).await?,
             _ => Vec::new(),
         };
         if let Some(commit) = strange.into_iter().find(|commit| !had.contains(commit)) {
-            return Err(BundleFault::NotACommit { tip: commit.clone() }.into());
+            return Err(BundleError::NotACommit { tip: commit.clone() }.into());
         }
         check(&graph)?;
 
         let objects = self.objects_dir().to_owned();
-        let moved =
-            tokio::task::spawn_blocking(move || pack.map(|name| quarantine.release(&name, &objects)).transpose());
+        let moved = tokio::task::spawn_blocking(move || {
+            pack.map(|name| quarantine.move_pack_into(&name, &objects)).transpose()
+        });
         // Held until the refs are there: it keeps a `git repack -d` from dropping the pack in between.
         let _keep = moved.await.expect("moving a pack does not panic")?;
-        let refs: Vec<_> = wanted.iter().map(|wanted| (wanted.on_host, wanted.commit)).collect();
+        let refs: Vec<_> = wanted.iter().map(|wanted| (wanted.host_ref, wanted.commit)).collect();
         self.create_refs(&refs).await?;
         Ok(graph)
     }
 
     /// Has git check the objects' form and index them in the quarantine folder. Answers with the pack's name.
-    async fn unpack(&self, pack: File, quarantine: &Quarantine) -> Result<String, DeliveryError> {
+    async fn index_pack(&self, pack: File, quarantine: &Quarantine) -> Result<String, DeliveryError> {
         let operation = "check the result's objects";
         // Large files are checked piece by piece, not in memory.
         let args =
             ["-c", "core.bigFileThreshold=16m", "index-pack", "--stdin", "--fix-thin", "--strict", "--threads=1"];
-        let call = quarantine.confine(self.git().call(operation, args), self.objects_dir());
+        let call = quarantine.confine(self.git().new_command(operation, args), self.objects_dir());
         let call = call.input_file(pack).time_limit(TIME_LIMIT).memory_limit(MEMORY_LIMIT);
-        let line = call.run().await.map_err(|error| refused(error, |detail| BundleFault::Objects { detail }))?.line();
+        let line = call
+            .run()
+            .await
+            .map_err(|error| as_bundle_error(error, |detail| BundleError::InvalidObjects { detail }))?
+            .trimmed_stdout();
         let name = line.strip_prefix("pack\t").unwrap_or_default();
         let valid = matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if valid { Ok(name.to_owned()) } else { Err(not_understood(operation, &line)) }
+        if valid { Ok(name.to_owned()) } else { Err(unexpected_output(operation, &line)) }
     }
 
     /// Walks all that is new, down to the last blob, and answers with the commits. Prerequisites are walked too: one that
     /// is not in the base's history shows up among the new commits.
-    async fn walk(
+    async fn walk_new_commits(
         &self,
         quarantine: &Quarantine,
-        header: &Header,
-        wanted: &[Wanted<'_>],
+        header: &BundleHeader,
+        wanted: &[ExpectedRef<'_>],
         base: Option<&CommitId>,
-    ) -> Result<Graph, DeliveryError> {
+    ) -> Result<CommitGraph, DeliveryError> {
         let operation = "check that the result is complete";
         let format = format!("--format=: %H|%P|%(trailers:key={STORY_TRAILER},valueonly,unfold,separator=%x2C)");
         let args = ["rev-list", "--objects", "--no-object-names", "--no-commit-header", &format, "--stdin"];
@@ -193,80 +202,82 @@ impl Repo {
         for commit in wanted.iter().map(|wanted| wanted.commit).chain(&header.prerequisites) {
             revisions.push_str(&format!("{commit}\n"));
         }
-        let mut call = self.git().call(operation, args);
+        let mut call = self.git().new_command(operation, args);
         match base {
             Some(base) => revisions.push_str(&format!("^{base}\n")),
             None => call = call.args(["--not", "--all", "--not"]),
         }
         let call = quarantine.confine(call, self.objects_dir()).input(revisions).time_limit(TIME_LIMIT);
-        let mut commits = Commits::default();
-        let ended = call.run_with(|chunk| commits.take(chunk)).await;
+        let mut commits = CommitCollector::default();
+        let ended = call.run_streaming(|chunk| commits.push_output(chunk)).await;
         let ended = ended.map_err(|error| match (&error, base) {
             (DeliveryError::CommandFailed { tail, .. }, Some(base)) if tail.contains(&format!("bad object {base}")) => {
                 DeliveryError::MissingCommit { commit: base.clone() }
             }
-            _ => refused(error, |detail| BundleFault::Incomplete { detail }),
+            _ => as_bundle_error(error, |detail| BundleError::Incomplete { detail }),
         })?;
         match ended {
             Some(_) => Ok(commits.graph),
-            None => Err(BundleFault::TooManyCommits { limit: MAX_COMMITS }.into()),
+            None => Err(BundleError::TooManyCommits { limit: MAX_COMMITS }.into()),
         }
     }
 }
 
 /// What git refuses is the bundle's fault; a full disk, missing permission or a time limit is not.
-fn refused(error: DeliveryError, fault: impl FnOnce(String) -> BundleFault) -> DeliveryError {
+fn as_bundle_error(error: DeliveryError, fault: impl FnOnce(String) -> BundleError) -> DeliveryError {
     match error {
         DeliveryError::CommandFailed { code: Some(_), tail, .. } => fault(tail).into(),
         _ => error,
     }
 }
 
-fn open(bundle: &Path, objects: &Path, format: &str) -> Result<(File, Header, Quarantine), DeliveryError> {
+fn open_bundle(bundle: &Path, objects: &Path, format: &str) -> Result<(File, BundleHeader, Quarantine), DeliveryError> {
     let operation = "read the result bundle";
-    let failed = |source| DeliveryError::io(operation, bundle, source);
+    let failed = |source| DeliveryError::from_io(operation, bundle, source);
     let mut file = File::open(bundle).map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();
     let header = read_header(&file, size, format)?;
-    file.seek(SeekFrom::Start(header.pack_at)).map_err(failed)?;
+    file.seek(SeekFrom::Start(header.pack_offset)).map_err(failed)?;
     Ok((file, header, Quarantine::new(objects)?))
 }
 
 /// Each wanted ref once, at its commit, and no other.
-fn matches_wanted(header: &Header, wanted: &[Wanted<'_>]) -> Result<(), BundleFault> {
+fn check_expected_refs(header: &BundleHeader, wanted: &[ExpectedRef<'_>]) -> Result<(), BundleError> {
     let mut seen = HashSet::new();
     for (name, found) in &header.refs {
-        match wanted.iter().find(|wanted| wanted.in_bundle == *name) {
+        match wanted.iter().find(|wanted| wanted.bundle_ref == *name) {
             Some(wanted) if wanted.commit == found && seen.insert(name) => {}
             Some(wanted) if wanted.commit != found => {
                 let expected = wanted.commit.clone();
-                return Err(BundleFault::WrongTip { name: name.clone(), expected, found: found.clone() });
+                return Err(BundleError::WrongTip { name: name.clone(), expected, found: found.clone() });
             }
             _ => {
-                return Err(BundleFault::UnexpectedRef { name: super::git::clean(name).chars().take(200).collect() });
+                return Err(BundleError::UnexpectedRef {
+                    name: super::git::sanitize(name).chars().take(200).collect(),
+                });
             }
         }
     }
-    match wanted.iter().find(|wanted| !seen.contains(&wanted.in_bundle)) {
-        Some(wanted) => Err(BundleFault::MissingRef { name: wanted.in_bundle.clone() }),
+    match wanted.iter().find(|wanted| !seen.contains(&wanted.bundle_ref)) {
+        Some(wanted) => Err(BundleError::MissingRef { name: wanted.bundle_ref.clone() }),
         None => Ok(()),
     }
 }
 
 /// Collects commits from the output of `rev-list`, whose other lines are object ids.
 #[derive(Default)]
-struct Commits {
-    graph: Graph,
-    rest: Vec<u8>,
+struct CommitCollector {
+    graph: CommitGraph,
+    buffer: Vec<u8>,
 }
 
-impl Commits {
+impl CommitCollector {
     /// Takes a piece of output; `false` when there are too many commits.
-    fn take(&mut self, chunk: &[u8]) -> bool {
-        self.rest.extend_from_slice(chunk);
+    fn push_output(&mut self, chunk: &[u8]) -> bool {
+        self.buffer.extend_from_slice(chunk);
         let mut from = 0;
-        while let Some(length) = self.rest[from..].iter().position(|&byte| byte == b'\n') {
-            if let Some(line) = self.rest[from..from + length].strip_prefix(b": ") {
+        while let Some(length) = self.buffer[from..].iter().position(|&byte| byte == b'\n') {
+            if let Some(line) = self.buffer[from..from + length].strip_prefix(b": ") {
                 let line = String::from_utf8_lossy(line);
                 let mut parts = line.splitn(3, '|');
                 let mut part = || parts.next().unwrap_or_default();
@@ -279,14 +290,14 @@ impl Commits {
             }
             from += length + 1;
         }
-        self.rest.drain(..from);
+        self.buffer.drain(..from);
         self.graph.len() <= MAX_COMMITS
     }
 }
 
 /// Whether `base` is an ancestor of `tip`. `graph` has all commits that `tip` reaches and `base` does not: if there is a way
 /// from one to the other, its last step is in there.
-fn descends(graph: &Graph, tip: &CommitId, base: &CommitId) -> bool {
+fn is_descendant(graph: &CommitGraph, tip: &CommitId, base: &CommitId) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![tip];
     while let Some(commit) = open.pop() {
@@ -303,7 +314,7 @@ fn descends(graph: &Graph, tip: &CommitId, base: &CommitId) -> bool {
 }
 
 /// The commits between base and tip, newest first, and what they say of themselves.
-fn lineage_of(graph: &Graph, tip: &CommitId, base: &CommitId) -> (Vec<CommitId>, Lineage) {
+fn trace_lineage(graph: &CommitGraph, tip: &CommitId, base: &CommitId) -> (Vec<CommitId>, Lineage) {
     let mut lineage = Lineage { base: base.clone(), commits: HashSet::new(), stories: HashSet::new() };
     let mut commits = Vec::new();
     let mut open = std::collections::VecDeque::from([tip]);
@@ -330,25 +341,26 @@ impl Quarantine {
         let path = objects.join(format!("tmp_objdir-longshore-{}", uuid::Uuid::new_v4().simple()));
         let quarantine = Self { path };
         let folder = quarantine.path.join("pack");
-        fs::create_dir_all(&folder).map_err(|source| DeliveryError::io("make a quarantine folder", folder, source))?;
+        fs::create_dir_all(&folder)
+            .map_err(|source| DeliveryError::from_io("make a quarantine folder", folder, source))?;
         Ok(quarantine)
     }
 
     /// Has a command write its objects here and read the repo's beside them; nothing is fetched.
-    fn confine<'g>(&self, call: super::git::Call<'g>, objects: &Path) -> super::git::Call<'g> {
+    fn confine<'g>(&self, call: super::git::GitCommand<'g>, objects: &Path) -> super::git::GitCommand<'g> {
         call.env("GIT_OBJECT_DIRECTORY", &self.path)
-            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(objects))
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_path(objects))
             .env("GIT_NO_LAZY_FETCH", "1")
     }
 
     /// Moves the pack into the repo.
-    fn release(self, name: &str, objects: &Path) -> Result<Keep, DeliveryError> {
+    fn move_pack_into(self, name: &str, objects: &Path) -> Result<KeepFile, DeliveryError> {
         let operation = "move the result's objects into the repository";
         let (from, to) = (self.path.join("pack"), objects.join("pack"));
-        let keep = Keep(to.join(format!("pack-{name}.keep")));
+        let keep = KeepFile(to.join(format!("pack-{name}.keep")));
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |source| DeliveryError::io(operation, path, source)
+            move |source| DeliveryError::from_io(operation, path, source)
         };
         fs::create_dir_all(&to).map_err(failed(&to))?;
         if to.join(format!("pack-{name}.idx")).exists() {
@@ -376,9 +388,9 @@ impl Drop for Quarantine {
 }
 
 /// A `.keep` file beside a pack; removed when dropped.
-struct Keep(PathBuf);
+struct KeepFile(PathBuf);
 
-impl Drop for Keep {
+impl Drop for KeepFile {
     fn drop(&mut self) {
         // Not there if the pack was there before; left behind, it only keeps the pack from being repacked.
         let _ = fs::remove_file(&self.0);
@@ -386,7 +398,7 @@ impl Drop for Keep {
 }
 
 /// A path as an entry of a list that is separated by colons: quoted, as git reads it.
-fn quoted(path: &Path) -> OsString {
+fn quote_path(path: &Path) -> OsString {
     let mut entry = vec![b'"'];
     for &byte in path.as_os_str().as_bytes() {
         match byte {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::error::DeliveryError;
-use super::git::not_understood;
+use super::git::unexpected_output;
 use super::import::STORY_TRAILER;
 use super::repo::Repo;
 use crate::handoff::assignment::Identity;
@@ -18,7 +18,7 @@ use crate::ids::{BranchName, CommitId, StoryId, SwarmId};
 const TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// How often a branch that somebody moves is followed, in one merge.
-const CHASES: usize = 8;
+const MAX_BRANCH_MOVES: usize = 8;
 
 /// What a merge commit says.
 #[derive(Debug, Clone)]
@@ -50,18 +50,18 @@ pub enum MergeOutcome {
 }
 
 /// How two commits relate.
-enum Relation {
+enum BranchRelation {
     /// The branch has the tip already.
     Landed,
     /// The tip descends from the branch's head; whether its commits name all stories.
-    Ahead { named: bool },
+    Ahead { names_stories: bool },
     /// Both have commits of their own.
     Diverged,
 }
 
 impl Repo {
     /// Merges `tip` onto `branch`, whose head must be `onto`. [`DeliveryError::BranchMoved`] where it is not,
-    /// [`DeliveryError::CheckedOut`] where a working tree has it.
+    /// [`DeliveryError::BranchCheckedOut`] where a working tree has it.
     pub async fn merge(
         &self,
         branch: &BranchName,
@@ -71,16 +71,21 @@ impl Repo {
         identity: &Identity,
     ) -> Result<MergeOutcome, DeliveryError> {
         let head = match self.relation(onto, tip, &message.stories).await? {
-            Relation::Landed => return Ok(MergeOutcome::Merged { head: onto.clone() }),
-            Relation::Ahead { named: true } => tip.clone(),
-            Relation::Ahead { named: false } => {
+            BranchRelation::Landed => return Ok(MergeOutcome::Merged { head: onto.clone() }),
+            BranchRelation::Ahead { names_stories: true } => tip.clone(),
+            BranchRelation::Ahead { names_stories: false } => {
                 // The tree itself, as it is: a merge could not say more.
                 let tree = format!("{tip}^{{tree}}");
-                let tree = self.git().call("read a tree", ["rev-parse", "--verify", &tree]).run().await?.line();
-                self.commit(&tree, onto, tip, message, identity).await?
+                let tree = self
+                    .git()
+                    .new_command("read a tree", ["rev-parse", "--verify", &tree])
+                    .run()
+                    .await?
+                    .trimmed_stdout();
+                self.create_merge_commit(&tree, onto, tip, message, identity).await?
             }
-            Relation::Diverged => match self.merge_trees(onto, tip).await? {
-                Ok(tree) => self.commit(&tree, onto, tip, message, identity).await?,
+            BranchRelation::Diverged => match self.merge_trees(onto, tip).await? {
+                Ok(tree) => self.create_merge_commit(&tree, onto, tip, message, identity).await?,
                 Err(paths) => return Ok(MergeOutcome::Conflict { paths }),
             },
         };
@@ -100,7 +105,7 @@ impl Repo {
         identity: &Identity,
     ) -> Result<(MergeOutcome, CommitId), DeliveryError> {
         let mut at = onto.clone();
-        for _ in 0..CHASES {
+        for _ in 0..MAX_BRANCH_MOVES {
             let mut merged = self.merge(branch, &at, tip, message, identity).await;
             // A conflict with what the branch was says nothing of what it is.
             if let Ok(MergeOutcome::Conflict { .. }) = &merged {
@@ -111,7 +116,9 @@ impl Repo {
                 }
             }
             match merged {
-                Err(DeliveryError::BranchMoved { found: Some(found), .. }) if self.descends(&found, &at).await? => {
+                Err(DeliveryError::BranchMoved { found: Some(found), .. })
+                    if self.is_descendant(&found, &at).await? =>
+                {
                     at = found;
                 }
                 other => return Ok((other?, at)),
@@ -121,19 +128,24 @@ impl Repo {
     }
 
     /// Whether `from` is in the history of `commit`.
-    async fn descends(&self, commit: &CommitId, from: &CommitId) -> Result<bool, DeliveryError> {
+    async fn is_descendant(&self, commit: &CommitId, from: &CommitId) -> Result<bool, DeliveryError> {
         let args = ["merge-base", "--is-ancestor", from.as_str(), commit.as_str()];
-        let call = self.git().call("look whether the branch went on", args);
-        Ok(call.accept(&[0, 1]).run().await?.code == 0)
+        let call = self.git().new_command("look whether the branch went on", args);
+        Ok(call.accept_codes(&[0, 1]).run().await?.code == 0)
     }
 
     /// The branch's head, if it has `tip` already; none where it does not, or where there is no branch.
-    pub async fn landed(&self, branch: &BranchName, tip: &CommitId) -> Result<Option<CommitId>, DeliveryError> {
+    pub async fn head_if_landed(&self, branch: &BranchName, tip: &CommitId) -> Result<Option<CommitId>, DeliveryError> {
         let Some(head) = self.branch_head(branch.as_str()).await? else { return Ok(None) };
-        Ok(matches!(self.relation(&head, tip, &[]).await?, Relation::Landed).then_some(head))
+        Ok(matches!(self.relation(&head, tip, &[]).await?, BranchRelation::Landed).then_some(head))
     }
 
-    async fn relation(&self, onto: &CommitId, tip: &CommitId, stories: &[StoryId]) -> Result<Relation, DeliveryError> {
+    async fn relation(
+        &self,
+        onto: &CommitId,
+        tip: &CommitId,
+        stories: &[StoryId],
+    ) -> Result<BranchRelation, DeliveryError> {
         let names_all = |named: &HashSet<String>| stories.iter().all(|story| named.contains(story.as_str()));
         // What the import saw needs no process. Used once: a merge that is tried again asks git, because the first try may
         // have got further than it could say.
@@ -143,12 +155,16 @@ impl Repo {
             && onto != tip
         {
             let ahead = known.base == *onto;
-            return Ok(if ahead { Relation::Ahead { named: names_all(&known.stories) } } else { Relation::Diverged });
+            return Ok(if ahead {
+                BranchRelation::Ahead { names_stories: names_all(&known.stories) }
+            } else {
+                BranchRelation::Diverged
+            });
         }
         let operation = "compare the branch with the result";
         let format = format!("--format=%m|%(trailers:key={STORY_TRAILER},valueonly,unfold,separator=%x2C)");
         let args = ["rev-list", "--left-right", "--no-commit-header", &format, "--end-of-options"];
-        let output = self.git().call(operation, args).arg(format!("{onto}...{tip}")).arg("--").run().await?;
+        let output = self.git().new_command(operation, args).arg(format!("{onto}...{tip}")).arg("--").run().await?;
         let (mut behind, mut ahead, mut named) = (false, false, HashSet::new());
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             match line.split_once('|') {
@@ -157,13 +173,13 @@ impl Repo {
                     ahead = true;
                     named.extend(stories.split(',').map(|story| story.trim().to_owned()));
                 }
-                _ => return Err(not_understood(operation, line)),
+                _ => return Err(unexpected_output(operation, line)),
             }
         }
         Ok(match (behind, ahead) {
-            (_, false) => Relation::Landed,
-            (false, true) => Relation::Ahead { named: names_all(&named) },
-            (true, true) => Relation::Diverged,
+            (_, false) => BranchRelation::Landed,
+            (false, true) => BranchRelation::Ahead { names_stories: names_all(&named) },
+            (true, true) => BranchRelation::Diverged,
         })
     }
 
@@ -175,15 +191,15 @@ impl Repo {
     ) -> Result<Result<String, Vec<String>>, DeliveryError> {
         let operation = "merge the result";
         let args = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options"];
-        let call = self.git().call(operation, args).args([onto.as_str(), tip.as_str()]);
-        let call = call.env("GIT_ATTR_SOURCE", onto.as_str()).time_limit(TIME_LIMIT).accept(&[0, 1]);
+        let call = self.git().new_command(operation, args).args([onto.as_str(), tip.as_str()]);
+        let call = call.env("GIT_ATTR_SOURCE", onto.as_str()).time_limit(TIME_LIMIT).accept_codes(&[0, 1]);
         let output = call.run().await?;
         let mut fields =
             output.stdout.split(|&byte| byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
         let tree = fields.next().unwrap_or_default();
         // Also how a git without `--write-tree` would show itself.
         if tree.parse::<CommitId>().is_err() {
-            return Err(not_understood(operation, &output.line()));
+            return Err(unexpected_output(operation, &output.trimmed_stdout()));
         }
         if output.code == 0 {
             return Ok(Ok(tree));
@@ -194,7 +210,7 @@ impl Repo {
         Ok(Err(paths))
     }
 
-    async fn commit(
+    async fn create_merge_commit(
         &self,
         tree: &str,
         onto: &CommitId,
@@ -204,9 +220,9 @@ impl Repo {
     ) -> Result<CommitId, DeliveryError> {
         let operation = "make a merge commit";
         let args = ["commit-tree", "--no-gpg-sign", "-F", "-", "-p", onto.as_str(), "-p", tip.as_str(), tree];
-        let call = self.git().call(operation, args).input(message.text());
-        let line = signed(call, identity).run().await?.line();
-        line.parse().map_err(|_| not_understood(operation, &line))
+        let call = self.git().new_command(operation, args).input(message.render());
+        let line = with_identity(call, identity).run().await?.trimmed_stdout();
+        line.parse().map_err(|_| unexpected_output(operation, &line))
     }
 
     async fn move_branch(
@@ -219,14 +235,15 @@ impl Repo {
     ) -> Result<(), DeliveryError> {
         // As late as it can be: the user may have checked it out since the swarm began.
         if let Some(at) = self.checked_out_at(branch.as_str()).await? {
-            return Err(DeliveryError::CheckedOut { branch: branch.to_string(), at });
+            return Err(DeliveryError::BranchCheckedOut { branch: branch.to_string(), at });
         }
         let name = format!("refs/heads/{branch}");
         let reason = format!("longshore: {}", subject.lines().next().unwrap_or_default().replace('\0', ""));
-        let call = self.git().call("move the integration branch", ["update-ref", "--no-deref", "-m", &reason, "--"]);
+        let call =
+            self.git().new_command("move the integration branch", ["update-ref", "--no-deref", "-m", &reason, "--"]);
         let call = call.args([name.as_str(), to.as_str(), from.as_str()]);
-        let Err(error) = signed(call, identity).run().await else {
-            self.seen().lock().expect("nothing panics while it is locked").insert(to.clone());
+        let Err(error) = with_identity(call, identity).run().await else {
+            self.known_commits().lock().expect("nothing panics while it is locked").insert(to.clone());
             return Ok(());
         };
         match self.branch_head(branch.as_str()).await {
@@ -240,7 +257,7 @@ impl Repo {
 
 impl MergeMessage {
     /// Subject, body and trailers as git keeps them.
-    fn text(&self) -> String {
+    fn render(&self) -> String {
         // A subject of several lines would push the trailers out of the last paragraph.
         let subject = self.subject.split_whitespace().collect::<Vec<_>>().join(" ");
         let plain = |text: &str| text.chars().filter(|c| *c == '\n' || !c.is_control()).collect::<String>();
@@ -257,7 +274,7 @@ impl MergeMessage {
     }
 }
 
-fn signed<'g>(call: super::git::Call<'g>, identity: &Identity) -> super::git::Call<'g> {
+fn with_identity<'g>(call: super::git::GitCommand<'g>, identity: &Identity) -> super::git::GitCommand<'g> {
     call.env("GIT_AUTHOR_NAME", &identity.name)
         .env("GIT_AUTHOR_EMAIL", &identity.email)
         .env("GIT_COMMITTER_NAME", &identity.name)

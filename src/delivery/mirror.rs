@@ -13,81 +13,88 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::error::DeliveryError;
-use super::git::not_understood;
+use super::git::unexpected_output;
 use super::repo::Repo;
 use crate::handoff::assignment::Identity;
 use crate::ids::CommitId;
 
 /// The branch.
-pub const MIRROR: &str = "longshore/ssot";
+pub const MIRROR_BRANCH: &str = "longshore/ssot";
 /// The first time may have much to read.
 const TIME_LIMIT: Duration = Duration::from_secs(1800);
 
 /// A file to be mirrored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mirrored {
+pub struct MirrorFile {
     /// Its path below the folder, with `/`.
     pub path: String,
     /// Whether it is written once: then its size tells whether the branch has it.
-    pub once: bool,
+    pub write_once: bool,
 }
 
 impl Repo {
-    /// Makes [`MIRROR`] have these files of a folder, and no others, by one more commit. None where it has them already.
+    /// Makes [`MIRROR_BRANCH`] have these files of a folder, and no others, by one more commit. None where it has them already.
     pub async fn mirror(
         &self,
         folder: &Path,
-        files: &[Mirrored],
+        files: &[MirrorFile],
         identity: &Identity,
         at: Timestamp,
     ) -> Result<Option<CommitId>, DeliveryError> {
         let operation = "mirror the folder";
-        if let Some(at) = self.checked_out_at(MIRROR).await? {
-            return Err(DeliveryError::CheckedOut { branch: MIRROR.to_owned(), at });
+        if let Some(at) = self.checked_out_at(MIRROR_BRANCH).await? {
+            return Err(DeliveryError::BranchCheckedOut { branch: MIRROR_BRANCH.to_owned(), at });
         }
-        let head = self.branch_head(MIRROR).await?;
+        let head = self.branch_head(MIRROR_BRANCH).await?;
         if head.is_none()
-            && let Some(with) = self.branch_clash(MIRROR).await?
+            && let Some(with) = self.conflicting_branch(MIRROR_BRANCH).await?
         {
-            return Err(DeliveryError::BranchClash { branch: MIRROR.to_owned(), with });
+            return Err(DeliveryError::BranchNameConflict { branch: MIRROR_BRANCH.to_owned(), with });
         }
         let mut has = match &head {
-            Some(head) => self.files_of(head).await?,
+            Some(head) => self.list_files(head).await?,
             None => HashMap::new(),
         };
-        let mut stream = tempfile_in(folder).map_err(|source| DeliveryError::io(operation, folder, source))?;
-        let mut write = |bytes: &[u8]| stream.write_all(bytes).map_err(|e| DeliveryError::io(operation, folder, e));
+        let mut stream =
+            unlinked_tempfile_in(folder).map_err(|source| DeliveryError::from_io(operation, folder, source))?;
+        let mut write =
+            |bytes: &[u8]| stream.write_all(bytes).map_err(|e| DeliveryError::from_io(operation, folder, e));
         let Identity { name, email } = identity;
         let subject = "longshore: what was said so far\n";
         write(
-            format!("feature done\ncommit refs/heads/{MIRROR}\ncommitter {name} <{email}> {} +0000\n", at.as_second())
-                .as_bytes(),
+            format!(
+                "feature done\ncommit refs/heads/{MIRROR_BRANCH}\ncommitter {name} <{email}> {} +0000\n",
+                at.as_second()
+            )
+            .as_bytes(),
         )?;
         write(format!("data {}\n{subject}\n", subject.len()).as_bytes())?;
         if let Some(head) = &head {
             write(format!("from {head}\n").as_bytes())?;
         }
         let mut changed = false;
-        let hashes = self.hashes(folder, files, &has).await?;
-        for file in files.iter().filter(|file| is_plain(&file.path)) {
+        let hashes = self.hash_mutable_files(folder, files, &has).await?;
+        for file in files.iter().filter(|file| is_plain_path(&file.path)) {
             let there = has.remove(&file.path);
             let path = folder.join(&file.path);
             let size = match fs::metadata(&path) {
                 Ok(meta) => meta.len(),
                 // Gone meanwhile.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(source) => return Err(DeliveryError::io(operation, &path, source)),
+                Err(source) => return Err(DeliveryError::from_io(operation, &path, source)),
             };
-            if there.is_some_and(|(hash, had)| had == size && (file.once || hashes.get(&file.path) == Some(&hash))) {
+            if there
+                .is_some_and(|(hash, had)| had == size && (file.write_once || hashes.get(&file.path) == Some(&hash)))
+            {
                 continue;
             }
-            let bytes = fs::read(&path).map_err(|source| DeliveryError::io(operation, &path, source))?;
+            let bytes = fs::read(&path).map_err(|source| DeliveryError::from_io(operation, &path, source))?;
             write(format!("M 100644 inline {}\ndata {}\n", file.path, bytes.len()).as_bytes())?;
             write(&bytes)?;
             write(b"\n")?;
             changed = true;
         }
-        for path in has.keys().filter(|path| is_plain(path)) {
+        for path in has.keys().filter(|path| is_plain_path(path)) {
             write(format!("D {path}\n").as_bytes())?;
             changed = true;
         }
@@ -95,25 +102,25 @@ impl Repo {
         if !changed {
             return Ok(None);
         }
-        stream.seek(SeekFrom::Start(0)).map_err(|source| DeliveryError::io(operation, folder, source))?;
+        stream.seek(SeekFrom::Start(0)).map_err(|source| DeliveryError::from_io(operation, folder, source))?;
         // It refuses a branch that was moved meanwhile to where the new commit does not come from.
-        let call = self.git().call(operation, ["fast-import", "--quiet", "--done", "--date-format=raw"]);
+        let call = self.git().new_command(operation, ["fast-import", "--quiet", "--done", "--date-format=raw"]);
         call.input_file(stream).time_limit(TIME_LIMIT).run().await?;
-        self.branch_head(MIRROR).await
+        self.branch_head(MIRROR_BRANCH).await
     }
 
     /// Path -> hash and size.
-    async fn files_of(&self, commit: &CommitId) -> Result<HashMap<String, (String, u64)>, DeliveryError> {
+    async fn list_files(&self, commit: &CommitId) -> Result<HashMap<String, (String, u64)>, DeliveryError> {
         let operation = "read the mirror";
         let args = ["ls-tree", "-r", "-z", "--format=%(objectname) %(objectsize) %(path)"];
-        let output = self.git().call(operation, args).arg(commit.as_str()).run().await?;
+        let output = self.git().new_command(operation, args).arg(commit.as_str()).run().await?;
         let text = String::from_utf8_lossy(&output.stdout);
         let entries = text.split('\0').filter(|entry| !entry.is_empty());
         entries
             .map(|entry| {
                 let mut parts = entry.splitn(3, ' ');
                 let (hash, size, path) = (parts.next(), parts.next().and_then(|size| size.parse().ok()), parts.next());
-                let wrong = || not_understood(operation, entry);
+                let wrong = || unexpected_output(operation, entry);
                 let hash = hash.ok_or_else(wrong)?.to_owned();
                 Ok((path.ok_or_else(wrong)?.to_owned(), (hash, size.ok_or_else(wrong)?)))
             })
@@ -121,14 +128,16 @@ impl Repo {
     }
 
     /// The hashes of the files that change, where the branch has them.
-    async fn hashes(
+    async fn hash_mutable_files(
         &self,
         folder: &Path,
-        files: &[Mirrored],
+        files: &[MirrorFile],
         has: &HashMap<String, (String, u64)>,
     ) -> Result<HashMap<String, String>, DeliveryError> {
-        let asked: Vec<&Mirrored> =
-            files.iter().filter(|file| !file.once && is_plain(&file.path) && has.contains_key(&file.path)).collect();
+        let asked: Vec<&MirrorFile> = files
+            .iter()
+            .filter(|file| !file.write_once && is_plain_path(&file.path) && has.contains_key(&file.path))
+            .collect();
         if asked.is_empty() {
             return Ok(HashMap::new());
         }
@@ -139,24 +148,24 @@ impl Repo {
             input.extend_from_slice(folder.join(&file.path).as_os_str().as_encoded_bytes());
             input.push(b'\n');
         }
-        let call = self.git().call(operation, ["hash-object", "--no-filters", "--stdin-paths"]);
-        let text = call.input(input).run().await?.line();
+        let call = self.git().new_command(operation, ["hash-object", "--no-filters", "--stdin-paths"]);
+        let text = call.input(input).run().await?.trimmed_stdout();
         if text.lines().count() != asked.len() {
-            return Err(not_understood(operation, &text));
+            return Err(unexpected_output(operation, &text));
         }
         Ok(asked.into_iter().map(|file| file.path.clone()).zip(text.lines().map(str::to_owned)).collect())
     }
 }
 
 /// A path that the stream can carry as it is.
-fn is_plain(path: &str) -> bool {
+fn is_plain_path(path: &str) -> bool {
     let part = |part: &str| !part.is_empty() && !matches!(part, "." | "..");
     path.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/'))
         && path.split('/').all(part)
 }
 
 /// A file that has no name any more: gone with whoever has it open.
-fn tempfile_in(folder: &Path) -> std::io::Result<fs::File> {
+fn unlinked_tempfile_in(folder: &Path) -> std::io::Result<fs::File> {
     let path = folder.join(format!("tmp/mirror-{}", uuid::Uuid::new_v4()));
     let file = fs::OpenOptions::new().create_new(true).read(true).write(true).open(&path)?;
     fs::remove_file(&path)?;
@@ -165,21 +174,21 @@ fn tempfile_in(folder: &Path) -> std::io::Result<fs::File> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scratch::{Scratch, identity};
+    use super::super::scratch_repo::{ScratchRepo, identity};
     use super::*;
 
-    fn files(of: &[(&str, bool)]) -> Vec<Mirrored> {
-        of.iter().map(|(path, once)| Mirrored { path: (*path).to_owned(), once: *once }).collect()
+    fn files(of: &[(&str, bool)]) -> Vec<MirrorFile> {
+        of.iter().map(|(path, once)| MirrorFile { path: (*path).to_owned(), write_once: *once }).collect()
     }
 
     #[tokio::test]
-    async fn a_folder_becomes_commits_of_its_own_branch() {
-        let scratch = Scratch::new();
+    async fn mirror_commits_a_directory_to_its_own_branch() {
+        let scratch = ScratchRepo::new();
         let base = scratch.commit("a", "1");
         scratch.write("a", "changed");
         scratch.write("staged", "x");
         scratch.git(&["add", "staged"]);
-        let folder = scratch.outside().join("ssot folder");
+        let folder = scratch.parent_dir().join("ssot folder");
         for path in ["tmp", "messages/T-1", "tasks"] {
             fs::create_dir_all(folder.join(path)).expect("made");
         }
@@ -221,14 +230,14 @@ mod tests {
         scratch.git(&["stash", "-q"]);
         scratch.git(&["switch", "-q", "longshore/ssot"]);
         let refused = repo.mirror(&folder, &both, &identity(), at).await;
-        assert!(matches!(refused, Err(DeliveryError::CheckedOut { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(DeliveryError::BranchCheckedOut { .. })), "{refused:?}");
     }
 
     #[test]
-    fn only_plain_paths() {
-        assert!(is_plain("messages/T-2026-001/escalation-T-2026-001-5.json"));
+    fn only_plain_paths_are_mirrored() {
+        assert!(is_plain_path("messages/T-2026-001/escalation-T-2026-001-5.json"));
         for wrong in ["a b", "a\nb", "../x", "a//b", "\"a\"", "é", "", "a/./b"] {
-            assert!(!is_plain(wrong), "{wrong}");
+            assert!(!is_plain_path(wrong), "{wrong}");
         }
     }
 }

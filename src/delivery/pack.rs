@@ -11,28 +11,28 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, Chain, ReadBuf};
 
 use super::error::DeliveryError;
-use super::git::{Running, not_understood};
+use super::git::{RunningGit, unexpected_output};
 use super::repo::Repo;
 use crate::ids::CommitId;
 
 /// A pack's header: "PACK", version, number of objects.
-const HEADER: usize = 12;
+const PACK_HEADER_LEN: usize = 12;
 /// In a partial clone, blobs of the wanted commits may have to come from the remote one by one.
-const FETCH_LIMIT: Duration = Duration::from_secs(30 * 60);
+const FETCH_TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// A pack while git makes it. Read it to its end, then call [`PackStream::finish`]: a pack that ends early looks like any
 /// other until then. Dropping it stops git.
 pub struct PackStream {
     pack: Chain<Cursor<Vec<u8>>, Box<dyn AsyncRead + Send + Unpin>>,
-    git: Running,
+    git: RunningGit,
     /// The number of objects in it.
-    objects: u32,
+    object_count: u32,
 }
 
 impl PackStream {
     /// How many objects the pack has.
-    pub fn objects(&self) -> u32 {
-        self.objects
+    pub fn object_count(&self) -> u32 {
+        self.object_count
     }
 
     /// Whether git made all of it. Call it after the end of the stream.
@@ -54,19 +54,19 @@ impl Repo {
     /// A pack of all that is reachable from `want` and not from `have`; none where that is nothing. Commits of `have` that
     /// this repo does not have are ignored; one of `want` is an error.
     ///
-    /// In a shallow clone it ends where the clone's history ends ([`Repo::shallow`] goes with it). In a partial clone the
+    /// In a read_shallow_file clone it ends where the clone's history ends ([`Repo::read_shallow_file`] goes with it). In a partial clone the
     /// wanted commits are made complete, and of their history only what is here is sent.
-    pub async fn pack(&self, want: &[CommitId], have: &[CommitId]) -> Result<Option<PackStream>, DeliveryError> {
+    pub async fn create_pack(&self, want: &[CommitId], have: &[CommitId]) -> Result<Option<PackStream>, DeliveryError> {
         if want.iter().all(|commit| have.contains(commit)) {
             return Ok(None);
         }
-        let present = self.present(want.iter().chain(have)).await?;
+        let present = self.existing_commits(want.iter().chain(have)).await?;
         if let Some(missing) = want.iter().find(|commit| !present.contains(commit)) {
             return Err(DeliveryError::MissingCommit { commit: missing.clone() });
         }
         let mut args = vec!["pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q"];
-        if self.is_partial() {
-            self.complete(want).await?;
+        if self.is_partial_clone() {
+            self.fetch_missing_objects(want).await?;
             args.push("--missing=allow-promisor");
         }
         let mut revisions = String::new();
@@ -77,32 +77,32 @@ impl Repo {
             revisions.push_str(&format!("^{commit}\n"));
         }
         let operation = "pack the repository's objects";
-        let (git, mut stdout) = self.git().call(operation, args).input(revisions).start()?;
-        let mut header = vec![0; HEADER];
+        let (git, mut stdout) = self.git().new_command(operation, args).input(revisions).start()?;
+        let mut header = vec![0; PACK_HEADER_LEN];
         if stdout.read_exact(&mut header).await.is_err() {
             git.finish().await?;
-            return Err(not_understood(operation, "no pack"));
+            return Err(unexpected_output(operation, "no pack"));
         }
         let objects = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
         if objects == 0 {
             tokio::io::copy(&mut stdout, &mut tokio::io::sink())
                 .await
-                .map_err(|source| DeliveryError::io(operation, "the pack", source))?;
+                .map_err(|source| DeliveryError::from_io(operation, "the pack", source))?;
             git.finish().await?;
             return Ok(None);
         }
         let stdout: Box<dyn AsyncRead + Send + Unpin> = Box::new(stdout);
-        Ok(Some(PackStream { pack: Cursor::new(header).chain(stdout), git, objects }))
+        Ok(Some(PackStream { pack: Cursor::new(header).chain(stdout), git, object_count: objects }))
     }
 
     /// Those of the commits that this repo has.
-    pub(super) async fn present(
+    pub(super) async fn existing_commits(
         &self,
         commits: impl Iterator<Item = &CommitId>,
     ) -> Result<Vec<CommitId>, DeliveryError> {
         let (mut present, mut names) = (Vec::new(), String::new());
         {
-            let seen = self.seen().lock().expect("nothing panics while it is locked");
+            let seen = self.known_commits().lock().expect("nothing panics while it is locked");
             for commit in commits {
                 if seen.contains(commit) {
                     present.push(commit.clone());
@@ -116,20 +116,20 @@ impl Repo {
         }
         let args = ["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"];
         // Without fetching: what a partial clone lacks, it does not have.
-        let call = self.git().call("look for commits", args).input(names).env("GIT_NO_LAZY_FETCH", "1");
+        let call = self.git().new_command("look for commits", args).input(names).env("GIT_NO_LAZY_FETCH", "1");
         let output = call.run().await?;
         let text = String::from_utf8_lossy(&output.stdout);
         let found: Vec<CommitId> = text.lines().filter_map(|line| line.strip_suffix(" commit")?.parse().ok()).collect();
-        self.seen().lock().expect("nothing panics while it is locked").extend(found.iter().cloned());
+        self.known_commits().lock().expect("nothing panics while it is locked").extend(found.iter().cloned());
         present.extend(found);
         Ok(present)
     }
 
     /// Has git fetch, in a partial clone, what the trees of these commits lack.
-    async fn complete(&self, commits: &[CommitId]) -> Result<(), DeliveryError> {
+    async fn fetch_missing_objects(&self, commits: &[CommitId]) -> Result<(), DeliveryError> {
         let args = ["rev-list", "--objects", "--no-object-names", "--no-walk", "--quiet", "--end-of-options"];
-        let call = self.git().call("complete a partial clone", args);
-        call.args(commits.iter().map(CommitId::as_str)).time_limit(FETCH_LIMIT).run().await.map(drop)
+        let call = self.git().new_command("complete a partial clone", args);
+        call.args(commits.iter().map(CommitId::as_str)).time_limit(FETCH_TIME_LIMIT).run().await.map(drop)
     }
 }
 

@@ -4,13 +4,13 @@
 use std::sync::mpsc;
 
 /// While it is held, a paused clock stands still.
-pub(super) struct Hold(#[expect(dead_code, reason = "its drop ends the wait")] mpsc::Sender<()>);
+pub(super) struct RealTimeGuard(#[expect(dead_code, reason = "its drop ends the wait")] mpsc::Sender<()>);
 
-pub(super) fn hold() -> Hold {
+pub(super) fn hold_paused_clock() -> RealTimeGuard {
     let (sender, receiver) = mpsc::channel::<()>();
     tokio::task::spawn_blocking(move || {
         // Nothing is ever sent: this waits for the sender's end.
         let _ = receiver.recv();
     });
-    Hold(sender)
+    RealTimeGuard(sender)
 }

@@ -7,21 +7,21 @@ use super::error::DeliveryError;
 use super::repo::Repo;
 use crate::ids::{BranchName, CommitId, SwarmId};
 
-/// Where finished work is kept: `<RESULTS>/<swarm>/<story path>/<attempt>`.
-pub const RESULTS: &str = "refs/longshore/results";
-/// Where unfinished work is kept: `<SALVAGE>/<swarm>/<story path>/<attempt>`.
-pub const SALVAGE: &str = "refs/longshore/salvage";
+/// Where finished work is kept: `<RESULT_REFS>/<swarm>/<story path>/<attempt>`.
+pub const RESULT_REFS: &str = "refs/longshore/results";
+/// Where unfinished work is kept: `<SALVAGE_REFS>/<swarm>/<story path>/<attempt>`.
+pub const SALVAGE_REFS: &str = "refs/longshore/salvage";
 /// Everything that is ours.
-const OURS: &str = "refs/longshore/";
+const LONGSHORE_REFS: &str = "refs/longshore/";
 
 /// The ref of what an attempt finished. `story_path` is `US-001`, or `<file slug>/US-001` in a swarm of several files.
 pub fn result_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> String {
-    format!("{RESULTS}/{swarm}/{story_path}/{attempt}")
+    format!("{RESULT_REFS}/{swarm}/{story_path}/{attempt}")
 }
 
 /// The ref of what an attempt left unfinished.
 pub fn salvage_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> String {
-    format!("{SALVAGE}/{swarm}/{story_path}/{attempt}")
+    format!("{SALVAGE_REFS}/{swarm}/{story_path}/{attempt}")
 }
 
 impl Repo {
@@ -30,7 +30,7 @@ impl Repo {
         let operation = "list refs";
         let output = self
             .git()
-            .call(operation, ["for-each-ref", "--format=%(objectname) %(refname)", "--"])
+            .new_command(operation, ["for-each-ref", "--format=%(objectname) %(refname)", "--"])
             .arg(prefix)
             .run()
             .await?;
@@ -38,7 +38,7 @@ impl Repo {
         text.lines()
             .map(|line| {
                 let (commit, name) = line.split_once(' ').unwrap_or((line, ""));
-                let commit = commit.parse().map_err(|_| super::git::not_understood(operation, line))?;
+                let commit = commit.parse().map_err(|_| super::git::unexpected_output(operation, line))?;
                 Ok((name.to_owned(), commit))
             })
             .collect()
@@ -46,7 +46,7 @@ impl Repo {
 
     /// The name under which a commit can be kept: `name`, or with `-2`, `-3` and so on behind it where that is taken by
     /// another commit. An attempt may be salvaged more than once, and nothing that is kept is overwritten.
-    pub async fn free_name(&self, name: &str, commit: &CommitId) -> Result<String, DeliveryError> {
+    pub async fn unused_ref_name(&self, name: &str, commit: &CommitId) -> Result<String, DeliveryError> {
         let mut candidate = name.to_owned();
         for number in 2_u32.. {
             let holds = self.list_refs(&candidate).await?.into_iter().find(|(found, _)| *found == candidate);
@@ -60,14 +60,14 @@ impl Repo {
 
     /// Makes or moves a ref below `refs/longshore/`.
     pub async fn update_ref(&self, name: &str, commit: &CommitId) -> Result<(), DeliveryError> {
-        ours(name)?;
+        check_longshore_ref(name)?;
         let transaction = format!("update {name} {commit}\n");
-        self.git().call("write a ref", ["update-ref", "--no-deref", "--stdin"]).input(transaction).run().await?;
+        self.git().new_command("write a ref", ["update-ref", "--no-deref", "--stdin"]).input(transaction).run().await?;
         Ok(())
     }
 
-    /// Makes a ref below `refs/longshore/`, and never moves one: [`DeliveryError::RefTaken`] where it holds another commit.
-    pub async fn keep(&self, name: &str, commit: &CommitId) -> Result<(), DeliveryError> {
+    /// Makes a ref below `refs/longshore/`, and never moves one: [`DeliveryError::RefExists`] where it holds another commit.
+    pub async fn create_ref(&self, name: &str, commit: &CommitId) -> Result<(), DeliveryError> {
         self.create_refs(&[(name, commit)]).await
     }
 
@@ -80,10 +80,10 @@ impl Repo {
     pub async fn delete_refs(&self, names: &[String]) -> Result<(), DeliveryError> {
         let mut transaction = String::new();
         for name in names {
-            ours(name)?;
+            check_longshore_ref(name)?;
             transaction.push_str(&format!("delete {name}\n"));
         }
-        self.git().call("delete refs", ["update-ref", "--no-deref", "--stdin"]).input(transaction).run().await?;
+        self.git().new_command("delete refs", ["update-ref", "--no-deref", "--stdin"]).input(transaction).run().await?;
         Ok(())
     }
 
@@ -92,16 +92,16 @@ impl Repo {
     pub(super) async fn create_refs(&self, refs: &[(&str, &CommitId)]) -> Result<(), DeliveryError> {
         let mut transaction = String::new();
         for (name, commit) in refs {
-            ours(name)?;
+            check_longshore_ref(name)?;
             transaction.push_str(&format!("create {name} {commit}\n"));
         }
-        let call = self.git().call("keep the result", ["update-ref", "--no-deref", "--stdin"]);
+        let call = self.git().new_command("keep the result", ["update-ref", "--no-deref", "--stdin"]);
         let Err(error) = call.input(transaction).run().await else { return Ok(()) };
         let mut missing = Vec::new();
         for &(name, commit) in refs {
             match self.list_refs(name).await?.into_iter().find(|(found, _)| found == name) {
                 Some((_, holds)) if holds != *commit => {
-                    return Err(DeliveryError::RefTaken { name: name.to_owned(), holds });
+                    return Err(DeliveryError::RefExists { name: name.to_owned(), holds });
                 }
                 Some(_) => {}
                 None => missing.push(format!("create {name} {commit}\n")),
@@ -110,34 +110,34 @@ impl Repo {
         if missing.len() == refs.len() {
             return Err(error);
         }
-        let call = self.git().call("keep the result", ["update-ref", "--no-deref", "--stdin"]);
+        let call = self.git().new_command("keep the result", ["update-ref", "--no-deref", "--stdin"]);
         call.input(missing.concat()).run().await.map(drop)
     }
 
     /// Makes the integration branch at `at`. One that is there already must be at the same commit.
-    pub async fn create_branch(&self, branch: &BranchName, at: &CommitId) -> Result<(), DeliveryError> {
-        if let Some(with) = self.branch_clash(branch.as_str()).await? {
-            return Err(DeliveryError::BranchClash { branch: branch.to_string(), with });
+    pub async fn create_integration_branch(&self, branch: &BranchName, at: &CommitId) -> Result<(), DeliveryError> {
+        if let Some(with) = self.conflicting_branch(branch.as_str()).await? {
+            return Err(DeliveryError::BranchNameConflict { branch: branch.to_string(), with });
         }
         let name = format!("refs/heads/{branch}");
         let nothing = "0".repeat(at.as_str().len());
         let made = self
             .git()
-            .call("make the integration branch", ["update-ref", "-m", "longshore: created", "--no-deref", "--"])
+            .new_command("make the integration branch", ["update-ref", "-m", "longshore: created", "--no-deref", "--"])
             .args([name.as_str(), at.as_str(), nothing.as_str()])
             .run()
             .await;
         let Err(error) = made else { return Ok(()) };
         match self.branch_head(branch.as_str()).await? {
             Some(holds) if holds == *at => Ok(()),
-            Some(holds) => Err(DeliveryError::RefTaken { name, holds }),
+            Some(holds) => Err(DeliveryError::RefExists { name, holds }),
             None => Err(error),
         }
     }
 
     /// A branch whose name excludes `branch` (`a` excludes `a/b`, and the other way round), if there is one. On a file system
     /// that ignores case, a branch whose name differs only in case counts too.
-    pub async fn branch_clash(&self, branch: &str) -> Result<Option<String>, DeliveryError> {
+    pub async fn conflicting_branch(&self, branch: &str) -> Result<Option<String>, DeliveryError> {
         let fold = |name: &str| if self.ignores_case() { name.to_lowercase() } else { name.to_owned() };
         let wanted = fold(branch);
         let clashes = |other: &str| {
@@ -154,25 +154,25 @@ impl Repo {
 }
 
 /// Refuses a name that is not below `refs/longshore/`, or that could be read as more than a name.
-pub(super) fn ours(name: &str) -> Result<(), DeliveryError> {
+pub(super) fn check_longshore_ref(name: &str) -> Result<(), DeliveryError> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'-' | b'_' | b'.');
-    let valid = name.starts_with(OURS)
+    let valid = name.starts_with(LONGSHORE_REFS)
         && name.bytes().all(plain)
         && name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock"))
         && !name.contains("..")
         && !name.ends_with('.');
-    if valid { Ok(()) } else { Err(DeliveryError::RefusedRef { name: name.chars().take(200).collect() }) }
+    if valid { Ok(()) } else { Err(DeliveryError::ForbiddenRef { name: name.chars().take(200).collect() }) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::scratch::Scratch;
+    use super::super::scratch_repo::ScratchRepo;
     use super::*;
 
     #[test]
-    fn only_our_own_plain_names() {
+    fn only_plain_longshore_refs_are_accepted() {
         for right in ["refs/longshore/results/a/US-001/1", "refs/longshore/salvage/a/my-file_2/US-001/1"] {
-            assert!(ours(right).is_ok(), "{right}");
+            assert!(check_longshore_ref(right).is_ok(), "{right}");
         }
         for wrong in [
             "refs/heads/x",
@@ -185,50 +185,53 @@ mod tests {
             "refs/longshore/a.lock",
             "refs/longshore/a.",
         ] {
-            assert!(matches!(ours(wrong), Err(DeliveryError::RefusedRef { .. })), "{wrong}");
+            assert!(matches!(check_longshore_ref(wrong), Err(DeliveryError::ForbiddenRef { .. })), "{wrong}");
         }
     }
 
     #[tokio::test]
     async fn refs_are_listed_and_deleted_by_prefix() {
-        let scratch = Scratch::new();
+        let scratch = ScratchRepo::new();
         let base = scratch.commit("a", "1");
         let repo = scratch.repo().await;
         let swarm = SwarmId::random();
         let (one, two) = (result_ref(swarm, "US-001", 1), salvage_ref(swarm, "slug/US-001", 2));
         repo.create_refs(&[(&one, &base), (&two, &base)]).await.expect("made");
-        assert_eq!(repo.list_refs(&format!("{RESULTS}/{swarm}")).await.expect("listed"), [(one.clone(), base.clone())]);
+        assert_eq!(
+            repo.list_refs(&format!("{RESULT_REFS}/{swarm}")).await.expect("listed"),
+            [(one.clone(), base.clone())]
+        );
         assert_eq!(repo.list_refs("refs/longshore/").await.expect("listed").len(), 2);
         repo.delete_refs(&[one, two, "refs/longshore/never".into()]).await.expect("deleted");
         assert!(repo.list_refs("refs/longshore/").await.expect("listed").is_empty());
-        assert!(matches!(repo.delete_ref("refs/heads/main").await, Err(DeliveryError::RefusedRef { .. })));
+        assert!(matches!(repo.delete_ref("refs/heads/main").await, Err(DeliveryError::ForbiddenRef { .. })));
         assert_eq!(repo.branch_head("main").await.expect("read"), Some(base));
     }
 
     #[tokio::test]
     async fn a_kept_ref_is_never_overwritten() {
-        let scratch = Scratch::new();
+        let scratch = ScratchRepo::new();
         let (first, second) = (scratch.commit("a", "1"), scratch.commit("a", "2"));
         let repo = scratch.repo().await;
         repo.create_refs(&[("refs/longshore/x", &first)]).await.expect("made");
         repo.create_refs(&[("refs/longshore/x", &first), ("refs/longshore/y", &second)]).await.expect("the same again");
         let taken = repo.create_refs(&[("refs/longshore/x", &second), ("refs/longshore/z", &second)]).await;
-        assert!(matches!(taken, Err(DeliveryError::RefTaken { holds, .. }) if holds == first));
+        assert!(matches!(taken, Err(DeliveryError::RefExists { holds, .. }) if holds == first));
         let names: Vec<_> =
             repo.list_refs("refs/longshore/").await.expect("listed").into_iter().map(|(n, _)| n).collect();
         assert_eq!(names, ["refs/longshore/x", "refs/longshore/y"]);
     }
 
     #[tokio::test]
-    async fn a_second_salvage_has_a_name_of_its_own() {
-        let scratch = Scratch::new();
+    async fn a_second_salvage_gets_an_unused_name() {
+        let scratch = ScratchRepo::new();
         let (first, second) = (scratch.commit("a", "1"), scratch.commit("a", "2"));
         let third = scratch.commit("a", "3");
         let repo = scratch.repo().await;
         let name = salvage_ref(SwarmId::random(), "US-001", 1);
         let mut names = Vec::new();
         for commit in [&first, &second, &third, &second, &first] {
-            let free = repo.free_name(&name, commit).await.expect("listed");
+            let free = repo.unused_ref_name(&name, commit).await.expect("listed");
             repo.create_refs(&[(&free, commit)]).await.expect("made");
             names.push(free.strip_prefix(&name).expect("the same and more").to_owned());
         }
@@ -236,23 +239,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_integration_branch_is_made_once() {
-        let scratch = Scratch::new();
+    async fn the_integration_branch_is_created_once() {
+        let scratch = ScratchRepo::new();
         let (first, second) = (scratch.commit("a", "1"), scratch.commit("a", "2"));
         let repo = scratch.repo().await;
         let branch: BranchName = "feat/x".parse().expect("valid");
-        repo.create_branch(&branch, &first).await.expect("made");
-        repo.create_branch(&branch, &first).await.expect("the same again");
-        let taken = repo.create_branch(&branch, &second).await;
-        assert!(matches!(taken, Err(DeliveryError::RefTaken { holds, .. }) if holds == first));
+        repo.create_integration_branch(&branch, &first).await.expect("made");
+        repo.create_integration_branch(&branch, &first).await.expect("the same again");
+        let taken = repo.create_integration_branch(&branch, &second).await;
+        assert!(matches!(taken, Err(DeliveryError::RefExists { holds, .. }) if holds == first));
     }
 
     #[tokio::test]
-    async fn names_that_exclude_each_other() {
-        let scratch = Scratch::new();
+    async fn conflicting_branch_names_are_found() {
+        let scratch = ScratchRepo::new();
         let base = scratch.commit("a", "1");
         let repo = scratch.repo().await;
-        repo.create_branch(&"feat/x".parse().expect("valid"), &base).await.expect("made");
+        repo.create_integration_branch(&"feat/x".parse().expect("valid"), &base).await.expect("made");
         for (branch, with) in [
             ("feat", Some("feat/x")),
             ("feat/x/y/z", Some("feat/x")),
@@ -260,9 +263,9 @@ mod tests {
             ("feat/xy", None),
             ("fea", None),
         ] {
-            assert_eq!(repo.branch_clash(branch).await.expect("listed").as_deref(), with, "{branch}");
+            assert_eq!(repo.conflicting_branch(branch).await.expect("listed").as_deref(), with, "{branch}");
         }
-        let clash = repo.create_branch(&"feat/x/y".parse().expect("valid"), &base).await;
-        assert!(matches!(clash, Err(DeliveryError::BranchClash { with, .. }) if with == "feat/x"));
+        let clash = repo.create_integration_branch(&"feat/x/y".parse().expect("valid"), &base).await;
+        assert!(matches!(clash, Err(DeliveryError::BranchNameConflict { with, .. }) if with == "feat/x"));
     }
 }

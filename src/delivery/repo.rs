@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::error::DeliveryError;
-use super::git::{Git, not_understood};
+use super::git::{GitRunner, unexpected_output};
 use super::import::Lineage;
 use super::worktrees;
 use crate::handoff::assignment::Identity;
@@ -18,29 +18,29 @@ use crate::ids::CommitId;
 /// A repository with a working tree. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Repo {
-    inner: Arc<Inner>,
+    inner: Arc<RepoInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct RepoInner {
     root: PathBuf,
     git_dir: PathBuf,
     common_dir: PathBuf,
-    objects: PathBuf,
+    objects_dir: PathBuf,
     object_format: String,
     hash: String,
     /// The effective config, keys as git prints them (section and variable in lower case), the last value of each.
     config: HashMap<String, String>,
-    git: Git,
+    git: GitRunner,
     /// What imports learned of their tips, for the merges that follow.
     lineages: Mutex<HashMap<CommitId, Lineage>>,
     /// Commits that were seen to be here; git prunes nothing that a swarm's refs reach.
-    seen: Mutex<HashSet<CommitId>>,
+    known_commits: Mutex<HashSet<CommitId>>,
 }
 
 /// Where the user's checkout is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct RepoHead {
     /// The commit.
     pub commit: CommitId,
     /// The branch; none where the head is detached.
@@ -50,8 +50,8 @@ pub struct Head {
 impl Repo {
     /// The repository that `dir` is in. A repository without commits is found; [`Repo::head`] tells.
     pub async fn discover(dir: &Path) -> Result<Repo, DeliveryError> {
-        let git = Git::at(dir);
-        check_version(&git.call("find git", ["version"]).run().await?.line())?;
+        let git = GitRunner::in_dir(dir);
+        check_version(&git.new_command("find git", ["version"]).run().await?.trimmed_stdout())?;
         let operation = "find the repository";
         let fields = [
             "rev-parse",
@@ -63,17 +63,17 @@ impl Repo {
             "objects",
             "--show-toplevel",
         ];
-        let output = git.call(operation, fields).run().await.map_err(|error| undiscovered(error, dir))?;
+        let output = git.new_command(operation, fields).run().await.map_err(|error| discover_error(error, dir))?;
         let lines: Vec<&[u8]> = output.stdout.split(|&byte| byte == b'\n').collect();
         let [format, git_dir, common_dir, objects, root, b""] = lines[..] else {
-            return Err(DeliveryError::OddPath { path: dir.to_owned() });
+            return Err(DeliveryError::PathWithNewline { path: dir.to_owned() });
         };
         let format = String::from_utf8_lossy(format);
         let [git_dir, common_dir, objects, root] =
             [git_dir, common_dir, objects, root].map(|path| PathBuf::from(OsStr::from_bytes(path)));
         let common_dir =
-            common_dir.canonicalize().map_err(|source| DeliveryError::io(operation, &common_dir, source))?;
-        let config = git.call("read the config", ["config", "--null", "--list"]).run().await?.stdout;
+            common_dir.canonicalize().map_err(|source| DeliveryError::from_io(operation, &common_dir, source))?;
+        let config = git.new_command("read the config", ["config", "--null", "--list"]).run().await?.stdout;
         let config = parse_config(&config);
         // Merge drivers are the user's programs. One that runs `false` ends in a conflict on that file.
         let settings = config
@@ -81,17 +81,17 @@ impl Repo {
             .filter(|key| key.starts_with("merge.") && key.ends_with(".driver") && key.len() > "merge..driver".len())
             .map(|key| (key.clone(), "false".to_owned()))
             .collect();
-        let inner = Inner {
+        let inner = RepoInner {
             root,
-            objects,
-            hash: hash(&common_dir, &format),
+            objects_dir: objects,
+            hash: hash_repo(&common_dir, &format),
             object_format: format.into_owned(),
-            git: git.of(&git_dir, settings),
+            git: git.with_git_dir(&git_dir, settings),
             git_dir,
             common_dir,
             config,
             lineages: Mutex::default(),
-            seen: Mutex::default(),
+            known_commits: Mutex::default(),
         };
         Ok(Repo { inner: Arc::new(inner) })
     }
@@ -112,16 +112,16 @@ impl Repo {
         self.inner.hash.clone()
     }
 
-    pub(super) fn git(&self) -> &Git {
+    pub(super) fn git(&self) -> &GitRunner {
         &self.inner.git
     }
 
     pub(super) fn objects_dir(&self) -> &Path {
-        &self.inner.objects
+        &self.inner.objects_dir
     }
 
-    pub(super) fn seen(&self) -> &Mutex<HashSet<CommitId>> {
-        &self.inner.seen
+    pub(super) fn known_commits(&self) -> &Mutex<HashSet<CommitId>> {
+        &self.inner.known_commits
     }
 
     pub(super) fn lineages(&self) -> &Mutex<HashMap<CommitId, Lineage>> {
@@ -133,7 +133,7 @@ impl Repo {
     }
 
     /// Whether objects may be missing here, to be fetched from a remote when they are wanted.
-    pub(super) fn is_partial(&self) -> bool {
+    pub(super) fn is_partial_clone(&self) -> bool {
         self.inner
             .config
             .keys()
@@ -141,32 +141,36 @@ impl Repo {
     }
 
     /// Where the checkout is. An error where there is no commit yet.
-    pub async fn head(&self) -> Result<Head, DeliveryError> {
+    pub async fn head(&self) -> Result<RepoHead, DeliveryError> {
         let operation = "read the head";
         // `--`: the folder that it runs in has a file of that name.
-        let call = self.git().call(operation, ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD", "--"]);
+        let call = self.git().new_command(operation, ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD", "--"]);
         let output = call.run().await.map_err(|error| match error {
             DeliveryError::CommandFailed { tail, .. } if tail.contains("bad revision 'HEAD'") => {
                 DeliveryError::NoCommits { path: self.root().to_owned() }
             }
             _ => error,
         })?;
-        let text = output.line();
+        let text = output.trimmed_stdout();
         let mut lines = text.lines();
-        let commit = lines.next().and_then(|line| line.parse().ok()).ok_or_else(|| not_understood(operation, &text))?;
+        let commit =
+            lines.next().and_then(|line| line.parse().ok()).ok_or_else(|| unexpected_output(operation, &text))?;
         let branch = lines.next().and_then(|name| name.strip_prefix("refs/heads/")).map(str::to_owned);
-        Ok(Head { commit, branch })
+        Ok(RepoHead { commit, branch })
     }
 
     /// Whether the working tree or the index differs from the head, or there are files that git neither tracks nor ignores:
     /// what sandboxes will not see.
-    pub async fn dirty(&self) -> Result<bool, DeliveryError> {
+    pub async fn is_dirty(&self) -> Result<bool, DeliveryError> {
         let mut dirty = false;
         self.git()
-            .call("look for changes", ["status", "--porcelain", "-z", "--ignore-submodules=dirty", "--no-renames"])
+            .new_command(
+                "look for changes",
+                ["status", "--porcelain", "-z", "--ignore-submodules=dirty", "--no-renames"],
+            )
             .cwd(self.root())
             .env("GIT_WORK_TREE", self.root())
-            .run_with(|chunk| {
+            .run_streaming(|chunk| {
                 dirty = !chunk.is_empty();
                 !dirty
             })
@@ -178,14 +182,15 @@ impl Repo {
     pub async fn branch_head(&self, branch: &str) -> Result<Option<CommitId>, DeliveryError> {
         let operation = "read a branch";
         let name = format!("refs/heads/{branch}");
-        let call = self.git().call(operation, ["for-each-ref", "--format=%(objectname) %(refname)", "--", &name]);
+        let call =
+            self.git().new_command(operation, ["for-each-ref", "--format=%(objectname) %(refname)", "--", &name]);
         let output = call.run().await?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         for line in text.lines() {
             if let Some((commit, found)) = line.split_once(' ')
                 && found == name
             {
-                return commit.parse().map(Some).map_err(|_| not_understood(operation, line));
+                return commit.parse().map(Some).map_err(|_| unexpected_output(operation, line));
             }
         }
         Ok(None)
@@ -196,8 +201,8 @@ impl Repo {
         let operation = "look for the branch in working trees";
         let inner = &self.inner;
         if inner.config.get("extensions.refstorage").is_some_and(|format| format != "files") {
-            let list = self.git().call(operation, ["worktree", "list", "--porcelain", "-z"]).run().await?;
-            return Ok(worktrees::holder_listed(&list.stdout, branch));
+            let list = self.git().new_command(operation, ["worktree", "list", "--porcelain", "-z"]).run().await?;
+            return Ok(worktrees::find_checkout_in_list(&list.stdout, branch));
         }
         let main = if inner.git_dir.canonicalize().is_ok_and(|git_dir| git_dir == inner.common_dir) {
             &inner.root
@@ -206,8 +211,8 @@ impl Repo {
         } else {
             &inner.common_dir
         };
-        worktrees::holder(&inner.common_dir, main, branch)
-            .map_err(|source| DeliveryError::io(operation, &inner.common_dir, source))
+        worktrees::find_checkout(&inner.common_dir, main, branch)
+            .map_err(|source| DeliveryError::from_io(operation, &inner.common_dir, source))
     }
 
     /// The URL of `origin`, else of the only remote, with the config's `insteadOf` applied.
@@ -218,26 +223,32 @@ impl Repo {
             [only] => only,
             _ => names.into_iter().find(|name| *name == "origin")?,
         };
-        let url = self.git().call("read the remote", ["remote", "get-url", "--", name]).run().await.ok()?.line();
+        let url = self
+            .git()
+            .new_command("read the remote", ["remote", "get-url", "--", name])
+            .run()
+            .await
+            .ok()?
+            .trimmed_stdout();
         (!url.is_empty()).then_some(url)
     }
 
     /// Who commits, as the user has set it; none where nothing is set (git's guess from the host's name is not used).
     pub async fn identity(&self) -> Option<Identity> {
         let args = ["-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT"];
-        let text = self.git().call("read the identity", args).run().await.ok()?.line();
+        let text = self.git().new_command("read the identity", args).run().await.ok()?.trimmed_stdout();
         let (name, rest) = text.split_once(" <")?;
         let (email, _) = rest.rsplit_once("> ")?;
         (!name.is_empty() && !email.is_empty()).then(|| Identity { name: name.to_owned(), email: email.to_owned() })
     }
 
     /// The `shallow` file, whole; empty where the repository has its full history.
-    pub async fn shallow(&self) -> Result<String, DeliveryError> {
+    pub async fn read_shallow_file(&self) -> Result<String, DeliveryError> {
         let path = self.inner.common_dir.join("shallow");
         match tokio::fs::read_to_string(&path).await {
             Ok(text) => Ok(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-            Err(source) => Err(DeliveryError::io("read the shallow commits", path, source)),
+            Err(source) => Err(DeliveryError::from_io("read the shallow commits", path, source)),
         }
     }
 }
@@ -250,11 +261,11 @@ fn check_version(line: &str) -> Result<(), DeliveryError> {
     if found >= (2, 38) { Ok(()) } else { Err(wrong()) }
 }
 
-fn undiscovered(error: DeliveryError, dir: &Path) -> DeliveryError {
+fn discover_error(error: DeliveryError, dir: &Path) -> DeliveryError {
     let path = dir.to_owned();
     match &error {
         DeliveryError::CommandFailed { tail, .. } if tail.contains("dubious ownership") => {
-            DeliveryError::Ownership { path }
+            DeliveryError::DubiousOwnership { path }
         }
         DeliveryError::CommandFailed { tail, .. } if tail.contains("not a git repository") => {
             DeliveryError::NotARepo { path }
@@ -278,7 +289,7 @@ fn parse_config(bytes: &[u8]) -> HashMap<String, String> {
         .collect()
 }
 
-fn hash(common_dir: &Path, format: &str) -> String {
+fn hash_repo(common_dir: &Path, format: &str) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let path = common_dir.as_os_str().as_encoded_bytes();
     for byte in path.iter().chain(b"\0").chain(format.as_bytes()) {

@@ -6,7 +6,7 @@
 use gix_url::Scheme;
 
 /// The remote's URL without its credentials, if it is https, ssh or scp-like (`user@host:path`); else, or without a remote,
-/// `https://longshore.invalid/<hash>.git`, which is valid and goes nowhere. `hash` is [`Repo::hash`](super::Repo::hash).
+/// `https://longshore.invalid/<hash_repo>.git`, which is valid and goes nowhere. `hash_repo` is [`Repo::hash_repo`](super::Repo::hash_repo).
 pub fn acp_repo_url(remote: Option<&str>, hash: &str) -> String {
     remote.and_then(without_credentials).unwrap_or_else(|| format!("https://longshore.invalid/{hash}.git"))
 }
@@ -16,7 +16,7 @@ fn without_credentials(remote: &str) -> Option<String> {
         return None;
     }
     let url = gix_url::parse(remote).ok()?;
-    let host = url.host_argument_safe().filter(|host| plain(host, ".-_:"))?;
+    let host = url.host_argument_safe().filter(|host| is_plain_text(host, ".-_:"))?;
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     let port = url.port.map(|port| format!(":{port}")).unwrap_or_default();
     // As written: the decoded path may need escapes to be a URL.
@@ -24,7 +24,7 @@ fn without_credentials(remote: &str) -> Option<String> {
     if path.trim_start_matches('/').starts_with('-') || path.trim_matches('/').is_empty() {
         return None;
     }
-    let user = || url.user_argument_safe().filter(|user| plain(user, ".-_"));
+    let user = || url.user_argument_safe().filter(|user| is_plain_text(user, ".-_"));
     match url.scheme {
         // A user name in an https URL is as often a token as a name, and so is a query.
         Scheme::Https => {
@@ -41,7 +41,7 @@ fn without_credentials(remote: &str) -> Option<String> {
 }
 
 /// Not empty, and nothing but letters, digits and `others`.
-fn plain(text: &str, others: &str) -> bool {
+fn is_plain_text(text: &str, others: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_pass_without_credentials() {
+    fn credentials_are_removed_from_urls() {
         for (remote, expected) in [
             ("https://github.com/org/repo.git", "https://github.com/org/repo.git"),
             ("https://user:secret@github.com/org/repo.git", "https://github.com/org/repo.git"),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_becomes_the_placeholder() {
+    fn unsupported_urls_become_the_placeholder() {
         for remote in [
             "/srv/git/a.git",
             "../a",

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 /// gone count, as they do for git: it may be a disk that is not mounted.
 ///
 /// Repositories with the reftable format have no `HEAD` files to read: the caller asks git there.
-pub(super) fn holder(common_dir: &Path, main: &Path, branch: &str) -> io::Result<Option<PathBuf>> {
-    if holds(common_dir, branch)? {
+pub(super) fn find_checkout(common_dir: &Path, main: &Path, branch: &str) -> io::Result<Option<PathBuf>> {
+    if has_branch(common_dir, branch)? {
         return Ok(Some(main.to_owned()));
     }
     let linked = match fs::read_dir(common_dir.join("worktrees")) {
@@ -25,15 +25,15 @@ pub(super) fn holder(common_dir: &Path, main: &Path, branch: &str) -> io::Result
     };
     for entry in linked {
         let git_dir = entry?.path();
-        if holds(&git_dir, branch)? {
-            return Ok(Some(path_of(&git_dir)));
+        if has_branch(&git_dir, branch)? {
+            return Ok(Some(worktree_path(&git_dir)));
         }
     }
     Ok(None)
 }
 
 /// The working tree in the output of `git worktree list --porcelain -z` that has `branch`.
-pub(super) fn holder_listed(list: &[u8], branch: &str) -> Option<PathBuf> {
+pub(super) fn find_checkout_in_list(list: &[u8], branch: &str) -> Option<PathBuf> {
     let wanted = format!("branch refs/heads/{branch}");
     let mut path = None;
     for field in list.split(|&byte| byte == 0) {
@@ -47,29 +47,30 @@ pub(super) fn holder_listed(list: &[u8], branch: &str) -> Option<PathBuf> {
 }
 
 /// Whether the working tree of this git folder has the branch.
-fn holds(git_dir: &Path, branch: &str) -> io::Result<bool> {
+fn has_branch(git_dir: &Path, branch: &str) -> io::Result<bool> {
     let full = format!("refs/heads/{branch}");
     let head = git_dir.join("HEAD");
     // Very old repositories have a symbolic link.
     if fs::read_link(&head).is_ok_and(|target| target == Path::new(&full)) {
         return Ok(true);
     }
-    if read(&head)?.and_then(|text| text.strip_prefix("ref:").map(|name| name.trim() == full)) == Some(true) {
+    if read_optional(&head)?.and_then(|text| text.strip_prefix("ref:").map(|name| name.trim() == full)) == Some(true) {
         return Ok(true);
     }
     for file in ["rebase-merge/head-name", "rebase-apply/head-name"] {
-        if read(&git_dir.join(file))?.is_some_and(|text| text.trim_end() == full) {
+        if read_optional(&git_dir.join(file))?.is_some_and(|text| text.trim_end() == full) {
             return Ok(true);
         }
     }
-    if read(&git_dir.join("BISECT_START"))?.is_some_and(|text| text.trim_end() == branch) {
+    if read_optional(&git_dir.join("BISECT_START"))?.is_some_and(|text| text.trim_end() == branch) {
         return Ok(true);
     }
     // `rebase --update-refs`: a ref name and two ids, a line each.
-    Ok(read(&git_dir.join("rebase-merge/update-refs"))?.is_some_and(|text| text.lines().any(|line| line == full)))
+    Ok(read_optional(&git_dir.join("rebase-merge/update-refs"))?
+        .is_some_and(|text| text.lines().any(|line| line == full)))
 }
 
-fn read(path: &Path) -> io::Result<Option<String>> {
+fn read_optional(path: &Path) -> io::Result<Option<String>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
@@ -78,7 +79,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// A linked working tree's path, from the file in which git keeps it; its git folder where that cannot be read.
-fn path_of(git_dir: &Path) -> PathBuf {
+fn worktree_path(git_dir: &Path) -> PathBuf {
     let Ok(mut bytes) = fs::read(git_dir.join("gitdir")) else { return git_dir.to_owned() };
     while bytes.last() == Some(&b'\n') {
         bytes.pop();

@@ -16,13 +16,13 @@ pub enum EngineError {
     },
     /// Somebody is there, and does not let us in.
     #[error("no permission to use the engine at `{endpoint}`")]
-    Permission {
+    PermissionDenied {
         /// Where.
         endpoint: String,
     },
     /// The settings that say where the engine is cannot be used.
     #[error("cannot tell which engine to use: {problem}")]
-    Settings {
+    InvalidSettings {
         /// What is wrong with which setting.
         problem: String,
     },
@@ -81,12 +81,12 @@ pub enum EngineError {
 
 impl EngineError {
     /// Whether trying the same again may help.
-    pub fn retryable(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Failed { .. })
     }
 
     /// Whether the engine itself did not answer, as against one that answered with an error.
-    pub fn unreachable(&self) -> bool {
+    pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 }

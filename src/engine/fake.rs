@@ -1,7 +1,7 @@
 //! An engine for tests: containers are tasks that run a script over in-memory pipes. No time passes in it.
 //!
-//! Used by the tests of `depot.rs` and of `coordinator/`. A script gets a [`FakeRun`] and ends with an exit code. What the
-//! engine was asked is kept in order ([`FakeEngine::calls`]), and any call can be made to fail ([`FakeEngine::fail_next`]).
+//! Used by the tests of `depot.rs` and of `coordinator/`. A script gets a [`FakeProcess`] and ends with an exit code. What the
+//! engine was asked is kept in order ([`FakeEngine::call_permits`]), and any call can be made to fail ([`FakeEngine::fail_next`]).
 //! `outage.rs` makes it go away and come back, `events.rs` tells what happens to its containers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -16,8 +16,8 @@ use tokio::io::{AsyncWrite, DuplexStream};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Attachment, Chunk, ContainerSpec, Engine, EngineError, EngineEvent, EngineEventKind, EngineInfo, EngineResult,
-    EngineStream, Found, FoundKind, ImageInfo, Inspection, Signal,
+    AttachedStreams, ContainerInspection, ContainerSpec, Engine, EngineError, EngineEvent, EngineEventKind, EngineInfo,
+    EngineResource, EngineResourceKind, EngineResult, EngineStream, ImageInfo, OutputChunk, Signal,
 };
 use crate::ids::ContainerId;
 
@@ -25,61 +25,61 @@ mod events;
 mod outage;
 mod spec;
 
-use events::Diary;
+use events::FakeEventLog;
 use outage::Outage;
-pub use spec::spec;
+pub use spec::container_spec;
 
 /// Bytes that fit a container's stdin before the writer waits: that of a pipe.
-const STDIN: usize = 64 * 1024;
+const STDIN_CAPACITY: usize = 64 * 1024;
 
 /// What a container runs.
-pub type Script = dyn Fn(FakeRun) -> BoxFuture<'static, i64> + Send + Sync;
+pub type Script = dyn Fn(FakeProcess) -> BoxFuture<'static, i64> + Send + Sync;
 
 /// A container as its script sees it. Standard output ends when the last [`FakeOutput`] is gone.
-pub struct FakeRun {
+pub struct FakeProcess {
     /// Its id.
     pub id: ContainerId,
     /// What it was created with.
     pub spec: ContainerSpec,
     /// Its standard input.
-    pub input: DuplexStream,
+    pub stdin: DuplexStream,
     /// Its standard output and error.
     pub output: FakeOutput,
     /// SIGTERMs. SIGKILL ends the script where it stands.
-    pub terms: mpsc::UnboundedReceiver<()>,
+    pub sigterms: mpsc::UnboundedReceiver<()>,
 }
 
 /// Where a script prints to.
 #[derive(Clone)]
 pub struct FakeOutput {
-    tape: Arc<watch::Sender<Tape>>,
+    log: Arc<watch::Sender<FakeOutputLog>>,
 }
 
 impl FakeOutput {
     /// Prints to standard output.
-    pub fn out(&self, bytes: impl Into<Bytes>) {
-        self.print(Chunk::Out(bytes.into()));
+    pub fn write_stdout(&self, bytes: impl Into<Bytes>) {
+        self.push_chunk(OutputChunk::Stdout(bytes.into()));
     }
 
     /// Prints to standard error.
-    pub fn err(&self, bytes: impl Into<Bytes>) {
-        self.print(Chunk::Err(bytes.into()));
+    pub fn write_stderr(&self, bytes: impl Into<Bytes>) {
+        self.push_chunk(OutputChunk::Stderr(bytes.into()));
     }
 
-    fn print(&self, chunk: Chunk) {
-        self.tape.send_modify(|tape| tape.chunks.push(Ok(chunk)));
+    fn push_chunk(&self, chunk: OutputChunk) {
+        self.log.send_modify(|tape| tape.chunks.push(Ok(chunk)));
     }
 
     /// Breaks the attached streams with an error, as a daemon that goes away.
-    pub fn break_off(&self, error: &str) {
-        self.tape.send_modify(|tape| tape.chunks.push(Err(error.to_owned())));
+    pub fn break_stream(&self, error: &str) {
+        self.log.send_modify(|tape| tape.chunks.push(Err(error.to_owned())));
     }
 }
 
 /// All that a container printed, which is its log too.
 #[derive(Default)]
-struct Tape {
-    chunks: Vec<Result<Chunk, String>>,
+struct FakeOutputLog {
+    chunks: Vec<Result<OutputChunk, String>>,
     ended: bool,
 }
 
@@ -87,53 +87,53 @@ struct Tape {
 #[derive(Clone)]
 pub struct FakeEngine {
     script: Arc<Script>,
-    state: Arc<Mutex<State>>,
-    diary: Diary,
+    state: Arc<Mutex<FakeEngineState>>,
+    event_log: FakeEventLog,
     outage: Outage,
 }
 
 #[derive(Default)]
-struct State {
-    containers: HashMap<ContainerId, Container>,
+struct FakeEngineState {
+    containers: HashMap<ContainerId, FakeContainer>,
     volumes: BTreeMap<String, BTreeMap<String, String>>,
     images: BTreeMap<String, ImageInfo>,
     networks: BTreeSet<String>,
     calls: Vec<String>,
     failures: HashMap<&'static str, VecDeque<EngineError>>,
-    made: u64,
+    created_count: u64,
 }
 
-struct Container {
+struct FakeContainer {
     spec: ContainerSpec,
     /// Until it is attached, and then until it is started.
-    input: Option<DuplexStream>,
-    script_input: Option<DuplexStream>,
-    tape: Arc<watch::Sender<Tape>>,
+    stdin: Option<DuplexStream>,
+    script_stdin: Option<DuplexStream>,
+    log: Arc<watch::Sender<FakeOutputLog>>,
     uploads: Vec<(String, Bytes)>,
     /// What can be downloaded: a tar by its path.
     archives: HashMap<String, Bytes>,
-    terms: Option<mpsc::UnboundedSender<()>>,
-    running: Option<tokio::task::AbortHandle>,
+    sigterms: Option<mpsc::UnboundedSender<()>>,
+    task: Option<tokio::task::AbortHandle>,
     paused: bool,
     oom_killed: bool,
     /// `None` until it ended.
-    exit: watch::Sender<Option<i64>>,
+    exit_code: watch::Sender<Option<i64>>,
     /// Its page of the diary.
-    page: events::Page,
+    events: events::ContainerEventLog,
 }
 
 impl FakeEngine {
     /// An engine whose containers all run this script; it has no images but those of [`with_image`].
     ///
     /// [`with_image`]: FakeEngine::with_image
-    pub fn new<F>(script: impl Fn(FakeRun) -> F + Send + Sync + 'static) -> Self
+    pub fn new<F>(script: impl Fn(FakeProcess) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = i64> + Send + 'static,
     {
         Self {
             script: Arc::new(move |run| Box::pin(script(run))),
             state: Arc::default(),
-            diary: Diary::default(),
+            event_log: FakeEventLog::default(),
             outage: Outage::default(),
         }
     }
@@ -176,7 +176,7 @@ impl FakeEngine {
     }
 
     /// Lays down what a download of this path of the container of this name brings.
-    pub fn lay_down(&self, name: &str, path: &str, tar: impl Into<Bytes>) {
+    pub fn set_archive(&self, name: &str, path: &str, tar: impl Into<Bytes>) {
         let mut state = self.state();
         let container =
             state.containers.values_mut().find(|it| it.spec.name == name).expect("a container of that name");
@@ -196,24 +196,24 @@ impl FakeEngine {
     }
 
     /// Ends a container as the kernel does when its memory is used up.
-    pub fn kill_for_memory(&self, name: &str) {
+    pub fn oom_kill(&self, name: &str) {
         let mut state = self.state();
         let container =
             state.containers.values_mut().find(|it| it.spec.name == name).expect("a container of that name");
         container.oom_killed = true;
-        container.page.note(EngineEventKind::OutOfMemory);
+        container.events.record(EngineEventKind::OutOfMemory);
         container.kill();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FakeEngineState> {
         self.state.lock().expect("no test panics while it holds this")
     }
 
     /// Notes the call; fails where it was told to.
-    fn enter(&self, method: &'static str, subject: &str) -> EngineResult<()> {
+    fn record_call(&self, method: &'static str, subject: &str) -> EngineResult<()> {
         let mut state = self.state();
         state.calls.push(format!("{method} {subject}"));
-        self.outage.check()?;
+        self.outage.ensure_up()?;
         match state.failures.get_mut(method).and_then(VecDeque::pop_front) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -221,83 +221,88 @@ impl FakeEngine {
     }
 
     /// Notes a call about a container, and does it.
-    fn on<T>(
+    fn call_container<T>(
         &self,
         method: &'static str,
         id: &ContainerId,
-        work: impl FnOnce(&mut Container) -> EngineResult<T>,
+        work: impl FnOnce(&mut FakeContainer) -> EngineResult<T>,
     ) -> EngineResult<T> {
         let name = self.state().containers.get(id).map(|container| container.spec.name.clone());
-        self.enter(method, name.as_deref().unwrap_or(id.as_str()))?;
+        self.record_call(method, name.as_deref().unwrap_or(id.as_str()))?;
         let mut state = self.state();
         let gone = || EngineError::NotFound { operation: method, subject: id.to_string() };
         work(state.containers.get_mut(id).ok_or_else(gone)?)
     }
 
-    fn begin(&self, id: &ContainerId, container: &mut Container) -> EngineResult<()> {
-        let Some(input) = container.script_input.take() else { return Ok(()) };
+    fn start_script(&self, id: &ContainerId, container: &mut FakeContainer) -> EngineResult<()> {
+        let Some(input) = container.script_stdin.take() else { return Ok(()) };
         let (terms, received) = mpsc::unbounded_channel();
-        container.terms = Some(terms);
-        let output = FakeOutput { tape: Arc::clone(&container.tape) };
-        let run = FakeRun { id: id.clone(), spec: container.spec.clone(), input, output, terms: received };
+        container.sigterms = Some(terms);
+        let output = FakeOutput { log: Arc::clone(&container.log) };
+        let run =
+            FakeProcess { id: id.clone(), spec: container.spec.clone(), stdin: input, output, sigterms: received };
         let script = (self.script)(run);
-        let (tape, exit, page) = (Arc::clone(&container.tape), container.exit.clone(), container.page.clone());
-        page.note(EngineEventKind::Started);
+        let (tape, exit, page) = (Arc::clone(&container.log), container.exit_code.clone(), container.events.clone());
+        page.record(EngineEventKind::Started);
         let task = tokio::spawn(async move {
             let code = script.await;
             tape.send_modify(|tape| tape.ended = true);
-            page.note(EngineEventKind::Died { code });
+            page.record(EngineEventKind::Died { code });
             exit.send_replace(Some(code));
         });
-        container.running = Some(task.abort_handle());
+        container.task = Some(task.abort_handle());
         Ok(())
     }
 }
 
-impl Container {
+impl FakeContainer {
     /// Its own and those of its image, as with Docker.
     fn labels(&self) -> BTreeMap<String, String> {
         let image = ("org.opencontainers.image.ref.name".to_owned(), self.spec.image.clone());
         std::iter::once(image).chain(self.spec.labels.clone()).collect()
     }
 
-    fn alive(&self) -> bool {
-        self.running.is_some() && self.exit.borrow().is_none()
+    fn is_running(&self) -> bool {
+        self.task.is_some() && self.exit_code.borrow().is_none()
     }
 
     /// Freezes it or thaws it, as it is seen from outside: what it runs goes on.
-    fn freeze(&mut self, frozen: bool) -> EngineResult<()> {
-        if !self.alive() {
+    fn set_paused(&mut self, frozen: bool) -> EngineResult<()> {
+        if !self.is_running() {
             let (operation, message) = ("pausing a container", "it does not run".to_owned());
             return Err(EngineError::Refused { operation, status: 409, message });
         }
         if std::mem::replace(&mut self.paused, frozen) != frozen {
-            self.page.note(if frozen { EngineEventKind::Paused } else { EngineEventKind::Unpaused });
+            self.events.record(if frozen { EngineEventKind::Paused } else { EngineEventKind::Unpaused });
         }
         Ok(())
     }
 
     fn kill(&mut self) {
-        self.end(137);
+        self.exit_with(137);
     }
 
-    fn end(&mut self, code: i64) {
-        if self.alive() {
-            if let Some(task) = &self.running {
+    fn exit_with(&mut self, code: i64) {
+        if self.is_running() {
+            if let Some(task) = &self.task {
                 task.abort();
             }
-            self.tape.send_modify(|tape| tape.ended = true);
-            self.page.note(EngineEventKind::Died { code });
-            self.exit.send_replace(Some(code));
+            self.log.send_modify(|tape| tape.ended = true);
+            self.events.record(EngineEventKind::Died { code });
+            self.exit_code.send_replace(Some(code));
         }
     }
 }
 
 /// Reads a tape from a place on, to its end or, without `follow`, as far as it goes.
-fn play(tape: &watch::Sender<Tape>, from: usize, follow: bool) -> BoxStream<'static, EngineResult<Chunk>> {
+fn stream_output(
+    tape: &watch::Sender<FakeOutputLog>,
+    from: usize,
+    follow: bool,
+) -> BoxStream<'static, EngineResult<OutputChunk>> {
     let receiver = tape.subscribe();
     Box::pin(futures::stream::unfold((receiver, from), move |(mut receiver, at)| async move {
-        let ready = |tape: &Tape| tape.chunks.len() > at || tape.ended || !follow;
+        let ready = |tape: &FakeOutputLog| tape.chunks.len() > at || tape.ended || !follow;
         // An error means that the container is gone, and its tape with it.
         let item = receiver.wait_for(ready).await.ok().and_then(|tape| tape.chunks.get(at).cloned())?;
         let item = item.map_err(|error| EngineError::Failed { operation: "reading output", source: error.into() });
@@ -308,23 +313,23 @@ fn play(tape: &watch::Sender<Tape>, from: usize, follow: bool) -> BoxStream<'sta
 impl Engine for FakeEngine {
     fn info(&self) -> BoxFuture<'_, EngineResult<EngineInfo>> {
         Box::pin(async {
-            self.enter("info", "")?;
+            self.record_call("info", "")?;
             Ok(EngineInfo {
                 name: "Fake 1.0".to_owned(),
-                api: "1.41".to_owned(),
+                api_version: "1.41".to_owned(),
                 endpoint: "fake://".to_owned(),
                 arch: std::env::consts::ARCH.to_owned(),
                 cpus: 4,
                 memory: 8 << 30,
                 volume_subpath: false,
-                cgroup: 2,
+                cgroup_version: 2,
                 missing_limits: Vec::new(),
             })
         })
     }
 
     fn ping(&self) -> BoxFuture<'_, EngineResult<()>> {
-        Box::pin(std::future::ready(self.enter("ping", "")))
+        Box::pin(std::future::ready(self.record_call("ping", "")))
     }
 
     fn events<'a>(
@@ -334,21 +339,21 @@ impl Engine for FakeEngine {
         since: Timestamp,
     ) -> BoxFuture<'a, EngineResult<EngineStream<EngineEvent>>> {
         Box::pin(async move {
-            self.enter("events", label)?;
-            Ok(self.outage.breaks(self.diary.read(label, value, since)))
+            self.record_call("events", label)?;
+            Ok(self.outage.break_stream_on_outage(self.event_log.subscribe(label, value, since)))
         })
     }
 
     fn image<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<Option<ImageInfo>>> {
         Box::pin(async move {
-            self.enter("image", name)?;
+            self.record_call("image", name)?;
             Ok(self.state().images.get(name).cloned())
         })
     }
 
     fn images<'a>(&'a self, label: &'a str) -> BoxFuture<'a, EngineResult<Vec<ImageInfo>>> {
         Box::pin(async move {
-            self.enter("images", label)?;
+            self.record_call("images", label)?;
             Ok(self.state().images.values().filter(|image| image.labels.contains_key(label)).cloned().collect())
         })
     }
@@ -361,7 +366,7 @@ impl Engine for FakeEngine {
         progress: &'a mut (dyn FnMut(&str) + Send),
     ) -> BoxFuture<'a, EngineResult<()>> {
         Box::pin(async move {
-            self.enter("build_image", tag)?;
+            self.record_call("build_image", tag)?;
             progress("Step 1/1");
             self.clone().with_image(tag);
             Ok(())
@@ -374,7 +379,7 @@ impl Engine for FakeEngine {
         labels: &'a BTreeMap<String, String>,
     ) -> BoxFuture<'a, EngineResult<()>> {
         Box::pin(async move {
-            self.enter("ensure_volume", name)?;
+            self.record_call("ensure_volume", name)?;
             self.state().volumes.entry(name.to_owned()).or_insert_with(|| labels.clone());
             Ok(())
         })
@@ -382,28 +387,28 @@ impl Engine for FakeEngine {
 
     fn create<'a>(&'a self, spec: &'a ContainerSpec) -> BoxFuture<'a, EngineResult<ContainerId>> {
         Box::pin(async move {
-            self.enter("create", &spec.name)?;
+            self.record_call("create", &spec.name)?;
             let mut state = self.state();
             if state.containers.values().any(|container| container.spec.name == spec.name) {
                 let message = format!("the name {} is in use", spec.name);
                 return Err(EngineError::Refused { operation: "create", status: 409, message });
             }
-            state.made += 1;
-            let id: ContainerId = format!("{:012x}", state.made).parse().expect("twelve hexadecimal digits");
-            let (input, script_input) = tokio::io::duplex(STDIN);
-            let container = Container {
+            state.created_count += 1;
+            let id: ContainerId = format!("{:012x}", state.created_count).parse().expect("twelve hexadecimal digits");
+            let (input, script_input) = tokio::io::duplex(STDIN_CAPACITY);
+            let container = FakeContainer {
                 spec: spec.clone(),
-                input: Some(input),
-                script_input: Some(script_input),
-                tape: Arc::new(watch::Sender::new(Tape::default())),
+                stdin: Some(input),
+                script_stdin: Some(script_input),
+                log: Arc::new(watch::Sender::new(FakeOutputLog::default())),
                 uploads: Vec::new(),
                 archives: HashMap::new(),
-                terms: None,
-                running: None,
+                sigterms: None,
+                task: None,
                 paused: false,
                 oom_killed: false,
-                exit: watch::Sender::new(None),
-                page: self.diary.page(&id, &spec.labels),
+                exit_code: watch::Sender::new(None),
+                events: self.event_log.for_container(&id, &spec.labels),
             };
             state.containers.insert(id.clone(), container);
             Ok(id)
@@ -411,70 +416,76 @@ impl Engine for FakeEngine {
     }
 
     fn upload<'a>(&'a self, id: &'a ContainerId, path: &'a str, tar: Bytes) -> BoxFuture<'a, EngineResult<()>> {
-        let keep = |container: &mut Container| {
+        let keep = |container: &mut FakeContainer| {
             container.uploads.push((path.to_owned(), tar));
             Ok(())
         };
-        Box::pin(std::future::ready(self.on("upload", id, keep)))
+        Box::pin(std::future::ready(self.call_container("upload", id, keep)))
     }
 
     fn download<'a>(&'a self, id: &'a ContainerId, path: &'a str) -> BoxFuture<'a, EngineResult<EngineStream<Bytes>>> {
         let missing = || EngineError::NotFound { operation: "download", subject: path.to_owned() };
-        let archive = self.on("download", id, |container| container.archives.get(path).cloned().ok_or_else(missing));
+        let archive =
+            self.call_container("download", id, |container| container.archives.get(path).cloned().ok_or_else(missing));
         Box::pin(async move {
             let archive = archive?;
             // In small pieces, which end nowhere in particular.
             let pieces: Vec<_> = archive.chunks(1000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-            Ok(self.outage.breaks(Box::pin(futures::stream::iter(pieces))))
+            Ok(self.outage.break_stream_on_outage(Box::pin(futures::stream::iter(pieces))))
         })
     }
 
-    fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Attachment>> {
+    fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<AttachedStreams>> {
         Box::pin(async move {
-            self.on("attach", id, |container| {
-                let input: Pin<Box<dyn AsyncWrite + Send>> = match container.input.take() {
+            self.call_container("attach", id, |container| {
+                let input: Pin<Box<dyn AsyncWrite + Send>> = match container.stdin.take() {
                     Some(input) => Box::pin(input),
                     // The pipe's one end is with the first attachment.
                     None => Box::pin(tokio::io::sink()),
                 };
-                let from = container.tape.borrow().chunks.len();
-                Ok(Attachment { input, output: self.outage.breaks(play(&container.tape, from, true)) })
+                let from = container.log.borrow().chunks.len();
+                Ok(AttachedStreams {
+                    stdin: input,
+                    output: self.outage.break_stream_on_outage(stream_output(&container.log, from, true)),
+                })
             })
         })
     }
 
     fn start<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
-        Box::pin(async move { self.on("start", id, |container| self.begin(id, container)) })
+        Box::pin(async move { self.call_container("start", id, |container| self.start_script(id, container)) })
     }
 
     fn logs<'a>(
         &'a self,
         id: &'a ContainerId,
         follow: bool,
-    ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<Chunk>>>> {
-        Box::pin(
-            async move { self.on("logs", id, |container| Ok(self.outage.breaks(play(&container.tape, 0, follow)))) },
-        )
+    ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<OutputChunk>>>> {
+        Box::pin(async move {
+            self.call_container("logs", id, |container| {
+                Ok(self.outage.break_stream_on_outage(stream_output(&container.log, 0, follow)))
+            })
+        })
     }
 
     fn wait<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<i64>> {
         Box::pin(async move {
-            let mut exit = self.on("wait", id, |container| Ok(container.exit.subscribe()))?;
+            let mut exit = self.call_container("wait", id, |container| Ok(container.exit_code.subscribe()))?;
             let ended = exit.wait_for(Option::is_some);
-            let code = self.outage.unless(ended).await?.ok().and_then(|code| *code);
+            let code = self.outage.fail_on_outage(ended).await?.ok().and_then(|code| *code);
             code.ok_or_else(|| EngineError::NotFound { operation: "wait", subject: id.to_string() })
         })
     }
 
-    fn inspect<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Option<Inspection>>> {
+    fn inspect<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Option<ContainerInspection>>> {
         Box::pin(async move {
-            let state = self.on("inspect", id, |container| {
-                Ok(Inspection {
+            let state = self.call_container("inspect", id, |container| {
+                Ok(ContainerInspection {
                     id: id.clone(),
-                    never_started: container.running.is_none(),
-                    running: container.alive(),
+                    never_started: container.task.is_none(),
+                    running: container.is_running(),
                     paused: container.paused,
-                    exit_code: *container.exit.borrow(),
+                    exit_code: *container.exit_code.borrow(),
                     oom_killed: container.oom_killed,
                     error: String::new(),
                 })
@@ -489,12 +500,12 @@ impl Engine for FakeEngine {
     fn signal<'a>(&'a self, id: &'a ContainerId, signal: Signal) -> BoxFuture<'a, EngineResult<()>> {
         Box::pin(async move {
             let method = if signal == Signal::Kill { "kill" } else { "term" };
-            let sent = self.on(method, id, |container| {
-                if container.alive() {
+            let sent = self.call_container(method, id, |container| {
+                if container.is_running() {
                     let signal = if signal == Signal::Kill { 9 } else { 15 };
-                    container.page.note(EngineEventKind::Killed { signal });
+                    container.events.record(EngineEventKind::Killed { signal });
                 }
-                match (signal, &container.terms) {
+                match (signal, &container.sigterms) {
                     (Signal::Kill, _) => container.kill(),
                     // A script that does not listen ignores it.
                     (Signal::Term, Some(terms)) => drop(terms.send(())),
@@ -507,18 +518,18 @@ impl Engine for FakeEngine {
     }
 
     fn pause<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
-        Box::pin(async move { self.on("pause", id, |container| container.freeze(true)) })
+        Box::pin(async move { self.call_container("pause", id, |container| container.set_paused(true)) })
     }
 
     fn unpause<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
-        Box::pin(async move { self.on("unpause", id, |container| container.freeze(false)) })
+        Box::pin(async move { self.call_container("unpause", id, |container| container.set_paused(false)) })
     }
 
     fn remove<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>> {
         Box::pin(async move {
-            let killed = self.on("remove", id, |container| {
+            let killed = self.call_container("remove", id, |container| {
                 container.kill();
-                container.page.note(EngineEventKind::Removed);
+                container.events.record(EngineEventKind::Removed);
                 Ok(())
             });
             match killed {
@@ -532,7 +543,7 @@ impl Engine for FakeEngine {
 
     fn remove_volume<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<()>> {
         Box::pin(async move {
-            self.enter("remove_volume", name)?;
+            self.record_call("remove_volume", name)?;
             self.state().volumes.remove(name);
             Ok(())
         })
@@ -540,33 +551,37 @@ impl Engine for FakeEngine {
 
     fn network_exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<bool>> {
         Box::pin(async move {
-            self.enter("network_exists", name)?;
+            self.record_call("network_exists", name)?;
             Ok(self.state().networks.contains(name))
         })
     }
 
     fn remove_network<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<()>> {
-        Box::pin(std::future::ready(self.enter("remove_network", name)))
+        Box::pin(std::future::ready(self.record_call("remove_network", name)))
     }
 
-    fn find<'a>(&'a self, label: &'a str, value: Option<&'a str>) -> BoxFuture<'a, EngineResult<Vec<Found>>> {
+    fn find_resources<'a>(
+        &'a self,
+        label: &'a str,
+        value: Option<&'a str>,
+    ) -> BoxFuture<'a, EngineResult<Vec<EngineResource>>> {
         Box::pin(async move {
-            self.enter("find", label)?;
+            self.record_call("find", label)?;
             let state = self.state();
             let has = |labels: &BTreeMap<String, String>| match value {
                 Some(value) => labels.get(label).is_some_and(|it| it == value),
                 None => labels.contains_key(label),
             };
-            let containers = state.containers.iter().map(|(id, container)| Found {
-                kind: FoundKind::Container,
+            let containers = state.containers.iter().map(|(id, container)| EngineResource {
+                kind: EngineResourceKind::Container,
                 id: id.to_string(),
                 name: container.spec.name.clone(),
                 labels: container.labels(),
-                running: container.alive(),
+                running: container.is_running(),
                 paused: container.paused,
             });
-            let volumes = state.volumes.iter().map(|(name, labels)| Found {
-                kind: FoundKind::Volume,
+            let volumes = state.volumes.iter().map(|(name, labels)| EngineResource {
+                kind: EngineResourceKind::Volume,
                 id: name.clone(),
                 name: name.clone(),
                 labels: labels.clone(),
@@ -578,6 +593,8 @@ impl Engine for FakeEngine {
     }
 
     fn top<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Vec<String>>> {
-        Box::pin(async move { self.on("top", id, |_| Ok(vec!["PID CMD".to_owned(), "1 script".to_owned()])) })
+        Box::pin(
+            async move { self.call_container("top", id, |_| Ok(vec!["PID CMD".to_owned(), "1 script".to_owned()])) },
+        )
     }
 }

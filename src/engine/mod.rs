@@ -66,15 +66,15 @@ pub struct ContainerSpec {
     /// tmpfs mounts: path and options.
     pub tmpfs: Vec<(String, String)>,
     /// Memory limit in bytes, swap included; 0 for none.
-    pub memory: u64,
+    pub memory_limit: u64,
     /// CPUs, in thousandths; 0 for no limit.
     pub milli_cpus: u64,
     /// Process limit.
-    pub pids: i64,
+    pub pids_limit: i64,
     /// Network: `none`, or the name of one.
     pub network: String,
     /// Capabilities to keep (the depot's four).
-    pub capabilities: Vec<String>,
+    pub added_capabilities: Vec<String>,
 }
 
 /// A volume in a container.
@@ -92,19 +92,19 @@ pub struct VolumeMount {
 
 /// A piece of what a container printed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Chunk {
+pub enum OutputChunk {
     /// Standard output.
-    Out(Bytes),
+    Stdout(Bytes),
     /// Standard error.
-    Err(Bytes),
+    Stderr(Bytes),
 }
 
 /// A container's streams. Dropping it closes the connection; the container's stdin stays open.
-pub struct Attachment {
+pub struct AttachedStreams {
     /// To its standard input.
-    pub input: Pin<Box<dyn AsyncWrite + Send>>,
+    pub stdin: Pin<Box<dyn AsyncWrite + Send>>,
     /// What it prints. Chunks are not lines.
-    pub output: BoxStream<'static, EngineResult<Chunk>>,
+    pub output: BoxStream<'static, EngineResult<OutputChunk>>,
 }
 
 /// What an engine is and can do.
@@ -113,7 +113,7 @@ pub struct EngineInfo {
     /// "Docker 20.10.24".
     pub name: String,
     /// API version in use.
-    pub api: String,
+    pub api_version: String,
     /// Where it was reached, and why there: "unix:///var/run/docker.sock (default)".
     pub endpoint: String,
     /// Processor architecture as Rust names it: `x86_64`, `aarch64`.
@@ -125,7 +125,7 @@ pub struct EngineInfo {
     /// Whether a folder of a volume can be mounted (API 1.45).
     pub volume_subpath: bool,
     /// cgroup version: 1 or 2.
-    pub cgroup: u8,
+    pub cgroup_version: u8,
     /// Whether it can apply memory, CPU and process limits; names of those that it cannot.
     pub missing_limits: Vec<String>,
 }
@@ -149,7 +149,7 @@ pub struct ImageInfo {
 
 /// A container's state.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Inspection {
+pub struct ContainerInspection {
     /// Its id.
     pub id: ContainerId,
     /// Created but never started.
@@ -168,9 +168,9 @@ pub struct Inspection {
 
 /// Something of ours that the engine has.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct EngineResource {
     /// What it is.
-    pub kind: FoundKind,
+    pub kind: EngineResourceKind,
     /// Id, or the name where it has none.
     pub id: String,
     /// Name.
@@ -185,7 +185,7 @@ pub struct Found {
 
 /// Kinds of things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FoundKind {
+pub enum EngineResourceKind {
     /// A container.
     Container,
     /// A volume.
@@ -253,11 +253,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Whether it answers at all, learned within seconds. Waits for no turn: it answers also while everything else is busy.
     ///
     /// # Errors
-    /// One that is [`EngineError::unreachable`] where nobody answers in time.
+    /// One that is [`EngineError::is_unreachable`] where nobody answers in time.
     fn ping(&self) -> BoxFuture<'_, EngineResult<()>>;
     /// What happens to the containers that carry this label, from `since` on. A hint, never the truth: an engine keeps few
     /// past events, none over a restart of its own, and may lose some under load. The stream ends, or breaks with an error
-    /// that is [`EngineError::unreachable`], when the engine goes away.
+    /// that is [`EngineError::is_unreachable`], when the engine goes away.
     fn events<'a>(
         &'a self,
         label: &'a str,
@@ -289,7 +289,7 @@ pub trait Engine: Send + Sync + 'static {
     /// A file or folder of a container, running or not, as a tar. What is in it is as hostile as the container.
     fn download<'a>(&'a self, id: &'a ContainerId, path: &'a str) -> BoxFuture<'a, EngineResult<EngineStream<Bytes>>>;
     /// Attaches stdin, stdout and stderr; the connection stands when this returns. Before `start`, nothing is missed.
-    fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Attachment>>;
+    fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<AttachedStreams>>;
     /// Starts it. Waits for its turn where many are started at once; transient failures of the daemon are retried.
     fn start<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<()>>;
     /// All that it printed so far, and with `follow` what it prints from now on.
@@ -297,11 +297,11 @@ pub trait Engine: Send + Sync + 'static {
         &'a self,
         id: &'a ContainerId,
         follow: bool,
-    ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<Chunk>>>>;
+    ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<OutputChunk>>>>;
     /// Waits until it ended and gives its exit code; a container that is gone is [`EngineError::NotFound`].
     fn wait<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<i64>>;
     /// Its state; `None` where it is gone.
-    fn inspect<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Option<Inspection>>>;
+    fn inspect<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Option<ContainerInspection>>>;
     /// Signals its first process; one that does not run is not an error. A kill ends a frozen one too.
     fn signal<'a>(&'a self, id: &'a ContainerId, signal: Signal) -> BoxFuture<'a, EngineResult<()>>;
     /// Freezes it; one that is frozen already is not an error. One that does not run is [`EngineError::Refused`], one that is
@@ -318,7 +318,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Removes a network; one that is gone is not an error.
     fn remove_network<'a>(&'a self, name: &'a str) -> BoxFuture<'a, EngineResult<()>>;
     /// Everything that carries this label key (and this value, where one is given).
-    fn find<'a>(&'a self, label: &'a str, value: Option<&'a str>) -> BoxFuture<'a, EngineResult<Vec<Found>>>;
+    fn find_resources<'a>(
+        &'a self,
+        label: &'a str,
+        value: Option<&'a str>,
+    ) -> BoxFuture<'a, EngineResult<Vec<EngineResource>>>;
     /// The process list of a running container, as lines: for evidence.
     fn top<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Vec<String>>>;
 }

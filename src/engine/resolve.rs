@@ -20,14 +20,14 @@ const DEFAULT_PORTS: (u16, u16) = (2375, 2376);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// How to reach it.
-    pub address: Address,
+    pub address: EngineAddress,
     /// What decided: "`DOCKER_HOST`", "context `colima`, current in ...".
-    pub why: String,
+    pub reason: String,
 }
 
 /// How to reach an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
+pub enum EngineAddress {
     /// A unix socket.
     Unix(PathBuf),
     /// Plain HTTP: `host:port`.
@@ -37,13 +37,13 @@ pub enum Address {
         /// `host:port`.
         host: String,
         /// Folder with `ca.pem`, `cert.pem` and `key.pem`.
-        certificates: PathBuf,
+        cert_dir: PathBuf,
     },
     /// `docker system dial-stdio` at the other end of ssh: `[user@]host[:port]`.
     Ssh(String),
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for EngineAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
@@ -56,17 +56,17 @@ impl fmt::Display for Address {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.address, self.why)
+        write!(f, "{} ({})", self.address, self.reason)
     }
 }
 
 /// The endpoint that these variables and the files they lead to name. A set but empty variable is an absent one.
 ///
 /// # Errors
-/// [`EngineError::Settings`] where a setting names something that does not exist or cannot be used. A config file that
+/// [`EngineError::InvalidSettings`] where a setting names something that does not exist or cannot be used. A config file that
 /// cannot be read is not an error, as for the docker CLI: the default is taken, and `why` says so.
-pub fn endpoint(env: &dyn Fn(&str) -> Option<String>) -> EngineResult<Endpoint> {
-    Resolver { env, default_socket: Path::new(DEFAULT_SOCKET) }.endpoint()
+pub fn resolve_endpoint(env: &dyn Fn(&str) -> Option<String>) -> EngineResult<Endpoint> {
+    Resolver { env, default_socket: Path::new(DEFAULT_SOCKET) }.resolve()
 }
 
 struct Resolver<'a> {
@@ -104,15 +104,19 @@ struct ContextEndpoint {
 }
 
 impl Resolver<'_> {
-    fn endpoint(&self) -> EngineResult<Endpoint> {
-        if let Some(host) = self.var("DOCKER_HOST") {
-            return self.host(&host, "DOCKER_HOST");
+    fn resolve(&self) -> EngineResult<Endpoint> {
+        if let Some(host) = self.env_var("DOCKER_HOST") {
+            return self.endpoint_from_host(&host, "DOCKER_HOST");
         }
-        if let Some(name) = self.var("DOCKER_CONTEXT") {
+        if let Some(name) = self.env_var("DOCKER_CONTEXT") {
             let why = format!("context `{name}`, from DOCKER_CONTEXT");
-            return if name == "default" { Ok(self.default(&why)) } else { self.context(&name, why) };
+            return if name == "default" {
+                Ok(self.default_endpoint(&why))
+            } else {
+                self.endpoint_from_context(&name, why)
+            };
         }
-        let Some(folder) = self.config_folder() else { return Ok(self.default("default socket")) };
+        let Some(folder) = self.config_dir() else { return Ok(self.default_endpoint("default socket")) };
         let file = folder.join("config.json");
         let config = match std::fs::read(&file) {
             Ok(bytes) => serde_json::from_slice::<ConfigFile>(&bytes).map_err(|error| error.to_string()),
@@ -122,29 +126,29 @@ impl Resolver<'_> {
         match config {
             Ok(ConfigFile { current_context: Some(name) }) if !name.is_empty() && name != "default" => {
                 let why = format!("context `{name}`, current in `{}`", file.display());
-                self.context(&name, why)
+                self.endpoint_from_context(&name, why)
             }
-            Ok(_) => Ok(self.default("default socket")),
+            Ok(_) => Ok(self.default_endpoint("default socket")),
             Err(problem) => {
-                Ok(self.default(&format!("default socket; `{}` cannot be read: {problem}", file.display())))
+                Ok(self.default_endpoint(&format!("default socket; `{}` cannot be read: {problem}", file.display())))
             }
         }
     }
 
-    fn var(&self, name: &str) -> Option<String> {
+    fn env_var(&self, name: &str) -> Option<String> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
 
-    fn config_folder(&self) -> Option<PathBuf> {
-        let named = self.var("DOCKER_CONFIG").map(PathBuf::from);
-        named.or_else(|| self.var("HOME").map(|home| Path::new(&home).join(".docker")))
+    fn config_dir(&self) -> Option<PathBuf> {
+        let named = self.env_var("DOCKER_CONFIG").map(PathBuf::from);
+        named.or_else(|| self.env_var("HOME").map(|home| Path::new(&home).join(".docker")))
     }
 
     /// The default socket, or the first of its usual replacements that is there.
-    fn default(&self, why: &str) -> Endpoint {
+    fn default_endpoint(&self, why: &str) -> Endpoint {
         if !self.default_socket.exists() {
-            let runtime = self.var("XDG_RUNTIME_DIR").map(PathBuf::from);
-            let home = self.var("HOME").map(PathBuf::from);
+            let runtime = self.env_var("XDG_RUNTIME_DIR").map(PathBuf::from);
+            let home = self.env_var("HOME").map(PathBuf::from);
             let others = [
                 ("rootless Docker's", runtime.as_ref().map(|dir| dir.join("docker.sock"))),
                 ("Docker Desktop's", home.as_ref().map(|dir| dir.join(".docker/run/docker.sock"))),
@@ -154,35 +158,37 @@ impl Resolver<'_> {
                 if let Some(path) = path.filter(|path| path.exists()) {
                     let absent = self.default_socket.display();
                     return Endpoint {
-                        address: Address::Unix(path),
-                        why: format!("{why}: `{absent}` is absent, {whose} is there"),
+                        address: EngineAddress::Unix(path),
+                        reason: format!("{why}: `{absent}` is absent, {whose} is there"),
                     };
                 }
             }
         }
-        Endpoint { address: Address::Unix(self.default_socket.to_owned()), why: why.to_owned() }
+        Endpoint { address: EngineAddress::Unix(self.default_socket.to_owned()), reason: why.to_owned() }
     }
 
     /// What `DOCKER_HOST` says, with the TLS variables that apply to it alone.
-    fn host(&self, host: &str, why: &str) -> EngineResult<Endpoint> {
-        if self.var("DOCKER_TLS").is_some() && self.var("DOCKER_TLS_VERIFY").is_none() {
-            return Err(settings(
+    fn endpoint_from_host(&self, host: &str, why: &str) -> EngineResult<Endpoint> {
+        if self.env_var("DOCKER_TLS").is_some() && self.env_var("DOCKER_TLS_VERIFY").is_none() {
+            return Err(invalid_settings(
                 "DOCKER_TLS asks for TLS without verification, which is not done; set DOCKER_TLS_VERIFY=1".to_owned(),
             ));
         }
         let certificates = || {
-            let folder = self.var("DOCKER_CERT_PATH").map(PathBuf::from).or_else(|| self.config_folder());
-            folder.ok_or_else(|| settings("TLS is asked for, and neither DOCKER_CERT_PATH nor HOME is set".to_owned()))
+            let folder = self.env_var("DOCKER_CERT_PATH").map(PathBuf::from).or_else(|| self.config_dir());
+            folder.ok_or_else(|| {
+                invalid_settings("TLS is asked for, and neither DOCKER_CERT_PATH nor HOME is set".to_owned())
+            })
         };
-        let verify = self.var("DOCKER_TLS_VERIFY").is_some();
+        let verify = self.env_var("DOCKER_TLS_VERIFY").is_some();
         let tls = if verify || host.starts_with("https://") { Some(certificates()?) } else { None };
-        Ok(Endpoint { address: address(host, tls, self.default_socket, why)?, why: why.to_owned() })
+        Ok(Endpoint { address: parse_address(host, tls, self.default_socket, why)?, reason: why.to_owned() })
     }
 
     /// A named context of the docker CLI. Its folder is named by a hash of its name; the name stands in it too.
-    fn context(&self, name: &str, why: String) -> EngineResult<Endpoint> {
-        let Some(config) = self.config_folder() else {
-            return Err(settings(format!("{why}, and neither DOCKER_CONFIG nor HOME is set")));
+    fn endpoint_from_context(&self, name: &str, why: String) -> EngineResult<Endpoint> {
+        let Some(config) = self.config_dir() else {
+            return Err(invalid_settings(format!("{why}, and neither DOCKER_CONFIG nor HOME is set")));
         };
         let metas = config.join("contexts/meta");
         let mut known = Vec::new();
@@ -194,67 +200,76 @@ impl Resolver<'_> {
                 continue;
             }
             let Some(endpoint) = meta.endpoints.docker.filter(|endpoint| !endpoint.host.is_empty()) else {
-                return Err(settings(format!("{why}, and it has no docker endpoint")));
+                return Err(invalid_settings(format!("{why}, and it has no docker endpoint")));
             };
             let certificates = config.join("contexts/tls").join(entry.file_name()).join("docker");
             let tls = certificates.is_dir().then_some(certificates);
             if endpoint.skip_tls_verify && !endpoint.host.starts_with("unix:") && !endpoint.host.starts_with("ssh:") {
-                return Err(settings(format!("{why}, asks for TLS without verification, which is not done")));
+                return Err(invalid_settings(format!("{why}, asks for TLS without verification, which is not done")));
             }
-            return Ok(Endpoint { address: address(&endpoint.host, tls, self.default_socket, &why)?, why });
+            return Ok(Endpoint {
+                address: parse_address(&endpoint.host, tls, self.default_socket, &why)?,
+                reason: why,
+            });
         }
         known.sort();
         let known =
             if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
-        Err(settings(format!("{why}, is not among the contexts in `{}`: {known}", metas.display())))
+        Err(invalid_settings(format!("{why}, is not among the contexts in `{}`: {known}", metas.display())))
     }
 }
 
-fn settings(problem: String) -> EngineError {
-    EngineError::Settings { problem }
+fn invalid_settings(problem: String) -> EngineError {
+    EngineError::InvalidSettings { problem }
 }
 
 /// Reads a host as the docker CLI writes it; `tls` is the folder of the certificates, where TLS is wanted.
-fn address(host: &str, tls: Option<PathBuf>, default_socket: &Path, why: &str) -> EngineResult<Address> {
+fn parse_address(host: &str, tls: Option<PathBuf>, default_socket: &Path, why: &str) -> EngineResult<EngineAddress> {
     let (scheme, rest) = host.split_once("://").unwrap_or(("tcp", host));
     match scheme {
-        "unix" if rest.is_empty() => Ok(Address::Unix(default_socket.to_owned())),
-        "unix" => Ok(Address::Unix(PathBuf::from(rest))),
+        "unix" if rest.is_empty() => Ok(EngineAddress::Unix(default_socket.to_owned())),
+        "unix" => Ok(EngineAddress::Unix(PathBuf::from(rest))),
         "ssh" => {
             let authority = rest.trim_end_matches('/');
             // ssh reads what begins with a dash as an option.
             if authority.is_empty() || authority.starts_with('-') || authority.contains(['/', '?', '#']) {
-                return Err(settings(format!("{why}: `{host}` must be `ssh://[user@]host[:port]`")));
+                return Err(invalid_settings(format!("{why}: `{host}` must be `ssh://[user@]host[:port]`")));
             }
             if authority.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
-                return Err(settings(format!("{why}: an ssh address must not hold a password")));
+                return Err(invalid_settings(format!("{why}: an ssh address must not hold a password")));
             }
-            Ok(Address::Ssh(authority.to_owned()))
+            Ok(EngineAddress::Ssh(authority.to_owned()))
         }
         "tcp" | "http" | "https" => {
             let rest = rest.trim_end_matches('/');
             if rest.contains('@') {
-                return Err(settings(format!("{why}: a {scheme} address must be a host and a port, without a user")));
+                return Err(invalid_settings(format!(
+                    "{why}: a {scheme} address must be a host and a port, without a user"
+                )));
             }
             if rest.contains(['/', '?', '#']) {
-                return Err(settings(format!("{why}: `{host}` must be a host and a port")));
+                return Err(invalid_settings(format!("{why}: `{host}` must be a host and a port")));
             }
             let port = if tls.is_some() { DEFAULT_PORTS.1 } else { DEFAULT_PORTS.0 };
-            let host = with_port(rest, port);
-            let Some(certificates) = tls else { return Ok(Address::Tcp(host)) };
+            let host = add_default_port(rest, port);
+            let Some(certificates) = tls else { return Ok(EngineAddress::Tcp(host)) };
             for file in ["ca.pem", "cert.pem", "key.pem"] {
                 if !certificates.join(file).is_file() {
                     let folder = certificates.display();
-                    return Err(settings(format!("{why}: TLS needs `{file}` in `{folder}`, and it is not there")));
+                    return Err(invalid_settings(format!(
+                        "{why}: TLS needs `{file}` in `{folder}`, and it is not there"
+                    )));
                 }
             }
-            Ok(Address::Tls { host, certificates })
+            Ok(EngineAddress::Tls { host, cert_dir: certificates })
         }
-        _ => Err(settings(format!("{why}: `{host}` must begin with unix://, tcp://, http://, https:// or ssh://"))),
+        _ => Err(invalid_settings(format!(
+            "{why}: `{host}` must begin with unix://, tcp://, http://, https:// or ssh://"
+        ))),
     }
 }
 
-fn with_port(host: &str, port: u16) -> String {
+fn add_default_port(host: &str, port: u16) -> String {
     let bracketed = host.starts_with('[');
     let has_port = if bracketed { host.contains("]:") } else { host.contains(':') };
     let name = if host.is_empty() || host.starts_with(':') { format!("localhost{host}") } else { host.to_owned() };
@@ -268,12 +283,12 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
 
-    struct Machine {
+    struct TestHost {
         dir: tempfile::TempDir,
         env: BTreeMap<String, String>,
     }
 
-    impl Machine {
+    impl TestHost {
         /// A home, a runtime folder, and no socket.
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
@@ -285,27 +300,29 @@ mod tests {
             Self { dir, env }
         }
 
-        fn set(mut self, name: &str, value: impl Into<String>) -> Self {
+        fn with_env(mut self, name: &str, value: impl Into<String>) -> Self {
             self.env.insert(name.to_owned(), value.into());
             self
         }
 
-        fn file(self, path: &str, text: &str) -> Self {
+        fn with_file(self, path: &str, text: &str) -> Self {
             let path = self.path(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
             self
         }
 
-        fn context(self, folder: &str, name: &str, host: &str) -> Self {
+        fn with_context(self, folder: &str, name: &str, host: &str) -> Self {
             let meta = format!(
                 r#"{{"Name":"{name}","Metadata":{{}},"Endpoints":{{"docker":{{"Host":"{host}","SkipTLSVerify":false}}}}}}"#
             );
-            self.file(&format!("home/.docker/contexts/meta/{folder}/meta.json"), &meta)
+            self.with_file(&format!("home/.docker/contexts/meta/{folder}/meta.json"), &meta)
         }
 
-        fn certificates(self, folder: &str) -> Self {
-            ["ca", "cert", "key"].iter().fold(self, |machine, name| machine.file(&format!("{folder}/{name}.pem"), ""))
+        fn with_certificates(self, folder: &str) -> Self {
+            ["ca", "cert", "key"]
+                .iter()
+                .fold(self, |machine, name| machine.with_file(&format!("{folder}/{name}.pem"), ""))
         }
 
         fn path(&self, path: &str) -> PathBuf {
@@ -314,104 +331,110 @@ mod tests {
 
         fn resolve(&self) -> EngineResult<Endpoint> {
             let env = |name: &str| self.env.get(name).cloned();
-            Resolver { env: &env, default_socket: &self.path("docker.sock") }.endpoint()
+            Resolver { env: &env, default_socket: &self.path("docker.sock") }.resolve()
         }
 
-        fn problem(&self) -> String {
+        fn error_text(&self) -> String {
             self.resolve().unwrap_err().to_string()
         }
     }
 
     #[test]
-    fn nothing_set_is_the_default_socket() {
-        let machine = Machine::new();
+    fn default_socket_is_used_when_nothing_is_set() {
+        let machine = TestHost::new();
         let found = machine.resolve().unwrap();
-        assert_eq!(found.address, Address::Unix(machine.path("docker.sock")));
-        assert_eq!(found.why, "default socket");
+        assert_eq!(found.address, EngineAddress::Unix(machine.path("docker.sock")));
+        assert_eq!(found.reason, "default socket");
     }
 
     #[test]
-    fn other_sockets_only_where_the_default_is_absent() {
-        let machine = Machine::new().file("run/podman/podman.sock", "");
-        assert_eq!(machine.resolve().unwrap().address, Address::Unix(machine.path("run/podman/podman.sock")));
-        assert!(machine.resolve().unwrap().why.contains("is absent, Podman's is there"));
-        let machine = machine.file("home/.docker/run/docker.sock", "");
-        assert_eq!(machine.resolve().unwrap().address, Address::Unix(machine.path("home/.docker/run/docker.sock")));
-        let machine = machine.file("run/docker.sock", "");
-        assert_eq!(machine.resolve().unwrap().address, Address::Unix(machine.path("run/docker.sock")));
-        let machine = machine.file("docker.sock", "");
-        assert_eq!(machine.resolve().unwrap().address, Address::Unix(machine.path("docker.sock")));
+    fn fallback_sockets_are_used_when_the_default_is_absent() {
+        let machine = TestHost::new().with_file("run/podman/podman.sock", "");
+        assert_eq!(machine.resolve().unwrap().address, EngineAddress::Unix(machine.path("run/podman/podman.sock")));
+        assert!(machine.resolve().unwrap().reason.contains("is absent, Podman's is there"));
+        let machine = machine.with_file("home/.docker/run/docker.sock", "");
+        assert_eq!(
+            machine.resolve().unwrap().address,
+            EngineAddress::Unix(machine.path("home/.docker/run/docker.sock"))
+        );
+        let machine = machine.with_file("run/docker.sock", "");
+        assert_eq!(machine.resolve().unwrap().address, EngineAddress::Unix(machine.path("run/docker.sock")));
+        let machine = machine.with_file("docker.sock", "");
+        assert_eq!(machine.resolve().unwrap().address, EngineAddress::Unix(machine.path("docker.sock")));
     }
 
     #[test]
-    fn the_order_is_host_then_context_then_current_context() {
-        let machine = Machine::new()
-            .context("aa", "one", "unix:///one.sock")
-            .context("bb", "two", "unix:///two.sock")
-            .file("home/.docker/config.json", r#"{"auths": {}, "currentContext": "one"}"#);
+    fn host_precedes_context_precedes_current_context() {
+        let machine = TestHost::new()
+            .with_context("aa", "one", "unix:///one.sock")
+            .with_context("bb", "two", "unix:///two.sock")
+            .with_file("home/.docker/config.json", r#"{"auths": {}, "currentContext": "one"}"#);
         assert_eq!(machine.resolve().unwrap().address.to_string(), "unix:///one.sock");
-        assert!(machine.resolve().unwrap().why.starts_with("context `one`, current in `"));
-        let machine = machine.set("DOCKER_CONTEXT", "two");
+        assert!(machine.resolve().unwrap().reason.starts_with("context `one`, current in `"));
+        let machine = machine.with_env("DOCKER_CONTEXT", "two");
         assert_eq!(machine.resolve().unwrap().to_string(), "unix:///two.sock (context `two`, from DOCKER_CONTEXT)");
-        let machine = machine.set("DOCKER_HOST", "unix:///three.sock");
+        let machine = machine.with_env("DOCKER_HOST", "unix:///three.sock");
         assert_eq!(machine.resolve().unwrap().to_string(), "unix:///three.sock (DOCKER_HOST)");
-        let machine = machine.set("DOCKER_HOST", "").set("DOCKER_CONTEXT", "default");
-        assert_eq!(machine.resolve().unwrap().address, Address::Unix(machine.path("docker.sock")));
+        let machine = machine.with_env("DOCKER_HOST", "").with_env("DOCKER_CONTEXT", "default");
+        assert_eq!(machine.resolve().unwrap().address, EngineAddress::Unix(machine.path("docker.sock")));
     }
 
     #[test]
-    fn a_config_folder_of_its_own() {
-        let machine = Machine::new().file("other/config.json", r#"{"currentContext": "x"}"#).file(
+    fn docker_config_overrides_the_config_dir() {
+        let machine = TestHost::new().with_file("other/config.json", r#"{"currentContext": "x"}"#).with_file(
             "other/contexts/meta/1/meta.json",
             r#"{"Name":"x","Endpoints":{"docker":{"Host":"ssh://me@far:2222"}}}"#,
         );
         let folder = machine.path("other").display().to_string();
-        let machine = machine.set("DOCKER_CONFIG", folder);
-        assert_eq!(machine.resolve().unwrap().address, Address::Ssh("me@far:2222".to_owned()));
+        let machine = machine.with_env("DOCKER_CONFIG", folder);
+        assert_eq!(machine.resolve().unwrap().address, EngineAddress::Ssh("me@far:2222".to_owned()));
     }
 
     #[test]
-    fn a_context_that_is_not_there_names_those_that_are() {
-        let machine = Machine::new().context("aa", "one", "unix:///one.sock").set("DOCKER_CONTEXT", "gone");
-        let problem = machine.problem();
+    fn a_missing_context_error_lists_the_known_contexts() {
+        let machine = TestHost::new().with_context("aa", "one", "unix:///one.sock").with_env("DOCKER_CONTEXT", "gone");
+        let problem = machine.error_text();
         assert!(problem.contains("context `gone`, from DOCKER_CONTEXT, is not among"), "{problem}");
         assert!(problem.ends_with("there are one"), "{problem}");
     }
 
     #[test]
-    fn a_config_file_that_cannot_be_read_is_said() {
-        let machine = Machine::new().file("home/.docker/config.json", "{");
+    fn an_unreadable_config_file_is_reported() {
+        let machine = TestHost::new().with_file("home/.docker/config.json", "{");
         let found = machine.resolve().unwrap();
-        assert_eq!(found.address, Address::Unix(machine.path("docker.sock")));
-        assert!(found.why.contains("cannot be read: EOF"), "{}", found.why);
+        assert_eq!(found.address, EngineAddress::Unix(machine.path("docker.sock")));
+        assert!(found.reason.contains("cannot be read: EOF"), "{}", found.reason);
     }
 
     #[test]
-    fn tls_takes_its_files_from_the_cert_path_or_the_context() {
-        let machine = Machine::new().set("DOCKER_HOST", "tcp://far").set("DOCKER_TLS_VERIFY", "1");
-        assert!(machine.problem().contains("TLS needs `ca.pem` in `"), "{}", machine.problem());
-        let machine = machine.certificates("home/.docker");
-        let expected = Address::Tls { host: "far:2376".to_owned(), certificates: machine.path("home/.docker") };
+    fn tls_certificates_come_from_the_cert_path_or_the_context() {
+        let machine = TestHost::new().with_env("DOCKER_HOST", "tcp://far").with_env("DOCKER_TLS_VERIFY", "1");
+        assert!(machine.error_text().contains("TLS needs `ca.pem` in `"), "{}", machine.error_text());
+        let machine = machine.with_certificates("home/.docker");
+        let expected = EngineAddress::Tls { host: "far:2376".to_owned(), cert_dir: machine.path("home/.docker") };
         assert_eq!(machine.resolve().unwrap().address, expected);
-        let machine = machine.certificates("certs");
+        let machine = machine.with_certificates("certs");
         let folder = machine.path("certs");
-        let machine = machine.set("DOCKER_CERT_PATH", folder.display().to_string());
-        let expected = Address::Tls { host: "far:2376".to_owned(), certificates: folder };
+        let machine = machine.with_env("DOCKER_CERT_PATH", folder.display().to_string());
+        let expected = EngineAddress::Tls { host: "far:2376".to_owned(), cert_dir: folder };
         assert_eq!(machine.resolve().unwrap().address, expected);
 
-        let machine = Machine::new()
-            .context("aa", "far", "tcp://far:99")
-            .set("DOCKER_CONTEXT", "far")
+        let machine = TestHost::new()
+            .with_context("aa", "far", "tcp://far:99")
+            .with_env("DOCKER_CONTEXT", "far")
             // These belong to DOCKER_HOST and not to a context.
-            .set("DOCKER_TLS_VERIFY", "1");
-        assert_eq!(machine.resolve().unwrap().address, Address::Tcp("far:99".to_owned()));
-        let machine = machine.certificates("home/.docker/contexts/tls/aa/docker");
+            .with_env("DOCKER_TLS_VERIFY", "1");
+        assert_eq!(machine.resolve().unwrap().address, EngineAddress::Tcp("far:99".to_owned()));
+        let machine = machine.with_certificates("home/.docker/contexts/tls/aa/docker");
         let certificates = machine.path("home/.docker/contexts/tls/aa/docker");
-        assert_eq!(machine.resolve().unwrap().address, Address::Tls { host: "far:99".to_owned(), certificates });
+        assert_eq!(
+            machine.resolve().unwrap().address,
+            EngineAddress::Tls { host: "far:99".to_owned(), cert_dir: certificates }
+        );
     }
 
     #[test]
-    fn hosts() {
+    fn docker_host_values_are_parsed() {
         for (host, expected) in [
             ("tcp://h", "tcp://h:2375"),
             ("tcp://h:1/", "tcp://h:1"),
@@ -423,15 +446,15 @@ mod tests {
             ("ssh://h", "ssh://h"),
             ("ssh://u@h:22/", "ssh://u@h:22"),
         ] {
-            let machine = Machine::new().set("DOCKER_HOST", host);
+            let machine = TestHost::new().with_env("DOCKER_HOST", host);
             assert_eq!(machine.resolve().unwrap().address.to_string(), expected, "{host}");
         }
         for host in ["npipe:////./pipe/x", "fd://", "ssh://-oProxyCommand=x", "ssh://", "ssh://u:p@h", "tcp://h/x"] {
-            let machine = Machine::new().set("DOCKER_HOST", host);
-            assert!(matches!(machine.resolve(), Err(EngineError::Settings { .. })), "{host}");
+            let machine = TestHost::new().with_env("DOCKER_HOST", host);
+            assert!(matches!(machine.resolve(), Err(EngineError::InvalidSettings { .. })), "{host}");
         }
         for host in ["ssh://u:secret@h", "tcp://u:secret@h"] {
-            assert!(!Machine::new().set("DOCKER_HOST", host).problem().contains("secret"));
+            assert!(!TestHost::new().with_env("DOCKER_HOST", host).error_text().contains("secret"));
         }
     }
 }

@@ -67,7 +67,7 @@ pub enum Request {
         /// Files below `IN/<folder>/`, made read-only with their parent folders.
         files: Vec<TextFile>,
     },
-    /// Answers with `result.json` (its length in the answer), then the bundle, as `Data`. Answer: [`Answer::Collected`].
+    /// Answers with `result.json` (its length in the answer), then the bundle, as `Data`. Answer: [`Answer::CollectedFiles`].
     Collect {
         /// The attempt's folder name.
         folder: String,
@@ -77,7 +77,7 @@ pub enum Request {
         max_bytes: u64,
     },
     /// Commits what is in the clone to a salvage ref and answers with a bundle of it as `Data`; for sandboxes whose shim is
-    /// dead. Answer: [`Answer::Salvaged`].
+    /// dead. Answer: [`Answer::SalvagedWork`].
     Salvage {
         /// The attempt's folder name.
         folder: String,

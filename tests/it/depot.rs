@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use longshore::engine::depot::{Collected, Depot, DepotSpec, DepotVolumes, Space};
-use longshore::engine::docker::{Docker, Options};
+use longshore::engine::depot::{CollectedFiles, DepotClient, DepotSpec, DepotVolumes, EngineSpace};
+use longshore::engine::docker::{DockerEngine, DockerOptions};
 use longshore::engine::{ContainerSpec, Engine, EngineError, VolumeMount, label, resolve};
 use longshore::handoff::depot::{DepotFaultKind, TextFile, Tip};
 use longshore::handoff::layout;
@@ -32,14 +32,14 @@ fn build_shim() -> PathBuf {
 
 /// A swarm's volumes and containers, removed in the end.
 struct Swarm {
-    docker: Docker,
+    docker: DockerEngine,
     spec: DepotSpec,
 }
 
 impl Swarm {
     async fn new() -> Self {
-        let endpoint = resolve::endpoint(&|name| std::env::var(name).ok()).expect("the engine's settings");
-        let docker = Docker::connect(&endpoint, Options::default()).await.unwrap_or_else(|error| {
+        let endpoint = resolve::resolve_endpoint(&|name| std::env::var(name).ok()).expect("the engine's settings");
+        let docker = DockerEngine::connect(&endpoint, DockerOptions::default()).await.unwrap_or_else(|error| {
             panic!("this test needs a Docker daemon (start one: `service docker start`, or `dockerd &`): {error}")
         });
         let swarm = SwarmId::random();
@@ -52,11 +52,23 @@ impl Swarm {
         };
         let shim = std::fs::read(shim()).expect("the shim").into();
         let (repo, image, name) = ("0123456789ab".to_owned(), IMAGE.to_owned(), name("depot"));
-        Self { docker, spec: DepotSpec { swarm, repo, image, name, volumes, shim, again: false, memory: 512 << 20 } }
+        Self {
+            docker,
+            spec: DepotSpec {
+                swarm,
+                repo,
+                image,
+                name,
+                volumes,
+                shim_binary: shim,
+                reuse_shim: false,
+                memory_limit: 512 << 20,
+            },
+        }
     }
 
-    async fn depot(&self) -> Depot {
-        Depot::start(Arc::new(self.docker.clone()), &self.spec).await.expect("the depot starts")
+    async fn depot(&self) -> DepotClient {
+        DepotClient::start(Arc::new(self.docker.clone()), &self.spec).await.expect("the depot starts")
     }
 
     /// Runs a script in the sandbox's place: as its user, with the volumes as a sandbox has them.
@@ -82,11 +94,11 @@ impl Swarm {
                 mount(&volumes.work, layout::WORK, false),
             ],
             tmpfs: Vec::new(),
-            memory: 256 << 20,
+            memory_limit: 256 << 20,
             milli_cpus: 0,
-            pids: 64,
+            pids_limit: 64,
             network: "none".to_owned(),
-            capabilities: Vec::new(),
+            added_capabilities: Vec::new(),
         };
         let id = self.docker.create(&spec).await.expect("create");
         self.docker.start(&id).await.expect("start");
@@ -147,20 +159,20 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     git(&repo, &["commit", "-q", "-m", "one"]);
     let base: CommitId = git(&repo, &["rev-parse", "HEAD"]).parse().unwrap();
 
-    assert_eq!(depot.objects("sha1").await.unwrap(), []);
+    assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), []);
     let bytes = pack(&repo, base.as_str());
     let tips = vec![Tip { name: format!("refs/longshore/base/{base}"), commit: base.clone() }];
     // A pack that breaks off is refused, and its tips are not believed.
     let broken = depot.store_pack(&bytes[..bytes.len() / 2], tips.clone(), String::new()).await;
     assert!(matches!(broken, Err(EngineError::Depot { kind: Some(_), .. })), "{broken:?}");
-    assert_eq!(depot.objects("sha1").await.unwrap(), []);
+    assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), []);
     depot.store_pack(&bytes[..], tips.clone(), String::new()).await.unwrap();
-    assert_eq!(depot.objects("sha1").await.unwrap(), tips);
+    assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), tips);
 
     let files = vec![TextFile { path: "tasks/a/b.json".to_owned(), text: "{}".to_owned() }];
-    let (prepared, space) = tokio::join!(depot.prepare(FOLDER, UID, files), depot.space());
+    let (prepared, space) = tokio::join!(depot.prepare_sandbox_dirs(FOLDER, UID, files), depot.free_space());
     prepared.unwrap();
-    let Space { free, total, memory_available } = space.unwrap();
+    let EngineSpace { free, total, memory_available } = space.unwrap();
     assert!(memory_available > 1 << 20, "{memory_available}");
     assert!(0 < free && free <= total, "{free} of {total}");
     let script = format!(
@@ -186,7 +198,7 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
 
     let bundle = dir.path().join("bundle");
     let collected = depot.collect(FOLDER, UID, 1 << 20, &bundle).await.unwrap();
-    assert_eq!(collected, Collected { result: Some(b"{\"a\": 1}".to_vec()), bundle: true });
+    assert_eq!(collected, CollectedFiles { result: Some(b"{\"a\": 1}".to_vec()), has_bundle: true });
     git(&repo, &["fetch", "-q", bundle.to_str().unwrap(), "work:work"]);
     assert_eq!(git(&repo, &["rev-parse", "work"]), lines[9]);
 
@@ -202,24 +214,24 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     let too_large = depot.collect(FOLDER, UID, 10, &dir.path().join("none")).await;
     let refused = matches!(too_large, Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }));
     assert!(refused, "{too_large:?}");
-    depot.discard(FOLDER, UID).await.unwrap();
+    depot.remove_sandbox_dirs(FOLDER, UID).await.unwrap();
     assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in").await, "/longshore/in:\nbin\n\n/longshore/work:\n");
     depot.close().await.unwrap();
 }
 
-fn docker_kill(depot: &Depot) {
-    let killed = Command::new("docker").args(["kill", depot.container().as_str()]).output().expect("docker");
+fn docker_kill(depot: &DepotClient) {
+    let killed = Command::new("docker").args(["kill", depot.container_id().as_str()]).output().expect("docker");
     assert!(killed.status.success(), "{killed:?}");
 }
 
 /// A repository with one commit, in the objects volume.
-async fn with_base(depot: &Depot, dir: &Path) -> (CommitId, Vec<Tip>) {
+async fn with_base(depot: &DepotClient, dir: &Path) -> (CommitId, Vec<Tip>) {
     git(dir, &["init", "-q", "-b", "main"]);
     std::fs::write(dir.join("file"), "one\n").expect("done");
     git(dir, &["add", "."]);
     git(dir, &["commit", "-q", "-m", "one"]);
     let base: CommitId = git(dir, &["rev-parse", "HEAD"]).parse().expect("done");
-    assert_eq!(depot.objects("sha1").await.expect("done"), []);
+    assert_eq!(depot.prepare_objects_volume("sha1").await.expect("done"), []);
     let tips = vec![Tip { name: format!("refs/longshore/base/{base}"), commit: base.clone() }];
     depot.store_pack(&pack(dir, base.as_str())[..], tips.clone(), String::new()).await.expect("done");
     (base, tips)
@@ -231,18 +243,18 @@ async fn a_depot_killed_between_requests_comes_back_with_everything() {
     let depot = swarm.depot().await;
     let dir = tempfile::tempdir().unwrap();
     let (base, tips) = with_base(&depot, dir.path()).await;
-    let first = depot.container();
+    let first = depot.container_id();
     let shim = swarm.sandbox("stat -c %i /longshore/in/bin/acp-shim").await;
 
     docker_kill(&depot);
-    assert_eq!(depot.objects("sha1").await.unwrap(), tips);
-    assert_ne!(depot.container(), first);
+    assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), tips);
+    assert_ne!(depot.container_id(), first);
     assert!(swarm.docker.inspect(&first).await.unwrap().is_none(), "the dead one is removed");
     assert_eq!(swarm.sandbox("stat -c %i /longshore/in/bin/acp-shim").await, shim, "sandboxes may be starting with it");
 
     docker_kill(&depot);
     let files = vec![TextFile { path: "a.json".to_owned(), text: "{}".to_owned() }];
-    depot.prepare(FOLDER, UID, files).await.unwrap();
+    depot.prepare_sandbox_dirs(FOLDER, UID, files).await.unwrap();
     docker_kill(&depot);
     let script = format!(
         r#"
@@ -253,19 +265,19 @@ async fn a_depot_killed_between_requests_comes_back_with_everything() {
     assert_eq!(swarm.sandbox(&script).await, "{}");
     let to = dir.path().join("bundle");
     let collected = depot.collect(FOLDER, UID, 1 << 20, &to).await.unwrap();
-    assert_eq!(collected, Collected { result: Some(b"{\"a\": 1}".to_vec()), bundle: false });
+    assert_eq!(collected, CollectedFiles { result: Some(b"{\"a\": 1}".to_vec()), has_bundle: false });
     docker_kill(&depot);
     let commit =
         depot.salvage(FOLDER, UID, &base, "refs/longshore/salvage/x", 1 << 20, &to).await.unwrap().commit.unwrap();
     git(dir.path(), &["fetch", "-q", to.to_str().unwrap(), "refs/longshore/salvage/x"]);
     assert_eq!(git(dir.path(), &["show", &format!("{commit}:file")]), "two");
     docker_kill(&depot);
-    depot.discard(FOLDER, UID).await.unwrap();
+    depot.remove_sandbox_dirs(FOLDER, UID).await.unwrap();
     assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in").await, "/longshore/in:\nbin\n\n/longshore/work:\n");
     docker_kill(&depot);
     depot.close().await.unwrap();
-    assert!(depot.space().await.is_err());
-    assert!(swarm.docker.inspect(&depot.container()).await.unwrap().is_none());
+    assert!(depot.free_space().await.is_err());
+    assert!(swarm.docker.inspect(&depot.container_id()).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -274,7 +286,7 @@ async fn a_depot_killed_during_requests_loses_none() {
     let depot = swarm.depot().await;
     let dir = tempfile::tempdir().unwrap();
     let (_, tips) = with_base(&depot, dir.path()).await;
-    let first = depot.container();
+    let first = depot.container_id();
     // A pack under way, which nobody ends, and many requests beside it.
     let (mut source, body) = tokio::io::duplex(1024);
     let storing = tokio::spawn({
@@ -286,7 +298,7 @@ async fn a_depot_killed_during_requests_loses_none() {
         .map(|number| {
             let (depot, folder) = (depot.clone(), format!("T-2026-{number:03}-1"));
             let file = TextFile { path: "a.json".to_owned(), text: folder.clone() };
-            tokio::spawn(async move { depot.prepare(&folder, UID + number, vec![file]).await })
+            tokio::spawn(async move { depot.prepare_sandbox_dirs(&folder, UID + number, vec![file]).await })
         })
         .collect();
     let killing = depot.clone();
@@ -296,13 +308,16 @@ async fn a_depot_killed_during_requests_loses_none() {
     for request in requests {
         request.await.unwrap().unwrap();
     }
-    assert_ne!(depot.container(), first);
-    assert_eq!(depot.objects("sha1").await.unwrap(), tips);
+    assert_ne!(depot.container_id(), first);
+    assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), tips);
     let seen = swarm.sandbox("ls /longshore/in | grep -c ^T; ls /longshore/work | wc -l").await;
     assert_eq!(seen, "30\n30\n");
     // What is in a work folder is whole: one of each, owned by its user.
-    depot.discard(FOLDER, UID).await.unwrap();
-    depot.prepare(FOLDER, UID, vec![TextFile { path: "a.json".to_owned(), text: "x".to_owned() }]).await.unwrap();
+    depot.remove_sandbox_dirs(FOLDER, UID).await.unwrap();
+    depot
+        .prepare_sandbox_dirs(FOLDER, UID, vec![TextFile { path: "a.json".to_owned(), text: "x".to_owned() }])
+        .await
+        .unwrap();
     assert_eq!(swarm.sandbox(&format!("cat /longshore/in/{FOLDER}/a.json")).await, "x");
 
     depot.close().await.unwrap();
@@ -332,16 +347,19 @@ async fn folders_that_a_depot_left_half_made_are_made_again_or_removed() {
             assert!(made.status.success(), "{made:?}");
         };
         half_make();
-        depot.prepare("T-1", UID, vec![TextFile { path: "b.json".to_owned(), text: "b".to_owned() }]).await.unwrap();
+        depot
+            .prepare_sandbox_dirs("T-1", UID, vec![TextFile { path: "b.json".to_owned(), text: "b".to_owned() }])
+            .await
+            .unwrap();
         let seen =
             swarm.sandbox("cd /longshore/in/T-1; ls; ls /longshore/work/T-1; echo ours > /longshore/work/T-1/repo/x");
         assert_eq!(seen.await, "b.json\nout\nrepo\nrun\n");
-        let again = depot.prepare("T-1", UID, Vec::new()).await;
+        let again = depot.prepare_sandbox_dirs("T-1", UID, Vec::new()).await;
         assert!(matches!(again, Err(EngineError::Depot { kind: Some(_), .. })), "one that is whole stays: {again:?}");
         assert_eq!(swarm.sandbox("cat /longshore/work/T-1/repo/x").await, "ours\n");
-        depot.discard("T-1", UID).await.unwrap();
+        depot.remove_sandbox_dirs("T-1", UID).await.unwrap();
         half_make();
-        depot.discard("T-1", UID).await.unwrap();
+        depot.remove_sandbox_dirs("T-1", UID).await.unwrap();
         assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in | grep -c T- || true").await, "0\n");
     }
     depot.close().await.unwrap();
@@ -352,8 +370,8 @@ async fn a_depot_that_an_orchestrator_left_is_replaced() {
     let swarm = Swarm::new().await;
     let left = swarm.depot().await;
     let next = swarm.depot().await;
-    assert_eq!(next.objects("sha1").await.unwrap(), []);
-    assert!(swarm.docker.inspect(&left.container()).await.unwrap().is_none());
+    assert_eq!(next.prepare_objects_volume("sha1").await.unwrap(), []);
+    assert!(swarm.docker.inspect(&left.container_id()).await.unwrap().is_none());
     next.close().await.unwrap();
-    assert!(swarm.docker.inspect(&next.container()).await.unwrap().is_none());
+    assert!(swarm.docker.inspect(&next.container_id()).await.unwrap().is_none());
 }

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
-use longshore::engine::docker::{Docker, Options};
-use longshore::engine::resolve::{self, Address, Endpoint};
+use longshore::engine::docker::{DockerEngine, DockerOptions};
+use longshore::engine::resolve::{self, Endpoint, EngineAddress};
 use longshore::engine::{
-    Attachment, Chunk, ContainerSpec, Engine, EngineError, EngineResult, Found, FoundKind, Signal, VolumeMount, label,
+    AttachedStreams, ContainerSpec, Engine, EngineError, EngineResource, EngineResourceKind, EngineResult, OutputChunk,
+    Signal, VolumeMount, label,
 };
 use longshore::ids::ContainerId;
 use tokio::io::AsyncWriteExt;
@@ -25,15 +26,15 @@ const BOUND: Duration = Duration::from_secs(120);
 
 /// An engine, and a label that nothing else has.
 struct Scene {
-    docker: Docker,
+    docker: DockerEngine,
     label: String,
 }
 
 impl Scene {
     async fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let endpoint = resolve::endpoint(&|name| std::env::var(name).ok()).expect("the engine's settings");
-        let docker = Docker::connect(&endpoint, Options::default()).await.unwrap_or_else(|error| {
+        let endpoint = resolve::resolve_endpoint(&|name| std::env::var(name).ok()).expect("the engine's settings");
+        let docker = DockerEngine::connect(&endpoint, DockerOptions::default()).await.unwrap_or_else(|error| {
             panic!("these tests need a Docker daemon (start one: `service docker start`, or `dockerd &`): {error}")
         });
         let image = docker.image(IMAGE).await.expect("asking for the image");
@@ -57,16 +58,16 @@ impl Scene {
             labels: self.labels(),
             mounts: Vec::new(),
             tmpfs: vec![("/tmp".to_owned(), "size=16m,mode=1777".to_owned())],
-            memory: 64 << 20,
+            memory_limit: 64 << 20,
             milli_cpus: 500,
-            pids: 64,
+            pids_limit: 64,
             network: "none".to_owned(),
-            capabilities: Vec::new(),
+            added_capabilities: Vec::new(),
         }
     }
 
     /// Creates, attaches and starts.
-    async fn run(&self, spec: &ContainerSpec) -> (ContainerId, Attachment) {
+    async fn run(&self, spec: &ContainerSpec) -> (ContainerId, AttachedStreams) {
         let id = self.docker.create(spec).await.expect("create");
         let attachment = self.docker.attach(&id).await.expect("attach");
         self.docker.start(&id).await.expect("start");
@@ -106,24 +107,24 @@ async fn bounded<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(BOUND, future).await.expect("done within the bound")
 }
 
-async fn collect(mut output: futures::stream::BoxStream<'static, EngineResult<Chunk>>) -> (String, String) {
+async fn collect(mut output: futures::stream::BoxStream<'static, EngineResult<OutputChunk>>) -> (String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     while let Some(chunk) = output.next().await {
         match chunk.expect("a chunk") {
-            Chunk::Out(bytes) => out.extend_from_slice(&bytes),
-            Chunk::Err(bytes) => err.extend_from_slice(&bytes),
+            OutputChunk::Stdout(bytes) => out.extend_from_slice(&bytes),
+            OutputChunk::Stderr(bytes) => err.extend_from_slice(&bytes),
         }
     }
     (String::from_utf8_lossy(&out).into_owned(), String::from_utf8_lossy(&err).into_owned())
 }
 
 /// Reads standard output until it ends with `until`.
-async fn read_until(attachment: &mut Attachment, until: &str) -> String {
+async fn read_until(attachment: &mut AttachedStreams, until: &str) -> String {
     let mut text = String::new();
     while !text.ends_with(until) {
         match bounded(attachment.output.next()).await {
-            Some(Ok(Chunk::Out(bytes))) => text.push_str(&String::from_utf8_lossy(&bytes)),
-            Some(Ok(Chunk::Err(_))) => {}
+            Some(Ok(OutputChunk::Stdout(bytes))) => text.push_str(&String::from_utf8_lossy(&bytes)),
+            Some(Ok(OutputChunk::Stderr(_))) => {}
             other => panic!("the output ended with {other:?} after {text:?}"),
         }
     }
@@ -150,8 +151,8 @@ async fn a_container_lives_from_create_to_remove() {
         let (docker, id) = (scene.docker.clone(), id.clone());
         async move { docker.wait(&id).await }
     });
-    attachment.input.write_all(b"hello\n").await.unwrap();
-    attachment.input.flush().await.unwrap();
+    attachment.stdin.write_all(b"hello\n").await.unwrap();
+    attachment.stdin.flush().await.unwrap();
     assert_eq!(read_until(&mut attachment, "hello\n").await, "got hello\n");
     assert_eq!(bounded(waiting).await.unwrap().unwrap(), 3);
 
@@ -247,7 +248,7 @@ async fn named_capabilities_are_all_that_root_keeps() {
     let scene = Scene::new().await;
     let mut spec = scene.spec("caps", "grep CapEff /proc/self/status");
     spec.user = (0, 0);
-    spec.capabilities = ["CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"].map(str::to_owned).to_vec();
+    spec.added_capabilities = ["CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"].map(str::to_owned).to_vec();
     // Bits 0, 1, 6 and 7.
     assert_eq!(scene.finish(&spec).await.1, "CapEff:\t00000000000000c3\n");
 }
@@ -264,7 +265,7 @@ async fn a_kill_is_137_and_an_oom_is_flagged() {
     scene.docker.signal(&id, Signal::Term).await.unwrap();
 
     let mut spec = scene.spec("oom", "exec tail /dev/zero");
-    spec.memory = 32 << 20;
+    spec.memory_limit = 32 << 20;
     let (id, _attachment) = scene.run(&spec).await;
     assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 137);
     let ended = scene.docker.inspect(&id).await.unwrap().unwrap();
@@ -291,8 +292,8 @@ async fn a_paused_container_says_so_and_can_be_removed() {
     let paused = scene.docker.inspect(&id).await.unwrap().unwrap();
     assert!(paused.paused && paused.running && paused.exit_code.is_none(), "{paused:?}");
     scene.docker.unpause(&id).await.unwrap();
-    attachment.input.write_all(b"\n").await.unwrap();
-    attachment.input.flush().await.unwrap();
+    attachment.stdin.write_all(b"\n").await.unwrap();
+    attachment.stdin.flush().await.unwrap();
     assert_eq!(read_until(&mut attachment, "on\n").await, "on\n");
     scene.docker.pause(&id).await.unwrap();
     drop(attachment);
@@ -318,8 +319,8 @@ async fn pausing_twice_is_pausing_once_and_what_does_not_run_says_so() {
         scene.docker.unpause(&id).await.expect("unpaused");
         assert!(!scene.docker.inspect(&id).await.unwrap().unwrap().paused);
     }
-    attachment.input.write_all(b"\n").await.unwrap();
-    attachment.input.flush().await.unwrap();
+    attachment.stdin.write_all(b"\n").await.unwrap();
+    attachment.stdin.flush().await.unwrap();
     assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 4);
     // One that has ended, one that was never started, one that is gone.
     let fresh = scene.docker.create(&scene.spec("fresh", "true")).await.unwrap();
@@ -353,8 +354,8 @@ async fn an_attach_that_goes_away_leaves_stdin_open() {
     read_until(&mut first, "up\n").await;
     drop(first);
     let mut second = scene.docker.attach(&id).await.unwrap();
-    second.input.write_all(b"me\n").await.unwrap();
-    second.input.flush().await.unwrap();
+    second.stdin.write_all(b"me\n").await.unwrap();
+    second.stdin.flush().await.unwrap();
     assert_eq!(read_until(&mut second, "me\n").await, "got me\n");
     assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 0);
 }
@@ -381,14 +382,17 @@ async fn a_volume_carries_uploads_and_is_found_by_its_label() {
     scene.docker.start(&id).await.unwrap();
     assert_eq!(bounded(collect(attachment.output)).await.0, "text\n750 20001\n");
 
-    let found = scene.docker.find("test", Some(&scene.label)).await.unwrap();
+    let found = scene.docker.find_resources("test", Some(&scene.label)).await.unwrap();
     let mut seen: Vec<_> = found.iter().map(|it| (it.kind, it.name.as_str())).collect();
     seen.sort();
-    assert_eq!(seen, [(FoundKind::Container, spec.name.as_str()), (FoundKind::Volume, volume.as_str())]);
+    assert_eq!(
+        seen,
+        [(EngineResourceKind::Container, spec.name.as_str()), (EngineResourceKind::Volume, volume.as_str())]
+    );
     // A container has its image's labels too.
-    let ours = |it: &Found| scene.labels().iter().all(|(key, value)| it.labels.get(key) == Some(value));
+    let ours = |it: &EngineResource| scene.labels().iter().all(|(key, value)| it.labels.get(key) == Some(value));
     assert!(found.iter().all(ours), "{found:?}");
-    assert!(scene.docker.find("test", Some("no such value")).await.unwrap().is_empty());
+    assert!(scene.docker.find_resources("test", Some("no such value")).await.unwrap().is_empty());
 
     let in_use = scene.docker.remove_volume(&volume).await;
     assert!(matches!(in_use, Err(EngineError::Refused { status: 409, .. })), "{in_use:?}");
@@ -396,7 +400,7 @@ async fn a_volume_carries_uploads_and_is_found_by_its_label() {
     scene.docker.remove_volume(&volume).await.unwrap();
     scene.docker.remove_volume(&volume).await.unwrap();
     scene.docker.remove_network("longshore-test-no-such-network").await.unwrap();
-    assert!(scene.docker.find("test", Some(&scene.label)).await.unwrap().is_empty());
+    assert!(scene.docker.find_resources("test", Some(&scene.label)).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -439,14 +443,14 @@ async fn a_name_in_use_is_refused() {
 
 #[tokio::test]
 async fn nobody_there() {
-    let at = |path: PathBuf| Endpoint { address: Address::Unix(path), why: "test".to_owned() };
+    let at = |path: PathBuf| Endpoint { address: EngineAddress::Unix(path), reason: "test".to_owned() };
     let dir = tempfile::tempdir().unwrap();
     let absent = at(dir.path().join("absent.sock"));
     // A socket file that nobody listens on any more.
     let refusing = at(dir.path().join("refusing.sock"));
     drop(std::os::unix::net::UnixListener::bind(dir.path().join("refusing.sock")).unwrap());
     for endpoint in [absent, refusing] {
-        let error = Docker::connect(&endpoint, Options::default()).await.err().expect("an error");
+        let error = DockerEngine::connect(&endpoint, DockerOptions::default()).await.err().expect("an error");
         assert!(matches!(&error, EngineError::Unreachable { .. }), "{error:?}");
         assert!(error.to_string().contains(".sock (test)"), "{error}");
     }
@@ -461,17 +465,17 @@ fn no_permission() {
     let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).unwrap();
-    let endpoint = Endpoint { address: Address::Unix(path), why: "test".to_owned() };
+    let endpoint = Endpoint { address: EngineAddress::Unix(path), reason: "test".to_owned() };
     // Modes do not bind root: a thread of its own becomes nobody, and stays that until it ends.
     let connecting = std::thread::spawn(move || {
         if rustix::process::geteuid().is_root() {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(Docker::connect(&endpoint, Options::default())).err()
+        runtime.block_on(DockerEngine::connect(&endpoint, DockerOptions::default())).err()
     });
     let error = connecting.join().unwrap().expect("an error");
-    assert!(matches!(&error, EngineError::Permission { .. }), "{error:?}");
+    assert!(matches!(&error, EngineError::PermissionDenied { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -487,8 +491,8 @@ async fn something_else_there() {
             let _ = stream.shutdown().await;
         }
     });
-    let endpoint = Endpoint { address: Address::Unix(path), why: "test".to_owned() };
-    let error = Docker::connect(&endpoint, Options::default()).await.err().expect("an error");
+    let endpoint = Endpoint { address: EngineAddress::Unix(path), reason: "test".to_owned() };
+    let error = DockerEngine::connect(&endpoint, DockerOptions::default()).await.err().expect("an error");
     assert!(matches!(error, EngineError::Unreachable { .. }), "{error:?}");
     server.abort();
 }
@@ -499,8 +503,8 @@ async fn the_engine_describes_itself() {
     let info = scene.docker.info().await.unwrap();
     assert!(info.name.starts_with("Docker ") || info.name.starts_with("Podman "), "{info:?}");
     assert_eq!(info.arch, std::env::consts::ARCH);
-    assert!(info.cpus >= 1 && info.memory > 0 && info.api.starts_with("1."), "{info:?}");
-    assert!(matches!(info.cgroup, 1 | 2));
+    assert!(info.cpus >= 1 && info.memory > 0 && info.api_version.starts_with("1."), "{info:?}");
+    assert!(matches!(info.cgroup_version, 1 | 2));
     let image = scene.docker.image(IMAGE).await.unwrap().unwrap();
     assert_eq!(image.arch, info.arch);
     assert!(image.id.starts_with("sha256:") && image.tags.contains(&IMAGE.to_owned()), "{image:?}");

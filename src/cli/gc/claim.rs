@@ -53,14 +53,14 @@ mod tests {
 
     use super::*;
     use crate::cli::args::GcArgs;
-    use crate::engine::{Found, FoundKind, label};
+    use crate::engine::{EngineResource, EngineResourceKind, label};
     use crate::report::story_labels::tests::spec;
     use crate::state::journal::JOURNAL_VERSION;
     use crate::state::{Journal, JournalHeader};
     use crate::swarm::Event;
 
     /// A swarm's folder with a journal in which nothing has begun, and its volume in the engine.
-    fn create_swarm() -> (tempfile::TempDir, SwarmDir, Journal, Found) {
+    fn create_swarm() -> (tempfile::TempDir, SwarmDir, Journal, EngineResource) {
         let root = tempfile::tempdir().expect("a folder");
         let spec = spec(1);
         let dir = SwarmDir::create(root.path(), spec.swarm).expect("created");
@@ -75,8 +75,8 @@ mod tests {
         };
         let journal = Journal::create(&dir.journal_file(), &header).expect("created");
         let labels = [(label::SWARM, header.swarm_id.to_string()), (label::ROLE, "work".to_owned())];
-        let volume = Found {
-            kind: FoundKind::Volume,
+        let volume = EngineResource {
+            kind: EngineResourceKind::Volume,
             id: "v".to_owned(),
             name: "v".to_owned(),
             labels: BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value))),
@@ -86,7 +86,7 @@ mod tests {
         (root, dir, journal, volume)
     }
 
-    fn is_removed(known: &SwarmInventory, volume: &Found) -> bool {
+    fn is_removed(known: &SwarmInventory, volume: &EngineResource) -> bool {
         known.decide(volume, &GcArgs::default()).remove
     }
 

@@ -7,7 +7,7 @@ use super::is_named;
 use crate::cli::args::GcArgs;
 use crate::cli::error::CommandError;
 use crate::delivery::Repo;
-use crate::engine::{Found, label};
+use crate::engine::{EngineResource, label};
 use crate::ids::SwarmId;
 use crate::state::recovery::recover;
 use crate::state::{StateError, SwarmDir};
@@ -57,18 +57,18 @@ pub(super) struct SwarmInventory {
 }
 
 impl SwarmInventory {
-    pub(super) fn from_resources(found: &[Found], repo: Option<&Repo>) -> Result<Self, CommandError> {
+    pub(super) fn from_resources(found: &[EngineResource], repo: Option<&Repo>) -> Result<Self, CommandError> {
         let known = Self::load(found, repo.map(Repo::root))?;
         Ok(Self { repo_hash: repo.map(Repo::hash), ..known })
     }
 
     /// For a repository of that root, without its objects.
     #[cfg(test)]
-    pub(super) fn from_resources_at(found: &[Found], root: &Path) -> Result<Self, CommandError> {
+    pub(super) fn from_resources_at(found: &[EngineResource], root: &Path) -> Result<Self, CommandError> {
         Self::load(found, Some(root))
     }
 
-    fn load(found: &[Found], root: Option<&Path>) -> Result<Self, CommandError> {
+    fn load(found: &[EngineResource], root: Option<&Path>) -> Result<Self, CommandError> {
         let mut known = Self { swarms: BTreeMap::new(), running_swarms: BTreeSet::new(), repo_hash: None };
         for thing in found {
             let Some(swarm) = swarm_of_resource(thing) else { continue };
@@ -93,7 +93,7 @@ impl SwarmInventory {
         Ok(known)
     }
 
-    pub(super) fn decide(&self, thing: &Found, args: &GcArgs) -> GcDecision {
+    pub(super) fn decide(&self, thing: &EngineResource, args: &GcArgs) -> GcDecision {
         let role = thing.labels.get(label::ROLE).map_or("", String::as_str);
         let Some(swarm) = swarm_of_resource(thing) else {
             return if role == "objects" {
@@ -140,7 +140,7 @@ impl SwarmInventory {
         }
     }
 
-    fn decide_objects(&self, thing: &Found, args: &GcArgs) -> GcDecision {
+    fn decide_objects(&self, thing: &EngineResource, args: &GcArgs) -> GcDecision {
         let of = thing.labels.get(label::REPO);
         if of.is_none() || of != self.repo_hash.as_ref() {
             // A swarm that has just begun there has nothing else in the engine yet, and its lock cannot be seen from here.
@@ -163,7 +163,7 @@ impl SwarmInventory {
     }
 }
 
-pub(super) fn swarm_of_resource(thing: &Found) -> Option<SwarmId> {
+pub(super) fn swarm_of_resource(thing: &EngineResource) -> Option<SwarmId> {
     thing.labels.get(label::SWARM)?.parse().ok()
 }
 
@@ -208,13 +208,13 @@ pub(super) fn decide_ref(swarm: Option<SwarmId>, known: &BTreeSet<SwarmId>, refs
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::FoundKind;
+    use crate::engine::EngineResourceKind;
 
     const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 
-    fn resource(labels: &[(&str, &str)]) -> Found {
-        Found {
-            kind: FoundKind::Volume,
+    fn resource(labels: &[(&str, &str)]) -> EngineResource {
+        EngineResource {
+            kind: EngineResourceKind::Volume,
             id: "x".to_owned(),
             name: "x".to_owned(),
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),

@@ -24,7 +24,7 @@ use super::context::CommandContext;
 use super::error::CommandError;
 use super::{CommandResult, images};
 use crate::delivery::Repo;
-use crate::engine::{Engine, Found, FoundKind, label};
+use crate::engine::{Engine, EngineResource, EngineResourceKind, label};
 use crate::ids::{ContainerId, SwarmId};
 use crate::report::text::sanitize;
 use crate::state::{StateError, SwarmDir};
@@ -42,8 +42,8 @@ pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
     // Outside of a repository every swarm is another repository's.
     let repo = here.discover_repo().await.ok();
     let engine = here.connect_engine().await?;
-    let mut found = engine.find(label::ROLE, None).await?;
-    for more in engine.find(label::SWARM, None).await? {
+    let mut found = engine.find_resources(label::ROLE, None).await?;
+    for more in engine.find_resources(label::SWARM, None).await? {
         if !found.iter().any(|known| known.kind == more.kind && known.id == more.id) {
             found.push(more);
         }
@@ -57,7 +57,7 @@ pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
     let mut tally = GcReport::new(args);
     // Held until the end, so that nobody takes a swarm up whose things are going.
     let _claims = claim_and_salvage(args, here, &found, &mut known, repo.as_ref(), &mut tally).await?;
-    for thing in found.iter().filter(|thing| thing.kind != FoundKind::Image) {
+    for thing in found.iter().filter(|thing| thing.kind != EngineResourceKind::Image) {
         let verdict = known.decide(thing, args);
         let done = if verdict.remove && !args.dry_run { remove_resource(&*engine, thing).await } else { Ok(()) };
         tally.report(kind_name(thing.kind), &thing.name, &verdict, done)?;
@@ -106,7 +106,7 @@ fn check_swarm_names(args: &GcArgs, known: &SwarmInventory, repo: Option<&Repo>)
 async fn claim_and_salvage(
     args: &GcArgs,
     here: &CommandContext,
-    found: &[Found],
+    found: &[EngineResource],
     known: &mut SwarmInventory,
     repo: Option<&Repo>,
     tally: &mut GcReport,
@@ -132,26 +132,26 @@ async fn claim_and_salvage(
     Ok(claims)
 }
 
-fn kind_name(kind: FoundKind) -> &'static str {
+fn kind_name(kind: EngineResourceKind) -> &'static str {
     match kind {
-        FoundKind::Container => "container",
-        FoundKind::Volume => "volume",
-        FoundKind::Network => "network",
-        FoundKind::Image => "image",
+        EngineResourceKind::Container => "container",
+        EngineResourceKind::Volume => "volume",
+        EngineResourceKind::Network => "network",
+        EngineResourceKind::Image => "image",
     }
 }
 
-async fn remove_resource(engine: &dyn Engine, thing: &Found) -> Result<(), CommandError> {
+async fn remove_resource(engine: &dyn Engine, thing: &EngineResource) -> Result<(), CommandError> {
     match thing.kind {
-        FoundKind::Container => {
+        EngineResourceKind::Container => {
             let id: ContainerId = thing.id.parse().map_err(|error| {
                 CommandError::machinery("the engine gave a container id that cannot be read").with_cause(&error)
             })?;
             Ok(engine.remove(&id).await?)
         }
-        FoundKind::Volume => Ok(engine.remove_volume(&thing.name).await?),
-        FoundKind::Network => Ok(engine.remove_network(&thing.id).await?),
-        FoundKind::Image => Ok(()),
+        EngineResourceKind::Volume => Ok(engine.remove_volume(&thing.name).await?),
+        EngineResourceKind::Network => Ok(engine.remove_network(&thing.id).await?),
+        EngineResourceKind::Image => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::cli::context::{CommandContext, settings_errors};
 use crate::cli::error::{CommandError, CommandErrorKind};
 use crate::cli::settings::{self, DEFAULT_IMAGE, SettingSource, Settings};
 use crate::cli::{plan as plan_command, shim};
-use crate::delivery::{Head, Repo};
+use crate::delivery::{Repo, RepoHead};
 use crate::engine::{Engine, EngineInfo, ImageInfo};
 use crate::ids::{CommitId, SwarmId};
 use crate::plan::{self, Plan};
@@ -145,7 +145,7 @@ async fn resolve_bases(
 ) -> Result<Vec<CommitId>, Vec<CommandError>> {
     let Some(repo) = repo else { return Ok(Vec::new()) };
     let head = repo.head().await.map_err(|error| vec![error.into()])?;
-    if repo.dirty().await.unwrap_or(false) {
+    if repo.is_dirty().await.unwrap_or(false) {
         notes.push("the working tree has changes that are not committed: sandboxes will not see them".to_owned());
     }
     let Some(plan) = plan else { return Ok(Vec::new()) };
@@ -170,16 +170,16 @@ async fn resolve_bases(
     if problems.is_empty() { Ok(bases) } else { Err(problems) }
 }
 
-async fn resolve_base(repo: &Repo, head: &Head, branch: &str) -> Result<(CommitId, String), CommandError> {
+async fn resolve_base(repo: &Repo, head: &RepoHead, branch: &str) -> Result<(CommitId, String), CommandError> {
     if let Some(at) = repo.checked_out_at(branch).await? {
-        return Err(crate::delivery::DeliveryError::CheckedOut { branch: branch.to_owned(), at }.into());
+        return Err(crate::delivery::DeliveryError::BranchCheckedOut { branch: branch.to_owned(), at }.into());
     }
     if let Some(commit) = repo.branch_head(branch).await? {
         let note = format!("branch {branch} exists: the swarm goes on from its head {}", commit.short());
         return Ok((commit, note));
     }
-    if let Some(with) = repo.branch_clash(branch).await? {
-        return Err(crate::delivery::DeliveryError::BranchClash { branch: branch.to_owned(), with }.into());
+    if let Some(with) = repo.conflicting_branch(branch).await? {
+        return Err(crate::delivery::DeliveryError::BranchNameConflict { branch: branch.to_owned(), with }.into());
     }
     let whence =
         head.branch.as_deref().map_or("the detached HEAD".to_owned(), |branch| format!("the head of {branch}"));

@@ -343,13 +343,13 @@ mod tests {
     fn engine_info(cpus: usize, memory: u64) -> EngineInfo {
         EngineInfo {
             name: "Docker".to_owned(),
-            api: "1.41".to_owned(),
+            api_version: "1.41".to_owned(),
             endpoint: "unix".to_owned(),
             arch: "x86_64".to_owned(),
             cpus,
             memory,
             volume_subpath: false,
-            cgroup: 2,
+            cgroup_version: 2,
             missing_limits: Vec::new(),
         }
     }

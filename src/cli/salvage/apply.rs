@@ -5,7 +5,7 @@ use crate::cli::args::SalvageApplyArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
 use crate::cli::{CommandResult, print_stdout};
-use crate::delivery::{Applied, DeliveryError};
+use crate::delivery::{ApplyOutcome, DeliveryError};
 use crate::report::text::{pluralize, sanitize};
 
 /// The most paths that are named.
@@ -17,7 +17,7 @@ pub(super) async fn apply(args: &SalvageApplyArgs, here: &CommandContext) -> Com
     let kept = find::find_one(&repo, &args.work).await?;
     let what = format!("{} attempt {}", kept.story_labels(), kept.kept_ref.attempt);
     if let Some(name) = &args.branch {
-        repo.make_branch(name, &kept.kept_ref.commit).await.map_err(apply_error)?;
+        repo.create_user_branch(name, &kept.kept_ref.commit).await.map_err(apply_error)?;
         print_stdout(&format!(
             "branch {} is at {}, the work of {what}\n",
             sanitize(name),
@@ -27,11 +27,11 @@ pub(super) async fn apply(args: &SalvageApplyArgs, here: &CommandContext) -> Com
     }
     let base = kept.base(&repo).await?;
     match repo.apply(&base, &kept.kept_ref.commit).await.map_err(apply_error)? {
-        Applied::Changed { paths } if paths.is_empty() => {
+        ApplyOutcome::Changed { paths } if paths.is_empty() => {
             print_stdout(&format!("nothing to do: the head has all of the work of {what}\n"))?;
             Ok(0)
         }
-        Applied::Changed { paths } => {
+        ApplyOutcome::Changed { paths } => {
             let files = pluralize(paths.len(), "file", "files");
             let mut text = format!("the work of {what} is in the index and the working tree, not committed: {files}\n");
             paths.iter().take(MAX_LISTED_PATHS).for_each(|path| text.push_str(&format!("  {}\n", sanitize(path))));
@@ -41,7 +41,7 @@ pub(super) async fn apply(args: &SalvageApplyArgs, here: &CommandContext) -> Com
             print_stdout(&text)?;
             Ok(0)
         }
-        Applied::Conflict { paths } => {
+        ApplyOutcome::Conflict { paths } => {
             let named: Vec<String> = paths.iter().take(MAX_LISTED_PATHS).map(|path| sanitize(path)).collect();
             let more = if paths.len() > MAX_LISTED_PATHS {
                 format!(" and {} more", paths.len() - MAX_LISTED_PATHS)
@@ -57,9 +57,13 @@ pub(super) async fn apply(args: &SalvageApplyArgs, here: &CommandContext) -> Com
 
 fn apply_error(error: DeliveryError) -> CommandError {
     let hint = match &error {
-        DeliveryError::InTheWay { .. } => "nothing was changed; commit or stash them first, or use `--branch NAME`",
-        DeliveryError::Unmerged { .. } => "nothing was changed; finish the merge first, or use `--branch NAME`",
-        DeliveryError::RefTaken { .. } => "name another branch",
+        DeliveryError::UncommittedChanges { .. } => {
+            "nothing was changed; commit or stash them first, or use `--branch NAME`"
+        }
+        DeliveryError::UnresolvedConflicts { .. } => {
+            "nothing was changed; finish the merge first, or use `--branch NAME`"
+        }
+        DeliveryError::RefExists { .. } => "name another branch",
         _ => return error.into(),
     };
     CommandError::from_error(crate::cli::error::CommandErrorKind::Input, &error).with_hint(hint)

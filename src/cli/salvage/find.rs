@@ -41,7 +41,7 @@ impl SalvagedWork {
 
     /// Where it begins.
     pub(super) async fn base(&self, repo: &Repo) -> Result<CommitId, CommandError> {
-        Ok(repo.base_of(&self.kept_ref.commit, self.journal_entry.as_ref().map(|known| &known.base)).await?)
+        Ok(repo.find_base(&self.kept_ref.commit, self.journal_entry.as_ref().map(|known| &known.base)).await?)
     }
 
     fn matches_story(&self, typed: &str) -> bool {
@@ -57,7 +57,7 @@ impl SalvagedWork {
 
 /// All that is kept: the newest swarm first, then by story, the newest attempt first. Results that landed are not among it.
 pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result<Vec<SalvagedWork>, CommandError> {
-    let mut refs = repo.kept().await?;
+    let mut refs = repo.kept_refs().await?;
     refs.retain(|at| swarm.is_none_or(|swarm| swarm.matches(&at.swarm)));
     let swarms = SwarmJournals::load(repo, &refs)?;
     let mut found: Vec<SalvagedWork> = Vec::new();
@@ -65,7 +65,10 @@ pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result
         let journal = swarms.journals.get(&at.swarm);
         let known = journal.and_then(|(_, kept)| kept.get(&at.name)).cloned();
         // What a sandbox finished is work that did not land only where it says so, or nobody knows and no branch has it.
-        if at.result && known.is_none() && (journal.is_some() || !repo.branches_with(&at.commit).await?.is_empty()) {
+        if at.is_result
+            && known.is_none()
+            && (journal.is_some() || !repo.branches_containing(&at.commit).await?.is_empty())
+        {
             continue;
         }
         let names = journal.map(|(names, _)| names);
@@ -102,8 +105,8 @@ impl SwarmJournals {
         let mut journals = BTreeMap::new();
         let mut times: BTreeMap<SwarmId, i64> = BTreeMap::new();
         for at in refs {
-            let newest = times.entry(at.swarm).or_insert(at.committed);
-            *newest = at.committed.max(*newest);
+            let newest = times.entry(at.swarm).or_insert(at.committed_at);
+            *newest = at.committed_at.max(*newest);
         }
         for dir in SwarmDir::list(repo.root())? {
             // A journal that cannot be read takes nothing away from what the refs say.
@@ -191,12 +194,12 @@ mod tests {
     fn salvaged_work(age: usize, swarm: &str, path: &str, attempt: u32) -> SalvagedWork {
         let at = KeptRef {
             name: format!("refs/longshore/salvage/{swarm}/{path}/{attempt}"),
-            result: false,
+            is_result: false,
             swarm: swarm.parse().expect("valid"),
             path: path.to_owned(),
             attempt,
             commit: "0123456789".repeat(4).parse().expect("valid"),
-            committed: 0,
+            committed_at: 0,
             subject: String::new(),
         };
         SalvagedWork {

@@ -70,7 +70,7 @@ pub(super) async fn list(args: &SalvageListArgs, here: &CommandContext) -> Comma
 async fn load_row(repo: &Repo, kept: &SalvagedWork) -> Result<SalvageRow, CommandError> {
     let base = kept.base(repo).await?;
     let (stats, branches) =
-        tokio::join!(repo.diff_stat(&base, &kept.kept_ref.commit), repo.branches_with(&kept.kept_ref.commit));
+        tokio::join!(repo.diff_stat(&base, &kept.kept_ref.commit), repo.branches_containing(&kept.kept_ref.commit));
     let stats = stats?;
     Ok(SalvageRow {
         reference: kept.kept_ref.name.clone(),
@@ -83,7 +83,7 @@ async fn load_row(repo: &Repo, kept: &SalvagedWork) -> Result<SalvageRow, Comman
         files: stats.len(),
         insertions: stats.iter().filter_map(|stat| stat.added).sum(),
         deletions: stats.iter().filter_map(|stat| stat.removed).sum(),
-        committed_at: Timestamp::from_second(kept.kept_ref.committed).unwrap_or_default(),
+        committed_at: Timestamp::from_second(kept.kept_ref.committed_at).unwrap_or_default(),
         subject: sanitize(&kept.kept_ref.subject),
         branches: branches?,
     })

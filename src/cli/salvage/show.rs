@@ -24,7 +24,7 @@ pub(super) async fn show(args: &SalvageShowArgs, here: &CommandContext) -> Comma
     }
     let mut text = render_heading(&repo, &kept, &base).await?;
     text.push_str("commits\n");
-    for commit in repo.commits(&base, &kept.kept_ref.commit).await?.iter().rev() {
+    for commit in repo.commits_between(&base, &kept.kept_ref.commit).await?.iter().rev() {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {} {}", commit.id.short(), sanitize(&commit.subject));
     }
@@ -42,7 +42,7 @@ async fn render_heading(repo: &Repo, kept: &SalvagedWork, base: &CommitId) -> Re
     fact("attempt", &format!("{} in swarm {}", kept.kept_ref.attempt, kept.kept_ref.swarm));
     fact("commit", kept.kept_ref.commit.as_str());
     fact("base", base.as_str());
-    let branches = repo.branches_with(&kept.kept_ref.commit).await?;
+    let branches = repo.branches_containing(&kept.kept_ref.commit).await?;
     fact("branches", &if branches.is_empty() { "none has it".to_owned() } else { branches.join(", ") });
     if let (Some(known), Ok(dir)) = (&kept.journal_entry, SwarmDir::open(repo.root(), kept.kept_ref.swarm)) {
         let log = dir.log_file(&known.attempt.assignment);
@@ -100,7 +100,7 @@ fn render_files(stats: &[FileStat]) -> String {
 async fn print_patch(repo: &Repo, base: &CommitId, tip: &CommitId) -> CommandResult {
     let terminal = stdout().is_terminal();
     let (mut rest, mut trouble) = (Vec::new(), None);
-    let shown = repo.patch(base, tip, |chunk| {
+    let shown = repo.write_patch(base, tip, |chunk| {
         let mut out = stdout().lock();
         let written = if terminal {
             rest.extend_from_slice(chunk);

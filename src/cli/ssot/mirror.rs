@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::cli::context::CommandContext;
 use crate::cli::{CommandResult, print_stdout};
-use crate::delivery::{MIRROR, Mirrored};
+use crate::delivery::{MIRROR_BRANCH, MirrorFile};
 use crate::handoff::assignment::Identity;
 use crate::protocol::amp::store::Ssot;
 
@@ -12,15 +12,15 @@ use crate::protocol::amp::store::Ssot;
 pub(super) async fn mirror(here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let ssot = Ssot::open(repo.root())?;
-    let files = ssot.list()?.into_iter().map(|(path, once)| Mirrored { path, once });
-    let files: Vec<Mirrored> = files.collect();
+    let files = ssot.list()?.into_iter().map(|(path, once)| MirrorFile { path, write_once: once });
+    let files: Vec<MirrorFile> = files.collect();
     let identity = repo.identity().await;
     let identity =
         identity.unwrap_or_else(|| Identity { name: "longshore".to_owned(), email: "longshore@localhost".to_owned() });
     let made = repo.mirror(ssot.folder(), &files, &identity, Timestamp::now()).await?;
     print_stdout(&match made {
-        Some(commit) => format!("branch {MIRROR} is at {}\n", commit.short()),
-        None => format!("branch {MIRROR} has it all\n"),
+        Some(commit) => format!("branch {MIRROR_BRANCH} is at {}\n", commit.short()),
+        None => format!("branch {MIRROR_BRANCH} has it all\n"),
     })?;
     Ok(0)
 }

@@ -43,7 +43,7 @@ impl TarBuilder {
 
 const MAX_BUNDLE: u64 = 100_000;
 
-fn extract(tar: &[u8]) -> (Result<Collected, ArchiveError>, Option<Vec<u8>>) {
+fn extract(tar: &[u8]) -> (Result<CollectedFiles, ArchiveError>, Option<Vec<u8>>) {
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
     let taken = extract_result(tar, MAX_BUNDLE, &bundle);
@@ -63,12 +63,12 @@ fn valid_archive() -> TarBuilder {
 #[test]
 fn result_and_bundle_are_extracted_in_any_order() {
     let (collected, bundle) = extract(&valid_archive().end());
-    assert_eq!(collected.unwrap(), Collected { result: Some(b"{}".to_vec()), bundle: true });
+    assert_eq!(collected.unwrap(), CollectedFiles { result: Some(b"{}".to_vec()), has_bundle: true });
     assert_eq!(bundle.unwrap(), [7; 70_000]);
     let other =
         TarBuilder::default().file("out/result.json", b"[]").file("out/x", b"x").file("out/result.bundle", b"b");
     let (collected, bundle) = extract(&other.end());
-    assert_eq!(collected.unwrap(), Collected { result: Some(b"[]".to_vec()), bundle: true });
+    assert_eq!(collected.unwrap(), CollectedFiles { result: Some(b"[]".to_vec()), has_bundle: true });
     assert_eq!(bundle.unwrap(), b"b");
 }
 
@@ -78,7 +78,7 @@ fn empty_archive_yields_nothing() {
         [Vec::new(), TarBuilder::default().end(), TarBuilder::default().header("out/", EntryType::Directory, 0).end()]
     {
         let (collected, bundle) = extract(&tar);
-        assert_eq!((collected.unwrap(), bundle), (Collected { result: None, bundle: false }, None));
+        assert_eq!((collected.unwrap(), bundle), (CollectedFiles { result: None, has_bundle: false }, None));
     }
 }
 
@@ -97,7 +97,11 @@ fn other_entries_are_skipped() {
     for kind in kinds {
         let tar = TarBuilder::default().header("out/result.json", kind, 0).header("out/result.bundle", kind, 0);
         let (collected, bundle) = extract(&tar.end());
-        assert_eq!((collected.unwrap(), bundle), (Collected { result: None, bundle: false }, None), "{kind:?}");
+        assert_eq!(
+            (collected.unwrap(), bundle),
+            (CollectedFiles { result: None, has_bundle: false }, None),
+            "{kind:?}"
+        );
     }
     let names = [
         "/out/result.json",
@@ -114,7 +118,7 @@ fn other_entries_are_skipped() {
     ];
     for name in names {
         let (collected, bundle) = extract(&TarBuilder::default().file(name, b"{}").end());
-        assert_eq!((collected.unwrap(), bundle), (Collected { result: None, bundle: false }, None), "{name}");
+        assert_eq!((collected.unwrap(), bundle), (CollectedFiles { result: None, has_bundle: false }, None), "{name}");
     }
 }
 
@@ -130,7 +134,7 @@ fn tar_extensions_are_ignored() {
         .data(pax)
         .file("out/result.bundle", b"b");
     let (collected, bundle) = extract(&tar.end());
-    assert_eq!(collected.unwrap(), Collected { result: Some(b"{}".to_vec()), bundle: true });
+    assert_eq!(collected.unwrap(), CollectedFiles { result: Some(b"{}".to_vec()), has_bundle: true });
     assert_eq!(bundle.unwrap(), b"b");
 }
 
@@ -169,7 +173,7 @@ fn truncated_archive_is_complete_or_an_error() {
         let (collected, bundle) = extract(&tar[..length]);
         match collected {
             Err(ArchiveError::Corrupt(_)) => assert_eq!(bundle, None, "{length}"),
-            Ok(Collected { result, bundle: has }) => {
+            Ok(CollectedFiles { result, has_bundle: has }) => {
                 assert!(result.is_none_or(|result| result == b"{}"), "{length}");
                 assert_eq!(bundle, has.then(|| vec![7; 600]), "{length}");
             }
@@ -186,29 +190,29 @@ fn corrupt_archive_never_panics_or_leaves_a_partial_bundle() {
             let mut damaged = tar.clone();
             damaged[at] = value;
             let (collected, bundle) = extract(&damaged);
-            assert_eq!(bundle.is_some(), collected.is_ok_and(|collected| collected.bundle), "{at}");
+            assert_eq!(bundle.is_some(), collected.is_ok_and(|collected| collected.has_bundle), "{at}");
         }
     }
 }
 
 #[tokio::test]
 async fn archive_is_fetched_from_a_stopped_container() {
-    use crate::engine::fake::{FakeEngine, spec};
+    use crate::engine::fake::{FakeEngine, container_spec};
 
     let engine = FakeEngine::new(|_| async { 0 });
-    let id = engine.create(&spec("sandbox", &[])).await.unwrap();
+    let id = engine.create(&container_spec("sandbox", &[])).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
     let nothing = fetch(&engine, &id, "T-1", MAX_BUNDLE, &bundle).await.unwrap();
-    assert_eq!(nothing, Collected { result: None, bundle: false });
-    engine.lay_down("sandbox", "/longshore/work/T-1/out", valid_archive().end());
+    assert_eq!(nothing, CollectedFiles { result: None, has_bundle: false });
+    engine.set_archive("sandbox", "/longshore/work/T-1/out", valid_archive().end());
     let collected = fetch(&engine, &id, "T-1", MAX_BUNDLE, &bundle).await.unwrap();
-    assert_eq!(collected, Collected { result: Some(b"{}".to_vec()), bundle: true });
+    assert_eq!(collected, CollectedFiles { result: Some(b"{}".to_vec()), has_bundle: true });
     assert_eq!(std::fs::read(&bundle).unwrap(), [7; 70_000]);
     let refused = fetch(&engine, &id, "T-1", 10, &bundle).await;
     assert!(matches!(refused, Err(ArchiveError::Refused(_))), "{refused:?}");
     assert!(!bundle.exists());
     engine.go_down();
     let unreachable = fetch(&engine, &id, "T-1", MAX_BUNDLE, &bundle).await;
-    assert!(matches!(unreachable, Err(ArchiveError::Engine(error)) if error.unreachable()));
+    assert!(matches!(unreachable, Err(ArchiveError::Engine(error)) if error.is_unreachable()));
 }

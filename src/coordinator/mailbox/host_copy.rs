@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::engine::depot::mailbox::{MailNews, MailWritten};
+use crate::engine::depot::mailbox::{MailboxChanges, MailboxWriteOutcome};
 use crate::handoff::mailbox::{MailFile, Numbers, PUT_BYTES, SHARED_BYTES, SHARED_MAX, is_shared_name};
 use crate::ids::AgentId;
 use crate::protocol::mailbox::message::{Kind, MAX_READ, Seq};
@@ -140,7 +140,7 @@ impl HostCopy {
     }
 
     /// Writes down what came out. What could not be written is not in the answer, and comes again.
-    pub(super) fn store_news(&mut self, news: &MailNews) -> Vec<ReceivedFile> {
+    pub(super) fn store_news(&mut self, news: &MailboxChanges) -> Vec<ReceivedFile> {
         let mut arrivals = Vec::new();
         for (file, bytes) in &news.files {
             let parts: Vec<&str> = file.path.split('/').collect();
@@ -158,7 +158,7 @@ impl HostCopy {
                 _ => {}
             }
         }
-        for name in news.gone.iter().filter(|name| is_shared_name(name)) {
+        for name in news.removed.iter().filter(|name| is_shared_name(name)) {
             let Some(same) = self.shared.remove(name) else { continue };
             // Changed since: then it is new, and goes in again.
             if self.host_stamp(name).is_some_and(|now| now == same.host) {
@@ -317,10 +317,10 @@ impl HostCopy {
     }
 
     /// The volume has them now, but for what was kept out there: that comes out as news.
-    pub(super) fn mark_carried(&mut self, files: &[OutgoingFile], written: &MailWritten) {
+    pub(super) fn mark_carried(&mut self, files: &[OutgoingFile], written: &MailboxWriteOutcome) {
         for OutgoingFile { file, shared, .. } in files {
             let Some((name, host)) = shared else { continue };
-            if written.kept.contains(&file.path) {
+            if written.conflicts.contains(&file.path) {
                 continue;
             }
             match written.stamps.get(name) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::delivery::Repo;
 use crate::engine::depot::fake::FakeVolumes;
-use crate::engine::depot::{Depot, DepotSpec, DepotVolumes};
+use crate::engine::depot::{DepotClient, DepotSpec, DepotVolumes};
 use crate::engine::fake::FakeEngine;
 use crate::ids::AttemptId;
 
@@ -44,13 +44,13 @@ impl ReviewFixture {
             image: "image".to_owned(),
             name: named("depot"),
             volumes: DepotVolumes { objects: named("objects"), inbox: named("in"), work: named("work"), mailbox: None },
-            shim: b"shim".to_vec().into(),
-            again: false,
-            memory: 0,
+            shim_binary: b"shim".to_vec().into(),
+            reuse_shim: false,
+            memory_limit: 0,
         };
-        let depot = Depot::start(engine.clone(), &spec).await.unwrap();
+        let depot = DepotClient::start(engine.clone(), &spec).await.unwrap();
         let attempt = AttemptId { assignment: "T-2026-001".parse().unwrap(), number: 2 };
-        depot.prepare(&attempt.dir_name(), 20_001, Vec::new()).await.unwrap();
+        depot.prepare_sandbox_dirs(&attempt.dir_name(), 20_001, Vec::new()).await.unwrap();
         let hands = EffectExecutor {
             engine,
             depot,
@@ -99,7 +99,7 @@ impl ReviewFixture {
     }
 
     async fn collect(&self, result: &[u8], bundle: Option<Vec<u8>>) -> Result<ReviewOutcome, MachineryFault> {
-        self.volumes.change(&self.context.attempt.dir_name(), |folder| {
+        self.volumes.update_attempt_dir(&self.context.attempt.dir_name(), |folder| {
             folder.result = Some(result.to_vec());
             folder.bundle = bundle;
         });
@@ -277,7 +277,7 @@ async fn missing_result_differs_from_a_machinery_failure() {
     // The host has lost its place for bundles: that is not the reviewer's doing.
     let (commit, bundle) = scene.commit("hello\nyou\n");
     let result = scene.result(json!({"verdict": verdict("approved_with_fix"), "fix": commit.as_str(), "bundle": true}));
-    scene.volumes.change(&scene.context.attempt.dir_name(), |folder| {
+    scene.volumes.update_attempt_dir(&scene.context.attempt.dir_name(), |folder| {
         folder.result = Some(serde_json::to_vec(&result).unwrap());
         folder.bundle = Some(bundle);
     });

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 
 use crate::engine::fake::FakeEngine;
 use crate::engine::{
-    Attachment, Chunk, ContainerSpec, Engine, EngineError, EngineEvent, EngineInfo, EngineResult, EngineStream, Found,
-    ImageInfo, Inspection, Signal,
+    AttachedStreams, ContainerInspection, ContainerSpec, Engine, EngineError, EngineEvent, EngineInfo, EngineResource,
+    EngineResult, EngineStream, ImageInfo, OutputChunk, Signal,
 };
 use crate::ids::ContainerId;
 use crate::test_rng::SeededRng;
@@ -140,8 +140,8 @@ impl FaultyEngine {
     fn cut_stream(
         &self,
         operation: &'static str,
-        stream: BoxStream<'static, EngineResult<Chunk>>,
-    ) -> BoxStream<'static, EngineResult<Chunk>> {
+        stream: BoxStream<'static, EngineResult<OutputChunk>>,
+    ) -> BoxStream<'static, EngineResult<OutputChunk>> {
         let mut state = self.state.lock().unwrap();
         let FaultyEngineState { random, rates: odds, tally, .. } = &mut *state;
         let left = random.chance(odds.broken_streams).then(|| {
@@ -155,10 +155,10 @@ impl FaultyEngine {
         let mut left = left;
         stream
             .flat_map(move |item| {
-                let mut pieces: Vec<EngineResult<Chunk>> = Vec::new();
-                let (bytes, wrap): (Bytes, fn(Bytes) -> Chunk) = match item {
-                    Ok(Chunk::Out(bytes)) => (bytes, Chunk::Out),
-                    Ok(Chunk::Err(bytes)) => (bytes, Chunk::Err),
+                let mut pieces: Vec<EngineResult<OutputChunk>> = Vec::new();
+                let (bytes, wrap): (Bytes, fn(Bytes) -> OutputChunk) = match item {
+                    Ok(OutputChunk::Stdout(bytes)) => (bytes, OutputChunk::Stdout),
+                    Ok(OutputChunk::Stderr(bytes)) => (bytes, OutputChunk::Stderr),
                     Err(error) => return futures::stream::iter(vec![Some(Err(error))]).boxed(),
                 };
                 let mut rest = bytes;
@@ -168,9 +168,11 @@ impl FaultyEngine {
                     pieces.push(Ok(wrap(piece)));
                 }
                 pieces.push(Ok(wrap(rest)));
-                let mut items: Vec<Option<EngineResult<Chunk>>> = Vec::new();
+                let mut items: Vec<Option<EngineResult<OutputChunk>>> = Vec::new();
                 for piece in pieces {
-                    if let (Some(left), Ok(Chunk::Out(bytes) | Chunk::Err(bytes))) = (&mut left, &piece) {
+                    if let (Some(left), Ok(OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes))) =
+                        (&mut left, &piece)
+                    {
                         if bytes.len() > *left {
                             if says_so {
                                 items.push(Some(Err(failed_error("reading output", "unexpected EOF"))));
@@ -221,13 +223,13 @@ impl Engine for FaultyEngine {
         download(id: &'a ContainerId, path: &'a str) -> EngineStream<Bytes>;
         start(id: &'a ContainerId) -> ();
         wait(id: &'a ContainerId) -> i64;
-        inspect(id: &'a ContainerId) -> Option<Inspection>;
+        inspect(id: &'a ContainerId) -> Option<ContainerInspection>;
         signal(id: &'a ContainerId, signal: Signal) -> ();
         pause(id: &'a ContainerId) -> ();
         unpause(id: &'a ContainerId) -> ();
         network_exists(name: &'a str) -> bool;
         remove_network(name: &'a str) -> ();
-        find(label: &'a str, value: Option<&'a str>) -> Vec<Found>;
+        find_resources(label: &'a str, value: Option<&'a str>) -> Vec<EngineResource>;
         top(id: &'a ContainerId) -> Vec<String>;
         events(label: &'a str, value: &'a str, since: Timestamp) -> EngineStream<EngineEvent>;
     }
@@ -283,10 +285,10 @@ impl Engine for FaultyEngine {
         )
     }
 
-    fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<Attachment>> {
+    fn attach<'a>(&'a self, id: &'a ContainerId) -> BoxFuture<'a, EngineResult<AttachedStreams>> {
         Box::pin(self.call_with_faults("attach", async move {
-            let Attachment { input, output } = self.inner.attach(id).await?;
-            Ok(Attachment { input, output: self.cut_stream("attach", output) })
+            let AttachedStreams { stdin: input, output } = self.inner.attach(id).await?;
+            Ok(AttachedStreams { stdin: input, output: self.cut_stream("attach", output) })
         }))
     }
 
@@ -294,7 +296,7 @@ impl Engine for FaultyEngine {
         &'a self,
         id: &'a ContainerId,
         follow: bool,
-    ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<Chunk>>>> {
+    ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<OutputChunk>>>> {
         Box::pin(
             self.call_with_faults(
                 "logs",

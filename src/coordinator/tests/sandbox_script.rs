@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::io::AsyncReadExt;
 
 use crate::engine::depot::fake::FakeVolumes;
-use crate::engine::fake::FakeRun;
+use crate::engine::fake::FakeProcess;
 use crate::handoff::assignment::AssignmentFile;
 use crate::handoff::layout;
 use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
@@ -39,21 +39,21 @@ pub(super) struct SandboxScript {
 
 impl SandboxScript {
     /// The script of every container.
-    pub async fn run(self, run: FakeRun) -> i64 {
+    pub async fn run(self, run: FakeProcess) -> i64 {
         match run.spec.argv.get(1).map(String::as_str) {
             Some("depot") => self.volumes.clone().serve(run).await,
             _ => self.run_sandbox(run).await,
         }
     }
 
-    async fn run_sandbox(self, mut run: FakeRun) -> i64 {
+    async fn run_sandbox(self, mut run: FakeProcess) -> i64 {
         let folder = run.spec.argv[2].clone();
-        let Some(found) = self.volumes.folder(&folder) else { return 70 };
+        let Some(found) = self.volumes.attempt_dir(&folder) else { return 70 };
         let file = found.files.iter().find(|file| file.path == layout::ASSIGNMENT_FILE).expect("an assignment file");
         let work: AssignmentFile = serde_json::from_str(&file.text).expect("an assignment");
         let mut byte = [0];
         loop {
-            match run.input.read(&mut byte).await {
+            match run.stdin.read(&mut byte).await {
                 Ok(1) if byte[0] == b'\n' => break,
                 Ok(1) => {}
                 _ => return 71,
@@ -61,7 +61,7 @@ impl SandboxScript {
         }
         let seed = folder.bytes().fold(self.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let mut random = SeededRng(seed);
-        let mut terms = std::mem::replace(&mut run.terms, tokio::sync::mpsc::unbounded_channel().1);
+        let mut terms = std::mem::replace(&mut run.sigterms, tokio::sync::mpsc::unbounded_channel().1);
         tokio::select! {
             code = self.run_story(&run, &folder, &work, &mut random) => code,
             // As a shim that is asked to end and has nothing to save.
@@ -69,14 +69,14 @@ impl SandboxScript {
         }
     }
 
-    async fn run_story(&self, run: &FakeRun, folder: &str, work: &AssignmentFile, random: &mut SeededRng) -> i64 {
+    async fn run_story(&self, run: &FakeProcess, folder: &str, work: &AssignmentFile, random: &mut SeededRng) -> i64 {
         let story = work.stories[0].id.clone();
         let say = |message: ContainerMessage| {
             let envelope =
                 Envelope { timestamp: Timestamp::UNIX_EPOCH, swarm_id: work.swarm_id, container_id: run.id.clone() };
             let mut line = encode_container(&envelope, &message);
             line.push(b'\n');
-            run.output.out(line);
+            run.output.write_stdout(line);
         };
         let progress = |status: StoryStatus, output: &str| {
             let (story_id, output) = (story.clone(), output.to_owned());
@@ -92,13 +92,13 @@ impl SandboxScript {
         let bad = random.chance(self.bad_agent_percent);
         let sealed = bad && random.chance(25);
         if sealed {
-            self.volumes.change(folder, |folder| folder.left_out = vec![".GIT/config".to_owned()]);
+            self.volumes.update_attempt_dir(folder, |folder| folder.left_out = vec![".GIT/config".to_owned()]);
             self.unsalvageable_dirs.lock().expect("no panic holds it").push(folder.to_owned());
         }
         if bad && random.chance(40) {
             // Gone without a word, and with work in its folder.
             let (commit, bundle) = self.commit(work, &story, &layout::salvage_ref(&story)).await;
-            self.volumes.change(folder, |folder| folder.remains = Some((commit, bundle)));
+            self.volumes.update_attempt_dir(folder, |folder| folder.salvage = Some((commit, bundle)));
             return random.choose(&[1, 101, 139]);
         }
         let reference = if bad { layout::salvage_ref(&story) } else { format!("refs/heads/{}", work.branch) };
@@ -134,9 +134,9 @@ impl SandboxScript {
             let commit = commit.clone();
             self.finished_commits.lock().expect("no panic holds it").push((folder.to_owned(), commit));
         }
-        self.volumes.change(folder, |folder| {
+        self.volumes.update_attempt_dir(folder, |folder| {
             let saved = rename_bundle_ref(&bundle, &reference, &layout::salvage_ref(&story));
-            folder.remains = Some((commit.clone(), saved));
+            folder.salvage = Some((commit.clone(), saved));
             folder.result = Some(serde_json::to_vec(&result).expect("a result is JSON"));
             folder.bundle = (!unsaved).then_some(bundle);
         });
@@ -160,18 +160,18 @@ impl SandboxScript {
     }
 }
 
-fn print_noise(run: &FakeRun, random: &mut SeededRng) {
+fn print_noise(run: &FakeProcess, random: &mut SeededRng) {
     match random.below(5) {
-        0 => run.output.out("this is no record\n"),
-        1 => run.output.out(vec![0xff, 0xfe, b'\n', 0, b'\n']),
-        2 => run.output.out("{\"type\":\"completion\"}\n"),
-        3 => run.output.err("words on stderr\n"),
+        0 => run.output.write_stdout("this is no record\n"),
+        1 => run.output.write_stdout(vec![0xff, 0xfe, b'\n', 0, b'\n']),
+        2 => run.output.write_stdout("{\"type\":\"completion\"}\n"),
+        3 => run.output.write_stderr("words on stderr\n"),
         // One in a hundred: they take real time.
         _ if random.chance(5) => {
-            run.output.out(vec![b'x'; 10_000_000]);
-            run.output.out("\n");
+            run.output.write_stdout(vec![b'x'; 10_000_000]);
+            run.output.write_stdout("\n");
         }
-        _ => run.output.out("x".repeat(70_000) + "\n"),
+        _ => run.output.write_stdout("x".repeat(70_000) + "\n"),
     }
 }
 

@@ -3,39 +3,39 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use super::super::scratch::{Scratch, plain_git};
+use super::super::scratch_repo::{ScratchRepo, git_command};
 use super::*;
 
-const RESULT: &str = "refs/longshore/results/s/US-001/1";
+const RESULT_REF: &str = "refs/longshore/results/s/US-001/1";
 
 /// A repo, a clone of it on the assigned branch, and where that starts.
-struct Pair {
-    host: Scratch,
-    sandbox: Scratch,
+struct ImportFixture {
+    host: ScratchRepo,
+    sandbox: ScratchRepo,
     base: CommitId,
 }
 
-impl Pair {
+impl ImportFixture {
     fn new() -> Self {
         Self::with(&[])
     }
 
     fn with(init: &[&str]) -> Self {
-        let host = Scratch::with(init);
+        let host = ScratchRepo::with_init_args(init);
         let lines: String = (0..2_000).map(|n| format!("line {n} of a file that deltas well\n")).collect();
         host.commit("first", "1\n");
         let base = host.commit("big", &lines);
-        let sandbox = host.sandbox();
+        let sandbox = host.clone_as_sandbox();
         sandbox.git(&["checkout", "-q", "-b", "work/us-001"]);
         Self { host, sandbox, base }
     }
 
-    fn expected(&self, tip: &CommitId) -> Expected {
-        Expected {
+    fn expected(&self, tip: &CommitId) -> ExpectedBundle {
+        ExpectedBundle {
             branch: "work/us-001".parse().expect("valid"),
             base: self.base.clone(),
             tip: Some(tip.clone()),
-            result_ref: RESULT.into(),
+            result_ref: RESULT_REF.into(),
             salvage: Vec::new(),
         }
     }
@@ -46,8 +46,8 @@ impl Pair {
     }
 
     /// A bundle with this header around the objects that these revisions name.
-    fn craft(&self, header: &str, revisions: &str) -> PathBuf {
-        let mut child = plain_git(&self.sandbox.root)
+    fn craft_bundle(&self, header: &str, revisions: &str) -> PathBuf {
+        let mut child = git_command(&self.sandbox.root)
             .args(["pack-objects", "--revs", "--stdout", "-q"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -55,18 +55,18 @@ impl Pair {
             .expect("git runs");
         child.stdin.take().expect("piped").write_all(revisions.as_bytes()).expect("written");
         let pack = child.wait_with_output().expect("ended").stdout;
-        self.store(&[format!("# v2 git bundle\n{header}\n").as_bytes(), &pack].concat())
+        self.write_bundle(&[format!("# v2 git bundle\n{header}\n").as_bytes(), &pack].concat())
     }
 
-    fn store(&self, bytes: &[u8]) -> PathBuf {
-        let path = self.sandbox.outside().join("crafted.bundle");
+    fn write_bundle(&self, bytes: &[u8]) -> PathBuf {
+        let path = self.sandbox.parent_dir().join("crafted.bundle");
         fs::write(&path, bytes).expect("written");
         path
     }
 
     /// Writes a tree whose entries are lines of `git mktree`, and a commit of it on the base.
-    fn commit_of(&self, entries: &str) -> CommitId {
-        let mut child = plain_git(&self.sandbox.root)
+    fn commit_tree(&self, entries: &str) -> CommitId {
+        let mut child = git_command(&self.sandbox.root)
             .args(["mktree", "--missing"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -80,20 +80,20 @@ impl Pair {
     }
 
     /// The import must be refused, and leave neither object nor ref.
-    async fn refuses(&self, bundle: &Path, expected: &Expected) -> BundleFault {
-        let (objects, refs) = (self.host.objects(), self.host.git(&["for-each-ref"]));
+    async fn assert_refused(&self, bundle: &Path, expected: &ExpectedBundle) -> BundleError {
+        let (objects, refs) = (self.host.object_files(), self.host.git(&["for-each-ref"]));
         let repo = self.host.repo().await;
-        let fault = match repo.import(bundle, expected).await {
-            Err(DeliveryError::Refused(fault)) => fault,
+        let fault = match repo.import_bundle(bundle, expected).await {
+            Err(DeliveryError::BundleRefused(fault)) => fault,
             other => panic!("not refused: {other:?}"),
         };
-        assert_eq!(self.host.objects(), objects, "{fault}");
+        assert_eq!(self.host.object_files(), objects, "{fault}");
         assert_eq!(self.host.git(&["for-each-ref"]), refs, "{fault}");
         fault
     }
 }
 
-async fn comes_in(pair: Pair) {
+async fn assert_result_is_imported(pair: ImportFixture) {
     let first = pair.sandbox.commit("one\n\"odd\" ü", "1\n");
     let changed = fs::read_to_string(pair.sandbox.root.join("big")).expect("read") + "one more\n";
     let tip = pair.sandbox.commit("big", &changed);
@@ -101,32 +101,32 @@ async fn comes_in(pair: Pair) {
     assert!(fs::metadata(&bundle).expect("there").len() < 2_000, "thin: the big file is a delta against the base");
     let repo = pair.host.repo().await;
     let status = pair.host.git(&["status", "--porcelain"]);
-    let imported = repo.import(&bundle, &pair.expected(&tip)).await.expect("imported");
-    assert_eq!(imported, Imported { commits: vec![tip.clone(), first], refs: vec![RESULT.into()] });
-    assert_eq!(pair.host.git(&["rev-parse", RESULT]), tip.as_str());
-    assert_eq!(pair.host.git(&["for-each-ref", "--format=%(refname)"]), format!("refs/heads/main\n{RESULT}"));
+    let imported = repo.import_bundle(&bundle, &pair.expected(&tip)).await.expect("imported");
+    assert_eq!(imported, ImportedResult { commits: vec![tip.clone(), first], refs: vec![RESULT_REF.into()] });
+    assert_eq!(pair.host.git(&["rev-parse", RESULT_REF]), tip.as_str());
+    assert_eq!(pair.host.git(&["for-each-ref", "--format=%(refname)"]), format!("refs/heads/main\n{RESULT_REF}"));
     assert_eq!(pair.host.git(&["status", "--porcelain"]), status);
     pair.host.git(&["fsck", "--strict", "--full"]);
     let left = |name: &str| name.contains("tmp_") || name.contains(".keep");
-    assert!(!pair.host.objects().iter().any(|path| left(&path.to_string_lossy())));
+    assert!(!pair.host.object_files().iter().any(|path| left(&path.to_string_lossy())));
     assert!(!pair.host.root.join(".git/FETCH_HEAD").exists());
     // Again, as after a crash between the import and its record.
-    assert_eq!(repo.import(&bundle, &pair.expected(&tip)).await.expect("imported again").commits.len(), 2);
+    assert_eq!(repo.import_bundle(&bundle, &pair.expected(&tip)).await.expect("imported again").commits.len(), 2);
 }
 
 #[tokio::test]
-async fn a_result_comes_in() {
-    comes_in(Pair::new()).await;
+async fn a_result_is_imported() {
+    assert_result_is_imported(ImportFixture::new()).await;
 }
 
 #[tokio::test]
-async fn a_sha256_result_comes_in() {
-    comes_in(Pair::with(&["--object-format=sha256"])).await;
+async fn a_sha256_result_is_imported() {
+    assert_result_is_imported(ImportFixture::with(&["--object-format=sha256"])).await;
 }
 
 #[tokio::test]
-async fn salvage_comes_in_beside_the_branch_or_alone() {
-    let pair = Pair::new();
+async fn salvage_is_imported_with_or_without_the_branch() {
+    let pair = ImportFixture::new();
     let tip = pair.sandbox.commit("one", "1\n");
     let left = pair.sandbox.commit("two", "half\n");
     pair.sandbox.git(&["reset", "-q", "--hard", tip.as_str()]);
@@ -137,21 +137,24 @@ async fn salvage_comes_in_beside_the_branch_or_alone() {
     let both = ["refs/heads/work/us-001", &in_bundle, &not_base];
     let bundle = pair.sandbox.bundle(&both);
     let kept = "refs/longshore/salvage/s/US-002/1";
-    let expected = Expected { salvage: vec![(story, left.clone(), kept.into())], ..pair.expected(&tip) };
+    let expected = ExpectedBundle { salvage: vec![(story, left.clone(), kept.into())], ..pair.expected(&tip) };
     let repo = pair.host.repo().await;
-    let imported = repo.import(&bundle, &expected).await.expect("imported");
-    assert_eq!(imported, Imported { commits: vec![tip], refs: vec![RESULT.into(), kept.into()] });
+    let imported = repo.import_bundle(&bundle, &expected).await.expect("imported");
+    assert_eq!(imported, ImportedResult { commits: vec![tip], refs: vec![RESULT_REF.into(), kept.into()] });
     assert_eq!(pair.host.git(&["rev-parse", kept]), left.as_str());
 
     let alone = pair.sandbox.bundle(&[&in_bundle, &not_base]);
-    let expected = Expected { tip: None, result_ref: "refs/longshore/none".into(), ..expected };
-    assert_eq!(repo.import(&alone, &expected).await.expect("imported").refs, [kept]);
-    assert!(matches!(pair.refuses(&pair.sandbox.bundle(&both), &expected).await, BundleFault::UnexpectedRef { .. }));
+    let expected = ExpectedBundle { tip: None, result_ref: "refs/longshore/none".into(), ..expected };
+    assert_eq!(repo.import_bundle(&alone, &expected).await.expect("imported").refs, [kept]);
+    assert!(matches!(
+        pair.assert_refused(&pair.sandbox.bundle(&both), &expected).await,
+        BundleError::UnexpectedRef { .. }
+    ));
 }
 
 #[tokio::test]
-async fn what_a_dead_sandbox_left_comes_in() {
-    let pair = Pair::new();
+async fn salvage_of_a_dead_sandbox_is_imported() {
+    let pair = ImportFixture::new();
     pair.sandbox.git(&["checkout", "-q", "--orphan", "elsewhere"]);
     let left = pair.sandbox.commit("two", "half\n");
     pair.sandbox.git(&["update-ref", "refs/longshore/left", left.as_str()]);
@@ -159,9 +162,9 @@ async fn what_a_dead_sandbox_left_comes_in() {
     let repo = pair.host.repo().await;
     let to = "refs/longshore/salvage/s/US-001/1";
     let wrong = repo.import_salvage(&bundle, "refs/longshore/other", &left, to).await;
-    assert!(matches!(wrong, Err(DeliveryError::Refused(BundleFault::UnexpectedRef { .. }))));
+    assert!(matches!(wrong, Err(DeliveryError::BundleRefused(BundleError::UnexpectedRef { .. }))));
     let outside = repo.import_salvage(&bundle, "refs/longshore/left", &left, "refs/heads/main").await;
-    assert!(matches!(outside, Err(DeliveryError::RefusedRef { .. })));
+    assert!(matches!(outside, Err(DeliveryError::ForbiddenRef { .. })));
     repo.import_salvage(&bundle, "refs/longshore/left", &left, to).await.expect("imported");
     assert_eq!(pair.host.git(&["rev-parse", to]), left.as_str());
     // Again: an orchestrator may have died before it wrote down that it came in.
@@ -170,20 +173,20 @@ async fn what_a_dead_sandbox_left_comes_in() {
     repo.import_salvage(&bundle, "refs/longshore/left", &left, other).await.expect("under another name");
     assert_eq!(pair.host.git(&["rev-parse", to, other]), format!("{left}\n{left}"));
     let tree = pair.sandbox.git(&["rev-parse", &format!("{left}^{{tree}}")]);
-    let of_tree = pair.craft(&format!("{tree} refs/longshore/left\n"), &format!("{left}\n"));
+    let of_tree = pair.craft_bundle(&format!("{tree} refs/longshore/left\n"), &format!("{left}\n"));
     let tree = tree.parse().expect("an id");
     let tree = repo.import_salvage(&of_tree, "refs/longshore/left", &tree, "refs/longshore/salvage/s/US-001/3").await;
-    assert!(matches!(tree, Err(DeliveryError::Refused(BundleFault::NotACommit { .. }))), "{tree:?}");
+    assert!(matches!(tree, Err(DeliveryError::BundleRefused(BundleError::NotACommit { .. }))), "{tree:?}");
 
-    let crafted = pair.craft(&format!("{left} refs/longshore/left\n"), &format!("{left}^{{tree}}\n"));
-    let again = Pair::new();
+    let crafted = pair.craft_bundle(&format!("{left} refs/longshore/left\n"), &format!("{left}^{{tree}}\n"));
+    let again = ImportFixture::new();
     let missing = again.host.repo().await.import_salvage(&crafted, "refs/longshore/left", &left, to).await;
-    assert!(matches!(missing, Err(DeliveryError::Refused(BundleFault::Incomplete { .. }))), "{missing:?}");
+    assert!(matches!(missing, Err(DeliveryError::BundleRefused(BundleError::Incomplete { .. }))), "{missing:?}");
 }
 
 #[tokio::test]
-async fn refs_that_were_not_asked_for() {
-    let pair = Pair::new();
+async fn unexpected_refs_are_refused() {
+    let pair = ImportFixture::new();
     let tip = pair.sandbox.commit("one", "1\n");
     pair.sandbox.git(&["update-ref", "refs/heads/main", tip.as_str()]);
     pair.sandbox.git(&["tag", "v1"]);
@@ -191,7 +194,7 @@ async fn refs_that_were_not_asked_for() {
     for extra in ["refs/heads/main", "refs/tags/v1", "HEAD"] {
         let bundle = pair.sandbox.bundle(&["refs/heads/work/us-001", extra, &base]);
         assert!(
-            matches!(pair.refuses(&bundle, &pair.expected(&tip)).await, BundleFault::UnexpectedRef { name } if name == extra)
+            matches!(pair.assert_refused(&bundle, &pair.expected(&tip)).await, BundleError::UnexpectedRef { name } if name == extra)
         );
     }
     // The same ref twice, and a name that differs in case alone.
@@ -199,120 +202,136 @@ async fn refs_that_were_not_asked_for() {
     for (header, revisions) in
         [(format!("{line}{line}"), format!("{tip}\n")), (format!("{tip} refs/heads/Work/us-001\n"), format!("{tip}\n"))]
     {
-        let bundle = pair.craft(&header, &revisions);
-        assert!(matches!(pair.refuses(&bundle, &pair.expected(&tip)).await, BundleFault::UnexpectedRef { .. }));
+        let bundle = pair.craft_bundle(&header, &revisions);
+        assert!(matches!(pair.assert_refused(&bundle, &pair.expected(&tip)).await, BundleError::UnexpectedRef { .. }));
     }
 }
 
 #[tokio::test]
-async fn another_tip_or_none() {
-    let pair = Pair::new();
+async fn a_wrong_or_missing_tip_is_refused() {
+    let pair = ImportFixture::new();
     let said = pair.sandbox.commit("one", "1\n");
     let story: StoryId = "US-002".parse().expect("valid");
     let salvage = vec![(story, said.clone(), "refs/longshore/salvage/s/US-002/1".to_owned())];
-    let lacking = Expected { salvage, ..pair.expected(&said) };
-    assert!(matches!(pair.refuses(&pair.bundle(), &lacking).await, BundleFault::MissingRef { .. }));
+    let lacking = ExpectedBundle { salvage, ..pair.expected(&said) };
+    assert!(matches!(pair.assert_refused(&pair.bundle(), &lacking).await, BundleError::MissingRef { .. }));
     let tip = pair.sandbox.commit("one", "2\n");
     let bundle = pair.bundle();
     assert!(matches!(
-        pair.refuses(&bundle, &pair.expected(&said)).await,
-        BundleFault::WrongTip { found, .. } if found == tip
+        pair.assert_refused(&bundle, &pair.expected(&said)).await,
+        BundleError::WrongTip { found, .. } if found == tip
     ));
-    let none = Expected { tip: None, ..pair.expected(&said) };
-    assert!(matches!(pair.refuses(&bundle, &none).await, BundleFault::UnexpectedRef { .. }));
+    let none = ExpectedBundle { tip: None, ..pair.expected(&said) };
+    assert!(matches!(pair.assert_refused(&bundle, &none).await, BundleError::UnexpectedRef { .. }));
 }
 
 #[tokio::test]
-async fn a_branch_that_left_its_base() {
-    let pair = Pair::new();
+async fn a_branch_not_descended_from_its_base_is_refused() {
+    let pair = ImportFixture::new();
     pair.sandbox.git(&["reset", "-q", "--hard", "HEAD~1"]);
     let beside = pair.sandbox.commit("one", "1\n");
-    assert!(matches!(pair.refuses(&pair.bundle(), &pair.expected(&beside)).await, BundleFault::NotFromBase { .. }));
+    assert!(matches!(
+        pair.assert_refused(&pair.bundle(), &pair.expected(&beside)).await,
+        BundleError::NotDescendedFromBase { .. }
+    ));
 
     pair.sandbox.git(&["checkout", "-q", "--orphan", "fresh"]);
     let orphan = pair.sandbox.commit("one", "1\n");
     pair.sandbox.git(&["update-ref", "refs/heads/work/us-001", orphan.as_str()]);
-    assert!(matches!(pair.refuses(&pair.bundle(), &pair.expected(&orphan)).await, BundleFault::NotFromBase { .. }));
+    assert!(matches!(
+        pair.assert_refused(&pair.bundle(), &pair.expected(&orphan)).await,
+        BundleError::NotDescendedFromBase { .. }
+    ));
     // Neither a message nor a file name makes the base a parent.
     pair.sandbox.git(&["checkout", "-q", "-B", "older", &format!("{}~1", pair.base)]);
     let parent = pair.sandbox.head();
     for line in
         ["\n ", "\r", "\n", "\n\t\n"].map(|gap| format!("x\n\nLongshore-Story: US-001{gap}: {parent}|{}|", pair.base))
     {
-        let tip = pair.sandbox.commit_saying("one", "1\n", &line);
-        let bundle = pair.craft(&format!("{tip} refs/heads/work/us-001\n"), &format!("{tip}\n^{parent}\n"));
+        let tip = pair.sandbox.commit_with_message("one", "1\n", &line);
+        let bundle = pair.craft_bundle(&format!("{tip} refs/heads/work/us-001\n"), &format!("{tip}\n^{parent}\n"));
         assert!(
-            matches!(pair.refuses(&bundle, &pair.expected(&tip)).await, BundleFault::NotFromBase { .. }),
+            matches!(
+                pair.assert_refused(&bundle, &pair.expected(&tip)).await,
+                BundleError::NotDescendedFromBase { .. }
+            ),
             "{line:?}"
         );
         pair.sandbox.git(&["reset", "-q", "--hard", parent.as_str()]);
     }
     pair.sandbox.git(&["checkout", "-q", "fresh"]);
     let orphan = pair.sandbox.commit(pair.base.as_str(), "1\n");
-    let bundle = pair.craft(&format!("{orphan} refs/heads/work/us-001\n"), &format!("{orphan}\n"));
-    assert!(matches!(pair.refuses(&bundle, &pair.expected(&orphan)).await, BundleFault::NotFromBase { .. }));
+    let bundle = pair.craft_bundle(&format!("{orphan} refs/heads/work/us-001\n"), &format!("{orphan}\n"));
+    assert!(matches!(
+        pair.assert_refused(&bundle, &pair.expected(&orphan)).await,
+        BundleError::NotDescendedFromBase { .. }
+    ));
 }
 
 #[tokio::test]
-async fn a_tip_that_is_no_commit() {
-    let pair = Pair::new();
+async fn a_tip_that_is_not_a_new_commit_is_refused() {
+    let pair = ImportFixture::new();
     pair.sandbox.commit("one", "1\n");
     pair.sandbox.git(&["tag", "-a", "-m", "x", "t"]);
     for name in ["refs/tags/t", "HEAD^{tree}", "HEAD:one"] {
         let tip: CommitId = pair.sandbox.git(&["rev-parse", name]).parse().expect("an id");
-        let bundle = pair.craft(&format!("{tip} refs/heads/work/us-001\n"), "refs/tags/t\n");
-        let fault = pair.refuses(&bundle, &pair.expected(&tip)).await;
-        assert!(matches!(fault, BundleFault::NotACommit { .. } | BundleFault::NotFromBase { .. }), "{fault}");
+        let bundle = pair.craft_bundle(&format!("{tip} refs/heads/work/us-001\n"), "refs/tags/t\n");
+        let fault = pair.assert_refused(&bundle, &pair.expected(&tip)).await;
+        assert!(matches!(fault, BundleError::NotACommit { .. } | BundleError::NotDescendedFromBase { .. }), "{fault}");
     }
     // A commit that was there before: not the sandbox's work.
     let old: CommitId = pair.host.git(&["rev-parse", "HEAD~1"]).parse().expect("a commit");
-    let bundle = pair.craft(&format!("{old} refs/heads/work/us-001\n"), "HEAD\n^HEAD~1\n");
-    assert!(matches!(pair.refuses(&bundle, &pair.expected(&old)).await, BundleFault::NotACommit { .. }));
+    let bundle = pair.craft_bundle(&format!("{old} refs/heads/work/us-001\n"), "HEAD\n^HEAD~1\n");
+    assert!(matches!(pair.assert_refused(&bundle, &pair.expected(&old)).await, BundleError::NotACommit { .. }));
 }
 
 #[tokio::test]
-async fn prerequisites_outside_the_base() {
-    let pair = Pair::new();
+async fn prerequisites_outside_the_base_history_are_refused() {
+    let pair = ImportFixture::new();
     let tip = pair.sandbox.commit("one", "1\n");
     let base = &pair.base;
     let refs = format!("{tip} refs/heads/work/us-001\n");
     let unknown = "1".repeat(40);
-    let bundle = pair.craft(&format!("-{unknown} x\n{refs}"), &format!("{tip}\n^{base}\n"));
-    assert!(matches!(pair.refuses(&bundle, &pair.expected(&tip)).await, BundleFault::Incomplete { .. }));
+    let bundle = pair.craft_bundle(&format!("-{unknown} x\n{refs}"), &format!("{tip}\n^{base}\n"));
+    assert!(matches!(pair.assert_refused(&bundle, &pair.expected(&tip)).await, BundleError::Incomplete { .. }));
     // The host has it, but the assignment has nothing to do with it.
     pair.host.git(&["checkout", "-q", "-b", "private"]);
     let private = pair.host.commit("secret", "1\n");
     pair.host.git(&["checkout", "-q", "main"]);
-    let bundle = pair.craft(&format!("-{private} x\n{refs}"), &format!("{tip}\n^{base}\n"));
-    assert!(matches!(pair.refuses(&bundle, &pair.expected(&tip)).await, BundleFault::Prerequisite { .. }));
+    let bundle = pair.craft_bundle(&format!("-{private} x\n{refs}"), &format!("{tip}\n^{base}\n"));
+    assert!(matches!(
+        pair.assert_refused(&bundle, &pair.expected(&tip)).await,
+        BundleError::ForeignPrerequisite { .. }
+    ));
     // An ancestor of the base is fine.
     let old = pair.host.git(&["rev-parse", "HEAD~1"]);
-    let bundle = pair.craft(&format!("-{old} x\n{refs}"), &format!("{tip}\n^{old}\n"));
-    pair.host.repo().await.import(&bundle, &pair.expected(&tip)).await.expect("imported");
+    let bundle = pair.craft_bundle(&format!("-{old} x\n{refs}"), &format!("{tip}\n^{old}\n"));
+    pair.host.repo().await.import_bundle(&bundle, &pair.expected(&tip)).await.expect("imported");
 }
 
 #[tokio::test]
-async fn damaged_and_cut_packs() {
-    let pair = Pair::new();
+async fn damaged_and_truncated_packs_are_refused() {
+    let pair = ImportFixture::new();
     let tip = pair.sandbox.commit("one", &"some text\n".repeat(50));
     let whole = fs::read(pair.bundle()).expect("read");
-    let refused = |fault: &BundleFault| matches!(fault, BundleFault::Objects { .. } | BundleFault::Header { .. });
+    let refused =
+        |fault: &BundleError| matches!(fault, BundleError::InvalidObjects { .. } | BundleError::MalformedHeader { .. });
     for cut in [whole.len() - 1, whole.len() - 25, whole.len() / 2, 60, 10, 0] {
-        let bundle = pair.store(&whole[..cut]);
-        let fault = pair.refuses(&bundle, &pair.expected(&tip)).await;
+        let bundle = pair.write_bundle(&whole[..cut]);
+        let fault = pair.assert_refused(&bundle, &pair.expected(&tip)).await;
         assert!(refused(&fault), "cut to {cut}: {fault}");
     }
     for at in [whole.len() - 5, whole.len() - 40, whole.len() - 80] {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x55;
-        let fault = pair.refuses(&pair.store(&bytes), &pair.expected(&tip)).await;
+        let fault = pair.assert_refused(&pair.write_bundle(&bytes), &pair.expected(&tip)).await;
         assert!(refused(&fault), "damaged at {at}: {fault}");
     }
 }
 
 #[tokio::test]
-async fn missing_objects() {
-    let pair = Pair::new();
+async fn bundles_with_missing_objects_are_refused() {
+    let pair = ImportFixture::new();
     let tip = pair.sandbox.commit("dir/one", "nowhere else\n");
     let header = format!("-{} x\n{tip} refs/heads/work/us-001\n", pair.base);
     let name = |what: &str| pair.sandbox.git(&["rev-parse", what]);
@@ -324,15 +343,18 @@ async fn missing_objects() {
         ("tree", format!("{tip}\n^{}\n^{tree}\n", pair.base)),
         ("commit", format!("{tree}\n^{}\n", pair.base)),
     ] {
-        let bundle = pair.craft(&header, &revisions);
-        let fault = pair.refuses(&bundle, &pair.expected(&tip)).await;
-        assert!(matches!(fault, BundleFault::Objects { .. } | BundleFault::Incomplete { .. }), "{lacking}: {fault}");
+        let bundle = pair.craft_bundle(&header, &revisions);
+        let fault = pair.assert_refused(&bundle, &pair.expected(&tip)).await;
+        assert!(
+            matches!(fault, BundleError::InvalidObjects { .. } | BundleError::Incomplete { .. }),
+            "{lacking}: {fault}"
+        );
     }
 }
 
 #[tokio::test]
-async fn trees_that_reach_outside_themselves() {
-    let pair = Pair::new();
+async fn trees_with_dangerous_paths_are_refused() {
+    let pair = ImportFixture::new();
     pair.sandbox.commit("x", "#!/bin/sh\n");
     let (blob, tree) = (pair.sandbox.git(&["rev-parse", "HEAD:x"]), pair.sandbox.git(&["rev-parse", "HEAD^{tree}"]));
     for entries in [
@@ -344,19 +366,19 @@ async fn trees_that_reach_outside_themselves() {
         format!("040000 tree {tree}\t.\n"),
         format!("120000 blob {blob}\t.gitmodules\n"),
     ] {
-        let tip = pair.commit_of(&entries);
-        let fault = pair.refuses(&pair.bundle(), &pair.expected(&tip)).await;
-        assert!(matches!(fault, BundleFault::Objects { .. }), "{entries}: {fault}");
+        let tip = pair.commit_tree(&entries);
+        let fault = pair.assert_refused(&pair.bundle(), &pair.expected(&tip)).await;
+        assert!(matches!(fault, BundleError::InvalidObjects { .. }), "{entries}: {fault}");
     }
     // A module whose URL is an option, the way CVE-2018-17456 went.
     let tip = pair.sandbox.commit(".gitmodules", "[submodule \"a\"]\n\tpath = a\n\turl = -u./payload\n");
     let bundle = pair.sandbox.bundle(&["refs/heads/work/us-001", &format!("^{}", pair.base)]);
-    assert!(matches!(pair.refuses(&bundle, &pair.expected(&tip)).await, BundleFault::Objects { .. }));
+    assert!(matches!(pair.assert_refused(&bundle, &pair.expected(&tip)).await, BundleError::InvalidObjects { .. }));
 }
 
 #[tokio::test]
-async fn a_pack_that_claims_more_memory_than_there_may_be() {
-    let pair = Pair::new();
+async fn a_pack_over_the_memory_limit_is_refused() {
+    let pair = ImportFixture::new();
     let tip = pair.sandbox.commit("x", "1\n");
     // One commit of 3 GiB, by its header: more than the limit, and little enough for a system to promise.
     let mut pack = b"PACK\0\0\0\x02\0\0\0\x01".to_vec();
@@ -364,56 +386,61 @@ async fn a_pack_that_claims_more_memory_than_there_may_be() {
     pack.extend([0x78, 0x9c, 0x03, 0, 0, 0, 0, 1]);
     pack.extend([0; 20]);
     let header = format!("# v2 git bundle\n{tip} refs/heads/work/us-001\n\n");
-    let bundle = pair.store(&[header.as_bytes(), &pack].concat());
-    let fault = pair.refuses(&bundle, &pair.expected(&tip)).await;
-    assert!(matches!(fault, BundleFault::Objects { .. }), "{fault}");
+    let bundle = pair.write_bundle(&[header.as_bytes(), &pack].concat());
+    let fault = pair.assert_refused(&bundle, &pair.expected(&tip)).await;
+    assert!(matches!(fault, BundleError::InvalidObjects { .. }), "{fault}");
     if cfg!(target_os = "linux") {
         assert!(fault.to_string().to_lowercase().contains("out of memory"), "{fault}");
     }
 }
 
 #[tokio::test]
-async fn an_import_whose_ref_is_taken_keeps_what_was_there() {
-    let pair = Pair::new();
+async fn import_does_not_overwrite_an_existing_ref() {
+    let pair = ImportFixture::new();
     let tip = pair.sandbox.commit("x", "1\n");
-    pair.host.git(&["update-ref", RESULT, pair.base.as_str()]);
-    let taken = pair.host.repo().await.import(&pair.bundle(), &pair.expected(&tip)).await;
-    assert!(matches!(taken, Err(DeliveryError::RefTaken { .. })));
-    assert_eq!(pair.host.git(&["rev-parse", RESULT]), pair.base.as_str());
+    pair.host.git(&["update-ref", RESULT_REF, pair.base.as_str()]);
+    let taken = pair.host.repo().await.import_bundle(&pair.bundle(), &pair.expected(&tip)).await;
+    assert!(matches!(taken, Err(DeliveryError::RefExists { .. })));
+    assert_eq!(pair.host.git(&["rev-parse", RESULT_REF]), pair.base.as_str());
 }
 
 #[tokio::test]
-async fn a_base_that_the_host_lost_is_not_the_sandboxs_fault() {
-    let pair = Pair::new();
+async fn a_base_missing_on_the_host_is_a_host_error() {
+    let pair = ImportFixture::new();
     let tip = pair.sandbox.commit("x", "1\n");
     let bundle = pair.sandbox.bundle(&["refs/heads/work/us-001"]);
     let gone: CommitId = "1".repeat(40).parse().expect("valid");
-    let failed = pair.host.repo().await.import(&bundle, &Expected { base: gone.clone(), ..pair.expected(&tip) }).await;
+    let failed = pair
+        .host
+        .repo()
+        .await
+        .import_bundle(&bundle, &ExpectedBundle { base: gone.clone(), ..pair.expected(&tip) })
+        .await;
     assert!(matches!(failed, Err(DeliveryError::MissingCommit { commit }) if commit == gone));
 }
 
 #[tokio::test]
-async fn a_shallow_repo_takes_results_in() {
-    let full = Pair::new();
+async fn results_are_imported_into_a_shallow_repo() {
+    let full = ImportFixture::new();
     let url = format!("file://{}", full.host.root.display());
-    super::super::scratch::git_in(full.host.outside(), &["clone", "-q", "--depth=1", &url, "shallow"]);
-    let repo = Repo::discover(&full.host.outside().join("shallow")).await.expect("a repo");
+    super::super::scratch_repo::git_in(full.host.parent_dir(), &["clone", "-q", "--depth=1", &url, "shallow"]);
+    let repo = Repo::discover(&full.host.parent_dir().join("shallow")).await.expect("a repo");
     let tip = full.sandbox.commit("x", "1\n");
-    repo.import(&full.bundle(), &full.expected(&tip)).await.expect("imported");
+    repo.import_bundle(&full.bundle(), &full.expected(&tip)).await.expect("imported");
 }
 
 #[tokio::test]
 async fn hooks_are_not_run() {
-    let pair = Pair::new();
+    let pair = ImportFixture::new();
     pair.host.write(".git/hooks/reference-transaction", "#!/bin/sh\ntouch \"$(dirname \"$0\")/ran\"\nexit 1\n");
     let hook = pair.host.root.join(".git/hooks/reference-transaction");
     fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("made executable");
     let tip = pair.sandbox.commit("x", "1\n");
-    pair.host.repo().await.import(&pair.bundle(), &pair.expected(&tip)).await.expect("imported");
+    pair.host.repo().await.import_bundle(&pair.bundle(), &pair.expected(&tip)).await.expect("imported");
     assert!(!pair.host.root.join(".git/hooks/ran").exists());
 }
 
 #[test]
-fn alternates_are_quoted() {
-    assert_eq!(quoted(Path::new("/a b/c:d \"e\"\\")), OsString::from(r#""/a b/c:d \"e\"\\""#));
+fn alternate_paths_are_quoted() {
+    assert_eq!(quote_path(Path::new("/a b/c:d \"e\"\\")), OsString::from(r#""/a b/c:d \"e\"\\""#));
 }

@@ -3,24 +3,24 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::super::scratch::{Scratch, identity};
+use super::super::scratch_repo::{ScratchRepo, identity};
 use super::*;
 
-struct Setting {
-    scratch: Scratch,
+struct MergeFixture {
+    scratch: ScratchRepo,
     repo: Repo,
     branch: BranchName,
     base: CommitId,
 }
 
-impl Setting {
+impl MergeFixture {
     /// A repo with a dirty checkout of `main`, and the integration branch beside it.
     async fn new() -> Self {
         Self::with(&[]).await
     }
 
     async fn with(init: &[&str]) -> Self {
-        let scratch = Scratch::with(init);
+        let scratch = ScratchRepo::with_init_args(init);
         scratch.commit("shared", "1\n2\n3\n4\n5\n6\n7\n");
         let base = scratch.commit("odd\n\"ü\"", "x\n");
         scratch.git(&["branch", "feat/all"]);
@@ -29,8 +29,8 @@ impl Setting {
     }
 
     /// A story's commit on `from`, made away from the checkout.
-    fn story(&self, from: &CommitId, path: &str, text: &str, message: &str) -> CommitId {
-        let tree = self.scratch.outside().join("elsewhere");
+    fn commit_story(&self, from: &CommitId, path: &str, text: &str, message: &str) -> CommitId {
+        let tree = self.scratch.parent_dir().join("elsewhere");
         let tree = tree.to_str().expect("UTF-8");
         self.scratch.git(&["worktree", "add", "-q", "--detach", tree, from.as_str()]);
         let file = std::path::Path::new(tree).join(path);
@@ -47,7 +47,7 @@ impl Setting {
         self.repo.merge(&self.branch, onto, tip, &message(stories), &identity()).await
     }
 
-    async fn merged(&self, onto: &CommitId, tip: &CommitId, stories: &[&str]) -> CommitId {
+    async fn assert_merged(&self, onto: &CommitId, tip: &CommitId, stories: &[&str]) -> CommitId {
         match self.merge(onto, tip, stories).await.expect("merged") {
             MergeOutcome::Merged { head } => {
                 assert_eq!(self.head(), head);
@@ -72,21 +72,21 @@ fn message(stories: &[&str]) -> MergeMessage {
 }
 
 #[tokio::test]
-async fn fast_forward_where_the_commits_name_the_stories() {
-    let setting = Setting::new().await;
-    let one = setting.story(&setting.base, "a", "1\n", "US-001: a\n\nLongshore-Story: US-001");
-    let tip = setting.story(&one, "b", "1\n", "US-002: b\n\nbody\n\nlongshore-story: US-002\nOther: x");
-    assert_eq!(setting.merged(&setting.base, &tip, &["US-001", "US-002"]).await, tip);
+async fn merge_fast_forwards_when_the_commits_name_the_stories() {
+    let setting = MergeFixture::new().await;
+    let one = setting.commit_story(&setting.base, "a", "1\n", "US-001: a\n\nLongshore-Story: US-001");
+    let tip = setting.commit_story(&one, "b", "1\n", "US-002: b\n\nbody\n\nlongshore-story: US-002\nOther: x");
+    assert_eq!(setting.assert_merged(&setting.base, &tip, &["US-001", "US-002"]).await, tip);
     // Again, as after a crash between the merge and its record.
-    assert_eq!(setting.merged(&tip, &tip, &["US-001", "US-002"]).await, tip);
-    assert_eq!(setting.merged(&tip, &one, &["US-001"]).await, tip);
+    assert_eq!(setting.assert_merged(&tip, &tip, &["US-001", "US-002"]).await, tip);
+    assert_eq!(setting.assert_merged(&tip, &one, &["US-001"]).await, tip);
 }
 
 #[tokio::test]
-async fn a_merge_commit_names_the_stories_where_the_commits_do_not() {
-    let setting = Setting::new().await;
-    let tip = setting.story(&setting.base, "a", "1\n", "made by the agent\n\nLongshore-Story: US-001");
-    let head = setting.merged(&setting.base, &tip, &["US-001", "US-002"]).await;
+async fn a_merge_commit_names_the_stories_if_the_commits_do_not() {
+    let setting = MergeFixture::new().await;
+    let tip = setting.commit_story(&setting.base, "a", "1\n", "made by the agent\n\nLongshore-Story: US-001");
+    let head = setting.assert_merged(&setting.base, &tip, &["US-001", "US-002"]).await;
     let show = |format: &str| setting.scratch.git(&["show", "-s", &format!("--format={format}"), head.as_str()]);
     assert_eq!(show("%P"), format!("{} {tip}", setting.base));
     assert_eq!(show("%T"), setting.scratch.git(&["rev-parse", &format!("{tip}^{{tree}}")]));
@@ -99,7 +99,7 @@ async fn a_merge_commit_names_the_stories_where_the_commits_do_not() {
     assert_eq!(show("%(trailers:key=Longshore-Story,valueonly,separator=%x2C)"), "US-001,US-002");
 }
 
-async fn a_true_merge_in(setting: Setting) {
+async fn assert_true_merge(setting: MergeFixture) {
     setting.scratch.write("untracked", "x");
     setting.scratch.write("shared", "the user's own edit\n");
     setting.scratch.git(&["add", "shared"]);
@@ -107,11 +107,11 @@ async fn a_true_merge_in(setting: Setting) {
     let index = fs::read(setting.scratch.root.join(".git/index")).expect("read");
     let status = setting.scratch.git(&["status", "--porcelain=v2", "--branch", "-z"]);
 
-    let one = setting.story(&setting.base, "shared", "1!\n2\n3\n4\n5\n6\n7\n", "a\n\nLongshore-Story: US-001");
-    let two = setting.story(&setting.base, "shared", "1\n2\n3\n4\n5\n6\n7!\n", "b\n\nLongshore-Story: US-002");
-    let onto = setting.merged(&setting.base, &one, &["US-001"]).await;
+    let one = setting.commit_story(&setting.base, "shared", "1!\n2\n3\n4\n5\n6\n7\n", "a\n\nLongshore-Story: US-001");
+    let two = setting.commit_story(&setting.base, "shared", "1\n2\n3\n4\n5\n6\n7!\n", "b\n\nLongshore-Story: US-002");
+    let onto = setting.assert_merged(&setting.base, &one, &["US-001"]).await;
     assert_eq!(onto, one);
-    let head = setting.merged(&onto, &two, &["US-002"]).await;
+    let head = setting.assert_merged(&onto, &two, &["US-002"]).await;
     assert_eq!(setting.scratch.git(&["show", &format!("{head}:shared")]), "1!\n2\n3\n4\n5\n6\n7!");
     assert_eq!(
         setting.scratch.git(&["rev-parse", &format!("{head}^1"), &format!("{head}^2")]),
@@ -126,24 +126,24 @@ async fn a_true_merge_in(setting: Setting) {
 
 #[tokio::test]
 async fn a_true_merge_leaves_a_dirty_checkout_alone() {
-    a_true_merge_in(Setting::new().await).await;
+    assert_true_merge(MergeFixture::new().await).await;
 }
 
 #[tokio::test]
 async fn a_true_merge_in_a_sha256_repo() {
-    a_true_merge_in(Setting::with(&["--object-format=sha256"]).await).await;
+    assert_true_merge(MergeFixture::with(&["--object-format=sha256"]).await).await;
 }
 
 #[tokio::test]
-async fn a_conflict_names_the_files_and_changes_nothing() {
-    let setting = Setting::new().await;
+async fn a_conflict_lists_the_files_and_changes_nothing() {
+    let setting = MergeFixture::new().await;
     let names = ["odd\n\"ü\"", "shared", "-n", "dir/new"];
     let (mut one, mut two) = (setting.base.clone(), setting.base.clone());
     for name in names {
-        one = setting.story(&one, name, "one\n", "a\n\nLongshore-Story: US-001");
-        two = setting.story(&two, name, "two\n", "b\n\nLongshore-Story: US-002");
+        one = setting.commit_story(&one, name, "one\n", "a\n\nLongshore-Story: US-001");
+        two = setting.commit_story(&two, name, "two\n", "b\n\nLongshore-Story: US-002");
     }
-    let onto = setting.merged(&setting.base, &one, &["US-001"]).await;
+    let onto = setting.assert_merged(&setting.base, &one, &["US-001"]).await;
     let outcome = setting.merge(&onto, &two, &["US-002"]).await.expect("tried");
     let expected = ["-n", "dir/new", "odd\n\"ü\"", "shared"].map(str::to_owned);
     assert_eq!(outcome, MergeOutcome::Conflict { paths: expected.to_vec() });
@@ -151,16 +151,16 @@ async fn a_conflict_names_the_files_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_branch_that_somebody_moved() {
-    let setting = Setting::new().await;
-    let tip = setting.story(&setting.base, "a", "1\n", "a\n\nLongshore-Story: US-001");
-    let other = setting.story(&setting.base, "b", "1\n", "somebody else's");
+async fn a_moved_branch_is_an_error() {
+    let setting = MergeFixture::new().await;
+    let tip = setting.commit_story(&setting.base, "a", "1\n", "a\n\nLongshore-Story: US-001");
+    let other = setting.commit_story(&setting.base, "b", "1\n", "somebody else's");
     setting.scratch.git(&["update-ref", "refs/heads/feat/all", other.as_str()]);
     let moved = setting.merge(&setting.base, &tip, &["US-001"]).await;
     assert!(matches!(moved, Err(DeliveryError::BranchMoved { found: Some(found), .. }) if found == other));
     assert_eq!(setting.head(), other);
     // With the head that is there now it goes on.
-    setting.merged(&other, &tip, &["US-001"]).await;
+    setting.assert_merged(&other, &tip, &["US-001"]).await;
 
     setting.scratch.git(&["branch", "-q", "-D", "feat/all"]);
     let gone = setting.merge(&setting.base, &tip, &["US-001"]).await;
@@ -168,9 +168,9 @@ async fn a_branch_that_somebody_moved() {
 }
 
 #[tokio::test]
-async fn of_two_at_once_one_wins() {
-    let setting = Setting::new().await;
-    let tips: Vec<_> = ["a", "b", "c", "d"].map(|name| setting.story(&setting.base, name, "1\n", name)).into();
+async fn only_one_of_concurrent_merges_wins() {
+    let setting = MergeFixture::new().await;
+    let tips: Vec<_> = ["a", "b", "c", "d"].map(|name| setting.commit_story(&setting.base, name, "1\n", name)).into();
     let tries = tips.iter().map(|tip| setting.merge(&setting.base, tip, &["US-001"]));
     let outcomes = futures::future::join_all(tries).await;
     let won = outcomes.iter().filter(|outcome| matches!(outcome, Ok(MergeOutcome::Merged { .. }))).count();
@@ -179,22 +179,22 @@ async fn of_two_at_once_one_wins() {
 }
 
 #[tokio::test]
-async fn a_branch_that_was_checked_out_meanwhile() {
-    let setting = Setting::new().await;
-    let tip = setting.story(&setting.base, "a", "1\n", "a\n\nLongshore-Story: US-001");
+async fn a_checked_out_branch_is_not_moved() {
+    let setting = MergeFixture::new().await;
+    let tip = setting.commit_story(&setting.base, "a", "1\n", "a\n\nLongshore-Story: US-001");
     setting.scratch.git(&["checkout", "-q", "feat/all"]);
     let refused = setting.merge(&setting.base, &tip, &["US-001"]).await;
-    assert!(matches!(refused, Err(DeliveryError::CheckedOut { at, .. }) if at == setting.scratch.root));
+    assert!(matches!(refused, Err(DeliveryError::BranchCheckedOut { at, .. }) if at == setting.scratch.root));
     assert_eq!(setting.head(), setting.base);
     setting.scratch.git(&["checkout", "-q", "main"]);
-    setting.merged(&setting.base, &tip, &["US-001"]).await;
+    setting.assert_merged(&setting.base, &tip, &["US-001"]).await;
 }
 
 #[tokio::test]
-async fn no_program_of_the_users_is_run() {
-    let setting = Setting::new().await;
-    let ran = setting.scratch.outside().join("ran");
-    let script = setting.scratch.outside().join("script");
+async fn hooks_drivers_and_filters_are_not_run() {
+    let setting = MergeFixture::new().await;
+    let ran = setting.scratch.parent_dir().join("ran");
+    let script = setting.scratch.parent_dir().join("script");
     fs::write(&script, format!("#!/bin/sh\necho \"$0 $*\" >> '{}'\nexit 0\n", ran.display())).expect("written");
     fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("made executable");
     let path = script.to_str().expect("UTF-8");
@@ -203,11 +203,15 @@ async fn no_program_of_the_users_is_run() {
     {
         std::os::unix::fs::symlink(&script, setting.scratch.root.join(".git/hooks").join(hook)).expect("linked");
     }
-    let base =
-        setting.story(&setting.base, ".gitattributes", "shared merge=mine filter=mine diff=mine\n", "attributes");
+    let base = setting.commit_story(
+        &setting.base,
+        ".gitattributes",
+        "shared merge=mine filter=mine diff=mine\n",
+        "attributes",
+    );
     setting.scratch.git(&["update-ref", "refs/heads/feat/all", base.as_str()]);
-    let one = setting.story(&base, "shared", "1!\n2\n3\n4\n5\n6\n7\n", "a");
-    let two = setting.story(&base, "shared", "1\n2\n3\n4\n5\n6\n7!\n", "b");
+    let one = setting.commit_story(&base, "shared", "1!\n2\n3\n4\n5\n6\n7\n", "a");
+    let two = setting.commit_story(&base, "shared", "1\n2\n3\n4\n5\n6\n7!\n", "b");
     setting.scratch.git(&["config", "merge.mine.driver", &format!("{path} %A")]);
     setting.scratch.git(&["config", "merge.od=d \"one.driver", path]);
     setting.scratch.git(&["config", "filter.mine.clean", path]);
@@ -238,7 +242,7 @@ async fn no_program_of_the_users_is_run() {
     }
     repo.diff_stat(&base, &two).await.expect("read");
     repo.log_oneline("feat/all", &base).await.expect("read");
-    repo.commits(&base, &two).await.expect("read");
+    repo.commits_between(&base, &two).await.expect("read");
     assert!(!ran.exists(), "{}", fs::read_to_string(&ran).unwrap_or_default());
     let names: Vec<_> =
         fs::read_dir(&setting.scratch.root).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
@@ -246,14 +250,14 @@ async fn no_program_of_the_users_is_run() {
 }
 
 #[tokio::test]
-async fn a_merge_after_an_import_needs_no_second_look() {
-    let setting = Setting::new().await;
-    let sandbox = setting.scratch.sandbox();
+async fn merge_uses_the_lineage_from_the_import() {
+    let setting = MergeFixture::new().await;
+    let sandbox = setting.scratch.clone_as_sandbox();
     let imported = |name: &'static str, message: &'static str| {
         sandbox.git(&["checkout", "-q", "-B", "work", setting.base.as_str()]);
-        let tip = sandbox.commit_saying(name, "1\n", message);
+        let tip = sandbox.commit_with_message(name, "1\n", message);
         let bundle = sandbox.bundle(&["refs/heads/work", &format!("^{}", setting.base)]);
-        let expected = super::super::Expected {
+        let expected = super::super::ExpectedBundle {
             branch: "work".parse().expect("valid"),
             base: setting.base.clone(),
             tip: Some(tip.clone()),
@@ -262,20 +266,20 @@ async fn a_merge_after_an_import_needs_no_second_look() {
         };
         let repo = setting.repo.clone();
         async move {
-            repo.import(&bundle, &expected).await.expect("imported");
+            repo.import_bundle(&bundle, &expected).await.expect("imported");
             tip
         }
     };
     let one = imported("one", "x\n\nLongshore-Story: US-001").await;
-    let head = setting.merged(&setting.base, &one, &["US-001"]).await;
+    let head = setting.assert_merged(&setting.base, &one, &["US-001"]).await;
     assert_eq!(head, one, "named by its commit: fast-forward");
     let two = imported("two", "x\n\nLongshore-Story: US-002").await;
-    let head = setting.merged(&head, &two, &["US-002"]).await;
+    let head = setting.assert_merged(&head, &two, &["US-002"]).await;
     assert_eq!(setting.scratch.git(&["rev-parse", &format!("{head}^2")]), two.as_str());
-    assert_eq!(setting.merged(&head, &two, &["US-002"]).await, head, "a second try finds it landed");
+    assert_eq!(setting.assert_merged(&head, &two, &["US-002"]).await, head, "a second try finds it landed");
     let three = imported("three", "x").await;
     setting.scratch.git(&["update-ref", "refs/heads/feat/all", setting.base.as_str()]);
-    let head = setting.merged(&setting.base, &three, &["US-003"]).await;
+    let head = setting.assert_merged(&setting.base, &three, &["US-003"]).await;
     assert_eq!(
         setting.scratch.git(&["rev-parse", &format!("{head}^1"), &format!("{head}^2")]),
         format!("{}\n{three}", setting.base)
@@ -283,34 +287,34 @@ async fn a_merge_after_an_import_needs_no_second_look() {
 }
 
 #[tokio::test]
-async fn a_repo_with_reftables() {
+async fn merge_works_in_a_reftable_repo() {
     let try_it = tempfile::tempdir().expect("a temporary folder");
-    let mut init = super::super::scratch::plain_git(try_it.path());
+    let mut init = super::super::scratch_repo::git_command(try_it.path());
     if !init.args(["init", "-q", "--ref-format=reftable"]).status().expect("git runs").success() {
         // Older than 2.45: then there are no such repos.
-        let version = super::super::scratch::git_in(try_it.path(), &["version"]);
+        let version = super::super::scratch_repo::git_in(try_it.path(), &["version"]);
         assert!(
             ["2.38", "2.39", "2.40", "2.41", "2.42", "2.43", "2.44"].iter().any(|old| version.contains(old)),
             "{version}"
         );
         return;
     }
-    let setting = Setting::with(&["--ref-format=reftable"]).await;
+    let setting = MergeFixture::with(&["--ref-format=reftable"]).await;
     assert_eq!(setting.repo.checked_out_at("main").await.expect("asked"), Some(setting.scratch.root.clone()));
     assert_eq!(setting.repo.checked_out_at("feat/all").await.expect("asked"), None);
-    a_true_merge_in(setting).await;
+    assert_true_merge(setting).await;
 }
 
 #[tokio::test]
-async fn a_branch_that_somebody_went_on_with_is_followed() {
-    let setting = Setting::new().await;
+async fn land_follows_a_branch_that_advanced() {
+    let setting = MergeFixture::new().await;
     let land = |onto: CommitId, tip: CommitId| {
         let repo = setting.repo.clone();
         let branch = setting.branch.clone();
         async move { repo.land(&branch, &onto, &tip, &message(&["US-001"]), &identity()).await }
     };
-    let tip = setting.story(&setting.base, "a", "1\n", "a\n\nLongshore-Story: US-001");
-    let theirs = setting.story(&setting.base, "theirs", "1\n", "theirs");
+    let tip = setting.commit_story(&setting.base, "a", "1\n", "a\n\nLongshore-Story: US-001");
+    let theirs = setting.commit_story(&setting.base, "theirs", "1\n", "theirs");
     setting.scratch.git(&["branch", "-q", "-f", "feat/all", theirs.as_str()]);
     let (outcome, at) = land(setting.base.clone(), tip.clone()).await.expect("merged");
     let head = setting.head();
@@ -320,14 +324,14 @@ async fn a_branch_that_somebody_went_on_with_is_followed() {
         format!("{theirs}\n{tip}")
     );
     // The same again, as after a death between the merge and its record, with their next commit on top.
-    let next = setting.story(&head, "theirs", "2\n", "theirs again");
+    let next = setting.commit_story(&head, "theirs", "2\n", "theirs again");
     setting.scratch.git(&["branch", "-q", "-f", "feat/all", next.as_str()]);
     let (outcome, _) = land(setting.base.clone(), tip).await.expect("there already");
     assert_eq!(outcome, MergeOutcome::Merged { head: next.clone() });
     assert_eq!(setting.head(), next);
 
     // What they did may be in the way.
-    let other = setting.story(&setting.base, "theirs", "3\n", "b\n\nLongshore-Story: US-001");
+    let other = setting.commit_story(&setting.base, "theirs", "3\n", "b\n\nLongshore-Story: US-001");
     let (outcome, at) = land(setting.base.clone(), other.clone()).await.expect("tried");
     assert_eq!((outcome, at), (MergeOutcome::Conflict { paths: vec!["theirs".to_owned()] }, next));
     // Rewound, it does not have what landed: that is for a person to say.

@@ -4,18 +4,18 @@ use std::io::Write;
 use std::path::Path;
 use std::slice::from_ref;
 
-use super::super::scratch::{Scratch, git_in, plain_git};
+use super::super::scratch_repo::{ScratchRepo, git_command, git_in};
 use super::*;
 
-async fn read(mut pack: PackStream) -> Vec<u8> {
+async fn read_pack(mut pack: PackStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     pack.read_to_end(&mut bytes).await.expect("read");
     pack.finish().await.expect("whole");
     bytes
 }
 
-fn unpack(repo: &Path, pack: &[u8]) {
-    let mut child = plain_git(repo)
+fn index_pack(repo: &Path, pack: &[u8]) {
+    let mut child = git_command(repo)
         .args(["index-pack", "--stdin", "--strict"])
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::null())
@@ -25,78 +25,84 @@ fn unpack(repo: &Path, pack: &[u8]) {
     assert!(child.wait().expect("ended").success());
 }
 
-fn volume(format: &str) -> tempfile::TempDir {
+fn objects_volume(format: &str) -> tempfile::TempDir {
     let volume = tempfile::tempdir().expect("a temporary folder");
     git_in(volume.path(), &["init", "-q", "--bare", &format!("--object-format={format}")]);
     volume
 }
 
-async fn everything_then_what_is_new(scratch: Scratch, format: &str) {
+async fn assert_full_then_incremental_pack(scratch: ScratchRepo, format: &str) {
     let first = scratch.commit("a", "1\n");
     let repo = scratch.repo().await;
     assert_eq!(repo.object_format(), format);
-    let volume = volume(format);
-    unpack(volume.path(), &read(repo.pack(from_ref(&first), &[]).await.expect("packed").expect("something")).await);
+    let volume = objects_volume(format);
+    index_pack(
+        volume.path(),
+        &read_pack(repo.create_pack(from_ref(&first), &[]).await.expect("packed").expect("something")).await,
+    );
 
     let second = scratch.commit("odd\n\"name\" ü", "2\n");
     let unknown: CommitId = "1".repeat(first.as_str().len()).parse().expect("valid");
-    let pack =
-        repo.pack(from_ref(&second), &[unknown.clone(), first.clone()]).await.expect("packed").expect("something");
-    assert_eq!(pack.objects(), 3, "a commit, a tree, a blob");
-    unpack(volume.path(), &read(pack).await);
+    let pack = repo
+        .create_pack(from_ref(&second), &[unknown.clone(), first.clone()])
+        .await
+        .expect("packed")
+        .expect("something");
+    assert_eq!(pack.object_count(), 3, "a commit, a tree, a blob");
+    index_pack(volume.path(), &read_pack(pack).await);
     git_in(volume.path(), &["fsck", "--strict", "--connectivity-only", second.as_str()]);
 
-    assert!(repo.pack(from_ref(&second), from_ref(&second)).await.expect("asked").is_none());
-    assert!(repo.pack(from_ref(&first), from_ref(&second)).await.expect("asked").is_none());
-    let missing = repo.pack(from_ref(&unknown), &[]).await;
+    assert!(repo.create_pack(from_ref(&second), from_ref(&second)).await.expect("asked").is_none());
+    assert!(repo.create_pack(from_ref(&first), from_ref(&second)).await.expect("asked").is_none());
+    let missing = repo.create_pack(from_ref(&unknown), &[]).await;
     assert!(matches!(missing, Err(DeliveryError::MissingCommit { commit }) if commit == unknown));
 }
 
 #[tokio::test]
-async fn sha1() {
-    everything_then_what_is_new(Scratch::new(), "sha1").await;
+async fn sha1_objects_are_packed() {
+    assert_full_then_incremental_pack(ScratchRepo::new(), "sha1").await;
 }
 
 #[tokio::test]
-async fn sha256() {
-    everything_then_what_is_new(Scratch::with(&["--object-format=sha256"]), "sha256").await;
+async fn sha256_objects_are_packed() {
+    assert_full_then_incremental_pack(ScratchRepo::with_init_args(&["--object-format=sha256"]), "sha256").await;
 }
 
 #[tokio::test]
-async fn a_shallow_clone_is_packed_as_far_as_it_goes() {
-    let scratch = Scratch::new();
+async fn a_shallow_clone_is_packed_to_its_boundary() {
+    let scratch = ScratchRepo::new();
     for text in ["1", "2", "3"] {
         scratch.commit("a", text);
     }
     let url = format!("file://{}", scratch.root.display());
-    git_in(scratch.outside(), &["clone", "-q", "--depth=2", &url, "shallow"]);
-    let repo = Repo::discover(&scratch.outside().join("shallow")).await.expect("a repo");
+    git_in(scratch.parent_dir(), &["clone", "-q", "--depth=2", &url, "shallow"]);
+    let repo = Repo::discover(&scratch.parent_dir().join("shallow")).await.expect("a repo");
     let tip = repo.head().await.expect("read").commit;
-    let shallow = repo.shallow().await.expect("read");
+    let shallow = repo.read_shallow_file().await.expect("read");
     assert_eq!(shallow.lines().count(), 1);
-    let pack = read(repo.pack(from_ref(&tip), &[]).await.expect("packed").expect("something")).await;
-    let volume = volume("sha1");
+    let pack = read_pack(repo.create_pack(from_ref(&tip), &[]).await.expect("packed").expect("something")).await;
+    let volume = objects_volume("sha1");
     std::fs::write(volume.path().join("shallow"), &shallow).expect("written");
-    unpack(volume.path(), &pack);
+    index_pack(volume.path(), &pack);
     assert_eq!(git_in(volume.path(), &["rev-list", "--objects", tip.as_str()]).lines().count(), 6);
 }
 
 #[tokio::test]
-async fn a_partial_clone_gives_whole_commits() {
-    let scratch = Scratch::new();
+async fn a_partial_clone_packs_complete_commits() {
+    let scratch = ScratchRepo::new();
     scratch.git(&["config", "uploadpack.allowFilter", "true"]);
     scratch.git(&["config", "uploadpack.allowAnySHA1InWant", "true"]);
     scratch.commit("a", "old\n");
     let tip = scratch.commit("a", "new\n");
     let url = format!("file://{}", scratch.root.display());
-    git_in(scratch.outside(), &["clone", "-q", "--no-checkout", "--filter=blob:none", &url, "partial"]);
-    let partial = scratch.outside().join("partial");
+    git_in(scratch.parent_dir(), &["clone", "-q", "--no-checkout", "--filter=blob:none", &url, "partial"]);
+    let partial = scratch.parent_dir().join("partial");
     assert!(git_in(&partial, &["rev-list", "--objects", "--missing=print", "HEAD"]).contains("\n?"));
     let repo = Repo::discover(&partial).await.expect("a repo");
-    let pack = read(repo.pack(from_ref(&tip), &[]).await.expect("packed").expect("something")).await;
+    let pack = read_pack(repo.create_pack(from_ref(&tip), &[]).await.expect("packed").expect("something")).await;
     // The old blob is not there, so nothing that insists on whole history can take it.
-    let volume = volume("sha1");
-    let mut child = plain_git(volume.path())
+    let volume = objects_volume("sha1");
+    let mut child = git_command(volume.path())
         .args(["index-pack", "--stdin"])
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::null())
@@ -108,13 +114,13 @@ async fn a_partial_clone_gives_whole_commits() {
 }
 
 #[tokio::test]
-async fn a_pack_that_git_cannot_finish_is_an_error() {
-    let scratch = Scratch::new();
+async fn a_pack_git_cannot_complete_is_an_error() {
+    let scratch = ScratchRepo::new();
     let tip = scratch.commit("a", "1\n");
     let blob = scratch.git(&["rev-parse", "HEAD:a"]);
     std::fs::remove_file(scratch.root.join(".git/objects").join(&blob[..2]).join(&blob[2..])).expect("removed");
     let repo = scratch.repo().await;
-    let failed = match repo.pack(&[tip], &[]).await {
+    let failed = match repo.create_pack(&[tip], &[]).await {
         Err(_) => true,
         Ok(Some(mut pack)) => {
             let _ = tokio::io::copy(&mut pack, &mut tokio::io::sink()).await;

@@ -6,26 +6,26 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::io::AsyncReadExt;
 
-use super::frames::{Frame, FrameReader, frame};
-use crate::engine::fake::FakeRun;
+use super::frames::{DepotFrame, FrameDecoder, encode_frame};
+use crate::engine::fake::FakeProcess;
 use crate::handoff::depot::{Answer, DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind, Request, TextFile, Tip};
 use crate::ids::CommitId;
 
 /// The volumes. Clones are the same ones.
 #[derive(Clone, Default)]
 pub(crate) struct FakeVolumes {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<VolumeContents>>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct VolumeContents {
     tips: Vec<Tip>,
-    folders: BTreeMap<String, FakeFolder>,
+    dirs: BTreeMap<String, FakeAttemptDir>,
 }
 
 /// An attempt's folders.
 #[derive(Clone, Default)]
-pub(crate) struct FakeFolder {
+pub(crate) struct FakeAttemptDir {
     /// What it is asked to do.
     pub files: Vec<TextFile>,
     /// `result.json`.
@@ -33,58 +33,58 @@ pub(crate) struct FakeFolder {
     /// The bundle.
     pub bundle: Option<Vec<u8>>,
     /// What a salvage finds.
-    pub remains: Option<(CommitId, Vec<u8>)>,
+    pub salvage: Option<(CommitId, Vec<u8>)>,
     /// What a salvage has to leave out.
     pub left_out: Vec<String>,
 }
 
 impl FakeVolumes {
     /// What is in an attempt's folders.
-    pub(crate) fn folder(&self, name: &str) -> Option<FakeFolder> {
-        self.lock().folders.get(name).cloned()
+    pub(crate) fn attempt_dir(&self, name: &str) -> Option<FakeAttemptDir> {
+        self.lock().dirs.get(name).cloned()
     }
 
     /// Changes an attempt's folders, where they are there.
-    pub(crate) fn change(&self, name: &str, change: impl FnOnce(&mut FakeFolder)) {
-        if let Some(folder) = self.lock().folders.get_mut(name) {
+    pub(crate) fn update_attempt_dir(&self, name: &str, change: impl FnOnce(&mut FakeAttemptDir)) {
+        if let Some(folder) = self.lock().dirs.get_mut(name) {
             change(folder);
         }
     }
 
     /// The names of the folders that are there.
-    pub(crate) fn folders(&self) -> Vec<String> {
-        self.lock().folders.keys().cloned().collect()
+    pub(crate) fn attempt_dir_names(&self) -> Vec<String> {
+        self.lock().dirs.keys().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, VolumeContents> {
         self.inner.lock().expect("no test panics while it holds this")
     }
 
     /// Runs a depot on these volumes until its input ends.
-    pub(crate) async fn serve(self, mut run: FakeRun) -> i64 {
-        let mut reader = FrameReader::default();
+    pub(crate) async fn serve(self, mut run: FakeProcess) -> i64 {
+        let mut reader = FrameDecoder::default();
         let mut chunk = vec![0; DATA_CHUNK];
         // Requests with a body, until that is whole.
         let mut open: BTreeMap<u32, Vec<Tip>> = BTreeMap::new();
-        run.output.out(frame(0, FrameKind::Ready, &[]));
+        run.output.write_stdout(encode_frame(0, FrameKind::Ready, &[]));
         loop {
             match reader.next_frame() {
-                Ok(Some(Frame { id, kind: FrameKind::Request, payload })) => {
+                Ok(Some(DepotFrame { id, kind: FrameKind::Request, payload })) => {
                     match serde_json::from_slice(&payload).expect("a request") {
                         Request::StorePack { tips, .. } => drop(open.insert(id, tips)),
-                        request => self.answer(&run, id, request),
+                        request => self.answer_request(&run, id, request),
                     }
                 }
-                Ok(Some(Frame { id, kind: FrameKind::End, .. })) => {
+                Ok(Some(DepotFrame { id, kind: FrameKind::End, .. })) => {
                     let tips = open.remove(&id).expect("the end of a body that began");
                     let mut inner = self.lock();
                     inner.tips.retain(|tip| tips.iter().all(|new| new.name != tip.name));
                     inner.tips.extend(tips);
-                    run.output.out(done(id, &Answer::Nothing));
+                    run.output.write_stdout(encode_done(id, &Answer::Nothing));
                 }
-                Ok(Some(Frame { kind: FrameKind::Data, .. })) => {}
+                Ok(Some(DepotFrame { kind: FrameKind::Data, .. })) => {}
                 Ok(Some(other)) => panic!("a depot is not sent {other:?}"),
-                Ok(None) => match run.input.read(&mut chunk).await {
+                Ok(None) => match run.stdin.read(&mut chunk).await {
                     Ok(0) | Err(_) => return 0,
                     Ok(count) => reader.push(&chunk[..count]),
                 },
@@ -93,7 +93,7 @@ impl FakeVolumes {
         }
     }
 
-    fn answer(&self, run: &FakeRun, id: u32, request: Request) {
+    fn answer_request(&self, run: &FakeProcess, id: u32, request: Request) {
         let missing = |folder: &str| DepotFault {
             kind: DepotFaultKind::NotFound,
             message: format!("there is no folder {folder}"),
@@ -103,30 +103,30 @@ impl FakeVolumes {
             Request::StorePack { .. } => unreachable!("it waits for its body"),
             Request::Prepare { folder, files, .. } => {
                 // As often as it is asked: what is there already stays.
-                self.lock().folders.entry(folder).or_default().files = files;
+                self.lock().dirs.entry(folder).or_default().files = files;
                 Ok(Answer::Nothing)
             }
-            Request::Collect { folder, .. } => match self.folder(&folder) {
+            Request::Collect { folder, .. } => match self.attempt_dir(&folder) {
                 None => Err(missing(&folder)),
                 Some(found) => {
                     let result = found.result.unwrap_or_default();
                     let bundle = found.bundle.unwrap_or_default();
-                    data(run, id, &[&result[..], &bundle[..]].concat());
+                    send_data(run, id, &[&result[..], &bundle[..]].concat());
                     Ok(Answer::Collected { result_bytes: result.len() as u64, bundle: !bundle.is_empty() })
                 }
             },
-            Request::Salvage { folder, .. } => match self.folder(&folder) {
+            Request::Salvage { folder, .. } => match self.attempt_dir(&folder) {
                 None => Err(missing(&folder)),
                 Some(found) => {
-                    let commit = found.remains.map(|(commit, bundle)| {
-                        data(run, id, &bundle);
+                    let commit = found.salvage.map(|(commit, bundle)| {
+                        send_data(run, id, &bundle);
                         commit
                     });
                     Ok(Answer::Salvaged { commit, left_out: found.left_out })
                 }
             },
             Request::Discard { folder, .. } => {
-                self.lock().folders.remove(&folder);
+                self.lock().dirs.remove(&folder);
                 Ok(Answer::Nothing)
             }
             Request::MailOpen | Request::MailSeat { .. } | Request::MailWait(_) | Request::MailPut { .. } => {
@@ -135,20 +135,24 @@ impl FakeVolumes {
             Request::Space => Ok(Answer::Space { free: 1 << 40, total: 1 << 40, memory_available: 1 << 40 }),
         };
         match answer {
-            Ok(answer) => run.output.out(done(id, &answer)),
+            Ok(answer) => run.output.write_stdout(encode_done(id, &answer)),
             Err(fault) => {
-                run.output.out(frame(id, FrameKind::Failed, &serde_json::to_vec(&fault).expect("a fault is JSON")));
+                run.output.write_stdout(encode_frame(
+                    id,
+                    FrameKind::Failed,
+                    &serde_json::to_vec(&fault).expect("a fault is JSON"),
+                ));
             }
         }
     }
 }
 
-fn done(id: u32, answer: &Answer) -> bytes::Bytes {
-    frame(id, FrameKind::Done, &serde_json::to_vec(answer).expect("an answer is JSON"))
+fn encode_done(id: u32, answer: &Answer) -> bytes::Bytes {
+    encode_frame(id, FrameKind::Done, &serde_json::to_vec(answer).expect("an answer is JSON"))
 }
 
-fn data(run: &FakeRun, id: u32, bytes: &[u8]) {
+fn send_data(run: &FakeProcess, id: u32, bytes: &[u8]) {
     for piece in bytes.chunks(DATA_CHUNK) {
-        run.output.out(frame(id, FrameKind::Data, piece));
+        run.output.write_stdout(encode_frame(id, FrameKind::Data, piece));
     }
 }

@@ -7,39 +7,43 @@ use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
 use super::super::{EngineError, EngineResult};
-use super::link::{Exchange, Piece};
+use super::connection::{AnswerPart, PendingRequest};
 use crate::handoff::depot::{Answer, DepotFaultKind};
 
 /// What is kept in memory: most results are smaller, and many may come at once.
-const IN_MEMORY: usize = 256 * 1024;
+const MEMORY_LIMIT: usize = 256 * 1024;
 
 /// Data that arrived, in order.
 pub(super) struct Spool {
     operation: &'static str,
     memory: Vec<u8>,
-    /// Holds everything, once it was more than fits [`IN_MEMORY`].
+    /// Holds everything, once it was more than fits [`MEMORY_LIMIT`].
     file: Option<File>,
     /// Where `file` is; removed when this is dropped.
-    part: PathBuf,
+    part_path: PathBuf,
     length: u64,
 }
 
 /// Takes data until the answer comes; more than `most` bytes are refused.
-pub(super) async fn receive(mut exchange: Exchange, most: u64, target: &Path) -> EngineResult<(Answer, Spool)> {
+pub(super) async fn receive_to_spool(
+    mut exchange: PendingRequest,
+    most: u64,
+    target: &Path,
+) -> EngineResult<(Answer, Spool)> {
     let mut part = target.as_os_str().to_owned();
     part.push(".part");
     let operation = exchange.operation();
-    let mut spool = Spool { operation, memory: Vec::new(), file: None, part: part.into(), length: 0 };
+    let mut spool = Spool { operation, memory: Vec::new(), file: None, part_path: part.into(), length: 0 };
     loop {
-        match exchange.next().await? {
-            Piece::Answer(answer) => return Ok((answer, spool)),
-            Piece::Data(bytes) => {
+        match exchange.next_part().await? {
+            AnswerPart::Answer(answer) => return Ok((answer, spool)),
+            AnswerPart::Data(bytes) => {
                 spool.length += bytes.len() as u64;
                 if spool.length > most {
                     let message = format!("it sent more than the {most} bytes that are allowed");
                     return Err(EngineError::Depot { operation, kind: Some(DepotFaultKind::Refused), message });
                 }
-                spool.push(&bytes).await.map_err(|error| spool.failed(&error))?;
+                spool.push(&bytes).await.map_err(|error| spool.write_error(&error))?;
             }
         }
     }
@@ -56,8 +60,9 @@ impl Spool {
             return file.write_all(bytes).await;
         }
         self.memory.extend_from_slice(bytes);
-        if self.memory.len() > IN_MEMORY {
-            let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&self.part).await?;
+        if self.memory.len() > MEMORY_LIMIT {
+            let mut file =
+                File::options().read(true).write(true).create(true).truncate(true).open(&self.part_path).await?;
             file.write_all(&std::mem::take(&mut self.memory)).await?;
             self.file = Some(file);
         }
@@ -65,18 +70,18 @@ impl Spool {
     }
 
     /// The first `first` bytes; the rest goes to `target`, and no file is made where there is none.
-    pub(super) async fn split(mut self, first: u64, target: &Path) -> EngineResult<Vec<u8>> {
-        match self.split_or_fail(first, target).await {
+    pub(super) async fn split_to_file(mut self, first: u64, target: &Path) -> EngineResult<Vec<u8>> {
+        match self.try_split(first, target).await {
             Ok(head) => Ok(head),
             Err(error) => {
                 // Half a bundle must not be taken for one.
                 let _ = tokio::fs::remove_file(target).await;
-                Err(self.failed(&error))
+                Err(self.write_error(&error))
             }
         }
     }
 
-    async fn split_or_fail(&mut self, first: u64, target: &Path) -> std::io::Result<Vec<u8>> {
+    async fn try_split(&mut self, first: u64, target: &Path) -> std::io::Result<Vec<u8>> {
         let Some(file) = &mut self.file else {
             let first = usize::try_from(first).unwrap_or(usize::MAX).min(self.memory.len());
             let rest = self.memory.split_off(first);
@@ -87,7 +92,7 @@ impl Spool {
         };
         file.flush().await?;
         if first == 0 {
-            tokio::fs::rename(&self.part, target).await?;
+            tokio::fs::rename(&self.part_path, target).await?;
             return Ok(Vec::new());
         }
         file.seek(SeekFrom::Start(0)).await?;
@@ -101,8 +106,8 @@ impl Spool {
         Ok(head)
     }
 
-    fn failed(&self, error: &std::io::Error) -> EngineError {
-        let source = format!("writing `{}`: {error}", self.part.display()).into();
+    fn write_error(&self, error: &std::io::Error) -> EngineError {
+        let source = format!("writing `{}`: {error}", self.part_path.display()).into();
         EngineError::Failed { operation: self.operation, source }
     }
 }
@@ -111,7 +116,7 @@ impl Drop for Spool {
     fn drop(&mut self) {
         if self.file.take().is_some() {
             // Gone already where it was renamed.
-            let _ = std::fs::remove_file(&self.part);
+            let _ = std::fs::remove_file(&self.part_path);
         }
     }
 }

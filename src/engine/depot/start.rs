@@ -1,5 +1,5 @@
 //! From nothing to a depot that is ready: volumes, container, shim, first frame. Called by `depot.rs` for the first time and by
-//! `keeper.rs` for every other.
+//! `supervisor.rs` for every other.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,46 +10,50 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 
-use super::super::{ContainerSpec, Engine, EngineError, EngineResult, FoundKind, VolumeMount, label};
+use super::super::{ContainerSpec, Engine, EngineError, EngineResourceKind, EngineResult, VolumeMount, label};
 use super::DepotSpec;
-use super::link::Link;
+use super::connection::DepotConnection;
 use crate::handoff::layout;
 use crate::ids::{ContainerId, SwarmId};
 
 /// What the depot's root may do: own folders for others, and become them.
 const CAPABILITIES: [&str; 4] = ["CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"];
 /// The depot's process limit: git runs a few at a time for each request.
-const PIDS: i64 = 1024;
+const PIDS_LIMIT: i64 = 1024;
 /// From the start of the container to its first frame.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to look for the cause of a depot's end.
-const POST_MORTEM: Duration = Duration::from_secs(5);
+const POST_MORTEM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a tar has besides its one file, in bytes, at most.
-const ARCHIVE_EXTRA: usize = 64 * 1024;
+const TAR_OVERHEAD: usize = 64 * 1024;
 
 /// A depot's container, and the stream to it.
 #[derive(Clone)]
-pub(super) struct Running {
+pub(super) struct RunningDepot {
     pub container: ContainerId,
-    pub link: Arc<Link>,
+    pub connection: Arc<DepotConnection>,
 }
 
 /// How often a depot's name is tried to be had, and the pause that grows by so much.
-const CREATES: u32 = 5;
-const MAKING: Duration = Duration::from_millis(200);
+const MAX_CREATE_RETRIES: u32 = 5;
+const CREATE_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// How the shim gets there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shim {
+pub(super) enum ShimInstall {
     /// It is brought, whatever is there.
-    Bring,
+    Always,
     /// It should be there, and sandboxes may be starting with it: it is only brought where it is missing or another.
-    Expect,
+    IfMissing,
 }
 
-/// Makes the volumes and the container, and waits until the depot is ready; see [`Depot::start`](super::Depot::start).
-pub(super) async fn start(engine: &Arc<dyn Engine>, spec: &DepotSpec, shim: Shim) -> EngineResult<Running> {
+/// Makes the volumes and the container, and waits until the depot is ready; see [`DepotClient::start_depot`](super::DepotClient::start_depot).
+pub(super) async fn start_depot(
+    engine: &Arc<dyn Engine>,
+    spec: &DepotSpec,
+    shim: ShimInstall,
+) -> EngineResult<RunningDepot> {
     let of_swarm = |role: &str| {
         let labels = [(label::SWARM, spec.swarm.to_string()), (label::ROLE, role.to_owned())];
         BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value)))
@@ -70,21 +74,21 @@ pub(super) async fn start(engine: &Arc<dyn Engine>, spec: &DepotSpec, shim: Shim
         with_mailbox,
     )?;
 
-    let body = container(spec, of_swarm("depot"));
+    let body = depot_container_spec(spec, of_swarm("depot"));
     let mut tries = 0;
     let container = loop {
         match engine.create(&body).await {
             // The name is taken: by the depot of an orchestrator that died, which may still be in the making.
-            Err(EngineError::Refused { status: 409, .. }) if tries < CREATES => {
-                tokio::time::sleep(MAKING * tries).await;
-                remove_stale(&**engine, spec.swarm).await?;
+            Err(EngineError::Refused { status: 409, .. }) if tries < MAX_CREATE_RETRIES => {
+                tokio::time::sleep(CREATE_RETRY_DELAY * tries).await;
+                remove_stale_depots(&**engine, spec.swarm).await?;
                 tries += 1;
             }
             other => break other?,
         }
     };
-    match bring_up(engine, &container, spec, shim).await {
-        Ok(link) => Ok(Running { container, link: Arc::new(link) }),
+    match install_and_start(engine, &container, spec, shim).await {
+        Ok(link) => Ok(RunningDepot { container, connection: Arc::new(link) }),
         Err(error) => {
             if let Err(left) = engine.remove(&container).await {
                 tracing::warn!(error = &left as &dyn std::error::Error, %container, "the depot could not be removed");
@@ -94,23 +98,23 @@ pub(super) async fn start(engine: &Arc<dyn Engine>, spec: &DepotSpec, shim: Shim
     }
 }
 
-async fn bring_up(
+async fn install_and_start(
     engine: &Arc<dyn Engine>,
     container: &ContainerId,
     spec: &DepotSpec,
-    shim: Shim,
-) -> EngineResult<Link> {
-    if shim == Shim::Bring || !has_shim(&**engine, container, &spec.shim).await {
-        engine.upload(container, layout::IN, shim_archive(&spec.shim)?).await?;
+    shim: ShimInstall,
+) -> EngineResult<DepotConnection> {
+    if shim == ShimInstall::Always || !has_shim(&**engine, container, &spec.shim_binary).await {
+        engine.upload(container, layout::IN, shim_tar(&spec.shim_binary)?).await?;
     }
     let attachment = engine.attach(container).await?;
-    let (link, ready) = Link::open(attachment, post_mortem(Arc::clone(engine), container.clone()));
+    let (link, ready) = DepotConnection::open(attachment, post_mortem(Arc::clone(engine), container.clone()));
     engine.start(container).await?;
-    match tokio::time::timeout(READY_WITHIN, ready).await {
+    match tokio::time::timeout(READY_TIMEOUT, ready).await {
         Ok(Ok(())) => Ok(link),
         // The reader is gone, and has left word.
-        Ok(Err(_)) => Err(link.ended("starting")),
-        Err(_) => Err(EngineError::TimedOut { operation: "starting the depot", after: READY_WITHIN }),
+        Ok(Err(_)) => Err(link.closed_error("starting")),
+        Err(_) => Err(EngineError::TimedOut { operation: "starting the depot", after: READY_TIMEOUT }),
     }
 }
 
@@ -120,7 +124,7 @@ async fn has_shim(engine: &dyn Engine, container: &ContainerId, shim: &[u8]) -> 
     let mut archive = Vec::new();
     while let Some(piece) = pieces.next().await {
         match piece {
-            Ok(piece) if archive.len() + piece.len() <= shim.len() + ARCHIVE_EXTRA => archive.extend_from_slice(&piece),
+            Ok(piece) if archive.len() + piece.len() <= shim.len() + TAR_OVERHEAD => archive.extend_from_slice(&piece),
             _ => return false,
         }
     }
@@ -132,7 +136,7 @@ async fn has_shim(engine: &dyn Engine, container: &ContainerId, shim: &[u8]) -> 
     executable && entry.read_to_end(&mut found).is_ok() && found == shim
 }
 
-pub(super) fn container(spec: &DepotSpec, labels: BTreeMap<String, String>) -> ContainerSpec {
+pub(super) fn depot_container_spec(spec: &DepotSpec, labels: BTreeMap<String, String>) -> ContainerSpec {
     let mount = |volume: &str, target: &str| VolumeMount {
         volume: volume.to_owned(),
         target: target.to_owned(),
@@ -155,16 +159,16 @@ pub(super) fn container(spec: &DepotSpec, labels: BTreeMap<String, String>) -> C
         labels,
         mounts,
         tmpfs: vec![("/tmp".to_owned(), "rw,nosuid,nodev,size=64m,mode=1777".to_owned())],
-        memory: spec.memory,
+        memory_limit: spec.memory_limit,
         milli_cpus: 0,
-        pids: PIDS,
+        pids_limit: PIDS_LIMIT,
         network: "none".to_owned(),
-        capabilities: CAPABILITIES.map(str::to_owned).to_vec(),
+        added_capabilities: CAPABILITIES.map(str::to_owned).to_vec(),
     }
 }
 
 /// A tar with the shim where [`layout::SHIM`] says, relative to [`layout::IN`].
-fn shim_archive(shim: &[u8]) -> EngineResult<Bytes> {
+fn shim_tar(shim: &[u8]) -> EngineResult<Bytes> {
     let failed = |error| EngineError::Failed { operation: "packing the shim", source: Box::new(error) };
     let mut archive = tar::Builder::new(Vec::with_capacity(shim.len() + 4096));
     let entry = |kind, size| {
@@ -182,10 +186,10 @@ fn shim_archive(shim: &[u8]) -> EngineResult<Bytes> {
 }
 
 /// Removes the depots of this swarm that nobody speaks to any more.
-pub(super) async fn remove_stale(engine: &dyn Engine, swarm: SwarmId) -> EngineResult<()> {
-    for found in engine.find(label::SWARM, Some(&swarm.to_string())).await? {
+pub(super) async fn remove_stale_depots(engine: &dyn Engine, swarm: SwarmId) -> EngineResult<()> {
+    for found in engine.find_resources(label::SWARM, Some(&swarm.to_string())).await? {
         let is_depot = found.labels.get(label::ROLE).is_some_and(|role| role == "depot");
-        if found.kind == FoundKind::Container
+        if found.kind == EngineResourceKind::Container
             && is_depot
             && let Ok(id) = found.id.parse()
         {
@@ -199,8 +203,8 @@ pub(super) async fn remove_stale(engine: &dyn Engine, swarm: SwarmId) -> EngineR
 fn post_mortem(engine: Arc<dyn Engine>, container: ContainerId) -> BoxFuture<'static, String> {
     Box::pin(async move {
         // The end of the stream comes a little before the end of the container.
-        let _ = tokio::time::timeout(POST_MORTEM, engine.wait(&container)).await;
-        match tokio::time::timeout(POST_MORTEM, engine.inspect(&container)).await {
+        let _ = tokio::time::timeout(POST_MORTEM_TIMEOUT, engine.wait(&container)).await;
+        match tokio::time::timeout(POST_MORTEM_TIMEOUT, engine.inspect(&container)).await {
             Err(_) => "and the engine does not say why".to_owned(),
             Ok(Err(error)) => format!("and the engine does not say why ({error})"),
             Ok(Ok(None)) => "and its container is gone".to_owned(),

@@ -7,26 +7,26 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::frames::{Frame, FrameReader, frame};
-use super::start::container;
+use super::frames::{DepotFrame, FrameDecoder, encode_frame};
+use super::start::depot_container_spec;
 use super::*;
-use crate::engine::fake::{FakeEngine, FakeOutput, FakeRun};
+use crate::engine::fake::{FakeEngine, FakeOutput, FakeProcess};
 use crate::engine::label;
 use crate::handoff::depot::{DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind};
 use crate::handoff::layout;
 
-mod heal;
+mod restart;
 
 /// The depot's side, in the test's hands.
-struct Played {
+struct ScriptedDepot {
     input: DuplexStream,
     output: FakeOutput,
-    reader: FrameReader,
-    end: Option<oneshot::Sender<i64>>,
+    reader: FrameDecoder,
+    exit_sender: Option<oneshot::Sender<i64>>,
 }
 
-impl Played {
-    async fn read(&mut self) -> Frame {
+impl ScriptedDepot {
+    async fn read_frame(&mut self) -> DepotFrame {
         loop {
             if let Some(frame) = self.reader.next_frame().unwrap() {
                 return frame;
@@ -38,17 +38,17 @@ impl Played {
         }
     }
 
-    async fn request(&mut self) -> (u32, Request) {
-        let frame = self.read().await;
+    async fn next_request(&mut self) -> (u32, Request) {
+        let frame = self.read_frame().await;
         assert_eq!(frame.kind, FrameKind::Request, "{frame:?}");
         (frame.id, serde_json::from_slice(&frame.payload).unwrap())
     }
 
     /// Everything up to and with the end of a body.
-    async fn body(&mut self, id: u32) -> Vec<u8> {
+    async fn read_body(&mut self, id: u32) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
-            let frame = self.read().await;
+            let frame = self.read_frame().await;
             assert_eq!(frame.id, id);
             match frame.kind {
                 FrameKind::Data => body.extend_from_slice(&frame.payload),
@@ -59,48 +59,53 @@ impl Played {
     }
 
     fn send(&self, id: u32, kind: FrameKind, payload: &[u8]) {
-        self.output.out(frame(id, kind, payload));
+        self.output.write_stdout(encode_frame(id, kind, payload));
     }
 
-    fn answer(&self, id: u32, answer: &Answer) {
+    fn send_answer(&self, id: u32, answer: &Answer) {
         self.send(id, FrameKind::Done, &serde_json::to_vec(answer).unwrap());
     }
 
     fn exit(&mut self, code: i64) {
-        self.end.take().unwrap().send(code).unwrap();
+        self.exit_sender.take().unwrap().send(code).unwrap();
     }
 }
 
 /// An engine whose containers are played by whoever takes them from the receiver.
-fn stage() -> (FakeEngine, mpsc::UnboundedReceiver<Played>) {
+fn scripted_engine() -> (FakeEngine, mpsc::UnboundedReceiver<ScriptedDepot>) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let engine = FakeEngine::new(move |run: FakeRun| {
+    let engine = FakeEngine::new(move |run: FakeProcess| {
         let (end, ended) = oneshot::channel();
-        let played = Played { input: run.input, output: run.output, reader: FrameReader::default(), end: Some(end) };
+        let played = ScriptedDepot {
+            input: run.stdin,
+            output: run.output,
+            reader: FrameDecoder::default(),
+            exit_sender: Some(end),
+        };
         assert!(sender.send(played).is_ok());
         async move { ended.await.unwrap_or(0) }
     });
     (engine, receiver)
 }
 
-fn spec() -> DepotSpec {
+fn depot_spec() -> DepotSpec {
     DepotSpec {
-        again: false,
+        reuse_shim: false,
         swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().unwrap(),
         repo: "0123456789ab".to_owned(),
         image: "image".to_owned(),
         name: "longshore-a1b2c3d4-depot".to_owned(),
         volumes: DepotVolumes { objects: "o".to_owned(), inbox: "i".to_owned(), work: "w".to_owned(), mailbox: None },
-        shim: Bytes::from_static(b"the shim"),
-        memory: 0,
+        shim_binary: Bytes::from_static(b"the shim"),
+        memory_limit: 0,
     }
 }
 
 /// A depot that is ready, and the one who plays it.
-async fn started() -> (Depot, Played, FakeEngine) {
-    let (engine, mut containers) = stage();
-    let spec = spec();
-    let starting = Depot::start(Arc::new(engine.clone()), &spec);
+async fn start_depot() -> (DepotClient, ScriptedDepot, FakeEngine) {
+    let (engine, mut containers) = scripted_engine();
+    let spec = depot_spec();
+    let starting = DepotClient::start(Arc::new(engine.clone()), &spec);
     let playing = async {
         let played = containers.recv().await.unwrap();
         played.send(0, FrameKind::Ready, &[]);
@@ -110,14 +115,14 @@ async fn started() -> (Depot, Played, FakeEngine) {
     (depot.unwrap(), played, engine)
 }
 
-fn message(error: &EngineError) -> String {
+fn depot_message(error: &EngineError) -> String {
     assert!(matches!(error, EngineError::Depot { .. }), "{error:?}");
     error.to_string()
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_starts_with_its_volumes_and_the_shim() {
-    let (depot, _played, engine) = started().await;
+async fn start_creates_volumes_and_uploads_the_shim() {
+    let (depot, _played, engine) = start_depot().await;
     let calls = engine.calls();
     let name = "longshore-a1b2c3d4-depot";
     let order = ["create", "upload", "attach", "start"].map(|call| format!("{call} {name}"));
@@ -140,22 +145,22 @@ async fn it_starts_with_its_volumes_and_the_shim() {
     assert_eq!(entries, [("bin/".to_owned(), 0o755, 0), ("bin/acp-shim".to_owned(), 0o755, 8)]);
     depot.close().await.unwrap();
     assert!(engine.containers().is_empty());
-    assert!(message(&depot.space().await.unwrap_err()).ends_with("it was closed"));
+    assert!(depot_message(&depot.free_space().await.unwrap_err()).ends_with("it was closed"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_depot_left_behind_is_replaced() {
-    let (engine, mut containers) = stage();
-    let left = container(
-        &spec(),
+async fn start_replaces_a_stale_depot() {
+    let (engine, mut containers) = scripted_engine();
+    let left = depot_container_spec(
+        &depot_spec(),
         BTreeMap::from([
-            (label::SWARM.to_owned(), spec().swarm.to_string()),
+            (label::SWARM.to_owned(), depot_spec().swarm.to_string()),
             (label::ROLE.to_owned(), "depot".to_owned()),
         ]),
     );
     engine.create(&left).await.unwrap();
-    let spec = spec();
-    let starting = Depot::start(Arc::new(engine.clone()), &spec);
+    let spec = depot_spec();
+    let starting = DepotClient::start(Arc::new(engine.clone()), &spec);
     let playing = async {
         let played = containers.recv().await.unwrap();
         played.send(0, FrameKind::Ready, &[]);
@@ -167,39 +172,39 @@ async fn a_depot_left_behind_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_depot_that_dies_at_once_says_why_and_is_removed() {
-    let (engine, mut containers) = stage();
-    let spec = spec();
-    let starting = Depot::start(Arc::new(engine.clone()), &spec);
+async fn a_depot_that_exits_at_start_reports_why_and_is_removed() {
+    let (engine, mut containers) = scripted_engine();
+    let spec = depot_spec();
+    let starting = DepotClient::start(Arc::new(engine.clone()), &spec);
     let playing = async {
         let mut played = containers.recv().await.unwrap();
-        played.output.err("exec format error\n");
+        played.output.write_stderr("exec format error\n");
         played.exit(126);
     };
     let (depot, ()) = tokio::join!(starting, playing);
-    let text = message(&depot.err().unwrap());
+    let text = depot_message(&depot.err().unwrap());
     assert!(text.contains("its container ended with code 126; its last words: exec format error"), "{text}");
     assert!(engine.containers().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_depot_that_never_gets_ready_is_given_up() {
-    let (engine, mut containers) = stage();
-    let error = Depot::start(Arc::new(engine.clone()), &spec()).await.err().unwrap();
+async fn start_times_out_without_a_ready_frame() {
+    let (engine, mut containers) = scripted_engine();
+    let error = DepotClient::start(Arc::new(engine.clone()), &depot_spec()).await.err().unwrap();
     assert!(matches!(error, EngineError::TimedOut { .. }), "{error:?}");
     assert!(engine.containers().is_empty());
     containers.recv().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_come_in_any_order() {
-    let (depot, mut played, _engine) = started().await;
+async fn answers_may_arrive_in_any_order() {
+    let (depot, mut played, _engine) = start_depot().await;
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (dir.path().join("one"), dir.path().join("two"));
     let playing = async {
         let mut ids = BTreeMap::new();
         for _ in 0..3 {
-            let (id, request) = played.request().await;
+            let (id, request) = played.next_request().await;
             let name = match request {
                 Request::Collect { folder, .. } => folder,
                 Request::Space => "space".to_owned(),
@@ -210,44 +215,44 @@ async fn answers_come_in_any_order() {
         // The pieces alternate, and the last request is answered first.
         played.send(ids["b"], FrameKind::Data, b"{}");
         played.send(ids["a"], FrameKind::Data, b"[1,2]bun");
-        played.answer(ids["space"], &Answer::Space { free: 1, total: 2, memory_available: 7 });
+        played.send_answer(ids["space"], &Answer::Space { free: 1, total: 2, memory_available: 7 });
         played.send(ids["a"], FrameKind::Data, b"dle");
-        played.answer(ids["b"], &Answer::Collected { result_bytes: 2, bundle: false });
-        played.answer(ids["a"], &Answer::Collected { result_bytes: 5, bundle: true });
+        played.send_answer(ids["b"], &Answer::Collected { result_bytes: 2, bundle: false });
+        played.send_answer(ids["a"], &Answer::Collected { result_bytes: 5, bundle: true });
     };
     let (a, b, space, ()) = tokio::join!(
         depot.collect("a", 20_000, 100, &one),
         depot.collect("b", 20_001, 100, &two),
-        depot.space(),
+        depot.free_space(),
         playing
     );
-    assert_eq!(a.unwrap(), Collected { result: Some(b"[1,2]".to_vec()), bundle: true });
-    assert_eq!(b.unwrap(), Collected { result: Some(b"{}".to_vec()), bundle: false });
-    assert_eq!(space.unwrap(), Space { free: 1, total: 2, memory_available: 7 });
+    assert_eq!(a.unwrap(), CollectedFiles { result: Some(b"[1,2]".to_vec()), has_bundle: true });
+    assert_eq!(b.unwrap(), CollectedFiles { result: Some(b"{}".to_vec()), has_bundle: false });
+    assert_eq!(space.unwrap(), EngineSpace { free: 1, total: 2, memory_available: 7 });
     assert_eq!(std::fs::read(&one).unwrap(), b"bundle");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing but the one bundle");
 }
 
 #[tokio::test]
-async fn large_bundles_go_through_a_file() {
-    let (depot, mut played, _engine) = started().await;
+async fn large_bundles_are_spooled_to_a_file() {
+    let (depot, mut played, _engine) = start_depot().await;
     let dir = tempfile::tempdir().unwrap();
     let bundle: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
     let to = dir.path().join("bundle");
     let playing = async {
-        let (id, _) = played.request().await;
+        let (id, _) = played.next_request().await;
         played.send(id, FrameKind::Data, b"{\"a\":1}");
         bundle.chunks(DATA_CHUNK).for_each(|chunk| played.send(id, FrameKind::Data, chunk));
-        played.answer(id, &Answer::Collected { result_bytes: 7, bundle: true });
-        let (id, request) = played.request().await;
+        played.send_answer(id, &Answer::Collected { result_bytes: 7, bundle: true });
+        let (id, request) = played.next_request().await;
         assert!(matches!(request, Request::Salvage { .. }));
         bundle.chunks(DATA_CHUNK).for_each(|chunk| played.send(id, FrameKind::Data, chunk));
         let left_out = vec!["é".repeat(LEFT_OUT_CHARS + 1); LEFT_OUT_MAX + 1];
-        played.answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out });
+        played.send_answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out });
     };
     let asking = async {
         let collected = depot.collect("a", 20_000, 2_000_000, &to).await.unwrap();
-        assert_eq!(collected, Collected { result: Some(b"{\"a\":1}".to_vec()), bundle: true });
+        assert_eq!(collected, CollectedFiles { result: Some(b"{\"a\":1}".to_vec()), has_bundle: true });
         assert!(std::fs::read(&to).unwrap() == bundle);
         let base = "1".repeat(40).parse().unwrap();
         let to = dir.path().join("salvage");
@@ -262,62 +267,63 @@ async fn large_bundles_go_through_a_file() {
 }
 
 #[tokio::test]
-async fn more_than_allowed_is_refused_and_leaves_nothing() {
-    let (depot, mut played, _engine) = started().await;
+async fn oversized_data_is_refused_and_leaves_no_file() {
+    let (depot, mut played, _engine) = start_depot().await;
     let dir = tempfile::tempdir().unwrap();
     let base = "1".repeat(40).parse().unwrap();
     let to = dir.path().join("bundle");
     let playing = async {
-        let (id, _) = played.request().await;
+        let (id, _) = played.next_request().await;
         for _ in 0..8 {
             played.send(id, FrameKind::Data, &[7; DATA_CHUNK]);
         }
         // It ends late: the host has stopped listening, and goes on with the next request.
-        played.answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out: Vec::new() });
-        let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 3, total: 4, memory_available: 7 });
+        played
+            .send_answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out: Vec::new() });
+        let (id, _) = played.next_request().await;
+        played.send_answer(id, &Answer::Space { free: 3, total: 4, memory_available: 7 });
     };
     let asking = async {
         let error = depot.salvage("a", 20_000, &base, "refs/x", 400_000, &to).await.unwrap_err();
         assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }), "{error:?}");
-        assert_eq!(depot.space().await.unwrap(), Space { free: 3, total: 4, memory_available: 7 });
+        assert_eq!(depot.free_space().await.unwrap(), EngineSpace { free: 3, total: 4, memory_available: 7 });
     };
     tokio::join!(playing, asking);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_contradict_their_data_are_faults() {
+async fn answers_that_contradict_their_data_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("bundle");
     for (data, result_bytes, bundle) in [("abc", 4, false), ("abc", 2, false), ("abc", 3, true), ("", 0, true)] {
-        let (depot, mut played, _engine) = started().await;
+        let (depot, mut played, _engine) = start_depot().await;
         let playing = async {
-            let (id, _) = played.request().await;
+            let (id, _) = played.next_request().await;
             played.send(id, FrameKind::Data, data.as_bytes());
-            played.answer(id, &Answer::Collected { result_bytes, bundle });
+            played.send_answer(id, &Answer::Collected { result_bytes, bundle });
         };
         let (collected, ()) = tokio::join!(depot.collect("a", 1, 10, &to), playing);
-        let text = message(&collected.unwrap_err());
+        let text = depot_message(&collected.unwrap_err());
         assert!(text.contains("are not a result of"), "{text}");
         assert!(!to.exists());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_collected_is_an_answer() {
-    let (depot, mut played, _engine) = started().await;
+async fn collect_without_result_returns_none() {
+    let (depot, mut played, _engine) = start_depot().await;
     let playing = async {
-        let (id, _) = played.request().await;
-        played.answer(id, &Answer::Collected { result_bytes: 0, bundle: false });
+        let (id, _) = played.next_request().await;
+        played.send_answer(id, &Answer::Collected { result_bytes: 0, bundle: false });
     };
     let (collected, ()) = tokio::join!(depot.collect("a", 1, 10, Path::new("/nowhere/bundle")), playing);
-    assert_eq!(collected.unwrap(), Collected { result: None, bundle: false });
+    assert_eq!(collected.unwrap(), CollectedFiles { result: None, has_bundle: false });
 }
 
 #[tokio::test(start_paused = true)]
-async fn packs_are_streamed_and_requests_pass_between() {
-    let (depot, mut played, _engine) = started().await;
+async fn packs_are_streamed_without_blocking_other_requests() {
+    let (depot, mut played, _engine) = start_depot().await;
     let pack: Vec<u8> = (0..300_000_u32).map(|n| (n % 253) as u8).collect();
     let (mut source, body) = tokio::io::duplex(1024);
     let tips = vec![Tip { name: "longshore/base".to_owned(), commit: "0".repeat(40).parse().unwrap() }];
@@ -325,64 +331,64 @@ async fn packs_are_streamed_and_requests_pass_between() {
         let (depot, tips) = (depot.clone(), tips.clone());
         async move { depot.store_pack(body, tips, "shallow\n".to_owned()).await }
     });
-    let (pack_id, request) = played.request().await;
+    let (pack_id, request) = played.next_request().await;
     assert_eq!(request, Request::StorePack { tips, shallow: "shallow\n".to_owned() });
     // The pack waits for its source, and another request does not wait for the pack.
-    let (space, ()) = tokio::join!(depot.space(), async {
-        let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 1, total: 1, memory_available: 7 });
+    let (space, ()) = tokio::join!(depot.free_space(), async {
+        let (id, _) = played.next_request().await;
+        played.send_answer(id, &Answer::Space { free: 1, total: 1, memory_available: 7 });
     });
     space.unwrap();
     let feeding = async {
         source.write_all(&pack).await.unwrap();
         drop(source);
     };
-    let (body, ()) = tokio::join!(played.body(pack_id), feeding);
+    let (body, ()) = tokio::join!(played.read_body(pack_id), feeding);
     assert!(body == pack);
     assert!(!storing.is_finished());
-    played.answer(pack_id, &Answer::Nothing);
+    played.send_answer(pack_id, &Answer::Nothing);
     storing.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_ends_a_pack_early() {
-    let (depot, mut played, _engine) = started().await;
+    let (depot, mut played, _engine) = start_depot().await;
     // A pack that never ends.
     let storing = tokio::spawn({
         let depot = depot.clone();
         async move { depot.store_pack(tokio::io::repeat(7), Vec::new(), String::new()).await }
     });
-    let (id, _) = played.request().await;
+    let (id, _) = played.next_request().await;
     let fault = DepotFault { kind: DepotFaultKind::DiskFull, message: "no space".to_owned() };
     played.send(id, FrameKind::Failed, &serde_json::to_vec(&fault).unwrap());
-    played.body(id).await;
+    played.read_body(id).await;
     let error = storing.await.unwrap().unwrap_err();
     assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::DiskFull), .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pack_that_is_abandoned_ends_for_the_depot_too() {
-    let (depot, mut played, _engine) = started().await;
+async fn an_abandoned_pack_is_terminated_for_the_depot() {
+    let (depot, mut played, _engine) = start_depot().await;
     let (_source, body) = tokio::io::duplex(1024);
     let storing = tokio::spawn({
         let depot = depot.clone();
         async move { depot.store_pack(body, Vec::new(), String::new()).await }
     });
-    let (id, _) = played.request().await;
+    let (id, _) = played.next_request().await;
     storing.abort();
     // Not an empty body, which the depot would take for an order to believe the tips.
-    assert_eq!(played.body(id).await, b"broken off");
+    assert_eq!(played.read_body(id).await, b"broken off");
     // Its late answer is nobody's.
-    played.answer(id, &Answer::Nothing);
-    let (space, ()) = tokio::join!(depot.space(), async {
-        let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 1, total: 1, memory_available: 7 });
+    played.send_answer(id, &Answer::Nothing);
+    let (space, ()) = tokio::join!(depot.free_space(), async {
+        let (id, _) = played.next_request().await;
+        played.send_answer(id, &Answer::Space { free: 1, total: 1, memory_available: 7 });
     });
     space.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pack_that_cannot_be_read_is_an_error() {
+async fn an_unreadable_pack_is_an_error() {
     struct Broken;
     impl AsyncRead for Broken {
         fn poll_read(
@@ -393,44 +399,44 @@ async fn a_pack_that_cannot_be_read_is_an_error() {
             std::task::Poll::Ready(Err(std::io::Error::other("git died")))
         }
     }
-    let (depot, mut played, _engine) = started().await;
+    let (depot, mut played, _engine) = start_depot().await;
     let playing = async {
-        let (id, _) = played.request().await;
-        assert_eq!(played.body(id).await, b"broken off");
+        let (id, _) = played.next_request().await;
+        assert_eq!(played.read_body(id).await, b"broken off");
     };
     let (stored, ()) = tokio::join!(depot.store_pack(Broken, Vec::new(), String::new()), playing);
     assert!(matches!(stored, Err(EngineError::Failed { .. })), "{stored:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_pack_is_no_pack() {
-    let (depot, mut played, _engine) = started().await;
+async fn an_empty_pack_is_an_error() {
+    let (depot, mut played, _engine) = start_depot().await;
     let playing = async {
-        let (id, _) = played.request().await;
-        assert_eq!(played.body(id).await, b"broken off");
+        let (id, _) = played.next_request().await;
+        assert_eq!(played.read_body(id).await, b"broken off");
     };
     let (stored, ()) = tokio::join!(depot.store_pack(tokio::io::empty(), Vec::new(), String::new()), playing);
     assert!(matches!(stored, Err(EngineError::Failed { .. })), "{stored:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_depot_that_cannot_come_back_is_the_end_of_every_request() {
-    let (depot, mut played, engine) = started().await;
+async fn a_failed_restart_fails_every_pending_request() {
+    let (depot, mut played, engine) = start_depot().await;
     let requests: Vec<_> = (0..40)
         .map(|number| {
             let depot = depot.clone();
-            tokio::spawn(async move { depot.discard(&format!("T-2026-{number:03}-1"), 20_000).await })
+            tokio::spawn(async move { depot.remove_sandbox_dirs(&format!("T-2026-{number:03}-1"), 20_000).await })
         })
         .collect();
     for _ in 0..requests.len() {
-        played.request().await;
+        played.next_request().await;
     }
     let refused = EngineError::Refused { operation: "create", status: 400, message: "no more".to_owned() };
     engine.fail_next("create", refused);
-    played.output.err("fatal: x\n");
+    played.output.write_stderr("fatal: x\n");
     played.exit(137);
     for request in requests {
-        let text = message(&request.await.unwrap().unwrap_err());
+        let text = depot_message(&request.await.unwrap().unwrap_err());
         assert!(text.contains("ended with code 137; its last words: fatal: x"), "{text}");
         assert!(text.contains("cannot be started again") && text.contains("no more"), "{text}");
     }
@@ -439,69 +445,76 @@ async fn a_depot_that_cannot_come_back_is_the_end_of_every_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_breaks_the_rules_is_over() {
+async fn invalid_frames_close_the_connection() {
     let rules: [(&str, Bytes); 5] = [
         ("unknown kind 77", Bytes::from_static(b"\x01\x00\x00\x00\x4d\x00\x00\x00\x00")),
         ("a frame of 4294967295 bytes", Bytes::from_static(b"\x01\x00\x00\x00\x02\xff\xff\xff\xff")),
-        ("request 99, which was never made", frame(99, FrameKind::Data, b"x")),
-        ("twice", frame(0, FrameKind::Ready, b"")),
-        ("cannot be read", frame(1, FrameKind::Done, b"{\"answer\":\"lies\"}")),
+        ("request 99, which was never made", encode_frame(99, FrameKind::Data, b"x")),
+        ("twice", encode_frame(0, FrameKind::Ready, b"")),
+        ("cannot be read", encode_frame(1, FrameKind::Done, b"{\"answer\":\"lies\"}")),
     ];
     for (rule, bytes) in rules {
-        let (depot, mut played, engine) = started().await;
+        let (depot, mut played, engine) = start_depot().await;
         let refused = EngineError::Refused { operation: "create", status: 400, message: "no more".to_owned() };
         engine.fail_next("create", refused);
-        let (space, ()) = tokio::join!(depot.space(), async {
-            played.request().await;
-            played.output.out(bytes);
+        let (space, ()) = tokio::join!(depot.free_space(), async {
+            played.next_request().await;
+            played.output.write_stdout(bytes);
         });
-        let text = message(&space.unwrap_err());
+        let text = depot_message(&space.unwrap_err());
         assert!(text.contains(rule), "{text}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_bounded_and_costs_one_request_alone() {
-    let (depot, mut played, _engine) = started().await;
+async fn a_timeout_fails_only_its_own_request() {
+    let (depot, mut played, _engine) = start_depot().await;
     let asked = Mutex::new(0);
-    let (space, ()) = tokio::join!(depot.space(), async { *asked.lock().unwrap() = played.request().await.0 });
-    assert!(matches!(space, Err(EngineError::TimedOut { after: ANSWER_WITHIN, .. })), "{space:?}");
+    let (space, ()) =
+        tokio::join!(depot.free_space(), async { *asked.lock().unwrap() = played.next_request().await.0 });
+    assert!(matches!(space, Err(EngineError::TimedOut { after: ANSWER_TIMEOUT, .. })), "{space:?}");
     // It answers in the end; the next request is not confused by it.
-    played.answer(*asked.lock().unwrap(), &Answer::Space { free: 9, total: 9, memory_available: 7 });
-    let (space, ()) = tokio::join!(depot.space(), async {
-        let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 1, total: 2, memory_available: 7 });
+    played.send_answer(*asked.lock().unwrap(), &Answer::Space { free: 9, total: 9, memory_available: 7 });
+    let (space, ()) = tokio::join!(depot.free_space(), async {
+        let (id, _) = played.next_request().await;
+        played.send_answer(id, &Answer::Space { free: 1, total: 2, memory_available: 7 });
     });
-    assert_eq!(space.unwrap(), Space { free: 1, total: 2, memory_available: 7 });
+    assert_eq!(space.unwrap(), EngineSpace { free: 1, total: 2, memory_available: 7 });
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_takes_nothing_does_not_stop_the_others() {
-    let (depot, mut played, _engine) = started().await;
+async fn a_stalled_request_does_not_block_others() {
+    let (depot, mut played, _engine) = start_depot().await;
     let request = Request::Collect { folder: "a".to_owned(), uid: 1, max_bytes: 1 };
-    let mut idle = depot.keeper.running().link.ask("collecting", &request, PROGRESS_WITHIN).await.unwrap();
-    let (id, _) = played.request().await;
+    let mut idle = depot
+        .supervisor
+        .running_depot()
+        .connection
+        .send_request("collecting", &request, PROGRESS_TIMEOUT)
+        .await
+        .unwrap();
+    let (id, _) = played.next_request().await;
     for _ in 0..100 {
         played.send(id, FrameKind::Data, b"x");
     }
-    let (space, ()) = tokio::join!(depot.space(), async {
-        let (id, _) = played.request().await;
-        played.answer(id, &Answer::Space { free: 1, total: 2, memory_available: 7 });
+    let (space, ()) = tokio::join!(depot.free_space(), async {
+        let (id, _) = played.next_request().await;
+        played.send_answer(id, &Answer::Space { free: 1, total: 2, memory_available: 7 });
     });
     space.unwrap();
     // What it did not take is lost to it, and it is told.
     let error = loop {
-        if let Err(error) = idle.next().await {
+        if let Err(error) = idle.next_part().await {
             break error;
         }
     };
-    assert!(message(&error).contains("was not taken in time"), "{error}");
+    assert!(depot_message(&error).contains("was not taken in time"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_too_large_is_refused_here() {
-    let (depot, _played, _engine) = started().await;
+async fn an_oversized_request_is_refused_before_sending() {
+    let (depot, _played, _engine) = start_depot().await;
     let files = vec![TextFile { path: "tasks.json".to_owned(), text: "x".repeat(2 << 20) }];
-    let error = depot.prepare("a", 1, files).await.unwrap_err();
+    let error = depot.prepare_sandbox_dirs("a", 1, files).await.unwrap_err();
     assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }), "{error:?}");
 }

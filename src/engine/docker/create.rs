@@ -13,10 +13,10 @@ use super::super::{ContainerSpec, VolumeMount};
 
 /// The log that the engine keeps of one container, twice this size at most: what was printed while nobody was attached is
 /// read from it. Said here so that the daemon's own settings, which may rotate it after a few megabytes, do not apply.
-const LOG_SIZE: &str = "512m";
+const LOG_MAX_SIZE: &str = "512m";
 
 /// The body of the create call.
-pub(super) fn body(spec: &ContainerSpec, subpaths: bool) -> ContainerCreateBody {
+pub(super) fn create_body(spec: &ContainerSpec, subpaths: bool) -> ContainerCreateBody {
     let (program, arguments) = spec.argv.split_at(spec.argv.len().min(1));
     ContainerCreateBody {
         image: Some(spec.image.clone()),
@@ -35,22 +35,22 @@ pub(super) fn body(spec: &ContainerSpec, subpaths: bool) -> ContainerCreateBody 
         attach_stderr: Some(true),
         stop_signal: Some("SIGTERM".to_owned()),
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
-        host_config: Some(host(spec, subpaths)),
+        host_config: Some(host_config(spec, subpaths)),
         ..ContainerCreateBody::default()
     }
 }
 
-fn host(spec: &ContainerSpec, subpaths: bool) -> HostConfig {
-    let memory = i64::try_from(spec.memory).unwrap_or(i64::MAX);
+fn host_config(spec: &ContainerSpec, subpaths: bool) -> HostConfig {
+    let memory = i64::try_from(spec.memory_limit).unwrap_or(i64::MAX);
     HostConfig {
         cap_drop: Some(vec!["ALL".to_owned()]),
-        cap_add: Some(spec.capabilities.clone()),
+        cap_add: Some(spec.added_capabilities.clone()),
         privileged: Some(false),
         security_opt: Some(vec!["no-new-privileges".to_owned()]),
         readonly_rootfs: Some(true),
         // The shim is the first process, and reaps.
         init: Some(false),
-        pids_limit: Some(spec.pids),
+        pids_limit: Some(spec.pids_limit),
         memory: Some(memory),
         // A total, not an addition: equal means no swap.
         memory_swap: Some(memory),
@@ -61,7 +61,7 @@ fn host(spec: &ContainerSpec, subpaths: bool) -> HostConfig {
         log_config: Some(HostConfigLogConfig {
             typ: Some("json-file".to_owned()),
             config: Some(HashMap::from([
-                ("max-size".to_owned(), LOG_SIZE.to_owned()),
+                ("max-size".to_owned(), LOG_MAX_SIZE.to_owned()),
                 ("max-file".to_owned(), "2".to_owned()),
             ])),
         }),
@@ -108,17 +108,17 @@ mod tests {
                 subpath: Some("sub".to_owned()),
             }],
             tmpfs: vec![("/tmp".to_owned(), "size=64m".to_owned())],
-            memory: 5,
+            memory_limit: 5,
             milli_cpus: 1_500,
-            pids: 7,
+            pids_limit: 7,
             network: "none".to_owned(),
-            capabilities: Vec::new(),
+            added_capabilities: Vec::new(),
         }
     }
 
     #[test]
-    fn the_body_as_the_daemon_reads_it() {
-        let json = serde_json::to_value(body(&spec(), true)).unwrap();
+    fn create_body_serializes_the_hardening() {
+        let json = serde_json::to_value(create_body(&spec(), true)).unwrap();
         let host = &json["HostConfig"];
         assert_eq!(json["Entrypoint"], serde_json::json!(["/a"]));
         assert_eq!(json["Cmd"], serde_json::json!(["b", "c"]));
@@ -135,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn subpaths_only_where_the_engine_has_them() {
-        let json = serde_json::to_value(body(&spec(), false)).unwrap();
+    fn subpath_is_omitted_without_engine_support() {
+        let json = serde_json::to_value(create_body(&spec(), false)).unwrap();
         assert_eq!(json["HostConfig"]["Mounts"][0]["VolumeOptions"], serde_json::json!({"NoCopy": true}));
     }
 }

@@ -14,19 +14,19 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::{EngineEvent, EngineEventKind, EngineResult, EngineStream, PING_TIMEOUT};
-use super::Docker;
-use super::fault::{self, About};
+use super::DockerEngine;
+use super::error_mapping::{self, CallContext};
 
 /// Events that wait to be taken.
-const WAITING: usize = 64;
+const EVENT_QUEUE_LEN: usize = 64;
 
-impl Docker {
+impl DockerEngine {
     /// The smallest call there is.
-    pub(super) async fn knock_daemon(&self) -> EngineResult<()> {
-        let about = About { operation: "asking whether the engine is there", subject: "" };
+    pub(super) async fn ping_daemon(&self) -> EngineResult<()> {
+        let about = CallContext { operation: "asking whether the engine is there", subject: "" };
         match timeout(PING_TIMEOUT, self.client.ping()).await {
-            Ok(answer) => answer.map(drop).map_err(|error| fault::of(error, about, &self.endpoint)),
-            Err(_) => Err(fault::of_no_answer(&self.endpoint, PING_TIMEOUT)),
+            Ok(answer) => answer.map(drop).map_err(|error| error_mapping::from_bollard(error, about, &self.endpoint)),
+            Err(_) => Err(error_mapping::ping_timed_out(&self.endpoint, PING_TIMEOUT)),
         }
     }
 
@@ -38,7 +38,7 @@ impl Docker {
         value: &str,
         since: Timestamp,
     ) -> EngineResult<EngineStream<EngineEvent>> {
-        self.knock_daemon().await?;
+        self.ping_daemon().await?;
         let filters = HashMap::from([
             ("type".to_owned(), vec!["container".to_owned()]),
             ("label".to_owned(), vec![format!("{label}={value}")]),
@@ -46,14 +46,14 @@ impl Docker {
         let since = format!("{}.{:09}", since.as_second(), since.subsec_nanosecond());
         let options = query::EventsOptionsBuilder::default().since(&since).filters(&filters).build();
         let endpoint = self.endpoint.clone();
-        let about = About { operation: "listening for events", subject: "" };
+        let about = CallContext { operation: "listening for events", subject: "" };
         let events = self.client.events(Some(options)).filter_map(move |message| {
             std::future::ready(match message {
-                Ok(message) => event(message).map(Ok),
-                Err(error) => Some(Err(fault::of(error, about, &endpoint))),
+                Ok(message) => parse_event(message).map(Ok),
+                Err(error) => Some(Err(error_mapping::from_bollard(error, about, &endpoint))),
             })
         });
-        let (sender, receiver) = mpsc::channel(WAITING);
+        let (sender, receiver) = mpsc::channel(EVENT_QUEUE_LEN);
         let reading = async move {
             let mut events = std::pin::pin!(events);
             while let Some(event) = events.next().await {
@@ -71,7 +71,7 @@ impl Docker {
 }
 
 /// An event in our words; none where it does not say what happened to whom.
-fn event(message: EventMessage) -> Option<EngineEvent> {
+fn parse_event(message: EventMessage) -> Option<EngineEvent> {
     let action = message.action?;
     let actor = message.actor?;
     let attributes = actor.attributes.unwrap_or_default();
@@ -98,35 +98,35 @@ fn event(message: EventMessage) -> Option<EngineEvent> {
 mod tests {
     use super::*;
 
-    fn parsed(json: &str) -> Option<EngineEvent> {
-        event(serde_json::from_str(json).expect("an event"))
+    fn parse_json(json: &str) -> Option<EngineEvent> {
+        parse_event(serde_json::from_str(json).expect("an event"))
     }
 
-    fn kind(action: &str, attributes: &str) -> EngineEventKind {
+    fn event_kind(action: &str, attributes: &str) -> EngineEventKind {
         let json = format!(
             r#"{{"Type":"container","Action":"{action}","Actor":{{"ID":"abc","Attributes":{attributes}}},"time":5,"timeNano":5000000007}}"#
         );
-        let event = parsed(&json).expect("of a container");
+        let event = parse_json(&json).expect("of a container");
         assert_eq!((event.container.as_str(), event.at.as_nanosecond()), ("abc", 5_000_000_007));
         event.kind
     }
 
     #[test]
-    fn events_are_read() {
-        assert_eq!(kind("die", r#"{"exitCode":"137"}"#), EngineEventKind::Died { code: 137 });
-        assert_eq!(kind("kill", r#"{"signal":"15"}"#), EngineEventKind::Killed { signal: 15 });
-        assert_eq!(kind("oom", "{}"), EngineEventKind::OutOfMemory);
-        assert_eq!(kind("destroy", "{}"), EngineEventKind::Removed);
-        assert_eq!(kind("start", "null"), EngineEventKind::Started);
-        assert_eq!(kind("exec_die", "{}"), EngineEventKind::Other("exec_die".to_owned()));
+    fn events_are_parsed() {
+        assert_eq!(event_kind("die", r#"{"exitCode":"137"}"#), EngineEventKind::Died { code: 137 });
+        assert_eq!(event_kind("kill", r#"{"signal":"15"}"#), EngineEventKind::Killed { signal: 15 });
+        assert_eq!(event_kind("oom", "{}"), EngineEventKind::OutOfMemory);
+        assert_eq!(event_kind("destroy", "{}"), EngineEventKind::Removed);
+        assert_eq!(event_kind("start", "null"), EngineEventKind::Started);
+        assert_eq!(event_kind("exec_die", "{}"), EngineEventKind::Other("exec_die".to_owned()));
         // Without the number it is not known what happened, but that something did.
-        assert_eq!(kind("die", "{}"), EngineEventKind::Other("die".to_owned()));
+        assert_eq!(event_kind("die", "{}"), EngineEventKind::Other("die".to_owned()));
     }
 
     #[test]
-    fn what_says_too_little_is_no_event() {
-        assert_eq!(parsed("{}"), None);
-        assert_eq!(parsed(r#"{"Action":"die","Actor":{"ID":"abc"}}"#), None);
-        assert_eq!(parsed(r#"{"Action":"die","Actor":{},"time":1}"#), None);
+    fn incomplete_messages_are_not_events() {
+        assert_eq!(parse_json("{}"), None);
+        assert_eq!(parse_json(r#"{"Action":"die","Actor":{"ID":"abc"}}"#), None);
+        assert_eq!(parse_json(r#"{"Action":"die","Actor":{},"time":1}"#), None);
     }
 }

@@ -12,37 +12,45 @@ use crate::ids::ContainerId;
 
 /// Everything that happened, in order, each with the labels of its container. Clones are the same one.
 #[derive(Clone)]
-pub(super) struct Diary {
-    entries: Arc<watch::Sender<Vec<Entry>>>,
+pub(super) struct FakeEventLog {
+    entries: Arc<watch::Sender<Vec<LoggedEvent>>>,
 }
 
 #[derive(Clone)]
-struct Entry {
+struct LoggedEvent {
     event: EngineEvent,
     labels: Arc<BTreeMap<String, String>>,
 }
 
 /// Where what happens to one container is written down.
 #[derive(Clone)]
-pub(super) struct Page {
-    diary: Diary,
+pub(super) struct ContainerEventLog {
+    event_log: FakeEventLog,
     container: String,
     labels: Arc<BTreeMap<String, String>>,
 }
 
-impl Default for Diary {
+impl Default for FakeEventLog {
     fn default() -> Self {
         Self { entries: Arc::new(watch::Sender::new(Vec::new())) }
     }
 }
 
-impl Diary {
-    pub(super) fn page(&self, container: &ContainerId, labels: &BTreeMap<String, String>) -> Page {
-        Page { diary: self.clone(), container: container.to_string(), labels: Arc::new(labels.clone()) }
+impl FakeEventLog {
+    pub(super) fn for_container(
+        &self,
+        container: &ContainerId,
+        labels: &BTreeMap<String, String>,
+    ) -> ContainerEventLog {
+        ContainerEventLog {
+            event_log: self.clone(),
+            container: container.to_string(),
+            labels: Arc::new(labels.clone()),
+        }
     }
 
     /// The entries since then of the containers with this label, and all that come.
-    pub(super) fn read(&self, label: &str, value: &str, since: Timestamp) -> EngineStream<EngineEvent> {
+    pub(super) fn subscribe(&self, label: &str, value: &str, since: Timestamp) -> EngineStream<EngineEvent> {
         let (label, value) = (label.to_owned(), value.to_owned());
         let start = (self.entries.subscribe(), 0);
         Box::pin(futures::stream::unfold(start, move |(mut entries, mut at)| {
@@ -60,27 +68,27 @@ impl Diary {
     }
 }
 
-impl Page {
-    pub(super) fn note(&self, kind: EngineEventKind) {
+impl ContainerEventLog {
+    pub(super) fn record(&self, kind: EngineEventKind) {
         let event = EngineEvent { at: Timestamp::now(), container: self.container.clone(), kind };
-        let entry = Entry { event, labels: Arc::clone(&self.labels) };
-        self.diary.entries.send_modify(|entries| entries.push(entry));
+        let entry = LoggedEvent { event, labels: Arc::clone(&self.labels) };
+        self.event_log.entries.send_modify(|entries| entries.push(entry));
     }
 }
 
 impl FakeEngine {
     /// Tells something of a container that did not happen, or happened unseen: events are hints.
-    pub fn tell(&self, name: &str, kind: EngineEventKind) {
+    pub fn emit_event(&self, name: &str, kind: EngineEventKind) {
         let state = self.state();
         let container = state.containers.values().find(|it| it.spec.name == name).expect("a container of that name");
-        container.page.note(kind);
+        container.events.record(kind);
     }
 
     /// Forgets all events, as a daemon that is started again.
     pub fn forget_events(&self) {
         let now = Timestamp::now();
         // Readers count entries: none is taken away, they are too old for every question.
-        self.diary.entries.send_modify(|entries| {
+        self.event_log.entries.send_modify(|entries| {
             for entry in entries.iter_mut().filter(|entry| entry.event.at <= now) {
                 entry.event.at = Timestamp::MIN;
             }
@@ -98,10 +106,10 @@ mod tests {
     use super::*;
 
     fn spec(name: &str, swarm: &str) -> ContainerSpec {
-        super::super::spec(name, &[("swarm", swarm)])
+        super::super::container_spec(name, &[("swarm", swarm)])
     }
 
-    fn sleeper() -> FakeEngine {
+    fn sleeping_engine() -> FakeEngine {
         FakeEngine::new(|_| async {
             tokio::time::sleep(Duration::from_secs(10)).await;
             3
@@ -109,8 +117,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_life_is_told_and_others_are_not() {
-        let engine = sleeper();
+    async fn events_are_filtered_by_label() {
+        let engine = sleeping_engine();
         let one = engine.create(&spec("one", "a")).await.unwrap();
         let other = engine.create(&spec("other", "b")).await.unwrap();
         engine.start(&other).await.unwrap();
@@ -142,14 +150,14 @@ mod tests {
         }
         engine.forget_events();
         let mut forgotten = engine.events("swarm", "a", began).await.unwrap();
-        engine.kill_for_memory("other");
+        engine.oom_kill("other");
         let silence = tokio::time::timeout(Duration::from_secs(1), forgotten.next()).await;
         assert!(silence.is_err(), "{silence:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_breaks_what_is_under_way_and_ends() {
-        let engine = sleeper();
+    async fn an_outage_breaks_waits_and_streams_until_it_ends() {
+        let engine = sleeping_engine();
         let id = engine.create(&spec("one", "a")).await.unwrap();
         let mut attached = engine.attach(&id).await.unwrap();
         engine.start(&id).await.unwrap();
@@ -160,12 +168,12 @@ mod tests {
         });
         tokio::task::yield_now().await;
         engine.go_down();
-        assert!(waiting.await.unwrap().unwrap_err().unreachable());
-        assert!(attached.output.next().await.unwrap().unwrap_err().unreachable());
-        assert!(events.next().await.unwrap().unwrap_err().unreachable());
+        assert!(waiting.await.unwrap().unwrap_err().is_unreachable());
+        assert!(attached.output.next().await.unwrap().unwrap_err().is_unreachable());
+        assert!(events.next().await.unwrap().unwrap_err().is_unreachable());
         assert!(events.next().await.is_none());
-        assert!(engine.ping().await.unwrap_err().unreachable());
-        assert!(engine.inspect(&id).await.unwrap_err().unreachable());
+        assert!(engine.ping().await.unwrap_err().is_unreachable());
+        assert!(engine.inspect(&id).await.unwrap_err().is_unreachable());
         engine.kill_all(255);
         engine.come_back();
         engine.ping().await.unwrap();
@@ -175,6 +183,6 @@ mod tests {
         engine.go_down();
         engine.go_down();
         engine.come_back();
-        assert!(unread.next().await.unwrap().unwrap_err().unreachable());
+        assert!(unread.next().await.unwrap().unwrap_err().is_unreachable());
     }
 }

@@ -3,7 +3,7 @@
 use super::super::ContainerSpec;
 
 /// A container with this name and these labels, and nothing else that is special.
-pub fn spec(name: &str, labels: &[(&str, &str)]) -> ContainerSpec {
+pub fn container_spec(name: &str, labels: &[(&str, &str)]) -> ContainerSpec {
     ContainerSpec {
         name: name.to_owned(),
         image: "image".to_owned(),
@@ -14,10 +14,10 @@ pub fn spec(name: &str, labels: &[(&str, &str)]) -> ContainerSpec {
         labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         mounts: Vec::new(),
         tmpfs: Vec::new(),
-        memory: 0,
+        memory_limit: 0,
         milli_cpus: 0,
-        pids: 1,
+        pids_limit: 1,
         network: "none".to_owned(),
-        capabilities: Vec::new(),
+        added_capabilities: Vec::new(),
     }
 }

@@ -76,7 +76,7 @@ async fn after_a_lost_attachment_the_log_has_everything_from_the_start() {
     let (id, mut attachment) = scene.run(&scene.spec("records", script)).await;
     let seen = read_until(&mut attachment, "record 100\n").await;
     // What follows is read from the log: the container goes on while nobody is attached.
-    let mut input = attachment.input;
+    let mut input = attachment.stdin;
     drop(attachment.output);
     input.write_all(b"go on\n").await.unwrap();
     input.flush().await.unwrap();

@@ -53,8 +53,8 @@ fn taken(tar: impl Read, piece: usize) -> Option<Taken> {
     let left = names(&folder);
     let collected =
         collected.inspect_err(|_| assert!(left.is_empty(), "left of a tar that is refused: {left:?}")).ok()?;
-    assert_eq!(left, if collected.bundle { vec!["bundle"] } else { Vec::new() });
-    let bundle = collected.bundle.then(|| {
+    assert_eq!(left, if collected.has_bundle { vec!["bundle"] } else { Vec::new() });
+    let bundle = collected.has_bundle.then(|| {
         let kind = std::fs::symlink_metadata(&bundle).expect("there").file_type();
         assert!(kind.is_file(), "{kind:?}");
         std::fs::read(&bundle).expect("read")

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longshore::engine::docker::{Docker, Options};
-use longshore::engine::resolve::{Address, Endpoint};
+use longshore::engine::docker::{DockerEngine, DockerOptions};
+use longshore::engine::resolve::{Endpoint, EngineAddress};
 
 mod tests;
 
@@ -101,9 +101,9 @@ impl SecondDaemon {
     }
 
     /// A client of it.
-    pub async fn connect(&self) -> Docker {
-        let endpoint = Endpoint { address: Address::Unix(self.socket()), why: "the test's own".to_owned() };
-        Docker::connect(&endpoint, Options::default()).await.expect("the second daemon answers")
+    pub async fn connect(&self) -> DockerEngine {
+        let endpoint = Endpoint { address: EngineAddress::Unix(self.socket()), reason: "the test's own".to_owned() };
+        DockerEngine::connect(&endpoint, DockerOptions::default()).await.expect("the second daemon answers")
     }
 
     /// Runs `docker` against it.

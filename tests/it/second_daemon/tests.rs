@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use longshore::engine::docker::Docker;
+use longshore::engine::docker::DockerEngine;
 use longshore::engine::{
-    Chunk, ContainerSpec, Engine, EngineEvent, EngineEventKind, EngineResult, EngineStream, label,
+    ContainerSpec, Engine, EngineEvent, EngineEventKind, EngineResult, EngineStream, OutputChunk, label,
 };
 use longshore::ids::ContainerId;
 use tokio::task::{JoinHandle, block_in_place};
@@ -27,11 +27,11 @@ fn spec(name: &str, script: &str) -> ContainerSpec {
         labels: BTreeMap::from([(label::SWARM.to_owned(), SWARM.to_owned())]),
         mounts: Vec::new(),
         tmpfs: Vec::new(),
-        memory: 64 << 20,
+        memory_limit: 64 << 20,
         milli_cpus: 0,
-        pids: 64,
+        pids_limit: 64,
         network: "none".to_owned(),
-        capabilities: Vec::new(),
+        added_capabilities: Vec::new(),
     }
 }
 
@@ -41,7 +41,7 @@ async fn bounded<T>(future: impl Future<Output = T>) -> T {
 
 /// What a test of these sets up: containers in every state, and everything that can be waited for under way.
 struct Scene {
-    engine: Docker,
+    engine: DockerEngine,
     ids: BTreeMap<&'static str, ContainerId>,
     since: Timestamp,
 }
@@ -118,28 +118,28 @@ async fn what_a_daemon_that_dies_and_comes_back_says_and_does() {
     until(&mut events, &scene.ids["paused"], EngineEventKind::Paused).await;
     let waits = ["listens", "paused"].map(|name| scene.wait(name));
     let mut logs = engine.logs(&scene.ids["listens"], true).await.unwrap();
-    assert_eq!(next(&mut logs).await.unwrap(), Chunk::Out("ready\n".into()));
+    assert_eq!(next(&mut logs).await.unwrap(), OutputChunk::Stdout("ready\n".into()));
     let mut attached = engine.attach(&scene.ids["listens"]).await.unwrap().output;
     tokio::time::sleep(Duration::from_millis(300)).await;
     block_in_place(|| daemon.kill());
     for wait in waits {
         let error = bounded(wait).await.unwrap().unwrap_err();
-        assert!(error.unreachable() && error.retryable(), "{error:?}");
+        assert!(error.is_unreachable() && error.is_retryable(), "{error:?}");
     }
-    assert!(next(&mut logs).await.unwrap_err().unreachable());
+    assert!(next(&mut logs).await.unwrap_err().is_unreachable());
     assert!(bounded(attached.next()).await.is_none(), "an attached stream has no other end than its end");
     let broken = loop {
         if let Err(error) = next(&mut events).await {
             break error;
         }
     };
-    assert!(broken.unreachable(), "{broken:?}");
-    assert!(engine.ping().await.unwrap_err().unreachable());
-    assert!(engine.inspect(&scene.ids["ends"]).await.unwrap_err().unreachable());
-    assert!(engine.create(&spec("never", "")).await.unwrap_err().unreachable());
-    assert!(engine.start(&scene.ids["fresh"]).await.unwrap_err().unreachable());
+    assert!(broken.is_unreachable(), "{broken:?}");
+    assert!(engine.ping().await.unwrap_err().is_unreachable());
+    assert!(engine.inspect(&scene.ids["ends"]).await.unwrap_err().is_unreachable());
+    assert!(engine.create(&spec("never", "")).await.unwrap_err().is_unreachable());
+    assert!(engine.start(&scene.ids["fresh"]).await.unwrap_err().is_unreachable());
     let asked = engine.events(label::SWARM, SWARM, scene.since).await;
-    assert!(asked.err().is_some_and(|error| error.unreachable()));
+    assert!(asked.err().is_some_and(|error| error.is_unreachable()));
     // One ends meanwhile, and its code is not lost. The others are ended by the daemon when it starts.
     tokio::time::sleep(Duration::from_secs(3)).await;
     block_in_place(|| daemon.restart());
@@ -172,7 +172,7 @@ async fn what_a_daemon_that_dies_and_comes_back_says_and_does() {
     assert_eq!(ended, [7, 8, 5]);
     until(&mut events, &scene.ids["listens"], EngineEventKind::Killed { signal: 15 }).await;
     until(&mut events, &scene.ids["listens"], EngineEventKind::Other("stop".to_owned())).await;
-    assert!(scene.engine.ping().await.unwrap_err().unreachable());
+    assert!(scene.engine.ping().await.unwrap_err().is_unreachable());
     block_in_place(|| daemon.restart());
     assert_eq!(scene.codes().await, codes);
     let folder = daemon.socket().parent().unwrap().to_owned();

@@ -72,7 +72,7 @@
 //! | a body over the limit | `Sender`, `LimitExceeded` | 413 |
 //! | another media type | `Sender`, `MediaType` | 415 |
 //! | more at once than the node takes | `Receiver`, `Busy` | 503 |
-//! | parts that cannot be told apart; that are not as listed | `Sender`, `Multipart`; `Attachment` | 400 |
+//! | parts that cannot be told apart; that are not as listed | `Sender`, `Multipart`; `AttachedStreams` | 400 |
 //! | the handler failed, or was late | `Receiver`, `HandlerFailed` | 500 |
 //! | the next node is not there, or late; takes nothing; answers nonsense | `Receiver`, `NextHopUnreachable`; `NextHopRefused`; `NextHopAnswer`, with `node` (5.4.3) | 500 |
 //! | no way to where the frame goes | `Receiver`, `NoRoute` | 500 |

@@ -9,23 +9,23 @@ use crate::handoff::assignment::Identity;
 use crate::ids::CommitId;
 
 /// A repo on branch `main`, without commits, with an identity of its own.
-pub(super) struct Scratch {
-    folder: tempfile::TempDir,
+pub(super) struct ScratchRepo {
+    dir: tempfile::TempDir,
     /// The root of its working tree.
     pub(super) root: PathBuf,
 }
 
-impl Scratch {
+impl ScratchRepo {
     pub(super) fn new() -> Self {
-        Self::with(&[])
+        Self::with_init_args(&[])
     }
 
     /// With more arguments for `git init`.
-    pub(super) fn with(init: &[&str]) -> Self {
+    pub(super) fn with_init_args(init: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let root = folder.path().join("a repo: \"odd\"");
         fs::create_dir(&root).expect("made");
-        let scratch = Self { root: root.canonicalize().expect("there"), folder };
+        let scratch = Self { root: root.canonicalize().expect("there"), dir: folder };
         scratch.git(&[&["init", "-q", "-b", "main"], init].concat());
         scratch.git(&["config", "user.name", "Ann O'Test"]);
         scratch.git(&["config", "user.email", "ann@example.com"]);
@@ -33,8 +33,8 @@ impl Scratch {
     }
 
     /// The folder around it.
-    pub(super) fn outside(&self) -> &Path {
-        self.folder.path()
+    pub(super) fn parent_dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Runs git in its root; it must succeed.
@@ -51,11 +51,11 @@ impl Scratch {
 
     /// Commits one changed file on the current branch.
     pub(super) fn commit(&self, path: &str, text: &str) -> CommitId {
-        self.commit_saying(path, text, &format!("change {path}"))
+        self.commit_with_message(path, text, &format!("change {path}"))
     }
 
     /// The same with a message.
-    pub(super) fn commit_saying(&self, path: &str, text: &str, message: &str) -> CommitId {
+    pub(super) fn commit_with_message(&self, path: &str, text: &str, message: &str) -> CommitId {
         self.write(path, text);
         self.git(&["add", "-A"]);
         self.git(&["commit", "-q", "--allow-empty", "-m", message]);
@@ -71,11 +71,11 @@ impl Scratch {
     }
 
     /// A clone beside it, standing for a sandbox.
-    pub(super) fn sandbox(&self) -> Scratch {
+    pub(super) fn clone_as_sandbox(&self) -> ScratchRepo {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let root = folder.path().join("clone");
         git_in(folder.path(), &["clone", "-q", "--no-local", self.root.to_str().expect("UTF-8"), "clone"]);
-        let sandbox = Scratch { root, folder };
+        let sandbox = ScratchRepo { root, dir: folder };
         sandbox.git(&["config", "user.name", "agent"]);
         sandbox.git(&["config", "user.email", "agent@example.com"]);
         sandbox
@@ -83,13 +83,13 @@ impl Scratch {
 
     /// Bundles what `revisions` name into a file beside it.
     pub(super) fn bundle(&self, revisions: &[&str]) -> PathBuf {
-        let path = self.folder.path().join("result.bundle");
+        let path = self.dir.path().join("result.bundle");
         self.git(&[&["bundle", "create", "-q", path.to_str().expect("UTF-8")], revisions].concat());
         path
     }
 
     /// What of the repo must stay as it is: refs, status, index, and the names of loose objects and packs.
-    pub(super) fn objects(&self) -> Vec<PathBuf> {
+    pub(super) fn object_files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         let mut open = vec![self.root.join(".git/objects")];
         while let Some(folder) = open.pop() {
@@ -105,13 +105,13 @@ impl Scratch {
 
 /// Runs git in a folder, away from the user's config; it must succeed.
 pub(super) fn git_in(folder: &Path, args: &[&str]) -> String {
-    let output = plain_git(folder).args(args).output().expect("git runs");
+    let output = git_command(folder).args(args).output().expect("git runs");
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8").trim_end().to_owned()
 }
 
 /// Git in a folder, away from the user's config.
-pub(super) fn plain_git(folder: &Path) -> Command {
+pub(super) fn git_command(folder: &Path) -> Command {
     let mut command = Command::new("git");
     command.current_dir(folder).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
     command.env("GIT_OPTIONAL_LOCKS", "0");

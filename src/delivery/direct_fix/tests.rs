@@ -3,15 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::super::scratch::Scratch;
+use super::super::scratch_repo::ScratchRepo;
 use super::*;
 
-const CODE: &str = "use a::A;\nuse b::B;\n\nfn main() {\n    // Recieves teh thing.\n    run(1);\n}\n";
+const SOURCE: &str = "use a::A;\nuse b::B;\n\nfn main() {\n    // Recieves teh thing.\n    run(1);\n}\n";
 
 /// A repo with some files to mend.
-fn scratch() -> (Scratch, CommitId) {
-    let scratch = Scratch::new();
-    scratch.write("src/lib.rs", CODE);
+fn fix_repo() -> (ScratchRepo, CommitId) {
+    let scratch = ScratchRepo::new();
+    scratch.write("src/lib.rs", SOURCE);
     scratch.write("main.go", "import (\n\t\"b\"\n\tx \"a\"\n)\n");
     scratch.write("list.json", "[\n\"b\",\n\"a\"\n]\n");
     scratch.write("no-newline", "one\ntwo");
@@ -33,18 +33,18 @@ fn declared(fixes: &[(&str, ChangeType)]) -> Vec<DirectFix> {
 }
 
 /// What is said of a change that `make` makes in one commit.
-async fn check(fixes: &[(&str, ChangeType)], make: impl FnOnce(&Scratch)) -> Result<FixSeen, String> {
-    let (scratch, base) = scratch();
+async fn verify_change(fixes: &[(&str, ChangeType)], make: impl FnOnce(&ScratchRepo)) -> Result<VerifiedFix, String> {
+    let (scratch, base) = fix_repo();
     make(&scratch);
     scratch.git(&["add", "-A"]);
     scratch.git(&["commit", "-q", "--allow-empty", "-m", "fix"]);
     let repo = scratch.repo().await;
-    repo.check_fix(&base, &scratch.head(), &declared(fixes)).await.expect("git answers")
+    repo.verify_direct_fix(&base, &scratch.head(), &declared(fixes)).await.expect("git answers")
 }
 
 /// The same for a change of a file's text.
-async fn replace(file: &str, kind: ChangeType, from: &str, to: &str) -> Result<FixSeen, String> {
-    check(&[(file, kind)], |scratch| {
+async fn verify_replacement(file: &str, kind: ChangeType, from: &str, to: &str) -> Result<VerifiedFix, String> {
+    verify_change(&[(file, kind)], |scratch| {
         let text = fs::read_to_string(scratch.root.join(file)).expect("read");
         assert!(text.contains(from), "{file} has no {from:?}");
         scratch.write(file, &text.replacen(from, to, 1));
@@ -53,12 +53,12 @@ async fn replace(file: &str, kind: ChangeType, from: &str, to: &str) -> Result<F
 }
 
 /// What is declared, what is done, and what is said of it.
-type Case<'a> = (&'a [(&'a str, ChangeType)], fn(&Scratch), &'a str);
+type FixCase<'a> = (&'a [(&'a str, ChangeType)], fn(&ScratchRepo), &'a str);
 
 use ChangeType::{ImportOrder, Lint, Typo, Whitespace};
 
 #[tokio::test]
-async fn what_a_reviewer_may_mend() {
+async fn allowed_direct_fixes_are_accepted() {
     let code = "src/lib.rs";
     for (file, kind, from, to, lines) in [
         (code, Typo, "Recieves", "Receives", 2),
@@ -76,28 +76,30 @@ async fn what_a_reviewer_may_mend() {
         ("odd \"name\"\n.txt", Typo, "helo", "hello", 2),
         ("./run.sh", Typo, "helo", "hello", 2),
     ] {
-        let seen = replace(file, kind, from, to).await;
+        let seen = verify_replacement(file, kind, from, to).await;
         let files = vec![file.trim_start_matches("./").to_owned()];
-        assert_eq!(seen, Ok(FixSeen { files, lines }), "{kind:?} {from:?} -> {to:?}");
+        assert_eq!(seen, Ok(VerifiedFix { files, lines }), "{kind:?} {from:?} -> {to:?}");
     }
 }
 
 #[tokio::test]
-async fn several_kinds_may_meet_in_a_file() {
+async fn one_file_may_have_several_kinds_of_fix() {
     let change =
-        |scratch: &Scratch| scratch.write("src/lib.rs", &CODE.replace("teh", "the").replace("run(1)", "run( 1)"));
+        |scratch: &ScratchRepo| scratch.write("src/lib.rs", &SOURCE.replace("teh", "the").replace("run(1)", "run( 1)"));
     let both = [("src/lib.rs", Typo), ("src/lib.rs", Whitespace)];
     // Next to each other they are one hunk.
-    assert_eq!(check(&both, change).await.map(|seen| seen.lines), Ok(4));
-    let apart = |scratch: &Scratch| scratch.write("src/lib.rs", &CODE.replace("teh", "the").replace("use a", "use  a"));
-    assert_eq!(check(&both, apart).await.map(|seen| seen.lines), Ok(4));
-    let other = |scratch: &Scratch| scratch.write("src/lib.rs", &CODE.replace("teh", "the").replace("run", "stop"));
-    assert!(check(&both, other).await.expect_err("another word").contains("different words"));
-    assert!(check(&[("src/lib.rs", Typo)], apart).await.is_err(), "one of them was not declared");
+    assert_eq!(verify_change(&both, change).await.map(|seen| seen.lines), Ok(4));
+    let apart =
+        |scratch: &ScratchRepo| scratch.write("src/lib.rs", &SOURCE.replace("teh", "the").replace("use a", "use  a"));
+    assert_eq!(verify_change(&both, apart).await.map(|seen| seen.lines), Ok(4));
+    let other =
+        |scratch: &ScratchRepo| scratch.write("src/lib.rs", &SOURCE.replace("teh", "the").replace("run", "stop"));
+    assert!(verify_change(&both, other).await.expect_err("another word").contains("different words"));
+    assert!(verify_change(&[("src/lib.rs", Typo)], apart).await.is_err(), "one of them was not declared");
 }
 
 #[tokio::test]
-async fn what_is_no_direct_fix() {
+async fn disallowed_direct_fixes_are_refused() {
     let code = "src/lib.rs";
     for (file, kind, from, to, said) in [
         // The kind does not explain it.
@@ -123,17 +125,17 @@ async fn what_is_no_direct_fix() {
         (code, Typo, "run(1)", "\0run(1)", "binary"),
         ("bin", Lint, "\n", "\n\n", "binary"),
     ] {
-        let why = replace(file, kind, from, to).await.expect_err(to);
+        let why = verify_replacement(file, kind, from, to).await.expect_err(to);
         assert!(why.contains(said), "{kind:?} {from:?} -> {to:?}: {why}");
     }
 }
 
 #[tokio::test]
-async fn the_files_are_those_declared_and_plain() {
-    let typo = |scratch: &Scratch| scratch.write("run.sh", "echo hello\n");
+async fn only_declared_regular_files_may_change() {
+    let typo = |scratch: &ScratchRepo| scratch.write("run.sh", "echo hello\n");
     let run = ("run.sh", Typo);
-    assert!(check(&[run], typo).await.is_ok());
-    let table: [Case; 13] = [
+    assert!(verify_change(&[run], typo).await.is_ok());
+    let table: [FixCase; 13] = [
         (&[run], |_| {}, "nothing was changed"),
         (&[], |s| s.write("run.sh", "echo hello\n"), "does not say so"),
         (&[("RUN.sh", Typo)], |s| s.write("run.sh", "echo hello\n"), "does not say so"),
@@ -184,13 +186,13 @@ async fn the_files_are_those_declared_and_plain() {
     for (fixes, make, said) in table {
         // `git add` would take a submodule that has no folder out again.
         let why = if said.contains("sub") {
-            let (scratch, base) = scratch();
+            let (scratch, base) = fix_repo();
             make(&scratch);
             scratch.git(&["commit", "-q", "-m", "fix"]);
             let repo = scratch.repo().await;
-            repo.check_fix(&base, &scratch.head(), &declared(fixes)).await.expect("git answers")
+            repo.verify_direct_fix(&base, &scratch.head(), &declared(fixes)).await.expect("git answers")
         } else {
-            check(fixes, make).await
+            verify_change(fixes, make).await
         };
         let why = why.expect_err(said);
         assert!(why.contains(said), "{said}: {why}");
@@ -198,15 +200,16 @@ async fn the_files_are_those_declared_and_plain() {
 }
 
 #[tokio::test]
-async fn its_history_is_a_short_line_of_small_commits() {
+async fn fix_history_is_linear_short_and_small() {
     let run = declared(&[("run.sh", Typo)]);
     // Two commits that are a fix together.
-    let (scratch, base) = scratch();
+    let (scratch, base) = fix_repo();
     scratch.commit("run.sh", "echo heloo\n");
     let two = scratch.commit("run.sh", "echo hello\n");
     let repo = scratch.repo().await;
-    let check = async |to: &CommitId, fixes: &[DirectFix]| repo.check_fix(&base, to, fixes).await.expect("git answers");
-    assert_eq!(check(&two, &run).await, Ok(FixSeen { files: vec!["run.sh".into()], lines: 2 }));
+    let check =
+        async |to: &CommitId, fixes: &[DirectFix]| repo.verify_direct_fix(&base, to, fixes).await.expect("git answers");
+    assert_eq!(check(&two, &run).await, Ok(VerifiedFix { files: vec!["run.sh".into()], lines: 2 }));
     // Something that is gone again would be in the history.
     scratch.commit("secret", "x\n");
     scratch.git(&["rm", "-q", "secret"]);
@@ -229,8 +232,10 @@ async fn its_history_is_a_short_line_of_small_commits() {
     scratch.git(&["checkout", "-q", "-b", "merged", two.as_str()]);
     scratch.git(&["merge", "-q", "-s", "ours", "-m", "both", "side"]);
     assert!(check(&scratch.head(), &run).await.expect_err("merged").contains("not a line"));
-    let from_side = repo.check_fix(&side, &two, &run).await.expect("git answers");
+    let from_side = repo.verify_direct_fix(&side, &two, &run).await.expect("git answers");
     assert!(from_side.expect_err("a sibling").contains("does not begin"));
-    assert!(repo.check_fix(&two, &base, &run).await.expect("git answers").expect_err("older").contains("nothing"));
-    assert!(repo.check_fix(&base, &"1".repeat(40).parse().expect("40 digits"), &run).await.is_err());
+    assert!(
+        repo.verify_direct_fix(&two, &base, &run).await.expect("git answers").expect_err("older").contains("nothing")
+    );
+    assert!(repo.verify_direct_fix(&base, &"1".repeat(40).parse().expect("40 digits"), &run).await.is_err());
 }

@@ -21,7 +21,7 @@ pub(super) struct Hunk {
 }
 
 /// The hunks of a patch of one file that has no context lines.
-pub(super) fn hunks_of(patch: &[u8]) -> Vec<Hunk> {
+pub(super) fn parse_hunks(patch: &[u8]) -> Vec<Hunk> {
     let mut hunks: Vec<Hunk> = Vec::new();
     let patch = patch.strip_suffix(b"\n").unwrap_or(patch);
     for line in patch.split(|&byte| byte == b'\n') {
@@ -40,27 +40,27 @@ pub(super) fn hunks_of(patch: &[u8]) -> Vec<Hunk> {
 }
 
 /// Whether the hunks of a file are what the kinds declared for it say. The error says what is missing.
-pub(super) fn explained(file: &str, hunks: &[Hunk], kinds: &[ChangeType]) -> Result<(), String> {
+pub(super) fn check_declared_kinds(file: &str, hunks: &[Hunk], kinds: &[ChangeType]) -> Result<(), String> {
     let has = |kind| kinds.contains(&kind);
     let mut rest = Vec::new();
     let mut why = None;
     for hunk in hunks {
         let spaces = has(ChangeType::Whitespace) || has(ChangeType::Lint);
-        if spaces && is_whitespace(&hunk.removed, &hunk.added) && !moves_blocks(file, hunk) {
+        if spaces && is_whitespace_change(&hunk.removed, &hunk.added) && !changes_indentation(file, hunk) {
             continue;
         }
-        if has(ChangeType::Lint) && is_lint(file, hunk) {
+        if has(ChangeType::Lint) && is_lint_change(file, hunk) {
             continue;
         }
         if has(ChangeType::Typo) {
-            match typos(hunk, spaces) {
+            match check_typos(hunk, spaces) {
                 Ok(()) => continue,
                 Err(reason) => why = Some(reason),
             }
         }
         rest.push(hunk);
     }
-    if rest.is_empty() || (has(ChangeType::ImportOrder) && is_import_order(file, &rest)) {
+    if rest.is_empty() || (has(ChangeType::ImportOrder) && is_import_reordering(file, &rest)) {
         return Ok(());
     }
     Err(match why {
@@ -72,12 +72,15 @@ pub(super) fn explained(file: &str, hunks: &[Hunk], kinds: &[ChangeType]) -> Res
 }
 
 /// Languages in which a line's indentation says what it belongs to.
-const INDENTED: [&str; 12] = ["py", "pyi", "yml", "yaml", "mk", "coffee", "haml", "pug", "nim", "fs", "hs", "sass"];
+const INDENTATION_SENSITIVE: [&str; 12] =
+    ["py", "pyi", "yml", "yaml", "mk", "coffee", "haml", "pug", "nim", "fs", "hs", "sass"];
 
 /// Whether the hunk moves a line in or out where that has a meaning.
-fn moves_blocks(file: &str, hunk: &Hunk) -> bool {
+fn changes_indentation(file: &str, hunk: &Hunk) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
-    let meant = name.rsplit_once('.').is_some_and(|(_, end)| INDENTED.contains(&end.to_ascii_lowercase().as_str()))
+    let meant = name
+        .rsplit_once('.')
+        .is_some_and(|(_, end)| INDENTATION_SENSITIVE.contains(&end.to_ascii_lowercase().as_str()))
         || name.to_ascii_lowercase().contains("makefile");
     let indents = |lines: &[Vec<u8>]| -> Vec<Vec<u8>> {
         let written = lines.iter().filter(|line| line.iter().any(|&byte| !is_space(byte)));
@@ -87,7 +90,7 @@ fn moves_blocks(file: &str, hunk: &Hunk) -> bool {
 }
 
 /// What a linter asks for that changes nothing that the program does.
-fn is_lint(file: &str, hunk: &Hunk) -> bool {
+fn is_lint_change(file: &str, hunk: &Hunk) -> bool {
     let goes = |line: &Vec<u8>| {
         let text = String::from_utf8_lossy(line);
         let text = text.trim();
@@ -111,7 +114,7 @@ fn is_lint(file: &str, hunk: &Hunk) -> bool {
         }
         bare
     };
-    let lines = hunk.removed.len() == hunk.added.len() && !moves_blocks(file, hunk);
+    let lines = hunk.removed.len() == hunk.added.len() && !changes_indentation(file, hunk);
     lines && hunk.removed.iter().zip(&hunk.added).all(|(before, after)| bare(before) == bare(after))
 }
 
@@ -124,7 +127,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\x0b' | b'\x0c')
 }
 
-fn is_whitespace(removed: &[Vec<u8>], added: &[Vec<u8>]) -> bool {
+fn is_whitespace_change(removed: &[Vec<u8>], added: &[Vec<u8>]) -> bool {
     let bare = |lines: &[Vec<u8>]| -> Vec<Vec<u8>> {
         let bare = lines.iter().map(|line| line.iter().copied().filter(|&byte| !is_space(byte)).collect::<Vec<u8>>());
         bare.filter(|line| !line.is_empty()).collect()
@@ -133,25 +136,25 @@ fn is_whitespace(removed: &[Vec<u8>], added: &[Vec<u8>]) -> bool {
 }
 
 /// Whether the added lines are the removed ones with some words spelled otherwise. `spaces`: or with other white space.
-fn typos(hunk: &Hunk, spaces: bool) -> Result<(), String> {
+fn check_typos(hunk: &Hunk, spaces: bool) -> Result<(), String> {
     if hunk.removed.len() != hunk.added.len() {
         return Err("a typo is mended within its line".to_owned());
     }
     for (before, after) in hunk.removed.iter().zip(&hunk.added) {
-        if spaces && is_whitespace(std::slice::from_ref(before), std::slice::from_ref(after)) {
+        if spaces && is_whitespace_change(std::slice::from_ref(before), std::slice::from_ref(after)) {
             continue;
         }
         let (Ok(before), Ok(after)) = (std::str::from_utf8(before), std::str::from_utf8(after)) else {
             return Err("a line is not UTF-8".to_owned());
         };
-        let (before, after) = (pieces(before), pieces(after));
+        let (before, after) = (tokenize(before), tokenize(after));
         if before.len() != after.len() {
             return Err("more than the letters of words differs".to_owned());
         }
         for (old, new) in before.into_iter().zip(after).filter(|(old, new)| old != new) {
             match (old, new) {
-                (Piece::Word(old), Piece::Word(new)) if is_spelling(old, new) => {}
-                (Piece::Word(old), Piece::Word(new)) => {
+                (LineToken::Word(old), LineToken::Word(new)) if is_respelling(old, new) => {}
+                (LineToken::Word(old), LineToken::Word(new)) => {
                     let shown = |word: &str| word.chars().take(40).collect::<String>();
                     return Err(format!("`{}` and `{}` are different words", shown(old), shown(new)));
                 }
@@ -164,13 +167,13 @@ fn typos(hunk: &Hunk, spaces: bool) -> Result<(), String> {
 
 /// A word of letters, with apostrophes between letters, or what is between words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Piece<'a> {
+enum LineToken<'a> {
     Word(&'a str),
-    Between(&'a str),
+    Separator(&'a str),
 }
 
 /// A line's pieces: between, word, between, ..., between. What is between may be empty.
-fn pieces(line: &str) -> Vec<Piece<'_>> {
+fn tokenize(line: &str) -> Vec<LineToken<'_>> {
     let chars: Vec<(usize, char)> = line.char_indices().collect();
     let letter = |place: usize| chars.get(place).is_some_and(|(_, c)| c.is_alphabetic());
     let in_word = |place: usize| {
@@ -185,7 +188,7 @@ fn pieces(line: &str) -> Vec<Piece<'_>> {
         while place < chars.len() && !in_word(place) {
             place += 1;
         }
-        pieces.push(Piece::Between(&line[at(begin)..at(place)]));
+        pieces.push(LineToken::Separator(&line[at(begin)..at(place)]));
         if place == chars.len() {
             return pieces;
         }
@@ -193,23 +196,23 @@ fn pieces(line: &str) -> Vec<Piece<'_>> {
         while in_word(place) {
             place += 1;
         }
-        pieces.push(Piece::Word(&line[at(begin)..at(place)]));
+        pieces.push(LineToken::Word(&line[at(begin)..at(place)]));
     }
 }
 
 /// The most letters of a word that is compared.
-const WORD_LETTERS: usize = 64;
+const MAX_WORD_LETTERS: usize = 64;
 
 /// Whether one is the other, spelled otherwise: one letter of up to four, two of up to eight, three of more; a swap of
 /// neighbours is one, another case is none.
-fn is_spelling(old: &str, new: &str) -> bool {
+fn is_respelling(old: &str, new: &str) -> bool {
     // A letter of another script that only looks the same is no correction.
-    if is_mixed(new) && !is_mixed(old) {
+    if mixes_scripts(new) && !mixes_scripts(old) {
         return false;
     }
     let (old, new) = (old.to_lowercase(), new.to_lowercase());
     let (old, new): (Vec<char>, Vec<char>) = (old.chars().collect(), new.chars().collect());
-    if old.len() > WORD_LETTERS || new.len() > WORD_LETTERS {
+    if old.len() > MAX_WORD_LETTERS || new.len() > MAX_WORD_LETTERS {
         return false;
     }
     let allowed = match old.len().max(new.len()) {
@@ -217,17 +220,17 @@ fn is_spelling(old: &str, new: &str) -> bool {
         5..=8 => 2,
         _ => 3,
     };
-    distance(&old, &new) <= allowed
+    edit_distance(&old, &new) <= allowed
 }
 
 /// Latin letters beside those of another script.
-fn is_mixed(word: &str) -> bool {
+fn mixes_scripts(word: &str) -> bool {
     let latin_ends = '\u{24f}';
     word.chars().any(|c| c.is_ascii_alphabetic()) && word.chars().any(|c| c.is_alphabetic() && c > latin_ends)
 }
 
 /// How many letters have to be added, removed, replaced or swapped with their neighbour.
-fn distance(a: &[char], b: &[char]) -> usize {
+fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for (i, from) in a.iter().enumerate() {
         let mut row = vec![i + 1];
@@ -245,7 +248,7 @@ fn distance(a: &[char], b: &[char]) -> usize {
 }
 
 /// How a line begins that imports something, in the languages that are met most.
-const IMPORTS: &[&str] = &[
+const IMPORT_PREFIXES: &[&str] = &[
     "use ",
     "pub use ",
     "pub(crate) use ",
@@ -272,7 +275,7 @@ const IMPORTS: &[&str] = &[
     "alias ",
 ];
 
-fn is_import_order(file: &str, hunks: &[&Hunk]) -> bool {
+fn is_import_reordering(file: &str, hunks: &[&Hunk]) -> bool {
     let lines = |side: fn(&Hunk) -> &Vec<Vec<u8>>| {
         let mut lines: Vec<&[u8]> = hunks.iter().flat_map(|hunk| side(hunk)).map(Vec::as_slice).collect();
         lines.retain(|line| !line.iter().all(|&byte| is_space(byte)));
@@ -294,7 +297,7 @@ fn is_import(file: &str, line: &[u8]) -> bool {
         let quoted = path.len() > 2 && path.starts_with('"') && path.ends_with('"');
         quoted && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'))
     };
-    declared || IMPORTS.iter().any(|word| line.starts_with(word)) || (file.ends_with(".go") && in_block())
+    declared || IMPORT_PREFIXES.iter().any(|word| line.starts_with(word)) || (file.ends_with(".go") && in_block())
 }
 
 #[cfg(test)]
@@ -302,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_are_spelled_otherwise_are_told_from_other_words() {
+    fn respellings_are_distinguished_from_different_words() {
         for (old, new) in [
             ("teh", "the"),
             ("recieve", "receive"),
@@ -315,7 +318,7 @@ mod tests {
             ("seperatley", "separately"),
             ("привте", "привет"),
         ] {
-            assert!(is_spelling(old, new), "{old} {new}");
+            assert!(is_respelling(old, new), "{old} {new}");
         }
         for (old, new) in [
             ("true", "false"),
@@ -327,29 +330,29 @@ mod tests {
             ("not", ""),
             ("", "unsafe"),
         ] {
-            assert!(!is_spelling(old, new), "{old} {new}");
+            assert!(!is_respelling(old, new), "{old} {new}");
         }
-        assert!(!is_spelling(&"a".repeat(100), &"a".repeat(99)), "no word is that long");
+        assert!(!is_respelling(&"a".repeat(100), &"a".repeat(99)), "no word is that long");
     }
 
     #[test]
-    fn a_line_is_words_and_what_is_between() {
-        use Piece::{Between, Word};
-        assert_eq!(pieces(""), [Between("")]);
-        assert_eq!(pieces("a"), [Between(""), Word("a"), Between("")]);
-        assert_eq!(pieces("it's 'x'2b"), {
-            [Between(""), Word("it's"), Between(" '"), Word("x"), Between("'2"), Word("b"), Between("")]
+    fn a_line_is_tokenized_into_words_and_separators() {
+        use LineToken::{Separator, Word};
+        assert_eq!(tokenize(""), [Separator("")]);
+        assert_eq!(tokenize("a"), [Separator(""), Word("a"), Separator("")]);
+        assert_eq!(tokenize("it's 'x'2b"), {
+            [Separator(""), Word("it's"), Separator(" '"), Word("x"), Separator("'2"), Word("b"), Separator("")]
         });
     }
 
     #[test]
-    fn a_patch_is_read_from_its_first_hunk_on() {
+    fn a_patch_is_parsed_from_its_first_hunk() {
         let patch =
             b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@ fn\n--- x\n+++ y\n\\ No newline\n@@ -9 +8,0 @@\n-\n";
-        let hunks = hunks_of(patch);
+        let hunks = parse_hunks(patch);
         assert_eq!(hunks.len(), 2);
         assert_eq!(hunks[0], Hunk { removed: vec![b"-- x".to_vec()], added: vec![b"++ y".to_vec()] });
         assert_eq!(hunks[1], Hunk { removed: vec![vec![]], added: vec![] });
-        assert_eq!(hunks_of(b""), []);
+        assert_eq!(parse_hunks(b""), []);
     }
 }

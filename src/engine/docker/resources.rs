@@ -8,19 +8,21 @@ use bollard::query_parameters as query;
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::super::{CALL_TIMEOUT, EngineError, EngineInfo, EngineResult, Found, FoundKind, ImageInfo};
-use super::fault::{self, About};
-use super::{Docker, LONG_TIMEOUT, start, there};
+use super::super::{
+    CALL_TIMEOUT, EngineError, EngineInfo, EngineResource, EngineResourceKind, EngineResult, ImageInfo,
+};
+use super::error_mapping::{self, CallContext};
+use super::{DockerEngine, LONG_TIMEOUT, lifecycle, not_found_as_none};
 
 /// How long a build may print nothing.
-const BUILD_SILENCE: Duration = Duration::from_secs(1800);
+const BUILD_IDLE_TIMEOUT: Duration = Duration::from_secs(1800);
 
-impl Docker {
-    pub(super) async fn describe(&self) -> EngineResult<EngineInfo> {
-        let about = About { operation: "asking the engine what it is", subject: "" };
+impl DockerEngine {
+    pub(super) async fn engine_info(&self) -> EngineResult<EngineInfo> {
+        let about = CallContext { operation: "asking the engine what it is", subject: "" };
         let (version, info) = futures::try_join!(
-            self.call(about, CALL_TIMEOUT, self.client.version()),
-            self.call(about, CALL_TIMEOUT, self.client.info()),
+            self.bounded_call(about, CALL_TIMEOUT, self.client.version()),
+            self.bounded_call(about, CALL_TIMEOUT, self.client.info()),
         )?;
         let podman = version.components.iter().flatten().find(|component| component.name.contains("Podman"));
         let name = match podman {
@@ -29,26 +31,28 @@ impl Docker {
         };
         Ok(EngineInfo {
             name,
-            api: version.api_version.unwrap_or_default(),
+            api_version: version.api_version.unwrap_or_default(),
             endpoint: self.endpoint.clone(),
-            arch: arch(info.architecture.as_deref().or(version.arch.as_deref()).unwrap_or_default()),
+            arch: rust_arch(info.architecture.as_deref().or(version.arch.as_deref()).unwrap_or_default()),
             cpus: info.ncpu.and_then(|cpus| usize::try_from(cpus).ok()).unwrap_or(1).max(1),
             memory: info.mem_total.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
             volume_subpath: self.volume_subpath,
-            cgroup: if info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2) { 2 } else { 1 },
+            cgroup_version: if info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_2) { 2 } else { 1 },
             missing_limits: missing_limits(&info),
         })
     }
 
     pub(super) async fn inspect_image(&self, name: &str) -> EngineResult<Option<ImageInfo>> {
-        let about = About { operation: "looking for an image", subject: name };
+        let about = CallContext { operation: "looking for an image", subject: name };
         // It becomes a part of the call's path.
         let strange = |c: char| !(c.is_ascii_alphanumeric() || "._-:/@".contains(c));
         if name.is_empty() || name.starts_with(['/', '.']) || name.contains("..") || name.contains(strange) {
             let message = format!("`{name}` is not a valid image name");
             return Err(EngineError::Refused { operation: about.operation, status: 400, message });
         }
-        let Some(image) = there(self.call(about, CALL_TIMEOUT, self.client.inspect_image(name)).await)? else {
+        let Some(image) =
+            not_found_as_none(self.bounded_call(about, CALL_TIMEOUT, self.client.inspect_image(name)).await)?
+        else {
             return Ok(None);
         };
         let config = image.config.unwrap_or_default();
@@ -56,7 +60,7 @@ impl Docker {
         Ok(Some(ImageInfo {
             id: image.id.unwrap_or_default(),
             tags: image.repo_tags.unwrap_or_default(),
-            arch: arch(image.architecture.as_deref().unwrap_or_default()),
+            arch: rust_arch(image.architecture.as_deref().unwrap_or_default()),
             path,
             size: image.size.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
             labels: config.labels.into_iter().flatten().collect(),
@@ -64,10 +68,10 @@ impl Docker {
     }
 
     pub(super) async fn list_images(&self, label: &str) -> EngineResult<Vec<ImageInfo>> {
-        let about = About { operation: "listing images", subject: label };
-        let options = query::ListImagesOptionsBuilder::default().filters(&by_label(label, None)).build();
+        let about = CallContext { operation: "listing images", subject: label };
+        let options = query::ListImagesOptionsBuilder::default().filters(&label_filter(label, None)).build();
         let mut images = Vec::new();
-        for summary in self.call(about, CALL_TIMEOUT, self.client.list_images(Some(options))).await? {
+        for summary in self.bounded_call(about, CALL_TIMEOUT, self.client.list_images(Some(options))).await? {
             // One may be removed while we look.
             images.extend(self.inspect_image(&summary.id).await?);
         }
@@ -81,7 +85,7 @@ impl Docker {
         args: &[(String, String)],
         progress: &mut (dyn FnMut(&str) + Send),
     ) -> EngineResult<()> {
-        let about = About { operation: "building an image", subject: tag };
+        let about = CallContext { operation: "building an image", subject: tag };
         let args: HashMap<&str, &str> = args.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let options = query::BuildImageOptionsBuilder::default()
             .t(tag)
@@ -93,11 +97,11 @@ impl Docker {
         let mut answers = self.client.build_image(options, None, Some(bollard::body_full(context)));
         let mut line = String::new();
         loop {
-            let Ok(answer) = tokio::time::timeout(BUILD_SILENCE, answers.next()).await else {
-                return Err(EngineError::TimedOut { operation: about.operation, after: BUILD_SILENCE });
+            let Ok(answer) = tokio::time::timeout(BUILD_IDLE_TIMEOUT, answers.next()).await else {
+                return Err(EngineError::TimedOut { operation: about.operation, after: BUILD_IDLE_TIMEOUT });
             };
             let Some(answer) = answer else { break };
-            let answer = answer.map_err(|error| fault::of(error, about, &self.endpoint))?;
+            let answer = answer.map_err(|error| error_mapping::from_bollard(error, about, &self.endpoint))?;
             line.push_str(answer.stream.as_deref().unwrap_or_default());
             while let Some(end) = line.find('\n') {
                 let whole: String = line.drain(..=end).collect();
@@ -113,23 +117,24 @@ impl Docker {
     }
 
     pub(super) async fn create_volume(&self, name: &str, labels: &BTreeMap<String, String>) -> EngineResult<()> {
-        let about = About { operation: "making a volume", subject: name };
+        let about = CallContext { operation: "making a volume", subject: name };
         let request = VolumeCreateRequest {
             name: Some(name.to_owned()),
             labels: Some(labels.clone().into_iter().collect()),
             ..VolumeCreateRequest::default()
         };
-        self.call(about, CALL_TIMEOUT, self.client.create_volume(request)).await.map(|_| ())
+        self.bounded_call(about, CALL_TIMEOUT, self.client.create_volume(request)).await.map(|_| ())
     }
 
     pub(super) async fn delete_volume(&self, name: &str) -> EngineResult<()> {
-        let about = About { operation: "removing a volume", subject: name };
+        let about = CallContext { operation: "removing a volume", subject: name };
         let once = || async {
             let options = None::<query::RemoveVolumeOptions>;
-            there(self.call(about, LONG_TIMEOUT, self.client.remove_volume(name, options)).await).map(|_| ())
+            not_found_as_none(self.bounded_call(about, LONG_TIMEOUT, self.client.remove_volume(name, options)).await)
+                .map(|_| ())
         };
         // 409: its container was just removed, and the daemon has not let go of it yet.
-        start::retried(once, |error| matches!(error, EngineError::Refused { status: 409, .. })).await
+        lifecycle::retry_with_backoff(once, |error| matches!(error, EngineError::Refused { status: 409, .. })).await
     }
 
     pub(super) async fn has_network(&self, name: &str) -> EngineResult<bool> {
@@ -137,37 +142,37 @@ impl Docker {
         if name.starts_with('.') || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) {
             return Ok(false);
         }
-        let about = About { operation: "looking for a network", subject: name };
-        let found = self.call(about, CALL_TIMEOUT, self.client.inspect_network(name, None)).await;
-        there(found).map(|network| network.is_some())
+        let about = CallContext { operation: "looking for a network", subject: name };
+        let found = self.bounded_call(about, CALL_TIMEOUT, self.client.inspect_network(name, None)).await;
+        not_found_as_none(found).map(|network| network.is_some())
     }
 
     pub(super) async fn delete_network(&self, name: &str) -> EngineResult<()> {
-        let about = About { operation: "removing a network", subject: name };
-        there(self.call(about, CALL_TIMEOUT, self.client.remove_network(name)).await).map(|_| ())
+        let about = CallContext { operation: "removing a network", subject: name };
+        not_found_as_none(self.bounded_call(about, CALL_TIMEOUT, self.client.remove_network(name)).await).map(|_| ())
     }
 
-    pub(super) async fn search(&self, label: &str, value: Option<&str>) -> EngineResult<Vec<Found>> {
-        let about = About { operation: "looking for what is ours", subject: label };
-        let filters = by_label(label, value);
+    pub(super) async fn search_resources(&self, label: &str, value: Option<&str>) -> EngineResult<Vec<EngineResource>> {
+        let about = CallContext { operation: "looking for what is ours", subject: label };
+        let filters = label_filter(label, value);
         let containers = query::ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let volumes = query::ListVolumesOptionsBuilder::default().filters(&filters).build();
         let networks = query::ListNetworksOptionsBuilder::default().filters(&filters).build();
         let images = query::ListImagesOptionsBuilder::default().filters(&filters).build();
         let (containers, volumes, networks, images) = futures::try_join!(
-            self.call(about, CALL_TIMEOUT, self.client.list_containers(Some(containers))),
-            self.call(about, CALL_TIMEOUT, self.client.list_volumes(Some(volumes))),
-            self.call(about, CALL_TIMEOUT, self.client.list_networks(Some(networks))),
-            self.call(about, CALL_TIMEOUT, self.client.list_images(Some(images))),
+            self.bounded_call(about, CALL_TIMEOUT, self.client.list_containers(Some(containers))),
+            self.bounded_call(about, CALL_TIMEOUT, self.client.list_volumes(Some(volumes))),
+            self.bounded_call(about, CALL_TIMEOUT, self.client.list_networks(Some(networks))),
+            self.bounded_call(about, CALL_TIMEOUT, self.client.list_images(Some(images))),
         )?;
         let mut found = Vec::new();
         for container in containers {
             let name = container.names.into_iter().flatten().next().unwrap_or_default();
-            found.push(Found {
-                kind: FoundKind::Container,
+            found.push(EngineResource {
+                kind: EngineResourceKind::Container,
                 id: container.id.unwrap_or_default(),
                 name: name.trim_start_matches('/').to_owned(),
-                labels: sorted(container.labels),
+                labels: sorted_labels(container.labels),
                 running: matches!(
                     container.state,
                     Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED)
@@ -176,35 +181,40 @@ impl Docker {
             });
         }
         for volume in volumes.volumes.into_iter().flatten() {
-            found.push(thing(FoundKind::Volume, volume.name.clone(), volume.name, Some(volume.labels)));
+            found.push(resource(EngineResourceKind::Volume, volume.name.clone(), volume.name, Some(volume.labels)));
         }
         for network in networks {
             let name = network.name.unwrap_or_default();
-            found.push(thing(FoundKind::Network, network.id.unwrap_or_default(), name, network.labels));
+            found.push(resource(EngineResourceKind::Network, network.id.unwrap_or_default(), name, network.labels));
         }
         for image in images {
             let name = image.repo_tags.into_iter().next().unwrap_or_else(|| image.id.clone());
-            found.push(thing(FoundKind::Image, image.id, name, Some(image.labels)));
+            found.push(resource(EngineResourceKind::Image, image.id, name, Some(image.labels)));
         }
         Ok(found)
     }
 }
 
-fn thing(kind: FoundKind, id: String, name: String, labels: Option<HashMap<String, String>>) -> Found {
-    Found { kind, id, name, labels: sorted(labels), running: false, paused: false }
+fn resource(
+    kind: EngineResourceKind,
+    id: String,
+    name: String,
+    labels: Option<HashMap<String, String>>,
+) -> EngineResource {
+    EngineResource { kind, id, name, labels: sorted_labels(labels), running: false, paused: false }
 }
 
-fn sorted(labels: Option<HashMap<String, String>>) -> BTreeMap<String, String> {
+fn sorted_labels(labels: Option<HashMap<String, String>>) -> BTreeMap<String, String> {
     labels.into_iter().flatten().collect()
 }
 
-fn by_label(label: &str, value: Option<&str>) -> HashMap<String, Vec<String>> {
+fn label_filter(label: &str, value: Option<&str>) -> HashMap<String, Vec<String>> {
     let wanted = value.map_or_else(|| label.to_owned(), |value| format!("{label}={value}"));
     HashMap::from([("label".to_owned(), vec![wanted])])
 }
 
 /// Docker takes Go's names for images and the kernel's for the machine; here they are Rust's, which are the kernel's.
-fn arch(name: &str) -> String {
+fn rust_arch(name: &str) -> String {
     match name {
         "amd64" => "x86_64",
         "arm64" => "aarch64",

@@ -6,27 +6,27 @@ use backon::{ExponentialBuilder, Retryable};
 use bollard::query_parameters as query;
 
 use super::super::{EngineError, EngineResult};
-use super::fault::About;
-use super::{Docker, LONG_TIMEOUT};
+use super::error_mapping::CallContext;
+use super::{DockerEngine, LONG_TIMEOUT};
 use crate::ids::ContainerId;
 
 /// How long one start may take. With many waiting in the daemon the last has been seen to take 20 s.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-impl Docker {
+impl DockerEngine {
     /// Starts it, in turn, with a few tries where the daemon itself fails. A container is never started twice: after a
     /// failure that leaves it open, its state decides.
     pub(super) async fn start_container(&self, id: &ContainerId) -> EngineResult<()> {
-        let _turn = self.starts.acquire().await.expect("the semaphore is never closed");
-        let about = About { operation: "starting a container", subject: id.as_str() };
+        let _turn = self.start_permits.acquire().await.expect("the semaphore is never closed");
+        let about = CallContext { operation: "starting a container", subject: id.as_str() };
         let once = || async {
             let call = self.client.start_container(id.as_str(), None::<query::StartContainerOptions>);
-            let error = match self.call(about, START_TIMEOUT, call).await {
+            let error = match self.bounded_call(about, START_TIMEOUT, call).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
             match &error {
-                error if passing(error) => {}
+                error if is_transient(error) => {}
                 _ => return Err(error),
             }
             match self.inspect_container(id).await {
@@ -35,15 +35,16 @@ impl Docker {
                 _ => Err(error),
             }
         };
-        retried(once, passing).await
+        retry_with_backoff(once, is_transient).await
     }
 
     /// Removes it with its anonymous volumes; the named ones stay.
     pub(super) async fn remove_container(&self, id: &ContainerId) -> EngineResult<()> {
-        let about = About { operation: "removing a container", subject: id.as_str() };
+        let about = CallContext { operation: "removing a container", subject: id.as_str() };
         let once = || async {
             let options = query::RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-            match self.call(about, LONG_TIMEOUT, self.client.remove_container(id.as_str(), Some(options))).await {
+            match self.bounded_call(about, LONG_TIMEOUT, self.client.remove_container(id.as_str(), Some(options))).await
+            {
                 Err(EngineError::NotFound { .. }) => Ok(()),
                 Err(EngineError::Refused { status: 409, message, .. }) if message.contains("already in progress") => {
                     Ok(())
@@ -51,17 +52,17 @@ impl Docker {
                 other => other,
             }
         };
-        retried(once, passing).await
+        retry_with_backoff(once, is_transient).await
     }
 }
 
 /// The failures that pass: a connection may break also where the daemon lives on.
-fn passing(error: &EngineError) -> bool {
-    error.retryable()
+fn is_transient(error: &EngineError) -> bool {
+    error.is_retryable()
 }
 
 /// A few tries within some seconds, while it is worth it.
-pub(super) async fn retried<T, F>(once: impl FnMut() -> F, when: fn(&EngineError) -> bool) -> EngineResult<T>
+pub(super) async fn retry_with_backoff<T, F>(once: impl FnMut() -> F, when: fn(&EngineError) -> bool) -> EngineResult<T>
 where
     F: Future<Output = EngineResult<T>>,
 {
@@ -82,24 +83,24 @@ mod tests {
 
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    async fn tries(error: fn() -> EngineError) -> (u32, bool) {
+    async fn count_tries(error: fn() -> EngineError) -> (u32, bool) {
         let tries = AtomicU32::new(0);
-        let answer = retried(
+        let answer = retry_with_backoff(
             || async { if tries.fetch_add(1, Ordering::Relaxed) < 2 { Err(error()) } else { Ok(()) } },
-            passing,
+            is_transient,
         )
         .await;
         (tries.load(Ordering::Relaxed), answer.is_ok())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_may_pass_is_tried_again() {
+    async fn only_transient_errors_are_retried() {
         let failed = || EngineError::Failed { operation: "x", source: "y".into() };
-        assert_eq!(tries(failed).await, (3, true));
+        assert_eq!(count_tries(failed).await, (3, true));
         let broken = || EngineError::Unreachable { endpoint: "x".to_owned(), source: "y".into() };
-        assert_eq!(tries(broken).await, (3, true));
+        assert_eq!(count_tries(broken).await, (3, true));
         let refused = || EngineError::Refused { operation: "x", status: 400, message: String::new() };
-        assert_eq!(tries(refused).await, (1, false));
-        assert_eq!(tries(|| EngineError::DiskFull { operation: "x" }).await, (1, false));
+        assert_eq!(count_tries(refused).await, (1, false));
+        assert_eq!(count_tries(|| EngineError::DiskFull { operation: "x" }).await, (1, false));
     }
 }

@@ -2,27 +2,27 @@
 //! is decides, and not the answer. Used by `docker.rs`.
 
 use super::super::{CALL_TIMEOUT, EngineError, EngineResult};
-use super::Docker;
-use super::fault::About;
+use super::DockerEngine;
+use super::error_mapping::CallContext;
 use crate::ids::ContainerId;
 
-impl Docker {
+impl DockerEngine {
     pub(super) async fn pause_container(&self, id: &ContainerId) -> EngineResult<()> {
-        let about = About { operation: "pausing a container", subject: id.as_str() };
-        let answer = self.call(about, CALL_TIMEOUT, self.client.pause_container(id.as_str())).await;
-        self.unless_already(about, id, true, answer).await
+        let about = CallContext { operation: "pausing a container", subject: id.as_str() };
+        let answer = self.bounded_call(about, CALL_TIMEOUT, self.client.pause_container(id.as_str())).await;
+        self.ignore_error_if_in_state(about, id, true, answer).await
     }
 
     pub(super) async fn unpause_container(&self, id: &ContainerId) -> EngineResult<()> {
-        let about = About { operation: "unpausing a container", subject: id.as_str() };
-        let answer = self.call(about, CALL_TIMEOUT, self.client.unpause_container(id.as_str())).await;
-        self.unless_already(about, id, false, answer).await
+        let about = CallContext { operation: "unpausing a container", subject: id.as_str() };
+        let answer = self.bounded_call(about, CALL_TIMEOUT, self.client.unpause_container(id.as_str())).await;
+        self.ignore_error_if_in_state(about, id, false, answer).await
     }
 
     /// An error is none where the container runs and is as it was to be; where it does not run, that is the error.
-    async fn unless_already(
+    async fn ignore_error_if_in_state(
         &self,
-        about: About<'_>,
+        about: CallContext<'_>,
         id: &ContainerId,
         paused: bool,
         answer: EngineResult<()>,

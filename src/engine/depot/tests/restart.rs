@@ -1,0 +1,348 @@
+//! A depot that dies, and what callers see of it.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::*;
+
+const DEPOT_NAME: &str = "longshore-a1b2c3d4-depot";
+
+/// A depot that is ready, the one who plays it, and those who will.
+async fn start_restartable_depot() -> (DepotClient, ScriptedDepot, FakeEngine, mpsc::UnboundedReceiver<ScriptedDepot>) {
+    let (engine, mut containers) = scripted_engine();
+    let spec = depot_spec();
+    let (depot, played) =
+        tokio::join!(DepotClient::start(Arc::new(engine.clone()), &spec), next_ready(&mut containers));
+    (depot.unwrap(), played, engine, containers)
+}
+
+/// The next container, ready.
+async fn next_ready(containers: &mut mpsc::UnboundedReceiver<ScriptedDepot>) -> ScriptedDepot {
+    let played = containers.recv().await.unwrap();
+    played.send(0, FrameKind::Ready, &[]);
+    played
+}
+
+fn start_count(engine: &FakeEngine) -> usize {
+    engine.calls().iter().filter(|call| call.starts_with("start ")).count()
+}
+
+const SPACE_ANSWER: Answer = Answer::Space { free: 1, total: 2, memory_available: 3 };
+
+fn zero_commit() -> CommitId {
+    "0".repeat(40).parse().unwrap()
+}
+
+/// Makes each request that can be repeated, and checks its answer.
+async fn make_request(depot: &DepotClient, request: &str, to: &Path) {
+    match request {
+        "objects" => assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), []),
+        "prepare" => depot.prepare_sandbox_dirs("a", 1, Vec::new()).await.unwrap(),
+        "collect" => {
+            let collected = depot.collect("a", 1, 1_000_000, to).await.unwrap();
+            assert_eq!(collected, CollectedFiles { result: Some(b"{}".to_vec()), has_bundle: true });
+        }
+        "salvage" => {
+            let salvaged = depot.salvage("a", 1, &zero_commit(), "refs/x", 1_000_000, to).await.unwrap();
+            assert_eq!(salvaged.commit, Some(zero_commit()));
+        }
+        "discard" => depot.remove_sandbox_dirs("a", 1).await.unwrap(),
+        _ => drop(depot.free_space().await.unwrap()),
+    }
+}
+
+/// Answers it.
+async fn answer_request(played: &mut ScriptedDepot, request: &str) {
+    let (id, asked) = played.next_request().await;
+    match asked {
+        Request::Objects { .. } => played.send_answer(id, &Answer::Objects { tips: Vec::new() }),
+        Request::Prepare { .. } | Request::Discard { .. } => played.send_answer(id, &Answer::Nothing),
+        Request::Collect { .. } => {
+            played.send(id, FrameKind::Data, b"{}whole");
+            played.send_answer(id, &Answer::Collected { result_bytes: 2, bundle: true });
+        }
+        Request::Salvage { .. } => {
+            played.send(id, FrameKind::Data, b"whole");
+            played.send_answer(id, &Answer::Salvaged { commit: Some(zero_commit()), left_out: Vec::new() });
+        }
+        Request::Space => played.send_answer(id, &SPACE_ANSWER),
+        other => panic!("{other:?} for {request}"),
+    }
+}
+
+const REPEATABLE_REQUESTS: [&str; 6] = ["objects", "prepare", "collect", "salvage", "discard", "space"];
+
+#[tokio::test(start_paused = true)]
+async fn a_depot_that_died_between_requests_is_restarted_silently() {
+    for request in REPEATABLE_REQUESTS {
+        let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+        let dir = tempfile::tempdir().unwrap();
+        let first = depot.container_id();
+        played.exit(137);
+        while !depot.supervisor.running_depot().connection.is_closed() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let to = dir.path().join("bundle");
+        let playing = async {
+            let mut played = next_ready(&mut containers).await;
+            answer_request(&mut played, request).await;
+            played
+        };
+        let ((), _played) = tokio::join!(make_request(&depot, request, &to), playing);
+        assert_eq!(start_count(&engine), 2, "{request}");
+        assert_ne!(depot.container_id(), first);
+        assert_eq!(engine.containers(), [DEPOT_NAME], "the dead one is removed");
+        let volumes = engine.calls().iter().filter(|call| call.starts_with("remove_volume")).count();
+        assert_eq!(volumes, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_during_which_the_depot_dies_is_repeated() {
+    for request in REPEATABLE_REQUESTS {
+        let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("bundle");
+        let playing = async {
+            let (id, _) = played.next_request().await;
+            if matches!(request, "collect" | "salvage") {
+                // More than is kept in memory: half a file is there already.
+                (0..8).for_each(|_| played.send(id, FrameKind::Data, &[7; DATA_CHUNK]));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            played.exit(137);
+            let mut played = next_ready(&mut containers).await;
+            if request == "prepare" {
+                // What the dead one made of it is taken away first.
+                let (id, asked) = played.next_request().await;
+                assert!(matches!(asked, Request::Discard { .. }), "{asked:?}");
+                played.send_answer(id, &Answer::Nothing);
+            }
+            answer_request(&mut played, request).await;
+            played
+        };
+        let ((), _played) = tokio::join!(make_request(&depot, request, &to), playing);
+        assert_eq!(start_count(&engine), 2, "{request}");
+        let wants_file = matches!(request, "collect" | "salvage");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), usize::from(wants_file), "{request}");
+        if wants_file {
+            assert_eq!(std::fs::read(&to).unwrap(), b"whole");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_callers_share_one_restart() {
+    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+    let requests: Vec<_> = (0..40)
+        .map(|_| {
+            let depot = depot.clone();
+            tokio::spawn(async move { depot.free_space().await })
+        })
+        .collect();
+    for _ in 0..requests.len() {
+        played.next_request().await;
+    }
+    played.exit(137);
+    let mut played = next_ready(&mut containers).await;
+    for _ in 0..requests.len() {
+        answer_request(&mut played, "space").await;
+    }
+    for request in requests {
+        request.await.unwrap().unwrap();
+    }
+    assert_eq!(start_count(&engine), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pack_is_not_repeated_but_the_depot_is_restarted() {
+    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+    let storing = tokio::spawn({
+        let depot = depot.clone();
+        async move { depot.store_pack(tokio::io::repeat(7), Vec::new(), String::new()).await }
+    });
+    played.next_request().await;
+    played.exit(137);
+    let mut played = next_ready(&mut containers).await;
+    let error = storing.await.unwrap().unwrap_err();
+    assert!(matches!(error, EngineError::Depot { kind: None, .. }), "{error:?}");
+    assert!(error.to_string().contains("ended with code 137"), "{error}");
+    let (space, ()) = tokio::join!(depot.free_space(), answer_request(&mut played, "space"));
+    space.unwrap();
+    assert_eq!(start_count(&engine), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_kills_two_depots_fails() {
+    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+    let playing = async {
+        played.next_request().await;
+        played.exit(1);
+        let mut played = next_ready(&mut containers).await;
+        played.next_request().await;
+        played.output.write_stderr("out of luck\n");
+        played.exit(2);
+    };
+    let (space, ()) = tokio::join!(depot.free_space(), playing);
+    let text = depot_message(&space.unwrap_err());
+    assert!(text.contains("ended with code 2; its last words: out of luck"), "{text}");
+    assert_eq!(start_count(&engine), 2, "nobody has asked a third");
+    let (alive, _played) = tokio::join!(depot.ensure_alive(), next_ready(&mut containers));
+    alive.unwrap();
+    assert_eq!(start_count(&engine), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarts_are_limited_and_an_answer_resets_the_count() {
+    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+    // Twice as many deaths as are allowed, with answers in between.
+    for _ in 0..10 {
+        played.exit(1);
+        let playing = async {
+            let mut played = next_ready(&mut containers).await;
+            answer_request(&mut played, "space").await;
+            played
+        };
+        let (space, next) = tokio::join!(depot.free_space(), playing);
+        space.unwrap();
+        played = next;
+    }
+    let before = start_count(&engine);
+    tokio::spawn(async move {
+        played.next_request().await;
+        played.exit(1);
+        while let Some(mut played) = containers.recv().await {
+            played.send(0, FrameKind::Ready, &[]);
+            played.next_request().await;
+            played.output.write_stderr("no disk in the drive\n");
+            played.exit(1);
+        }
+    });
+    let began = tokio::time::Instant::now();
+    let last = loop {
+        let text = depot_message(&depot.free_space().await.unwrap_err());
+        if text.contains("never answered") {
+            break text;
+        }
+        assert!(start_count(&engine) - before <= 5, "{text}");
+    };
+    assert!(last.contains("5 times") && last.contains("no disk in the drive"), "{last}");
+    assert_eq!(start_count(&engine) - before, 5);
+    let spent = began.elapsed();
+    assert!(spent > Duration::from_secs(1) && spent < Duration::from_secs(60), "with pauses: {spent:?}");
+    assert!(depot_message(&depot.ensure_alive().await.unwrap_err()).contains("never answered"));
+    assert_eq!(start_count(&engine) - before, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_depot_that_cannot_start_is_given_up_with_the_reason() {
+    let (depot, mut played, engine, _containers) = start_restartable_depot().await;
+    for _ in 0..100 {
+        let refused = EngineError::Refused { operation: "create", status: 400, message: "no such image".to_owned() };
+        engine.fail_next("create", refused);
+    }
+    played.output.write_stderr("its last words\n");
+    played.exit(9);
+    let mut texts = Vec::new();
+    for _ in 0..8 {
+        texts.push(depot_message(&depot.free_space().await.unwrap_err()));
+    }
+    for text in &texts {
+        let all = ["ended with code 9", "its last words", "cannot be started again", "no such image"];
+        assert!(all.iter().all(|words| text.contains(words)), "{text}");
+    }
+    assert!(texts[5].contains("started again 5 times"), "{}", texts[5]);
+    assert_eq!(texts[5], texts[7]);
+    let creations = engine.calls().iter().filter(|call| call.starts_with("create ")).count();
+    assert_eq!(creations, 1 + 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_engine_does_not_count_as_a_restart() {
+    let (depot, _played, engine, mut containers) = start_restartable_depot().await;
+    engine.go_down();
+    for _ in 0..20 {
+        let error = depot.free_space().await.unwrap_err();
+        assert!(error.is_unreachable() && error.is_retryable(), "{error:?}");
+        assert!(depot.ensure_alive().await.unwrap_err().is_unreachable());
+    }
+    engine.kill_all(255);
+    engine.come_back();
+    let playing = async {
+        let mut played = next_ready(&mut containers).await;
+        answer_request(&mut played, "space").await;
+    };
+    let (space, ()) = tokio::join!(depot.free_space(), playing);
+    space.unwrap();
+    assert_eq!(start_count(&engine), 2);
+    assert_eq!(engine.containers(), [DEPOT_NAME]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_request_reports_an_unreachable_engine() {
+    let (depot, mut played, engine, _containers) = start_restartable_depot().await;
+    let (storing, asking) = (depot.clone(), depot.clone());
+    let storing =
+        tokio::spawn(async move { storing.store_pack(tokio::io::repeat(7), Vec::new(), String::new()).await });
+    played.next_request().await;
+    let asking = tokio::spawn(async move { asking.remove_sandbox_dirs("a", 1).await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    engine.go_down();
+    assert!(storing.await.unwrap().unwrap_err().is_unreachable());
+    assert!(asking.await.unwrap().unwrap_err().is_unreachable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_cancels_a_restart_and_leaves_no_container() {
+    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+    played.exit(1);
+    let asking = tokio::spawn({
+        let depot = depot.clone();
+        async move { depot.free_space().await }
+    });
+    // The next one is there, and not ready.
+    let _starting = containers.recv().await.unwrap();
+    depot.close().await.unwrap();
+    assert!(depot_message(&asking.await.unwrap().unwrap_err()).ends_with("it was closed"));
+    assert!(engine.containers().is_empty(), "{:?}", engine.containers());
+    for _ in 0..3 {
+        assert!(depot_message(&depot.free_space().await.unwrap_err()).ends_with("it was closed"));
+        assert!(depot_message(&depot.ensure_alive().await.unwrap_err()).ends_with("it was closed"));
+    }
+    assert_eq!(start_count(&engine), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_caller_leaves_the_restart_to_the_next() {
+    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+    played.exit(1);
+    while !depot.supervisor.running_depot().connection.is_closed() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let asking = tokio::spawn({
+        let depot = depot.clone();
+        async move { depot.free_space().await }
+    });
+    let _starting = containers.recv().await.unwrap();
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    assert!(depot.free_space().now_or_never().is_none());
+    let playing = async {
+        // The one of the question that was dropped just now, and then ours.
+        let mut played = containers.recv().await.unwrap();
+        while let Ok(later) = containers.try_recv() {
+            played = later;
+        }
+        played.send(0, FrameKind::Ready, &[]);
+        played
+    };
+    let (alive, mut played) = tokio::join!(depot.ensure_alive(), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        playing.await
+    });
+    alive.unwrap();
+    let (space, ()) = tokio::join!(depot.free_space(), answer_request(&mut played, "space"));
+    space.unwrap();
+    assert_eq!(engine.containers(), [DEPOT_NAME]);
+}
