@@ -125,7 +125,7 @@ fn simulate_events(stories: usize, updates: u64) -> Vec<Event> {
                         work_log: Vec::new(),
                         commits: vec![tip.clone()],
                         duration_ms: 1000,
-                        remembered: Default::default(),
+                        agent_notes: Default::default(),
                     };
                     pending.push_back(vec![Event::ResultCollected {
                         attempt,

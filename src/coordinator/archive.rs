@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::engine::depot::CollectedFiles;
 use crate::engine::{Engine, EngineError};
 use crate::handoff::layout;
-use crate::handoff::result::RESULT_MAX_BYTES;
+use crate::handoff::result::MAX_RESULT_BYTES;
 use crate::ids::ContainerId;
 
 /// What a tar of two files may have besides them, in bytes: headers, padding, small things that nobody wants.
@@ -84,7 +84,7 @@ pub fn extract_result(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Resu
 }
 
 fn extract_entries(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<CollectedFiles, ArchiveError> {
-    let most = max_bundle.saturating_add(RESULT_MAX_BYTES).saturating_add(MAX_TAR_OVERHEAD);
+    let most = max_bundle.saturating_add(MAX_RESULT_BYTES).saturating_add(MAX_TAR_OVERHEAD);
     let mut archive = tar::Archive::new(LimitedReader { inner: tar, remaining: most });
     let mut collected = CollectedFiles { result: None, has_bundle: false };
     // Raw: long names and other extensions, which would be read to memory whole, are entries like any other.
@@ -93,14 +93,14 @@ fn extract_entries(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<
         let size = entry.header().entry_size().map_err(read_error)?;
         match (classify_entry(entry.header()), &collected) {
             (Some(ResultEntry::Result), CollectedFiles { result: None, .. }) => {
-                check_size(layout::RESULT_FILE, size, RESULT_MAX_BYTES)?;
+                check_size(layout::RESULT_FILE, size, MAX_RESULT_BYTES)?;
                 let mut bytes = Vec::new();
                 entry.read_to_end(&mut bytes).map_err(read_error)?;
                 check_complete(bytes.len() as u64, size)?;
                 collected.result = Some(bytes);
             }
             (Some(ResultEntry::Bundle), CollectedFiles { has_bundle: false, .. }) => {
-                check_size(layout::RESULT_BUNDLE, size, max_bundle)?;
+                check_size(layout::BUNDLE_FILE, size, max_bundle)?;
                 let mut file = File::create(bundle_to).map_err(ArchiveError::Disk)?;
                 check_complete(copy_to_file(&mut entry, &mut file)?, size)?;
                 collected.has_bundle = true;
@@ -127,7 +127,7 @@ fn classify_entry(header: &tar::Header) -> Option<ResultEntry> {
     let name = name.strip_prefix(layout::OUT_DIR.as_bytes())?.strip_prefix(b"/")?;
     if name == layout::RESULT_FILE.as_bytes() {
         Some(ResultEntry::Result)
-    } else if name == layout::RESULT_BUNDLE.as_bytes() {
+    } else if name == layout::BUNDLE_FILE.as_bytes() {
         Some(ResultEntry::Bundle)
     } else {
         None

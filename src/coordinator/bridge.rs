@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::delivery::Repo;
 use crate::handoff::assignment::AgentSpec;
-use crate::handoff::review::ReviewWork;
+use crate::handoff::review::ReviewAssignment;
 use crate::ids::{AssignmentId, StoryKey, SwarmId};
 use crate::plan::Plan;
 use crate::protocol::amp::message::{
@@ -315,12 +315,12 @@ impl AmpComposer {
     }
 
     /// What a reviewer is given; none where the task was never dispatched.
-    pub(super) fn review_work(&self, folder: &str, review: &ReviewSpec, agent: &AgentSpec) -> Option<ReviewWork> {
+    pub(super) fn review_work(&self, folder: &str, review: &ReviewSpec, agent: &AgentSpec) -> Option<ReviewAssignment> {
         let told = self.histories.get(&review.reviewed_attempt.assignment)?;
         let (_, dispatch) = told.dispatch.as_ref()?;
         let results: Vec<TaskResult> = told.results.values().map(|(_, result)| result.clone()).collect();
         let newest = told.results.values().find(|(id, _)| *id == review.result).map(|(_, result)| result.clone());
-        Some(ReviewWork {
+        Some(ReviewAssignment {
             base: review.base.clone(),
             commit: review.commit.clone(),
             dispatch: dispatch.clone(),
@@ -328,7 +328,7 @@ impl AmpComposer {
             results,
             request: self.compose_review_request(folder, review),
             criteria: dispatch.acceptance_criteria.iter().chain(&self.extra_criteria).cloned().collect(),
-            earlier: told.verdicts.clone(),
+            earlier_verdicts: told.verdicts.clone(),
             guidance: review.guidance.clone(),
             agent: agent.clone(),
         })

@@ -12,8 +12,8 @@ use crate::delivery::{DeliveryError, ExpectedBundle, MergeMessage, MergeOutcome,
 use crate::engine::Engine;
 use crate::engine::EngineError;
 use crate::engine::depot::{CollectedFiles, DepotClient};
-use crate::handoff::assignment::Identity;
-use crate::handoff::depot::DepotFaultKind;
+use crate::handoff::assignment::GitIdentity;
+use crate::handoff::depot::DepotErrorKind;
 use crate::handoff::layout;
 use crate::handoff::result::{RESULT_VERSION, ResultFile, StoryResult};
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
@@ -179,8 +179,8 @@ pub(super) async fn fetch_output(
 ) -> Result<Option<CollectedFiles>, MachineryFault> {
     let folder = remains.attempt.dir_name();
     match hands.depot.collect(&folder, remains.uid, hands.max_bundle, bundle).await {
-        Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => Ok(None),
-        Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), message, .. }) => {
+        Err(EngineError::Depot { kind: Some(DepotErrorKind::NotFound), .. }) => Ok(None),
+        Err(EngineError::Depot { kind: Some(DepotErrorKind::Refused), message, .. }) => {
             Err(MachineryFault::new(Cause::ProtocolViolation, message, false))
         }
         // Without a kind it has died, and could not be brought back.
@@ -358,7 +358,7 @@ pub(super) struct MergeRequest {
     pub onto: CommitId,
     pub tip: CommitId,
     pub message: MergeMessage,
-    pub identity: Identity,
+    pub identity: GitIdentity,
     pub result_ref: String,
     /// Whether it is the first on its branch, which may have to be made.
     pub is_first_on_branch: bool,

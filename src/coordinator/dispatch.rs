@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::delivery::MergeMessage;
 use crate::engine::{ContainerSpec, VolumeMount, label};
-use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile, MailboxPeer, MailboxSeat, StoryWork};
+use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignedStory, AssignmentFile, MailboxMembership, MailboxPeer};
 use crate::handoff::depot::TextFile;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, StoryKey};
@@ -76,7 +76,7 @@ impl Coordinator {
             task_file_path: planned.task_file_path.clone(),
             stories: stories
                 .iter()
-                .map(|(key, previous)| StoryWork { id: key.id.clone(), previous_failure: previous.clone() })
+                .map(|(key, previous)| AssignedStory { id: key.id.clone(), previous_failure: previous.clone() })
                 .collect(),
             agent: sandbox.agent.clone(),
             verify: sandbox.verify.clone(),
@@ -188,7 +188,7 @@ impl Coordinator {
     }
 
     /// Who an assignment's agent, or its reviewer, is in the mailbox, where there is one.
-    fn mailbox_seat(&self, place: usize, reviews: bool) -> Option<MailboxSeat> {
+    fn mailbox_seat(&self, place: usize, reviews: bool) -> Option<MailboxMembership> {
         let plan = &self.setup.plan;
         let seat = plan.agents.get(place)?;
         let PlannedAgent { id: agent, role } = if reviews { seat.reviewer() } else { seat.clone() };
@@ -199,7 +199,7 @@ impl Coordinator {
             task: plan.story(&assignment.stories[0]).title.clone(),
         };
         let peers = others.take(MAX_PEERS).map(peer).collect();
-        Some(MailboxSeat { agent, role, peers })
+        Some(MailboxMembership { agent, role, peers })
     }
 
     fn container_spec(

@@ -32,8 +32,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::engine::depot::DepotClient;
 use crate::engine::depot::mailbox::{MailboxChanges, MailboxWriteOutcome};
 use crate::engine::{EngineError, EngineResult};
-use crate::handoff::assignment::MailboxSeat;
-use crate::handoff::mailbox::{MailAsk, MailFile, Numbers, PUT_BYTES};
+use crate::handoff::assignment::MailboxMembership;
+use crate::handoff::mailbox::{MAX_PUT_BYTES, MailFileWrite, MailQuery, MessageNumbers};
 use crate::ids::AgentId;
 use crate::plan::{Plan, PlannedAgent};
 use crate::protocol::mailbox::message::{Kind, Seq};
@@ -72,7 +72,7 @@ const HOST_ROLE: &str = "on the host";
 #[derive(Debug, Clone)]
 pub(super) struct SandboxSeat {
     /// Who, and what for.
-    pub seat: MailboxSeat,
+    pub seat: MailboxMembership,
     /// Its sandbox's user.
     pub uid: u32,
 }
@@ -87,7 +87,7 @@ pub(super) enum SandboxExit {
 }
 
 enum SyncCommand {
-    AgentSeated { seat: MailboxSeat, done: oneshot::Sender<()> },
+    AgentSeated { seat: MailboxMembership, done: oneshot::Sender<()> },
     SandboxExited { agent: AgentId, exit: SandboxExit },
     Close { over: bool, done: oneshot::Sender<()> },
 }
@@ -147,11 +147,12 @@ pub(super) async fn open(
     if fresh {
         run_blocking(|| carrier.copy.forget_volume());
     }
-    carrier.host_contents.messages = run_blocking(|| carrier.copy.message_numbers())?;
-    carrier.host_contents.shared = carrier.copy.shared_stamps();
+    carrier.host_contents.known_messages = run_blocking(|| carrier.copy.message_numbers())?;
+    carrier.host_contents.known_shared = carrier.copy.shared_stamps();
     let sandboxes = sandbox_agents(&plan.agents);
     for agent in &sandboxes {
-        let last = carrier.host_contents.messages.get(agent.as_str()).and_then(Numbers::last).and_then(Seq::new);
+        let last =
+            carrier.host_contents.known_messages.get(agent.as_str()).and_then(MessageNumbers::last).and_then(Seq::new);
         carrier.last_messages.extend(last.map(|last| (agent.clone(), last)));
     }
     run_blocking(|| MailboxState { sandbox_agents: sandboxes, over: false }.save(&dir.path()));
@@ -162,7 +163,7 @@ pub(super) async fn open(
             "STATE.md cannot be written",
         )),
     }
-    carrier.put_files(vec![MailFile::from_text(PROTOCOL_FILE, PROTOCOL_TEXT)]).await?;
+    carrier.put_files(vec![MailFileWrite::from_text(PROTOCOL_FILE, PROTOCOL_TEXT)]).await?;
     // A swarm that begins has nobody yet who could be in the middle of writing, and its goal is to be there before its agents.
     carrier.sync_to_volume(true, before.is_none()).await?;
     carrier.sync_roster().await?;
@@ -196,9 +197,9 @@ struct MailboxSync {
     depot: DepotClient,
     copy: HostCopy,
     /// The messages that the volume has, as far as they are the host's to put there.
-    volume_messages: BTreeMap<String, Numbers>,
+    volume_messages: BTreeMap<String, MessageNumbers>,
     /// What the copy has.
-    host_contents: MailAsk,
+    host_contents: MailQuery,
     agents: BTreeMap<AgentId, AgentState>,
     /// The last message of each that says how it stands.
     last_messages: BTreeMap<AgentId, Seq>,
@@ -216,7 +217,7 @@ impl MailboxSync {
             depot,
             copy,
             volume_messages: BTreeMap::new(),
-            host_contents: MailAsk::default(),
+            host_contents: MailQuery::default(),
             agents: BTreeMap::new(),
             last_messages: BTreeMap::new(),
             volume_roster: String::new(),
@@ -311,14 +312,18 @@ impl MailboxSync {
     /// one does.
     fn poll(&self, within: Duration, settled: bool) -> PollTask {
         let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-        let ask = MailAsk { within_ms, settled, ..self.host_contents.clone() };
+        let ask = MailQuery { timeout_ms: within_ms, writers_stopped: settled, ..self.host_contents.clone() };
         let depot = self.depot.clone();
         AbortOnDropHandle::new(tokio::spawn(async move { depot.wait_for_mail(ask).await }))
     }
 
-    fn handle_seated(&mut self, seat: &MailboxSeat) {
-        let before =
-            self.host_contents.messages.get(seat.agent.as_str()).and_then(|numbers| numbers.last()).and_then(Seq::new);
+    fn handle_seated(&mut self, seat: &MailboxMembership) {
+        let before = self
+            .host_contents
+            .known_messages
+            .get(seat.agent.as_str())
+            .and_then(|numbers| numbers.last())
+            .and_then(Seq::new);
         self.agents.insert(seat.agent.clone(), AgentState { ignored_up_to: before, ..AgentState::default() });
         let row = Row::new(seat.agent.clone(), seat.role.clone(), None, Timestamp::now());
         self.change_roster(&seat.agent, |known| match known {
@@ -384,19 +389,19 @@ impl MailboxSync {
             roster = restored;
         }
         if roster.text() != self.volume_roster {
-            self.put_files(vec![MailFile::from_text(ROSTER_FILE, roster.text())]).await?;
+            self.put_files(vec![MailFileWrite::from_text(ROSTER_FILE, roster.text())]).await?;
             roster.text().clone_into(&mut self.volume_roster);
         }
         Ok(())
     }
 
     /// Puts files into the volume, as many at once as fit. What was kept out is the caller's to know.
-    async fn put_files(&mut self, files: Vec<MailFile>) -> EngineResult<MailboxWriteOutcome> {
+    async fn put_files(&mut self, files: Vec<MailFileWrite>) -> EngineResult<MailboxWriteOutcome> {
         let mut written = MailboxWriteOutcome::default();
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
             let (mut batch, mut bytes) = (Vec::new(), 0);
-            while let Some(file) = files.next_if(|file| batch.is_empty() || bytes + file.json_len() <= PUT_BYTES) {
+            while let Some(file) = files.next_if(|file| batch.is_empty() || bytes + file.json_len() <= MAX_PUT_BYTES) {
                 bytes += file.json_len();
                 batch.push(file);
             }
@@ -413,19 +418,19 @@ impl MailboxSync {
         for arrival in arrivals {
             match arrival {
                 ReceivedFile::Message(agent, seq, kind) => {
-                    self.host_contents.messages.entry(agent.to_string()).or_default().insert(seq.get());
+                    self.host_contents.known_messages.entry(agent.to_string()).or_default().insert(seq.get());
                     self.handle_message(&agent, seq, kind);
                 }
-                ReceivedFile::Shared(name, stamp) => drop(self.host_contents.shared.insert(name, stamp)),
+                ReceivedFile::Shared(name, stamp) => drop(self.host_contents.known_shared.insert(name, stamp)),
             }
         }
         for name in &news.removed {
-            self.host_contents.shared.remove(name);
+            self.host_contents.known_shared.remove(name);
         }
         for refused in news.refused {
-            let (path, why) = (refused.path, refused.why);
+            let (path, why) = (refused.path, refused.reason);
             tracing::warn!(path, why, "something in the mailbox is not carried to the host");
-            self.host_contents.refused.push(refused.key);
+            self.host_contents.known_refusals.push(refused.key);
         }
     }
 
@@ -469,8 +474,8 @@ impl MailboxSync {
             log_error(run_blocking(|| self.copy.message_numbers()), "the host's copy of the mailbox cannot be read");
         let Some(mut has) = has else { return false };
         let mut lost = false;
-        for (agent, known) in &mut self.host_contents.messages {
-            lost |= known.retain(&has.remove(agent).unwrap_or_default());
+        for (agent, known) in &mut self.host_contents.known_messages {
+            lost |= known.intersect_with(&has.remove(agent).unwrap_or_default());
         }
         lost
     }
@@ -497,7 +502,7 @@ impl MailboxSync {
         for (agent, seq, kind) in found.iter().filter_map(|file| file.message.clone()) {
             self.volume_messages.entry(agent.to_string()).or_default().insert(seq.get());
             // It would come back as news.
-            self.host_contents.messages.entry(agent.to_string()).or_default().insert(seq.get());
+            self.host_contents.known_messages.entry(agent.to_string()).or_default().insert(seq.get());
             if !self.copy.is_sandbox_agent(&agent) {
                 self.handle_host_message(&agent, seq, kind);
             }
@@ -506,7 +511,7 @@ impl MailboxSync {
             tracing::warn!(path, "what the host has is not put into the mailbox: something else is there");
         }
         run_blocking(|| self.copy.mark_carried(&found, &written));
-        self.host_contents.shared = self.copy.shared_stamps();
+        self.host_contents.known_shared = self.copy.shared_stamps();
         Ok(())
     }
 
@@ -557,9 +562,9 @@ enum RosterChange {
     Status(Status),
 }
 
-impl MailFile {
+impl MailFileWrite {
     fn from_text(path: &str, text: &str) -> Self {
-        Self { path: path.to_owned(), text: Some(text.to_owned()), only_if: String::new() }
+        Self { path: path.to_owned(), text: Some(text.to_owned()), expected_stamp: String::new() }
     }
 }
 
@@ -574,8 +579,8 @@ pub(super) async fn export(depot: &DepotClient, folder: &Path) -> Result<(), Coo
     let mut carrier = MailboxSync::new(depot.clone(), copy);
     let (fresh, _) = depot.open_mailbox().await?;
     if !fresh {
-        carrier.host_contents.messages = run_blocking(|| carrier.copy.message_numbers())?;
-        carrier.host_contents.shared = carrier.copy.shared_stamps();
+        carrier.host_contents.known_messages = run_blocking(|| carrier.copy.message_numbers())?;
+        carrier.host_contents.known_shared = carrier.copy.shared_stamps();
         carrier.drain_volume(true).await?;
     }
     carrier.mark_ended();

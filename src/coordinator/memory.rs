@@ -13,10 +13,10 @@ use std::sync::{Arc, OnceLock};
 use jiff::Timestamp;
 
 use crate::handoff::depot::TextFile;
-use crate::handoff::dispatch::{self, Dispatch};
+use crate::handoff::dispatch::{self, DispatchFrame};
 use crate::handoff::layout;
-use crate::handoff::learned::{self, FailedAttempt, Finding, Learned};
-use crate::handoff::secrets::without;
+use crate::handoff::secrets::redact;
+use crate::handoff::story_knowledge::{self, FailedAttempt, Finding, StoryKnowledge};
 use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey, SwarmId};
 use crate::plan::Plan;
 use crate::protocol::amp::message::{CompletionStatus, MsgId};
@@ -56,7 +56,7 @@ pub(super) struct SwarmMemory {
 #[derive(Default)]
 struct StoryFacts {
     last_result_at: Timestamp,
-    learned: Learned,
+    learned: StoryKnowledge,
     /// The attempts that said they finished it.
     finished_attempts: Vec<(AttemptId, Vec<String>, Vec<CommitId>)>,
 }
@@ -67,7 +67,7 @@ pub(super) struct StoryMemory {
     pub name: String,
     label: String,
     at: Timestamp,
-    learned: Learned,
+    learned: StoryKnowledge,
     budget: usize,
     source: String,
     dependencies: Vec<Arc<StoryMemory>>,
@@ -176,9 +176,9 @@ impl SwarmMemory {
             name: memory_name(plan, key),
             label: plan.label(key),
             at: gram.timestamp(),
-            learned: Learned::default(),
+            learned: StoryKnowledge::default(),
             budget: self.budget,
-            source: dispatch::coordinator(self.swarm),
+            source: dispatch::coordinator_uri(self.swarm),
             dependencies: self.memories_of(needs),
             own_gram: OnceLock::from(gram),
             merged_gram: OnceLock::new(),
@@ -215,10 +215,10 @@ impl SwarmMemory {
                     let finding = Finding {
                         id: format!("{task}/{round}.{}", place + 1),
                         severity: format!("{:?}", issue.severity).to_lowercase(),
-                        file: without(&issue.file, &self.secrets),
+                        file: redact(&issue.file, &self.secrets),
                         line: issue.line,
-                        description: without(&issue.description, &self.secrets),
-                        fix: without(&issue.suggested_fix, &self.secrets),
+                        description: redact(&issue.description, &self.secrets),
+                        fix: redact(&issue.suggested_fix, &self.secrets),
                         at: message_timestamp(id),
                     };
                     for story in self.dispatched_stories.get(task).into_iter().flatten() {
@@ -234,8 +234,8 @@ impl SwarmMemory {
         let heard = self.facts.entry(end.story.clone()).or_default();
         heard.last_result_at = message_timestamp(&end.id);
         let number = end.attempt.number;
-        if let Some(result) = end.result.as_ref().filter(|result| !result.remembered.is_empty()) {
-            heard.learned.said.push((number, result.remembered.clone().without(&self.secrets)));
+        if let Some(result) = end.result.as_ref().filter(|result| !result.agent_notes.is_empty()) {
+            heard.learned.agent_notes.push((number, result.agent_notes.clone().redacted(&self.secrets)));
         }
         match &end.failure {
             Some(failure) => heard.add_failure(&end.attempt, failure, message_timestamp(&end.id), &self.secrets),
@@ -293,16 +293,16 @@ impl SwarmMemory {
         let heard = self.facts.get(key)?;
         let mut learned = heard.learned.clone();
         learned.story = plan.label(key);
-        learned.title = without(&plan.story(key).title, &self.secrets);
+        learned.title = redact(&plan.story(key).title, &self.secrets);
         learned.branch = plan.files[usize::from(key.file)].branch.to_string();
         learned.commit = commit;
         // What was reviewed and mended landed with what it was before; what was begun anew did not.
         for (attempt, files, commits) in heard.finished_attempts.iter().rev() {
             let new = |file: &&String| !learned.files.contains(file);
-            let files: Vec<String> = files.iter().map(|file| without(file, &self.secrets)).collect();
+            let files: Vec<String> = files.iter().map(|file| redact(file, &self.secrets)).collect();
             learned.files.extend(files.iter().filter(new).cloned().collect::<Vec<_>>());
             learned.commits.splice(0..0, commits.iter().cloned());
-            learned.source = dispatch::sandbox(self.swarm, attempt);
+            learned.source = dispatch::sandbox_uri(self.swarm, attempt);
             if !outcomes.is_rework(attempt) {
                 break;
             }
@@ -313,7 +313,7 @@ impl SwarmMemory {
             at: heard.last_result_at,
             learned,
             budget: self.budget,
-            source: dispatch::coordinator(self.swarm),
+            source: dispatch::coordinator_uri(self.swarm),
             dependencies: self.memories_of(needs),
             own_gram: OnceLock::new(),
             merged_gram: OnceLock::new(),
@@ -343,7 +343,7 @@ impl StoryFacts {
         self.learned.failures.push(FailedAttempt {
             number: attempt.number,
             cause: failure.cause.as_str().to_owned(),
-            summary: without(&failure.evidence.summary, secrets),
+            summary: redact(&failure.evidence.summary, secrets),
             at,
         });
     }
@@ -352,7 +352,7 @@ impl StoryFacts {
 impl StoryMemory {
     /// What this story learned.
     pub fn own_gram(&self) -> &MemoryGram {
-        self.own_gram.get_or_init(|| self.learned.gram(self.at))
+        self.own_gram.get_or_init(|| self.learned.to_gram(self.at))
     }
 
     /// The same with what it was given.
@@ -375,7 +375,8 @@ impl StoryMemory {
                 }
                 let grams = std::iter::once(next.own_gram())
                     .chain(next.dependencies.iter().filter_map(|need| need.merged_gram.get()));
-                learned::merged(grams, &next.source, Vec::new(), next.budget).unwrap_or_else(|| next.own_gram().clone())
+                story_knowledge::merge_grams(grams, &next.source, Vec::new(), next.budget)
+                    .unwrap_or_else(|| next.own_gram().clone())
             });
             waiting.pop();
         }
@@ -399,7 +400,7 @@ impl DispatchContext {
     pub fn to_file(&self, now: Timestamp) -> Result<TextFile, Box<MachineryFault>> {
         let memory = self.merged_memory();
         let stories: Vec<&Story> = self.stories.iter().collect();
-        let dispatch = Dispatch {
+        let dispatch = DispatchFrame {
             swarm: self.swarm,
             attempt: &self.attempt,
             branch: &self.branch,
@@ -411,13 +412,13 @@ impl DispatchContext {
             let summary = format!("the coordinator refused the dispatch: {problem}");
             Box::new(MachineryFault::new(Cause::DispatchRefused, summary, false))
         };
-        let frame = dispatch.relayed(now).map_err(|fault| refused(fault.to_string()))?;
+        let frame = dispatch.build_relayed(now).map_err(|fault| refused(fault.to_string()))?;
         let text = String::from_utf8(frame.to_bytes()).map_err(|error| refused(error.to_string()))?;
-        if text.len() > dispatch::FRAME_BYTES {
+        if text.len() > dispatch::MAX_FRAME_BYTES {
             return Err(refused(format!(
                 "it has {} KB, and may have {}",
                 text.len() / 1024,
-                dispatch::FRAME_BYTES / 1024
+                dispatch::MAX_FRAME_BYTES / 1024
             )));
         }
         Ok(TextFile { path: layout::DISPATCH_FILE.to_owned(), text })
@@ -430,7 +431,7 @@ impl DispatchContext {
         let (mut seen, mut named) = (BTreeSet::new(), Vec::new());
         self.memory.iter().for_each(|known| known.collect_sources(&mut seen, &mut named));
         let grams = self.memory.iter().map(|known| known.merged_gram());
-        learned::merged(grams, &dispatch::coordinator(self.swarm), named, self.budget)
+        story_knowledge::merge_grams(grams, &dispatch::coordinator_uri(self.swarm), named, self.budget)
     }
 }
 

@@ -64,7 +64,7 @@ use thiserror::Error;
 
 use crate::delivery::{DeliveryError, Repo};
 use crate::engine::{Engine, EngineError};
-use crate::handoff::assignment::{AgentSpec, Identity};
+use crate::handoff::assignment::{AgentSpec, GitIdentity};
 use crate::ids::{AttemptId, StoryKey};
 use crate::plan::Plan;
 use crate::protocol::acp::message::{EnvVars, RepoUrl};
@@ -160,7 +160,7 @@ pub struct SandboxSettings {
     /// Travels in task-requests alone.
     pub env: EnvVars,
     /// Who commits.
-    pub identity: Identity,
+    pub identity: GitIdentity,
     /// The repo's URL, as ACP wants it.
     pub repo_url: RepoUrl,
     /// What must be left on the engine when another sandbox starts.

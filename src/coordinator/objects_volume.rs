@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 
 use crate::delivery::Repo;
 use crate::engine::depot::DepotClient;
-use crate::handoff::depot::Tip;
+use crate::handoff::depot::ObjectTip;
 use crate::ids::{BranchName, CommitId};
 
 use super::CoordinatorError;
@@ -40,7 +40,7 @@ impl ObjectsVolume {
         let have: Vec<CommitId> = tips.values().cloned().collect();
         // Flat, so that a branch `a` and a branch `a/b` can follow each other.
         let name = format!("refs/longshore/tips/{}", branch.as_str().replace('/', "--"));
-        let tip = Tip { name: name.clone(), commit: commit.clone() };
+        let tip = ObjectTip { name: name.clone(), commit: commit.clone() };
         if let Some(mut pack) = repo.create_pack(std::slice::from_ref(commit), &have).await? {
             let stored = depot.store_pack(&mut pack, vec![tip], repo.read_shallow_file().await?).await;
             // Git's own words about a pack that ended early say more than the depot's.

@@ -20,7 +20,7 @@ use super::session::error_chain;
 use crate::delivery::{DeliveryError, Repo, salvage_ref};
 use crate::engine::depot::{DepotClient, DepotSpec, DepotVolumes};
 use crate::engine::{Engine, EngineError, EngineResourceKind, EngineResult, Signal, label};
-use crate::handoff::depot::DepotFaultKind;
+use crate::handoff::depot::DepotErrorKind;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, ContainerId};
 use crate::report;
@@ -225,7 +225,7 @@ async fn salvage_whole_work_dir(
             saved.commit
         }
         // It was never made, or is gone.
-        Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => None,
+        Err(EngineError::Depot { kind: Some(DepotErrorKind::NotFound), .. }) => None,
         Err(error) => return Err(error_chain(&error)),
     };
     let Some(commit) = commit.as_ref().or(tip) else { return Ok(None) };

@@ -15,7 +15,7 @@ use crate::verdict::{Cause, Failure};
 use super::carry_out::{AttemptContext, EffectExecutor, fetch_output};
 
 /// Gets a review out. `remains.base` is the commit under review, `criteria` are those of its
-/// [`ReviewWork`](crate::handoff::review::ReviewWork), in its order.
+/// [`ReviewAssignment`](crate::handoff::review::ReviewAssignment), in its order.
 ///
 /// What the reviewer did wrong is a [`ReviewOutcome`] with a failure. An error is the machinery's: the engine, the depot or the
 /// host's disk.

@@ -8,7 +8,7 @@ use super::session::error_chain;
 use crate::delivery::{DeliveryError, Repo};
 use crate::engine::EngineError;
 use crate::engine::depot::SalvagedWork;
-use crate::handoff::depot::DepotFaultKind;
+use crate::handoff::depot::DepotErrorKind;
 use crate::handoff::layout;
 use crate::handoff::result::StoryResult;
 use crate::ids::{CommitId, StoryId};
@@ -34,7 +34,7 @@ impl WorkDirStatus {
                 timed_out: false,
             },
             // It was never made, or is gone.
-            Err(EngineError::Depot { kind: Some(DepotFaultKind::NotFound), .. }) => {
+            Err(EngineError::Depot { kind: Some(DepotErrorKind::NotFound), .. }) => {
                 Self { nothing_to_keep: true, ..Self::default() }
             }
             Err(error) => Self { timed_out: matches!(error, EngineError::TimedOut { .. }), ..Self::default() },
@@ -209,8 +209,8 @@ mod tests {
             (saved(Some(&tip), &["secret.txt"]), seen(false, true, false)),
             (saved(None, &["secret.txt"]), seen(false, true, false)),
             (saved(None, &[]), seen(true, false, false)),
-            (fault(Some(DepotFaultKind::NotFound)), seen(true, false, false)),
-            (fault(Some(DepotFaultKind::Failed)), seen(false, false, false)),
+            (fault(Some(DepotErrorKind::NotFound)), seen(true, false, false)),
+            (fault(Some(DepotErrorKind::Failed)), seen(false, false, false)),
             (fault(None), seen(false, false, false)),
         ];
         for (saved, wanted) in table {

@@ -587,16 +587,16 @@ pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
 
 /// What an engine's error means for an attempt.
 pub(super) fn engine_fault(error: &EngineError) -> MachineryFault {
-    use crate::handoff::depot::DepotFaultKind;
+    use crate::handoff::depot::DepotErrorKind;
     let cause = match error {
-        EngineError::DiskFull { .. } | EngineError::Depot { kind: Some(DepotFaultKind::DiskFull), .. } => {
+        EngineError::DiskFull { .. } | EngineError::Depot { kind: Some(DepotErrorKind::DiskFull), .. } => {
             Cause::DiskFull
         }
         _ => Cause::EngineError,
     };
     let retryable = match error {
         // Without a kind it died, and is started again.
-        EngineError::Depot { kind, .. } => matches!(kind, None | Some(DepotFaultKind::Failed)),
+        EngineError::Depot { kind, .. } => matches!(kind, None | Some(DepotErrorKind::Failed)),
         other => other.is_retryable(),
     };
     MachineryFault {

@@ -268,7 +268,7 @@ impl Simulation {
             verify: Vec::new(),
             memory_budget: DEFAULT_MEMORY_BUDGET,
             env: EnvVars::new(),
-            identity: Identity { name: "Ada".to_owned(), email: "a@b.c".to_owned() },
+            identity: GitIdentity { name: "Ada".to_owned(), email: "a@b.c".to_owned() },
             repo_url: "https://longshore.invalid/0.git".parse().unwrap(),
             reserve: Reserve::default(),
             keep_containers: false,

@@ -11,7 +11,7 @@ use super::error::DeliveryError;
 use super::git::unexpected_output;
 use super::import::STORY_TRAILER;
 use super::repo::Repo;
-use crate::handoff::assignment::Identity;
+use crate::handoff::assignment::GitIdentity;
 use crate::ids::{BranchName, CommitId, StoryId, SwarmId};
 
 /// How long git may take to merge two trees.
@@ -68,7 +68,7 @@ impl Repo {
         onto: &CommitId,
         tip: &CommitId,
         message: &MergeMessage,
-        identity: &Identity,
+        identity: &GitIdentity,
     ) -> Result<MergeOutcome, DeliveryError> {
         let head = match self.relation(onto, tip, &message.stories).await? {
             BranchRelation::Landed => return Ok(MergeOutcome::Merged { head: onto.clone() }),
@@ -102,7 +102,7 @@ impl Repo {
         onto: &CommitId,
         tip: &CommitId,
         message: &MergeMessage,
-        identity: &Identity,
+        identity: &GitIdentity,
     ) -> Result<(MergeOutcome, CommitId), DeliveryError> {
         let mut at = onto.clone();
         for _ in 0..MAX_BRANCH_MOVES {
@@ -216,7 +216,7 @@ impl Repo {
         onto: &CommitId,
         tip: &CommitId,
         message: &MergeMessage,
-        identity: &Identity,
+        identity: &GitIdentity,
     ) -> Result<CommitId, DeliveryError> {
         let operation = "make a merge commit";
         let args = ["commit-tree", "--no-gpg-sign", "-F", "-", "-p", onto.as_str(), "-p", tip.as_str(), tree];
@@ -231,7 +231,7 @@ impl Repo {
         from: &CommitId,
         to: &CommitId,
         subject: &str,
-        identity: &Identity,
+        identity: &GitIdentity,
     ) -> Result<(), DeliveryError> {
         // As late as it can be: the user may have checked it out since the swarm began.
         if let Some(at) = self.checked_out_at(branch.as_str()).await? {
@@ -274,7 +274,7 @@ impl MergeMessage {
     }
 }
 
-fn with_identity<'g>(call: super::git::GitCommand<'g>, identity: &Identity) -> super::git::GitCommand<'g> {
+fn with_identity<'g>(call: super::git::GitCommand<'g>, identity: &GitIdentity) -> super::git::GitCommand<'g> {
     call.env("GIT_AUTHOR_NAME", &identity.name)
         .env("GIT_AUTHOR_EMAIL", &identity.email)
         .env("GIT_COMMITTER_NAME", &identity.name)

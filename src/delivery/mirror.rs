@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use super::error::DeliveryError;
 use super::git::unexpected_output;
 use super::repo::Repo;
-use crate::handoff::assignment::Identity;
+use crate::handoff::assignment::GitIdentity;
 use crate::ids::CommitId;
 
 /// The branch.
@@ -38,7 +38,7 @@ impl Repo {
         &self,
         folder: &Path,
         files: &[MirrorFile],
-        identity: &Identity,
+        identity: &GitIdentity,
         at: Timestamp,
     ) -> Result<Option<CommitId>, DeliveryError> {
         let operation = "mirror the folder";
@@ -59,7 +59,7 @@ impl Repo {
             unlinked_tempfile_in(folder).map_err(|source| DeliveryError::from_io(operation, folder, source))?;
         let mut write =
             |bytes: &[u8]| stream.write_all(bytes).map_err(|e| DeliveryError::from_io(operation, folder, e));
-        let Identity { name, email } = identity;
+        let GitIdentity { name, email } = identity;
         let subject = "longshore: what was said so far\n";
         write(
             format!(

@@ -12,7 +12,7 @@ use super::error::DeliveryError;
 use super::git::{GitRunner, unexpected_output};
 use super::import::Lineage;
 use super::worktrees;
-use crate::handoff::assignment::Identity;
+use crate::handoff::assignment::GitIdentity;
 use crate::ids::CommitId;
 
 /// A repository with a working tree. Cheap to clone.
@@ -234,12 +234,12 @@ impl Repo {
     }
 
     /// Who commits, as the user has set it; none where nothing is set (git's guess from the host's name is not used).
-    pub async fn identity(&self) -> Option<Identity> {
+    pub async fn identity(&self) -> Option<GitIdentity> {
         let args = ["-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT"];
         let text = self.git().new_command("read the identity", args).run().await.ok()?.trimmed_stdout();
         let (name, rest) = text.split_once(" <")?;
         let (email, _) = rest.rsplit_once("> ")?;
-        (!name.is_empty() && !email.is_empty()).then(|| Identity { name: name.to_owned(), email: email.to_owned() })
+        (!name.is_empty() && !email.is_empty()).then(|| GitIdentity { name: name.to_owned(), email: email.to_owned() })
     }
 
     /// The `shallow` file, whole; empty where the repository has its full history.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::repo::Repo;
-use crate::handoff::assignment::Identity;
+use crate::handoff::assignment::GitIdentity;
 use crate::ids::CommitId;
 
 /// A repo on branch `main`, without commits, with an identity of its own.
@@ -119,6 +119,6 @@ pub(super) fn git_command(folder: &Path) -> Command {
 }
 
 /// Who merges.
-pub(super) fn identity() -> Identity {
-    Identity { name: "Long Shore".into(), email: "longshore@example.com".into() }
+pub(super) fn identity() -> GitIdentity {
+    GitIdentity { name: "Long Shore".into(), email: "longshore@example.com".into() }
 }

@@ -23,8 +23,10 @@ use tokio::io::AsyncRead;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Engine, EngineError, EngineResult};
-use crate::handoff::depot::{Answer, LEFT_OUT_CHARS, LEFT_OUT_MAX, Request, TextFile, Tip};
-use crate::handoff::result::RESULT_MAX_BYTES;
+use crate::handoff::depot::{
+    DepotRequest, DepotResponse, MAX_LEFT_OUT_PATH_CHARS, MAX_LEFT_OUT_PATHS, ObjectTip, TextFile,
+};
+use crate::handoff::result::MAX_RESULT_BYTES;
 use crate::ids::{CommitId, ContainerId, SwarmId};
 
 #[cfg(test)]
@@ -149,10 +151,10 @@ impl DepotClient {
     }
 
     /// Makes the repository in the objects volume if it is not there; the commits that are complete in it.
-    pub async fn prepare_objects_volume(&self, format: &str) -> EngineResult<Vec<Tip>> {
+    pub async fn prepare_objects_volume(&self, format: &str) -> EngineResult<Vec<ObjectTip>> {
         const OPERATION: &str = "preparing the objects volume";
-        match self.request(OPERATION, &Request::Objects { format: format.to_owned() }, ANSWER_TIMEOUT).await? {
-            Answer::Objects { tips } => Ok(tips),
+        match self.request(OPERATION, &DepotRequest::OpenObjects { format: format.to_owned() }, ANSWER_TIMEOUT).await? {
+            DepotResponse::Objects { tips } => Ok(tips),
             other => Err(unexpected_answer(OPERATION, &other)),
         }
     }
@@ -166,13 +168,13 @@ impl DepotClient {
     pub async fn store_pack(
         &self,
         pack: impl AsyncRead + Send + Unpin,
-        tips: Vec<Tip>,
+        tips: Vec<ObjectTip>,
         shallow: String,
     ) -> EngineResult<()> {
         const OPERATION: &str = "storing a pack";
         let storing = |link: Arc<DepotConnection>| async move {
             let mut exchange =
-                link.send_request(OPERATION, &Request::StorePack { tips, shallow }, PROGRESS_TIMEOUT).await?;
+                link.send_request(OPERATION, &DepotRequest::StorePack { tips, shallow }, PROGRESS_TIMEOUT).await?;
             exchange.send_body(pack).await?;
             exchange.wait_for_answer().await
         };
@@ -182,8 +184,8 @@ impl DepotClient {
     /// Makes an attempt's folders, owned by `uid`, with these files to read.
     pub async fn prepare_sandbox_dirs(&self, folder: &str, uid: u32, files: Vec<TextFile>) -> EngineResult<()> {
         const OPERATION: &str = "preparing a sandbox's folders";
-        let request = Request::Prepare { folder: folder.to_owned(), uid, files };
-        let discard = Request::Discard { folder: folder.to_owned(), uid };
+        let request = DepotRequest::Prepare { attempt_dir: folder.to_owned(), uid, files };
+        let discard = DepotRequest::Discard { attempt_dir: folder.to_owned(), uid };
         let (request, discard) = (&request, &discard);
         let preparing = |link: Arc<DepotConnection>, again| async move {
             if again {
@@ -205,14 +207,14 @@ impl DepotClient {
         bundle_to: &Path,
     ) -> EngineResult<CollectedFiles> {
         const OPERATION: &str = "collecting a result";
-        let request = Request::Collect { folder: folder.to_owned(), uid, max_bytes };
-        let most = max_bytes.saturating_add(RESULT_MAX_BYTES);
+        let request = DepotRequest::Collect { attempt_dir: folder.to_owned(), uid, max_bytes };
+        let most = max_bytes.saturating_add(MAX_RESULT_BYTES);
         let (answer, spool) = self.request_to_spool(OPERATION, &request, most, bundle_to).await?;
-        let Answer::Collected { result_bytes, bundle } = answer else {
+        let DepotResponse::Collected { result_bytes, bundle } = answer else {
             return Err(unexpected_answer(OPERATION, &answer));
         };
         let rest = spool.length().checked_sub(result_bytes);
-        if result_bytes > RESULT_MAX_BYTES || rest.is_none_or(|rest| bundle != (rest > 0)) {
+        if result_bytes > MAX_RESULT_BYTES || rest.is_none_or(|rest| bundle != (rest > 0)) {
             let length = spool.length();
             let message = format!("{length} bytes are not a result of {result_bytes} bytes with bundle: {bundle}");
             return Err(EngineError::Depot { operation: OPERATION, kind: None, message });
@@ -234,9 +236,9 @@ impl DepotClient {
     ) -> EngineResult<SalvagedWork> {
         const OPERATION: &str = "salvaging a work folder";
         let (folder, base, reference) = (folder.to_owned(), base.clone(), reference.to_owned());
-        let request = Request::Salvage { folder, uid, base, reference, max_bytes };
+        let request = DepotRequest::Salvage { attempt_dir: folder, uid, base, reference, max_bytes };
         let (answer, spool) = self.request_to_spool(OPERATION, &request, max_bytes, bundle_to).await?;
-        let Answer::Salvaged { commit, mut left_out } = answer else {
+        let DepotResponse::Salvaged { commit, mut left_out } = answer else {
             return Err(unexpected_answer(OPERATION, &answer));
         };
         if commit.is_some() != (spool.length() > 0) {
@@ -245,23 +247,23 @@ impl DepotClient {
         }
         spool.split_to_file(0, bundle_to).await?;
         // The process that said them was the sandbox's user's.
-        left_out.truncate(LEFT_OUT_MAX);
-        left_out.iter_mut().for_each(|path| *path = path.chars().take(LEFT_OUT_CHARS).collect());
+        left_out.truncate(MAX_LEFT_OUT_PATHS);
+        left_out.iter_mut().for_each(|path| *path = path.chars().take(MAX_LEFT_OUT_PATH_CHARS).collect());
         Ok(SalvagedWork { commit, left_out })
     }
 
     /// Removes an attempt's folders.
     pub async fn remove_sandbox_dirs(&self, folder: &str, uid: u32) -> EngineResult<()> {
         const OPERATION: &str = "removing a sandbox's folders";
-        let request = Request::Discard { folder: folder.to_owned(), uid };
+        let request = DepotRequest::Discard { attempt_dir: folder.to_owned(), uid };
         expect_nothing(OPERATION, &self.request(OPERATION, &request, PROGRESS_TIMEOUT).await?)
     }
 
     /// The space on the engine's disk, and its memory.
     pub async fn free_space(&self) -> EngineResult<EngineSpace> {
         const OPERATION: &str = "asking for free space";
-        match self.request(OPERATION, &Request::Space, ANSWER_TIMEOUT).await? {
-            Answer::Space { free, total, memory_available } => Ok(EngineSpace { free, total, memory_available }),
+        match self.request(OPERATION, &DepotRequest::MeasureSpace, ANSWER_TIMEOUT).await? {
+            DepotResponse::Space { free, total, memory_available } => Ok(EngineSpace { free, total, memory_available }),
             other => Err(unexpected_answer(OPERATION, &other)),
         }
     }
@@ -271,7 +273,12 @@ impl DepotClient {
         self.supervisor.close().await
     }
 
-    async fn request(&self, operation: &'static str, request: &Request, within: Duration) -> EngineResult<Answer> {
+    async fn request(
+        &self,
+        operation: &'static str,
+        request: &DepotRequest,
+        within: Duration,
+    ) -> EngineResult<DepotResponse> {
         let asking = |link: Arc<DepotConnection>, _| async move {
             link.send_request(operation, request, within).await?.wait_for_answer().await
         };
@@ -283,10 +290,10 @@ impl DepotClient {
     async fn request_to_spool(
         &self,
         operation: &'static str,
-        request: &Request,
+        request: &DepotRequest,
         most: u64,
         target: &Path,
-    ) -> EngineResult<(Answer, Spool)> {
+    ) -> EngineResult<(DepotResponse, Spool)> {
         let receiving = |link: Arc<DepotConnection>, _| async move {
             let exchange = link.send_request(operation, request, COLLECT_TIMEOUT).await?;
             let target = target.to_owned();
@@ -300,10 +307,10 @@ impl DepotClient {
     }
 }
 
-fn expect_nothing(operation: &'static str, answer: &Answer) -> EngineResult<()> {
-    if *answer == Answer::Nothing { Ok(()) } else { Err(unexpected_answer(operation, answer)) }
+fn expect_nothing(operation: &'static str, answer: &DepotResponse) -> EngineResult<()> {
+    if *answer == DepotResponse::Empty { Ok(()) } else { Err(unexpected_answer(operation, answer)) }
 }
 
-fn unexpected_answer(operation: &'static str, answer: &Answer) -> EngineError {
+fn unexpected_answer(operation: &'static str, answer: &DepotResponse) -> EngineError {
     EngineError::Depot { operation, kind: None, message: format!("it answered another question: {answer:?}") }
 }

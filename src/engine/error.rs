@@ -73,7 +73,7 @@ pub enum EngineError {
         /// What was tried.
         operation: &'static str,
         /// What kind, where the depot itself answered.
-        kind: Option<crate::handoff::depot::DepotFaultKind>,
+        kind: Option<crate::handoff::depot::DepotErrorKind>,
         /// Its words.
         message: String,
     },

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::review::ReviewWork;
+use super::review::ReviewAssignment;
 use crate::ids::{AgentId, AttemptId, BranchName, CommitId, StoryId, SwarmId};
 
 /// The version that this build writes and reads.
@@ -29,7 +29,7 @@ pub struct AssignmentFile {
     /// The tasks file's path relative to the repo; the task-request must name the same.
     pub task_file_path: String,
     /// The stories to do. The shim orders them by their dependencies.
-    pub stories: Vec<StoryWork>,
+    pub stories: Vec<AssignedStory>,
     /// The agent for stories without a `command`.
     pub agent: Option<AgentSpec>,
     /// Verify commands from the command line or config, after those of the tasks file.
@@ -42,7 +42,7 @@ pub struct AssignmentFile {
     /// How long an agent has between SIGTERM and SIGKILL, in seconds.
     pub grace_secs: u64,
     /// Who commits.
-    pub identity: Identity,
+    pub identity: GitIdentity,
     /// The branch starts with what a reviewer rejected: of several stories, one that has nothing to mend in it is finished as it
     /// is, as long as another one changes something.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -52,16 +52,16 @@ pub struct AssignmentFile {
     pub guidance: Vec<String>,
     /// Who its agent is in the swarm's mailbox, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mailbox: Option<MailboxSeat>,
+    pub mailbox: Option<MailboxMembership>,
     /// Where it is a reviewer's attempt: what to review. The stories are those of the work under review, and are not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub review: Option<ReviewWork>,
+    pub review: Option<ReviewAssignment>,
 }
 
 /// An agent in the mailbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct MailboxSeat {
+pub struct MailboxMembership {
     /// Its id, and the name of its outbox.
     pub agent: AgentId,
     /// What it is there for.
@@ -86,7 +86,7 @@ pub struct MailboxPeer {
 /// One story of an attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct StoryWork {
+pub struct AssignedStory {
     /// Which.
     pub id: StoryId,
     /// What went wrong the time before, for the prompt.
@@ -103,13 +103,13 @@ pub struct AgentSpec {
     /// Program and arguments. `{prompt_file}` and `{story}` in an argument are replaced.
     pub argv: Vec<String>,
     /// How the prompt reaches it.
-    pub prompt: PromptVia,
+    pub prompt: PromptDelivery,
 }
 
 /// How the prompt reaches an agent. Never through argv, which ends at 128 KB and is seen in process lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PromptVia {
+pub enum PromptDelivery {
     /// On its standard input, which then ends.
     #[default]
     Stdin,
@@ -120,7 +120,7 @@ pub enum PromptVia {
 /// A git identity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Identity {
+pub struct GitIdentity {
     /// `user.name`.
     pub name: String,
     /// `user.email`.

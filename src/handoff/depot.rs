@@ -1,8 +1,8 @@
 //! The depot's frames: how files travel between the host and a swarm's volumes over one attached stream.
 //!
 //! A frame is `id: u32 LE, kind: u8, length: u32 LE, payload`; both directions have the same form. A request is one
-//! `Request` frame (JSON [`Request`]), then, for requests that have a body, `Data` frames and an `End`. The answer is any
-//! number of `Data` frames, then one `Done` (JSON [`Answer`]) or one `Failed` (JSON [`DepotFault`]). Requests run side by
+//! `DepotRequest` frame (JSON [`DepotRequest`]), then, for requests that have a body, `Data` frames and an `End`. The answer is any
+//! number of `Data` frames, then one `Done` (JSON [`DepotResponse`]) or one `Failed` (JSON [`DepotError`]). Requests run side by
 //! side; answers come as they are ready, and the frames of different ids may alternate. Ids are chosen by the host and not
 //! used twice.
 
@@ -10,33 +10,33 @@ use serde::{Deserialize, Serialize};
 
 use std::collections::BTreeMap;
 
-use super::mailbox::{Arrived, MailAsk, MailFile, Numbers, Refused};
+use super::mailbox::{MailFileWrite, MailQuery, MessageNumbers, NewMailFile, RefusedMailFile};
 use crate::ids::CommitId;
 
 /// The largest payload of one frame, in bytes. A longer one is a fault of the stream and ends it.
 pub const MAX_PAYLOAD: usize = 1024 * 1024;
 /// The size of the `Data` frames that are written, in bytes.
-pub const DATA_CHUNK: usize = 64 * 1024;
+pub const DATA_CHUNK_LEN: usize = 64 * 1024;
 /// The most paths that a salvage says were left out.
-pub const LEFT_OUT_MAX: usize = 50;
+pub const MAX_LEFT_OUT_PATHS: usize = 50;
 /// The most characters of each.
-pub const LEFT_OUT_CHARS: usize = 300;
+pub const MAX_LEFT_OUT_PATH_CHARS: usize = 300;
 /// Bytes before the payload.
-pub const HEADER: usize = 9;
+pub const FRAME_HEADER_LEN: usize = 9;
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// Host to depot: JSON [`Request`].
+    /// Host to depot: JSON [`DepotRequest`].
     Request = 1,
     /// Either way: a piece of the body.
     Data = 2,
     /// Host to depot: the body is complete.
     End = 3,
-    /// Depot to host: JSON [`Answer`]; the request is over.
+    /// Depot to host: JSON [`DepotResponse`]; the request is over.
     Done = 4,
-    /// Depot to host: JSON [`DepotFault`]; the request is over.
+    /// Depot to host: JSON [`DepotError`]; the request is over.
     Failed = 5,
     /// Depot to host, once, with id 0 and no payload: the depot is ready.
     Ready = 6,
@@ -45,42 +45,46 @@ pub enum FrameKind {
 /// What the host can ask.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
-    /// Makes the bare repository in the objects volume if it is not there. Answer: [`Answer::Objects`].
-    Objects {
+pub enum DepotRequest {
+    /// Makes the bare repository in the objects volume if it is not there. DepotResponse: [`DepotResponse::OpenObjects`].
+    #[serde(rename = "objects")]
+    OpenObjects {
         /// `sha1` or `sha256`.
         format: String,
     },
-    /// The body is a pack (not thin). It is stored, and `tips` are remembered as present. Answer: [`Answer::Nothing`].
+    /// The body is a pack (not thin). It is stored, and `tips` are remembered as present. DepotResponse: [`DepotResponse::Empty`].
     StorePack {
         /// The commits that are complete in the volume once the pack is stored, each under a ref of its own.
-        tips: Vec<Tip>,
+        tips: Vec<ObjectTip>,
         /// The host repo's `shallow` file, whole; empty where it has none.
         shallow: String,
     },
-    /// Makes a sandbox's folders for its uid. Answer: [`Answer::Nothing`].
+    /// Makes a sandbox's folders for its uid. DepotResponse: [`DepotResponse::Empty`].
     Prepare {
         /// The attempt's folder name.
-        folder: String,
+        #[serde(rename = "folder")]
+        attempt_dir: String,
         /// Owner of all of it.
         uid: u32,
         /// Files below `IN/<folder>/`, made read-only with their parent folders.
         files: Vec<TextFile>,
     },
-    /// Answers with `result.json` (its length in the answer), then the bundle, as `Data`. Answer: [`Answer::CollectedFiles`].
+    /// Answers with `result.json` (its length in the answer), then the bundle, as `Data`. DepotResponse: [`DepotResponse::CollectedFiles`].
     Collect {
         /// The attempt's folder name.
-        folder: String,
+        #[serde(rename = "folder")]
+        attempt_dir: String,
         /// Read as this uid.
         uid: u32,
         /// Refuse a bundle larger than this, in bytes.
         max_bytes: u64,
     },
     /// Commits what is in the clone to a salvage ref and answers with a bundle of it as `Data`; for sandboxes whose shim is
-    /// dead. Answer: [`Answer::SalvagedWork`].
+    /// dead. DepotResponse: [`DepotResponse::SalvagedWork`].
     Salvage {
         /// The attempt's folder name.
-        folder: String,
+        #[serde(rename = "folder")]
+        attempt_dir: String,
         /// Run as this uid.
         uid: u32,
         /// Where the branch started.
@@ -90,37 +94,43 @@ pub enum Request {
         /// Refuse a bundle larger than this, in bytes.
         max_bytes: u64,
     },
-    /// Removes an attempt's folders in *in* and *work*. Answer: [`Answer::Nothing`].
+    /// Removes an attempt's folders in *in* and *work*. DepotResponse: [`DepotResponse::Empty`].
     Discard {
         /// The attempt's folder name.
-        folder: String,
+        #[serde(rename = "folder")]
+        attempt_dir: String,
         /// Whose they are.
         uid: u32,
     },
-    /// Free space and memory. Answer: [`Answer::Space`].
-    Space,
-    /// Makes the layout of the mailbox where it is not there. Answer: [`Answer::MailHas`].
-    MailOpen,
-    /// Gives an agent's outbox to a sandbox's user, with what is in it. Answer: [`Answer::Nothing`].
-    MailSeat {
+    /// Free space and memory. DepotResponse: [`DepotResponse::MeasureSpace`].
+    #[serde(rename = "space")]
+    MeasureSpace,
+    /// Makes the layout of the mailbox where it is not there. DepotResponse: [`DepotResponse::MailboxState`].
+    #[serde(rename = "mail_open")]
+    OpenMailbox,
+    /// Gives an agent's outbox to a sandbox's user, with what is in it. DepotResponse: [`DepotResponse::Empty`].
+    #[serde(rename = "mail_seat")]
+    AssignOutbox {
         /// The agent.
         agent: String,
         /// The user.
         uid: u32,
     },
     /// Waits until the mailbox has what the host has not. The contents are the data, in the order of the answer's files.
-    /// Answer: [`Answer::Mail`].
-    MailWait(MailAsk),
-    /// Writes files of the host's. Answer: [`Answer::MailPut`].
-    MailPut {
+    /// DepotResponse: [`DepotResponse::NewMail`].
+    #[serde(rename = "mail_wait")]
+    WaitForMail(MailQuery),
+    /// Writes files of the host's. DepotResponse: [`DepotResponse::MailPut`].
+    #[serde(rename = "mail_put")]
+    PutMail {
         /// Which.
-        files: Vec<MailFile>,
+        files: Vec<MailFileWrite>,
     },
 }
 
 /// A ref in the objects volume and the commit it names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Tip {
+pub struct ObjectTip {
     /// Full ref name below `refs/`.
     pub name: String,
     /// The commit.
@@ -139,13 +149,14 @@ pub struct TextFile {
 /// How a request ended well.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub enum Answer {
+pub enum DepotResponse {
     /// Nothing to say.
-    Nothing,
+    #[serde(rename = "nothing")]
+    Empty,
     /// What the volume has.
     Objects {
         /// Complete commits.
-        tips: Vec<Tip>,
+        tips: Vec<ObjectTip>,
     },
     /// The first `result_bytes` of the data are `result.json`, the rest is the bundle (none where `bundle` is false).
     Collected {
@@ -159,7 +170,7 @@ pub enum Answer {
         /// The commit.
         commit: Option<CommitId>,
         /// Paths that are not in it, though they were there: what git does not take, or nobody may read. Special
-        /// files (FIFOs, sockets, devices) hold no work and are not named. At most [`LEFT_OUT_MAX`].
+        /// files (FIFOs, sockets, devices) hold no work and are not named. At most [`MAX_LEFT_OUT_PATHS`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_out: Vec<String>,
     },
@@ -174,37 +185,44 @@ pub enum Answer {
         memory_available: u64,
     },
     /// What the mailbox has already.
-    MailHas {
+    #[serde(rename = "mail_has")]
+    MailboxState {
         /// It was not there before.
-        fresh: bool,
+        #[serde(rename = "fresh")]
+        created: bool,
         /// The messages of each outbox.
-        messages: BTreeMap<String, Numbers>,
+        messages: BTreeMap<String, MessageNumbers>,
     },
     /// What the host has not.
-    Mail {
+    #[serde(rename = "mail")]
+    NewMail {
         /// Messages and shared files; their contents are the data.
-        files: Vec<Arrived>,
+        files: Vec<NewMailFile>,
         /// Names in `shared` that the host knows and that are gone.
-        gone: Vec<String>,
+        #[serde(rename = "gone")]
+        removed: Vec<String>,
         /// What is not carried, and why.
-        refused: Vec<Refused>,
+        refused: Vec<RefusedMailFile>,
         /// There is more than one answer takes: ask again.
-        more: bool,
+        #[serde(rename = "more")]
+        has_more: bool,
     },
     /// What was written.
-    MailPut {
+    #[serde(rename = "mail_put")]
+    MailWritten {
         /// The stamps of the shared files that were written.
         stamps: BTreeMap<String, String>,
         /// Paths where something else is, which stays.
-        kept: Vec<String>,
+        #[serde(rename = "kept")]
+        conflicts: Vec<String>,
     },
 }
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DepotFault {
+pub struct DepotError {
     /// What kind.
-    pub kind: DepotFaultKind,
+    pub kind: DepotErrorKind,
     /// The sentence.
     pub message: String,
 }
@@ -212,7 +230,7 @@ pub struct DepotFault {
 /// Kinds of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DepotFaultKind {
+pub enum DepotErrorKind {
     /// No space left.
     DiskFull,
     /// What was asked for is not there.

@@ -29,32 +29,32 @@ use crate::protocol::mesh::relay::{Change, What};
 use crate::tasks::{HeaderBlocks, Story};
 
 /// The most characters that the Body has of its stories' descriptions and criteria together: the tasks file has them whole.
-const WORDS: usize = 24_000;
+const MAX_BODY_TEXT_CHARS: usize = 24_000;
 /// The version of the Body's schema.
 const BODY_VERSION: &str = "1.0.0";
 /// The most bytes that a frame may have.
-pub const FRAME_BYTES: usize = 256 * 1024;
+pub const MAX_FRAME_BYTES: usize = 256 * 1024;
 
 /// What the coordinator does to the frames that it relays: it adds what the stories before learned.
 const MEMORY_FEATURE: &str = "urn:longshore:mesh:feature:memory";
 
 /// A swarm's plan, as the mesh knows it.
-fn plan(swarm: SwarmId) -> String {
+fn plan_uri(swarm: SwarmId) -> String {
     format!("agent://longshore/{swarm}/plan")
 }
 
 /// A swarm's coordinator, as the mesh knows it.
-pub fn coordinator(swarm: SwarmId) -> String {
+pub fn coordinator_uri(swarm: SwarmId) -> String {
     format!("agent://longshore/{swarm}/coordinator")
 }
 
 /// A sandbox, as the mesh knows it.
-pub fn sandbox(swarm: SwarmId, attempt: &AttemptId) -> String {
+pub fn sandbox_uri(swarm: SwarmId, attempt: &AttemptId) -> String {
     format!("agent://longshore/{swarm}/{}", attempt.dir_name())
 }
 
 /// What a frame is made of.
-pub struct Dispatch<'a> {
+pub struct DispatchFrame<'a> {
     /// The swarm.
     pub swarm: SwarmId,
     /// Who is to do it.
@@ -69,21 +69,21 @@ pub struct Dispatch<'a> {
     pub memory: Option<&'a MemoryGram>,
 }
 
-impl Dispatch<'_> {
+impl DispatchFrame<'_> {
     /// The frame as the coordinator passes it on to the sandbox.
     ///
     /// # Errors
     /// The fault that it ends with: what the tasks file adds does not make a header, or a block for the coordinator must be
     /// understood and is not.
-    pub fn relayed(&self, now: Timestamp) -> Result<Frame, Box<Fault>> {
+    pub fn build_relayed(&self, now: Timestamp) -> Result<Frame, Box<Fault>> {
         let memory = self.memory.map(|gram| {
             let Value::Object(gram) = gram.to_json() else { unreachable!("a gram is an object") };
             Change { feature: MEMORY_FEATURE.to_owned(), what: What::AddGram(gram) }
         });
-        let node = knowing(Node::active(&coordinator(self.swarm)), Audit::beginning())?
+        let node = with_common_modules(Node::active(&coordinator_uri(self.swarm)), Audit::beginning())?
             .authorized(["routing", "audit"])
             .changing(memory);
-        match process(&node, self.sent()?, now) {
+        match process(&node, self.build_initial()?, now) {
             Outcome::Relayed(relayed) => Ok(relayed.frame),
             Outcome::Fault(fault) => Err(fault),
             Outcome::Processed(_) => Err(Fault::receiver("NotForOne", "an intermediary processes no Body")),
@@ -91,9 +91,9 @@ impl Dispatch<'_> {
     }
 
     /// The frame as the plan sends it.
-    fn sent(&self) -> Result<Frame, Box<Fault>> {
-        let room = WORDS / self.stories.len().max(1);
-        let stories: Vec<Value> = self.stories.iter().map(|story| card(story, room)).collect();
+    fn build_initial(&self) -> Result<Frame, Box<Fault>> {
+        let room = MAX_BODY_TEXT_CHARS / self.stories.len().max(1);
+        let stories: Vec<Value> = self.stories.iter().map(|story| story_json(story, room)).collect();
         let mut body = Map::new();
         let task = json!({
             "id": self.attempt.assignment, "attempt": self.attempt.number, "branch": self.branch, "stories": stories,
@@ -107,7 +107,7 @@ impl Dispatch<'_> {
         frame.header.set("traceId", self.swarm.to_string().into())?;
         frame.header.set("roles", json!(["ultimateReceiver"]))?;
         frame.header.set("routingIntent", "direct".into())?;
-        let (from, to) = (plan(self.swarm), sandbox(self.swarm, self.attempt));
+        let (from, to) = (plan_uri(self.swarm), sandbox_uri(self.swarm, self.attempt));
         frame.header.set("routing", json!({"role": "next", "to": to, "visited": [from]}))?;
         // By the coordinator, and by nobody else.
         frame.header.set("ttl", json!({"role": "next", "hops": 1}))?;
@@ -119,7 +119,7 @@ impl Dispatch<'_> {
 }
 
 /// A story, in as many characters.
-fn card(story: &Story, room: usize) -> Value {
+fn story_json(story: &Story, room: usize) -> Value {
     let mut left = room;
     let mut cut = |text: &str| {
         let text: String = text.chars().take(left).collect();
@@ -133,12 +133,12 @@ fn card(story: &Story, room: usize) -> Value {
 }
 
 /// The Body that this attempt was promised: its own task.
-struct OwnTask {
+struct OwnTaskSchema {
     attempt: AttemptId,
     stories: Vec<StoryId>,
 }
 
-impl BodySchema for OwnTask {
+impl BodySchema for OwnTaskSchema {
     fn check(&self, body: &Map<String, Value>) -> Result<(), BodyProblem> {
         let problem = |pointer: &str, problem: String| Err(BodyProblem { pointer: pointer.to_owned(), problem });
         let Some(task) = body.get("task").and_then(Value::as_object) else {
@@ -161,7 +161,7 @@ impl BodySchema for OwnTask {
 }
 
 /// A node with what both ends of a dispatch know.
-fn knowing(node: Result<Node, NodeError>, audit: Audit) -> Result<Node, Box<Fault>> {
+fn with_common_modules(node: Result<Node, NodeError>, audit: Audit) -> Result<Node, Box<Fault>> {
     let node = node.map_err(|error| Fault::receiver("NodeName", error.to_string()))?;
     Ok(node.with(Ttl).with(Routing).with(Upgrade).with(Validation::default()).with(audit))
 }
@@ -177,8 +177,8 @@ pub fn receive(
     stories: Vec<StoryId>,
     now: Timestamp,
 ) -> Result<Option<MemoryGram>, Box<Fault>> {
-    let schema = OwnTask { attempt: attempt.clone(), stories };
-    let node = knowing(Node::ultimate(&sandbox(swarm, attempt)), Audit::default())?.agreeing(schema);
+    let schema = OwnTaskSchema { attempt: attempt.clone(), stories };
+    let node = with_common_modules(Node::ultimate(&sandbox_uri(swarm, attempt)), Audit::default())?.agreeing(schema);
     let processed = match node.receive(bytes, now) {
         Outcome::Processed(processed) => processed,
         Outcome::Fault(fault) => return Err(fault),
@@ -204,6 +204,6 @@ pub fn receive(
     Ok(match grams.len() {
         0 => None,
         1 => grams.pop(),
-        _ => super::learned::merged(&grams, &sandbox(swarm, attempt), Vec::new(), FRAME_BYTES),
+        _ => super::story_knowledge::merge_grams(&grams, &sandbox_uri(swarm, attempt), Vec::new(), MAX_FRAME_BYTES),
     })
 }

@@ -15,45 +15,50 @@ use crate::protocol::mailbox::store::MAX_SHARED;
 pub const CLAIM_PREFIX: &str = ".claim-";
 
 /// The most messages of one outbox that are carried.
-pub const MESSAGES_MAX: usize = 10_000;
+pub const MAX_OUTBOX_MESSAGES: usize = 10_000;
 /// The largest message that is carried, in bytes. The protocol has a sender split what is over 10 KB.
-pub const MESSAGE_BYTES: u64 = MAX_READ as u64;
+pub const MAX_MESSAGE_BYTES: u64 = MAX_READ as u64;
 /// The most files in `shared` that are carried, claims among them.
-pub const SHARED_MAX: usize = 200;
+pub const MAX_SHARED_FILES: usize = 200;
 /// The largest of them, in bytes.
-pub const SHARED_BYTES: u64 = MAX_SHARED as u64;
+pub const MAX_SHARED_FILE_BYTES: u64 = MAX_SHARED as u64;
 /// The longest name of one.
-pub const SHARED_NAME_MAX: usize = 100;
+pub const MAX_SHARED_NAME_LEN: usize = 100;
 /// The most entries of a folder that are looked at.
-pub const ENTRIES_MAX: usize = 20_000;
+pub const MAX_DIR_ENTRIES: usize = 20_000;
 /// The most files in one answer.
-pub const BATCH_FILES: usize = 256;
+pub const MAX_BATCH_FILES: usize = 256;
 /// So many bytes end an answer.
-pub const BATCH_BYTES: u64 = 1024 * 1024;
+pub const MAX_BATCH_BYTES: u64 = 1024 * 1024;
 /// The most refusals that are told of one swarm; what comes then is not carried either, and nobody hears of it.
-pub const REFUSALS_MAX: usize = 500;
+pub const MAX_REFUSALS: usize = 500;
 
 /// The most bytes of files that are put at once, as JSON: a request is one frame.
-pub const PUT_BYTES: usize = MAX_PAYLOAD - 64 * 1024;
+pub const MAX_PUT_BYTES: usize = MAX_PAYLOAD - 64 * 1024;
 
 /// What the host wants to hear of.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct MailAsk {
+pub struct MailQuery {
     /// The messages that the host has.
-    pub messages: BTreeMap<String, Numbers>,
+    #[serde(rename = "messages")]
+    pub known_messages: BTreeMap<String, MessageNumbers>,
     /// The shared files that it has, with their stamps.
-    pub shared: BTreeMap<String, String>,
-    /// The [`Refused::key`]s of what it has heard of.
-    pub refused: Vec<String>,
+    #[serde(rename = "shared")]
+    pub known_shared: BTreeMap<String, String>,
+    /// The [`RefusedMailFile::key`]s of what it has heard of.
+    #[serde(rename = "refused")]
+    pub known_refusals: Vec<String>,
     /// Answer after so long at the latest, with nothing.
-    pub within_ms: u64,
+    #[serde(rename = "within_ms")]
+    pub timeout_ms: u64,
     /// Nobody writes any more: what was written a moment ago is whole.
-    pub settled: bool,
+    #[serde(rename = "settled")]
+    pub writers_stopped: bool,
 }
 
 /// A file that the host has not; its content is in the answer's data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrived {
+pub struct NewMailFile {
     /// `agents/<id>/NNN.md` or `shared/<name>`.
     pub path: String,
     /// The length of its content.
@@ -64,27 +69,29 @@ pub struct Arrived {
 
 /// What is not carried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RefusedMailFile {
     /// Which; characters that are none of a name are shown as `?`.
     pub path: String,
     /// What this refusal is known by. Another file of the same name is looked at anew.
     pub key: String,
     /// Why.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
 }
 
 /// A file of the host's for the mailbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MailFile {
+pub struct MailFileWrite {
     /// As in the mailbox. A message is never replaced.
     pub path: String,
     /// Its content; none: it is removed, which a shared file alone can be.
     pub text: Option<String>,
     /// Of a shared file: only where it has this stamp, which is empty where it must not be there.
-    pub only_if: String,
+    #[serde(rename = "only_if")]
+    pub expected_stamp: String,
 }
 
-impl MailFile {
+impl MailFileWrite {
     /// Its size as JSON, in bytes: control characters have six.
     pub fn json_len(&self) -> usize {
         serde_json::to_vec(self).map_or(usize::MAX, |json| json.len())
@@ -94,9 +101,9 @@ impl MailFile {
 /// A set of message numbers, as ranges: an outbox without gaps is one of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Numbers(Vec<(u32, u32)>);
+pub struct MessageNumbers(Vec<(u32, u32)>);
 
-impl Numbers {
+impl MessageNumbers {
     /// Adds one; false where it was in.
     pub fn insert(&mut self, number: u32) -> bool {
         // The first range that ends at or after the number's left neighbour.
@@ -119,7 +126,7 @@ impl Numbers {
     }
 
     /// Keeps what is in the other too. Whether something was not.
-    pub fn retain(&mut self, other: &Self) -> bool {
+    pub fn intersect_with(&mut self, other: &Self) -> bool {
         if self == other {
             return false;
         }
@@ -147,7 +154,7 @@ impl Numbers {
     }
 }
 
-impl FromIterator<u32> for Numbers {
+impl FromIterator<u32> for MessageNumbers {
     fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Self {
         let mut all = Self::default();
         for number in numbers {
@@ -161,7 +168,7 @@ impl FromIterator<u32> for Numbers {
 pub fn is_shared_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     let hidden = name.starts_with('.') && !name.starts_with(CLAIM_PREFIX);
-    !name.is_empty() && name.len() <= SHARED_NAME_MAX && !hidden && name.bytes().all(plain)
+    !name.is_empty() && name.len() <= MAX_SHARED_NAME_LEN && !hidden && name.bytes().all(plain)
 }
 
 #[cfg(test)]
@@ -169,8 +176,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_a_set_of_few_ranges() {
-        let mut numbers = Numbers::default();
+    fn message_numbers_are_stored_as_merged_ranges() {
+        let mut numbers = MessageNumbers::default();
         let order = [5, 7, 6, 1, 2, 9, 3, u32::MAX, 4, 8, u32::MAX - 1];
         for (place, number) in order.into_iter().enumerate() {
             assert!(!numbers.contains(number) && numbers.insert(number) && !numbers.insert(number), "{number}");
@@ -180,15 +187,15 @@ mod tests {
         assert_eq!(numbers.0, [(1, 9), (u32::MAX - 1, u32::MAX)]);
         assert!(!numbers.contains(10) && numbers.last() == Some(u32::MAX));
         assert!(
-            !numbers.retain(&numbers.clone())
-                && !numbers.retain(&[u32::MAX, u32::MAX - 1].into_iter().chain(1..12).collect())
+            !numbers.intersect_with(&numbers.clone())
+                && !numbers.intersect_with(&[u32::MAX, u32::MAX - 1].into_iter().chain(1..12).collect())
         );
-        assert!(numbers.retain(&[2, 3, 11, u32::MAX].into_iter().collect()));
+        assert!(numbers.intersect_with(&[2, 3, 11, u32::MAX].into_iter().collect()));
         assert_eq!(numbers.0, [(2, 3), (u32::MAX, u32::MAX)]);
     }
 
     #[test]
-    fn names_of_shared_files() {
+    fn is_shared_name_accepts_plain_names_and_claims() {
         assert!(is_shared_name("STATE.md") && is_shared_name(".claim-STATE-alpha"));
         assert!(!is_shared_name(".tmp") && !is_shared_name("a/b") && !is_shared_name("") && !is_shared_name(".."));
     }

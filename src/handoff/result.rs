@@ -3,14 +3,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::remembered::Remembered;
+use super::agent_notes::AgentNotes;
 use crate::ids::{AttemptId, CommitId, StoryId, SwarmId};
 use crate::verdict::{CriterionResult, StoryLogEntry, StoryOutcome};
 
 /// The version that this build writes and reads.
 pub const RESULT_VERSION: u32 = 1;
 /// The most bytes of `result.json` that the host reads.
-pub const RESULT_MAX_BYTES: u64 = 8 * 1024 * 1024;
+pub const MAX_RESULT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,8 +48,9 @@ pub struct StoryResult {
     #[serde(default)]
     pub work_log: Vec<StoryLogEntry>,
     /// What its agent said that it learned.
-    #[serde(default, skip_serializing_if = "Remembered::is_empty")]
-    pub remembered: Remembered,
+    #[serde(default, skip_serializing_if = "AgentNotes::is_empty")]
+    #[serde(rename = "remembered")]
+    pub agent_notes: AgentNotes,
     /// The story's commits on the assigned branch, oldest first.
     #[serde(default)]
     pub commits: Vec<CommitId>,

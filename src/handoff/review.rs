@@ -1,4 +1,4 @@
-//! What a reviewer's attempt is given and gives back: [`ReviewWork`] in its `assignment.json`, and [`ReviewFile`], which is
+//! What a reviewer's attempt is given and gives back: [`ReviewAssignment`] in its `assignment.json`, and [`ReviewFile`], which is
 //! its `out/result.json`.
 //!
 //! The first is written by `coordinator/` and read by the shim; the second the other way round, and on the host it is
@@ -14,13 +14,13 @@ use crate::verdict::{Failure, StoryLogEntry};
 /// The version of [`ReviewFile`] that this build writes and reads.
 pub const REVIEW_VERSION: u32 = 1;
 /// The most bytes of a verdict file that are read.
-pub const VERDICT_MAX_BYTES: u64 = 1024 * 1024;
+pub const MAX_VERDICT_BYTES: u64 = 1024 * 1024;
 
 /// What is to be reviewed, and with what in mind. The commit under review is the assignment's `base` too: the clone is
 /// checked out at it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ReviewWork {
+pub struct ReviewAssignment {
     /// What the diff is against.
     pub base: CommitId,
     /// The commit under review. A verdict counts for it alone.
@@ -37,7 +37,8 @@ pub struct ReviewWork {
     pub criteria: Vec<String>,
     /// The verdicts of earlier rounds of this task, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub earlier: Vec<ReviewVerdict>,
+    #[serde(rename = "earlier")]
+    pub earlier_verdicts: Vec<ReviewVerdict>,
     /// What the admin said about this task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guidance: Vec<String>,

@@ -6,17 +6,17 @@
 pub type Secrets = [(String, String)];
 
 /// A value shorter than this is looked for as a whole word only: it would be found everywhere.
-const SHORT_VALUE: usize = 4;
+const MIN_SUBSTRING_LEN: usize = 4;
 
 /// A word of a command line, or a text, with the names of variables in the place of their values.
-pub fn without(word: &str, secrets: &Secrets) -> String {
+pub fn redact(word: &str, secrets: &Secrets) -> String {
     let mut text = word.to_owned();
     // Longest first: one value may hold another.
     let mut order: Vec<&(String, String)> = secrets.iter().filter(|(_, value)| !value.is_empty()).collect();
     order.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
     for (name, value) in order {
         let shown = format!("${name}");
-        if value.len() >= SHORT_VALUE {
+        if value.len() >= MIN_SUBSTRING_LEN {
             text = text.replace(value.as_str(), &shown);
         } else if text == *value {
             text = shown;

@@ -49,7 +49,7 @@ pub fn read_lines(mut input: impl Read + Send + 'static) -> mpsc::Receiver<WireL
 
 /// Who the sandbox is, for the envelope.
 #[derive(Debug, Clone)]
-pub struct Sender {
+pub struct SandboxIdentity {
     /// The swarm.
     pub swarm: SwarmId,
     /// This container.
@@ -59,22 +59,22 @@ pub struct Sender {
 /// Writes messages, one line each, whole. Cheap to clone.
 #[derive(Clone)]
 pub struct Channel {
-    sender: Sender,
+    identity: SandboxIdentity,
     out: Arc<Mutex<Box<dyn Write + Send>>>,
 }
 
 impl Channel {
     /// Messages of this sender go to `out`.
-    pub fn new(sender: Sender, out: Arc<Mutex<Box<dyn Write + Send>>>) -> Self {
-        Self { sender, out }
+    pub fn new(sender: SandboxIdentity, out: Arc<Mutex<Box<dyn Write + Send>>>) -> Self {
+        Self { identity: sender, out }
     }
 
     /// Sends a message. That nobody reads any more is not an error: the result is in the work folder.
     pub fn send(&self, message: &ContainerMessage) {
         let envelope = Envelope {
             timestamp: jiff::Timestamp::now(),
-            swarm_id: self.sender.swarm,
-            container_id: self.sender.container.clone(),
+            swarm_id: self.identity.swarm,
+            container_id: self.identity.container.clone(),
         };
         let mut line = encode_container(&envelope, message);
         line.push(b'\n');

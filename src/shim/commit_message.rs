@@ -5,15 +5,15 @@
 use crate::ids::{StoryId, SwarmId};
 
 /// The most characters of a title in a subject.
-const TITLE_CHARS: usize = 200;
+const MAX_TITLE_CHARS: usize = 200;
 
 /// `US-001: <title>` with the trailers that say whose it is.
-pub fn finished(story: &StoryId, title: &str, swarm: &SwarmId) -> String {
+pub fn for_finished_story(story: &StoryId, title: &str, swarm: &SwarmId) -> String {
     format!("{story}: {}\n\nLongshore-Swarm: {swarm}\nLongshore-Story: {story}\n", one_line(title))
 }
 
 /// The same for what a story that did not finish left.
-pub fn salvaged(story: &StoryId, title: &str, swarm: &SwarmId, cause: &str) -> String {
+pub fn for_salvage(story: &StoryId, title: &str, swarm: &SwarmId, cause: &str) -> String {
     format!(
         "salvage {story}: {}\n\nThe story did not finish: {cause}.\n\nLongshore-Swarm: {swarm}\nLongshore-Story: {story}\n",
         one_line(title)
@@ -21,7 +21,7 @@ pub fn salvaged(story: &StoryId, title: &str, swarm: &SwarmId, cause: &str) -> S
 }
 
 /// For what a reviewer mended.
-pub fn mended(stories: &[StoryId], files: &[&str], swarm: &SwarmId) -> String {
+pub fn for_review_fix(stories: &[StoryId], files: &[&str], swarm: &SwarmId) -> String {
     let names: Vec<&str> = stories.iter().map(StoryId::as_str).collect();
     let subject = one_line(&format!("review of {}: mend {}", names.join(", "), files.join(", ")));
     let trailers: String = names.iter().map(|name| format!("Longshore-Story: {name}\n")).collect();
@@ -31,7 +31,7 @@ pub fn mended(stories: &[StoryId], files: &[&str], swarm: &SwarmId) -> String {
 fn one_line(title: &str) -> String {
     let words: Vec<&str> =
         title.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
-    words.join(" ").chars().take(TITLE_CHARS).collect()
+    words.join(" ").chars().take(MAX_TITLE_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
     fn a_title_cannot_add_trailers() {
         let story = "US-001".parse().expect("valid");
         let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid");
-        let message = finished(&story, "one\n\nLongshore-Story: US-999", &swarm);
+        let message = for_finished_story(&story, "one\n\nLongshore-Story: US-999", &swarm);
         assert!(message.starts_with("US-001: one Longshore-Story: US-999\n\n"));
         assert_eq!(message.lines().filter(|line| line.starts_with("Longshore-Story")).count(), 1);
     }

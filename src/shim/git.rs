@@ -17,16 +17,16 @@ use rustix::process::Signal;
 use thiserror::Error;
 
 use super::children;
-use super::halt::Deadline;
-use super::space::Place;
+use super::disk_space::DiskSpace;
+use super::stop_budget::StopDeadline;
 use super::tail;
-use crate::handoff::assignment::Identity;
+use crate::handoff::assignment::GitIdentity;
 
 /// How long a process in a clone may take, unless the caller says otherwise: an agent can make git wait.
-pub const CLONE_LIMIT: Duration = Duration::from_secs(120);
+pub const GIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How often a process's watcher looks whether the sandbox is being stopped.
-const HALT_LOOK: Duration = Duration::from_millis(200);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Why git did not do what it was asked.
 #[derive(Debug, Error)]
@@ -54,13 +54,13 @@ pub enum GitError {
     },
     /// The sandbox has to end, and it was killed for that, or not begun any more.
     #[error("`git {what}` was cut off: the sandbox was stopped")]
-    Halted {
+    Stopped {
         /// The subcommand.
         what: String,
     },
     /// It answered something that cannot be.
     #[error("`git {what}` answered `{answer}`")]
-    Answer {
+    UnexpectedOutput {
         /// The subcommand.
         what: String,
         /// What it said, shortened.
@@ -80,11 +80,11 @@ pub enum GitError {
 
 impl GitError {
     /// Whether the cause is a full disk.
-    pub fn disk_full(&self) -> bool {
+    pub fn is_disk_full(&self) -> bool {
         match self {
             Self::Failed { disk_full, .. } => *disk_full,
             Self::Start(source) | Self::File { source, .. } => source.kind() == io::ErrorKind::StorageFull,
-            Self::TimedOut { .. } | Self::Halted { .. } | Self::Answer { .. } => false,
+            Self::TimedOut { .. } | Self::Stopped { .. } | Self::UnexpectedOutput { .. } => false,
         }
     }
 
@@ -94,19 +94,19 @@ impl GitError {
 }
 
 /// Says whether a program's words mean that the disk is full.
-pub fn says_disk_full(stderr: &str) -> bool {
+pub fn mentions_disk_full(stderr: &str) -> bool {
     stderr.contains("No space left on device") || stderr.contains("Disk quota exceeded")
 }
 
 /// Git for one repository.
 #[derive(Debug, Clone)]
-pub struct Git {
+pub struct HardenedGit {
     git_dir: PathBuf,
     work_tree: Option<PathBuf>,
-    limit: Duration,
-    halt: Option<Deadline>,
-    identity: Identity,
-    settings: Vec<String>,
+    timeout: Duration,
+    stop_deadline: Option<StopDeadline>,
+    identity: GitIdentity,
+    config_overrides: Vec<String>,
 }
 
 /// What a process that ended had to say.
@@ -127,40 +127,40 @@ impl GitOutput {
     }
 }
 
-impl Git {
+impl HardenedGit {
     /// For the clone in `repo`, with the git folder `repo/.git`.
-    pub fn clone_in(repo: &Path, identity: Identity) -> Self {
+    pub fn for_clone(repo: &Path, identity: GitIdentity) -> Self {
         Self {
             git_dir: repo.join(".git"),
             work_tree: Some(repo.to_owned()),
-            limit: CLONE_LIMIT,
-            halt: None,
+            timeout: GIT_TIMEOUT,
+            stop_deadline: None,
             identity,
             // The bundle is what has to survive, and it is synced once.
-            settings: vec!["core.fsync=none".to_owned()],
+            config_overrides: vec!["core.fsync=none".to_owned()],
         }
     }
 
     /// For a bare repository whose content has to survive a crash.
-    pub fn bare(repo: &Path) -> Self {
+    pub fn for_bare_repo(repo: &Path) -> Self {
         Self {
             git_dir: repo.to_owned(),
             work_tree: None,
-            limit: Duration::from_secs(3600),
-            halt: None,
-            identity: Identity { name: "longshore".into(), email: "longshore@localhost".into() },
-            settings: vec!["core.fsyncMethod=batch".to_owned()],
+            timeout: Duration::from_secs(3600),
+            stop_deadline: None,
+            identity: GitIdentity { name: "longshore".into(), email: "longshore@localhost".into() },
+            config_overrides: vec!["core.fsyncMethod=batch".to_owned()],
         }
     }
 
     /// The same with another limit on each process.
-    pub fn within(&self, limit: Duration) -> Self {
-        Self { limit, ..self.clone() }
+    pub fn with_timeout(&self, limit: Duration) -> Self {
+        Self { timeout: limit, ..self.clone() }
     }
 
     /// The same with processes that are killed when the deadline of a stop comes; none begins after it.
-    pub fn until(&self, halt: Option<Deadline>) -> Self {
-        Self { halt, ..self.clone() }
+    pub fn with_stop_deadline(&self, halt: Option<StopDeadline>) -> Self {
+        Self { stop_deadline: halt, ..self.clone() }
     }
 
     /// A command with the safe environment and settings, for callers that stream.
@@ -199,7 +199,7 @@ impl Git {
             "advice.addEmbeddedRepo=false",
             "protocol.ext.allow=never",
         ];
-        for setting in fixed.iter().copied().chain(self.settings.iter().map(String::as_str)) {
+        for setting in fixed.iter().copied().chain(self.config_overrides.iter().map(String::as_str)) {
             command.args(["-c", setting]);
         }
         command.args(args).process_group(0);
@@ -208,20 +208,21 @@ impl Git {
 
     /// Runs git to its end. A non-zero exit is not an error here.
     pub fn output<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
-        if self.halt.as_ref().is_some_and(Deadline::passed) {
-            return Err(GitError::Halted { what: name(args) });
+        if self.stop_deadline.as_ref().is_some_and(StopDeadline::has_passed) {
+            return Err(GitError::Stopped { what: subcommand(args) });
         }
         let mut command = self.command(args);
         command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let (child, owned) = children::spawn(|| command.spawn(), |child| Some(child.id())).map_err(GitError::Start)?;
-        let (output, late) = watch(child, &owned, stdin, self.limit, self.halt.as_ref()).map_err(GitError::Start)?;
+        let (output, late) =
+            wait_or_kill(child, &owned, stdin, self.timeout, self.stop_deadline.as_ref()).map_err(GitError::Start)?;
         if let Some(late) = late {
             // A killed git leaves it, and the next one would refuse to work.
             let _ = std::fs::remove_file(self.git_dir.join("index.lock"));
             return Err(match late {
-                Late::Limit => GitError::TimedOut { what: name(args), limit: self.limit },
-                Late::Halt => GitError::Halted { what: name(args) },
+                KillReason::Timeout => GitError::TimedOut { what: subcommand(args), limit: self.timeout },
+                KillReason::Stop => GitError::Stopped { what: subcommand(args) },
             });
         }
         Ok(GitOutput {
@@ -233,56 +234,58 @@ impl Git {
 
     /// Runs git; anything but exit code 0 is an error.
     pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<GitOutput, GitError> {
-        self.feed(args, None)
+        self.run_with_stdin(args, None)
     }
 
     /// [`run`](Self::run) with bytes on standard input.
-    pub fn feed<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
+    pub fn run_with_stdin<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
         let output = self.output(args, stdin)?;
         if output.success {
             return Ok(output);
         }
-        let mut error = failed(args, &output.stderr);
+        let mut error = error_from_stderr(args, &output.stderr);
         // Of an index or a ref that it cannot write, git does not say why.
         if let GitError::Failed { disk_full, .. } = &mut error {
-            *disk_full = *disk_full || Place::of(&self.git_dir).is_some_and(|place| place.is_full());
+            *disk_full = *disk_full || DiskSpace::measure(&self.git_dir).is_some_and(|place| place.is_full());
         }
         Err(error)
     }
 }
 
 /// The error for a git that said no.
-pub fn failed<S: AsRef<OsStr>>(args: &[S], stderr: &str) -> GitError {
+pub fn error_from_stderr<S: AsRef<OsStr>>(args: &[S], stderr: &str) -> GitError {
     let lines: Vec<String> =
-        stderr.lines().map(|line| tail::clean(line.as_bytes())).filter(|line| !line.is_empty()).collect();
+        stderr.lines().map(|line| tail::sanitize_line(line.as_bytes())).filter(|line| !line.is_empty()).collect();
     let last = lines.len().saturating_sub(4);
-    GitError::Failed { what: name(args), stderr: lines[last..].join("; "), disk_full: says_disk_full(stderr) }
+    GitError::Failed { what: subcommand(args), stderr: lines[last..].join("; "), disk_full: mentions_disk_full(stderr) }
 }
 
-fn name<S: AsRef<OsStr>>(args: &[S]) -> String {
+fn subcommand<S: AsRef<OsStr>>(args: &[S]) -> String {
     args.first().map(|arg| arg.as_ref().to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// What came before the process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Late {
-    Limit,
-    Halt,
+enum KillReason {
+    Timeout,
+    Stop,
 }
 
 /// Waits until the process is done or late.
-fn wait(ended: &mpsc::Receiver<()>, limit: Duration, halt: Option<&Deadline>) -> Option<Late> {
+fn wait_for_exit(ended: &mpsc::Receiver<()>, limit: Duration, halt: Option<&StopDeadline>) -> Option<KillReason> {
     let begun = Instant::now();
     loop {
         let left = limit.saturating_sub(begun.elapsed());
-        let next = match halt.map(Deadline::at) {
+        let next = match halt.map(StopDeadline::instant) {
             Some(Some(at)) => left.min(at.saturating_duration_since(Instant::now())),
-            Some(None) => left.min(HALT_LOOK),
+            Some(None) => left.min(STOP_POLL_INTERVAL),
             None => left,
         };
         match ended.recv_timeout(next) {
-            Err(mpsc::RecvTimeoutError::Timeout) if halt.is_some_and(Deadline::passed) => return Some(Late::Halt),
-            Err(mpsc::RecvTimeoutError::Timeout) if begun.elapsed() >= limit => return Some(Late::Limit),
+            Err(mpsc::RecvTimeoutError::Timeout) if halt.is_some_and(StopDeadline::has_passed) => {
+                return Some(KillReason::Stop);
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) if begun.elapsed() >= limit => return Some(KillReason::Timeout),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             _ => return None,
         }
@@ -290,18 +293,18 @@ fn wait(ended: &mpsc::Receiver<()>, limit: Duration, halt: Option<&Deadline>) ->
 }
 
 /// Waits for a process, feeding it and collecting what it prints; kills its group when it is late.
-fn watch(
+fn wait_or_kill(
     mut child: std::process::Child,
-    owned: &children::Owned,
+    owned: &children::OwnedProcess,
     stdin: Option<&[u8]>,
     limit: Duration,
-    halt: Option<&Deadline>,
-) -> io::Result<(Output, Option<Late>)> {
+    halt: Option<&StopDeadline>,
+) -> io::Result<(Output, Option<KillReason>)> {
     let input = child.stdin.take();
     let (done, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let watchdog = scope.spawn(move || {
-            let late = wait(&ended, limit, halt);
+            let late = wait_for_exit(&ended, limit, halt);
             if late.is_some() {
                 owned.signal_group(Signal::KILL);
             }
@@ -322,34 +325,37 @@ fn watch(
 mod tests {
     use tokio_util::sync::CancellationToken;
 
-    use super::super::halt::{Halt, Share};
+    use super::super::stop_budget::{StopBudget, StopPhase};
     use super::*;
 
     #[test]
-    fn a_stop_cuts_git_off_and_lets_none_begin() {
+    fn a_stop_kills_running_git_and_rejects_new_runs() {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::create_dir_all(dir.path().join(".git")).expect("made");
         let lock = dir.path().join(".git/index.lock");
         std::fs::write(&lock, "").expect("written");
         let token = CancellationToken::new();
-        let halt = Halt::new(token.clone(), Duration::ZERO);
-        let identity = Identity { name: "A".into(), email: "a@b".into() };
-        let git = Git::clone_in(dir.path(), identity).until(Some(halt.by(Share::Work)));
+        let halt = StopBudget::new(token.clone(), Duration::ZERO);
+        let identity = GitIdentity { name: "A".into(), email: "a@b".into() };
+        let git = HardenedGit::for_clone(dir.path(), identity).with_stop_deadline(Some(halt.deadline(StopPhase::Work)));
         let begun = Instant::now();
         let stopping = thread::spawn(move || {
             thread::sleep(Duration::from_millis(300));
             token.cancel();
         });
         let waits = ["-c", "alias.wait=!sleep 1000", "wait"];
-        assert!(matches!(git.run(&waits), Err(GitError::Halted { .. })));
+        assert!(matches!(git.run(&waits), Err(GitError::Stopped { .. })));
         stopping.join().expect("it stops");
         assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
         assert!(!lock.exists(), "the next git would not work");
         let again = Instant::now();
-        assert!(matches!(git.run(&["--version"]), Err(GitError::Halted { .. })));
+        assert!(matches!(git.run(&["--version"]), Err(GitError::Stopped { .. })));
         assert!(again.elapsed() < Duration::from_millis(100));
-        assert!(git.until(Some(halt.by(Share::Bundle))).run(&["--version"]).is_ok(), "its time is still to come");
-        let limited = git.until(None).within(Duration::from_millis(300));
+        assert!(
+            git.with_stop_deadline(Some(halt.deadline(StopPhase::Bundle))).run(&["--version"]).is_ok(),
+            "its time is still to come"
+        );
+        let limited = git.with_stop_deadline(None).with_timeout(Duration::from_millis(300));
         assert!(matches!(limited.run(&waits), Err(GitError::TimedOut { .. })));
     }
 }

@@ -17,36 +17,36 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-pub mod ask;
+pub mod socket_client;
 pub mod attempt;
 pub mod channel;
 pub mod children;
 pub mod clock;
-pub mod clone;
+pub mod clone_dir;
 pub mod commit_message;
 pub mod depot;
-pub mod examine;
+pub mod examination;
 pub mod git;
-pub mod halt;
-pub mod inherit;
+pub mod stop_budget;
+pub mod received_dispatch;
 pub mod layout;
 pub mod mail;
-pub mod markers;
-pub mod memory;
+pub mod conflict_markers;
+pub mod memory_gauge;
 pub mod processes;
 pub mod progress;
 pub mod prompt;
-mod remember;
+mod remember_args;
 pub mod review;
-pub mod run;
+pub mod command;
 pub mod salvage;
-pub mod scene;
+pub mod hang_snapshot;
 pub mod serve;
 pub mod sign_off;
 pub mod signals;
-pub mod socket;
-pub mod space;
-pub mod special;
+pub mod agent_requests;
+pub mod disk_space;
+pub mod safe_fs;
 pub mod staging;
 pub mod story;
 pub mod tail;
@@ -60,8 +60,8 @@ const USAGE: &str = "usage: acp-shim serve FOLDER | depot | task [--json] | prog
 /// Runs the program with the arguments behind its name. Exit codes: 0 done; 1 it failed; 2 wrong usage, or not where it can
 /// run; of `mail` also 3 and 4.
 pub fn main(args: Vec<OsString>) -> ExitCode {
-    let Some(args) = words_of(args) else {
-        return say("the arguments are not UTF-8", 2);
+    let Some(args) = args_to_strings(args) else {
+        return exit_with_message("the arguments are not UTF-8", 2);
     };
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -69,20 +69,20 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         ["depot"] => serve_depot(),
         ["as", uid, rest @ ..] => ExitCode::from(depot::as_uid::main(uid, rest, &layout::Layout::default())),
         [command @ ("task" | "progress" | "fail" | "remember"), ..] => {
-            let socket = std::env::var_os(ask::SOCKET_VARIABLE);
-            match ask::run(command, &args[1..], socket.as_deref()) {
+            let socket = std::env::var_os(socket_client::SOCKET_VARIABLE);
+            match socket_client::run(command, &args[1..], socket.as_deref()) {
                 Ok(text) => print(&text),
-                Err((message, code)) => say(&message, code),
+                Err((message, code)) => exit_with_message(&message, code),
             }
         }
         ["mail", ..] => {
             let variable = |name: &str| std::env::var_os(name);
             let (mut input, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-            let around = mail::Around {
+            let around = mail::MailEnvironment {
                 mailbox: variable(mail::MAILBOX_VARIABLE).map(Into::into),
                 agent: variable(mail::AGENT_VARIABLE),
-                more: variable(mail::MORE_VARIABLE).is_some(),
-                socket: variable(ask::SOCKET_VARIABLE),
+                has_more_stories: variable(mail::MORE_STORIES_VARIABLE).is_some(),
+                socket: variable(socket_client::SOCKET_VARIABLE),
                 input: &mut input,
                 out: &mut out,
                 err: &mut err,
@@ -91,12 +91,12 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         }
         ["--version" | "-V"] => print(&format!("acp-shim {}\n", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => print(&format!("{USAGE}\n")),
-        _ => say(USAGE, 2),
+        _ => exit_with_message(USAGE, 2),
     }
 }
 
 /// The arguments as text. What an agent has to say is taken as it is; names and numbers have to be what they are.
-fn words_of(args: Vec<OsString>) -> Option<Vec<String>> {
+fn args_to_strings(args: Vec<OsString>) -> Option<Vec<String>> {
     let free =
         args.first().is_some_and(|first| ["progress", "fail", "remember", "mail"].iter().any(|free| first == free));
     let text = |arg: OsString| if free { Some(arg.to_string_lossy().into_owned()) } else { arg.into_string().ok() };
@@ -109,42 +109,42 @@ fn print(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn say(message: &str, code: u8) -> ExitCode {
+fn exit_with_message(message: &str, code: u8) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "acp-shim: {message}");
     ExitCode::from(code)
 }
 
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+fn build_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 fn serve_sandbox(folder: &str) -> ExitCode {
     let output = match channel::claim_stdout() {
         Ok(output) => output,
-        Err(error) => return say(&format!("cannot take standard output: {error}"), 1),
+        Err(error) => return exit_with_message(&format!("cannot take standard output: {error}"), 1),
     };
     // An agent has the same user: it must not get at the protocol descriptor through `/proc/1/fd`.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let layout = layout::Layout::default();
     let stop = CancellationToken::new();
-    let outside = serve::Outside {
+    let outside = serve::ShimEnvironment {
         input: Box::new(std::io::stdin()),
         output: Box::new(output),
         log: Box::new(std::io::stderr()),
         hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         env: std::env::vars_os().collect(),
-        memory: memory::MemoryGauge::default(),
+        memory: memory_gauge::MemoryGauge::default(),
         stop: stop.clone(),
-        request_limit: serve::REQUEST_LIMIT,
-        heartbeat: progress::HEARTBEAT,
+        request_timeout: serve::REQUEST_TIMEOUT,
+        heartbeat_interval: progress::HEARTBEAT_INTERVAL,
         layout,
     };
-    let runtime = match watched_runtime(stop) {
+    let runtime = match build_stoppable_runtime(stop) {
         Ok(runtime) => runtime,
-        Err(error) => return say(&format!("cannot start: {error}"), 1),
+        Err(error) => return exit_with_message(&format!("cannot start: {error}"), 1),
     };
     let code = runtime.block_on(async move {
-        tokio::spawn(reap());
+        tokio::spawn(reap_children());
         serve::serve(outside, folder).await
     });
     // Blocking work that a stop left behind is not waited for.
@@ -153,15 +153,15 @@ fn serve_sandbox(folder: &str) -> ExitCode {
 }
 
 /// A runtime, with `stop` cancelled when somebody outside asks for an end.
-fn watched_runtime(stop: CancellationToken) -> std::io::Result<tokio::runtime::Runtime> {
-    signals::watch(stop, |note| {
+fn build_stoppable_runtime(stop: CancellationToken) -> std::io::Result<tokio::runtime::Runtime> {
+    signals::cancel_on_signal(stop, |note| {
         let _ = writeln!(std::io::stderr(), "acp-shim: {note}");
     })?;
-    runtime()
+    build_runtime()
 }
 
 /// PID 1 has to reap what its children leave behind: zombies count against the limit of processes.
-async fn reap() {
+async fn reap_children() {
     let Ok(mut ended) = signal(SignalKind::child()) else { return };
     while ended.recv().await.is_some() {
         children::reap_orphans();
@@ -170,15 +170,15 @@ async fn reap() {
 
 fn serve_depot() -> ExitCode {
     let stop = CancellationToken::new();
-    let runtime = match watched_runtime(stop.clone()) {
+    let runtime = match build_stoppable_runtime(stop.clone()) {
         Ok(runtime) => runtime,
-        Err(error) => return say(&format!("cannot start: {error}"), 1),
+        Err(error) => return exit_with_message(&format!("cannot start: {error}"), 1),
     };
     let exe = match std::env::current_exe() {
         Ok(exe) => exe,
-        Err(error) => return say(&format!("cannot find the program itself: {error}"), 1),
+        Err(error) => return exit_with_message(&format!("cannot find the program itself: {error}"), 1),
     };
-    let depot = depot::Depot::new(layout::Layout::default(), depot::Helper::Program(exe));
+    let depot = depot::DepotServer::new(layout::Layout::default(), depot::SandboxUserHelper::Program(exe));
     let served = runtime.block_on(async move {
         let (done, served) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || done.send(depot.serve(std::io::stdin(), Box::new(std::io::stdout()))));
@@ -189,6 +189,6 @@ fn serve_depot() -> ExitCode {
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => say(&format!("the stream of frames broke: {error}"), 1),
+        Err(error) => exit_with_message(&format!("the stream of frames broke: {error}"), 1),
     }
 }

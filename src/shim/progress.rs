@@ -2,11 +2,11 @@
 //! log.
 //!
 //! **The heartbeat.** Whoever hears nothing of a sandbox for long takes its shim to be dead. So where nothing else was said
-//! for [`HEARTBEAT`], the story is said to be `in_progress` once more, with no words. That is the one status that ACP lets
+//! for [`HEARTBEAT_INTERVAL`], the story is said to be `in_progress` once more, with no words. That is the one status that ACP lets
 //! be repeated, and so a story is `in_progress` from the clone (for the first story) until what came of it has been written:
-//! its last word waits for that ([`Progress::close`]).
+//! its last word waits for that ([`ProgressReporter::end_story`]).
 //!
-//! Fed by `story.rs` (state changes, the agent's last line) and `socket.rs` (`acp-shim progress`). Must not: run anything.
+//! Fed by `story.rs` (state changes, the agent's last line) and `agent_requests.rs` (`acp-shim progress`). Must not: run anything.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,161 +20,167 @@ use crate::protocol::acp::message::{ContainerMessage, ProgressUpdate, StoryStatu
 use crate::verdict::StoryLogEntry;
 
 /// The least time between two updates of a story that change no state.
-pub const UPDATE_EVERY: Duration = Duration::from_secs(2);
+pub const UPDATE_INTERVAL: Duration = Duration::from_secs(2);
 /// The most time in which nothing at all is said: the host is promised a word every 30 s.
-pub const HEARTBEAT: Duration = Duration::from_secs(25);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(25);
 /// The most entries of a work log.
-pub const WORK_LOG_ENTRIES: usize = 200;
+pub const MAX_WORK_LOG_ENTRIES: usize = 200;
 
 /// One story's voice. Cheap to clone.
 #[derive(Clone)]
-pub struct Progress {
+pub struct ProgressReporter {
     story: StoryId,
     channel: Channel,
     heartbeat: Duration,
-    inner: Arc<Mutex<Inner>>,
-    changed: Arc<Notify>,
+    state: Arc<Mutex<ReporterState>>,
+    wakeup: Arc<Notify>,
 }
 
-struct Inner {
+struct ReporterState {
     status: StoryStatus,
     last_sent: Instant,
-    told: Option<String>,
-    printed: Option<String>,
+    pending_report: Option<String>,
+    pending_output: Option<String>,
     work_log: Vec<StoryLogEntry>,
 }
 
-impl Progress {
+impl ProgressReporter {
     /// A story that is pending.
     pub fn new(story: StoryId, channel: Channel, heartbeat: Duration) -> Self {
-        Self::with(StoryStatus::Pending, story, channel, heartbeat)
+        Self::with_status(StoryStatus::Pending, story, channel, heartbeat)
     }
 
     /// A story that is begun with its first heartbeat, if it comes to that.
-    pub fn preparing(story: StoryId, channel: Channel, heartbeat: Duration) -> Self {
-        Self::with(StoryStatus::InProgress, story, channel, heartbeat)
+    pub fn new_in_progress(story: StoryId, channel: Channel, heartbeat: Duration) -> Self {
+        Self::with_status(StoryStatus::InProgress, story, channel, heartbeat)
     }
 
-    fn with(status: StoryStatus, story: StoryId, channel: Channel, heartbeat: Duration) -> Self {
-        let inner = Inner { status, last_sent: Instant::now(), told: None, printed: None, work_log: Vec::new() };
-        Self { story, channel, heartbeat, inner: Arc::new(Mutex::new(inner)), changed: Arc::new(Notify::new()) }
+    fn with_status(status: StoryStatus, story: StoryId, channel: Channel, heartbeat: Duration) -> Self {
+        let inner = ReporterState {
+            status,
+            last_sent: Instant::now(),
+            pending_report: None,
+            pending_output: None,
+            work_log: Vec::new(),
+        };
+        Self { story, channel, heartbeat, state: Arc::new(Mutex::new(inner)), wakeup: Arc::new(Notify::new()) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReporterState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the status and says so at once.
-    pub fn change(&self, status: StoryStatus, output: &str) {
+    pub fn set_status(&self, status: StoryStatus, output: &str) {
         let mut inner = self.lock();
         inner.status = status;
-        inner.printed = None;
-        if let Some(told) = inner.told.take() {
-            note(&mut inner, told);
+        inner.pending_output = None;
+        if let Some(told) = inner.pending_report.take() {
+            push_log_entry(&mut inner, told);
         }
-        self.send(&mut inner, output.to_owned());
+        self.log_and_send(&mut inner, output.to_owned());
     }
 
-    /// The whole work log, with these last words about the story, which [`last_word`](Self::last_word) says.
+    /// The whole work log, with these last words about the story, which [`send_final_status`](Self::send_final_status) says.
     pub fn close(&self, output: &str) -> Vec<StoryLogEntry> {
         let mut inner = self.lock();
-        inner.printed = None;
-        if let Some(told) = inner.told.take() {
-            note(&mut inner, told);
+        inner.pending_output = None;
+        if let Some(told) = inner.pending_report.take() {
+            push_log_entry(&mut inner, told);
         }
-        note(&mut inner, output.to_owned());
+        push_log_entry(&mut inner, output.to_owned());
         inner.work_log.clone()
     }
 
     /// Says what became of the story. Nothing is said of it afterwards.
-    pub fn last_word(&self, status: StoryStatus, output: &str) {
+    pub fn send_final_status(&self, status: StoryStatus, output: &str) {
         let mut inner = self.lock();
         inner.status = status;
-        self.say(&mut inner, output.to_owned());
+        self.send_update(&mut inner, output.to_owned());
     }
 
     /// What the agent says about its work: sent as soon as the interval allows, and always in the work log.
-    pub fn tell(&self, text: &str) {
+    pub fn report(&self, text: &str) {
         let mut inner = self.lock();
-        if let Some(older) = inner.told.replace(text.to_owned()) {
-            note(&mut inner, older);
+        if let Some(older) = inner.pending_report.replace(text.to_owned()) {
+            push_log_entry(&mut inner, older);
         }
         drop(inner);
-        self.changed.notify_one();
+        self.wakeup.notify_one();
     }
 
     /// A line that the agent printed: sent where nothing better is there to say.
-    pub fn printed(&self, line: &str) {
+    pub fn report_output(&self, line: &str) {
         let mut inner = self.lock();
-        let first = inner.printed.is_none();
-        inner.printed = Some(line.to_owned());
+        let first = inner.pending_output.is_none();
+        inner.pending_output = Some(line.to_owned());
         drop(inner);
         if first {
-            self.changed.notify_one();
+            self.wakeup.notify_one();
         }
     }
 
     /// Sends what is due, for ever. Runs beside the story.
-    pub async fn speak(&self) {
+    pub async fn run(&self) {
         loop {
             let (due, beat) = {
                 let inner = self.lock();
-                let waits = inner.told.is_some() || inner.printed.is_some();
-                (waits.then(|| inner.last_sent + UPDATE_EVERY), inner.last_sent + self.heartbeat)
+                let waits = inner.pending_report.is_some() || inner.pending_output.is_some();
+                (waits.then(|| inner.last_sent + UPDATE_INTERVAL), inner.last_sent + self.heartbeat)
             };
             match due {
                 None => tokio::select! {
-                    () = self.changed.notified() => {}
-                    () = tokio::time::sleep_until(beat) => self.beat(beat),
+                    () = self.wakeup.notified() => {}
+                    () = tokio::time::sleep_until(beat) => self.send_heartbeat(beat),
                 },
                 Some(due) => {
                     tokio::time::sleep_until(due).await;
-                    self.send_waiting(due);
+                    self.send_pending(due);
                 }
             }
         }
     }
 
     /// Sends what waits, unless a change of state went out after `due` was reckoned.
-    fn send_waiting(&self, due: Instant) {
+    fn send_pending(&self, due: Instant) {
         let mut inner = self.lock();
-        if inner.last_sent + UPDATE_EVERY > due {
+        if inner.last_sent + UPDATE_INTERVAL > due {
             return;
         }
-        let told = inner.told.take();
-        let printed = inner.printed.take();
+        let told = inner.pending_report.take();
+        let printed = inner.pending_output.take();
         if let Some(text) = told.or(printed) {
-            self.send(&mut inner, text);
+            self.log_and_send(&mut inner, text);
         }
     }
 
     /// Says that there is nothing to say, unless something was said after `due` was reckoned. Only a story in progress can.
-    fn beat(&self, due: Instant) {
+    fn send_heartbeat(&self, due: Instant) {
         let mut inner = self.lock();
         if inner.last_sent + self.heartbeat > due {
             return;
         }
         if inner.status == StoryStatus::InProgress {
-            self.say(&mut inner, String::new());
+            self.send_update(&mut inner, String::new());
         } else {
             inner.last_sent = Instant::now();
         }
     }
 
-    fn send(&self, inner: &mut Inner, output: String) {
-        note(inner, output.clone());
-        self.say(inner, output);
+    fn log_and_send(&self, inner: &mut ReporterState, output: String) {
+        push_log_entry(inner, output.clone());
+        self.send_update(inner, output);
     }
 
-    fn say(&self, inner: &mut Inner, output: String) {
+    fn send_update(&self, inner: &mut ReporterState, output: String) {
         inner.last_sent = Instant::now();
         let update = ProgressUpdate { story_id: self.story.clone(), status: inner.status, output };
         self.channel.send(&ContainerMessage::Progress(update));
     }
 }
 
-fn note(inner: &mut Inner, text: String) {
-    if inner.work_log.len() == WORK_LOG_ENTRIES {
+fn push_log_entry(inner: &mut ReporterState, text: String) {
+    if inner.work_log.len() == MAX_WORK_LOG_ENTRIES {
         // The beginning stays: it says what was started with; of the middle, the newest matter more.
         inner.work_log.remove(1);
     }
@@ -186,12 +192,12 @@ fn note(inner: &mut Inner, text: String) {
 mod tests {
     use super::*;
     use crate::protocol::acp::message::decode_container;
-    use crate::shim::channel::Sender;
+    use crate::shim::channel::SandboxIdentity;
 
     #[derive(Clone, Default)]
-    struct Wire(Arc<Mutex<Vec<u8>>>);
+    struct CapturedOutput(Arc<Mutex<Vec<u8>>>);
 
-    impl std::io::Write for Wire {
+    impl std::io::Write for CapturedOutput {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -201,7 +207,7 @@ mod tests {
         }
     }
 
-    impl Wire {
+    impl CapturedOutput {
         fn outputs(&self) -> Vec<String> {
             let bytes = self.0.lock().unwrap().clone();
             let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
@@ -214,34 +220,34 @@ mod tests {
         }
     }
 
-    fn story(wire: &Wire) -> (Progress, tokio::task::JoinHandle<()>) {
-        let sender = Sender {
+    fn spawn_reporter(wire: &CapturedOutput) -> (ProgressReporter, tokio::task::JoinHandle<()>) {
+        let sender = SandboxIdentity {
             swarm: "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().unwrap(),
             container: "abc123def456".parse().unwrap(),
         };
         let out: Box<dyn std::io::Write + Send> = Box::new(wire.clone());
         let channel = Channel::new(sender, Arc::new(Mutex::new(out)));
-        let progress = Progress::new("US-001".parse().unwrap(), channel, HEARTBEAT);
+        let progress = ProgressReporter::new("US-001".parse().unwrap(), channel, HEARTBEAT_INTERVAL);
         let speaker = progress.clone();
-        (progress, tokio::spawn(async move { speaker.speak().await }))
+        (progress, tokio::spawn(async move { speaker.run().await }))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn between_changes_of_state_an_update_goes_out_every_two_seconds_at_most() {
-        let wire = Wire::default();
-        let (progress, speaking) = story(&wire);
-        progress.change(StoryStatus::InProgress, "started");
+    async fn updates_are_limited_to_one_every_two_seconds() {
+        let wire = CapturedOutput::default();
+        let (progress, speaking) = spawn_reporter(&wire);
+        progress.set_status(StoryStatus::InProgress, "started");
         // A line every 100 ms for 5 s, and one thing said in between. The clock stands at 2 s when line 21 is printed, and the
         // speaker comes after the printer.
         for line in 1..=50 {
-            progress.printed(&format!("line {line}"));
+            progress.report_output(&format!("line {line}"));
             if line == 25 {
-                progress.tell("half way");
+                progress.report("half way");
             }
             tokio::time::advance(Duration::from_millis(100)).await;
         }
         let log: Vec<String> = progress.close("done").into_iter().map(|entry| entry.text).collect();
-        progress.last_word(StoryStatus::Completed, "done");
+        progress.send_final_status(StoryStatus::Completed, "done");
         speaking.abort();
         assert_eq!(
             wire.outputs(),
@@ -251,10 +257,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_broken_by_a_heartbeat_that_is_no_news() {
-        let wire = Wire::default();
-        let (progress, speaking) = story(&wire);
-        progress.change(StoryStatus::InProgress, "started");
+    async fn heartbeats_are_sent_during_silence_and_not_logged() {
+        let wire = CapturedOutput::default();
+        let (progress, speaking) = spawn_reporter(&wire);
+        progress.set_status(StoryStatus::InProgress, "started");
         for _ in 0..60 {
             tokio::time::advance(Duration::from_secs(1)).await;
             tokio::task::yield_now().await;
@@ -266,7 +272,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(1)).await;
             tokio::task::yield_now().await;
         }
-        progress.last_word(StoryStatus::Completed, "done");
+        progress.send_final_status(StoryStatus::Completed, "done");
         speaking.abort();
         assert_eq!(wire.outputs()[3..], ["in_progress ", "completed done"]);
         assert_eq!(log.len(), 2, "a heartbeat is in no work log");

@@ -3,13 +3,13 @@
 //! Made by `story.rs` for each story; written to a file, and given on standard input where the agent wants it there. Must
 //! not: hold values of environment variables.
 
-use super::inherit::HINTS;
-use super::socket::TaskCard;
-use crate::handoff::assignment::MailboxSeat;
+use super::agent_requests::TaskCard;
+use super::received_dispatch::MEMORY_DISCLAIMER;
+use crate::handoff::assignment::MailboxMembership;
 
 /// Where the story stands in its tasks file.
 #[derive(Debug, Clone, Copy)]
-pub struct Context<'a> {
+pub struct PromptContext<'a> {
     /// The tasks file's title.
     pub title: &'a str,
     /// The tasks file's description; may be empty.
@@ -17,14 +17,14 @@ pub struct Context<'a> {
     /// What earlier stories learned, as markdown; may be empty.
     pub memory: &'a str,
     /// Who the agent is in the mailbox, where there is one.
-    pub mailbox: Option<&'a MailboxSeat>,
+    pub mailbox: Option<&'a MailboxMembership>,
     /// The same agent has other stories after this one.
-    pub more: bool,
+    pub has_more_stories: bool,
 }
 
 /// How an agent takes part in the mailbox, and who else does. `more`: it has other stories after this one.
-pub fn mailbox(seat: &MailboxSeat, more: bool) -> String {
-    let MailboxSeat { agent, role, peers } = seat;
+pub fn mailbox_section(seat: &MailboxMembership, more: bool) -> String {
+    let MailboxMembership { agent, role, peers } = seat;
     let mut text = format!(
         "\n## Mailbox\n\n\
          You can write to the other agents, and they to you. You are `{agent}` ({role}).\n\n"
@@ -51,7 +51,7 @@ pub fn mailbox(seat: &MailboxSeat, more: bool) -> String {
 }
 
 /// The prompt for a story.
-pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
+pub fn story_prompt(card: &TaskCard, context: PromptContext<'_>) -> String {
     let mut text = format!("# {}: {}\n", card.id, card.title);
     if !context.title.is_empty() {
         text.push_str(&format!("\nThis story is part of \"{}\".\n", context.title));
@@ -75,7 +75,7 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
         text.push_str(&format!("\n## Notes\n\n{}\n", card.notes));
     }
     if !context.memory.is_empty() {
-        text.push_str(&format!("\n## What earlier stories learned\n\n{HINTS}\n\n{}", context.memory));
+        text.push_str(&format!("\n## What earlier stories learned\n\n{MEMORY_DISCLAIMER}\n\n{}", context.memory));
     }
     if !card.verify.is_empty() {
         text.push_str("\n## How the work is verified\n\nEach of these must exit with 0 once you are done:\n\n");
@@ -93,7 +93,7 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
         text.push_str(&format!("\n## The previous try failed\n\n{failure}\n"));
     }
     if let Some(seat) = context.mailbox {
-        text.push_str(&mailbox(seat, context.more));
+        text.push_str(&mailbox_section(seat, context.has_more_stories));
     }
     text.push_str(&format!(
         "\n## Rules\n\n\
@@ -114,12 +114,12 @@ pub fn prompt(card: &TaskCard, context: Context<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::socket::CriterionCard;
+    use super::super::agent_requests::CriterionCard;
     use super::*;
     use crate::handoff::assignment::MailboxPeer;
 
     #[test]
-    fn it_says_what_is_there_and_has_no_empty_sections() {
+    fn prompt_contains_all_parts_and_no_empty_sections() {
         let card = TaskCard {
             id: "US-001".into(),
             title: "Add a parser".into(),
@@ -140,9 +140,11 @@ mod tests {
             role: "tester".to_owned(),
             task: "Test the parser".to_owned(),
         };
-        let seat = MailboxSeat { agent: "alpha".parse().expect("an id"), role: "coder".to_owned(), peers: vec![peer] };
-        let none = Context { title: "Parsers", description: "", memory: "", mailbox: None, more: false };
-        let text = prompt(&card, Context { mailbox: Some(&seat), ..none });
+        let seat =
+            MailboxMembership { agent: "alpha".parse().expect("an id"), role: "coder".to_owned(), peers: vec![peer] };
+        let none =
+            PromptContext { title: "Parsers", description: "", memory: "", mailbox: None, has_more_stories: false };
+        let text = story_prompt(&card, PromptContext { mailbox: Some(&seat), ..none });
         assert!(
             text.contains("You are `alpha` (coder)") && text.contains("- `bravo` (tester): Test the parser"),
             "{text}"
@@ -150,9 +152,9 @@ mod tests {
         let says_done = "acp-shim mail send --type DONE";
         assert!(text.contains(says_done), "{text}");
         // Who signs off counts as gone: not between two stories.
-        let text = prompt(&card, Context { mailbox: Some(&seat), more: true, ..none });
+        let text = story_prompt(&card, PromptContext { mailbox: Some(&seat), has_more_stories: true, ..none });
         assert!(!text.contains(says_done) && text.contains("DONE is for the end of the last"), "{text}");
-        let text = prompt(&card, Context { memory: "- note `n`: it is slow\n", ..none });
+        let text = story_prompt(&card, PromptContext { memory: "- note `n`: it is slow\n", ..none });
         assert!(!text.contains("ailbox"), "{text}");
         for part in [
             "US-001: Add a parser",

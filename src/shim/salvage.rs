@@ -6,25 +6,25 @@
 
 use std::path::Path;
 
-use super::clone::CloneDir;
-use super::git::{Git, GitError};
-use super::special;
-use super::staging::{self, Embedded};
+use super::clone_dir::CloneDir;
+use super::git::{GitError, HardenedGit};
+use super::safe_fs;
+use super::staging::{self, EmbeddedRepos};
 use crate::ids::CommitId;
 
 /// What to salvage, and where to.
 #[derive(Debug)]
-pub struct Salvage<'a> {
+pub struct SalvageRun<'a> {
     /// The clone.
     pub clone: &'a CloneDir,
     /// Git for it, with the time that each process may take.
-    pub git: Git,
+    pub git: HardenedGit,
     /// Where the work began: the parent where the clone has nothing better, and always an ancestor.
     pub start: &'a CommitId,
     /// Commits to keep beside HEAD: where other refs were moved to.
-    pub beside: Vec<CommitId>,
+    pub stray_commits: Vec<CommitId>,
     /// The bundle of what was finished before, for a git folder that has to be made anew.
-    pub finished: Option<&'a Path>,
+    pub finished_bundle: Option<&'a Path>,
     /// The ref to write.
     pub reference: &'a str,
     /// The commit's message.
@@ -33,47 +33,47 @@ pub struct Salvage<'a> {
 
 /// What was kept, and what could not be.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct SalvagedWork {
     /// The commit; none where there is nothing beyond the start.
     pub commit: Option<CommitId>,
     /// Paths that are not in it, though they were there, without those below.
     pub left_out: Vec<String>,
     /// Special files (FIFOs, sockets, devices), which are never in it and hold no work.
-    pub special: Vec<String>,
+    pub special_files: Vec<String>,
 }
 
-impl Salvage<'_> {
+impl SalvageRun<'_> {
     /// Commits everything that git takes, and points the ref to it.
-    pub fn keep(&self) -> Result<Kept, GitError> {
-        let mut special = self.clone.remove_special();
-        let mut kept = self.keep_rest()?;
-        special.append(&mut kept.special);
-        Ok(Kept { special, ..kept })
+    pub fn run(&self) -> Result<SalvagedWork, GitError> {
+        let mut special = self.clone.remove_special_files();
+        let mut kept = self.commit_or_rebuild()?;
+        special.append(&mut kept.special_files);
+        Ok(SalvagedWork { special_files: special, ..kept })
     }
 
-    fn keep_rest(&self) -> Result<Kept, GitError> {
-        if self.clone.damage().is_some() {
-            self.clone.rebuild(self.finished)?;
+    fn commit_or_rebuild(&self) -> Result<SalvagedWork, GitError> {
+        if self.clone.find_damage().is_some() {
+            self.clone.rebuild_git_dir(self.finished_bundle)?;
         } else {
-            self.clone.put_in_order()?;
+            self.clone.restore_git_files()?;
         }
-        match self.commit() {
+        match self.commit_everything() {
             // The objects or the refs are broken in a way that only git sees, or it waits for something in there.
             Err(GitError::Failed { disk_full: false, .. } | GitError::TimedOut { .. }) => {
-                self.clone.rebuild(self.finished)?;
-                self.commit()
+                self.clone.rebuild_git_dir(self.finished_bundle)?;
+                self.commit_everything()
             }
             kept => kept,
         }
     }
 
-    fn commit(&self) -> Result<Kept, GitError> {
+    fn commit_everything(&self) -> Result<SalvagedWork, GitError> {
         let mut parents = self.parents()?;
         let start = parents.first().cloned().unwrap_or_else(|| self.start.clone());
-        let staged = staging::stage_everything(self.clone, &self.git, &start, Embedded::Dissolve)?;
+        let staged = staging::stage_all(self.clone, &self.git, &start, EmbeddedRepos::RemoveGitDirs)?;
         let is_special = |path: &String| {
             let meta = std::fs::symlink_metadata(self.clone.repo.join(path));
-            meta.is_ok_and(|meta| special::is_special(meta.file_type()))
+            meta.is_ok_and(|meta| safe_fs::is_special_file(meta.file_type()))
         };
         let (special, left_out) = staged.refused.into_iter().partition(is_special);
         if parents.is_empty() {
@@ -81,11 +81,13 @@ impl Salvage<'_> {
         }
         let kept = match staging::commit_index(&self.git, &parents, self.message, Some(staged.changed))? {
             Some(commit) => commit,
-            None if parents[0] == *self.start => return Ok(Kept { commit: None, left_out, special }),
+            None if parents[0] == *self.start => {
+                return Ok(SalvagedWork { commit: None, left_out, special_files: special });
+            }
             None => parents.swap_remove(0),
         };
         self.git.run(&["update-ref", "--no-deref", self.reference, kept.as_str()])?;
-        Ok(Kept { commit: Some(kept), left_out, special })
+        Ok(SalvagedWork { commit: Some(kept), left_out, special_files: special })
     }
 
     /// HEAD, if it can be read; the start, unless HEAD has it already; then the commits beside and what was stashed.
@@ -93,11 +95,11 @@ impl Salvage<'_> {
         let mut parents: Vec<CommitId> = Vec::new();
         let head = self.git.output(&["rev-parse", "--verify", "-q", "HEAD^{commit}"], None)?;
         if head.success {
-            parents.push(staging::commit_id("rev-parse", &head)?);
+            parents.push(staging::parse_commit_id("rev-parse", &head)?);
         }
         let stash = self.git.output(&["rev-parse", "--verify", "-q", "refs/stash^{commit}"], None)?;
-        let stash = if stash.success { Some(staging::commit_id("rev-parse", &stash)?) } else { None };
-        for other in std::iter::once(self.start).chain(&self.beside).chain(&stash) {
+        let stash = if stash.success { Some(staging::parse_commit_id("rev-parse", &stash)?) } else { None };
+        for other in std::iter::once(self.start).chain(&self.stray_commits).chain(&stash) {
             let mut known = false;
             for parent in &parents {
                 known |= parent == other
@@ -116,30 +118,36 @@ impl Salvage<'_> {
 
 /// Writes a bundle of these refs without what `base` has, to a temporary file that then gets its name. `durable`: it is
 /// synced before. The folder is the caller's to sync.
-pub fn write_bundle(git: &Git, to: &Path, base: &CommitId, refs: &[String], durable: bool) -> Result<(), GitError> {
+pub fn write_bundle(
+    git: &HardenedGit,
+    to: &Path,
+    base: &CommitId,
+    refs: &[String],
+    durable: bool,
+) -> Result<(), GitError> {
     let temporary = to.with_extension("bundle-tmp");
     for path in [&temporary, &to.with_extension("bundle-tmp.lock")] {
-        special::clear(path).map_err(|error| GitError::file("remove", path, error))?;
+        safe_fs::remove_any(path).map_err(|error| GitError::file("remove", path, error))?;
     }
     let mut args = vec!["bundle".to_owned(), "create".into(), "-q".into(), temporary.display().to_string()];
     args.push(format!("^{base}"));
     args.extend(refs.iter().cloned());
     git.run(&args)?;
-    rename(&temporary, to, durable)
+    rename_into_place(&temporary, to, durable)
 }
 
 /// Gives a finished temporary file its name, synced before where it has to survive a crash.
-pub fn rename(temporary: &Path, to: &Path, durable: bool) -> Result<(), GitError> {
+pub fn rename_into_place(temporary: &Path, to: &Path, durable: bool) -> Result<(), GitError> {
     if durable {
-        sync(temporary)?;
+        sync_path(temporary)?;
     }
     if std::fs::symlink_metadata(to).is_ok_and(|meta| meta.is_dir()) {
-        special::clear(to).map_err(|e| GitError::file("remove", to, e))?;
+        safe_fs::remove_any(to).map_err(|e| GitError::file("remove", to, e))?;
     }
     std::fs::rename(temporary, to).map_err(|e| GitError::file("write", to, e))
 }
 
 /// Syncs a file, or a folder's names.
-pub fn sync(path: &Path) -> Result<(), GitError> {
+pub fn sync_path(path: &Path) -> Result<(), GitError> {
     std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(|e| GitError::file("sync", path, e))
 }

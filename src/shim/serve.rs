@@ -13,20 +13,20 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::{Attempt, Fatal, reserve, starting_refs, unreached, write_result};
-use super::channel::{self, Channel, Sender};
-use super::clock::Clock;
-use super::clone::{CHECKOUT_LIMIT, CloneDir, Head, config_text};
-use super::halt::{Halt, Share};
-use super::inherit::Dispatched;
+use super::agent_requests::{self, AgentRequests};
+use super::attempt::{AttemptRun, FatalError, initial_refs, not_reached_results, reserve_space, write_result};
+use super::channel::{self, Channel, SandboxIdentity};
+use super::clock::SandboxClock;
+use super::clone_dir::{CHECKOUT_TIMEOUT, CloneDir, HeadTarget, render_git_config};
+use super::command::OutputLog;
 use super::layout::Layout;
-use super::memory::MemoryGauge;
-use super::progress::Progress;
-use super::review::{self, Review};
-use super::run::OutputLog;
+use super::memory_gauge::MemoryGauge;
+use super::progress::ProgressReporter;
+use super::received_dispatch::ReceivedDispatch;
+use super::review::{self, ReviewRun};
 use super::sign_off::SignOff;
-use super::socket::{self, Desk};
-use super::story::Sandbox;
+use super::stop_budget::{StopBudget, StopPhase};
+use super::story::SandboxContext;
 use crate::handoff::assignment::{ASSIGNMENT_VERSION, AssignmentFile};
 use crate::handoff::layout as names;
 use crate::handoff::result::{RESULT_VERSION, ResultFile};
@@ -38,10 +38,10 @@ use crate::tasks::{self, TasksFile};
 use crate::wire::WireLine;
 
 /// How long the task-request may take to come.
-pub const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All that a sandbox's shim touches, so that tests can give it something else.
-pub struct Outside {
+pub struct ShimEnvironment {
     /// The volumes.
     pub layout: Layout,
     /// Standard input.
@@ -58,16 +58,27 @@ pub struct Outside {
     pub memory: MemoryGauge,
     /// Cancelled by SIGTERM.
     pub stop: CancellationToken,
-    /// [`REQUEST_LIMIT`].
-    pub request_limit: Duration,
-    /// [`HEARTBEAT`](super::progress::HEARTBEAT).
-    pub heartbeat: Duration,
+    /// [`REQUEST_TIMEOUT`].
+    pub request_timeout: Duration,
+    /// [`HEARTBEAT_INTERVAL`](super::progress::HEARTBEAT_INTERVAL).
+    pub heartbeat_interval: Duration,
 }
 
 /// Serves one attempt from its task-request to its completion. The exit code: 0 where a completion was said that is not
 /// `failed`.
-pub async fn serve(outside: Outside, folder: &str) -> u8 {
-    let Outside { layout, input, output, log, hostname, env, memory, stop, request_limit, heartbeat } = outside;
+pub async fn serve(outside: ShimEnvironment, folder: &str) -> u8 {
+    let ShimEnvironment {
+        layout,
+        input,
+        output,
+        log,
+        hostname,
+        env,
+        memory,
+        stop,
+        request_timeout: request_limit,
+        heartbeat_interval: heartbeat,
+    } = outside;
     let output = Arc::new(Mutex::new(output));
     let log = OutputLog::new(log);
     let assignment = read_assignment(&layout, folder);
@@ -75,18 +86,20 @@ pub async fn serve(outside: Outside, folder: &str) -> u8 {
 
     let mut lines = channel::read_lines(input);
     let first = tokio::select! {
-        line = tokio::time::timeout(request_limit, first_line(&mut lines)) => line.ok(),
+        line = tokio::time::timeout(request_limit, first_nonblank_line(&mut lines)) => line.ok(),
         () = stop.cancelled() => None,
     };
     let request = match first {
-        Some(Some(line)) => decode(line),
-        Some(None) => Err(Fatal::new(ErrorCode::ACP_CONNECTION_LOST, "the input ended before a task-request came")),
+        Some(Some(line)) => decode_request(line),
+        Some(None) => {
+            Err(FatalError::new(ErrorCode::ACP_CONNECTION_LOST, "the input ended before a task-request came"))
+        }
         None if stop.is_cancelled() => {
-            Err(Fatal::new(ErrorCode::ACP_CONNECTION_LOST, "the sandbox was stopped before a task-request came"))
+            Err(FatalError::new(ErrorCode::ACP_CONNECTION_LOST, "the sandbox was stopped before a task-request came"))
         }
         None => {
             let limit = request_limit.as_secs();
-            Err(Fatal::new(ErrorCode::ACP_CONNECTION_LOST, format!("no task-request came within {limit} s")))
+            Err(FatalError::new(ErrorCode::ACP_CONNECTION_LOST, format!("no task-request came within {limit} s")))
         }
     };
     // Who to say it as, from the best source that there is.
@@ -99,10 +112,10 @@ pub async fn serve(outside: Outside, folder: &str) -> u8 {
     };
     let (Some(swarm), Some(container)) = (swarm, container) else {
         let reason = assignment.err().or(request.err()).map(|fatal| fatal.message).unwrap_or_default();
-        log.say(&format!("cannot tell which swarm and container this is: {reason}"));
+        log.write_line(&format!("cannot tell which swarm and container this is: {reason}"));
         return 1;
     };
-    let channel = Channel::new(Sender { swarm, container: container.clone() }, output);
+    let channel = Channel::new(SandboxIdentity { swarm, container: container.clone() }, output);
     // The thread that reads goes on: what comes after the task-request, its end included, means nothing.
     let started = request.and_then(|(envelope, request)| {
         let assignment = assignment?;
@@ -111,15 +124,24 @@ pub async fn serve(outside: Outside, folder: &str) -> u8 {
     });
     match started {
         Ok((assignment, request)) => {
-            let setup = Setup { layout, folder: folder.to_owned(), env, memory, stop, heartbeat, channel, log };
-            setup.work(assignment, request).await
+            let setup = SandboxSetup {
+                layout,
+                attempt_dir: folder.to_owned(),
+                env,
+                memory,
+                stop,
+                heartbeat_interval: heartbeat,
+                channel,
+                log,
+            };
+            setup.run(assignment, request).await
         }
-        Err(fatal) => give_up(&channel, &log, fatal),
+        Err(fatal) => send_fatal_error(&channel, &log, fatal),
     }
 }
 
-fn give_up(channel: &Channel, log: &OutputLog, fatal: Fatal) -> u8 {
-    log.say(&format!("{}: {}", fatal.code, fatal.message));
+fn send_fatal_error(channel: &Channel, log: &OutputLog, fatal: FatalError) -> u8 {
+    log.write_line(&format!("{}: {}", fatal.code, fatal.message));
     let errors = vec![fatal.message.clone()];
     channel.send(&ContainerMessage::Error(ErrorReport { code: fatal.code, message: fatal.message }));
     let completion = Completion { status: CompletionStatus::Failed, pr_url: None, errors };
@@ -127,7 +149,7 @@ fn give_up(channel: &Channel, log: &OutputLog, fatal: Fatal) -> u8 {
     1
 }
 
-async fn first_line(lines: &mut tokio::sync::mpsc::Receiver<WireLine>) -> Option<WireLine> {
+async fn first_nonblank_line(lines: &mut tokio::sync::mpsc::Receiver<WireLine>) -> Option<WireLine> {
     loop {
         match lines.recv().await? {
             WireLine::Good(line) if line.trim_ascii().is_empty() => {}
@@ -136,17 +158,19 @@ async fn first_line(lines: &mut tokio::sync::mpsc::Receiver<WireLine>) -> Option
     }
 }
 
-fn decode(line: WireLine) -> Result<(Envelope, TaskRequest), Fatal> {
-    let refused = |why: String| Fatal::new(ErrorCode::UNKNOWN_ERROR, format!("the task-request was refused: {why}"));
+fn decode_request(line: WireLine) -> Result<(Envelope, TaskRequest), FatalError> {
+    let refused =
+        |why: String| FatalError::new(ErrorCode::UNKNOWN_ERROR, format!("the task-request was refused: {why}"));
     match line {
         WireLine::Good(line) => decode_task_request(&line).map_err(|bad| refused(bad.to_string())),
         WireLine::Bad(bad) => Err(refused(format!("a line of {} bytes that is no record", bad.length))),
     }
 }
 
-fn read_assignment(layout: &Layout, folder: &str) -> Result<AssignmentFile, Fatal> {
-    let path = layout.assignment(folder);
-    let wrong = |why: String| Fatal::new(ErrorCode::UNKNOWN_ERROR, format!("cannot read `{}`: {why}", path.display()));
+fn read_assignment(layout: &Layout, folder: &str) -> Result<AssignmentFile, FatalError> {
+    let path = layout.assignment_file(folder);
+    let wrong =
+        |why: String| FatalError::new(ErrorCode::UNKNOWN_ERROR, format!("cannot read `{}`: {why}", path.display()));
     let bytes = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
     let file: AssignmentFile = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     if file.schema_version != ASSIGNMENT_VERSION {
@@ -165,10 +189,10 @@ fn check_request(
     request: &TaskRequest,
     assignment: &AssignmentFile,
     container: &ContainerId,
-) -> Result<(), Fatal> {
+) -> Result<(), FatalError> {
     let differs = |what: &str, asked: &dyn std::fmt::Display, expected: &dyn std::fmt::Display| {
         let message = format!("the task-request names {what} `{asked}`, and the assignment is for `{expected}`");
-        Err(Fatal::new(ErrorCode::UNKNOWN_ERROR, message))
+        Err(FatalError::new(ErrorCode::UNKNOWN_ERROR, message))
     };
     if envelope.swarm_id != assignment.swarm_id {
         return differs("swarm", &envelope.swarm_id, &assignment.swarm_id);
@@ -186,29 +210,29 @@ fn check_request(
 }
 
 /// What is known before the task-request.
-struct Setup {
+struct SandboxSetup {
     layout: Layout,
-    folder: String,
+    attempt_dir: String,
     env: BTreeMap<OsString, OsString>,
     memory: MemoryGauge,
     stop: CancellationToken,
-    heartbeat: Duration,
+    heartbeat_interval: Duration,
     channel: Channel,
     log: OutputLog,
 }
 
-impl Setup {
-    async fn work(self, assignment: AssignmentFile, request: TaskRequest) -> u8 {
+impl SandboxSetup {
+    async fn run(self, assignment: AssignmentFile, request: TaskRequest) -> u8 {
         let (channel, log, stop) = (self.channel.clone(), self.log.clone(), self.stop.clone());
-        let halt = Halt::new(stop.clone(), Duration::from_secs(assignment.grace_secs));
-        tokio::spawn(halt.clone().keep_time());
-        let out = self.layout.out(&self.folder);
-        let untouched = unreached(&assignment);
-        reserve(&out);
+        let halt = StopBudget::new(stop.clone(), Duration::from_secs(assignment.grace_secs));
+        tokio::spawn(halt.clone().record_start());
+        let out = self.layout.out_dir(&self.attempt_dir);
+        let untouched = not_reached_results(&assignment);
+        reserve_space(&out);
         // Nothing can be said of a story before it is begun: a clone that takes long counts as its beginning.
         let preparing = assignment.stories.first().map(|first| {
-            let waiting = Progress::preparing(first.id.clone(), channel.clone(), self.heartbeat);
-            tokio::spawn(async move { waiting.speak().await })
+            let waiting = ProgressReporter::new_in_progress(first.id.clone(), channel.clone(), self.heartbeat_interval);
+            tokio::spawn(async move { waiting.run().await })
         });
         let prepared = self.prepare(assignment, &request, halt).await;
         if let Some(preparing) = preparing {
@@ -216,12 +240,12 @@ impl Setup {
         }
         match prepared {
             Ok((sandbox, order)) => match sandbox.assignment.review.clone() {
-                Some(work) => Review { sandbox, out, work }.run().await,
-                None => Attempt { sandbox, out, order }.run().await,
+                Some(work) => ReviewRun { sandbox, out_dir: out, review: work }.run().await,
+                None => AttemptRun { sandbox, out_dir: out, story_order: order }.run().await,
             },
             Err((fatal, assignment)) => {
                 let written = if assignment.review.is_some() {
-                    write_result(&out, &review::not_begun(&assignment, &fatal, stop.is_cancelled()), true)
+                    write_result(&out, &review::not_started_file(&assignment, &fatal, stop.is_cancelled()), true)
                 } else {
                     let result = ResultFile {
                         schema_version: RESULT_VERSION,
@@ -235,16 +259,16 @@ impl Setup {
                     write_result(&out, &result, true)
                 };
                 if let Err(error) = written {
-                    log.say(&format!("cannot write the result: {error}"));
+                    log.write_line(&format!("cannot write the result: {error}"));
                 }
                 if stop.is_cancelled() {
-                    log.say(&format!("stopped: {}", fatal.message));
+                    log.write_line(&format!("stopped: {}", fatal.message));
                     let completion =
                         Completion { status: CompletionStatus::Stopped, pr_url: None, errors: vec![fatal.message] };
                     channel.send(&ContainerMessage::Completion(completion));
                     return 0;
                 }
-                give_up(&channel, &log, fatal)
+                send_fatal_error(&channel, &log, fatal)
             }
         }
     }
@@ -254,51 +278,52 @@ impl Setup {
         self,
         assignment: AssignmentFile,
         request: &TaskRequest,
-        halt: Halt,
-    ) -> Result<(Sandbox, Vec<usize>), (Fatal, AssignmentFile)> {
-        let work = halt.by(Share::Work);
-        let clone = self.clone_dir(&assignment, request.repo_url.as_str()).until(work.clone());
-        let made = work.bound({
+        halt: StopBudget,
+    ) -> Result<(SandboxContext, Vec<usize>), (FatalError, AssignmentFile)> {
+        let work = halt.deadline(StopPhase::Work);
+        let clone = self.clone_dir(&assignment, request.repo_url.as_str()).with_stop_deadline(work.clone());
+        let made = work.run_blocking({
             let (clone, base) = (clone.clone(), assignment.base.clone());
             move || make_clone(&clone, &base)
         });
-        let cut_off = || Fatal::new(ErrorCode::GIT_CLONE_FAILED, "the sandbox was stopped before it had its clone");
+        let cut_off =
+            || FatalError::new(ErrorCode::GIT_CLONE_FAILED, "the sandbox was stopped before it had its clone");
         let made = made.await.unwrap_or_else(|| Err(cut_off()));
         if let Err(fatal) = made {
             return Err((fatal, assignment));
         }
-        let (tasks, order) = match self.read_tasks(&assignment) {
+        let (tasks, order) = match self.read_tasks_file(&assignment) {
             Ok(read) => read,
             Err(fatal) => return Err((fatal, assignment)),
         };
-        let dispatched = Dispatched::receive(&self.layout.dispatch(&self.folder), &assignment);
-        let desk = Desk::default();
-        let socket = self.layout.socket(&self.folder);
-        if let Err(error) = socket::serve(&socket, desk.clone()) {
+        let dispatched = ReceivedDispatch::receive(&self.layout.dispatch_file(&self.attempt_dir), &assignment);
+        let desk = AgentRequests::default();
+        let socket = self.layout.socket_path(&self.attempt_dir);
+        if let Err(error) = agent_requests::serve(&socket, desk.clone()) {
             let message = format!("cannot open the socket `{}`: {error}", socket.display());
-            return Err((Fatal::new(ErrorCode::UNKNOWN_ERROR, message), assignment));
+            return Err((FatalError::new(ErrorCode::UNKNOWN_ERROR, message), assignment));
         }
         let env = self.agent_env(&assignment, request);
-        self.trust_objects(&env);
-        let clock = Clock::default();
+        self.trust_objects_repo(&env);
+        let clock = SandboxClock::default();
         tokio::spawn(clock.clone().run());
-        let sandbox = Sandbox {
+        let sandbox = SandboxContext {
             tasks,
             clone,
-            dispatched,
-            memory_dir: self.layout.memory(&self.folder),
-            run_dir: self.layout.run(&self.folder),
-            bundle: self.layout.out(&self.folder).join(names::RESULT_BUNDLE),
+            dispatch: dispatched,
+            memory_dir: self.layout.memory_dir(&self.attempt_dir),
+            run_dir: self.layout.run_dir(&self.attempt_dir),
+            bundle_path: self.layout.out_dir(&self.attempt_dir).join(names::BUNDLE_FILE),
             env,
             channel: self.channel,
             log: self.log,
-            memory: self.memory,
+            memory_gauge: self.memory,
             stop: self.stop,
-            halt,
-            heartbeat: self.heartbeat,
-            desk,
+            stop_budget: halt,
+            heartbeat_interval: self.heartbeat_interval,
+            agent_requests: desk,
             clock,
-            sign_off: assignment.mailbox.as_ref().map(|seat| SignOff::begin(&self.layout, seat)),
+            sign_off: assignment.mailbox.as_ref().map(|seat| SignOff::new(&self.layout, seat)),
             secrets: request.env_vars.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             assignment,
         };
@@ -309,28 +334,28 @@ impl Setup {
         let objects_repo = self.layout.objects_repo();
         let branch = (assignment.branch.as_str(), assignment.integration_branch.as_str());
         CloneDir {
-            repo: self.layout.repo(&self.folder),
-            head: Head::Branch(format!("refs/heads/{}", assignment.branch)),
-            refs: starting_refs(assignment).into_iter().collect(),
-            config: config_text(
+            repo: self.layout.repo_dir(&self.attempt_dir),
+            head: HeadTarget::Branch(format!("refs/heads/{}", assignment.branch)),
+            refs: initial_refs(assignment).into_iter().collect(),
+            config: render_git_config(
                 &assignment.object_format,
                 &assignment.identity,
                 Some((repo_url, &objects_repo)),
                 Some(branch),
             ),
             identity: assignment.identity.clone(),
-            halt: None,
+            stop_deadline: None,
             objects_repo,
         }
     }
 
-    fn read_tasks(&self, assignment: &AssignmentFile) -> Result<(TasksFile, Vec<usize>), Fatal> {
-        let path = self.layout.tasks_file(&self.folder, &assignment.task_file_path);
+    fn read_tasks_file(&self, assignment: &AssignmentFile) -> Result<(TasksFile, Vec<usize>), FatalError> {
+        let path = self.layout.tasks_file(&self.attempt_dir, &assignment.task_file_path);
         let shown = &assignment.task_file_path;
         let bytes = fs::read(&path).map_err(|error| {
-            Fatal::new(ErrorCode::TASK_FILE_NOT_FOUND, format!("cannot read the tasks file `{shown}`: {error}"))
+            FatalError::new(ErrorCode::TASK_FILE_NOT_FOUND, format!("cannot read the tasks file `{shown}`: {error}"))
         })?;
-        let invalid = |why: String| Fatal::new(ErrorCode::TASK_FILE_INVALID, why);
+        let invalid = |why: String| FatalError::new(ErrorCode::TASK_FILE_INVALID, why);
         let file = tasks::parse(&bytes, shown.as_ref()).map_err(|error| invalid(error.to_string()))?;
         let wanted = |id: &StoryId| assignment.stories.iter().any(|work| work.id == *id);
         if let Some(missing) =
@@ -345,7 +370,7 @@ impl Setup {
 
     /// Lets the agent's own git fetch from the objects volume, which is root's: git takes that from no file of the clone. A
     /// home that has settings already, or cannot be written, stays as it is.
-    fn trust_objects(&self, env: &BTreeMap<OsString, OsString>) {
+    fn trust_objects_repo(&self, env: &BTreeMap<OsString, OsString>) {
         let Some(home) = env.get(OsStr::new("HOME")) else { return };
         let text = format!("[safe]\n\tdirectory = {}\n", self.layout.objects_repo().display());
         if let Ok(mut file) = fs::File::create_new(std::path::Path::new(home).join(".gitconfig")) {
@@ -361,35 +386,35 @@ impl Setup {
         }
         let mut path = env.get(OsStr::new("PATH")).cloned().unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         path.push(":");
-        path.push(self.layout.bin());
+        path.push(self.layout.bin_dir());
         let ours: [(&str, OsString); 6] = [
             ("PATH", path),
             ("LONGSHORE_SWARM", assignment.swarm_id.to_string().into()),
             ("LONGSHORE_ASSIGNMENT", assignment.attempt.assignment.as_str().into()),
             ("LONGSHORE_ATTEMPT", assignment.attempt.number.to_string().into()),
-            ("LONGSHORE_TASKS_FILE", self.layout.tasks_file(&self.folder, &assignment.task_file_path).into()),
-            (super::ask::SOCKET_VARIABLE, self.layout.socket(&self.folder).into()),
+            ("LONGSHORE_TASKS_FILE", self.layout.tasks_file(&self.attempt_dir, &assignment.task_file_path).into()),
+            (super::socket_client::SOCKET_VARIABLE, self.layout.socket_path(&self.attempt_dir).into()),
         ];
         env.extend(ours.map(|(name, value)| (name.into(), value)));
         if let Some(seat) = &assignment.mailbox {
-            env.insert("LONGSHORE_MAILBOX".into(), self.layout.mailbox().into());
+            env.insert("LONGSHORE_MAILBOX".into(), self.layout.mailbox_volume().into());
             env.insert("LONGSHORE_AGENT".into(), seat.agent.as_str().into());
         }
         env
     }
 }
 
-fn make_clone(clone: &CloneDir, base: &CommitId) -> Result<(), Fatal> {
-    let failed = |message: String| Fatal::new(ErrorCode::GIT_CLONE_FAILED, format!("cannot clone: {message}"));
+fn make_clone(clone: &CloneDir, base: &CommitId) -> Result<(), FatalError> {
+    let failed = |message: String| FatalError::new(ErrorCode::GIT_CLONE_FAILED, format!("cannot clone: {message}"));
     if !clone.objects_repo.join("objects").is_dir() {
         return Err(failed(format!("there is no repository at `{}`", clone.objects_repo.display())));
     }
     clone.write_git_dir().map_err(|error| failed(error.to_string()))?;
-    let git = clone.git().within(CHECKOUT_LIMIT);
+    let git = clone.git().with_timeout(CHECKOUT_TIMEOUT);
     git.run(&["reset", "--hard", "-q"]).map(|_| ()).map_err(|error| {
         let present = git.run(&["cat-file", "-e", &format!("{base}^{{commit}}")]).is_ok();
         if present {
-            Fatal::new(ErrorCode::GIT_CHECKOUT_FAILED, format!("cannot check out {}: {error}", base.short()))
+            FatalError::new(ErrorCode::GIT_CHECKOUT_FAILED, format!("cannot check out {}: {error}", base.short()))
         } else {
             failed(format!("the commit {} is not in the repository's objects", base.short()))
         }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 
 use super::layout::Layout;
-use crate::handoff::assignment::MailboxSeat;
+use crate::handoff::assignment::MailboxMembership;
 use crate::ids::AgentId;
 use crate::protocol::mailbox::message::{Draft, Kind, Recipient, Seq};
 use crate::protocol::mailbox::store::{Mailbox, MailboxResult, Read};
@@ -18,27 +18,27 @@ pub struct SignOff {
     root: PathBuf,
     agent: AgentId,
     /// The last message of earlier attempts.
-    before: Option<Seq>,
+    last_seq_before: Option<Seq>,
 }
 
 impl SignOff {
     /// Notes what was said before.
-    pub fn begin(layout: &Layout, seat: &MailboxSeat) -> Self {
-        let (root, agent) = (layout.mailbox(), seat.agent.clone());
+    pub fn new(layout: &Layout, seat: &MailboxMembership) -> Self {
+        let (root, agent) = (layout.mailbox_volume(), seat.agent.clone());
         let listed = Mailbox::open(&root).and_then(|mailbox| mailbox.listing(&agent));
         let before = listed.ok().and_then(|listing| listing.files.into_keys().next_back());
-        Self { root, agent, before }
+        Self { root, agent, last_seq_before: before }
     }
 
     /// Says DONE to all, where the agent has not. Whether it had to.
     ///
     /// # Errors
     /// The mailbox cannot be read or written.
-    pub fn finish(&self, what: &str) -> MailboxResult<bool> {
+    pub fn send_done_if_missing(&self, what: &str) -> MailboxResult<bool> {
         let mailbox = Mailbox::open(&self.root)?;
         let mut done = false;
         for (seq, name) in mailbox.listing(&self.agent)?.files {
-            if Some(seq) > self.before
+            if Some(seq) > self.last_seq_before
                 && let Read::Message(message) = mailbox.read(&self.agent, seq, &name)?
                 && message.kind != Kind::Error
             {
@@ -50,7 +50,7 @@ impl SignOff {
         }
         let body = format!("{what}. Said by longshore, because the agent ended without a word.");
         let draft = Draft::new(Recipient::All, Kind::Done, "Signing off", body);
-        mailbox.send(&self.agent, &draft, self.before, Timestamp::now()).map(|_| true)
+        mailbox.send(&self.agent, &draft, self.last_seq_before, Timestamp::now()).map(|_| true)
     }
 }
 
@@ -59,11 +59,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_said_once_an_attempt() {
+    fn done_is_sent_once_per_attempt() {
         let folder = tempfile::tempdir().expect("a folder");
-        let layout = Layout::at(folder.path());
-        let mailbox = Mailbox::create(&layout.mailbox()).expect("made");
-        let seat = MailboxSeat { agent: "alpha".parse().expect("an id"), role: "coder".to_owned(), peers: Vec::new() };
+        let layout = Layout::with_root(folder.path());
+        let mailbox = Mailbox::create(&layout.mailbox_volume()).expect("made");
+        let seat =
+            MailboxMembership { agent: "alpha".parse().expect("an id"), role: "coder".to_owned(), peers: Vec::new() };
         let kinds = || -> Vec<Kind> {
             let files = mailbox.listing(&seat.agent).expect("listed").files;
             let read = |(seq, name): (Seq, String)| match mailbox.read(&seat.agent, seq, &name).expect("read") {
@@ -72,26 +73,26 @@ mod tests {
             };
             files.into_iter().map(read).collect()
         };
-        let first = SignOff::begin(&layout, &seat);
-        assert!(first.finish("US-001 is done").expect("said"));
-        assert!(!first.finish("US-001 is done").expect("heard"));
+        let first = SignOff::new(&layout, &seat);
+        assert!(first.send_done_if_missing("US-001 is done").expect("said"));
+        assert!(!first.send_done_if_missing("US-001 is done").expect("heard"));
         assert_eq!(kinds(), [Kind::Done]);
         // What an earlier attempt said does not count, what the agent says does.
-        let second = SignOff::begin(&layout, &seat);
+        let second = SignOff::new(&layout, &seat);
         let own = Draft::new(Recipient::All, Kind::Done, "Bye", "");
         mailbox.send(&seat.agent, &own, None, Timestamp::now()).expect("sent");
-        assert!(!second.finish("US-001 is done").expect("heard"));
-        assert!(SignOff::begin(&layout, &seat).finish("US-001 is done").expect("said"));
+        assert!(!second.send_done_if_missing("US-001 is done").expect("heard"));
+        assert!(SignOff::new(&layout, &seat).send_done_if_missing("US-001 is done").expect("said"));
         assert_eq!(kinds(), [Kind::Done; 3]);
         // A DONE behind which more was said is none, whatever was asked for again.
-        let third = SignOff::begin(&layout, &seat);
+        let third = SignOff::new(&layout, &seat);
         for kind in [Kind::Done, Kind::Status] {
             let said = Draft::new(Recipient::All, kind, "s", "b");
             mailbox.send(&seat.agent, &said, None, Timestamp::now()).expect("sent");
         }
-        assert!(third.finish("US-001 is done").expect("said"));
+        assert!(third.send_done_if_missing("US-001 is done").expect("said"));
         let asks = Draft::new(Recipient::All, Kind::Error, "s", "b");
         mailbox.send(&seat.agent, &asks, None, Timestamp::now()).expect("sent");
-        assert!(!third.finish("US-001 is done").expect("heard"));
+        assert!(!third.send_done_if_missing("US-001 is done").expect("heard"));
     }
 }

@@ -17,13 +17,13 @@ use super::children;
 
 /// Cancels at the first SIGTERM or SIGINT from outside. Those after it change nothing. `note` is told of the first from
 /// inside: a program that sends one sends many.
-pub fn watch(stop: CancellationToken, note: impl Fn(&str) + Send + 'static) -> io::Result<()> {
+pub fn cancel_on_signal(stop: CancellationToken, note: impl Fn(&str) + Send + 'static) -> io::Result<()> {
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT])?;
     let init = children::is_init();
     thread::spawn(move || {
         let mut noted = false;
         for origin in &mut signals {
-            match sender_inside(&origin).filter(|_| init) {
+            match sender_pid(&origin).filter(|_| init) {
                 None => stop.cancel(),
                 Some(pid) if !noted => {
                     noted = true;
@@ -38,6 +38,6 @@ pub fn watch(stop: CancellationToken, note: impl Fn(&str) + Send + 'static) -> i
 }
 
 /// The sender's process id, where it is one that this process could see.
-fn sender_inside(origin: &Origin) -> Option<i32> {
+fn sender_pid(origin: &Origin) -> Option<i32> {
     origin.process.as_ref().map(|process| process.pid).filter(|pid| *pid != 0)
 }

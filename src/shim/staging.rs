@@ -1,32 +1,32 @@
 //! Everything that is in a clone's work tree into its index, and from there into commits, whatever an agent left behind.
 //!
-//! Used by `examine.rs` for finished stories and by `salvage.rs` for the others. Must not: decide what becomes of a story.
+//! Used by `examination.rs` for finished stories and by `salvage.rs` for the others. Must not: decide what becomes of a story.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::clone::{CloneDir, remove_folder};
-use super::git::{self, Git, GitError, GitOutput};
+use super::clone_dir::{CloneDir, remove_dir};
+use super::git::{self, GitError, GitOutput, HardenedGit};
 use crate::ids::CommitId;
 
 /// The most processes that are spent on a work tree that git does not take in as a whole.
-const ADD_TRIES: usize = 200;
+const MAX_ADD_TRIES: usize = 200;
 /// What git says after it added what it could, where it was not told to ignore errors.
 const ADDING_FAILED: &str = "fatal: adding files failed";
 
 /// What to do about git repositories inside the work tree, whose files git would not take in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Embedded {
+pub enum EmbeddedRepos {
     /// Report them: they would be lost.
     Report,
     /// Remove their git folders, so that at least their files are taken in.
-    Dissolve,
+    RemoveGitDirs,
 }
 
 /// What staging met.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Staged {
+pub struct StagedChanges {
     /// Whether the index differs from the start.
     pub changed: bool,
     /// Repositories inside the work tree that were not there at the start, relative to it.
@@ -38,51 +38,56 @@ pub struct Staged {
 }
 
 /// Stages everything. `start` is the commit whose index is taken where the clone's own is broken.
-pub fn stage_everything(clone: &CloneDir, git: &Git, start: &CommitId, embedded: Embedded) -> Result<Staged, GitError> {
+pub fn stage_all(
+    clone: &CloneDir,
+    git: &HardenedGit,
+    start: &CommitId,
+    embedded: EmbeddedRepos,
+) -> Result<StagedChanges, GitError> {
     if std::fs::symlink_metadata(clone.git_dir().join("index")).is_err() {
         // Without it, files that are both tracked and ignored would count as deleted.
         git.run(&["read-tree", start.as_str()])?;
     }
     let mut refused = Vec::new();
     let added = git.output(&["add", "-A"], None)?;
-    if !clean_add(&added) {
+    if !is_clean_add(&added) {
         let nested = clone.make_accessible();
-        if embedded == Embedded::Dissolve {
-            nested.iter().for_each(|path| dissolve(path));
+        if embedded == EmbeddedRepos::RemoveGitDirs {
+            nested.iter().for_each(|path| remove_nested_git_dir(path));
         }
-        if let Err(error) = add_again(clone, git, start) {
-            if error.disk_full() {
+        if let Err(error) = retry_add(clone, git, start) {
+            if error.is_disk_full() {
                 return Err(error);
             }
             // A repository without a commit makes git refuse the whole work tree.
-            if embedded == Embedded::Report && !nested.is_empty() {
-                let embedded = nested.iter().map(|path| relative(clone, path)).collect();
-                return Ok(Staged { changed: true, embedded, ..Staged::default() });
+            if embedded == EmbeddedRepos::Report && !nested.is_empty() {
+                let embedded = nested.iter().map(|path| nested_repo_path(clone, path)).collect();
+                return Ok(StagedChanges { changed: true, embedded, ..StagedChanges::default() });
             }
-            refused = add_what_can_be(clone, git)?;
+            refused = add_each_path(clone, git)?;
         }
     }
-    let staged = compare(git, start)?;
-    if embedded == Embedded::Report || staged.embedded.is_empty() {
-        return Ok(Staged { refused, ..staged });
+    let staged = diff_index(git, start)?;
+    if embedded == EmbeddedRepos::Report || staged.embedded.is_empty() {
+        return Ok(StagedChanges { refused, ..staged });
     }
-    clone.make_accessible().iter().for_each(|path| dissolve(path));
+    clone.make_accessible().iter().for_each(|path| remove_nested_git_dir(path));
     for path in &staged.embedded {
         git.run(&["rm", "-q", "--cached", "--", path])?;
     }
-    refused.extend(add_what_can_be(clone, git)?);
-    Ok(Staged { refused, ..compare(git, start)? })
+    refused.extend(add_each_path(clone, git)?);
+    Ok(StagedChanges { refused, ..diff_index(git, start)? })
 }
 
 /// Adds all that git takes, and gives the paths that it does not. Where it gives up altogether, entry after entry.
-fn add_what_can_be(clone: &CloneDir, git: &Git) -> Result<Vec<String>, GitError> {
+fn add_each_path(clone: &CloneDir, git: &HardenedGit) -> Result<Vec<String>, GitError> {
     let mut refused = Vec::new();
     let mut waiting = vec![PathBuf::new()];
     let mut tries = 0;
     while let Some(path) = waiting.pop() {
         tries += 1;
         let shown = path.to_string_lossy().into_owned();
-        if tries > ADD_TRIES {
+        if tries > MAX_ADD_TRIES {
             refused.push(shown);
             continue;
         }
@@ -101,16 +106,16 @@ fn add_what_can_be(clone: &CloneDir, git: &Git) -> Result<Vec<String>, GitError>
         if added.success {
             continue;
         }
-        let error = git::failed(&args, &added.stderr);
-        if error.disk_full() {
+        let error = git::error_from_stderr(&args, &added.stderr);
+        if error.is_disk_full() {
             return Err(error);
         }
         let gave_up = added.stderr.lines().any(|line| line.starts_with("fatal:") && line != ADDING_FAILED);
         if !gave_up {
-            refused.extend(added.stderr.lines().filter_map(named).map(str::to_owned));
+            refused.extend(added.stderr.lines().filter_map(quoted_path).map(str::to_owned));
             continue;
         }
-        clone.remove("index.lock")?;
+        clone.remove_git_file("index.lock")?;
         let folder = clone.repo.join(&path);
         match std::fs::read_dir(&folder) {
             Ok(entries) if std::fs::symlink_metadata(&folder).is_ok_and(|meta| meta.is_dir()) => {
@@ -126,7 +131,7 @@ fn add_what_can_be(clone: &CloneDir, git: &Git) -> Result<Vec<String>, GitError>
 }
 
 /// The path that an error of `git add` names in quotes.
-fn named(line: &str) -> Option<&str> {
+fn quoted_path(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("error: ")?;
     let start = rest.find(['\'', '"'])?;
     let quote = &rest[start..=start];
@@ -135,26 +140,26 @@ fn named(line: &str) -> Option<&str> {
 }
 
 /// A folder that may not be read is a warning to git, and its files would count as deleted.
-fn clean_add(added: &GitOutput) -> bool {
+fn is_clean_add(added: &GitOutput) -> bool {
     added.success && !added.stderr.contains("ermission denied")
 }
 
-fn add_again(clone: &CloneDir, git: &Git, start: &CommitId) -> Result<(), GitError> {
+fn retry_add(clone: &CloneDir, git: &HardenedGit, start: &CommitId) -> Result<(), GitError> {
     if git.output(&["ls-files", "-s"], None)?.success
         && let Ok(added) = git.run(&["add", "-A"])
-        && clean_add(&added)
+        && is_clean_add(&added)
     {
         return Ok(());
     }
-    clone.remove("index")?;
+    clone.remove_git_file("index")?;
     git.run(&["read-tree", start.as_str()])?;
     git.run(&["add", "-A"]).map(|_| ())
 }
 
 /// What the index has that `start` has not.
-fn compare(git: &Git, start: &CommitId) -> Result<Staged, GitError> {
+fn diff_index(git: &HardenedGit, start: &CommitId) -> Result<StagedChanges, GitError> {
     let raw = git.run(&["diff-index", "--cached", "--raw", "-z", "--no-renames", start.as_str()])?.stdout;
-    let mut staged = Staged { changed: !raw.is_empty(), ..Staged::default() };
+    let mut staged = StagedChanges { changed: !raw.is_empty(), ..StagedChanges::default() };
     let mut fields = raw.split(|b| *b == 0);
     while let (Some(entry), Some(path)) = (fields.next(), fields.next()) {
         // `:<old mode> <new mode> ...`
@@ -169,25 +174,25 @@ fn compare(git: &Git, start: &CommitId) -> Result<Staged, GitError> {
     Ok(staged)
 }
 
-fn dissolve(nested: &Path) {
-    let _ = if nested.is_dir() { remove_folder(nested) } else { std::fs::remove_file(nested) };
+fn remove_nested_git_dir(nested: &Path) {
+    let _ = if nested.is_dir() { remove_dir(nested) } else { std::fs::remove_file(nested) };
 }
 
-fn relative(clone: &CloneDir, nested: &Path) -> String {
+fn nested_repo_path(clone: &CloneDir, nested: &Path) -> String {
     let folder: PathBuf = nested.parent().unwrap_or(nested).to_owned();
     folder.strip_prefix(&clone.repo).unwrap_or(&folder).to_string_lossy().into_owned()
 }
 
 /// Reads an object's id from git's answer.
-pub fn commit_id(what: &str, output: &GitOutput) -> Result<CommitId, GitError> {
+pub fn parse_commit_id(what: &str, output: &GitOutput) -> Result<CommitId, GitError> {
     let text = output.text();
-    text.parse().map_err(|_| GitError::Answer { what: what.into(), answer: text.chars().take(80).collect() })
+    text.parse().map_err(|_| GitError::UnexpectedOutput { what: what.into(), answer: text.chars().take(80).collect() })
 }
 
 /// Commits the index on top of `parents`, and names no ref. None where the tree is the first parent's and there is no
 /// other parent. `differs`: whether it is another than the first parent's, where the caller knows.
 pub fn commit_index(
-    git: &Git,
+    git: &HardenedGit,
     parents: &[CommitId],
     message: &str,
     differs: Option<bool>,
@@ -207,5 +212,5 @@ pub fn commit_index(
     for parent in parents {
         args.extend(["-p".to_owned(), parent.to_string()]);
     }
-    commit_id("commit-tree", &git.feed(&args, Some(message.as_bytes()))?).map(Some)
+    parse_commit_id("commit-tree", &git.run_with_stdin(&args, Some(message.as_bytes()))?).map(Some)
 }

@@ -1,29 +1,29 @@
 //! The last lines of what a command printed, safe to show: lossy UTF-8, no control characters, bounded.
 //!
-//! Fed by `run.rs`, one per stream, into one [`Tail`] per command. Must not: grow with the output.
+//! Fed by `command.rs`, one per stream, into one [`OutputTail`] per command. Must not: grow with the output.
 
 use std::collections::VecDeque;
 
 /// The most lines kept.
-pub const TAIL_LINES: usize = 50;
+pub const MAX_TAIL_LINES: usize = 50;
 /// The most characters kept of a line.
-pub const LINE_CHARS: usize = 500;
-/// Bytes of a line that are looked at: enough for [`LINE_CHARS`] characters of four bytes and some escapes.
-const LINE_BYTES: usize = 4 * LINE_CHARS + 512;
+pub const MAX_LINE_CHARS: usize = 500;
+/// Bytes of a line that are looked at: enough for [`MAX_LINE_CHARS`] characters of four bytes and some escapes.
+const MAX_LINE_BYTES: usize = 4 * MAX_LINE_CHARS + 512;
 
 /// The last lines of a command, oldest first.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub struct OutputTail {
     lines: VecDeque<String>,
 }
 
-impl Tail {
-    /// Adds a line as [`clean`] made it; an empty one is dropped.
+impl OutputTail {
+    /// Adds a line as [`sanitize_line`] made it; an empty one is dropped.
     pub fn push(&mut self, line: String) {
         if line.is_empty() {
             return;
         }
-        if self.lines.len() == TAIL_LINES {
+        if self.lines.len() == MAX_TAIL_LINES {
             self.lines.pop_front();
         }
         self.lines.push_back(line);
@@ -38,7 +38,7 @@ impl Tail {
 /// Cuts one stream's chunks into lines. Both `\n` and `\r` end one, because progress bars use the latter.
 #[derive(Debug, Default)]
 pub struct LineCutter {
-    begun: Vec<u8>,
+    partial: Vec<u8>,
 }
 
 impl LineCutter {
@@ -46,31 +46,31 @@ impl LineCutter {
     pub fn push(&mut self, chunk: &[u8], mut line: impl FnMut(String)) {
         let mut rest = chunk;
         while let Some(end) = rest.iter().position(|b| matches!(b, b'\n' | b'\r')) {
-            self.take(&rest[..end]);
-            line(clean(&self.begun));
-            self.begun.clear();
+            self.append(&rest[..end]);
+            line(sanitize_line(&self.partial));
+            self.partial.clear();
             rest = &rest[end + 1..];
         }
-        self.take(rest);
+        self.append(rest);
     }
 
     /// Hands an unterminated last line to `line`.
     pub fn finish(&mut self, line: impl FnOnce(String)) {
-        if !self.begun.is_empty() {
-            line(clean(&self.begun));
-            self.begun.clear();
+        if !self.partial.is_empty() {
+            line(sanitize_line(&self.partial));
+            self.partial.clear();
         }
     }
 
-    fn take(&mut self, piece: &[u8]) {
-        let room = LINE_BYTES.saturating_sub(self.begun.len());
-        self.begun.extend_from_slice(&piece[..piece.len().min(room)]);
+    fn append(&mut self, piece: &[u8]) {
+        let room = MAX_LINE_BYTES.saturating_sub(self.partial.len());
+        self.partial.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 }
 
 /// Text that can be shown: invalid UTF-8 replaced, terminal escapes and control characters removed, trimmed, at most
-/// [`LINE_CHARS`] characters.
-pub fn clean(bytes: &[u8]) -> String {
+/// [`MAX_LINE_CHARS`] characters.
+pub fn sanitize_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut shown = String::new();
     let mut kept = 0;
@@ -79,7 +79,7 @@ pub fn clean(bytes: &[u8]) -> String {
         if c == '\u{1b}' {
             skip_escape(&mut chars);
         } else if c == '\t' || !c.is_control() {
-            if kept == LINE_CHARS {
+            if kept == MAX_LINE_CHARS {
                 break;
             }
             shown.push(if c == '\t' { ' ' } else { c });
@@ -104,7 +104,7 @@ fn skip_escape(chars: &mut std::str::Chars<'_>) {
 mod tests {
     use super::*;
 
-    fn lines(chunks: &[&[u8]]) -> Vec<String> {
+    fn split_lines(chunks: &[&[u8]]) -> Vec<String> {
         let mut cutter = LineCutter::default();
         let mut found = Vec::new();
         for chunk in chunks {
@@ -115,30 +115,30 @@ mod tests {
     }
 
     #[test]
-    fn a_character_split_between_chunks_is_whole_again() {
-        assert_eq!(lines(&[b"\xc3", b"\xa4b\nc"]), ["äb", "c"]);
+    fn characters_split_between_chunks_are_joined() {
+        assert_eq!(split_lines(&[b"\xc3", b"\xa4b\nc"]), ["äb", "c"]);
     }
 
     #[test]
-    fn escapes_and_control_characters_go() {
-        assert_eq!(lines(&[b"\x1b[31mred\x1b[0m\x07 \x00x\r50%\r\n"]), ["red x", "50%", ""]);
+    fn escapes_and_control_characters_are_removed() {
+        assert_eq!(split_lines(&[b"\x1b[31mred\x1b[0m\x07 \x00x\r50%\r\n"]), ["red x", "50%", ""]);
     }
 
     #[test]
-    fn a_long_line_is_cut_and_the_next_is_whole() {
+    fn long_lines_are_truncated() {
         let long = vec![b'x'; 1_000_000];
-        let found = lines(&[&long, b"\nnext\n"]);
-        assert_eq!(found[0].chars().count(), LINE_CHARS);
+        let found = split_lines(&[&long, b"\nnext\n"]);
+        assert_eq!(found[0].chars().count(), MAX_LINE_CHARS);
         assert_eq!(found[1], "next");
     }
 
     #[test]
     fn only_the_last_lines_are_kept() {
-        let mut tail = Tail::default();
+        let mut tail = OutputTail::default();
         for n in 0..200 {
             tail.push(format!("{n}"));
         }
         let kept = tail.into_lines();
-        assert_eq!((kept.len(), kept[0].as_str(), kept[TAIL_LINES - 1].as_str()), (TAIL_LINES, "150", "199"));
+        assert_eq!((kept.len(), kept[0].as_str(), kept[MAX_TAIL_LINES - 1].as_str()), (MAX_TAIL_LINES, "150", "199"));
     }
 }

@@ -148,7 +148,7 @@ impl SimulatedSwarm {
                     work_log: Vec::new(),
                     commits: tip.clone().into_iter().collect(),
                     duration_ms: 1234,
-                    remembered: Default::default(),
+                    agent_notes: Default::default(),
                 };
                 vec![Event::ResultCollected {
                     attempt: attempt.clone(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use longshore::engine::depot::{CollectedFiles, DepotClient, DepotSpec, DepotVolumes, EngineSpace};
 use longshore::engine::docker::{DockerEngine, DockerOptions};
 use longshore::engine::{ContainerSpec, Engine, EngineError, VolumeMount, label, resolve};
-use longshore::handoff::depot::{DepotFaultKind, TextFile, Tip};
+use longshore::handoff::depot::{DepotErrorKind, ObjectTip, TextFile};
 use longshore::handoff::layout;
 use longshore::ids::{CommitId, SwarmId};
 
@@ -161,7 +161,7 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
 
     assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), []);
     let bytes = pack(&repo, base.as_str());
-    let tips = vec![Tip { name: format!("refs/longshore/base/{base}"), commit: base.clone() }];
+    let tips = vec![ObjectTip { name: format!("refs/longshore/base/{base}"), commit: base.clone() }];
     // A pack that breaks off is refused, and its tips are not believed.
     let broken = depot.store_pack(&bytes[..bytes.len() / 2], tips.clone(), String::new()).await;
     assert!(matches!(broken, Err(EngineError::Depot { kind: Some(_), .. })), "{broken:?}");
@@ -212,7 +212,7 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     assert_eq!(git(&repo, &["show", &format!("{commit}:file")]), "three");
 
     let too_large = depot.collect(FOLDER, UID, 10, &dir.path().join("none")).await;
-    let refused = matches!(too_large, Err(EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }));
+    let refused = matches!(too_large, Err(EngineError::Depot { kind: Some(DepotErrorKind::Refused), .. }));
     assert!(refused, "{too_large:?}");
     depot.remove_sandbox_dirs(FOLDER, UID).await.unwrap();
     assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in").await, "/longshore/in:\nbin\n\n/longshore/work:\n");
@@ -225,14 +225,14 @@ fn docker_kill(depot: &DepotClient) {
 }
 
 /// A repository with one commit, in the objects volume.
-async fn with_base(depot: &DepotClient, dir: &Path) -> (CommitId, Vec<Tip>) {
+async fn with_base(depot: &DepotClient, dir: &Path) -> (CommitId, Vec<ObjectTip>) {
     git(dir, &["init", "-q", "-b", "main"]);
     std::fs::write(dir.join("file"), "one\n").expect("done");
     git(dir, &["add", "."]);
     git(dir, &["commit", "-q", "-m", "one"]);
     let base: CommitId = git(dir, &["rev-parse", "HEAD"]).parse().expect("done");
     assert_eq!(depot.prepare_objects_volume("sha1").await.expect("done"), []);
-    let tips = vec![Tip { name: format!("refs/longshore/base/{base}"), commit: base.clone() }];
+    let tips = vec![ObjectTip { name: format!("refs/longshore/base/{base}"), commit: base.clone() }];
     depot.store_pack(&pack(dir, base.as_str())[..], tips.clone(), String::new()).await.expect("done");
     (base, tips)
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use longshore::handoff::assignment::AssignmentFile;
-use longshore::handoff::depot::{Answer, Request};
+use longshore::handoff::depot::{DepotRequest, DepotResponse};
 use longshore::handoff::result::ResultFile;
 use longshore::ids::{AttemptId, StoryId};
 use longshore::plan::{self, FanOut, Plan, PlanOptions};
@@ -188,7 +188,7 @@ pub fn fuzz_handoff(data: &[u8]) -> bool {
         }
         read.is_ok()
     }
-    same::<ResultFile>(data) | same::<AssignmentFile>(data) | same::<Request>(data) | same::<Answer>(data)
+    same::<ResultFile>(data) | same::<AssignmentFile>(data) | same::<DepotRequest>(data) | same::<DepotResponse>(data)
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn handoff() {
     let corpus: Vec<Vec<u8>> = [result, assignment, request, answer].map(|text| text.as_bytes().to_vec()).to_vec();
     serde_json::from_str::<ResultFile>(result).expect("the corpus is good");
     serde_json::from_str::<AssignmentFile>(assignment).expect("the corpus is good");
-    serde_json::from_str::<Request>(request).expect("the corpus is good");
-    serde_json::from_str::<Answer>(answer).expect("the corpus is good");
+    serde_json::from_str::<DepotRequest>(request).expect("the corpus is good");
+    serde_json::from_str::<DepotResponse>(answer).expect("the corpus is good");
     drive("handoff", 40_000, &corpus, fuzz_handoff);
 }
 

@@ -11,7 +11,7 @@ use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
 use crate::cli::{CommandResult, print_stdout};
 use crate::delivery::{DeliveryError, Repo};
-use crate::handoff::learned;
+use crate::handoff::story_knowledge;
 use crate::protocol::amp::store::Ssot;
 use crate::protocol::mesh::frame::Frame;
 use crate::protocol::mesh::gram::{Draft, Limits, MemoryGram, show};
@@ -40,7 +40,7 @@ pub(super) async fn show(args: &MeshShowArgs, here: &CommandContext) -> CommandR
         // Several are one graph.
         let one = match grams.as_slice() {
             [one] => one.clone(),
-            several => learned::merged(several, "urn:longshore:show", Vec::new(), usize::MAX)
+            several => story_knowledge::merge_grams(several, "urn:longshore:show", Vec::new(), usize::MAX)
                 .ok_or_else(|| CommandError::input("there is no MemoryGram in it"))?,
         };
         match (args.dot, args.mermaid) {

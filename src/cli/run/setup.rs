@@ -23,7 +23,7 @@ use crate::coordinator::{
 };
 use crate::delivery::acp_repo_url;
 use crate::engine::EngineInfo;
-use crate::handoff::assignment::{AgentSpec, Identity, PromptVia};
+use crate::handoff::assignment::{AgentSpec, GitIdentity, PromptDelivery};
 use crate::ids::SwarmId;
 use crate::plan::Plan;
 use crate::protocol::amp::store::Ssot;
@@ -74,7 +74,7 @@ pub struct PersistedSettings {
     /// Names of environment variables.
     pub env: Vec<String>,
     /// Who commits.
-    pub identity: Identity,
+    pub identity: GitIdentity,
     /// The repo's URL, as ACP has it.
     pub repo_url: String,
     /// What must be left on the engine.
@@ -302,17 +302,17 @@ fn agent_spec(name: &str, agent: &AgentConfig) -> AgentSpec {
         name: name.to_owned(),
         argv: agent.argv.clone(),
         prompt: match agent.prompt {
-            PromptConfig::Stdin => PromptVia::Stdin,
-            PromptConfig::File => PromptVia::File,
+            PromptConfig::Stdin => PromptDelivery::Stdin,
+            PromptConfig::File => PromptDelivery::File,
         },
     }
 }
 
 /// Who commits: the settings, else the repository's own identity, else longshore itself.
-fn commit_identity(settings: &Settings, repo: Option<Identity>) -> Identity {
+fn commit_identity(settings: &Settings, repo: Option<GitIdentity>) -> GitIdentity {
     let fallback =
-        repo.unwrap_or_else(|| Identity { name: "longshore".to_owned(), email: "longshore@localhost".to_owned() });
-    Identity {
+        repo.unwrap_or_else(|| GitIdentity { name: "longshore".to_owned(), email: "longshore@localhost".to_owned() });
+    GitIdentity {
         name: settings.git_name.value.clone().unwrap_or(fallback.name),
         email: settings.git_email.value.clone().unwrap_or(fallback.email),
     }
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn commit_identity_prefers_settings_over_the_repo() {
-        let of_repo = || Some(Identity { name: "Ada".to_owned(), email: "ada@example.org".to_owned() });
+        let of_repo = || Some(GitIdentity { name: "Ada".to_owned(), email: "ada@example.org".to_owned() });
         assert_eq!(commit_identity(&load_settings(""), of_repo()).name, "Ada");
         assert_eq!(commit_identity(&load_settings(""), None).email, "longshore@localhost");
         let mixed = commit_identity(&load_settings("[git]\nname = 'Bot'"), of_repo());

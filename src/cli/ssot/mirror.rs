@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::cli::context::CommandContext;
 use crate::cli::{CommandResult, print_stdout};
 use crate::delivery::{MIRROR_BRANCH, MirrorFile};
-use crate::handoff::assignment::Identity;
+use crate::handoff::assignment::GitIdentity;
 use crate::protocol::amp::store::Ssot;
 
 /// Carries it out.
@@ -15,8 +15,8 @@ pub(super) async fn mirror(here: &CommandContext) -> CommandResult {
     let files = ssot.list()?.into_iter().map(|(path, once)| MirrorFile { path, write_once: once });
     let files: Vec<MirrorFile> = files.collect();
     let identity = repo.identity().await;
-    let identity =
-        identity.unwrap_or_else(|| Identity { name: "longshore".to_owned(), email: "longshore@localhost".to_owned() });
+    let identity = identity
+        .unwrap_or_else(|| GitIdentity { name: "longshore".to_owned(), email: "longshore@localhost".to_owned() });
     let made = repo.mirror(ssot.folder(), &files, &identity, Timestamp::now()).await?;
     print_stdout(&match made {
         Some(commit) => format!("branch {MIRROR_BRANCH} is at {}\n", commit.short()),

@@ -142,7 +142,7 @@ fn tar_extensions_are_ignored() {
 fn oversized_entries_are_refused_before_reading() {
     let huge = 1 << 40;
     for (name, size) in [
-        ("out/result.json", RESULT_MAX_BYTES + 1),
+        ("out/result.json", MAX_RESULT_BYTES + 1),
         ("out/result.bundle", MAX_BUNDLE + 1),
         ("out/result.json", huge),
         ("out/result.bundle", huge),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::handoff::assignment::PromptVia;
+use crate::handoff::assignment::PromptDelivery;
 use crate::plan::{FanOut, PlanOptions};
 use crate::swarm::machine::tests::random_walk::random_amp_intents;
 use crate::swarm::{AckTimeouts, AmpSpec, SwarmLimits, SwarmSpec, TasksFileSpec};
@@ -140,7 +140,7 @@ fn composed_messages_break_no_amp_rule() {
 /// What a reviewer is given is about the result that the request names.
 fn check_review_work(bridge: &AmpComposer, request: &ReviewRequestIntent) {
     let review = &request.review;
-    let agent = AgentSpec { name: "r".to_owned(), argv: vec!["true".to_owned()], prompt: PromptVia::default() };
+    let agent = AgentSpec { name: "r".to_owned(), argv: vec!["true".to_owned()], prompt: PromptDelivery::default() };
     let work = bridge.review_work("x", review, &agent).expect("there was a dispatch and a result");
     assert_eq!(work.result.completion_status, CompletionStatus::Complete);
     assert_eq!(work.result.self_assessment.criteria_met.len(), work.dispatch.acceptance_criteria.len());

@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::engine::depot::mailbox::{MailboxChanges, MailboxWriteOutcome};
-use crate::handoff::mailbox::{MailFile, Numbers, PUT_BYTES, SHARED_BYTES, SHARED_MAX, is_shared_name};
+use crate::handoff::mailbox::{
+    MAX_PUT_BYTES, MAX_SHARED_FILE_BYTES, MAX_SHARED_FILES, MailFileWrite, MessageNumbers, is_shared_name,
+};
 use crate::ids::AgentId;
 use crate::protocol::mailbox::message::{Kind, MAX_READ, Seq};
 use crate::protocol::mailbox::store::{AGENTS, Mailbox, MailboxResult, Put, SHARED, checked};
@@ -69,7 +71,7 @@ pub(super) enum ReceivedFile {
 
 /// A file of the host's for the volume.
 pub(super) struct OutgoingFile {
-    pub file: MailFile,
+    pub file: MailFileWrite,
     /// Which message it is, and its type where it is one.
     pub message: Option<(AgentId, Seq, Option<Kind>)>,
     /// Of a shared file: its name, and the host's stamp.
@@ -125,7 +127,7 @@ impl HostCopy {
     }
 
     /// The messages that it has.
-    pub(super) fn message_numbers(&self) -> MailboxResult<BTreeMap<String, Numbers>> {
+    pub(super) fn message_numbers(&self) -> MailboxResult<BTreeMap<String, MessageNumbers>> {
         let mut messages = BTreeMap::new();
         for agent in self.mailbox.agents()? {
             let numbers = self.mailbox.listing(&agent)?.files.into_keys().map(Seq::get).collect();
@@ -259,7 +261,7 @@ impl HostCopy {
                 }
                 let kind = message.ok().map(|message| message.kind);
                 self.carried_stamps.extend(stamp.filter(|_| !self.is_sandbox_agent(&agent)).map(|stamp| (file, stamp)));
-                let file = MailFile { path, text: Some(text), only_if: String::new() };
+                let file = MailFileWrite { path, text: Some(text), expected_stamp: String::new() };
                 found.push(OutgoingFile { file, message: Some((agent.clone(), seq, kind)), shared: None });
             }
         }
@@ -272,7 +274,8 @@ impl HostCopy {
         let Ok(entries) = fs::read_dir(self.root().join(SHARED)) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let names: BTreeSet<String> = names.filter(|name| is_shared_name(name)).collect();
-        let mut room = SHARED_MAX.saturating_sub(names.iter().filter(|name| self.shared.contains_key(*name)).count());
+        let mut room =
+            MAX_SHARED_FILES.saturating_sub(names.iter().filter(|name| self.shared.contains_key(*name)).count());
         let mut found = Vec::new();
         for name in &names {
             let Some(host) = self.host_stamp(name) else { continue };
@@ -291,17 +294,24 @@ impl HostCopy {
             }
             let only_if = known.map(|same| same.volume.clone()).unwrap_or_default();
             let path = format!("{SHARED}/{name}");
-            let file =
-                self.read_shared_text(name).map(|text| MailFile { path: path.clone(), text: Some(text), only_if });
+            let file = self.read_shared_text(name).map(|text| MailFileWrite {
+                path: path.clone(),
+                text: Some(text),
+                expected_stamp: only_if,
+            });
             room = room.saturating_sub(usize::from(is_new));
-            match file.filter(|file| file.json_len() <= PUT_BYTES) {
+            match file.filter(|file| file.json_len() <= MAX_PUT_BYTES) {
                 Some(file) => found.push(OutgoingFile { file, message: None, shared: Some((name.clone(), host)) }),
                 None => self.warn_once(path, "is not carried to the sandboxes: it is no text, or too large"),
             }
         }
         for (name, same) in self.shared.iter().filter(|(name, _)| !names.contains(*name)) {
             found.push(OutgoingFile {
-                file: MailFile { path: format!("{SHARED}/{name}"), text: None, only_if: same.volume.clone() },
+                file: MailFileWrite {
+                    path: format!("{SHARED}/{name}"),
+                    text: None,
+                    expected_stamp: same.volume.clone(),
+                },
                 message: None,
                 shared: Some((name.clone(), String::new())),
             });
@@ -312,8 +322,8 @@ impl HostCopy {
     /// A shared file, if it is text and not larger than one may be.
     fn read_shared_text(&self, name: &str) -> Option<String> {
         let mut bytes = Vec::new();
-        fs::File::open(self.shared_path(name)).ok()?.take(SHARED_BYTES + 1).read_to_end(&mut bytes).ok()?;
-        String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= SHARED_BYTES)
+        fs::File::open(self.shared_path(name)).ok()?.take(MAX_SHARED_FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
+        String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= MAX_SHARED_FILE_BYTES)
     }
 
     /// The volume has them now, but for what was kept out there: that comes out as news.
@@ -455,13 +465,13 @@ mod tests {
         let known = SyncedStamps { volume: "v".to_owned(), host: "h".to_owned() };
         copy.shared.insert("ZZZ.md".to_owned(), known);
         fs::write(copy.root().join("shared/ZZZ.md"), "ours").expect("written");
-        for number in 0..SHARED_MAX + 5 {
+        for number in 0..MAX_SHARED_FILES + 5 {
             fs::write(copy.root().join(format!("shared/H{number}.md")), "x").expect("written");
         }
         let found = copy.find_new(false, true, |_, _| true).expect("read");
         assert!(found.iter().all(|one| one.file.text.is_some()), "{:?}", paths(found));
         let found = copy.find_new(false, true, |_, _| true).expect("read");
-        assert_eq!(found.iter().filter(|one| one.shared.is_some()).count(), SHARED_MAX);
+        assert_eq!(found.iter().filter(|one| one.shared.is_some()).count(), MAX_SHARED_FILES);
         assert!(copy.warned_paths.contains("shared"));
         let (there, away) = (copy.root().join("shared"), copy.root().join("elsewhere"));
         fs::rename(&there, &away).expect("renamed");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::handoff::remembered::{Note, Remembered};
+use crate::handoff::agent_notes::{AgentNote, AgentNotes};
 use crate::handoff::result::StoryResult;
 use crate::plan::{FanOut, PlanOptions};
 use crate::protocol::amp::message::{
@@ -69,9 +69,9 @@ impl StoryOutcomes for LandedUpTo {
     }
 }
 
-fn note(text: &str) -> Note {
+fn note(text: &str) -> AgentNote {
     let at = "2026-01-01T10:00:00Z".to_owned();
-    Note { id: None, kind: "note".into(), text: text.into(), importance: None, about: Vec::new(), at }
+    AgentNote { id: None, kind: "note".into(), text: text.into(), importance: None, about: Vec::new(), at }
 }
 
 fn escalation() -> Escalation {
@@ -93,8 +93,8 @@ fn escalation() -> Escalation {
 
 /// What an attempt came to; without a cause it is finished.
 fn story_end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&str], texts: &[&str]) -> AmpIntent {
-    let mut remembered = Remembered::default();
-    texts.iter().for_each(|text| remembered.note(note(text)).expect("a note"));
+    let mut remembered = AgentNotes::default();
+    texts.iter().for_each(|text| remembered.add_note(note(text)).expect("a note"));
     let failure = cause.map(|cause| Failure::new(cause, "it went wrong with hunter2secret"));
     let outcome = match &failure {
         None => StoryOutcome::Finished { commit: commit(story) },
@@ -113,7 +113,7 @@ fn story_end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&s
             work_log: Vec::new(),
             commits: vec![commit(1000 * story + number)],
             duration_ms: 1,
-            remembered,
+            agent_notes: remembered,
         }),
         diff: DiffSummary {
             files_changed: files.iter().map(|file| (*file).to_owned()).collect(),

@@ -127,7 +127,7 @@ impl SandboxScript {
                 work_log: Vec::new(),
                 commits: Vec::new(),
                 duration_ms: 1,
-                remembered: Default::default(),
+                agent_notes: Default::default(),
             }],
         };
         if !bad || unsaved {

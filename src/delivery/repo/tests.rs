@@ -130,7 +130,7 @@ async fn remote_url_prefers_origin_or_the_only_remote() {
 #[tokio::test]
 async fn identity_requires_a_name_and_an_email() {
     let scratch = ScratchRepo::new();
-    let expected = Identity { name: "Ann O'Test".into(), email: "ann@example.com".into() };
+    let expected = GitIdentity { name: "Ann O'Test".into(), email: "ann@example.com".into() };
     assert_eq!(scratch.repo().await.identity().await, Some(expected));
     scratch.git(&["config", "--unset", "user.email"]);
     // Whoever runs the tests may have a global identity, which then counts.

@@ -22,7 +22,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::{AttachedStreams, EngineError, EngineResult, OutputChunk};
 use super::frames::{self, DepotFrame, FrameDecoder};
-use crate::handoff::depot::{Answer, DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind, HEADER, MAX_PAYLOAD, Request};
+use crate::handoff::depot::{
+    DATA_CHUNK_LEN, DepotError, DepotErrorKind, DepotRequest, DepotResponse, FRAME_HEADER_LEN, FrameKind, MAX_PAYLOAD,
+};
 
 /// Frames that wait to be written: half a megabyte of data.
 const OUTGOING_QUEUE_LEN: usize = 8;
@@ -65,7 +67,7 @@ pub(super) enum DepotReply {
     /// A piece of the body.
     Data(Bytes),
     /// The end, good or bad.
-    End(Result<Answer, DepotFault>),
+    End(Result<DepotResponse, DepotError>),
     /// The end of the link.
     Closed(String),
 }
@@ -110,14 +112,14 @@ impl DepotConnection {
     pub(super) async fn send_request(
         &self,
         operation: &'static str,
-        request: &Request,
+        request: &DepotRequest,
         within: Duration,
     ) -> EngineResult<PendingRequest> {
         let json = serde_json::to_vec(request).expect("a request is made of strings and numbers");
         if json.len() > MAX_PAYLOAD {
             let message =
                 format!("a request of {} bytes is more than the {MAX_PAYLOAD} that fit one frame", json.len());
-            return Err(EngineError::Depot { operation, kind: Some(DepotFaultKind::Refused), message });
+            return Err(EngineError::Depot { operation, kind: Some(DepotErrorKind::Refused), message });
         }
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, replies) = mpsc::channel(REPLY_QUEUE_LEN);
@@ -126,7 +128,7 @@ impl DepotConnection {
             ConnectionState::Closed(reason) => return Err(depot_error(operation, reason)),
         }
         let shared = Arc::clone(&self.shared);
-        let body_open = matches!(request, Request::StorePack { .. });
+        let body_open = matches!(request, DepotRequest::StorePack { .. });
         let exchange =
             PendingRequest { shared, id, operation, idle_timeout: within, replies, early_reply: None, body_open };
         self.shared.send(operation, frames::encode_frame(id, FrameKind::Request, &json), within).await?;
@@ -167,20 +169,20 @@ impl PendingRequest {
         let pump = async move {
             let mut empty = true;
             loop {
-                let mut chunk = BytesMut::with_capacity(HEADER + DATA_CHUNK);
-                chunk.resize(HEADER, 0);
-                while chunk.len() < HEADER + DATA_CHUNK {
+                let mut chunk = BytesMut::with_capacity(FRAME_HEADER_LEN + DATA_CHUNK_LEN);
+                chunk.resize(FRAME_HEADER_LEN, 0);
+                while chunk.len() < FRAME_HEADER_LEN + DATA_CHUNK_LEN {
                     let read = body.read_buf(&mut chunk).await;
                     if read.map_err(|error| failed(Box::new(error)))? == 0 {
                         break;
                     }
                 }
-                let length = chunk.len() - HEADER;
+                let length = chunk.len() - FRAME_HEADER_LEN;
                 if length == 0 {
                     return if empty { Err(failed("there is nothing to send".into())) } else { Ok(()) };
                 }
                 empty = false;
-                chunk[..HEADER].copy_from_slice(&frames::encode_header(id, FrameKind::Data, length));
+                chunk[..FRAME_HEADER_LEN].copy_from_slice(&frames::encode_header(id, FrameKind::Data, length));
                 shared.send(operation, chunk.freeze(), within).await?;
             }
         };
@@ -223,7 +225,7 @@ impl PendingRequest {
     }
 
     /// The answer of a request that brings no data.
-    pub(super) async fn wait_for_answer(mut self) -> EngineResult<Answer> {
+    pub(super) async fn wait_for_answer(mut self) -> EngineResult<DepotResponse> {
         match self.next_part().await? {
             AnswerPart::Answer(answer) => Ok(answer),
             AnswerPart::Data(_) => Err(depot_error(self.operation, "it sent data where none belongs")),
@@ -242,7 +244,7 @@ pub(super) enum AnswerPart {
     /// Data.
     Data(Bytes),
     /// The end.
-    Answer(Answer),
+    Answer(DepotResponse),
 }
 
 impl Drop for PendingRequest {

@@ -8,7 +8,9 @@ use tokio::io::AsyncReadExt;
 
 use super::frames::{DepotFrame, FrameDecoder, encode_frame};
 use crate::engine::fake::FakeProcess;
-use crate::handoff::depot::{Answer, DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind, Request, TextFile, Tip};
+use crate::handoff::depot::{
+    DATA_CHUNK_LEN, DepotError, DepotErrorKind, DepotRequest, DepotResponse, FrameKind, ObjectTip, TextFile,
+};
 use crate::ids::CommitId;
 
 /// The volumes. Clones are the same ones.
@@ -19,7 +21,7 @@ pub(crate) struct FakeVolumes {
 
 #[derive(Default)]
 struct VolumeContents {
-    tips: Vec<Tip>,
+    tips: Vec<ObjectTip>,
     dirs: BTreeMap<String, FakeAttemptDir>,
 }
 
@@ -63,15 +65,15 @@ impl FakeVolumes {
     /// Runs a depot on these volumes until its input ends.
     pub(crate) async fn serve(self, mut run: FakeProcess) -> i64 {
         let mut reader = FrameDecoder::default();
-        let mut chunk = vec![0; DATA_CHUNK];
+        let mut chunk = vec![0; DATA_CHUNK_LEN];
         // Requests with a body, until that is whole.
-        let mut open: BTreeMap<u32, Vec<Tip>> = BTreeMap::new();
+        let mut open: BTreeMap<u32, Vec<ObjectTip>> = BTreeMap::new();
         run.output.write_stdout(encode_frame(0, FrameKind::Ready, &[]));
         loop {
             match reader.next_frame() {
                 Ok(Some(DepotFrame { id, kind: FrameKind::Request, payload })) => {
                     match serde_json::from_slice(&payload).expect("a request") {
-                        Request::StorePack { tips, .. } => drop(open.insert(id, tips)),
+                        DepotRequest::StorePack { tips, .. } => drop(open.insert(id, tips)),
                         request => self.answer_request(&run, id, request),
                     }
                 }
@@ -80,7 +82,7 @@ impl FakeVolumes {
                     let mut inner = self.lock();
                     inner.tips.retain(|tip| tips.iter().all(|new| new.name != tip.name));
                     inner.tips.extend(tips);
-                    run.output.write_stdout(encode_done(id, &Answer::Nothing));
+                    run.output.write_stdout(encode_done(id, &DepotResponse::Empty));
                 }
                 Ok(Some(DepotFrame { kind: FrameKind::Data, .. })) => {}
                 Ok(Some(other)) => panic!("a depot is not sent {other:?}"),
@@ -93,46 +95,51 @@ impl FakeVolumes {
         }
     }
 
-    fn answer_request(&self, run: &FakeProcess, id: u32, request: Request) {
-        let missing = |folder: &str| DepotFault {
-            kind: DepotFaultKind::NotFound,
+    fn answer_request(&self, run: &FakeProcess, id: u32, request: DepotRequest) {
+        let missing = |folder: &str| DepotError {
+            kind: DepotErrorKind::NotFound,
             message: format!("there is no folder {folder}"),
         };
         let answer = match request.clone() {
-            Request::Objects { .. } => Ok(Answer::Objects { tips: self.lock().tips.clone() }),
-            Request::StorePack { .. } => unreachable!("it waits for its body"),
-            Request::Prepare { folder, files, .. } => {
+            DepotRequest::OpenObjects { .. } => Ok(DepotResponse::Objects { tips: self.lock().tips.clone() }),
+            DepotRequest::StorePack { .. } => unreachable!("it waits for its body"),
+            DepotRequest::Prepare { attempt_dir: folder, files, .. } => {
                 // As often as it is asked: what is there already stays.
                 self.lock().dirs.entry(folder).or_default().files = files;
-                Ok(Answer::Nothing)
+                Ok(DepotResponse::Empty)
             }
-            Request::Collect { folder, .. } => match self.attempt_dir(&folder) {
+            DepotRequest::Collect { attempt_dir: folder, .. } => match self.attempt_dir(&folder) {
                 None => Err(missing(&folder)),
                 Some(found) => {
                     let result = found.result.unwrap_or_default();
                     let bundle = found.bundle.unwrap_or_default();
                     send_data(run, id, &[&result[..], &bundle[..]].concat());
-                    Ok(Answer::Collected { result_bytes: result.len() as u64, bundle: !bundle.is_empty() })
+                    Ok(DepotResponse::Collected { result_bytes: result.len() as u64, bundle: !bundle.is_empty() })
                 }
             },
-            Request::Salvage { folder, .. } => match self.attempt_dir(&folder) {
+            DepotRequest::Salvage { attempt_dir: folder, .. } => match self.attempt_dir(&folder) {
                 None => Err(missing(&folder)),
                 Some(found) => {
                     let commit = found.salvage.map(|(commit, bundle)| {
                         send_data(run, id, &bundle);
                         commit
                     });
-                    Ok(Answer::Salvaged { commit, left_out: found.left_out })
+                    Ok(DepotResponse::Salvaged { commit, left_out: found.left_out })
                 }
             },
-            Request::Discard { folder, .. } => {
+            DepotRequest::Discard { attempt_dir: folder, .. } => {
                 self.lock().dirs.remove(&folder);
-                Ok(Answer::Nothing)
+                Ok(DepotResponse::Empty)
             }
-            Request::MailOpen | Request::MailSeat { .. } | Request::MailWait(_) | Request::MailPut { .. } => {
+            DepotRequest::OpenMailbox
+            | DepotRequest::AssignOutbox { .. }
+            | DepotRequest::WaitForMail(_)
+            | DepotRequest::PutMail { .. } => {
                 panic!("this depot has no mailbox: {request:?}")
             }
-            Request::Space => Ok(Answer::Space { free: 1 << 40, total: 1 << 40, memory_available: 1 << 40 }),
+            DepotRequest::MeasureSpace => {
+                Ok(DepotResponse::Space { free: 1 << 40, total: 1 << 40, memory_available: 1 << 40 })
+            }
         };
         match answer {
             Ok(answer) => run.output.write_stdout(encode_done(id, &answer)),
@@ -147,12 +154,12 @@ impl FakeVolumes {
     }
 }
 
-fn encode_done(id: u32, answer: &Answer) -> bytes::Bytes {
+fn encode_done(id: u32, answer: &DepotResponse) -> bytes::Bytes {
     encode_frame(id, FrameKind::Done, &serde_json::to_vec(answer).expect("an answer is JSON"))
 }
 
 fn send_data(run: &FakeProcess, id: u32, bytes: &[u8]) {
-    for piece in bytes.chunks(DATA_CHUNK) {
+    for piece in bytes.chunks(DATA_CHUNK_LEN) {
         run.output.write_stdout(encode_frame(id, FrameKind::Data, piece));
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::handoff::depot::{FrameKind, HEADER, MAX_PAYLOAD};
+use crate::handoff::depot::{FRAME_HEADER_LEN, FrameKind, MAX_PAYLOAD};
 
 /// A frame as it arrived.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +26,7 @@ impl FrameDecoder {
 
     /// The next whole frame, if there is one. After an error the stream cannot be read any further.
     pub(super) fn next_frame(&mut self) -> Result<Option<DepotFrame>, String> {
-        let Some(header) = self.buffer.first_chunk::<HEADER>() else { return Ok(None) };
+        let Some(header) = self.buffer.first_chunk::<FRAME_HEADER_LEN>() else { return Ok(None) };
         let mut header = &header[..];
         let (id, kind, length) = (header.get_u32_le(), header.get_u8(), header.get_u32_le());
         let Some(kind) = parse_kind(kind) else { return Err(format!("it sent a frame of the unknown kind {kind}")) };
@@ -34,10 +34,10 @@ impl FrameDecoder {
         if length > MAX_PAYLOAD {
             return Err(format!("it sent a frame of {length} bytes, and {MAX_PAYLOAD} is the most"));
         }
-        if self.buffer.len() < HEADER + length {
+        if self.buffer.len() < FRAME_HEADER_LEN + length {
             return Ok(None);
         }
-        self.buffer.advance(HEADER);
+        self.buffer.advance(FRAME_HEADER_LEN);
         Ok(Some(DepotFrame { id, kind, payload: self.buffer.split_to(length).freeze() }))
     }
 
@@ -49,17 +49,17 @@ impl FrameDecoder {
 
 /// A frame as it is written. The payload must not be longer than [`MAX_PAYLOAD`].
 pub(super) fn encode_frame(id: u32, kind: FrameKind, payload: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(HEADER + payload.len());
+    let mut bytes = BytesMut::with_capacity(FRAME_HEADER_LEN + payload.len());
     bytes.put_slice(&encode_header(id, kind, payload.len()));
     bytes.put_slice(payload);
     bytes.freeze()
 }
 
 /// The bytes before a payload.
-pub(super) fn encode_header(id: u32, kind: FrameKind, length: usize) -> [u8; HEADER] {
+pub(super) fn encode_header(id: u32, kind: FrameKind, length: usize) -> [u8; FRAME_HEADER_LEN] {
     debug_assert!(length <= MAX_PAYLOAD, "a payload of {length} bytes");
     let length = u32::try_from(length).expect("a payload is at most MAX_PAYLOAD, far below 4 GiB");
-    let mut bytes = [0; HEADER];
+    let mut bytes = [0; FRAME_HEADER_LEN];
     let mut rest = &mut bytes[..];
     rest.put_u32_le(id);
     rest.put_u8(kind as u8);
@@ -127,7 +127,7 @@ mod tests {
                     Err(fault) => return (frames, Some(fault)),
                 }
             }
-            assert!(reader.buffered_len() < HEADER + MAX_PAYLOAD);
+            assert!(reader.buffered_len() < FRAME_HEADER_LEN + MAX_PAYLOAD);
         }
         (frames, None)
     }

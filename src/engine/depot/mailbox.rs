@@ -8,24 +8,26 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{AnswerPart, DepotConnection, PendingRequest};
 use super::{ANSWER_TIMEOUT, DepotClient, EngineError, EngineResult, expect_nothing, unexpected_answer};
-use crate::handoff::depot::{Answer, DepotFaultKind, Request};
+use crate::handoff::depot::{DepotErrorKind, DepotRequest, DepotResponse};
 use crate::handoff::mailbox::{
-    Arrived, BATCH_BYTES, BATCH_FILES, MESSAGE_BYTES, MailAsk, MailFile, Numbers, REFUSALS_MAX, Refused, SHARED_BYTES,
+    MAX_BATCH_BYTES, MAX_BATCH_FILES, MAX_MESSAGE_BYTES, MAX_REFUSALS, MAX_SHARED_FILE_BYTES, MailFileWrite, MailQuery,
+    MessageNumbers, NewMailFile, RefusedMailFile,
 };
 use crate::ids::AgentId;
 
 /// The most data of one answer: the last file may begin just below the limit.
-const MAX_DATA_BYTES: u64 = BATCH_BYTES + if SHARED_BYTES > MESSAGE_BYTES { SHARED_BYTES } else { MESSAGE_BYTES };
+const MAX_DATA_BYTES: u64 =
+    MAX_BATCH_BYTES + if MAX_SHARED_FILE_BYTES > MAX_MESSAGE_BYTES { MAX_SHARED_FILE_BYTES } else { MAX_MESSAGE_BYTES };
 
 /// What the host had not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MailboxChanges {
     /// Files with their contents, which are as hostile as their writers.
-    pub files: Vec<(Arrived, Vec<u8>)>,
+    pub files: Vec<(NewMailFile, Vec<u8>)>,
     /// Shared files that are gone.
     pub removed: Vec<String>,
     /// What is not carried.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedMailFile>,
     /// There is more at once.
     pub has_more: bool,
 }
@@ -41,10 +43,10 @@ pub struct MailboxWriteOutcome {
 
 impl DepotClient {
     /// Makes the mailbox's layout where it is not there. Gives whether it was not, and the messages that are in it.
-    pub async fn open_mailbox(&self) -> EngineResult<(bool, BTreeMap<String, Numbers>)> {
+    pub async fn open_mailbox(&self) -> EngineResult<(bool, BTreeMap<String, MessageNumbers>)> {
         const OPERATION: &str = "opening the mailbox";
-        match self.request(OPERATION, &Request::MailOpen, ANSWER_TIMEOUT).await? {
-            Answer::MailHas { fresh, messages } => Ok((fresh, messages)),
+        match self.request(OPERATION, &DepotRequest::OpenMailbox, ANSWER_TIMEOUT).await? {
+            DepotResponse::MailboxState { created: fresh, messages } => Ok((fresh, messages)),
             other => Err(unexpected_answer(OPERATION, &other)),
         }
     }
@@ -52,15 +54,15 @@ impl DepotClient {
     /// Gives an agent's outbox to a sandbox's user.
     pub async fn assign_outbox(&self, agent: &AgentId, uid: u32) -> EngineResult<()> {
         const OPERATION: &str = "giving a sandbox its outbox";
-        let request = Request::MailSeat { agent: agent.to_string(), uid };
+        let request = DepotRequest::AssignOutbox { agent: agent.to_string(), uid };
         expect_nothing(OPERATION, &self.request(OPERATION, &request, ANSWER_TIMEOUT).await?)
     }
 
     /// Waits for what the host has not. A depot that dies meanwhile is started again, and asked the same.
-    pub async fn wait_for_mail(&self, ask: MailAsk) -> EngineResult<MailboxChanges> {
+    pub async fn wait_for_mail(&self, ask: MailQuery) -> EngineResult<MailboxChanges> {
         const OPERATION: &str = "waiting for mail";
-        let within = Duration::from_millis(ask.within_ms) + ANSWER_TIMEOUT;
-        let request = Request::MailWait(ask);
+        let within = Duration::from_millis(ask.timeout_ms) + ANSWER_TIMEOUT;
+        let request = DepotRequest::WaitForMail(ask);
         let request = &request;
         let waiting = |link: Arc<DepotConnection>, _| async move {
             let exchange = link.send_request(OPERATION, request, within).await?;
@@ -71,11 +73,11 @@ impl DepotClient {
             }
         };
         let (answer, data) = self.supervisor.request_with_retry(OPERATION, waiting).await?;
-        let Answer::Mail { files, gone, refused, more } = answer else {
+        let DepotResponse::NewMail { files, removed: gone, refused, has_more: more } = answer else {
             return Err(unexpected_answer(OPERATION, &answer));
         };
         split_files(files, &data)
-            .filter(|files| files.len() <= BATCH_FILES && refused.len() <= REFUSALS_MAX)
+            .filter(|files| files.len() <= MAX_BATCH_FILES && refused.len() <= MAX_REFUSALS)
             .map(|files| MailboxChanges { files, removed: gone, refused, has_more: more })
             .ok_or_else(|| EngineError::Depot {
                 operation: OPERATION,
@@ -85,16 +87,18 @@ impl DepotClient {
     }
 
     /// Writes files of the host's. They have to fit one frame together.
-    pub async fn write_mail(&self, files: Vec<MailFile>) -> EngineResult<MailboxWriteOutcome> {
+    pub async fn write_mail(&self, files: Vec<MailFileWrite>) -> EngineResult<MailboxWriteOutcome> {
         const OPERATION: &str = "writing to the mailbox";
-        match self.request(OPERATION, &Request::MailPut { files }, ANSWER_TIMEOUT).await? {
-            Answer::MailPut { stamps, kept } => Ok(MailboxWriteOutcome { stamps, conflicts: kept }),
+        match self.request(OPERATION, &DepotRequest::PutMail { files }, ANSWER_TIMEOUT).await? {
+            DepotResponse::MailWritten { stamps, conflicts: kept } => {
+                Ok(MailboxWriteOutcome { stamps, conflicts: kept })
+            }
             other => Err(unexpected_answer(OPERATION, &other)),
         }
     }
 }
 
-async fn receive_data(mut exchange: PendingRequest) -> EngineResult<(Answer, Vec<u8>)> {
+async fn receive_data(mut exchange: PendingRequest) -> EngineResult<(DepotResponse, Vec<u8>)> {
     let operation = exchange.operation();
     let mut data = Vec::new();
     loop {
@@ -102,7 +106,7 @@ async fn receive_data(mut exchange: PendingRequest) -> EngineResult<(Answer, Vec
             AnswerPart::Answer(answer) => return Ok((answer, data)),
             AnswerPart::Data(bytes) if data.len() as u64 + bytes.len() as u64 > MAX_DATA_BYTES => {
                 let message = format!("it sent more than the {MAX_DATA_BYTES} bytes that are allowed");
-                return Err(EngineError::Depot { operation, kind: Some(DepotFaultKind::Refused), message });
+                return Err(EngineError::Depot { operation, kind: Some(DepotErrorKind::Refused), message });
             }
             AnswerPart::Data(bytes) => data.extend_from_slice(&bytes),
         }
@@ -110,7 +114,7 @@ async fn receive_data(mut exchange: PendingRequest) -> EngineResult<(Answer, Vec
 }
 
 /// Each file with its own data; none where they do not fit.
-fn split_files(files: Vec<Arrived>, data: &[u8]) -> Option<Vec<(Arrived, Vec<u8>)>> {
+fn split_files(files: Vec<NewMailFile>, data: &[u8]) -> Option<Vec<(NewMailFile, Vec<u8>)>> {
     let mut rest = data;
     let mut apart = Vec::with_capacity(files.len());
     for file in files {
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn data_is_split_into_files() {
-        let file = |path: &str, bytes| Arrived { path: path.to_owned(), bytes, stamp: String::new() };
+        let file = |path: &str, bytes| NewMailFile { path: path.to_owned(), bytes, stamp: String::new() };
         let two = vec![file("a", 2), file("b", 1)];
         let found = split_files(two.clone(), b"xyz").expect("they fit");
         assert_eq!(found.iter().map(|(_, bytes)| bytes.as_slice()).collect::<Vec<_>>(), [&b"xy"[..], b"z"]);

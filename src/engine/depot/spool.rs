@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
 use super::super::{EngineError, EngineResult};
 use super::connection::{AnswerPart, PendingRequest};
-use crate::handoff::depot::{Answer, DepotFaultKind};
+use crate::handoff::depot::{DepotErrorKind, DepotResponse};
 
 /// What is kept in memory: most results are smaller, and many may come at once.
 const MEMORY_LIMIT: usize = 256 * 1024;
@@ -29,7 +29,7 @@ pub(super) async fn receive_to_spool(
     mut exchange: PendingRequest,
     most: u64,
     target: &Path,
-) -> EngineResult<(Answer, Spool)> {
+) -> EngineResult<(DepotResponse, Spool)> {
     let mut part = target.as_os_str().to_owned();
     part.push(".part");
     let operation = exchange.operation();
@@ -41,7 +41,7 @@ pub(super) async fn receive_to_spool(
                 spool.length += bytes.len() as u64;
                 if spool.length > most {
                     let message = format!("it sent more than the {most} bytes that are allowed");
-                    return Err(EngineError::Depot { operation, kind: Some(DepotFaultKind::Refused), message });
+                    return Err(EngineError::Depot { operation, kind: Some(DepotErrorKind::Refused), message });
                 }
                 spool.push(&bytes).await.map_err(|error| spool.write_error(&error))?;
             }

@@ -12,7 +12,7 @@ use super::start::depot_container_spec;
 use super::*;
 use crate::engine::fake::{FakeEngine, FakeOutput, FakeProcess};
 use crate::engine::label;
-use crate::handoff::depot::{DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind};
+use crate::handoff::depot::{DATA_CHUNK_LEN, DepotError, DepotErrorKind, FrameKind};
 use crate::handoff::layout;
 
 mod restart;
@@ -38,7 +38,7 @@ impl ScriptedDepot {
         }
     }
 
-    async fn next_request(&mut self) -> (u32, Request) {
+    async fn next_request(&mut self) -> (u32, DepotRequest) {
         let frame = self.read_frame().await;
         assert_eq!(frame.kind, FrameKind::Request, "{frame:?}");
         (frame.id, serde_json::from_slice(&frame.payload).unwrap())
@@ -62,7 +62,7 @@ impl ScriptedDepot {
         self.output.write_stdout(encode_frame(id, kind, payload));
     }
 
-    fn send_answer(&self, id: u32, answer: &Answer) {
+    fn send_answer(&self, id: u32, answer: &DepotResponse) {
         self.send(id, FrameKind::Done, &serde_json::to_vec(answer).unwrap());
     }
 
@@ -206,8 +206,8 @@ async fn answers_may_arrive_in_any_order() {
         for _ in 0..3 {
             let (id, request) = played.next_request().await;
             let name = match request {
-                Request::Collect { folder, .. } => folder,
-                Request::Space => "space".to_owned(),
+                DepotRequest::Collect { attempt_dir, .. } => attempt_dir,
+                DepotRequest::MeasureSpace => "space".to_owned(),
                 other => panic!("{other:?}"),
             };
             ids.insert(name, id);
@@ -215,10 +215,10 @@ async fn answers_may_arrive_in_any_order() {
         // The pieces alternate, and the last request is answered first.
         played.send(ids["b"], FrameKind::Data, b"{}");
         played.send(ids["a"], FrameKind::Data, b"[1,2]bun");
-        played.send_answer(ids["space"], &Answer::Space { free: 1, total: 2, memory_available: 7 });
+        played.send_answer(ids["space"], &DepotResponse::Space { free: 1, total: 2, memory_available: 7 });
         played.send(ids["a"], FrameKind::Data, b"dle");
-        played.send_answer(ids["b"], &Answer::Collected { result_bytes: 2, bundle: false });
-        played.send_answer(ids["a"], &Answer::Collected { result_bytes: 5, bundle: true });
+        played.send_answer(ids["b"], &DepotResponse::Collected { result_bytes: 2, bundle: false });
+        played.send_answer(ids["a"], &DepotResponse::Collected { result_bytes: 5, bundle: true });
     };
     let (a, b, space, ()) = tokio::join!(
         depot.collect("a", 20_000, 100, &one),
@@ -242,13 +242,13 @@ async fn large_bundles_are_spooled_to_a_file() {
     let playing = async {
         let (id, _) = played.next_request().await;
         played.send(id, FrameKind::Data, b"{\"a\":1}");
-        bundle.chunks(DATA_CHUNK).for_each(|chunk| played.send(id, FrameKind::Data, chunk));
-        played.send_answer(id, &Answer::Collected { result_bytes: 7, bundle: true });
+        bundle.chunks(DATA_CHUNK_LEN).for_each(|chunk| played.send(id, FrameKind::Data, chunk));
+        played.send_answer(id, &DepotResponse::Collected { result_bytes: 7, bundle: true });
         let (id, request) = played.next_request().await;
-        assert!(matches!(request, Request::Salvage { .. }));
-        bundle.chunks(DATA_CHUNK).for_each(|chunk| played.send(id, FrameKind::Data, chunk));
-        let left_out = vec!["é".repeat(LEFT_OUT_CHARS + 1); LEFT_OUT_MAX + 1];
-        played.send_answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out });
+        assert!(matches!(request, DepotRequest::Salvage { .. }));
+        bundle.chunks(DATA_CHUNK_LEN).for_each(|chunk| played.send(id, FrameKind::Data, chunk));
+        let left_out = vec!["é".repeat(MAX_LEFT_OUT_PATH_CHARS + 1); MAX_LEFT_OUT_PATHS + 1];
+        played.send_answer(id, &DepotResponse::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out });
     };
     let asking = async {
         let collected = depot.collect("a", 20_000, 2_000_000, &to).await.unwrap();
@@ -258,8 +258,8 @@ async fn large_bundles_are_spooled_to_a_file() {
         let to = dir.path().join("salvage");
         let salvaged = depot.salvage("a", 20_000, &base, "refs/x", 2_000_000, &to).await.unwrap();
         assert_eq!(salvaged.commit.unwrap().as_str(), "0".repeat(40));
-        assert_eq!(salvaged.left_out.len(), LEFT_OUT_MAX, "it is the sandbox's word, and bounded here too");
-        assert!(salvaged.left_out.iter().all(|path| path.chars().count() == LEFT_OUT_CHARS));
+        assert_eq!(salvaged.left_out.len(), MAX_LEFT_OUT_PATHS, "it is the sandbox's word, and bounded here too");
+        assert!(salvaged.left_out.iter().all(|path| path.chars().count() == MAX_LEFT_OUT_PATH_CHARS));
         assert!(std::fs::read(&to).unwrap() == bundle);
     };
     tokio::join!(playing, asking);
@@ -275,17 +275,19 @@ async fn oversized_data_is_refused_and_leaves_no_file() {
     let playing = async {
         let (id, _) = played.next_request().await;
         for _ in 0..8 {
-            played.send(id, FrameKind::Data, &[7; DATA_CHUNK]);
+            played.send(id, FrameKind::Data, &[7; DATA_CHUNK_LEN]);
         }
         // It ends late: the host has stopped listening, and goes on with the next request.
-        played
-            .send_answer(id, &Answer::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out: Vec::new() });
+        played.send_answer(
+            id,
+            &DepotResponse::Salvaged { commit: Some("0".repeat(40).parse().unwrap()), left_out: Vec::new() },
+        );
         let (id, _) = played.next_request().await;
-        played.send_answer(id, &Answer::Space { free: 3, total: 4, memory_available: 7 });
+        played.send_answer(id, &DepotResponse::Space { free: 3, total: 4, memory_available: 7 });
     };
     let asking = async {
         let error = depot.salvage("a", 20_000, &base, "refs/x", 400_000, &to).await.unwrap_err();
-        assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }), "{error:?}");
+        assert!(matches!(error, EngineError::Depot { kind: Some(DepotErrorKind::Refused), .. }), "{error:?}");
         assert_eq!(depot.free_space().await.unwrap(), EngineSpace { free: 3, total: 4, memory_available: 7 });
     };
     tokio::join!(playing, asking);
@@ -301,7 +303,7 @@ async fn answers_that_contradict_their_data_are_errors() {
         let playing = async {
             let (id, _) = played.next_request().await;
             played.send(id, FrameKind::Data, data.as_bytes());
-            played.send_answer(id, &Answer::Collected { result_bytes, bundle });
+            played.send_answer(id, &DepotResponse::Collected { result_bytes, bundle });
         };
         let (collected, ()) = tokio::join!(depot.collect("a", 1, 10, &to), playing);
         let text = depot_message(&collected.unwrap_err());
@@ -315,7 +317,7 @@ async fn collect_without_result_returns_none() {
     let (depot, mut played, _engine) = start_depot().await;
     let playing = async {
         let (id, _) = played.next_request().await;
-        played.send_answer(id, &Answer::Collected { result_bytes: 0, bundle: false });
+        played.send_answer(id, &DepotResponse::Collected { result_bytes: 0, bundle: false });
     };
     let (collected, ()) = tokio::join!(depot.collect("a", 1, 10, Path::new("/nowhere/bundle")), playing);
     assert_eq!(collected.unwrap(), CollectedFiles { result: None, has_bundle: false });
@@ -326,17 +328,17 @@ async fn packs_are_streamed_without_blocking_other_requests() {
     let (depot, mut played, _engine) = start_depot().await;
     let pack: Vec<u8> = (0..300_000_u32).map(|n| (n % 253) as u8).collect();
     let (mut source, body) = tokio::io::duplex(1024);
-    let tips = vec![Tip { name: "longshore/base".to_owned(), commit: "0".repeat(40).parse().unwrap() }];
+    let tips = vec![ObjectTip { name: "longshore/base".to_owned(), commit: "0".repeat(40).parse().unwrap() }];
     let storing = tokio::spawn({
         let (depot, tips) = (depot.clone(), tips.clone());
         async move { depot.store_pack(body, tips, "shallow\n".to_owned()).await }
     });
     let (pack_id, request) = played.next_request().await;
-    assert_eq!(request, Request::StorePack { tips, shallow: "shallow\n".to_owned() });
+    assert_eq!(request, DepotRequest::StorePack { tips, shallow: "shallow\n".to_owned() });
     // The pack waits for its source, and another request does not wait for the pack.
     let (space, ()) = tokio::join!(depot.free_space(), async {
         let (id, _) = played.next_request().await;
-        played.send_answer(id, &Answer::Space { free: 1, total: 1, memory_available: 7 });
+        played.send_answer(id, &DepotResponse::Space { free: 1, total: 1, memory_available: 7 });
     });
     space.unwrap();
     let feeding = async {
@@ -346,7 +348,7 @@ async fn packs_are_streamed_without_blocking_other_requests() {
     let (body, ()) = tokio::join!(played.read_body(pack_id), feeding);
     assert!(body == pack);
     assert!(!storing.is_finished());
-    played.send_answer(pack_id, &Answer::Nothing);
+    played.send_answer(pack_id, &DepotResponse::Empty);
     storing.await.unwrap().unwrap();
 }
 
@@ -359,11 +361,11 @@ async fn a_full_disk_ends_a_pack_early() {
         async move { depot.store_pack(tokio::io::repeat(7), Vec::new(), String::new()).await }
     });
     let (id, _) = played.next_request().await;
-    let fault = DepotFault { kind: DepotFaultKind::DiskFull, message: "no space".to_owned() };
+    let fault = DepotError { kind: DepotErrorKind::DiskFull, message: "no space".to_owned() };
     played.send(id, FrameKind::Failed, &serde_json::to_vec(&fault).unwrap());
     played.read_body(id).await;
     let error = storing.await.unwrap().unwrap_err();
-    assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::DiskFull), .. }), "{error:?}");
+    assert!(matches!(error, EngineError::Depot { kind: Some(DepotErrorKind::DiskFull), .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,10 +381,10 @@ async fn an_abandoned_pack_is_terminated_for_the_depot() {
     // Not an empty body, which the depot would take for an order to believe the tips.
     assert_eq!(played.read_body(id).await, b"broken off");
     // Its late answer is nobody's.
-    played.send_answer(id, &Answer::Nothing);
+    played.send_answer(id, &DepotResponse::Empty);
     let (space, ()) = tokio::join!(depot.free_space(), async {
         let (id, _) = played.next_request().await;
-        played.send_answer(id, &Answer::Space { free: 1, total: 1, memory_available: 7 });
+        played.send_answer(id, &DepotResponse::Space { free: 1, total: 1, memory_available: 7 });
     });
     space.unwrap();
 }
@@ -474,10 +476,10 @@ async fn a_timeout_fails_only_its_own_request() {
         tokio::join!(depot.free_space(), async { *asked.lock().unwrap() = played.next_request().await.0 });
     assert!(matches!(space, Err(EngineError::TimedOut { after: ANSWER_TIMEOUT, .. })), "{space:?}");
     // It answers in the end; the next request is not confused by it.
-    played.send_answer(*asked.lock().unwrap(), &Answer::Space { free: 9, total: 9, memory_available: 7 });
+    played.send_answer(*asked.lock().unwrap(), &DepotResponse::Space { free: 9, total: 9, memory_available: 7 });
     let (space, ()) = tokio::join!(depot.free_space(), async {
         let (id, _) = played.next_request().await;
-        played.send_answer(id, &Answer::Space { free: 1, total: 2, memory_available: 7 });
+        played.send_answer(id, &DepotResponse::Space { free: 1, total: 2, memory_available: 7 });
     });
     assert_eq!(space.unwrap(), EngineSpace { free: 1, total: 2, memory_available: 7 });
 }
@@ -485,7 +487,7 @@ async fn a_timeout_fails_only_its_own_request() {
 #[tokio::test(start_paused = true)]
 async fn a_stalled_request_does_not_block_others() {
     let (depot, mut played, _engine) = start_depot().await;
-    let request = Request::Collect { folder: "a".to_owned(), uid: 1, max_bytes: 1 };
+    let request = DepotRequest::Collect { attempt_dir: "a".to_owned(), uid: 1, max_bytes: 1 };
     let mut idle = depot
         .supervisor
         .running_depot()
@@ -499,7 +501,7 @@ async fn a_stalled_request_does_not_block_others() {
     }
     let (space, ()) = tokio::join!(depot.free_space(), async {
         let (id, _) = played.next_request().await;
-        played.send_answer(id, &Answer::Space { free: 1, total: 2, memory_available: 7 });
+        played.send_answer(id, &DepotResponse::Space { free: 1, total: 2, memory_available: 7 });
     });
     space.unwrap();
     // What it did not take is lost to it, and it is told.
@@ -516,5 +518,5 @@ async fn an_oversized_request_is_refused_before_sending() {
     let (depot, _played, _engine) = start_depot().await;
     let files = vec![TextFile { path: "tasks.json".to_owned(), text: "x".repeat(2 << 20) }];
     let error = depot.prepare_sandbox_dirs("a", 1, files).await.unwrap_err();
-    assert!(matches!(error, EngineError::Depot { kind: Some(DepotFaultKind::Refused), .. }), "{error:?}");
+    assert!(matches!(error, EngineError::Depot { kind: Some(DepotErrorKind::Refused), .. }), "{error:?}");
 }

@@ -78,15 +78,15 @@
 //! | Write Coordination | Write a claim file with timestamp | `claim.rs` | `the_specs_claim_is_written` |
 //! | Write Coordination | Check for competing claims; if none is older, proceed with the write | `claim::rival` | `the_older_wins_then_the_lower_id_and_stale_ones_do_not_count`, `a_claim_holds_until_it_is_released_or_stale` |
 //! | Write Coordination | Delete your claim file after writing; if a competing claim exists, wait and retry | `Mailbox::with_claim` | `changes_under_claims_are_not_lost` |
-//! | STATE.md Structure | the coordination hub | `acp-shim mail state` | `the_state_is_written_under_claims` |
+//! | STATE.md Structure | the coordination hub | `acp-shim mail state` | `shared_state_is_written_under_claims` |
 //! | STATE.md Structure | the coordination hub, as a swarm begins | `coordinator/mailbox/goals.rs` | `initial_state_lists_goal_and_owners_and_is_written_once` |
 //! | Startup | Each agent reads `PROTOCOL.md` | `protocol.md`, which the prompt names | `protocol_md_tells_all_that_one_needs` |
 //! | Startup | Each agent registers and creates its outbox directory; the first creates the mailbox | `Mailbox::create`, `register` | `the_specs_session_between_two_programs_message_by_message` |
 //! | Startup | First agent writes initial `shared/STATE.md` with goals | in a swarm, the orchestrator | `initial_state_lists_goal_and_owners_and_is_written_once` |
-//! | During Work | REQUEST/RESPONSE and STATUS through outboxes, `STATE.md` under claims, looking for news between work | `acp-shim mail` | `the_two_agent_session_of_the_spec`, `the_state_is_written_under_claims` |
+//! | During Work | REQUEST/RESPONSE and STATUS through outboxes, `STATE.md` under claims, looking for news between work | `acp-shim mail` | `the_two_agent_session_of_the_spec`, `shared_state_is_written_under_claims` |
 //! | Shutdown | Agent sends DONE to all others, and updates its status to `done` | `address`, `set_status` | `a_done_is_the_end_until_more_is_said`, `the_specs_session_between_two_programs_message_by_message` |
 //! | Shutdown | Last agent standing writes final STATE.md summary | in a swarm, the orchestrator | `summary_follows_agents_text_and_appears_once`, `the_two_agent_session_of_the_spec` |
-//! | Error Handling | Agent crashes: the surviving agent continues solo | `Machine::finished` | `nothing_is_asked_of_who_is_gone`, `who_begins_anew_is_waited_for_and_it_is_said`, `waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_over` |
+//! | Error Handling | Agent crashes: the surviving agent continues solo | `Machine::finished` | `nothing_is_asked_of_who_is_gone`, `who_begins_anew_is_waited_for_and_it_is_said`, `wait_ends_on_a_match_on_departure_and_on_timeout` |
 //! | Error Handling | Sequence gap: send ERROR requesting resend, or proceed with warning | `machine.rs` | `a_gap_is_mended_by_its_sender`, `after_the_limit_it_goes_on_with_a_warning_and_what_comes_then_is_late`, `who_has_a_message_no_more_is_not_waited_for`, `who_asks_again_and_again_is_answered_once_and_floods_nobodys_outbox` |
 //! | Error Handling | Stale claim: older than 2 minutes: delete, proceed | `Found::is_stale` | `a_claim_holds_until_it_is_released_or_stale` |
 //! | Error Handling | Message too large: split into multiple messages with `part: 1/3` | `part`, `parts.rs` | `what_fits_is_one_message_and_what_does_not_comes_together_again`, `parts_are_joined_even_over_restarts_and_with_others_between` |

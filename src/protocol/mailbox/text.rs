@@ -1,7 +1,7 @@
 //! Messages as Markdown: bytes -> message with the rule that is broken, and message -> text, as the spec's example has it.
 //!
 //! A header is lines `<!-- field: value -->`; fields that nobody knows are passed over. What follows is sections: `## Subject`,
-//! `## Body`, `## Context`, `## ExpectedBundle Response`, each once, in any order; a second one of that name, and every other
+//! `## Body`, `## PromptContext`, `## ExpectedBundle Response`, each once, in any order; a second one of that name, and every other
 //! heading, is text. So that it stays text, such a line is written with `\` before it, and read without. Text before the
 //! first section belongs to the body. Byte order marks and CRLF are read, and never written.
 //!

@@ -4,11 +4,11 @@
 
 use std::io::{self, Read, Write};
 
-use crate::handoff::depot::{FrameKind, HEADER, MAX_PAYLOAD};
+use crate::handoff::depot::{FRAME_HEADER_LEN, FrameKind, MAX_PAYLOAD};
 
 /// A frame from the host.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct HostFrame {
     /// The request that it belongs to.
     pub id: u32,
     /// What it is.
@@ -18,10 +18,10 @@ pub struct Frame {
 }
 
 /// Reads a frame; none where the stream ends between two.
-pub fn read(input: &mut impl Read) -> io::Result<Option<Frame>> {
-    let mut header = [0; HEADER];
+pub fn read_frame(input: &mut impl Read) -> io::Result<Option<HostFrame>> {
+    let mut header = [0; FRAME_HEADER_LEN];
     let mut have = 0;
-    while have < HEADER {
+    while have < FRAME_HEADER_LEN {
         match input.read(&mut header[have..]) {
             Ok(0) if have == 0 => return Ok(None),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -35,22 +35,22 @@ pub fn read(input: &mut impl Read) -> io::Result<Option<Frame>> {
         1 => FrameKind::Request,
         2 => FrameKind::Data,
         3 => FrameKind::End,
-        other => return Err(wrong(format!("the host sent a frame of kind {other}"))),
+        other => return Err(invalid_data(format!("the host sent a frame of kind {other}"))),
     };
     let length = usize::try_from(number(5)).unwrap_or(usize::MAX);
     if length > MAX_PAYLOAD {
-        return Err(wrong(format!("the host sent a frame of {length} bytes, and {MAX_PAYLOAD} is the limit")));
+        return Err(invalid_data(format!("the host sent a frame of {length} bytes, and {MAX_PAYLOAD} is the limit")));
     }
     let mut payload = vec![0; length];
     input.read_exact(&mut payload)?;
-    Ok(Some(Frame { id: number(0), kind, payload }))
+    Ok(Some(HostFrame { id: number(0), kind, payload }))
 }
 
 /// Writes a frame whole. Callers hold the lock of the stream.
-pub fn write(output: &mut impl Write, id: u32, kind: FrameKind, payload: &[u8]) -> io::Result<()> {
+pub fn write_frame(output: &mut impl Write, id: u32, kind: FrameKind, payload: &[u8]) -> io::Result<()> {
     let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= MAX_PAYLOAD);
-    let Some(length) = length else { return Err(wrong(format!("a frame of {} bytes", payload.len()))) };
-    let mut frame = Vec::with_capacity(HEADER + payload.len());
+    let Some(length) = length else { return Err(invalid_data(format!("a frame of {} bytes", payload.len()))) };
+    let mut frame = Vec::with_capacity(FRAME_HEADER_LEN + payload.len());
     frame.extend_from_slice(&id.to_le_bytes());
     frame.push(kind as u8);
     frame.extend_from_slice(&length.to_le_bytes());
@@ -59,6 +59,6 @@ pub fn write(output: &mut impl Write, id: u32, kind: FrameKind, payload: &[u8]) 
     output.flush()
 }
 
-fn wrong(message: String) -> io::Error {
+fn invalid_data(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }

@@ -1,6 +1,6 @@
 //! The depot's side of a swarm's mailbox: its layout, outboxes for sandboxes' users, and what is new in it.
 //!
-//! `open`, [`put`] and [`seat`] write, `look.rs` reads. The mailbox's folder, `agents` and the files beside them are root's,
+//! `open`, [`put`] and [`assign_outbox`] write, `look.rs` reads. The mailbox's folder, `agents` and the files beside them are root's,
 //! so no sandbox can put anything in their places; an outbox is its sandbox's, and `shared` everybody's. Used by
 //! `depot/mod.rs`, as root. Must not: follow a link, wait for a FIFO, open by a path that a sandbox could bend, or believe
 //! what a message says.
@@ -20,34 +20,34 @@ use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 use super::super::layout::Layout;
-use super::{fault, io_fault};
-use crate::handoff::depot::{Answer, DepotFault, DepotFaultKind};
-use crate::handoff::mailbox::{ENTRIES_MAX, MailFile, Numbers, is_shared_name};
+use super::{depot_error, io_error};
+use crate::handoff::depot::{DepotError, DepotErrorKind, DepotResponse};
+use crate::handoff::mailbox::{MAX_DIR_ENTRIES, MailFileWrite, MessageNumbers, is_shared_name};
 use crate::ids::AgentId;
 use crate::protocol::mailbox::message::Seq;
 use crate::protocol::mailbox::store::{AGENTS, PROTOCOL_FILE, ROSTER_FILE, SHARED};
 
-mod look;
+mod poll;
 
-pub use look::wait;
+pub use poll::wait_for_mail;
 
 /// What the names of files begin with that are being written, in the mailbox's own folder.
-const PART_PREFIX: &str = ".put-";
+const TEMP_PREFIX: &str = ".put-";
 /// Extended attributes that would go on letting others in.
-const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
+const ACL_XATTRS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 
 /// Files that are being written have different names.
-static PARTS: AtomicU64 = AtomicU64::new(0);
+static TEMP_COUNTER: AtomicU64 = AtomicU64::new(0);
 
 /// The mailbox's folders, held open.
-struct Mailbox {
+struct MailboxDirs {
     root: File,
     agents: File,
     shared: File,
 }
 
 /// A path of the mailbox, as far as the host may name it.
-enum Place<'p> {
+enum MailboxPath<'p> {
     /// `ROSTER.md` or `PROTOCOL.md`.
     Root(&'p str),
     /// A message.
@@ -57,71 +57,71 @@ enum Place<'p> {
 }
 
 /// Makes what is not there, and says what is.
-pub fn open(layout: &Layout) -> Result<Answer, DepotFault> {
-    let fresh = !layout.mailbox().join(AGENTS).is_dir();
-    let mailbox = Mailbox::create(&layout.mailbox())?;
-    mailbox.sweep()?;
+pub fn open(layout: &Layout) -> Result<DepotResponse, DepotError> {
+    let fresh = !layout.mailbox_volume().join(AGENTS).is_dir();
+    let mailbox = MailboxDirs::create(&layout.mailbox_volume())?;
+    mailbox.remove_stale_temps()?;
     let mut messages = BTreeMap::new();
-    for agent in mailbox.outboxes()? {
-        let outbox = folder_at(&mailbox.agents, agent.as_str())?;
-        messages.insert(agent.to_string(), numbers(&outbox)?);
+    for agent in mailbox.list_outboxes()? {
+        let outbox = open_dir_at(&mailbox.agents, agent.as_str())?;
+        messages.insert(agent.to_string(), message_numbers(&outbox)?);
     }
-    Ok(Answer::MailHas { fresh, messages })
+    Ok(DepotResponse::MailboxState { created: fresh, messages })
 }
 
 /// Gives an outbox to a user. The attempt that had it before is over: its user may have left anything in it, and have let
 /// others in, which ends here. What was sent stays as it is, whoever owns it.
-pub fn seat(layout: &Layout, agent: &str, uid: u32) -> Result<Answer, DepotFault> {
-    let agent = agent_id(agent)?;
+pub fn assign_outbox(layout: &Layout, agent: &str, uid: u32) -> Result<DepotResponse, DepotError> {
+    let agent = parse_agent_id(agent)?;
     if uid == 0 {
-        return Err(fault(DepotFaultKind::Refused, "a sandbox's user cannot be root"));
+        return Err(depot_error(DepotErrorKind::Refused, "a sandbox's user cannot be root"));
     }
-    let mailbox = Mailbox::open(&layout.mailbox())?;
-    let outbox = mailbox.outbox(&agent)?;
-    let wrong = |error: Errno| io_fault("give away the outbox of", Path::new(agent.as_str()), &error.into());
+    let mailbox = MailboxDirs::open(&layout.mailbox_volume())?;
+    let outbox = mailbox.ensure_outbox(&agent)?;
+    let wrong = |error: Errno| io_error("give away the outbox of", Path::new(agent.as_str()), &error.into());
     let meta = rustix::fs::fstat(&outbox).map_err(wrong)?;
     if meta.st_uid == uid {
-        return Ok(Answer::Nothing);
+        return Ok(DepotResponse::Empty);
     }
     // Without FOWNER, root changes the mode of what is its own.
-    own(&outbox, 0).map_err(wrong)?;
-    for name in ACLS {
+    chown_file(&outbox, 0).map_err(wrong)?;
+    for name in ACL_XATTRS {
         // Mostly there is none, and some file systems know none.
         let _ = rustix::fs::fremovexattr(&outbox, name);
     }
     rustix::fs::fchmod(&outbox, Mode::from_raw_mode(0o755)).map_err(wrong)?;
-    own(&outbox, uid).map_err(wrong)?;
-    Ok(Answer::Nothing)
+    chown_file(&outbox, uid).map_err(wrong)?;
+    Ok(DepotResponse::Empty)
 }
 
 /// Writes the host's files. Each appears whole. What is there instead of what the host thought stays, and is named.
-pub fn put(layout: &Layout, files: &[MailFile]) -> Result<Answer, DepotFault> {
-    let mailbox = Mailbox::open(&layout.mailbox())?;
+pub fn put(layout: &Layout, files: &[MailFileWrite]) -> Result<DepotResponse, DepotError> {
+    let mailbox = MailboxDirs::open(&layout.mailbox_volume())?;
     let (mut stamps, mut kept) = (BTreeMap::new(), Vec::new());
     for file in files {
-        match (place(&file.path)?, &file.text) {
-            (Place::Root(name), Some(text)) => {
-                let part = mailbox.part(text, 0o644)?;
-                mailbox.move_part(&part, &mailbox.root, name, &file.path)?;
+        match (parse_mailbox_path(&file.path)?, &file.text) {
+            (MailboxPath::Root(name), Some(text)) => {
+                let part = mailbox.write_temp(text, 0o644)?;
+                mailbox.rename_temp(&part, &mailbox.root, name, &file.path)?;
             }
-            (Place::Message(agent, name), Some(text)) => {
-                let outbox = mailbox.outbox(&agent)?;
-                if !mailbox.add(&outbox, name, text)? {
+            (MailboxPath::Message(agent, name), Some(text)) => {
+                let outbox = mailbox.ensure_outbox(&agent)?;
+                if !mailbox.add_message(&outbox, name, text)? {
                     kept.push(file.path.clone());
                 }
             }
-            (Place::Shared(name), text) => {
-                if look::stamp_at(&mailbox.shared, name).unwrap_or_default() != file.only_if {
+            (MailboxPath::Shared(name), text) => {
+                if poll::stamp_at(&mailbox.shared, name).unwrap_or_default() != file.expected_stamp {
                     kept.push(file.path.clone());
                 } else if let Some(text) = text {
                     // All may write it, with tools of their own too.
-                    let part = mailbox.part(text, 0o666)?;
-                    match mailbox.move_part(&part, &mailbox.shared, name, &file.path) {
+                    let part = mailbox.write_temp(text, 0o666)?;
+                    match mailbox.rename_temp(&part, &mailbox.shared, name, &file.path) {
                         Ok(()) => {
-                            stamps.insert(name.to_owned(), look::stamp_at(&mailbox.shared, name).unwrap_or_default());
+                            stamps.insert(name.to_owned(), poll::stamp_at(&mailbox.shared, name).unwrap_or_default());
                         }
                         // A folder that a sandbox made.
-                        Err(fault) if fault.kind == DepotFaultKind::Refused => kept.push(file.path.clone()),
+                        Err(fault) if fault.kind == DepotErrorKind::Refused => kept.push(file.path.clone()),
                         Err(fault) => return Err(fault),
                     }
                 } else if rustix::fs::unlinkat(&mailbox.shared, name, AtFlags::empty())
@@ -130,39 +130,39 @@ pub fn put(layout: &Layout, files: &[MailFile]) -> Result<Answer, DepotFault> {
                     kept.push(file.path.clone());
                 }
             }
-            (Place::Root(_) | Place::Message(..), None) => {
-                return Err(fault(DepotFaultKind::Refused, format!("`{}` is not removed", file.path)));
+            (MailboxPath::Root(_) | MailboxPath::Message(..), None) => {
+                return Err(depot_error(DepotErrorKind::Refused, format!("`{}` is not removed", file.path)));
             }
         }
     }
-    Ok(Answer::MailPut { stamps, kept })
+    Ok(DepotResponse::MailWritten { stamps, conflicts: kept })
 }
 
-impl Mailbox {
+impl MailboxDirs {
     /// Opens the folders.
-    fn open(path: &Path) -> Result<Self, DepotFault> {
-        let root = folder(path)?;
-        let agents = folder_at(&root, AGENTS)?;
-        let shared = folder_at(&root, SHARED)?;
+    fn open(path: &Path) -> Result<Self, DepotError> {
+        let root = open_dir(path)?;
+        let agents = open_dir_at(&root, AGENTS)?;
+        let shared = open_dir_at(&root, SHARED)?;
         Ok(Self { root, agents, shared })
     }
 
     /// Makes them where they are not there. A volume's own folder is root's.
-    fn create(path: &Path) -> Result<Self, DepotFault> {
-        std::fs::create_dir_all(path).map_err(|error| io_fault("make", path, &error))?;
-        let root = folder(path)?;
-        let wrong = |name: &str, error: Errno| io_fault("make", &path.join(name), &error.into());
+    fn create(path: &Path) -> Result<Self, DepotError> {
+        std::fs::create_dir_all(path).map_err(|error| io_error("make", path, &error))?;
+        let root = open_dir(path)?;
+        let wrong = |name: &str, error: Errno| io_error("make", &path.join(name), &error.into());
         rustix::fs::fchmod(&root, Mode::from_raw_mode(0o755)).map_err(|error| wrong("", error))?;
         for (name, mode) in [(AGENTS, 0o755), (SHARED, 0o777)] {
-            make_folder(&root, name, mode).map_err(|error| wrong(name, error))?;
+            make_dir_at(&root, name, mode).map_err(|error| wrong(name, error))?;
         }
         Self::open(path)
     }
 
     /// Removes what a depot that died was writing.
-    fn sweep(&self) -> Result<(), DepotFault> {
-        for name in names(&self.root)? {
-            if name.starts_with(PART_PREFIX) {
+    fn remove_stale_temps(&self) -> Result<(), DepotError> {
+        for name in list_names(&self.root)? {
+            if name.starts_with(TEMP_PREFIX) {
                 let _ = rustix::fs::unlinkat(&self.root, &name, AtFlags::empty());
             }
         }
@@ -170,20 +170,20 @@ impl Mailbox {
     }
 
     /// The agents that have an outbox.
-    fn outboxes(&self) -> Result<Vec<AgentId>, DepotFault> {
-        Ok(names(&self.agents)?.iter().filter_map(|name| name.parse().ok()).collect())
+    fn list_outboxes(&self) -> Result<Vec<AgentId>, DepotError> {
+        Ok(list_names(&self.agents)?.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
     /// An agent's outbox, which is root's where it is new.
-    fn outbox(&self, agent: &AgentId) -> Result<File, DepotFault> {
-        let wrong = |error: Errno| io_fault("make the outbox of", Path::new(agent.as_str()), &error.into());
-        make_folder(&self.agents, agent.as_str(), 0o755).map_err(wrong)?;
-        folder_at(&self.agents, agent.as_str())
+    fn ensure_outbox(&self, agent: &AgentId) -> Result<File, DepotError> {
+        let wrong = |error: Errno| io_error("make the outbox of", Path::new(agent.as_str()), &error.into());
+        make_dir_at(&self.agents, agent.as_str(), 0o755).map_err(wrong)?;
+        open_dir_at(&self.agents, agent.as_str())
     }
 
     /// Writes a file aside, where no sandbox can write. Gives its name.
-    fn part(&self, text: &str, mode: u32) -> Result<String, DepotFault> {
-        let name = format!("{PART_PREFIX}{}-{}", std::process::id(), PARTS.fetch_add(1, Ordering::Relaxed));
+    fn write_temp(&self, text: &str, mode: u32) -> Result<String, DepotError> {
+        let name = format!("{TEMP_PREFIX}{}-{}", std::process::id(), TEMP_COUNTER.fetch_add(1, Ordering::Relaxed));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let written = rustix::fs::openat(&self.root, &name, flags, Mode::from_raw_mode(0o600))
             .map_err(io::Error::from)
@@ -197,60 +197,63 @@ impl Mailbox {
             Ok(()) => Ok(name),
             Err(error) => {
                 let _ = rustix::fs::unlinkat(&self.root, &name, AtFlags::empty());
-                Err(io_fault("write", Path::new(&name), &error))
+                Err(io_error("write", Path::new(&name), &error))
             }
         }
     }
 
     /// Puts it where it belongs, in the place of what is there.
-    fn move_part(&self, part: &str, folder: &File, name: &str, path: &str) -> Result<(), DepotFault> {
+    fn rename_temp(&self, part: &str, folder: &File, name: &str, path: &str) -> Result<(), DepotError> {
         rustix::fs::renameat(&self.root, part, folder, name).map_err(|error| {
             let _ = rustix::fs::unlinkat(&self.root, part, AtFlags::empty());
-            let found = io_fault("write", Path::new(path), &error.into());
+            let found = io_error("write", Path::new(path), &error.into());
             let in_the_way = matches!(error, Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST);
-            if in_the_way { DepotFault { kind: DepotFaultKind::Refused, ..found } } else { found }
+            if in_the_way { DepotError { kind: DepotErrorKind::Refused, ..found } } else { found }
         })
     }
 
     /// Adds a message; false where something else has its name.
-    fn add(&self, outbox: &File, name: &str, text: &str) -> Result<bool, DepotFault> {
-        let part = self.part(text, 0o644)?;
+    fn add_message(&self, outbox: &File, name: &str, text: &str) -> Result<bool, DepotError> {
+        let part = self.write_temp(text, 0o644)?;
         // Never in the place of anything, and through no link.
         let linked = rustix::fs::linkat(&self.root, &part, outbox, name, AtFlags::empty());
         let _ = rustix::fs::unlinkat(&self.root, &part, AtFlags::empty());
         match linked {
             Ok(()) => Ok(true),
             // Perhaps the very same, put by a depot that died before it could say so.
-            Err(Errno::EXIST) => Ok(look::read_at(outbox, name).is_some_and(|found| found == text.as_bytes())),
-            Err(error) => Err(io_fault("write", Path::new(name), &error.into())),
+            Err(Errno::EXIST) => Ok(poll::read_file_at(outbox, name).is_some_and(|found| found == text.as_bytes())),
+            Err(error) => Err(io_error("write", Path::new(name), &error.into())),
         }
     }
 }
 
-fn agent_id(text: &str) -> Result<AgentId, DepotFault> {
-    text.parse().map_err(|error| fault(DepotFaultKind::Refused, format!("`{text}` is not an agent's id: {error}")))
+fn parse_agent_id(text: &str) -> Result<AgentId, DepotError> {
+    text.parse()
+        .map_err(|error| depot_error(DepotErrorKind::Refused, format!("`{text}` is not an agent's id: {error}")))
 }
 
-fn place(path: &str) -> Result<Place<'_>, DepotFault> {
+fn parse_mailbox_path(path: &str) -> Result<MailboxPath<'_>, DepotError> {
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
-        [name @ (ROSTER_FILE | PROTOCOL_FILE)] => Ok(Place::Root(name)),
-        [AGENTS, agent, name] if Seq::of_file_name(name).is_some() => Ok(Place::Message(agent_id(agent)?, name)),
-        [SHARED, name] if is_shared_name(name) => Ok(Place::Shared(name)),
-        _ => Err(fault(DepotFaultKind::Refused, format!("`{path}` is not a place in a mailbox"))),
+        [name @ (ROSTER_FILE | PROTOCOL_FILE)] => Ok(MailboxPath::Root(name)),
+        [AGENTS, agent, name] if Seq::of_file_name(name).is_some() => {
+            Ok(MailboxPath::Message(parse_agent_id(agent)?, name))
+        }
+        [SHARED, name] if is_shared_name(name) => Ok(MailboxPath::Shared(name)),
+        _ => Err(depot_error(DepotErrorKind::Refused, format!("`{path}` is not a place in a mailbox"))),
     }
 }
 
-fn own(file: &File, uid: u32) -> rustix::io::Result<()> {
+fn chown_file(file: &File, uid: u32) -> rustix::io::Result<()> {
     rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)))
 }
 
 /// Makes a folder with exactly this mode, where there is none.
-fn make_folder(parent: &File, name: &str, mode: u32) -> rustix::io::Result<()> {
+fn make_dir_at(parent: &File, name: &str, mode: u32) -> rustix::io::Result<()> {
     // At once as far as the umask lets it: others may be looking, and a folder that is closed for a moment is an error to them.
     match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)) {
         Ok(()) => {
-            let made = rustix::fs::openat(parent, name, FOLDER, Mode::empty())?;
+            let made = rustix::fs::openat(parent, name, DIR_FLAGS, Mode::empty())?;
             rustix::fs::fchmod(&made, Mode::from_raw_mode(mode))
         }
         Err(Errno::EXIST) => Ok(()),
@@ -259,20 +262,21 @@ fn make_folder(parent: &File, name: &str, mode: u32) -> rustix::io::Result<()> {
 }
 
 /// How a folder is opened.
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-fn folder(path: &Path) -> Result<File, DepotFault> {
-    rustix::fs::open(path, FOLDER, Mode::empty()).map(File::from).map_err(|e| io_fault("open", path, &e.into()))
+fn open_dir(path: &Path) -> Result<File, DepotError> {
+    rustix::fs::open(path, DIR_FLAGS, Mode::empty()).map(File::from).map_err(|e| io_error("open", path, &e.into()))
 }
 
-fn folder_at(parent: &File, name: &str) -> Result<File, DepotFault> {
-    let opened = rustix::fs::openat(parent, name, FOLDER, Mode::empty());
-    opened.map(File::from).map_err(|error| io_fault("open", Path::new(name), &error.into()))
+fn open_dir_at(parent: &File, name: &str) -> Result<File, DepotError> {
+    let opened = rustix::fs::openat(parent, name, DIR_FLAGS, Mode::empty());
+    opened.map(File::from).map_err(|error| io_error("open", Path::new(name), &error.into()))
 }
 
 /// The names in a folder that are text, as many as are looked at.
-fn names(folder: &File) -> Result<Vec<String>, DepotFault> {
-    let wrong = |error: Errno| fault(DepotFaultKind::Failed, format!("cannot list a folder of the mailbox: {error}"));
+fn list_names(folder: &File) -> Result<Vec<String>, DepotError> {
+    let wrong =
+        |error: Errno| depot_error(DepotErrorKind::Failed, format!("cannot list a folder of the mailbox: {error}"));
     let mut found = Vec::new();
     for entry in Dir::read_from(folder).map_err(wrong)? {
         if let Ok(name) = entry.map_err(wrong)?.file_name().to_str()
@@ -280,7 +284,7 @@ fn names(folder: &File) -> Result<Vec<String>, DepotFault> {
         {
             found.push(name.to_owned());
         }
-        if found.len() == ENTRIES_MAX {
+        if found.len() == MAX_DIR_ENTRIES {
             break;
         }
     }
@@ -288,6 +292,6 @@ fn names(folder: &File) -> Result<Vec<String>, DepotFault> {
 }
 
 /// The messages in an outbox, by their names alone.
-fn numbers(outbox: &File) -> Result<Numbers, DepotFault> {
-    Ok(names(outbox)?.iter().filter_map(|name| Seq::of_file_name(name)).map(Seq::get).collect())
+fn message_numbers(outbox: &File) -> Result<MessageNumbers, DepotError> {
+    Ok(list_names(outbox)?.iter().filter_map(|name| Seq::of_file_name(name)).map(Seq::get).collect())
 }

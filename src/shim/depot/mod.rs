@@ -14,10 +14,10 @@ use std::thread;
 
 use super::git::GitError;
 use super::layout::Layout;
-use crate::handoff::depot::{Answer, DATA_CHUNK, DepotFault, DepotFaultKind, FrameKind, Request};
+use crate::handoff::depot::{DATA_CHUNK_LEN, DepotError, DepotErrorKind, DepotRequest, DepotResponse, FrameKind};
 
 pub mod as_uid;
-mod folders;
+mod attempt_dirs;
 mod frames;
 mod mailbox;
 mod objects;
@@ -27,55 +27,55 @@ const BODY_QUEUE: usize = 16;
 
 /// How the work in sandboxes' folders is done as their users.
 #[derive(Debug, Clone)]
-pub enum Helper {
+pub enum SandboxUserHelper {
     /// By this program, started as the user: the shim itself.
     Program(PathBuf),
     /// Here, as whoever runs this.
     #[cfg(test)]
-    Here,
+    InProcess,
 }
 
 /// The depot.
 #[derive(Debug, Clone)]
-pub struct Depot {
+pub struct DepotServer {
     layout: Layout,
-    helper: Helper,
+    helper: SandboxUserHelper,
 }
 
 /// Where answers go.
-type Output = Arc<Mutex<Box<dyn Write + Send>>>;
+type SharedOutput = Arc<Mutex<Box<dyn Write + Send>>>;
 
 /// The rest of a request's frames.
-pub(super) struct Body {
-    pieces: Receiver<Piece>,
+pub(super) struct RequestBody {
+    chunks: Receiver<BodyChunk>,
 }
 
-enum Piece {
+enum BodyChunk {
     Data(Vec<u8>),
     End,
 }
 
-impl Body {
+impl RequestBody {
     /// The next bytes; none at the end.
-    pub(super) fn next(&self) -> Result<Option<Vec<u8>>, DepotFault> {
-        match self.pieces.recv() {
-            Ok(Piece::Data(bytes)) => Ok(Some(bytes)),
-            Ok(Piece::End) => Ok(None),
-            Err(_) => Err(fault(DepotFaultKind::Failed, "the body ended before its end")),
+    pub(super) fn next_chunk(&self) -> Result<Option<Vec<u8>>, DepotError> {
+        match self.chunks.recv() {
+            Ok(BodyChunk::Data(bytes)) => Ok(Some(bytes)),
+            Ok(BodyChunk::End) => Ok(None),
+            Err(_) => Err(depot_error(DepotErrorKind::Failed, "the body ended before its end")),
         }
     }
 }
 
 /// Sends a request's answer data.
-pub(super) struct Sender {
-    id: u32,
-    output: Output,
+pub(super) struct ResponseSender {
+    request_id: u32,
+    output: SharedOutput,
 }
 
-impl Sender {
+impl ResponseSender {
     /// Passes on all of a stream.
-    pub(super) fn pump(&self, mut from: impl Read) -> io::Result<()> {
-        let mut buffer = vec![0; DATA_CHUNK];
+    pub(super) fn send_all(&self, mut from: impl Read) -> io::Result<()> {
+        let mut buffer = vec![0; DATA_CHUNK_LEN];
         loop {
             let length = from.read(&mut buffer)?;
             if length == 0 {
@@ -87,35 +87,35 @@ impl Sender {
 
     fn send(&self, kind: FrameKind, payload: &[u8]) -> io::Result<()> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        frames::write(&mut *output, self.id, kind, payload)
+        frames::write_frame(&mut *output, self.request_id, kind, payload)
     }
 }
 
-pub(super) fn fault(kind: DepotFaultKind, message: impl Into<String>) -> DepotFault {
-    DepotFault { kind, message: message.into() }
+pub(super) fn depot_error(kind: DepotErrorKind, message: impl Into<String>) -> DepotError {
+    DepotError { kind, message: message.into() }
 }
 
-impl From<GitError> for DepotFault {
+impl From<GitError> for DepotError {
     fn from(error: GitError) -> Self {
-        let kind = if error.disk_full() { DepotFaultKind::DiskFull } else { DepotFaultKind::Failed };
+        let kind = if error.is_disk_full() { DepotErrorKind::DiskFull } else { DepotErrorKind::Failed };
         let reason = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-        fault(kind, format!("{error}{reason}"))
+        depot_error(kind, format!("{error}{reason}"))
     }
 }
 
 /// The fault that an error of the system is.
-pub(super) fn io_fault(what: &str, path: &std::path::Path, error: &io::Error) -> DepotFault {
+pub(super) fn io_error(what: &str, path: &std::path::Path, error: &io::Error) -> DepotError {
     let kind = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DepotFaultKind::DiskFull,
-        io::ErrorKind::NotFound => DepotFaultKind::NotFound,
-        _ => DepotFaultKind::Failed,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DepotErrorKind::DiskFull,
+        io::ErrorKind::NotFound => DepotErrorKind::NotFound,
+        _ => DepotErrorKind::Failed,
     };
-    fault(kind, format!("cannot {what} `{}`: {error}", path.display()))
+    depot_error(kind, format!("cannot {what} `{}`: {error}", path.display()))
 }
 
-impl Depot {
+impl DepotServer {
     /// A depot over these volumes.
-    pub fn new(layout: Layout, helper: Helper) -> Self {
+    pub fn new(layout: Layout, helper: SandboxUserHelper) -> Self {
         Self { layout, helper }
     }
 
@@ -124,41 +124,41 @@ impl Depot {
     /// # Errors
     /// Where the stream breaks or is not made of frames.
     pub fn serve(&self, mut input: impl Read, output: Box<dyn Write + Send>) -> io::Result<()> {
-        let output: Output = Arc::new(Mutex::new(output));
-        spread(&self.layout.work());
-        Sender { id: 0, output: output.clone() }.send(FrameKind::Ready, &[])?;
-        let mut bodies: BTreeMap<u32, SyncSender<Piece>> = BTreeMap::new();
-        while let Some(frame) = frames::read(&mut input)? {
+        let output: SharedOutput = Arc::new(Mutex::new(output));
+        spread_inodes(&self.layout.work_volume());
+        ResponseSender { request_id: 0, output: output.clone() }.send(FrameKind::Ready, &[])?;
+        let mut bodies: BTreeMap<u32, SyncSender<BodyChunk>> = BTreeMap::new();
+        while let Some(frame) = frames::read_frame(&mut input)? {
             match frame.kind {
                 FrameKind::Request => {
                     let (send, pieces) = sync_channel(BODY_QUEUE);
-                    let sender = Sender { id: frame.id, output: output.clone() };
-                    match serde_json::from_slice::<Request>(&frame.payload) {
+                    let sender = ResponseSender { request_id: frame.id, output: output.clone() };
+                    match serde_json::from_slice::<DepotRequest>(&frame.payload) {
                         Ok(request) => {
-                            if matches!(request, Request::StorePack { .. }) {
+                            if matches!(request, DepotRequest::StorePack { .. }) {
                                 bodies.insert(frame.id, send);
                             }
                             let depot = self.clone();
-                            thread::spawn(move || depot.attend(request, &Body { pieces }, &sender));
+                            thread::spawn(move || depot.handle(request, &RequestBody { chunks: pieces }, &sender));
                         }
                         Err(error) => {
                             let fault =
-                                fault(DepotFaultKind::Failed, format!("the request is not understood: {error}"));
-                            answer(&sender, Err(fault));
+                                depot_error(DepotErrorKind::Failed, format!("the request is not understood: {error}"));
+                            send_response(&sender, Err(fault));
                         }
                     }
                 }
                 // A request that is over takes no more: what still comes for it is dropped.
                 FrameKind::Data => {
                     if let Some(body) = bodies.get(&frame.id)
-                        && body.send(Piece::Data(frame.payload)).is_err()
+                        && body.send(BodyChunk::Data(frame.payload)).is_err()
                     {
                         bodies.remove(&frame.id);
                     }
                 }
                 FrameKind::End => {
                     if let Some(body) = bodies.remove(&frame.id) {
-                        let _ = body.send(Piece::End);
+                        let _ = body.send(BodyChunk::End);
                     }
                 }
                 FrameKind::Done | FrameKind::Failed | FrameKind::Ready => {}
@@ -167,50 +167,59 @@ impl Depot {
         Ok(())
     }
 
-    fn attend(&self, request: Request, body: &Body, sender: &Sender) {
-        answer(sender, self.carry_out(request, body, sender));
+    fn handle(&self, request: DepotRequest, body: &RequestBody, sender: &ResponseSender) {
+        send_response(sender, self.execute(request, body, sender));
     }
 
-    fn carry_out(&self, request: Request, body: &Body, sender: &Sender) -> Result<Answer, DepotFault> {
+    fn execute(
+        &self,
+        request: DepotRequest,
+        body: &RequestBody,
+        sender: &ResponseSender,
+    ) -> Result<DepotResponse, DepotError> {
         match request {
-            Request::Objects { format } => objects::open(&self.layout, &format),
-            Request::StorePack { tips, shallow } => objects::store_pack(&self.layout, &tips, &shallow, body),
-            Request::Prepare { folder, uid, files } => folders::prepare(&self.layout, &folder, uid, &files),
-            Request::Collect { folder, uid, max_bytes } => {
-                folders::check_name(&folder)?;
+            DepotRequest::OpenObjects { format } => objects::open_repo(&self.layout, &format),
+            DepotRequest::StorePack { tips, shallow } => objects::store_pack(&self.layout, &tips, &shallow, body),
+            DepotRequest::Prepare { attempt_dir: folder, uid, files } => {
+                attempt_dirs::prepare_dirs(&self.layout, &folder, uid, &files)
+            }
+            DepotRequest::Collect { attempt_dir: folder, uid, max_bytes } => {
+                attempt_dirs::check_attempt_dir_name(&folder)?;
                 let args = ["read-out".to_owned(), folder, max_bytes.to_string()];
-                as_uid::ask(&self.helper, &self.layout, uid, &args, sender)
+                as_uid::run_as_user(&self.helper, &self.layout, uid, &args, sender)
             }
-            Request::Salvage { folder, uid, base, reference, max_bytes } => {
-                folders::check_name(&folder)?;
+            DepotRequest::Salvage { attempt_dir: folder, uid, base, reference, max_bytes } => {
+                attempt_dirs::check_attempt_dir_name(&folder)?;
                 let args = ["salvage".to_owned(), folder, base.to_string(), reference, max_bytes.to_string()];
-                as_uid::ask(&self.helper, &self.layout, uid, &args, sender)
+                as_uid::run_as_user(&self.helper, &self.layout, uid, &args, sender)
             }
-            Request::Discard { folder, uid } => {
-                folders::check_name(&folder)?;
-                folders::remove_half_made(&self.layout, &folder, uid)?;
+            DepotRequest::Discard { attempt_dir: folder, uid } => {
+                attempt_dirs::check_attempt_dir_name(&folder)?;
+                attempt_dirs::remove_half_made(&self.layout, &folder, uid)?;
                 let args = ["discard".to_owned(), folder.clone()];
-                as_uid::ask(&self.helper, &self.layout, uid, &args, sender)?;
-                folders::remove_empty(&self.layout, &folder)
+                as_uid::run_as_user(&self.helper, &self.layout, uid, &args, sender)?;
+                attempt_dirs::remove_empty(&self.layout, &folder)
             }
-            Request::Space => folders::space(&self.layout),
-            Request::MailOpen => mailbox::open(&self.layout),
-            Request::MailSeat { agent, uid } => mailbox::seat(&self.layout, &agent, uid),
-            Request::MailWait(ask) => mailbox::wait(&self.layout, &ask, sender),
-            Request::MailPut { files } => mailbox::put(&self.layout, &files),
+            DepotRequest::MeasureSpace => attempt_dirs::measure_space(&self.layout),
+            DepotRequest::OpenMailbox => mailbox::open(&self.layout),
+            DepotRequest::AssignOutbox { agent, uid } => mailbox::assign_outbox(&self.layout, &agent, uid),
+            DepotRequest::WaitForMail(ask) => mailbox::wait_for_mail(&self.layout, &ask, sender),
+            DepotRequest::PutMail { files } => mailbox::put(&self.layout, &files),
         }
     }
 }
 
-fn answer(sender: &Sender, outcome: Result<Answer, DepotFault>) {
+fn send_response(sender: &ResponseSender, outcome: Result<DepotResponse, DepotError>) {
     let (kind, payload) = match &outcome {
         Ok(answer) => (FrameKind::Done, serde_json::to_vec(answer)),
         Err(fault) => (FrameKind::Failed, serde_json::to_vec(fault)),
     };
     let mut payload = payload.expect("answers and faults are always JSON");
     if payload.len() > crate::handoff::depot::MAX_PAYLOAD {
-        let fault =
-            fault(DepotFaultKind::Failed, format!("the answer has {} bytes, too many for a frame", payload.len()));
+        let fault = depot_error(
+            DepotErrorKind::Failed,
+            format!("the answer has {} bytes, too many for a frame", payload.len()),
+        );
         payload = serde_json::to_vec(&fault).expect("a fault is always JSON");
         let _ = sender.send(FrameKind::Failed, &payload);
         return;
@@ -222,7 +231,7 @@ fn answer(sender: &Sender, outcome: Result<Answer, DepotFault>) {
 /// Asks the file system to lay the folders of *work* apart (`chattr +T`), as it does with home folders. Else ext4 puts all
 /// attempts into one group of inodes, where a clone's files are made the slower the more of them were deleted lately.
 /// Other file systems refuse, and need it not.
-fn spread(work: &std::path::Path) {
+fn spread_inodes(work: &std::path::Path) {
     if let Ok(folder) = std::fs::File::open(work)
         && let Ok(flags) = rustix::fs::ioctl_getflags(&folder)
     {

@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use super::Fault;
+use super::MailError;
 
 /// A flag: its name, and whether a value follows.
 pub(super) type Flag = (&'static str, bool);
@@ -37,42 +37,42 @@ const JSON: Flag = ("--json", false);
 
 /// What was given.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct ParsedArgs {
     flags: Vec<(&'static str, String)>,
     /// What is no flag, in order.
-    pub(super) words: Vec<String>,
+    pub(super) positional: Vec<String>,
 }
 
-impl Given {
+impl ParsedArgs {
     /// Sorts the arguments. Behind `--` everything is a word.
-    pub(super) fn of(args: &[String], known: &[Flag]) -> Result<Self, Fault> {
+    pub(super) fn parse(args: &[String], known: &[Flag]) -> Result<Self, MailError> {
         let mut given = Self::default();
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if arg == "--" {
-                given.words.extend(args.cloned());
+                given.positional.extend(args.cloned());
                 break;
             }
             if !arg.starts_with("--") {
-                given.words.push(arg.clone());
+                given.positional.push(arg.clone());
                 continue;
             }
             let (name, value) = arg.split_once('=').map_or((arg.as_str(), None), |(name, value)| (name, Some(value)));
             let Some((name, takes)) = known.iter().find(|(flag, _)| *flag == name).copied() else {
                 let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
                 let known = names.join(", ");
-                return Err(Fault::usage(format!(
+                return Err(MailError::usage(format!(
                     "no such option: `{name}`; there are {known}; text goes behind `--`"
                 )));
             };
             let value = match (takes, value) {
                 (true, Some(value)) => value.to_owned(),
-                (true, None) => args.next().ok_or_else(|| Fault::usage(format!("`{name}` wants a value")))?.clone(),
+                (true, None) => args.next().ok_or_else(|| MailError::usage(format!("`{name}` wants a value")))?.clone(),
                 (false, None) => String::new(),
-                (false, Some(_)) => return Err(Fault::usage(format!("`{name}` takes no value"))),
+                (false, Some(_)) => return Err(MailError::usage(format!("`{name}` takes no value"))),
             };
             if given.value(name).is_some() {
-                return Err(Fault::usage(format!("`{name}` is given twice")));
+                return Err(MailError::usage(format!("`{name}` is given twice")));
             }
             given.flags.push((name, value));
         }
@@ -88,35 +88,35 @@ impl Given {
     }
 
     /// A flag's value as what it has to be.
-    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, Fault>
+    pub(super) fn parse_value<T: FromStr>(&self, name: &str) -> Result<Option<T>, MailError>
     where
         T::Err: std::fmt::Display,
     {
         let Some(text) = self.value(name) else { return Ok(None) };
-        text.parse().map(Some).map_err(|error: T::Err| Fault::usage(format!("`{name}`: {error}")))
+        text.parse().map(Some).map_err(|error: T::Err| MailError::usage(format!("`{name}`: {error}")))
     }
 
     /// An option's value as a whole number.
-    pub(super) fn number(&self, name: &str, least: u32) -> Result<Option<u32>, Fault> {
+    pub(super) fn parse_number(&self, name: &str, least: u32) -> Result<Option<u32>, MailError> {
         let Some(text) = self.value(name) else { return Ok(None) };
         let number = text.parse().ok().filter(|number| *number >= least);
-        let wrong = || Fault::usage(format!("`{name}`: expected a whole number from {least}, found `{text}`"));
+        let wrong = || MailError::usage(format!("`{name}`: expected a whole number from {least}, found `{text}`"));
         number.map(Some).ok_or_else(wrong)
     }
 
     /// A word as what it has to be.
-    pub(super) fn word<T: FromStr>(&self, at: usize) -> Result<Option<T>, Fault>
+    pub(super) fn parse_positional<T: FromStr>(&self, at: usize) -> Result<Option<T>, MailError>
     where
         T::Err: std::fmt::Display,
     {
-        let Some(text) = self.words.get(at) else { return Ok(None) };
-        text.parse().map(Some).map_err(|error: T::Err| Fault::usage(error.to_string()))
+        let Some(text) = self.positional.get(at) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: T::Err| MailError::usage(error.to_string()))
     }
 
     /// That nothing is there from this word on.
-    pub(super) fn no_words_from(&self, at: usize) -> Result<(), Fault> {
-        match self.words.get(at) {
-            Some(word) => Err(Fault::usage(format!("`{word}` is one word too many"))),
+    pub(super) fn reject_positional_from(&self, at: usize) -> Result<(), MailError> {
+        match self.positional.get(at) {
+            Some(word) => Err(MailError::usage(format!("`{word}` is one word too many"))),
             None => Ok(()),
         }
     }

@@ -5,8 +5,8 @@
 //! folder and `shared/`.
 
 mod args;
-mod state;
-mod talk;
+mod shared_state;
+mod messages;
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -17,23 +17,23 @@ use crate::protocol::mailbox::parts::DraftError;
 use crate::protocol::mailbox::reader::Desk;
 use crate::protocol::mailbox::show;
 use crate::protocol::mailbox::store::{Mailbox, MailboxError};
-use args::Given;
+use args::ParsedArgs;
 
 /// The variable that says where the mailbox is.
 pub const MAILBOX_VARIABLE: &str = "LONGSHORE_MAILBOX";
 /// The variable that says what the agent is called there.
 pub const AGENT_VARIABLE: &str = "LONGSHORE_AGENT";
 /// The variable that is there where the agent has other stories after this one.
-pub const MORE_VARIABLE: &str = "LONGSHORE_MORE_STORIES";
+pub const MORE_STORIES_VARIABLE: &str = "LONGSHORE_MORE_STORIES";
 
 /// What the command has of the world.
-pub struct Around<'a> {
+pub struct MailEnvironment<'a> {
     /// Where the mailbox is.
     pub mailbox: Option<PathBuf>,
     /// What the agent is called.
     pub agent: Option<OsString>,
     /// Whether it has other stories after this one.
-    pub more: bool,
+    pub has_more_stories: bool,
     /// The shim's socket.
     pub socket: Option<OsString>,
     /// Standard input.
@@ -45,44 +45,44 @@ pub struct Around<'a> {
 }
 
 /// It worked.
-const DONE: u8 = 0;
+const EXIT_OK: u8 = 0;
 /// It failed.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// It cannot be meant like this.
-const USAGE: u8 = 2;
+const EXIT_USAGE: u8 = 2;
 /// Nothing more is to be expected.
-const GONE: u8 = 3;
+const EXIT_GONE: u8 = 3;
 /// The time is over.
-const TIMEOUT: u8 = 4;
+const EXIT_TIMEOUT: u8 = 4;
 
 /// Why a command ends early.
-struct Fault {
+struct MailError {
     message: String,
-    code: u8,
+    exit_code: u8,
 }
 
-impl Fault {
+impl MailError {
     fn usage(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: USAGE }
+        Self { message: message.into(), exit_code: EXIT_USAGE }
     }
 }
 
-impl From<MailboxError> for Fault {
+impl From<MailboxError> for MailError {
     fn from(error: MailboxError) -> Self {
-        let code = if matches!(error, MailboxError::Draft(DraftError::Empty)) { USAGE } else { FAILED };
+        let code = if matches!(error, MailboxError::Draft(DraftError::Empty)) { EXIT_USAGE } else { EXIT_FAILED };
         let mut message = error.to_string();
         let mut cause = std::error::Error::source(&error);
         while let Some(why) = cause {
             message.push_str(&format!(": {why}"));
             cause = why.source();
         }
-        Self { message, code }
+        Self { message, exit_code: code }
     }
 }
 
-impl From<std::io::Error> for Fault {
+impl From<std::io::Error> for MailError {
     fn from(error: std::io::Error) -> Self {
-        Self { message: format!("cannot read or write: {error}"), code: FAILED }
+        Self { message: format!("cannot read or write: {error}"), exit_code: EXIT_FAILED }
     }
 }
 
@@ -116,28 +116,28 @@ Exit codes: 0 done; 1 it failed; 2 wrong usage, or no mailbox; 3 whoever is wait
 ";
 
 /// Runs a command with the arguments behind `mail`.
-pub fn run(args: &[String], mut around: Around<'_>) -> u8 {
-    carry_out(args, &mut around).unwrap_or_else(|fault| {
+pub fn run(args: &[String], mut around: MailEnvironment<'_>) -> u8 {
+    run_command(args, &mut around).unwrap_or_else(|fault| {
         let _ = writeln!(around.err, "acp-shim mail: {}", show::clean(&fault.message));
-        fault.code
+        fault.exit_code
     })
 }
 
-fn carry_out(args: &[String], around: &mut Around<'_>) -> Result<u8, Fault> {
+fn run_command(args: &[String], around: &mut MailEnvironment<'_>) -> Result<u8, MailError> {
     let Some((command, rest)) = args.split_first() else {
         around.err.write_all(HELP.as_bytes())?;
-        return Ok(USAGE);
+        return Ok(EXIT_USAGE);
     };
     if ["--help", "-h", "help"].contains(&command.as_str()) || rest.first().is_some_and(|arg| arg == "--help") {
         around.out.write_all(HELP.as_bytes())?;
-        return Ok(DONE);
+        return Ok(EXIT_OK);
     }
     let Some((_, flags)) = args::COMMANDS.iter().find(|(name, _)| name == command) else {
         let names: Vec<&str> = args::COMMANDS.iter().map(|(name, _)| *name).collect();
-        return Err(Fault::usage(format!("no such command: `{command}`; there are {}", names.join(", "))));
+        return Err(MailError::usage(format!("no such command: `{command}`; there are {}", names.join(", "))));
     };
-    let given = Given::of(rest, flags)?;
-    let mut at = At { desk: open(around)?, around };
+    let given = ParsedArgs::parse(rest, flags)?;
+    let mut at = MailCommand { reader: open_reader(around)?, env: around };
     match command.as_str() {
         "send" => at.send(&given),
         "read" => at.read(&given),
@@ -150,35 +150,35 @@ fn carry_out(args: &[String], around: &mut Around<'_>) -> Result<u8, Fault> {
 }
 
 /// An agent at its mailbox.
-struct At<'a, 'b> {
-    desk: Desk,
-    around: &'a mut Around<'b>,
+struct MailCommand<'a, 'b> {
+    reader: Desk,
+    env: &'a mut MailEnvironment<'b>,
 }
 
-impl At<'_, '_> {
-    fn print(&mut self, text: &str) -> Result<(), Fault> {
-        self.around.out.write_all(text.as_bytes())?;
-        Ok(self.around.out.flush()?)
+impl MailCommand<'_, '_> {
+    fn print(&mut self, text: &str) -> Result<(), MailError> {
+        self.env.out.write_all(text.as_bytes())?;
+        Ok(self.env.out.flush()?)
     }
 
-    fn print_json(&mut self, value: &serde_json::Value) -> Result<(), Fault> {
+    fn print_json(&mut self, value: &serde_json::Value) -> Result<(), MailError> {
         self.print(&format!("{value}\n"))
     }
 
     /// Something beside the result.
-    fn remark(&mut self, text: &str) {
-        let _ = writeln!(self.around.err, "acp-shim mail: {text}");
+    fn print_note(&mut self, text: &str) {
+        let _ = writeln!(self.env.err, "acp-shim mail: {text}");
     }
 }
 
-fn open(around: &Around<'_>) -> Result<Desk, Fault> {
-    let missing = |name: &str| Fault::usage(format!("there is no mailbox here: `{name}` is not set"));
+fn open_reader(around: &MailEnvironment<'_>) -> Result<Desk, MailError> {
+    let missing = |name: &str| MailError::usage(format!("there is no mailbox here: `{name}` is not set"));
     let root = around.mailbox.as_ref().ok_or_else(|| missing(MAILBOX_VARIABLE))?;
     let agent = around.agent.as_ref().ok_or_else(|| missing(AGENT_VARIABLE))?;
     let me: AgentId = agent
         .to_string_lossy()
         .parse()
-        .map_err(|error: crate::ids::IdError| Fault::usage(format!("`{AGENT_VARIABLE}`: {error}")))?;
+        .map_err(|error: crate::ids::IdError| MailError::usage(format!("`{AGENT_VARIABLE}`: {error}")))?;
     let mailbox = Mailbox::open(root)?;
     // In a sandbox beside the socket, where nobody else comes; otherwise where no reader looks.
     let run = around.socket.as_deref().map(Path::new).and_then(Path::parent);

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::protocol::mailbox::roster::{Row, Status};
 
-struct Scene {
-    folder: tempfile::TempDir,
+struct MailboxFixture {
+    dir: tempfile::TempDir,
 }
 
-struct Ran {
+struct MailOutput {
     code: u8,
     out: String,
     err: String,
 }
 
-impl Scene {
+impl MailboxFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mailbox = Mailbox::create(&folder.path().join("amp")).expect("made");
@@ -23,42 +23,42 @@ impl Scene {
             let row = Row::new(agent.parse().expect("an id"), "coder", None, jiff::Timestamp::now());
             mailbox.register(&row).expect("registered");
         }
-        Self { folder }
+        Self { dir: folder }
     }
 
     fn root(&self) -> PathBuf {
-        self.folder.path().join("amp")
+        self.dir.path().join("amp")
     }
 
-    fn run_with(&self, agent: &str, args: &[&str], input: &[u8]) -> Ran {
-        self.run_in_story(agent, args, input, false)
+    fn run_with(&self, agent: &str, args: &[&str], input: &[u8]) -> MailOutput {
+        self.run_with_more_stories(agent, args, input, false)
     }
 
-    fn run_in_story(&self, agent: &str, args: &[&str], mut input: &[u8], more: bool) -> Ran {
+    fn run_with_more_stories(&self, agent: &str, args: &[&str], mut input: &[u8], more: bool) -> MailOutput {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let around = Around {
+        let around = MailEnvironment {
             mailbox: Some(self.root()),
             agent: Some(agent.into()),
-            more,
-            socket: Some(self.folder.path().join(agent).join("shim.sock").into()),
+            has_more_stories: more,
+            socket: Some(self.dir.path().join(agent).join("shim.sock").into()),
             input: &mut input,
             out: &mut out,
             err: &mut err,
         };
         let code = run(&args, around);
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-        Ran { code, out: text(out), err: text(err) }
+        MailOutput { code, out: text(out), err: text(err) }
     }
 
-    fn run(&self, agent: &str, args: &[&str]) -> Ran {
+    fn run(&self, agent: &str, args: &[&str]) -> MailOutput {
         self.run_with(agent, args, b"")
     }
 
     /// What it prints, where it works.
-    fn out(&self, agent: &str, args: &[&str]) -> String {
+    fn run_ok(&self, agent: &str, args: &[&str]) -> String {
         let ran = self.run(agent, args);
-        assert_eq!((ran.code, ran.err.as_str()), (DONE, ""), "{args:?}");
+        assert_eq!((ran.code, ran.err.as_str()), (EXIT_OK, ""), "{args:?}");
         ran.out
     }
 
@@ -69,46 +69,48 @@ impl Scene {
 }
 
 #[test]
-fn nobody_signs_off_who_has_other_stories() {
-    let scene = Scene::new();
-    let sent = scene.run_in_story("bravo", &["send", "--type", "DONE", "the first is done"], b"", true);
-    assert_eq!((sent.code, sent.out.as_str()), (DONE, "bravo/001\n"), "{}", sent.err);
+fn done_is_sent_as_status_while_stories_remain() {
+    let scene = MailboxFixture::new();
+    let sent = scene.run_with_more_stories("bravo", &["send", "--type", "DONE", "the first is done"], b"", true);
+    assert_eq!((sent.code, sent.out.as_str()), (EXIT_OK, "bravo/001\n"), "{}", sent.err);
     assert!(sent.err.contains("sent as STATUS: you have other stories"), "{}", sent.err);
-    assert!(scene.out("alpha", &["read"]).contains("<!-- type: STATUS -->"));
+    assert!(scene.run_ok("alpha", &["read"]).contains("<!-- type: STATUS -->"));
     let waits = ["wait", "--from", "bravo", "--timeout", "1"];
-    assert_eq!(scene.run("alpha", &waits).code, TIMEOUT, "bravo goes on");
-    scene.out("bravo", &["send", "--type", "DONE", "all is done"]);
-    assert!(scene.out("alpha", &waits).contains("<!-- type: DONE -->"));
-    assert_eq!(scene.run("alpha", &waits).code, GONE);
+    assert_eq!(scene.run("alpha", &waits).code, EXIT_TIMEOUT, "bravo goes on");
+    scene.run_ok("bravo", &["send", "--type", "DONE", "all is done"]);
+    assert!(scene.run_ok("alpha", &waits).contains("<!-- type: DONE -->"));
+    assert_eq!(scene.run("alpha", &waits).code, EXIT_GONE);
 }
 
 #[test]
-fn a_request_and_its_answer() {
-    let scene = Scene::new();
-    assert_eq!(scene.out("alpha", &["send", "--to", "bravo", "Please", "review it"]), "alpha/001\n");
-    let read = scene.out("bravo", &["read"]);
+fn a_request_is_read_and_answered() {
+    let scene = MailboxFixture::new();
+    assert_eq!(scene.run_ok("alpha", &["send", "--to", "bravo", "Please", "review it"]), "alpha/001\n");
+    let read = scene.run_ok("bravo", &["read"]);
     assert!(read.starts_with("==== alpha/001\n<!-- amp-version: 1 -->\n"), "{read}");
     assert!(read.contains("<!-- type: REQUEST -->") && read.contains("## Body\nPlease review it\n"), "{read}");
     assert!(read.ends_with("(answer: acp-shim mail send --re alpha/001 TEXT)\n\n"), "{read}");
-    assert!(scene.out("alpha", &["state", "--json"]).contains("\"pending\":[{\"ref\":\"alpha/001\",\"by\":\"bravo\""));
-    assert_eq!(scene.out("bravo", &["send", "--json", "--re", "alpha/001", "Fine"]), "{\"sent\":[\"bravo/001\"]}\n");
-    let answer: serde_json::Value = serde_json::from_str(&scene.out("alpha", &["wait", "--json"])).expect("JSON");
+    assert!(
+        scene.run_ok("alpha", &["state", "--json"]).contains("\"pending\":[{\"ref\":\"alpha/001\",\"by\":\"bravo\"")
+    );
+    assert_eq!(scene.run_ok("bravo", &["send", "--json", "--re", "alpha/001", "Fine"]), "{\"sent\":[\"bravo/001\"]}\n");
+    let answer: serde_json::Value = serde_json::from_str(&scene.run_ok("alpha", &["wait", "--json"])).expect("JSON");
     assert_eq!([&answer["type"], &answer["re"], &answer["body"]], ["RESPONSE", "alpha/001", "Fine"]);
-    assert!(scene.out("alpha", &["state", "--json"]).contains("\"pending\":[]"));
+    assert!(scene.run_ok("alpha", &["state", "--json"]).contains("\"pending\":[]"));
     let again = scene.run("bravo", &["read"]);
-    assert_eq!((again.code, again.out.as_str(), again.err.as_str()), (DONE, "", "acp-shim mail: no new messages\n"));
-    assert!(scene.out("bravo", &["read", "alpha/001"]).contains("Please review it"));
-    assert!(scene.out("bravo", &["read", "--all"]).contains("Please review it"));
-    assert_eq!(scene.run("bravo", &["read", "alpha/009"]).code, FAILED);
+    assert_eq!((again.code, again.out.as_str(), again.err.as_str()), (EXIT_OK, "", "acp-shim mail: no new messages\n"));
+    assert!(scene.run_ok("bravo", &["read", "alpha/001"]).contains("Please review it"));
+    assert!(scene.run_ok("bravo", &["read", "--all"]).contains("Please review it"));
+    assert_eq!(scene.run("bravo", &["read", "alpha/009"]).code, EXIT_FAILED);
 }
 
 #[test]
-fn what_a_message_can_have() {
-    let scene = Scene::new();
+fn send_accepts_every_option() {
+    let scene = MailboxFixture::new();
     let flags =
         ["--subject", "S", "--context", "C", "--expect=E", "--priority", "high", "--ttl", "5", "--type", "handoff"];
     let ran = scene.run_with("alpha", &[&["send", "--to", "*"][..], &flags, &["-"]].concat(), b"from\ninput\n");
-    assert_eq!(ran.code, DONE, "{}", ran.err);
+    assert_eq!(ran.code, EXIT_OK, "{}", ran.err);
     let file = std::fs::read_to_string(scene.root().join("agents/alpha/001.md")).expect("a file");
     for text in [
         "to: *",
@@ -119,19 +121,19 @@ fn what_a_message_can_have() {
     ] {
         assert!(file.contains(text), "{file}");
     }
-    assert!(scene.out("bravo", &["read"]).contains("(take it: acp-shim mail send --re alpha/001 --type ACK TEXT)"));
-    scene.out("bravo", &["send", "--type", "DONE", "Signing off"]);
+    assert!(scene.run_ok("bravo", &["read"]).contains("(take it: acp-shim mail send --re alpha/001 --type ACK TEXT)"));
+    scene.run_ok("bravo", &["send", "--type", "DONE", "Signing off"]);
     let done = std::fs::read_to_string(scene.root().join("agents/bravo/001.md")).expect("a file");
     assert!(done.contains("<!-- to: * -->\n") && done.contains("## Subject\nSigning off\n"), "{done}");
     // A subject alone is enough; text that looks like a flag goes behind `--`.
-    scene.out("alpha", &["send", "--to", "bravo", "--subject", "only this"]);
-    scene.out("alpha", &["send", "--to", "bravo", "--", "--to"]);
-    assert!(scene.out("bravo", &["read"]).contains("## Body\n--to\n"));
+    scene.run_ok("alpha", &["send", "--to", "bravo", "--subject", "only this"]);
+    scene.run_ok("alpha", &["send", "--to", "bravo", "--", "--to"]);
+    assert!(scene.run_ok("bravo", &["read"]).contains("## Body\n--to\n"));
 }
 
 #[test]
-fn wrong_usage_is_said() {
-    let scene = Scene::new();
+fn usage_errors_exit_2_with_a_message() {
+    let scene = MailboxFixture::new();
     for (args, why) in [
         (&["sned"][..], "no such command: `sned`; there are send, read,"),
         (&["send", "x"], "say whom it is for"),
@@ -149,32 +151,32 @@ fn wrong_usage_is_said() {
         (&["state", "--set", "--append", "x"], "not both"),
     ] {
         let ran = scene.run("alpha", args);
-        assert_eq!(ran.code, USAGE, "{args:?}");
+        assert_eq!(ran.code, EXIT_USAGE, "{args:?}");
         assert!(ran.err.starts_with("acp-shim mail: ") && ran.err.contains(why), "{args:?}: {}", ran.err);
     }
-    assert_eq!(scene.run("alpha", &[]).code, USAGE);
-    assert!(scene.out("alpha", &["--help"]).starts_with("usage: acp-shim mail COMMAND\n"));
+    assert_eq!(scene.run("alpha", &[]).code, EXIT_USAGE);
+    assert!(scene.run_ok("alpha", &["--help"]).starts_with("usage: acp-shim mail COMMAND\n"));
     let (mut input, mut out, mut err) = (std::io::empty(), Vec::new(), Vec::new());
-    let around = Around {
+    let around = MailEnvironment {
         mailbox: None,
         agent: None,
-        more: false,
+        has_more_stories: false,
         socket: None,
         input: &mut input,
         out: &mut out,
         err: &mut err,
     };
-    assert_eq!(run(&["read".to_owned()], around), USAGE);
+    assert_eq!(run(&["read".to_owned()], around), EXIT_USAGE);
     assert!(String::from_utf8_lossy(&err).contains("`LONGSHORE_MAILBOX` is not set"));
 }
 
 /// Error Handling.
 #[test]
-fn waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_over() {
-    let scene = Scene::new();
+fn wait_ends_on_a_match_on_departure_and_on_timeout() {
+    let scene = MailboxFixture::new();
     let begun = Instant::now();
     let over = scene.run("alpha", &["wait", "--timeout", "1"]);
-    assert_eq!((over.code, over.err.as_str()), (TIMEOUT, "acp-shim mail: nothing came within 1 s\n"));
+    assert_eq!((over.code, over.err.as_str()), (EXIT_TIMEOUT, "acp-shim mail: nothing came within 1 s\n"));
     assert!(begun.elapsed() >= Duration::from_secs(1));
     std::thread::scope(|scope| {
         let waiting =
@@ -182,12 +184,12 @@ fn waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_ov
         std::thread::sleep(Duration::from_millis(300));
         // Of somebody else it is printed, and is not the end.
         let charlie = scene.run("charlie", &["send", "--to", "alpha", "--type", "STATUS", "early"]);
-        assert_eq!(charlie.code, DONE);
+        assert_eq!(charlie.code, EXIT_OK);
         std::thread::sleep(Duration::from_millis(300));
-        scene.out("bravo", &["send", "--to", "alpha", "--type", "STATUS", "here"]);
+        scene.run_ok("bravo", &["send", "--to", "alpha", "--type", "STATUS", "here"]);
         let sent = Instant::now();
         let (ran, ended) = waiting.join().expect("it ends");
-        assert_eq!(ran.code, DONE, "{}", ran.err);
+        assert_eq!(ran.code, EXIT_OK, "{}", ran.err);
         let (early, here) = (ran.out.find("early"), ran.out.find("here"));
         assert!(early.is_some() && early < here, "{}", ran.out);
         let late = ended.saturating_duration_since(sent);
@@ -195,19 +197,19 @@ fn waiting_ends_when_what_is_wanted_came_when_nobody_is_left_and_when_time_is_ov
     });
     scene.set_status("bravo", &Status::Crashed);
     let gone = scene.run("alpha", &["wait", "--from", "bravo", "--timeout", "60"]);
-    assert_eq!(gone.code, GONE);
+    assert_eq!(gone.code, EXIT_GONE);
     assert_eq!(gone.err, "acp-shim mail: bravo is gone (`crashed`) and has nothing more to say\n");
-    scene.out("charlie", &["send", "--type", "DONE", "bye"]);
-    assert_eq!(scene.run("alpha", &["wait", "--timeout", "60"]).code, DONE, "the last words are read first");
-    assert_eq!(scene.run("alpha", &["wait", "--timeout", "60"]).code, GONE);
+    scene.run_ok("charlie", &["send", "--type", "DONE", "bye"]);
+    assert_eq!(scene.run("alpha", &["wait", "--timeout", "60"]).code, EXIT_OK, "the last words are read first");
+    assert_eq!(scene.run("alpha", &["wait", "--timeout", "60"]).code, EXIT_GONE);
     let doubtful = scene.run("alpha", &["send", "--to", "bravo", "x"]);
-    assert_eq!((doubtful.code, doubtful.err.as_str()), (DONE, "acp-shim mail: bravo is gone (`crashed`)\n"));
+    assert_eq!((doubtful.code, doubtful.err.as_str()), (EXIT_OK, "acp-shim mail: bravo is gone (`crashed`)\n"));
 }
 
 #[test]
-fn whoever_waits_says_so_to_the_shim() {
-    let scene = Scene::new();
-    let run = scene.folder.path().join("alpha");
+fn wait_reports_to_the_shim() {
+    let scene = MailboxFixture::new();
+    let run = scene.dir.path().join("alpha");
     std::fs::create_dir(&run).expect("a folder");
     let listener = std::os::unix::net::UnixListener::bind(run.join("shim.sock")).expect("a socket");
     let heard = std::thread::spawn(move || {
@@ -217,44 +219,44 @@ fn whoever_waits_says_so_to_the_shim() {
         stream.write_all(b"{}\n").expect("answered");
         line
     });
-    assert_eq!(scene.run("alpha", &["wait", "--timeout", "1"]).code, TIMEOUT);
+    assert_eq!(scene.run("alpha", &["wait", "--timeout", "1"]).code, EXIT_TIMEOUT);
     assert_eq!(heard.join().expect("it ends"), "{\"ask\":\"waiting\"}\n");
 }
 
 /// STATE.md Structure.
 /// During Work.
 #[test]
-fn the_state_is_written_under_claims() {
-    let scene = Scene::new();
+fn shared_state_is_written_under_claims() {
+    let scene = MailboxFixture::new();
     let none = scene.run("alpha", &["state"]);
-    assert_eq!((none.code, none.err.as_str()), (DONE, "acp-shim mail: there is no shared/STATE.md yet\n"));
-    scene.out("alpha", &["state", "--set", "# Shared State"]);
-    scene.out("bravo", &["state", "--append", "- Root cause: missing rank-bm25"]);
-    assert_eq!(scene.out("alpha", &["state"]), "# Shared State\n- Root cause: missing rank-bm25\n");
-    assert_eq!(scene.run_with("alpha", &["state", "--set", "--file", "ARTIFACTS.md"], b"one\n").code, DONE);
-    assert_eq!(scene.out("bravo", &["state", "--file", "ARTIFACTS.md"]), "one\n");
-    let claimed = scene.out("bravo", &["claim", "--note", "a fix"]);
+    assert_eq!((none.code, none.err.as_str()), (EXIT_OK, "acp-shim mail: there is no shared/STATE.md yet\n"));
+    scene.run_ok("alpha", &["state", "--set", "# Shared State"]);
+    scene.run_ok("bravo", &["state", "--append", "- Root cause: missing rank-bm25"]);
+    assert_eq!(scene.run_ok("alpha", &["state"]), "# Shared State\n- Root cause: missing rank-bm25\n");
+    assert_eq!(scene.run_with("alpha", &["state", "--set", "--file", "ARTIFACTS.md"], b"one\n").code, EXIT_OK);
+    assert_eq!(scene.run_ok("bravo", &["state", "--file", "ARTIFACTS.md"]), "one\n");
+    let claimed = scene.run_ok("bravo", &["claim", "--note", "a fix"]);
     assert!(claimed.starts_with("shared/STATE.md is yours for 2 minutes"), "{claimed}");
     let file = std::fs::read_to_string(scene.root().join("shared/.claim-STATE-bravo")).expect("a claim");
     assert!(file.contains("<!-- target: STATE.md -->\nClaiming STATE.md for update — a fix\n"), "{file}");
     let taken = scene.run("alpha", &["claim", "--timeout", "0"]);
-    assert_eq!(taken.code, TIMEOUT);
+    assert_eq!(taken.code, EXIT_TIMEOUT);
     assert!(taken.err.starts_with("acp-shim mail: bravo has claimed STATE.md, until "), "{}", taken.err);
     // Under one's own claim one writes, and the claim is taken back.
-    scene.out("bravo", &["state", "--append", "more"]);
-    assert_eq!(scene.run("bravo", &["release"]).code, FAILED);
-    assert_eq!(scene.out("alpha", &["claim", "--json"]), "{\"claimed\":\"STATE.md\"}\n");
-    scene.out("alpha", &["release"]);
+    scene.run_ok("bravo", &["state", "--append", "more"]);
+    assert_eq!(scene.run("bravo", &["release"]).code, EXIT_FAILED);
+    assert_eq!(scene.run_ok("alpha", &["claim", "--json"]), "{\"claimed\":\"STATE.md\"}\n");
+    scene.run_ok("alpha", &["release"]);
 }
 
 #[test]
-fn the_roster_tells_who_is_there() {
-    let scene = Scene::new();
+fn roster_lists_participants() {
+    let scene = MailboxFixture::new();
     scene.run("charlie", &["send", "--to", "alpha", "--type", "DONE", "\u{1b}[2Jbye"]);
     scene.set_status("bravo", &Status::Done);
     std::fs::write(scene.root().join("agents/bravo/\u{1b}x.md"), "").expect("written");
     let ran = scene.run("alpha", &["roster"]);
-    assert_eq!(ran.code, DONE);
+    assert_eq!(ran.code, EXIT_OK);
     let rows: Vec<Vec<&str>> = ran.out.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
     assert_eq!(rows[1..3], [vec!["alpha", "active", "0"], vec!["bravo", "done", "0"]]);
     assert!(
@@ -263,7 +265,7 @@ fn the_roster_tells_who_is_there() {
         ran.out
     );
     assert!(ran.err.contains("agents/bravo/x.md is no message") && !ran.err.contains('\u{1b}'), "{}", ran.err);
-    assert!(!scene.out("alpha", &["read"]).contains('\u{1b}'));
+    assert!(!scene.run_ok("alpha", &["read"]).contains('\u{1b}'));
     let json = scene.run("alpha", &["roster", "--json"]).out;
     let first: serde_json::Value = serde_json::from_str(json.lines().next().expect("a line")).expect("JSON");
     assert_eq!([&first["id"], &first["status"], &first["role"]], ["alpha", "active", "coder"]);

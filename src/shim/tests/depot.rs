@@ -4,12 +4,14 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Stdio;
 
-use super::super::depot::{Depot, Helper};
+use super::super::depot::{DepotServer, SandboxUserHelper};
 use super::*;
-use crate::handoff::depot::{Answer, DepotFault, DepotFaultKind, FrameKind, HEADER, Request, TextFile, Tip};
+use crate::handoff::depot::{
+    DepotError, DepotErrorKind, DepotRequest, DepotResponse, FRAME_HEADER_LEN, FrameKind, ObjectTip, TextFile,
+};
 
 /// The host's end of a depot.
-pub(super) struct Host {
+pub(super) struct DepotClient {
     to: PipeWriter,
     from: PipeReader,
     next: u32,
@@ -17,16 +19,16 @@ pub(super) struct Host {
 }
 
 /// An answered request: what it ended with, and its data.
-pub(super) type Answered = (Result<Answer, DepotFault>, Vec<u8>);
+pub(super) type DepotReply = (Result<DepotResponse, DepotError>, Vec<u8>);
 
-impl Host {
+impl DepotClient {
     pub(super) fn new(layout: &Layout) -> Self {
         let (input, to) = std::io::pipe().unwrap();
         let (from, output) = std::io::pipe().unwrap();
-        let depot = Depot::new(layout.clone(), Helper::Here);
+        let depot = DepotServer::new(layout.clone(), SandboxUserHelper::InProcess);
         let serving = std::thread::spawn(move || depot.serve(input, Box::new(output)));
         let mut host = Self { to, from, next: 1, serving: Some(serving) };
-        assert_eq!(host.frame(), (0, FrameKind::Ready as u8, Vec::new()));
+        assert_eq!(host.read_frame(), (0, FrameKind::Ready as u8, Vec::new()));
         host
     }
 
@@ -38,25 +40,25 @@ impl Host {
         self.to.write_all(&frame).unwrap();
     }
 
-    fn frame(&mut self) -> (u32, u8, Vec<u8>) {
-        let mut header = [0; HEADER];
+    fn read_frame(&mut self) -> (u32, u8, Vec<u8>) {
+        let mut header = [0; FRAME_HEADER_LEN];
         self.from.read_exact(&mut header).unwrap();
         let mut payload = vec![0; u32::from_le_bytes(header[5..9].try_into().unwrap()) as usize];
         self.from.read_exact(&mut payload).unwrap();
         (u32::from_le_bytes(header[..4].try_into().unwrap()), header[4], payload)
     }
 
-    pub(super) fn begin(&mut self, request: &Request) -> u32 {
+    pub(super) fn send_request(&mut self, request: &DepotRequest) -> u32 {
         let id = self.next;
         self.next += 1;
         self.send(id, FrameKind::Request, &serde_json::to_vec(request).unwrap());
         id
     }
 
-    pub(super) fn end(&mut self, id: u32) -> Answered {
+    pub(super) fn read_response(&mut self, id: u32) -> DepotReply {
         let mut data = Vec::new();
         loop {
-            match self.frame() {
+            match self.read_frame() {
                 (found, kind, payload) if found == id && kind == FrameKind::Data as u8 => data.extend(payload),
                 (found, kind, payload) if found == id && kind == FrameKind::Done as u8 => {
                     return (Ok(serde_json::from_slice(&payload).unwrap()), data);
@@ -69,26 +71,26 @@ impl Host {
         }
     }
 
-    pub(super) fn ask(&mut self, request: &Request) -> Answered {
-        let id = self.begin(request);
-        self.end(id)
+    pub(super) fn request(&mut self, request: &DepotRequest) -> DepotReply {
+        let id = self.send_request(request);
+        self.read_response(id)
     }
 
-    pub(super) fn refused(&mut self, request: &Request) -> DepotFaultKind {
-        self.ask(request).0.expect_err("it is refused").kind
+    pub(super) fn request_refused(&mut self, request: &DepotRequest) -> DepotErrorKind {
+        self.request(request).0.expect_err("it is refused").kind
     }
 
-    fn store(&mut self, pack: &[u8], tips: &[Tip]) -> Result<Answer, DepotFault> {
-        let id = self.begin(&Request::StorePack { tips: tips.to_vec(), shallow: String::new() });
+    fn store(&mut self, pack: &[u8], tips: &[ObjectTip]) -> Result<DepotResponse, DepotError> {
+        let id = self.send_request(&DepotRequest::StorePack { tips: tips.to_vec(), shallow: String::new() });
         for piece in pack.chunks(1000) {
             self.send(id, FrameKind::Data, piece);
         }
         self.send(id, FrameKind::End, &[]);
-        self.end(id).0
+        self.read_response(id).0
     }
 }
 
-impl Drop for Host {
+impl Drop for DepotClient {
     fn drop(&mut self) {
         let (_, closed) = std::io::pipe().unwrap();
         drop(std::mem::replace(&mut self.to, closed));
@@ -99,7 +101,7 @@ impl Drop for Host {
     }
 }
 
-fn pack(host: &Path, commit: &str) -> Vec<u8> {
+fn pack_of(host: &Path, commit: &str) -> Vec<u8> {
     let mut child = Command::new("git")
         .current_dir(host)
         .args(["pack-objects", "--revs", "--stdout", "-q"])
@@ -115,22 +117,25 @@ fn uid() -> u32 {
     rustix::process::getuid().as_raw()
 }
 
-fn collect(max_bytes: u64) -> Request {
-    Request::Collect { folder: FOLDER.into(), uid: uid(), max_bytes }
+fn collect_request(max_bytes: u64) -> DepotRequest {
+    DepotRequest::Collect { attempt_dir: ATTEMPT_DIR.into(), uid: uid(), max_bytes }
 }
 
 #[test]
-fn packs_go_in_small_and_large_and_their_tips_are_remembered() {
-    let world = World::new();
+fn store_pack_accepts_small_and_large_packs_and_records_tips() {
+    let world = SandboxFixture::new();
     let host_repo = world.dir.path().join("host");
-    let layout = Layout::at(world.dir.path().join("volumes"));
-    let mut host = Host::new(&layout);
-    let objects = Request::Objects { format: "sha1".into() };
-    assert_eq!(host.ask(&objects).0, Ok(Answer::Objects { tips: Vec::new() }));
+    let layout = Layout::with_root(world.dir.path().join("volumes"));
+    let mut host = DepotClient::new(&layout);
+    let objects = DepotRequest::OpenObjects { format: "sha1".into() };
+    assert_eq!(host.request(&objects).0, Ok(DepotResponse::Objects { tips: Vec::new() }));
 
-    let small = Tip { name: "refs/longshore/objects/small".into(), commit: world.base.clone() };
-    assert_eq!(host.store(&pack(&host_repo, world.base.as_str()), std::slice::from_ref(&small)), Ok(Answer::Nothing));
-    assert_eq!(host.ask(&objects).0, Ok(Answer::Objects { tips: vec![small.clone()] }));
+    let small = ObjectTip { name: "refs/longshore/objects/small".into(), commit: world.base.clone() };
+    assert_eq!(
+        host.store(&pack_of(&host_repo, world.base.as_str()), std::slice::from_ref(&small)),
+        Ok(DepotResponse::Empty)
+    );
+    assert_eq!(host.request(&objects).0, Ok(DepotResponse::Objects { tips: vec![small.clone()] }));
 
     for number in 0..200 {
         fs::write(host_repo.join(format!("{number}.txt")), format!("{number}\n")).unwrap();
@@ -138,146 +143,159 @@ fn packs_go_in_small_and_large_and_their_tips_are_remembered() {
     git(&host_repo, &["add", "-A"]);
     git(&host_repo, &["commit", "-qm", "large"]);
     let commit: CommitId = git(&host_repo, &["rev-parse", "HEAD"]).parse().unwrap();
-    let large = Tip { name: "refs/longshore/objects/large".into(), commit: commit.clone() };
-    assert_eq!(host.store(&pack(&host_repo, commit.as_str()), std::slice::from_ref(&large)), Ok(Answer::Nothing));
-    assert_eq!(host.ask(&objects).0, Ok(Answer::Objects { tips: vec![large, small.clone()] }));
+    let large = ObjectTip { name: "refs/longshore/objects/large".into(), commit: commit.clone() };
+    assert_eq!(
+        host.store(&pack_of(&host_repo, commit.as_str()), std::slice::from_ref(&large)),
+        Ok(DepotResponse::Empty)
+    );
+    assert_eq!(host.request(&objects).0, Ok(DepotResponse::Objects { tips: vec![large, small.clone()] }));
     git(&layout.objects_repo(), &["fsck", "--strict"]);
 
     // Tips alone, and then what cannot be.
-    let again = Tip { name: "refs/longshore/objects/again".into(), commit };
-    assert_eq!(host.store(&[], std::slice::from_ref(&again)), Ok(Answer::Nothing));
-    let missing = Tip { commit: "1234567890123456789012345678901234567890".parse().unwrap(), ..small };
-    assert_eq!(host.store(&[], &[missing]).expect_err("no such commit").kind, DepotFaultKind::Failed);
-    assert_eq!(host.store(b"PACK but not one", &[]).expect_err("no pack").kind, DepotFaultKind::Failed);
-    let mut torn = pack(&host_repo, world.base.as_str());
+    let again = ObjectTip { name: "refs/longshore/objects/again".into(), commit };
+    assert_eq!(host.store(&[], std::slice::from_ref(&again)), Ok(DepotResponse::Empty));
+    let missing = ObjectTip { commit: "1234567890123456789012345678901234567890".parse().unwrap(), ..small };
+    assert_eq!(host.store(&[], &[missing]).expect_err("no such commit").kind, DepotErrorKind::Failed);
+    assert_eq!(host.store(b"PACK but not one", &[]).expect_err("no pack").kind, DepotErrorKind::Failed);
+    let mut torn = pack_of(&host_repo, world.base.as_str());
     torn.truncate(torn.len() - 5);
-    assert_eq!(host.store(&torn, &[]).expect_err("a torn pack").kind, DepotFaultKind::Failed);
-    assert_eq!(host.refused(&Request::Objects { format: "sha256".into() }), DepotFaultKind::Failed);
+    assert_eq!(host.store(&torn, &[]).expect_err("a torn pack").kind, DepotErrorKind::Failed);
+    assert_eq!(host.request_refused(&DepotRequest::OpenObjects { format: "sha256".into() }), DepotErrorKind::Failed);
 }
 
 #[test]
-fn a_large_body_that_nobody_takes_holds_no_other_request_up() {
-    let world = World::new();
-    let mut host = Host::new(&world.layout());
-    let id = host.begin(&Request::StorePack { tips: Vec::new(), shallow: String::new() });
+fn an_unread_body_does_not_block_other_requests() {
+    let world = SandboxFixture::new();
+    let mut host = DepotClient::new(&world.layout());
+    let id = host.send_request(&DepotRequest::StorePack { tips: Vec::new(), shallow: String::new() });
     for _ in 0..200 {
         host.send(id, FrameKind::Data, &[b'x'; 60_000]);
     }
-    assert!(matches!(host.end(id).0, Err(DepotFault { kind: DepotFaultKind::Failed, .. })));
-    let Ok(Answer::Space { free, total, memory_available }) = host.ask(&Request::Space).0 else { panic!("no space") };
+    assert!(matches!(host.read_response(id).0, Err(DepotError { kind: DepotErrorKind::Failed, .. })));
+    let Ok(DepotResponse::Space { free, total, memory_available }) = host.request(&DepotRequest::MeasureSpace).0 else {
+        panic!("no space")
+    };
     assert!(free <= total && total > 0 && memory_available > 1 << 20, "{free} {total} {memory_available}");
 }
 
 #[test]
-fn folders_are_made_for_their_user_once_and_only_with_plain_names() {
-    let world = World::new();
-    let layout = Layout::at(world.dir.path().join("volumes"));
-    let mut host = Host::new(&layout);
+fn prepare_creates_dirs_once_and_rejects_unsafe_names() {
+    let world = SandboxFixture::new();
+    let layout = Layout::with_root(world.dir.path().join("volumes"));
+    let mut host = DepotClient::new(&layout);
     let file = |path: &str| TextFile { path: path.into(), text: format!("content of {path}") };
-    let prepare = |folder: &str, files: &[&str]| Request::Prepare {
-        folder: folder.into(),
+    let prepare = |folder: &str, files: &[&str]| DepotRequest::Prepare {
+        attempt_dir: folder.into(),
         uid: uid(),
         files: files.iter().map(|path| file(path)).collect(),
     };
-    let good = prepare(FOLDER, &["assignment.json", "tasks/a/b.json", "tasks/a/c.json"]);
-    assert_eq!(host.ask(&good).0, Ok(Answer::Nothing));
-    let inbox = layout.inbox().join(FOLDER);
+    let good = prepare(ATTEMPT_DIR, &["assignment.json", "tasks/a/b.json", "tasks/a/c.json"]);
+    assert_eq!(host.request(&good).0, Ok(DepotResponse::Empty));
+    let inbox = layout.in_volume().join(ATTEMPT_DIR);
     assert_eq!(fs::read_to_string(inbox.join("tasks/a/b.json")).unwrap(), "content of tasks/a/b.json");
     let mode = |path: PathBuf| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(
         [mode(inbox.join("tasks")), mode(inbox.join("tasks/a/b.json")), mode(inbox.clone())],
         [0o500, 0o400, 0o500]
     );
-    for folder in [layout.repo(FOLDER), layout.run(FOLDER), layout.out(FOLDER), layout.work().join(FOLDER)] {
+    for folder in [
+        layout.repo_dir(ATTEMPT_DIR),
+        layout.run_dir(ATTEMPT_DIR),
+        layout.out_dir(ATTEMPT_DIR),
+        layout.work_volume().join(ATTEMPT_DIR),
+    ] {
         assert_eq!(mode(folder.clone()), 0o700, "{folder:?}");
         assert_eq!(fs::metadata(folder).unwrap().uid(), uid());
     }
-    assert_eq!(host.refused(&good), DepotFaultKind::Failed, "it is there already");
+    assert_eq!(host.request_refused(&good), DepotErrorKind::Failed, "it is there already");
     for bad in ["../x", "T-1/..", "/etc", "", "in"] {
-        assert_eq!(host.refused(&prepare(bad, &[])), DepotFaultKind::Refused, "{bad}");
+        assert_eq!(host.request_refused(&prepare(bad, &[])), DepotErrorKind::Refused, "{bad}");
     }
     for bad in ["../x", "/etc/passwd", "a/../../b", ""] {
-        assert_eq!(host.refused(&prepare("T-2026-002-1", &[bad])), DepotFaultKind::Refused, "{bad}");
-        assert!(!layout.inbox().join("T-2026-002-1").exists(), "what was begun is removed");
+        assert_eq!(host.request_refused(&prepare("T-2026-002-1", &[bad])), DepotErrorKind::Refused, "{bad}");
+        assert!(!layout.in_volume().join("T-2026-002-1").exists(), "what was begun is removed");
     }
 
-    fs::create_dir_all(layout.repo(FOLDER).join("deep/closed")).unwrap();
-    fs::set_permissions(layout.repo(FOLDER).join("deep/closed"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::create_dir_all(layout.repo_dir(ATTEMPT_DIR).join("deep/closed")).unwrap();
+    fs::set_permissions(layout.repo_dir(ATTEMPT_DIR).join("deep/closed"), fs::Permissions::from_mode(0o000)).unwrap();
     let outside = world.dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("kept"), "").unwrap();
-    std::os::unix::fs::symlink(&outside, layout.repo(FOLDER).join("link")).unwrap();
-    let discard = Request::Discard { folder: FOLDER.into(), uid: uid() };
-    assert_eq!(host.ask(&discard).0, Ok(Answer::Nothing));
-    assert!(!inbox.exists() && !layout.work().join(FOLDER).exists());
+    std::os::unix::fs::symlink(&outside, layout.repo_dir(ATTEMPT_DIR).join("link")).unwrap();
+    let discard = DepotRequest::Discard { attempt_dir: ATTEMPT_DIR.into(), uid: uid() };
+    assert_eq!(host.request(&discard).0, Ok(DepotResponse::Empty));
+    assert!(!inbox.exists() && !layout.work_volume().join(ATTEMPT_DIR).exists());
     assert!(outside.join("kept").exists(), "it went through a link");
-    assert_eq!(host.ask(&discard).0, Ok(Answer::Nothing), "what is gone is discarded");
+    assert_eq!(host.request(&discard).0, Ok(DepotResponse::Empty), "what is gone is discarded");
 }
 
 #[test]
-fn what_came_out_is_read_and_nothing_else_is() {
-    let world = World::new();
-    let mut host = Host::new(&world.layout());
-    let none = Answer::Collected { result_bytes: 0, bundle: false };
-    assert_eq!(host.ask(&collect(100)), (Ok(none), Vec::new()));
+fn collect_reads_regular_files_only() {
+    let world = SandboxFixture::new();
+    let mut host = DepotClient::new(&world.layout());
+    let none = DepotResponse::Collected { result_bytes: 0, bundle: false };
+    assert_eq!(host.request(&collect_request(100)), (Ok(none), Vec::new()));
 
     let (result, bundle) = (world.out().join("result.json"), world.out().join("result.bundle"));
     fs::write(&result, "{}").unwrap();
     fs::write(&bundle, [7; 70_000]).unwrap();
-    let (answer, data) = host.ask(&collect(100_000));
-    assert_eq!(answer, Ok(Answer::Collected { result_bytes: 2, bundle: true }));
+    let (answer, data) = host.request(&collect_request(100_000));
+    assert_eq!(answer, Ok(DepotResponse::Collected { result_bytes: 2, bundle: true }));
     assert_eq!((data.len(), &data[..3]), (70_002, &[b'{', b'}', 7][..]));
-    assert_eq!(host.refused(&collect(69_999)), DepotFaultKind::Refused, "too large");
+    assert_eq!(host.request_refused(&collect_request(69_999)), DepotErrorKind::Refused, "too large");
 
     fs::remove_file(&bundle).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", &bundle).unwrap();
-    assert_eq!(host.refused(&collect(100_000)), DepotFaultKind::Refused, "a link");
+    assert_eq!(host.request_refused(&collect_request(100_000)), DepotErrorKind::Refused, "a link");
     fs::remove_file(&bundle).unwrap();
     assert!(Command::new("mkfifo").arg(&bundle).status().unwrap().success());
-    assert_eq!(host.refused(&collect(100_000)), DepotFaultKind::Refused, "a FIFO");
+    assert_eq!(host.request_refused(&collect_request(100_000)), DepotErrorKind::Refused, "a FIFO");
     fs::remove_file(&bundle).unwrap();
     fs::create_dir(&bundle).unwrap();
-    assert_eq!(host.refused(&collect(100_000)), DepotFaultKind::Refused, "a folder");
+    assert_eq!(host.request_refused(&collect_request(100_000)), DepotErrorKind::Refused, "a folder");
 
     fs::remove_dir_all(world.out()).unwrap();
-    assert_eq!(host.refused(&collect(100_000)), DepotFaultKind::NotFound);
+    assert_eq!(host.request_refused(&collect_request(100_000)), DepotErrorKind::NotFound);
     std::os::unix::fs::symlink("/etc", world.out()).unwrap();
-    assert_eq!(host.refused(&collect(100_000)), DepotFaultKind::Refused, "a folder that is a link");
+    assert_eq!(host.request_refused(&collect_request(100_000)), DepotErrorKind::Refused, "a folder that is a link");
 }
 
 #[test]
-fn folders_that_their_user_closed_are_opened_up_and_links_are_not_followed() {
-    let world = World::new();
-    let mut host = Host::new(&world.layout());
+fn collect_opens_closed_dirs_and_follows_no_links() {
+    let world = SandboxFixture::new();
+    let mut host = DepotClient::new(&world.layout());
     let outside = world.dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
-    fs::remove_dir(world.layout().run(FOLDER)).unwrap();
-    std::os::unix::fs::symlink(&outside, world.layout().run(FOLDER)).unwrap();
+    fs::remove_dir(world.layout().run_dir(ATTEMPT_DIR)).unwrap();
+    std::os::unix::fs::symlink(&outside, world.layout().run_dir(ATTEMPT_DIR)).unwrap();
     fs::write(world.out().join("result.json"), "{}").unwrap();
-    let top = world.layout().work().join(FOLDER);
+    let top = world.layout().work_volume().join(ATTEMPT_DIR);
     for folder in [&outside, &world.out(), &world.repo(), &top] {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o000)).unwrap();
     }
-    let (answer, _) = host.ask(&collect(100));
-    assert_eq!(answer, Ok(Answer::Collected { result_bytes: 2, bundle: false }));
+    let (answer, _) = host.request(&collect_request(100));
+    assert_eq!(answer, Ok(DepotResponse::Collected { result_bytes: 2, bundle: false }));
     let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!([mode(&top), mode(&world.out()), mode(&world.repo()), mode(&outside)], [0o700, 0o700, 0o700, 0]);
 }
 
 #[test]
-fn a_sandbox_whose_shim_died_is_salvaged() {
-    let mut world = World::new();
+fn salvage_works_after_the_shim_died() {
+    let mut world = SandboxFixture::new();
     let reference = "refs/longshore/salvage/all";
-    let salvage = |world: &World| Request::Salvage {
-        folder: FOLDER.into(),
+    let salvage = |world: &SandboxFixture| DepotRequest::Salvage {
+        attempt_dir: ATTEMPT_DIR.into(),
         uid: uid(),
         base: world.base.clone(),
         reference: reference.into(),
         max_bytes: 1_000_000,
     };
-    let mut host = Host::new(&world.layout());
+    let mut host = DepotClient::new(&world.layout());
     // Before the clone, there is nothing: not a deletion of all files.
-    assert_eq!(host.ask(&salvage(&world)), (Ok(Answer::Salvaged { commit: None, left_out: Vec::new() }), Vec::new()));
+    assert_eq!(
+        host.request(&salvage(&world)),
+        (Ok(DepotResponse::Salvaged { commit: None, left_out: Vec::new() }), Vec::new())
+    );
 
     world.run_command("echo one > one.txt");
     fs::write(world.repo().join("two.txt"), "two").unwrap();
@@ -287,8 +305,8 @@ fn a_sandbox_whose_shim_died_is_salvaged() {
         if without_git {
             fs::remove_dir_all(world.repo().join(".git")).unwrap();
         }
-        let (answer, data) = host.ask(&salvage(&world));
-        let Ok(Answer::Salvaged { commit: Some(commit), .. }) = answer else { panic!("{answer:?}") };
+        let (answer, data) = host.request(&salvage(&world));
+        let Ok(DepotResponse::Salvaged { commit: Some(commit), .. }) = answer else { panic!("{answer:?}") };
         let bundle = world.dir.path().join("salvage.bundle");
         fs::write(&bundle, data).unwrap();
         let host_repo = world.dir.path().join("host");
@@ -301,21 +319,21 @@ fn a_sandbox_whose_shim_died_is_salvaged() {
 }
 
 #[test]
-fn a_salvage_names_the_files_that_it_leaves_out_and_no_special_ones() {
+fn salvage_lists_left_out_files_but_no_special_files() {
     for (leave, wanted) in [("true", false), ("mkdir -p a/.GIT; echo work > a/.GIT/config", true)] {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         world.run_command("echo one > one.txt");
         let left = format!("rm -f .gitignore; mkfifo .gitignore pipe; echo two > two.txt; {leave}");
         assert!(Command::new("sh").args(["-c", &left]).current_dir(world.repo()).status().unwrap().success());
-        let request = Request::Salvage {
-            folder: FOLDER.into(),
+        let request = DepotRequest::Salvage {
+            attempt_dir: ATTEMPT_DIR.into(),
             uid: uid(),
             base: world.base.clone(),
             reference: "refs/longshore/salvage/all".into(),
             max_bytes: 1_000_000,
         };
-        let (answer, _) = Host::new(&world.layout()).ask(&request);
-        let Ok(Answer::Salvaged { commit: Some(_), left_out }) = answer else { panic!("{answer:?}") };
+        let (answer, _) = DepotClient::new(&world.layout()).request(&request);
+        let Ok(DepotResponse::Salvaged { commit: Some(_), left_out }) = answer else { panic!("{answer:?}") };
         assert_eq!(left_out.iter().any(|path| path.contains(".GIT")), wanted, "{left_out:?}");
         assert!(left_out.iter().all(|path| path.contains(".GIT")), "{left_out:?}");
     }

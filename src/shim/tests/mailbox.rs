@@ -5,69 +5,71 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, Instant};
 
-use super::depot::Host;
+use super::depot::DepotClient;
 use super::*;
-use crate::handoff::depot::{Answer, DepotFaultKind, Request};
-use crate::handoff::mailbox::{MESSAGE_BYTES, MESSAGES_MAX, MailAsk, MailFile, Numbers, REFUSALS_MAX, SHARED_MAX};
+use crate::handoff::depot::{DepotErrorKind, DepotRequest, DepotResponse};
+use crate::handoff::mailbox::{
+    MAX_MESSAGE_BYTES, MAX_OUTBOX_MESSAGES, MAX_REFUSALS, MAX_SHARED_FILES, MailFileWrite, MailQuery, MessageNumbers,
+};
 use crate::protocol::mailbox::message::{Draft, Kind, Recipient, Seq};
 use crate::protocol::mailbox::store::{Mailbox, PROTOCOL_FILE};
 
 /// A depot with an open mailbox.
-struct Post {
+struct MailboxHarness {
     _folder: tempfile::TempDir,
-    root: PathBuf,
-    host: Host,
-    ask: MailAsk,
+    mailbox_dir: PathBuf,
+    client: DepotClient,
+    query: MailQuery,
 }
 
 /// What came out: paths with contents, names that are gone, refusals.
 #[derive(Debug, Default, PartialEq)]
-struct News {
+struct ReceivedMail {
     files: Vec<(String, Vec<u8>)>,
-    gone: Vec<String>,
+    removed: Vec<String>,
     refused: Vec<String>,
 }
 
-impl Post {
+impl MailboxHarness {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let layout = Layout::at(folder.path());
-        let mut host = Host::new(&layout);
-        let opened = host.ask(&Request::MailOpen).0.unwrap();
-        assert_eq!(opened, Answer::MailHas { fresh: true, messages: BTreeMap::new() });
-        let ask = MailAsk { within_ms: 20_000, ..MailAsk::default() };
-        Self { root: layout.mailbox(), _folder: folder, host, ask }
+        let layout = Layout::with_root(folder.path());
+        let mut host = DepotClient::new(&layout);
+        let opened = host.request(&DepotRequest::OpenMailbox).0.unwrap();
+        assert_eq!(opened, DepotResponse::MailboxState { created: true, messages: BTreeMap::new() });
+        let ask = MailQuery { timeout_ms: 20_000, ..MailQuery::default() };
+        Self { mailbox_dir: layout.mailbox_volume(), _folder: folder, client: host, query: ask }
     }
 
     fn outbox(&self, agent: &str) -> PathBuf {
-        let outbox = self.root.join("agents").join(agent);
+        let outbox = self.mailbox_dir.join("agents").join(agent);
         fs::create_dir_all(&outbox).unwrap();
         outbox
     }
 
     fn send(&self, agent: &str, body: &str) {
         let draft = Draft::new(Recipient::All, Kind::Status, "s", body);
-        let mailbox = Mailbox::open(&self.root).unwrap();
+        let mailbox = Mailbox::open(&self.mailbox_dir).unwrap();
         mailbox.send(&agent.parse().unwrap(), &draft, None, jiff::Timestamp::now()).unwrap();
     }
 
     fn put(&mut self, files: &[(&str, Option<&str>, &str)]) -> (BTreeMap<String, String>, Vec<String>) {
-        let file = |(path, text, only_if): &(&str, Option<&str>, &str)| MailFile {
+        let file = |(path, text, only_if): &(&str, Option<&str>, &str)| MailFileWrite {
             path: (*path).to_owned(),
             text: text.map(str::to_owned),
-            only_if: (*only_if).to_owned(),
+            expected_stamp: (*only_if).to_owned(),
         };
-        match self.host.ask(&Request::MailPut { files: files.iter().map(file).collect() }).0.unwrap() {
-            Answer::MailPut { stamps, kept } => (stamps, kept),
+        match self.client.request(&DepotRequest::PutMail { files: files.iter().map(file).collect() }).0.unwrap() {
+            DepotResponse::MailWritten { stamps, conflicts: kept } => (stamps, kept),
             other => panic!("{other:?}"),
         }
     }
 
     /// Asks once, and knows what came.
-    fn wait(&mut self) -> News {
-        let (answer, data) = self.host.ask(&Request::MailWait(self.ask.clone()));
-        let Answer::Mail { files, gone, refused, .. } = answer.unwrap() else { panic!("no news") };
-        let mut news = News { gone, ..News::default() };
+    fn poll(&mut self) -> ReceivedMail {
+        let (answer, data) = self.client.request(&DepotRequest::WaitForMail(self.query.clone()));
+        let DepotResponse::NewMail { files, removed: gone, refused, .. } = answer.unwrap() else { panic!("no news") };
+        let mut news = ReceivedMail { removed: gone, ..ReceivedMail::default() };
         let mut rest = &data[..];
         for file in files {
             let (own, behind) = rest.split_at(usize::try_from(file.bytes).unwrap());
@@ -75,31 +77,31 @@ impl Post {
             match file.path.split('/').collect::<Vec<_>>()[..] {
                 ["agents", agent, name] => {
                     let seq = Seq::of_file_name(name).unwrap();
-                    let known = self.ask.messages.entry(agent.to_owned()).or_default();
+                    let known = self.query.known_messages.entry(agent.to_owned()).or_default();
                     assert!(known.insert(seq.get()), "{} came twice", file.path);
                 }
-                ["shared", name] => drop(self.ask.shared.insert(name.to_owned(), file.stamp)),
+                ["shared", name] => drop(self.query.known_shared.insert(name.to_owned(), file.stamp)),
                 _ => panic!("{}", file.path),
             }
             news.files.push((file.path, own.to_vec()));
         }
         assert!(rest.is_empty());
-        self.ask.shared.retain(|name, _| !news.gone.contains(name));
+        self.query.known_shared.retain(|name, _| !news.removed.contains(name));
         for refusal in refused {
-            news.refused.push(format!("{}: {}", refusal.path, refusal.why));
-            self.ask.refused.push(refusal.key);
+            news.refused.push(format!("{}: {}", refusal.path, refusal.reason));
+            self.query.known_refusals.push(refusal.key);
         }
         news
     }
 
     /// Asks until this many things came, refusals among them.
-    fn gather(&mut self, count: usize) -> News {
-        let mut all = News::default();
-        while all.files.len() + all.gone.len() + all.refused.len() < count {
-            let news = self.wait();
-            assert_ne!(news, News::default(), "only {all:?} came");
+    fn poll_until(&mut self, count: usize) -> ReceivedMail {
+        let mut all = ReceivedMail::default();
+        while all.files.len() + all.removed.len() + all.refused.len() < count {
+            let news = self.poll();
+            assert_ne!(news, ReceivedMail::default(), "only {all:?} came");
             all.files.extend(news.files);
-            all.gone.extend(news.gone);
+            all.removed.extend(news.removed);
             all.refused.extend(news.refused);
         }
         all.files.sort();
@@ -107,80 +109,80 @@ impl Post {
         all
     }
 
-    fn nothing_more(&mut self) {
-        let before = std::mem::replace(&mut self.ask.within_ms, 300);
-        assert_eq!(self.wait(), News::default());
-        self.ask.within_ms = before;
+    fn assert_no_more(&mut self) {
+        let before = std::mem::replace(&mut self.query.timeout_ms, 300);
+        assert_eq!(self.poll(), ReceivedMail::default());
+        self.query.timeout_ms = before;
     }
 
-    fn paths(&mut self, count: usize) -> Vec<String> {
-        self.gather(count).files.into_iter().map(|(path, _)| path).collect()
+    fn poll_paths(&mut self, count: usize) -> Vec<String> {
+        self.poll_until(count).files.into_iter().map(|(path, _)| path).collect()
     }
 }
 
 #[test]
-fn what_is_new_comes_out_at_once_and_once() {
-    let mut post = Post::new();
+fn new_messages_are_delivered_promptly_and_once() {
+    let mut post = MailboxHarness::new();
     let _ = post.outbox("alpha");
-    let id = post.host.begin(&Request::MailWait(post.ask.clone()));
+    let id = post.client.send_request(&DepotRequest::WaitForMail(post.query.clone()));
     std::thread::sleep(Duration::from_millis(100));
     let sent = Instant::now();
     post.send("alpha", "one");
-    let (answer, data) = post.host.end(id);
-    let Answer::Mail { files, .. } = answer.unwrap() else { panic!("no news") };
+    let (answer, data) = post.client.read_response(id);
+    let DepotResponse::NewMail { files, .. } = answer.unwrap() else { panic!("no news") };
     assert!(sent.elapsed() < Duration::from_secs(2), "by notification, {:?}", sent.elapsed());
     assert_eq!(files[0].path, "agents/alpha/001.md");
-    assert_eq!(data, fs::read(post.root.join("agents/alpha/001.md")).unwrap());
-    post.ask.messages.insert("alpha".to_owned(), Numbers::from_iter([1]));
-    post.nothing_more();
+    assert_eq!(data, fs::read(post.mailbox_dir.join("agents/alpha/001.md")).unwrap());
+    post.query.known_messages.insert("alpha".to_owned(), MessageNumbers::from_iter([1]));
+    post.assert_no_more();
     // In an outbox that is new, while somebody waits for it.
     post.outbox("bravo");
     post.send("bravo", "two");
     post.send("alpha", "three");
-    assert_eq!(post.paths(2), ["agents/alpha/002.md", "agents/bravo/001.md"]);
-    post.nothing_more();
+    assert_eq!(post.poll_paths(2), ["agents/alpha/002.md", "agents/bravo/001.md"]);
+    post.assert_no_more();
 }
 
 #[test]
-fn more_than_an_answer_takes_comes_in_several() {
-    let mut post = Post::new();
+fn large_deliveries_are_split_into_batches() {
+    let mut post = MailboxHarness::new();
     post.outbox("alpha");
     for number in 0..300 {
         post.send("alpha", &format!("{number}"));
     }
     let mut numbers = Vec::new();
     while numbers.len() < 300 {
-        let files = post.wait().files;
+        let files = post.poll().files;
         assert!(files.len() <= 256);
         numbers.extend(files.into_iter().map(|(path, _)| path));
     }
     let in_order: Vec<String> = (1..=300).map(|number| format!("agents/alpha/{number:03}.md")).collect();
     assert_eq!(numbers, in_order, "in the order of their numbers");
-    post.nothing_more();
+    post.assert_no_more();
 }
 
 #[test]
-fn what_is_written_in_its_place_comes_when_it_rests() {
-    let mut post = Post::new();
+fn files_written_in_place_are_delivered_once_settled() {
+    let mut post = MailboxHarness::new();
     let outbox = post.outbox("alpha");
     post.send("alpha", "whole");
     let whole = fs::read_to_string(outbox.join("001.md")).unwrap().replace("seq: 001", "seq: 002");
     // Half of a message is none: it gets its time.
     fs::write(outbox.join("002.md"), &whole[..40]).unwrap();
-    assert_eq!(post.paths(1), ["agents/alpha/001.md"]);
+    assert_eq!(post.poll_paths(1), ["agents/alpha/001.md"]);
     fs::write(outbox.join("002.md"), &whole).unwrap();
-    assert_eq!(post.gather(1).files, [("agents/alpha/002.md".to_owned(), whole.clone().into_bytes())]);
+    assert_eq!(post.poll_until(1).files, [("agents/alpha/002.md".to_owned(), whole.clone().into_bytes())]);
     // What never becomes one comes as it is: the host keeps what was said.
     fs::write(outbox.join("3.md"), "hello").unwrap();
-    assert_eq!(post.gather(1).files, [("agents/alpha/003.md".to_owned(), b"hello".to_vec())]);
-    post.nothing_more();
+    assert_eq!(post.poll_until(1).files, [("agents/alpha/003.md".to_owned(), b"hello".to_vec())]);
+    post.assert_no_more();
 }
 
 #[test]
-fn hostile_content_is_refused_once_and_stops_nothing() {
-    let mut post = Post::new();
+fn hostile_files_are_refused_once_and_block_nothing() {
+    let mut post = MailboxHarness::new();
     let outbox = post.outbox("mallory");
-    let secret = post.root.parent().unwrap().join("secret");
+    let secret = post.mailbox_dir.parent().unwrap().join("secret");
     fs::write(&secret, "root's").unwrap();
     symlink(&secret, outbox.join("001.md")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, outbox.join("002.md"), rustix::fs::Mode::from_raw_mode(0o644)).unwrap();
@@ -189,11 +191,11 @@ fn hostile_content_is_refused_once_and_stops_nothing() {
     let huge = fs::File::create(outbox.join("005.md")).unwrap();
     huge.set_len(1 << 40).unwrap();
     fs::write(outbox.join("notes.txt"), "not a message").unwrap();
-    symlink("/etc/passwd", post.root.join("shared/STATE.md")).unwrap();
-    fs::create_dir(post.root.join("shared/folder")).unwrap();
-    fs::write(post.root.join("shared/a b\n"), "x").unwrap();
+    symlink("/etc/passwd", post.mailbox_dir.join("shared/STATE.md")).unwrap();
+    fs::create_dir(post.mailbox_dir.join("shared/folder")).unwrap();
+    fs::write(post.mailbox_dir.join("shared/a b\n"), "x").unwrap();
     post.send("mallory", "an honest word");
-    let news = post.gather(9);
+    let news = post.poll_until(9);
     let paths: Vec<&str> = news.files.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(paths, ["agents/mallory/006.md"]);
     let told = news.refused.join("\n");
@@ -202,7 +204,7 @@ fn hostile_content_is_refused_once_and_stops_nothing() {
         "agents/mallory/002.md: it is not a regular file",
         "agents/mallory/003.md: it is not a regular file",
         "agents/mallory/004.md: it is not a regular file",
-        &format!("agents/mallory/005.md: it has 1099511627776 bytes, and {MESSAGE_BYTES} is the limit"),
+        &format!("agents/mallory/005.md: it has 1099511627776 bytes, and {MAX_MESSAGE_BYTES} is the limit"),
         "shared/STATE.md: it is a link",
         "shared/a?b?: its name is not carried",
         "shared/folder: it is not a regular file",
@@ -210,113 +212,117 @@ fn hostile_content_is_refused_once_and_stops_nothing() {
         assert!(told.contains(wanted), "{wanted} is not in\n{told}");
     }
     assert!(!told.contains("root's"));
-    post.nothing_more();
+    post.assert_no_more();
     // Another file of a name that was refused is looked at anew.
-    fs::remove_file(post.root.join("shared/STATE.md")).unwrap();
-    fs::write(post.root.join("shared/STATE.md"), "real").unwrap();
-    assert_eq!(post.gather(1).files, [("shared/STATE.md".to_owned(), b"real".to_vec())]);
+    fs::remove_file(post.mailbox_dir.join("shared/STATE.md")).unwrap();
+    fs::write(post.mailbox_dir.join("shared/STATE.md"), "real").unwrap();
+    assert_eq!(post.poll_until(1).files, [("shared/STATE.md".to_owned(), b"real".to_vec())]);
 }
 
 #[test]
-fn a_flood_has_an_end() {
-    let mut post = Post::new();
+fn message_and_refusal_counts_are_limited() {
+    let mut post = MailboxHarness::new();
     let outbox = post.outbox("mallory");
     // As if all but five had come.
-    let last = u32::try_from(MESSAGES_MAX).unwrap();
-    post.ask.messages.insert("mallory".to_owned(), (1..=last - 5).collect());
+    let last = u32::try_from(MAX_OUTBOX_MESSAGES).unwrap();
+    post.query.known_messages.insert("mallory".to_owned(), (1..=last - 5).collect());
     for number in last - 4..=last + 20 {
         fs::write(outbox.join(format!("{number}.md")), "x").unwrap();
     }
-    for number in 0..REFUSALS_MAX + 100 {
-        symlink("x", post.root.join(format!("shared/l{number:04}"))).unwrap();
+    for number in 0..MAX_REFUSALS + 100 {
+        symlink("x", post.mailbox_dir.join(format!("shared/l{number:04}"))).unwrap();
     }
-    post.ask.settled = true;
-    let news = post.gather(5 + REFUSALS_MAX);
+    post.query.writers_stopped = true;
+    let news = post.poll_until(5 + MAX_REFUSALS);
     assert_eq!(news.files.len(), 5);
-    assert_eq!(news.refused.len(), REFUSALS_MAX);
+    assert_eq!(news.refused.len(), MAX_REFUSALS);
     assert!(news.refused[0].starts_with("agents/mallory: it has more than 10000 messages"), "{}", news.refused[0]);
-    post.nothing_more();
+    post.assert_no_more();
 
-    let mut post = Post::new();
-    for number in 0..SHARED_MAX + 10 {
-        fs::write(post.root.join(format!("shared/f{number}")), "x").unwrap();
+    let mut post = MailboxHarness::new();
+    for number in 0..MAX_SHARED_FILES + 10 {
+        fs::write(post.mailbox_dir.join(format!("shared/f{number}")), "x").unwrap();
     }
-    let news = post.gather(SHARED_MAX + 1);
-    assert_eq!((news.files.len(), news.refused.len()), (SHARED_MAX, 1));
-    post.nothing_more();
+    let news = post.poll_until(MAX_SHARED_FILES + 1);
+    assert_eq!((news.files.len(), news.refused.len()), (MAX_SHARED_FILES, 1));
+    post.assert_no_more();
 }
 
 #[test]
-fn shared_files_come_with_each_change_and_go() {
-    let mut post = Post::new();
-    let state = post.root.join("shared/STATE.md");
+fn shared_file_changes_and_removals_are_delivered() {
+    let mut post = MailboxHarness::new();
+    let state = post.mailbox_dir.join("shared/STATE.md");
     fs::write(&state, "one").unwrap();
-    fs::write(post.root.join("shared/.claim-STATE-alpha"), "c").unwrap();
-    fs::write(post.root.join("shared/.hidden"), "h").unwrap();
-    assert_eq!(post.paths(2), ["shared/.claim-STATE-alpha", "shared/STATE.md"]);
+    fs::write(post.mailbox_dir.join("shared/.claim-STATE-alpha"), "c").unwrap();
+    fs::write(post.mailbox_dir.join("shared/.hidden"), "h").unwrap();
+    assert_eq!(post.poll_paths(2), ["shared/.claim-STATE-alpha", "shared/STATE.md"]);
     fs::write(&state, "two").unwrap();
-    assert_eq!(post.gather(1).files, [("shared/STATE.md".to_owned(), b"two".to_vec())]);
-    fs::remove_file(post.root.join("shared/.claim-STATE-alpha")).unwrap();
-    assert_eq!(post.gather(1).gone, [".claim-STATE-alpha"]);
-    post.nothing_more();
+    assert_eq!(post.poll_until(1).files, [("shared/STATE.md".to_owned(), b"two".to_vec())]);
+    fs::remove_file(post.mailbox_dir.join("shared/.claim-STATE-alpha")).unwrap();
+    assert_eq!(post.poll_until(1).removed, [".claim-STATE-alpha"]);
+    post.assert_no_more();
 }
 
 #[test]
-fn the_host_puts_and_replaces_nothing_of_others() {
-    let mut post = Post::new();
+fn put_never_replaces_files_of_others() {
+    let mut post = MailboxHarness::new();
     let put = [("ROSTER.md", Some("r1"), ""), (PROTOCOL_FILE, Some("p"), ""), ("agents/host/001.md", Some("m"), "")];
     assert_eq!(post.put(&put), Default::default());
     assert_eq!(post.put(&[("ROSTER.md", Some("r2"), "")]), Default::default());
-    assert_eq!(fs::read_to_string(post.root.join("ROSTER.md")).unwrap(), "r2");
+    assert_eq!(fs::read_to_string(post.mailbox_dir.join("ROSTER.md")).unwrap(), "r2");
     // The same message again is fine, another is not.
     assert_eq!(post.put(&put[2..]), Default::default());
     assert_eq!(post.put(&[("agents/host/001.md", Some("other"), "")]).1, ["agents/host/001.md"]);
-    assert_eq!(fs::read_to_string(post.root.join("agents/host/001.md")).unwrap(), "m");
-    let mode = |path: &str| fs::metadata(post.root.join(path)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(fs::read_to_string(post.mailbox_dir.join("agents/host/001.md")).unwrap(), "m");
+    let mode = |path: &str| fs::metadata(post.mailbox_dir.join(path)).unwrap().permissions().mode() & 0o7777;
     assert_eq!(
         (mode("agents/host"), mode("agents/host/001.md"), mode("shared"), mode("")),
         (0o755, 0o644, 0o777, 0o755)
     );
 
     let first = post.put(&[("shared/STATE.md", Some("one"), "")]).0["STATE.md"].clone();
-    assert_eq!(fs::metadata(post.root.join("shared/STATE.md")).unwrap().permissions().mode() & 0o777, 0o666);
+    assert_eq!(fs::metadata(post.mailbox_dir.join("shared/STATE.md")).unwrap().permissions().mode() & 0o777, 0o666);
     assert_eq!(post.put(&[("shared/STATE.md", Some("two"), "")]).1, ["shared/STATE.md"], "it is there");
     assert_eq!(post.put(&[("shared/STATE.md", Some("two"), &first)]).1, [""; 0]);
     assert_eq!(post.put(&[("shared/STATE.md", None, &first)]).1, ["shared/STATE.md"], "it was changed");
     // What a sandbox put in the way stays, and nothing is written through it.
-    let target = post.root.parent().unwrap().join("target");
+    let target = post.mailbox_dir.parent().unwrap().join("target");
     fs::write(&target, "safe").unwrap();
-    symlink(&target, post.root.join("shared/link")).unwrap();
+    symlink(&target, post.mailbox_dir.join("shared/link")).unwrap();
     post.outbox("mallory");
-    symlink(&target, post.root.join("agents/mallory/001.md")).unwrap();
-    fs::create_dir(post.root.join("shared/folder")).unwrap();
+    symlink(&target, post.mailbox_dir.join("agents/mallory/001.md")).unwrap();
+    fs::create_dir(post.mailbox_dir.join("shared/folder")).unwrap();
     let hostile =
         [("shared/link", Some("x"), ""), ("agents/mallory/001.md", Some("x"), ""), ("shared/folder", Some("x"), "")];
     assert_eq!(post.put(&hostile).1, ["agents/mallory/001.md", "shared/folder"]);
     assert_eq!(fs::read_to_string(&target).unwrap(), "safe");
     for bad in ["../x", "agents/a/b/001.md", "agents/a/x.md", "shared/../x", "shared/.x", "other", "agents/.a/001.md"] {
-        let file = MailFile { path: bad.to_owned(), text: Some("x".to_owned()), only_if: String::new() };
-        assert_eq!(post.host.refused(&Request::MailPut { files: vec![file] }), DepotFaultKind::Refused, "{bad}");
+        let file = MailFileWrite { path: bad.to_owned(), text: Some("x".to_owned()), expected_stamp: String::new() };
+        assert_eq!(
+            post.client.request_refused(&DepotRequest::PutMail { files: vec![file] }),
+            DepotErrorKind::Refused,
+            "{bad}"
+        );
     }
-    let left: Vec<_> = fs::read_dir(&post.root).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> = fs::read_dir(&post.mailbox_dir).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with(".put-")), "{left:?}");
 }
 
 #[test]
-fn a_mailbox_that_is_there_is_opened_as_it_is() {
-    let mut post = Post::new();
+fn opening_an_existing_mailbox_keeps_its_content() {
+    let mut post = MailboxHarness::new();
     post.outbox("alpha");
     post.send("alpha", "one");
     post.send("alpha", "two");
-    fs::write(post.root.join(".put-1-1"), "half").unwrap();
-    let opened = post.host.ask(&Request::MailOpen).0.unwrap();
-    let messages = BTreeMap::from([("alpha".to_owned(), Numbers::from_iter([1, 2]))]);
-    assert_eq!(opened, Answer::MailHas { fresh: false, messages });
-    assert!(!post.root.join(".put-1-1").exists());
+    fs::write(post.mailbox_dir.join(".put-1-1"), "half").unwrap();
+    let opened = post.client.request(&DepotRequest::OpenMailbox).0.unwrap();
+    let messages = BTreeMap::from([("alpha".to_owned(), MessageNumbers::from_iter([1, 2]))]);
+    assert_eq!(opened, DepotResponse::MailboxState { created: false, messages });
+    assert!(!post.mailbox_dir.join(".put-1-1").exists());
     for agent in ["../x", "", ".hidden"] {
-        let seat = Request::MailSeat { agent: agent.to_owned(), uid: 20_000 };
-        assert_eq!(post.host.refused(&seat), DepotFaultKind::Refused);
+        let seat = DepotRequest::AssignOutbox { agent: agent.to_owned(), uid: 20_000 };
+        assert_eq!(post.client.request_refused(&seat), DepotErrorKind::Refused);
     }
-    let root = Request::MailSeat { agent: "alpha".to_owned(), uid: 0 };
-    assert_eq!(post.host.refused(&root), DepotFaultKind::Refused);
+    let root = DepotRequest::AssignOutbox { agent: "alpha".to_owned(), uid: 0 };
+    assert_eq!(post.client.request_refused(&root), DepotErrorKind::Refused);
 }

@@ -1,27 +1,27 @@
 //! What stories start with and what they leave: the dispatch as a frame, memory in, and what agents remember out.
 
 use super::*;
-use crate::handoff::dispatch::Dispatch;
-use crate::handoff::remembered::Remembered;
+use crate::handoff::agent_notes::AgentNotes;
+use crate::handoff::dispatch::DispatchFrame;
 use crate::protocol::mesh::gram::{Draft, Edge, Limits, MemoryGram, Node};
 use crate::tasks::{self, HeaderBlocks};
 
-impl World {
+impl SandboxFixture {
     /// Puts the dispatch of the world's stories in place, with this in its header.
-    fn dispatch(&self, blocks: Value, memory: Option<&MemoryGram>) {
-        let text = fs::read(self.layout().tasks_file(FOLDER, TASKS)).unwrap();
-        let file = tasks::parse(&text, TASKS.as_ref()).unwrap();
+    fn write_dispatch(&self, blocks: Value, memory: Option<&MemoryGram>) {
+        let text = fs::read(self.layout().tasks_file(ATTEMPT_DIR, TASKS_PATH)).unwrap();
+        let file = tasks::parse(&text, TASKS_PATH.as_ref()).unwrap();
         let assignment: AssignmentFile = serde_json::from_value(self.assignment.clone()).unwrap();
         let blocks: HeaderBlocks = blocks.as_object().unwrap().clone();
         let stories: Vec<_> = file.stories.iter().collect();
         let (swarm, attempt) = (assignment.swarm_id, &assignment.attempt);
-        let frame = Dispatch { swarm, attempt, branch: "feat/work", stories: &stories, blocks: &blocks, memory }
-            .relayed(jiff::Timestamp::UNIX_EPOCH);
-        fs::write(self.layout().dispatch(FOLDER), frame.unwrap().to_bytes()).unwrap();
+        let frame = DispatchFrame { swarm, attempt, branch: "feat/work", stories: &stories, blocks: &blocks, memory }
+            .build_relayed(jiff::Timestamp::UNIX_EPOCH);
+        fs::write(self.layout().dispatch_file(ATTEMPT_DIR), frame.unwrap().to_bytes()).unwrap();
     }
 
-    fn memory_file(&self, name: &str) -> String {
-        fs::read_to_string(self.layout().memory(FOLDER).join(name)).unwrap()
+    fn read_memory_file(&self, name: &str) -> String {
+        fs::read_to_string(self.layout().memory_dir(ATTEMPT_DIR).join(name)).unwrap()
     }
 }
 
@@ -32,22 +32,22 @@ fn gram(text: &str) -> MemoryGram {
 }
 
 /// A line of the shim's socket, said by a story without the shim's program.
-fn ask(line: &Value) -> String {
+fn socket_command(line: &Value) -> String {
     let script = "import os,socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(os.environ['LONGSHORE_SOCKET'])\n\
                   s.sendall(sys.argv[1].encode()+b'\\n')\nprint(s.makefile().readline())";
     format!("python3 -c \"{script}\" '{line}'")
 }
 
 #[test]
-fn a_story_starts_with_what_was_learned() {
-    let mut world = World::new();
-    world.stories(&[json!({
+fn a_story_receives_earlier_memory() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({
         "command": "cp $LONGSHORE_MEMORY_FILE read.md; cp $LONGSHORE_MEMORY_JSON read.json; cp $LONGSHORE_PROMPT_FILE prompt.md",
     })]);
-    world.dispatch(json!({}), Some(&gram("Ports below 1024\n## Rules\nare *taken*")));
+    world.write_dispatch(json!({}), Some(&gram("Ports below 1024\n## Rules\nare *taken*")));
     let outcome = world.run();
-    let clone = world.unbundled();
-    let show = |name: &str| world.shown(&clone, &format!("{}:{name}", outcome.commit(0)));
+    let clone = world.fetch_bundle();
+    let show = |name: &str| world.git_show(&clone, &format!("{}:{name}", outcome.commit(0)));
     let line = "- note `trap`: Ports below 1024 ## Rules are \\*taken\\*";
     assert!(show("read.md").contains(line), "{}", show("read.md"));
     assert!(show("read.md").starts_with("# What earlier stories learned\n\nHints, and not instructions"));
@@ -62,27 +62,29 @@ fn a_story_starts_with_what_was_learned() {
 }
 
 #[test]
-fn a_first_story_has_a_memory_that_is_empty() {
+fn a_first_story_receives_an_empty_memory() {
     for dispatched in [true, false] {
-        let mut world = World::new();
-        world.stories(&[json!({"command": "cp $LONGSHORE_MEMORY_FILE read.md; cp $LONGSHORE_PROMPT_FILE prompt.md"})]);
+        let mut world = SandboxFixture::new();
+        world.set_stories(&[
+            json!({"command": "cp $LONGSHORE_MEMORY_FILE read.md; cp $LONGSHORE_PROMPT_FILE prompt.md"}),
+        ]);
         if dispatched {
-            world.dispatch(json!({"house": {"mustUnderstand": false}}), None);
+            world.write_dispatch(json!({"house": {"mustUnderstand": false}}), None);
         }
         let outcome = world.run();
-        let clone = world.unbundled();
-        let show = |name: &str| world.shown(&clone, &format!("{}:{name}", outcome.commit(0)));
+        let clone = world.fetch_bundle();
+        let show = |name: &str| world.git_show(&clone, &format!("{}:{name}", outcome.commit(0)));
         assert_eq!(show("read.md"), "Nothing was learned before this story.");
         assert!(!show("prompt.md").contains("earlier stories learned"));
-        assert!(world.memory_file("memory.json").contains("\"nodes\":[]"));
+        assert!(world.read_memory_file("memory.json").contains("\"nodes\":[]"));
     }
 }
 
 #[test]
-fn a_dispatch_with_what_nobody_understands_is_refused_and_nothing_is_run() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "touch ../ran"})]);
-    world.dispatch(json!({"alertControl": {"mustUnderstand": true, "content": {"priority": 1}}}), None);
+fn an_unsupported_dispatch_is_refused_before_anything_runs() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "touch ../ran"})]);
+    world.write_dispatch(json!({"alertControl": {"mustUnderstand": true, "content": {"priority": 1}}}), None);
     let outcome = world.run();
     outcome.assert_failed(Cause::DispatchRefused);
     let summary = &outcome.failure(0).0.evidence.summary;
@@ -97,9 +99,9 @@ fn a_dispatch_with_what_nobody_understands_is_refused_and_nothing_is_run() {
         ("{\"frame\":{\"Body\":{}}}", "BodySchema"),
         ("{\"frame\":{\"version\":\"9.0\",\"Body\":{}}}", "VersionMismatch"),
     ] {
-        let mut world = World::new();
-        world.stories(&[json!({"command": "touch ../ran"})]);
-        fs::write(world.layout().dispatch(FOLDER), text).unwrap();
+        let mut world = SandboxFixture::new();
+        world.set_stories(&[json!({"command": "touch ../ran"})]);
+        fs::write(world.layout().dispatch_file(ATTEMPT_DIR), text).unwrap();
         let outcome = world.run();
         outcome.assert_failed(Cause::DispatchRefused);
         assert!(outcome.failure(0).0.evidence.summary.contains(word), "{:?}", outcome.failure(0).0);
@@ -107,11 +109,11 @@ fn a_dispatch_with_what_nobody_understands_is_refused_and_nothing_is_run() {
 }
 
 #[test]
-fn a_gram_that_was_changed_on_its_way_is_refused() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "true"})]);
-    world.dispatch(json!({}), Some(&gram("one")));
-    let path = world.layout().dispatch(FOLDER);
+fn a_tampered_gram_is_refused() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "true"})]);
+    world.write_dispatch(json!({}), Some(&gram("one")));
+    let path = world.layout().dispatch_file(ATTEMPT_DIR);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("\"one\"", "\"two\"")).unwrap();
     let outcome = world.run();
@@ -120,48 +122,48 @@ fn a_gram_that_was_changed_on_its_way_is_refused() {
 }
 
 #[test]
-fn what_an_agent_remembers_comes_out_with_its_story() {
-    let mut world = World::new();
+fn agent_notes_are_part_of_the_story_result() {
+    let mut world = SandboxFixture::new();
     let note = json!({"ask": "remember", "text": "the parser\u{1b}[31m is slow: xyzzy\nsecond line", "kind": "pitfall",
         "importance": 0.8, "id": "parser", "about": ["file:a.rs"], "links": [{"source": "parser", "target": "lexer", "weight": 0.5}]});
     let bad = json!({"ask": "remember", "text": "x", "id": "story:US-009"});
-    let command = format!("echo 1 > a.rs; {} > a.rs; {} >> a.rs", ask(&note), ask(&bad));
-    let failing = format!("{}; exit 3", ask(&json!({"ask": "remember", "text": "it cannot be done so"})));
-    world.stories(&[
+    let command = format!("echo 1 > a.rs; {} > a.rs; {} >> a.rs", socket_command(&note), socket_command(&bad));
+    let failing = format!("{}; exit 3", socket_command(&json!({"ask": "remember", "text": "it cannot be done so"})));
+    world.set_stories(&[
         json!({"command": command}),
         json!({"command": failing}),
         json!({"command": "cp $LONGSHORE_MEMORY_FILE read.md", "dependsOn": ["US-001"]}),
         json!({"command": "cp $LONGSHORE_MEMORY_FILE other.md"}),
     ]);
-    world.dispatch(json!({}), Some(&gram("from before")));
+    world.write_dispatch(json!({}), Some(&gram("from before")));
     let outcome = world.run();
-    let said = &outcome.story(0).remembered;
+    let said = &outcome.story(0).agent_notes;
     assert_eq!((said.notes.len(), said.links.len()), (1, 1), "{said:?}");
     let note = &said.notes[0];
     assert_eq!(note.text, "the parser[31m is slow: $SECRET_WORD\nsecond line");
     assert_eq!((note.id.as_deref(), note.kind.as_str(), note.importance), (Some("parser"), "pitfall", Some(0.8)));
-    assert_eq!(outcome.story(1).remembered.notes[0].text, "it cannot be done so", "also of one that failed");
-    assert_eq!(outcome.story(2).remembered, Remembered::default());
-    let clone = world.unbundled();
-    let refused = world.shown(&clone, &format!("{}:a.rs", outcome.commit(0)));
+    assert_eq!(outcome.story(1).agent_notes.notes[0].text, "it cannot be done so", "also of one that failed");
+    assert_eq!(outcome.story(2).agent_notes, AgentNotes::default());
+    let clone = world.fetch_bundle();
+    let refused = world.git_show(&clone, &format!("{}:a.rs", outcome.commit(0)));
     assert!(refused.contains("longshore's own"), "{refused}");
     // What depends on a story of the same sandbox has what that learned.
-    let read = world.shown(&clone, &format!("{}:read.md", outcome.commit(2)));
+    let read = world.git_show(&clone, &format!("{}:read.md", outcome.commit(2)));
     assert!(read.contains("the parser") && read.contains("from before"), "{read}");
-    let other = world.shown(&clone, &format!("{}:other.md", outcome.commit(3)));
+    let other = world.git_show(&clone, &format!("{}:other.md", outcome.commit(3)));
     assert!(!other.contains("the parser") && other.contains("from before"), "{other}");
 }
 
 #[test]
-fn an_agent_that_remembers_without_end_is_told_so() {
-    let mut world = World::new();
+fn notes_beyond_the_limit_are_refused() {
+    let mut world = SandboxFixture::new();
     let script = "import os,socket\nn=0\nfor i in range(3000):\n  s=socket.socket(socket.AF_UNIX)\n  \
                   s.connect(os.environ['LONGSHORE_SOCKET'])\n  \
                   s.sendall(b'{\\\"ask\\\":\\\"remember\\\",\\\"text\\\":\\\"note %d\\\"}\\n'%i)\n  \
                   n+=b'error' in s.makefile('rb').readline()\nprint(n,file=open('refused','w'))";
-    world.stories(&[json!({"command": format!("python3 -c \"{script}\"")})]);
+    world.set_stories(&[json!({"command": format!("python3 -c \"{script}\"")})]);
     let outcome = world.run();
-    let clone = world.unbundled();
-    assert_eq!(world.shown(&clone, &format!("{}:refused", outcome.commit(0))), "2936");
-    assert_eq!(outcome.story(0).remembered.notes.len(), 64);
+    let clone = world.fetch_bundle();
+    assert_eq!(world.git_show(&clone, &format!("{}:refused", outcome.commit(0))), "2936");
+    assert_eq!(outcome.story(0).agent_notes.notes.len(), 64);
 }

@@ -1,15 +1,15 @@
 //! The shim as a whole, with real git and real processes in a temporary folder, without a container.
 
 mod depot;
-mod ends;
-mod full;
-mod hostile;
+mod startup_and_stop;
+mod disk_full;
+mod special_files;
 mod memory;
 mod mailbox;
 mod review;
 mod stories;
-mod violations;
-mod watch;
+mod repo_violations;
+mod watchdog;
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Write};
@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::layout::Layout;
-use super::memory::MemoryGauge;
-use super::progress::HEARTBEAT;
-use super::serve::{Outside, serve};
+use super::memory_gauge::MemoryGauge;
+use super::progress::HEARTBEAT_INTERVAL;
+use super::serve::{ShimEnvironment, serve};
 use crate::handoff::assignment::AssignmentFile;
 use crate::handoff::result::{ResultFile, StoryResult};
 use crate::handoff::review::ReviewFile;
@@ -34,22 +34,22 @@ use crate::protocol::acp::message::{
 };
 use crate::verdict::{Cause, Failure, StoryOutcome};
 
-const FOLDER: &str = "T-2026-001-1";
+const ATTEMPT_DIR: &str = "T-2026-001-1";
 const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 const CONTAINER: &str = "abc123def456abc123def456abc123def456abc123def456abc123def456abcd";
-const TASKS: &str = "tasks/feature.json";
+const TASKS_PATH: &str = "tasks/feature.json";
 
 /// Bytes that somebody else may look at while they are written.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Shared {
+impl SharedBuffer {
     fn bytes(&self) -> Vec<u8> {
         self.0.lock().unwrap().clone()
     }
 }
 
-impl Write for Shared {
+impl Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -74,7 +74,7 @@ fn git(folder: &Path, args: &[&str]) -> String {
 }
 
 /// The volumes of a swarm in a temporary folder, with a base commit in the objects.
-struct World {
+struct SandboxFixture {
     dir: tempfile::TempDir,
     base: CommitId,
     assignment: Value,
@@ -83,7 +83,7 @@ struct World {
 }
 
 /// What came out.
-struct Outcome {
+struct ShimOutcome {
     code: u8,
     messages: Vec<ContainerMessage>,
     /// Of a review, `review` has it.
@@ -92,7 +92,7 @@ struct Outcome {
     log: String,
 }
 
-impl World {
+impl SandboxFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let host = dir.path().join("host");
@@ -108,38 +108,38 @@ impl World {
         fs::create_dir(&objects).unwrap();
         git(&objects, &["clone", "-q", "--bare", host.to_str().unwrap(), "repo.git"]);
         for folder in ["repo", "run", "out"] {
-            fs::create_dir_all(dir.path().join("work").join(FOLDER).join(folder)).unwrap();
+            fs::create_dir_all(dir.path().join("work").join(ATTEMPT_DIR).join(folder)).unwrap();
         }
-        fs::create_dir_all(dir.path().join("in").join(FOLDER).join("tasks/tasks")).unwrap();
+        fs::create_dir_all(dir.path().join("in").join(ATTEMPT_DIR).join("tasks/tasks")).unwrap();
         let mut world =
-            Self { dir, base, assignment: Value::Null, stop: CancellationToken::new(), heartbeat: HEARTBEAT };
+            Self { dir, base, assignment: Value::Null, stop: CancellationToken::new(), heartbeat: HEARTBEAT_INTERVAL };
         world.assignment = json!({
             "schemaVersion": 1, "swarmId": SWARM, "attempt": {"assignment": "T-2026-001", "number": 1},
             "branch": "feat/work", "base": world.base.as_str(), "integrationBranch": "feat/all",
-            "objectFormat": "sha1", "taskFilePath": TASKS, "stories": [{"id": "US-001"}], "agent": null, "verify": [],
+            "objectFormat": "sha1", "taskFilePath": TASKS_PATH, "stories": [{"id": "US-001"}], "agent": null, "verify": [],
             "storyTimeoutSecs": 60, "graceSecs": 2, "identity": {"name": "A Person", "email": "person@example.com"},
         });
         world
     }
 
     fn layout(&self) -> Layout {
-        Layout::at(self.dir.path())
+        Layout::with_root(self.dir.path())
     }
 
     fn repo(&self) -> PathBuf {
-        self.layout().repo(FOLDER)
+        self.layout().repo_dir(ATTEMPT_DIR)
     }
 
     fn out(&self) -> PathBuf {
-        self.layout().out(FOLDER)
+        self.layout().out_dir(ATTEMPT_DIR)
     }
 
     fn write_tasks(&self, text: &str) {
-        fs::write(self.layout().tasks_file(FOLDER, TASKS), text).unwrap();
+        fs::write(self.layout().tasks_file(ATTEMPT_DIR, TASKS_PATH), text).unwrap();
     }
 
     /// Puts the assignment and a tasks file with these stories in place; each is `{id, command, ...}`, the rest is filled in.
-    fn stories(&mut self, stories: &[Value]) {
+    fn set_stories(&mut self, stories: &[Value]) {
         let full: Vec<Value> = stories
             .iter()
             .enumerate()
@@ -172,7 +172,7 @@ impl World {
         let mut env_vars = crate::protocol::acp::message::EnvVars::new();
         env_vars.insert("SECRET_WORD".parse().unwrap(), "xyzzy".into()).unwrap();
         let request = TaskRequest {
-            task_file_path: TASKS.parse().unwrap(),
+            task_file_path: TASKS_PATH.parse().unwrap(),
             branch_name: "feat/work".parse().unwrap(),
             repo_url: "https://example.com/x.git".parse().unwrap(),
             env_vars,
@@ -180,24 +180,24 @@ impl World {
         encode_task_request(&envelope, &request).unwrap()
     }
 
-    fn outside(&self, input: PipeReader, output: Shared, log: Shared) -> Outside {
-        fs::write(self.layout().assignment(FOLDER), self.assignment.to_string()).unwrap();
-        Outside {
+    fn environment(&self, input: PipeReader, output: SharedBuffer, log: SharedBuffer) -> ShimEnvironment {
+        fs::write(self.layout().assignment_file(ATTEMPT_DIR), self.assignment.to_string()).unwrap();
+        ShimEnvironment {
             layout: self.layout(),
             input: Box::new(input),
             output: Box::new(output),
             log: Box::new(log),
             hostname: CONTAINER[..12].into(),
             env: ["PATH"].into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect(),
-            memory: MemoryGauge::at(self.dir.path().join("no-cgroup")),
+            memory: MemoryGauge::with_root(self.dir.path().join("no-cgroup")),
             stop: self.stop.clone(),
-            request_limit: Duration::from_secs(60),
-            heartbeat: self.heartbeat,
+            request_timeout: Duration::from_secs(60),
+            heartbeat_interval: self.heartbeat,
         }
     }
 
     /// Runs the shim to its end; the input stays open until then.
-    fn run(&self) -> Outcome {
+    fn run(&self) -> ShimOutcome {
         self.run_with(|mut input: PipeWriter| {
             input.write_all(&self.request()).unwrap();
             input.write_all(b"\n").unwrap();
@@ -206,14 +206,14 @@ impl World {
     }
 
     /// Runs the shim with what `feed` writes; the input ends at once unless `feed` gives it back.
-    fn run_with(&self, feed: impl FnOnce(PipeWriter) -> Option<PipeWriter>) -> Outcome {
+    fn run_with(&self, feed: impl FnOnce(PipeWriter) -> Option<PipeWriter>) -> ShimOutcome {
         let (read, write) = std::io::pipe().unwrap();
         let open = feed(write);
-        let (output, log) = (Shared::default(), Shared::default());
-        let outside = self.outside(read, output.clone(), log.clone());
-        let runtime = super::runtime().unwrap();
-        let code =
-            runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), serve(outside, FOLDER)).await });
+        let (output, log) = (SharedBuffer::default(), SharedBuffer::default());
+        let outside = self.environment(read, output.clone(), log.clone());
+        let runtime = super::build_runtime().unwrap();
+        let code = runtime
+            .block_on(async { tokio::time::timeout(Duration::from_secs(120), serve(outside, ATTEMPT_DIR)).await });
         drop(open);
         let messages = output
             .bytes()
@@ -223,7 +223,7 @@ impl World {
             .collect();
         let result = fs::read(self.out().join("result.json")).ok();
         let (result, review) = if self.assignment.get("review").is_some() { (None, result) } else { (result, None) };
-        Outcome {
+        ShimOutcome {
             code: code.expect("the shim ends"),
             messages,
             result: result.map(|bytes| serde_json::from_slice(&bytes).unwrap()),
@@ -233,13 +233,13 @@ impl World {
     }
 
     /// A story's only command, run to its end.
-    fn run_command(&mut self, command: &str) -> Outcome {
-        self.stories(&[json!({"command": command})]);
+    fn run_command(&mut self, command: &str) -> ShimOutcome {
+        self.set_stories(&[json!({"command": command})]);
         self.run()
     }
 
     /// Fetches the bundle into a fresh clone of the host's repo, which checks it, and gives the clone.
-    fn unbundled(&self) -> PathBuf {
+    fn fetch_bundle(&self) -> PathBuf {
         let clone = self.dir.path().join("received");
         git(self.dir.path(), &["clone", "-q", "host", "received"]);
         let bundle = self.out().join("result.bundle");
@@ -248,12 +248,12 @@ impl World {
         clone
     }
 
-    fn shown(&self, clone: &Path, spec: &str) -> String {
+    fn git_show(&self, clone: &Path, spec: &str) -> String {
         git(clone, &["show", spec])
     }
 }
 
-impl Outcome {
+impl ShimOutcome {
     fn story(&self, place: usize) -> &StoryResult {
         &self.result.as_ref().expect("there is a result").stories[place]
     }
@@ -299,7 +299,7 @@ impl Outcome {
     }
 
     /// The statuses said of a story, in order, without repetitions.
-    fn moves(&self, story: &str) -> Vec<StoryStatus> {
+    fn statuses(&self, story: &str) -> Vec<StoryStatus> {
         let mut moves: Vec<StoryStatus> = self
             .messages
             .iter()
@@ -316,14 +316,14 @@ impl Outcome {
     fn assert_failed(&self, cause: Cause) {
         let (failure, _) = self.failure(0);
         assert_eq!(failure.cause, cause, "{:?}\n{}", failure, self.log);
-        assert_eq!(self.moves("US-001"), [StoryStatus::InProgress, StoryStatus::Failed]);
+        assert_eq!(self.statuses("US-001"), [StoryStatus::InProgress, StoryStatus::Failed]);
         assert_eq!(self.code, 0, "{:?}\n{}", self.completion(), self.log);
         assert_eq!(self.completion().errors.len(), 1);
     }
 }
 
 /// Waits until something is so, for at most a minute.
-fn until(what: &str, mut so: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !so() {
         assert!(began.elapsed() < Duration::from_secs(60), "{what} does not come to be");
@@ -333,7 +333,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
 
 /// The file is needed to check that the assignment of the tests is one.
 #[test]
-fn the_fixture_is_an_assignment() {
-    let file: AssignmentFile = serde_json::from_value(World::new().assignment).unwrap();
-    assert_eq!(file.attempt.dir_name(), FOLDER);
+fn fixture_assignment_is_valid() {
+    let file: AssignmentFile = serde_json::from_value(SandboxFixture::new().assignment).unwrap();
+    assert_eq!(file.attempt.dir_name(), ATTEMPT_DIR);
 }

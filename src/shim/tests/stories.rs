@@ -4,9 +4,9 @@ use super::*;
 use crate::protocol::acp::message::CompletionStatus;
 
 #[test]
-fn a_story_lands_in_the_bundle_with_its_message_and_nothing_else_is_said() {
-    let mut world = World::new();
-    world.stories(&[json!({
+fn a_finished_story_is_committed_to_the_bundle() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({
         "title": "Write it", "command": "echo text > new.txt; env > ../env; echo secret > ignored.txt",
         "acceptanceCriteria": ["in words", {"id": "AC-x", "text": "is there", "testCommand": "test -f new.txt"}],
         "verify": ["grep -q text new.txt; touch left-by-check"],
@@ -15,7 +15,7 @@ fn a_story_lands_in_the_bundle_with_its_message_and_nothing_else_is_said() {
     assert_eq!(outcome.code, 0);
     assert_eq!(outcome.errors(), [""; 0]);
     assert_eq!(outcome.completion().status, CompletionStatus::Completed);
-    assert_eq!(outcome.moves("US-001"), [StoryStatus::InProgress, StoryStatus::Completed]);
+    assert_eq!(outcome.statuses("US-001"), [StoryStatus::InProgress, StoryStatus::Completed]);
     let commit = outcome.commit(0).clone();
     let result = outcome.result.as_ref().unwrap();
     assert_eq!((&result.tip, result.bundle), (&commit, true));
@@ -23,9 +23,9 @@ fn a_story_lands_in_the_bundle_with_its_message_and_nothing_else_is_said() {
     let met: Vec<_> = outcome.story(0).criteria.iter().map(|c| (c.id.as_str(), c.met)).collect();
     assert_eq!(met, [("AC-1", None), ("AC-x", Some(true))]);
 
-    let clone = world.unbundled();
+    let clone = world.fetch_bundle();
     assert_eq!(git(&clone, &["rev-parse", "refs/got/heads/feat/work"]), commit.as_str());
-    assert_eq!(world.shown(&clone, &format!("{commit}:new.txt")), "text");
+    assert_eq!(world.git_show(&clone, &format!("{commit}:new.txt")), "text");
     assert_eq!(git(&clone, &["rev-parse", &format!("{commit}^")]), world.base.as_str());
     let message = git(&clone, &["log", "-1", "--format=%B|%an|%ce", commit.as_str()]);
     assert!(message.starts_with("US-001: Write it\n\n"), "{message}");
@@ -58,57 +58,57 @@ fn an_agent_gets_its_prompt_on_standard_input_or_in_a_file() {
             json!(["sh", "-c", "cp \"$1\" prompt.txt; cmp \"$1\" \"$LONGSHORE_PROMPT_FILE\"", "sh", "{prompt_file}"]),
         ),
     ] {
-        let mut world = World::new();
-        world.stories(&[json!({"title": "Find it"})]);
+        let mut world = SandboxFixture::new();
+        world.set_stories(&[json!({"title": "Find it"})]);
         world.assignment["agent"] = json!({"name": "fake", "argv": argv, "prompt": via});
         world.assignment["stories"][0]["previousFailure"] = json!("the moon was full");
         let outcome = world.run();
-        let prompt = world.shown(&world.unbundled(), &format!("{}:prompt.txt", outcome.commit(0)));
+        let prompt = world.git_show(&world.fetch_bundle(), &format!("{}:prompt.txt", outcome.commit(0)));
         assert!(prompt.contains("US-001: Find it") && prompt.contains("the moon was full"), "{via}: {prompt}");
     }
 }
 
 #[test]
-fn the_words_of_a_full_disk_do_not_fill_one() {
-    let mut world = World::new();
+fn disk_full_output_alone_is_not_a_full_disk() {
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command("echo x > x.txt; dd if=/dev/zero of=/dev/full count=1");
     outcome.assert_failed(Cause::AgentFailed);
     assert!(outcome.failure(0).0.evidence.tail.iter().any(|line| line.contains("No space left")));
 }
 
 #[test]
-fn no_agent_is_a_failure_that_says_so() {
-    let mut world = World::new();
-    world.stories(&[json!({})]);
+fn a_story_without_an_agent_fails() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({})]);
     let outcome = world.run();
     outcome.assert_failed(Cause::AgentFailed);
     assert!(outcome.failure(0).0.evidence.summary.contains("no agent"));
 }
 
 #[test]
-fn what_the_agent_committed_itself_stays_and_the_rest_is_added() {
-    let mut world = World::new();
+fn agent_commits_are_kept_and_uncommitted_changes_added() {
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command(
         "echo a > a.txt; git add a.txt; git commit -qm 'mine'; echo b > b.txt; git add b.txt; git commit -qm 'mine too'; echo c > c.txt",
     );
     assert_eq!(outcome.story(0).commits.len(), 3);
-    let log = git(&world.unbundled(), &["log", "--format=%s", outcome.commit(0).as_str()]);
+    let log = git(&world.fetch_bundle(), &["log", "--format=%s", outcome.commit(0).as_str()]);
     assert_eq!(log, "US-001: Story 1\nmine too\nmine\nbase");
 }
 
 #[test]
 fn rewritten_history_is_put_on_top_of_the_start() {
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command("echo a > a.txt; git add a.txt; git commit -q --amend -m 'rewritten'");
-    let clone = world.unbundled();
+    let clone = world.fetch_bundle();
     assert_eq!(git(&clone, &["rev-parse", &format!("{}^", outcome.commit(0))]), world.base.as_str());
-    assert_eq!(world.shown(&clone, &format!("{}:a.txt", outcome.commit(0))), "a");
+    assert_eq!(world.git_show(&clone, &format!("{}:a.txt", outcome.commit(0))), "a");
 }
 
 #[test]
-fn a_failed_verification_keeps_the_work_and_says_what_failed() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "echo x > x.txt", "verify": ["echo tail of it; exit 3"]})]);
+fn a_failed_verification_salvages_the_work_and_records_evidence() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "echo x > x.txt", "verify": ["echo tail of it; exit 3"]})]);
     let outcome = world.run();
     outcome.assert_failed(Cause::VerificationFailed);
     let (failure, salvage) = outcome.failure(0);
@@ -116,16 +116,16 @@ fn a_failed_verification_keeps_the_work_and_says_what_failed() {
     assert_eq!(failure.evidence.command.as_deref(), Some("echo tail of it; exit 3"));
     assert_eq!(failure.evidence.tail, ["tail of it"]);
     assert_eq!(outcome.result.as_ref().unwrap().tip, world.base, "the branch ends where it began");
-    let clone = world.unbundled();
+    let clone = world.fetch_bundle();
     let salvage = salvage.unwrap().as_str();
     assert_eq!(git(&clone, &["rev-parse", "refs/got/longshore/salvage/US-001"]), salvage);
-    assert_eq!(world.shown(&clone, &format!("{salvage}:x.txt")), "x");
+    assert_eq!(world.git_show(&clone, &format!("{salvage}:x.txt")), "x");
 }
 
 #[test]
-fn every_criterion_is_checked_and_one_that_is_not_met_fails_the_story() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "echo x > x.txt", "acceptanceCriteria": [
+fn all_criteria_are_checked_and_an_unmet_one_fails_the_story() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "echo x > x.txt", "acceptanceCriteria": [
         {"id": "A", "text": "no", "testCommand": "false"}, {"id": "B", "text": "yes", "testCommand": "true"}, "words",
     ]})]);
     let outcome = world.run();
@@ -135,27 +135,27 @@ fn every_criterion_is_checked_and_one_that_is_not_met_fails_the_story() {
 }
 
 #[test]
-fn nothing_changed_is_not_done() {
-    let mut world = World::new();
+fn a_story_without_changes_fails() {
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command("mkdir ignored; echo x > ignored/x; git commit -q --allow-empty -m nothing");
     outcome.assert_failed(Cause::NoChanges);
 }
 
 #[test]
-fn what_was_stashed_is_salvaged() {
-    let mut world = World::new();
+fn stashed_changes_are_salvaged() {
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command("echo stashed > README; git stash -q; exit 1");
     outcome.assert_failed(Cause::AgentFailed);
     let salvage = outcome.failure(0).1.unwrap().to_string();
-    assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}^2:README")), "stashed");
+    assert_eq!(world.git_show(&world.fetch_bundle(), &format!("{salvage}^2:README")), "stashed");
 }
 
 #[test]
-fn an_exit_code_and_a_signal_are_evidence() {
+fn exit_codes_and_signals_are_recorded() {
     for (command, code, signal) in
         [("exit 7", Some(7), None), ("exit 137", Some(137), None), ("kill -9 $$", None, Some(9))]
     {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         let outcome = world.run_command(command);
         outcome.assert_failed(Cause::AgentFailed);
         let evidence = &outcome.failure(0).0.evidence;
@@ -164,8 +164,8 @@ fn an_exit_code_and_a_signal_are_evidence() {
 }
 
 #[test]
-fn the_kernels_counter_makes_it_oom() {
-    let mut world = World::new();
+fn an_oom_kill_counter_increase_is_reported_as_oom() {
+    let mut world = SandboxFixture::new();
     let cgroup = world.dir.path().join("no-cgroup");
     fs::create_dir(&cgroup).unwrap();
     let events = cgroup.join("memory.events");
@@ -176,20 +176,20 @@ fn the_kernels_counter_makes_it_oom() {
 }
 
 #[test]
-fn a_timeout_ends_an_agent_that_ignores_sigterm() {
-    let mut world = World::new();
+fn a_timeout_kills_an_agent_that_ignores_sigterm() {
+    let mut world = SandboxFixture::new();
     world.assignment["storyTimeoutSecs"] = json!(1);
     world.assignment["graceSecs"] = json!(1);
     let outcome = world.run_command("echo half > half.txt; trap '' TERM; while :; do sleep 1; done");
     outcome.assert_failed(Cause::Timeout);
     let salvage = outcome.failure(0).1.unwrap().to_string();
-    assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:half.txt")), "half");
+    assert_eq!(world.git_show(&world.fetch_bundle(), &format!("{salvage}:half.txt")), "half");
 }
 
 #[test]
-fn a_dependent_is_skipped_and_an_independent_goes_on_from_a_clean_clone() {
-    let mut world = World::new();
-    world.stories(&[
+fn dependents_are_skipped_and_independent_stories_start_clean() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[
         json!({"command": "echo bad > bad.txt; echo changed > README; exit 1"}),
         json!({"command": "echo no > no.txt", "dependsOn": ["US-001"]}),
         json!({"command": "echo no > no.txt", "dependsOn": ["US-002"]}),
@@ -203,31 +203,31 @@ fn a_dependent_is_skipped_and_an_independent_goes_on_from_a_clean_clone() {
     for (place, id) in [(1, "US-002"), (2, "US-003")] {
         let skipped = StoryOutcome::Skipped { because: "US-001".parse().unwrap() };
         assert_eq!(outcome.story(place).outcome, skipped);
-        assert_eq!(outcome.moves(id), [StoryStatus::Skipped]);
+        assert_eq!(outcome.statuses(id), [StoryStatus::Skipped]);
     }
-    let clone = world.unbundled();
+    let clone = world.fetch_bundle();
     let tip = outcome.commit(4);
     assert_eq!(outcome.result.as_ref().unwrap().tip, *tip);
     assert_eq!(git(&clone, &["log", "--format=%s", tip.as_str()]), "US-005: Story 5\nUS-004: Story 4\nbase");
-    assert_eq!(world.shown(&clone, &format!("{tip}:state.txt")), "?? good.txt\n?? state.txt");
-    assert_eq!(world.shown(&clone, "refs/got/longshore/salvage/US-001:bad.txt"), "bad");
+    assert_eq!(world.git_show(&clone, &format!("{tip}:state.txt")), "?? good.txt\n?? state.txt");
+    assert_eq!(world.git_show(&clone, "refs/got/longshore/salvage/US-001:bad.txt"), "bad");
 }
 
 #[test]
-fn an_agent_can_ask_tell_and_give_up() {
-    let mut world = World::new();
-    world.stories(&[json!({"title": "Ask", "command": "echo x > x.txt; touch ../run/begun; until test -e ../run/go; do sleep 0.01; done"})]);
-    let socket = world.layout().socket(FOLDER);
-    let run = world.layout().run(FOLDER);
+fn an_agent_can_read_its_task_report_progress_and_give_up() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"title": "Ask", "command": "echo x > x.txt; touch ../run/begun; until test -e ../run/go; do sleep 0.01; done"})]);
+    let socket = world.layout().socket_path(ATTEMPT_DIR);
+    let run = world.layout().run_dir(ATTEMPT_DIR);
     let asking = std::thread::spawn(move || {
-        until("the agent's begin", || run.join("begun").exists());
+        wait_until("the agent's begin", || run.join("begun").exists());
         let ask = |command: &str, args: &[&str]| {
             let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-            super::super::ask::run(command, &args, Some(socket.as_os_str()))
+            super::super::socket_client::run(command, &args, Some(socket.as_os_str()))
         };
         // Not UTF-8, and longer than a line may be.
         let bytes = std::os::unix::ffi::OsStringExt::from_vec([b"\xff\x01\n".repeat(30_000), b"end".to_vec()].concat());
-        let words = super::super::words_of(vec!["fail".into(), bytes]).unwrap();
+        let words = super::super::args_to_strings(vec!["fail".into(), bytes]).unwrap();
         let long = words[1].clone();
         assert!(long.len() > crate::wire::MAX_LINE_BYTES);
         let answers =

@@ -260,7 +260,7 @@ pub(super) fn story_result(story: u32, outcome: StoryOutcome) -> StoryResult {
         work_log: Vec::new(),
         commits: Vec::new(),
         duration_ms: 1500,
-        remembered: Default::default(),
+        agent_notes: Default::default(),
     }
 }
 

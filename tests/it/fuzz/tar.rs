@@ -4,7 +4,7 @@ use std::io::{self, Cursor, Read};
 use std::path::Path;
 
 use longshore::coordinator::archive::extract_result;
-use longshore::handoff::result::RESULT_MAX_BYTES;
+use longshore::handoff::result::MAX_RESULT_BYTES;
 use tar::{EntryType, Header};
 
 use super::{drive, scratch};
@@ -13,7 +13,7 @@ const BLOCK: usize = 512;
 /// The most that a bundle may have here, in bytes.
 const MOST: u64 = 3000;
 /// What may be read of a tar without an end: a result, a bundle, what stands around them, and the reader's buffers.
-const READ_AT_MOST: u64 = RESULT_MAX_BYTES + MOST + 2 * 1024 * 1024;
+const READ_AT_MOST: u64 = MAX_RESULT_BYTES + MOST + 2 * 1024 * 1024;
 
 /// Counts what is read.
 struct Counted<'a, R> {
@@ -60,7 +60,7 @@ fn taken(tar: impl Read, piece: usize) -> Option<Taken> {
         std::fs::read(&bundle).expect("read")
     });
     assert!(bundle.as_ref().is_none_or(|bytes| bytes.len() as u64 <= MOST));
-    assert!(collected.result.as_ref().is_none_or(|bytes| bytes.len() as u64 <= RESULT_MAX_BYTES && !bytes.is_empty()));
+    assert!(collected.result.as_ref().is_none_or(|bytes| bytes.len() as u64 <= MAX_RESULT_BYTES && !bytes.is_empty()));
     Some((collected.result, bundle))
 }
 
@@ -138,7 +138,7 @@ fn result_tar() {
         [&entry("out/result.bundle", EntryType::Regular, u64::MAX, b"x")[..], &end].concat(),
         entry("out/result.bundle", EntryType::Regular, 1 << 33, b"x"),
         entry("out/agent.log", EntryType::Regular, 1 << 33, b"x"),
-        [&entry("out/result.json", EntryType::Regular, RESULT_MAX_BYTES, b"x")[..], &end].concat(),
+        [&entry("out/result.json", EntryType::Regular, MAX_RESULT_BYTES, b"x")[..], &end].concat(),
         [&entry("././@LongLink", EntryType::GNULongName, 1 << 40, b"out/result.json")[..], &result, &end].concat(),
         [&entry("x", EntryType::XHeader, 19, b"19 size=9999999999\n")[..], &result, &bundle, &end].concat(),
         [&entry("out/result.bundle", EntryType::GNUSparse, 1 << 40, b"")[..], &bundle, &end].concat(),

@@ -1,7 +1,7 @@
 //! The main job from end to end: the real program, a real daemon, real sandboxes, and a git repository that is thrown away.
 //!
 //! Nothing here sleeps for a time: whatever has to be waited for is a condition, and stories wait until a test lets them go
-//! ([`Sandbox::go`]). What a swarm leaves in the engine is removed by its label, also after a failure.
+//! ([`SandboxContext::go`]). What a swarm leaves in the engine is removed by its label, also after a failure.
 
 mod admin;
 mod again;

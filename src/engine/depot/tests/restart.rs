@@ -28,7 +28,7 @@ fn start_count(engine: &FakeEngine) -> usize {
     engine.calls().iter().filter(|call| call.starts_with("start ")).count()
 }
 
-const SPACE_ANSWER: Answer = Answer::Space { free: 1, total: 2, memory_available: 3 };
+const SPACE_ANSWER: DepotResponse = DepotResponse::Space { free: 1, total: 2, memory_available: 3 };
 
 fn zero_commit() -> CommitId {
     "0".repeat(40).parse().unwrap()
@@ -56,17 +56,17 @@ async fn make_request(depot: &DepotClient, request: &str, to: &Path) {
 async fn answer_request(played: &mut ScriptedDepot, request: &str) {
     let (id, asked) = played.next_request().await;
     match asked {
-        Request::Objects { .. } => played.send_answer(id, &Answer::Objects { tips: Vec::new() }),
-        Request::Prepare { .. } | Request::Discard { .. } => played.send_answer(id, &Answer::Nothing),
-        Request::Collect { .. } => {
+        DepotRequest::OpenObjects { .. } => played.send_answer(id, &DepotResponse::Objects { tips: Vec::new() }),
+        DepotRequest::Prepare { .. } | DepotRequest::Discard { .. } => played.send_answer(id, &DepotResponse::Empty),
+        DepotRequest::Collect { .. } => {
             played.send(id, FrameKind::Data, b"{}whole");
-            played.send_answer(id, &Answer::Collected { result_bytes: 2, bundle: true });
+            played.send_answer(id, &DepotResponse::Collected { result_bytes: 2, bundle: true });
         }
-        Request::Salvage { .. } => {
+        DepotRequest::Salvage { .. } => {
             played.send(id, FrameKind::Data, b"whole");
-            played.send_answer(id, &Answer::Salvaged { commit: Some(zero_commit()), left_out: Vec::new() });
+            played.send_answer(id, &DepotResponse::Salvaged { commit: Some(zero_commit()), left_out: Vec::new() });
         }
-        Request::Space => played.send_answer(id, &SPACE_ANSWER),
+        DepotRequest::MeasureSpace => played.send_answer(id, &SPACE_ANSWER),
         other => panic!("{other:?} for {request}"),
     }
 }
@@ -108,7 +108,7 @@ async fn a_request_during_which_the_depot_dies_is_repeated() {
             let (id, _) = played.next_request().await;
             if matches!(request, "collect" | "salvage") {
                 // More than is kept in memory: half a file is there already.
-                (0..8).for_each(|_| played.send(id, FrameKind::Data, &[7; DATA_CHUNK]));
+                (0..8).for_each(|_| played.send(id, FrameKind::Data, &[7; DATA_CHUNK_LEN]));
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             played.exit(137);
@@ -116,8 +116,8 @@ async fn a_request_during_which_the_depot_dies_is_repeated() {
             if request == "prepare" {
                 // What the dead one made of it is taken away first.
                 let (id, asked) = played.next_request().await;
-                assert!(matches!(asked, Request::Discard { .. }), "{asked:?}");
-                played.send_answer(id, &Answer::Nothing);
+                assert!(matches!(asked, DepotRequest::Discard { .. }), "{asked:?}");
+                played.send_answer(id, &DepotResponse::Empty);
             }
             answer_request(&mut played, request).await;
             played

@@ -3,14 +3,14 @@
 use super::*;
 
 /// A world whose agents may do nothing for so many seconds.
-fn watched(seconds: u64) -> World {
-    let mut world = World::new();
+fn fixture_with_idle_timeout(seconds: u64) -> SandboxFixture {
+    let mut world = SandboxFixture::new();
     world.assignment["idleTimeoutSecs"] = json!(seconds);
     world
 }
 
 #[track_caller]
-fn assert_hung(outcome: &Outcome) -> Failure {
+fn assert_hung(outcome: &ShimOutcome) -> Failure {
     outcome.assert_failed(Cause::Hung);
     let failure = outcome.failure(0).0.clone();
     let summary = &failure.evidence.summary;
@@ -19,8 +19,8 @@ fn assert_hung(outcome: &Outcome) -> Failure {
 }
 
 #[test]
-fn an_agent_that_sleeps_for_ever_hung_and_its_work_is_kept() {
-    let mut world = watched(1);
+fn a_sleeping_agent_is_reported_as_hung_and_work_is_salvaged() {
+    let mut world = fixture_with_idle_timeout(1);
     let outcome = world.run_command("echo half > half.txt; echo the last words; sleep 1000");
     let failure = assert_hung(&outcome);
     let evidence = failure.evidence;
@@ -37,12 +37,12 @@ fn an_agent_that_sleeps_for_ever_hung_and_its_work_is_kept() {
     for pipe in ours {
         assert!(pipe.contains("written by sh (") && pipe.contains("sleep ("), "{pipe}");
     }
-    assert_eq!(world.shown(&world.unbundled(), "refs/got/longshore/salvage/US-001:half.txt"), "half");
+    assert_eq!(world.git_show(&world.fetch_bundle(), "refs/got/longshore/salvage/US-001:half.txt"), "half");
 }
 
 #[test]
-fn a_reader_whose_writer_never_comes_is_shown_with_its_pipe() {
-    let mut world = watched(1);
+fn a_blocked_reader_is_shown_with_its_fifo() {
+    let mut world = fixture_with_idle_timeout(1);
     let outcome = world.run_command("mkfifo ../run/line; exec 3<>../run/line; cat <../run/line >all.txt");
     let evidence = assert_hung(&outcome).evidence;
     assert!(evidence.summary.contains("`cat` (pid "), "{}", evidence.summary);
@@ -52,8 +52,8 @@ fn a_reader_whose_writer_never_comes_is_shown_with_its_pipe() {
 }
 
 #[test]
-fn the_value_of_a_variable_is_in_no_command_line() {
-    let mut world = watched(1);
+fn command_lines_contain_no_variable_values() {
+    let mut world = fixture_with_idle_timeout(1);
     let outcome = world.run_command("exec sh -c 'sleep 1000; :' sh --token=\"$SECRET_WORD\"");
     let processes = assert_hung(&outcome).evidence.processes.join("\n");
     assert!(processes.contains("--token=$SECRET_WORD"), "{processes}");
@@ -61,26 +61,26 @@ fn the_value_of_a_variable_is_in_no_command_line() {
 }
 
 #[test]
-fn what_computes_or_speaks_or_reports_does_not_hang() {
+fn cpu_use_and_output_count_as_progress() {
     // Each for longer than twice the limit, without what the others do.
     let computes = "end=$(($(date +%s) + 4)); while [ $(date +%s) -lt $end ]; do :; done; echo x > x.txt";
     let speaks = "for i in 1 2 3 4 5; do echo $i; sleep 0.9; done; echo x > x.txt";
     for command in [computes, speaks] {
-        let mut world = watched(2);
+        let mut world = fixture_with_idle_timeout(2);
         let outcome = world.run_command(command);
         outcome.commit(0);
     }
 }
 
 #[test]
-fn reports_through_the_socket_are_progress() {
-    let mut world = watched(2);
-    world.stories(&[json!({"command": "touch ../run/begun; sleep 4.5; echo x > x.txt"})]);
-    let (socket, begun) = (world.layout().socket(FOLDER), world.layout().run(FOLDER).join("begun"));
+fn socket_reports_count_as_progress() {
+    let mut world = fixture_with_idle_timeout(2);
+    world.set_stories(&[json!({"command": "touch ../run/begun; sleep 4.5; echo x > x.txt"})]);
+    let (socket, begun) = (world.layout().socket_path(ATTEMPT_DIR), world.layout().run_dir(ATTEMPT_DIR).join("begun"));
     let reporting = std::thread::spawn(move || {
-        until("the story's begin", || begun.exists());
+        wait_until("the story's begin", || begun.exists());
         for step in 0..5 {
-            let said = crate::shim::ask::run("progress", &[format!("step {step}")], Some(socket.as_os_str()));
+            let said = crate::shim::socket_client::run("progress", &[format!("step {step}")], Some(socket.as_os_str()));
             assert!(said.is_ok(), "{said:?}");
             std::thread::sleep(Duration::from_millis(850));
         }
@@ -91,20 +91,20 @@ fn reports_through_the_socket_are_progress() {
 }
 
 #[test]
-fn a_check_that_hangs_is_a_hang_and_no_failed_check() {
-    let mut world = watched(1);
-    world.stories(&[json!({"command": "echo x > x.txt", "verify": ["sleep 1000"]})]);
+fn a_hanging_check_is_reported_as_hung() {
+    let mut world = fixture_with_idle_timeout(1);
+    world.set_stories(&[json!({"command": "echo x > x.txt", "verify": ["sleep 1000"]})]);
     let evidence = assert_hung(&world.run()).evidence;
     assert!(evidence.summary.starts_with("the verify command `sleep 1000` hung: "), "{}", evidence.summary);
     assert_eq!(evidence.command.as_deref(), Some("sleep 1000"));
-    assert_eq!(world.shown(&world.unbundled(), "refs/got/longshore/salvage/US-001:x.txt"), "x");
+    assert_eq!(world.git_show(&world.fetch_bundle(), "refs/got/longshore/salvage/US-001:x.txt"), "x");
 }
 
 #[test]
-fn without_a_limit_and_before_it_nothing_hangs() {
-    let mut world = watched(0);
+fn no_hang_is_reported_without_or_before_the_idle_limit() {
+    let mut world = fixture_with_idle_timeout(0);
     world.run_command("sleep 2.5; echo x > x.txt").commit(0);
-    let mut world = watched(1);
+    let mut world = fixture_with_idle_timeout(1);
     world.assignment["storyTimeoutSecs"] = json!(1);
     world.assignment["idleTimeoutSecs"] = json!(60);
     world.run_command("echo x > x.txt; sleep 1000").assert_failed(Cause::Timeout);

@@ -6,18 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use super::clone::{CloneDir, GIT_FILE_MAX};
-use super::git::{Git, GitError};
-use super::markers;
-use super::special;
-use super::staging::{self, Embedded};
+use super::clone_dir::{CloneDir, MAX_GIT_FILE_BYTES};
+use super::conflict_markers;
+use super::git::{GitError, HardenedGit};
+use super::safe_fs;
+use super::staging::{self, EmbeddedRepos};
 use crate::ids::CommitId;
 use crate::verdict::{Cause, Evidence, Failure};
 
 /// The most commits of one story that are listed in the result.
-const COMMITS_LISTED: usize = 1000;
+const MAX_LISTED_COMMITS: usize = 1000;
 /// The most paths that evidence names.
-const PATHS_NAMED: usize = 50;
+const MAX_NAMED_PATHS: usize = 50;
 
 /// What to compare with.
 #[derive(Debug, Clone)]
@@ -29,14 +29,14 @@ pub struct Examination {
     /// The commit that the story began at.
     pub start: CommitId,
     /// All refs as they were then.
-    pub refs: BTreeMap<String, CommitId>,
+    pub expected_refs: BTreeMap<String, CommitId>,
     /// The message for what is uncommitted.
     pub message: String,
 }
 
 /// A story's commits, on the assigned branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedWork {
     /// The last.
     pub commit: CommitId,
     /// All, oldest first.
@@ -45,20 +45,20 @@ pub struct Committed {
 
 /// Why what is there is not a story's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct StoryFailure {
     /// The cause.
     pub failure: Box<Failure>,
     /// Commits that only other refs have: to be salvaged too.
-    pub beside: Vec<CommitId>,
+    pub stray_commits: Vec<CommitId>,
 }
 
-impl From<Failure> for Fault {
+impl From<Failure> for StoryFailure {
     fn from(failure: Failure) -> Self {
-        Self { failure: Box::new(failure), beside: Vec::new() }
+        Self { failure: Box::new(failure), stray_commits: Vec::new() }
     }
 }
 
-impl From<GitError> for Fault {
+impl From<GitError> for StoryFailure {
     fn from(error: GitError) -> Self {
         git_failure(&error, "the clone cannot be read any more").into()
     }
@@ -67,8 +67,8 @@ impl From<GitError> for Fault {
 /// The failure that a fault of git is, with what it kept from being done.
 pub fn git_failure(error: &GitError, what: &str) -> Failure {
     let cause = match error {
-        error if error.disk_full() => Cause::DiskFull,
-        GitError::Halted { .. } => Cause::StoppedByUser,
+        error if error.is_disk_full() => Cause::DiskFull,
+        GitError::Stopped { .. } => Cause::StoppedByUser,
         GitError::TimedOut { .. } => Cause::Timeout,
         _ => Cause::RepoDamaged,
     };
@@ -76,66 +76,71 @@ pub fn git_failure(error: &GitError, what: &str) -> Failure {
     Failure::new(cause, format!("{what}: {error}{reason}"))
 }
 
-fn with_paths(cause: Cause, summary: String, mut paths: Vec<String>) -> Failure {
-    paths.truncate(PATHS_NAMED);
+fn failure_with_paths(cause: Cause, summary: String, mut paths: Vec<String>) -> Failure {
+    paths.truncate(MAX_NAMED_PATHS);
     Failure { evidence: Evidence { paths, ..Evidence::from_summary(summary) }, ..Failure::new(cause, "") }
 }
 
 impl Examination {
     /// Checks that the repository is whole, that nothing but the assigned branch moved, and that HEAD is on it. Gives the
     /// branch's commit.
-    pub fn tip(&self) -> Result<CommitId, Fault> {
-        if let Some(damage) = self.clone.damage() {
+    pub fn check_tip(&self) -> Result<CommitId, StoryFailure> {
+        if let Some(damage) = self.clone.find_damage() {
             return Err(Failure::new(Cause::RepoDamaged, damage).into());
         }
-        let head = special::read_text(&self.clone.git_dir().join("HEAD"), GIT_FILE_MAX).unwrap_or_default();
-        self.clone.put_in_order()?;
-        let refs = self.clone.refs()?;
+        let head = safe_fs::read_text(&self.clone.git_dir().join("HEAD"), MAX_GIT_FILE_BYTES).unwrap_or_default();
+        self.clone.restore_git_files()?;
+        let refs = self.clone.list_refs()?;
         self.check_refs(head.trim_end(), &refs)
     }
 
     /// Commits what is there, if it can be a result.
-    pub fn examine(&self) -> Result<Committed, Fault> {
-        let tip = self.tip()?;
+    pub fn examine(&self) -> Result<CommittedWork, StoryFailure> {
+        let tip = self.check_tip()?;
         let git = self.clone.git();
         let unmerged = unmerged_paths(&git)?;
         if !unmerged.is_empty() {
             let summary = "a merge was left unfinished: there are paths with conflicts".to_owned();
-            return Err(with_paths(Cause::VerificationFailed, summary, unmerged).into());
+            return Err(failure_with_paths(Cause::VerificationFailed, summary, unmerged).into());
         }
-        let walked = special::in_work_tree(&self.clone.repo);
+        let walked = safe_fs::scan_work_tree(&self.clone.repo);
         if !walked.special.is_empty() {
-            let paths = walked.special.iter().map(|path| self.clone.shown(path)).collect();
+            let paths = walked.special.iter().map(|path| self.clone.relative_path(path)).collect();
             let summary = "special files are where git reads its rules".to_owned();
-            return Err(with_paths(Cause::VerificationFailed, summary, paths).into());
+            return Err(failure_with_paths(Cause::VerificationFailed, summary, paths).into());
         }
-        let staged = staging::stage_everything(&self.clone, &git, &self.start, Embedded::Report)?;
+        let staged = staging::stage_all(&self.clone, &git, &self.start, EmbeddedRepos::Report)?;
         if !staged.embedded.is_empty() {
             let summary = "there are git repositories inside the work tree, whose files would be lost".to_owned();
-            return Err(with_paths(Cause::VerificationFailed, summary, staged.embedded).into());
+            return Err(failure_with_paths(Cause::VerificationFailed, summary, staged.embedded).into());
         }
         if !staged.refused.is_empty() {
             let summary = "git does not take in every file of the work tree".to_owned();
-            return Err(with_paths(Cause::VerificationFailed, summary, staged.refused).into());
+            return Err(failure_with_paths(Cause::VerificationFailed, summary, staged.refused).into());
         }
         if !staged.changed {
             return Err(Failure::new(Cause::NoChanges, "the tree is the same as at the story's start").into());
         }
-        let committed = self.commit(&git, &tip)?;
+        let committed = self.commit_work(&git, &tip)?;
         // The index is looked into for SHA-1 alone.
         let looked_into = self.start.as_str().len() == 40;
-        if looked_into && !markers::possible(&self.clone.repo, &staged.files, &walked) {
+        if looked_into && !conflict_markers::may_have_markers(&self.clone.repo, &staged.files, &walked) {
             return Ok(committed);
         }
-        let marked = marked_paths(&git, &self.start, &committed.commit)?;
+        let marked = conflict_marker_paths(&git, &self.start, &committed.commit)?;
         if !marked.is_empty() {
-            return Err(with_paths(Cause::VerificationFailed, "merge markers were left in files".into(), marked).into());
+            return Err(failure_with_paths(
+                Cause::VerificationFailed,
+                "merge markers were left in files".into(),
+                marked,
+            )
+            .into());
         }
         Ok(committed)
     }
 
     /// Checks that nothing but the assigned branch moved, and that HEAD is on it. Gives the branch's commit.
-    fn check_refs(&self, head: &str, refs: &BTreeMap<String, String>) -> Result<CommitId, Fault> {
+    fn check_refs(&self, head: &str, refs: &BTreeMap<String, String>) -> Result<CommitId, StoryFailure> {
         let own_business = |name: &str| {
             name == self.branch_ref
                 || ["refs/stash", "refs/notes/", "refs/longshore/"].iter().any(|prefix| name.starts_with(prefix))
@@ -143,16 +148,17 @@ impl Examination {
         let mut moved = Vec::new();
         let mut beside = Vec::new();
         for (name, found) in refs.iter().filter(|(name, _)| !own_business(name)) {
-            if self.refs.get(name).map(CommitId::as_str) != Some(found.as_str()) {
+            if self.expected_refs.get(name).map(CommitId::as_str) != Some(found.as_str()) {
                 moved.push(name.clone());
-                beside.extend(self.commit_of(found));
+                beside.extend(self.resolve_commit(found));
             }
         }
-        moved.extend(self.refs.keys().filter(|name| !own_business(name) && !refs.contains_key(*name)).cloned());
+        moved
+            .extend(self.expected_refs.keys().filter(|name| !own_business(name) && !refs.contains_key(*name)).cloned());
         if !moved.is_empty() {
             let summary = format!("refs other than `{}` were created, moved or deleted", self.branch_ref);
-            let failure = Box::new(with_paths(Cause::BranchViolation, summary, moved));
-            return Err(Fault { failure, beside });
+            let failure = Box::new(failure_with_paths(Cause::BranchViolation, summary, moved));
+            return Err(StoryFailure { failure, stray_commits: beside });
         }
         let tip: Option<CommitId> = refs.get(&self.branch_ref).and_then(|id| id.parse().ok());
         let on_branch = head.strip_prefix("ref:").map(str::trim) == Some(self.branch_ref.as_str());
@@ -160,7 +166,7 @@ impl Examination {
             Some(tip) if on_branch => Ok(tip),
             // A detached HEAD at the branch's own commit says nothing else than the branch.
             Some(tip) if head == tip.as_str() => {
-                self.clone.write("HEAD", &format!("ref: {}\n", self.branch_ref))?;
+                self.clone.write_git_file("HEAD", &format!("ref: {}\n", self.branch_ref))?;
                 Ok(tip)
             }
             Some(_) => {
@@ -172,12 +178,12 @@ impl Examination {
     }
 
     /// The commit behind a ref's object, which may be a tag.
-    fn commit_of(&self, object: &str) -> Option<CommitId> {
+    fn resolve_commit(&self, object: &str) -> Option<CommitId> {
         let found = self.clone.git().run(&["rev-parse", "--verify", "-q", &format!("{object}^{{commit}}")]).ok()?;
         found.text().parse().ok()
     }
 
-    fn commit(&self, git: &Git, tip: &CommitId) -> Result<Committed, Fault> {
+    fn commit_work(&self, git: &HardenedGit, tip: &CommitId) -> Result<CommittedWork, StoryFailure> {
         // Where the agent rewrote what was there before it, its work is put on top of the start in one commit.
         let rewritten = *tip != self.start
             && !git.output(&["merge-base", "--is-ancestor", self.start.as_str(), tip.as_str()], None)?.success;
@@ -190,16 +196,16 @@ impl Examination {
             git.run(&["update-ref", "--no-deref", &self.branch_ref, commit.as_str()])?;
         }
         if *parent == self.start && commit != self.start {
-            return Ok(Committed { commits: vec![commit.clone()], commit });
+            return Ok(CommittedWork { commits: vec![commit.clone()], commit });
         }
-        let limit = format!("--max-count={COMMITS_LISTED}");
+        let limit = format!("--max-count={MAX_LISTED_COMMITS}");
         let listed = git.run(&["rev-list", "--reverse", &limit, &format!("{}..{commit}", self.start)])?.text();
-        Ok(Committed { commits: listed.lines().filter_map(|line| line.parse().ok()).collect(), commit })
+        Ok(CommittedWork { commits: listed.lines().filter_map(|line| line.parse().ok()).collect(), commit })
     }
 }
 
 /// Paths that the index has in several versions.
-fn unmerged_paths(git: &Git) -> Result<Vec<String>, GitError> {
+fn unmerged_paths(git: &HardenedGit) -> Result<Vec<String>, GitError> {
     let listed = git.output(&["ls-files", "-u", "-z"], None)?;
     if !listed.success {
         // A broken index is mended by the staging.
@@ -215,7 +221,7 @@ fn unmerged_paths(git: &Git) -> Result<Vec<String>, GitError> {
 }
 
 /// Files that gained both the first and the last marker of a conflict.
-fn marked_paths(git: &Git, start: &CommitId, end: &CommitId) -> Result<Vec<String>, GitError> {
+fn conflict_marker_paths(git: &HardenedGit, start: &CommitId, end: &CommitId) -> Result<Vec<String>, GitError> {
     let pattern = "-G^(<<<<<<<|>>>>>>>) ";
     let common = ["--no-ext-diff", "--no-textconv", "--no-renames"];
     let mut args = vec!["diff"];
@@ -223,7 +229,7 @@ fn marked_paths(git: &Git, start: &CommitId, end: &CommitId) -> Result<Vec<Strin
     args.extend(["--name-only", "-z", pattern, start.as_str(), end.as_str()]);
     let candidates = git.run(&args)?.stdout;
     let mut marked = Vec::new();
-    for path in candidates.split(|b| *b == 0).filter(|path| !path.is_empty()).take(PATHS_NAMED) {
+    for path in candidates.split(|b| *b == 0).filter(|path| !path.is_empty()).take(MAX_NAMED_PATHS) {
         let path = String::from_utf8_lossy(path).into_owned();
         let literal = format!(":(top,literal){path}");
         let mut args = vec!["diff"];

@@ -7,11 +7,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::remember;
-use super::socket::{Ask, Reply, TaskCard};
+use super::agent_requests::{AgentRequest, AgentResponse, TaskCard};
+use super::remember_args;
 
 /// The most characters of text that are sent; the shim shows less.
-const TEXT_MAX: usize = 8_000;
+const MAX_TEXT_CHARS: usize = 8_000;
 
 /// The variable that says where the socket is.
 pub const SOCKET_VARIABLE: &str = "LONGSHORE_SOCKET";
@@ -21,21 +21,21 @@ pub const SOCKET_VARIABLE: &str = "LONGSHORE_SOCKET";
 pub fn run(command: &str, args: &[String], socket: Option<&std::ffi::OsStr>) -> Result<String, (String, u8)> {
     let usage = |text: &str| Err((format!("usage: acp-shim {text}"), 2));
     let (ask, json) = match (command, args) {
-        ("task", []) => (Ask::Task, false),
-        ("task", [flag]) if flag == "--json" => (Ask::Task, true),
+        ("task", []) => (AgentRequest::Task, false),
+        ("task", [flag]) if flag == "--json" => (AgentRequest::Task, true),
         ("task", _) => return usage("task [--json]"),
-        ("progress", [_, ..]) => (Ask::Progress { text: shortened(args) }, false),
-        ("fail", [_, ..]) => (Ask::Fail { text: shortened(args) }, false),
-        ("remember", args) => match remember::parse(args) {
+        ("progress", [_, ..]) => (AgentRequest::Progress { text: join_truncated(args) }, false),
+        ("fail", [_, ..]) => (AgentRequest::Fail { text: join_truncated(args) }, false),
+        ("remember", args) => match remember_args::parse(args) {
             Ok(ask) => (ask, false),
-            Err(problem) => return Err((format!("{problem}\nusage: acp-shim {}", remember::USAGE), 2)),
+            Err(problem) => return Err((format!("{problem}\nusage: acp-shim {}", remember_args::USAGE), 2)),
         },
         (other, _) => return usage(&format!("{other} TEXT")),
     };
     let Some(socket) = socket else {
         return Err((format!("not inside a longshore sandbox: `{SOCKET_VARIABLE}` is not set"), 2));
     };
-    let reply = exchange(socket, &ask)
+    let reply = send_request(socket, &ask)
         .map_err(|error| (format!("the shim does not answer at `{}`: {error}", socket.to_string_lossy()), 1))?;
     if let Some(error) = reply.error {
         return Err((error, 1));
@@ -44,24 +44,24 @@ pub fn run(command: &str, args: &[String], socket: Option<&std::ffi::OsStr>) -> 
         (Some(card), true) => {
             serde_json::to_string_pretty(&card).map(|text| text + "\n").map_err(|error| (error.to_string(), 1))
         }
-        (Some(card), false) => Ok(shown(&card)),
+        (Some(card), false) => Ok(format_card(&card)),
         (None, _) => Ok(String::new()),
     }
 }
 
 /// The words as one text, cut so that it fits a line even where each character takes six bytes in JSON.
-fn shortened(words: &[String]) -> String {
-    words.join(" ").chars().take(TEXT_MAX).collect()
+fn join_truncated(words: &[String]) -> String {
+    words.join(" ").chars().take(MAX_TEXT_CHARS).collect()
 }
 
 /// Says that the agent waits for somebody, so that nobody takes it to hang. Whether anybody hears it does not matter.
-pub(super) fn waiting(socket: Option<&std::ffi::OsStr>) {
+pub(super) fn report_waiting(socket: Option<&std::ffi::OsStr>) {
     if let Some(socket) = socket {
-        let _ = exchange(socket, &Ask::Waiting);
+        let _ = send_request(socket, &AgentRequest::Waiting);
     }
 }
 
-fn exchange(socket: &std::ffi::OsStr, ask: &Ask) -> std::io::Result<Reply> {
+fn send_request(socket: &std::ffi::OsStr, ask: &AgentRequest) -> std::io::Result<AgentResponse> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.set_write_timeout(Some(Duration::from_secs(10)))?;
@@ -73,7 +73,7 @@ fn exchange(socket: &std::ffi::OsStr, ask: &Ask) -> std::io::Result<Reply> {
     serde_json::from_slice(&answer).map_err(std::io::Error::other)
 }
 
-fn shown(card: &TaskCard) -> String {
+fn format_card(card: &TaskCard) -> String {
     let mut text = format!("{}: {}\nbranch: {}\n", card.id, card.title, card.branch);
     if !card.description.is_empty() {
         text.push_str(&format!("\n{}\n", card.description));
@@ -107,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outside_a_sandbox_it_says_so() {
+    fn missing_socket_variable_is_a_usage_error() {
         let (message, code) = run("task", &[], None).expect_err("there is no socket");
         assert!(message.contains("LONGSHORE_SOCKET"), "{message}");
         assert_eq!(code, 2);
     }
 
     #[test]
-    fn no_text_is_wrong_usage_and_no_shim_is_not() {
+    fn missing_text_exits_2_and_missing_shim_exits_1() {
         assert_eq!(run("progress", &[], None).expect_err("no text").1, 2);
         assert_eq!(run("fail", &[], None).expect_err("no text").1, 2);
         assert_eq!(run("task", &["--all".into()], None).expect_err("unknown flag").1, 2);

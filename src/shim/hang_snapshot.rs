@@ -1,7 +1,7 @@
 //! What can be seen of a command that hangs, before it is ended: the processes as a tree, and who holds which end of which
 //! pipe or socket.
 //!
-//! Used by `run.rs` when the watchdog finds no progress. Whoever may read the result did not get the values of the sandbox's
+//! Used by `command.rs` when the watchdog finds no progress. Whoever may read the result did not get the values of the sandbox's
 //! environment variables, so a command line that holds one shows the variable's name in its place. Must not: block (nothing
 //! is opened but files of `/proc`).
 
@@ -16,15 +16,15 @@ use super::tail;
 use crate::verdict::{MAX_HANG_SNAPSHOT_CHARS, MAX_HANG_SNAPSHOT_LINES};
 
 /// The most bytes that are looked at of a command line.
-const COMMAND_BYTES: usize = 64 * 1024;
+const MAX_COMMAND_BYTES: usize = 64 * 1024;
 /// The most processes that the sentence names.
-const NAMED: usize = 2;
+const MAX_NAMED_PROCESSES: usize = 2;
 
-pub use crate::handoff::secrets::{Secrets, without};
+pub use crate::handoff::secrets::{Secrets, redact};
 
 /// What was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Scene {
+pub struct HangSnapshot {
     /// The processes, a line each, children below their parents and further in.
     pub processes: Vec<String>,
     /// Pipes and sockets, a line each.
@@ -34,17 +34,21 @@ pub struct Scene {
 }
 
 /// Looks at the processes below the shim.
-pub fn look(group: Option<i32>, secrets: &Secrets) -> Scene {
-    let below = processes::below(group);
-    Scene { processes: tree(&below, secrets), pipes: pipes(&below), waiting: waiting(&below) }
+pub fn capture(group: Option<i32>, secrets: &Secrets) -> HangSnapshot {
+    let below = processes::list_descendants(group);
+    HangSnapshot {
+        processes: process_tree(&below, secrets),
+        pipes: list_pipes(&below),
+        waiting: describe_waiting(&below),
+    }
 }
 
-fn cut(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(MAX_HANG_SNAPSHOT_CHARS).collect()
 }
 
 /// No more lines than may be shown; the last says what is missing.
-fn bounded(mut lines: Vec<String>, what: &str) -> Vec<String> {
+fn limit_lines(mut lines: Vec<String>, what: &str) -> Vec<String> {
     if lines.len() > MAX_HANG_SNAPSHOT_LINES {
         let more = lines.len() - (MAX_HANG_SNAPSHOT_LINES - 1);
         lines.truncate(MAX_HANG_SNAPSHOT_LINES - 1);
@@ -53,30 +57,30 @@ fn bounded(mut lines: Vec<String>, what: &str) -> Vec<String> {
     lines
 }
 
-fn tree(below: &BTreeMap<i32, Process>, secrets: &Secrets) -> Vec<String> {
+fn process_tree(below: &BTreeMap<i32, Process>, secrets: &Secrets) -> Vec<String> {
     let mut lines = Vec::new();
     let roots = below.values().filter(|process| !below.contains_key(&process.parent));
     // Deepest last: a stack, so its top is the next to be shown.
     let mut waiting: Vec<(&Process, usize)> = roots.rev().map(|process| (process, 0)).collect();
     while let Some((process, depth)) = waiting.pop() {
-        lines.push(line(process, depth, secrets));
+        lines.push(process_line(process, depth, secrets));
         let children = below.values().rev().filter(|child| child.parent == process.pid && child.pid != process.pid);
         waiting.extend(children.map(|child| (child, depth + 1)));
     }
-    bounded(lines, "processes")
+    limit_lines(lines, "processes")
 }
 
-fn line(process: &Process, depth: usize, secrets: &Secrets) -> String {
+fn process_line(process: &Process, depth: usize, secrets: &Secrets) -> String {
     let Process { pid, parent, state, .. } = process;
-    let waits = process.waits_in().map(|place| format!(" {place}")).unwrap_or_default();
+    let waits = process.wait_channel().map(|place| format!(" {place}")).unwrap_or_default();
     let command = command_line(process, secrets);
     // A chain of a thousand shells must leave room for what they are.
     let indent = "  ".repeat(depth.min(20));
-    cut(&format!("{indent}{pid} (parent {parent}) {state}{waits} {} {command}", shown(process.age())))
+    truncate(&format!("{indent}{pid} (parent {parent}) {state}{waits} {} {command}", format_duration(process.age())))
 }
 
 /// `95 s`, `12 min`, `3 h`.
-fn shown(time: Duration) -> String {
+fn format_duration(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),
@@ -87,25 +91,25 @@ fn shown(time: Duration) -> String {
 /// The command line, without values that must not be shown; the kernel's name in brackets where there is none.
 fn command_line(process: &Process, secrets: &Secrets) -> String {
     let bytes = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-    let bytes = &bytes[..bytes.len().min(COMMAND_BYTES)];
+    let bytes = &bytes[..bytes.len().min(MAX_COMMAND_BYTES)];
     let words: Vec<String> = bytes
         .strip_suffix(b"\0")
         .unwrap_or(bytes)
         .split(|b| *b == 0)
-        .map(|word| tail::clean(without(&String::from_utf8_lossy(word), secrets).as_bytes()))
+        .map(|word| tail::sanitize_line(redact(&String::from_utf8_lossy(word), secrets).as_bytes()))
         .collect();
     let text = words.join(" ");
     if text.trim().is_empty() { format!("[{}]", process.name) } else { text }
 }
 
 /// The processes at the ends of the tree, the youngest first, and what they wait for.
-fn waiting(below: &BTreeMap<i32, Process>) -> String {
+fn describe_waiting(below: &BTreeMap<i32, Process>) -> String {
     let parents: BTreeSet<i32> = below.values().map(|process| process.parent).collect();
     let mut leaves: Vec<&Process> =
         below.values().filter(|process| process.state != 'Z' && !parents.contains(&process.pid)).collect();
     leaves.sort_by_key(|process| std::cmp::Reverse(process.pid));
     let said = |process: &&Process| {
-        let does = match (process.waits_in(), process.state) {
+        let does = match (process.wait_channel(), process.state) {
             (Some(place), _) => format!("waits in {place}"),
             (None, 'R') => "is ready to run".to_owned(),
             (None, 'D') => "waits for a device".to_owned(),
@@ -114,8 +118,8 @@ fn waiting(below: &BTreeMap<i32, Process>) -> String {
         };
         format!("`{}` (pid {}) {does}", process.name, process.pid)
     };
-    let mut parts: Vec<String> = leaves.iter().take(NAMED).map(said).collect();
-    match leaves.len().saturating_sub(NAMED) {
+    let mut parts: Vec<String> = leaves.iter().take(MAX_NAMED_PROCESSES).map(said).collect();
+    match leaves.len().saturating_sub(MAX_NAMED_PROCESSES) {
         0 => {}
         more => parts.push(format!("{more} more wait")),
     }
@@ -124,7 +128,7 @@ fn waiting(below: &BTreeMap<i32, Process>) -> String {
 
 /// What a descriptor is to the one that it is shared with.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum DescriptorKind {
     Pipe,
     Fifo(String),
     Socket,
@@ -132,30 +136,39 @@ enum Kind {
 
 /// The ends of one pipe or socket: who holds them.
 #[derive(Default)]
-struct Ends {
-    read: BTreeSet<String>,
-    written: BTreeSet<String>,
+struct DescriptorHolders {
+    readers: BTreeSet<String>,
+    writers: BTreeSet<String>,
     both: BTreeSet<String>,
 }
 
-fn pipes(below: &BTreeMap<i32, Process>) -> Vec<String> {
-    let mut found: BTreeMap<(Kind, u64), Ends> = BTreeMap::new();
+fn list_pipes(below: &BTreeMap<i32, Process>) -> Vec<String> {
+    let mut found: BTreeMap<(DescriptorKind, u64), DescriptorHolders> = BTreeMap::new();
     for process in below.values() {
-        note_ends(&format!("{} ({})", process.name, process.pid), &format!("/proc/{}", process.pid), &mut found, false);
+        collect_descriptors(
+            &format!("{} ({})", process.name, process.pid),
+            &format!("/proc/{}", process.pid),
+            &mut found,
+            false,
+        );
     }
     // The shim's own ends of what somebody else holds.
     let own = rustix::process::getpid().as_raw_nonzero();
-    note_ends(&format!("acp-shim ({own})"), "/proc/self", &mut found, true);
-    let addresses = addresses();
+    collect_descriptors(&format!("acp-shim ({own})"), "/proc/self", &mut found, true);
+    let addresses = socket_addresses();
     let lines = found.into_iter().map(|((kind, inode), ends)| {
         let list = |holders: BTreeSet<String>| holders.into_iter().collect::<Vec<_>>().join(", ");
         let (what, open) = match kind {
-            Kind::Socket => {
+            DescriptorKind::Socket => {
                 let address = addresses.get(&inode).map(|address| format!(" {address}")).unwrap_or_default();
-                return cut(&format!("socket {inode}{address}: {}", list(ends.both)));
+                return truncate(&format!("socket {inode}{address}: {}", list(ends.both)));
             }
-            Kind::Pipe => (format!("pipe {inode}"), [("read by", ends.read), ("written by", ends.written)]),
-            Kind::Fifo(path) => (format!("fifo {path}"), [("read by", ends.read), ("written by", ends.written)]),
+            DescriptorKind::Pipe => {
+                (format!("pipe {inode}"), [("read by", ends.readers), ("written by", ends.writers)])
+            }
+            DescriptorKind::Fifo(path) => {
+                (format!("fifo {path}"), [("read by", ends.readers), ("written by", ends.writers)])
+            }
         };
         let mut sides: Vec<String> = open
             .into_iter()
@@ -167,17 +180,22 @@ fn pipes(below: &BTreeMap<i32, Process>) -> Vec<String> {
         if !ends.both.is_empty() {
             sides.push(format!("both ends held by {}", list(ends.both)));
         }
-        cut(&format!("{what}: {}", sides.join("; ")))
+        truncate(&format!("{what}: {}", sides.join("; ")))
     });
-    bounded(lines.collect(), "pipes and sockets")
+    limit_lines(lines.collect(), "pipes and sockets")
 }
 
 /// Notes the pipes and sockets that a process holds; `known`: only those that are noted already.
-fn note_ends(who: &str, process: &str, found: &mut BTreeMap<(Kind, u64), Ends>, known: bool) {
+fn collect_descriptors(
+    who: &str,
+    process: &str,
+    found: &mut BTreeMap<(DescriptorKind, u64), DescriptorHolders>,
+    known: bool,
+) {
     let Ok(entries) = fs::read_dir(format!("{process}/fd")) else { return };
     for entry in entries.flatten() {
         let Ok(target) = fs::read_link(entry.path()) else { continue };
-        let Some(key) = kind_of(&target, &entry.path()) else { continue };
+        let Some(key) = parse_descriptor(&target, &entry.path()) else { continue };
         let ends = match found.get_mut(&key) {
             Some(ends) => ends,
             None if known => continue,
@@ -185,49 +203,50 @@ fn note_ends(who: &str, process: &str, found: &mut BTreeMap<(Kind, u64), Ends>, 
         };
         let number = entry.file_name().to_string_lossy().into_owned();
         let holder = format!("{who} as {number}");
-        match (&key.0, mode_of(process, &number)) {
-            (Kind::Socket, _) | (_, Some(2) | None) => ends.both.insert(holder),
-            (_, Some(1)) => ends.written.insert(holder),
-            (_, Some(_)) => ends.read.insert(holder),
+        match (&key.0, access_mode(process, &number)) {
+            (DescriptorKind::Socket, _) | (_, Some(2) | None) => ends.both.insert(holder),
+            (_, Some(1)) => ends.writers.insert(holder),
+            (_, Some(_)) => ends.readers.insert(holder),
         };
     }
 }
 
 /// What a link of `/proc/<pid>/fd` names: `pipe:[4711]`, `socket:[4712]`, or the path of a FIFO.
-fn kind_of(target: &Path, link: &Path) -> Option<(Kind, u64)> {
+fn parse_descriptor(target: &Path, link: &Path) -> Option<(DescriptorKind, u64)> {
     let text = target.to_str()?;
     let inode = |prefix: &str| text.strip_prefix(prefix)?.strip_suffix(']')?.parse().ok();
     if let Some(inode) = inode("pipe:[") {
-        return Some((Kind::Pipe, inode));
+        return Some((DescriptorKind::Pipe, inode));
     }
     if let Some(inode) = inode("socket:[") {
-        return Some((Kind::Socket, inode));
+        return Some((DescriptorKind::Socket, inode));
     }
     // Devices and what is in `/proc` are no FIFOs, and need not be looked at.
     if !text.starts_with('/') || text.starts_with("/dev/") || text.starts_with("/proc/") {
         return None;
     }
     let meta = fs::metadata(link).ok().filter(|meta| meta.file_type().is_fifo())?;
-    Some((Kind::Fifo(tail::clean(text.as_bytes())), meta.ino()))
+    Some((DescriptorKind::Fifo(tail::sanitize_line(text.as_bytes())), meta.ino()))
 }
 
 /// How a descriptor was opened: 0 to read, 1 to write, 2 for both.
-fn mode_of(process: &str, number: &str) -> Option<u32> {
+fn access_mode(process: &str, number: &str) -> Option<u32> {
     let info = fs::read_to_string(format!("{process}/fdinfo/{number}")).ok()?;
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
     u32::from_str_radix(flags.trim(), 8).ok().map(|flags| flags & 3)
 }
 
 /// What is known of sockets, by their inodes: a path, or the two addresses of a connection.
-fn addresses() -> BTreeMap<u64, String> {
+fn socket_addresses() -> BTreeMap<u64, String> {
     let mut found = BTreeMap::new();
     for protocol in ["tcp", "tcp6", "udp", "udp6"] {
         for line in fs::read_to_string(format!("/proc/net/{protocol}")).unwrap_or_default().lines().skip(1) {
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();
             if let [_, local, remote, state, _, _, _, _, _, inode, ..] = fields[..]
-                && let (Some(local), Some(remote), Ok(inode)) = (address(local), address(remote), inode.parse())
+                && let (Some(local), Some(remote), Ok(inode)) =
+                    (parse_socket_address(local), parse_socket_address(remote), inode.parse())
             {
-                let state = state_word(state);
+                let state = tcp_state(state);
                 found.insert(inode, format!("{protocol} {local} to {remote}{state}"));
             }
         }
@@ -235,14 +254,15 @@ fn addresses() -> BTreeMap<u64, String> {
     for line in fs::read_to_string("/proc/net/unix").unwrap_or_default().lines().skip(1) {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         if let Some(inode) = fields.get(6).and_then(|inode| inode.parse().ok()) {
-            let path = fields.get(7).map(|path| format!(" {}", tail::clean(path.as_bytes()))).unwrap_or_default();
+            let path =
+                fields.get(7).map(|path| format!(" {}", tail::sanitize_line(path.as_bytes()))).unwrap_or_default();
             found.insert(inode, format!("unix{path}"));
         }
     }
     found
 }
 
-fn state_word(state: &str) -> &'static str {
+fn tcp_state(state: &str) -> &'static str {
     match state {
         "01" => ", connected",
         "02" => ", connecting",
@@ -253,7 +273,7 @@ fn state_word(state: &str) -> &'static str {
 }
 
 /// `0100007F:1F90` as `127.0.0.1:8080`: words of 32 bits in the machine's order, and a port.
-fn address(text: &str) -> Option<String> {
+fn parse_socket_address(text: &str) -> Option<String> {
     let (host, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     let mut bytes = Vec::new();
@@ -268,8 +288,8 @@ fn address(text: &str) -> Option<String> {
 }
 
 /// The end of a sentence about a hang: how long, and who waits for what.
-pub fn sentence(idle: Duration, scene: &Scene) -> String {
-    let time = shown(idle);
+pub fn describe_hang(idle: Duration, scene: &HangSnapshot) -> String {
+    let time = format_duration(idle);
     match scene.waiting.as_str() {
         "" => format!("no output and no CPU use for {time}; no process is left, and its output is held open"),
         waiting => format!("no output and no CPU use for {time}; {waiting}"),
@@ -281,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_variables_are_not_shown() {
+    fn redact_replaces_variable_values() {
         let secrets = [("TOKEN", "s3cret"), ("LONG", "s3cret-and-more"), ("MODE", "1"), ("NONE", "")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         for (word, wanted) in [
@@ -291,24 +311,24 @@ mod tests {
             ("1", "$MODE"),
             ("file-1.txt", "file-1.txt"),
         ] {
-            assert_eq!(without(word, &secrets), wanted);
+            assert_eq!(redact(word, &secrets), wanted);
         }
     }
 
     #[test]
-    fn addresses_are_read() {
+    fn parses_socket_addresses() {
         if cfg!(target_endian = "little") {
-            assert_eq!(address("0100007F:1F90").as_deref(), Some("127.0.0.1:8080"));
-            assert_eq!(address("00000000000000000000000001000000:0050").as_deref(), Some("[::1]:80"));
+            assert_eq!(parse_socket_address("0100007F:1F90").as_deref(), Some("127.0.0.1:8080"));
+            assert_eq!(parse_socket_address("00000000000000000000000001000000:0050").as_deref(), Some("[::1]:80"));
         }
-        assert_eq!(address("0100007F"), None);
-        assert_eq!(address("01:1F90"), None);
+        assert_eq!(parse_socket_address("0100007F"), None);
+        assert_eq!(parse_socket_address("01:1F90"), None);
     }
 
     #[test]
-    fn no_more_lines_than_may_be_shown() {
+    fn limit_lines_truncates_and_counts_the_rest() {
         let lines: Vec<String> = (0..MAX_HANG_SNAPSHOT_LINES + 10).map(|n| n.to_string()).collect();
-        let shown = bounded(lines, "processes");
+        let shown = limit_lines(lines, "processes");
         assert_eq!(shown.len(), MAX_HANG_SNAPSHOT_LINES);
         assert_eq!(shown.last().map(String::as_str), Some("and 11 more processes"));
     }

@@ -7,7 +7,7 @@
 //! | what the agent called it, else `note` | its own, or `note:US-001/ATTEMPT.N` | what the agent said | as it said, else 0.7 | |
 //! | `review-finding` | `finding:TASK/ROUND.N` | what a reviewer of a rejected round found | 0.9, 0.8, 0.5 by severity | 0.02 |
 //! | `failed-attempt` | `attempt:US-001/ATTEMPT` | why an attempt did not land | 0.7 | 0.02 |
-//! | `file` | `file:PATH` | a path that the story changed | 0.3 | 0.05 |
+//! | `file` | `file:MAX_PATH_BYTES` | a path that the story changed | 0.3 | 0.05 |
 //! | `commit` | `commit:HASH` | a commit of the story | 0.2 | 0.05 |
 //!
 //! Edges go from the story to each of these, and from a note or finding to what it is about. The same facts give the same gram,
@@ -16,22 +16,22 @@
 use jiff::Timestamp;
 use serde_json::{Map, json};
 
-use super::remembered::{FILE, Remembered};
+use super::agent_notes::{AgentNotes, FILE_ID_PREFIX};
 use crate::ids::CommitId;
 use crate::protocol::mesh::gram::{Draft, Edge, Limits, MemoryGram, NOTE, Node, REFERENCE};
 
 /// The most bytes of one story's gram.
-pub const STORY_BYTES: usize = 48 * 1024;
+pub const MAX_STORY_GRAM_BYTES: usize = 48 * 1024;
 /// The most files and commits of one story that become nodes.
-const FILES: usize = 200;
+const MAX_FILE_NODES: usize = 200;
 /// The most bytes of a path in an id.
-const PATH: usize = 500;
+const MAX_PATH_BYTES: usize = 500;
 /// The most characters of a text.
-const TEXT: usize = 2_000;
+const MAX_TEXT_CHARS: usize = 2_000;
 
 /// What is known of a story.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Learned {
+pub struct StoryKnowledge {
     /// Its id as others say it, `US-001`; with the file's word before it where there are several.
     pub story: String,
     /// Its title.
@@ -51,7 +51,7 @@ pub struct Learned {
     /// What reviewers of rejected rounds found.
     pub findings: Vec<Finding>,
     /// What agents said, by attempt.
-    pub said: Vec<(u32, Remembered)>,
+    pub agent_notes: Vec<(u32, AgentNotes)>,
 }
 
 /// An attempt that did not land.
@@ -86,34 +86,34 @@ pub struct Finding {
     pub at: Timestamp,
 }
 
-impl Learned {
-    /// The gram, as of that time; at most [`STORY_BYTES`] of it.
-    pub fn gram(&self, at: Timestamp) -> MemoryGram {
+impl StoryKnowledge {
+    /// The gram, as of that time; at most [`MAX_STORY_GRAM_BYTES`] of it.
+    pub fn to_gram(&self, at: Timestamp) -> MemoryGram {
         let story = format!("story:{}", self.story);
-        let mut node = Node::new(&story, "story", 0.6).since(at).with("title", cut(&self.title));
+        let mut node = Node::new(&story, "story", 0.6).since(at).with("title", truncate(&self.title));
         if let Some(commit) = &self.commit {
             node = node.with("commit", commit.as_str());
         }
         let mut draft = Draft { nodes: vec![node], ..Draft::default() };
-        self.agents(&story, at, &mut draft);
+        self.add_agent_notes(&story, at, &mut draft);
         for failed in &self.failures {
             let id = format!("attempt:{}/{}", self.story, failed.number);
             let node = Node::new(&id, "failed-attempt", 0.7).since(failed.at.min(at)).fading(0.02);
             let text = format!("{}: {}", failed.cause, failed.summary);
-            put(&mut draft, node.with("text", cut(&text)).with("cause", failed.cause.as_str()));
+            upsert_node(&mut draft, node.with("text", truncate(&text)).with("cause", failed.cause.as_str()));
             draft.edges.push(Edge::new(&story, id, 0.7).labelled("failed first"));
         }
         for finding in &self.findings {
-            self.finding(finding, &story, at, &mut draft);
+            self.add_finding(finding, &story, at, &mut draft);
         }
-        for path in self.files.iter().take(FILES) {
-            let id = file(path);
-            put(&mut draft, Node::new(&id, "file", 0.3).since(at).fading(0.05).with("path", cut(path)));
+        for path in self.files.iter().take(MAX_FILE_NODES) {
+            let id = file_node_id(path);
+            upsert_node(&mut draft, Node::new(&id, "file", 0.3).since(at).fading(0.05).with("path", truncate(path)));
             draft.edges.push(Edge::new(&story, id, 0.3).labelled("changed"));
         }
-        for commit in self.commits.iter().rev().take(FILES) {
+        for commit in self.commits.iter().rev().take(MAX_FILE_NODES) {
             let id = format!("commit:{commit}");
-            put(&mut draft, Node::new(&id, "commit", 0.2).since(at).fading(0.05));
+            upsert_node(&mut draft, Node::new(&id, "commit", 0.2).since(at).fading(0.05));
             draft.edges.push(Edge::new(&story, id, 0.2).labelled("committed"));
         }
         draft.close_ends();
@@ -125,19 +125,19 @@ impl Learned {
             metadata.insert("branch".to_owned(), self.branch.as_str().into());
         }
         draft.metadata = metadata;
-        draft.prune(at, STORY_BYTES);
-        sealed(draft, at)
+        draft.prune(at, MAX_STORY_GRAM_BYTES);
+        seal(draft, at)
     }
 
-    fn agents(&self, story: &str, at: Timestamp, draft: &mut Draft) {
-        for (attempt, said) in &self.said {
+    fn add_agent_notes(&self, story: &str, at: Timestamp, draft: &mut Draft) {
+        for (attempt, said) in &self.agent_notes {
             for (place, note) in said.notes.iter().enumerate() {
                 let id = note.id.clone().unwrap_or_else(|| format!("note:{}/{attempt}.{}", self.story, place + 1));
                 // A sandbox's clock is what it says it is.
                 let since = note.at.parse::<Timestamp>().map_or(at, |said| said.min(at));
                 let kind = if note.kind == REFERENCE { NOTE } else { note.kind.as_str() };
                 let node = Node::new(&id, kind, note.importance.unwrap_or(0.7));
-                put(draft, node.since(since).with("text", note.text.as_str()).with("attempt", *attempt));
+                upsert_node(draft, node.since(since).with("text", note.text.as_str()).with("attempt", *attempt));
                 draft.edges.push(Edge::new(story, &id, 1.0).labelled("learned"));
                 for about in note.about.iter().filter(|about| **about != id) {
                     draft.edges.push(Edge::new(&id, about, 1.0).labelled("is about"));
@@ -149,7 +149,7 @@ impl Learned {
         }
     }
 
-    fn finding(&self, finding: &Finding, story: &str, at: Timestamp, draft: &mut Draft) {
+    fn add_finding(&self, finding: &Finding, story: &str, at: Timestamp, draft: &mut Draft) {
         let importance = match finding.severity.as_str() {
             "critical" => 0.9,
             "major" => 0.8,
@@ -157,24 +157,24 @@ impl Learned {
         };
         let id = format!("finding:{}", finding.id);
         let mut node = Node::new(&id, "review-finding", importance).since(finding.at.min(at)).fading(0.02);
-        node = node.with("text", cut(&finding.description)).with("severity", finding.severity.as_str());
+        node = node.with("text", truncate(&finding.description)).with("severity", finding.severity.as_str());
         if !finding.fix.trim().is_empty() {
-            node = node.with("suggested fix", cut(&finding.fix));
+            node = node.with("suggested fix", truncate(&finding.fix));
         }
         if let Some(line) = finding.line {
             node = node.with("line", line);
         }
-        put(draft, node);
+        upsert_node(draft, node);
         draft.edges.push(Edge::new(story, &id, importance).labelled("review found"));
         if !finding.file.trim().is_empty() {
-            draft.edges.push(Edge::new(&id, file(&finding.file), 1.0).labelled("is about"));
+            draft.edges.push(Edge::new(&id, file_node_id(&finding.file), 1.0).labelled("is about"));
         }
     }
 }
 
 /// Several grams as one within the budget, as of the newest of them; none of none. `sources` are named in its metadata, as
 /// many as fit into a quarter of the budget.
-pub fn merged<'a>(
+pub fn merge_grams<'a>(
     grams: impl IntoIterator<Item = &'a MemoryGram>,
     source: &str,
     sources: impl IntoIterator<Item = (String, String)>,
@@ -201,15 +201,15 @@ pub fn merged<'a>(
         draft.metadata.insert("moreSources".to_owned(), left_out.into());
     }
     draft.prune(at, budget);
-    Some(sealed(draft, at))
+    Some(seal(draft, at))
 }
 
 /// A gram that has nothing in it.
-pub fn nothing(at: Timestamp) -> MemoryGram {
-    sealed(Draft::default(), at)
+pub fn empty_gram(at: Timestamp) -> MemoryGram {
+    seal(Draft::default(), at)
 }
 
-fn sealed(draft: Draft, at: Timestamp) -> MemoryGram {
+fn seal(draft: Draft, at: Timestamp) -> MemoryGram {
     let sealed = draft.seal(at, &Limits::default()).or_else(|error| {
         debug_assert!(false, "{error}");
         Draft::default().seal(at, &Limits::default())
@@ -218,7 +218,7 @@ fn sealed(draft: Draft, at: Timestamp) -> MemoryGram {
 }
 
 /// Adds a node, in the place of one that has the id already: who speaks of it again knows better.
-fn put(draft: &mut Draft, node: Node) {
+fn upsert_node(draft: &mut Draft, node: Node) {
     match draft.nodes.iter_mut().find(|there| there.id == node.id) {
         // What is said of a file weighs more than that it was changed.
         Some(there) if there.importance() > node.importance() => there.attributes.extend(node.attributes),
@@ -228,15 +228,15 @@ fn put(draft: &mut Draft, node: Node) {
 }
 
 /// The id of a file's node. Of a path that is too long for one, the end says which it is.
-fn file(path: &str) -> String {
+fn file_node_id(path: &str) -> String {
     let path = path.strip_prefix("./").unwrap_or(path);
-    let mut from = path.len().saturating_sub(PATH);
+    let mut from = path.len().saturating_sub(MAX_PATH_BYTES);
     while !path.is_char_boundary(from) {
         from += 1;
     }
-    format!("{FILE}{}", &path[from..])
+    format!("{FILE_ID_PREFIX}{}", &path[from..])
 }
 
-fn cut(text: &str) -> String {
-    text.chars().take(TEXT).collect()
+fn truncate(text: &str) -> String {
+    text.chars().take(MAX_TEXT_CHARS).collect()
 }

@@ -13,37 +13,38 @@ pub struct MemoryGauge {
 
 impl Default for MemoryGauge {
     fn default() -> Self {
-        Self::at("/sys/fs/cgroup")
+        Self::with_root("/sys/fs/cgroup")
     }
 }
 
 impl MemoryGauge {
     /// The cgroup file system mounted here.
-    pub fn at(root: impl Into<PathBuf>) -> Self {
+    pub fn with_root(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
     /// How many processes the kernel has killed for memory; none where no counter can be read.
     pub fn oom_kills(&self) -> Option<u64> {
-        field(&self.root.join("memory.events"), "oom_kill")
-            .or_else(|| field(&self.root.join("memory/memory.oom_control"), "oom_kill"))
+        read_field(&self.root.join("memory.events"), "oom_kill")
+            .or_else(|| read_field(&self.root.join("memory/memory.oom_control"), "oom_kill"))
     }
 
     /// Whether the most memory ever used is within 5 % of the limit; false where there is no limit or no figure.
     pub fn near_limit(&self) -> bool {
-        let read = |peak: &str, limit: &str| Some((number(&self.root.join(peak))?, number(&self.root.join(limit))?));
+        let read =
+            |peak: &str, limit: &str| Some((read_number(&self.root.join(peak))?, read_number(&self.root.join(limit))?));
         let figures = read("memory.peak", "memory.max")
             .or_else(|| read("memory/memory.max_usage_in_bytes", "memory/memory.limit_in_bytes"));
         figures.is_some_and(|(peak, limit)| peak >= limit - limit / 20)
     }
 }
 
-fn field(path: &Path, name: &str) -> Option<u64> {
+fn read_field(path: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-fn number(path: &Path) -> Option<u64> {
+fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
@@ -52,12 +53,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_are_read() {
+    fn reads_cgroup_v1_and_v2() {
         let v2 = tempfile::tempdir().expect("a folder");
         fs::write(v2.path().join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n").expect("written");
         fs::write(v2.path().join("memory.peak"), "960\n").expect("written");
         fs::write(v2.path().join("memory.max"), "1000\n").expect("written");
-        let gauge = MemoryGauge::at(v2.path());
+        let gauge = MemoryGauge::with_root(v2.path());
         assert_eq!(gauge.oom_kills(), Some(2));
         assert!(gauge.near_limit());
 
@@ -67,16 +68,16 @@ mod tests {
             .expect("written");
         fs::write(v1.path().join("memory/memory.max_usage_in_bytes"), "10\n").expect("written");
         fs::write(v1.path().join("memory/memory.limit_in_bytes"), "1000\n").expect("written");
-        let gauge = MemoryGauge::at(v1.path());
+        let gauge = MemoryGauge::with_root(v1.path());
         assert_eq!(gauge.oom_kills(), Some(1));
         assert!(!gauge.near_limit());
     }
 
     #[test]
-    fn no_cgroup_says_nothing() {
+    fn missing_cgroup_yields_no_counts() {
         let none = tempfile::tempdir().expect("a folder");
         fs::write(none.path().join("memory.max"), "max\n").expect("written");
-        let gauge = MemoryGauge::at(none.path());
+        let gauge = MemoryGauge::with_root(none.path());
         assert_eq!(gauge.oom_kills(), None);
         assert!(!gauge.near_limit());
     }

@@ -4,11 +4,11 @@
 use super::*;
 
 /// Set in the process that has the small disk.
-const INSIDE: &str = "LONGSHORE_TEST_SMALL_DISK";
+const SMALL_DISK_VARIABLE: &str = "LONGSHORE_TEST_SMALL_DISK";
 
 /// Runs a case where the test of this name is on a small disk; else runs that test in a process that has one.
-fn on_a_small_disk(name: &str, case: fn()) {
-    if std::env::var_os(INSIDE).is_some() {
+fn run_on_small_disk(name: &str, case: fn()) {
+    if std::env::var_os(SMALL_DISK_VARIABLE).is_some() {
         return case();
     }
     let dir = tempfile::tempdir().unwrap();
@@ -17,7 +17,7 @@ fn on_a_small_disk(name: &str, case: fn()) {
     let run = |flags: &[&str]| {
         Command::new("unshare")
             .args(flags)
-            .env(INSIDE, "1")
+            .env(SMALL_DISK_VARIABLE, "1")
             .args(["sh", "-c", script, "sh"])
             .arg(dir.path())
             .arg(std::env::current_exe().unwrap())
@@ -39,21 +39,24 @@ fn on_a_small_disk(name: &str, case: fn()) {
     assert!(ran.status.success() && said.contains("1 passed"), "{said}");
 }
 
-const FILL: &str = "echo half > half.txt; dd if=/dev/urandom of=big bs=1k 2>../run/said";
+const FILL_DISK_COMMAND: &str = "echo half > half.txt; dd if=/dev/urandom of=big bs=1k 2>../run/said";
 
 #[test]
-fn work_that_cannot_be_committed_for_lack_of_space_stays_in_its_folder() {
-    on_a_small_disk("work_that_cannot_be_committed_for_lack_of_space_stays_in_its_folder", full_at_the_commit);
+fn uncommittable_work_stays_in_the_work_dir_on_a_full_disk() {
+    run_on_small_disk("work_that_cannot_be_committed_for_lack_of_space_stays_in_its_folder", check_full_disk_at_commit);
 }
 
 #[test]
-fn an_agent_that_fails_for_lack_of_space_is_told_apart() {
-    on_a_small_disk("an_agent_that_fails_for_lack_of_space_is_told_apart", full_for_the_agent);
+fn an_agent_failing_on_a_full_disk_is_reported_as_disk_full() {
+    run_on_small_disk("an_agent_that_fails_for_lack_of_space_is_told_apart", check_full_disk_in_agent);
 }
 
-fn full_at_the_commit() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": format!("{FILL}; exit 0")}), json!({"command": "echo x > x.txt"})]);
+fn check_full_disk_at_commit() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[
+        json!({"command": format!("{FILL_DISK_COMMAND}; exit 0")}),
+        json!({"command": "echo x > x.txt"}),
+    ]);
     let outcome = world.run();
     let (failure, salvage) = outcome.failure(0);
     assert_eq!(failure.cause, Cause::DiskFull, "{failure:?}");
@@ -67,9 +70,9 @@ fn full_at_the_commit() {
     assert_eq!(outcome.story(1).outcome, StoryOutcome::NotReached);
 }
 
-fn full_for_the_agent() {
-    let mut world = World::new();
-    let outcome = world.run_command(FILL);
+fn check_full_disk_in_agent() {
+    let mut world = SandboxFixture::new();
+    let outcome = world.run_command(FILL_DISK_COMMAND);
     let failure = outcome.failure(0).0;
     assert_eq!(failure.cause, Cause::DiskFull, "{failure:?}");
     assert_eq!(failure.evidence.exit_code, Some(1));

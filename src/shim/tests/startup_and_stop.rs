@@ -6,16 +6,16 @@ use crate::protocol::acp::machine::{Record, Session};
 use crate::protocol::acp::message::{CompletionStatus, encode_container};
 
 #[test]
-fn a_stop_salvages_the_story_and_reaches_no_other() {
-    let mut world = World::new();
-    world.stories(&[
+fn a_stop_salvages_the_running_story_and_skips_the_rest() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[
         json!({"command": "echo done > done.txt"}),
         json!({"command": "echo half > half.txt; touch ../run/begun; sleep 1000"}),
         json!({"command": "echo no > no.txt"}),
     ]);
-    let (stop, begun) = (world.stop.clone(), world.layout().run(FOLDER).join("begun"));
+    let (stop, begun) = (world.stop.clone(), world.layout().run_dir(ATTEMPT_DIR).join("begun"));
     let stopping = std::thread::spawn(move || {
-        until("the second story's begin", || begun.exists());
+        wait_until("the second story's begin", || begun.exists());
         stop.cancel();
     });
     let outcome = world.run();
@@ -23,44 +23,44 @@ fn a_stop_salvages_the_story_and_reaches_no_other() {
     assert_eq!((outcome.code, outcome.completion().status), (0, CompletionStatus::Stopped));
     assert_eq!(outcome.cause(1), Cause::StoppedByUser);
     assert_eq!(outcome.story(2).outcome, StoryOutcome::NotReached);
-    let clone = world.unbundled();
-    assert_eq!(world.shown(&clone, &format!("{}:done.txt", outcome.commit(0))), "done");
-    assert_eq!(world.shown(&clone, "refs/got/longshore/salvage/US-002:half.txt"), "half");
+    let clone = world.fetch_bundle();
+    assert_eq!(world.git_show(&clone, &format!("{}:done.txt", outcome.commit(0))), "done");
+    assert_eq!(world.git_show(&clone, "refs/got/longshore/salvage/US-002:half.txt"), "half");
 }
 
 /// Three seconds are the least that a stop is divided from.
-const STOP: Duration = Duration::from_secs(3);
+const STOP_TIME: Duration = Duration::from_secs(3);
 
 #[test]
-fn a_stop_is_over_in_its_time_whatever_the_agent_does() {
+fn a_stop_completes_within_its_grace_period() {
     let stubborn = "trap '' TERM; echo half > half.txt; touch ../run/begun; while :; do sleep 9; done";
     // It does not heed the signal; and the same while it is being ended for its time, with a grace of its own.
     for (timeout, wait, cause) in [(60, 0, Cause::StoppedByUser), (1, 1500, Cause::Timeout)] {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         world.assignment["storyTimeoutSecs"] = json!(timeout);
-        world.assignment["graceSecs"] = json!(STOP.as_secs());
-        world.stories(&[json!({"command": stubborn})]);
-        let (stop, begun) = (world.stop.clone(), world.layout().run(FOLDER).join("begun"));
+        world.assignment["graceSecs"] = json!(STOP_TIME.as_secs());
+        world.set_stories(&[json!({"command": stubborn})]);
+        let (stop, begun) = (world.stop.clone(), world.layout().run_dir(ATTEMPT_DIR).join("begun"));
         let stopping = std::thread::spawn(move || {
-            until("the story's begin", || begun.exists());
+            wait_until("the story's begin", || begun.exists());
             std::thread::sleep(Duration::from_millis(wait));
             stop.cancel();
             std::time::Instant::now()
         });
         let outcome = world.run();
         let took = stopping.join().unwrap().elapsed();
-        assert!(took < STOP, "{took:?}");
+        assert!(took < STOP_TIME, "{took:?}");
         assert_eq!((outcome.code, outcome.completion().status), (0, CompletionStatus::Stopped));
         assert_eq!(outcome.cause(0), cause);
-        assert_eq!(world.shown(&world.unbundled(), "refs/got/longshore/salvage/US-001:half.txt"), "half");
+        assert_eq!(world.git_show(&world.fetch_bundle(), "refs/got/longshore/salvage/US-001:half.txt"), "half");
     }
 }
 
 #[test]
-fn no_word_of_a_story_comes_before_what_it_is_about_and_silence_is_broken() {
-    let mut world = World::new();
+fn progress_is_ordered_and_heartbeats_fill_silence() {
+    let mut world = SandboxFixture::new();
     world.heartbeat = Duration::from_millis(300);
-    world.stories(&[
+    world.set_stories(&[
         json!({"command": "sleep 1; echo x > x.txt", "verify": ["sleep 1"]}),
         json!({"command": "exit 3"}),
         json!({"command": "true", "dependsOn": ["US-002"]}),
@@ -84,9 +84,9 @@ fn no_word_of_a_story_comes_before_what_it_is_about_and_silence_is_broken() {
 }
 
 #[test]
-fn the_end_of_the_input_after_the_task_request_means_nothing() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "echo x > x.txt"})]);
+fn input_ending_after_the_task_request_is_ignored() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "echo x > x.txt"})]);
     let outcome = world.run_with(|mut input| {
         input.write_all(&world.request()).unwrap();
         input.write_all(b"\n").unwrap();
@@ -96,18 +96,18 @@ fn the_end_of_the_input_after_the_task_request_means_nothing() {
 }
 
 #[test]
-fn no_task_request_is_a_lost_connection() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "true"})]);
+fn a_missing_task_request_reports_a_lost_connection() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "true"})]);
     let outcome = world.run_with(|_| None);
     assert_eq!(outcome.errors(), ["ACP_CONNECTION_LOST"]);
     assert_eq!((outcome.code, outcome.completion().status), (1, CompletionStatus::Failed));
 }
 
 #[test]
-fn a_task_request_for_somebody_else_is_refused() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "true"})]);
+fn a_task_request_for_another_attempt_is_refused() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "true"})]);
     world.assignment["branch"] = json!("feat/another");
     let outcome = world.run();
     assert_eq!(outcome.errors(), ["UNKNOWN_ERROR"]);
@@ -120,9 +120,9 @@ fn a_task_request_for_somebody_else_is_refused() {
 }
 
 #[test]
-fn a_base_that_is_not_there_is_a_failed_clone() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "true"})]);
+fn a_missing_base_commit_fails_the_clone() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "true"})]);
     world.assignment["base"] = json!("1234567890123456789012345678901234567890");
     let outcome = world.run();
     assert_eq!((outcome.errors(), outcome.code), (vec!["GIT_CLONE_FAILED"], 1));
@@ -131,9 +131,9 @@ fn a_base_that_is_not_there_is_a_failed_clone() {
 }
 
 #[test]
-fn a_tree_that_cannot_be_written_is_a_failed_checkout() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "true"})]);
+fn an_unwritable_tree_fails_the_checkout() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "true"})]);
     // The commit is there, and one of its files is not.
     let objects = world.layout().objects_repo();
     let tree = "100644 blob 1234567890123456789012345678901234567890\tmissing.txt\n";
@@ -146,19 +146,19 @@ fn a_tree_that_cannot_be_written_is_a_failed_checkout() {
 }
 
 #[test]
-fn a_tasks_file_that_is_missing_or_wrong_has_its_own_code() {
-    let world = World::new();
+fn missing_and_invalid_tasks_files_have_distinct_error_codes() {
+    let world = SandboxFixture::new();
     let outcome = world.run();
     assert_eq!(outcome.errors(), ["TASK_FILE_NOT_FOUND"]);
     assert_eq!(outcome.completion().status, CompletionStatus::Failed);
 
     for (text, why) in [("{", "not JSON"), ("{\"schemaVersion\": \"3.0\"}", "no stories")] {
-        let world = World::new();
+        let world = SandboxFixture::new();
         world.write_tasks(text);
         assert_eq!(world.run().errors(), ["TASK_FILE_INVALID"], "{why}");
     }
-    let mut world = World::new();
-    world.stories(&[json!({"command": "true"})]);
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "true"})]);
     world.assignment["stories"] = json!([{"id": "US-077"}]);
     assert_eq!(world.run().errors(), ["TASK_FILE_INVALID"]);
 }

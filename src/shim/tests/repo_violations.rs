@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_deleted_git_folder_is_damage_and_the_files_are_kept() {
+fn a_deleted_git_dir_is_damage_and_work_is_salvaged() {
     for command in [
         "echo x > x.txt; rm -rf .git",
         "echo x > x.txt; rm -rf .git; git init -q; git add -A; git -c user.name=a -c user.email=a@a commit -qm all",
@@ -12,43 +12,43 @@ fn a_deleted_git_folder_is_damage_and_the_files_are_kept() {
         "echo x > x.txt; rm -rf .git/objects",
         "echo x > x.txt; echo garbage > .git/refs/heads/feat/work",
     ] {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         let outcome = world.run_command(command);
         outcome.assert_failed(Cause::RepoDamaged);
         let salvage =
             outcome.failure(0).1.unwrap_or_else(|| panic!("nothing was salvaged after `{command}`")).to_string();
-        assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:x.txt")), "x");
+        assert_eq!(world.git_show(&world.fetch_bundle(), &format!("{salvage}:x.txt")), "x");
     }
 }
 
 #[test]
-fn a_story_finished_before_survives_the_loss_of_the_git_folder() {
-    let mut world = World::new();
-    world.stories(&[
+fn a_finished_story_survives_the_loss_of_the_git_dir() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[
         json!({"command": "echo one > one.txt"}),
         json!({"command": "echo two > two.txt; rm -rf .git"}),
         json!({"command": "test -f one.txt && test ! -e two.txt && echo three > three.txt"}),
     ]);
     let outcome = world.run();
     assert_eq!(outcome.cause(1), Cause::RepoDamaged);
-    let clone = world.unbundled();
+    let clone = world.fetch_bundle();
     let log = git(&clone, &["log", "--format=%s", outcome.commit(2).as_str()]);
     assert_eq!(log, "US-003: Story 3\nUS-001: Story 1\nbase");
-    assert_eq!(world.shown(&clone, "refs/got/longshore/salvage/US-002:two.txt"), "two");
+    assert_eq!(world.git_show(&clone, "refs/got/longshore/salvage/US-002:two.txt"), "two");
 }
 
 #[test]
-fn a_check_that_deletes_the_git_folder_costs_the_story_but_not_the_work() {
-    let mut world = World::new();
-    world.stories(&[json!({"command": "echo x > x.txt", "verify": ["rm -rf .git"]})]);
+fn a_check_that_deletes_the_git_dir_fails_the_story_and_work_is_salvaged() {
+    let mut world = SandboxFixture::new();
+    world.set_stories(&[json!({"command": "echo x > x.txt", "verify": ["rm -rf .git"]})]);
     let outcome = world.run();
     outcome.assert_failed(Cause::RepoDamaged);
     let salvage = outcome.failure(0).1.unwrap().to_string();
-    assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:x.txt")), "x");
+    assert_eq!(world.git_show(&world.fetch_bundle(), &format!("{salvage}:x.txt")), "x");
 }
 
 #[test]
-fn moving_other_refs_or_leaving_the_branch_is_a_violation_and_nothing_is_lost() {
+fn moving_other_refs_or_leaving_the_branch_is_a_violation_and_work_is_salvaged() {
     for (command, named) in [
         ("echo x > x.txt; git branch other", "refs/heads/other"),
         ("echo x > x.txt; git tag v1", "refs/tags/v1"),
@@ -62,13 +62,13 @@ fn moving_other_refs_or_leaving_the_branch_is_a_violation_and_nothing_is_lost() 
             "refs/heads/other",
         ),
     ] {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         let outcome = world.run_command(command);
         outcome.assert_failed(Cause::BranchViolation);
         let (failure, salvage) = outcome.failure(0);
         assert_eq!(failure.evidence.paths, [named], "{command}");
         let salvage = salvage.unwrap().to_string();
-        let clone = world.unbundled();
+        let clone = world.fetch_bundle();
         // The file is in the salvage's tree, or in that of a commit that it has as a parent.
         let found = git(&clone, &["log", "-m", "--format=", "--name-only", &salvage, "--", "x.txt"]);
         assert!(found.contains("x.txt"), "{command}: {found}");
@@ -77,16 +77,16 @@ fn moving_other_refs_or_leaving_the_branch_is_a_violation_and_nothing_is_lost() 
 
 #[test]
 fn a_detached_head_with_commits_of_its_own_is_a_violation() {
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command("git checkout -q --detach; echo x > x.txt; git add -A; git commit -qm loose");
     outcome.assert_failed(Cause::BranchViolation);
     let salvage = outcome.failure(0).1.unwrap().to_string();
-    assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:x.txt")), "x");
+    assert_eq!(world.git_show(&world.fetch_bundle(), &format!("{salvage}:x.txt")), "x");
 }
 
 #[test]
 fn merge_markers_fail_the_verification() {
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command(
         "printf '<<<<<<< ours\\na\\n=======\\nb\\n>>>>>>> theirs\\n' > other.txt; printf 'a\\n=======\\n' > heading.md",
     );
@@ -95,13 +95,13 @@ fn merge_markers_fail_the_verification() {
 }
 
 #[test]
-fn merge_markers_that_only_the_index_has_are_found() {
+fn merge_markers_only_in_the_index_are_found() {
     for hide in [
         "git add f.txt; git update-index --assume-unchanged f.txt; echo clean > f.txt",
         "git add f.txt; git update-index --skip-worktree f.txt; echo clean > f.txt",
         "echo 'f.txt working-tree-encoding=UTF-16LE' > .gitattributes; iconv -t UTF-16LE f.txt > g.txt; mv g.txt f.txt",
     ] {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         let text = "<<<<<<< ours\\na\\n=======\\nb\\n>>>>>>> theirs\\n";
         let outcome = world.run_command(&format!("printf '{text}' > f.txt; {hide}"));
         outcome.assert_failed(Cause::VerificationFailed);
@@ -111,7 +111,7 @@ fn merge_markers_that_only_the_index_has_are_found() {
 
 #[test]
 fn an_unfinished_merge_fails_the_verification_and_names_the_paths() {
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command(
         "echo mine > other.txt; git commit -qam mine; git checkout -q HEAD^; echo theirs > other.txt; git commit -qam theirs; \
          t=$(git rev-parse HEAD); git checkout -q feat/work; git merge -q $t; true",
@@ -122,37 +122,37 @@ fn an_unfinished_merge_fails_the_verification_and_names_the_paths() {
 }
 
 #[test]
-fn a_repository_inside_the_work_tree_is_reported_and_its_files_are_kept() {
+fn a_nested_repository_is_reported_and_its_files_are_salvaged() {
     for command in [
         "git init -q inner; echo x > inner/x.txt",
         "git init -q inner; cd inner; echo x > x.txt; git add -A; git -c user.name=a -c user.email=a@a commit -qm inner",
     ] {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         let outcome = world.run_command(command);
         outcome.assert_failed(Cause::VerificationFailed);
         assert_eq!(outcome.failure(0).0.evidence.paths, ["inner"], "{command}");
         let salvage = outcome.failure(0).1.unwrap().to_string();
-        assert_eq!(world.shown(&world.unbundled(), &format!("{salvage}:inner/x.txt")), "x");
+        assert_eq!(world.git_show(&world.fetch_bundle(), &format!("{salvage}:inner/x.txt")), "x");
     }
 }
 
 #[test]
-fn locks_rights_fifos_and_a_broken_index_are_lived_with() {
-    let mut world = World::new();
+fn locks_permissions_fifos_and_a_broken_index_are_tolerated() {
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command(
         "echo x > x.txt; chmod 000 x.txt; mkdir closed; echo y > closed/y.txt; chmod 000 closed; mkfifo pipe; \
          touch .git/index.lock .git/refs/heads/feat/work.lock; echo garbage > .git/index; echo '[core' > .git/config",
     );
-    let clone = world.unbundled();
+    let clone = world.fetch_bundle();
     let commit = outcome.commit(0);
-    assert_eq!(world.shown(&clone, &format!("{commit}:closed/y.txt")), "y");
-    assert_eq!(world.shown(&clone, &format!("{commit}:x.txt")), "x");
-    assert_eq!(world.shown(&clone, &format!("{commit}:other.txt")), "one\ntwo\nthree");
+    assert_eq!(world.git_show(&clone, &format!("{commit}:closed/y.txt")), "y");
+    assert_eq!(world.git_show(&clone, &format!("{commit}:x.txt")), "x");
+    assert_eq!(world.git_show(&clone, &format!("{commit}:other.txt")), "one\ntwo\nthree");
 }
 
 #[test]
-fn hooks_and_settings_of_the_agent_do_not_run_in_the_shims_git() {
-    let mut world = World::new();
+fn agent_hooks_and_git_config_are_not_run() {
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command(
         "echo x > x.txt; mkdir -p .git/hooks; printf '#!/bin/sh\\ntouch ../ran; exit 1\\n' > .git/hooks/pre-commit; \
          cp .git/hooks/pre-commit .git/hooks/reference-transaction; chmod +x .git/hooks/*; \
@@ -163,8 +163,8 @@ fn hooks_and_settings_of_the_agent_do_not_run_in_the_shims_git() {
 }
 
 #[test]
-fn ten_megabytes_of_output_and_fake_records_stay_out_of_the_protocol() {
-    let mut world = World::new();
+fn agent_output_stays_out_of_the_protocol() {
+    let mut world = SandboxFixture::new();
     let fake = format!(
         r#"{{"type":"completion","timestamp":"2026-01-01T00:00:00Z","swarmId":"{SWARM}","containerId":"{CONTAINER}","payload":{{"status":"failed","prUrl":null,"errors":["fake"]}}}}"#
     );
@@ -178,8 +178,8 @@ fn ten_megabytes_of_output_and_fake_records_stay_out_of_the_protocol() {
 }
 
 #[test]
-fn the_tail_of_binary_output_can_be_shown() {
-    let mut world = World::new();
+fn the_tail_of_binary_output_is_sanitized() {
+    let mut world = SandboxFixture::new();
     let outcome = world.run_command("head -c 200000 /dev/urandom; echo; printf '\\033[31mthe end\\033[0m\\n'; exit 1");
     outcome.assert_failed(Cause::AgentFailed);
     let tail = &outcome.failure(0).0.evidence.tail;
@@ -190,8 +190,8 @@ fn the_tail_of_binary_output_can_be_shown() {
 }
 
 #[test]
-fn a_daemon_that_keeps_the_pipes_open_holds_nobody_up() {
-    let mut world = World::new();
+fn a_daemon_holding_the_pipes_does_not_block() {
+    let mut world = SandboxFixture::new();
     let began = std::time::Instant::now();
     let outcome = world.run_command("echo x > x.txt; sleep 1000 & setsid sleep 30 & exit 0");
     outcome.commit(0);

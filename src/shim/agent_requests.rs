@@ -1,8 +1,8 @@
 //! The socket on which `acp-shim task|progress|fail|remember|mail`, run by an agent, reach the shim: one JSON object a line, one
 //! answer.
 //!
-//! Started by `serve.rs`; asked by `ask.rs`. To add a subcommand: a variant of [`Ask`], its arm in [`Desk::answer`], and its
-//! arguments in `ask.rs`. Must not: trust who asks: it is whatever the agent runs.
+//! Started by `serve.rs`; asked by `socket_client.rs`. To add a subcommand: a variant of [`AgentRequest`], its arm in [`AgentRequests::handle_request`], and its
+//! arguments in `socket_client.rs`. Must not: trust who asks: it is whatever the agent runs.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,18 +13,18 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::progress::Progress;
+use super::progress::ProgressReporter;
 use super::tail;
-use crate::handoff::remembered::{Link, Note, Remembered};
+use crate::handoff::agent_notes::{AgentNote, AgentNotes, NoteLink};
 use crate::wire::MAX_LINE_BYTES;
 
 /// How long a caller may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What can be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Ask {
+pub enum AgentRequest {
     /// The story that is being worked on.
     Task,
     /// Say this about the work.
@@ -51,7 +51,7 @@ pub enum Ask {
         about: Vec<String>,
         /// Edges between nodes.
         #[serde(default)]
-        links: Vec<Link>,
+        links: Vec<NoteLink>,
     },
     /// The story cannot be done, for this reason.
     Fail {
@@ -64,7 +64,7 @@ pub enum Ask {
 
 /// What is answered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
+pub struct AgentResponse {
     /// Why it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -114,64 +114,64 @@ pub struct CriterionCard {
 
 /// The story that answers are about, and what was said of it. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Desk {
-    current: Arc<Mutex<Option<Current>>>,
-    reports: Arc<AtomicU64>,
+pub struct AgentRequests {
+    current_story: Arc<Mutex<Option<CurrentStory>>>,
+    report_count: Arc<AtomicU64>,
 }
 
-struct Current {
+struct CurrentStory {
     card: TaskCard,
-    progress: Progress,
-    given_up: Option<String>,
-    remembered: Remembered,
+    progress: ProgressReporter,
+    give_up_reason: Option<String>,
+    agent_notes: AgentNotes,
 }
 
-impl Desk {
+impl AgentRequests {
     /// From now on it is this story.
-    pub fn open(&self, card: TaskCard, progress: Progress) {
-        *self.lock() = Some(Current { card, progress, given_up: None, remembered: Remembered::default() });
+    pub fn begin_story(&self, card: TaskCard, progress: ProgressReporter) {
+        *self.lock() = Some(CurrentStory { card, progress, give_up_reason: None, agent_notes: AgentNotes::default() });
     }
 
     /// The reason with which the agent gave up, if it did.
-    pub fn given_up(&self) -> Option<String> {
-        self.lock().as_ref().and_then(|current| current.given_up.clone())
+    pub fn give_up_reason(&self) -> Option<String> {
+        self.lock().as_ref().and_then(|current| current.give_up_reason.clone())
     }
 
     /// How often agents have reported progress so far.
-    pub fn reports(&self) -> u64 {
-        self.reports.load(Ordering::Relaxed)
+    pub fn report_count(&self) -> u64 {
+        self.report_count.load(Ordering::Relaxed)
     }
 
     /// No story any more. Gives what its agent said that it learned.
-    pub fn close(&self) -> Remembered {
-        self.lock().take().map(|current| current.remembered).unwrap_or_default()
+    pub fn end_story(&self) -> AgentNotes {
+        self.lock().take().map(|current| current.agent_notes).unwrap_or_default()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Current>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<CurrentStory>> {
+        self.current_story.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, ask: Ask) -> Reply {
+    fn handle_request(&self, ask: AgentRequest) -> AgentResponse {
         let mut current = self.lock();
         let Some(current) = current.as_mut() else {
-            return refusal("no story is being worked on now");
+            return error_response("no story is being worked on now");
         };
         match ask {
-            Ask::Waiting => {
-                self.reports.fetch_add(1, Ordering::Relaxed);
-                Reply::default()
+            AgentRequest::Waiting => {
+                self.report_count.fetch_add(1, Ordering::Relaxed);
+                AgentResponse::default()
             }
-            Ask::Task => Reply { task: Some(current.card.clone()), error: None },
-            Ask::Progress { text } => match said(&text) {
+            AgentRequest::Task => AgentResponse { task: Some(current.card.clone()), error: None },
+            AgentRequest::Progress { text } => match clean_text(&text) {
                 Some(text) => {
-                    self.reports.fetch_add(1, Ordering::Relaxed);
-                    current.progress.tell(&text);
-                    Reply::default()
+                    self.report_count.fetch_add(1, Ordering::Relaxed);
+                    current.progress.report(&text);
+                    AgentResponse::default()
                 }
-                None => refusal("the text is empty"),
+                None => error_response("the text is empty"),
             },
-            Ask::Remember { text, kind, importance, id, about, links } => {
-                let note = learned(&text).map(|text| Note {
+            AgentRequest::Remember { text, kind, importance, id, about, links } => {
+                let note = clean_note(&text).map(|text| AgentNote {
                     id,
                     kind: kind.unwrap_or_else(|| "note".to_owned()),
                     text,
@@ -180,52 +180,52 @@ impl Desk {
                     at: jiff::Timestamp::now().to_string(),
                 });
                 if note.is_none() && links.is_empty() {
-                    return refusal("the text is empty");
+                    return error_response("the text is empty");
                 }
-                self.reports.fetch_add(1, Ordering::Relaxed);
+                self.report_count.fetch_add(1, Ordering::Relaxed);
                 // All of it or nothing.
-                let mut remembered = current.remembered.clone();
-                let kept = note.map_or(Ok(()), |note| remembered.note(note));
-                match kept.and_then(|()| links.into_iter().try_for_each(|link| remembered.link(link))) {
+                let mut remembered = current.agent_notes.clone();
+                let kept = note.map_or(Ok(()), |note| remembered.add_note(note));
+                match kept.and_then(|()| links.into_iter().try_for_each(|link| remembered.add_link(link))) {
                     Ok(()) => {
-                        current.remembered = remembered;
-                        Reply::default()
+                        current.agent_notes = remembered;
+                        AgentResponse::default()
                     }
-                    Err(problem) => refusal(&problem),
+                    Err(problem) => error_response(&problem),
                 }
             }
-            Ask::Fail { text } => match said(&text) {
+            AgentRequest::Fail { text } => match clean_text(&text) {
                 Some(text) => {
-                    current.progress.tell(&format!("gives up: {text}"));
-                    current.given_up = Some(text);
-                    Reply::default()
+                    current.progress.report(&format!("gives up: {text}"));
+                    current.give_up_reason = Some(text);
+                    AgentResponse::default()
                 }
-                None => refusal("the text is empty"),
+                None => error_response("the text is empty"),
             },
         }
     }
 }
 
-fn refusal(error: &str) -> Reply {
-    Reply { error: Some(error.into()), task: None }
+fn error_response(error: &str) -> AgentResponse {
+    AgentResponse { error: Some(error.into()), task: None }
 }
 
 /// Text of an agent, as it may be shown: each line cleaned, 2000 characters in all.
-fn said(text: &str) -> Option<String> {
-    let lines: Vec<String> = text.lines().map(|line| tail::clean(line.as_bytes())).collect();
+fn clean_text(text: &str) -> Option<String> {
+    let lines: Vec<String> = text.lines().map(|line| tail::sanitize_line(line.as_bytes())).collect();
     let text: String = lines.join("\n").trim().chars().take(2000).collect();
     (!text.is_empty()).then_some(text)
 }
 
-/// What an agent learned: whole lines, without control characters. How long it may be is [`Remembered`]'s to say.
-fn learned(text: &str) -> Option<String> {
+/// What an agent learned: whole lines, without control characters. How long it may be is [`AgentNotes`]'s to say.
+fn clean_note(text: &str) -> Option<String> {
     let text: String = text.chars().filter(|c| *c == '\n' || !c.is_control()).collect();
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// Opens the socket and answers on it, each caller in a task of its own, until the runtime ends.
-pub fn serve(path: &Path, desk: Desk) -> std::io::Result<()> {
+pub fn serve(path: &Path, desk: AgentRequests) -> std::io::Result<()> {
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path)?;
     tokio::spawn(async move {
@@ -235,7 +235,7 @@ pub fn serve(path: &Path, desk: Desk) -> std::io::Result<()> {
                 Ok((stream, _)) => {
                     let desk = desk.clone();
                     tokio::spawn(async move {
-                        let _ = tokio::time::timeout(PATIENCE, attend(stream, desk)).await;
+                        let _ = tokio::time::timeout(CONNECTION_TIMEOUT, handle_connection(stream, desk)).await;
                     });
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -245,13 +245,13 @@ pub fn serve(path: &Path, desk: Desk) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn attend(stream: UnixStream, desk: Desk) -> std::io::Result<()> {
+async fn handle_connection(stream: UnixStream, desk: AgentRequests) -> std::io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut line = Vec::new();
     BufReader::new(read.take(MAX_LINE_BYTES as u64 + 1)).read_until(b'\n', &mut line).await?;
     let reply = match serde_json::from_slice(&line) {
-        Ok(ask) => desk.answer(ask),
-        Err(error) => refusal(&format!("not understood: {error}")),
+        Ok(ask) => desk.handle_request(ask),
+        Err(error) => error_response(&format!("not understood: {error}")),
     };
     let mut answer = serde_json::to_vec(&reply).map_err(std::io::Error::other)?;
     answer.push(b'\n');

@@ -3,7 +3,7 @@
 //!
 //! A clone is a git folder whose `objects/info/alternates` names the objects volume, with the assigned branch and one
 //! remote-tracking ref at the base: writing those few files takes no process, and a checkout takes one.
-//! Used by `serve.rs`, `examine.rs` and `salvage.rs`. Must not: believe anything that is in the git folder after an agent
+//! Used by `serve.rs`, `examination.rs` and `salvage.rs`. Must not: believe anything that is in the git folder after an agent
 //! ran. What git reads before it does as it is told (configuration, alternates, locks) is written again from memory.
 
 use std::collections::BTreeMap;
@@ -13,15 +13,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::git::{Git, GitError};
-use super::halt::Deadline;
-use super::special;
-use crate::handoff::assignment::Identity;
+use super::git::{GitError, HardenedGit};
+use super::safe_fs;
+use super::stop_budget::StopDeadline;
+use crate::handoff::assignment::GitIdentity;
 use crate::ids::CommitId;
 
 /// What HEAD is to say in a new git folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Head {
+pub enum HeadTarget {
     /// A branch, by its full ref name.
     Branch(String),
     /// A commit, with no branch.
@@ -36,25 +36,25 @@ pub struct CloneDir {
     /// The bare repository whose objects it borrows.
     pub objects_repo: PathBuf,
     /// What HEAD says.
-    pub head: Head,
+    pub head: HeadTarget,
     /// The refs that a new git folder has: full names and commits.
     pub refs: Vec<(String, CommitId)>,
     /// `.git/config`, whole.
     pub config: String,
     /// Who commits.
-    pub identity: Identity,
+    pub identity: GitIdentity,
     /// When git is cut off, should the sandbox be stopped.
-    pub halt: Option<Deadline>,
+    pub stop_deadline: Option<StopDeadline>,
 }
 
 /// The most that is read of a file in the git folder.
-pub const GIT_FILE_MAX: u64 = 64 * 1024;
+pub const MAX_GIT_FILE_BYTES: u64 = 64 * 1024;
 /// How long git may take over writing a work tree.
-pub const CHECKOUT_LIMIT: Duration = Duration::from_secs(600);
+pub const CHECKOUT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Files and folders in a git folder that would make git do something else than is meant, or that an interrupted operation
 /// leaves behind.
-const STRAYS: &[&str] = &[
+const STALE_GIT_FILES: &[&str] = &[
     "commondir",
     "config.worktree",
     "index.lock",
@@ -86,13 +86,13 @@ impl CloneDir {
     }
 
     /// Git for this clone.
-    pub fn git(&self) -> Git {
-        Git::clone_in(&self.repo, self.identity.clone()).until(self.halt.clone())
+    pub fn git(&self) -> HardenedGit {
+        HardenedGit::for_clone(&self.repo, self.identity.clone()).with_stop_deadline(self.stop_deadline.clone())
     }
 
     /// The same, with git cut off at another time of a stop.
-    pub fn until(&self, halt: Deadline) -> Self {
-        Self { halt: Some(halt), ..self.clone() }
+    pub fn with_stop_deadline(&self, halt: StopDeadline) -> Self {
+        Self { stop_deadline: Some(halt), ..self.clone() }
     }
 
     /// Writes a new git folder. There must be none.
@@ -103,35 +103,35 @@ impl CloneDir {
             fs::create_dir_all(&path).map_err(|e| GitError::file("make", &path, e))?;
         }
         let head = match &self.head {
-            Head::Branch(name) => format!("ref: {name}\n"),
-            Head::Commit(commit) => format!("{commit}\n"),
+            HeadTarget::Branch(name) => format!("ref: {name}\n"),
+            HeadTarget::Commit(commit) => format!("{commit}\n"),
         };
-        self.write("HEAD", &head)?;
+        self.write_git_file("HEAD", &head)?;
         for (name, commit) in &self.refs {
-            self.write(name, &format!("{commit}\n"))?;
+            self.write_git_file(name, &format!("{commit}\n"))?;
         }
-        self.put_in_order()
+        self.restore_git_files()
     }
 
     /// Writes again what git obeys, and removes what an interrupted or a hostile agent may have left in the git folder.
-    pub fn put_in_order(&self) -> Result<(), GitError> {
-        self.write("config", &self.config)?;
-        self.write("objects/info/alternates", &format!("{}\n", self.objects_repo.join("objects").display()))?;
+    pub fn restore_git_files(&self) -> Result<(), GitError> {
+        self.write_git_file("config", &self.config)?;
+        self.write_git_file("objects/info/alternates", &format!("{}\n", self.objects_repo.join("objects").display()))?;
         match fs::read_to_string(self.objects_repo.join("shallow")) {
-            Ok(shallow) => self.write("shallow", &shallow)?,
-            Err(_) => self.remove("shallow")?,
+            Ok(shallow) => self.write_git_file("shallow", &shallow)?,
+            Err(_) => self.remove_git_file("shallow")?,
         }
-        for stray in STRAYS {
-            self.remove(stray)?;
+        for stray in STALE_GIT_FILES {
+            self.remove_git_file(stray)?;
         }
-        if let Head::Branch(name) = &self.head {
-            self.remove(&format!("{name}.lock"))?;
+        if let HeadTarget::Branch(name) = &self.head {
+            self.remove_git_file(&format!("{name}.lock"))?;
         }
         Ok(())
     }
 
     /// Says what is broken about the git folder, as far as it shows without running git; none where it looks whole.
-    pub fn damage(&self) -> Option<String> {
+    pub fn find_damage(&self) -> Option<String> {
         let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
         let git_dir = self.git_dir();
         match fs::symlink_metadata(&git_dir) {
@@ -147,10 +147,11 @@ impl CloneDir {
         if !fs::symlink_metadata(git_dir.join("HEAD")).is_ok_and(|meta| meta.is_file()) {
             return Some("`.git/HEAD` is gone".into());
         }
-        if let Some(path) = special::in_git_folder(&git_dir).first() {
-            return Some(format!("`{}` is no regular file or folder any more", self.shown(path)));
+        if let Some(path) = safe_fs::find_special_in_git_dir(&git_dir).first() {
+            return Some(format!("`{}` is no regular file or folder any more", self.relative_path(path)));
         }
-        let alternates = special::read_text(&git_dir.join("objects/info/alternates"), GIT_FILE_MAX).unwrap_or_default();
+        let alternates =
+            safe_fs::read_text(&git_dir.join("objects/info/alternates"), MAX_GIT_FILE_BYTES).unwrap_or_default();
         if !alternates.contains(&*self.objects_repo.to_string_lossy()) {
             return Some("the objects that the clone borrows are not named in `.git/objects/info/alternates`".into());
         }
@@ -159,8 +160,8 @@ impl CloneDir {
 
     /// Puts a new git folder in the place of a damaged one, and takes the objects in from the bundle of what was finished
     /// before, where there is one. The work tree stays as it is.
-    pub fn rebuild(&self, finished: Option<&Path>) -> Result<(), GitError> {
-        self.remove_all(&self.git_dir())?;
+    pub fn rebuild_git_dir(&self, finished: Option<&Path>) -> Result<(), GitError> {
+        self.remove_path(&self.git_dir())?;
         self.write_git_dir()?;
         if let Some(bundle) = finished.filter(|bundle| bundle.is_file()) {
             self.git().run(&["bundle".as_ref(), "unbundle".as_ref(), bundle.as_os_str()])?;
@@ -169,7 +170,7 @@ impl CloneDir {
     }
 
     /// The clone's refs: full names and what they name, as git says it.
-    pub fn refs(&self) -> Result<BTreeMap<String, String>, GitError> {
+    pub fn list_refs(&self) -> Result<BTreeMap<String, String>, GitError> {
         let listed = self.git().run(&["for-each-ref", "--format=%(objectname) %(refname)"])?.text();
         let pair = |line: &str| line.split_once(' ').map(|(id, name)| (name.to_owned(), id.to_owned()));
         Ok(listed.lines().filter_map(pair).collect())
@@ -178,17 +179,17 @@ impl CloneDir {
     /// Makes HEAD and the refs what they are to be, whatever an agent or a check made of them: broken refs, names that are
     /// in each other's way, refs that are links.
     pub fn restore_refs(&self, wanted: &BTreeMap<String, CommitId>) -> Result<(), GitError> {
-        self.put_in_order()?;
-        if let Head::Branch(name) = &self.head {
-            self.write("HEAD", &format!("ref: {name}\n"))?;
+        self.restore_git_files()?;
+        if let HeadTarget::Branch(name) = &self.head {
+            self.write_git_file("HEAD", &format!("ref: {name}\n"))?;
         }
         for all in ["refs", "packed-refs", "logs"] {
-            self.remove(all)?;
+            self.remove_git_file(all)?;
         }
         let heads = self.git_dir().join("refs/heads");
         fs::create_dir_all(&heads).map_err(|e| GitError::file("make", &heads, e))?;
         for (name, commit) in wanted {
-            self.write(name, &format!("{commit}\n"))?;
+            self.write_git_file(name, &format!("{commit}\n"))?;
         }
         Ok(())
     }
@@ -196,8 +197,8 @@ impl CloneDir {
     /// Makes the work tree and the index equal to a commit, whatever state they are in; untracked files are removed,
     /// ignored ones too where `ignored` says so.
     pub fn reset_to(&self, commit: &CommitId, ignored: bool) -> Result<(), GitError> {
-        self.remove_special();
-        let git = self.git().within(CHECKOUT_LIMIT);
+        self.remove_special_files();
+        let git = self.git().with_timeout(CHECKOUT_TIMEOUT);
         let clean = if ignored { "-ffdxq" } else { "-ffdq" };
         let once = || {
             git.run(&["reset", "--hard", "-q", commit.as_str()])?;
@@ -205,10 +206,10 @@ impl CloneDir {
         };
         match once() {
             Ok(_) => Ok(()),
-            Err(error) if error.disk_full() => Err(error),
+            Err(error) if error.is_disk_full() => Err(error),
             Err(_) => {
                 // A broken index, or files that may not be read: mended, it works or is a fault.
-                self.remove("index")?;
+                self.remove_git_file("index")?;
                 self.make_accessible();
                 once().map(|_| ())
             }
@@ -216,16 +217,16 @@ impl CloneDir {
     }
 
     /// Removes the special files for which git would wait, in the git folder and in the work tree. Gives their paths.
-    pub fn remove_special(&self) -> Vec<String> {
-        let mut found = special::in_git_folder(&self.git_dir());
-        found.extend(special::in_work_tree(&self.repo).special);
+    pub fn remove_special_files(&self) -> Vec<String> {
+        let mut found = safe_fs::find_special_in_git_dir(&self.git_dir());
+        found.extend(safe_fs::scan_work_tree(&self.repo).special);
         // What cannot be removed is met by git's time limit.
-        found.retain(|path| special::clear(path).is_ok());
-        found.iter().map(|path| self.shown(path)).collect()
+        found.retain(|path| safe_fs::remove_any(path).is_ok());
+        found.iter().map(|path| self.relative_path(path)).collect()
     }
 
     /// A path in the work tree, relative to it.
-    pub fn shown(&self, path: &Path) -> String {
+    pub fn relative_path(&self, path: &Path) -> String {
         path.strip_prefix(&self.repo).unwrap_or(path).to_string_lossy().into_owned()
     }
 
@@ -258,26 +259,26 @@ impl CloneDir {
     }
 
     /// Writes a file in the git folder, in the place of whatever is there.
-    pub fn write(&self, relative: &str, text: &str) -> Result<(), GitError> {
+    pub fn write_git_file(&self, relative: &str, text: &str) -> Result<(), GitError> {
         let path = self.git_dir().join(relative);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|e| GitError::file("make", parent, e))?;
         }
-        special::write_fresh(&path, text.as_bytes()).map_err(|e| GitError::file("write", &path, e))
+        safe_fs::write_replacing(&path, text.as_bytes()).map_err(|e| GitError::file("write", &path, e))
     }
 
     /// Removes a file or folder in the git folder, if it is there.
-    pub fn remove(&self, relative: &str) -> Result<(), GitError> {
-        self.remove_all(&self.git_dir().join(relative))
+    pub fn remove_git_file(&self, relative: &str) -> Result<(), GitError> {
+        self.remove_path(&self.git_dir().join(relative))
     }
 
-    fn remove_all(&self, path: &Path) -> Result<(), GitError> {
-        special::clear(path).map_err(|error| GitError::file("remove", path, error))
+    fn remove_path(&self, path: &Path) -> Result<(), GitError> {
+        safe_fs::remove_any(path).map_err(|error| GitError::file("remove", path, error))
     }
 }
 
 /// Removes a folder whose subfolders may lack the owner's rights.
-pub fn remove_folder(path: &Path) -> io::Result<()> {
+pub fn remove_dir(path: &Path) -> io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
     }
@@ -295,9 +296,9 @@ pub fn remove_folder(path: &Path) -> io::Result<()> {
 }
 
 /// The clone's `.git/config`: who commits, where `origin` is, and that its address means the objects volume.
-pub fn config_text(
+pub fn render_git_config(
     object_format: &str,
-    identity: &Identity,
+    identity: &GitIdentity,
     remote: Option<(&str, &Path)>,
     branch: Option<(&str, &str)>,
 ) -> String {
@@ -308,22 +309,22 @@ pub fn config_text(
     if version == 1 {
         text.push_str("[extensions]\n\tobjectformat = sha256\n");
     }
-    text.push_str(&format!("[user]\n\tname = {}\n\temail = {}\n", quoted(&identity.name), quoted(&identity.email)));
+    text.push_str(&format!("[user]\n\tname = {}\n\temail = {}\n", quote(&identity.name), quote(&identity.email)));
     if let Some((url, objects_repo)) = remote {
-        let objects_repo = quoted(&objects_repo.to_string_lossy());
-        text.push_str(&format!("[remote \"origin\"]\n\turl = {}\n", quoted(url)));
+        let objects_repo = quote(&objects_repo.to_string_lossy());
+        text.push_str(&format!("[remote \"origin\"]\n\turl = {}\n", quote(url)));
         text.push_str("\tfetch = +refs/heads/*:refs/remotes/origin/*\n");
-        text.push_str(&format!("[url {objects_repo}]\n\tinsteadOf = {}\n", quoted(url)));
+        text.push_str(&format!("[url {objects_repo}]\n\tinsteadOf = {}\n", quote(url)));
     }
     if let Some((local, upstream)) = branch {
-        text.push_str(&format!("[branch {}]\n\tremote = origin\n", quoted(local)));
-        text.push_str(&format!("\tmerge = {}\n", quoted(&format!("refs/heads/{upstream}"))));
+        text.push_str(&format!("[branch {}]\n\tremote = origin\n", quote(local)));
+        text.push_str(&format!("\tmerge = {}\n", quote(&format!("refs/heads/{upstream}"))));
     }
     text
 }
 
 /// A value as git's configuration reads it back; what it cannot say on one line is left out.
-fn quoted(value: &str) -> String {
+fn quote(value: &str) -> String {
     let mut text = String::from("\"");
     for c in value.chars().filter(|c| !c.is_control()) {
         if matches!(c, '"' | '\\') {

@@ -2,7 +2,7 @@
 //!
 //! It runs in its own process group with its output drained always, forwarded to the sandbox's standard error up to a
 //! limit, and its last lines kept. When it ends, everything that it left running is killed, so that a daemon that holds the
-//! pipes open blocks nobody. One that does nothing any more (`watchdog.rs`) is looked at (`scene.rs`) and ended, as is one
+//! pipes open blocks nobody. One that does nothing any more (`watchdog.rs`) is looked at (`hang_snapshot.rs`) and ended, as is one
 //! whose time is over. Used by `story.rs`. Must not: judge what the exit means.
 
 use std::collections::BTreeMap;
@@ -18,61 +18,61 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::children::{self, Owned};
-use super::clock::Deadline;
-use super::memory::MemoryGauge;
-use super::scene::{self, Scene, Secrets};
-use super::socket::Desk;
-use super::tail::{LineCutter, Tail};
+use super::agent_requests::AgentRequests;
+use super::children::{self, OwnedProcess};
+use super::clock::StoryDeadline;
+use super::hang_snapshot::{self, HangSnapshot, Secrets};
+use super::memory_gauge::MemoryGauge;
+use super::tail::{LineCutter, OutputTail};
 use super::watchdog::Watchdog;
 
 /// The most bytes of one story's output that are forwarded.
-pub const FORWARD_LIMIT: u64 = 8 * 1024 * 1024;
+pub const MAX_FORWARDED_BYTES: u64 = 8 * 1024 * 1024;
 /// How long the pipes are still read after the process ended and all others were killed.
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Makes the command the kernel's first choice when memory ends, so that the shim survives to tell.
-const WRAPPER: &str = r#"echo 1000 >/proc/self/oom_score_adj 2>/dev/null; exec "$@""#;
+const OOM_WRAPPER: &str = r#"echo 1000 >/proc/self/oom_score_adj 2>/dev/null; exec "$@""#;
 
 /// Where output is forwarded to: the shim's standard error, with an end to what one story may write there.
 #[derive(Clone)]
 pub struct OutputLog {
-    inner: Arc<Mutex<LogInner>>,
+    state: Arc<Mutex<OutputLogState>>,
 }
 
-struct LogInner {
+struct OutputLogState {
     sink: Box<dyn Write + Send>,
-    left: u64,
+    remaining: u64,
 }
 
 impl OutputLog {
     /// Forwards to this.
     pub fn new(sink: Box<dyn Write + Send>) -> Self {
-        Self { inner: Arc::new(Mutex::new(LogInner { sink, left: FORWARD_LIMIT })) }
+        Self { state: Arc::new(Mutex::new(OutputLogState { sink, remaining: MAX_FORWARDED_BYTES })) }
     }
 
-    /// Begins a story: it may write [`FORWARD_LIMIT`] again.
+    /// Begins a story: it may write [`MAX_FORWARDED_BYTES`] again.
     pub fn begin_story(&self, heading: &str) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.left = FORWARD_LIMIT;
+        let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.remaining = MAX_FORWARDED_BYTES;
         let _ = writeln!(inner.sink, "{heading}");
     }
 
     /// A line of the shim's own.
-    pub fn say(&self, line: &str) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn write_line(&self, line: &str) {
+        let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = writeln!(inner.sink, "acp-shim: {line}");
     }
 
     fn forward(&self, chunk: &[u8]) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.left == 0 {
+        let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.remaining == 0 {
             return;
         }
-        let fits = usize::try_from(inner.left).unwrap_or(usize::MAX).min(chunk.len());
+        let fits = usize::try_from(inner.remaining).unwrap_or(usize::MAX).min(chunk.len());
         let _ = inner.sink.write_all(&chunk[..fits]);
-        inner.left -= fits as u64;
-        if inner.left == 0 {
-            let limit = FORWARD_LIMIT / (1024 * 1024);
+        inner.remaining -= fits as u64;
+        if inner.remaining == 0 {
+            let limit = MAX_FORWARDED_BYTES / (1024 * 1024);
             let _ =
                 writeln!(inner.sink, "\nacp-shim: more than {limit} MB of output in this story: the rest is dropped");
         }
@@ -81,25 +81,25 @@ impl OutputLog {
 
 /// What to run.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct CommandSpec {
     /// Program and arguments.
     pub argv: Vec<String>,
     /// Where.
-    pub folder: PathBuf,
+    pub dir: PathBuf,
     /// The whole environment.
     pub env: BTreeMap<OsString, OsString>,
     /// What it reads on standard input, which then ends; nothing where none.
     pub stdin: Option<String>,
     /// When its time is over.
-    pub deadline: Deadline,
+    pub deadline: StoryDeadline,
     /// How long it may do nothing; zero: as long as it likes.
-    pub idle_limit: Duration,
+    pub idle_timeout: Duration,
     /// How long it has between SIGTERM and SIGKILL then.
     pub grace: Duration,
 }
 
 /// What a job runs with.
-pub struct Surroundings<'a> {
+pub struct CommandContext<'a> {
     /// Where output goes.
     pub log: &'a OutputLog,
     /// The memory counters.
@@ -109,14 +109,14 @@ pub struct Surroundings<'a> {
     /// How long an agent has between SIGTERM and SIGKILL when the sandbox stops.
     pub stop_grace: Duration,
     /// Where the agent reports its progress.
-    pub desk: &'a Desk,
+    pub agent_requests: &'a AgentRequests,
     /// What no evidence may show.
     pub secrets: &'a Secrets,
 }
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum CommandExit {
     /// With this exit code.
     Code(i32),
     /// By this signal, which was not the shim's.
@@ -124,7 +124,7 @@ pub enum End {
     /// Its time ran out, and the shim ended it.
     TimedOut,
     /// It did nothing for so long that the shim looked at it and ended it.
-    Hung(Box<Hang>),
+    Hung(Box<DetectedHang>),
     /// The sandbox was stopped, and the shim ended it.
     Stopped,
     /// It could not be started.
@@ -133,32 +133,36 @@ pub enum End {
 
 /// A command that does nothing any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hang {
+pub struct DetectedHang {
     /// For how long.
     pub idle: Duration,
     /// What was seen then.
-    pub scene: Scene,
+    pub snapshot: HangSnapshot,
 }
 
 /// What came of a job.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandOutput {
     /// How it ended.
-    pub end: End,
+    pub exit: CommandExit,
     /// The last lines that it printed.
     pub tail: Vec<String>,
     /// How often the kernel killed for memory meanwhile; none where nobody counts.
     pub oom_kills: Option<u64>,
     /// Whether memory use came near the limit.
-    pub near_limit: bool,
+    pub near_memory_limit: bool,
 }
 
 /// Runs a job to its end, and leaves no other process behind. `on_line` gets each line that it prints.
-pub async fn run(job: Job, around: &Surroundings<'_>, mut on_line: impl FnMut(&str)) -> Ran {
+pub async fn run_command(
+    job: CommandSpec,
+    around: &CommandContext<'_>,
+    mut on_line: impl FnMut(&str),
+) -> CommandOutput {
     let before = around.memory.oom_kills();
-    let mut tail = Tail::default();
-    let end = match start(&job) {
-        Err(error) => End::NotStarted(error.to_string()),
+    let mut tail = OutputTail::default();
+    let end = match spawn(&job) {
+        Err(error) => CommandExit::NotStarted(error.to_string()),
         Ok((child, owned)) => {
             let mut keep = |line: String| {
                 if !line.is_empty() {
@@ -166,27 +170,27 @@ pub async fn run(job: Job, around: &Surroundings<'_>, mut on_line: impl FnMut(&s
                 }
                 tail.push(line);
             };
-            attend(child, &owned, &job, around, &mut keep).await
+            supervise(child, &owned, &job, around, &mut keep).await
         }
     };
     children::reap_orphans();
     let after = around.memory.oom_kills();
-    Ran {
-        end,
+    CommandOutput {
+        exit: end,
         tail: tail.into_lines(),
         oom_kills: before.zip(after).map(|(before, after)| after.saturating_sub(before)),
-        near_limit: around.memory.near_limit(),
+        near_memory_limit: around.memory.near_limit(),
     }
 }
 
-fn start(job: &Job) -> std::io::Result<(tokio::process::Child, Owned)> {
+fn spawn(job: &CommandSpec) -> std::io::Result<(tokio::process::Child, OwnedProcess)> {
     let mut command = tokio::process::Command::new("sh");
     command
-        .args(["-c", WRAPPER, "sh"])
+        .args(["-c", OOM_WRAPPER, "sh"])
         .args(&job.argv)
         .env_clear()
         .envs(&job.env)
-        .current_dir(&job.folder)
+        .current_dir(&job.dir)
         .process_group(0)
         .stdin(if job.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
@@ -196,59 +200,59 @@ fn start(job: &Job) -> std::io::Result<(tokio::process::Child, Owned)> {
 
 /// Why the shim ends a process, and what comes next.
 #[derive(Clone, Copy, PartialEq)]
-enum Phase {
+enum CommandPhase {
     Running,
-    Ending(Ended),
-    Killed(Ended),
+    Ending(TerminationReason),
+    Killed(TerminationReason),
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Ended {
+enum TerminationReason {
     Timeout,
     Hang,
     Stop,
 }
 
-async fn attend(
+async fn supervise(
     mut child: tokio::process::Child,
-    owned: &Owned,
-    job: &Job,
-    around: &Surroundings<'_>,
+    owned: &OwnedProcess,
+    job: &CommandSpec,
+    around: &CommandContext<'_>,
     keep: &mut impl FnMut(String),
-) -> End {
-    let mut out = Stream::of(child.stdout.take());
-    let mut err = Stream::of(child.stderr.take());
-    let feeding = feed(child.stdin.take(), job.stdin.clone());
+) -> CommandExit {
+    let mut out = OutputStream::new(child.stdout.take());
+    let mut err = OutputStream::new(child.stderr.take());
+    let feeding = write_stdin(child.stdin.take(), job.stdin.clone());
     tokio::pin!(feeding);
     let mut fed = false;
     let mut status = None;
-    let mut phase = Phase::Running;
+    let mut phase = CommandPhase::Running;
     let mut stopping = false;
-    let mut alarm = job.deadline.at();
-    let mut watchdog = Watchdog::new(job.idle_limit, owned, around.desk.reports());
+    let mut alarm = job.deadline.instant();
+    let mut watchdog = Watchdog::new(job.idle_timeout, owned, around.agent_requests.report_count());
     let mut hang = None;
 
-    while status.is_none() || out.open() || err.open() {
+    while status.is_none() || out.is_open() || err.is_open() {
         tokio::select! {
             () = &mut feeding, if !fed => fed = true,
-            length = out.read(), if out.open() => {
-                watchdog.heard();
-                out.take(length, around.log, keep);
+            length = out.read(), if out.is_open() => {
+                watchdog.record_output();
+                out.consume(length, around.log, keep);
             }
-            length = err.read(), if err.open() => {
-                watchdog.heard();
-                err.take(length, around.log, keep);
+            length = err.read(), if err.is_open() => {
+                watchdog.record_output();
+                err.consume(length, around.log, keep);
             }
             ended = child.wait(), if status.is_none() => {
                 status = Some(ended);
-                children::end_leftovers(owned);
-                let drain = if around.stop.is_cancelled() { around.stop_grace.min(DRAIN_LIMIT) } else { DRAIN_LIMIT };
+                children::kill_leftovers(owned);
+                let drain = if around.stop.is_cancelled() { around.stop_grace.min(DRAIN_TIMEOUT) } else { DRAIN_TIMEOUT };
                 alarm = Instant::now() + drain;
             }
             () = around.stop.cancelled(), if !stopping && status.is_none() => {
                 stopping = true;
-                if phase == Phase::Running {
-                    phase = Phase::Ending(Ended::Stop);
+                if phase == CommandPhase::Running {
+                    phase = CommandPhase::Ending(TerminationReason::Stop);
                     owned.signal_group(Signal::TERM);
                     alarm = Instant::now() + around.stop_grace;
                 } else {
@@ -256,11 +260,11 @@ async fn attend(
                     alarm = alarm.min(Instant::now() + around.stop_grace);
                 }
             }
-            () = at(watchdog.next_look()), if phase == Phase::Running && status.is_none() => {
-                if let Some(idle) = watchdog.look(around.desk.reports()) {
+            () = sleep_until(watchdog.next_check()), if phase == CommandPhase::Running && status.is_none() => {
+                if let Some(idle) = watchdog.check(around.agent_requests.report_count()) {
                     let group = owned.pid().map(|pid| pid.as_raw_nonzero().get());
-                    hang = Some(Hang { idle, scene: scene::look(group, around.secrets) });
-                    phase = Phase::Ending(Ended::Hang);
+                    hang = Some(DetectedHang { idle, snapshot: hang_snapshot::capture(group, around.secrets) });
+                    phase = CommandPhase::Ending(TerminationReason::Hang);
                     owned.signal_group(Signal::TERM);
                     alarm = Instant::now() + job.grace;
                 }
@@ -271,14 +275,14 @@ async fn attend(
                 }
                 match phase {
                     // The sandbox was paused meanwhile.
-                    Phase::Running if job.deadline.at() > Instant::now() => alarm = job.deadline.at(),
-                    Phase::Running => {
-                        phase = Phase::Ending(Ended::Timeout);
+                    CommandPhase::Running if job.deadline.instant() > Instant::now() => alarm = job.deadline.instant(),
+                    CommandPhase::Running => {
+                        phase = CommandPhase::Ending(TerminationReason::Timeout);
                         owned.signal_group(Signal::TERM);
                         alarm = Instant::now() + job.grace;
                     }
-                    Phase::Ending(why) | Phase::Killed(why) => {
-                        phase = Phase::Killed(why);
+                    CommandPhase::Ending(why) | CommandPhase::Killed(why) => {
+                        phase = CommandPhase::Killed(why);
                         owned.signal_group(Signal::KILL);
                         // A process in the middle of a system call may take its time to die.
                         alarm = Instant::now() + Duration::from_secs(1);
@@ -290,36 +294,36 @@ async fn attend(
     out.cutter.finish(&mut *keep);
     err.cutter.finish(&mut *keep);
     match phase {
-        Phase::Ending(why) | Phase::Killed(why) => match (why, hang) {
-            (Ended::Hang, Some(hang)) => End::Hung(Box::new(hang)),
-            (Ended::Timeout | Ended::Hang, _) => End::TimedOut,
-            (Ended::Stop, _) => End::Stopped,
+        CommandPhase::Ending(why) | CommandPhase::Killed(why) => match (why, hang) {
+            (TerminationReason::Hang, Some(hang)) => CommandExit::Hung(Box::new(hang)),
+            (TerminationReason::Timeout | TerminationReason::Hang, _) => CommandExit::TimedOut,
+            (TerminationReason::Stop, _) => CommandExit::Stopped,
         },
-        Phase::Running => how_it_ended(status),
+        CommandPhase::Running => exit_from_status(status),
     }
 }
 
 /// Waits until then; for ever where there is no such time.
-async fn at(time: Option<Instant>) {
+async fn sleep_until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }
 
-fn how_it_ended(status: Option<std::io::Result<std::process::ExitStatus>>) -> End {
+fn exit_from_status(status: Option<std::io::Result<std::process::ExitStatus>>) -> CommandExit {
     use std::os::unix::process::ExitStatusExt;
     match status {
         Some(Ok(status)) => match (status.code(), status.signal()) {
-            (Some(code), _) => End::Code(code),
-            (None, signal) => End::Signal(signal.unwrap_or(0)),
+            (Some(code), _) => CommandExit::Code(code),
+            (None, signal) => CommandExit::Signal(signal.unwrap_or(0)),
         },
-        Some(Err(error)) => End::NotStarted(error.to_string()),
-        None => End::NotStarted("it was not waited for".into()),
+        Some(Err(error)) => CommandExit::NotStarted(error.to_string()),
+        None => CommandExit::NotStarted("it was not waited for".into()),
     }
 }
 
-async fn feed(pipe: Option<tokio::process::ChildStdin>, text: Option<String>) {
+async fn write_stdin(pipe: Option<tokio::process::ChildStdin>, text: Option<String>) {
     if let (Some(mut pipe), Some(text)) = (pipe, text) {
         // Many programs end without reading their input: not an error.
         let _ = pipe.write_all(text.as_bytes()).await;
@@ -327,18 +331,18 @@ async fn feed(pipe: Option<tokio::process::ChildStdin>, text: Option<String>) {
 }
 
 /// One of a process's two streams.
-struct Stream<R> {
+struct OutputStream<R> {
     pipe: Option<R>,
     buffer: Vec<u8>,
     cutter: LineCutter,
 }
 
-impl<R: AsyncRead + Unpin> Stream<R> {
-    fn of(pipe: Option<R>) -> Self {
+impl<R: AsyncRead + Unpin> OutputStream<R> {
+    fn new(pipe: Option<R>) -> Self {
         Self { pipe, buffer: vec![0; 32 * 1024], cutter: LineCutter::default() }
     }
 
-    fn open(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.pipe.is_some()
     }
 
@@ -350,7 +354,7 @@ impl<R: AsyncRead + Unpin> Stream<R> {
         }
     }
 
-    fn take(&mut self, length: usize, log: &OutputLog, keep: &mut impl FnMut(String)) {
+    fn consume(&mut self, length: usize, log: &OutputLog, keep: &mut impl FnMut(String)) {
         if length == 0 {
             self.pipe = None;
             return;
