@@ -17,15 +17,15 @@ use serde_json::{Map, Value, json};
 use crate::ids::{AttemptId, StoryId, SwarmId};
 use crate::protocol::mesh::fault::Fault;
 use crate::protocol::mesh::frame::Frame;
-use crate::protocol::mesh::gram::{self, Draft, MemoryGram};
+use crate::protocol::mesh::gram::{self, GramDraft, MemoryGram};
 use crate::protocol::mesh::modules::audit::Audit;
 use crate::protocol::mesh::modules::routing::Routing;
 use crate::protocol::mesh::modules::ttl::Ttl;
 use crate::protocol::mesh::modules::upgrade::Upgrade;
 use crate::protocol::mesh::modules::validation::Validation;
 use crate::protocol::mesh::node::{BodyProblem, BodySchema, Node, NodeError};
-use crate::protocol::mesh::process::{Outcome, process};
-use crate::protocol::mesh::relay::{Change, What};
+use crate::protocol::mesh::process::{ProcessOutcome, process};
+use crate::protocol::mesh::relay::{ChangeAction, FrameChange};
 use crate::tasks::{HeaderBlocks, Story};
 
 /// The most characters that the Body has of its stories' descriptions and criteria together: the tasks file has them whole.
@@ -78,15 +78,15 @@ impl DispatchFrame<'_> {
     pub fn build_relayed(&self, now: Timestamp) -> Result<Frame, Box<Fault>> {
         let memory = self.memory.map(|gram| {
             let Value::Object(gram) = gram.to_json() else { unreachable!("a gram is an object") };
-            Change { feature: MEMORY_FEATURE.to_owned(), what: What::AddGram(gram) }
+            FrameChange { feature: MEMORY_FEATURE.to_owned(), action: ChangeAction::AddGram(gram) }
         });
-        let node = with_common_modules(Node::active(&coordinator_uri(self.swarm)), Audit::beginning())?
-            .authorized(["routing", "audit"])
-            .changing(memory);
+        let node = with_common_modules(Node::active_intermediary(&coordinator_uri(self.swarm)), Audit::starting_log())?
+            .with_authorized_blocks(["routing", "audit"])
+            .with_changes(memory);
         match process(&node, self.build_initial()?, now) {
-            Outcome::Relayed(relayed) => Ok(relayed.frame),
-            Outcome::Fault(fault) => Err(fault),
-            Outcome::Processed(_) => Err(Fault::receiver("NotForOne", "an intermediary processes no Body")),
+            ProcessOutcome::Relayed(relayed) => Ok(relayed.frame),
+            ProcessOutcome::Fault(fault) => Err(fault),
+            ProcessOutcome::Processed(_) => Err(Fault::receiver("NotForOne", "an intermediary processes no Body")),
         }
     }
 
@@ -163,7 +163,12 @@ impl BodySchema for OwnTaskSchema {
 /// A node with what both ends of a dispatch know.
 fn with_common_modules(node: Result<Node, NodeError>, audit: Audit) -> Result<Node, Box<Fault>> {
     let node = node.map_err(|error| Fault::receiver("NodeName", error.to_string()))?;
-    Ok(node.with(Ttl).with(Routing).with(Upgrade).with(Validation::default()).with(audit))
+    Ok(node
+        .with_module(Ttl)
+        .with_module(Routing)
+        .with_module(Upgrade)
+        .with_module(Validation::default())
+        .with_module(audit))
 }
 
 /// Receives a frame as the sandbox of this attempt: what it was given to remember, none where that is nothing.
@@ -178,20 +183,21 @@ pub fn receive(
     now: Timestamp,
 ) -> Result<Option<MemoryGram>, Box<Fault>> {
     let schema = OwnTaskSchema { attempt: attempt.clone(), stories };
-    let node = with_common_modules(Node::ultimate(&sandbox_uri(swarm, attempt)), Audit::default())?.agreeing(schema);
-    let processed = match node.receive(bytes, now) {
-        Outcome::Processed(processed) => processed,
-        Outcome::Fault(fault) => return Err(fault),
-        Outcome::Relayed(_) => return Err(Fault::receiver("NotForOthers", "a sandbox relays nothing")),
+    let node = with_common_modules(Node::ultimate_receiver(&sandbox_uri(swarm, attempt)), Audit::default())?
+        .with_body_schema(schema);
+    let processed = match node.process_bytes(bytes, now) {
+        ProcessOutcome::Processed(processed) => processed,
+        ProcessOutcome::Fault(fault) => return Err(fault),
+        ProcessOutcome::Relayed(_) => return Err(Fault::receiver("NotForOthers", "a sandbox relays nothing")),
     };
     if let Some(fault) = processed.fault {
         return Err(fault);
     }
-    let (mut grams, mut lone) = (Vec::new(), Draft::default());
-    for (place, entry) in processed.frame.grams().iter().enumerate() {
-        let read = MemoryGram::read_entry(entry, &gram::Limits::default()).map_err(|error| {
+    let (mut grams, mut lone) = (Vec::new(), GramDraft::default());
+    for (place, entry) in processed.frame.memory_grams_or_empty().iter().enumerate() {
+        let read = MemoryGram::from_entry(entry, &gram::GramLimits::default()).map_err(|error| {
             let text = format!("the MemoryGram is not valid: {error}");
-            Fault::sender("MemoryGram", text).at(&format!("/frame/MemoryGrams/{place}{}", error.place))
+            Fault::sender("MemoryGram", text).at_pointer(&format!("/frame/MemoryGrams/{place}{}", error.pointer))
         })?;
         match read {
             Ok(gram) => grams.push(gram),
@@ -199,7 +205,7 @@ pub fn receive(
         }
     }
     if !lone.nodes.is_empty() {
-        grams.extend(lone.seal(now, &gram::Limits::default()).ok());
+        grams.extend(lone.build(now, &gram::GramLimits::default()).ok());
     }
     Ok(match grams.len() {
         0 => None,

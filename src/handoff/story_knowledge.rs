@@ -18,7 +18,7 @@ use serde_json::{Map, json};
 
 use super::agent_notes::{AgentNotes, FILE_ID_PREFIX};
 use crate::ids::CommitId;
-use crate::protocol::mesh::gram::{Draft, Edge, Limits, MemoryGram, NOTE, Node, REFERENCE};
+use crate::protocol::mesh::gram::{GramDraft, GramEdge, GramLimits, GramNode, MemoryGram, NOTE_TYPE, REFERENCE_TYPE};
 
 /// The most bytes of one story's gram.
 pub const MAX_STORY_GRAM_BYTES: usize = 48 * 1024;
@@ -90,33 +90,43 @@ impl StoryKnowledge {
     /// The gram, as of that time; at most [`MAX_STORY_GRAM_BYTES`] of it.
     pub fn to_gram(&self, at: Timestamp) -> MemoryGram {
         let story = format!("story:{}", self.story);
-        let mut node = Node::new(&story, "story", 0.6).since(at).with("title", truncate(&self.title));
+        let mut node =
+            GramNode::new(&story, "story", 0.6).with_known_since(at).with_attribute("title", truncate(&self.title));
         if let Some(commit) = &self.commit {
-            node = node.with("commit", commit.as_str());
+            node = node.with_attribute("commit", commit.as_str());
         }
-        let mut draft = Draft { nodes: vec![node], ..Draft::default() };
+        let mut draft = GramDraft { nodes: vec![node], ..GramDraft::default() };
         self.add_agent_notes(&story, at, &mut draft);
         for failed in &self.failures {
             let id = format!("attempt:{}/{}", self.story, failed.number);
-            let node = Node::new(&id, "failed-attempt", 0.7).since(failed.at.min(at)).fading(0.02);
+            let node = GramNode::new(&id, "failed-attempt", 0.7).with_known_since(failed.at.min(at)).with_decay(0.02);
             let text = format!("{}: {}", failed.cause, failed.summary);
-            upsert_node(&mut draft, node.with("text", truncate(&text)).with("cause", failed.cause.as_str()));
-            draft.edges.push(Edge::new(&story, id, 0.7).labelled("failed first"));
+            upsert_node(
+                &mut draft,
+                node.with_attribute("text", truncate(&text)).with_attribute("cause", failed.cause.as_str()),
+            );
+            draft.edges.push(GramEdge::new(&story, id, 0.7).with_context("failed first"));
         }
         for finding in &self.findings {
             self.add_finding(finding, &story, at, &mut draft);
         }
         for path in self.files.iter().take(MAX_FILE_NODES) {
             let id = file_node_id(path);
-            upsert_node(&mut draft, Node::new(&id, "file", 0.3).since(at).fading(0.05).with("path", truncate(path)));
-            draft.edges.push(Edge::new(&story, id, 0.3).labelled("changed"));
+            upsert_node(
+                &mut draft,
+                GramNode::new(&id, "file", 0.3)
+                    .with_known_since(at)
+                    .with_decay(0.05)
+                    .with_attribute("path", truncate(path)),
+            );
+            draft.edges.push(GramEdge::new(&story, id, 0.3).with_context("changed"));
         }
         for commit in self.commits.iter().rev().take(MAX_FILE_NODES) {
             let id = format!("commit:{commit}");
-            upsert_node(&mut draft, Node::new(&id, "commit", 0.2).since(at).fading(0.05));
-            draft.edges.push(Edge::new(&story, id, 0.2).labelled("committed"));
+            upsert_node(&mut draft, GramNode::new(&id, "commit", 0.2).with_known_since(at).with_decay(0.05));
+            draft.edges.push(GramEdge::new(&story, id, 0.2).with_context("committed"));
         }
-        draft.close_ends();
+        draft.add_reference_nodes();
         let mut metadata = Map::new();
         metadata.insert("sourceAgent".to_owned(), self.source.as_str().into());
         metadata.insert("schemaVersion".to_owned(), "1.0.0".into());
@@ -129,45 +139,53 @@ impl StoryKnowledge {
         seal(draft, at)
     }
 
-    fn add_agent_notes(&self, story: &str, at: Timestamp, draft: &mut Draft) {
+    fn add_agent_notes(&self, story: &str, at: Timestamp, draft: &mut GramDraft) {
         for (attempt, said) in &self.agent_notes {
             for (place, note) in said.notes.iter().enumerate() {
                 let id = note.id.clone().unwrap_or_else(|| format!("note:{}/{attempt}.{}", self.story, place + 1));
                 // A sandbox's clock is what it says it is.
                 let since = note.at.parse::<Timestamp>().map_or(at, |said| said.min(at));
-                let kind = if note.kind == REFERENCE { NOTE } else { note.kind.as_str() };
-                let node = Node::new(&id, kind, note.importance.unwrap_or(0.7));
-                upsert_node(draft, node.since(since).with("text", note.text.as_str()).with("attempt", *attempt));
-                draft.edges.push(Edge::new(story, &id, 1.0).labelled("learned"));
+                let kind = if note.kind == REFERENCE_TYPE { NOTE_TYPE } else { note.kind.as_str() };
+                let node = GramNode::new(&id, kind, note.importance.unwrap_or(0.7));
+                upsert_node(
+                    draft,
+                    node.with_known_since(since)
+                        .with_attribute("text", note.text.as_str())
+                        .with_attribute("attempt", *attempt),
+                );
+                draft.edges.push(GramEdge::new(story, &id, 1.0).with_context("learned"));
                 for about in note.about.iter().filter(|about| **about != id) {
-                    draft.edges.push(Edge::new(&id, about, 1.0).labelled("is about"));
+                    draft.edges.push(GramEdge::new(&id, about, 1.0).with_context("is about"));
                 }
             }
             for link in &said.links {
-                draft.edges.push(Edge::new(&link.source, &link.target, link.weight));
+                draft.edges.push(GramEdge::new(&link.source, &link.target, link.weight));
             }
         }
     }
 
-    fn add_finding(&self, finding: &Finding, story: &str, at: Timestamp, draft: &mut Draft) {
+    fn add_finding(&self, finding: &Finding, story: &str, at: Timestamp, draft: &mut GramDraft) {
         let importance = match finding.severity.as_str() {
             "critical" => 0.9,
             "major" => 0.8,
             _ => 0.5,
         };
         let id = format!("finding:{}", finding.id);
-        let mut node = Node::new(&id, "review-finding", importance).since(finding.at.min(at)).fading(0.02);
-        node = node.with("text", truncate(&finding.description)).with("severity", finding.severity.as_str());
+        let mut node =
+            GramNode::new(&id, "review-finding", importance).with_known_since(finding.at.min(at)).with_decay(0.02);
+        node = node
+            .with_attribute("text", truncate(&finding.description))
+            .with_attribute("severity", finding.severity.as_str());
         if !finding.fix.trim().is_empty() {
-            node = node.with("suggested fix", truncate(&finding.fix));
+            node = node.with_attribute("suggested fix", truncate(&finding.fix));
         }
         if let Some(line) = finding.line {
-            node = node.with("line", line);
+            node = node.with_attribute("line", line);
         }
         upsert_node(draft, node);
-        draft.edges.push(Edge::new(story, &id, importance).labelled("review found"));
+        draft.edges.push(GramEdge::new(story, &id, importance).with_context("review found"));
         if !finding.file.trim().is_empty() {
-            draft.edges.push(Edge::new(&id, file_node_id(&finding.file), 1.0).labelled("is about"));
+            draft.edges.push(GramEdge::new(&id, file_node_id(&finding.file), 1.0).with_context("is about"));
         }
     }
 }
@@ -182,7 +200,7 @@ pub fn merge_grams<'a>(
 ) -> Option<MemoryGram> {
     let grams: Vec<&MemoryGram> = grams.into_iter().collect();
     let at = grams.iter().map(|gram| gram.timestamp()).max()?;
-    let mut draft = Draft::merged(grams);
+    let mut draft = GramDraft::merge(grams);
     draft.metadata.insert("sourceAgent".to_owned(), source.into());
     draft.metadata.insert("schemaVersion".to_owned(), "1.0.0".into());
     let (mut named, mut left_out, mut room) = (Vec::new(), 0_u32, budget / 4);
@@ -206,19 +224,19 @@ pub fn merge_grams<'a>(
 
 /// A gram that has nothing in it.
 pub fn empty_gram(at: Timestamp) -> MemoryGram {
-    seal(Draft::default(), at)
+    seal(GramDraft::default(), at)
 }
 
-fn seal(draft: Draft, at: Timestamp) -> MemoryGram {
-    let sealed = draft.seal(at, &Limits::default()).or_else(|error| {
+fn seal(draft: GramDraft, at: Timestamp) -> MemoryGram {
+    let sealed = draft.build(at, &GramLimits::default()).or_else(|error| {
         debug_assert!(false, "{error}");
-        Draft::default().seal(at, &Limits::default())
+        GramDraft::default().build(at, &GramLimits::default())
     });
     sealed.expect("a gram with nothing in it breaks no rule")
 }
 
 /// Adds a node, in the place of one that has the id already: who speaks of it again knows better.
-fn upsert_node(draft: &mut Draft, node: Node) {
+fn upsert_node(draft: &mut GramDraft, node: GramNode) {
     match draft.nodes.iter_mut().find(|there| there.id == node.id) {
         // What is said of a file weighs more than that it was changed.
         Some(there) if there.importance() > node.importance() => there.attributes.extend(node.attributes),

@@ -18,7 +18,7 @@ use crate::handoff::layout;
 use crate::handoff::result::StoryResult;
 use crate::handoff::story_knowledge::{self, StoryKnowledge};
 use crate::ids::StoryId;
-use crate::protocol::mesh::gram::{MemoryGram, show};
+use crate::protocol::mesh::gram::{MemoryGram, render};
 use crate::tasks::{Story, TasksFile};
 use crate::verdict::{Cause, Failure, StoryOutcome};
 
@@ -92,7 +92,7 @@ impl ReceivedDispatch {
         let mut json = serde_json::to_vec(&gram.to_json()).map_err(io::Error::other)?;
         json.push(b'\n');
         safe_fs::write_replacing(&folder.join(layout::MEMORY_JSON_FILE), &json)?;
-        let text = show::markdown(gram);
+        let text = render::markdown(gram);
         let shown = if text.is_empty() {
             "Nothing was learned before this story.\n".to_owned()
         } else {

@@ -16,7 +16,7 @@
 //! | `index.rs` | what follows from the plan alone |
 //! | `stop.rs` | beginning, stopping, resuming, the end |
 //!
-//! An attempt goes `Starting -> Created -> Running -> Completed -> Collecting -> Reviewing -> MergeQueued -> Merging -> Settled`, and may leave
+//! An attempt goes `Starting -> Created -> Running -> Completed -> Collecting -> Reviewing -> MergeQueued -> NodeMerge -> Settled`, and may leave
 //! out what did not happen. It holds one of the `max` places until its container has ended; collecting and merging are done
 //! outside of them. Its assignment has no other attempt before it is settled.
 //!

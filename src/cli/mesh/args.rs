@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::cli::amounts::{Size, Span, SpanOrOff};
-use crate::protocol::mesh::http::Address;
+use crate::protocol::mesh::http::NodeAddress;
 
 /// `longshore mesh`.
 #[derive(Debug, Args)]
@@ -82,7 +82,7 @@ pub struct MeshServeArgs {
 
     /// Be an intermediary: relay to the node at this URL
     #[arg(long, value_name = "URL")]
-    pub forward: Option<Address>,
+    pub forward: Option<NodeAddress>,
 
     /// Be an intermediary: a frame whose routing block names this node goes to this URL; may be given again
     #[arg(long, value_name = "URI=URL")]
@@ -192,7 +192,7 @@ pub struct MeshSendArgs {
 
     /// The node's URL
     #[arg(long, value_name = "URL", required_unless_present = "print")]
-    pub to: Option<Address>,
+    pub to: Option<NodeAddress>,
 
     /// Send this file along; may be given again
     #[arg(long, value_name = "FILE", conflicts_with = "stream")]

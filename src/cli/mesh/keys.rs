@@ -17,8 +17,8 @@ use sha2::{Digest, Sha256};
 use super::args::MeshKeygenArgs;
 use crate::cli::error::{CommandError, CommandErrorKind};
 use crate::cli::{CommandResult, print_stdout};
-use crate::protocol::mesh::modules::encryption::{KeyPair, Recipient};
-use crate::protocol::mesh::modules::keys::{KeyRing, PublicKey, Right, SecretKey};
+use crate::protocol::mesh::modules::encryption::{RecipientKey, RecipientKeyPair};
+use crate::protocol::mesh::modules::keys::{KeyPermission, KeyRing, PublicKey, SecretKey};
 
 /// The most of a file that is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -71,7 +71,7 @@ pub struct NodeKeys {
     /// What it signs with.
     pub signing_key: Arc<SecretKey>,
     /// What it opens with.
-    pub decryption_key: KeyPair,
+    pub decryption_key: RecipientKeyPair,
 }
 
 /// Those that a node trusts.
@@ -82,7 +82,7 @@ pub struct TrustedKeys {
     /// What each may have done here.
     pub allowed_actions: Vec<(String, Vec<String>)>,
     /// Whom something can be sealed for.
-    pub recipients: Vec<Recipient>,
+    pub recipients: Vec<RecipientKey>,
 }
 
 /// Makes a key file, and prints its public half.
@@ -100,7 +100,7 @@ pub fn keygen(args: &MeshKeygenArgs) -> CommandResult {
     let verify = decode_node_keys(&file)
         .ok_or_else(|| CommandError::input(format!("`{}` is no absolute URI", args.agent)))?
         .signing_key
-        .public()
+        .public_key()
         .to_base64();
     file.key_id = Sha256::digest(&verify).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let own = decode_node_keys(&file).ok_or_else(|| CommandError::machinery("the key is none"))?;
@@ -118,7 +118,7 @@ pub fn keygen(args: &MeshKeygenArgs) -> CommandResult {
         agent: file.agent,
         key_id: file.key_id,
         verifying_key: verify,
-        encryption_key: Some(own.decryption_key.recipient().to_base64()),
+        encryption_key: Some(own.decryption_key.recipient_key().to_base64()),
         rights: Vec::new(),
         allow: Vec::new(),
     };
@@ -135,7 +135,7 @@ fn decode_node_keys(file: &KeyFile) -> Option<NodeKeys> {
     let sign = SecretKey::new(&file.key_id, &file.agent, &bytes(&file.signing_key)?).ok()?;
     Some(NodeKeys {
         signing_key: Arc::new(sign),
-        decryption_key: KeyPair::new(&file.key_id, &bytes(&file.decryption_key)?),
+        decryption_key: RecipientKeyPair::new(&file.key_id, &bytes(&file.decryption_key)?),
     })
 }
 
@@ -178,13 +178,13 @@ pub fn load_trusted_keys<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Resul
         }
         let mut key = PublicKey::new(&agent.key_id, &agent.agent, &agent.verifying_key).map_err(|error| bad(&error))?;
         for right in &agent.rights {
-            key = key.with(match right {
-                RightName::Authorize => Right::Authorize,
-                RightName::Change => Right::Change,
+            key = key.with_permission(match right {
+                RightName::Authorize => KeyPermission::Authorize,
+                RightName::Change => KeyPermission::ModifyMessages,
             });
         }
         if let Some(seal) = &agent.encryption_key {
-            trust.recipients.push(Recipient::new(&agent.key_id, seal).map_err(|error| bad(&error))?);
+            trust.recipients.push(RecipientKey::new(&agent.key_id, seal).map_err(|error| bad(&error))?);
         }
         keys.push((agent.key_id, key));
         trust.allowed_actions.push((agent.agent, agent.allow));

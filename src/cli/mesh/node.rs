@@ -13,20 +13,20 @@ use super::args::MeshServeArgs;
 use super::keys::{NodeKeys, TrustedKeys};
 use crate::cli::error::{CommandError, CommandErrorKind};
 use crate::protocol::mesh::frame::Header;
-use crate::protocol::mesh::http::{Address, Client, Hops, Manner};
-use crate::protocol::mesh::limits::Limits;
+use crate::protocol::mesh::http::{Client, ClientOptions, NextHops, NodeAddress};
+use crate::protocol::mesh::limits::FrameLimits;
 use crate::protocol::mesh::modules::audit::Audit;
 use crate::protocol::mesh::modules::authentication::Authentication;
-use crate::protocol::mesh::modules::authorization::{Authorization, BODY};
+use crate::protocol::mesh::modules::authorization::{Authorization, BODY_ACTION};
 use crate::protocol::mesh::modules::encryption::Encryption;
 use crate::protocol::mesh::modules::freshness::Freshness;
 use crate::protocol::mesh::modules::routing::Routing;
-use crate::protocol::mesh::modules::signature::{Signature, is_answered_for};
+use crate::protocol::mesh::modules::signature::{Signature, is_covered_by_signature};
 use crate::protocol::mesh::modules::ttl::Ttl;
 use crate::protocol::mesh::modules::upgrade::Upgrade;
 use crate::protocol::mesh::modules::validation::Validation;
-use crate::protocol::mesh::node::{Node, Place};
-use crate::protocol::mesh::relay::{APPLIED, Change, What};
+use crate::protocol::mesh::node::{Node, NodeKind};
+use crate::protocol::mesh::relay::{APPLIED_BLOCK, ChangeAction, FrameChange};
 use crate::protocol::mesh::role::is_iri;
 
 /// The features of an active intermediary, by URI.
@@ -37,12 +37,12 @@ const MASK_FEATURE: &str = "urn:longshore:mesh:feature:mask";
 const DEFAULT_REPLAY_WINDOW: Duration = Duration::from_secs(300);
 
 /// Where the node stands on the path, by what it is asked to do.
-fn node_kind(args: &MeshServeArgs) -> Result<Place, CommandError> {
+fn node_kind(args: &MeshServeArgs) -> Result<NodeKind, CommandError> {
     let active = args.active || !args.annotate.is_empty() || !args.mask.is_empty();
     match (args.forward.is_some() || !args.route.is_empty(), active) {
-        (false, false) => Ok(Place::Ultimate),
-        (true, false) => Ok(Place::Forwarding),
-        (true, true) => Ok(Place::Active),
+        (false, false) => Ok(NodeKind::UltimateReceiver),
+        (true, false) => Ok(NodeKind::ForwardingIntermediary),
+        (true, true) => Ok(NodeKind::ActiveIntermediary),
         (false, true) => Err(CommandError::input("an active intermediary has to know where frames go")
             .with_hint("add --forward URL, or --route URI=URL")),
     }
@@ -76,18 +76,18 @@ pub fn build_node(
     let bad = |error| CommandError::from_error(CommandErrorKind::Input, &error);
     let mut node = Node::new(uri, node_kind(args)?).map_err(bad)?;
     let bytes = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
-    node.limits = Limits { bytes, text: bytes.min(Limits::default().text), ..Limits::default() };
+    node.limits = FrameLimits { bytes, text: bytes.min(FrameLimits::default().text), ..FrameLimits::default() };
     for role in &args.role {
         let role = match role.split_once('=').filter(|(token, iri)| !token.contains(':') && is_iri(iri)) {
             Some((token, iri)) => {
-                node.vocabulary
-                    .define(token, iri)
+                node.role_registry
+                    .register_token(token, iri)
                     .map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))?;
                 token
             }
             None => role,
         };
-        node = node.acting_as(role).map_err(bad)?;
+        node = node.with_role(role).map_err(bad)?;
     }
     let names = |names: &[String]| -> Result<(), CommandError> {
         names.iter().try_for_each(|name| validate_block(name, serde_json::Map::new()))
@@ -95,10 +95,10 @@ pub fn build_node(
     for list in [&args.understand, &args.reinsert, &args.allow] {
         names(list)?;
     }
-    for name in args.need.iter().filter(|name| *name != BODY) {
+    for name in args.need.iter().filter(|name| *name != BODY_ACTION) {
         names(std::slice::from_ref(name))?;
     }
-    if let Some(name) = args.need.iter().find(|name| !is_answered_for(name)) {
+    if let Some(name) = args.need.iter().find(|name| !is_covered_by_signature(name)) {
         return Err(CommandError::input(format!(
             "`{name}` cannot be needed from a sender: every node on the way may change it"
         )));
@@ -109,67 +109,67 @@ pub fn build_node(
             own.signing_key.agent()
         )));
     }
-    if own.is_some() && args.trust.is_empty() && !args.audit && node.place() != Place::Ultimate {
+    if own.is_some() && args.trust.is_empty() && !args.audit && node.kind() != NodeKind::UltimateReceiver {
         return Err(CommandError::input("an intermediary does nothing with a key, unless it knows whom it trusts")
             .with_hint("add --trust FILE, so that it checks what it presents itself with and signs anew"));
     }
-    if args.need.iter().any(|name| name == BODY) && node.place() != Place::Ultimate {
+    if args.need.iter().any(|name| name == BODY_ACTION) && node.kind() != NodeKind::UltimateReceiver {
         return Err(CommandError::input("`--need Body` is for the end of the path: an intermediary processes no Body"));
     }
     // Whoever says which ways there are lets the node go them, and so with its log (7.2, rule 3).
     let routing = (!args.route.is_empty()).then_some("routing");
     let audit = args.audit.then_some("audit");
     Ok(add_modules(node, args, own, trust)
-        .understanding(args.understand.iter().map(String::as_str))
-        .reinserting(args.reinsert.iter().map(String::as_str))
-        .authorized(args.allow.iter().map(String::as_str).chain(routing).chain(audit))
-        .changing(build_changes(args)?))
+        .with_understood_blocks(args.understand.iter().map(String::as_str))
+        .with_reinserted_blocks(args.reinsert.iter().map(String::as_str))
+        .with_authorized_blocks(args.allow.iter().map(String::as_str).chain(routing).chain(audit))
+        .with_changes(build_changes(args)?))
 }
 
 /// All modules that there are, with the keys that there are.
 fn add_modules(node: Node, args: &MeshServeArgs, own: Option<&NodeKeys>, trust: &TrustedKeys) -> Node {
-    let mut node = node.with(Ttl).with(Upgrade).with(Validation::default()).with(Routing);
-    let mut audit = if args.audit { Audit::beginning() } else { Audit::default() };
+    let mut node = node.with_module(Ttl).with_module(Upgrade).with_module(Validation::default()).with_module(Routing);
+    let mut audit = if args.audit { Audit::starting_log() } else { Audit::default() };
     if let Some(own) = own {
-        audit = audit.sealing(own.signing_key.clone());
-        if node.place() == Place::Ultimate {
-            node = node.with(Encryption::with([own.decryption_key.clone()]));
+        audit = audit.with_signer(own.signing_key.clone());
+        if node.kind() == NodeKind::UltimateReceiver {
+            node = node.with_module(Encryption::with_keys([own.decryption_key.clone()]));
         }
     }
     let usual = if args.trust.is_empty() { None } else { Some(DEFAULT_REPLAY_WINDOW) };
     let window = args.replay_window.map_or(usual, |window| (!window.0.is_zero()).then_some(window.0));
     if let Some(window) = window {
-        let fresh = Freshness::within(SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX));
-        node = node.with(if args.require_signature { fresh } else { fresh.or_without_id() });
+        let fresh = Freshness::within_window(SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX));
+        node = node.with_module(if args.require_signature { fresh } else { fresh.with_optional_id() });
     }
     if args.trust.is_empty() {
-        return node.with(audit);
+        return node.with_module(audit);
     }
     let ring = || Arc::clone(&trust.ring);
-    let mut signature = if args.require_signature { Signature::requiring(ring()) } else { Signature::checking(ring()) };
-    let mut authentication = Authentication::checking(ring());
+    let mut signature = if args.require_signature { Signature::required(ring()) } else { Signature::optional(ring()) };
+    let mut authentication = Authentication::optional(ring());
     if let Some(own) = own {
-        signature = signature.signing_again(own.signing_key.clone());
-        authentication = authentication.presenting(own.signing_key.clone());
+        signature = signature.with_resigning_key(own.signing_key.clone());
+        authentication = authentication.with_credential_key(own.signing_key.clone());
     }
     if args.require_signature {
-        audit = audit.checking(ring());
+        audit = audit.with_verifier(ring());
     }
-    let mut authorization = Authorization::new(ring()).needing(args.need.iter().map(String::as_str));
+    let mut authorization = Authorization::new(ring()).with_required_actions(args.need.iter().map(String::as_str));
     for (agent, actions) in &trust.allowed_actions {
-        authorization = authorization.allowing(agent, actions.iter().map(String::as_str));
+        authorization = authorization.with_allowed_actions(agent, actions.iter().map(String::as_str));
     }
-    node.with(signature).with(authentication).with(authorization).with(audit)
+    node.with_module(signature).with_module(authentication).with_module(authorization).with_module(audit)
 }
 
 fn validate_block(name: &str, properties: serde_json::Map<String, Value>) -> Result<(), CommandError> {
     let fault = Header::default().set_block(name, properties).err();
     fault.map_or(Ok(()), |fault| {
-        Err(CommandError::input(format!("`{name}` cannot be a header block: {}", fault.text())))
+        Err(CommandError::input(format!("`{name}` cannot be a header block: {}", fault.reason_text())))
     })
 }
 
-fn build_changes(args: &MeshServeArgs) -> Result<Vec<Change>, CommandError> {
+fn build_changes(args: &MeshServeArgs) -> Result<Vec<FrameChange>, CommandError> {
     let mut changes = Vec::new();
     for typed in &args.annotate {
         let bad = || {
@@ -179,22 +179,27 @@ fn build_changes(args: &MeshServeArgs) -> Result<Vec<Change>, CommandError> {
         let (name, json) = typed.split_once('=').ok_or_else(bad)?;
         let Ok(Value::Object(properties)) = serde_json::from_str(json) else { return Err(bad()) };
         validate_block(name, properties.clone())?;
-        if [APPLIED, "signature"].contains(&name) {
+        if [APPLIED_BLOCK, "signature"].contains(&name) {
             return Err(CommandError::input(format!("`{name}` is the node's own to say")));
         }
-        changes
-            .push(Change { feature: ANNOTATE_FEATURE.to_owned(), what: What::SetBlock(name.to_owned(), properties) });
+        changes.push(FrameChange {
+            feature: ANNOTATE_FEATURE.to_owned(),
+            action: ChangeAction::SetBlock(name.to_owned(), properties),
+        });
     }
-    let mask = |key: &String| Change { feature: MASK_FEATURE.to_owned(), what: What::RemoveBody(key.clone()) };
+    let mask = |key: &String| FrameChange {
+        feature: MASK_FEATURE.to_owned(),
+        action: ChangeAction::RemoveBodyChild(key.clone()),
+    };
     changes.extend(args.mask.iter().map(mask));
     Ok(changes)
 }
 
 /// The nodes behind it.
-pub fn build_hops(args: &MeshServeArgs, token: Option<String>) -> Result<Hops, CommandError> {
+pub fn build_hops(args: &MeshServeArgs, token: Option<String>) -> Result<NextHops, CommandError> {
     let limit = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
-    let manner = Manner { http2: args.next_http2, token, patience: args.timeout.0, limit };
-    let client = |address: Address| {
+    let manner = ClientOptions { http2: args.next_http2, token, timeout: args.timeout.0, max_response_bytes: limit };
+    let client = |address: NodeAddress| {
         Client::new(address, manner.clone()).map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))
     };
     let mut ways = BTreeMap::new();
@@ -210,5 +215,5 @@ pub fn build_hops(args: &MeshServeArgs, token: Option<String>) -> Result<Hops, C
         }
         ways.insert(uri.to_owned(), client(url.parse().map_err(bad)?)?);
     }
-    Ok(Hops { otherwise: args.forward.clone().map(client).transpose()?, ways })
+    Ok(NextHops { default_hop: args.forward.clone().map(client).transpose()?, by_uri: ways })
 }

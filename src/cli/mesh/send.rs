@@ -20,12 +20,12 @@ use crate::cli::{CommandResult, print_stderr, print_stdout};
 use crate::protocol::mesh::fault::Fault;
 use crate::protocol::mesh::frame::Frame;
 use crate::protocol::mesh::http::{
-    ATTACHMENTS, Attachment, Client, ClientError, Line, Lines, Manner, attachments_block,
+    ATTACHMENTS, Attachment, Client, ClientError, ClientOptions, LineDecoder, StreamLine, attachments_block,
 };
-use crate::protocol::mesh::limits::Limits;
+use crate::protocol::mesh::limits::FrameLimits;
 use crate::protocol::mesh::modules::authentication::authenticate;
 use crate::protocol::mesh::modules::authorization::authorize;
-use crate::protocol::mesh::modules::encryption::{seal_body, seal_grams};
+use crate::protocol::mesh::modules::encryption::{encrypt_body, encrypt_grams};
 use crate::protocol::mesh::modules::signature::sign;
 use crate::protocol::mesh::role::is_iri;
 use crate::report::text::sanitize;
@@ -56,7 +56,7 @@ pub async fn send(args: &MeshSendArgs) -> CommandResult {
         return print_stdout(&format!("{}\n", String::from_utf8_lossy(&frame.to_bytes()))).map(|()| 0);
     }
     let reply = build_client(args)?.send(frame.to_bytes().into(), &attachments).await.map_err(client_error)?;
-    if reply.content.is_empty() {
+    if reply.body.is_empty() {
         // A fault was told, and is not answered with a frame.
         return if reply.status.is_success() {
             Ok(0)
@@ -64,15 +64,15 @@ pub async fn send(args: &MeshSendArgs) -> CommandResult {
             Err(CommandError::new(CommandErrorKind::Unsuccessful, format!("the node answered {}", reply.status)))
         };
     }
-    print_answer(&reply.content, reply.status.as_u16(), args.json)
+    print_answer(&reply.body, reply.status.as_u16(), args.json)
 }
 
 fn build_client(args: &MeshSendArgs) -> Result<Client, CommandError> {
-    let manner = Manner {
+    let manner = ClientOptions {
         http2: args.http2,
         token: token::load_token(args.token_file.as_deref())?,
-        patience: args.timeout.0,
-        limit: Limits::default().bytes,
+        timeout: args.timeout.0,
+        max_response_bytes: FrameLimits::default().bytes,
     };
     let address =
         args.to.clone().ok_or_else(|| CommandError::input("there is no node to send to").with_hint("add --to URL"))?;
@@ -110,7 +110,7 @@ fn grant_encrypt_and_sign(frame: &mut Frame, args: &MeshSendArgs) -> Result<(), 
                 path.display()
             )));
         };
-        let sealed = seal_body(frame, recipient).and_then(|()| seal_grams(frame, recipient));
+        let sealed = encrypt_body(frame, recipient).and_then(|()| encrypt_grams(frame, recipient));
         sealed.map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))?;
     }
     if let Some(own) = &own {
@@ -122,10 +122,10 @@ fn grant_encrypt_and_sign(frame: &mut Frame, args: &MeshSendArgs) -> Result<(), 
 
 /// Prints an answer: 0, or 1 if it is a fault.
 fn print_answer(content: &[u8], status: u16, as_it_came: bool) -> CommandResult {
-    let answer = Frame::parse(content, &Limits::default()).map_err(|fault| {
+    let answer = Frame::parse(content, &FrameLimits::default()).map_err(|fault| {
         CommandError::machinery(format!(
             "the node answered with {status} and something that is no frame: {}",
-            fault.text()
+            fault.reason_text()
         ))
         .with_hint("is there a mesh node at that URL?")
     })?;
@@ -138,7 +138,7 @@ fn print_answer(content: &[u8], status: u16, as_it_came: bool) -> CommandResult 
             pretty.lines().map(|line| if std::io::stdout().is_terminal() { sanitize(line) } else { line.to_owned() });
         print_stdout(&lines.map(|line| line + "\n").collect::<String>())?;
     }
-    match Fault::read(&answer) {
+    match Fault::from_frame(&answer) {
         Ok(None) => Ok(0),
         Ok(Some(fault)) => {
             let from = fault.node.as_ref().map_or(String::new(), |node| format!(" (from {})", sanitize(node)));
@@ -146,7 +146,7 @@ fn print_answer(content: &[u8], status: u16, as_it_came: bool) -> CommandResult 
             Ok(1)
         }
         Err(broken) => {
-            print_stderr(&format!("fault: {}", sanitize(broken.text())));
+            print_stderr(&format!("fault: {}", sanitize(broken.reason_text())));
             Ok(1)
         }
     }
@@ -188,14 +188,14 @@ async fn send_stream(args: &MeshSendArgs, client: &Client) -> CommandResult {
     let outgoing =
         futures::stream::unfold(receiver, |mut lines| async { lines.recv().await.map(|line| (line, lines)) });
     let (status, mut pieces) = client.stream(outgoing).await.map_err(client_error)?;
-    let mut lines = Lines::new(Limits::default().bytes);
+    let mut lines = LineDecoder::new(FrameLimits::default().bytes);
     let mut worst = 0;
     loop {
         let piece = pieces.next().await.transpose().map_err(client_error)?;
         let over = piece.is_none();
         lines.push(&piece.unwrap_or_default());
-        while let Some(line) = lines.next().or_else(|| over.then(|| lines.rest()).flatten()) {
-            let Line::Whole(line) = line else {
+        while let Some(line) = lines.next().or_else(|| over.then(|| lines.finish()).flatten()) {
+            let StreamLine::Complete(line) = line else {
                 return Err(CommandError::machinery("a line of the answer is too long"));
             };
             worst = worst.max(print_answer(&line, status.as_u16(), true)?);
@@ -212,7 +212,7 @@ async fn send_stream(args: &MeshSendArgs, client: &Client) -> CommandResult {
 
 fn read_frame(path: &Path) -> Result<Frame, CommandError> {
     let mut bytes = Vec::new();
-    let limits = Limits::default();
+    let limits = FrameLimits::default();
     let read = if path.as_os_str() == "-" {
         std::io::stdin().lock().take(limits.bytes as u64 + 1).read_to_end(&mut bytes)
     } else {
@@ -224,7 +224,7 @@ fn read_frame(path: &Path) -> Result<Frame, CommandError> {
 
 fn invalid_frame_error(fault: &Fault) -> CommandError {
     let place = fault.pointer().filter(|pointer| !pointer.is_empty()).map(|pointer| format!(", at `{pointer}`"));
-    CommandError::input(format!("not sent, as it is no frame: {}{}", fault.text(), place.unwrap_or_default()))
+    CommandError::input(format!("not sent, as it is no frame: {}{}", fault.reason_text(), place.unwrap_or_default()))
 }
 
 /// A file that is sent along: its name is what the frame calls it.
@@ -239,7 +239,7 @@ fn read_attachment(path: &Path) -> Result<Attachment, CommandError> {
 
 fn client_error(error: ClientError) -> CommandError {
     let kind = match error {
-        ClientError::Token | ClientError::Request(_) => CommandErrorKind::Input,
+        ClientError::InvalidToken | ClientError::Request(_) => CommandErrorKind::Input,
         _ => CommandErrorKind::Machinery,
     };
     CommandError::from_error(kind, &error)

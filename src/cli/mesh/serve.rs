@@ -13,8 +13,8 @@ use super::args::MeshServeArgs;
 use super::{keys, node, token};
 use crate::cli::error::CommandError;
 use crate::cli::{CommandResult, print_stderr, print_stdout};
-use crate::protocol::mesh::http::{FRAME_PATH, Handler, Server, Station, Terms};
-use crate::protocol::mesh::node::Place;
+use crate::protocol::mesh::http::{FRAME_PATH, Handler, NodeService, Server, ServerOptions};
+use crate::protocol::mesh::node::NodeKind;
 
 /// Serves.
 pub async fn serve(args: &MeshServeArgs) -> CommandResult {
@@ -48,22 +48,27 @@ pub async fn serve(args: &MeshServeArgs) -> CommandResult {
     let address = listener.local_addr().map_err(machinery("cannot tell where it listens".to_owned()))?;
     let url = format!("http://{address}{FRAME_PATH}");
     let node = node(&url)?;
-    let (uri, place) = (node.uri().to_owned(), node.place());
-    let mut station = Station::new(node, hops);
+    let (uri, place) = (node.uri().to_owned(), node.kind());
+    let mut station = NodeService::new(node, hops);
     if let Some(command) = &args.handler {
         let answer = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
         let hidden = vec![token::TOKEN_ENV_VAR.to_owned()];
-        station = station.handled_by(Handler { command: command.clone(), limit: args.timeout.0, answer, hidden });
+        station = station.with_handler(Handler {
+            command: command.clone(),
+            timeout: args.timeout.0,
+            max_output_bytes: answer,
+            removed_env: hidden,
+        });
     }
     if let Some(folder) = &args.attachments {
-        station = station.keeping_attachments(folder.clone());
+        station = station.with_attachment_dir(folder.clone());
     }
-    let terms = Terms {
+    let terms = ServerOptions {
         token,
-        attachments: usize::try_from(args.max_attachments.0).unwrap_or(usize::MAX),
-        head: args.patience.0,
-        body: args.patience.0 * 6,
-        ..Terms::default()
+        max_attachment_bytes: usize::try_from(args.max_attachments.0).unwrap_or(usize::MAX),
+        header_timeout: args.patience.0,
+        body_timeout: args.patience.0 * 6,
+        ..ServerOptions::default()
     };
     let stop = CancellationToken::new();
     let mut signals = ServeSignals::new().map_err(machinery("cannot listen for signals".to_owned()))?;
@@ -74,9 +79,9 @@ pub async fn serve(args: &MeshServeArgs) -> CommandResult {
         ))?;
     } else {
         let what = match place {
-            Place::Ultimate => "ultimate receiver",
-            Place::Forwarding => "forwarding intermediary",
-            Place::Active => "active intermediary",
+            NodeKind::UltimateReceiver => "ultimate receiver",
+            NodeKind::ForwardingIntermediary => "forwarding intermediary",
+            NodeKind::ActiveIntermediary => "active intermediary",
         };
         print_stderr(&format!("{what} {uri}, at {url}"));
     }

@@ -14,7 +14,7 @@ use crate::delivery::{DeliveryError, Repo};
 use crate::handoff::story_knowledge;
 use crate::protocol::amp::store::Ssot;
 use crate::protocol::mesh::frame::Frame;
-use crate::protocol::mesh::gram::{Draft, Limits, MemoryGram, show};
+use crate::protocol::mesh::gram::{GramDraft, GramLimits, MemoryGram, render};
 use crate::protocol::mesh::limits;
 
 /// The most bytes that are read.
@@ -44,12 +44,12 @@ pub(super) async fn show(args: &MeshShowArgs, here: &CommandContext) -> CommandR
                 .ok_or_else(|| CommandError::input("there is no MemoryGram in it"))?,
         };
         match (args.dot, args.mermaid) {
-            (true, _) => show::dot(&one),
-            (_, true) => show::mermaid(&one),
-            _ => show::markdown(&one),
+            (true, _) => render::dot(&one),
+            (_, true) => render::mermaid(&one),
+            _ => render::markdown(&one),
         }
     } else {
-        grams.iter().map(show::table).collect::<Vec<_>>().join("\n")
+        grams.iter().map(render::table).collect::<Vec<_>>().join("\n")
     };
     print_stdout(&text)?;
     Ok(0)
@@ -68,7 +68,7 @@ fn read_grams(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, CommandErr
         .map_err(|error| CommandError::input(format!("`{name}` is not JSON")).with_cause(&error))?;
     let entries = match value {
         Value::Object(object) if object.contains_key("frame") => {
-            let frame = Frame::parse(&bytes, &limits::Limits::default())
+            let frame = Frame::parse(&bytes, &limits::FrameLimits::default())
                 .map_err(|fault| CommandError::input(format!("`{name}` is not a frame: {fault}")))?;
             frame.memory_grams.unwrap_or_default()
         }
@@ -86,9 +86,9 @@ fn read_grams(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, CommandErr
         return Err(CommandError::input(format!("there is no MemoryGram in `{name}`")));
     }
     let mut grams = Vec::new();
-    let mut lone = Draft::default();
+    let mut lone = GramDraft::default();
     for (place, entry) in entries.iter().enumerate() {
-        let read = MemoryGram::read_entry(entry, &Limits::default()).map_err(|error| {
+        let read = MemoryGram::from_entry(entry, &GramLimits::default()).map_err(|error| {
             CommandError::input(format!("MemoryGram {} of `{name}` is not valid: {error}", place + 1))
         })?;
         match read {
@@ -97,7 +97,7 @@ fn read_grams(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, CommandErr
         }
     }
     if !lone.nodes.is_empty() {
-        let sealed = lone.seal(jiff::Timestamp::now(), &Limits::default());
+        let sealed = lone.build(jiff::Timestamp::now(), &GramLimits::default());
         grams.push(
             sealed.map_err(|error| CommandError::input(format!("the nodes of `{name}` are not valid: {error}")))?,
         );

@@ -10,7 +10,7 @@ use crate::protocol::amp::message::{
     CriterionVerdict, Decision, DiffSummary, Escalation, EscalationType, Issue, IssueSeverity, ReviewVerdict, Role,
     Severity, Snapshot,
 };
-use crate::protocol::mesh::gram::show;
+use crate::protocol::mesh::gram::render;
 use crate::swarm::amp_intent::DispatchIntent as DispatchWord;
 use crate::verdict::{Failure, StoryOutcome};
 
@@ -206,7 +206,7 @@ fn story_memory_holds_notes_findings_failures_files_and_commits() {
             "story:US-001",
         ]
     );
-    let text = show::markdown(gram);
+    let text = render::markdown(gram);
     for part in
         ["the tests need a port", "it is too slow", "verification\\_failed", "$TOKEN", "is about `file:src/a.rs`"]
     {
@@ -255,7 +255,7 @@ fn shared_dependency_appears_once_in_a_diamond() {
         "the first starts with nothing"
     );
     let gram = received_memory(&dispatch_context(&mut memory, &plan, 4, DEFAULT_MEMORY_BUDGET)).expect("memory");
-    let text = show::markdown(&gram);
+    let text = render::markdown(&gram);
     for story in 1..4 {
         assert_eq!(text.matches(&format!("what {story} learned")).count(), 1, "{text}");
     }
@@ -294,7 +294,7 @@ fn long_chain_stays_within_budget_and_is_reproducible() {
     assert_eq!(one, two);
     assert!(one.text.len() < budget + 2048, "{}", one.text.len());
     let gram = received_memory(&dispatch_context(&mut along, &plan, 150, budget)).expect("memory");
-    assert!(show::markdown(&gram).contains("story 149:"), "the newest is there");
+    assert!(render::markdown(&gram).contains("story 149:"), "the newest is there");
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn dispatch_records_the_coordinators_relay() {
     );
     let mark = &header["applied"]["by"][0];
     assert_eq!((&mark["node"], &mark["changed"]), (&json!(node("coordinator")), &json!(["/frame/MemoryGrams/0"])));
-    assert!(show::markdown(&received_memory(&handed).expect("memory")).contains("what 1 learned"));
+    assert!(render::markdown(&received_memory(&handed).expect("memory")).contains("what 1 learned"));
 }
 
 #[test]
@@ -409,6 +409,6 @@ fn unmerged_work_counts_as_a_failed_attempt() {
     assert_eq!(attempts, ["attempt:US-001/1", "attempt:US-001/3"]);
     let tried = gram.edges().iter().filter(|edge| edge.target.starts_with("attempt:"));
     assert_eq!(tried.count(), 2, "each is said once");
-    let text = show::markdown(&gram);
+    let text = render::markdown(&gram);
     assert!(text.contains("conflict: conflict in") && !text.contains("hunter2"), "{text}");
 }

@@ -1,18 +1,18 @@
 //! A header block, whichever of the two forms it came in: a key of `Header` (5.2), or an entry of `headerBlocks` (1.4).
 //!
-//! Used by `frame.rs`, `process.rs`, `relay.rs` and the modules. A [`Block`] exists in checked frames only, so what it says of
+//! Used by `frame.rs`, `process.rs`, `relay.rs` and the modules. A [`HeaderBlock`] exists in checked frames only, so what it says of
 //! role, `mustUnderstand` and `relay` is valid. Must not: know which node looks at it.
 
 use serde_json::{Map, Value};
 
 use super::fault::Fault;
-use super::role::{Role, Vocabulary};
+use super::role::{Role, RoleRegistry};
 use super::rules;
 use crate::protocol::acp::fields::shown;
 
 /// How a block stands in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum BlockForm {
     /// `"name": {..}` in `Header`.
     Keyed,
     /// `{"type": "name", "content": {..}}` in `headerBlocks`.
@@ -21,32 +21,32 @@ pub enum Form {
 
 /// A header block.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Block<'f> {
+pub struct HeaderBlock<'f> {
     /// Its name: what a node must know to understand it.
     pub name: &'f str,
     /// How it stands in the header.
-    pub form: Form,
+    pub form: BlockForm,
     /// All of its properties, as they came.
     pub properties: &'f Map<String, Value>,
 }
 
-impl<'f> Block<'f> {
+impl<'f> HeaderBlock<'f> {
     /// The role that it is targeted at. One that names none is for the ultimate receiver (5.2.2, rule 3).
-    pub fn role(&self, vocabulary: &Vocabulary) -> Role {
+    pub fn role(&self, vocabulary: &RoleRegistry) -> Role {
         match self.properties.get("role").and_then(Value::as_str) {
-            Some(text) => vocabulary.read(text),
+            Some(text) => vocabulary.resolve_or_ultimate_receiver(text),
             None => Role::UltimateReceiver,
         }
     }
 
     /// Whether its target must understand it (5.2.3); false if it does not say.
     pub fn must_understand(&self) -> bool {
-        self.properties.get("mustUnderstand").and_then(boolean).unwrap_or(false)
+        self.properties.get("mustUnderstand").and_then(parse_boolean).unwrap_or(false)
     }
 
     /// Whether it is relayed by a target that does not understand it (5.2.4); false if it does not say.
-    pub fn relay(&self) -> bool {
-        self.properties.get("relay").and_then(boolean).unwrap_or(false)
+    pub fn is_relayable(&self) -> bool {
+        self.properties.get("relay").and_then(parse_boolean).unwrap_or(false)
     }
 
     /// How its payload is encoded, if it says (5.2.1, rule 3).
@@ -57,14 +57,14 @@ impl<'f> Block<'f> {
     /// Where its module's own fields are: `content` of a listed block that has one, the block itself otherwise.
     pub fn content(&self) -> &'f Map<String, Value> {
         match (self.form, self.properties.get("content")) {
-            (Form::Listed, Some(Value::Object(content))) => content,
+            (BlockForm::Listed, Some(Value::Object(content))) => content,
             _ => self.properties,
         }
     }
 }
 
 /// A boolean. 1 and 0 are forms of the same values (1.3); a text is not.
-pub(super) fn boolean(value: &Value) -> Option<bool> {
+pub(super) fn parse_boolean(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(value) => Some(*value),
         Value::Number(number) => match number.as_f64() {
@@ -83,24 +83,28 @@ pub(super) fn is_camel_case(name: &str) -> bool {
 }
 
 /// 5.2.1, rule 1.
-pub(super) fn check_name(name: &str, pointer: &str) -> Result<(), Box<Fault>> {
+pub(super) fn check_block_name(name: &str, pointer: &str) -> Result<(), Box<Fault>> {
     if is_camel_case(name) {
         return Ok(());
     }
     let problem = format!("a header block's name must be in camelCase, found `{}`", shown(name));
-    Err(Fault::sender(rules::BLOCK_NAME, problem).at(pointer))
+    Err(Fault::sender(rules::BLOCK_NAME, problem).at_pointer(pointer))
 }
 
 /// 5.2.1, rule 5: the properties that every block shares. Those of nested objects are none of ours (5.2.2, 5.2.4).
-pub(super) fn check_properties(properties: &Map<String, Value>, pointer: &str) -> Result<(), Box<Fault>> {
+pub(super) fn check_core_properties(properties: &Map<String, Value>, pointer: &str) -> Result<(), Box<Fault>> {
     for (key, rule) in [("mustUnderstand", rules::MUST_UNDERSTAND_TYPE), ("relay", rules::RELAY_TYPE)] {
-        if properties.get(key).is_some_and(|value| boolean(value).is_none()) {
-            return Err(Fault::sender(rule, format!("`{key}` must be true or false")).at(&format!("{pointer}/{key}")));
+        if properties.get(key).is_some_and(|value| parse_boolean(value).is_none()) {
+            return Err(
+                Fault::sender(rule, format!("`{key}` must be true or false")).at_pointer(&format!("{pointer}/{key}"))
+            );
         }
     }
     for (key, rule) in [("role", rules::ROLE_TYPE), ("encodingStyle", rules::ENCODING_STYLE_TYPE)] {
         if properties.get(key).is_some_and(|value| !value.is_string()) {
-            return Err(Fault::sender(rule, format!("`{key}` must be a string")).at(&format!("{pointer}/{key}")));
+            return Err(
+                Fault::sender(rule, format!("`{key}` must be a string")).at_pointer(&format!("{pointer}/{key}"))
+            );
         }
     }
     Ok(())
@@ -117,23 +121,23 @@ mod tests {
     }
 
     #[test]
-    fn section_5_2_2_to_5_2_4_defaults() {
+    fn section_5_2_2_to_5_2_4_absent_properties_have_defaults() {
         let properties = properties(json!({"amount": 5}));
-        let block = Block { name: "transaction", form: Form::Keyed, properties: &properties };
-        assert_eq!(block.role(&Vocabulary::default()), Role::UltimateReceiver);
-        assert!(!block.must_understand() && !block.relay());
+        let block = HeaderBlock { name: "transaction", form: BlockForm::Keyed, properties: &properties };
+        assert_eq!(block.role(&RoleRegistry::default()), Role::UltimateReceiver);
+        assert!(!block.must_understand() && !block.is_relayable());
         assert_eq!((block.encoding_style(), block.content()), (None, &properties));
     }
 
     #[test]
-    fn section_1_3_and_5_2_3_and_5_2_4_one_and_zero_are_true_and_false() {
+    fn section_1_3_and_5_2_3_and_5_2_4_one_and_zero_count_as_booleans() {
         for (value, is) in
             [(json!(true), true), (json!(1), true), (json!(1.0), true), (json!(false), false), (json!(0), false)]
         {
             let properties = properties(json!({"mustUnderstand": value, "relay": value}));
-            assert!(check_properties(&properties, "").is_ok());
-            let block = Block { name: "b", form: Form::Keyed, properties: &properties };
-            assert_eq!((block.must_understand(), block.relay()), (is, is), "{value}");
+            assert!(check_core_properties(&properties, "").is_ok());
+            let block = HeaderBlock { name: "b", form: BlockForm::Keyed, properties: &properties };
+            assert_eq!((block.must_understand(), block.is_relayable()), (is, is), "{value}");
         }
     }
 
@@ -146,12 +150,12 @@ mod tests {
             ("encodingStyle", rules::ENCODING_STYLE_TYPE),
         ] {
             for value in [json!(null), json!(2), json!([]), json!({})] {
-                let fault = check_properties(&properties(json!({key: value})), "/x").expect_err("a wrong type");
+                let fault = check_core_properties(&properties(json!({key: value})), "/x").expect_err("a wrong type");
                 assert_eq!(fault.subcode.as_deref(), Some(rule));
                 assert_eq!(fault.detail["pointer"], json!(format!("/x/{key}")));
             }
         }
-        assert!(check_properties(&properties(json!({"mustUnderstand": "true"})), "").is_err());
+        assert!(check_core_properties(&properties(json!({"mustUnderstand": "true"})), "").is_err());
     }
 
     #[test]
@@ -167,11 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn section_1_4_a_listed_block_has_its_fields_in_content() {
+    fn section_1_4_a_listed_block_keeps_its_fields_in_content() {
         let properties =
             properties(json!({"type": "alertControl", "role": "next", "content": {"priority": 1, "role": "none"}}));
-        let block = Block { name: "alertControl", form: Form::Listed, properties: &properties };
+        let block = HeaderBlock { name: "alertControl", form: BlockForm::Listed, properties: &properties };
         assert_eq!(block.content()["priority"], json!(1));
-        assert_eq!(block.role(&Vocabulary::default()), Role::Next);
+        assert_eq!(block.role(&RoleRegistry::default()), Role::Next);
     }
 }

@@ -6,20 +6,20 @@
 use serde_json::{Map, Value};
 
 /// The largest integer up to which every integer is a double of its own.
-pub const MAX_INTEGER: f64 = 9_007_199_254_740_991.0;
+pub const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 
 /// The canonical bytes of a value.
-pub fn canonical(value: &Value) -> Vec<u8> {
+pub fn to_canonical_json(value: &Value) -> Vec<u8> {
     serde_json_canonicalizer::to_vec(value).expect("a JSON value has text keys and finite numbers")
 }
 
 /// The canonical bytes of an object.
-pub fn canonical_object(object: &Map<String, Value>) -> Vec<u8> {
+pub fn object_to_canonical_json(object: &Map<String, Value>) -> Vec<u8> {
     serde_json_canonicalizer::to_vec(object).expect("a JSON object has text keys and finite numbers")
 }
 
 /// A finite number as ECMAScript writes it.
-pub(super) fn number(double: f64) -> String {
+pub(super) fn format_number(double: f64) -> String {
     serde_json_canonicalizer::to_string(&double).unwrap_or_default()
 }
 
@@ -29,16 +29,16 @@ mod tests {
 
     use super::*;
 
-    fn text(value: &Value) -> String {
-        String::from_utf8(canonical(value)).expect("canonical JSON is UTF-8")
+    fn canonical_text(value: &Value) -> String {
+        String::from_utf8(to_canonical_json(value)).expect("canonical JSON is UTF-8")
     }
 
-    fn read(json: &str) -> Value {
+    fn parse_json(json: &str) -> Value {
         serde_json::from_str(json).expect("JSON")
     }
 
     #[test]
-    fn rfc_8785_section_3_2_2_and_3_2_4_the_sample_object() {
+    fn rfc_8785_section_3_2_2_and_3_2_4_sample_object() {
         let input = r#"{
           "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
           "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
@@ -46,11 +46,11 @@ mod tests {
         }"#;
         let expected = "{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],\
                         \"string\":\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}";
-        assert_eq!(text(&read(input)), expected);
+        assert_eq!(canonical_text(&parse_json(input)), expected);
     }
 
     #[test]
-    fn rfc_8785_section_3_2_3_keys_in_utf_16_order() {
+    fn rfc_8785_section_3_2_3_keys_are_sorted_by_utf_16_units() {
         let input = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One",
             "\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}"#;
         let sorted = [
@@ -62,13 +62,13 @@ mod tests {
             "Emoji: Grinning Face",
             "Hebrew Letter Dalet With Dagesh",
         ];
-        let written = text(&read(input));
+        let written = canonical_text(&parse_json(input));
         let places: Vec<usize> = sorted.iter().map(|name| written.find(name).expect("it is in there")).collect();
         assert!(places.is_sorted(), "{written}");
     }
 
     #[test]
-    fn rfc_8785_appendix_b_numbers() {
+    fn rfc_8785_appendix_b_number_samples() {
         let samples: [(u64, &str); 24] = [
             (0x0000000000000000, "0"),
             (0x8000000000000000, "0"),
@@ -96,8 +96,8 @@ mod tests {
             (0x43143ff3c1cb0959, "1424953923781206.2"),
         ];
         for (bits, expected) in samples {
-            assert_eq!(number(f64::from_bits(bits)), expected, "{bits:016x}");
-            assert_eq!(text(&json!(f64::from_bits(bits))), expected, "{bits:016x}");
+            assert_eq!(format_number(f64::from_bits(bits)), expected, "{bits:016x}");
+            assert_eq!(canonical_text(&json!(f64::from_bits(bits))), expected, "{bits:016x}");
         }
         // NaN and the infinities are errors there; a JSON value cannot hold them.
         for bits in [0x7fffffffffffffff_u64, 0x7ff0000000000000] {
@@ -106,8 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn integers_and_texts() {
-        assert_eq!(text(&json!({"b": 10, "a": -5, "": [], "c": {}})), r#"{"":[],"a":-5,"b":10,"c":{}}"#);
-        assert_eq!(text(&json!("\u{8}\t\n\u{c}\r\"\\/\u{1}\u{7f}é")), "\"\\b\\t\\n\\f\\r\\\"\\\\/\\u0001\u{7f}é\"");
+    fn integers_and_strings_are_canonical() {
+        assert_eq!(canonical_text(&json!({"b": 10, "a": -5, "": [], "c": {}})), r#"{"":[],"a":-5,"b":10,"c":{}}"#);
+        assert_eq!(
+            canonical_text(&json!("\u{8}\t\n\u{c}\r\"\\/\u{1}\u{7f}é")),
+            "\"\\b\\t\\n\\f\\r\\\"\\\\/\\u0001\u{7f}é\""
+        );
     }
 }

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Name, section with the number of the rule in it, where it is checked, tests.
-type Must = (&'static str, &'static str, &'static str, &'static [&'static str]);
+type SpecRequirement = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
-const MUSTS: &[Must] = &[
+const REQUIREMENTS: &[SpecRequirement] = &[
     ("all-musts", "1.2", "`conformance.rs`", &["section_1_2_every_must_has_a_test_and_a_row_in_the_table"]),
     (
         "values-explicit",
@@ -376,15 +376,15 @@ const TABLE_3: &[(&str, &[&str])] = &[
     ("6: none: always forwarded", &["table_3_row_6_none_is_always_relayed"]),
 ];
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect_source_files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("the sources are there") {
         let path = entry.expect("a readable folder").path();
-        if path.is_dir() { sources(&path, found) } else { found.push(path) }
+        if path.is_dir() { collect_source_files(&path, found) } else { found.push(path) }
     }
 }
 
 /// The sections that a test's name begins with: `section_2_1_and_5_2_3_what` has 2.1 and 5.2.3.
-fn named(test: &str) -> BTreeSet<String> {
+fn sections_in_test_name(test: &str) -> BTreeSet<String> {
     let mut sections = BTreeSet::new();
     let mut rest = test.strip_prefix("section_").unwrap_or_default();
     loop {
@@ -400,28 +400,31 @@ fn named(test: &str) -> BTreeSet<String> {
 }
 
 /// Those of a row's sections (`2.1; 5.2.3, 4`, the number of the rule behind the comma) that none of its tests has in its name.
-pub(super) fn without_a_test(sections: &str, tests: &[&str]) -> Vec<String> {
-    let all: BTreeSet<String> = tests.iter().flat_map(|test| named(test)).collect();
+pub(super) fn sections_without_test(sections: &str, tests: &[&str]) -> Vec<String> {
+    let all: BTreeSet<String> = tests.iter().flat_map(|test| sections_in_test_name(test)).collect();
     let of_row = sections.split(';').map(|section| section.split(',').next().unwrap_or_default().trim().to_owned());
     of_row.filter(|section| !all.contains(section)).collect()
 }
 
 #[test]
-fn section_1_2_a_row_whose_section_no_test_names_is_found() {
-    assert_eq!(named("section_2_1_and_5_2_3_to_7_what_and_8"), ["2.1", "5.2.3", "7"].map(str::to_owned).into());
-    assert!(named("table_3_row_1").is_empty() && named("section_").is_empty());
-    assert_eq!(without_a_test("2.1; 5.2, 3; 6.0", &["section_2_1_x", "section_5_2_1_y"]), ["5.2", "6.0"]);
-    assert!(without_a_test("2.6, 3", &["section_2_6_step_3_x"]).is_empty());
+fn section_1_2_sections_without_a_test_are_detected() {
+    assert_eq!(
+        sections_in_test_name("section_2_1_and_5_2_3_to_7_what_and_8"),
+        ["2.1", "5.2.3", "7"].map(str::to_owned).into()
+    );
+    assert!(sections_in_test_name("table_3_row_1").is_empty() && sections_in_test_name("section_").is_empty());
+    assert_eq!(sections_without_test("2.1; 5.2, 3; 6.0", &["section_2_1_x", "section_5_2_1_y"]), ["5.2", "6.0"]);
+    assert!(sections_without_test("2.6, 3", &["section_2_6_step_3_x"]).is_empty());
 }
 
-fn shown(tests: &[&str]) -> String {
+fn format_test_names(tests: &[&str]) -> String {
     tests.iter().map(|test| format!("`{test}`")).collect::<Vec<_>>().join(", ")
 }
 
 #[test]
-fn section_1_2_every_must_has_a_test_and_a_row_in_the_table() {
+fn section_1_2_every_requirement_has_a_test_and_a_table_row() {
     let mut files = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/protocol/mesh"), &mut files);
+    collect_source_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/protocol/mesh"), &mut files);
     let mut there = BTreeSet::new();
     for text in files.iter().map(|file| fs::read_to_string(file).expect("UTF-8")) {
         let mut lines = text.lines().map(str::trim);
@@ -433,23 +436,23 @@ fn section_1_2_every_must_has_a_test_and_a_row_in_the_table() {
             }
         }
     }
-    let listed = MUSTS.iter().flat_map(|(.., tests)| *tests).chain(TABLE_3.iter().flat_map(|(_, tests)| *tests));
+    let listed = REQUIREMENTS.iter().flat_map(|(.., tests)| *tests).chain(TABLE_3.iter().flat_map(|(_, tests)| *tests));
     let missing: BTreeSet<&str> = listed.filter(|test| !there.contains(**test)).copied().collect();
     assert!(missing.is_empty(), "these tests are not there: {missing:#?}");
-    let names: BTreeSet<&str> = MUSTS.iter().map(|(name, ..)| *name).collect();
-    assert_eq!(names.len(), MUSTS.len(), "a name stands twice");
-    let unnamed: Vec<String> = MUSTS
+    let names: BTreeSet<&str> = REQUIREMENTS.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(names.len(), REQUIREMENTS.len(), "a name stands twice");
+    let unnamed: Vec<String> = REQUIREMENTS
         .iter()
         .flat_map(|(name, section, _, tests)| {
-            without_a_test(section, tests).into_iter().map(move |s| format!("{name} {s}"))
+            sections_without_test(section, tests).into_iter().map(move |s| format!("{name} {s}"))
         })
         .collect();
     assert!(unnamed.is_empty(), "no test of theirs names these sections: {unnamed:#?}");
 
-    let rules = MUSTS
-        .iter()
-        .map(|(name, section, place, tests)| format!("//! | `{name}` | {section} | {place} | {} |", shown(tests)));
-    let rows = TABLE_3.iter().map(|(row, tests)| format!("//! | {row} | {} |", shown(tests)));
+    let rules = REQUIREMENTS.iter().map(|(name, section, place, tests)| {
+        format!("//! | `{name}` | {section} | {place} | {} |", format_test_names(tests))
+    });
+    let rows = TABLE_3.iter().map(|(row, tests)| format!("//! | {row} | {} |", format_test_names(tests)));
     let wanted: Vec<String> = rules.chain(rows).collect();
     let docs = include_str!("mod.rs");
     let is_row = |line: &&str| {

@@ -7,15 +7,15 @@
 use oxilangtag::LanguageTag;
 use serde_json::{Map, Value, json};
 
-use super::block::{boolean, is_camel_case};
+use super::block::{is_camel_case, parse_boolean};
 use super::frame::Frame;
-use super::role::{Role, Vocabulary, is_iri};
+use super::role::{Role, RoleRegistry, is_iri};
 use super::rules;
 use crate::protocol::acp::fields::shown;
 
 /// The base codes (5.4.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Code {
+pub enum FaultCode {
     /// The frame's version is not supported.
     VersionMismatch,
     /// A mandatory block is not understood.
@@ -28,7 +28,7 @@ pub enum Code {
     Receiver,
 }
 
-impl Code {
+impl FaultCode {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::VersionMismatch, Self::MustUnderstand, Self::DataEncodingUnknown, Self::Sender, Self::Receiver];
@@ -51,7 +51,7 @@ impl Code {
 
     /// A code as others write it, and what it says beside: `Receiver.SecurityViolation` (7.0) is `Receiver` with a subcode,
     /// `Client` and `Server` (the examples of 5.4) are `Sender` and `Receiver`, and `amp:` (1.5.2) says nothing.
-    fn read(value: &str) -> Option<(Self, Option<String>)> {
+    fn parse(value: &str) -> Option<(Self, Option<String>)> {
         let bare = value.strip_prefix("amp:").unwrap_or(value);
         if bare == "TTLExpired" {
             return Some((Self::Sender, Some(rules::TTL_EXPIRED.to_owned())));
@@ -69,7 +69,7 @@ impl Code {
 
 /// A reason, for people, in one language (5.4.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
+pub struct FaultReason {
     /// What happened.
     pub text: String,
     /// The language, as BCP 47 writes it.
@@ -80,11 +80,11 @@ pub struct Reason {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     /// The class.
-    pub code: Code,
+    pub code: FaultCode,
     /// What it is in that class: a name of [`rules`], or the sender's own.
     pub subcode: Option<String>,
     /// Why, at least once.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<FaultReason>,
     /// The node that made it.
     pub node: Option<String>,
     /// What that node was on the path.
@@ -95,53 +95,53 @@ pub struct Fault {
     pub escalate_to_human: bool,
     /// Where the message should go back to.
     pub return_to: Option<String>,
-    /// `Header.notUnderstood`: the blocks of a [`Code::MustUnderstand`].
+    /// `Header.notUnderstood`: the blocks of a [`FaultCode::MustUnderstand`].
     pub not_understood: Vec<String>,
-    /// `Header.Upgrade`: the versions that a [`Code::VersionMismatch`] may be mended with, best first.
-    pub supported: Vec<String>,
+    /// `Header.Upgrade`: the versions that a [`FaultCode::VersionMismatch`] may be mended with, best first.
+    pub supported_versions: Vec<String>,
     /// `Header.Upgrade`: the modules of the node that made it (7.0, rule 8).
-    pub modules: Vec<String>,
+    pub supported_modules: Vec<String>,
     /// The message that it is about.
     pub relates_to: Option<String>,
     /// The trace of that message.
-    pub trace: Option<String>,
+    pub trace_id: Option<String>,
     /// What a fault that was read says beside, such as `metadata`.
-    pub unknown: Map<String, Value>,
+    pub extra_fields: Map<String, Value>,
 }
 
 impl Fault {
     /// A fault with a reason in English.
-    pub fn new(code: Code, text: impl Into<String>) -> Box<Self> {
+    pub fn new(code: FaultCode, text: impl Into<String>) -> Box<Self> {
         Box::new(Self {
             code,
             subcode: None,
-            reasons: vec![Reason { text: text.into(), lang: "en".to_owned() }],
+            reasons: vec![FaultReason { text: text.into(), lang: "en".to_owned() }],
             node: None,
             role: None,
             detail: Map::new(),
             escalate_to_human: false,
             return_to: None,
             not_understood: Vec::new(),
-            supported: Vec::new(),
-            modules: Vec::new(),
+            supported_versions: Vec::new(),
+            supported_modules: Vec::new(),
             relates_to: None,
-            trace: None,
-            unknown: Map::new(),
+            trace_id: None,
+            extra_fields: Map::new(),
         })
     }
 
     /// The sender's fault: the message breaks the rule.
     pub fn sender(rule: &str, text: impl Into<String>) -> Box<Self> {
-        Self::new(Code::Sender, text).with_subcode(rule)
+        Self::new(FaultCode::Sender, text).with_subcode(rule)
     }
 
     /// The receiver's fault.
     pub fn receiver(subcode: &str, text: impl Into<String>) -> Box<Self> {
-        Self::new(Code::Receiver, text).with_subcode(subcode)
+        Self::new(FaultCode::Receiver, text).with_subcode(subcode)
     }
 
     /// A check of security failed (7.0, rule 7): `Receiver`, subcode `SecurityViolation.<what>`.
-    pub fn security(what: &str, text: impl Into<String>) -> Box<Self> {
+    pub fn security_violation(what: &str, text: impl Into<String>) -> Box<Self> {
         let text = text.into();
         let subcode = format!("{}.{what}", rules::SECURITY_VIOLATION);
         Self::receiver(&subcode, text.clone()).with_detail("violation", json!({"check": what, "problem": text}))
@@ -161,12 +161,12 @@ impl Fault {
     }
 
     /// The same with the place in the message, a JSON Pointer; the whole message if that is empty.
-    pub fn at(self: Box<Self>, pointer: &str) -> Box<Self> {
+    pub fn at_pointer(self: Box<Self>, pointer: &str) -> Box<Self> {
         self.with_detail("pointer", json!(pointer))
     }
 
     /// The same for a person to look at.
-    pub fn escalated(mut self: Box<Self>) -> Box<Self> {
+    pub fn with_escalation(mut self: Box<Self>) -> Box<Self> {
         self.escalate_to_human = true;
         self
     }
@@ -177,12 +177,12 @@ impl Fault {
     }
 
     /// The first reason's text.
-    pub fn text(&self) -> &str {
+    pub fn reason_text(&self) -> &str {
         self.reasons.first().map_or("", |reason| &reason.text)
     }
 
     /// The frame that tells it: the fault in the Body, what others look for in the Header.
-    pub fn frame(&self) -> Frame {
+    pub fn to_frame(&self) -> Frame {
         let reasons: Vec<Value> =
             self.reasons.iter().map(|reason| json!({"text": reason.text, "lang": reason.lang})).collect();
         let mut code = Map::new();
@@ -200,11 +200,11 @@ impl Fault {
         if !self.detail.is_empty() {
             fault.insert("detail".to_owned(), Value::Object(self.detail.clone()));
         }
-        fault.extend(self.unknown.clone());
+        fault.extend(self.extra_fields.clone());
         let mut body = Map::new();
         body.insert("fault".to_owned(), Value::Object(fault));
         let mut frame = Frame::new(body);
-        for (key, value) in [("traceId", &self.trace), ("relatesTo", &self.relates_to)] {
+        for (key, value) in [("traceId", &self.trace_id), ("relatesTo", &self.relates_to)] {
             if let Some(value) = value {
                 frame.header.set_field(key, json!(value));
             }
@@ -212,11 +212,11 @@ impl Fault {
         if !self.not_understood.is_empty() {
             frame.header.set_field("notUnderstood", json!(self.not_understood));
         }
-        if !self.supported.is_empty() {
+        if !self.supported_versions.is_empty() {
             let mut upgrade = Map::new();
-            upgrade.insert("supportedVersions".to_owned(), json!(self.supported));
-            if !self.modules.is_empty() {
-                upgrade.insert("modules".to_owned(), json!(self.modules));
+            upgrade.insert("supportedVersions".to_owned(), json!(self.supported_versions));
+            if !self.supported_modules.is_empty() {
+                upgrade.insert("modules".to_owned(), json!(self.supported_modules));
             }
             frame.header.set_field("Upgrade", Value::Object(upgrade));
         }
@@ -224,18 +224,25 @@ impl Fault {
     }
 
     /// The fault that a frame tells, if its Body has one. Refuses one that breaks a rule of 5.4.
-    pub fn read(frame: &Frame) -> Result<Option<Box<Self>>, Box<Self>> {
+    pub fn from_frame(frame: &Frame) -> Result<Option<Box<Self>>, Box<Self>> {
         let Some(value) = frame.body.get("fault") else { return Ok(None) };
-        let fault = object(value, "")?;
-        let code = object(fault.get("code").ok_or_else(|| bad(rules::FAULT_CODE, "/code", "must be there"))?, "/code")?;
+        let fault = expect_object(value, "")?;
+        let code = expect_object(
+            fault.get("code").ok_or_else(|| invalid_fault(rules::FAULT_CODE, "/code", "must be there"))?,
+            "/code",
+        )?;
         let value = code.get("value").and_then(Value::as_str);
-        let value = value.ok_or_else(|| bad(rules::FAULT_CODE, "/code/value", "must be there, a string"))?;
-        let (code_value, qualifier) = Code::read(value).ok_or_else(|| {
-            bad(rules::FAULT_CODE_KNOWN, "/code/value", &format!("must be a base code, found `{}`", shown(value)))
+        let value = value.ok_or_else(|| invalid_fault(rules::FAULT_CODE, "/code/value", "must be there, a string"))?;
+        let (code_value, qualifier) = FaultCode::parse(value).ok_or_else(|| {
+            invalid_fault(
+                rules::FAULT_CODE_KNOWN,
+                "/code/value",
+                &format!("must be a base code, found `{}`", shown(value)),
+            )
         })?;
-        let subcode = text(code, "subcode", rules::FAULT_SUBCODE, "/code")?;
-        if subcode.as_deref().is_some_and(|subcode| !is_subcode(subcode)) {
-            return Err(bad(rules::FAULT_SUBCODE, "/code/subcode", "must be words with dots between them"));
+        let subcode = optional_text(code, "subcode", rules::FAULT_SUBCODE, "/code")?;
+        if subcode.as_deref().is_some_and(|subcode| !is_valid_subcode(subcode)) {
+            return Err(invalid_fault(rules::FAULT_SUBCODE, "/code/subcode", "must be words with dots between them"));
         }
         let subcode = match (qualifier, subcode) {
             (Some(qualifier), Some(subcode)) => Some(format!("{qualifier}.{subcode}")),
@@ -243,38 +250,38 @@ impl Fault {
         };
         let mut read = *Self::new(code_value, "");
         read.subcode = subcode;
-        read.reasons = reasons(fault.get("reason"))?;
-        read.node = text(fault, "node", rules::FAULT_NODE, "")?;
+        read.reasons = parse_reasons(fault.get("reason"))?;
+        read.node = optional_text(fault, "node", rules::FAULT_NODE, "")?;
         if read.node.as_deref().is_some_and(|node| !is_iri(node)) {
-            return Err(bad(rules::FAULT_NODE, "/node", "must be an absolute URI"));
+            return Err(invalid_fault(rules::FAULT_NODE, "/node", "must be an absolute URI"));
         }
         // 5.4.4: what is not a known role is taken as `ultimateReceiver`.
-        let role = text(fault, "role", rules::FAULT_ROLE, "")?;
-        read.role = role.map(|role| Vocabulary::default().read(&role));
+        let role = optional_text(fault, "role", rules::FAULT_ROLE, "")?;
+        read.role = role.map(|role| RoleRegistry::default().resolve_or_ultimate_receiver(&role));
         if read.role == Some(Role::Intermediary) && read.node.is_none() {
-            return Err(bad(rules::FAULT_NODE, "/node", "must be there: an intermediary made the fault"));
+            return Err(invalid_fault(rules::FAULT_NODE, "/node", "must be there: an intermediary made the fault"));
         }
         if let Some(detail) = fault.get("detail") {
-            read.detail = object(detail, "/detail")?.clone();
+            read.detail = expect_object(detail, "/detail")?.clone();
             if let Some(key) = read.detail.keys().find(|key| !is_camel_case(key)) {
                 let problem = format!("keys must be in camelCase, found `{}`", shown(key));
-                return Err(bad(rules::FAULT_DETAIL, "/detail", &problem));
+                return Err(invalid_fault(rules::FAULT_DETAIL, "/detail", &problem));
             }
         }
         if let Some(escalate) = fault.get("escalateToHuman") {
-            let problem = || bad(rules::FAULT_TYPE, "/escalateToHuman", "must be true or false");
-            read.escalate_to_human = boolean(escalate).ok_or_else(problem)?;
+            let problem = || invalid_fault(rules::FAULT_TYPE, "/escalateToHuman", "must be true or false");
+            read.escalate_to_human = parse_boolean(escalate).ok_or_else(problem)?;
         }
-        read.return_to = text(fault, "returnTo", rules::FAULT_TYPE, "")?;
+        read.return_to = optional_text(fault, "returnTo", rules::FAULT_TYPE, "")?;
         let known = ["code", "reason", "node", "role", "detail", "escalateToHuman", "returnTo"];
         let others = fault.iter().filter(|(key, _)| !known.contains(&key.as_str()));
-        read.unknown = others.map(|(key, value)| (key.clone(), value.clone())).collect();
+        read.extra_fields = others.map(|(key, value)| (key.clone(), value.clone())).collect();
         let header = |key: &str| frame.header.get(key).and_then(Value::as_str).map(str::to_owned);
-        (read.trace, read.relates_to) = (header("traceId"), header("relatesTo"));
-        read.not_understood = texts(frame.header.get("notUnderstood"));
+        (read.trace_id, read.relates_to) = (header("traceId"), header("relatesTo"));
+        read.not_understood = string_list(frame.header.get("notUnderstood"));
         let upgrade = frame.header.block("Upgrade");
-        read.supported = texts(upgrade.and_then(|block| block.content().get("supportedVersions")));
-        read.modules = texts(upgrade.and_then(|block| block.content().get("modules")));
+        read.supported_versions = string_list(upgrade.and_then(|block| block.content().get("supportedVersions")));
+        read.supported_modules = string_list(upgrade.and_then(|block| block.content().get("modules")));
         Ok(Some(Box::new(read)))
     }
 }
@@ -285,7 +292,7 @@ impl std::fmt::Display for Fault {
         if let Some(subcode) = &self.subcode {
             write!(f, " ({subcode})")?;
         }
-        write!(f, ": {}", self.text())?;
+        write!(f, ": {}", self.reason_text())?;
         match self.pointer() {
             Some(pointer) if !pointer.is_empty() => write!(f, ", at `{pointer}`"),
             _ => Ok(()),
@@ -295,48 +302,49 @@ impl std::fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-fn bad(rule: &str, pointer: &str, problem: &str) -> Box<Fault> {
+fn invalid_fault(rule: &str, pointer: &str, problem: &str) -> Box<Fault> {
     Fault::sender(rule, format!("the fault is not valid: `{pointer}` {problem}"))
-        .at(&format!("/frame/Body/fault{pointer}"))
+        .at_pointer(&format!("/frame/Body/fault{pointer}"))
 }
 
-fn object<'v>(value: &'v Value, pointer: &str) -> Result<&'v Map<String, Value>, Box<Fault>> {
-    value.as_object().ok_or_else(|| bad(rules::FAULT_TYPE, pointer, "must be an object"))
+fn expect_object<'v>(value: &'v Value, pointer: &str) -> Result<&'v Map<String, Value>, Box<Fault>> {
+    value.as_object().ok_or_else(|| invalid_fault(rules::FAULT_TYPE, pointer, "must be an object"))
 }
 
-fn text(of: &Map<String, Value>, key: &str, rule: &str, above: &str) -> Result<Option<String>, Box<Fault>> {
+fn optional_text(of: &Map<String, Value>, key: &str, rule: &str, above: &str) -> Result<Option<String>, Box<Fault>> {
     match of.get(key) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(bad(rule, &format!("{above}/{key}"), "must be a string")),
+        Some(_) => Err(invalid_fault(rule, &format!("{above}/{key}"), "must be a string")),
     }
 }
 
-fn texts(value: Option<&Value>) -> Vec<String> {
+fn string_list(value: Option<&Value>) -> Vec<String> {
     value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// 5.4.6: words, several levels with dots between them; `amp:` before them, as in 1.5.2.
-fn is_subcode(subcode: &str) -> bool {
+fn is_valid_subcode(subcode: &str) -> bool {
     let bare = subcode.strip_prefix("amp:").unwrap_or(subcode);
     let word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "_-".contains(c));
     bare.split('.').all(word)
 }
 
-fn reasons(value: Option<&Value>) -> Result<Vec<Reason>, Box<Fault>> {
+fn parse_reasons(value: Option<&Value>) -> Result<Vec<FaultReason>, Box<Fault>> {
     let list = value.and_then(Value::as_array).filter(|list| !list.is_empty());
-    let list = list.ok_or_else(|| bad(rules::FAULT_REASON, "/reason", "must be a list with an entry"))?;
+    let list = list.ok_or_else(|| invalid_fault(rules::FAULT_REASON, "/reason", "must be a list with an entry"))?;
     let entry = |(place, entry): (usize, &Value)| {
         let field = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-        let problem =
-            |key: &str| bad(rules::FAULT_REASON, &format!("/reason/{place}/{key}"), "must be there, a string");
+        let problem = |key: &str| {
+            invalid_fault(rules::FAULT_REASON, &format!("/reason/{place}/{key}"), "must be there, a string")
+        };
         let (text, lang) =
             (field("text").ok_or_else(|| problem("text"))?, field("lang").ok_or_else(|| problem("lang"))?);
         if LanguageTag::parse(lang.as_str()).is_err() {
             let problem = format!("must be a BCP 47 language tag, found `{}`", shown(&lang));
-            return Err(bad(rules::FAULT_LANG, &format!("/reason/{place}/lang"), &problem));
+            return Err(invalid_fault(rules::FAULT_LANG, &format!("/reason/{place}/lang"), &problem));
         }
-        Ok(Reason { text, lang })
+        Ok(FaultReason { text, lang })
     };
     list.iter().enumerate().map(entry).collect()
 }

@@ -2,29 +2,29 @@
 
 use serde_json::{Value, json};
 
-use super::super::role::{Role, Vocabulary};
+use super::super::role::{Role, RoleRegistry};
 use super::*;
 
 fn parse(text: &str) -> Result<Frame, Box<Fault>> {
-    Frame::parse(text.as_bytes(), &Limits::default())
+    Frame::parse(text.as_bytes(), &FrameLimits::default())
 }
 
-fn refused(message: Value) -> (Code, String, String) {
+fn rejection(message: Value) -> (FaultCode, String, String) {
     let fault = parse(&message.to_string()).expect_err("it must be refused");
     let pointer = fault.pointer().unwrap_or("none").to_owned();
     (fault.code, fault.subcode.unwrap_or_default(), pointer)
 }
 
-fn sender(rule: &str, pointer: &str) -> (Code, String, String) {
-    (Code::Sender, rule.to_owned(), pointer.to_owned())
+fn sender_rejection(rule: &str, pointer: &str) -> (FaultCode, String, String) {
+    (FaultCode::Sender, rule.to_owned(), pointer.to_owned())
 }
 
 #[test]
-fn section_5_what_a_frame_says_comes_back_in_its_order() {
+fn section_5_a_frame_round_trips_in_order() {
     let text = r#"{"frame":{"version":"1.0","Header":{"zulu":{"b":1,"a":2.50},"messageId":"m","headerBlocks":[{"type":"x","content":[]}],"other":[1]},"Body":{"z":null,"a":{}},"MemoryGrams":[{"id":"g"}]}}"#;
     let frame = parse(text).expect("a good frame");
     assert_eq!(String::from_utf8(frame.to_bytes()).expect("UTF-8"), text.replace("2.50", "2.5"));
-    assert_eq!(Frame::parse(&frame.to_bytes(), &Limits::default()), Ok(frame));
+    assert_eq!(Frame::parse(&frame.to_bytes(), &FrameLimits::default()), Ok(frame));
     for text in [
         r#"{"frame":{"Body":{}}}"#,
         r#"{"frame":{"Header":{},"Body":{}}}"#,
@@ -35,76 +35,100 @@ fn section_5_what_a_frame_says_comes_back_in_its_order() {
 }
 
 #[test]
-fn section_5_one_frame_root() {
-    assert_eq!(refused(json!([])), sender(rules::FRAME_ROOT, ""));
-    assert_eq!(refused(json!({})), sender(rules::FRAME_ROOT, ""));
-    assert_eq!(refused(json!({"Frame": {"Body": {}}})), sender(rules::FRAME_ROOT, ""));
-    assert_eq!(refused(json!({"frame": [{"Body": {}}]})), sender(rules::FRAME_ROOT, "/frame"));
+fn section_5_a_message_has_one_frame_root() {
+    assert_eq!(rejection(json!([])), sender_rejection(rules::FRAME_ROOT, ""));
+    assert_eq!(rejection(json!({})), sender_rejection(rules::FRAME_ROOT, ""));
+    assert_eq!(rejection(json!({"Frame": {"Body": {}}})), sender_rejection(rules::FRAME_ROOT, ""));
+    assert_eq!(rejection(json!({"frame": [{"Body": {}}]})), sender_rejection(rules::FRAME_ROOT, "/frame"));
     let twice = parse(r#"{"frame":{"Body":{}},"frame":{"Body":{}}}"#).expect_err("two frames");
     assert_eq!(twice.subcode.as_deref(), Some(rules::DUPLICATE_KEY));
-    assert_eq!(refused(json!({"frame": {"Body": {}, "frame": {"Body": {}}}})), sender(rules::NESTED_FRAME, "/frame"));
-    assert_eq!(refused(json!({"frame": {"Body": {"frame": {"Body": {}}}}})), sender(rules::NESTED_FRAME, "/frame"));
+    assert_eq!(
+        rejection(json!({"frame": {"Body": {}, "frame": {"Body": {}}}})),
+        sender_rejection(rules::NESTED_FRAME, "/frame")
+    );
+    assert_eq!(
+        rejection(json!({"frame": {"Body": {"frame": {"Body": {}}}}})),
+        sender_rejection(rules::NESTED_FRAME, "/frame")
+    );
     assert!(parse(r#"{"frame":{"Body":{"frame":{"width":3}}}}"#).is_ok());
 }
 
 #[test]
-fn section_5_no_extraneous_keys() {
-    assert_eq!(refused(json!({"frame": {"Body": {}}, "extra": 1})), sender(rules::EXTRANEOUS_KEY, "/extra"));
-    assert_eq!(refused(json!({"frame": {"Body": {}, "headers": []}})), sender(rules::EXTRANEOUS_KEY, "/frame/headers"));
-    assert_eq!(refused(json!({"frame": {"Body": {}, "a/b": 1}})), sender(rules::EXTRANEOUS_KEY, "/frame/a~1b"));
+fn section_5_extraneous_keys_are_refused() {
+    assert_eq!(
+        rejection(json!({"frame": {"Body": {}}, "extra": 1})),
+        sender_rejection(rules::EXTRANEOUS_KEY, "/extra")
+    );
+    assert_eq!(
+        rejection(json!({"frame": {"Body": {}, "headers": []}})),
+        sender_rejection(rules::EXTRANEOUS_KEY, "/frame/headers")
+    );
+    assert_eq!(
+        rejection(json!({"frame": {"Body": {}, "a/b": 1}})),
+        sender_rejection(rules::EXTRANEOUS_KEY, "/frame/a~1b")
+    );
 }
 
 #[test]
-fn section_1_3_and_5_presence_and_types_of_header_body_and_memory_grams() {
-    assert_eq!(refused(json!({"frame": {}})), sender(rules::BODY, "/frame"));
+fn section_1_3_and_5_header_body_and_memory_grams_are_present_and_typed() {
+    assert_eq!(rejection(json!({"frame": {}})), sender_rejection(rules::BODY, "/frame"));
     for body in [json!(null), json!([]), json!("x"), json!(1)] {
-        assert_eq!(refused(json!({"frame": {"Body": body}})), sender(rules::BODY, "/frame/Body"));
+        assert_eq!(rejection(json!({"frame": {"Body": body}})), sender_rejection(rules::BODY, "/frame/Body"));
     }
     for header in [json!(null), json!([]), json!("x")] {
-        assert_eq!(refused(json!({"frame": {"Header": header, "Body": {}}})), sender(rules::HEADER, "/frame/Header"));
+        assert_eq!(
+            rejection(json!({"frame": {"Header": header, "Body": {}}})),
+            sender_rejection(rules::HEADER, "/frame/Header")
+        );
     }
     for grams in [json!(null), json!({}), json!("x")] {
         let message = json!({"frame": {"Body": {}, "MemoryGrams": grams}});
-        assert_eq!(refused(message), sender(rules::MEMORY_GRAMS, "/frame/MemoryGrams"));
+        assert_eq!(rejection(message), sender_rejection(rules::MEMORY_GRAMS, "/frame/MemoryGrams"));
     }
     let message = json!({"frame": {"Body": {}, "MemoryGrams": [{}, []]}});
-    assert_eq!(refused(message), sender(rules::MEMORY_GRAMS, "/frame/MemoryGrams/1"));
+    assert_eq!(rejection(message), sender_rejection(rules::MEMORY_GRAMS, "/frame/MemoryGrams/1"));
 }
 
 #[test]
-fn section_2_8_the_version_comes_before_all_else_of_the_frame() {
+fn section_2_8_the_version_is_checked_before_the_rest_of_the_frame() {
     for frame in [
         json!({"version": "2.0"}),
         json!({"version": "2.0", "Header": 1, "Body": 2, "other": 3}),
         json!({"version": "2.0", "Body": {}, "frame": {"Body": {}}}),
     ] {
         let fault = parse(&json!({"frame": frame, "beside": 1}).to_string()).expect_err("another version");
-        assert_eq!((fault.code, fault.supported.len()), (Code::VersionMismatch, 1));
+        assert_eq!((fault.code, fault.supported_versions.len()), (FaultCode::VersionMismatch, 1));
     }
-    assert_eq!(refused(json!({"frame": {"version": 1.0, "Body": {}}})), sender(rules::VERSION_TYPE, "/frame/version"));
+    assert_eq!(
+        rejection(json!({"frame": {"version": 1.0, "Body": {}}})),
+        sender_rejection(rules::VERSION_TYPE, "/frame/version")
+    );
     assert!(parse(r#"{"frame":{"version":"1.0.0","Body":{}}}"#).is_ok());
 }
 
 #[test]
-fn section_5_2_1_keys_are_camel_case_and_stand_once() {
+fn section_5_2_1_keys_are_camel_case_and_unique() {
     for name in ["Routing", "alert-control", "", "urn:x"] {
         let pointer = format!("/frame/Header/{name}");
-        assert_eq!(refused(json!({"frame": {"Header": {name: {}}, "Body": {}}})), sender(rules::BLOCK_NAME, &pointer));
+        assert_eq!(
+            rejection(json!({"frame": {"Header": {name: {}}, "Body": {}}})),
+            sender_rejection(rules::BLOCK_NAME, &pointer)
+        );
         let listed = json!({"frame": {"Header": {"headerBlocks": [{"type": name}]}, "Body": {}}});
-        assert_eq!(refused(listed), sender(rules::BLOCK_NAME, "/frame/Header/headerBlocks/0"));
+        assert_eq!(rejection(listed), sender_rejection(rules::BLOCK_NAME, "/frame/Header/headerBlocks/0"));
     }
     let twice = parse(r#"{"frame":{"Header":{"a":{},"a":{}},"Body":{}}}"#).expect_err("twice");
     assert_eq!(twice.subcode.as_deref(), Some(rules::DUPLICATE_KEY));
     let both = json!({"frame": {"Header": {"a": {}, "headerBlocks": [{"type": "b"}, {"type": "a"}]}, "Body": {}}});
-    assert_eq!(refused(both), sender(rules::BLOCK_TWICE, "/frame/Header/headerBlocks/1"));
+    assert_eq!(rejection(both), sender_rejection(rules::BLOCK_TWICE, "/frame/Header/headerBlocks/1"));
     let listed = json!({"frame": {"Header": {"headerBlocks": [{"type": "b"}, {"type": "b"}]}, "Body": {}}});
-    assert_eq!(refused(listed), sender(rules::BLOCK_TWICE, "/frame/Header/headerBlocks/1"));
+    assert_eq!(rejection(listed), sender_rejection(rules::BLOCK_TWICE, "/frame/Header/headerBlocks/1"));
 }
 
 #[test]
-fn section_5_3_1_body_keys_stand_once() {
+fn section_5_3_1_body_keys_are_unique() {
     let twice = parse(r#"{"frame":{"Body":{"task":1,"task":2}}}"#).expect_err("twice");
-    assert_eq!((twice.code, twice.subcode.as_deref()), (Code::Sender, Some(rules::DUPLICATE_KEY)));
+    assert_eq!((twice.code, twice.subcode.as_deref()), (FaultCode::Sender, Some(rules::DUPLICATE_KEY)));
 }
 
 #[test]
@@ -113,9 +137,9 @@ fn section_5_2_1_core_properties_are_validated_in_both_forms() {
         [("mustUnderstand", rules::MUST_UNDERSTAND_TYPE), ("relay", rules::RELAY_TYPE), ("role", rules::ROLE_TYPE)]
     {
         let keyed = json!({"frame": {"Header": {"a": {key: []}}, "Body": {}}});
-        assert_eq!(refused(keyed), sender(rule, &format!("/frame/Header/a/{key}")));
+        assert_eq!(rejection(keyed), sender_rejection(rule, &format!("/frame/Header/a/{key}")));
         let listed = json!({"frame": {"Header": {"headerBlocks": [{"type": "a", key: []}]}, "Body": {}}});
-        assert_eq!(refused(listed), sender(rule, &format!("/frame/Header/headerBlocks/0/{key}")));
+        assert_eq!(rejection(listed), sender_rejection(rule, &format!("/frame/Header/headerBlocks/0/{key}")));
     }
 }
 
@@ -125,13 +149,13 @@ fn section_5_2_2_and_5_2_4_nested_role_and_relay_are_ignored() {
     let frame = parse(text).expect("they mean nothing there");
     let blocks = frame.header.blocks();
     assert_eq!(blocks.len(), 1);
-    assert_eq!(blocks[0].role(&Vocabulary::default()), Role::UltimateReceiver);
-    assert!(!blocks[0].relay() && !blocks[0].must_understand());
+    assert_eq!(blocks[0].role(&RoleRegistry::default()), Role::UltimateReceiver);
+    assert!(!blocks[0].is_relayable() && !blocks[0].must_understand());
     assert_eq!(String::from_utf8(frame.to_bytes()).expect("UTF-8"), text);
 }
 
 #[test]
-fn section_1_4_fields_of_the_message() {
+fn section_1_4_message_fields_have_the_right_types() {
     let bad = [
         ("messageId", json!(5)),
         ("messageId", json!("")),
@@ -147,21 +171,25 @@ fn section_1_4_fields_of_the_message() {
     ];
     for (key, value) in bad {
         let message = json!({"frame": {"Header": {key: value}, "Body": {}}});
-        assert_eq!(refused(message), sender(rules::HEADER_FIELD, &format!("/frame/Header/{key}")), "{key} {value}");
+        assert_eq!(
+            rejection(message),
+            sender_rejection(rules::HEADER_FIELD, &format!("/frame/Header/{key}")),
+            "{key} {value}"
+        );
     }
     for blocks in [json!({}), json!("x")] {
         let message = json!({"frame": {"Header": {"headerBlocks": blocks}, "Body": {}}});
-        assert_eq!(refused(message).1, rules::HEADER_FIELD);
+        assert_eq!(rejection(message).1, rules::HEADER_FIELD);
     }
     for block in [json!(1), json!({}), json!({"type": 1})] {
         let message = json!({"frame": {"Header": {"headerBlocks": [block]}, "Body": {}}});
-        assert_eq!(refused(message), sender(rules::HEADER_BLOCKS, "/frame/Header/headerBlocks/0"));
+        assert_eq!(rejection(message), sender_rejection(rules::HEADER_BLOCKS, "/frame/Header/headerBlocks/0"));
     }
 }
 
 #[test]
 fn section_7_0_sizes_are_limited() {
-    let limits = Limits { blocks: 2, grams: 1, nodes: 2, edges: 1, ..Limits::default() };
+    let limits = FrameLimits { blocks: 2, grams: 1, nodes: 2, edges: 1, ..FrameLimits::default() };
     let refused = |frame: Value| {
         let fault = Frame::parse(json!({"frame": frame}).to_string().as_bytes(), &limits).expect_err("too much");
         (fault.subcode.clone().unwrap_or_default(), fault.pointer().unwrap_or_default().to_owned())
@@ -184,16 +212,16 @@ fn section_7_0_sizes_are_limited() {
 }
 
 #[test]
-fn a_fault_of_a_bad_frame_says_which_message_it_was() {
+fn a_fault_for_a_malformed_frame_names_its_message() {
     let text = r#"{"frame":{"Header":{"messageId":"m-1","traceId":"t-1"},"Body":[]}}"#;
     let fault = parse(text).expect_err("a bad Body");
-    assert_eq!((fault.relates_to.as_deref(), fault.trace.as_deref()), (Some("m-1"), Some("t-1")));
+    assert_eq!((fault.relates_to.as_deref(), fault.trace_id.as_deref()), (Some("m-1"), Some("t-1")));
     let text = r#"{"frame":{"version":"7.0","Header":{"messageId":"m-2"}}}"#;
     assert_eq!(parse(text).expect_err("another version").relates_to.as_deref(), Some("m-2"));
 }
 
 #[test]
-fn section_2_7_2_1_a_header_is_made_where_there_is_none_and_blocks_keep_their_form() {
+fn section_2_7_2_1_a_missing_header_is_created_and_blocks_keep_their_form() {
     let mut frame = parse(r#"{"frame":{"Body":{}}}"#).expect("a good frame");
     let block = json!({"role": "next", "hops": 3}).as_object().expect("an object").clone();
     frame.header.set_block("ttl", block.clone()).expect("a good block");
@@ -202,7 +230,7 @@ fn section_2_7_2_1_a_header_is_made_where_there_is_none_and_blocks_keep_their_fo
         parse(r#"{"frame":{"Header":{"headerBlocks":[{"type":"a"},{"type":"ttl"}]},"Body":{}}}"#).expect("good");
     frame.header.set_block("ttl", block).expect("a good block");
     assert_eq!(frame.header.block("ttl").expect("it is there").content()["hops"], json!(3));
-    assert_eq!(frame.header.block("ttl").expect("it is there").form, Form::Listed);
+    assert_eq!(frame.header.block("ttl").expect("it is there").form, BlockForm::Listed);
     assert_eq!(frame.header.remove("a").map(|entry| entry["type"].clone()), Some(json!("a")));
     assert_eq!(frame.header.blocks().len(), 1);
     assert!(frame.header.set_block("Bad-Name", Map::new()).is_err());

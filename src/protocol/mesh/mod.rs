@@ -1,6 +1,6 @@
 //! The Agentic Mesh Protocol: frames that carry tasks, blocks for the nodes on their way, and the memory that travels with them.
 //!
-//! Bytes -> [`frame::Frame`] -> [`process::process`] at a [`node::Node`] -> processed, relayed or a [`fault::Fault`]. Used by
+//! Bytes -> [`frame::Frame`] -> [`process::process`] at a [`node::GramNode`] -> processed, relayed or a [`fault::Fault`]. Used by
 //! `coordinator/`, `shim/` and `cli/`, which do the I/O, and by the binding in `http`. Must not (but
 //! `http`): do I/O, read a clock, or keep anything between two frames.
 //!
@@ -12,10 +12,10 @@
 //! | [`node`] | a node: its place on the path, its roles, what it understands |
 //! | [`process`] | a node, a frame and the time -> one outcome |
 //! | [`relay`] | the forwarding table; what active intermediaries change and mark |
-//! | [`modules`] | blocks that this build understands by itself, each with its specification |
+//! | [`supported_modules`] | blocks that this build understands by itself, each with its specification |
 //! | [`fault`], [`rules`] | what went wrong: written, read, and the names of the rules |
 //! | [`gram`] | MemoryGrams |
-//! | [`canonical`], [`replay`] | RFC 8785; what a node has seen |
+//! | [`to_canonical_json`], [`replay`] | RFC 8785; what a node has seen |
 //! | `http` | the binding: frames over HTTP, by section 4 |
 //!
 //! # Choices
@@ -60,7 +60,7 @@
 //! - **A fault's node** is an absolute URI of whatever scheme (5.4.3 does not name the one agreed upon).
 //! - **Language tags** must be well-formed by BCP 47; whether a language is registered is not looked up.
 //! - **Intermediaries and side effects** (7.2 rule 3): `routing` and `audit` are understood by an intermediary only if its operator
-//!   authorized it ([`node::Node::authorized`]) or the frame's `authorization` block, once validated, does.
+//!   with_authorized_blocks it ([`node::GramNode::with_authorized_blocks`]) or the frame's `authorization` block, once validated, does.
 //! - **The mark of active intermediaries** (2.7.3) is the block `applied`, for `none`, so that it reaches the end of the path.
 //! - **Numbers** (RFC 8785): an integer that a double cannot hold is refused, and so is what is too large for one, or so small that it would
 //!   be zero. A decimal is the double nearest to it, as every reader takes it, and is relayed as the shortest text of that: of 22 digits,
@@ -81,88 +81,88 @@
 //!
 //! | rule | section | checked in | tests |
 //! |---|---|---|---|
-//! | `all-musts` | 1.2 | `conformance.rs` | `section_1_2_every_must_has_a_test_and_a_row_in_the_table` |
-//! | `values-explicit` | 1.3 | `frame.rs`, `fault.rs` | `section_1_3_and_5_presence_and_types_of_header_body_and_memory_grams`, `section_5_4_1_the_code_has_a_value` |
-//! | `process-by-model` | 2.1 | `process.rs` | `section_2_1_and_2_6_and_2_7_any_frame_at_any_node_ends_in_one_outcome` |
+//! | `all-musts` | 1.2 | `conformance.rs` | `section_1_2_every_requirement_has_a_test_and_a_table_row` |
+//! | `values-explicit` | 1.3 | `frame.rs`, `fault.rs` | `section_1_3_and_5_header_body_and_memory_grams_are_present_and_typed`, `section_5_4_1_the_code_must_have_a_value` |
+//! | `process-by-model` | 2.1 | `process.rs` | `section_2_1_and_2_6_and_2_7_every_frame_at_every_node_has_one_outcome` |
 //! | `role-token-iri` | 2.1 | `role.rs` | `section_2_1_a_token_maps_to_one_iri` |
-//! | `role-resolved` | 2.1 | `role.rs` | `section_2_1_and_2_2_tokens_and_both_families_of_iris_are_the_same_role` |
-//! | `role-none` | 2.1; 2.2 | `node.rs` | `section_2_1_and_2_2_a_node_has_a_uri_and_never_acts_in_none` |
-//! | `role-invariant` | 2.2 | `process.rs` | `section_2_2_a_frame_does_not_change_the_roles_of_a_node` |
-//! | `role-next` | 2.2 | `node.rs` | `section_2_2_who_acts_in_next_and_who_as_the_ultimate_receiver` |
-//! | `role-ultimate-receiver` | 2.2 | `node.rs` | `section_2_2_who_acts_in_next_and_who_as_the_ultimate_receiver` |
-//! | `mandatory-or-fault` | 2.4 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_understood_ends_it`, `section_2_4_a_mandatory_block_for_others_is_no_fault` |
-//! | `body-children` | 2.5 | `process.rs` | `section_2_5_and_5_4_6_an_encoding_that_is_not_known`, `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_does_not_fit_its_schema_is_refused` |
-//! | `steps-in-sequence` | 2.6 | `process.rs` | `section_2_6_step_7_a_fault_with_must_comes_first` |
-//! | `no-body-fault-in-step-3` | 2.6, 3 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_understood_ends_it` |
+//! | `role-resolved` | 2.1 | `role.rs` | `section_2_1_and_2_2_tokens_and_both_iri_families_resolve_to_one_role` |
+//! | `role-none` | 2.1; 2.2 | `node.rs` | `section_2_1_and_2_2_a_node_needs_a_uri_and_never_acts_in_none` |
+//! | `role-invariant` | 2.2 | `process.rs` | `section_2_2_a_frame_does_not_change_a_node_s_roles` |
+//! | `role-next` | 2.2 | `node.rs` | `section_2_2_every_node_acts_in_next_and_only_the_last_as_ultimate_receiver` |
+//! | `role-ultimate-receiver` | 2.2 | `node.rs` | `section_2_2_every_node_acts_in_next_and_only_the_last_as_ultimate_receiver` |
+//! | `mandatory-or-fault` | 2.4 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_ends_processing`, `section_2_4_a_mandatory_block_for_another_role_is_no_fault` |
+//! | `body-children` | 2.5 | `process.rs` | `section_2_5_and_5_4_6_an_unknown_encoding_style_is_a_fault`, `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_violates_its_schema_is_refused` |
+//! | `steps-in-sequence` | 2.6 | `process.rs` | `section_2_6_step_7_must_faults_take_precedence` |
+//! | `no-body-fault-in-step-3` | 2.6, 3 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_ends_processing` |
 //! | `conform-to-the-block` | 2.6, 6 | `modules/` | `section_2_6_and_5_2_1_the_module_validates_its_fields` |
-//! | `body-by-2-5` | 2.6, 6 | `process.rs` | `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_does_not_fit_its_schema_is_refused` |
-//! | `one-fault` | 2.6, 7 | `process.rs` | `section_2_1_and_2_6_and_2_7_any_frame_at_any_node_ends_in_one_outcome`, `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_understood_ends_it` |
-//! | `must-faults-first` | 2.6, 7 | `process.rs` | `section_2_6_step_7_a_fault_with_must_comes_first`, `section_2_6_step_7_a_mandatory_block_without_leave_comes_before_what_a_module_refuses` |
-//! | `forward-all` | 2.7, 1 | `relay.rs` | `section_2_7_and_2_7_2_what_is_relayed_is_what_came_less_what_the_table_takes_out` |
-//! | `integrity` | 2.7, 3 | `relay.rs` | `section_2_7_a_forwarding_intermediary_changes_nothing_of_its_own`, `section_2_1_and_2_6_and_2_7_any_frame_at_any_node_ends_in_one_outcome` |
-//! | `intermediaries-follow-2-6` | 2.7.2 | `process.rs` | `section_2_7_2_an_intermediary_follows_the_same_steps` |
-//! | `remove-processed` | 2.7.2, 1 | `relay.rs` | `section_2_7_2_the_processed_and_the_ignored_are_removed_and_the_relayable_retained`, `table_3_row_1_next_assumed_and_processed_is_not_forwarded_unless_reinserted`, `table_3_row_3_user_defined_assumed_and_processed_is_not_forwarded_unless_reinserted` |
-//! | `remove-ignored` | 2.7.2, 2 | `relay.rs` | `section_2_7_2_the_processed_and_the_ignored_are_removed_and_the_relayable_retained`, `table_3_row_2_next_not_processed_is_forwarded_if_relay`, `table_3_row_4_user_defined_assumed_but_not_processed_is_forwarded_if_relay` |
-//! | `retain-relayable` | 2.7.2, 3 | `relay.rs` | `section_2_7_2_the_processed_and_the_ignored_are_removed_and_the_relayable_retained`, `table_3_row_2_next_not_processed_is_forwarded_if_relay`, `table_3_row_4_user_defined_assumed_but_not_processed_is_forwarded_if_relay` |
-//! | `forwarding-features` | 2.7.2 | `modules/` | `section_2_7_1_and_2_7_2_the_block_is_put_in_again_with_one_hop_less_in_both_forms`, `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `active-indicator` | 2.7.3, 1 | `relay.rs` | `section_2_7_3_an_active_intermediary_marks_what_it_changed`, `section_2_7_3_a_mark_that_somebody_forged_keeps_nothing_from_being_changed` |
-//! | `version-semantics` | 2.8 | `version.rs` | `section_2_8_and_5_1_1_which_versions_are_supported` |
-//! | `version-mismatch` | 2.8 | `version.rs` | `section_2_8_the_version_comes_before_all_else_of_the_frame`, `section_5_4_6_a_version_mismatch_carries_the_upgrade_block` |
-//! | `malformed-is-sender` | 2.8 | `frame.rs` | `section_2_8_the_invalid_are_told_by_their_rule_and_what_is_malformed_is_the_senders` |
-//! | `feature-uri` | 3.1.1 | `modules/` | `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `feature-node-state` | 3.1.1 | `modules/` | `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `feature-processing` | 3.1.1 | `modules/` | `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `feature-data` | 3.1.1 | `modules/` | `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `module-uri` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `module-features` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `module-blocks` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `module-properties` | 3.3 | `modules/`; none has any | `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `module-body` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_says_what_it_is` |
-//! | `module-interactions` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_says_what_it_is`, `section_3_3_modules_act_in_the_order_of_their_stages` |
-//! | `single-frame-root` | 5, 1 | `frame.rs` | `section_5_one_frame_root` |
-//! | `no-extraneous-keys` | 5, 3 | `frame.rs` | `section_5_no_extraneous_keys` |
-//! | `exact-json` | 5, 6 | `frame.rs` | `section_5_what_a_frame_says_comes_back_in_its_order` |
-//! | `message-schema` | 5, 7 | `frame.rs` | `section_1_3_and_5_presence_and_types_of_header_body_and_memory_grams` |
-//! | `extensions-below-the-top` | 5, 8 | `frame.rs` | `section_5_no_extraneous_keys` |
-//! | `block-camel-case` | 5.2.1, 1 | `block.rs` | `section_5_2_1_names_are_camel_case`, `section_5_2_1_keys_are_camel_case_and_stand_once` |
-//! | `block-unique` | 5.2.1, 1 | `frame.rs`, `limits.rs` | `section_5_2_1_keys_are_camel_case_and_stand_once` |
-//! | `must-understand-or-reject` | 5.2.1, 3 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_understood_ends_it` |
-//! | `relay-unrecognised` | 5.2.1, 3 | `relay.rs` | `section_5_2_1_and_5_2_4_an_unrecognised_block_that_is_relayable_is_forwarded`, `table_3_row_2_next_not_processed_is_forwarded_if_relay` |
+//! | `body-by-2-5` | 2.6, 6 | `process.rs` | `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_violates_its_schema_is_refused` |
+//! | `one-fault` | 2.6, 7 | `process.rs` | `section_2_1_and_2_6_and_2_7_every_frame_at_every_node_has_one_outcome`, `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_ends_processing` |
+//! | `must-faults-first` | 2.6, 7 | `process.rs` | `section_2_6_step_7_must_faults_take_precedence`, `section_2_6_step_7_an_unauthorized_mandatory_block_precedes_module_faults` |
+//! | `forward-all` | 2.7, 1 | `relay.rs` | `section_2_7_and_2_7_2_a_frame_is_relayed_unchanged_except_for_removed_blocks` |
+//! | `integrity` | 2.7, 3 | `relay.rs` | `section_2_7_a_forwarding_intermediary_ignores_its_changes`, `section_2_1_and_2_6_and_2_7_every_frame_at_every_node_has_one_outcome` |
+//! | `intermediaries-follow-2-6` | 2.7.2 | `process.rs` | `section_2_7_2_an_intermediary_follows_the_processing_model` |
+//! | `remove-processed` | 2.7.2, 1 | `relay.rs` | `section_2_7_2_processed_and_ignored_blocks_are_removed_and_relayable_ones_retained`, `table_3_row_1_next_assumed_and_processed_is_not_forwarded_unless_reinserted`, `table_3_row_3_user_defined_assumed_and_processed_is_not_forwarded_unless_reinserted` |
+//! | `remove-ignored` | 2.7.2, 2 | `relay.rs` | `section_2_7_2_processed_and_ignored_blocks_are_removed_and_relayable_ones_retained`, `table_3_row_2_next_not_processed_is_forwarded_if_relay`, `table_3_row_4_user_defined_assumed_but_not_processed_is_forwarded_if_relay` |
+//! | `retain-relayable` | 2.7.2, 3 | `relay.rs` | `section_2_7_2_processed_and_ignored_blocks_are_removed_and_relayable_ones_retained`, `table_3_row_2_next_not_processed_is_forwarded_if_relay`, `table_3_row_4_user_defined_assumed_but_not_processed_is_forwarded_if_relay` |
+//! | `forwarding-features` | 2.7.2 | `modules/` | `section_2_7_1_and_2_7_2_the_block_is_reinserted_with_one_hop_less_in_both_forms`, `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `active-indicator` | 2.7.3, 1 | `relay.rs` | `section_2_7_3_an_active_intermediary_records_its_changes`, `section_2_7_3_a_forged_record_does_not_prevent_changes` |
+//! | `version-semantics` | 2.8 | `version.rs` | `section_2_8_and_5_1_1_versions_match_by_major_and_minor` |
+//! | `version-mismatch` | 2.8 | `version.rs` | `section_2_8_the_version_is_checked_before_the_rest_of_the_frame`, `section_5_4_6_a_version_mismatch_carries_the_upgrade_block` |
+//! | `malformed-is-sender` | 2.8 | `frame.rs` | `section_2_8_invalid_frames_fault_with_their_rule_and_code` |
+//! | `feature-uri` | 3.1.1 | `modules/` | `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `feature-node-state` | 3.1.1 | `modules/` | `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `feature-processing` | 3.1.1 | `modules/` | `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `feature-data` | 3.1.1 | `modules/` | `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `module-uri` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `module-features` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `module-blocks` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `module-properties` | 3.3 | `modules/`; none has any | `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `module-body` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_declares_itself` |
+//! | `module-interactions` | 3.3 | `modules/` | `section_3_1_1_and_3_3_every_module_declares_itself`, `section_3_3_modules_act_in_the_order_of_their_stages` |
+//! | `single-frame-root` | 5, 1 | `frame.rs` | `section_5_a_message_has_one_frame_root` |
+//! | `no-extraneous-keys` | 5, 3 | `frame.rs` | `section_5_extraneous_keys_are_refused` |
+//! | `exact-json` | 5, 6 | `frame.rs` | `section_5_a_frame_round_trips_in_order` |
+//! | `message-schema` | 5, 7 | `frame.rs` | `section_1_3_and_5_header_body_and_memory_grams_are_present_and_typed` |
+//! | `extensions-below-the-top` | 5, 8 | `frame.rs` | `section_5_extraneous_keys_are_refused` |
+//! | `block-camel-case` | 5.2.1, 1 | `block.rs` | `section_5_2_1_names_are_camel_case`, `section_5_2_1_keys_are_camel_case_and_unique` |
+//! | `block-unique` | 5.2.1, 1 | `frame.rs`, `limits.rs` | `section_5_2_1_keys_are_camel_case_and_unique` |
+//! | `must-understand-or-reject` | 5.2.1, 3 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_ends_processing` |
+//! | `relay-unrecognised` | 5.2.1, 3 | `relay.rs` | `section_5_2_1_and_5_2_4_an_unrecognised_relayable_block_is_forwarded`, `table_3_row_2_next_not_processed_is_forwarded_if_relay` |
 //! | `unknown-ignored-and-preserved` | 5.2.1, 4 | `relay.rs` | `section_5_2_1_unknown_blocks_and_properties_are_ignored_and_preserved` |
 //! | `core-properties` | 5.2.1, 5 | `block.rs` | `section_5_2_1_core_properties_are_validated`, `section_5_2_1_core_properties_are_validated_in_both_forms` |
-//! | `role-default` | 5.2.2, 3 | `block.rs` | `section_5_2_2_to_5_2_4_defaults` |
+//! | `role-default` | 5.2.2, 3 | `block.rs` | `section_5_2_2_to_5_2_4_absent_properties_have_defaults` |
 //! | `role-nested` | 5.2.2, 4 | `block.rs` | `section_5_2_2_and_5_2_4_nested_role_and_relay_are_ignored` |
-//! | `role-recognised` | 5.2.2, 5 | `role.rs` | `section_5_2_2_what_is_not_recognised_is_the_ultimate_receiver` |
-//! | `must-understand-boolean` | 5.2.3, 4 | `block.rs` | `section_1_3_and_5_2_3_and_5_2_4_one_and_zero_are_true_and_false` |
-//! | `must-understand-reject` | 5.2.3, 5 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_understood_ends_it` |
-//! | `relay-boolean` | 5.2.4, 4 | `block.rs` | `section_1_3_and_5_2_3_and_5_2_4_one_and_zero_are_true_and_false` |
-//! | `relay-included` | 5.2.4, 5 | `relay.rs` | `section_5_2_1_and_5_2_4_an_unrecognised_block_that_is_relayable_is_forwarded`, `table_3_row_2_next_not_processed_is_forwarded_if_relay` |
+//! | `role-recognised` | 5.2.2, 5 | `role.rs` | `section_5_2_2_an_unrecognised_role_resolves_to_ultimate_receiver` |
+//! | `must-understand-boolean` | 5.2.3, 4 | `block.rs` | `section_1_3_and_5_2_3_and_5_2_4_one_and_zero_count_as_booleans` |
+//! | `must-understand-reject` | 5.2.3, 5 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_ends_processing` |
+//! | `relay-boolean` | 5.2.4, 4 | `block.rs` | `section_1_3_and_5_2_3_and_5_2_4_one_and_zero_count_as_booleans` |
+//! | `relay-included` | 5.2.4, 5 | `relay.rs` | `section_5_2_1_and_5_2_4_an_unrecognised_relayable_block_is_forwarded`, `table_3_row_2_next_not_processed_is_forwarded_if_relay` |
 //! | `relay-elsewhere` | 5.2.4, 6 | `block.rs` | `section_5_2_2_and_5_2_4_nested_role_and_relay_are_ignored` |
-//! | `body-formatting` | 5.3, 4 | `limits.rs` | `section_5_3_the_valid_are_processed_and_come_back_the_same` |
-//! | `body-schema` | 5.3, 5 | `process.rs` | `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_does_not_fit_its_schema_is_refused` |
-//! | `body-refused-with-a-fault` | 5.3, 6 | `process.rs` | `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_does_not_fit_its_schema_is_refused` |
-//! | `body-keys-unique` | 5.3.1, 1 | `limits.rs` | `section_5_3_1_body_keys_stand_once` |
-//! | `fault-alone` | 5.3.1, 5 | `process.rs` | `section_5_3_1_a_fault_is_read_and_nothing_else_of_the_body` |
-//! | `body-child-schema` | 5.3.1, 6 | `process.rs` | `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_does_not_fit_its_schema_is_refused` |
-//! | `fault-value` | 5.4.1, 3 | `fault.rs` | `section_5_4_1_the_code_has_a_value` |
-//! | `fault-subcode` | 5.4.1, 3 | `fault.rs`, `process.rs` | `section_5_4_1_subcodes_are_validated`, `section_5_4_1_and_5_4_5_a_fault_fits_the_application_s_lists` |
-//! | `reason-entry` | 5.4.2, 2 | `fault.rs` | `section_5_4_2_reasons_have_a_text_and_a_bcp_47_language` |
-//! | `reason-one` | 5.4.2, 4 | `fault.rs` | `section_5_4_2_reasons_have_a_text_and_a_bcp_47_language` |
-//! | `reason-lang` | 5.4.2, 4 | `fault.rs` | `section_5_4_2_reasons_have_a_text_and_a_bcp_47_language` |
-//! | `fault-node` | 5.4.3, 3 | `fault.rs`, `process.rs` | `section_5_4_3_an_intermediary_names_its_node`, `section_5_4_3_every_fault_says_its_node` |
-//! | `fault-role` | 5.4.4, 4 | `fault.rs` | `section_5_4_4_a_role_that_is_not_known_is_the_ultimate_receiver` |
-//! | `fault-detail` | 5.4.5, 5 | `fault.rs`, `process.rs` | `section_5_4_5_detail_is_an_object_with_camel_case_keys`, `section_5_4_1_and_5_4_5_a_fault_fits_the_application_s_lists` |
-//! | `fault-base-code` | 5.4.6, 1 | `fault.rs` | `section_5_4_6_codes_are_of_the_base_set_however_they_are_written` |
-//! | `fault-code-validated` | 5.4.6, 3 | `fault.rs` | `section_5_4_6_codes_are_of_the_base_set_however_they_are_written` |
-//! | `must-understand-code` | 5.4.8, 2 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_understood_ends_it` |
-//! | `must-understand-ends-it` | 5.4.8, 5 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_understood_ends_it` |
-//! | `gram-immutable` | 6.0, 1 | `relay.rs`, `gram.rs` | `section_6_0_grams_are_relayed_as_they_came`, `section_6_0_two_grams_with_one_id_are_the_same_or_refused` |
-//! | `gram-id` | 6.0, 2 | `gram/read.rs` | `section_6_0_grams_are_validated_where_they_are_presented` |
-//! | `gram-timestamp` | 6.0, 2 | `gram/read.rs` | `section_6_0_grams_are_validated_where_they_are_presented` |
-//! | `gram-graph` | 6.0, 5 | `gram/read.rs`, `process.rs` | `section_6_0_grams_are_validated_where_they_are_presented` |
-//! | `trust-before-processing` | 7.0, 1 | `modules/` | `section_7_0_privileges_are_known_before_sensitive_blocks_and_the_body`, `section_7_0_what_needs_a_leave_counts_only_as_its_sender_signed_it`, `section_7_0_a_signature_is_checked_before_the_body`, `section_3_3_modules_act_in_the_order_of_their_stages` |
-//! | `security-blocks-unknown` | 7.0, 2 | `process.rs`, `relay.rs` | `section_7_0_security_blocks_that_are_not_known_follow_the_same_rules` |
-//! | `untrusted-intermediaries` | 7.2, 3 | `process.rs` | `section_7_2_blocks_with_side_effects_are_for_trusted_intermediaries` |
+//! | `body-formatting` | 5.3, 4 | `limits.rs` | `section_5_3_valid_frames_are_processed_unchanged` |
+//! | `body-schema` | 5.3, 5 | `process.rs` | `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_violates_its_schema_is_refused` |
+//! | `body-refused-with-a-fault` | 5.3, 6 | `process.rs` | `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_violates_its_schema_is_refused` |
+//! | `body-keys-unique` | 5.3.1, 1 | `limits.rs` | `section_5_3_1_body_keys_are_unique` |
+//! | `fault-alone` | 5.3.1, 5 | `process.rs` | `section_5_3_1_only_the_fault_of_a_body_is_read` |
+//! | `body-child-schema` | 5.3.1, 6 | `process.rs` | `section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_violates_its_schema_is_refused` |
+//! | `fault-value` | 5.4.1, 3 | `fault.rs` | `section_5_4_1_the_code_must_have_a_value` |
+//! | `fault-subcode` | 5.4.1, 3 | `fault.rs`, `process.rs` | `section_5_4_1_subcodes_are_validated`, `section_5_4_1_and_5_4_5_a_fault_is_checked_against_the_application_s_lists` |
+//! | `reason-entry` | 5.4.2, 2 | `fault.rs` | `section_5_4_2_reasons_must_have_a_text_and_a_bcp_47_language` |
+//! | `reason-one` | 5.4.2, 4 | `fault.rs` | `section_5_4_2_reasons_must_have_a_text_and_a_bcp_47_language` |
+//! | `reason-lang` | 5.4.2, 4 | `fault.rs` | `section_5_4_2_reasons_must_have_a_text_and_a_bcp_47_language` |
+//! | `fault-node` | 5.4.3, 3 | `fault.rs`, `process.rs` | `section_5_4_3_a_fault_of_an_intermediary_must_name_its_node`, `section_5_4_3_every_fault_names_its_node` |
+//! | `fault-role` | 5.4.4, 4 | `fault.rs` | `section_5_4_4_an_unknown_role_counts_as_ultimate_receiver` |
+//! | `fault-detail` | 5.4.5, 5 | `fault.rs`, `process.rs` | `section_5_4_5_detail_is_an_object_with_camel_case_keys`, `section_5_4_1_and_5_4_5_a_fault_is_checked_against_the_application_s_lists` |
+//! | `fault-base-code` | 5.4.6, 1 | `fault.rs` | `section_5_4_6_every_spelling_of_a_code_maps_to_a_base_code` |
+//! | `fault-code-validated` | 5.4.6, 3 | `fault.rs` | `section_5_4_6_every_spelling_of_a_code_maps_to_a_base_code` |
+//! | `must-understand-code` | 5.4.8, 2 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_ends_processing` |
+//! | `must-understand-ends-it` | 5.4.8, 5 | `process.rs` | `section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_ends_processing` |
+//! | `gram-immutable` | 6.0, 1 | `relay.rs`, `gram.rs` | `section_6_0_grams_are_relayed_unchanged`, `section_6_0_different_grams_with_one_id_are_refused` |
+//! | `gram-id` | 6.0, 2 | `gram/read.rs` | `section_6_0_grams_are_validated_at_the_ultimate_receiver` |
+//! | `gram-timestamp` | 6.0, 2 | `gram/read.rs` | `section_6_0_grams_are_validated_at_the_ultimate_receiver` |
+//! | `gram-graph` | 6.0, 5 | `gram/read.rs`, `process.rs` | `section_6_0_grams_are_validated_at_the_ultimate_receiver` |
+//! | `trust-before-processing` | 7.0, 1 | `modules/` | `section_7_0_privileges_are_checked_before_sensitive_blocks_and_the_body`, `section_7_0_authorized_content_must_be_signed_by_its_sender`, `section_7_0_a_signature_is_checked_before_the_body`, `section_3_3_modules_act_in_the_order_of_their_stages` |
+//! | `security-blocks-unknown` | 7.0, 2 | `process.rs`, `relay.rs` | `section_7_0_unknown_security_blocks_follow_the_same_rules` |
+//! | `untrusted-intermediaries` | 7.2, 3 | `process.rs` | `section_7_2_only_trusted_intermediaries_process_blocks_with_side_effects` |
 //!
 //! # The forwarding table
 //!

@@ -10,22 +10,22 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::fault::Fault;
-use super::limits::Limits;
+use super::limits::FrameLimits;
 use super::modules::Module;
-use super::relay::Change;
-use super::replay::Memory;
-use super::role::{Role, RoleError, Vocabulary, is_iri};
-use super::version::Versions;
+use super::relay::FrameChange;
+use super::replay::ReplayMemory;
+use super::role::{Role, RoleError, RoleRegistry, is_iri};
+use super::version::SupportedVersions;
 
 /// Where a node stands on a message's path (2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum NodeKind {
     /// The ultimate receiver: it processes the Body.
-    Ultimate,
+    UltimateReceiver,
     /// A forwarding intermediary: it relays, and changes only what modules want.
-    Forwarding,
+    ForwardingIntermediary,
     /// An active intermediary: it changes what it relays, and says so in the frame.
-    Active,
+    ActiveIntermediary,
 }
 
 /// What a Body must be like (5.3, rule 5): the application's schema. Says what is wrong and where, as a JSON Pointer in the Body.
@@ -52,23 +52,23 @@ pub struct BodyProblem {
 #[derive(Clone)]
 pub struct Node {
     uri: String,
-    place: Place,
+    kind: NodeKind,
     roles: BTreeSet<Role>,
     /// The role tokens that it knows beside the spec's.
-    pub vocabulary: Vocabulary,
+    pub role_registry: RoleRegistry,
     /// The sizes that it takes.
-    pub limits: Limits,
+    pub limits: FrameLimits,
     /// The versions of the frame that it takes.
-    pub versions: Versions,
+    pub versions: SupportedVersions,
     /// The `encodingStyle`s that it knows.
-    pub encodings: BTreeSet<String>,
-    pub(super) understands: BTreeMap<String, bool>,
+    pub encoding_styles: BTreeSet<String>,
+    pub(super) understood_blocks: BTreeMap<String, bool>,
     pub(super) modules: Vec<Arc<dyn Module>>,
-    pub(super) schema: Option<Arc<dyn BodySchema>>,
-    pub(super) changes: Vec<Change>,
+    pub(super) body_schema: Option<Arc<dyn BodySchema>>,
+    pub(super) changes: Vec<FrameChange>,
     /// What it has seen.
-    pub memory: Memory,
-    pub(super) allowed: BTreeSet<String>,
+    pub replay_memory: ReplayMemory,
+    pub(super) authorized_blocks: BTreeSet<String>,
 }
 
 /// Why there is no such node.
@@ -76,7 +76,7 @@ pub struct Node {
 pub enum NodeError {
     /// 2.1: a node is identified by a URI.
     #[error("a node's name must be an absolute URI, found `{0}`")]
-    Uri(String),
+    InvalidUri(String),
     /// It cannot act in a role.
     #[error(transparent)]
     Role(#[from] RoleError),
@@ -84,54 +84,54 @@ pub enum NodeError {
 
 impl Node {
     /// A node with the spec's roles and no modules.
-    pub fn new(uri: &str, place: Place) -> Result<Self, NodeError> {
+    pub fn new(uri: &str, place: NodeKind) -> Result<Self, NodeError> {
         if !is_iri(uri) {
-            return Err(NodeError::Uri(uri.to_owned()));
+            return Err(NodeError::InvalidUri(uri.to_owned()));
         }
         // 2.2, Table 2: everybody but the initial sender acts in `next`, the ultimate receiver alone in its role.
-        let own = if place == Place::Ultimate { Role::UltimateReceiver } else { Role::Intermediary };
+        let own = if place == NodeKind::UltimateReceiver { Role::UltimateReceiver } else { Role::Intermediary };
         Ok(Self {
             uri: uri.to_owned(),
-            place,
+            kind: place,
             roles: BTreeSet::from([Role::Next, own]),
-            vocabulary: Vocabulary::default(),
-            limits: Limits::default(),
-            versions: Versions::default(),
-            encodings: ["application/json", "application/amp+json"].map(str::to_owned).into(),
-            understands: BTreeMap::new(),
+            role_registry: RoleRegistry::default(),
+            limits: FrameLimits::default(),
+            versions: SupportedVersions::default(),
+            encoding_styles: ["application/json", "application/amp+json"].map(str::to_owned).into(),
+            understood_blocks: BTreeMap::new(),
             modules: Vec::new(),
-            schema: None,
+            body_schema: None,
             changes: Vec::new(),
-            memory: Memory::default(),
-            allowed: BTreeSet::new(),
+            replay_memory: ReplayMemory::default(),
+            authorized_blocks: BTreeSet::new(),
         })
     }
 
     /// An ultimate receiver.
-    pub fn ultimate(uri: &str) -> Result<Self, NodeError> {
-        Self::new(uri, Place::Ultimate)
+    pub fn ultimate_receiver(uri: &str) -> Result<Self, NodeError> {
+        Self::new(uri, NodeKind::UltimateReceiver)
     }
 
     /// A forwarding intermediary.
-    pub fn forwarding(uri: &str) -> Result<Self, NodeError> {
-        Self::new(uri, Place::Forwarding)
+    pub fn forwarding_intermediary(uri: &str) -> Result<Self, NodeError> {
+        Self::new(uri, NodeKind::ForwardingIntermediary)
     }
 
     /// An active intermediary.
-    pub fn active(uri: &str) -> Result<Self, NodeError> {
-        Self::new(uri, Place::Active)
+    pub fn active_intermediary(uri: &str) -> Result<Self, NodeError> {
+        Self::new(uri, NodeKind::ActiveIntermediary)
     }
 
     /// The same acting in one role more: a token of its vocabulary or an IRI.
-    pub fn acting_as(mut self, role: &str) -> Result<Self, NodeError> {
-        match self.vocabulary.recognise(role) {
-            None => return Err(RoleError::Unknown(role.to_owned()).into()),
-            Some(Role::None) => return Err(RoleError::None.into()),
-            Some(Role::UltimateReceiver) if self.place != Place::Ultimate => {
-                return Err(RoleError::Place("ultimateReceiver").into());
+    pub fn with_role(mut self, role: &str) -> Result<Self, NodeError> {
+        match self.role_registry.resolve(role) {
+            None => return Err(RoleError::UnknownRole(role.to_owned()).into()),
+            Some(Role::None) => return Err(RoleError::NoneRole.into()),
+            Some(Role::UltimateReceiver) if self.kind != NodeKind::UltimateReceiver => {
+                return Err(RoleError::FixedByNodeKind("ultimateReceiver").into());
             }
-            Some(Role::Intermediary) if self.place == Place::Ultimate => {
-                return Err(RoleError::Place("intermediary").into());
+            Some(Role::Intermediary) if self.kind == NodeKind::UltimateReceiver => {
+                return Err(RoleError::FixedByNodeKind("intermediary").into());
             }
             Some(role) => self.roles.insert(role),
         };
@@ -139,40 +139,40 @@ impl Node {
     }
 
     /// The same understanding these blocks, which the caller finds in the outcome and acts on. An intermediary takes them out.
-    pub fn understanding<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
-        self.understands.extend(names.into_iter().map(|name| (name.to_owned(), false)));
+    pub fn with_understood_blocks<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        self.understood_blocks.extend(names.into_iter().map(|name| (name.to_owned(), false)));
         self
     }
 
     /// The same understanding these blocks, and putting them in again when it relays (2.7.1).
-    pub fn reinserting<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
-        self.understands.extend(names.into_iter().map(|name| (name.to_owned(), true)));
+    pub fn with_reinserted_blocks<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        self.understood_blocks.extend(names.into_iter().map(|name| (name.to_owned(), true)));
         self
     }
 
     /// The same with a module. Modules act in the order of their stages, whatever order they come in.
-    pub fn with(mut self, module: impl Module + 'static) -> Self {
+    pub fn with_module(mut self, module: impl Module + 'static) -> Self {
         self.modules.push(Arc::new(module));
-        self.modules.sort_by_key(|module| module.about().stage);
+        self.modules.sort_by_key(|module| module.descriptor().stage);
         self
     }
 
     /// The same with a schema for Bodies.
-    pub fn agreeing(mut self, schema: impl BodySchema + 'static) -> Self {
-        self.schema = Some(Arc::new(schema));
+    pub fn with_body_schema(mut self, schema: impl BodySchema + 'static) -> Self {
+        self.body_schema = Some(Arc::new(schema));
         self
     }
 
     /// The same with what it changes in the frames that it relays; an active intermediary alone does so.
-    pub fn changing(mut self, changes: impl IntoIterator<Item = Change>) -> Self {
+    pub fn with_changes(mut self, changes: impl IntoIterator<Item = FrameChange>) -> Self {
         self.changes.extend(changes);
         self
     }
 
     /// The same with leave to handle these blocks with side effects (7.2, rule 3): an authorization that whoever runs the node has
     /// validated. An ultimate receiver needs none.
-    pub fn authorized<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
-        self.allowed.extend(names.into_iter().map(str::to_owned));
+    pub fn with_authorized_blocks<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        self.authorized_blocks.extend(names.into_iter().map(str::to_owned));
         self
     }
 
@@ -182,8 +182,8 @@ impl Node {
     }
 
     /// Where it stands.
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn kind(&self) -> NodeKind {
+        self.kind
     }
 
     /// The roles that it acts in.
@@ -192,29 +192,29 @@ impl Node {
     }
 
     /// Whether it acts in a role. Nobody acts in `none`.
-    pub fn acts_as(&self, role: &Role) -> bool {
+    pub fn acts_in_role(&self, role: &Role) -> bool {
         *role != Role::None && self.roles.contains(role)
     }
 
     /// What a fault of it says that it is.
-    pub(super) fn own_role(&self) -> Role {
-        if self.place == Place::Ultimate { Role::UltimateReceiver } else { Role::Intermediary }
+    pub(super) fn fault_role(&self) -> Role {
+        if self.kind == NodeKind::UltimateReceiver { Role::UltimateReceiver } else { Role::Intermediary }
     }
 
     /// The module that a block is of.
-    pub(super) fn module(&self, name: &str) -> Option<&dyn Module> {
-        self.modules.iter().find(|module| module.about().blocks.contains(&name)).map(|module| &**module)
+    pub(super) fn module_for_block(&self, name: &str) -> Option<&dyn Module> {
+        self.modules.iter().find(|module| module.descriptor().blocks.contains(&name)).map(|module| &**module)
     }
 }
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let modules: Vec<&str> = self.modules.iter().map(|module| module.about().uri).collect();
+        let modules: Vec<&str> = self.modules.iter().map(|module| module.descriptor().uri).collect();
         f.debug_struct("Node")
             .field("uri", &self.uri)
-            .field("place", &self.place)
+            .field("place", &self.kind)
             .field("roles", &self.roles)
-            .field("understands", &self.understands)
+            .field("understands", &self.understood_blocks)
             .field("modules", &modules)
             .finish_non_exhaustive()
     }
@@ -225,36 +225,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn section_2_1_and_2_2_a_node_has_a_uri_and_never_acts_in_none() {
-        assert_eq!(Node::ultimate("node-17").map(|_| ()), Err(NodeError::Uri("node-17".to_owned())));
-        for place in [Place::Ultimate, Place::Forwarding, Place::Active] {
+    fn section_2_1_and_2_2_a_node_needs_a_uri_and_never_acts_in_none() {
+        assert_eq!(Node::ultimate_receiver("node-17").map(|_| ()), Err(NodeError::InvalidUri("node-17".to_owned())));
+        for place in [NodeKind::UltimateReceiver, NodeKind::ForwardingIntermediary, NodeKind::ActiveIntermediary] {
             let node = Node::new("agent://node-17", place).expect("a node");
-            assert!(!node.acts_as(&Role::None));
+            assert!(!node.acts_in_role(&Role::None));
             for none in ["none", "amp://role/none", "urn:agentic:mesh:role:none"] {
-                assert_eq!(node.clone().acting_as(none).map(|_| ()), Err(NodeError::Role(RoleError::None)), "{none}");
+                assert_eq!(
+                    node.clone().with_role(none).map(|_| ()),
+                    Err(NodeError::Role(RoleError::NoneRole)),
+                    "{none}"
+                );
             }
         }
     }
 
     #[test]
-    fn section_2_2_who_acts_in_next_and_who_as_the_ultimate_receiver() {
-        for (place, ultimate) in [(Place::Ultimate, true), (Place::Forwarding, false), (Place::Active, false)] {
+    fn section_2_2_every_node_acts_in_next_and_only_the_last_as_ultimate_receiver() {
+        for (place, ultimate) in [
+            (NodeKind::UltimateReceiver, true),
+            (NodeKind::ForwardingIntermediary, false),
+            (NodeKind::ActiveIntermediary, false),
+        ] {
             let node = Node::new("agent://node-17", place).expect("a node");
-            assert!(node.acts_as(&Role::Next));
-            assert_eq!(node.acts_as(&Role::UltimateReceiver), ultimate);
-            assert_eq!(node.acts_as(&Role::Intermediary), !ultimate);
+            assert!(node.acts_in_role(&Role::Next));
+            assert_eq!(node.acts_in_role(&Role::UltimateReceiver), ultimate);
+            assert_eq!(node.acts_in_role(&Role::Intermediary), !ultimate);
             let other = if ultimate { "intermediary" } else { "ultimateReceiver" };
-            assert_eq!(node.acting_as(other).map(|_| ()), Err(NodeError::Role(RoleError::Place(other))));
+            assert_eq!(node.with_role(other).map(|_| ()), Err(NodeError::Role(RoleError::FixedByNodeKind(other))));
         }
     }
 
     #[test]
-    fn section_2_2_a_node_may_act_in_roles_of_its_own() {
-        let mut node = Node::forwarding("agent://b").expect("a node");
-        node.vocabulary.define("cache", "amp://example.org/cache").expect("a token");
-        assert!(node.clone().acting_as("manager").is_err());
-        let node = node.acting_as("cache").and_then(|node| node.acting_as("initialSender")).expect("roles");
-        assert!(node.acts_as(&Role::Custom("amp://example.org/cache".to_owned())));
-        assert!(node.acts_as(&Role::InitialSender));
+    fn section_2_2_a_node_may_act_in_custom_roles() {
+        let mut node = Node::forwarding_intermediary("agent://b").expect("a node");
+        node.role_registry.register_token("cache", "amp://example.org/cache").expect("a token");
+        assert!(node.clone().with_role("manager").is_err());
+        let node = node.with_role("cache").and_then(|node| node.with_role("initialSender")).expect("roles");
+        assert!(node.acts_in_role(&Role::Custom("amp://example.org/cache".to_owned())));
+        assert!(node.acts_in_role(&Role::InitialSender));
     }
 }

@@ -10,35 +10,35 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::block::Block;
-use super::fault::{Code, Fault};
+use super::block::HeaderBlock;
+use super::fault::{Fault, FaultCode};
 use super::frame::Frame;
 use super::gram::{self, MemoryGram};
-use super::modules::Stage;
-use super::node::{Node, Place};
+use super::modules::ModuleStage;
+use super::node::{Node, NodeKind};
 use super::relay;
-use super::replay::Seen;
+use super::replay::ReplayEntry;
 use super::role::Role;
 use super::rules;
 
 /// What came of a frame.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum ProcessOutcome {
     /// The ultimate receiver has it.
-    Processed(Box<Processed>),
+    Processed(Box<ProcessedFrame>),
     /// An intermediary passes it on.
-    Relayed(Box<Relayed>),
+    Relayed(Box<RelayedFrame>),
     /// It ends here, and its sender is told why.
     Fault(Box<Fault>),
 }
 
 /// A frame that reached its ultimate receiver.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Processed {
+pub struct ProcessedFrame {
     /// The frame, with what modules opened.
     pub frame: Frame,
     /// The blocks that were processed, by name.
-    pub processed: Vec<String>,
+    pub processed_blocks: Vec<String>,
     /// The snapshots that travelled along, all valid. What is sealed, and lone nodes, are in the frame alone.
     pub grams: Vec<MemoryGram>,
     /// The fault that it tells, if it does: nothing else of its Body counts (5.3.1, rule 5).
@@ -46,35 +46,35 @@ pub struct Processed {
     /// The sender, as far as a module made sure who it is.
     pub sender: Option<String>,
     /// Whether a module made sure that the frame is as that sender sent it.
-    pub intact: bool,
+    pub is_intact: bool,
     /// What is to be remembered, so that it is not taken twice.
-    pub seen: Vec<Seen>,
+    pub replay_entries: Vec<ReplayEntry>,
     /// What a log should say.
     pub notes: Vec<String>,
 }
 
 /// A frame that goes on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Relayed {
+pub struct RelayedFrame {
     /// What the next node is sent.
     pub frame: Frame,
     /// Where it goes, if a module decided that.
-    pub next: Option<String>,
+    pub next_hop: Option<String>,
     /// The blocks that were processed, by name.
-    pub processed: Vec<String>,
+    pub processed_blocks: Vec<String>,
     /// The blocks that are not sent on.
-    pub removed: Vec<String>,
+    pub removed_blocks: Vec<String>,
     /// The sender, as far as a module made sure who it is.
     pub sender: Option<String>,
     /// What is to be remembered, so that it is not taken twice.
-    pub seen: Vec<Seen>,
+    pub replay_entries: Vec<ReplayEntry>,
     /// What a log should say.
     pub notes: Vec<String>,
 }
 
 /// What is known of a frame while a node processes it. Modules read and write it.
 #[derive(Debug)]
-pub struct Work<'n> {
+pub struct ProcessingContext<'n> {
     /// The node.
     pub node: &'n Node,
     /// The frame as it came.
@@ -86,37 +86,37 @@ pub struct Work<'n> {
     /// The sender, once a module made sure who it is.
     pub sender: Option<String>,
     /// The agents that presented themselves, the sender first.
-    pub path: Vec<String>,
+    pub authenticated_agents: Vec<String>,
     /// When it was sent, once a module made sure of that.
-    pub stamp: Option<Timestamp>,
+    pub sent_at: Option<Timestamp>,
     /// What it can be told by beside its id, once a module made sure of that.
     pub nonces: Vec<String>,
     /// Whether a module made sure that nobody changed the frame.
-    pub intact: bool,
+    pub is_intact: bool,
     /// What was done that a log should have.
-    pub actions: Vec<String>,
+    pub audit_actions: Vec<String>,
     /// What this node may do by the frame's own authorization.
-    pub granted: BTreeSet<String>,
+    pub granted_actions: BTreeSet<String>,
     /// Where the frame goes, if a module decides that.
-    pub next: Option<String>,
+    pub next_hop: Option<String>,
     /// What is to be remembered.
-    pub seen: Vec<Seen>,
+    pub replay_entries: Vec<ReplayEntry>,
     /// What a log should say.
     pub notes: Vec<String>,
-    pub(super) targeted: BTreeSet<String>,
-    pub(super) processed: BTreeSet<String>,
-    pub(super) kept: BTreeSet<String>,
+    pub(super) targeted_blocks: BTreeSet<String>,
+    pub(super) processed_blocks: BTreeSet<String>,
+    pub(super) reinserted_blocks: BTreeSet<String>,
 }
 
-impl Work<'_> {
+impl ProcessingContext<'_> {
     /// A block of a module, if it is there and targeted at this node: its module's own fields.
-    pub fn block(&self, name: &str) -> Option<Map<String, Value>> {
+    pub fn targeted_block(&self, name: &str) -> Option<Map<String, Value>> {
         let block = self.original.header.block(name)?;
-        self.targeted.contains(name).then(|| block.content().clone())
+        self.targeted_blocks.contains(name).then(|| block.content().clone())
     }
 
     /// All properties of a block, those of its form included.
-    pub fn properties(&self, name: &str) -> Map<String, Value> {
+    pub fn block_properties(&self, name: &str) -> Map<String, Value> {
         self.frame.header.block(name).map(|block| block.properties.clone()).unwrap_or_default()
     }
 
@@ -125,125 +125,129 @@ impl Work<'_> {
         if let Some(properties) = properties {
             self.frame.header.set_block(name, properties)?;
         }
-        self.kept.insert(name.to_owned());
+        self.reinserted_blocks.insert(name.to_owned());
         Ok(())
     }
 
     /// Whether a block is for this node, and this node would act on it.
-    pub fn acts_on(&self, name: &str) -> bool {
-        let known = self.node.understands.contains_key(name) || self.node.module(name).is_some();
-        known && self.targeted.contains(name)
+    pub fn will_process(&self, name: &str) -> bool {
+        let known = self.node.understood_blocks.contains_key(name) || self.node.module_for_block(name).is_some();
+        known && self.targeted_blocks.contains(name)
     }
 
     /// Whether this node relays what it has.
-    pub fn relays(&self) -> bool {
-        self.node.place() != Place::Ultimate
+    pub fn is_intermediary(&self) -> bool {
+        self.node.kind() != NodeKind::UltimateReceiver
     }
 
     /// Whether this node may handle blocks with side effects of that name (7.2, rule 3).
-    pub fn may(&self, name: &str) -> bool {
-        !self.relays() || self.node.allowed.contains(name) || self.granted.contains(name)
+    pub fn is_authorized_for(&self, name: &str) -> bool {
+        !self.is_intermediary() || self.node.authorized_blocks.contains(name) || self.granted_actions.contains(name)
     }
 }
 
 impl Node {
     /// Reads and processes a frame: what a binding does with the bytes it gets.
-    pub fn receive(&self, bytes: &[u8], now: Timestamp) -> Outcome {
-        match Frame::parse_as(bytes, &self.limits, &self.versions) {
+    pub fn process_bytes(&self, bytes: &[u8], now: Timestamp) -> ProcessOutcome {
+        match Frame::parse_with_versions(bytes, &self.limits, &self.versions) {
             Ok(frame) => process(self, frame, now),
-            Err(fault) => Outcome::Fault(self.sign_off(fault)),
+            Err(fault) => ProcessOutcome::Fault(self.attribute_fault(fault)),
         }
     }
 
     /// Processes a frame and remembers that it was here: what a node does that keeps its own memory.
-    pub fn take(&mut self, frame: Frame, now: Timestamp) -> Outcome {
+    pub fn process_and_remember(&mut self, frame: Frame, now: Timestamp) -> ProcessOutcome {
         let outcome = process(self, frame, now);
         let seen = match &outcome {
-            Outcome::Processed(processed) => processed.seen.clone(),
-            Outcome::Relayed(relayed) => relayed.seen.clone(),
-            Outcome::Fault(_) => Vec::new(),
+            ProcessOutcome::Processed(processed) => processed.replay_entries.clone(),
+            ProcessOutcome::Relayed(relayed) => relayed.replay_entries.clone(),
+            ProcessOutcome::Fault(_) => Vec::new(),
         };
-        self.memory.remember(seen, now);
+        self.replay_memory.remember(seen, now);
         outcome
     }
 
     /// The fault with who made it: an intermediary must say (5.4.3), and an ultimate receiver may.
-    pub(super) fn sign_off(&self, mut fault: Box<Fault>) -> Box<Fault> {
-        if fault.code == Code::VersionMismatch {
-            fault.modules = self.modules.iter().map(|module| module.about().uri.to_owned()).collect();
+    pub(super) fn attribute_fault(&self, mut fault: Box<Fault>) -> Box<Fault> {
+        if fault.code == FaultCode::VersionMismatch {
+            fault.supported_modules = self.modules.iter().map(|module| module.descriptor().uri.to_owned()).collect();
         }
         fault.node = Some(self.uri().to_owned());
-        fault.role = Some(self.own_role());
+        fault.role = Some(self.fault_role());
         fault
     }
 }
 
 /// Processes a frame at a node.
-pub fn process(node: &Node, frame: Frame, now: Timestamp) -> Outcome {
-    step(node, &frame, now).unwrap_or_else(|mut fault| {
-        fault.relate(&frame.header);
-        Outcome::Fault(node.sign_off(fault))
+pub fn process(node: &Node, frame: Frame, now: Timestamp) -> ProcessOutcome {
+    try_process(node, &frame, now).unwrap_or_else(|mut fault| {
+        fault.set_message_ids(&frame.header);
+        ProcessOutcome::Fault(node.attribute_fault(fault))
     })
 }
 
-fn step(node: &Node, frame: &Frame, now: Timestamp) -> Result<Outcome, Box<Fault>> {
-    node.versions.check(frame.version.as_deref())?;
-    let targeted: Vec<Block<'_>> =
-        frame.header.blocks().into_iter().filter(|block| node.acts_as(&block.role(&node.vocabulary))).collect();
-    let mut work = Work {
+fn try_process(node: &Node, frame: &Frame, now: Timestamp) -> Result<ProcessOutcome, Box<Fault>> {
+    node.versions.check_supported(frame.version.as_deref())?;
+    let targeted: Vec<HeaderBlock<'_>> =
+        frame.header.blocks().into_iter().filter(|block| node.acts_in_role(&block.role(&node.role_registry))).collect();
+    let mut work = ProcessingContext {
         node,
         original: frame,
         frame: frame.clone(),
         now,
         sender: None,
-        path: Vec::new(),
-        stamp: None,
+        authenticated_agents: Vec::new(),
+        sent_at: None,
         nonces: Vec::new(),
-        intact: false,
-        actions: Vec::new(),
-        granted: BTreeSet::new(),
-        next: None,
-        seen: Vec::new(),
+        is_intact: false,
+        audit_actions: Vec::new(),
+        granted_actions: BTreeSet::new(),
+        next_hop: None,
+        replay_entries: Vec::new(),
         notes: Vec::new(),
-        targeted: targeted.iter().map(|block| block.name.to_owned()).collect(),
-        processed: BTreeSet::new(),
-        kept: BTreeSet::new(),
+        targeted_blocks: targeted.iter().map(|block| block.name.to_owned()).collect(),
+        processed_blocks: BTreeSet::new(),
+        reinserted_blocks: BTreeSet::new(),
     };
-    let known = |block: &Block<'_>| node.understands.contains_key(block.name) || node.module(block.name).is_some();
-    mandatory(&work, &targeted, |block| known(block))?;
+    let known = |block: &HeaderBlock<'_>| {
+        node.understood_blocks.contains_key(block.name) || node.module_for_block(block.name).is_some()
+    };
+    check_mandatory_blocks(&work, &targeted, |block| known(block))?;
     for block in targeted.iter().filter(|block| known(block)) {
-        encoding(node, block.encoding_style(), &format!("/frame/Header/{}", block.name))?;
+        check_encoding_style(node, block.encoding_style(), &format!("/frame/Header/{}", block.name))?;
     }
     // 2.6, step 7: a fault with MUST comes before that of a module, so those that say who may do what are asked even then.
     let mut received = Ok(());
     for module in &node.modules {
-        if received.is_ok() || module.about().stage <= Stage::Permission {
+        if received.is_ok() || module.descriptor().stage <= ModuleStage::Authorization {
             received = received.and(module.receive(&mut work));
         }
     }
     // 7.2, rule 3: what has side effects is not understood by an intermediary that nobody authorized.
-    let understood = |block: &Block<'_>| known(block) && (!has_side_effects(block.name) || work.may(block.name));
-    mandatory(&work, &targeted, understood)?;
+    let understood =
+        |block: &HeaderBlock<'_>| known(block) && (!has_side_effects(block.name) || work.is_authorized_for(block.name));
+    check_mandatory_blocks(&work, &targeted, understood)?;
     received?;
-    work.processed = targeted.iter().filter(|block| understood(block)).map(|block| block.name.to_owned()).collect();
-    let again = work.processed.iter().filter(|name| node.understands.get(*name) == Some(&true));
-    work.kept.extend(again.cloned().collect::<Vec<_>>());
-    if work.relays() {
-        return relay::relay(work).map(|relayed| Outcome::Relayed(Box::new(relayed)));
+    work.processed_blocks =
+        targeted.iter().filter(|block| understood(block)).map(|block| block.name.to_owned()).collect();
+    let again = work.processed_blocks.iter().filter(|name| node.understood_blocks.get(*name) == Some(&true));
+    work.reinserted_blocks.extend(again.cloned().collect::<Vec<_>>());
+    if work.is_intermediary() {
+        return relay::build_relayed_frame(work).map(|relayed| ProcessOutcome::Relayed(Box::new(relayed)));
     }
-    let fault = body(&work)?;
-    let grams = if fault.is_some() { Vec::new() } else { grams(&work)? };
+    let fault = process_body(&work)?;
+    let grams = if fault.is_some() { Vec::new() } else { validate_grams(&work)? };
     for module in &node.modules {
         module.finish(&mut work, false)?;
     }
-    Ok(Outcome::Processed(Box::new(Processed {
+    Ok(ProcessOutcome::Processed(Box::new(ProcessedFrame {
         frame: work.frame,
-        processed: work.processed.into_iter().collect(),
+        processed_blocks: work.processed_blocks.into_iter().collect(),
         fault,
         grams,
         sender: work.sender,
-        intact: work.intact,
-        seen: work.seen,
+        is_intact: work.is_intact,
+        replay_entries: work.replay_entries,
         notes: work.notes,
     })))
 }
@@ -254,63 +258,61 @@ fn has_side_effects(name: &str) -> bool {
 }
 
 /// 2.6, steps 2 and 3; 2.3: only what is targeted at this node counts.
-fn mandatory(
-    work: &Work<'_>,
-    targeted: &[Block<'_>],
-    understood: impl Fn(&Block<'_>) -> bool,
+fn check_mandatory_blocks(
+    work: &ProcessingContext<'_>,
+    targeted: &[HeaderBlock<'_>],
+    understood: impl Fn(&HeaderBlock<'_>) -> bool,
 ) -> Result<(), Box<Fault>> {
     let mut missing: Vec<String> = targeted
         .iter()
         .filter(|block| block.must_understand() && !understood(block))
         .map(|block| block.name.to_owned())
         .collect();
-    if work
-        .frame
-        .grams()
-        .iter()
-        .any(|gram| gram_is_targeted(work.node, gram) && as_block(gram).must_understand() && !opens(work, gram))
-    {
+    if work.frame.memory_grams_or_empty().iter().any(|gram| {
+        is_gram_targeted(work.node, gram) && gram_as_block(gram).must_understand() && !can_read_gram(work, gram)
+    }) {
         missing.push("memoryGrams".to_owned());
     }
     if missing.is_empty() {
         return Ok(());
     }
     let text = format!("mandatory header blocks are not understood: {}", missing.join(", "));
-    let mut fault = Fault::new(Code::MustUnderstand, text);
+    let mut fault = Fault::new(FaultCode::MustUnderstand, text);
     fault.not_understood = missing;
     Err(fault)
 }
 
 /// A gram follows the rules of blocks (1.4), whether it is wrapped (6.0) or not.
-pub(super) fn as_block(gram: &Map<String, Value>) -> Block<'_> {
+pub(super) fn gram_as_block(gram: &Map<String, Value>) -> HeaderBlock<'_> {
     let inner = gram.get("MemoryGram").and_then(Value::as_object);
-    Block { name: "memoryGrams", form: super::block::Form::Keyed, properties: inner.unwrap_or(gram) }
+    HeaderBlock { name: "memoryGrams", form: super::block::BlockForm::Keyed, properties: inner.unwrap_or(gram) }
 }
 
 /// Whether a gram names a role, and this node acts in it. One that names none is for all.
-pub(super) fn gram_is_targeted(node: &Node, gram: &Map<String, Value>) -> bool {
-    let block = as_block(gram);
-    block.properties.contains_key("role") && node.acts_as(&block.role(&node.vocabulary))
+pub(super) fn is_gram_targeted(node: &Node, gram: &Map<String, Value>) -> bool {
+    let block = gram_as_block(gram);
+    block.properties.contains_key("role") && node.acts_in_role(&block.role(&node.role_registry))
 }
 
 /// Whether a gram is sealed: its graph is not there to be looked at (1.4).
-pub(super) fn is_sealed(gram: &Map<String, Value>) -> bool {
+pub(super) fn is_gram_encrypted(gram: &Map<String, Value>) -> bool {
     gram.get("encryption").is_some_and(Value::is_object)
         && !gram.contains_key("nodes")
         && !gram.contains_key("MemoryGram")
 }
 
 /// Whether this node understands a gram: it is not sealed, or a module opens it.
-pub(super) fn opens(work: &Work<'_>, gram: &Map<String, Value>) -> bool {
-    !is_sealed(gram) || work.node.modules.iter().any(|module| module.opens(gram))
+pub(super) fn can_read_gram(work: &ProcessingContext<'_>, gram: &Map<String, Value>) -> bool {
+    !is_gram_encrypted(gram) || work.node.modules.iter().any(|module| module.can_decrypt(gram))
 }
 
 /// 5.4.6: an encoding that is not known.
-fn encoding(node: &Node, style: Option<&str>, pointer: &str) -> Result<(), Box<Fault>> {
+fn check_encoding_style(node: &Node, style: Option<&str>, pointer: &str) -> Result<(), Box<Fault>> {
     match style {
-        Some(style) if !node.encodings.contains(style) => {
+        Some(style) if !node.encoding_styles.contains(style) => {
             let shown: String = style.chars().take(80).collect();
-            Err(Fault::new(Code::DataEncodingUnknown, format!("the encoding style `{shown}` is not known")).at(pointer))
+            Err(Fault::new(FaultCode::DataEncodingUnknown, format!("the encoding style `{shown}` is not known"))
+                .at_pointer(pointer))
         }
         _ => Ok(()),
     }
@@ -318,71 +320,76 @@ fn encoding(node: &Node, style: Option<&str>, pointer: &str) -> Result<(), Box<F
 
 /// 6.0, rule 5: grams are validated where they are merged or presented, at the end of the path; intermediaries carry them. What is
 /// sealed cannot be, and a lone node (1.4) is no snapshot. One that came twice is one; two with one id are none (rule 1).
-fn grams(work: &Work<'_>) -> Result<Vec<MemoryGram>, Box<Fault>> {
-    let limits =
-        gram::Limits { nodes: work.node.limits.nodes, edges: work.node.limits.edges, ..gram::Limits::default() };
+fn validate_grams(work: &ProcessingContext<'_>) -> Result<Vec<MemoryGram>, Box<Fault>> {
+    let limits = gram::GramLimits {
+        nodes: work.node.limits.nodes,
+        edges: work.node.limits.edges,
+        ..gram::GramLimits::default()
+    };
     let mut snapshots: Vec<MemoryGram> = Vec::new();
-    for (place, entry) in work.frame.grams().iter().enumerate().filter(|(_, gram)| !is_sealed(gram)) {
-        let problem = match MemoryGram::read_entry(entry, &limits) {
+    for (place, entry) in
+        work.frame.memory_grams_or_empty().iter().enumerate().filter(|(_, gram)| !is_gram_encrypted(gram))
+    {
+        let problem = match MemoryGram::from_entry(entry, &limits) {
             Ok(Ok(gram)) => match snapshots.iter().find(|other| other.id() == gram.id()) {
                 None => {
                     snapshots.push(gram);
                     continue;
                 }
                 Some(same) if *same == gram => continue,
-                Some(_) => gram::GramError::another(),
+                Some(_) => gram::GramError::conflicting_id(),
             },
             Ok(Err(_lone_node)) => continue,
             Err(problem) => problem,
         };
-        let pointer = format!("/frame/MemoryGrams/{place}{}", problem.place);
+        let pointer = format!("/frame/MemoryGrams/{place}{}", problem.pointer);
         let rule = Value::from(problem.rule);
-        return Err(Fault::sender(rules::GRAM, problem.to_string()).at(&pointer).with_detail("rule", rule));
+        return Err(Fault::sender(rules::GRAM, problem.to_string()).at_pointer(&pointer).with_detail("rule", rule));
     }
     Ok(snapshots)
 }
 
 /// 2.5, 5.3: the ultimate receiver's part.
-fn body(work: &Work<'_>) -> Result<Option<Box<Fault>>, Box<Fault>> {
+fn process_body(work: &ProcessingContext<'_>) -> Result<Option<Box<Fault>>, Box<Fault>> {
     let body = &work.frame.body;
-    if let Some(fault) = Fault::read(&work.frame)? {
-        if let Some(schema) = &work.node.schema {
+    if let Some(fault) = Fault::from_frame(&work.frame)? {
+        if let Some(schema) = &work.node.body_schema {
             schema.check_fault(&fault).map_err(|problem| {
                 let text = format!("the fault does not fit its schema: `{}` {}", problem.pointer, problem.problem);
-                Fault::sender(rules::FAULT_SCHEMA, text).at(&format!("/frame/Body/fault{}", problem.pointer))
+                Fault::sender(rules::FAULT_SCHEMA, text).at_pointer(&format!("/frame/Body/fault{}", problem.pointer))
             })?;
         }
         return Ok(Some(fault));
     }
-    encoding(work.node, encoding_of(body, "/frame/Body")?, "/frame/Body/encodingStyle")?;
+    check_encoding_style(work.node, encoding_style_of(body, "/frame/Body")?, "/frame/Body/encodingStyle")?;
     for (key, child) in body {
-        let pointer = format!("/frame/Body/{}", super::limits::escaped(key));
+        let pointer = format!("/frame/Body/{}", super::limits::escape_pointer_token(key));
         if let Value::Object(child) = child {
-            encoding(work.node, encoding_of(child, &pointer)?, &format!("{pointer}/encodingStyle"))?;
+            check_encoding_style(work.node, encoding_style_of(child, &pointer)?, &format!("{pointer}/encodingStyle"))?;
         }
     }
-    let Some(schema) = &work.node.schema else { return Ok(None) };
+    let Some(schema) = &work.node.body_schema else { return Ok(None) };
     schema.check(body).map_err(|problem| {
         let text = format!("the Body does not fit its schema: `{}` {}", problem.pointer, problem.problem);
-        Fault::sender(rules::BODY_SCHEMA, text).at(&format!("/frame/Body{}", problem.pointer))
+        Fault::sender(rules::BODY_SCHEMA, text).at_pointer(&format!("/frame/Body{}", problem.pointer))
     })?;
     Ok(None)
 }
 
 /// 5.3.1, rule 3: the two standard fields are strings.
-fn encoding_of<'v>(of: &'v Map<String, Value>, pointer: &str) -> Result<Option<&'v str>, Box<Fault>> {
+fn encoding_style_of<'v>(of: &'v Map<String, Value>, pointer: &str) -> Result<Option<&'v str>, Box<Fault>> {
     for key in ["encodingStyle", "schemaVersion"] {
         if of.get(key).is_some_and(|value| !value.is_string()) {
             let problem = format!("`{key}` must be a string");
-            return Err(Fault::sender(rules::ENCODING_STYLE_TYPE, problem).at(&format!("{pointer}/{key}")));
+            return Err(Fault::sender(rules::ENCODING_STYLE_TYPE, problem).at_pointer(&format!("{pointer}/{key}")));
         }
     }
     Ok(of.get("encodingStyle").and_then(Value::as_str))
 }
 
 /// A block that nobody processes: its data is for others (2.3).
-pub(super) fn is_for_nobody(node: &Node, block: &Block<'_>) -> bool {
-    block.role(&node.vocabulary) == Role::None
+pub(super) fn targets_none(node: &Node, block: &HeaderBlock<'_>) -> bool {
+    block.role(&node.role_registry) == Role::None
 }
 
 #[cfg(test)]

@@ -11,37 +11,37 @@ fn frame(value: Value) -> Frame {
     Frame::parse(json!({"frame": value}).to_string().as_bytes(), &Default::default()).expect("a good frame")
 }
 
-fn ultimate() -> Node {
-    Node::ultimate("agent://last").expect("a node")
+fn ultimate_receiver() -> Node {
+    Node::ultimate_receiver("agent://last").expect("a node")
 }
 
-fn forwarding() -> Node {
-    Node::forwarding("agent://middle").expect("a node")
+fn forwarding_intermediary() -> Node {
+    Node::forwarding_intermediary("agent://middle").expect("a node")
 }
 
-fn fault(outcome: Outcome) -> Fault {
+fn expect_fault(outcome: ProcessOutcome) -> Fault {
     match outcome {
-        Outcome::Fault(fault) => *fault,
+        ProcessOutcome::Fault(fault) => *fault,
         other => panic!("it must be a fault: {other:?}"),
     }
 }
 
-fn processed(outcome: Outcome) -> Processed {
+fn expect_processed(outcome: ProcessOutcome) -> ProcessedFrame {
     match outcome {
-        Outcome::Processed(processed) => *processed,
+        ProcessOutcome::Processed(processed) => *processed,
         other => panic!("it must be processed: {other:?}"),
     }
 }
 
-fn relayed(outcome: Outcome) -> Relayed {
+fn expect_relayed(outcome: ProcessOutcome) -> RelayedFrame {
     match outcome {
-        Outcome::Relayed(relayed) => *relayed,
+        ProcessOutcome::Relayed(relayed) => *relayed,
         other => panic!("it must be relayed: {other:?}"),
     }
 }
 
 #[test]
-fn section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_understood_ends_it() {
+fn section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_ends_processing() {
     let frame = frame(json!({
         "Header": {
             "messageId": "m-1",
@@ -52,12 +52,12 @@ fn section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_that_is_not_under
         },
         "Body": {"fault": "not looked at in this step", "encodingStyle": 7}
     }));
-    let fault = fault(process(&ultimate().understanding(["known"]), frame, NOW));
-    assert_eq!(fault.code, Code::MustUnderstand);
+    let fault = expect_fault(process(&ultimate_receiver().with_understood_blocks(["known"]), frame, NOW));
+    assert_eq!(fault.code, FaultCode::MustUnderstand);
     assert_eq!(fault.not_understood, ["one", "two"]);
     assert_eq!(fault.node.as_deref(), Some("agent://last"));
     assert_eq!(fault.relates_to.as_deref(), Some("m-1"));
-    let json = fault.frame().to_json();
+    let json = fault.to_frame().to_json();
     assert_eq!(json["frame"]["Header"]["notUnderstood"], json!(["one", "two"]));
     assert_eq!(json["frame"]["Body"]["fault"]["code"]["value"], json!("MustUnderstand"));
     assert_eq!(json["frame"]["Body"].as_object().map(Map::len), Some(1), "one fault a message");
@@ -77,27 +77,28 @@ fn section_2_3_blocks_are_targeted_by_role() {
     });
     let all = ["forAll", "forMiddle", "forLast", "forLastToo", "forNobody", "forSender", "forCache", "forWhoever"];
     let frame = frame(json!({"Header": header, "Body": {}}));
-    let last = processed(process(&ultimate().understanding(all), frame.clone(), NOW));
-    assert_eq!(last.processed, ["forAll", "forLast", "forLastToo", "forWhoever"]);
-    let middle = relayed(process(&forwarding().understanding(all), frame.clone(), NOW));
-    assert_eq!(middle.processed, ["forAll", "forMiddle"]);
-    let cache = forwarding().acting_as("amp://example.org/cache").expect("a role").understanding(all);
-    assert_eq!(relayed(process(&cache, frame, NOW)).processed, ["forAll", "forCache", "forMiddle"]);
+    let last = expect_processed(process(&ultimate_receiver().with_understood_blocks(all), frame.clone(), NOW));
+    assert_eq!(last.processed_blocks, ["forAll", "forLast", "forLastToo", "forWhoever"]);
+    let middle = expect_relayed(process(&forwarding_intermediary().with_understood_blocks(all), frame.clone(), NOW));
+    assert_eq!(middle.processed_blocks, ["forAll", "forMiddle"]);
+    let cache =
+        forwarding_intermediary().with_role("amp://example.org/cache").expect("a role").with_understood_blocks(all);
+    assert_eq!(expect_relayed(process(&cache, frame, NOW)).processed_blocks, ["forAll", "forCache", "forMiddle"]);
 }
 
 #[test]
-fn section_2_4_a_mandatory_block_for_others_is_no_fault() {
+fn section_2_4_a_mandatory_block_for_another_role_is_no_fault() {
     for role in ["none", "amp://example.org/cache", "initialSender", "intermediary"] {
         let frame = frame(json!({"Header": {"strange": {"role": role, "mustUnderstand": true}}, "Body": {}}));
-        let last = processed(process(&ultimate(), frame, NOW));
-        assert!(last.processed.is_empty(), "{role}");
+        let last = expect_processed(process(&ultimate_receiver(), frame, NOW));
+        assert!(last.processed_blocks.is_empty(), "{role}");
     }
     let frame = frame(json!({"Header": {"strange": {"mustUnderstand": true}}, "Body": {}}));
-    assert_eq!(relayed(process(&forwarding(), frame, NOW)).removed, [""; 0]);
+    assert_eq!(expect_relayed(process(&forwarding_intermediary(), frame, NOW)).removed_blocks, [""; 0]);
 }
 
 #[test]
-fn section_2_6_step_7_a_fault_with_must_comes_first() {
+fn section_2_6_step_7_must_faults_take_precedence() {
     // The version and the mandatory block are both wrong, and so is the Body: the version is told.
     let frame = |version: &str| {
         let mut frame =
@@ -105,47 +106,48 @@ fn section_2_6_step_7_a_fault_with_must_comes_first() {
         frame.version = Some(version.to_owned());
         frame
     };
-    assert_eq!(fault(process(&ultimate(), frame("9.9"), NOW)).code, Code::VersionMismatch);
-    assert_eq!(fault(process(&ultimate(), frame("1.0"), NOW)).code, Code::MustUnderstand);
-    let known = ultimate().understanding(["strange"]);
-    assert_eq!(fault(process(&known, frame("1.0"), NOW)).code, Code::DataEncodingUnknown);
+    assert_eq!(expect_fault(process(&ultimate_receiver(), frame("9.9"), NOW)).code, FaultCode::VersionMismatch);
+    assert_eq!(expect_fault(process(&ultimate_receiver(), frame("1.0"), NOW)).code, FaultCode::MustUnderstand);
+    let known = ultimate_receiver().with_understood_blocks(["strange"]);
+    assert_eq!(expect_fault(process(&known, frame("1.0"), NOW)).code, FaultCode::DataEncodingUnknown);
 }
 
 #[test]
-fn section_5_4_3_every_fault_says_its_node() {
+fn section_5_4_3_every_fault_names_its_node() {
     let bytes = br#"{"frame":{"Body":[]}}"#;
-    for (node, role) in [(ultimate(), Role::UltimateReceiver), (forwarding(), Role::Intermediary)] {
-        let fault = fault(node.receive(bytes, NOW));
+    for (node, role) in [(ultimate_receiver(), Role::UltimateReceiver), (forwarding_intermediary(), Role::Intermediary)]
+    {
+        let fault = expect_fault(node.process_bytes(bytes, NOW));
         assert_eq!(
             (fault.code, fault.node.as_deref(), fault.role.clone()),
-            (Code::Sender, Some(node.uri()), Some(role))
+            (FaultCode::Sender, Some(node.uri()), Some(role))
         );
-        assert_eq!(Fault::read(&fault.frame()), Ok(Some(Box::new(fault))));
+        assert_eq!(Fault::from_frame(&fault.to_frame()), Ok(Some(Box::new(fault))));
     }
 }
 
 #[test]
-fn section_2_5_and_5_4_6_an_encoding_that_is_not_known() {
+fn section_2_5_and_5_4_6_an_unknown_encoding_style_is_a_fault() {
     for (header, body) in [
         (json!({"known": {"encodingStyle": "urn:strange"}}), json!({})),
         (json!({}), json!({"encodingStyle": "urn:strange"})),
         (json!({}), json!({"metadata": {"encodingStyle": "urn:strange"}})),
     ] {
         let frame = frame(json!({"Header": header, "Body": body}));
-        let mut node = ultimate().understanding(["known"]);
-        assert_eq!(fault(process(&node, frame.clone(), NOW)).code, Code::DataEncodingUnknown);
-        node.encodings.insert("urn:strange".to_owned());
-        processed(process(&node, frame, NOW));
+        let mut node = ultimate_receiver().with_understood_blocks(["known"]);
+        assert_eq!(expect_fault(process(&node, frame.clone(), NOW)).code, FaultCode::DataEncodingUnknown);
+        node.encoding_styles.insert("urn:strange".to_owned());
+        expect_processed(process(&node, frame, NOW));
     }
     let unknown = frame(json!({"Header": {"unknown": {"encodingStyle": "urn:strange"}}, "Body": {}}));
-    processed(process(&ultimate(), unknown, NOW));
+    expect_processed(process(&ultimate_receiver(), unknown, NOW));
     let elsewhere = frame(json!({"Body": {"encodingStyle": "urn:strange"}}));
-    relayed(process(&forwarding(), elsewhere, NOW));
+    expect_relayed(process(&forwarding_intermediary(), elsewhere, NOW));
 }
 
-struct HasTask;
+struct TaskRequiredSchema;
 
-impl super::super::node::BodySchema for HasTask {
+impl super::super::node::BodySchema for TaskRequiredSchema {
     fn check(&self, body: &Map<String, Value>) -> Result<(), BodyProblem> {
         let problem = || BodyProblem { pointer: "/task".to_owned(), problem: "must be there, a text".to_owned() };
         body.get("task").filter(|task| task.is_string()).map(|_| ()).ok_or_else(problem)
@@ -153,51 +155,63 @@ impl super::super::node::BodySchema for HasTask {
 }
 
 #[test]
-fn section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_does_not_fit_its_schema_is_refused() {
-    let node = ultimate().agreeing(HasTask);
+fn section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_violates_its_schema_is_refused() {
+    let node = ultimate_receiver().with_body_schema(TaskRequiredSchema);
     // The Body as a whole, and each of its children.
     for body in [json!({}), json!({"task": {"id": 7}, "other": 1})] {
-        let refused = fault(process(&node, frame(json!({"Body": body})), NOW));
-        assert_eq!((refused.code, refused.subcode.as_deref()), (Code::Sender, Some(rules::BODY_SCHEMA)));
+        let refused = expect_fault(process(&node, frame(json!({"Body": body})), NOW));
+        assert_eq!((refused.code, refused.subcode.as_deref()), (FaultCode::Sender, Some(rules::BODY_SCHEMA)));
         assert_eq!(refused.pointer(), Some("/frame/Body/task"));
     }
-    processed(process(&node, frame(json!({"Body": {"task": "alert"}})), NOW));
-    relayed(process(&forwarding().agreeing(HasTask), frame(json!({"Body": {}})), NOW));
+    expect_processed(process(&node, frame(json!({"Body": {"task": "alert"}})), NOW));
+    expect_relayed(process(
+        &forwarding_intermediary().with_body_schema(TaskRequiredSchema),
+        frame(json!({"Body": {}})),
+        NOW,
+    ));
 }
 
 #[test]
-fn section_5_3_1_a_fault_is_read_and_nothing_else_of_the_body() {
+fn section_5_3_1_only_the_fault_of_a_body_is_read() {
     let good = json!({"code": {"value": "Server.ProcessingError"}, "reason": [{"text": "Timeout.", "lang": "en-US"}]});
     let frame =
         |fault: Value| frame(json!({"Body": {"encodingStyle": 7, "fault": fault, "task": {"encodingStyle": "urn:x"}}}));
-    let last = processed(process(&ultimate().agreeing(HasTask), frame(good), NOW));
+    let last = expect_processed(process(&ultimate_receiver().with_body_schema(TaskRequiredSchema), frame(good), NOW));
     let told = last.fault.expect("it tells a fault");
-    assert_eq!((told.code, told.text()), (Code::Receiver, "Timeout."));
-    let bad = fault(process(&ultimate(), frame(json!({"reason": []})), NOW));
+    assert_eq!((told.code, told.reason_text()), (FaultCode::Receiver, "Timeout."));
+    let bad = expect_fault(process(&ultimate_receiver(), frame(json!({"reason": []})), NOW));
     assert_eq!(bad.subcode.as_deref(), Some(rules::FAULT_CODE));
 }
 
 #[test]
 fn section_5_2_1_unknown_blocks_and_properties_are_ignored_and_preserved() {
     let value = json!({"Header": {"strange": {"what": [1, {"role": 5}]}, "field": 7, "known": {"role": "next", "more": {}}}, "Body": {"x": {"y": 1}}});
-    let last = processed(process(&ultimate().understanding(["known"]), frame(value.clone()), NOW));
+    let last =
+        expect_processed(process(&ultimate_receiver().with_understood_blocks(["known"]), frame(value.clone()), NOW));
     assert_eq!(last.frame.to_json()["frame"], value);
-    let middle = relayed(process(&forwarding().reinserting(["known"]), frame(value.clone()), NOW));
+    let middle = expect_relayed(process(
+        &forwarding_intermediary().with_reinserted_blocks(["known"]),
+        frame(value.clone()),
+        NOW,
+    ));
     assert_eq!(middle.frame.to_json()["frame"], value);
 }
 
 #[test]
-fn section_1_4_grams_follow_the_rules_of_blocks() {
+fn section_1_4_grams_follow_the_header_block_rules() {
     let sealed = |more: Value| {
         let mut gram = json!({"id": "alert-evt", "encryption": {"scheme": "homomorphic", "keyId": "key-123"}});
         gram.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         frame(json!({"Body": {}, "MemoryGrams": [gram]}))
     };
-    let refused = fault(process(&ultimate(), sealed(json!({"role": "next", "mustUnderstand": true})), NOW));
-    assert_eq!((refused.code, refused.not_understood), (Code::MustUnderstand, vec!["memoryGrams".to_owned()]));
-    processed(process(&ultimate(), sealed(json!({"role": "next"})), NOW));
-    processed(process(&ultimate(), sealed(json!({"role": "none", "mustUnderstand": true})), NOW));
-    let count = |more: Value| relayed(process(&forwarding(), sealed(more), NOW)).frame.grams().len();
+    let refused =
+        expect_fault(process(&ultimate_receiver(), sealed(json!({"role": "next", "mustUnderstand": true})), NOW));
+    assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec!["memoryGrams".to_owned()]));
+    expect_processed(process(&ultimate_receiver(), sealed(json!({"role": "next"})), NOW));
+    expect_processed(process(&ultimate_receiver(), sealed(json!({"role": "none", "mustUnderstand": true})), NOW));
+    let count = |more: Value| {
+        expect_relayed(process(&forwarding_intermediary(), sealed(more), NOW)).frame.memory_grams_or_empty().len()
+    };
     assert_eq!(count(json!({})), 1);
     assert_eq!(count(json!({"role": "next"})), 0);
     assert_eq!(count(json!({"role": "next", "relay": true})), 1);
@@ -205,22 +219,30 @@ fn section_1_4_grams_follow_the_rules_of_blocks() {
 }
 
 #[test]
-fn section_7_2_blocks_with_side_effects_are_for_trusted_intermediaries() {
+fn section_7_2_only_trusted_intermediaries_process_blocks_with_side_effects() {
     for name in ["routing", "audit"] {
         let mandatory = frame(json!({"Header": {name: {"role": "next", "mustUnderstand": true}}, "Body": {}}));
-        let node = forwarding().understanding([name]);
-        let refused = fault(process(&node, mandatory.clone(), NOW));
-        assert_eq!((refused.code, refused.not_understood), (Code::MustUnderstand, vec![name.to_owned()]));
-        assert_eq!(relayed(process(&node.clone().authorized([name]), mandatory.clone(), NOW)).processed, [name]);
-        assert_eq!(processed(process(&ultimate().understanding([name]), mandatory, NOW)).processed, [name]);
+        let node = forwarding_intermediary().with_understood_blocks([name]);
+        let refused = expect_fault(process(&node, mandatory.clone(), NOW));
+        assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec![name.to_owned()]));
+        assert_eq!(
+            expect_relayed(process(&node.clone().with_authorized_blocks([name]), mandatory.clone(), NOW))
+                .processed_blocks,
+            [name]
+        );
+        assert_eq!(
+            expect_processed(process(&ultimate_receiver().with_understood_blocks([name]), mandatory, NOW))
+                .processed_blocks,
+            [name]
+        );
         let optional = frame(json!({"Header": {name: {"role": "next", "relay": true}}, "Body": {}}));
-        let ignored = relayed(process(&node, optional, NOW));
-        assert!(ignored.processed.is_empty() && ignored.removed.is_empty());
+        let ignored = expect_relayed(process(&node, optional, NOW));
+        assert!(ignored.processed_blocks.is_empty() && ignored.removed_blocks.is_empty());
     }
 }
 
 #[test]
-fn section_6_0_grams_are_validated_where_they_are_presented() {
+fn section_6_0_grams_are_validated_at_the_ultimate_receiver() {
     let gram = json!({
         "id": "550e8400-e29b-41d4-a716-446655440000", "timestamp": "2025-06-26T23:00:00Z",
         "nodes": [{"id": "n1", "type": "entity", "attributes": {}}],
@@ -231,7 +253,7 @@ fn section_6_0_grams_are_validated_where_they_are_presented() {
         *gram.pointer_mut(pointer).expect("the place is there") = value;
         frame(json!({"Body": {}, "MemoryGrams": [{"MemoryGram": gram}]}))
     };
-    let good = processed(process(&ultimate(), with("/id", gram["id"].clone()), NOW));
+    let good = expect_processed(process(&ultimate_receiver(), with("/id", gram["id"].clone()), NOW));
     assert_eq!(good.grams.len(), 1);
     for (pointer, value) in [
         ("/id", json!("alert-evt")),
@@ -242,78 +264,83 @@ fn section_6_0_grams_are_validated_where_they_are_presented() {
         ("/nodes/0/id", json!(1)),
     ] {
         let bad = with(pointer, value);
-        let refused = fault(process(&ultimate(), bad.clone(), NOW));
-        assert_eq!((refused.code, refused.subcode.as_deref()), (Code::Sender, Some(rules::GRAM)), "{pointer}");
+        let refused = expect_fault(process(&ultimate_receiver(), bad.clone(), NOW));
+        assert_eq!((refused.code, refused.subcode.as_deref()), (FaultCode::Sender, Some(rules::GRAM)), "{pointer}");
         assert_eq!(refused.pointer(), Some(format!("/frame/MemoryGrams/0{pointer}").as_str()));
-        relayed(process(&forwarding(), bad, NOW));
+        expect_relayed(process(&forwarding_intermediary(), bad, NOW));
     }
     let node = gram["nodes"][0].clone();
-    let refused = fault(process(&ultimate(), with("/nodes", json!([node, node])), NOW));
+    let refused = expect_fault(process(&ultimate_receiver(), with("/nodes", json!([node, node])), NOW));
     assert_eq!(refused.detail["rule"], "gram-node-twice");
     assert_eq!(refused.pointer(), Some("/frame/MemoryGrams/0/nodes/1/id"));
 }
 
 #[test]
-fn section_6_0_two_grams_with_one_id_are_the_same_or_refused() {
+fn section_6_0_different_grams_with_one_id_are_refused() {
     let gram = |kind: &str| {
         json!({"id": "550e8400-e29b-41d4-a716-446655440000", "timestamp": "2025-06-26T23:00:00Z",
             "nodes": [{"id": "n1", "type": kind}], "edges": []})
     };
-    let with = |other: Value| process(&ultimate(), frame(json!({"Body": {}, "MemoryGrams": [gram("a"), other]})), NOW);
-    let refused = fault(with(gram("b")));
-    assert_eq!((refused.code, refused.subcode.as_deref()), (Code::Sender, Some(rules::GRAM)));
+    let with = |other: Value| {
+        process(&ultimate_receiver(), frame(json!({"Body": {}, "MemoryGrams": [gram("a"), other]})), NOW)
+    };
+    let refused = expect_fault(with(gram("b")));
+    assert_eq!((refused.code, refused.subcode.as_deref()), (FaultCode::Sender, Some(rules::GRAM)));
     assert_eq!(
         (refused.pointer(), &refused.detail["rule"]),
         (Some("/frame/MemoryGrams/1/id"), &json!("gram-immutable"))
     );
-    assert_eq!(processed(with(json!({"MemoryGram": gram("a")}))).grams.len(), 1);
+    assert_eq!(expect_processed(with(json!({"MemoryGram": gram("a")}))).grams.len(), 1);
     let mut third = gram("b");
     third["id"] = json!("550e8400-e29b-41d4-a716-446655440001");
-    assert_eq!(processed(with(third)).grams.len(), 2);
+    assert_eq!(expect_processed(with(third)).grams.len(), 2);
 }
 
 #[test]
-fn section_2_6_step_7_a_mandatory_block_without_leave_comes_before_what_a_module_refuses() {
+fn section_2_6_step_7_an_unauthorized_mandatory_block_precedes_module_faults() {
     let frame = |hops: u64| {
         frame(json!({"Header": {"ttl": hops, "audit": {"role": "next", "mustUnderstand": true}}, "Body": {}}))
     };
-    let node =
-        || forwarding().with(super::super::modules::ttl::Ttl).with(super::super::modules::audit::Audit::default());
-    let refused = fault(process(&node(), frame(0), NOW));
-    assert_eq!((refused.code, refused.not_understood), (Code::MustUnderstand, vec!["audit".to_owned()]));
-    let authorized = node().authorized(["audit"]);
-    assert_eq!(fault(process(&authorized, frame(0), NOW)).subcode.as_deref(), Some(rules::TTL_EXPIRED));
-    relayed(process(&authorized, frame(1), NOW));
+    let node = || {
+        forwarding_intermediary()
+            .with_module(super::super::modules::ttl::Ttl)
+            .with_module(super::super::modules::audit::Audit::default())
+    };
+    let refused = expect_fault(process(&node(), frame(0), NOW));
+    assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec!["audit".to_owned()]));
+    let authorized = node().with_authorized_blocks(["audit"]);
+    assert_eq!(expect_fault(process(&authorized, frame(0), NOW)).subcode.as_deref(), Some(rules::TTL_EXPIRED));
+    expect_relayed(process(&authorized, frame(1), NOW));
 }
 
 #[test]
-fn section_2_2_a_frame_does_not_change_the_roles_of_a_node() {
+fn section_2_2_a_frame_does_not_change_a_node_s_roles() {
     // A node acts in the roles that it has, whatever the frame says of roles.
     let header = json!({"roles": ["ultimateReceiver", "none", "monitor"], "forMonitor": {"role": "monitor"}, "mine": {"role": "next"}});
-    let node = forwarding().understanding(["forMonitor", "mine"]);
+    let node = forwarding_intermediary().with_understood_blocks(["forMonitor", "mine"]);
     let before = node.roles().clone();
-    let outcome = relayed(process(&node, frame(json!({"Header": header, "Body": {}})), NOW));
-    assert_eq!(outcome.processed, ["mine"]);
+    let outcome = expect_relayed(process(&node, frame(json!({"Header": header, "Body": {}})), NOW));
+    assert_eq!(outcome.processed_blocks, ["mine"]);
     assert_eq!(*node.roles(), before);
 }
 
 #[test]
-fn section_2_7_2_an_intermediary_follows_the_same_steps() {
-    for node in [forwarding(), Node::active("agent://active").expect("a node")] {
+fn section_2_7_2_an_intermediary_follows_the_processing_model() {
+    for node in [forwarding_intermediary(), Node::active_intermediary("agent://active").expect("a node")] {
         let mandatory = frame(json!({"Header": {"strange": {"role": "next", "mustUnderstand": true}}, "Body": {}}));
-        let refused = fault(process(&node, mandatory, NOW));
-        assert_eq!((refused.code, refused.role.clone()), (Code::MustUnderstand, Some(Role::Intermediary)));
+        let refused = expect_fault(process(&node, mandatory, NOW));
+        assert_eq!((refused.code, refused.role.clone()), (FaultCode::MustUnderstand, Some(Role::Intermediary)));
         let mut other = frame(json!({"Body": {}}));
         other.version = Some("3.0".to_owned());
-        assert_eq!(fault(process(&node, other, NOW)).code, Code::VersionMismatch);
+        assert_eq!(expect_fault(process(&node, other, NOW)).code, FaultCode::VersionMismatch);
         // The Body is not an intermediary's.
-        relayed(process(&node, frame(json!({"Body": {"fault": "none", "encodingStyle": 7}})), NOW));
+        expect_relayed(process(&node, frame(json!({"Body": {"fault": "none", "encodingStyle": 7}})), NOW));
     }
 }
 
-struct Lists;
+struct FaultListSchema;
 
-impl super::super::node::BodySchema for Lists {
+impl super::super::node::BodySchema for FaultListSchema {
     fn check(&self, _body: &Map<String, Value>) -> Result<(), BodyProblem> {
         Ok(())
     }
@@ -327,29 +354,33 @@ impl super::super::node::BodySchema for Lists {
 }
 
 #[test]
-fn section_5_4_1_and_5_4_5_a_fault_fits_the_application_s_lists() {
+fn section_5_4_1_and_5_4_5_a_fault_is_checked_against_the_application_s_lists() {
     let told = |subcode: &str, detail: &str| {
         let fault = json!({"code": {"value": "Sender", "subcode": subcode}, "reason": [{"text": "No.", "lang": "en"}], "detail": {detail: 1}});
-        process(&ultimate().agreeing(Lists), frame(json!({"Body": {"fault": fault}})), NOW)
+        process(&ultimate_receiver().with_body_schema(FaultListSchema), frame(json!({"Body": {"fault": fault}})), NOW)
     };
-    assert!(processed(told("MissingField", "missingFields")).fault.is_some());
+    assert!(expect_processed(told("MissingField", "missingFields")).fault.is_some());
     for (subcode, detail, pointer) in
         [("Other", "missingFields", "/code/subcode"), ("MissingField", "other", "/detail")]
     {
-        let refused = fault(told(subcode, detail));
+        let refused = expect_fault(told(subcode, detail));
         assert_eq!(refused.subcode.as_deref(), Some(rules::FAULT_SCHEMA));
         assert_eq!(refused.pointer(), Some(format!("/frame/Body/fault{pointer}").as_str()));
     }
 }
 
 #[test]
-fn section_7_0_security_blocks_that_are_not_known_follow_the_same_rules() {
+fn section_7_0_unknown_security_blocks_follow_the_same_rules() {
     for name in ["authentication", "authorization", "signature", "encryption"] {
         let with = |block: Value| frame(json!({"Header": {name: block}, "Body": {}}));
-        let kept = relayed(process(&forwarding(), with(json!({"role": "next", "relay": true})), NOW));
-        assert!(kept.removed.is_empty() && kept.processed.is_empty(), "{name}");
-        assert!(processed(process(&ultimate(), with(json!({})), NOW)).processed.is_empty(), "{name}");
-        let refused = fault(process(&ultimate(), with(json!({"mustUnderstand": true})), NOW));
-        assert_eq!((refused.code, refused.not_understood), (Code::MustUnderstand, vec![name.to_owned()]));
+        let kept =
+            expect_relayed(process(&forwarding_intermediary(), with(json!({"role": "next", "relay": true})), NOW));
+        assert!(kept.removed_blocks.is_empty() && kept.processed_blocks.is_empty(), "{name}");
+        assert!(
+            expect_processed(process(&ultimate_receiver(), with(json!({})), NOW)).processed_blocks.is_empty(),
+            "{name}"
+        );
+        let refused = expect_fault(process(&ultimate_receiver(), with(json!({"mustUnderstand": true})), NOW));
+        assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec![name.to_owned()]));
     }
 }

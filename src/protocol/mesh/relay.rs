@@ -7,33 +7,33 @@
 use serde_json::{Map, Value, json};
 
 use super::fault::Fault;
-use super::node::Place;
-use super::process::{self, Relayed, Work};
+use super::node::NodeKind;
+use super::process::{self, ProcessingContext, RelayedFrame};
 use super::role::Role;
 
 /// The block by which active intermediaries say what they did (2.7.3, rule 1). It is for nobody, so it goes to the end of the path.
-pub const APPLIED: &str = "applied";
+pub const APPLIED_BLOCK: &str = "applied";
 
 /// One thing that an active intermediary does to what it relays.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct FrameChange {
     /// The feature that asks for it, by its URI.
     pub feature: String,
     /// What is changed.
-    pub what: What,
+    pub action: ChangeAction,
 }
 
 /// What an active intermediary changes. Grams are immutable (6.0, rule 1): one can be added, none be changed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum ChangeAction {
     /// Puts a block in, or another in its place.
     SetBlock(String, Map<String, Value>),
     /// Takes a block out.
     RemoveBlock(String),
     /// Sets a child of the Body.
-    SetBody(String, Value),
+    SetBodyChild(String, Value),
     /// Takes a child of the Body out.
-    RemoveBody(String),
+    RemoveBodyChild(String),
     /// Adds a snapshot.
     AddGram(Map<String, Value>),
 }
@@ -48,7 +48,7 @@ pub fn is_forwarded(targeted: bool, processed: bool, reinserted: bool, relay: bo
 }
 
 /// Makes the frame for the next node.
-pub(super) fn relay(mut work: Work<'_>) -> Result<Relayed, Box<Fault>> {
+pub(super) fn build_relayed_frame(mut work: ProcessingContext<'_>) -> Result<RelayedFrame, Box<Fault>> {
     let node = work.node;
     for module in &node.modules {
         module.forward(&mut work)?;
@@ -56,8 +56,13 @@ pub(super) fn relay(mut work: Work<'_>) -> Result<Relayed, Box<Fault>> {
     let mut removed = Vec::new();
     for block in work.original.header.blocks() {
         let name = block.name;
-        let targeted = work.targeted.contains(name) && !process::is_for_nobody(node, &block);
-        if !is_forwarded(targeted, work.processed.contains(name), work.kept.contains(name), block.relay()) {
+        let targeted = work.targeted_blocks.contains(name) && !process::targets_none(node, &block);
+        if !is_forwarded(
+            targeted,
+            work.processed_blocks.contains(name),
+            work.reinserted_blocks.contains(name),
+            block.is_relayable(),
+        ) {
             work.frame.header.remove(name);
             removed.push(name.to_owned());
         }
@@ -67,45 +72,45 @@ pub(super) fn relay(mut work: Work<'_>) -> Result<Relayed, Box<Fault>> {
     if let Some(Value::Object(fault)) = work.frame.body.get_mut("fault") {
         fault.shift_remove("detail");
     }
-    let changed = node.place() == Place::Active && apply(&mut work)?;
+    let changed = node.kind() == NodeKind::ActiveIntermediary && apply_changes(&mut work)?;
     for module in &node.modules {
         module.finish(&mut work, changed)?;
     }
-    Ok(Relayed {
+    Ok(RelayedFrame {
         frame: work.frame,
-        next: work.next,
-        processed: work.processed.into_iter().collect(),
-        removed,
+        next_hop: work.next_hop,
+        processed_blocks: work.processed_blocks.into_iter().collect(),
+        removed_blocks: removed,
         sender: work.sender,
-        seen: work.seen,
+        replay_entries: work.replay_entries,
         notes: work.notes,
     })
 }
 
 /// 1.4: grams follow the same rules. One that this node understands is put in again as it came, for the nodes after it.
-fn forward_grams(work: &mut Work<'_>) {
+fn forward_grams(work: &mut ProcessingContext<'_>) {
     let Some(grams) = work.frame.memory_grams.take() else { return };
     let goes_on = |gram: &Map<String, Value>| {
-        let relay = process::as_block(gram).relay();
-        let opens = process::opens(work, gram);
-        is_forwarded(process::gram_is_targeted(work.node, gram), opens, true, relay)
+        let relay = process::gram_as_block(gram).is_relayable();
+        let opens = process::can_read_gram(work, gram);
+        is_forwarded(process::is_gram_targeted(work.node, gram), opens, true, relay)
     };
     work.frame.memory_grams = Some(grams.into_iter().filter(goes_on).collect());
 }
 
 /// Carries out the node's changes, and says so. Each is idempotent (2.7.3, rule 2): what is as it should be stays so and is not marked
 /// again. What the frame says was done before is not asked: anybody on the way may have written that. Whether there were any.
-fn apply(work: &mut Work<'_>) -> Result<bool, Box<Fault>> {
+fn apply_changes(work: &mut ProcessingContext<'_>) -> Result<bool, Box<Fault>> {
     let own = work.node.uri();
     let (mut features, mut places) = (Vec::new(), Vec::new());
     for change in &work.node.changes {
-        let Some(place) = carry_out(&mut work.frame, &change.what)? else { continue };
+        let Some(place) = apply_change(&mut work.frame, &change.action)? else { continue };
         if !features.contains(&change.feature) {
             features.push(change.feature.clone());
         }
         places.push(place);
     }
-    let mut marks = work.frame.header.block(APPLIED).map(|block| block.content().clone()).unwrap_or_default();
+    let mut marks = work.frame.header.block(APPLIED_BLOCK).map(|block| block.content().clone()).unwrap_or_default();
     let mut marks = match marks.shift_remove("by") {
         Some(Value::Array(marks)) => marks,
         _ => Vec::new(),
@@ -119,24 +124,24 @@ fn apply(work: &mut Work<'_>) -> Result<bool, Box<Fault>> {
     block.insert("role".to_owned(), json!(Role::None.token()));
     block.insert("relay".to_owned(), json!(true));
     block.insert("by".to_owned(), Value::Array(marks));
-    work.frame.header.set_block(APPLIED, block)?;
+    work.frame.header.set_block(APPLIED_BLOCK, block)?;
     Ok(changed)
 }
 
 /// Does one thing, and says where as a JSON Pointer; nothing if the frame is so already.
-fn carry_out(frame: &mut super::frame::Frame, what: &What) -> Result<Option<String>, Box<Fault>> {
+fn apply_change(frame: &mut super::frame::Frame, what: &ChangeAction) -> Result<Option<String>, Box<Fault>> {
     let (above, key, changed) = match what {
-        What::SetBlock(name, properties) => {
+        ChangeAction::SetBlock(name, properties) => {
             let before = frame.header.clone();
             frame.header.set_block(name, properties.clone())?;
             ("Header", name, frame.header != before)
         }
-        What::RemoveBlock(name) => ("Header", name, frame.header.remove(name).is_some()),
-        What::SetBody(key, value) => {
+        ChangeAction::RemoveBlock(name) => ("Header", name, frame.header.remove(name).is_some()),
+        ChangeAction::SetBodyChild(key, value) => {
             ("Body", key, frame.body.insert(key.clone(), value.clone()).as_ref() != Some(value))
         }
-        What::RemoveBody(key) => ("Body", key, frame.body.shift_remove(key).is_some()),
-        What::AddGram(gram) => {
+        ChangeAction::RemoveBodyChild(key) => ("Body", key, frame.body.shift_remove(key).is_some()),
+        ChangeAction::AddGram(gram) => {
             let grams = frame.memory_grams.get_or_insert_default();
             if grams.contains(gram) {
                 return Ok(None);
@@ -145,7 +150,7 @@ fn carry_out(frame: &mut super::frame::Frame, what: &What) -> Result<Option<Stri
             return Ok(Some(format!("/frame/MemoryGrams/{}", grams.len() - 1)));
         }
     };
-    Ok(changed.then(|| format!("/frame/{above}/{}", super::limits::escaped(key))))
+    Ok(changed.then(|| format!("/frame/{above}/{}", super::limits::escape_pointer_token(key))))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::frame::Frame;
 use super::super::node::Node;
-use super::super::process::{Outcome, Relayed, process};
+use super::super::process::{ProcessOutcome, RelayedFrame, process};
 use super::*;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -14,94 +14,103 @@ fn frame(value: Value) -> Frame {
     Frame::parse(json!({"frame": value}).to_string().as_bytes(), &Default::default()).expect("a good frame")
 }
 
-fn node() -> Node {
-    Node::forwarding("agent://middle").expect("a node")
+fn forwarding_intermediary() -> Node {
+    Node::forwarding_intermediary("agent://middle").expect("a node")
 }
 
-fn relayed(node: &Node, frame: Frame) -> Relayed {
+fn expect_relayed(node: &Node, frame: Frame) -> RelayedFrame {
     match process(node, frame, NOW) {
-        Outcome::Relayed(relayed) => *relayed,
+        ProcessOutcome::Relayed(relayed) => *relayed,
         other => panic!("it must be relayed: {other:?}"),
     }
 }
 
 /// Whether a block, in both of its forms, is in the frame that goes on.
-fn forwarded(node: &Node, block: Value) -> bool {
+fn is_block_forwarded(node: &Node, block: Value) -> bool {
     let mut listed = block.clone();
     listed["type"] = json!("block");
-    let keyed = relayed(node, frame(json!({"Header": {"block": block}, "Body": {}})));
-    let listed = relayed(node, frame(json!({"Header": {"headerBlocks": [listed]}, "Body": {}})));
-    let is_there = |relayed: &Relayed| relayed.frame.header.block("block").is_some();
+    let keyed = expect_relayed(node, frame(json!({"Header": {"block": block}, "Body": {}})));
+    let listed = expect_relayed(node, frame(json!({"Header": {"headerBlocks": [listed]}, "Body": {}})));
+    let is_there = |relayed: &RelayedFrame| relayed.frame.header.block("block").is_some();
     assert_eq!(is_there(&keyed), is_there(&listed), "{block}");
-    assert_eq!(keyed.removed.is_empty(), is_there(&keyed));
+    assert_eq!(keyed.removed_blocks.is_empty(), is_there(&keyed));
     is_there(&keyed)
 }
 
 #[test]
 fn table_3_row_1_next_assumed_and_processed_is_not_forwarded_unless_reinserted() {
     for relay in [json!(true), json!(false)] {
-        assert!(!forwarded(&node().understanding(["block"]), json!({"role": "next", "relay": relay})));
-        assert!(forwarded(&node().reinserting(["block"]), json!({"role": "next", "relay": relay})));
+        assert!(!is_block_forwarded(
+            &forwarding_intermediary().with_understood_blocks(["block"]),
+            json!({"role": "next", "relay": relay})
+        ));
+        assert!(is_block_forwarded(
+            &forwarding_intermediary().with_reinserted_blocks(["block"]),
+            json!({"role": "next", "relay": relay})
+        ));
     }
 }
 
 #[test]
 fn table_3_row_2_next_not_processed_is_forwarded_if_relay() {
-    assert!(forwarded(&node(), json!({"role": "next", "relay": true})));
-    assert!(!forwarded(&node(), json!({"role": "next", "relay": false})));
-    assert!(!forwarded(&node(), json!({"role": "next"})));
+    assert!(is_block_forwarded(&forwarding_intermediary(), json!({"role": "next", "relay": true})));
+    assert!(!is_block_forwarded(&forwarding_intermediary(), json!({"role": "next", "relay": false})));
+    assert!(!is_block_forwarded(&forwarding_intermediary(), json!({"role": "next"})));
 }
 
 #[test]
 fn table_3_row_3_user_defined_assumed_and_processed_is_not_forwarded_unless_reinserted() {
-    let node = node().acting_as("amp://example.org/cache").expect("a role");
+    let node = forwarding_intermediary().with_role("amp://example.org/cache").expect("a role");
     for relay in [json!(true), json!(false)] {
         let block = json!({"role": "amp://example.org/cache", "relay": relay});
-        assert!(!forwarded(&node.clone().understanding(["block"]), block.clone()));
-        assert!(forwarded(&node.clone().reinserting(["block"]), block));
+        assert!(!is_block_forwarded(&node.clone().with_understood_blocks(["block"]), block.clone()));
+        assert!(is_block_forwarded(&node.clone().with_reinserted_blocks(["block"]), block));
     }
 }
 
 #[test]
 fn table_3_row_4_user_defined_assumed_but_not_processed_is_forwarded_if_relay() {
-    let node = node().acting_as("amp://example.org/cache").expect("a role");
-    assert!(forwarded(&node, json!({"role": "amp://example.org/cache", "relay": true})));
-    assert!(!forwarded(&node, json!({"role": "amp://example.org/cache", "relay": false})));
+    let node = forwarding_intermediary().with_role("amp://example.org/cache").expect("a role");
+    assert!(is_block_forwarded(&node, json!({"role": "amp://example.org/cache", "relay": true})));
+    assert!(!is_block_forwarded(&node, json!({"role": "amp://example.org/cache", "relay": false})));
 }
 
 #[test]
 fn table_3_row_4_user_defined_not_assumed_is_forwarded_and_relay_has_no_effect() {
     for relay in [json!(true), json!(false)] {
         let block = json!({"role": "amp://example.org/cache", "relay": relay, "mustUnderstand": true});
-        assert!(forwarded(&node().understanding(["block"]), block.clone()));
-        assert!(forwarded(&node(), block));
+        assert!(is_block_forwarded(&forwarding_intermediary().with_understood_blocks(["block"]), block.clone()));
+        assert!(is_block_forwarded(&forwarding_intermediary(), block));
     }
 }
 
 #[test]
 fn table_3_row_5_ultimate_receiver_is_never_assumed_by_an_intermediary() {
     for role in [json!("ultimateReceiver"), json!("amp://role/ultimateReceiver"), json!("notRecognised")] {
-        assert!(forwarded(&node().understanding(["block"]), json!({"role": role, "mustUnderstand": true})));
+        assert!(is_block_forwarded(
+            &forwarding_intermediary().with_understood_blocks(["block"]),
+            json!({"role": role, "mustUnderstand": true})
+        ));
     }
-    assert!(forwarded(&node().understanding(["block"]), json!({})));
-    let last = Node::ultimate("agent://last").expect("a node").understanding(["block"]);
+    assert!(is_block_forwarded(&forwarding_intermediary().with_understood_blocks(["block"]), json!({})));
+    let last = Node::ultimate_receiver("agent://last").expect("a node").with_understood_blocks(["block"]);
     let outcome = process(&last, frame(json!({"Header": {"block": {"role": "ultimateReceiver"}}, "Body": {}})), NOW);
-    assert!(matches!(outcome, Outcome::Processed(processed) if processed.processed == ["block"]));
+    assert!(matches!(outcome, ProcessOutcome::Processed(processed) if processed.processed_blocks == ["block"]));
 }
 
 #[test]
 fn table_3_row_6_none_is_always_relayed() {
     for relay in [json!(true), json!(false)] {
-        assert!(forwarded(
-            &node().understanding(["block"]),
+        assert!(is_block_forwarded(
+            &forwarding_intermediary().with_understood_blocks(["block"]),
             json!({"role": "none", "relay": relay, "mustUnderstand": true})
         ));
-        assert!(forwarded(&node(), json!({"role": "amp://role/none", "relay": relay})));
+        assert!(is_block_forwarded(&forwarding_intermediary(), json!({"role": "amp://role/none", "relay": relay})));
     }
 }
 
 #[test]
-fn section_2_7_and_2_7_2_what_is_relayed_is_what_came_less_what_the_table_takes_out() {
+fn section_2_7_and_2_7_2_a_frame_is_relayed_unchanged_except_for_removed_blocks() {
     let value = json!({
         "version": "1.0",
         "Header": {
@@ -112,9 +121,10 @@ fn section_2_7_and_2_7_2_what_is_relayed_is_what_came_less_what_the_table_takes_
         "Body": {"task": "alert", "context": {"z": 1, "a": 2}},
         "MemoryGrams": [{"id": "g", "nodes": []}]
     });
-    let relayed = relayed(&node().understanding(["done", "doneToo"]), frame(value.clone()));
-    assert_eq!(relayed.processed, ["done", "doneToo"]);
-    assert_eq!(relayed.removed, ["done", "strange", "doneToo"]);
+    let relayed =
+        expect_relayed(&forwarding_intermediary().with_understood_blocks(["done", "doneToo"]), frame(value.clone()));
+    assert_eq!(relayed.processed_blocks, ["done", "doneToo"]);
+    assert_eq!(relayed.removed_blocks, ["done", "strange", "doneToo"]);
     let mut expected = value;
     let header = expected["Header"].as_object_mut().expect("an object");
     header.shift_remove("done");
@@ -124,39 +134,40 @@ fn section_2_7_and_2_7_2_what_is_relayed_is_what_came_less_what_the_table_takes_
 }
 
 #[test]
-fn section_2_7_a_forwarding_intermediary_changes_nothing_of_its_own() {
-    let change = Change { feature: "urn:x:mask".to_owned(), what: What::RemoveBody("secret".to_owned()) };
+fn section_2_7_a_forwarding_intermediary_ignores_its_changes() {
+    let change =
+        FrameChange { feature: "urn:x:mask".to_owned(), action: ChangeAction::RemoveBodyChild("secret".to_owned()) };
     let value = json!({"Body": {"secret": 1}});
-    let relayed = relayed(&node().changing([change]), frame(value.clone()));
+    let relayed = expect_relayed(&forwarding_intermediary().with_changes([change]), frame(value.clone()));
     assert_eq!(relayed.frame.to_json()["frame"], value);
 }
 
 #[test]
-fn section_5_4_5_a_fault_is_relayed_without_its_detail_and_otherwise_as_it_is() {
+fn section_5_4_5_a_fault_is_relayed_unchanged_except_for_its_detail() {
     let fault = json!({"code": {"value": "Sender", "subcode": "X"}, "reason": [{"text": "No.", "lang": "en"}], "detail": {"a": 1}, "node": "agent://last"});
     let value = json!({"Body": {"fault": fault}});
     let mut expected = value.clone();
     expected["Body"]["fault"].as_object_mut().expect("an object").shift_remove("detail");
-    assert_eq!(relayed(&node(), frame(value)).frame.to_json()["frame"], expected);
+    assert_eq!(expect_relayed(&forwarding_intermediary(), frame(value)).frame.to_json()["frame"], expected);
 }
 
-fn changes() -> Vec<Change> {
+fn sample_changes() -> Vec<FrameChange> {
     let block = json!({"level": "high"}).as_object().expect("an object").clone();
     let what = [
-        What::SetBlock("priority".to_owned(), block),
-        What::RemoveBlock("old".to_owned()),
-        What::SetBody("extra".to_owned(), json!([1])),
-        What::RemoveBody("secret".to_owned()),
-        What::AddGram(json!({"id": "new"}).as_object().expect("an object").clone()),
+        ChangeAction::SetBlock("priority".to_owned(), block),
+        ChangeAction::RemoveBlock("old".to_owned()),
+        ChangeAction::SetBodyChild("extra".to_owned(), json!([1])),
+        ChangeAction::RemoveBodyChild("secret".to_owned()),
+        ChangeAction::AddGram(json!({"id": "new"}).as_object().expect("an object").clone()),
     ];
-    what.into_iter().map(|what| Change { feature: "urn:x:enrich".to_owned(), what }).collect()
+    what.into_iter().map(|what| FrameChange { feature: "urn:x:enrich".to_owned(), action: what }).collect()
 }
 
 #[test]
-fn section_2_7_3_an_active_intermediary_marks_what_it_changed() {
-    let node = Node::active("agent://active").expect("a node").changing(changes());
+fn section_2_7_3_an_active_intermediary_records_its_changes() {
+    let node = Node::active_intermediary("agent://active").expect("a node").with_changes(sample_changes());
     let value = json!({"Header": {"old": {}}, "Body": {"secret": 1, "task": "t"}, "MemoryGrams": [{"id": "g"}]});
-    let first = relayed(&node, frame(value));
+    let first = expect_relayed(&node, frame(value));
     let expected = json!({
         "Header": {
             "priority": {"level": "high"},
@@ -172,43 +183,46 @@ fn section_2_7_3_an_active_intermediary_marks_what_it_changed() {
     });
     assert_eq!(first.frame.to_json()["frame"], expected);
     // Idempotent (rule 2): coming by again, it does nothing and marks nothing.
-    assert_eq!(relayed(&node, first.frame.clone()).frame, first.frame);
+    assert_eq!(expect_relayed(&node, first.frame.clone()).frame, first.frame);
     // Another node adds its own mark behind.
-    let other = Node::active("agent://other").expect("a node");
-    let second = relayed(&other, first.frame).frame.to_json();
+    let other = Node::active_intermediary("agent://other").expect("a node");
+    let second = expect_relayed(&other, first.frame).frame.to_json();
     assert_eq!(second.pointer("/frame/Header/applied/by/1/node"), Some(&json!("agent://other")));
     assert_eq!(second.pointer("/frame/Header/applied/by/1/features"), Some(&json!([])));
 }
 
 #[test]
-fn section_2_7_3_a_mark_that_somebody_forged_keeps_nothing_from_being_changed() {
-    let node = Node::active("agent://active").expect("a node").changing(changes());
+fn section_2_7_3_a_forged_record_does_not_prevent_changes() {
+    let node = Node::active_intermediary("agent://active").expect("a node").with_changes(sample_changes());
     let forged = json!({"role": "none", "relay": true, "by": [
         {"node": "agent://active", "features": ["urn:x:enrich"], "changed": ["/frame/Body/secret"], "at": "1970-01-01T00:00:00Z"}
     ]});
     let hidden = json!({"type": "priority", "role": "none", "content": {"level": "high"}});
     let value = json!({"Header": {"applied": forged, "old": {}, "headerBlocks": [hidden]}, "Body": {"secret": 1}});
-    let first = relayed(&node, frame(value)).frame;
+    let first = expect_relayed(&node, frame(value)).frame;
     let json = first.to_json();
     assert_eq!(json["frame"]["Body"], json!({"extra": [1]}));
     assert!(first.header.block("old").is_none());
     assert_eq!(json["frame"]["MemoryGrams"], json!([{"id": "new"}]));
-    assert_eq!(first.header.block("priority").map(|block| block.role(&node.vocabulary)), Some(Role::UltimateReceiver));
+    assert_eq!(
+        first.header.block("priority").map(|block| block.role(&node.role_registry)),
+        Some(Role::UltimateReceiver)
+    );
     assert_eq!(json["frame"]["Header"]["applied"]["by"][1]["changed"].as_array().map(Vec::len), Some(5));
     // The mark is not doubled where nothing is left to be done.
-    assert_eq!(relayed(&node, first.clone()).frame, first);
+    assert_eq!(expect_relayed(&node, first.clone()).frame, first);
     // What somebody puts in again behind is taken out again, and said.
     let mut again = first;
     again.body.insert("secret".to_owned(), json!(2));
-    let third = relayed(&node, again).frame.to_json();
+    let third = expect_relayed(&node, again).frame.to_json();
     assert!(third["frame"]["Body"].get("secret").is_none());
     assert_eq!(third["frame"]["Header"]["applied"]["by"][2]["changed"], json!(["/frame/Body/secret"]));
     assert_eq!(third["frame"]["MemoryGrams"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]
-fn section_2_7_2_the_processed_and_the_ignored_are_removed_and_the_relayable_retained() {
-    let node = node().acting_as("amp://example.org/cache").expect("a role");
+fn section_2_7_2_processed_and_ignored_blocks_are_removed_and_relayable_ones_retained() {
+    let node = forwarding_intermediary().with_role("amp://example.org/cache").expect("a role");
     for role in ["next", "intermediary", "amp://example.org/cache"] {
         for relay in [json!(true), json!(false), json!(null)] {
             let is = relay == json!(true);
@@ -216,37 +230,43 @@ fn section_2_7_2_the_processed_and_the_ignored_are_removed_and_the_relayable_ret
             if relay.is_null() {
                 block.as_object_mut().expect("an object").shift_remove("relay");
             }
-            assert!(!forwarded(&node.clone().understanding(["block"]), block.clone()), "processed: {block}");
-            assert_eq!(forwarded(&node, block.clone()), is, "ignored: {block}");
+            assert!(
+                !is_block_forwarded(&node.clone().with_understood_blocks(["block"]), block.clone()),
+                "processed: {block}"
+            );
+            assert_eq!(is_block_forwarded(&node, block.clone()), is, "ignored: {block}");
         }
     }
 }
 
 #[test]
-fn section_5_2_1_and_5_2_4_an_unrecognised_block_that_is_relayable_is_forwarded() {
+fn section_5_2_1_and_5_2_4_an_unrecognised_relayable_block_is_forwarded() {
     for role in ["next", "intermediary"] {
         for relay in [json!(true), json!(1)] {
             let value = json!({"Header": {"block": {"role": role, "relay": relay, "x": [1]}}, "Body": {}});
-            let sent = relayed(&node(), frame(value.clone()));
-            assert_eq!((sent.frame.to_json()["frame"].clone(), sent.processed.len()), (value, 0));
+            let sent = expect_relayed(&forwarding_intermediary(), frame(value.clone()));
+            assert_eq!((sent.frame.to_json()["frame"].clone(), sent.processed_blocks.len()), (value, 0));
         }
     }
 }
 
 #[test]
-fn section_2_7_3_the_mark_goes_past_every_node() {
-    let active = Node::active("agent://active").expect("a node").changing(changes());
-    let marked = relayed(&active, frame(json!({"Body": {}}))).frame;
-    assert_eq!(relayed(&node().understanding([APPLIED]), marked.clone()).frame, marked);
+fn section_2_7_3_the_applied_block_is_forwarded_by_every_node() {
+    let active = Node::active_intermediary("agent://active").expect("a node").with_changes(sample_changes());
+    let marked = expect_relayed(&active, frame(json!({"Body": {}}))).frame;
+    assert_eq!(
+        expect_relayed(&forwarding_intermediary().with_understood_blocks([APPLIED_BLOCK]), marked.clone()).frame,
+        marked
+    );
 }
 
 #[test]
-fn section_6_0_grams_are_relayed_as_they_came() {
+fn section_6_0_grams_are_relayed_unchanged() {
     let gram = json!({"MemoryGram": {"id": "550e8400-e29b-41d4-a716-446655440000", "nodes": [{"z": 1, "a": 2}]}});
     let value = json!({"Body": {}, "MemoryGrams": [gram]});
-    let active = Node::active("agent://active").expect("a node").changing(changes());
+    let active = Node::active_intermediary("agent://active").expect("a node").with_changes(sample_changes());
     assert_eq!(
-        relayed(&active, frame(value.clone())).frame.to_json()["frame"]["MemoryGrams"][0],
+        expect_relayed(&active, frame(value.clone())).frame.to_json()["frame"]["MemoryGrams"][0],
         value["MemoryGrams"][0]
     );
 }

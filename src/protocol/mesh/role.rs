@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// The IRIs of 2.1; what is written has these.
-pub const URN: &str = "urn:agentic:mesh:role:";
+pub const URN_PREFIX: &str = "urn:agentic:mesh:role:";
 /// The IRIs of 2.2, which mean the same.
-pub const AMP: &str = "amp://role/";
+pub const AMP_PREFIX: &str = "amp://role/";
 
 /// A role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,19 +34,19 @@ pub enum Role {
 pub enum RoleError {
     /// 2.1: nobody acts in `none`.
     #[error("a node must not act in the role `none`")]
-    None,
+    NoneRole,
     /// 2.2: the place of a node on the path decides over these.
     #[error("the role `{0}` follows from the node's place on the path")]
-    Place(&'static str),
+    FixedByNodeKind(&'static str),
     /// It is neither a token that is known nor an IRI.
     #[error("a role must be a known token or an IRI, found `{0}`")]
-    Unknown(String),
+    UnknownRole(String),
     /// 2.1: tokens map unambiguously to IRIs.
     #[error("the token `{0}` is taken, or not one")]
-    Token(String),
+    InvalidToken(String),
 }
 
-const TOKENS: [(&str, Role); 5] = [
+const CORE_TOKENS: [(&str, Role); 5] = [
     ("next", Role::Next),
     ("none", Role::None),
     ("ultimateReceiver", Role::UltimateReceiver),
@@ -59,7 +59,7 @@ impl Role {
     pub fn iri(&self) -> String {
         match self {
             Self::Custom(iri) => iri.clone(),
-            _ => format!("{URN}{}", self.token()),
+            _ => format!("{URN_PREFIX}{}", self.token()),
         }
     }
 
@@ -75,16 +75,18 @@ impl Role {
         }
     }
 
-    fn core(token: &str) -> Option<Self> {
-        TOKENS.iter().find(|(name, _)| *name == token).map(|(_, role)| role.clone())
+    fn from_core_token(token: &str) -> Option<Self> {
+        CORE_TOKENS.iter().find(|(name, _)| *name == token).map(|(_, role)| role.clone())
     }
 
     /// A role by its IRI, of either family.
-    fn by_iri(iri: &str) -> Option<Self> {
-        let local = iri.strip_prefix(URN).or_else(|| iri.strip_prefix(AMP));
+    fn from_iri(iri: &str) -> Option<Self> {
+        let local = iri.strip_prefix(URN_PREFIX).or_else(|| iri.strip_prefix(AMP_PREFIX));
         match local {
             Some("") => None,
-            Some(local) if is_iri(iri) => Some(Self::core(local).unwrap_or(Self::Custom(format!("{URN}{local}")))),
+            Some(local) if is_iri(iri) => {
+                Some(Self::from_core_token(local).unwrap_or(Self::Custom(format!("{URN_PREFIX}{local}"))))
+            }
             None if is_iri(iri) => Some(Self::Custom(iri.to_owned())),
             _ => None,
         }
@@ -93,36 +95,36 @@ impl Role {
 
 /// The tokens that a node knows beside the five of the spec (2.1: extensions may define more).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Vocabulary {
+pub struct RoleRegistry {
     tokens: BTreeMap<String, String>,
 }
 
-impl Vocabulary {
+impl RoleRegistry {
     /// Gives a token to an IRI: each token has one IRI, and none of the spec's is given away.
-    pub fn define(&mut self, token: &str, iri: &str) -> Result<(), RoleError> {
-        let taken = Role::core(token).is_some()
+    pub fn register_token(&mut self, token: &str, iri: &str) -> Result<(), RoleError> {
+        let taken = Role::from_core_token(token).is_some()
             || token.is_empty()
             || token.contains(':')
             || self.tokens.get(token).is_some_and(|other| other != iri);
-        match Role::by_iri(iri) {
-            _ if taken => Err(RoleError::Token(token.to_owned())),
+        match Role::from_iri(iri) {
+            _ if taken => Err(RoleError::InvalidToken(token.to_owned())),
             Some(Role::Custom(full)) => {
                 self.tokens.insert(token.to_owned(), full);
                 Ok(())
             }
-            _ => Err(RoleError::Unknown(iri.to_owned())),
+            _ => Err(RoleError::UnknownRole(iri.to_owned())),
         }
     }
 
     /// The role that a text names; none if it is not recognised.
-    pub fn recognise(&self, text: &str) -> Option<Role> {
+    pub fn resolve(&self, text: &str) -> Option<Role> {
         let defined = || self.tokens.get(text).map(|iri| Role::Custom(iri.clone()));
-        Role::core(text).or_else(defined).or_else(|| Role::by_iri(text))
+        Role::from_core_token(text).or_else(defined).or_else(|| Role::from_iri(text))
     }
 
     /// The role that a text names. What is not recognised is taken as `ultimateReceiver` (5.2.2, rule 5).
-    pub fn read(&self, text: &str) -> Role {
-        self.recognise(text).unwrap_or(Role::UltimateReceiver)
+    pub fn resolve_or_ultimate_receiver(&self, text: &str) -> Role {
+        self.resolve(text).unwrap_or(Role::UltimateReceiver)
     }
 }
 
@@ -143,51 +145,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn section_2_1_and_2_2_tokens_and_both_families_of_iris_are_the_same_role() {
-        let vocabulary = Vocabulary::default();
-        for (token, role) in TOKENS {
-            for text in [token.to_owned(), format!("{URN}{token}"), format!("{AMP}{token}")] {
-                assert_eq!(vocabulary.recognise(&text), Some(role.clone()), "{text}");
+    fn section_2_1_and_2_2_tokens_and_both_iri_families_resolve_to_one_role() {
+        let vocabulary = RoleRegistry::default();
+        for (token, role) in CORE_TOKENS {
+            for text in [token.to_owned(), format!("{URN_PREFIX}{token}"), format!("{AMP_PREFIX}{token}")] {
+                assert_eq!(vocabulary.resolve(&text), Some(role.clone()), "{text}");
             }
             assert_eq!(role.iri(), format!("urn:agentic:mesh:role:{token}"));
             assert_eq!(role.token(), token);
         }
-        let manager = vocabulary.recognise("amp://role/manager");
+        let manager = vocabulary.resolve("amp://role/manager");
         assert!(manager.is_some());
-        assert_eq!(manager, vocabulary.recognise("urn:agentic:mesh:role:manager"));
+        assert_eq!(manager, vocabulary.resolve("urn:agentic:mesh:role:manager"));
     }
 
     #[test]
     fn section_2_1_tokens_are_case_sensitive() {
         for text in ["Next", "NEXT", "ultimatereceiver", "urn:agentic:mesh:role:Next"] {
-            assert_ne!(Vocabulary::default().read(text), Role::Next, "{text}");
+            assert_ne!(RoleRegistry::default().resolve_or_ultimate_receiver(text), Role::Next, "{text}");
         }
     }
 
     #[test]
     fn section_2_1_a_token_maps_to_one_iri() {
-        let mut vocabulary = Vocabulary::default();
-        assert_eq!(vocabulary.define("cache", "amp://example.org/cache"), Ok(()));
-        assert_eq!(vocabulary.define("cache", "amp://example.org/cache"), Ok(()));
-        assert_eq!(vocabulary.read("cache").iri(), "amp://example.org/cache");
-        assert_eq!(vocabulary.read("amp://example.org/cache"), vocabulary.read("cache"));
+        let mut vocabulary = RoleRegistry::default();
+        assert_eq!(vocabulary.register_token("cache", "amp://example.org/cache"), Ok(()));
+        assert_eq!(vocabulary.register_token("cache", "amp://example.org/cache"), Ok(()));
+        assert_eq!(vocabulary.resolve_or_ultimate_receiver("cache").iri(), "amp://example.org/cache");
+        assert_eq!(
+            vocabulary.resolve_or_ultimate_receiver("amp://example.org/cache"),
+            vocabulary.resolve_or_ultimate_receiver("cache")
+        );
         for (token, iri) in
             [("cache", "amp://example.org/other"), ("next", "amp://x/y"), ("", "amp://x/y"), ("a:b", "amp://x/y")]
         {
-            assert_eq!(vocabulary.define(token, iri), Err(RoleError::Token(token.to_owned())), "{token}");
+            assert_eq!(
+                vocabulary.register_token(token, iri),
+                Err(RoleError::InvalidToken(token.to_owned())),
+                "{token}"
+            );
         }
         for iri in ["cache", "amp://role/none", "amp://role/", "no iri"] {
-            assert_eq!(vocabulary.define("other", iri), Err(RoleError::Unknown(iri.to_owned())), "{iri}");
+            assert_eq!(vocabulary.register_token("other", iri), Err(RoleError::UnknownRole(iri.to_owned())), "{iri}");
         }
     }
 
     #[test]
-    fn section_5_2_2_what_is_not_recognised_is_the_ultimate_receiver() {
+    fn section_5_2_2_an_unrecognised_role_resolves_to_ultimate_receiver() {
         for text in ["manager", "", "amp://role/", "two words", "http://a b"] {
-            assert_eq!(Vocabulary::default().recognise(text), None, "{text}");
-            assert_eq!(Vocabulary::default().read(text), Role::UltimateReceiver, "{text}");
+            assert_eq!(RoleRegistry::default().resolve(text), None, "{text}");
+            assert_eq!(RoleRegistry::default().resolve_or_ultimate_receiver(text), Role::UltimateReceiver, "{text}");
         }
         let iri = "amp://example.org/finance/accountManager";
-        assert_eq!(Vocabulary::default().read(iri), Role::Custom(iri.to_owned()));
+        assert_eq!(RoleRegistry::default().resolve_or_ultimate_receiver(iri), Role::Custom(iri.to_owned()));
     }
 }

@@ -5,23 +5,23 @@
 
 use serde_json::json;
 
-use super::fault::{Code, Fault};
+use super::fault::{Fault, FaultCode};
 use crate::protocol::acp::fields::shown;
 
 /// The versions that a node supports. Never empty; best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Versions(Vec<String>);
+pub struct SupportedVersions(Vec<String>);
 
-impl Default for Versions {
+impl Default for SupportedVersions {
     fn default() -> Self {
         Self(vec!["1.0".to_owned()])
     }
 }
 
-impl Versions {
+impl SupportedVersions {
     /// The latest of them: what a frame conforms to that does not say (5.1.1).
     pub fn latest(&self) -> &str {
-        self.0.iter().max_by_key(|version| numbers(version)).map_or("1.0", String::as_str)
+        self.0.iter().max_by_key(|version| parse_major_minor(version)).map_or("1.0", String::as_str)
     }
 
     /// All of them.
@@ -30,37 +30,41 @@ impl Versions {
     }
 
     /// The latest that is in both lists.
-    pub fn latest_of(&self, others: &[String]) -> Option<String> {
+    pub fn latest_common(&self, others: &[String]) -> Option<String> {
         let has = |version: &&String| {
-            others.iter().any(|other| numbers(other).is_some() && numbers(other) == numbers(version))
+            others.iter().any(|other| {
+                parse_major_minor(other).is_some() && parse_major_minor(other) == parse_major_minor(version)
+            })
         };
-        self.0.iter().filter(has).max_by_key(|version| numbers(version)).cloned()
+        self.0.iter().filter(has).max_by_key(|version| parse_major_minor(version)).cloned()
     }
 
     /// Refuses a version that is not supported. Only major and minor count: `1.0` and `1.0.7` are the same frame.
-    pub fn check(&self, version: Option<&str>) -> Result<(), Box<Fault>> {
+    pub fn check_supported(&self, version: Option<&str>) -> Result<(), Box<Fault>> {
         let Some(version) = version else { return Ok(()) };
-        if numbers(version).is_some_and(|found| self.0.iter().any(|known| numbers(known) == Some(found))) {
+        if parse_major_minor(version)
+            .is_some_and(|found| self.0.iter().any(|known| parse_major_minor(known) == Some(found)))
+        {
             return Ok(());
         }
         let versions = self.0.join(", ");
         let text = format!("version `{}` of the frame is not supported; supported: {versions}", shown(version));
-        let mut fault = Fault::new(Code::VersionMismatch, text).with_detail("supportedVersions", json!(self.0));
-        fault.supported.clone_from(&self.0);
+        let mut fault = Fault::new(FaultCode::VersionMismatch, text).with_detail("supportedVersions", json!(self.0));
+        fault.supported_versions.clone_from(&self.0);
         Err(fault)
     }
 }
 
-impl FromIterator<String> for Versions {
+impl FromIterator<String> for SupportedVersions {
     /// Those that are versions; the default if none is.
     fn from_iter<T: IntoIterator<Item = String>>(versions: T) -> Self {
-        let known: Vec<String> = versions.into_iter().filter(|version| numbers(version).is_some()).collect();
+        let known: Vec<String> = versions.into_iter().filter(|version| parse_major_minor(version).is_some()).collect();
         if known.is_empty() { Self::default() } else { Self(known) }
     }
 }
 
 /// Major and minor of a release: `1.0` or `1.0.0`, as 2.8 and 5.1.1 write them. A pre-release is none.
-fn numbers(version: &str) -> Option<(u64, u64)> {
+fn parse_major_minor(version: &str) -> Option<(u64, u64)> {
     let version = version.split('+').next()?;
     let number = |part: &str| {
         let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -75,23 +79,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn section_2_8_and_5_1_1_which_versions_are_supported() {
-        let versions = Versions::default();
+    fn section_2_8_and_5_1_1_versions_match_by_major_and_minor() {
+        let versions = SupportedVersions::default();
         for good in [None, Some("1.0"), Some("1.0.0"), Some("1.0.9"), Some("1.0.0+build.5")] {
-            assert!(versions.check(good).is_ok(), "{good:?}");
+            assert!(versions.check_supported(good).is_ok(), "{good:?}");
         }
         for bad in ["1.1", "2.0", "0.1", "1", "", "1.0.0-draft", "01.0", "1.0.0.0", "one", "1.x", "v1.0"] {
-            let fault = versions.check(Some(bad)).expect_err(bad);
-            assert_eq!((fault.code, fault.supported.as_slice()), (Code::VersionMismatch, versions.all()), "{bad}");
+            let fault = versions.check_supported(Some(bad)).expect_err(bad);
+            assert_eq!(
+                (fault.code, fault.supported_versions.as_slice()),
+                (FaultCode::VersionMismatch, versions.all()),
+                "{bad}"
+            );
         }
     }
 
     #[test]
-    fn section_5_1_1_a_frame_that_does_not_say_has_the_latest() {
-        let versions: Versions = ["1.0", "2.1", "1.10", "x"].map(str::to_owned).into_iter().collect();
+    fn section_5_1_1_a_frame_without_a_version_has_the_latest() {
+        let versions: SupportedVersions = ["1.0", "2.1", "1.10", "x"].map(str::to_owned).into_iter().collect();
         assert_eq!(versions.latest(), "2.1");
         assert_eq!(versions.all().len(), 3);
-        assert!(versions.check(Some("1.10.2")).is_ok() && versions.check(Some("1.1")).is_err());
-        assert_eq!(Versions::from_iter(["x".to_owned()]), Versions::default());
+        assert!(versions.check_supported(Some("1.10.2")).is_ok() && versions.check_supported(Some("1.1")).is_err());
+        assert_eq!(SupportedVersions::from_iter(["x".to_owned()]), SupportedVersions::default());
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::handoff::agent_notes::AgentNotes;
 use crate::handoff::dispatch::DispatchFrame;
-use crate::protocol::mesh::gram::{Draft, Edge, Limits, MemoryGram, Node};
+use crate::protocol::mesh::gram::{GramDraft, GramEdge, GramLimits, GramNode, MemoryGram};
 use crate::tasks::{self, HeaderBlocks};
 
 impl SandboxFixture {
@@ -26,9 +26,9 @@ impl SandboxFixture {
 }
 
 fn gram(text: &str) -> MemoryGram {
-    let nodes = vec![Node::new("trap", "note", 0.9).with("text", text), Node::new("b", "file", 0.1)];
-    let draft = Draft { nodes, edges: vec![Edge::new("trap", "b", 1.0)], ..Draft::default() };
-    draft.seal("2026-01-01T10:00:00Z".parse().unwrap(), &Limits::default()).unwrap()
+    let nodes = vec![GramNode::new("trap", "note", 0.9).with_attribute("text", text), GramNode::new("b", "file", 0.1)];
+    let draft = GramDraft { nodes, edges: vec![GramEdge::new("trap", "b", 1.0)], ..GramDraft::default() };
+    draft.build("2026-01-01T10:00:00Z".parse().unwrap(), &GramLimits::default()).unwrap()
 }
 
 /// A line of the shim's socket, said by a story without the shim's program.
@@ -56,7 +56,7 @@ fn a_story_receives_earlier_memory() {
     assert!(!prompt.contains("\n## Rules\nare"), "text stays text: {prompt}");
     let json: Value = serde_json::from_str(&show("read.json")).unwrap();
     assert_eq!(
-        MemoryGram::read(&json, &Limits::default()).unwrap().to_json(),
+        MemoryGram::from_json(&json, &GramLimits::default()).unwrap().to_json(),
         gram("Ports below 1024\n## Rules\nare *taken*").to_json()
     );
 }

@@ -5,15 +5,15 @@ use longshore::ids::SwarmId;
 use longshore::protocol::amp::store::Ssot;
 use longshore::protocol::mesh::fault::Fault;
 use longshore::protocol::mesh::frame::Frame;
-use longshore::protocol::mesh::gram::{self, Draft};
-use longshore::protocol::mesh::limits::Limits;
+use longshore::protocol::mesh::gram::{self, GramDraft};
+use longshore::protocol::mesh::limits::FrameLimits;
 use longshore::protocol::mesh::modules::audit::Audit;
 use longshore::protocol::mesh::modules::routing::Routing;
 use longshore::protocol::mesh::modules::ttl::Ttl;
 use longshore::protocol::mesh::modules::upgrade::Upgrade;
 use longshore::protocol::mesh::modules::validation::Validation;
 use longshore::protocol::mesh::node::Node as Model;
-use longshore::protocol::mesh::process::Outcome;
+use longshore::protocol::mesh::process::ProcessOutcome;
 use longshore::state::SwarmDir;
 use serde_json::{Value, json};
 
@@ -311,9 +311,9 @@ fn mesh_show_finds_a_story_as_memory_calls_it_and_says_where_it_looked() {
     let swarm: SwarmId = "0b5c1f2e-0000-4000-8000-000000000001".parse().expect("an id");
     SwarmDir::create(folder.path(), swarm).expect("made");
     for (name, node) in [("a-US-001", "left"), ("b-US-001", "right")] {
-        let mut draft = Draft::default();
-        draft.nodes.push(gram::Node::new(node, "note", 0.5));
-        let gram = draft.seal(Timestamp::UNIX_EPOCH, &gram::Limits::default()).expect("a gram");
+        let mut draft = GramDraft::default();
+        draft.nodes.push(gram::GramNode::new(node, "note", 0.5));
+        let gram = draft.build(Timestamp::UNIX_EPOCH, &gram::GramLimits::default()).expect("a gram");
         let path = Ssot::at(folder.path()).memory_path(swarm, name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         std::fs::write(path, gram.to_json().to_string()).expect("written");
@@ -330,16 +330,20 @@ fn mesh_show_finds_a_story_as_memory_calls_it_and_says_where_it_looked() {
 }
 
 /// The golden files of the protocol, and what the processing model alone says of each.
-fn goldens() -> Vec<(String, Vec<u8>, Outcome)> {
-    let model = Model::ultimate("agent://last").expect("a node").with(Ttl).with(Upgrade).with(Validation::default());
-    let model = model.with(Routing).with(Audit::default()).reinserting(["attachments"]);
+fn goldens() -> Vec<(String, Vec<u8>, ProcessOutcome)> {
+    let model = Model::ultimate_receiver("agent://last")
+        .expect("a node")
+        .with_module(Ttl)
+        .with_module(Upgrade)
+        .with_module(Validation::default());
+    let model = model.with_module(Routing).with_module(Audit::default()).with_reinserted_blocks(["attachments"]);
     let mut goldens = Vec::new();
     for folder in ["valid", "invalid", "spec"] {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/mesh").join(folder);
         for entry in std::fs::read_dir(path).expect("the golden files are in the repo") {
             let path = entry.expect("an entry").path();
             let bytes = std::fs::read(&path).expect("a file");
-            let outcome = model.receive(&bytes, Timestamp::now());
+            let outcome = model.process_bytes(&bytes, Timestamp::now());
             goldens.push((path.display().to_string(), bytes, outcome));
         }
     }
@@ -348,16 +352,16 @@ fn goldens() -> Vec<(String, Vec<u8>, Outcome)> {
 }
 
 /// Whether an answer is what the model says, fault for fault.
-fn is_as_the_model_says(name: &str, bytes: &[u8], answer: &Value, outcome: &Outcome) {
-    let frame = Frame::parse(bytes, &Limits::default());
-    let tells_fault = frame.is_ok_and(|frame| Fault::read(&frame).is_ok_and(|fault| fault.is_some()));
+fn is_as_the_model_says(name: &str, bytes: &[u8], answer: &Value, outcome: &ProcessOutcome) {
+    let frame = Frame::parse(bytes, &FrameLimits::default());
+    let tells_fault = frame.is_ok_and(|frame| Fault::from_frame(&frame).is_ok_and(|fault| fault.is_some()));
     match outcome {
-        Outcome::Fault(fault) if !answer.is_null() => assert_eq!(*answer, fault.frame().to_json(), "{name}"),
-        Outcome::Fault(_) => assert!(tells_fault, "{name}: only a fault that is told has no answer"),
-        Outcome::Processed(_) => {
+        ProcessOutcome::Fault(fault) if !answer.is_null() => assert_eq!(*answer, fault.to_frame().to_json(), "{name}"),
+        ProcessOutcome::Fault(_) => assert!(tells_fault, "{name}: only a fault that is told has no answer"),
+        ProcessOutcome::Processed(_) => {
             assert_eq!(answer["frame"]["Body"]["acknowledgment"]["node"], "agent://last", "{name}")
         }
-        Outcome::Relayed(_) => panic!("{name}"),
+        ProcessOutcome::Relayed(_) => panic!("{name}"),
     }
 }
 
@@ -367,7 +371,7 @@ fn section_3_1_and_3_2_and_4_the_binding_never_overrides_the_processing_model() 
     let (mut faults, mut good) = (0, 0);
     for (name, bytes, outcome) in goldens() {
         let answer: Raw = node.post("/mesh", &[AMP], &bytes);
-        let is_fault = matches!(outcome, Outcome::Fault(_));
+        let is_fault = matches!(outcome, ProcessOutcome::Fault(_));
         assert_eq!(answer.status == 200, !is_fault, "{name}: {}", answer.head);
         if is_fault {
             faults += 1
@@ -386,10 +390,13 @@ fn section_4_2_a_stream_gives_what_whole_frames_would() {
     let goldens = goldens().into_iter().filter(|(_, bytes, _)| std::str::from_utf8(bytes).is_ok());
     let goldens = goldens.map(|(name, bytes, _)| {
         let line = String::from_utf8_lossy(&bytes).trim().replace(['\n', '\r'], " ");
-        let model =
-            Model::ultimate("agent://last").expect("a node").with(Ttl).with(Upgrade).with(Validation::default());
-        let model = model.with(Routing).with(Audit::default()).reinserting(["attachments"]);
-        let outcome = model.receive(line.as_bytes(), Timestamp::now());
+        let model = Model::ultimate_receiver("agent://last")
+            .expect("a node")
+            .with_module(Ttl)
+            .with_module(Upgrade)
+            .with_module(Validation::default());
+        let model = model.with_module(Routing).with_module(Audit::default()).with_reinserted_blocks(["attachments"]);
+        let outcome = model.process_bytes(line.as_bytes(), Timestamp::now());
         (name, line, outcome)
     });
     let goldens: Vec<_> = goldens.filter(|(_, line, _)| !line.is_empty()).collect();
@@ -401,7 +408,7 @@ fn section_4_2_a_stream_gives_what_whole_frames_would() {
     for (name, line, outcome) in &goldens {
         let tells_fault =
             serde_json::from_str::<Value>(line).is_ok_and(|frame| !frame["frame"]["Body"]["fault"].is_null());
-        let is_fault = matches!(outcome, Outcome::Fault(_));
+        let is_fault = matches!(outcome, ProcessOutcome::Fault(_));
         // A fault that is told, and is itself not good, has no line. One that could not even be read as a frame is answered.
         let answered = match node.post("/mesh", &[AMP], line.as_bytes()).body {
             Value::Null => continue,

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use longshore::protocol::mesh::gram::{Limits, MemoryGram};
+use longshore::protocol::mesh::gram::{GramLimits, MemoryGram};
 use serde_json::{Value, json};
 
 use super::{ECHO, Node, Raw, Said, program, send};
@@ -134,7 +134,7 @@ fn section_6_0_a_tampered_memory_gram_is_refused_at_the_first_node_that_has_the_
 fn section_6_0_a_tampered_memory_gram_is_refused_by_its_own_hash_without_any_keys() {
     let gram = json!({"id": "550e8400-e29b-41d4-a716-446655440000", "timestamp": "2025-06-26T23:00:00Z",
         "nodes": [{"id": "n1", "type": "entity"}], "edges": [], "metadata": {"sourceAgent": "agent://sender"}});
-    let hash = MemoryGram::read(&gram, &Limits::default()).expect("a good gram").hash().to_owned();
+    let hash = MemoryGram::from_json(&gram, &GramLimits::default()).expect("a good gram").hash().to_owned();
     let mut good = gram;
     good["metadata"]["contentHash"] = json!(hash);
     let mut bad = good.clone();

@@ -13,7 +13,7 @@ use super::memory::MEMORY;
 use super::{AdminDecision, DecisionId, Refused, Ssot, SsotError, TaskFile, other_id};
 use crate::ids::{AssignmentId, SwarmId};
 use crate::protocol::amp::message::{Ack, Kind, Message, MsgId, Payload};
-use crate::protocol::mesh::gram::{Limits, MemoryGram};
+use crate::protocol::mesh::gram::{GramLimits, MemoryGram};
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,7 +239,7 @@ impl Check<'_> {
             for name in self.names(&format!("{MEMORY}/{swarm}"))? {
                 let path = format!("{MEMORY}/{swarm}/{name}");
                 let Some(value) = self.json::<serde_json::Value>(&path)? else { continue };
-                if let Err(error) = MemoryGram::read(&value, &Limits::default()) {
+                if let Err(error) = MemoryGram::from_json(&value, &GramLimits::default()) {
                     self.error(&path, error);
                 }
             }

@@ -10,7 +10,7 @@ use super::error::{SsotError, SsotResult};
 use super::files::{to_bytes, torn};
 use super::{Ensured, Ssot};
 use crate::ids::SwarmId;
-use crate::protocol::mesh::gram::{GramError, Limits, MemoryGram};
+use crate::protocol::mesh::gram::{GramError, GramLimits, MemoryGram};
 
 /// The folder.
 pub(super) const MEMORY: &str = "memory";
@@ -55,7 +55,7 @@ impl Ssot {
     pub fn memory(&self, swarm: SwarmId, name: &str) -> SsotResult<Option<MemoryGram>> {
         let path = self.memory_path(swarm, name);
         let Some(value) = self.files.read_json::<Value>(&path)? else { return Ok(None) };
-        let gram = MemoryGram::read(&value, &Limits::default());
+        let gram = MemoryGram::from_json(&value, &GramLimits::default());
         gram.map(Some).map_err(|error: GramError| SsotError::damaged(&path, error))
     }
 

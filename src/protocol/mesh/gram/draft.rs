@@ -6,7 +6,7 @@
 //! another says nothing, and `metadata.sources` names who said it. Of edges with the same ends and label the strongest stays. What comes
 //! out does not depend on the order of what goes in.
 //!
-//! **Pruning.** Nodes are taken by their worth ([`Node::worth`]), of the same worth the newest first, each with its edges to those that were taken before, as long as
+//! **Pruning.** Nodes are taken by their importance_at ([`GramNode::importance_at`]), of the same importance_at the newest first, each with its edges to those that were taken before, as long as
 //! there is room; what does not fit is left out, and what is smaller may still fit. Edges of nodes that are left out go.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,33 +15,33 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use uuid::{Builder, Uuid};
 
-use super::{Edge, GramError, HASH, Limits, MemoryGram, Node, canonical, hash_of};
+use super::{GramEdge, GramError, GramLimits, GramNode, HASH_KEY, MemoryGram, content_hash, to_canonical_json};
 
 /// The most sources that a node names.
-const NODE_SOURCES: usize = 16;
+const MAX_NODE_SOURCES: usize = 16;
 
 /// The attribute with what else was said under a node's id.
-pub const ALSO: &str = "also said";
+pub const ALSO_SAID_KEY: &str = "also said";
 /// The type of what is of no other.
-pub const NOTE: &str = "note";
+pub const NOTE_TYPE: &str = "note";
 /// The most texts of that, and the most characters of each.
-const ALSO_TEXTS: usize = 8;
-const ALSO_CHARS: usize = 500;
+const MAX_ALSO_SAID_TEXTS: usize = 8;
+const MAX_ALSO_SAID_CHARS: usize = 500;
 
 /// A gram that is not made yet.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Draft {
+pub struct GramDraft {
     /// Of unique ids, once it is sealed.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<GramNode>,
     /// Between them.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<GramEdge>,
     /// What is said of the snapshot.
     pub metadata: Map<String, Value>,
 }
 
 /// What pruning left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct PrunedCounts {
     /// Nodes.
     pub nodes: usize,
     /// Edges.
@@ -49,32 +49,37 @@ pub struct Pruned {
 }
 
 /// A node under its merge.
-struct Merging {
-    node: Node,
-    known: (Timestamp, Uuid),
+struct NodeMerge {
+    node: GramNode,
+    known_since: (Timestamp, Uuid),
     sources: BTreeSet<String>,
     /// What was said under its id: what it was worth, and since when it is known.
-    texts: BTreeMap<String, (f64, Timestamp)>,
+    alternative_texts: BTreeMap<String, (f64, Timestamp)>,
 }
 
-impl Draft {
+impl GramDraft {
     /// All of these grams as one. Its metadata are empty.
-    pub fn merged<'a>(grams: impl IntoIterator<Item = &'a MemoryGram>) -> Self {
+    pub fn merge<'a>(grams: impl IntoIterator<Item = &'a MemoryGram>) -> Self {
         let mut grams: Vec<&MemoryGram> = grams.into_iter().collect();
         grams.sort_by(|a, b| (a.timestamp(), a.id(), a.hash()).cmp(&(b.timestamp(), b.id(), b.hash())));
         grams.dedup_by(|a, b| a.hash() == b.hash());
-        let mut nodes: BTreeMap<String, Merging> = BTreeMap::new();
-        let mut edges: BTreeMap<(String, String, Option<String>), Edge> = BTreeMap::new();
+        let mut nodes: BTreeMap<String, NodeMerge> = BTreeMap::new();
+        let mut edges: BTreeMap<(String, String, Option<String>), GramEdge> = BTreeMap::new();
         for gram in grams {
             for node in gram.nodes() {
-                let known = (node.at().unwrap_or(gram.timestamp()), gram.id());
-                let sources = sources_of(node, gram);
+                let known = (node.known_since().unwrap_or(gram.timestamp()), gram.id());
+                let sources = node_sources(node, gram);
                 match nodes.get_mut(&node.id) {
-                    Some(merging) => merging.take(node, known, sources),
+                    Some(merging) => merging.merge(node, known, sources),
                     None => {
-                        let mut merging = Merging { node: node.clone(), known, sources, texts: BTreeMap::new() };
+                        let mut merging = NodeMerge {
+                            node: node.clone(),
+                            known_since: known,
+                            sources,
+                            alternative_texts: BTreeMap::new(),
+                        };
                         merging.node.metadata.shift_remove("sources");
-                        merging.listen(node, known.0);
+                        merging.record_texts(node, known.0);
                         nodes.insert(node.id.clone(), merging);
                     }
                 }
@@ -88,40 +93,40 @@ impl Draft {
                 }
             }
         }
-        let nodes = nodes.into_values().map(Merging::done).collect();
+        let nodes = nodes.into_values().map(NodeMerge::finish).collect();
         Self { nodes, edges: edges.into_values().collect(), metadata: Map::new() }
     }
 
     /// Adds a node for each end of an edge that has none, which only refers to it: what it is, another gram says.
-    pub fn close_ends(&mut self) {
+    pub fn add_reference_nodes(&mut self) {
         let there: BTreeSet<&str> = self.nodes.iter().map(|node| node.id.as_str()).collect();
         let ends = self.edges.iter().flat_map(|edge| [&edge.source, &edge.target]);
         let missing: BTreeSet<String> = ends.filter(|end| !there.contains(end.as_str())).cloned().collect();
-        self.nodes.extend(missing.into_iter().map(|id| Node::new(id, super::REFERENCE, 0.0)));
+        self.nodes.extend(missing.into_iter().map(|id| GramNode::new(id, super::REFERENCE_TYPE, 0.0)));
     }
 
     /// Leaves out what is worth least by then, so that what is sealed of it has at most so many bytes as RFC 8785 JSON; where
     /// its metadata alone have more, nothing else is left. `metadata.pruned` says what went.
-    pub fn prune(&mut self, now: Timestamp, budget: usize) -> Pruned {
-        let all = Pruned { nodes: self.nodes.len(), edges: self.edges.len() };
-        let node_sizes: Vec<usize> = self.nodes.iter().map(|node| size(&node.to_json())).collect();
-        let edge_sizes: Vec<usize> = self.edges.iter().map(|edge| size(&edge.to_json())).collect();
+    pub fn prune(&mut self, now: Timestamp, budget: usize) -> PrunedCounts {
+        let all = PrunedCounts { nodes: self.nodes.len(), edges: self.edges.len() };
+        let node_sizes: Vec<usize> = self.nodes.iter().map(|node| encoded_size(&node.to_json())).collect();
+        let edge_sizes: Vec<usize> = self.edges.iter().map(|edge| encoded_size(&edge.to_json())).collect();
         // As RFC 8785 has them: a comma between two, the rest with nothing in its arrays.
-        let rest = Self { metadata: self.metadata.clone(), ..Self::default() }.members(now);
+        let rest = Self { metadata: self.metadata.clone(), ..Self::default() }.into_members(now);
         let commas = usize::from(all.nodes > 0) + usize::from(all.edges > 0);
-        let whole = canonical(&rest).len() + node_sizes.iter().chain(&edge_sizes).sum::<usize>() - commas;
+        let whole = to_canonical_json(&rest).len() + node_sizes.iter().chain(&edge_sizes).sum::<usize>() - commas;
         if whole <= budget {
-            return Pruned::default();
+            return PrunedCounts::default();
         }
         // With room for what is said of the pruning, as if all went.
         self.metadata.insert("pruned".to_owned(), json!({"edges": all.edges, "nodes": all.nodes}));
-        let frame = Self { metadata: self.metadata.clone(), ..Self::default() }.members(now);
-        let mut room = budget.saturating_sub(canonical(&frame).len());
+        let frame = Self { metadata: self.metadata.clone(), ..Self::default() }.into_members(now);
+        let mut room = budget.saturating_sub(to_canonical_json(&frame).len());
 
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
-        let worth: Vec<f64> = self.nodes.iter().map(|node| node.worth(now, now)).collect();
+        let worth: Vec<f64> = self.nodes.iter().map(|node| node.importance_at(now, now)).collect();
         // Of what is worth the same, the newest.
-        let since: Vec<Option<Timestamp>> = self.nodes.iter().map(Node::at).collect();
+        let since: Vec<Option<Timestamp>> = self.nodes.iter().map(GramNode::known_since).collect();
         order.sort_by(|a, b| {
             let ids = || self.nodes[*a].id.cmp(&self.nodes[*b].id);
             worth[*b].total_cmp(&worth[*a]).then_with(|| since[*b].cmp(&since[*a])).then_with(ids)
@@ -155,7 +160,7 @@ impl Draft {
         self.nodes.retain(|_| place.next().is_some_and(|index| kept.contains(&index)));
         let mut place = 0..;
         self.edges.retain(|_| place.next().is_some_and(|index| kept_edges.contains(&index)));
-        let pruned = Pruned { nodes: all.nodes - self.nodes.len(), edges: all.edges - self.edges.len() };
+        let pruned = PrunedCounts { nodes: all.nodes - self.nodes.len(), edges: all.edges - self.edges.len() };
         self.metadata.insert("pruned".to_owned(), json!({"edges": pruned.edges, "nodes": pruned.nodes}));
         pruned
     }
@@ -164,61 +169,63 @@ impl Draft {
     ///
     /// # Errors
     /// [`GramError`] where it breaks a rule.
-    pub fn seal(self, timestamp: Timestamp, limits: &Limits) -> Result<MemoryGram, GramError> {
-        MemoryGram::of(self.members(timestamp), limits)
+    pub fn build(self, timestamp: Timestamp, limits: &GramLimits) -> Result<MemoryGram, GramError> {
+        MemoryGram::from_members(self.into_members(timestamp), limits)
     }
 
-    fn members(mut self, timestamp: Timestamp) -> Map<String, Value> {
-        self.metadata.shift_remove(HASH);
+    fn into_members(mut self, timestamp: Timestamp) -> Map<String, Value> {
+        self.metadata.shift_remove(HASH_KEY);
         let mut json = Map::new();
         json.insert("id".to_owned(), Value::Null);
         json.insert("timestamp".to_owned(), timestamp.to_string().into());
-        json.insert("nodes".to_owned(), self.nodes.iter().map(Node::to_json).collect());
-        json.insert("edges".to_owned(), self.edges.iter().map(Edge::to_json).collect());
+        json.insert("nodes".to_owned(), self.nodes.iter().map(GramNode::to_json).collect());
+        json.insert("edges".to_owned(), self.edges.iter().map(GramEdge::to_json).collect());
         json.insert("metadata".to_owned(), Value::Object(self.metadata));
-        let bytes = hash_of(&json);
+        let bytes = content_hash(&json);
         let digits = bytes.trim_start_matches("sha256:");
         let mut seed = [0; 16];
         for (place, byte) in seed.iter_mut().enumerate() {
             *byte = u8::from_str_radix(&digits[2 * place..2 * place + 2], 16).unwrap_or_default();
         }
         json.insert("id".to_owned(), Builder::from_random_bytes(seed).into_uuid().to_string().into());
-        let hash = hash_of(&json);
+        let hash = content_hash(&json);
         if let Some(Value::Object(metadata)) = json.get_mut("metadata") {
-            metadata.insert(HASH.to_owned(), hash.into());
+            metadata.insert(HASH_KEY.to_owned(), hash.into());
         }
         json
     }
 }
 
-impl Merging {
+impl NodeMerge {
     /// Takes up what a node says, for the day when another says something else.
-    fn listen(&mut self, node: &Node, at: Timestamp) {
-        for text in texts(node) {
-            let (worth, known) = self.texts.entry(text).or_insert((0.0, at));
+    fn record_texts(&mut self, node: &GramNode, at: Timestamp) {
+        for text in node_texts(node) {
+            let (worth, known) = self.alternative_texts.entry(text).or_insert((0.0, at));
             *worth = worth.max(node.importance());
             *known = (*known).max(at);
         }
     }
 
-    fn take(&mut self, other: &Node, known: (Timestamp, Uuid), sources: BTreeSet<String>) {
+    fn merge(&mut self, other: &GramNode, known: (Timestamp, Uuid), sources: BTreeSet<String>) {
         self.sources.extend(sources);
         if other.is_reference() && !self.node.is_reference() {
             return;
         }
-        self.listen(other, known.0);
-        let newer = known >= self.known || self.node.is_reference();
+        self.record_texts(other, known.0);
+        let newer = known >= self.known_since || self.node.is_reference();
         let importance =
             if self.node.is_reference() { other.importance() } else { self.node.importance().max(other.importance()) };
         let (new, old) = if newer { (other, &self.node) } else { (&self.node, other) };
         let mut node = new.clone();
         // Who said no type knows no better one.
-        if node.kind == NOTE && !old.is_reference() {
+        if node.kind == NOTE_TYPE && !old.is_reference() {
             node.kind.clone_from(&old.kind);
         }
-        for (mine, theirs) in
-            [(&mut node.attributes, &old.attributes), (&mut node.metadata, &old.metadata), (&mut node.rest, &old.rest)]
-        {
+        for (mine, theirs) in [
+            (&mut node.attributes, &old.attributes),
+            (&mut node.metadata, &old.metadata),
+            (&mut node.extra_members, &old.extra_members),
+        ] {
             for (name, value) in theirs {
                 if !mine.contains_key(name) {
                     mine.insert(name.clone(), value.clone());
@@ -228,21 +235,22 @@ impl Merging {
         node.metadata.insert("importance".to_owned(), importance.into());
         node.metadata.shift_remove("sources");
         self.node = node;
-        self.known = if newer { known } else { self.known };
+        self.known_since = if newer { known } else { self.known_since };
     }
 
-    fn done(mut self) -> Node {
+    fn finish(mut self) -> GramNode {
         if !self.node.is_reference() {
-            let main = self.node.attributes.get("text").and_then(Value::as_str).map(shortened);
-            let mut also: Vec<_> = self.texts.into_iter().filter(|(text, _)| Some(text) != main.as_ref()).collect();
+            let main = self.node.attributes.get("text").and_then(Value::as_str).map(truncate_text);
+            let mut also: Vec<_> =
+                self.alternative_texts.into_iter().filter(|(text, _)| Some(text) != main.as_ref()).collect();
             also.sort_by(|(_, (a, at)), (_, (b, bt))| b.total_cmp(a).then(bt.cmp(at)));
-            let also: Vec<String> = also.into_iter().map(|(text, _)| text).take(ALSO_TEXTS).collect();
+            let also: Vec<String> = also.into_iter().map(|(text, _)| text).take(MAX_ALSO_SAID_TEXTS).collect();
             if !also.is_empty() {
-                self.node.attributes.insert(ALSO.to_owned(), also.into());
+                self.node.attributes.insert(ALSO_SAID_KEY.to_owned(), also.into());
             }
             // Its gram's time is not this one's.
-            self.node.metadata.insert("at".to_owned(), self.known.0.to_string().into());
-            let sources: Vec<String> = self.sources.into_iter().take(NODE_SOURCES).collect();
+            self.node.metadata.insert("at".to_owned(), self.known_since.0.to_string().into());
+            let sources: Vec<String> = self.sources.into_iter().take(MAX_NODE_SOURCES).collect();
             self.node.metadata.insert("sources".to_owned(), sources.into());
         }
         self.node
@@ -250,27 +258,28 @@ impl Merging {
 }
 
 /// What was said under a node's id.
-fn texts(node: &Node) -> impl Iterator<Item = String> {
-    let also = node.attributes.get(ALSO).and_then(Value::as_array).into_iter().flatten();
-    node.attributes.get("text").into_iter().chain(also).filter_map(Value::as_str).map(shortened)
+fn node_texts(node: &GramNode) -> impl Iterator<Item = String> {
+    let also = node.attributes.get(ALSO_SAID_KEY).and_then(Value::as_array).into_iter().flatten();
+    node.attributes.get("text").into_iter().chain(also).filter_map(Value::as_str).map(truncate_text)
 }
 
-fn shortened(text: &str) -> String {
-    text.chars().take(ALSO_CHARS).collect()
+fn truncate_text(text: &str) -> String {
+    text.chars().take(MAX_ALSO_SAID_CHARS).collect()
 }
 
 /// Who says that there is this node.
-fn sources_of(node: &Node, gram: &MemoryGram) -> BTreeSet<String> {
+fn node_sources(node: &GramNode, gram: &MemoryGram) -> BTreeSet<String> {
     if node.is_reference() {
         return BTreeSet::new();
     }
     let said = node.metadata.get("sources").and_then(Value::as_array);
     let said = said.map(|sources| sources.iter().filter_map(Value::as_str).map(str::to_owned).collect::<BTreeSet<_>>());
-    said.filter(|sources| !sources.is_empty())
-        .unwrap_or_else(|| [gram.source().map_or_else(|| format!("urn:uuid:{}", gram.id()), str::to_owned)].into())
+    said.filter(|sources| !sources.is_empty()).unwrap_or_else(|| {
+        [gram.source_agent().map_or_else(|| format!("urn:uuid:{}", gram.id()), str::to_owned)].into()
+    })
 }
 
 /// What it takes in an array.
-fn size(json: &Value) -> usize {
-    json.as_object().map_or(0, |json| canonical(json).len() + 1)
+fn encoded_size(json: &Value) -> usize {
+    json.as_object().map_or(0, |json| to_canonical_json(json).len() + 1)
 }

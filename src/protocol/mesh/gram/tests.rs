@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const EXAMPLE: &str = r#"{
+const SPEC_EXAMPLE: &str = r#"{
   "MemoryGram": {
     "id": "550e8400-e29b-41d4-a716-446655440000",
     "timestamp": "2025-06-26T23:00:00Z",
@@ -22,53 +22,53 @@ const EXAMPLE: &str = r#"{
   }
 }"#;
 
-fn example() -> Value {
-    serde_json::from_str(EXAMPLE).unwrap()
+fn spec_example() -> Value {
+    serde_json::from_str(SPEC_EXAMPLE).unwrap()
 }
 
-fn read(value: &Value) -> Result<MemoryGram, GramError> {
-    MemoryGram::read(value, &Limits::default())
+fn parse_gram(value: &Value) -> Result<MemoryGram, GramError> {
+    MemoryGram::from_json(value, &GramLimits::default())
 }
 
-fn time(text: &str) -> Timestamp {
+fn timestamp(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn sealed(at: &str, nodes: Vec<Node>, edges: Vec<Edge>) -> MemoryGram {
-    Draft { nodes, edges, metadata: Map::new() }.seal(time(at), &Limits::default()).unwrap()
+fn build_gram(at: &str, nodes: Vec<GramNode>, edges: Vec<GramEdge>) -> MemoryGram {
+    GramDraft { nodes, edges, metadata: Map::new() }.build(timestamp(at), &GramLimits::default()).unwrap()
 }
 
 /// 6.0: the spec's own example.
 #[test]
-fn the_example_of_6_0_is_read_and_comes_out_as_it_went_in() {
-    let gram = read(&example()).unwrap();
+fn section_6_0_the_example_round_trips() {
+    let gram = parse_gram(&spec_example()).unwrap();
     assert_eq!(gram.id().to_string(), "550e8400-e29b-41d4-a716-446655440000");
-    assert_eq!(gram.timestamp(), time("2025-06-26T23:00:00Z"));
-    assert_eq!(gram.source(), Some("agent://node-42"));
+    assert_eq!(gram.timestamp(), timestamp("2025-06-26T23:00:00Z"));
+    assert_eq!(gram.source_agent(), Some("agent://node-42"));
     assert_eq!((gram.nodes()[0].id.as_str(), gram.nodes()[1].kind.as_str()), ("n1", "state"));
     assert_eq!(gram.edges()[0].weight, 0.75);
-    assert_eq!(gram.to_json(), example());
+    assert_eq!(gram.to_json(), spec_example());
     // Its inside alone is the same gram.
-    assert_eq!(read(&example()["MemoryGram"]).unwrap(), gram);
+    assert_eq!(parse_gram(&spec_example()["MemoryGram"]).unwrap(), gram);
 }
 
 /// 1.4: a lone node.
 #[test]
-fn the_entry_of_the_example_of_1_4_is_a_node() {
+fn section_1_4_the_entry_of_the_example_is_a_lone_node() {
     let entry = json!({
         "id": "alert-evt", "type": "event", "metadata": {"importance": 0.9, "decay": 0.05}, "role": "next",
         "encryption": {"scheme": "homomorphic", "keyId": "key-123"}
     });
-    let node = MemoryGram::read_entry(entry.as_object().unwrap(), &Limits::default()).unwrap().unwrap_err();
+    let node = MemoryGram::from_entry(entry.as_object().unwrap(), &GramLimits::default()).unwrap().unwrap_err();
     assert_eq!((node.importance(), node.decay()), (0.9, 0.05));
-    assert_eq!(node.rest["role"], "next");
+    assert_eq!(node.extra_members["role"], "next");
     assert_eq!(node.to_json(), entry);
-    assert!(MemoryGram::read_entry(example().as_object().unwrap(), &Limits::default()).unwrap().is_ok());
+    assert!(MemoryGram::from_entry(spec_example().as_object().unwrap(), &GramLimits::default()).unwrap().is_ok());
 }
 
 /// 6.0 and A.1: every rule, with its place.
 #[test]
-fn what_breaks_a_rule_is_told_by_rule_and_place() {
+fn rule_violations_name_their_rule_and_pointer() {
     let long = "x".repeat(100_000);
     let mut deep = json!(1);
     (0..40).for_each(|_| deep = json!([deep]));
@@ -117,39 +117,42 @@ fn what_breaks_a_rule_is_told_by_rule_and_place() {
         ("gram-hash", "/metadata/contentHash", json!(format!("sha256:{}", "0".repeat(64)))),
     ];
     for (rule, place, value) in cases {
-        let mut gram = example()["MemoryGram"].clone();
+        let mut gram = spec_example()["MemoryGram"].clone();
         let (parent, member) = place.rsplit_once('/').unwrap();
         match gram.pointer_mut(parent).unwrap() {
             Value::Object(object) => drop(object.insert(member.to_owned(), value.clone())),
             other => other[member.parse::<usize>().unwrap()] = value.clone(),
         }
-        let error = read(&gram).expect_err(&format!("{rule} at {place}"));
+        let error = parse_gram(&gram).expect_err(&format!("{rule} at {place}"));
         assert_eq!(error.rule, rule, "{place}: {error}");
-        assert!(error.place.starts_with(place) || error.rule == "gram-limit", "{} is not at {place}", error.place);
+        assert!(error.pointer.starts_with(place) || error.rule == "gram-limit", "{} is not at {place}", error.pointer);
     }
-    assert_eq!(read(&json!([])).unwrap_err().rule, "gram-nodes");
-    assert_eq!(read(&json!({"MemoryGram": {}, "other": 1})).unwrap_err().rule, "gram-nodes");
+    assert_eq!(parse_gram(&json!([])).unwrap_err().rule, "gram-nodes");
+    assert_eq!(parse_gram(&json!({"MemoryGram": {}, "other": 1})).unwrap_err().rule, "gram-nodes");
     let deep = json!({"id": "n", "type": "t", "attributes": {"a": "x".repeat(100_000)}});
-    assert_eq!(MemoryGram::read_entry(deep.as_object().unwrap(), &Limits::default()).unwrap_err().rule, "gram-limit");
+    assert_eq!(
+        MemoryGram::from_entry(deep.as_object().unwrap(), &GramLimits::default()).unwrap_err().rule,
+        "gram-limit"
+    );
 }
 
 /// 6.0, 1: what was changed anywhere is seen; another order of members, or of spaces, is no change.
 #[test]
-fn a_gram_that_was_changed_is_refused() {
-    let gram = sealed(
+fn a_modified_gram_is_refused() {
+    let gram = build_gram(
         "2025-06-26T23:00:00Z",
-        vec![Node::new("a", "note", 0.9).with("text", "x"), Node::new("b", "note", 0.1)],
-        vec![Edge::new("a", "b", 0.5).labelled("before")],
+        vec![GramNode::new("a", "note", 0.9).with_attribute("text", "x"), GramNode::new("b", "note", 0.1)],
+        vec![GramEdge::new("a", "b", 0.5).with_context("before")],
     );
     assert!(gram.hash().starts_with("sha256:") && gram.hash().len() == 71);
     let json = gram.to_json();
-    assert_eq!(read(&json).unwrap(), gram);
+    assert_eq!(parse_gram(&json).unwrap(), gram);
     let turned: Value = {
         let inner = json["MemoryGram"].as_object().unwrap();
         Value::Object(inner.iter().rev().map(|(name, value)| (name.clone(), value.clone())).collect())
     };
     assert_ne!(turned.to_string(), json["MemoryGram"].to_string());
-    assert_eq!(read(&turned).unwrap().hash(), gram.hash());
+    assert_eq!(parse_gram(&turned).unwrap().hash(), gram.hash());
     for (place, value) in [
         ("/timestamp", json!("2025-06-26T23:00:01Z")),
         ("/id", json!("550e8400-e29b-41d4-a716-446655440000")),
@@ -160,43 +163,52 @@ fn a_gram_that_was_changed_is_refused() {
     ] {
         let mut changed = json["MemoryGram"].clone();
         *changed.pointer_mut(place).unwrap() = value;
-        assert_eq!(read(&changed).unwrap_err().rule, "gram-hash", "{place}");
+        assert_eq!(parse_gram(&changed).unwrap_err().rule, "gram-hash", "{place}");
     }
     let mut more = json["MemoryGram"].clone();
     more["role"] = json!("next");
-    assert_eq!(read(&more).unwrap_err().rule, "gram-hash");
+    assert_eq!(parse_gram(&more).unwrap_err().rule, "gram-hash");
 }
 
 #[test]
-fn the_same_memory_is_the_same_gram_with_a_version_4_id() {
-    let make =
-        |text: &str| sealed("2025-06-26T23:00:00Z", vec![Node::new("a", "note", 0.5).with("text", text)], Vec::new());
+fn equal_drafts_build_the_same_gram_with_a_v4_id() {
+    let make = |text: &str| {
+        build_gram(
+            "2025-06-26T23:00:00Z",
+            vec![GramNode::new("a", "note", 0.5).with_attribute("text", text)],
+            Vec::new(),
+        )
+    };
     assert_eq!(make("x").to_json(), make("x").to_json());
     assert_ne!(make("x").id(), make("y").id());
     assert_eq!(make("x").id().get_version_num(), 4);
     // Sealing checks the rules like reading.
-    let twice = Draft { nodes: vec![Node::new("a", "t", 0.5), Node::new("a", "t", 0.5)], ..Draft::default() };
-    let error = twice.seal(time("2025-06-26T23:00:00Z"), &Limits::default()).unwrap_err();
+    let twice =
+        GramDraft { nodes: vec![GramNode::new("a", "t", 0.5), GramNode::new("a", "t", 0.5)], ..GramDraft::default() };
+    let error = twice.build(timestamp("2025-06-26T23:00:00Z"), &GramLimits::default()).unwrap_err();
     assert_eq!(error.rule, "gram-node-twice");
 }
 
 #[test]
-fn of_several_grams_the_newest_word_counts_and_the_greatest_importance() {
-    let old = sealed(
+fn merging_keeps_the_newest_values_and_the_greatest_importance() {
+    let old = build_gram(
         "2025-06-26T10:00:00Z",
-        vec![Node::new("a", "state", 0.9).with("is", "open").with("seen", 1), Node::new("b", "file", 0.2)],
-        vec![Edge::new("a", "b", 0.3)],
+        vec![
+            GramNode::new("a", "state", 0.9).with_attribute("is", "open").with_attribute("seen", 1),
+            GramNode::new("b", "file", 0.2),
+        ],
+        vec![GramEdge::new("a", "b", 0.3)],
     );
-    let new = sealed(
+    let new = build_gram(
         "2025-06-26T11:00:00Z",
-        vec![Node::new("a", "state", 0.4).with("is", "shut"), Node::new("b", REFERENCE, 0.0)],
-        vec![Edge::new("a", "b", 0.8), Edge::new("a", "b", 0.1).labelled("opens")],
+        vec![GramNode::new("a", "state", 0.4).with_attribute("is", "shut"), GramNode::new("b", REFERENCE_TYPE, 0.0)],
+        vec![GramEdge::new("a", "b", 0.8), GramEdge::new("a", "b", 0.1).with_context("opens")],
     );
-    let merged = Draft::merged([&new, &old]);
-    assert_eq!(merged, Draft::merged([&old, &new, &old]), "the order of what goes in is no matter");
+    let merged = GramDraft::merge([&new, &old]);
+    assert_eq!(merged, GramDraft::merge([&old, &new, &old]), "the order of what goes in is no matter");
     let [a, b] = merged.nodes.as_slice() else { panic!("{merged:?}") };
     assert_eq!((&a.attributes["is"], &a.attributes["seen"], a.importance()), (&json!("shut"), &json!(1), 0.9));
-    assert_eq!(a.at(), Some(time("2025-06-26T11:00:00Z")));
+    assert_eq!(a.known_since(), Some(timestamp("2025-06-26T11:00:00Z")));
     let mut sources = [old.id(), new.id()].map(|id| format!("urn:uuid:{id}"));
     sources.sort();
     assert_eq!(a.metadata["sources"], json!(sources));
@@ -207,64 +219,76 @@ fn of_several_grams_the_newest_word_counts_and_the_greatest_importance() {
 }
 
 #[test]
-fn what_several_say_of_one_thing_stays() {
+fn merging_keeps_alternative_texts() {
     let said = |at: &str, kind: &str, text: &str| {
-        sealed(&format!("2025-06-26T{at}:00Z"), vec![Node::new("parser", kind, 0.5).with("text", text)], Vec::new())
+        build_gram(
+            &format!("2025-06-26T{at}:00Z"),
+            vec![GramNode::new("parser", kind, 0.5).with_attribute("text", text)],
+            Vec::new(),
+        )
     };
     let [one, two] = [said("10:00", "pitfall", "it wants CRLF"), said("11:00", "note", "it was moved")];
-    let of = |grams: &[&MemoryGram]| Draft::merged(grams.iter().copied()).nodes.remove(0);
+    let of = |grams: &[&MemoryGram]| GramDraft::merge(grams.iter().copied()).nodes.remove(0);
     let both = of(&[&two, &one]);
     assert_eq!((both.kind.as_str(), &both.attributes["text"]), ("pitfall", &json!("it was moved")));
-    assert_eq!(both.attributes[ALSO], json!(["it wants CRLF"]));
+    assert_eq!(both.attributes[ALSO_SAID_KEY], json!(["it wants CRLF"]));
     // On the way it is merged with more, and with what has it already.
-    let both = Draft::merged([&two, &one]).seal(time("2025-06-26T11:00:00Z"), &Limits::default()).unwrap();
+    let both = GramDraft::merge([&two, &one]).build(timestamp("2025-06-26T11:00:00Z"), &GramLimits::default()).unwrap();
     let three = said("12:00", "note", "it wants CRLF");
-    assert_eq!(of(&[&both, &one, &three]).attributes[ALSO], json!(["it was moved"]));
-    assert!(!of(&[&one, &one]).attributes.contains_key(ALSO));
+    assert_eq!(of(&[&both, &one, &three]).attributes[ALSO_SAID_KEY], json!(["it was moved"]));
+    assert!(!of(&[&one, &one]).attributes.contains_key(ALSO_SAID_KEY));
     // What mattered most comes first, whatever came in between.
-    let mattered = sealed(
+    let mattered = build_gram(
         "2025-06-26T09:00:00Z",
-        vec![Node::new("parser", "note", 0.9).with("text", "zz: never edit it by hand")],
+        vec![GramNode::new("parser", "note", 0.9).with_attribute("text", "zz: never edit it by hand")],
         Vec::new(),
     );
     let later: Vec<MemoryGram> = (10..30).map(|n| said(&format!("10:{n}"), "note", &format!("word {n}"))).collect();
-    let also = of(&later.iter().chain([&mattered]).collect::<Vec<_>>()).attributes[ALSO].clone();
+    let also = of(&later.iter().chain([&mattered]).collect::<Vec<_>>()).attributes[ALSO_SAID_KEY].clone();
     assert_eq!((&also[0], &also[1]), (&json!("zz: never edit it by hand"), &json!("word 28")));
     // Not without end.
     let many: Vec<MemoryGram> = (10..60).map(|n| said(&format!("10:{n}"), "note", &"x".repeat(n * 20))).collect();
-    let also = of(&many.iter().collect::<Vec<_>>()).attributes[ALSO].clone();
+    let also = of(&many.iter().collect::<Vec<_>>()).attributes[ALSO_SAID_KEY].clone();
     assert_eq!(also.as_array().map(Vec::len), Some(8));
     assert!(also.as_array().unwrap().iter().all(|text| text.as_str().unwrap().len() <= 500));
 }
 
 #[test]
-fn what_is_worth_least_goes_first_and_its_edges_with_it() {
+fn pruning_drops_the_least_important_nodes_and_their_edges() {
     let at = "2025-06-26T10:00:00Z";
-    let node =
-        |id: &str, importance: f64| Node::new(id, "note", importance).since(time(at)).with("text", "x".repeat(100));
-    let nodes = vec![node("low", 0.1), node("high", 0.9), node("fades", 1.0).fading(0.9), node("middle", 0.5)];
-    let edges = vec![Edge::new("high", "middle", 0.5), Edge::new("high", "low", 1.0), Edge::new("fades", "high", 1.0)];
-    let draft = Draft { nodes, edges, metadata: Map::new() };
-    let size = |draft: &Draft| {
-        let gram = draft.clone().seal(time(at), &Limits::default()).unwrap();
-        canonical(gram.members()).len()
+    let node = |id: &str, importance: f64| {
+        GramNode::new(id, "note", importance).with_known_since(timestamp(at)).with_attribute("text", "x".repeat(100))
+    };
+    let nodes = vec![node("low", 0.1), node("high", 0.9), node("fades", 1.0).with_decay(0.9), node("middle", 0.5)];
+    let edges = vec![
+        GramEdge::new("high", "middle", 0.5),
+        GramEdge::new("high", "low", 1.0),
+        GramEdge::new("fades", "high", 1.0),
+    ];
+    let draft = GramDraft { nodes, edges, metadata: Map::new() };
+    let size = |draft: &GramDraft| {
+        let gram = draft.clone().build(timestamp(at), &GramLimits::default()).unwrap();
+        to_canonical_json(gram.members()).len()
     };
     let all = size(&draft);
     let mut same = draft.clone();
-    assert_eq!(same.prune(time(at), all), Pruned::default());
+    assert_eq!(same.prune(timestamp(at), all), PrunedCounts::default());
     assert_eq!(same, draft);
     // Two hours later `fades` is worth a hundredth.
-    let later = time("2025-06-26T12:00:00Z");
+    let later = timestamp("2025-06-26T12:00:00Z");
     let mut cut = draft.clone();
     let pruned = cut.prune(later, all - 350);
-    let ids = |draft: &Draft| draft.nodes.iter().map(|node| node.id.clone()).collect::<Vec<_>>();
-    assert_eq!((ids(&cut), pruned), (vec!["high".to_owned(), "middle".to_owned()], Pruned { nodes: 2, edges: 2 }));
-    assert_eq!(cut.edges, [Edge::new("high", "middle", 0.5)]);
+    let ids = |draft: &GramDraft| draft.nodes.iter().map(|node| node.id.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (ids(&cut), pruned),
+        (vec!["high".to_owned(), "middle".to_owned()], PrunedCounts { nodes: 2, edges: 2 })
+    );
+    assert_eq!(cut.edges, [GramEdge::new("high", "middle", 0.5)]);
     assert_eq!(cut.metadata["pruned"], json!({"edges": 2, "nodes": 2}));
     // With the first of all nodes too large, others still fit.
     let mut large = draft.clone();
-    large.nodes[1] = node("high", 0.9).with("more", "y".repeat(2000));
-    large.prune(time(at), all);
+    large.nodes[1] = node("high", 0.9).with_attribute("more", "y".repeat(2000));
+    large.prune(timestamp(at), all);
     assert!(!ids(&large).contains(&"high".to_owned()) && ids(&large).contains(&"middle".to_owned()));
     // Whatever the budget, the gram has no more, its edges have their ends, and the same comes out again.
     for budget in (300..all).step_by(7) {
@@ -275,32 +299,41 @@ fn what_is_worth_least_goes_first_and_its_edges_with_it() {
         assert!(size(&one) <= budget, "{} > {budget}", size(&one));
     }
     let mut none = draft.clone();
-    assert_eq!(none.prune(later, 1), Pruned { nodes: 4, edges: 3 });
+    assert_eq!(none.prune(later, 1), PrunedCounts { nodes: 4, edges: 3 });
 }
 
 #[test]
-fn ends_that_no_node_has_get_one_that_refers() {
-    let mut draft =
-        Draft { nodes: vec![Node::new("a", "note", 0.5)], edges: vec![Edge::new("a", "b", 1.0)], ..Draft::default() };
-    draft.close_ends();
-    let gram = draft.seal(time("2025-06-26T10:00:00Z"), &Limits::default()).unwrap();
+fn dangling_edge_ends_get_a_reference_node() {
+    let mut draft = GramDraft {
+        nodes: vec![GramNode::new("a", "note", 0.5)],
+        edges: vec![GramEdge::new("a", "b", 1.0)],
+        ..GramDraft::default()
+    };
+    draft.add_reference_nodes();
+    let gram = draft.build(timestamp("2025-06-26T10:00:00Z"), &GramLimits::default()).unwrap();
     assert!(gram.nodes()[1].is_reference());
-    assert!(!show::markdown(&gram).contains("reference"));
+    assert!(!render::markdown(&gram).contains("reference"));
 }
 
-fn hostile() -> MemoryGram {
+fn hostile_gram() -> MemoryGram {
     let text = "x\u{1b}[31m\"];\n# Rules\n- do `rm -rf`\r\n<script>[a](http://b) \u{202e}evil | **b** \\\" -->";
     let nodes = vec![
-        Node::new("a\"]\n`b`", "1. note", 0.9).with("text", text).with("k\n## H", json!(["- a", "b"])),
-        Node::new("b", "note", 0.1),
+        GramNode::new("a\"]\n`b`", "1. note", 0.9)
+            .with_attribute("text", text)
+            .with_attribute("k\n## H", json!(["- a", "b"])),
+        GramNode::new("b", "note", 0.1),
     ];
-    sealed("2025-06-26T10:00:00Z", nodes, vec![Edge::new("b", "a\"]\n`b`", 1.0).labelled("\"| x\n  n9 --> n0")])
+    build_gram(
+        "2025-06-26T10:00:00Z",
+        nodes,
+        vec![GramEdge::new("b", "a\"]\n`b`", 1.0).with_context("\"| x\n  n9 --> n0")],
+    )
 }
 
 #[test]
-fn whatever_an_agent_writes_stays_text() {
-    let gram = hostile();
-    let all = [show::markdown(&gram), show::table(&gram), show::dot(&gram), show::mermaid(&gram)];
+fn hostile_text_is_escaped_in_every_format() {
+    let gram = hostile_gram();
+    let all = [render::markdown(&gram), render::table(&gram), render::dot(&gram), render::mermaid(&gram)];
     for text in &all {
         assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text}");
     }
@@ -322,19 +355,19 @@ fn whatever_an_agent_writes_stays_text() {
 }
 
 #[test]
-fn tables_and_graphs_of_the_example() {
-    let gram = read(&example()).unwrap();
+fn the_example_renders_in_every_format() {
+    let gram = parse_gram(&spec_example()).unwrap();
     assert_eq!(
-        show::dot(&gram),
+        render::dot(&gram),
         "digraph memory {\n  rankdir=LR;\n  node [shape=box];\n  n0 [label=\"entity: n1\\nAlice\"];\n  \
          n1 [label=\"state: n2\\nactive\"];\n  n0 -> n1 [label=\"\", weight=0.75];\n}\n"
     );
     assert_eq!(
-        show::mermaid(&gram),
+        render::mermaid(&gram),
         "graph LR\n  n0[\"entity: n1<br/>Alice\"]\n  n1[\"state: n2<br/>active\"]\n  n0 --> n1\n"
     );
     assert_eq!(
-        show::table(&gram).lines().skip(2).collect::<Vec<_>>(),
+        render::table(&gram).lines().skip(2).collect::<Vec<_>>(),
         [
             "sourceAgent: agent://node-42",
             "schemaVersion: 1.0.0",
@@ -347,51 +380,54 @@ fn tables_and_graphs_of_the_example() {
             "n1    n2  0.75",
         ]
     );
-    assert_eq!(show::markdown(&gram), "- entity `n1`: Alice\n  - has to do with `n2`\n- state `n2`: active\n");
+    assert_eq!(render::markdown(&gram), "- entity `n1`: Alice\n  - has to do with `n2`\n- state `n2`: active\n");
 }
 
 /// Grams at random: merging is the same in every order, pruning keeps its promise, and what is sealed is read again.
 #[test]
-fn random_grams_merge_in_any_order_and_fit_their_budget() {
+fn random_grams_merge_in_any_order_and_prune_to_their_budget() {
     use crate::test_rng::SeededRng;
     for seed in 0..100 {
         let mut random = SeededRng(seed);
         let grams: Vec<MemoryGram> = (0..random.below(5) + 1)
             .map(|_| {
                 let count = random.below(8) + 1;
-                let nodes: Vec<Node> = (0..count)
+                let nodes: Vec<GramNode> = (0..count)
                     .map(|n| {
                         let importance = random.below(101) as f64 / 100.0;
-                        let mut node =
-                            Node::new(format!("n{n}"), random.choose(&["note", "file", REFERENCE]), importance);
+                        let mut node = GramNode::new(
+                            format!("n{n}"),
+                            random.choose(&["note", "file", REFERENCE_TYPE]),
+                            importance,
+                        );
                         for name in ["a", "b"] {
                             if random.chance(50) {
-                                node = node.with(name, random.below(3));
+                                node = node.with_attribute(name, random.below(3));
                             }
                         }
-                        if random.chance(30) { node.fading(random.below(101) as f64 / 100.0) } else { node }
+                        if random.chance(30) { node.with_decay(random.below(101) as f64 / 100.0) } else { node }
                     })
                     .collect();
                 let edges = (0..random.below(6))
                     .map(|_| {
                         let end = |random: &mut SeededRng| format!("n{}", random.below(count));
-                        Edge::new(end(&mut random), end(&mut random), random.below(11) as f64 / 10.0)
+                        GramEdge::new(end(&mut random), end(&mut random), random.below(11) as f64 / 10.0)
                     })
                     .collect();
-                sealed(&format!("2025-06-26T1{}:00:00Z", random.below(3)), nodes, edges)
+                build_gram(&format!("2025-06-26T1{}:00:00Z", random.below(3)), nodes, edges)
             })
             .collect();
-        let merged = Draft::merged(&grams);
-        assert_eq!(merged, Draft::merged(grams.iter().rev()), "seed {seed}");
-        let now = time("2025-06-26T15:00:00Z");
-        let gram = merged.clone().seal(now, &Limits::default()).unwrap();
-        assert_eq!(read(&gram.to_json()).unwrap(), gram);
+        let merged = GramDraft::merge(&grams);
+        assert_eq!(merged, GramDraft::merge(grams.iter().rev()), "seed {seed}");
+        let now = timestamp("2025-06-26T15:00:00Z");
+        let gram = merged.clone().build(now, &GramLimits::default()).unwrap();
+        assert_eq!(parse_gram(&gram.to_json()).unwrap(), gram);
         // What is merged again with itself is the same.
-        assert_eq!(Draft::merged([&gram, &gram]).nodes, merged.nodes, "seed {seed}");
+        assert_eq!(GramDraft::merge([&gram, &gram]).nodes, merged.nodes, "seed {seed}");
         let budget = 300 + random.below(1200) as usize;
         let mut pruned = merged.clone();
         pruned.prune(now, budget);
-        let gram = pruned.seal(now, &Limits::default()).unwrap();
-        assert!(canonical(gram.members()).len() <= budget, "seed {seed}");
+        let gram = pruned.build(now, &GramLimits::default()).unwrap();
+        assert!(to_canonical_json(gram.members()).len() <= budget, "seed {seed}");
     }
 }

@@ -6,8 +6,8 @@
 //! | file | what |
 //! |---|---|
 //! | `server.rs` | connections, who may ask, requests -> frames |
-//! | `station.rs` | a node at its post: what it remembers, attachments, handler, next node |
-//! | `stream.rs`, `lines.rs` | frames in a stream, a line each |
+//! | `node_service.rs` | a node at its post: what it remembers, attachments, handler, next node |
+//! | `stream.rs`, `line_decoder.rs` | frames in a stream, a line each |
 //! | `multipart.rs` | attachments, and the block that lists them |
 //! | `client.rs` | frames to the next node |
 //! | `handler.rs`, `status.rs` | the program that answers; faults as statuses |
@@ -112,47 +112,47 @@
 //!
 //! | rule | section | where | tests |
 //! |---|---|---|---|
-//! | `never-overrides` | 3.1; 3.2; 4 | `station.rs` | `section_3_1_and_3_2_and_4_the_binding_never_overrides_the_processing_model` |
-//! | `mep-specification` | 3.2 | this text | `section_3_2_and_4_and_4_2_the_specification_has_all_that_it_must` |
-//! | `binding-specification` | 4 | this text | `section_3_2_and_4_and_4_2_the_specification_has_all_that_it_must` |
-//! | `declares-meps` | 4.2 | this text, `GET /mesh` | `section_3_2_and_4_and_4_2_the_specification_has_all_that_it_must`, `section_4_2_a_node_says_what_it_is` |
-//! | `interdependencies`, `state-conventions` | 4.2 | this text | `section_3_2_and_4_and_4_2_the_specification_has_all_that_it_must` |
+//! | `never-overrides` | 3.1; 3.2; 4 | `node_service.rs` | `section_3_1_and_3_2_and_4_the_binding_never_overrides_the_processing_model` |
+//! | `mep-specification` | 3.2 | this text | `section_3_2_and_4_and_4_2_the_binding_specification_is_complete` |
+//! | `binding-specification` | 4 | this text | `section_3_2_and_4_and_4_2_the_binding_specification_is_complete` |
+//! | `declares-meps` | 4.2 | this text, `GET /mesh` | `section_3_2_and_4_and_4_2_the_binding_specification_is_complete`, `section_4_2_a_node_says_what_it_is` |
+//! | `interdependencies`, `state-conventions` | 4.2 | this text | `section_3_2_and_4_and_4_2_the_binding_specification_is_complete` |
 //! | `frame-transfer` | 4.2; 5, 6 | `server.rs`, `client.rs` | `section_2_7_2_and_4_2_and_5_the_rest_of_the_frame_is_relayed_as_it_came` |
 //! | `serialization-formats` | 4.2 | `multipart.rs`, `server.rs` | `section_4_2_media_types` |
 //! | `streaming-semantics` | 4.2 | `stream.rs` | `section_4_2_a_stream_gives_what_whole_frames_would` |
-//! | `failure-handling` | 4 | `status.rs` | `section_4_failure_handling_a_status_for_every_code`, `section_4_statuses_of_faults` |
-//! | `fault-node` | 5.4.3 | `station.rs` | `section_2_6_and_5_4_3_must_understand_at_each_of_three_nodes` |
+//! | `failure-handling` | 4 | `status.rs` | `section_4_failure_handling_every_fault_code_has_a_status`, `section_4_statuses_of_faults` |
+//! | `fault-node` | 5.4.3 | `node_service.rs` | `section_2_6_and_5_4_3_must_understand_at_each_of_three_nodes` |
 
 mod client;
 mod handler;
-mod lines;
+mod line_decoder;
 mod multipart;
 mod server;
-mod station;
+mod node_service;
 mod status;
 mod stream;
 
-pub use client::{Address, Client, ClientError, Manner, Reply};
+pub use client::{Client, ClientError, ClientOptions, ClientResponse, NodeAddress};
 pub use handler::Handler;
-pub use lines::{Line, Lines};
-pub use multipart::{Attachment, BLOCK as ATTACHMENTS, block as attachments_block};
-pub use server::{Server, Terms};
-pub use station::{Answer, Hops, Station};
+pub use line_decoder::{LineDecoder, StreamLine};
+pub use multipart::{ATTACHMENTS_BLOCK as ATTACHMENTS, Attachment, attachments_block};
+pub use node_service::{NextHops, NodeResponse, NodeService};
+pub use server::{Server, ServerOptions};
 
 /// The media type of a frame (1.3).
 pub const MEDIA_TYPE: &str = "application/amp+json";
 /// The media type of a stream of frames.
-pub const NDJSON: &str = "application/x-ndjson";
+pub const NDJSON_MEDIA_TYPE: &str = "application/x-ndjson";
 /// The media type of a frame with attachments.
-pub const RELATED: &str = "multipart/related";
+pub const MULTIPART_RELATED: &str = "multipart/related";
 /// The same as browsers' forms and many tools make it.
-pub const FORM_DATA: &str = "multipart/form-data";
+pub const MULTIPART_FORM_DATA: &str = "multipart/form-data";
 /// Where frames are posted to.
 pub const FRAME_PATH: &str = "/mesh";
 /// Where streams of them are.
 pub const STREAM_PATH: &str = "/mesh/stream";
 /// The features of the binding itself, by URI.
-pub const FEATURES: [&str; 3] = [REQUEST_RESPONSE, EVENT_STREAM, ATTACHMENTS_FEATURE];
+pub const BINDING_FEATURES: [&str; 3] = [REQUEST_RESPONSE, EVENT_STREAM, ATTACHMENTS_FEATURE];
 /// The exchange pattern of `POST /mesh`.
 pub const REQUEST_RESPONSE: &str = "urn:longshore:mesh:mep:request-response";
 /// The exchange pattern of `POST /mesh/stream`.
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn section_3_2_and_4_and_4_2_the_specification_has_all_that_it_must() {
+    fn section_3_2_and_4_and_4_2_the_binding_specification_is_complete() {
         let text = include_str!("mod.rs");
         let wanted = [
             // 4
@@ -195,13 +195,13 @@ mod tests {
         for wanted in wanted {
             assert!(text.lines().any(|line| line.starts_with("//!") && line.contains(wanted)), "{wanted}");
         }
-        for feature in FEATURES {
+        for feature in BINDING_FEATURES {
             assert!(super::super::role::is_iri(feature), "{feature}");
         }
     }
 
     #[test]
-    fn section_1_2_every_rule_of_the_binding_has_its_test() {
+    fn section_1_2_every_rule_of_the_binding_has_a_test() {
         let sources = [
             include_str!("mod.rs"),
             include_str!("status.rs"),
@@ -220,7 +220,7 @@ mod tests {
         for row in sources[0].lines().filter(|line| line.starts_with("//! | `") && line.contains("`section_")) {
             let cells: Vec<&str> = row.split(" | ").skip(1).collect();
             let tests: Vec<&str> = row.split('`').filter(|word| word.starts_with("section_")).collect();
-            let unnamed = super::super::conformance::without_a_test(cells[1], &tests);
+            let unnamed = super::super::conformance::sections_without_test(cells[1], &tests);
             assert!(unnamed.is_empty(), "{}: no test names {unnamed:?}", cells[0]);
         }
         assert!(found > 9, "{found}");

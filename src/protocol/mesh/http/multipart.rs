@@ -3,7 +3,7 @@
 //!
 //! The first part is the frame, or the one that `start` names; each other has a `Content-ID`, or the `name` of a form. The block:
 //! `{"parts": [{"cid", "mediaType", "size", "sha256"}]}`. What is listed must be there, as it is listed, and nothing else; every node
-//! on the path checks it. Used by `server.rs`, `station.rs` and `client.rs`. Must not: take a file's name from a message.
+//! on the path checks it. Used by `server.rs`, `node_service.rs` and `client.rs`. Must not: take a file's name from a message.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,14 @@ use sha2::{Digest, Sha256};
 use super::super::fault::Fault;
 use super::super::frame::Frame;
 use super::status::{ATTACHMENT, MULTIPART};
-use super::{FORM_DATA, MEDIA_TYPE, RELATED};
+use super::{MEDIA_TYPE, MULTIPART_FORM_DATA, MULTIPART_RELATED};
 
 /// The header block that lists the attachments.
-pub const BLOCK: &str = "attachments";
+pub const ATTACHMENTS_BLOCK: &str = "attachments";
 /// The most attachments of one frame.
 pub const MAX_ATTACHMENTS: usize = 64;
 /// The most bytes of a part's own header.
-const MAX_HEAD: usize = 8 * 1024;
+const MAX_PART_HEADER_BYTES: usize = 8 * 1024;
 
 /// Bytes that travel beside a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Attachment {
         Sha256::digest(&self.data).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn line(&self) -> Value {
+    fn to_block_entry(&self) -> Value {
         json!({"cid": self.cid, "mediaType": self.media_type, "size": self.data.len(), "sha256": self.sha256()})
     }
 }
@@ -90,7 +90,7 @@ impl ContentType {
 
     /// Whether it is a frame with others beside it.
     pub fn is_multipart(&self) -> bool {
-        [RELATED, FORM_DATA].contains(&self.essence.as_str())
+        [MULTIPART_RELATED, MULTIPART_FORM_DATA].contains(&self.essence.as_str())
     }
 
     /// Whether it is a frame alone. JSON is UTF-8 (RFC 8259), and another `charset` is none.
@@ -121,66 +121,66 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     None
 }
 
-fn broken(problem: impl Into<String>) -> Box<Fault> {
+fn malformed(problem: impl Into<String>) -> Box<Fault> {
     Fault::sender(MULTIPART, problem)
 }
 
-fn wrong(problem: impl Into<String>) -> Box<Fault> {
-    Fault::sender(ATTACHMENT, problem).at("/frame/Header/attachments")
+fn attachment_mismatch(problem: impl Into<String>) -> Box<Fault> {
+    Fault::sender(ATTACHMENT, problem).at_pointer("/frame/Header/attachments")
 }
 
 /// A part as it came.
-struct Part {
-    head: Vec<(String, String)>,
+struct MimePart {
+    headers: Vec<(String, String)>,
     data: Bytes,
 }
 
-impl Part {
-    fn get(&self, name: &str) -> Option<&str> {
-        self.head.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim())
+impl MimePart {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim())
     }
 
     fn cid(&self) -> Option<String> {
         let named = || {
-            let disposition = self.get("content-disposition")?;
+            let disposition = self.header("content-disposition")?;
             // The same grammar as a content type, but for the first word.
             ContentType::parse(&format!("x/{disposition}"))?.parameter("name").map(str::to_owned)
         };
-        let id = self.get("content-id").map(|id| id.trim_start_matches('<').trim_end_matches('>').to_owned());
+        let id = self.header("content-id").map(|id| id.trim_start_matches('<').trim_end_matches('>').to_owned());
         id.or_else(named)
     }
 
     fn media_type(&self) -> Result<ContentType, Box<Fault>> {
-        let text = self.get("content-type").unwrap_or("application/octet-stream");
-        ContentType::parse(text).ok_or_else(|| broken("a part's `Content-Type` is none"))
+        let text = self.header("content-type").unwrap_or("application/octet-stream");
+        ContentType::parse(text).ok_or_else(|| malformed("a part's `Content-Type` is none"))
     }
 }
 
 /// Takes a multipart message apart: the frame's bytes, and the attachments in their order.
 pub fn parse(content: &ContentType, body: &Bytes) -> Result<(Bytes, Vec<Attachment>), Box<Fault>> {
-    let boundary = content.parameter("boundary").ok_or_else(|| broken("`Content-Type` has no `boundary`"))?;
+    let boundary = content.parameter("boundary").ok_or_else(|| malformed("`Content-Type` has no `boundary`"))?;
     if boundary.is_empty() || boundary.len() > 70 || !boundary.bytes().all(|b| (b' '..=b'~').contains(&b)) {
-        return Err(broken("the `boundary` must be 1 to 70 characters of ASCII"));
+        return Err(malformed("the `boundary` must be 1 to 70 characters of ASCII"));
     }
-    let mut parts = split(boundary, body)?;
+    let mut parts = split_parts(boundary, body)?;
     let start = content.parameter("start").map(|start| start.trim_start_matches('<').trim_end_matches('>').to_owned());
     let place = match start {
         Some(start) => parts.iter().position(|part| part.cid().as_deref() == Some(start.as_str())),
         None => (!parts.is_empty()).then_some(0),
     };
-    let frame = parts.remove(place.ok_or_else(|| broken("there is no part with the frame"))?);
-    if !frame.media_type()?.is_frame() && frame.get("content-type").is_some() {
-        return Err(broken("the part with the frame must be `application/amp+json`"));
+    let frame = parts.remove(place.ok_or_else(|| malformed("there is no part with the frame"))?);
+    if !frame.media_type()?.is_frame() && frame.header("content-type").is_some() {
+        return Err(malformed("the part with the frame must be `application/amp+json`"));
     }
     let mut attachments = Vec::new();
     let mut ids = BTreeSet::new();
     for part in parts {
-        let cid = part.cid().ok_or_else(|| broken("a part has no `Content-ID`"))?;
-        if !is_cid(&cid) {
-            return Err(broken("a `Content-ID` must be 1 to 255 visible characters of ASCII"));
+        let cid = part.cid().ok_or_else(|| malformed("a part has no `Content-ID`"))?;
+        if !is_valid_cid(&cid) {
+            return Err(malformed("a `Content-ID` must be 1 to 255 visible characters of ASCII"));
         }
         if !ids.insert(cid.clone()) {
-            return Err(broken(format!("the `Content-ID` `{cid}` stands twice")));
+            return Err(malformed(format!("the `Content-ID` `{cid}` stands twice")));
         }
         let media_type = part.media_type()?.essence;
         attachments.push(Attachment { cid, media_type, data: part.data });
@@ -188,40 +188,40 @@ pub fn parse(content: &ContentType, body: &Bytes) -> Result<(Bytes, Vec<Attachme
     Ok((frame.data, attachments))
 }
 
-fn is_cid(cid: &str) -> bool {
+fn is_valid_cid(cid: &str) -> bool {
     (1..=255).contains(&cid.len()) && cid.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"\\".contains(&byte))
 }
 
 /// The parts between the delimiters (RFC 2046, 5.1.1). What is before the first and behind the last is nobody's.
-fn split(boundary: &str, body: &Bytes) -> Result<Vec<Part>, Box<Fault>> {
+fn split_parts(boundary: &str, body: &Bytes) -> Result<Vec<MimePart>, Box<Fault>> {
     let delimiter = format!("\r\n--{boundary}");
     let finder = memmem::Finder::new(delimiter.as_bytes());
     let mut parts = Vec::new();
-    let open = || broken("the last delimiter is missing");
+    let open = || malformed("the last delimiter is missing");
     // The first delimiter may stand at the very beginning, without a line before it.
     let mut at = if body.starts_with(&delimiter.as_bytes()[2..]) {
         delimiter.len() - 2
     } else {
-        next(&finder, body, 0).ok_or_else(open)?.1
+        next_delimiter(&finder, body, 0).ok_or_else(open)?.1
     };
     loop {
         if body[at..].starts_with(b"--") {
             return Ok(parts);
         }
         let line = memmem::find(&body[at..], b"\r\n").ok_or_else(open)?;
-        let (end, after) = next(&finder, body, at + line).ok_or_else(open)?;
+        let (end, after) = next_delimiter(&finder, body, at + line).ok_or_else(open)?;
         if parts.len() > MAX_ATTACHMENTS {
-            return Err(broken(format!("there are more than {MAX_ATTACHMENTS} attachments")));
+            return Err(malformed(format!("there are more than {MAX_ATTACHMENTS} attachments")));
         }
         // An empty head: the delimiter's own line break ends it.
         let inside = body.slice((at + line).min(end)..end);
-        parts.push(part(&inside)?);
+        parts.push(parse_part(&inside)?);
         at = after;
     }
 }
 
 /// The next delimiter that is not only the beginning of a longer line: where it begins, and what is behind it.
-fn next(finder: &memmem::Finder<'_>, body: &[u8], mut from: usize) -> Option<(usize, usize)> {
+fn next_delimiter(finder: &memmem::Finder<'_>, body: &[u8], mut from: usize) -> Option<(usize, usize)> {
     loop {
         let begin = from + finder.find(&body[from..])?;
         let after = begin + finder.needle().len();
@@ -235,26 +235,26 @@ fn next(finder: &memmem::Finder<'_>, body: &[u8], mut from: usize) -> Option<(us
 }
 
 /// Header lines and content; begins with the line break of the delimiter.
-fn part(inside: &Bytes) -> Result<Part, Box<Fault>> {
-    let end = memmem::find(inside, b"\r\n\r\n").ok_or_else(|| broken("a part has no end of its header lines"))?;
-    if end > MAX_HEAD {
-        return Err(broken(format!("a part has more than {MAX_HEAD} bytes of header lines")));
+fn parse_part(inside: &Bytes) -> Result<MimePart, Box<Fault>> {
+    let end = memmem::find(inside, b"\r\n\r\n").ok_or_else(|| malformed("a part has no end of its header lines"))?;
+    if end > MAX_PART_HEADER_BYTES {
+        return Err(malformed(format!("a part has more than {MAX_PART_HEADER_BYTES} bytes of header lines")));
     }
-    let text = std::str::from_utf8(&inside[..end]).map_err(|_| broken("a part's header lines are not UTF-8"))?;
+    let text = std::str::from_utf8(&inside[..end]).map_err(|_| malformed("a part's header lines are not UTF-8"))?;
     let mut head: Vec<(String, String)> = Vec::new();
     for line in text.split("\r\n").filter(|line| !line.is_empty()) {
         match (line.starts_with([' ', '\t']), head.last_mut()) {
             (true, Some((_, value))) => value.push_str(line),
             _ => {
-                let (name, value) = line.split_once(':').ok_or_else(|| broken("a part's header line has no `:`"))?;
+                let (name, value) = line.split_once(':').ok_or_else(|| malformed("a part's header line has no `:`"))?;
                 head.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
             }
         }
     }
-    let part = Part { head, data: inside.slice(end + 4..) };
-    let encoding = part.get("content-transfer-encoding").unwrap_or("binary").to_ascii_lowercase();
+    let part = MimePart { headers: head, data: inside.slice(end + 4..) };
+    let encoding = part.header("content-transfer-encoding").unwrap_or("binary").to_ascii_lowercase();
     if !["binary", "8bit", "7bit"].contains(&encoding.as_str()) {
-        return Err(broken("parts are sent as they are: `Content-Transfer-Encoding` must be `binary`"));
+        return Err(malformed("parts are sent as they are: `Content-Transfer-Encoding` must be `binary`"));
     }
     Ok(part)
 }
@@ -284,49 +284,57 @@ pub fn render(frame: &[u8], attachments: &[Attachment]) -> (String, Bytes) {
         add(&attachment.media_type, &attachment.cid, &attachment.data);
     }
     body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
-    let content = format!("{RELATED}; boundary=\"{boundary}\"; type=\"{MEDIA_TYPE}\"; start=\"<frame>\"");
+    let content = format!("{MULTIPART_RELATED}; boundary=\"{boundary}\"; type=\"{MEDIA_TYPE}\"; start=\"<frame>\"");
     (content, body.into())
 }
 
 /// The block that lists them. It is for every node, which checks it, and goes on from each.
-pub fn block(attachments: &[Attachment]) -> Map<String, Value> {
+pub fn attachments_block(attachments: &[Attachment]) -> Map<String, Value> {
     let mut block = Map::new();
     block.insert("role".to_owned(), json!("next"));
     block.insert("relay".to_owned(), json!(true));
-    block.insert("parts".to_owned(), attachments.iter().map(Attachment::line).collect());
+    block.insert("parts".to_owned(), attachments.iter().map(Attachment::to_block_entry).collect());
     block
 }
 
 /// Whether what came beside a frame is what the frame lists.
-pub fn check(frame: &Frame, attachments: &[Attachment]) -> Result<(), Box<Fault>> {
-    let content = frame.header.block(BLOCK).map(|block| block.content().clone());
+pub fn check_attachments(frame: &Frame, attachments: &[Attachment]) -> Result<(), Box<Fault>> {
+    let content = frame.header.block(ATTACHMENTS_BLOCK).map(|block| block.content().clone());
     let listed: Vec<&Value> = match content.as_ref().map(|content| content.get("parts")) {
         None => Vec::new(),
         Some(Some(Value::Array(list))) if list.len() <= MAX_ATTACHMENTS => list.iter().collect(),
-        Some(_) => return Err(wrong(format!("`attachments` must have `parts`, a list of at most {MAX_ATTACHMENTS}"))),
+        Some(_) => {
+            return Err(attachment_mismatch(format!(
+                "`attachments` must have `parts`, a list of at most {MAX_ATTACHMENTS}"
+            )));
+        }
     };
     let mut cids = BTreeSet::new();
     for line in listed {
-        let cid = line.get("cid").and_then(Value::as_str).filter(|cid| is_cid(cid));
-        let cid = cid.ok_or_else(|| wrong("an entry of `attachments` has no `cid`"))?;
+        let cid = line.get("cid").and_then(Value::as_str).filter(|cid| is_valid_cid(cid));
+        let cid = cid.ok_or_else(|| attachment_mismatch("an entry of `attachments` has no `cid`"))?;
         if !cids.insert(cid) {
-            return Err(wrong(format!("the attachment `{cid}` is listed twice")));
+            return Err(attachment_mismatch(format!("the attachment `{cid}` is listed twice")));
         }
         let attachment = attachments.iter().find(|attachment| attachment.cid == cid);
-        let attachment =
-            attachment.ok_or_else(|| wrong(format!("the attachment `{cid}` is listed and did not come")))?;
+        let attachment = attachment
+            .ok_or_else(|| attachment_mismatch(format!("the attachment `{cid}` is listed and did not come")))?;
         for (key, found) in [
             ("size", json!(attachment.data.len())),
             ("mediaType", json!(attachment.media_type)),
             ("sha256", json!(attachment.sha256())),
         ] {
             if line.get(key) != Some(&found) {
-                return Err(wrong(format!("the attachment `{cid}` is not as it was sent: its `{key}` differs")));
+                return Err(attachment_mismatch(format!(
+                    "the attachment `{cid}` is not as it was sent: its `{key}` differs"
+                )));
             }
         }
     }
     match attachments.iter().find(|attachment| !cids.contains(attachment.cid.as_str())) {
-        Some(attachment) => Err(wrong(format!("the attachment `{}` came and is not listed", attachment.cid))),
+        Some(attachment) => {
+            Err(attachment_mismatch(format!("the attachment `{}` came and is not listed", attachment.cid)))
+        }
         None => Ok(()),
     }
 }

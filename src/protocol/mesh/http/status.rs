@@ -4,14 +4,14 @@
 
 use hyper::StatusCode;
 
-use super::super::fault::{Code, Fault};
+use super::super::fault::{Fault, FaultCode};
 
 /// The token is missing or not the one (5.4.6 names this subcode).
 pub const AUTHENTICATION_FAILED: &str = "AuthenticationFailed";
 /// The request came for a name that this node is not known by, or from a web page.
 pub const HOST_REFUSED: &str = "HostRefused";
 /// The content is neither a frame nor a frame with attachments.
-pub const MEDIA_TYPE: &str = "MediaType";
+pub const UNSUPPORTED_MEDIA_TYPE: &str = "MediaType";
 /// There is nothing at that path, or it takes another method.
 pub const NO_RESOURCE: &str = "NoResource";
 /// The request did not come to an end in time.
@@ -36,22 +36,22 @@ pub const NEXT_HOP_ANSWER: &str = "NextHopAnswer";
 pub const NO_ROUTE: &str = "NoRoute";
 
 /// The status that goes with a fault. An own status of the faults above; otherwise 400 for what the sender has to mend and 500 for the rest.
-pub fn status(fault: &Fault) -> StatusCode {
+pub fn status_for_fault(fault: &Fault) -> StatusCode {
     let own = match fault.subcode.as_deref() {
         Some(AUTHENTICATION_FAILED) => StatusCode::UNAUTHORIZED,
         Some(HOST_REFUSED) => StatusCode::FORBIDDEN,
-        Some(MEDIA_TYPE) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Some(UNSUPPORTED_MEDIA_TYPE) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Some(NO_RESOURCE) => StatusCode::NOT_FOUND,
         Some(TOO_SLOW) => StatusCode::REQUEST_TIMEOUT,
         Some(BUSY) => StatusCode::SERVICE_UNAVAILABLE,
-        _ => return by_code(fault.code),
+        _ => return status_for_code(fault.code),
     };
-    let class = if own.is_client_error() { Code::Sender } else { Code::Receiver };
-    if fault.code == class { own } else { by_code(fault.code) }
+    let class = if own.is_client_error() { FaultCode::Sender } else { FaultCode::Receiver };
+    if fault.code == class { own } else { status_for_code(fault.code) }
 }
 
-fn by_code(code: Code) -> StatusCode {
-    if code == Code::Sender { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR }
+fn status_for_code(code: FaultCode) -> StatusCode {
+    if code == FaultCode::Sender { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR }
 }
 
 #[cfg(test)]
@@ -59,18 +59,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn section_4_failure_handling_a_status_for_every_code() {
-        for code in Code::ALL {
-            let wanted = if code == Code::Sender { 400 } else { 500 };
-            assert_eq!(status(&Fault::new(code, "x")).as_u16(), wanted, "{code:?}");
+    fn section_4_failure_handling_every_fault_code_has_a_status() {
+        for code in FaultCode::ALL {
+            let wanted = if code == FaultCode::Sender { 400 } else { 500 };
+            assert_eq!(status_for_fault(&Fault::new(code, "x")).as_u16(), wanted, "{code:?}");
         }
         for (subcode, wanted) in
             [(AUTHENTICATION_FAILED, 401), (HOST_REFUSED, 403), (NO_RESOURCE, 404), (TOO_SLOW, 408)]
         {
-            assert_eq!(status(&Fault::sender(subcode, "x")).as_u16(), wanted, "{subcode}");
+            assert_eq!(status_for_fault(&Fault::sender(subcode, "x")).as_u16(), wanted, "{subcode}");
         }
-        assert_eq!(status(&Fault::sender(MEDIA_TYPE, "x")).as_u16(), 415);
-        assert_eq!(status(&Fault::receiver(BUSY, "x")).as_u16(), 503);
-        assert_eq!(status(&Fault::receiver(AUTHENTICATION_FAILED, "x")).as_u16(), 500);
+        assert_eq!(status_for_fault(&Fault::sender(UNSUPPORTED_MEDIA_TYPE, "x")).as_u16(), 415);
+        assert_eq!(status_for_fault(&Fault::receiver(BUSY, "x")).as_u16(), 503);
+        assert_eq!(status_for_fault(&Fault::receiver(AUTHENTICATION_FAILED, "x")).as_u16(), 500);
     }
 }

@@ -15,34 +15,34 @@ use tokio::time::timeout;
 
 use super::super::fault::Fault;
 use super::super::rules;
-use super::lines::{Line, Lines};
-use super::server::{InFlight, Server, streaming};
-use super::station::Answer;
+use super::line_decoder::{LineDecoder, StreamLine};
+use super::node_service::NodeResponse;
+use super::server::{InFlightRequest, Server, stream_response};
 
 /// How many answers wait to be taken.
-const WAITING: usize = 16;
+const MAX_PENDING_ANSWERS: usize = 16;
 
 /// Answers a stream.
-pub(super) fn serve(server: Arc<Server>, mut request: Request) -> Response {
-    let (answers, pieces) = mpsc::channel(WAITING);
-    let in_flight = request.extensions_mut().remove::<Option<Arc<InFlight>>>();
+pub(super) fn serve_stream(server: Arc<Server>, mut request: Request) -> Response {
+    let (answers, pieces) = mpsc::channel(MAX_PENDING_ANSWERS);
+    let in_flight = request.extensions_mut().remove::<Option<Arc<InFlightRequest>>>();
     tokio::spawn(async move {
         let stop = server.stop.clone();
         tokio::select! {
             () = stop.cancelled() => {}
             () = answers.closed() => {}
-            () = run(&server, request, &answers) => {}
+            () = read_lines(&server, request, &answers) => {}
         }
         drop(in_flight);
     });
-    streaming(pieces)
+    stream_response(pieces)
 }
 
-async fn run(server: &Server, request: Request, answers: &mpsc::Sender<Bytes>) {
+async fn read_lines(server: &Server, request: Request, answers: &mpsc::Sender<Bytes>) {
     let mut body = request.into_body();
-    let mut lines = Lines::new(server.station.node().limits.bytes);
+    let mut lines = LineDecoder::new(server.service.node().limits.bytes);
     loop {
-        let piece = match timeout(server.terms.idle, body.frame()).await {
+        let piece = match timeout(server.options.idle_timeout, body.frame()).await {
             Ok(Some(Ok(piece))) => piece.into_data().unwrap_or_default(),
             // It ended as it should: the last line counts, with its end or without.
             Ok(None) => break,
@@ -51,27 +51,27 @@ async fn run(server: &Server, request: Request, answers: &mpsc::Sender<Bytes>) {
         };
         lines.push(&piece);
         for line in lines.by_ref() {
-            if !answer(server, line, answers).await {
+            if !answer_line(server, line, answers).await {
                 return;
             }
         }
     }
-    if let Some(line) = lines.rest() {
-        answer(server, line, answers).await;
+    if let Some(line) = lines.finish() {
+        answer_line(server, line, answers).await;
     }
 }
 
 /// Answers a line; false if nobody takes the answer.
-async fn answer(server: &Server, line: Line, answers: &mpsc::Sender<Bytes>) -> bool {
-    let limit = server.station.node().limits.bytes;
-    let Answer { content, .. } = match line {
-        Line::TooLong => {
+async fn answer_line(server: &Server, line: StreamLine, answers: &mpsc::Sender<Bytes>) -> bool {
+    let limit = server.service.node().limits.bytes;
+    let NodeResponse { body: content, .. } = match line {
+        StreamLine::TooLong => {
             let text = format!("the line has more than {limit} bytes");
-            server.station.refusal(Fault::sender(rules::LIMIT_EXCEEDED, text))
+            server.service.fault_response(Fault::sender(rules::LIMIT_EXCEEDED, text))
         }
-        Line::Whole(frame) => {
-            let place = server.place().await;
-            let answer = server.station.take(frame, Vec::new()).await;
+        StreamLine::Complete(frame) => {
+            let place = server.acquire_exchange().await;
+            let answer = server.service.handle_frame(frame, Vec::new()).await;
             drop(place);
             answer
         }
@@ -83,5 +83,5 @@ async fn answer(server: &Server, line: Line, answers: &mpsc::Sender<Bytes>) -> b
     line.put(content);
     line.put_u8(b'\n');
     // One that takes no answers holds a connection, and not for ever.
-    matches!(timeout(server.terms.idle, answers.send(line.freeze())).await, Ok(Ok(())))
+    matches!(timeout(server.options.idle_timeout, answers.send(line.freeze())).await, Ok(Ok(())))
 }

@@ -1,32 +1,32 @@
-//! Holds what 3.1.1 and 3.3 want of every module: that it says what it is, in its documentation and in its [`About`].
+//! Holds what 3.1.1 and 3.3 want of every module: that it says what it is, in its documentation and in its [`ModuleDescriptor`].
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::super::node::{Node, Place};
+use super::super::node::{Node, NodeKind};
 use super::super::role::is_iri;
-use super::{Module, Stage};
+use super::{Module, ModuleStage};
 
-fn all() -> Vec<(&'static str, Box<dyn Module>)> {
+fn all_modules() -> Vec<(&'static str, Box<dyn Module>)> {
     let mut all: Vec<(&'static str, Box<dyn Module>)> = vec![
         ("ttl", Box::new(super::ttl::Ttl)),
         ("upgrade", Box::new(super::upgrade::Upgrade)),
         ("routing", Box::new(super::routing::Routing)),
         ("audit", Box::new(super::audit::Audit::default())),
         ("validation", Box::new(super::validation::Validation::default())),
-        ("freshness", Box::new(super::freshness::Freshness::within(jiff::SignedDuration::from_secs(1)))),
+        ("freshness", Box::new(super::freshness::Freshness::within_window(jiff::SignedDuration::from_secs(1)))),
     ];
-    all.extend(with_keys());
+    all.extend(keyed_modules());
     all
 }
 
 #[cfg(feature = "orchestrator")]
-fn with_keys() -> Vec<(&'static str, Box<dyn Module>)> {
+fn keyed_modules() -> Vec<(&'static str, Box<dyn Module>)> {
     let keys = std::sync::Arc::new(super::keys::KeyRing::default());
     vec![
-        ("authentication", Box::new(super::authentication::Authentication::checking(keys.clone()))),
-        ("signature", Box::new(super::signature::Signature::checking(keys.clone()))),
+        ("authentication", Box::new(super::authentication::Authentication::optional(keys.clone()))),
+        ("signature", Box::new(super::signature::Signature::optional(keys.clone()))),
         ("authorization", Box::new(super::authorization::Authorization::new(keys))),
         ("encryption", Box::new(super::encryption::Encryption::default())),
     ]
@@ -38,11 +38,11 @@ fn with_keys() -> Vec<(&'static str, Box<dyn Module>)> {
 }
 
 #[test]
-fn section_3_1_1_and_3_3_every_module_says_what_it_is() {
+fn section_3_1_1_and_3_3_every_module_declares_itself() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/protocol/mesh/modules");
     let (mut uris, mut features, mut blocks) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for (file, module) in all() {
-        let about = module.about();
+    for (file, module) in all_modules() {
+        let about = module.descriptor();
         assert!(is_iri(about.uri) && uris.insert(about.uri), "{file}: a URI of its own");
         assert!(!about.features.is_empty(), "{file}: a module has features");
         assert!(about.features.iter().all(|feature| is_iri(feature) && features.insert(*feature)), "{file}");
@@ -64,15 +64,23 @@ fn section_3_1_1_and_3_3_every_module_says_what_it_is() {
 
 #[test]
 fn section_3_3_modules_act_in_the_order_of_their_stages() {
-    let node = Node::new("agent://node", Place::Active).expect("a node");
-    let node = node.with(super::upgrade::Upgrade).with(super::audit::Audit::default()).with(super::routing::Routing);
-    let node = node.with(super::validation::Validation::default()).with(super::ttl::Ttl);
-    let stages: Vec<_> = node.modules.iter().map(|module| module.about().stage).collect();
-    assert_eq!(stages, [Stage::Life, Stage::Content, Stage::Content, Stage::Routing, Stage::Record]);
+    let node = Node::new("agent://node", NodeKind::ActiveIntermediary).expect("a node");
+    let node = node
+        .with_module(super::upgrade::Upgrade)
+        .with_module(super::audit::Audit::default())
+        .with_module(super::routing::Routing);
+    let node = node.with_module(super::validation::Validation::default()).with_module(super::ttl::Ttl);
+    let stages: Vec<_> = node.modules.iter().map(|module| module.descriptor().stage).collect();
+    assert_eq!(
+        stages,
+        [ModuleStage::Lifetime, ModuleStage::Content, ModuleStage::Content, ModuleStage::Routing, ModuleStage::Audit]
+    );
     // 7.0: who sent it and whether it is whole are known before anybody acts on what it says.
-    let of = |file: &str| all().into_iter().find(|(name, _)| *name == file).map(|(_, module)| module.about().stage);
-    let identity = of("authentication").unwrap_or(Stage::Identity);
-    let integrity = of("signature").unwrap_or(Stage::Integrity);
+    let of = |file: &str| {
+        all_modules().into_iter().find(|(name, _)| *name == file).map(|(_, module)| module.descriptor().stage)
+    };
+    let identity = of("authentication").unwrap_or(ModuleStage::Identity);
+    let integrity = of("signature").unwrap_or(ModuleStage::Integrity);
     for file in ["freshness", "authorization", "encryption", "validation", "routing", "audit", "upgrade"] {
         assert!(of(file).is_none_or(|stage| stage > identity.max(integrity)), "{file}");
     }

@@ -25,21 +25,21 @@ pub mod audit;
 pub mod authentication;
 #[cfg(feature = "orchestrator")]
 pub mod authorization;
-mod content;
+mod block_fields;
 #[cfg(test)]
 mod declarations;
 #[cfg(feature = "orchestrator")]
 pub mod encryption;
 pub mod freshness;
 #[cfg(all(test, feature = "orchestrator"))]
-mod journey;
+mod end_to_end;
 #[cfg(feature = "orchestrator")]
 pub mod keys;
 pub mod routing;
 #[cfg(feature = "orchestrator")]
 pub mod signature;
 #[cfg(test)]
-mod testing;
+mod test_support;
 pub mod ttl;
 pub mod upgrade;
 pub mod validation;
@@ -49,13 +49,13 @@ use std::fmt::Debug;
 use serde_json::{Map, Value};
 
 use super::fault::Fault;
-use super::process::Work;
+use super::process::ProcessingContext;
 
 /// When a module acts (3.3: the order among modules). Identity and integrity are settled before anything acts on them (7.0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum ModuleStage {
     /// How long a message lives.
-    Life,
+    Lifetime,
     /// Who sent it.
     Identity,
     /// Whether it is as it was sent.
@@ -63,20 +63,20 @@ pub enum Stage {
     /// Whether it came before.
     Freshness,
     /// Who may do what.
-    Permission,
+    Authorization,
     /// What is sealed is opened.
-    Opening,
+    Decryption,
     /// What it says is well-formed.
     Content,
     /// Where it goes.
     Routing,
     /// What was done is written down.
-    Record,
+    Audit,
 }
 
 /// What a module is: the declarations that 3.1.1 and 3.3 ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct About {
+pub struct ModuleDescriptor {
     /// Its own URI.
     pub uri: &'static str,
     /// The features that it provides, by URI.
@@ -84,45 +84,45 @@ pub struct About {
     /// The blocks that it owns.
     pub blocks: &'static [&'static str],
     /// When it acts.
-    pub stage: Stage,
+    pub stage: ModuleStage,
 }
 
 /// A module of a node.
 pub trait Module: Debug + Send + Sync {
     /// What it is.
-    fn about(&self) -> &'static About;
+    fn descriptor(&self) -> &'static ModuleDescriptor;
 
     /// Takes part in processing a frame, whether its blocks are there or not.
-    fn receive(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>>;
+    fn receive(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>>;
 
     /// Takes part in relaying it.
-    fn forward(&self, _work: &mut Work<'_>) -> Result<(), Box<Fault>> {
+    fn forward(&self, _work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
         Ok(())
     }
 
     /// Has the last word, when all that changes has changed: on what is relayed, or what the ultimate receiver has. `changed`: an
     /// active intermediary changed it.
-    fn finish(&self, _work: &mut Work<'_>, _changed: bool) -> Result<(), Box<Fault>> {
+    fn finish(&self, _work: &mut ProcessingContext<'_>, _changed: bool) -> Result<(), Box<Fault>> {
         Ok(())
     }
 
     /// Whether it opens a sealed gram.
-    fn opens(&self, _gram: &Map<String, Value>) -> bool {
+    fn can_decrypt(&self, _gram: &Map<String, Value>) -> bool {
         false
     }
 }
 
 /// Somebody who signs: a module that can do without keys asks for no more.
-pub trait Seal: Debug + Send + Sync {
+pub trait MessageSigner: Debug + Send + Sync {
     /// The id that others know the key by.
     fn key_id(&self) -> &str;
 
     /// Signs bytes for a purpose.
-    fn seal(&self, purpose: &str, bytes: &[u8]) -> String;
+    fn sign(&self, purpose: &str, bytes: &[u8]) -> String;
 }
 
 /// Somebody who knows whose signature it is.
-pub trait Check: Debug + Send + Sync {
+pub trait SignatureVerifier: Debug + Send + Sync {
     /// The agent that signed; none if the key is not known or the signature does not hold.
-    fn check(&self, key_id: &str, purpose: &str, bytes: &[u8], value: &str) -> Option<String>;
+    fn verify_signer(&self, key_id: &str, purpose: &str, bytes: &[u8], value: &str) -> Option<String>;
 }

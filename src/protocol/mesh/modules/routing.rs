@@ -15,33 +15,35 @@
 use serde_json::json;
 
 use super::super::fault::Fault;
-use super::super::node::Place;
-use super::super::process::Work;
+use super::super::node::NodeKind;
+use super::super::process::ProcessingContext;
 use super::super::rules;
-use super::content::{Content, set_content};
-use super::{About, Module, Stage};
+use super::block_fields::{BlockFields, set_block_field};
+use super::{Module, ModuleDescriptor, ModuleStage};
 
 /// The module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Routing;
 
-const ABOUT: About = About {
+const DESCRIPTOR: ModuleDescriptor = ModuleDescriptor {
     uri: "urn:longshore:mesh:module:routing:1",
     features: &["urn:longshore:mesh:feature:source-routing"],
     blocks: &["routing"],
-    stage: Stage::Routing,
+    stage: ModuleStage::Routing,
 };
 
-struct Way {
+struct RoutingBlock {
     to: Option<String>,
     path: Vec<String>,
     visited: Vec<String>,
 }
 
-fn way(work: &Work<'_>) -> Result<Option<Way>, Box<Fault>> {
-    let Some(block) = work.block("routing").filter(|_| work.may("routing")) else { return Ok(None) };
-    let content = Content::of("routing", block);
-    Ok(Some(Way {
+fn parse_routing_block(work: &ProcessingContext<'_>) -> Result<Option<RoutingBlock>, Box<Fault>> {
+    let Some(block) = work.targeted_block("routing").filter(|_| work.is_authorized_for("routing")) else {
+        return Ok(None);
+    };
+    let content = BlockFields::new("routing", block);
+    Ok(Some(RoutingBlock {
         to: content.uri("to")?.map(str::to_owned),
         path: content.uris("path")?.unwrap_or_default(),
         visited: content.uris("visited")?.unwrap_or_default(),
@@ -49,40 +51,40 @@ fn way(work: &Work<'_>) -> Result<Option<Way>, Box<Fault>> {
 }
 
 impl Module for Routing {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static ModuleDescriptor {
+        &DESCRIPTOR
     }
 
-    fn receive(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
-        let Some(way) = way(work)? else { return Ok(()) };
+    fn receive(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        let Some(way) = parse_routing_block(work)? else { return Ok(()) };
         let own = work.node.uri();
-        if work.node.place() == Place::Ultimate {
+        if work.node.kind() == NodeKind::UltimateReceiver {
             return match way.to {
                 Some(to) if to != own => {
                     let text = format!("the message is for `{to}`, and this is `{own}`");
-                    Err(Fault::sender(rules::MISROUTED, text).at("/frame/Header/routing/to"))
+                    Err(Fault::sender(rules::MISROUTED, text).at_pointer("/frame/Header/routing/to"))
                 }
                 _ => Ok(()),
             };
         }
         if way.visited.iter().any(|node| node == own) {
             let text = format!("the message was at `{own}` before");
-            return Err(Fault::sender(rules::ROUTING_LOOP, text).at("/frame/Header/routing/visited"));
+            return Err(Fault::sender(rules::ROUTING_LOOP, text).at_pointer("/frame/Header/routing/visited"));
         }
         Ok(())
     }
 
-    fn forward(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
-        let Some(mut way) = way(work)? else { return Ok(()) };
+    fn forward(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        let Some(mut way) = parse_routing_block(work)? else { return Ok(()) };
         let own = work.node.uri().to_owned();
         if way.path.first() == Some(&own) {
             way.path.remove(0);
         }
         way.visited.push(own);
-        work.next = way.path.first().or(way.to.as_ref()).cloned();
-        let mut block = work.properties("routing");
-        set_content(&mut block, "path", json!(way.path));
-        set_content(&mut block, "visited", json!(way.visited));
+        work.next_hop = way.path.first().or(way.to.as_ref()).cloned();
+        let mut block = work.block_properties("routing");
+        set_block_field(&mut block, "path", json!(way.path));
+        set_block_field(&mut block, "visited", json!(way.visited));
         work.reinsert("routing", Some(block))
     }
 }
@@ -91,50 +93,53 @@ impl Module for Routing {
 mod tests {
     use super::super::super::frame::Frame;
     use super::super::super::node::Node;
-    use super::super::testing::{fault, frame, processed, relayed, ultimate};
+    use super::super::test_support::{expect_fault, expect_processed, expect_relayed, frame, ultimate_receiver};
     use super::*;
 
-    fn routed() -> Frame {
+    fn routed_frame() -> Frame {
         let block = json!({"role": "next", "to": "agent://last", "path": ["agent://one", "agent://two"], "mustUnderstand": true});
         frame(json!({"Header": {"routing": block}, "Body": {}}))
     }
 
-    fn node(uri: &str) -> Node {
-        Node::forwarding(uri).expect("a node").with(Routing).authorized(["routing"])
+    fn routing_intermediary(uri: &str) -> Node {
+        Node::forwarding_intermediary(uri).expect("a node").with_module(Routing).with_authorized_blocks(["routing"])
     }
 
     #[test]
-    fn section_2_7_rule_4_the_message_goes_the_way_that_its_header_says() {
-        let one = relayed(node("agent://one"), routed());
-        assert_eq!(one.next.as_deref(), Some("agent://two"));
-        let two = relayed(node("agent://two"), one.frame);
-        assert_eq!(two.next.as_deref(), Some("agent://last"));
+    fn section_2_7_rule_4_the_message_follows_the_path_in_its_header() {
+        let one = expect_relayed(routing_intermediary("agent://one"), routed_frame());
+        assert_eq!(one.next_hop.as_deref(), Some("agent://two"));
+        let two = expect_relayed(routing_intermediary("agent://two"), one.frame);
+        assert_eq!(two.next_hop.as_deref(), Some("agent://last"));
         let expected = json!({
             "role": "next", "to": "agent://last", "path": [], "mustUnderstand": true, "visited": ["agent://one", "agent://two"]
         });
         assert_eq!(two.frame.to_json()["frame"]["Header"]["routing"], expected);
-        assert_eq!(processed(ultimate().with(Routing), two.frame).processed, ["routing"]);
+        assert_eq!(expect_processed(ultimate_receiver().with_module(Routing), two.frame).processed_blocks, ["routing"]);
     }
 
     #[test]
-    fn a_message_that_comes_back_or_went_astray_ends() {
-        let one = relayed(node("agent://one"), routed()).frame;
-        assert_eq!(fault(node("agent://one"), one.clone()).subcode.as_deref(), Some(rules::ROUTING_LOOP));
-        let other = Node::ultimate("agent://other").expect("a node").with(Routing);
-        assert_eq!(fault(other, one).subcode.as_deref(), Some(rules::MISROUTED));
+    fn looped_and_misrouted_messages_are_refused() {
+        let one = expect_relayed(routing_intermediary("agent://one"), routed_frame()).frame;
+        assert_eq!(
+            expect_fault(routing_intermediary("agent://one"), one.clone()).subcode.as_deref(),
+            Some(rules::ROUTING_LOOP)
+        );
+        let other = Node::ultimate_receiver("agent://other").expect("a node").with_module(Routing);
+        assert_eq!(expect_fault(other, one).subcode.as_deref(), Some(rules::MISROUTED));
     }
 
     #[test]
-    fn section_7_2_an_intermediary_that_is_not_authorized_does_not_touch_the_block() {
-        let mut optional = routed();
+    fn section_7_2_an_unauthorized_intermediary_ignores_the_block() {
+        let mut optional = routed_frame();
         let mut block = optional.header.block("routing").expect("it is there").properties.clone();
         block.insert("mustUnderstand".to_owned(), json!(false));
         block.insert("relay".to_owned(), json!(true));
         optional.header.set_block("routing", block).expect("a good block");
-        let stranger = Node::forwarding("agent://one").expect("a node").with(Routing);
-        let passed = relayed(stranger.clone(), optional.clone());
-        assert_eq!((passed.next, passed.frame), (None, optional));
-        assert_eq!(fault(stranger, routed()).not_understood, ["routing"]);
+        let stranger = Node::forwarding_intermediary("agent://one").expect("a node").with_module(Routing);
+        let passed = expect_relayed(stranger.clone(), optional.clone());
+        assert_eq!((passed.next_hop, passed.frame), (None, optional));
+        assert_eq!(expect_fault(stranger, routed_frame()).not_understood, ["routing"]);
     }
 
     #[test]
@@ -142,7 +147,10 @@ mod tests {
         for block in
             [json!({"to": "last"}), json!({"path": "agent://a"}), json!({"path": [1]}), json!({"visited": ["x"]})]
         {
-            let refused = fault(ultimate().with(Routing), frame(json!({"Header": {"routing": block}, "Body": {}})));
+            let refused = expect_fault(
+                ultimate_receiver().with_module(Routing),
+                frame(json!({"Header": {"routing": block}, "Body": {}})),
+            );
             assert_eq!(refused.subcode.as_deref(), Some(rules::BLOCK_CONTENT), "{block}");
         }
     }

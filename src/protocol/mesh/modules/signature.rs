@@ -27,68 +27,68 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::super::block::Block;
-use super::super::canonical::{canonical, canonical_object};
+use super::super::block::HeaderBlock;
+use super::super::canonical::{object_to_canonical_json, to_canonical_json};
 use super::super::fault::Fault;
 use super::super::frame::Frame;
-use super::super::process::{Work, as_block};
-use super::super::role::{Role, Vocabulary};
-use super::content::Content;
-use super::keys::{KeyRing, Right, SecretKey};
-use super::{About, Module, Stage};
+use super::super::process::{ProcessingContext, gram_as_block};
+use super::super::role::{Role, RoleRegistry};
+use super::block_fields::BlockFields;
+use super::keys::{KeyPermission, KeyRing, SecretKey};
+use super::{Module, ModuleDescriptor, ModuleStage};
 
 /// The module.
 #[derive(Debug, Clone)]
 pub struct Signature {
     keys: Arc<KeyRing>,
     required: bool,
-    again: Option<Arc<SecretKey>>,
+    resigning_key: Option<Arc<SecretKey>>,
 }
 
-const ABOUT: About = About {
+const DESCRIPTOR: ModuleDescriptor = ModuleDescriptor {
     uri: "urn:longshore:mesh:module:signature:1",
     features: &["urn:longshore:mesh:feature:signature"],
     blocks: &["signature"],
-    stage: Stage::Integrity,
+    stage: ModuleStage::Integrity,
 };
 
 const PURPOSE: &str = "frame";
 const ALGORITHM: &str = "Ed25519";
 /// Blocks that nodes on the way change.
-const CHANGING: [&str; 6] = ["signature", "authentication", "ttl", "routing", "audit", "applied"];
+const MUTABLE_BLOCKS: [&str; 6] = ["signature", "authentication", "ttl", "routing", "audit", "applied"];
 /// Properties of the block that may be changed on the way, or are not part of what is signed.
-const LOOSE: [&str; 4] = ["value", "role", "relay", "mustUnderstand"];
+const UNSIGNED_PROPERTIES: [&str; 4] = ["value", "role", "relay", "mustUnderstand"];
 
 impl Signature {
     /// One that checks the signatures that are there.
-    pub fn checking(keys: Arc<KeyRing>) -> Self {
-        Self { keys, required: false, again: None }
+    pub fn optional(keys: Arc<KeyRing>) -> Self {
+        Self { keys, required: false, resigning_key: None }
     }
 
     /// One that wants every message signed.
-    pub fn requiring(keys: Arc<KeyRing>) -> Self {
-        Self { keys, required: true, again: None }
+    pub fn required(keys: Arc<KeyRing>) -> Self {
+        Self { keys, required: true, resigning_key: None }
     }
 
     /// The same signing anew what an active intermediary changed.
-    pub fn signing_again(mut self, key: Arc<SecretKey>) -> Self {
-        self.again = Some(key);
+    pub fn with_resigning_key(mut self, key: Arc<SecretKey>) -> Self {
+        self.resigning_key = Some(key);
         self
     }
 }
 
 /// Whether whoever signs a message answers for that block, or for the Body: no node on the way may change it or put it in.
-pub fn is_answered_for(name: &str) -> bool {
-    !CHANGING.contains(&name) && name != "authorization"
+pub fn is_covered_by_signature(name: &str) -> bool {
+    !MUTABLE_BLOCKS.contains(&name) && name != "authorization"
 }
 
 /// Signs a frame, in the place of whoever signed it before. It is for the receiver that its `routing` block names, if it has one.
 pub fn sign(frame: &mut Frame, key: &SecretKey, now: Timestamp) -> Result<(), Box<Fault>> {
     let to = frame.header.block("routing").and_then(|block| block.content().get("to").cloned());
-    sign_with(frame, key, now, to.map(|to| ("to", to)))
+    sign_with_fields(frame, key, now, to.map(|to| ("to", to)))
 }
 
-fn sign_with(
+fn sign_with_fields(
     frame: &mut Frame,
     key: &SecretKey,
     now: Timestamp,
@@ -96,10 +96,14 @@ fn sign_with(
 ) -> Result<(), Box<Fault>> {
     frame.header.remove("signature");
     let mut block = Map::new();
-    let hops = |block: &Block<'_>| (block.name.to_owned(), json!(digest(block.properties)));
-    let hops: Map<String, Value> = for_intermediaries(frame).iter().map(hops).collect();
-    let grams: Vec<Value> =
-        frame.grams().iter().filter(|gram| !is_covered(&as_block(gram))).map(|gram| json!(digest(gram))).collect();
+    let hops = |block: &HeaderBlock<'_>| (block.name.to_owned(), json!(object_digest(block.properties)));
+    let hops: Map<String, Value> = blocks_for_intermediaries(frame).iter().map(hops).collect();
+    let grams: Vec<Value> = frame
+        .memory_grams_or_empty()
+        .iter()
+        .filter(|gram| !is_for_end_of_path(&gram_as_block(gram)))
+        .map(|gram| json!(object_digest(gram)))
+        .collect();
     for (key, value) in [
         ("role", json!("next")),
         ("relay", json!(true)),
@@ -121,17 +125,18 @@ fn sign_with(
 /// What is signed: the canonical bytes of the frame's lasting parts and of the signature's own fields.
 fn signing_form(frame: &Frame, signature: &Map<String, Value>) -> Vec<u8> {
     let mut lasting = frame.clone();
-    for name in CHANGING {
+    for name in MUTABLE_BLOCKS {
         lasting.header.remove(name);
     }
-    let gone: Vec<String> = for_intermediaries(&lasting).iter().map(|block| block.name.to_owned()).collect();
+    let gone: Vec<String> = blocks_for_intermediaries(&lasting).iter().map(|block| block.name.to_owned()).collect();
     for name in gone {
         lasting.header.remove(&name);
     }
     if let Some(Value::Object(fault)) = lasting.body.get_mut("fault") {
         fault.shift_remove("detail");
     }
-    let grams: Vec<_> = frame.grams().iter().filter(|gram| is_covered(&as_block(gram))).cloned().collect();
+    let grams: Vec<_> =
+        frame.memory_grams_or_empty().iter().filter(|gram| is_for_end_of_path(&gram_as_block(gram))).cloned().collect();
     lasting.memory_grams = (!grams.is_empty()).then_some(grams);
     let mut form = lasting.to_json();
     if let Some(Value::Object(frame)) = form.get_mut("frame") {
@@ -147,45 +152,45 @@ fn signing_form(frame: &Frame, signature: &Map<String, Value>) -> Vec<u8> {
     }
     let own: Map<String, Value> = signature
         .iter()
-        .filter(|(key, _)| !LOOSE.contains(&key.as_str()))
+        .filter(|(key, _)| !UNSIGNED_PROPERTIES.contains(&key.as_str()))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     form["signature"] = Value::Object(own);
-    canonical(&form)
+    to_canonical_json(&form)
 }
 
 /// Whether a block or gram goes on to the end of the path, whoever relays it: it is for the ultimate receiver, or for nobody.
-fn is_covered(block: &Block<'_>) -> bool {
-    let role = block.properties.get("role").and_then(Value::as_str).map(|role| Vocabulary::default().recognise(role));
+fn is_for_end_of_path(block: &HeaderBlock<'_>) -> bool {
+    let role = block.properties.get("role").and_then(Value::as_str).map(|role| RoleRegistry::default().resolve(role));
     matches!(role, None | Some(None | Some(Role::UltimateReceiver | Role::None)))
 }
 
-fn for_intermediaries(frame: &Frame) -> Vec<Block<'_>> {
+fn blocks_for_intermediaries(frame: &Frame) -> Vec<HeaderBlock<'_>> {
     let blocks = frame.header.blocks().into_iter();
-    blocks.filter(|block| !CHANGING.contains(&block.name) && !is_covered(block)).collect()
+    blocks.filter(|block| !MUTABLE_BLOCKS.contains(&block.name) && !is_for_end_of_path(block)).collect()
 }
 
-fn digest(object: &Map<String, Value>) -> String {
-    Sha256::digest(canonical_object(object)).iter().map(|byte| format!("{byte:02x}")).collect()
+fn object_digest(object: &Map<String, Value>) -> String {
+    Sha256::digest(object_to_canonical_json(object)).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn violation(problem: impl Into<String>) -> Box<Fault> {
-    Fault::security("Signature", problem).at("/frame/Header/signature").escalated()
+    Fault::security_violation("Signature", problem).at_pointer("/frame/Header/signature").with_escalation()
 }
 
 impl Signature {
-    fn check(&self, work: &mut Work<'_>, block: Map<String, Value>) -> Result<(), Box<Fault>> {
-        let content = Content::of("signature", block.clone());
-        let algorithm = content.must("algorithm", content.text("algorithm")?)?;
+    fn verify(&self, work: &mut ProcessingContext<'_>, block: Map<String, Value>) -> Result<(), Box<Fault>> {
+        let content = BlockFields::new("signature", block.clone());
+        let algorithm = content.require("algorithm", content.text("algorithm")?)?;
         if algorithm != ALGORITHM {
             return Err(violation("the algorithm is not known"));
         }
-        let key_id = content.must("keyId", content.text("keyId")?)?;
-        let signer = content.must("signer", content.uri("signer")?)?;
-        let created = content.must("created", content.time("created")?)?;
+        let key_id = content.require("keyId", content.text("keyId")?)?;
+        let signer = content.require("signer", content.uri("signer")?)?;
+        let created = content.require("created", content.timestamp("created")?)?;
         let sender = content.uri("sender")?.unwrap_or(signer);
-        let sent = content.time("sent")?.unwrap_or(created);
-        let value = content.must("value", content.text("value")?)?;
+        let sent = content.timestamp("sent")?.unwrap_or(created);
+        let value = content.require("value", content.text("value")?)?;
         let hops = content.object("hops")?.cloned().unwrap_or_default();
         let grams = content.texts("grams")?.unwrap_or_default();
         let frame = work.original;
@@ -194,16 +199,16 @@ impl Signature {
         if key.agent() != signer {
             return Err(violation("the key is not the signer's"));
         }
-        if let Some(to) = content.uri("to")?.filter(|to| !work.relays() && *to != work.node.uri()) {
+        if let Some(to) = content.uri("to")?.filter(|to| !work.is_intermediary() && *to != work.node.uri()) {
             return Err(violation(format!("the message was signed for `{to}`, and this is `{}`", work.node.uri())));
         }
-        for block in for_intermediaries(frame) {
+        for block in blocks_for_intermediaries(frame) {
             match hops.get(block.name).and_then(Value::as_str) {
-                Some(signed) if signed != digest(block.properties) => {
+                Some(signed) if signed != object_digest(block.properties) => {
                     return Err(violation(format!("the block `{}` is not as it was signed", block.name)));
                 }
                 Some(_) => {}
-                None if block.name != "authorization" && work.acts_on(block.name) => {
+                None if block.name != "authorization" && work.will_process(block.name) => {
                     return Err(violation(format!(
                         "the block `{}` was added on the way and is not signed",
                         block.name
@@ -211,53 +216,55 @@ impl Signature {
                 }
                 None => {
                     work.notes.push(format!("the block `{}` was added on the way and is not signed", block.name));
-                    if !work.relays() && block.name != "authorization" {
+                    if !work.is_intermediary() && block.name != "authorization" {
                         work.frame.header.remove(block.name);
                     }
                 }
             }
         }
-        let unsigned = |gram: &&Map<String, Value>| !is_covered(&as_block(gram)) && !grams.contains(&digest(gram));
-        if frame.grams().iter().any(|gram| unsigned(&gram)) {
+        let unsigned = |gram: &&Map<String, Value>| {
+            !is_for_end_of_path(&gram_as_block(gram)) && !grams.contains(&object_digest(gram))
+        };
+        if frame.memory_grams_or_empty().iter().any(|gram| unsigned(&gram)) {
             return Err(violation("a MemoryGram was changed or added on the way"));
         }
         if work.sender.as_deref().is_some_and(|presented| presented != sender) {
             return Err(violation("the message is signed as another's than who presents themselves as its sender"));
         }
-        if sender != signer && !key.may(Right::Change) {
+        if sender != signer && !key.has_permission(KeyPermission::ModifyMessages) {
             return Err(violation("the message is signed by another than its sender, who may not change it"));
         }
         work.sender = Some(sender.to_owned());
-        work.stamp = Some(work.stamp.map_or(sent, |stamp| stamp.min(sent)));
-        work.intact = true;
-        work.actions.push(format!("verified the signature of {signer}"));
+        work.sent_at = Some(work.sent_at.map_or(sent, |stamp| stamp.min(sent)));
+        work.is_intact = true;
+        work.audit_actions.push(format!("verified the signature of {signer}"));
         Ok(())
     }
 }
 
 impl Module for Signature {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static ModuleDescriptor {
+        &DESCRIPTOR
     }
 
-    fn receive(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
-        match work.block("signature") {
-            Some(block) => self.check(work, block),
+    fn receive(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        match work.targeted_block("signature") {
+            Some(block) => self.verify(work, block),
             None if self.required => Err(violation("the message is not signed")),
             None => Ok(()),
         }
     }
 
-    fn forward(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
-        if work.block("signature").is_some() { work.reinsert("signature", None) } else { Ok(()) }
+    fn forward(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        if work.targeted_block("signature").is_some() { work.reinsert("signature", None) } else { Ok(()) }
     }
 
-    fn finish(&self, work: &mut Work<'_>, changed: bool) -> Result<(), Box<Fault>> {
-        match &self.again {
+    fn finish(&self, work: &mut ProcessingContext<'_>, changed: bool) -> Result<(), Box<Fault>> {
+        match &self.resigning_key {
             // What nobody signed is passed on as such: whoever stripped a signature must not be given another.
-            Some(key) if changed && work.intact => {
+            Some(key) if changed && work.is_intact => {
                 // Whose it was, and of when, stays.
-                let block = work.block("signature").unwrap_or_default();
+                let block = work.targeted_block("signature").unwrap_or_default();
                 let field = |keys: [&str; 2]| keys.iter().find_map(|key| block.get(*key)).cloned();
                 let more = [
                     ("sender", field(["sender", "signer"])),
@@ -265,7 +272,7 @@ impl Module for Signature {
                     ("to", field(["to"; 2])),
                 ];
                 let more = more.into_iter().filter_map(|(key, value)| Some((key, value?)));
-                sign_with(&mut work.frame, key, work.now, more)
+                sign_with_fields(&mut work.frame, key, work.now, more)
             }
             _ => Ok(()),
         }

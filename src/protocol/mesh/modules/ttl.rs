@@ -15,61 +15,61 @@
 use serde_json::json;
 
 use super::super::fault::Fault;
-use super::super::limits::whole;
-use super::super::process::Work;
+use super::super::limits::parse_whole_number;
+use super::super::process::ProcessingContext;
 use super::super::rules;
-use super::content::{Content, set_content};
-use super::{About, Module, Stage};
+use super::block_fields::{BlockFields, set_block_field};
+use super::{Module, ModuleDescriptor, ModuleStage};
 
 /// The module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ttl;
 
-const ABOUT: About = About {
+const DESCRIPTOR: ModuleDescriptor = ModuleDescriptor {
     uri: "urn:longshore:mesh:module:ttl:1",
     features: &["urn:longshore:mesh:feature:lifetime"],
     blocks: &["ttl"],
-    stage: Stage::Life,
+    stage: ModuleStage::Lifetime,
 };
 
-fn expired(text: &str) -> Box<Fault> {
-    Fault::sender(rules::TTL_EXPIRED, text).at("/frame/Header/ttl")
+fn ttl_expired(text: &str) -> Box<Fault> {
+    Fault::sender(rules::TTL_EXPIRED, text).at_pointer("/frame/Header/ttl")
 }
 
 /// The hops that a message may still take, if it says.
-fn hops(work: &Work<'_>) -> Result<Option<u64>, Box<Fault>> {
-    match work.block("ttl") {
-        Some(block) => Content::of("ttl", block).whole("hops"),
-        None => Ok(work.original.header.get("ttl").and_then(whole)),
+fn remaining_hops(work: &ProcessingContext<'_>) -> Result<Option<u64>, Box<Fault>> {
+    match work.targeted_block("ttl") {
+        Some(block) => BlockFields::new("ttl", block).whole_number("hops"),
+        None => Ok(work.original.header.get("ttl").and_then(parse_whole_number)),
     }
 }
 
 impl Module for Ttl {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static ModuleDescriptor {
+        &DESCRIPTOR
     }
 
-    fn receive(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
-        if let Some(block) = work.block("ttl")
-            && let Some(expires) = Content::of("ttl", block).time("expires")?
+    fn receive(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        if let Some(block) = work.targeted_block("ttl")
+            && let Some(expires) = BlockFields::new("ttl", block).timestamp("expires")?
             && expires <= work.now
         {
-            return Err(expired(&format!("the message expired at {expires}")));
+            return Err(ttl_expired(&format!("the message expired at {expires}")));
         }
-        if hops(work)? == Some(0) && work.relays() {
-            return Err(expired("the message may take no hop more"));
+        if remaining_hops(work)? == Some(0) && work.is_intermediary() {
+            return Err(ttl_expired("the message may take no hop more"));
         }
         Ok(())
     }
 
-    fn forward(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
-        let left = hops(work)?.map(|hops| hops.saturating_sub(1));
-        match (left, work.block("ttl")) {
+    fn forward(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        let left = remaining_hops(work)?.map(|hops| hops.saturating_sub(1));
+        match (left, work.targeted_block("ttl")) {
             (Some(left), None) => work.frame.header.set("ttl", json!(left)),
             (left, Some(_)) => {
-                let mut block = work.properties("ttl");
+                let mut block = work.block_properties("ttl");
                 if let Some(left) = left {
-                    set_content(&mut block, "hops", json!(left));
+                    set_block_field(&mut block, "hops", json!(left));
                 }
                 work.reinsert("ttl", Some(block))
             }
@@ -81,20 +81,22 @@ impl Module for Ttl {
 #[cfg(test)]
 mod tests {
     use super::super::super::frame::Frame;
-    use super::super::testing::{fault, forwarding, frame, processed, relayed, ultimate};
+    use super::super::test_support::{
+        expect_fault, expect_processed, expect_relayed, forwarding_intermediary, frame, ultimate_receiver,
+    };
     use super::*;
 
     #[test]
-    fn section_1_4_every_hop_takes_one_and_the_last_may_have_none_left() {
+    fn section_1_4_every_hop_decrements_and_the_receiver_accepts_zero() {
         let mut frame = frame(json!({"Header": {"messageId": "m", "ttl": 2}, "Body": {}}));
         for left in [1, 0] {
-            frame = relayed(forwarding().with(Ttl), frame).frame;
+            frame = expect_relayed(forwarding_intermediary().with_module(Ttl), frame).frame;
             assert_eq!(frame.header.get("ttl"), Some(&json!(left)));
         }
-        let ended = fault(forwarding().with(Ttl), frame.clone());
+        let ended = expect_fault(forwarding_intermediary().with_module(Ttl), frame.clone());
         assert_eq!((ended.code.as_str(), ended.subcode.as_deref()), ("Sender", Some("amp:TTLExpired")));
         assert_eq!(ended.relates_to.as_deref(), Some("m"));
-        processed(ultimate().with(Ttl), frame);
+        expect_processed(ultimate_receiver().with_module(Ttl), frame);
     }
 
     #[test]
@@ -102,50 +104,77 @@ mod tests {
         for form in ["2", "2.0", "20e-1"] {
             let text = |ttl: &str| format!(r#"{{"frame":{{"Header":{{"ttl":{ttl}}},"Body":{{}}}}}}"#);
             let plain = Frame::parse(text(form).as_bytes(), &Default::default()).expect("a good frame");
-            assert_eq!(relayed(forwarding().with(Ttl), plain).frame.header.get("ttl"), Some(&json!(1)), "{form}");
+            assert_eq!(
+                expect_relayed(forwarding_intermediary().with_module(Ttl), plain).frame.header.get("ttl"),
+                Some(&json!(1)),
+                "{form}"
+            );
             let block = text(&format!(r#"{{"role":"next","hops":{form}}}"#));
             let block = Frame::parse(block.as_bytes(), &Default::default()).expect("a good frame");
-            let sent = relayed(forwarding().with(Ttl), block).frame.to_json();
+            let sent = expect_relayed(forwarding_intermediary().with_module(Ttl), block).frame.to_json();
             assert_eq!(sent["frame"]["Header"]["ttl"]["hops"], json!(1), "{form}");
         }
         let none = Frame::parse(br#"{"frame":{"Header":{"ttl":0.0},"Body":{}}}"#, &Default::default()).expect("good");
-        assert_eq!(fault(forwarding().with(Ttl), none).subcode.as_deref(), Some("amp:TTLExpired"));
+        assert_eq!(
+            expect_fault(forwarding_intermediary().with_module(Ttl), none).subcode.as_deref(),
+            Some("amp:TTLExpired")
+        );
     }
 
     #[test]
-    fn section_1_5_2_a_message_that_has_expired_ends_at_any_node() {
+    fn section_1_5_2_an_expired_message_is_refused_at_any_node() {
         let with = |expires: &str| frame(json!({"Header": {"ttl": {"role": "next", "expires": expires}}, "Body": {}}));
         for late in ["1970-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "1970-01-01T01:00:00+01:00"] {
-            assert_eq!(fault(ultimate().with(Ttl), with(late)).subcode.as_deref(), Some("amp:TTLExpired"), "{late}");
-            assert_eq!(fault(forwarding().with(Ttl), with(late)).subcode.as_deref(), Some("amp:TTLExpired"), "{late}");
+            assert_eq!(
+                expect_fault(ultimate_receiver().with_module(Ttl), with(late)).subcode.as_deref(),
+                Some("amp:TTLExpired"),
+                "{late}"
+            );
+            assert_eq!(
+                expect_fault(forwarding_intermediary().with_module(Ttl), with(late)).subcode.as_deref(),
+                Some("amp:TTLExpired"),
+                "{late}"
+            );
         }
-        processed(ultimate().with(Ttl), with("1970-01-01T00:00:01Z"));
-        assert_eq!(relayed(forwarding().with(Ttl), with("1970-01-01T00:00:01Z")).frame, with("1970-01-01T00:00:01Z"));
+        expect_processed(ultimate_receiver().with_module(Ttl), with("1970-01-01T00:00:01Z"));
+        assert_eq!(
+            expect_relayed(forwarding_intermediary().with_module(Ttl), with("1970-01-01T00:00:01Z")).frame,
+            with("1970-01-01T00:00:01Z")
+        );
     }
 
     #[test]
-    fn section_2_7_1_and_2_7_2_the_block_is_put_in_again_with_one_hop_less_in_both_forms() {
+    fn section_2_7_1_and_2_7_2_the_block_is_reinserted_with_one_hop_less_in_both_forms() {
         let keyed = json!({"Header": {"ttl": {"role": "next", "hops": 3, "more": 1}}, "Body": {}});
-        let sent = relayed(forwarding().with(Ttl), frame(keyed)).frame.to_json();
+        let sent = expect_relayed(forwarding_intermediary().with_module(Ttl), frame(keyed)).frame.to_json();
         assert_eq!(sent["frame"]["Header"]["ttl"], json!({"role": "next", "hops": 2, "more": 1}));
         let listed =
             json!({"Header": {"headerBlocks": [{"type": "ttl", "role": "next", "content": {"hops": 3}}]}, "Body": {}});
-        let sent = relayed(forwarding().with(Ttl), frame(listed)).frame.to_json();
+        let sent = expect_relayed(forwarding_intermediary().with_module(Ttl), frame(listed)).frame.to_json();
         let expected = json!([{"type": "ttl", "role": "next", "content": {"hops": 2}}]);
         assert_eq!(sent["frame"]["Header"]["headerBlocks"], expected);
     }
 
     #[test]
-    fn section_2_3_a_block_for_another_role_is_not_touched() {
+    fn section_2_3_a_block_for_another_role_is_left_unchanged() {
         let value = json!({"Header": {"ttl": {"hops": 0, "expires": "1960-01-01T00:00:00Z"}}, "Body": {}});
-        assert_eq!(relayed(forwarding().with(Ttl), frame(value.clone())).frame, frame(value.clone()));
-        assert_eq!(fault(ultimate().with(Ttl), frame(value)).subcode.as_deref(), Some("amp:TTLExpired"));
+        assert_eq!(
+            expect_relayed(forwarding_intermediary().with_module(Ttl), frame(value.clone())).frame,
+            frame(value.clone())
+        );
+        assert_eq!(
+            expect_fault(ultimate_receiver().with_module(Ttl), frame(value)).subcode.as_deref(),
+            Some("amp:TTLExpired")
+        );
     }
 
     #[test]
     fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
         for block in [json!({"hops": -1}), json!({"hops": "3"}), json!({"expires": "soon"}), json!({"expires": 7})] {
-            let refused = fault(ultimate().with(Ttl), frame(json!({"Header": {"ttl": block}, "Body": {}})));
+            let refused = expect_fault(
+                ultimate_receiver().with_module(Ttl),
+                frame(json!({"Header": {"ttl": block}, "Body": {}})),
+            );
             assert_eq!(refused.subcode.as_deref(), Some(rules::BLOCK_CONTENT), "{block}");
         }
     }

@@ -16,30 +16,30 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::canonical::canonical_object;
+use super::super::canonical::object_to_canonical_json;
 use super::super::fault::Fault;
-use super::super::process::Work;
+use super::super::process::ProcessingContext;
 use super::super::rules;
-use super::content::Content;
-use super::{About, Module, Stage};
+use super::block_fields::BlockFields;
+use super::{Module, ModuleDescriptor, ModuleStage};
 use crate::protocol::acp::fields::shown;
 
 /// The module.
 #[derive(Debug, Clone, Default)]
 pub struct Validation {
-    versions: BTreeSet<String>,
+    schema_versions: BTreeSet<String>,
 }
 
-const ABOUT: About = About {
+const DESCRIPTOR: ModuleDescriptor = ModuleDescriptor {
     uri: "urn:longshore:mesh:module:validation:1",
     features: &["urn:longshore:mesh:feature:content-rules"],
     blocks: &["validation"],
-    stage: Stage::Content,
+    stage: ModuleStage::Content,
 };
 
-const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
+const JSON_TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
 
-fn is_of(value: &Value, kind: &str) -> bool {
+fn is_json_type(value: &Value, kind: &str) -> bool {
     match kind {
         "object" => value.is_object(),
         "array" => value.is_array(),
@@ -53,30 +53,30 @@ fn is_of(value: &Value, kind: &str) -> bool {
 
 impl Validation {
     /// One that takes these versions of schemas alone.
-    pub fn of<'v>(versions: impl IntoIterator<Item = &'v str>) -> Self {
-        Self { versions: versions.into_iter().map(str::to_owned).collect() }
+    pub fn with_schema_versions<'v>(versions: impl IntoIterator<Item = &'v str>) -> Self {
+        Self { schema_versions: versions.into_iter().map(str::to_owned).collect() }
     }
 }
 
 impl Module for Validation {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static ModuleDescriptor {
+        &DESCRIPTOR
     }
 
-    fn receive(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
-        let Some(block) = work.block("validation").filter(|_| !work.relays()) else { return Ok(()) };
-        let content = Content::of("validation", block);
+    fn receive(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        let Some(block) = work.targeted_block("validation").filter(|_| !work.is_intermediary()) else { return Ok(()) };
+        let content = BlockFields::new("validation", block);
         let bad = |pointer: &str, problem: String| {
-            Fault::sender(rules::BODY_SCHEMA, problem).at(&format!("/frame/Body{pointer}"))
+            Fault::sender(rules::BODY_SCHEMA, problem).at_pointer(&format!("/frame/Body{pointer}"))
         };
         if let Some(version) = content.text("schemaVersion")?
-            && !self.versions.is_empty()
-            && !self.versions.contains(version)
+            && !self.schema_versions.is_empty()
+            && !self.schema_versions.contains(version)
         {
             return Err(bad("", format!("the schema's version `{}` is not known", shown(version))));
         }
-        let bytes = canonical_object(&work.frame.body).len();
-        if let Some(most) = content.whole("maxBytes")?
+        let bytes = object_to_canonical_json(&work.frame.body).len();
+        if let Some(most) = content.whole_number("maxBytes")?
             && u64::try_from(bytes).is_ok_and(|bytes| bytes > most)
         {
             return Err(bad("", format!("the Body has {bytes} bytes, and its sender promised {most}")));
@@ -88,16 +88,16 @@ impl Module for Validation {
             }
         }
         for (pointer, kind) in content.object("types")?.into_iter().flatten() {
-            let kind = content.must("types", kind.as_str().filter(|kind| TYPES.contains(kind)))?;
-            if body.pointer(pointer).is_some_and(|value| !is_of(value, kind)) {
+            let kind = content.require("types", kind.as_str().filter(|kind| JSON_TYPES.contains(kind)))?;
+            if body.pointer(pointer).is_some_and(|value| !is_json_type(value, kind)) {
                 return Err(bad(pointer, format!("must be of type {kind}")));
             }
         }
         Ok(())
     }
 
-    fn forward(&self, work: &mut Work<'_>) -> Result<(), Box<Fault>> {
-        if work.block("validation").is_some() { work.reinsert("validation", None) } else { Ok(()) }
+    fn forward(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        if work.targeted_block("validation").is_some() { work.reinsert("validation", None) } else { Ok(()) }
     }
 }
 
@@ -105,7 +105,9 @@ impl Module for Validation {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::{fault, forwarding, frame, processed, relayed, ultimate};
+    use super::super::test_support::{
+        expect_fault, expect_processed, expect_relayed, forwarding_intermediary, frame, ultimate_receiver,
+    };
     use super::*;
 
     fn body() -> Value {
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn section_7_0_a_body_is_what_its_sender_promised() {
+    fn section_7_0_a_body_is_checked_against_its_sender_s_promises() {
         let cases = [
             (json!({"required": ["/task/items/0/quantity", "/n"]}), None),
             (json!({"required": ["/task/items/1"]}), Some("/frame/Body/task/items/1")),
@@ -130,20 +132,23 @@ mod tests {
         ];
         for (block, refused) in cases {
             let sent = frame(json!({"Header": {"validation": block}, "Body": body()}));
-            let node = ultimate().with(Validation::of(["1.2.0"]));
+            let node = ultimate_receiver().with_module(Validation::with_schema_versions(["1.2.0"]));
             match refused {
-                None => assert_eq!(processed(node, sent).processed, ["validation"], "{block}"),
+                None => assert_eq!(expect_processed(node, sent).processed_blocks, ["validation"], "{block}"),
                 Some(pointer) => {
-                    let fault = fault(node, sent);
+                    let fault = expect_fault(node, sent);
                     assert_eq!(fault.subcode.as_deref(), Some(rules::BODY_SCHEMA), "{block}");
                     assert_eq!(fault.pointer(), Some(pointer));
                 }
             }
         }
         let anything = frame(json!({"Header": {"validation": {"schemaVersion": "9"}}, "Body": {}}));
-        processed(ultimate().with(Validation::default()), anything);
+        expect_processed(ultimate_receiver().with_module(Validation::default()), anything);
         let next = frame(json!({"Header": {"validation": {"role": "next", "required": ["/x"]}}, "Body": {}}));
-        assert_eq!(relayed(forwarding().with(Validation::default()), next.clone()).frame, next);
+        assert_eq!(
+            expect_relayed(forwarding_intermediary().with_module(Validation::default()), next.clone()).frame,
+            next
+        );
     }
 
     #[test]
@@ -152,7 +157,7 @@ mod tests {
             [json!({"required": "/x"}), json!({"types": {"/x": "date"}}), json!({"types": []}), json!({"maxBytes": -1})]
         {
             let sent = frame(json!({"Header": {"validation": block}, "Body": {}}));
-            let refused = fault(ultimate().with(Validation::default()), sent);
+            let refused = expect_fault(ultimate_receiver().with_module(Validation::default()), sent);
             assert_eq!(refused.subcode.as_deref(), Some(rules::BLOCK_CONTENT), "{block}");
         }
     }

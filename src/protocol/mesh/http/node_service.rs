@@ -16,68 +16,68 @@ use serde_json::{Map, Value, json};
 use tracing::info;
 use uuid::Uuid;
 
-use super::super::fault::{Code, Fault};
+use super::super::fault::{Fault, FaultCode};
 use super::super::frame::{Frame, Header};
-use super::super::limits::Limits;
-use super::super::node::{Node, Place};
-use super::super::process::{Outcome, Processed, Relayed, process};
-use super::super::replay::Seen;
+use super::super::limits::FrameLimits;
+use super::super::node::{Node, NodeKind};
+use super::super::process::{ProcessOutcome, ProcessedFrame, RelayedFrame, process};
+use super::super::replay::ReplayEntry;
 use super::super::rules;
-use super::super::version::Versions;
-use super::client::{Client, ClientError, Reply};
+use super::super::version::SupportedVersions;
+use super::client::{Client, ClientError, ClientResponse};
 use super::handler::{self, Handler};
 use super::multipart::{self, Attachment};
 use super::status::{self, NEXT_HOP_ANSWER, NEXT_HOP_REFUSED, NEXT_HOP_UNREACHABLE, NO_ROUTE, STORE_FAILED};
 
 /// What a frame is answered with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct NodeResponse {
     /// The HTTP status.
     pub status: StatusCode,
     /// The frame; empty where the frame that came told a fault, which nobody answers with another.
-    pub content: Bytes,
+    pub body: Bytes,
 }
 
 /// What the next node answered, and the fault in it if it is one.
-type Relay = (Answer, Option<Box<Fault>>);
+type RelayedResponse = (NodeResponse, Option<Box<Fault>>);
 
 /// The nodes behind an intermediary.
 #[derive(Default)]
-pub struct Hops {
+pub struct NextHops {
     /// Where everything goes that has no way of its own.
-    pub otherwise: Option<Client>,
+    pub default_hop: Option<Client>,
     /// The ways to nodes, by their URIs.
-    pub ways: BTreeMap<String, Client>,
+    pub by_uri: BTreeMap<String, Client>,
 }
 
 /// A node, and what it works with.
-pub struct Station {
+pub struct NodeService {
     /// What does not change of the node.
     node: Node,
     /// The node with what it remembers.
-    live: RwLock<Node>,
-    hops: Hops,
+    live_node: RwLock<Node>,
+    next_hops: NextHops,
     handler: Option<Handler>,
-    attachments: Option<PathBuf>,
+    attachment_dir: Option<PathBuf>,
 }
 
-impl Station {
+impl NodeService {
     /// A node that acknowledges what reaches it, or relays it on these ways.
-    pub fn new(node: Node, hops: Hops) -> Self {
+    pub fn new(node: Node, hops: NextHops) -> Self {
         // The binding understands its own block at every node; whoever it is for checks it.
-        let node = node.reinserting([multipart::BLOCK]);
-        Self { live: RwLock::new(node.clone()), node, hops, handler: None, attachments: None }
+        let node = node.with_reinserted_blocks([multipart::ATTACHMENTS_BLOCK]);
+        Self { live_node: RwLock::new(node.clone()), node, next_hops: hops, handler: None, attachment_dir: None }
     }
 
     /// The same with a program that answers.
-    pub fn handled_by(mut self, handler: Handler) -> Self {
+    pub fn with_handler(mut self, handler: Handler) -> Self {
         self.handler = Some(handler);
         self
     }
 
     /// The same keeping the attachments that reach it in a folder, under their hashes.
-    pub fn keeping_attachments(mut self, folder: PathBuf) -> Self {
-        self.attachments = Some(folder);
+    pub fn with_attachment_dir(mut self, folder: PathBuf) -> Self {
+        self.attachment_dir = Some(folder);
         self
     }
 
@@ -87,92 +87,101 @@ impl Station {
     }
 
     /// The answer that is a fault of this node.
-    pub fn refusal(&self, fault: Box<Fault>) -> Answer {
-        let fault = self.node.sign_off(fault);
-        Answer { status: status::status(&fault), content: fault.frame().to_bytes().into() }
+    pub fn fault_response(&self, fault: Box<Fault>) -> NodeResponse {
+        let fault = self.node.attribute_fault(fault);
+        NodeResponse { status: status::status_for_fault(&fault), body: fault.to_frame().to_bytes().into() }
     }
 
     /// Takes a frame, and answers it.
-    pub async fn take(&self, bytes: Bytes, attachments: Vec<Attachment>) -> Answer {
-        let (tells_fault, header, result) = match Frame::parse_as(&bytes, &self.node.limits, &self.node.versions) {
-            // What only looks like a fault is answered as what it is: malformed.
-            Ok(frame) => (
-                Fault::read(&frame).is_ok_and(|fault| fault.is_some()),
-                frame.header.clone(),
-                self.carry_out(frame, attachments).await,
-            ),
-            Err(fault) => (false, Header::default(), Err(fault)),
-        };
+    pub async fn handle_frame(&self, bytes: Bytes, attachments: Vec<Attachment>) -> NodeResponse {
+        let (tells_fault, header, result) =
+            match Frame::parse_with_versions(&bytes, &self.node.limits, &self.node.versions) {
+                // What only looks like a fault is answered as what it is: malformed.
+                Ok(frame) => (
+                    Fault::from_frame(&frame).is_ok_and(|fault| fault.is_some()),
+                    frame.header.clone(),
+                    self.process_frame(frame, attachments).await,
+                ),
+                Err(fault) => (false, Header::default(), Err(fault)),
+            };
         match result {
             Ok(answer) => answer,
             Err(mut fault) => {
-                fault.relate(&header);
+                fault.set_message_ids(&header);
                 info!(node = self.node.uri(), %fault, "refused");
-                let answer = self.refusal(fault);
-                if tells_fault { Answer { content: Bytes::new(), ..answer } } else { answer }
+                let answer = self.fault_response(fault);
+                if tells_fault { NodeResponse { body: Bytes::new(), ..answer } } else { answer }
             }
         }
     }
 
-    async fn carry_out(&self, frame: Frame, attachments: Vec<Attachment>) -> Result<Answer, Box<Fault>> {
+    async fn process_frame(&self, frame: Frame, attachments: Vec<Attachment>) -> Result<NodeResponse, Box<Fault>> {
         let now = Timestamp::now();
-        let checked = multipart::check(&frame, &attachments);
-        let is_listed = frame.header.block(multipart::BLOCK).is_some();
+        let checked = multipart::check_attachments(&frame, &attachments);
+        let is_listed = frame.header.block(multipart::ATTACHMENTS_BLOCK).is_some();
         // Frames are processed beside each other; only remembering them is one after the other.
-        let outcome = process(&self.live(), frame, now);
+        let outcome = process(&self.live_node(), frame, now);
         let (seen, processed) = match &outcome {
-            Outcome::Processed(processed) => (processed.seen.clone(), &processed.processed[..]),
-            Outcome::Relayed(relayed) => (relayed.seen.clone(), &relayed.processed[..]),
+            ProcessOutcome::Processed(processed) => (processed.replay_entries.clone(), &processed.processed_blocks[..]),
+            ProcessOutcome::Relayed(relayed) => (relayed.replay_entries.clone(), &relayed.processed_blocks[..]),
             // The model's own fault comes before what this binding has to say (3.1, 4).
-            Outcome::Fault(_) => (Vec::new(), &[][..]),
+            ProcessOutcome::Fault(_) => (Vec::new(), &[][..]),
         };
         // A block for others is left alone (2.3); what no block lists at all is nobody's.
-        if processed.iter().any(|name| name == multipart::BLOCK)
-            || (!is_listed && !matches!(outcome, Outcome::Fault(_)))
+        if processed.iter().any(|name| name == multipart::ATTACHMENTS_BLOCK)
+            || (!is_listed && !matches!(outcome, ProcessOutcome::Fault(_)))
         {
             checked?;
         }
-        self.remember(&seen, now)?;
+        self.remember_unseen(&seen, now)?;
         // At the end, what is listed for others is not taken either.
-        let own = if processed.iter().any(|name| name == multipart::BLOCK) { &attachments[..] } else { &[] };
+        let own =
+            if processed.iter().any(|name| name == multipart::ATTACHMENTS_BLOCK) { &attachments[..] } else { &[] };
         let result = match outcome {
-            Outcome::Processed(processed) => self.processed(*processed, own).await.map(|answer| (answer, None)),
-            Outcome::Relayed(relayed) => self.relayed(*relayed, &attachments).await,
-            Outcome::Fault(fault) => Err(fault),
+            ProcessOutcome::Processed(processed) => {
+                self.respond_to_processed(*processed, own).await.map(|answer| (answer, None))
+            }
+            ProcessOutcome::Relayed(relayed) => self.forward_to_next_hop(*relayed, &attachments).await,
+            ProcessOutcome::Fault(fault) => Err(fault),
         };
         let fault = result.as_ref().map_or_else(Some, |(_, fault)| fault.as_ref());
-        if fault.is_some_and(|fault| may_come_again(fault)) {
-            let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-            seen.iter().for_each(|seen| live.memory.forget(seen));
+        if fault.is_some_and(|fault| is_resendable(fault)) {
+            let mut live = self.live_node.write().unwrap_or_else(PoisonError::into_inner);
+            seen.iter().for_each(|seen| live.replay_memory.forget(seen));
         }
         result.map(|(answer, _)| answer)
     }
 
-    fn live(&self) -> RwLockReadGuard<'_, Node> {
+    fn live_node(&self) -> RwLockReadGuard<'_, Node> {
         // Each change of its memory is whole, so what a panic left is good.
-        self.live.read().unwrap_or_else(PoisonError::into_inner)
+        self.live_node.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a frame, unless a copy of it was faster.
-    fn remember(&self, seen: &[Seen], now: Timestamp) -> Result<(), Box<Fault>> {
+    fn remember_unseen(&self, seen: &[ReplayEntry], now: Timestamp) -> Result<(), Box<Fault>> {
         if seen.is_empty() {
             return Ok(());
         }
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        if seen.iter().any(|seen| live.memory.has(&seen.sender, &seen.id, now)) {
-            return Err(Fault::security("Replay", "the message was here before"));
+        let mut live = self.live_node.write().unwrap_or_else(PoisonError::into_inner);
+        if seen.iter().any(|seen| live.replay_memory.contains(&seen.sender, &seen.id, now)) {
+            return Err(Fault::security_violation("Replay", "the message was here before"));
         }
-        live.memory.remember(seen.iter().cloned(), now);
+        live.replay_memory.remember(seen.iter().cloned(), now);
         Ok(())
     }
 
     /// At the end of the path.
-    async fn processed(&self, processed: Processed, attachments: &[Attachment]) -> Result<Answer, Box<Fault>> {
-        let Processed { frame, processed, fault, sender, intact, notes, .. } = processed;
+    async fn respond_to_processed(
+        &self,
+        processed: ProcessedFrame,
+        attachments: &[Attachment],
+    ) -> Result<NodeResponse, Box<Fault>> {
+        let ProcessedFrame { frame, processed_blocks: processed, fault, sender, is_intact: intact, notes, .. } =
+            processed;
         info!(node = self.node.uri(), message = frame.header.message_id(), ?processed, ?sender, ?notes, "processed");
-        if let Some(folder) = &self.attachments {
+        if let Some(folder) = &self.attachment_dir {
             for attachment in attachments {
-                keep(folder, attachment).await.map_err(|error| {
+                store_attachment(folder, attachment).await.map_err(|error| {
                     tracing::error!(%error, folder = %folder.display(), "an attachment cannot be kept");
                     Fault::receiver(STORE_FAILED, "an attachment cannot be kept")
                 })?;
@@ -189,13 +198,13 @@ impl Station {
                     ("LONGSHORE_MESH_MESSAGE_ID", id),
                     ("LONGSHORE_MESH_SENDER", sender.unwrap_or_default()),
                 ];
-                let body = handler.answer(&frame.to_bytes(), &variables, &self.node.limits).await?;
+                let body = handler.run(&frame.to_bytes(), &variables, &self.node.limits).await?;
                 // What is answered is a frame for whoever gets it, so it is read as one.
                 let answer = Frame::new(body.clone()).to_bytes();
-                Frame::parse(&answer, &self.node.limits).map_err(|fault| handler::no_frame(&fault))?;
+                Frame::parse(&answer, &self.node.limits).map_err(|fault| handler::invalid_output(&fault))?;
                 body
             }
-            _ => acknowledgment(self, &frame, &processed, sender, attachments),
+            _ => acknowledgment_body(self, &frame, &processed, sender, attachments),
         };
         let mut answer = Frame::new(body);
         answer.version.clone_from(&frame.version);
@@ -205,22 +214,27 @@ impl Station {
                 answer.header.set(key, json!(id))?;
             }
         }
-        let told = Fault::read(&answer).map_err(|fault| {
+        let told = Fault::from_frame(&answer).map_err(|fault| {
             Fault::receiver(
                 status::HANDLER_FAILED,
-                format!("the handler answered with a fault that is none: {}", fault.text()),
+                format!("the handler answered with a fault that is none: {}", fault.reason_text()),
             )
         })?;
         match told {
             Some(fault) => Err(fault),
-            None => Ok(Answer { status: StatusCode::OK, content: answer.to_bytes().into() }),
+            None => Ok(NodeResponse { status: StatusCode::OK, body: answer.to_bytes().into() }),
         }
     }
 
     /// On the path: the next node's answer goes back the way that the frame came.
-    async fn relayed(&self, relayed: Relayed, attachments: &[Attachment]) -> Result<Relay, Box<Fault>> {
-        let Relayed { frame, next, processed, removed, notes, .. } = relayed;
-        let way = next.as_ref().and_then(|uri| self.hops.ways.get(uri)).or(self.hops.otherwise.as_ref());
+    async fn forward_to_next_hop(
+        &self,
+        relayed: RelayedFrame,
+        attachments: &[Attachment],
+    ) -> Result<RelayedResponse, Box<Fault>> {
+        let RelayedFrame { frame, next_hop: next, processed_blocks: processed, removed_blocks: removed, notes, .. } =
+            relayed;
+        let way = next.as_ref().and_then(|uri| self.next_hops.by_uri.get(uri)).or(self.next_hops.default_hop.as_ref());
         let hop = way.ok_or_else(|| {
             let text = next.as_ref().map_or("the frame does not say where it goes".to_owned(), |uri| {
                 format!("there is no way from here to `{}`", crate::protocol::acp::fields::shown(uri))
@@ -229,63 +243,69 @@ impl Station {
         })?;
         let to = hop.address().to_string();
         info!(node = self.node.uri(), message = frame.header.message_id(), to, ?processed, ?removed, ?notes, "relayed");
-        let reply = hop.send(frame.to_bytes().into(), attachments).await.map_err(|error| unreachable(&error))?;
-        give_back(reply, frame.is_fault(), &self.node.limits, &self.node.versions)
+        let reply = hop.send(frame.to_bytes().into(), attachments).await.map_err(|error| next_hop_fault(&error))?;
+        relay_response(reply, frame.is_fault(), &self.node.limits, &self.node.versions)
     }
 }
 
 /// Why the next node did not answer. Where it is said to be is this node's own business.
-fn unreachable(error: &ClientError) -> Box<Fault> {
+fn next_hop_fault(error: &ClientError) -> Box<Fault> {
     tracing::warn!(?error, "the next node did not answer");
     let (subcode, text) = match error {
-        ClientError::TooLong { limit, .. } => {
+        ClientError::ResponseTooLarge { limit, .. } => {
             (NEXT_HOP_ANSWER, format!("the next node answered with more than {limit} bytes"))
         }
-        ClientError::Late { patience, .. } => {
+        ClientError::Timeout { timeout: patience, .. } => {
             (NEXT_HOP_UNREACHABLE, format!("the next node did not answer within {} s", patience.as_secs_f64()))
         }
-        ClientError::NoAnswer { .. } => (NEXT_HOP_UNREACHABLE, "the next node did not answer".to_owned()),
+        ClientError::NoResponse { .. } => (NEXT_HOP_UNREACHABLE, "the next node did not answer".to_owned()),
         _ => (NEXT_HOP_UNREACHABLE, "the next node cannot be reached".to_owned()),
     };
     Fault::receiver(subcode, text)
 }
 
 /// What is given back of the next node's answer: the frame as it is, or a fault without its detail (5.4.5, rule 4).
-fn give_back(reply: Reply, told_fault: bool, limits: &Limits, versions: &Versions) -> Result<Relay, Box<Fault>> {
+fn relay_response(
+    reply: ClientResponse,
+    told_fault: bool,
+    limits: &FrameLimits,
+    versions: &SupportedVersions,
+) -> Result<RelayedResponse, Box<Fault>> {
     if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&reply.status) {
         return Err(Fault::receiver(NEXT_HOP_REFUSED, "the next node takes nothing from this one"));
     }
-    if told_fault && reply.content.is_empty() {
-        return Ok((Answer { status: reply.status, content: reply.content }, None));
+    if told_fault && reply.body.is_empty() {
+        return Ok((NodeResponse { status: reply.status, body: reply.body }, None));
     }
     let none = |_| Fault::receiver(NEXT_HOP_ANSWER, "what the next node answered is no frame");
-    let mut frame = Frame::parse_as(&reply.content, limits, versions).map_err(none)?;
-    let Some(fault) = Fault::read(&frame).map_err(none)? else {
-        return Ok((Answer { status: StatusCode::OK, content: reply.content }, None));
+    let mut frame = Frame::parse_with_versions(&reply.body, limits, versions).map_err(none)?;
+    let Some(fault) = Fault::from_frame(&frame).map_err(none)? else {
+        return Ok((NodeResponse { status: StatusCode::OK, body: reply.body }, None));
     };
     if let Some(Value::Object(told)) = frame.body.get_mut("fault") {
         told.shift_remove("detail");
     }
     // Detail is gone, and with it nothing that a status is made of. A code that HTTP gave occasion to belongs to the hop before.
-    let status = if fault.code == Code::Sender { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR };
-    Ok((Answer { status, content: frame.to_bytes().into() }, Some(fault)))
+    let status =
+        if fault.code == FaultCode::Sender { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR };
+    Ok((NodeResponse { status, body: frame.to_bytes().into() }, Some(fault)))
 }
 
 /// Whether a message that ended so may be sent again as it is (5.4.6, rule 4). One that a check of security refused may not.
-fn may_come_again(fault: &Fault) -> bool {
+fn is_resendable(fault: &Fault) -> bool {
     let refused = fault.subcode.as_deref().is_some_and(|subcode| subcode.starts_with(rules::SECURITY_VIOLATION));
     fault.code.is_retryable() && !refused
 }
 
 /// What an ultimate receiver without a handler answers.
-fn acknowledgment(
-    station: &Station,
+fn acknowledgment_body(
+    station: &NodeService,
     frame: &Frame,
     processed: &[String],
     sender: Option<String>,
     attachments: &[Attachment],
 ) -> Map<String, Value> {
-    let stored = station.attachments.is_some();
+    let stored = station.attachment_dir.is_some();
     let attached = attachments.iter().map(|attachment| {
         json!({"cid": attachment.cid, "size": attachment.data.len(), "sha256": attachment.sha256(), "stored": stored})
     });
@@ -303,7 +323,7 @@ fn acknowledgment(
 }
 
 /// Keeps an attachment under its hash: written aside, and whole once it has its name.
-async fn keep(folder: &Path, attachment: &Attachment) -> io::Result<()> {
+async fn store_attachment(folder: &Path, attachment: &Attachment) -> io::Result<()> {
     let path = folder.join(attachment.sha256());
     if tokio::fs::try_exists(&path).await? {
         return Ok(());
@@ -320,21 +340,21 @@ async fn keep(folder: &Path, attachment: &Attachment) -> io::Result<()> {
 }
 
 /// What a node says of itself.
-pub(super) fn describe(node: &Node) -> Value {
-    let place = match node.place() {
-        Place::Ultimate => "ultimateReceiver",
-        Place::Forwarding => "forwardingIntermediary",
-        Place::Active => "activeIntermediary",
+pub(super) fn describe_node(node: &Node) -> Value {
+    let place = match node.kind() {
+        NodeKind::UltimateReceiver => "ultimateReceiver",
+        NodeKind::ForwardingIntermediary => "forwardingIntermediary",
+        NodeKind::ActiveIntermediary => "activeIntermediary",
     };
     let roles: Vec<&str> = node.roles().iter().map(super::super::role::Role::token).collect();
     let modules: Vec<Value> = node
         .modules
         .iter()
-        .map(|module| module.about())
+        .map(|module| module.descriptor())
         .map(|about| json!({"uri": about.uri, "features": about.features, "blocks": about.blocks}))
         .collect();
     json!({
         "uri": node.uri(), "place": place, "roles": roles, "versions": node.versions.all(),
-        "features": super::FEATURES, "modules": modules, "understands": node.understands.keys().collect::<Vec<_>>(),
+        "features": super::BINDING_FEATURES, "modules": modules, "understands": node.understood_blocks.keys().collect::<Vec<_>>(),
     })
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::fault::Fault;
 use super::super::frame::Frame;
 use super::super::node::Node;
-use super::super::process::{Outcome, Processed, Relayed, process};
+use super::super::process::{ProcessOutcome, ProcessedFrame, RelayedFrame, process};
 
 /// When the tests are.
 pub const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -17,35 +17,35 @@ pub fn frame(value: Value) -> Frame {
 }
 
 /// The ultimate receiver `agent://last`.
-pub fn ultimate() -> Node {
-    Node::ultimate("agent://last").expect("a node")
+pub fn ultimate_receiver() -> Node {
+    Node::ultimate_receiver("agent://last").expect("a node")
 }
 
 /// The forwarding intermediary `agent://middle`.
-pub fn forwarding() -> Node {
-    Node::forwarding("agent://middle").expect("a node")
+pub fn forwarding_intermediary() -> Node {
+    Node::forwarding_intermediary("agent://middle").expect("a node")
 }
 
 /// The fault that it must be.
-pub fn fault(node: Node, frame: Frame) -> Fault {
+pub fn expect_fault(node: Node, frame: Frame) -> Fault {
     match process(&node, frame, NOW) {
-        Outcome::Fault(fault) => *fault,
+        ProcessOutcome::Fault(fault) => *fault,
         other => panic!("it must be a fault: {other:?}"),
     }
 }
 
 /// What must have been processed.
-pub fn processed(node: Node, frame: Frame) -> Processed {
+pub fn expect_processed(node: Node, frame: Frame) -> ProcessedFrame {
     match process(&node, frame, NOW) {
-        Outcome::Processed(processed) => *processed,
+        ProcessOutcome::Processed(processed) => *processed,
         other => panic!("it must be processed: {other:?}"),
     }
 }
 
 /// What must have been relayed.
-pub fn relayed(node: Node, frame: Frame) -> Relayed {
+pub fn expect_relayed(node: Node, frame: Frame) -> RelayedFrame {
     match process(&node, frame, NOW) {
-        Outcome::Relayed(relayed) => *relayed,
+        ProcessOutcome::Relayed(relayed) => *relayed,
         other => panic!("it must be relayed: {other:?}"),
     }
 }

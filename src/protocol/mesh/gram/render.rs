@@ -6,40 +6,40 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Edge, MemoryGram, Node};
+use super::{GramEdge, GramNode, MemoryGram};
 
 /// The most characters of a value in a table, a DOT label or a Mermaid label.
-const CELL: usize = 80;
+const MAX_CELL_CHARS: usize = 80;
 /// Attributes that say in words what a node is, the first of them that is there.
-const WORDS: [&str; 6] = ["text", "summary", "title", "name", "path", "status"];
+const SUMMARY_ATTRIBUTES: [&str; 6] = ["text", "summary", "title", "name", "path", "status"];
 
 /// The nodes, what is worth most first.
-fn by_worth(gram: &MemoryGram) -> Vec<&Node> {
+fn nodes_by_importance(gram: &MemoryGram) -> Vec<&GramNode> {
     let now = gram.timestamp();
-    let worth = |node: &Node| node.worth(now, now);
-    let mut nodes: Vec<&Node> = gram.nodes().iter().collect();
+    let worth = |node: &GramNode| node.importance_at(now, now);
+    let mut nodes: Vec<&GramNode> = gram.nodes().iter().collect();
     nodes.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then_with(|| a.id.cmp(&b.id)));
     nodes
 }
 
 /// What a node says of itself.
-fn words(node: &Node) -> String {
-    let said = WORDS.iter().find_map(|name| node.attributes.get(*name));
-    said.map(text_of).unwrap_or_default()
+fn node_summary(node: &GramNode) -> String {
+    let said = SUMMARY_ATTRIBUTES.iter().find_map(|name| node.attributes.get(*name));
+    said.map(value_text).unwrap_or_default()
 }
 
-fn text_of(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Array(entries) if entries.iter().all(|entry| !entry.is_object() && !entry.is_array()) => {
-            entries.iter().map(text_of).collect::<Vec<_>>().join(", ")
+            entries.iter().map(value_text).collect::<Vec<_>>().join(", ")
         }
         other => other.to_string(),
     }
 }
 
 /// On one line, with nothing in it that a terminal or a renderer obeys.
-fn line(text: &str) -> String {
+fn single_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -48,7 +48,7 @@ fn line(text: &str) -> String {
                     out.push(' ');
                 }
             }
-            c if c.is_control() || unseen(c) => {}
+            c if c.is_control() || is_invisible(c) => {}
             c => out.push(c),
         }
     }
@@ -56,12 +56,12 @@ fn line(text: &str) -> String {
 }
 
 /// Marks that reorder or hide text.
-fn unseen(c: char) -> bool {
+fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
         | '\u{e0000}'..='\u{e007f}')
 }
 
-fn cut(text: &str, most: usize) -> String {
+fn truncate(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
         Some(_) => text.chars().take(most - 1).chain(['…']).collect(),
@@ -69,8 +69,8 @@ fn cut(text: &str, most: usize) -> String {
 }
 
 /// Text within a paragraph of markdown.
-fn plain(text: &str) -> String {
-    let text = line(text);
+fn escape_markdown(text: &str) -> String {
+    let text = single_line(text);
     let mut out = String::with_capacity(text.len() + 8);
     let mut before = ' ';
     let mut chars = text.chars().peekable();
@@ -102,32 +102,33 @@ fn plain(text: &str) -> String {
 }
 
 /// A name as code in markdown.
-fn code(text: &str) -> String {
-    format!("`{}`", line(text).replace('`', "'"))
+fn markdown_code(text: &str) -> String {
+    format!("`{}`", single_line(text).replace('`', "'"))
 }
 
 /// For an agent to read: the nodes, what is worth most first, by what they are, with what they have to do with each other. Empty
 /// where nothing is remembered.
 pub fn markdown(gram: &MemoryGram) -> String {
-    let mut edges: BTreeMap<&str, Vec<&Edge>> = BTreeMap::new();
+    let mut edges: BTreeMap<&str, Vec<&GramEdge>> = BTreeMap::new();
     for edge in gram.edges() {
         edges.entry(&edge.source).or_default().push(edge);
     }
     let mut text = String::new();
-    for node in by_worth(gram).into_iter().filter(|node| !node.is_reference()) {
-        let said = words(node);
-        text.push_str(&format!("- {} {}", plain(&node.kind), code(&node.id)));
+    for node in nodes_by_importance(gram).into_iter().filter(|node| !node.is_reference()) {
+        let said = node_summary(node);
+        text.push_str(&format!("- {} {}", escape_markdown(&node.kind), markdown_code(&node.id)));
         if !said.is_empty() && said != node.id {
-            text.push_str(&format!(": {}", plain(&said)));
+            text.push_str(&format!(": {}", escape_markdown(&said)));
         }
         text.push('\n');
-        let used = WORDS.iter().find(|name| node.attributes.contains_key(**name)).copied().unwrap_or_default();
+        let used =
+            SUMMARY_ATTRIBUTES.iter().find(|name| node.attributes.contains_key(**name)).copied().unwrap_or_default();
         for (name, value) in node.attributes.iter().filter(|(name, _)| *name != used) {
-            text.push_str(&format!("  - {}: {}\n", plain(name), plain(&text_of(value))));
+            text.push_str(&format!("  - {}: {}\n", escape_markdown(name), escape_markdown(&value_text(value))));
         }
         for edge in edges.get(node.id.as_str()).into_iter().flatten() {
-            let how = edge.context.as_deref().map_or_else(|| "has to do with".to_owned(), plain);
-            text.push_str(&format!("  - {how} {}\n", code(&edge.target)));
+            let how = edge.context.as_deref().map_or_else(|| "has to do with".to_owned(), escape_markdown);
+            text.push_str(&format!("  - {how} {}\n", markdown_code(&edge.target)));
         }
     }
     text
@@ -136,30 +137,34 @@ pub fn markdown(gram: &MemoryGram) -> String {
 /// For a terminal: what it is, its nodes, its edges.
 pub fn table(gram: &MemoryGram) -> String {
     let mut text = format!("MemoryGram {} of {}\n{}\n", gram.id(), gram.timestamp(), gram.hash());
-    for (name, value) in gram.metadata().into_iter().flatten().filter(|(name, _)| *name != super::HASH) {
-        text.push_str(&format!("{}: {}\n", line(name), cut(&line(&text_of(value)), 4 * CELL)));
+    for (name, value) in gram.metadata().into_iter().flatten().filter(|(name, _)| *name != super::HASH_KEY) {
+        text.push_str(&format!(
+            "{}: {}\n",
+            single_line(name),
+            truncate(&single_line(&value_text(value)), 4 * MAX_CELL_CHARS)
+        ));
     }
     let now: Timestamp = gram.timestamp();
-    let nodes = by_worth(gram).into_iter().map(|node| {
-        let worth = format!("{:.2}", node.worth(now, now));
-        [line(&node.id), line(&node.kind), worth, line(&words(node))]
+    let nodes = nodes_by_importance(gram).into_iter().map(|node| {
+        let worth = format!("{:.2}", node.importance_at(now, now));
+        [single_line(&node.id), single_line(&node.kind), worth, single_line(&node_summary(node))]
     });
     text.push('\n');
-    columns(&mut text, ["NODE", "TYPE", "WORTH", "WHAT"], nodes);
+    push_columns(&mut text, ["NODE", "TYPE", "WORTH", "WHAT"], nodes);
     if !gram.edges().is_empty() {
         let edges = gram.edges().iter().map(|edge| {
-            let context = line(edge.context.as_deref().unwrap_or_default());
-            [line(&edge.source), line(&edge.target), format!("{:.2}", edge.weight), context]
+            let context = single_line(edge.context.as_deref().unwrap_or_default());
+            [single_line(&edge.source), single_line(&edge.target), format!("{:.2}", edge.weight), context]
         });
         text.push('\n');
-        columns(&mut text, ["FROM", "TO", "WEIGHT", "HOW"], edges);
+        push_columns(&mut text, ["FROM", "TO", "WEIGHT", "HOW"], edges);
     }
     text
 }
 
-fn columns(text: &mut String, head: [&str; 4], rows: impl Iterator<Item = [String; 4]>) {
+fn push_columns(text: &mut String, head: [&str; 4], rows: impl Iterator<Item = [String; 4]>) {
     let rows: Vec<[String; 4]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
-    let rows: Vec<[String; 4]> = rows.into_iter().map(|row| row.map(|cell| cut(&cell, CELL))).collect();
+    let rows: Vec<[String; 4]> = rows.into_iter().map(|row| row.map(|cell| truncate(&cell, MAX_CELL_CHARS))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths = [width(0), width(1), width(2)];
     for [a, b, c, d] in &rows {
@@ -169,14 +174,14 @@ fn columns(text: &mut String, head: [&str; 4], rows: impl Iterator<Item = [Strin
     }
 }
 
-fn label(node: &Node) -> String {
-    let said = words(node);
-    let said = if said == node.id { String::new() } else { cut(&line(&said), CELL) };
-    let name = cut(&line(&node.id), CELL);
+fn node_label(node: &GramNode) -> String {
+    let said = node_summary(node);
+    let said = if said == node.id { String::new() } else { truncate(&single_line(&said), MAX_CELL_CHARS) };
+    let name = truncate(&single_line(&node.id), MAX_CELL_CHARS);
     if said.is_empty() {
-        format!("{}: {name}", line(&node.kind))
+        format!("{}: {name}", single_line(&node.kind))
     } else {
-        format!("{}: {name}\n{said}", line(&node.kind))
+        format!("{}: {name}\n{said}", single_line(&node.kind))
     }
 }
 
@@ -184,12 +189,12 @@ fn label(node: &Node) -> String {
 pub fn dot(gram: &MemoryGram) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
     let mut text = String::from("digraph memory {\n  rankdir=LR;\n  node [shape=box];\n");
-    let places = places(gram);
+    let places = node_indexes(gram);
     for (place, node) in gram.nodes().iter().enumerate() {
-        text.push_str(&format!("  n{place} [label={}];\n", quoted(&label(node))));
+        text.push_str(&format!("  n{place} [label={}];\n", quoted(&node_label(node))));
     }
     for edge in gram.edges() {
-        let context = cut(&line(edge.context.as_deref().unwrap_or_default()), CELL);
+        let context = truncate(&single_line(edge.context.as_deref().unwrap_or_default()), MAX_CELL_CHARS);
         let (source, target) = (places[edge.source.as_str()], places[edge.target.as_str()]);
         text.push_str(&format!("  n{source} -> n{target} [label={}, weight={:.2}];\n", quoted(&context), edge.weight));
     }
@@ -213,13 +218,13 @@ pub fn mermaid(gram: &MemoryGram) -> String {
         out
     };
     let mut text = String::from("graph LR\n");
-    let places = places(gram);
+    let places = node_indexes(gram);
     for (place, node) in gram.nodes().iter().enumerate() {
-        text.push_str(&format!("  n{place}[{}]\n", quoted(&label(node))));
+        text.push_str(&format!("  n{place}[{}]\n", quoted(&node_label(node))));
     }
     for edge in gram.edges() {
         let (source, target) = (places[edge.source.as_str()], places[edge.target.as_str()]);
-        match cut(&line(edge.context.as_deref().unwrap_or_default()), CELL).as_str() {
+        match truncate(&single_line(edge.context.as_deref().unwrap_or_default()), MAX_CELL_CHARS).as_str() {
             "" => text.push_str(&format!("  n{source} --> n{target}\n")),
             context => text.push_str(&format!("  n{source} -->|{}| n{target}\n", quoted(context))),
         }
@@ -228,6 +233,6 @@ pub fn mermaid(gram: &MemoryGram) -> String {
 }
 
 /// Nodes by their place: an id of an agent's is no name in these languages.
-fn places(gram: &MemoryGram) -> BTreeMap<&str, usize> {
+fn node_indexes(gram: &MemoryGram) -> BTreeMap<&str, usize> {
     gram.nodes().iter().enumerate().map(|(place, node)| (node.id.as_str(), place)).collect()
 }

@@ -7,57 +7,62 @@ use serde_json::{Value, json};
 
 use super::audit::Audit;
 use super::authentication::{Authentication, authenticate};
-use super::authorization::{Authorization, BODY, authorize};
-use super::encryption::{Encryption, KeyPair, seal_body};
+use super::authorization::{Authorization, BODY_ACTION, authorize};
+use super::encryption::{Encryption, RecipientKeyPair, encrypt_body};
 use super::freshness::Freshness;
-use super::keys::testing::secret;
-use super::keys::{KeyRing, Right};
+use super::keys::test_keys::secret_key;
+use super::keys::{KeyPermission, KeyRing};
 use super::routing::Routing;
 use super::signature::{Signature, sign};
-use super::testing::{NOW, frame};
+use super::test_support::{NOW, frame};
 use super::ttl::Ttl;
 use super::validation::Validation;
 use crate::protocol::mesh::frame::Frame;
-use crate::protocol::mesh::node::{Node, Place};
-use crate::protocol::mesh::process::Outcome;
-use crate::protocol::mesh::relay::{Change, What};
+use crate::protocol::mesh::node::{Node, NodeKind};
+use crate::protocol::mesh::process::ProcessOutcome;
+use crate::protocol::mesh::relay::{ChangeAction, FrameChange};
 
 fn keys() -> Arc<KeyRing> {
-    let sender = secret(1, "agent://sender").public().with(Right::Authorize);
-    let active = secret(3, "agent://active").public().with(Right::Change);
+    let sender = secret_key(1, "agent://sender").public_key().with_permission(KeyPermission::Authorize);
+    let active = secret_key(3, "agent://active").public_key().with_permission(KeyPermission::ModifyMessages);
     Arc::new(
-        [sender, secret(2, "agent://forward").public(), active, secret(4, "agent://last").public()]
+        [sender, secret_key(2, "agent://forward").public_key(), active, secret_key(4, "agent://last").public_key()]
             .into_iter()
             .collect(),
     )
 }
 
-fn node(n: u8, uri: &str, place: Place) -> Node {
-    let key = Arc::new(secret(n, uri));
+fn node(n: u8, uri: &str, place: NodeKind) -> Node {
+    let key = Arc::new(secret_key(n, uri));
     Node::new(uri, place)
         .expect("a node")
-        .with(Ttl)
-        .with(Authentication::requiring(keys()).presenting(key.clone()))
-        .with(Signature::requiring(keys()).signing_again(key.clone()))
-        .with(Freshness::within(SignedDuration::from_secs(300)))
-        .with(Authorization::new(keys()).allowing("agent://sender", [BODY]).needing([BODY]))
-        .with(Encryption::with((n == 4).then(|| KeyPair::new("box", &[7; 32]))))
-        .with(Validation::default())
-        .with(Routing)
-        .with(Audit::beginning().sealing(key).checking(keys()))
+        .with_module(Ttl)
+        .with_module(Authentication::required(keys()).with_credential_key(key.clone()))
+        .with_module(Signature::required(keys()).with_resigning_key(key.clone()))
+        .with_module(Freshness::within_window(SignedDuration::from_secs(300)))
+        .with_module(
+            Authorization::new(keys())
+                .with_allowed_actions("agent://sender", [BODY_ACTION])
+                .with_required_actions([BODY_ACTION]),
+        )
+        .with_module(Encryption::with_keys((n == 4).then(|| RecipientKeyPair::new("box", &[7; 32]))))
+        .with_module(Validation::default())
+        .with_module(Routing)
+        .with_module(Audit::starting_log().with_signer(key).with_verifier(keys()))
 }
 
-fn path() -> [Node; 3] {
-    let what = What::SetBlock("priority".to_owned(), json!({"level": 1}).as_object().expect("an object").clone());
-    let change = Change { feature: "urn:x:priority".to_owned(), what };
+fn message_path() -> [Node; 3] {
+    let what =
+        ChangeAction::SetBlock("priority".to_owned(), json!({"level": 1}).as_object().expect("an object").clone());
+    let change = FrameChange { feature: "urn:x:priority".to_owned(), action: what };
     [
-        node(2, "agent://forward", Place::Forwarding),
-        node(3, "agent://active", Place::Active).changing([change]),
-        node(4, "agent://last", Place::Ultimate),
+        node(2, "agent://forward", NodeKind::ForwardingIntermediary),
+        node(3, "agent://active", NodeKind::ActiveIntermediary).with_changes([change]),
+        node(4, "agent://last", NodeKind::UltimateReceiver),
     ]
 }
 
-fn message() -> Frame {
+fn sample_message() -> Frame {
     let mut message = frame(json!({
         "version": "1.0",
         "Header": {
@@ -71,8 +76,8 @@ fn message() -> Frame {
             "nodes": [{"id": "n", "type": "note", "attributes": {}}], "edges": []
         }]
     }));
-    let key = secret(1, "agent://sender");
-    seal_body(&mut message, &KeyPair::new("box", &[7; 32]).recipient()).expect("it seals");
+    let key = secret_key(1, "agent://sender");
+    encrypt_body(&mut message, &RecipientKeyPair::new("box", &[7; 32]).recipient_key()).expect("it seals");
     let actions: &[&str] = &["routing", "audit"];
     authorize(&mut message, &key, [("agent://forward", actions), ("agent://active", actions)], None)
         .expect("a good block");
@@ -82,15 +87,15 @@ fn message() -> Frame {
 }
 
 /// Sends a frame down the path. `tamper` has it between any two nodes, before the node of that number.
-fn sent(path: &mut [Node; 3], mut message: Frame, tamper: impl Fn(usize, &mut Value)) -> Outcome {
+fn send_along_path(path: &mut [Node; 3], mut message: Frame, tamper: impl Fn(usize, &mut Value)) -> ProcessOutcome {
     for (place, node) in path.iter_mut().enumerate() {
         let mut json = message.to_json();
         tamper(place, &mut json);
         message = Frame::parse(json.to_string().as_bytes(), &node.limits).expect("a good frame");
-        match node.take(message, NOW) {
-            Outcome::Relayed(relayed) => {
+        match node.process_and_remember(message, NOW) {
+            ProcessOutcome::Relayed(relayed) => {
                 let next = ["agent://active", "agent://last"][place];
-                assert_eq!(relayed.next.as_deref(), Some(next));
+                assert_eq!(relayed.next_hop.as_deref(), Some(next));
                 message = relayed.frame;
             }
             outcome => return outcome,
@@ -100,9 +105,11 @@ fn sent(path: &mut [Node; 3], mut message: Frame, tamper: impl Fn(usize, &mut Va
 }
 
 #[test]
-fn section_7_a_message_with_all_modules_arrives() {
-    let mut path = path();
-    let Outcome::Processed(last) = sent(&mut path, message(), |_, _| ()) else { panic!("it must arrive") };
+fn section_7_a_message_with_all_modules_is_delivered() {
+    let mut path = message_path();
+    let ProcessOutcome::Processed(last) = send_along_path(&mut path, sample_message(), |_, _| ()) else {
+        panic!("it must arrive")
+    };
     assert_eq!(last.sender.as_deref(), Some("agent://sender"));
     assert_eq!(last.frame.body["task"], json!({"id": 7}));
     assert_eq!(last.grams.len(), 1);
@@ -117,13 +124,15 @@ fn section_7_a_message_with_all_modules_arrives() {
     assert_eq!(agents, [&json!("agent://forward"), &json!("agent://active"), &json!("agent://last")]);
     assert!(log[2]["actions"].as_array().is_some_and(|actions| actions.contains(&json!("opened the Body"))));
     // The same once more.
-    let Outcome::Fault(fault) = sent(&mut path, message(), |_, _| ()) else { panic!("it must be refused") };
+    let ProcessOutcome::Fault(fault) = send_along_path(&mut path, sample_message(), |_, _| ()) else {
+        panic!("it must be refused")
+    };
     assert_eq!(fault.subcode.as_deref(), Some("SecurityViolation.Replay"));
-    assert_eq!((fault.relates_to.as_deref(), fault.trace.as_deref()), (Some("m-1"), Some("t-1")));
+    assert_eq!((fault.relates_to.as_deref(), fault.trace_id.as_deref()), (Some("m-1"), Some("t-1")));
 }
 
 #[test]
-fn section_7_whoever_tampers_on_the_way_is_seen_at_the_next_node() {
+fn section_7_tampering_is_detected_at_the_next_node() {
     let nodes = ["agent://forward", "agent://active", "agent://last"];
     let changes: [(&str, Value); 6] = [
         ("/frame/Body/sealed", json!("AAAA")),
@@ -140,7 +149,9 @@ fn section_7_whoever_tampers_on_the_way_is_seen_at_the_next_node() {
                     *message.pointer_mut(pointer).expect(pointer) = value.clone();
                 }
             };
-            let Outcome::Fault(fault) = sent(&mut path(), message(), tamper) else { panic!("{pointer} before {at}") };
+            let ProcessOutcome::Fault(fault) = send_along_path(&mut message_path(), sample_message(), tamper) else {
+                panic!("{pointer} before {at}")
+            };
             assert_eq!(fault.node.as_deref(), Some(node), "{pointer}");
             assert!(
                 fault.subcode.as_deref().is_some_and(|subcode| subcode.starts_with("SecurityViolation.")),
@@ -151,19 +162,23 @@ fn section_7_whoever_tampers_on_the_way_is_seen_at_the_next_node() {
 }
 
 #[test]
-fn section_7_2_the_log_is_tamper_proof_and_the_way_has_an_end() {
+fn section_7_2_a_modified_log_and_an_expired_ttl_are_refused() {
     let cut = |place: usize, message: &mut Value| {
         if place == 2 {
             message["frame"]["Header"]["audit"]["entries"][0]["actions"] = json!([]);
         }
     };
-    let Outcome::Fault(fault) = sent(&mut path(), message(), cut) else { panic!("it must be refused") };
+    let ProcessOutcome::Fault(fault) = send_along_path(&mut message_path(), sample_message(), cut) else {
+        panic!("it must be refused")
+    };
     assert_eq!(fault.subcode.as_deref(), Some("SecurityViolation.Audit"));
     let old = |place: usize, message: &mut Value| {
         if place == 1 {
             message["frame"]["Header"]["ttl"]["hops"] = json!(0);
         }
     };
-    let Outcome::Fault(fault) = sent(&mut path(), message(), old) else { panic!("it must be refused") };
+    let ProcessOutcome::Fault(fault) = send_along_path(&mut message_path(), sample_message(), old) else {
+        panic!("it must be refused")
+    };
     assert_eq!((fault.subcode.as_deref(), fault.node.as_deref()), (Some("amp:TTLExpired"), Some("agent://active")));
 }
