@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use criterion::{Criterion, Throughput};
 use longshore::ids::{ContainerId, StoryId, SwarmId};
-use longshore::protocol::acp::machine::{Record, Session};
+use longshore::protocol::acp::machine::{RecordOutcome, Session};
 use longshore::protocol::acp::message::{
     Completion, CompletionStatus, ContainerMessage, Envelope, ErrorCode, ErrorReport, ProgressUpdate, StoryStatus,
     encode_container,
@@ -84,13 +84,13 @@ impl SampleSession {
         for chunk in self.chunks() {
             splitter.push(chunk);
             while let Some(line) = splitter.next_line() {
-                match black_box(session.line(line)) {
-                    Record::Accepted(_) => {}
-                    Record::Refused(problem) => panic!("the traffic is valid: {problem}"),
+                match black_box(session.handle_line(line)) {
+                    RecordOutcome::Accepted(_) => {}
+                    RecordOutcome::Rejected(problem) => panic!("the traffic is valid: {problem}"),
                 }
             }
         }
-        session.records()
+        session.record_count()
     }
 
     fn read_with_lines_codec(&self) -> u64 {

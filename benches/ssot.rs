@@ -13,7 +13,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use longshore::ids::AssignmentId;
 use longshore::protocol::amp::message::{
-    Ack, Draft, Kind, Message, MsgId, Payload, RiskLevel, Role, Subtask, TaskDispatch,
+    Ack, AmpDraft, AmpMessage, AmpMessageType, AmpRole, MsgId, Payload, RiskLevel, Subtask, TaskDispatch,
 };
 use longshore::protocol::amp::store::Ssot;
 
@@ -25,7 +25,7 @@ const BATCH_SIZE: u64 = 1_000;
 const FIRST_UNIX_MS: u64 = 1_795_348_800_000;
 
 /// The `n`th message: tasks take turns.
-fn message(n: u64) -> Message {
+fn message(n: u64) -> AmpMessage {
     let task = AssignmentId::new(2026, (n % TASKS) as u32 + 1);
     let subtask = |number: u32| Subtask {
         subtask_id: format!("{task}-S{number}"),
@@ -43,23 +43,23 @@ fn message(n: u64) -> Message {
         tech_constraints: None,
     };
     let ms = FIRST_UNIX_MS + n;
-    let draft = Draft {
-        from: Role::Coordinator,
-        to: Role::Executor,
-        task: task.clone(),
-        at: Timestamp::from_millisecond(ms as i64).expect("a time"),
+    let draft = AmpDraft {
+        from: AmpRole::Coordinator,
+        to: AmpRole::Executor,
+        task_id: task.clone(),
+        timestamp: Timestamp::from_millisecond(ms as i64).expect("a time"),
         requires_ack: true,
         ack_timeout_sec: None,
         context_ref: Vec::new(),
-        payload: Payload::Dispatch(payload),
+        payload: Payload::TaskDispatch(payload),
     };
-    Message::new(MsgId::new(Kind::TaskDispatch, task, ms), draft).expect("a good message")
+    AmpMessage::new(MsgId::new(AmpMessageType::TaskDispatch, task, ms), draft).expect("a good message")
 }
 
 fn append(ssot: &Ssot, n: u64) {
     let message = message(n);
     ssot.ensure_message(&message).expect("written");
-    let ack = Ack { ack_of: message.id().clone(), by: Role::Executor, timestamp: message.at(), note: None };
+    let ack = Ack { ack_of: message.id().clone(), by: AmpRole::Executor, timestamp: message.timestamp(), note: None };
     ssot.ensure_ack(&ack).expect("written");
 }
 
@@ -104,12 +104,12 @@ fn bench_ssot(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ssot/100000");
     group.sample_size(20);
     let id = message(54_321).id().clone();
-    group.bench_function("lookup by id", |bench| bench.iter(|| black_box(ssot.entry(&id)).expect("read")));
+    group.bench_function("lookup by id", |bench| bench.iter(|| black_box(ssot.log_entry(&id)).expect("read")));
     group.bench_function("log of a task", |bench| {
-        bench.iter(|| assert_eq!(black_box(ssot.log(id.task())).expect("read").len(), 100));
+        bench.iter(|| assert_eq!(black_box(ssot.log(id.task_id())).expect("read").len(), 100));
     });
     group.bench_function("open escalations", |bench| bench.iter(|| black_box(ssot.open_escalations()).expect("read")));
-    group.bench_function("all ids in order", |bench| bench.iter(|| black_box(ssot.ids(None)).expect("read")));
+    group.bench_function("all ids in order", |bench| bench.iter(|| black_box(ssot.message_ids(None)).expect("read")));
     let mut next = MESSAGES;
     group.bench_function("append a message and its ack", |bench| {
         bench.iter(|| {

@@ -19,9 +19,9 @@ pub fn schema(what: SchemaName) -> CommandResult {
         SchemaName::Plan => schemars::schema_for!(PlanDocument),
         SchemaName::Config => schemars::schema_for!(Config),
         SchemaName::Report => schemars::schema_for!(Summary),
-        SchemaName::Amp => handwritten_schema(amp::schema::message()),
-        SchemaName::AmpAck => handwritten_schema(amp::schema::ack()),
-        SchemaName::AmpVerdict => handwritten_schema(amp::schema::verdict()),
+        SchemaName::Amp => handwritten_schema(amp::schema::message_schema()),
+        SchemaName::AmpAck => handwritten_schema(amp::schema::ack_schema()),
+        SchemaName::AmpVerdict => handwritten_schema(amp::schema::verdict_schema()),
     };
     let text = serde_json::to_string_pretty(&schema)
         .map_err(|error| CommandError::machinery("cannot write the schema").with_cause(&error))?;

@@ -8,7 +8,7 @@ use super::context::CommandContext;
 use super::error::CommandError;
 use super::ssot::message_summary::summarize_message;
 use super::{CommandResult, print_stdout, terminal_columns};
-use crate::protocol::amp::message::{Payload, Severity};
+use crate::protocol::amp::message::{EscalationSeverity, Payload};
 use crate::protocol::amp::store::Ssot;
 use crate::report::TextStyle;
 use crate::report::summary::Summary;
@@ -37,7 +37,7 @@ pub async fn status(args: &StatusArgs, here: &CommandContext) -> CommandResult {
     summary.report = report.exists().then(|| report.display().to_string());
     let look = TextStyle::for_stream(&stdout(), &CommandContext::env_var);
     let mut text = format!("swarm {}: {}\n\n", dir.swarm(), describe_status(state.status, live));
-    text.push_str(&render_open_escalations(&Ssot::at(repo.root()), &recovered.header.spec)?);
+    text.push_str(&render_open_escalations(&Ssot::open_read_only(repo.root()), &recovered.header.spec)?);
     text.push_str(&summary.render(terminal_columns(&stdout()), look.colour));
     text.push_str(&render_containers(&state));
     print_stdout(&text)?;
@@ -50,12 +50,12 @@ fn render_open_escalations(ssot: &Ssot, spec: &SwarmSpec) -> Result<String, Comm
     let mut out = String::new();
     for message in ssot.open_escalations()? {
         let Payload::Escalation(escalation) = message.payload() else { continue };
-        let ours = spec.assignments.iter().any(|assignment| assignment.id == *message.task());
-        if !ours || escalation.severity == Severity::Info {
+        let ours = spec.assignments.iter().any(|assignment| assignment.id == *message.task_id());
+        if !ours || escalation.severity == EscalationSeverity::Info {
             continue;
         }
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{}  {}", message.task(), summarize_message(&message));
+        let _ = writeln!(out, "{}  {}", message.task_id(), summarize_message(&message));
         for action in &escalation.suggested_actions {
             let _ = writeln!(out, "  - {}", sanitize(action));
         }

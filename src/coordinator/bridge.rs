@@ -16,10 +16,10 @@ use crate::handoff::review::ReviewAssignment;
 use crate::ids::{AssignmentId, StoryKey, SwarmId};
 use crate::plan::Plan;
 use crate::protocol::amp::message::{
-    Ack, CompletionStatus, DiffSummary, Draft, Message, MsgId, Payload, ReviewRequest, ReviewVerdict, Role,
-    SelfAssessment, Subtask, TaskDispatch, TaskResult, WorkLogEntry,
+    Ack, AmpDraft, AmpMessage, AmpRole, DiffSummary, MsgId, Payload, ReviewRequest, ReviewVerdict, SelfAssessment,
+    Subtask, SubtaskCompletionStatus, TaskDispatch, TaskResult, WorkLogEntry,
 };
-use crate::protocol::amp::rules::{LOCK_IS_NEAR, LOCK_IS_NEAR_FROM, MAX_ENTRIES, Violation};
+use crate::protocol::amp::rules::{AmpViolation, LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES};
 use crate::protocol::amp::store::{TaskFile, TaskStatus, TaskStory};
 use crate::state::SwarmDir;
 use crate::swarm::amp_intent::{AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec, TaskUpdate};
@@ -44,7 +44,7 @@ const MAX_LOG_ENTRIES: usize = 100;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SsotRecord {
     /// A message.
-    Message(Box<Message>),
+    Message(Box<AmpMessage>),
     /// An ack.
     Ack(Ack),
     /// A task's file.
@@ -110,7 +110,7 @@ impl AmpComposer {
     ///
     /// # Errors
     /// The text of a message that breaks a rule, with the rule: it is not said.
-    pub(super) fn compose(&mut self, word: &AmpIntent) -> Result<SsotRecord, (String, Violation)> {
+    pub(super) fn compose(&mut self, word: &AmpIntent) -> Result<SsotRecord, (String, AmpViolation)> {
         let (id, from, to, refs, ack_within, payload) = match word {
             AmpIntent::Ack { of, by, at_ms, note } => {
                 let note = note.as_deref().map(|note| truncate_chars(note, MAX_LONG_TEXT_CHARS));
@@ -121,28 +121,35 @@ impl AmpComposer {
             AmpIntent::Dispatch(dispatch) => {
                 let payload = self.compose_dispatch(dispatch);
                 let (from, to) = match dispatch.attempt {
-                    Some(_) => (Role::Coordinator, Role::Executor),
-                    None => (Role::Admin, Role::Coordinator),
+                    Some(_) => (AmpRole::Coordinator, AmpRole::Executor),
+                    None => (AmpRole::Admin, AmpRole::Coordinator),
                 };
-                (&dispatch.id, from, to, &dispatch.refs, dispatch.ack_timeout_secs, Payload::Dispatch(payload))
+                (&dispatch.id, from, to, &dispatch.refs, dispatch.ack_timeout_secs, Payload::TaskDispatch(payload))
             }
             AmpIntent::Result(end) => {
                 let payload = self.compose_result(end);
-                (&end.id, Role::Executor, Role::Coordinator, &end.refs, end.ack_timeout_secs, Payload::Result(payload))
+                (
+                    &end.id,
+                    AmpRole::Executor,
+                    AmpRole::Coordinator,
+                    &end.refs,
+                    end.ack_timeout_secs,
+                    Payload::TaskResult(payload),
+                )
             }
             AmpIntent::ReviewRequest(request) => {
                 let ReviewRequestIntent { id, refs, ack_timeout_secs: ack_within, review, attempt } = &**request;
-                let payload = Payload::Request(self.compose_review_request(&attempt.dir_name(), review));
-                (id, Role::Coordinator, Role::Reviewer, refs, *ack_within, payload)
+                let payload = Payload::ReviewRequest(self.compose_review_request(&attempt.dir_name(), review));
+                (id, AmpRole::Coordinator, AmpRole::Reviewer, refs, *ack_within, payload)
             }
             AmpIntent::Verdict { id, refs, ack_timeout_secs: ack_within, verdict } => {
-                let told = self.histories.entry(id.task().clone()).or_default();
+                let told = self.histories.entry(id.task_id().clone()).or_default();
                 told.verdicts.push((**verdict).clone());
-                let payload = Payload::Verdict((**verdict).clone());
-                (id, Role::Reviewer, Role::Coordinator, refs, *ack_within, payload)
+                let payload = Payload::ReviewVerdict((**verdict).clone());
+                (id, AmpRole::Reviewer, AmpRole::Coordinator, refs, *ack_within, payload)
             }
             AmpIntent::Escalation { id, from, escalation, .. } => {
-                return build_message(id, *from, Role::Admin, &escalation.affected_msgs, None, {
+                return build_message(id, *from, AmpRole::Admin, &escalation.affected_msgs, None, {
                     Payload::Escalation((**escalation).clone())
                 });
             }
@@ -172,7 +179,7 @@ impl AmpComposer {
     }
 
     fn compose_dispatch(&mut self, dispatch: &DispatchIntent) -> TaskDispatch {
-        let task = dispatch.id.task().clone();
+        let task = dispatch.id.task_id().clone();
         let stories = &dispatch.stories;
         let mut description = String::new();
         for words in &dispatch.guidance {
@@ -219,7 +226,7 @@ impl AmpComposer {
     }
 
     fn compose_result(&mut self, end: &ResultIntent) -> TaskResult {
-        let task = end.id.task().clone();
+        let task = end.id.task_id().clone();
         let dispatched = self.histories.get(&task).and_then(|told| told.dispatch.as_ref());
         let stories = dispatched.map_or_else(|| vec![end.story.clone()], |(stories, _)| stories.clone());
         let mut assessment = SelfAssessment { criteria_met: Vec::new(), notes: Vec::new() };
@@ -271,7 +278,7 @@ impl AmpComposer {
                 .collect(),
             commit_hash: end.commit.as_ref().map(ToString::to_string),
             blockers: match (&end.failure, end.status) {
-                (_, CompletionStatus::Complete) => Vec::new(),
+                (_, SubtaskCompletionStatus::Complete) => Vec::new(),
                 (Some(failure), _) => blockers(failure),
                 (None, _) => vec!["the sandbox does not say why".to_owned()],
             },
@@ -292,8 +299,8 @@ impl AmpComposer {
     }
 
     fn compose_review_request(&self, folder: &str, review: &ReviewSpec) -> ReviewRequest {
-        let near = (review.reject_count >= LOCK_IS_NEAR_FROM)
-            .then(|| format!("{LOCK_IS_NEAR}: the task was rejected {} times.", review.reject_count));
+        let near = (review.reject_count >= LOCK_WARNING_THRESHOLD)
+            .then(|| format!("{LOCK_WARNING_TEXT}: the task was rejected {} times.", review.reject_count));
         let guidance = review.guidance.iter().map(|words| format!("The admin says: {words}"));
         let notes: Vec<String> = near.into_iter().chain(guidance).collect();
         let checked = self.has_verify_commands
@@ -370,24 +377,26 @@ impl AmpComposer {
 
 fn build_message(
     id: &MsgId,
-    from: Role,
-    to: Role,
+    from: AmpRole,
+    to: AmpRole,
     refs: &[MsgId],
     ack_timeout_sec: Option<u32>,
     payload: Payload,
-) -> Result<SsotRecord, (String, Violation)> {
-    let draft = Draft {
+) -> Result<SsotRecord, (String, AmpViolation)> {
+    let draft = AmpDraft {
         from,
         to,
-        task: id.task().clone(),
-        at: timestamp_from_ms(id.unix_ms()),
-        requires_ack: payload.kind().ack_timeout().is_some(),
+        task_id: id.task_id().clone(),
+        timestamp: timestamp_from_ms(id.unix_ms()),
+        requires_ack: payload.message_type().ack_timeout().is_some(),
         ack_timeout_sec,
         context_ref: refs.to_vec(),
         payload,
     };
     let text = format!("{draft:?}");
-    Message::new(id.clone(), draft).map(|message| SsotRecord::Message(Box::new(message))).map_err(|rule| (text, rule))
+    AmpMessage::new(id.clone(), draft)
+        .map(|message| SsotRecord::Message(Box::new(message)))
+        .map_err(|rule| (text, rule))
 }
 
 fn timestamp_from_ms(ms: u64) -> Timestamp {

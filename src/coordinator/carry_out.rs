@@ -332,7 +332,7 @@ pub(super) async fn collect_review(
             if let Some((text, rule)) = review::violated_rule(&reviewed) {
                 let from = format!("reviewer, {attempt}");
                 let logged =
-                    tokio::task::spawn_blocking(move || ssot.refuse(&text, &rule, Timestamp::now(), &from)).await;
+                    tokio::task::spawn_blocking(move || ssot.log_rejected(&text, &rule, Timestamp::now(), &from)).await;
                 if let Ok(Err(error)) = logged {
                     tracing::warn!(%attempt, error = %error_chain(&error), "cannot write a refused verdict to the error log");
                 }

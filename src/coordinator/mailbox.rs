@@ -36,8 +36,8 @@ use crate::handoff::assignment::MailboxMembership;
 use crate::handoff::mailbox::{MAX_PUT_BYTES, MailFileWrite, MailQuery, MessageNumbers};
 use crate::ids::AgentId;
 use crate::plan::{Plan, PlannedAgent};
-use crate::protocol::mailbox::message::{Kind, Seq};
-use crate::protocol::mailbox::roster::{Roster, Row, Status};
+use crate::protocol::mailbox::message::{MailboxMessageType, Seq};
+use crate::protocol::mailbox::roster::{AgentStatus, Roster, RosterEntry};
 use crate::protocol::mailbox::store::{MailboxResult, PROTOCOL_FILE, PROTOCOL_TEXT, ROSTER_FILE};
 use crate::state::SwarmDir;
 use crate::swarm::SwarmMachine;
@@ -234,9 +234,9 @@ impl MailboxSync {
             let agent = if view.review.is_some() { seat.reviewer().id } else { seat.id.clone() };
             self.agents.entry(agent).or_default();
         }
-        let rows = self.copy.mailbox().roster().map(|roster| roster.rows()).unwrap_or_default();
+        let rows = self.copy.mailbox().roster().map(|roster| roster.entries()).unwrap_or_default();
         for (agent, state) in &mut self.agents {
-            state.done = rows.iter().any(|row| row.id == *agent && row.status == Status::Done);
+            state.done = rows.iter().any(|row| row.id == *agent && row.status == AgentStatus::Done);
         }
     }
 
@@ -325,9 +325,9 @@ impl MailboxSync {
             .and_then(|numbers| numbers.last())
             .and_then(Seq::new);
         self.agents.insert(seat.agent.clone(), AgentState { ignored_up_to: before, ..AgentState::default() });
-        let row = Row::new(seat.agent.clone(), seat.role.clone(), None, Timestamp::now());
+        let row = RosterEntry::new(seat.agent.clone(), seat.role.clone(), None, Timestamp::now());
         self.change_roster(&seat.agent, |known| match known {
-            Some(known) if known.status == Status::Active => None,
+            Some(known) if known.status == AgentStatus::Active => None,
             // One that is tried again registers again; by when it started, others know.
             _ => Some(RosterChange::Row(row.clone())),
         });
@@ -340,23 +340,26 @@ impl MailboxSync {
         if let Some(state) = self.agents.get_mut(agent) {
             state.sandbox_ended = true;
             if !state.done {
-                self.set_status(agent, if how == SandboxExit::Crashed { &Status::Crashed } else { &Status::Left });
+                self.set_status(
+                    agent,
+                    if how == SandboxExit::Crashed { &AgentStatus::Crashed } else { &AgentStatus::Left },
+                );
             }
         }
         drained
     }
 
-    fn set_status(&mut self, agent: &AgentId, status: &Status) {
+    fn set_status(&mut self, agent: &AgentId, status: &AgentStatus) {
         self.change_roster(agent, |known| match known {
             Some(known) if known.status != *status => Some(RosterChange::Status(status.clone())),
             _ => None,
         });
     }
 
-    fn change_roster(&mut self, agent: &AgentId, what: impl Fn(Option<&Row>) -> Option<RosterChange>) {
+    fn change_roster(&mut self, agent: &AgentId, what: impl Fn(Option<&RosterEntry>) -> Option<RosterChange>) {
         let changed = run_blocking(|| {
-            self.copy.mailbox().change_roster(|roster| {
-                Ok(match what(roster.row(agent).as_ref()) {
+            self.copy.mailbox().update_roster(|roster| {
+                Ok(match what(roster.entry(agent).as_ref()) {
                     None => false,
                     Some(RosterChange::Row(row)) => {
                         roster.add(&row);
@@ -375,12 +378,12 @@ impl MailboxSync {
         else {
             return Ok(());
         };
-        let known = Roster::of(self.volume_roster.as_str());
-        if roster.rows().is_empty() && !known.rows().is_empty() {
+        let known = Roster::from_text(self.volume_roster.as_str());
+        if roster.entries().is_empty() && !known.entries().is_empty() {
             tracing::warn!("the roster was lost, and is written again");
             let restored = run_blocking(|| {
-                self.copy.mailbox().change_roster(|lost| {
-                    known.rows().iter().for_each(|row| lost.add(row));
+                self.copy.mailbox().update_roster(|lost| {
+                    known.entries().iter().for_each(|row| lost.add(row));
                     Ok(true)
                 })?;
                 self.copy.mailbox().roster()
@@ -436,13 +439,13 @@ impl MailboxSync {
 
     /// An agent said something: a DONE is the end until more is said. Who asks for a message again has not come back for
     /// that, and what was said in an earlier attempt does not count.
-    fn handle_message(&mut self, agent: &AgentId, seq: Seq, kind: Option<Kind>) {
-        let Some(kind) = kind.filter(|kind| *kind != Kind::Error) else { return };
+    fn handle_message(&mut self, agent: &AgentId, seq: Seq, kind: Option<MailboxMessageType>) {
+        let Some(kind) = kind.filter(|kind| *kind != MailboxMessageType::Error) else { return };
         if self.last_messages.get(agent).is_some_and(|last| *last >= seq) {
             return;
         }
         self.last_messages.insert(agent.clone(), seq);
-        let done = kind == Kind::Done;
+        let done = kind == MailboxMessageType::Done;
         if let Some(state) = self.agents.get_mut(agent) {
             if state.ignored_up_to >= Some(seq) || (state.sandbox_ended && !done) {
                 return;
@@ -450,9 +453,9 @@ impl MailboxSync {
             state.done = done;
         }
         self.change_roster(agent, |known| match known?.status {
-            Status::Done if !done => Some(RosterChange::Status(Status::Active)),
-            Status::Done => None,
-            _ => done.then_some(RosterChange::Status(Status::Done)),
+            AgentStatus::Done if !done => Some(RosterChange::Status(AgentStatus::Active)),
+            AgentStatus::Done => None,
+            _ => done.then_some(RosterChange::Status(AgentStatus::Done)),
         });
     }
 
@@ -516,8 +519,8 @@ impl MailboxSync {
     }
 
     /// Somebody on the host wrote: whoever does not know the roster gets a row all the same.
-    fn handle_host_message(&mut self, agent: &AgentId, seq: Seq, kind: Option<Kind>) {
-        let row = Row::new(agent.clone(), HOST_ROLE, None, Timestamp::now());
+    fn handle_host_message(&mut self, agent: &AgentId, seq: Seq, kind: Option<MailboxMessageType>) {
+        let row = RosterEntry::new(agent.clone(), HOST_ROLE, None, Timestamp::now());
         self.change_roster(agent, |known| known.is_none().then(|| RosterChange::Row(row.clone())));
         self.handle_message(agent, seq, kind);
     }
@@ -544,10 +547,10 @@ impl MailboxSync {
     /// Nobody is left who could write, on the host neither: nobody would read it.
     fn mark_ended(&mut self) {
         let left = run_blocking(|| {
-            self.copy.mailbox().change_roster(|roster| {
+            self.copy.mailbox().update_roster(|roster| {
                 let mut changed = false;
-                for row in roster.rows().iter().filter(|row| !row.status.is_gone()) {
-                    changed |= roster.set_status(&row.id, &Status::Left);
+                for row in roster.entries().iter().filter(|row| !row.status.is_gone()) {
+                    changed |= roster.set_status(&row.id, &AgentStatus::Left);
                 }
                 Ok(changed)
             })
@@ -558,8 +561,8 @@ impl MailboxSync {
 }
 
 enum RosterChange {
-    Row(Row),
-    Status(Status),
+    Row(RosterEntry),
+    Status(AgentStatus),
 }
 
 impl MailFileWrite {

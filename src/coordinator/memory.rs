@@ -19,7 +19,7 @@ use crate::handoff::secrets::redact;
 use crate::handoff::story_knowledge::{self, FailedAttempt, Finding, StoryKnowledge};
 use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey, SwarmId};
 use crate::plan::Plan;
-use crate::protocol::amp::message::{CompletionStatus, MsgId};
+use crate::protocol::amp::message::{MsgId, SubtaskCompletionStatus};
 use crate::protocol::amp::store::{Ssot, SsotError};
 use crate::protocol::mesh::gram::MemoryGram;
 use crate::swarm::amp_intent::{AmpIntent, ResultIntent};
@@ -193,7 +193,7 @@ impl SwarmMemory {
     pub fn apply_intent(&mut self, word: &AmpIntent) {
         match word {
             AmpIntent::Dispatch(dispatch) if dispatch.attempt.is_some() => {
-                self.dispatched_stories.insert(dispatch.id.task().clone(), dispatch.stories.clone());
+                self.dispatched_stories.insert(dispatch.id.task_id().clone(), dispatch.stories.clone());
             }
             AmpIntent::Result(end) if self.processed_messages.insert(end.id.clone()) => self.apply_story_end(end),
             AmpIntent::Escalation { id, failed_stories: Some(failed), .. }
@@ -208,7 +208,7 @@ impl SwarmMemory {
                 }
             }
             AmpIntent::Verdict { id, verdict, .. } if self.processed_messages.insert(id.clone()) => {
-                let task = id.task();
+                let task = id.task_id();
                 let round = self.review_rounds.entry(task.clone()).or_default();
                 *round += 1;
                 for (place, issue) in verdict.issues.iter().enumerate() {
@@ -239,7 +239,7 @@ impl SwarmMemory {
         }
         match &end.failure {
             Some(failure) => heard.add_failure(&end.attempt, failure, message_timestamp(&end.id), &self.secrets),
-            _ if end.status == CompletionStatus::Complete => {
+            _ if end.status == SubtaskCompletionStatus::Complete => {
                 let commits = end.result.as_ref().map(|result| result.commits.clone()).unwrap_or_default();
                 heard.finished_attempts.push((end.attempt.clone(), end.diff.files_changed.clone(), commits));
             }

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::telling::EscalationListener;
-use crate::protocol::amp::message::{Kind, Message, MsgId};
+use crate::protocol::amp::message::{AmpMessage, AmpMessageType, MsgId};
 use crate::protocol::amp::store::{Ssot, SsotResult};
 use crate::state::SwarmDir;
 use crate::swarm::SwarmSpec;
@@ -104,7 +104,7 @@ struct NotifierInner {
 pub struct EscalationNotifier {
     inner: Arc<NotifierInner>,
     seen: BTreeSet<MsgId>,
-    jobs: mpsc::UnboundedSender<(NotifyChannel, Message)>,
+    jobs: mpsc::UnboundedSender<(NotifyChannel, AmpMessage)>,
     dispatcher: AbortOnDropHandle<()>,
 }
 
@@ -129,8 +129,8 @@ impl EscalationNotifier {
     /// Tells what an orchestrator that is gone wrote, and did not get to tell.
     pub fn notify_missed(&mut self, ssot: &Ssot, spec: &SwarmSpec) -> SsotResult<()> {
         for assignment in &spec.assignments {
-            for id in ssot.ids_of(&assignment.id)? {
-                if id.kind() == Kind::Escalation
+            for id in ssot.task_message_ids(&assignment.id)? {
+                if id.message_type() == AmpMessageType::Escalation
                     && self.channels().any(|way| !self.inner.was_notified(way, &id))
                     && let Some(message) = ssot.message(&id)?
                 {
@@ -149,7 +149,7 @@ impl EscalationNotifier {
 }
 
 impl EscalationListener for EscalationNotifier {
-    fn on_escalation(&mut self, message: &Message) {
+    fn on_escalation(&mut self, message: &AmpMessage) {
         if self.seen.insert(message.id().clone()) {
             for way in self.channels().filter(|way| !self.inner.was_notified(*way, message.id())) {
                 // The hub ends when this is closed.
@@ -176,7 +176,7 @@ impl EscalationListener for EscalationNotifier {
 }
 
 /// Starts a teller for each job; ends when there are no more jobs, and all are done.
-async fn run_dispatcher(shared: Arc<NotifierInner>, mut wanted: mpsc::UnboundedReceiver<(NotifyChannel, Message)>) {
+async fn run_dispatcher(shared: Arc<NotifierInner>, mut wanted: mpsc::UnboundedReceiver<(NotifyChannel, AmpMessage)>) {
     let mut tellers = JoinSet::new();
     while let Some((way, message)) = wanted.recv().await {
         while let Some(told) = tellers.try_join_next() {
@@ -197,7 +197,7 @@ fn report_panic(shared: &NotifierInner, told: Result<(), tokio::task::JoinError>
 }
 
 impl NotifierInner {
-    async fn notify(&self, way: NotifyChannel, message: &Message) {
+    async fn notify(&self, way: NotifyChannel, message: &AmpMessage) {
         // Fair, so that they start in order.
         let Ok(_place) = self.permits.acquire().await else { return };
         let told = match (way, &self.targets) {

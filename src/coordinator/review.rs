@@ -7,8 +7,8 @@ use crate::delivery::ExpectedBundle;
 use crate::handoff::layout;
 use crate::handoff::review::{REVIEW_VERSION, ReviewFile};
 use crate::ids::CommitId;
-use crate::protocol::amp::message::{Decision, ReviewVerdict};
-use crate::protocol::amp::rules::{RULES, Violation};
+use crate::protocol::amp::message::{ReviewDecision, ReviewVerdict};
+use crate::protocol::amp::rules::{AmpViolation, RULES};
 use crate::swarm::{CollectMode, MachineryFault, ReviewFix, ReviewOutcome};
 use crate::verdict::{Cause, Failure};
 
@@ -67,23 +67,25 @@ async fn fetch_valid_review(
         }
         _ => return Err(protocol_violation("the result has not one of a verdict and a failure")),
     };
-    let verdict = ReviewVerdict::read(&value.to_string(), criteria)
+    let verdict = ReviewVerdict::parse(&value.to_string(), criteria)
         .map_err(|violation| protocol_violation(format!("the verdict is not valid: {violation}")))?;
     let fix = match (verdict.decision, file.fix) {
-        (Decision::ApprovedWithFix, Some(commit)) => Some(import_fix(hands, remains, bundle, &verdict, commit).await?),
-        (Decision::ApprovedWithFix, None) => {
+        (ReviewDecision::ApprovedWithFix, Some(commit)) => {
+            Some(import_fix(hands, remains, bundle, &verdict, commit).await?)
+        }
+        (ReviewDecision::ApprovedWithFix, None) => {
             return Err(protocol_violation("the verdict is `approved_with_fix`, and there is no fix"));
         }
-        (Decision::Approved | Decision::Rejected, Some(_)) => {
+        (ReviewDecision::Approved | ReviewDecision::Rejected, Some(_)) => {
             return Err(protocol_violation("there is a fix, and the verdict is not `approved_with_fix`"));
         }
-        (Decision::Approved | Decision::Rejected, None) => None,
+        (ReviewDecision::Approved | ReviewDecision::Rejected, None) => None,
     };
     Ok(ReviewOutcome { verdict: Some(verdict), fix, failure: None })
 }
 
 /// What a verdict that AMP refuses said, as far as it is known, and the rule that it breaks: for the error log.
-pub(super) fn violated_rule(reviewed: &ReviewOutcome) -> Option<(String, Violation)> {
+pub(super) fn violated_rule(reviewed: &ReviewOutcome) -> Option<(String, AmpViolation)> {
     let failure = reviewed.failure.as_ref().filter(|failure| failure.cause == Cause::ProtocolViolation)?;
     let summary = &failure.evidence.summary;
     // As `Violation` writes itself.
@@ -92,7 +94,7 @@ pub(super) fn violated_rule(reviewed: &ReviewOutcome) -> Option<(String, Violati
     let (field, problem) = told
         .split_once(": ")
         .map_or(("review_verdict", told), |(_, rest)| rest.split_once(": ").unwrap_or(("review_verdict", rest)));
-    let violation = Violation { rule, field: field.to_owned(), problem: problem.to_owned() };
+    let violation = AmpViolation { rule, field: field.to_owned(), problem: problem.to_owned() };
     Some((summary.clone(), violation))
 }
 

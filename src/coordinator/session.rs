@@ -18,7 +18,7 @@ use crate::engine::{AttachedStreams, ContainerSpec, Engine, EngineError, OutputC
 use crate::handoff::depot::TextFile;
 use crate::ids::StoryKey;
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
-use crate::protocol::acp::machine::{Record, Session};
+use crate::protocol::acp::machine::{RecordOutcome, Session};
 use crate::protocol::acp::message::{CompletionStatus, ContainerMessage, Envelope, TaskRequest, encode_task_request};
 use crate::swarm::{ContainerExit, Event, MachineryFault};
 use crate::verdict::{Cause, Evidence};
@@ -339,7 +339,7 @@ impl<'a> OutputReader<'a> {
 
     /// What comes now is the sandbox's output from its beginning: what was taken in of it is skipped.
     fn restart_from_beginning(&mut self) {
-        self.applied_records = self.applied_records.max(self.session.records());
+        self.applied_records = self.applied_records.max(self.session.record_count());
         self.lines = LineSplitter::new();
         self.session = Session::new(self.spec.swarm, self.container.clone(), &self.spec.stories);
         self.log.note("the streams were lost: what follows is the sandbox's output from its beginning");
@@ -431,7 +431,7 @@ impl<'a> OutputReader<'a> {
 
     /// Reads what the engine kept, where the streams may have ended before the sandbox's last word.
     async fn read_missed_output(&mut self, tools: &mut SessionContext) {
-        if self.session.completed()
+        if self.session.is_completed()
             || !(self.stream_lost || self.outages_at_start != tools.engine_monitor.outage_count())
         {
             return;
@@ -450,7 +450,7 @@ impl<'a> OutputReader<'a> {
     async fn into_exit(self, ended: Result<i64, EngineError>, tools: &mut SessionContext) -> ContainerExit {
         let tail = self.log.tail();
         // An engine that ends takes its containers along, and tells of that before it is seen to be gone.
-        let clean = matches!(ended, Ok(0)) && self.session.completed();
+        let clean = matches!(ended, Ok(0)) && self.session.is_completed();
         // A stop waits for no engine, and need not know more of a clean end.
         let hurried = || tools.stop_signal.borrow().is_some();
         let mut seen = None;
@@ -511,30 +511,30 @@ impl<'a> OutputReader<'a> {
 
     async fn handle_line(&mut self, line: WireLine, postbox: &EventSender) {
         let attempt = self.spec.attempt.clone();
-        let taken = self.session.line(line);
-        let record = self.session.records();
+        let taken = self.session.handle_line(line);
+        let record = self.session.record_count();
         if record <= self.applied_records {
             return;
         }
         let event = match taken {
-            Record::Accepted(ContainerMessage::Progress(update)) => Event::StoryReported {
+            RecordOutcome::Accepted(ContainerMessage::Progress(update)) => Event::StoryReported {
                 attempt,
                 record_number: record,
                 story: StoryKey { file: self.spec.file, id: update.story_id },
                 status: update.status,
                 output: update.output,
             },
-            Record::Accepted(ContainerMessage::Completion(end)) => {
+            RecordOutcome::Accepted(ContainerMessage::Completion(end)) => {
                 self.reported_stopped = end.status == CompletionStatus::Stopped;
                 Event::CompletionReported { attempt, record_number: record, status: end.status, errors: end.errors }
             }
-            Record::Accepted(ContainerMessage::Error(error)) => Event::ErrorReported {
+            RecordOutcome::Accepted(ContainerMessage::Error(error)) => Event::ErrorReported {
                 attempt,
                 record_number: record,
                 code: error.code.to_string(),
                 message: error.message,
             },
-            Record::Refused(bad) => {
+            RecordOutcome::Rejected(bad) => {
                 let reason = bad.to_string();
                 self.log.note(&format!("bad record {record}: {reason}"));
                 Event::RecordRefused { attempt, record_number: record, reason }

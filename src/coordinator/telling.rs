@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::ids::{AssignmentId, SwarmId};
-use crate::protocol::amp::message::{Message, Payload};
-use crate::protocol::amp::rules::Violation;
-use crate::protocol::amp::store::{Ensured, Ssot, SsotError, TaskFile};
+use crate::protocol::amp::message::{AmpMessage, Payload};
+use crate::protocol::amp::rules::AmpViolation;
+use crate::protocol::amp::store::{EnsureOutcome, Ssot, SsotError, TaskFile};
 use crate::swarm::{AmpIntent, Event, MachineryFault};
 use crate::verdict::Cause;
 
@@ -28,7 +28,7 @@ use super::session::error_chain;
 /// Who hears of each escalation that is new.
 pub trait EscalationListener: Send {
     /// An escalation was written. Called on the writer's thread; must not take long.
-    fn on_escalation(&mut self, message: &Message);
+    fn on_escalation(&mut self, message: &AmpMessage);
     /// Where to say that somebody could not be told.
     fn set_warning_sender(&mut self, _: UnboundedSender<String>) {}
     /// All is said: waits, within limits, until it is told.
@@ -39,13 +39,13 @@ pub trait EscalationListener: Send {
 
 /// Nobody.
 impl EscalationListener for () {
-    fn on_escalation(&mut self, _: &Message) {}
+    fn on_escalation(&mut self, _: &AmpMessage) {}
 }
 
 enum SsotJob {
     Record(SsotRecord),
     Memory(Arc<StoryMemory>),
-    Refused(String, Violation),
+    Refused(String, AmpViolation),
 }
 
 /// The way to the SSOT.
@@ -67,7 +67,7 @@ impl SsotWriter {
         let (items, work) = mpsc::channel();
         let writer = std::thread::spawn(move || {
             if let Err(error) = run_writer(swarm, &ssot, &work, heard.as_mut()) {
-                let cause = if error.disk_full() { Cause::DiskFull } else { Cause::HostError };
+                let cause = if error.is_disk_full() { Cause::DiskFull } else { Cause::HostError };
                 postbox
                     .send_now(Event::MachineryFailed { fault: MachineryFault::new(cause, error_chain(&error), false) });
             }
@@ -131,7 +131,7 @@ fn run_writer(
         for next in std::iter::once(first).chain(work.try_iter()) {
             match next {
                 SsotJob::Record(SsotRecord::Message(message)) => {
-                    let new = ssot.ensure_message(&message)? == Ensured::Written;
+                    let new = ssot.ensure_message(&message)? == EnsureOutcome::Written;
                     if new && matches!(message.payload(), Payload::Escalation(_)) {
                         heard.on_escalation(&message);
                     }
@@ -139,11 +139,11 @@ fn run_writer(
                 SsotJob::Record(SsotRecord::Ack(ack)) => drop(ssot.ensure_ack(&ack)?),
                 SsotJob::Record(SsotRecord::Task(task)) => drop(tasks.insert(task.task_id.clone(), task)),
                 SsotJob::Memory(known) => drop(ssot.ensure_memory(swarm, &known.name, known.own_gram())?),
-                SsotJob::Refused(text, rule) => ssot.refuse(&text, &rule, Timestamp::now(), "coordinator")?,
+                SsotJob::Refused(text, rule) => ssot.log_rejected(&text, &rule, Timestamp::now(), "coordinator")?,
             }
         }
         for task in std::mem::take(&mut tasks).into_values() {
-            ssot.put_task(&task)?;
+            ssot.write_task_file(&task)?;
         }
     }
     ssot.sync()

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::depot::MAX_PAYLOAD;
-use crate::protocol::mailbox::message::MAX_READ;
-use crate::protocol::mailbox::store::MAX_SHARED;
+use crate::protocol::mailbox::message::MAX_READ_BYTES;
+use crate::protocol::mailbox::store::MAX_SHARED_BYTES;
 
 /// What claims' names begin with.
 pub const CLAIM_PREFIX: &str = ".claim-";
@@ -17,11 +17,11 @@ pub const CLAIM_PREFIX: &str = ".claim-";
 /// The most messages of one outbox that are carried.
 pub const MAX_OUTBOX_MESSAGES: usize = 10_000;
 /// The largest message that is carried, in bytes. The protocol has a sender split what is over 10 KB.
-pub const MAX_MESSAGE_BYTES: u64 = MAX_READ as u64;
+pub const MAX_MESSAGE_BYTES: u64 = MAX_READ_BYTES as u64;
 /// The most files in `shared` that are carried, claims among them.
 pub const MAX_SHARED_FILES: usize = 200;
 /// The largest of them, in bytes.
-pub const MAX_SHARED_FILE_BYTES: u64 = MAX_SHARED as u64;
+pub const MAX_SHARED_FILE_BYTES: u64 = MAX_SHARED_BYTES as u64;
 /// The longest name of one.
 pub const MAX_SHARED_NAME_LEN: usize = 100;
 /// The most entries of a folder that are looked at.

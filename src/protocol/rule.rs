@@ -10,7 +10,7 @@ pub struct Rule {
     /// The section of the protocol's spec, or "longshore" where the spec leaves it open and longshore decides.
     pub section: &'static str,
     /// What it wants.
-    pub says: &'static str,
+    pub description: &'static str,
 }
 
 /// Makes of each line `NAME = "name", "section", "what it wants";` a constant that has the name, and of all of them `RULES`.
@@ -19,7 +19,7 @@ macro_rules! rules {
         $(#[doc = $says] pub const $constant: &str = $name;)*
         /// All rules, in the order of the spec.
         pub const RULES: &[$crate::protocol::rule::Rule] =
-            &[$($crate::protocol::rule::Rule { name: $name, section: $section, says: $says }),*];
+            &[$($crate::protocol::rule::Rule { name: $name, section: $section, description: $says }),*];
     };
 }
 pub(in crate::protocol) use rules;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::StoryLabels;
 use crate::ids::AttemptId;
-use crate::protocol::amp::message::{Decision, EscalationType, Severity};
+use crate::protocol::amp::message::{EscalationSeverity, EscalationType, ReviewDecision};
 use crate::swarm::event::ContainerExit;
 use crate::swarm::{Announcement, StopLevel, SwarmOutcome};
 use crate::verdict::{Cause, Evidence, Failure};
@@ -202,7 +202,7 @@ pub enum EventBody {
         /// The stories under review.
         stories: Vec<String>,
         /// The verdict.
-        decision: Decision,
+        decision: ReviewDecision,
         /// How sure the reviewer is, from 0 to 1.
         confidence: f64,
         /// How many things it found wrong.
@@ -221,7 +221,7 @@ pub enum EventBody {
         /// What kind.
         escalation: EscalationType,
         /// How bad.
-        severity: Severity,
+        severity: EscalationSeverity,
         /// In words.
         description: String,
         /// What the admin could do.
@@ -389,7 +389,7 @@ pub fn event_body(names: &StoryLabels, announcement: &Announcement) -> EventBody
         }
         A::Escalated { message, stories, escalation } => EventBody::Escalated {
             message: message.to_string(),
-            task: message.task().to_string(),
+            task: message.task_id().to_string(),
             stories: stories.iter().map(label).collect(),
             escalation: escalation.escalation_type,
             severity: escalation.severity,

@@ -18,7 +18,7 @@ use super::report_line::{Tone, describe_announcement};
 use super::text::sanitize;
 use super::{Reporter, StoryLabels, TextStyle};
 use crate::ids::{AttemptId, StoryKey};
-use crate::protocol::amp::message::Severity;
+use crate::protocol::amp::message::EscalationSeverity;
 use crate::swarm::Announcement;
 
 const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
@@ -167,7 +167,9 @@ impl Reporter for ProgressBarReporter {
                 self.running.extend(stories.iter().map(|story| (story.clone(), attempt.clone())));
                 self.reviews.insert(attempt.clone(), *round);
             }
-            Announcement::Escalated { stories, escalation, .. } if escalation.severity == Severity::Critical => {
+            Announcement::Escalated { stories, escalation, .. }
+                if escalation.severity == EscalationSeverity::Critical =>
+            {
                 stories
                     .iter()
                     .for_each(|story| self.set_bar_message(story, "suspended, waits for the admin".to_owned()));
@@ -316,11 +318,11 @@ mod tests {
         let attempt = AttemptId { assignment: task.clone(), number: 4 };
         let escalation = crate::protocol::amp::message::Escalation {
             escalation_type: crate::protocol::amp::message::EscalationType::HallucinationLock,
-            severity: Severity::Critical,
-            triggered_by: crate::protocol::amp::message::Role::Coordinator,
+            severity: EscalationSeverity::Critical,
+            triggered_by: crate::protocol::amp::message::AmpRole::Coordinator,
             description: "rejected 4 times".to_owned(),
             affected_msgs: Vec::new(),
-            system_state_snapshot: crate::protocol::amp::message::Snapshot {
+            system_state_snapshot: crate::protocol::amp::message::SystemStateSnapshot {
                 task_status: "locked".to_owned(),
                 reject_count: 4,
                 last_successful_msg_id: None,

@@ -4,7 +4,7 @@
 
 use super::StoryLabels;
 use super::text::{format_duration, pluralize, sanitize};
-use crate::protocol::amp::message::{Decision, Severity};
+use crate::protocol::amp::message::{EscalationSeverity, ReviewDecision};
 use crate::swarm::event::ContainerExit;
 use crate::swarm::{Announcement, StopLevel, SwarmOutcome};
 use crate::verdict::Failure;
@@ -110,9 +110,9 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
         }
         Announcement::ReviewEnded { stories, decision, confidence, issues, reject_count: rejects, .. } => {
             let (tone, word) = match decision {
-                Decision::Approved => (Tone::Good, "approved".to_owned()),
-                Decision::ApprovedWithFix => (Tone::Good, "approved, with a fix of the reviewer's".to_owned()),
-                Decision::Rejected => {
+                ReviewDecision::Approved => (Tone::Good, "approved".to_owned()),
+                ReviewDecision::ApprovedWithFix => (Tone::Good, "approved, with a fix of the reviewer's".to_owned()),
+                ReviewDecision::Rejected => {
                     let issues = pluralize(*issues, "issue", "issues");
                     (
                         Tone::Warning,
@@ -124,13 +124,15 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
         }
         Announcement::Escalated { message, stories, escalation } => {
             let tone = match escalation.severity {
-                Severity::Info => Tone::Detail,
-                Severity::Warning => Tone::Warning,
-                Severity::Critical => Tone::Bad,
+                EscalationSeverity::Info => Tone::Detail,
+                EscalationSeverity::Warning => Tone::Warning,
+                EscalationSeverity::Critical => Tone::Bad,
             };
-            let subject = if stories.is_empty() { message.task().to_string() } else { names.joined_labels(stories) };
+            let subject = if stories.is_empty() { message.task_id().to_string() } else { names.joined_labels(stories) };
             let action = match escalation.suggested_actions.first() {
-                Some(action) if escalation.severity == Severity::Critical => format!("; {}", sanitize(action)),
+                Some(action) if escalation.severity == EscalationSeverity::Critical => {
+                    format!("; {}", sanitize(action))
+                }
                 _ => String::new(),
             };
             say(tone, &subject, format!("escalated: {}{action}", sanitize(&escalation.description)))

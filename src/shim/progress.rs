@@ -213,7 +213,7 @@ mod tests {
             let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
             lines
                 .map(|line| match decode_container(line).unwrap().1 {
-                    ContainerMessage::Progress(update) => format!("{} {}", update.status.word(), update.output),
+                    ContainerMessage::Progress(update) => format!("{} {}", update.status.as_str(), update.output),
                     other => panic!("{other:?}"),
                 })
                 .collect()

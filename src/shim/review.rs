@@ -40,7 +40,7 @@ use crate::ids::{CommitId, StoryId};
 use crate::protocol::acp::message::{
     Completion, CompletionStatus, ContainerMessage, ErrorCode, ProgressUpdate, StoryStatus,
 };
-use crate::protocol::amp::message::{Decision, ReviewVerdict};
+use crate::protocol::amp::message::{ReviewDecision, ReviewVerdict};
 use crate::verdict::{Cause, Failure};
 
 /// How long git may take over the diff.
@@ -197,7 +197,7 @@ impl ReviewRun {
             return Err(Box::new(failure));
         }
         let text = read_verdict(&files.verdict)?;
-        let verdict = ReviewVerdict::read(&text, &self.review.criteria)
+        let verdict = ReviewVerdict::parse(&text, &self.review.criteria)
             .map_err(|violation| invalid_verdict(format!("the verdict is not valid: {violation}")))?;
         let mut value: Value = serde_json::from_str(&text)
             .map_err(|error| invalid_verdict(format!("the verdict is not JSON: {error}")))?;
@@ -265,7 +265,7 @@ impl ReviewRun {
             expected_refs: initial_refs(&sandbox.assignment),
             message: commit_message::for_review_fix(&self.story_ids(), &files, &sandbox.assignment.swarm_id),
         };
-        let mended = verdict.decision == Decision::ApprovedWithFix;
+        let mended = verdict.decision == ReviewDecision::ApprovedWithFix;
         let examined = deadline.run_blocking(move || match mended {
             true => examination.examine().map(|committed| Some(committed.commit)),
             false => examination.check_tip().map(|_| None),
@@ -363,9 +363,9 @@ fn final_status(found: &ReviewRunResult) -> (StoryStatus, String) {
     match found {
         Ok(ValidVerdict { verdict, .. }) => {
             let decision = match verdict.decision {
-                Decision::Approved => "approved",
-                Decision::ApprovedWithFix => "approved with fix",
-                Decision::Rejected => "rejected",
+                ReviewDecision::Approved => "approved",
+                ReviewDecision::ApprovedWithFix => "approved with fix",
+                ReviewDecision::Rejected => "rejected",
             };
             (StoryStatus::Completed, format!("review: {decision}, confidence {}", verdict.confidence))
         }

@@ -7,7 +7,7 @@ use crate::handoff::result::StoryResult;
 use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
 use crate::protocol::amp::message::{
-    CompletionStatus, DiffSummary, Escalation, MsgId, ReviewScope, ReviewVerdict, Role,
+    AmpRole, DiffSummary, Escalation, MsgId, ReviewScope, ReviewVerdict, SubtaskCompletionStatus,
 };
 use crate::verdict::Failure;
 
@@ -36,7 +36,7 @@ pub enum AmpIntent {
         /// Its id.
         id: MsgId,
         /// Who says it.
-        from: Role,
+        from: AmpRole,
         /// What it says.
         escalation: Box<Escalation>,
         /// The failure that it is about, if it is one.
@@ -47,7 +47,7 @@ pub enum AmpIntent {
         /// Of which message.
         of: MsgId,
         /// By whom.
-        by: Role,
+        by: AmpRole,
         /// When.
         at_ms: u64,
         /// What the receiver adds.
@@ -95,7 +95,7 @@ pub struct ResultIntent {
     /// Which story.
     pub story: StoryKey,
     /// How far it got.
-    pub status: CompletionStatus,
+    pub status: SubtaskCompletionStatus,
     /// What the sandbox said of it, where it said something.
     pub result: Option<StoryResult>,
     /// Git's own count of what changed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, AttemptId, CommitId, ContainerId, StoryKey};
-use crate::protocol::amp::message::{Decision, Escalation, MsgId};
+use crate::protocol::amp::message::{Escalation, MsgId, ReviewDecision};
 use crate::swarm::amp_intent::{AmpIntent, ReviewSpec};
 use crate::swarm::event::{ContainerExit, StopLevel};
 use crate::verdict::Failure;
@@ -269,7 +269,7 @@ pub enum Announcement {
         /// The stories under review.
         stories: Vec<StoryKey>,
         /// The verdict's word.
-        decision: Decision,
+        decision: ReviewDecision,
         /// How sure the reviewer is.
         confidence: f64,
         /// How many things it found wrong.
@@ -395,7 +395,7 @@ impl Announcement {
             | Announcement::ErrorReported { attempt, .. }
             | Announcement::Salvaged { attempt, .. }
             | Announcement::WorkDirKept { attempt, .. } => Some(&attempt.assignment),
-            Announcement::Escalated { message, .. } => Some(message.task()),
+            Announcement::Escalated { message, .. } => Some(message.task_id()),
             Announcement::DecisionApplied { task, .. } => Some(task),
             _ => None,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, BranchName, CommitId, StoryKey, SwarmId};
-use crate::protocol::amp::message::Kind;
+use crate::protocol::amp::message::AmpMessageType;
 use crate::tasks::{DoneStatus, RiskLevel};
 
 /// The whole.
@@ -62,25 +62,25 @@ pub struct AckTimeouts {
 
 impl Default for AckTimeouts {
     fn default() -> Self {
-        let of = |kind: Kind| kind.ack_timeout().unwrap_or_default();
+        let of = |kind: AmpMessageType| kind.ack_timeout().unwrap_or_default();
         Self {
-            dispatch: of(Kind::TaskDispatch),
-            result: of(Kind::TaskResult),
-            request: of(Kind::ReviewRequest),
-            verdict: of(Kind::ReviewVerdict),
+            dispatch: of(AmpMessageType::TaskDispatch),
+            result: of(AmpMessageType::TaskResult),
+            request: of(AmpMessageType::ReviewRequest),
+            verdict: of(AmpMessageType::ReviewVerdict),
         }
     }
 }
 
 impl AckTimeouts {
     /// That of this type; none for an escalation.
-    pub fn for_kind(&self, kind: Kind) -> Option<Duration> {
+    pub fn for_kind(&self, kind: AmpMessageType) -> Option<Duration> {
         match kind {
-            Kind::TaskDispatch => Some(self.dispatch),
-            Kind::TaskResult => Some(self.result),
-            Kind::ReviewRequest => Some(self.request),
-            Kind::ReviewVerdict => Some(self.verdict),
-            Kind::Escalation => None,
+            AmpMessageType::TaskDispatch => Some(self.dispatch),
+            AmpMessageType::TaskResult => Some(self.result),
+            AmpMessageType::ReviewRequest => Some(self.request),
+            AmpMessageType::ReviewVerdict => Some(self.verdict),
+            AmpMessageType::Escalation => None,
         }
     }
 }

@@ -29,7 +29,7 @@ pub enum WriteBackStatus {
     /// It was tried and did not land. Shapes with `passes` alone cannot tell this from pending.
     Failed,
     /// A person decided that it is not to be done. A story that was passed over because one that it depends on failed is
-    /// `Pending`: written as skipped, the next swarm would take it for done. The Ralph shape cannot tell this from
+    /// `PendingReply`: written as skipped, the next swarm would take it for done. The Ralph shape cannot tell this from
     /// pending.
     Skipped,
     /// It is still to be done.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use longshore::coordinator::control;
 use longshore::ids::{AssignmentId, StoryKey};
-use longshore::protocol::amp::message::{Ack, Message};
+use longshore::protocol::amp::message::{Ack, AmpMessage};
 use longshore::protocol::amp::store::Ssot;
 use longshore::state::journal::JOURNAL_VERSION;
 use longshore::state::{Journal, JournalHeader, SwarmDir};
@@ -533,7 +533,7 @@ fn the_conversation_is_told() {
     let ssot = Ssot::open(&world.root()).expect("opened");
     let say = |task: &str, text: &str| {
         let text = text.replace("TASK", task);
-        let message = Message::read(&text).expect("a good message");
+        let message = AmpMessage::parse(&text).expect("a good message");
         ssot.ensure_message(&message).expect("written");
         message
     };
@@ -551,13 +551,13 @@ fn the_conversation_is_told() {
     say("T-2026-001", escalation);
     say("T-2026-002", dispatch);
     let ack = format!(r#"{{"ack_of":"{}","by":"executor","timestamp":"2026-02-26T14:32:10.001+00:00"}}"#, first.id());
-    ssot.ensure_ack(&Ack::read(&ack).expect("a good ack")).expect("written");
+    ssot.ensure_ack(&Ack::parse(&ack).expect("a good ack")).expect("written");
     let file = |task: &str, swarm: &str| {
         let text = format!(
             r#"{{"task_id":"{task}","swarm_id":"{swarm}","branch":"feat/x","status":"running","risk_level":"low",
             "attempts":1,"reject_count":0,"stories":[],"updated_at":"2026-02-26T14:32:07Z"}}"#
         );
-        ssot.put_task(&serde_json::from_str(&text).expect("a good task file")).expect("written");
+        ssot.write_task_file(&serde_json::from_str(&text).expect("a good task file")).expect("written");
     };
     file("T-2026-001", &swarm.to_string());
     file("T-2026-002", "b1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d");

@@ -36,7 +36,7 @@ use longshore::protocol::acp::message::{
     StoryStatus, decode_container, decode_task_request, encode_container, encode_task_request,
 };
 use longshore::protocol::amp;
-use longshore::protocol::amp::message::{Ack, Message, ReviewVerdict};
+use longshore::protocol::amp::message::{Ack, AmpMessage, ReviewVerdict};
 use longshore::state::journal::{JOURNAL_VERSION, Journal, JournalContents, JournalHeader, TasksFileCopy};
 use longshore::state::recovery::replay;
 use longshore::state::{StateError, SwarmState};
@@ -94,9 +94,9 @@ pub fn fuzz_acp(data: &[u8]) -> bool {
             accepted = true;
         }
         if let Some((session, count)) = &mut session {
-            session.line(WireLine::Good(Bytes::copy_from_slice(line)));
+            session.handle_line(WireLine::Good(Bytes::copy_from_slice(line)));
             *count += 1;
-            assert_eq!(session.records(), *count);
+            assert_eq!(session.record_count(), *count);
         }
     }
     accepted
@@ -104,20 +104,20 @@ pub fn fuzz_acp(data: &[u8]) -> bool {
 
 pub fn fuzz_amp(data: &[u8]) -> bool {
     static SCHEMA: LazyLock<jsonschema::Validator> =
-        LazyLock::new(|| jsonschema::validator_for(&amp::schema::message()).expect("a good schema"));
+        LazyLock::new(|| jsonschema::validator_for(&amp::schema::message_schema()).expect("a good schema"));
     let Ok(text) = std::str::from_utf8(data) else { return false };
-    let message = Message::read(text);
+    let message = AmpMessage::parse(text);
     if let Ok(message) = &message {
         let said = message.to_json();
-        assert_eq!(Message::read(&said).as_ref(), Ok(message));
+        assert_eq!(AmpMessage::parse(&said).as_ref(), Ok(message));
         let value = serde_json::from_str(&said).expect("JSON");
         assert!(SCHEMA.is_valid(&value), "{said}");
     }
-    let ack = Ack::read(text);
+    let ack = Ack::parse(text);
     if let Ok(ack) = &ack {
-        assert_eq!(Ack::read(&ack.to_json()).as_ref(), Ok(ack));
+        assert_eq!(Ack::parse(&ack.to_json()).as_ref(), Ok(ack));
     }
-    let verdict = ReviewVerdict::read(text, &[String::from("It works")]);
+    let verdict = ReviewVerdict::parse(text, &[String::from("It works")]);
     message.is_ok() || ack.is_ok() || verdict.is_ok()
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn decide(args: &AdminTargetArgs, action: TaskAction, here: &Co
         check_allowed(&scene, &decision)?;
     }
     let ssot = Ssot::open(scene.repo.root())?;
-    ssot.decide(&made)?;
+    ssot.record_decision(&made)?;
     let then = match told {
         true => "the running swarm has taken it in".to_owned(),
         false => format!("kept; `longshore resume {}` takes it in", scene.dir.swarm().short()),

@@ -14,8 +14,8 @@ use crate::cli::error::CommandError;
 use crate::cli::ssot::message_summary::summarize_message;
 use crate::cli::{CommandResult, print_stderr, print_stdout, terminal_columns};
 use crate::ids::AssignmentId;
-use crate::protocol::amp::message::{Kind, Message, Payload, Severity};
-use crate::protocol::amp::store::{SsotResult, by_time};
+use crate::protocol::amp::message::{AmpMessage, AmpMessageType, EscalationSeverity, Payload};
+use crate::protocol::amp::store::{SsotResult, compare_by_time};
 use crate::report::text::{pluralize, sanitize, truncate_to_width};
 use crate::state::{WaitKind, hold_since};
 use crate::swarm::{AdminHold, HoldKind, TaskDecision};
@@ -39,31 +39,37 @@ pub(super) fn held_tasks(scene: &AdminContext) -> Vec<HeldTask<'_>> {
 
 /// The escalations about the swarm's tasks that nobody has answered, oldest first, each with whether it has an ack; `all`:
 /// those for the record only and the answered ones too.
-pub(super) fn swarm_escalations(scene: &AdminContext, all: bool) -> SsotResult<Vec<(Message, bool)>> {
-    let ours = |message: &Message| scene.machine.assignment_spec(message.task()).is_some();
+pub(super) fn swarm_escalations(scene: &AdminContext, all: bool) -> SsotResult<Vec<(AmpMessage, bool)>> {
+    let ours = |message: &AmpMessage| scene.machine.assignment_spec(message.task_id()).is_some();
     if !all {
         let open = scene.ssot.open_escalations()?;
-        let open = open.into_iter().filter(|message| ours(message) && severity(message) != Severity::Info);
+        let open = open.into_iter().filter(|message| ours(message) && severity(message) != EscalationSeverity::Info);
         return Ok(open.map(|message| (message, false)).collect());
     }
     let mut ids = Vec::new();
     for assignment in &scene.machine.spec().assignments {
-        ids.extend(scene.ssot.ids_of(&assignment.id)?.into_iter().filter(|id| id.kind() == Kind::Escalation));
+        ids.extend(
+            scene
+                .ssot
+                .task_message_ids(&assignment.id)?
+                .into_iter()
+                .filter(|id| id.message_type() == AmpMessageType::Escalation),
+        );
     }
-    ids.sort_by(by_time);
+    ids.sort_by(compare_by_time);
     let mut found = Vec::new();
     for id in &ids {
-        if let Some(entry) = scene.ssot.entry(id)? {
+        if let Some(entry) = scene.ssot.log_entry(id)? {
             found.push((entry.message, entry.ack.is_some()));
         }
     }
     Ok(found)
 }
 
-fn severity(message: &Message) -> Severity {
+fn severity(message: &AmpMessage) -> EscalationSeverity {
     match message.payload() {
         Payload::Escalation(escalation) => escalation.severity,
-        _ => Severity::Info,
+        _ => EscalationSeverity::Info,
     }
 }
 
@@ -95,14 +101,14 @@ pub(super) async fn list(args: &AdminListArgs, here: &CommandContext) -> Command
     }
     for (message, answered) in &escalations {
         let state = if *answered { "answered" } else { "open" };
-        let actions = match scene.pending_decision(message.task()) {
+        let actions = match scene.pending_decision(message.task_id()) {
             Some(decision) if !answered => format!("; {}", format_pending_decision(decision)),
             _ => format_suggested_action(message, *answered),
         };
         let line = format!(
             "{}  {:<10}  {state:<17}  {}{actions}  [{}]",
-            time(message.at()),
-            message.task(),
+            time(message.timestamp()),
+            message.task_id(),
             summarize_message(message),
             message.id()
         );
@@ -150,7 +156,7 @@ fn allowed_action_names(scene: &AdminContext, task: &AssignmentId) -> Vec<&'stat
 }
 
 /// The first of what it suggests, where it is still to be done.
-fn format_suggested_action(message: &Message, answered: bool) -> String {
+fn format_suggested_action(message: &AmpMessage, answered: bool) -> String {
     match message.payload() {
         Payload::Escalation(escalation) if !answered => {
             escalation.suggested_actions.first().map_or(String::new(), |action| format!("; {}", sanitize(action)))
@@ -179,7 +185,7 @@ fn held_task_json(scene: &AdminContext, wait: &HeldTask<'_>) -> serde_json::Valu
     })
 }
 
-fn escalation_json(message: &Message, answered: bool) -> Result<serde_json::Value, CommandError> {
+fn escalation_json(message: &AmpMessage, answered: bool) -> Result<serde_json::Value, CommandError> {
     let message: serde_json::Value = serde_json::from_str(&message.to_json())
         .map_err(|error| CommandError::machinery("a message cannot be written as JSON").with_cause(&error))?;
     Ok(json!({ "thing": "escalation", "open": !answered, "message": message }))

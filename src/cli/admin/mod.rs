@@ -11,7 +11,7 @@ mod list;
 mod show;
 mod target;
 
-use crate::protocol::amp::store::{AdminAction, AdminDecision, Ssot, Target};
+use crate::protocol::amp::store::{AdminAction, AdminDecision, DecisionTarget, Ssot};
 use crate::swarm::{Event, SwarmMachine, TaskAction, TaskDecision};
 
 use super::CommandResult;
@@ -58,9 +58,9 @@ pub fn pending_decisions(
 /// A decision as the machine takes it; none where it is about nothing of this swarm.
 fn resolve_decision(machine: &SwarmMachine, made: &AdminDecision) -> Option<TaskDecision> {
     let task = match &made.target {
-        Target::Task(task) => task.clone(),
-        Target::Story(story) => machine.story(story)?.assignment.clone()?,
-        Target::Escalation(message) => message.task().clone(),
+        DecisionTarget::Task(task) => task.clone(),
+        DecisionTarget::Story(story) => machine.story(story)?.assignment.clone()?,
+        DecisionTarget::Escalation(message) => message.task_id().clone(),
     };
     let action = match &made.action {
         AdminAction::Approve => TaskAction::Approve,

@@ -15,8 +15,8 @@ use crate::cli::ssot::message_summary::AckState;
 use crate::cli::{CommandResult, print_stdout, terminal_columns};
 use crate::ids::AssignmentId;
 use crate::protocol::acp::message::StoryStatus;
-use crate::protocol::amp::message::{Escalation, Message, Payload, ReviewVerdict};
-use crate::protocol::amp::store::Entry;
+use crate::protocol::amp::message::{AmpMessage, Escalation, Payload, ReviewVerdict};
+use crate::protocol::amp::store::LogEntry;
 use crate::report::text::{sanitize, sanitize_lines, truncate_to_width};
 use crate::state::hold_since;
 use crate::swarm::TaskAction;
@@ -39,14 +39,14 @@ pub(super) async fn show(args: &AdminTargetArgs, here: &CommandContext) -> Comma
         write_escalation(&mut out, message, escalation);
     }
     let verdict = entries.iter().rev().find_map(|entry| match entry.message.payload() {
-        Payload::Verdict(verdict) => Some((&entry.message, verdict)),
+        Payload::ReviewVerdict(verdict) => Some((&entry.message, verdict)),
         _ => None,
     });
     if let Some((message, verdict)) = verdict {
         write_verdict(&mut out, message, verdict);
     }
     let request = entries.iter().rev().find_map(|entry| match entry.message.payload() {
-        Payload::Request(request) => Some(&request.diff_url),
+        Payload::ReviewRequest(request) => Some(&request.diff_url),
         _ => None,
     });
     if let Some(diff) = request {
@@ -102,7 +102,7 @@ fn wire_name(value: serde_json::Result<serde_json::Value>) -> String {
     value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn write_escalation(out: &mut String, message: &Message, escalation: &Escalation) {
+fn write_escalation(out: &mut String, message: &AmpMessage, escalation: &Escalation) {
     let severity = wire_name(serde_json::to_value(escalation.severity));
     let kind = wire_name(serde_json::to_value(escalation.escalation_type));
     let _ = writeln!(out, "\nescalation  {}\n  {severity} {kind}", message.id());
@@ -114,11 +114,11 @@ fn write_escalation(out: &mut String, message: &Message, escalation: &Escalation
     }
 }
 
-fn write_verdict(out: &mut String, message: &Message, verdict: &ReviewVerdict) {
+fn write_verdict(out: &mut String, message: &AmpMessage, verdict: &ReviewVerdict) {
     let decision = wire_name(serde_json::to_value(verdict.decision));
     let _ = writeln!(out, "\nverdict  {}\n  {decision}, confidence {}", message.id(), verdict.confidence);
     for issue in &verdict.issues {
-        let severity = issue.severity.word();
+        let severity = issue.severity.as_str();
         let line = issue.line.map(|line| format!(":{line}")).unwrap_or_default();
         let _ = writeln!(out, "  [{severity}] {}{line}: {}", sanitize(&issue.file), sanitize(&issue.description));
         if !issue.suggested_fix.is_empty() {
@@ -135,7 +135,7 @@ fn write_verdict(out: &mut String, message: &Message, verdict: &ReviewVerdict) {
     }
 }
 
-fn write_messages(out: &mut String, entries: &[Entry]) {
+fn write_messages(out: &mut String, entries: &[LogEntry]) {
     if entries.is_empty() {
         return;
     }

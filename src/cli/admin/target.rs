@@ -9,8 +9,8 @@ use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
 use crate::delivery::Repo;
 use crate::ids::AssignmentId;
-use crate::protocol::amp::message::{Kind, Message, MsgId};
-use crate::protocol::amp::store::{Ssot, Target};
+use crate::protocol::amp::message::{AmpMessage, AmpMessageType, MsgId};
+use crate::protocol::amp::store::{DecisionTarget, Ssot};
 use crate::report::StoryLabels;
 use crate::state::recovery::recover;
 use crate::state::{JournalHeader, SwarmDir};
@@ -44,7 +44,7 @@ impl AdminContext {
     fn load(repo: Repo, dir: SwarmDir) -> Result<Self, CommandError> {
         let live = dir.is_locked()?;
         let recovered = recover(&dir)?;
-        let ssot = Ssot::at(repo.root());
+        let ssot = Ssot::open_read_only(repo.root());
         let (waiting, then) = match live {
             true => (Vec::new(), recovered.machine.clone()),
             false => pending_decisions(&ssot, &recovered.machine)?,
@@ -77,10 +77,10 @@ impl AdminContext {
 /// What a command is about.
 pub(super) struct ResolvedTarget {
     pub(super) context: AdminContext,
-    pub(super) target: Target,
+    pub(super) target: DecisionTarget,
     pub(super) task: AssignmentId,
     /// The escalation that was named.
-    pub(super) escalation: Option<Message>,
+    pub(super) escalation: Option<AmpMessage>,
 }
 
 /// Finds what was typed.
@@ -91,25 +91,30 @@ pub(super) async fn resolve_target(
     let typed = args.target.trim();
     let repo = here.discover_repo().await?;
     if let Ok(id) = typed.parse::<MsgId>() {
-        if id.kind() != Kind::Escalation {
-            return Err(CommandError::input(format!("`{id}` is a {}, and no escalation", id.kind()))
-                .with_hint(format!("name its task: `longshore admin show {}`", id.task())));
+        if id.message_type() != AmpMessageType::Escalation {
+            return Err(CommandError::input(format!("`{id}` is a {}, and no escalation", id.message_type()))
+                .with_hint(format!("name its task: `longshore admin show {}`", id.task_id())));
         }
-        let Some(message) = Ssot::at(repo.root()).message(&id)? else {
+        let Some(message) = Ssot::open_read_only(repo.root()).message(&id)? else {
             return Err(CommandError::input(format!("there is no escalation `{id}`"))
                 .with_hint("`longshore admin list --all` lists those that there are"));
         };
-        let scene = load_task_context(repo, id.task(), args.swarm.as_ref())?;
+        let scene = load_task_context(repo, id.task_id(), args.swarm.as_ref())?;
         return Ok(ResolvedTarget {
             context: scene,
-            task: id.task().clone(),
-            target: Target::Escalation(id),
+            task: id.task_id().clone(),
+            target: DecisionTarget::Escalation(id),
             escalation: Some(message),
         });
     }
     if let Ok(task) = typed.parse::<AssignmentId>() {
         let scene = load_task_context(repo, &task, args.swarm.as_ref())?;
-        return Ok(ResolvedTarget { context: scene, target: Target::Task(task.clone()), task, escalation: None });
+        return Ok(ResolvedTarget {
+            context: scene,
+            target: DecisionTarget::Task(task.clone()),
+            task,
+            escalation: None,
+        });
     }
     let scene = AdminContext::load(
         repo.clone(),
@@ -125,9 +130,12 @@ pub(super) async fn resolve_target(
                 .with_hint(format!("its stories are {all}")))
         }
         [story] => match scene.machine.story(story).and_then(|view| view.assignment.clone()) {
-            Some(task) => {
-                Ok(ResolvedTarget { target: Target::Story(story.clone()), task, context: scene, escalation: None })
-            }
+            Some(task) => Ok(ResolvedTarget {
+                target: DecisionTarget::Story(story.clone()),
+                task,
+                context: scene,
+                escalation: None,
+            }),
             None => Err(CommandError::input(format!(
                 "`{typed}` was done before the swarm began: there is nothing to decide"
             ))),
@@ -143,7 +151,7 @@ fn load_task_context(
     task: &AssignmentId,
     swarm: Option<&SwarmPrefix>,
 ) -> Result<AdminContext, CommandError> {
-    let dir = match (swarm, Ssot::at(repo.root()).task(task)?) {
+    let dir = match (swarm, Ssot::open_read_only(repo.root()).task_file(task)?) {
         (None, Some(file)) => SwarmDir::open(repo.root(), file.swarm_id)?,
         (named, _) => SwarmDir::resolve(repo.root(), named.map(SwarmPrefix::as_str))?,
     };

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 
 use crate::cli::args::SwarmPrefix;
-use crate::protocol::mailbox::message::{AgentId, Kind, MessageRef, Priority, Recipient};
+use crate::protocol::mailbox::message::{AgentId, MailboxMessageType, MessageRecipient, MessageRef, Priority};
 
 /// `longshore mailbox`.
 #[derive(Debug, Args)]
@@ -67,16 +67,16 @@ pub struct MailboxSendArgs {
     pub text: Vec<String>,
 
     /// Whom it is for: an id, or * for everybody [default: the sender of --re; everybody for DONE]
-    #[arg(long, value_name = "ID", value_parser = Recipient::from_str)]
-    pub to: Option<Recipient>,
+    #[arg(long, value_name = "ID", value_parser = MessageRecipient::from_str)]
+    pub to: Option<MessageRecipient>,
 
     /// The message that it answers or is about
     #[arg(long, value_name = "ID/NNN", value_parser = MessageRef::from_str)]
     pub re: Option<MessageRef>,
 
     /// REQUEST, RESPONSE, STATUS, HANDOFF, ACK, ERROR or DONE [default: RESPONSE with --re, else REQUEST]
-    #[arg(long = "type", value_name = "TYPE", value_parser = Kind::from_str)]
-    pub kind: Option<Kind>,
+    #[arg(long = "type", value_name = "TYPE", value_parser = MailboxMessageType::from_str)]
+    pub kind: Option<MailboxMessageType>,
 
     /// What it is about [default: the text's first line]
     #[arg(long, value_name = "TEXT")]

@@ -9,9 +9,9 @@ use crate::cli::args::SwarmPrefix;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
 use crate::coordinator::mailbox::MailboxState;
-use crate::protocol::mailbox::reader::Desk;
-use crate::protocol::mailbox::roster::Row;
-use crate::protocol::mailbox::store::{AGENTS, Mailbox, MailboxError};
+use crate::protocol::mailbox::agent_mailbox::AgentMailbox;
+use crate::protocol::mailbox::roster::RosterEntry;
+use crate::protocol::mailbox::store::{AGENTS_DIR, Mailbox, MailboxError};
 
 /// A swarm's copy of its mailbox, in its folder.
 const MAILBOX_DIR: &str = "mailbox";
@@ -53,7 +53,7 @@ impl MailboxLocation {
     }
 
     /// The desk of somebody who writes, if only to ask for what is missing: nobody else may have the name.
-    pub(super) fn open_as_sender(&self, who: &ParticipantArgs, back: bool) -> Result<Desk, CommandError> {
+    pub(super) fn open_as_sender(&self, who: &ParticipantArgs, back: bool) -> Result<AgentMailbox, CommandError> {
         if let Some(agent) = self.state.find_sandbox_agent(&who.agent_id) {
             let shown = CommandError::input(format!(
                 "`{}` is the agent of a sandbox (`{agent}`): nobody on the host speaks for it",
@@ -62,7 +62,7 @@ impl MailboxLocation {
             return Err(shown.with_hint("choose another id with `--as ID`; without it you are `host`"));
         }
         let desk = self.open_as_participant(who, back)?;
-        let rows = desk.mailbox().roster()?.rows();
+        let rows = desk.mailbox().roster()?.entries();
         match rows
             .into_iter()
             .find(|row| row.id != who.agent_id && row.id.as_str().eq_ignore_ascii_case(who.agent_id.as_str()))
@@ -79,21 +79,21 @@ impl MailboxLocation {
 
     /// The desk of somebody who takes part. In a folder of one's own choice what lacks is made, and one is registered; who had
     /// signed off is so again with `back`. In a swarm's the swarm keeps the roster.
-    pub(super) fn open_as_participant(&self, who: &ParticipantArgs, back: bool) -> Result<Desk, CommandError> {
+    pub(super) fn open_as_participant(&self, who: &ParticipantArgs, back: bool) -> Result<AgentMailbox, CommandError> {
         let me = who.agent_id.clone();
         let Some(private) = &self.private_dir else {
             let mailbox = Mailbox::create(&self.root)?;
-            if back || mailbox.roster()?.row(&me).is_none() {
+            if back || mailbox.roster()?.entry(&me).is_none() {
                 // This program is gone in a moment; whoever called it may stay.
                 let pid = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
-                mailbox.register(&Row::new(me.clone(), who.role.clone(), pid, Timestamp::now()))?;
+                mailbox.register(&RosterEntry::new(me.clone(), who.role.clone(), pid, Timestamp::now()))?;
             }
-            let private = self.root.join(AGENTS).join(me.as_str()).join(".private");
-            mailbox.make_outbox(&me)?;
-            return Ok(Desk::new(mailbox, me, &private));
+            let private = self.root.join(AGENTS_DIR).join(me.as_str()).join(".private");
+            mailbox.create_outbox(&me)?;
+            return Ok(AgentMailbox::new(mailbox, me, &private));
         };
         let private = private.join(me.as_str());
-        Ok(Desk::new(self.open_mailbox()?, me, &private))
+        Ok(AgentMailbox::new(self.open_mailbox()?, me, &private))
     }
 
     /// Whether the roster is one's own business here.

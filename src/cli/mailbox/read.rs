@@ -9,10 +9,10 @@ use super::location::MailboxLocation;
 use crate::cli::context::CommandContext;
 use crate::cli::error::{CommandError, CommandErrorKind};
 use crate::cli::{CommandResult, print_stderr, print_stdout};
-use crate::protocol::mailbox::machine::Letter;
-use crate::protocol::mailbox::reader::{Batch, Desk};
+use crate::protocol::mailbox::agent_mailbox::{AgentMailbox, MessageBatch};
+use crate::protocol::mailbox::machine::DeliveredMessage;
 use crate::protocol::mailbox::show;
-use crate::protocol::mailbox::wait::{Step, Waiting, Wanted};
+use crate::protocol::mailbox::wait::{MessageFilter, MessageWaiter, WaitStep};
 
 /// How the shown messages say that they can be answered.
 const REPLY_COMMAND: &str = "longshore mailbox send";
@@ -31,7 +31,7 @@ pub(super) async fn read(args: &MailboxReadArgs, here: &CommandContext) -> Comma
         if !args.all {
             return print_selected(args, &desk);
         }
-        print_letters(&desk.again(Timestamp::now())?, json)?;
+        print_letters(&desk.history(Timestamp::now())?, json)?;
         return Ok(0);
     }
     let desk = place.open_as_sender(&args.participant, false)?;
@@ -39,48 +39,50 @@ pub(super) async fn read(args: &MailboxReadArgs, here: &CommandContext) -> Comma
         return wait_for_messages(args, &place, &desk);
     }
     let batch = desk.collect(Timestamp::now())?;
-    if batch.letters.is_empty() {
+    if batch.messages.is_empty() {
         print_stderr("no new messages");
     }
     print_batch(&batch, json)?;
-    batch.keep()?;
+    batch.commit()?;
     Ok(0)
 }
 
-fn print_selected(args: &MailboxReadArgs, desk: &Desk) -> CommandResult {
+fn print_selected(args: &MailboxReadArgs, desk: &AgentMailbox) -> CommandResult {
     let mut problems = Vec::new();
     for reference in &args.messages {
         match desk.find(reference)? {
-            Ok(message) => print_letters(&[Letter { last: message.seq, message, late: false }], args.location.json)?,
-            Err(why) => problems.push(CommandError::new(CommandErrorKind::Input, show::line(&why))),
+            Ok(message) => {
+                print_letters(&[DeliveredMessage { last_seq: message.seq, message, late: false }], args.location.json)?
+            }
+            Err(why) => problems.push(CommandError::new(CommandErrorKind::Input, show::single_line(&why))),
         }
     }
     CommandError::combine(problems)?;
     Ok(0)
 }
 
-fn wait_for_messages(args: &MailboxReadArgs, place: &MailboxLocation, desk: &Desk) -> CommandResult {
-    let wanted = Wanted { from: args.from.clone(), re: args.re.clone() };
+fn wait_for_messages(args: &MailboxReadArgs, place: &MailboxLocation, desk: &AgentMailbox) -> CommandResult {
+    let wanted = MessageFilter { from: args.from.clone(), re: args.re.clone() };
     let end = args.timeout.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds.into())));
-    let mut waiting = Waiting::new(desk, wanted, end);
+    let mut waiting = MessageWaiter::new(desk, wanted, end);
     loop {
         match waiting.next(desk)? {
-            Step::Batch(batch) => {
+            WaitStep::Batch(batch) => {
                 print_batch(&batch, args.location.json)?;
-                waiting.keep(*batch)?;
+                waiting.commit(*batch)?;
             }
             // Whoever wrote since on the host, and is in no roster, is nobody to wait for.
-            Step::Idle if place.is_swarm_over() => {
+            WaitStep::Idle if place.is_swarm_over() => {
                 print_stderr("the swarm is over: nobody in it writes any more");
                 return Ok(CommandErrorKind::Unsuccessful.exit_code());
             }
-            Step::Idle => {}
-            Step::Came => return Ok(0),
-            Step::Gone(why) => {
+            WaitStep::Idle => {}
+            WaitStep::Matched => return Ok(0),
+            WaitStep::NoMoreMessages(why) => {
                 print_stderr(&why);
                 return Ok(CommandErrorKind::Unsuccessful.exit_code());
             }
-            Step::TimeOver => {
+            WaitStep::TimedOut => {
                 print_stderr(&format!("nothing came within {} s", args.timeout.unwrap_or_default()));
                 return Ok(CommandErrorKind::Unsuccessful.exit_code());
             }
@@ -88,19 +90,19 @@ fn wait_for_messages(args: &MailboxReadArgs, place: &MailboxLocation, desk: &Des
     }
 }
 
-fn print_batch(batch: &Batch, json: bool) -> Result<(), CommandError> {
+fn print_batch(batch: &MessageBatch, json: bool) -> Result<(), CommandError> {
     for warning in &batch.warnings {
-        print_stderr(&show::warning(warning));
+        print_stderr(&show::render_warning(warning));
     }
-    print_letters(&batch.letters, json)
+    print_letters(&batch.messages, json)
 }
 
-fn print_letters(letters: &[Letter], json: bool) -> Result<(), CommandError> {
+fn print_letters(letters: &[DeliveredMessage], json: bool) -> Result<(), CommandError> {
     for letter in letters {
         print_stdout(&if json {
-            format!("{}\n", show::letter_json(letter))
+            format!("{}\n", show::delivered_json(letter))
         } else {
-            show::letter(letter, REPLY_COMMAND) + "\n"
+            show::render_delivered(letter, REPLY_COMMAND) + "\n"
         })?;
     }
     Ok(())

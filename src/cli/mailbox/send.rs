@@ -10,36 +10,39 @@ use super::location::MailboxLocation;
 use crate::cli::context::CommandContext;
 use crate::cli::error::{CommandError, CommandErrorKind as Trouble};
 use crate::cli::{CommandResult, print_stderr, print_stdout};
-use crate::protocol::mailbox::message::{Content, Draft, Kind, MAX_BODY, address};
-use crate::protocol::mailbox::roster::Status;
+use crate::protocol::mailbox::message::{
+    MAX_BODY_BYTES, MailboxDraft, MailboxMessageType, MessageContent, resolve_address,
+};
+use crate::protocol::mailbox::roster::AgentStatus;
 
 /// Carries it out.
 pub(super) async fn send(args: &MailboxSendArgs, here: &CommandContext) -> CommandResult {
     let me = &args.participant.agent_id;
-    let Some((to, kind)) = address(me, args.to.clone(), args.kind, args.re.as_ref()) else {
+    let Some((to, kind)) = resolve_address(me, args.to.clone(), args.kind, args.re.as_ref()) else {
         return Err(
             CommandError::input("nobody is named whom it is for").with_hint("`--to ID`, or `--to '*'` for everybody")
         );
     };
     let place = MailboxLocation::resolve(&args.location, here).await?;
-    let content = Content {
+    let content = MessageContent {
         subject: args.subject.clone().unwrap_or_default(),
         body: read_body(args)?,
         context: args.context.clone(),
         expected_response: args.expect.clone(),
     };
-    let draft = Draft { to, kind, re: args.re.clone(), priority: args.priority, ttl: args.ttl, content };
-    let desk = place.open_as_sender(&args.participant, kind != Kind::Done)?;
+    let draft =
+        MailboxDraft { to, message_type: kind, re: args.re.clone(), priority: args.priority, ttl: args.ttl, content };
+    let desk = place.open_as_sender(&args.participant, kind != MailboxMessageType::Done)?;
     if place.is_swarm_over() {
         print_stderr("the swarm is over: nobody in it reads this any more");
     }
-    for doubt in desk.doubts(&draft)? {
+    for doubt in desk.draft_warnings(&draft)? {
         print_stderr(&doubt);
     }
     let sent = desk.send(&draft, Timestamp::now())?;
-    if kind == Kind::Done && place.is_standalone() {
+    if kind == MailboxMessageType::Done && place.is_standalone() {
         // Shutdown: "Agent updates ROSTER.md status to `done`".
-        desk.mailbox().set_status(me, &Status::Done)?;
+        desk.mailbox().set_status(me, &AgentStatus::Done)?;
     }
     let references: Vec<String> = sent.iter().map(|message| message.reference().to_string()).collect();
     print_stdout(&if args.location.json {
@@ -59,7 +62,7 @@ fn read_body(args: &MailboxSendArgs) -> Result<String, CommandError> {
         return Ok(String::new());
     }
     let mut bytes = Vec::new();
-    let read = std::io::stdin().take(4 * MAX_BODY as u64 + 1).read_to_end(&mut bytes);
+    let read = std::io::stdin().take(4 * MAX_BODY_BYTES as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| CommandError::new(Trouble::Machinery, "cannot read standard input").with_cause(&error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

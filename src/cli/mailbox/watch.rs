@@ -9,11 +9,11 @@ use super::log::{format_message, sort_chronologically, warn_bad_files};
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
 use crate::cli::{CommandResult, print_stderr, print_stdout};
-use crate::protocol::mailbox::message::{AgentId, Message, Seq};
-use crate::protocol::mailbox::reader::BadFile;
+use crate::protocol::mailbox::agent_mailbox::InvalidFile;
+use crate::protocol::mailbox::message::{AgentId, MailboxMessage, Seq};
 use crate::protocol::mailbox::show;
-use crate::protocol::mailbox::store::{Mailbox, Read};
-use crate::protocol::mailbox::watch::Watch;
+use crate::protocol::mailbox::store::{Mailbox, ReadOutcome};
+use crate::protocol::mailbox::watch::MailboxWatcher;
 
 /// How long a file that is no message may be half written.
 const PARTIAL_WRITE_GRACE: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ struct WatchState {
 pub(super) async fn watch(args: &MailboxWatchArgs, here: &CommandContext) -> CommandResult {
     let place = MailboxLocation::resolve(&args.location, here).await?;
     let mailbox = place.open_mailbox()?;
-    let mut watch = Watch::new(mailbox.root());
+    let mut watch = MailboxWatcher::new(mailbox.root());
     let mut told = WatchState::default();
     let mut quiet = !args.all;
     loop {
@@ -52,28 +52,28 @@ pub(super) async fn watch(args: &MailboxWatchArgs, here: &CommandContext) -> Com
 }
 
 /// The messages that were not told, as they were said.
-fn read_new_messages(mailbox: &Mailbox, told: &mut WatchState) -> Result<Vec<Message>, CommandError> {
+fn read_new_messages(mailbox: &Mailbox, told: &mut WatchState) -> Result<Vec<MailboxMessage>, CommandError> {
     let mut fresh = Vec::new();
     for agent in mailbox.agents()? {
-        for (seq, name) in mailbox.listing(&agent)?.files {
+        for (seq, name) in mailbox.list_outbox(&agent)?.files {
             let key = (agent.clone(), seq);
             if told.messages.contains(&key) || told.bad_files.get(&key).is_some_and(Option::is_none) {
                 continue;
             }
-            match mailbox.read(&agent, seq, &name)? {
-                Read::Message(message) => {
+            match mailbox.read_message(&agent, seq, &name)? {
+                ReadOutcome::Message(message) => {
                     fresh.push(*message);
                     told.bad_files.remove(&key);
                     told.messages.insert(key);
                 }
-                Read::Bad(violation) => {
+                ReadOutcome::Invalid(violation) => {
                     let since = told.bad_files.entry(key).or_insert(Some(Instant::now()));
                     if since.is_some_and(|since| since.elapsed() >= PARTIAL_WRITE_GRACE) {
                         *since = None;
-                        warn_bad_files(&[BadFile { agent: agent.clone(), name, violation }]);
+                        warn_bad_files(&[InvalidFile { agent: agent.clone(), name, violation }]);
                     }
                 }
-                Read::Missing => {}
+                ReadOutcome::Missing => {}
             }
         }
     }
@@ -82,9 +82,9 @@ fn read_new_messages(mailbox: &Mailbox, told: &mut WatchState) -> Result<Vec<Mes
 
 /// Tells who comes and goes; whether all who came are gone.
 fn report_status_changes(mailbox: &Mailbox, told: &mut WatchState, quiet: bool) -> Result<bool, CommandError> {
-    let rows = mailbox.roster()?.rows();
+    let rows = mailbox.roster()?.entries();
     for row in &rows {
-        let status = show::line(row.status.word());
+        let status = show::single_line(row.status.word());
         if told.statuses.insert(row.id.clone(), status.clone()).as_ref() != Some(&status) && !quiet {
             print_stderr(&format!("{} is {status}", row.id));
         }

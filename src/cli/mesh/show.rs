@@ -115,7 +115,7 @@ async fn load_story_gram(what: &str, here: &CommandContext) -> Result<MemoryGram
         .with_hint("run it inside a git repository, or name one with `-C DIR`"),
         error => error.into(),
     })?;
-    let ssot = Ssot::at(repo.root());
+    let ssot = Ssot::open_read_only(repo.root());
     let read: Vec<(Option<&str>, String)> = match what.split('/').collect::<Vec<_>>()[..] {
         [story] => vec![(None, story.to_owned())],
         [one, story] => vec![(Some(one), story.to_owned()), (None, format!("{one}-{story}"))],

@@ -111,7 +111,7 @@ pub async fn set_up_swarm(
     let ssot = Arc::new(Ssot::open(repo.root())?);
     if !plan.assignments.is_empty() {
         let (year, count) = (plan.year(), u32::try_from(plan.assignments.len()).unwrap_or(u32::MAX));
-        plan.renumber(year, ssot.allot(year, count)?);
+        plan.renumber(year, ssot.allocate_task_numbers(year, count)?);
     }
     let mut spec = plan.to_swarm_spec(SwarmId::random(), &bases, limits);
     spec.amp = Some(amp_spec(&settings, started)?);

@@ -9,15 +9,15 @@ use super::args::SsotCheckArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandErrorKind;
 use crate::cli::{CommandResult, print_stderr, print_stdout};
-use crate::protocol::amp::store::{Ssot, Weight};
+use crate::protocol::amp::store::{ProblemSeverity, Ssot};
 use crate::report::text::{pluralize, sanitize};
 
 /// Carries it out.
 pub(super) async fn check(args: &SsotCheckArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
-    let ssot = if args.reindex { Ssot::open(repo.root())? } else { Ssot::at(repo.root()) };
+    let ssot = if args.reindex { Ssot::open(repo.root())? } else { Ssot::open_read_only(repo.root()) };
     if args.reindex {
-        let mended = ssot.reindex()?;
+        let mended = ssot.rebuild_index()?;
         print_stderr(&format!(
             "the index is made anew: {} of it",
             pluralize(mended, "entry was wrong", "entries were wrong")
@@ -26,9 +26,9 @@ pub(super) async fn check(args: &SsotCheckArgs, here: &CommandContext) -> Comman
     let problems = ssot.check(Timestamp::now())?;
     let mut text = String::new();
     for problem in &problems {
-        let weight = match problem.weight {
-            Weight::Error => "error",
-            Weight::Warning => "warning",
+        let weight = match problem.severity {
+            ProblemSeverity::Error => "error",
+            ProblemSeverity::Warning => "warning",
         };
         let (path, what) = (problem.path.display().to_string(), sanitize(&problem.problem));
         let _ = if args.json {
@@ -37,9 +37,9 @@ pub(super) async fn check(args: &SsotCheckArgs, here: &CommandContext) -> Comman
             writeln!(text, "{weight}: {}: {what}", sanitize(&path))
         };
     }
-    let errors = problems.iter().filter(|problem| problem.weight == Weight::Error).count();
+    let errors = problems.iter().filter(|problem| problem.severity == ProblemSeverity::Error).count();
     if !args.json {
-        let messages = pluralize(ssot.ids(None)?.len(), "message", "messages");
+        let messages = pluralize(ssot.message_ids(None)?.len(), "message", "messages");
         let warnings = pluralize(problems.len() - errors, "warning", "warnings");
         let _ = writeln!(text, "{messages}: {}, {warnings}", pluralize(errors, "error", "errors"));
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::protocol::amp::message::{
-    CompletionStatus, Decision, IssueSeverity, Message, Payload, ReviewScope, RiskLevel, Severity,
+    AmpMessage, EscalationSeverity, IssueSeverity, Payload, ReviewDecision, ReviewScope, RiskLevel,
+    SubtaskCompletionStatus,
 };
-use crate::protocol::amp::store::Entry;
+use crate::protocol::amp::store::LogEntry;
 use crate::report::text::{format_duration, pluralize, sanitize};
 
 /// How a message's ack stands.
@@ -27,12 +28,12 @@ pub(crate) enum AckState {
 
 impl AckState {
     /// By now.
-    pub(crate) fn from_entry(entry: &Entry, now: Timestamp) -> Self {
-        let Entry { message, ack } = entry;
+    pub(crate) fn from_entry(entry: &LogEntry, now: Timestamp) -> Self {
+        let LogEntry { message, ack } = entry;
         if let Some(ack) = ack {
-            return AckState::Acked(elapsed(message.at(), ack.timestamp));
+            return AckState::Acked(elapsed(message.timestamp(), ack.timestamp));
         }
-        let due = message.ack_timeout().and_then(|after| message.at().checked_add(after).ok());
+        let due = message.ack_timeout().and_then(|after| message.timestamp().checked_add(after).ok());
         match due.filter(|_| message.requires_ack()) {
             Some(due) if due >= now => AckState::Waiting(elapsed(now, due)),
             Some(due) => AckState::Overdue(elapsed(due, now)),
@@ -77,9 +78,9 @@ fn elapsed(earlier: Timestamp, later: Timestamp) -> Duration {
 }
 
 /// What a message says, on one line, whatever it holds.
-pub(crate) fn summarize_message(message: &Message) -> String {
+pub(crate) fn summarize_message(message: &AmpMessage) -> String {
     let text = match message.payload() {
-        Payload::Dispatch(dispatch) => {
+        Payload::TaskDispatch(dispatch) => {
             let risk = match dispatch.risk_level {
                 RiskLevel::Low => "",
                 RiskLevel::Medium => "medium risk, ",
@@ -88,11 +89,11 @@ pub(crate) fn summarize_message(message: &Message) -> String {
             let stories = pluralize(dispatch.subtasks.len(), "story", "stories");
             format!("{risk}{stories}: {}", dispatch.description)
         }
-        Payload::Result(result) => {
+        Payload::TaskResult(result) => {
             let status = match result.completion_status {
-                CompletionStatus::Complete => "complete",
-                CompletionStatus::Partial => "partial",
-                CompletionStatus::Failed => "failed",
+                SubtaskCompletionStatus::Complete => "complete",
+                SubtaskCompletionStatus::Partial => "partial",
+                SubtaskCompletionStatus::Failed => "failed",
             };
             let diff = &result.diff_summary;
             let files = pluralize(diff.files_changed.len(), "file", "files");
@@ -103,7 +104,7 @@ pub(crate) fn summarize_message(message: &Message) -> String {
             }
             text
         }
-        Payload::Request(request) => {
+        Payload::ReviewRequest(request) => {
             let scope = match request.review_scope {
                 ReviewScope::Full => "full",
                 ReviewScope::Incremental => "incremental",
@@ -113,11 +114,11 @@ pub(crate) fn summarize_message(message: &Message) -> String {
                 None => format!("{scope}, {}", format_rejections(request.reject_count)),
             }
         }
-        Payload::Verdict(verdict) => {
+        Payload::ReviewVerdict(verdict) => {
             let decision = match verdict.decision {
-                Decision::Approved => "approved",
-                Decision::ApprovedWithFix => "approved_with_fix",
-                Decision::Rejected => "rejected",
+                ReviewDecision::Approved => "approved",
+                ReviewDecision::ApprovedWithFix => "approved_with_fix",
+                ReviewDecision::Rejected => "rejected",
             };
             let mut text = format!("{decision}, confidence {}", verdict.confidence);
             if !verdict.direct_fixes.is_empty() {
@@ -136,9 +137,9 @@ pub(crate) fn summarize_message(message: &Message) -> String {
         }
         Payload::Escalation(escalation) => {
             let severity = match escalation.severity {
-                Severity::Info => "info",
-                Severity::Warning => "warning",
-                Severity::Critical => "critical",
+                EscalationSeverity::Info => "info",
+                EscalationSeverity::Warning => "warning",
+                EscalationSeverity::Critical => "critical",
             };
             // Its word on the wire; a type is a word.
             let kind = serde_json::to_value(escalation.escalation_type).unwrap_or_default();

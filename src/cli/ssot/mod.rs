@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::CommandResult;
 use super::context::CommandContext;
 use super::error::{CommandError, CommandErrorKind};
-use crate::protocol::amp::store::{Entry, SsotError};
+use crate::protocol::amp::store::{LogEntry, SsotError};
 use args::{SsotArgs, SsotCommand};
 use message_summary::AckState;
 
@@ -32,7 +32,7 @@ pub async fn ssot(args: &SsotArgs, here: &CommandContext) -> CommandResult {
 }
 
 /// A message and its ack as `--json` has them.
-fn entry_json(entry: &Entry, state: &AckState) -> Result<Value, CommandError> {
+fn entry_json(entry: &LogEntry, state: &AckState) -> Result<Value, CommandError> {
     let parse = |text: String| serde_json::from_str::<Value>(&text);
     let message = parse(entry.message.to_json())
         .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
@@ -47,12 +47,12 @@ impl From<SsotError> for CommandError {
             SsotError::State(error) => error.into(),
             error => {
                 let kind = match &error {
-                    SsotError::NotFolder(_) | SsotError::NoMessage(_) => CommandErrorKind::Input,
+                    SsotError::NotDirectory(_) | SsotError::MessageNotFound(_) => CommandErrorKind::Input,
                     _ => CommandErrorKind::Machinery,
                 };
                 let shown = CommandError::from_error(kind, &error);
                 match &error {
-                    error if error.disk_full() => shown.with_hint("make room on the disk that has the repository"),
+                    error if error.is_disk_full() => shown.with_hint("make room on the disk that has the repository"),
                     SsotError::Damaged { .. } => shown.with_hint("`longshore ssot check` tells all that is wrong"),
                     _ => shown,
                 }

@@ -14,10 +14,12 @@ use crate::report::text::sanitize_lines;
 /// Carries it out.
 pub(super) async fn show(args: &SsotShowArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
-    let ssot = Ssot::at(repo.root());
-    let Some(entry) = ssot.entry(&args.id)? else {
+    let ssot = Ssot::open_read_only(repo.root());
+    let Some(entry) = ssot.log_entry(&args.id)? else {
         let shown = CommandError::input(format!("there is no message `{}`", args.id));
-        return Err(shown.with_hint(format!("`longshore ssot log {} --json` tells those of its task", args.id.task())));
+        return Err(
+            shown.with_hint(format!("`longshore ssot log {} --json` tells those of its task", args.id.task_id()))
+        );
     };
     let state = AckState::from_entry(&entry, Timestamp::now());
     if args.json {

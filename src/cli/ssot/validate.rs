@@ -13,8 +13,8 @@ use serde_json::json;
 use super::args::SsotValidateArgs;
 use crate::cli::error::{CommandError, CommandErrorKind};
 use crate::cli::{CommandResult, print_stdout};
-use crate::protocol::amp::message::{Ack, Message};
-use crate::protocol::amp::rules::{self, MAX_BYTES, Violation};
+use crate::protocol::amp::message::{Ack, AmpMessage};
+use crate::protocol::amp::rules::{self, AmpViolation, MAX_MESSAGE_BYTES};
 use crate::report::text::{pluralize, sanitize};
 
 /// What a file has, if it is sound.
@@ -32,7 +32,7 @@ pub(super) fn validate(args: &SsotValidateArgs) -> CommandResult {
         match validate_document(&bytes) {
             Ok(ValidDocument::Message) => messages += 1,
             Ok(ValidDocument::Ack) => acks += 1,
-            Err(Violation { rule, field, problem }) => {
+            Err(AmpViolation { rule, field, problem }) => {
                 broken += 1;
                 // Writing to a string cannot fail.
                 let _ = if args.json {
@@ -100,7 +100,7 @@ fn collect_json_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), (Pa
 
 /// The bytes, and one more than are allowed where there are too many.
 fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
-    let most = MAX_BYTES as u64 + 1;
+    let most = MAX_MESSAGE_BYTES as u64 + 1;
     let mut bytes = Vec::new();
     if path == Path::new("-") {
         io::stdin().lock().take(most).read_to_end(&mut bytes)?;
@@ -110,17 +110,17 @@ fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn validate_document(bytes: &[u8]) -> Result<ValidDocument, Violation> {
-    let wrong = |rule, problem| Violation { rule, field: "message".to_owned(), problem };
-    if bytes.len() > MAX_BYTES {
-        return Err(wrong(rules::SIZE, format!("must have at most {MAX_BYTES} bytes")));
+fn validate_document(bytes: &[u8]) -> Result<ValidDocument, AmpViolation> {
+    let wrong = |rule, problem| AmpViolation { rule, field: "message".to_owned(), problem };
+    if bytes.len() > MAX_MESSAGE_BYTES {
+        return Err(wrong(rules::SIZE, format!("must have at most {MAX_MESSAGE_BYTES} bytes")));
     }
     let text = str::from_utf8(bytes)
         .map_err(|error| wrong(rules::JSON, format!("not UTF-8 from byte {} on", error.valid_up_to())))?;
     let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
     if value.is_some_and(|value| value.get("ack_of").is_some() && value.get("msg_id").is_none()) {
-        Ack::read(text).map(|_| ValidDocument::Ack)
+        Ack::parse(text).map(|_| ValidDocument::Ack)
     } else {
-        Message::read(text).map(|_| ValidDocument::Message)
+        AmpMessage::parse(text).map(|_| ValidDocument::Message)
     }
 }

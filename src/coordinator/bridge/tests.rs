@@ -117,7 +117,7 @@ fn composed_messages_break_no_amp_rule() {
                     if let AmpIntent::ReviewRequest(request) = &word {
                         check_review_work(&bridge, request);
                     }
-                    message.kind().to_string()
+                    message.message_type().to_string()
                 }
                 (SsotRecord::Ack(ack), _) => {
                     assert_eq!(ack.check(), Ok(()), "LONGSHORE_SEED={seed}");
@@ -142,7 +142,7 @@ fn check_review_work(bridge: &AmpComposer, request: &ReviewRequestIntent) {
     let review = &request.review;
     let agent = AgentSpec { name: "r".to_owned(), argv: vec!["true".to_owned()], prompt: PromptDelivery::default() };
     let work = bridge.review_work("x", review, &agent).expect("there was a dispatch and a result");
-    assert_eq!(work.result.completion_status, CompletionStatus::Complete);
+    assert_eq!(work.result.completion_status, SubtaskCompletionStatus::Complete);
     assert_eq!(work.result.self_assessment.criteria_met.len(), work.dispatch.acceptance_criteria.len());
     assert_eq!(work.criteria, bridge.review_criteria(&review.reviewed_attempt.assignment));
 }

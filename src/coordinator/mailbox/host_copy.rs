@@ -21,9 +21,9 @@ use crate::handoff::mailbox::{
     MAX_PUT_BYTES, MAX_SHARED_FILE_BYTES, MAX_SHARED_FILES, MailFileWrite, MessageNumbers, is_shared_name,
 };
 use crate::ids::AgentId;
-use crate::protocol::mailbox::message::{Kind, MAX_READ, Seq};
-use crate::protocol::mailbox::store::{AGENTS, Mailbox, MailboxResult, Put, SHARED, checked};
-use crate::protocol::mailbox::watch::{Changed, Watch};
+use crate::protocol::mailbox::message::{MAX_READ_BYTES, MailboxMessageType, Seq};
+use crate::protocol::mailbox::store::{AGENTS_DIR, Mailbox, MailboxResult, PutOutcome, SHARED_DIR, parse_outbox_file};
+use crate::protocol::mailbox::watch::{MailboxWatcher, WatchOutcome};
 
 use super::COPY_DIR;
 
@@ -64,7 +64,7 @@ pub(super) struct HostCopy {
 /// Something that came out.
 pub(super) enum ReceivedFile {
     /// A message, and its type where it is one.
-    Message(AgentId, Seq, Option<Kind>),
+    Message(AgentId, Seq, Option<MailboxMessageType>),
     /// A shared file, and its stamp.
     Shared(String, String),
 }
@@ -73,7 +73,7 @@ pub(super) enum ReceivedFile {
 pub(super) struct OutgoingFile {
     pub file: MailFileWrite,
     /// Which message it is, and its type where it is one.
-    pub message: Option<(AgentId, Seq, Option<Kind>)>,
+    pub message: Option<(AgentId, Seq, Option<MailboxMessageType>)>,
     /// Of a shared file: its name, and the host's stamp.
     shared: Option<(String, String)>,
 }
@@ -130,7 +130,7 @@ impl HostCopy {
     pub(super) fn message_numbers(&self) -> MailboxResult<BTreeMap<String, MessageNumbers>> {
         let mut messages = BTreeMap::new();
         for agent in self.mailbox.agents()? {
-            let numbers = self.mailbox.listing(&agent)?.files.into_keys().map(Seq::get).collect();
+            let numbers = self.mailbox.list_outbox(&agent)?.files.into_keys().map(Seq::get).collect();
             messages.insert(agent.to_string(), numbers);
         }
         Ok(messages)
@@ -147,14 +147,16 @@ impl HostCopy {
         for (file, bytes) in &news.files {
             let parts: Vec<&str> = file.path.split('/').collect();
             match parts.as_slice() {
-                [AGENTS, agent, name] => {
-                    let (Ok(agent), Some(seq)) = (agent.parse::<AgentId>(), Seq::of_file_name(name)) else { continue };
+                [AGENTS_DIR, agent, name] => {
+                    let (Ok(agent), Some(seq)) = (agent.parse::<AgentId>(), Seq::from_file_name(name)) else {
+                        continue;
+                    };
                     if self.write_message(&agent, seq, bytes) {
-                        let kind = checked(&agent, seq, bytes).ok().map(|message| message.kind);
+                        let kind = parse_outbox_file(&agent, seq, bytes).ok().map(|message| message.message_type);
                         arrivals.push(ReceivedFile::Message(agent, seq, kind));
                     }
                 }
-                [SHARED, name] if is_shared_name(name) && self.write_shared_file(name, &file.stamp, bytes) => {
+                [SHARED_DIR, name] if is_shared_name(name) && self.write_shared_file(name, &file.stamp, bytes) => {
                     arrivals.push(ReceivedFile::Shared((*name).to_owned(), file.stamp.clone()));
                 }
                 _ => {}
@@ -176,10 +178,10 @@ impl HostCopy {
     }
 
     fn write_message(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> bool {
-        let path = self.root().join(AGENTS).join(agent.as_str()).join(seq.file_name());
+        let path = self.root().join(AGENTS_DIR).join(agent.as_str()).join(seq.file_name());
         let put = match self.mailbox.put(agent, seq, bytes) {
             // Somebody wrote in a sandbox's outbox on the host.
-            Ok(Put::Differs) if self.sandbox_agents.contains(agent) => {
+            Ok(PutOutcome::Conflict) if self.sandbox_agents.contains(agent) => {
                 self.set_aside(&path, &format!("{agent}-{}", seq.file_name()));
                 self.mailbox.put(agent, seq, bytes)
             }
@@ -225,9 +227,9 @@ impl HostCopy {
             if !all && self.sandbox_agents.contains(&agent) {
                 continue;
             }
-            for (seq, name) in self.mailbox.listing(&agent)?.files {
-                let path = format!("{AGENTS}/{agent}/{}", seq.file_name());
-                let file = self.root().join(AGENTS).join(agent.as_str()).join(&name);
+            for (seq, name) in self.mailbox.list_outbox(&agent)?.files {
+                let path = format!("{AGENTS_DIR}/{agent}/{}", seq.file_name());
+                let file = self.root().join(AGENTS_DIR).join(agent.as_str()).join(&name);
                 let stamp = file_stamp(&file);
                 if there(&agent, seq) {
                     if self
@@ -246,20 +248,20 @@ impl HostCopy {
                     self.has_unsettled = true;
                     continue;
                 }
-                let bytes = self.mailbox.bytes(&agent, &name)?;
-                let text = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_READ);
+                let bytes = self.mailbox.read_bytes(&agent, &name)?;
+                let text = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_READ_BYTES);
                 let text = text.and_then(|bytes| String::from_utf8(bytes.clone()).ok());
                 let Some(text) = text else {
                     self.warn_once(path, "is not carried: it is no text that a message can be");
                     continue;
                 };
-                let message = checked(&agent, seq, text.as_bytes());
+                let message = parse_outbox_file(&agent, seq, text.as_bytes());
                 // One that is being written has not all of its header yet.
                 if message.is_err() && !self.sandbox_agents.contains(&agent) {
                     self.warn_once(path, "is not carried: it is no message of its sender");
                     continue;
                 }
-                let kind = message.ok().map(|message| message.kind);
+                let kind = message.ok().map(|message| message.message_type);
                 self.carried_stamps.extend(stamp.filter(|_| !self.is_sandbox_agent(&agent)).map(|stamp| (file, stamp)));
                 let file = MailFileWrite { path, text: Some(text), expected_stamp: String::new() };
                 found.push(OutgoingFile { file, message: Some((agent.clone(), seq, kind)), shared: None });
@@ -271,7 +273,7 @@ impl HostCopy {
 
     fn find_new_shared(&mut self, settled: bool) -> Vec<OutgoingFile> {
         // A folder that is not there says nothing of its files.
-        let Ok(entries) = fs::read_dir(self.root().join(SHARED)) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(self.root().join(SHARED_DIR)) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let names: BTreeSet<String> = names.filter(|name| is_shared_name(name)).collect();
         let mut room =
@@ -285,7 +287,7 @@ impl HostCopy {
             }
             let is_new = known.is_none();
             if is_new && room == 0 {
-                self.warn_once(SHARED.to_owned(), "has more files than are carried to the sandboxes");
+                self.warn_once(SHARED_DIR.to_owned(), "has more files than are carried to the sandboxes");
                 continue;
             }
             if !settled && !is_settled(&self.shared_path(name)) {
@@ -293,7 +295,7 @@ impl HostCopy {
                 continue;
             }
             let only_if = known.map(|same| same.volume.clone()).unwrap_or_default();
-            let path = format!("{SHARED}/{name}");
+            let path = format!("{SHARED_DIR}/{name}");
             let file = self.read_shared_text(name).map(|text| MailFileWrite {
                 path: path.clone(),
                 text: Some(text),
@@ -308,7 +310,7 @@ impl HostCopy {
         for (name, same) in self.shared.iter().filter(|(name, _)| !names.contains(*name)) {
             found.push(OutgoingFile {
                 file: MailFileWrite {
-                    path: format!("{SHARED}/{name}"),
+                    path: format!("{SHARED_DIR}/{name}"),
                     text: None,
                     expected_stamp: same.volume.clone(),
                 },
@@ -346,7 +348,7 @@ impl HostCopy {
     }
 
     fn shared_path(&self, name: &str) -> PathBuf {
-        self.root().join(SHARED).join(name)
+        self.root().join(SHARED_DIR).join(name)
     }
 
     /// What the host's file is known by; none where there is no regular file.
@@ -408,9 +410,9 @@ pub(super) fn watch_changes(root: &Path) -> mpsc::Receiver<()> {
     let (changed, changes) = mpsc::channel(1);
     let root = Arc::<Path>::from(root);
     std::thread::spawn(move || {
-        let mut watch = Watch::new(&root);
+        let mut watch = MailboxWatcher::new(&root);
         while !changed.is_closed() {
-            if watch.wait(Instant::now() + CLOSED_CHECK_INTERVAL) == Changed::Something {
+            if watch.wait(Instant::now() + CLOSED_CHECK_INTERVAL) == WatchOutcome::Changed {
                 // One that waits already says as much.
                 let _ = changed.try_send(());
             }
@@ -422,14 +424,14 @@ pub(super) fn watch_changes(root: &Path) -> mpsc::Receiver<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::mailbox::message::{Draft, Recipient};
+    use crate::protocol::mailbox::message::{MailboxDraft, MessageRecipient};
 
     #[test]
     fn unsettled_files_are_not_carried_and_later_changes_are_warned_about() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut copy = HostCopy::open(folder.path(), BTreeSet::new()).expect("made");
         let host: AgentId = "host".parse().expect("an id");
-        let draft = Draft::new(Recipient::All, Kind::Status, "s", "all of it");
+        let draft = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Status, "s", "all of it");
         copy.mailbox.send(&host, &draft, None, jiff::Timestamp::now()).expect("sent");
         let file = copy.root().join("agents/host/001.md");
         let whole = fs::read_to_string(&file).expect("a file");

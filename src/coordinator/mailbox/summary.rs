@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 
 use crate::protocol::mailbox::message::Seq;
-use crate::protocol::mailbox::roster::Status;
+use crate::protocol::mailbox::roster::AgentStatus;
 use crate::protocol::mailbox::store::{Mailbox, MailboxResult, SharedName};
 use crate::protocol::mailbox::text::render_time;
 
@@ -24,20 +24,20 @@ pub(super) fn write_summary(mailbox: &Mailbox, now: Timestamp) -> MailboxResult<
 
 fn render_summary(mailbox: &Mailbox, now: Timestamp) -> MailboxResult<String> {
     let mut text = format!("{BEGIN}\n## Summary\n");
-    let rows = mailbox.roster()?.rows();
-    let count = |status: &Status| rows.iter().filter(|row| row.status == *status).count();
+    let rows = mailbox.roster()?.entries();
+    let count = |status: &AgentStatus| rows.iter().filter(|row| row.status == *status).count();
     let _ = writeln!(
         text,
         "The conversation is over, {}: of {} agents, {} signed off, {} crashed and {} left without a word.\n",
         render_time(now),
         rows.len(),
-        count(&Status::Done),
-        count(&Status::Crashed),
-        count(&Status::Left),
+        count(&AgentStatus::Done),
+        count(&AgentStatus::Crashed),
+        count(&AgentStatus::Left),
     );
     text.push_str("| Agent | Role | Status | Messages |\n|-------|------|--------|----------|\n");
     for row in &rows {
-        let files = mailbox.listing(&row.id)?.files;
+        let files = mailbox.list_outbox(&row.id)?.files;
         let _ = writeln!(text, "| {} | {} | {} | {} |", row.id, row.role.replace('|', "\\|"), row.status, files.len());
         let gaps = missing_ranges(files.keys().copied());
         if !gaps.is_empty() {
@@ -83,8 +83,8 @@ fn insert_summary(before: &str, summary: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::mailbox::message::{Draft, Kind, Recipient};
-    use crate::protocol::mailbox::roster::Row;
+    use crate::protocol::mailbox::message::{MailboxDraft, MailboxMessageType, MessageRecipient};
+    use crate::protocol::mailbox::roster::RosterEntry;
 
     /// Shutdown.
     #[test]
@@ -93,12 +93,12 @@ mod tests {
         let mailbox = Mailbox::create(&folder.path().join("m")).expect("made");
         let now = Timestamp::UNIX_EPOCH;
         let alpha: crate::ids::AgentId = "alpha".parse().expect("an id");
-        mailbox.register(&Row::new(alpha.clone(), "coder", None, now)).expect("registered");
-        let draft = Draft::new(Recipient::All, Kind::Done, "Signing off", "");
+        mailbox.register(&RosterEntry::new(alpha.clone(), "coder", None, now)).expect("registered");
+        let draft = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Done, "Signing off", "");
         let fifth = Seq::new(4);
         mailbox.send(&alpha, &draft, None, now).expect("sent");
         mailbox.send(&alpha, &draft, fifth, now).expect("sent");
-        mailbox.set_status(&alpha, &Status::Done).expect("set");
+        mailbox.set_status(&alpha, &AgentStatus::Done).expect("set");
         let own = "# Shared State\n\n## Decisions Made\n- none\n";
         mailbox.write_shared(&SharedName::state(), own).expect("written");
         for _ in 0..2 {

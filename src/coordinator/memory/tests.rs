@@ -7,8 +7,8 @@ use crate::handoff::agent_notes::{AgentNote, AgentNotes};
 use crate::handoff::result::StoryResult;
 use crate::plan::{FanOut, PlanOptions};
 use crate::protocol::amp::message::{
-    CriterionVerdict, Decision, DiffSummary, Escalation, EscalationType, Issue, IssueSeverity, ReviewVerdict, Role,
-    Severity, Snapshot,
+    AmpRole, CriterionVerdict, DiffSummary, Escalation, EscalationSeverity, EscalationType, Issue, IssueSeverity,
+    ReviewDecision, ReviewVerdict, SystemStateSnapshot,
 };
 use crate::protocol::mesh::gram::render;
 use crate::swarm::amp_intent::DispatchIntent as DispatchWord;
@@ -77,11 +77,11 @@ fn note(text: &str) -> AgentNote {
 fn escalation() -> Escalation {
     Escalation {
         escalation_type: EscalationType::Conflict,
-        severity: Severity::Info,
-        triggered_by: Role::Executor,
+        severity: EscalationSeverity::Info,
+        triggered_by: AmpRole::Executor,
         description: "it does not merge".to_owned(),
         affected_msgs: Vec::new(),
-        system_state_snapshot: Snapshot {
+        system_state_snapshot: SystemStateSnapshot {
             task_status: "retrying".to_owned(),
             reject_count: 0,
             last_successful_msg_id: None,
@@ -105,7 +105,7 @@ fn story_end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&s
         id: id.parse().expect("an id"),
         attempt: attempt(story, number),
         story: key(story),
-        status: if cause.is_none() { CompletionStatus::Complete } else { CompletionStatus::Failed },
+        status: if cause.is_none() { SubtaskCompletionStatus::Complete } else { SubtaskCompletionStatus::Failed },
         result: Some(StoryResult {
             id: key(story).id,
             outcome,
@@ -143,7 +143,7 @@ fn rejection_intent(story: u32, ms: u64, description: &str) -> AmpIntent {
         refs: Vec::new(),
         ack_timeout_secs: None,
         verdict: Box::new(ReviewVerdict {
-            decision: Decision::Rejected,
+            decision: ReviewDecision::Rejected,
             criteria_results: vec![CriterionVerdict {
                 criterion: "c".into(),
                 passed: Some(false),
@@ -387,7 +387,7 @@ fn unmerged_work_counts_as_a_failed_attempt() {
             crate::swarm::amp_intent::FailedStories { attempt: attempt(1, number), stories: vec![key(1)], failure };
         AmpIntent::Escalation {
             id: id.parse().expect("an id"),
-            from: Role::Coordinator,
+            from: AmpRole::Coordinator,
             escalation: Box::new(escalation()),
             failed_stories: Some(Box::new(failed)),
         }

@@ -10,7 +10,7 @@ use futures::future::FusedFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use crate::protocol::amp::message::{Message, Payload};
+use crate::protocol::amp::message::{AmpMessage, Payload};
 use crate::report::text::sanitize;
 
 /// How much of what it says on standard error is told.
@@ -22,7 +22,7 @@ const STDERR_DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// Why it cannot be said to have heard, for people.
-pub(super) async fn run(command: &str, root: &Path, message: &Message, limit: Duration) -> Result<(), String> {
+pub(super) async fn run(command: &str, root: &Path, message: &AmpMessage, limit: Duration) -> Result<(), String> {
     let Payload::Escalation(escalation) = message.payload() else { return Ok(()) };
     let word = |value: serde_json::Result<serde_json::Value>| -> String {
         // A word on the wire.
@@ -34,7 +34,7 @@ pub(super) async fn run(command: &str, root: &Path, message: &Message, limit: Du
         .current_dir(root)
         .env("LONGSHORE_ESCALATION_TYPE", word(serde_json::to_value(escalation.escalation_type)))
         .env("LONGSHORE_ESCALATION_SEVERITY", word(serde_json::to_value(escalation.severity)))
-        .env("LONGSHORE_ESCALATION_TASK", message.task().as_str())
+        .env("LONGSHORE_ESCALATION_TASK", message.task_id().as_str())
         .env("LONGSHORE_ESCALATION_MSG_ID", message.id().to_string())
         // Without control characters: a NUL cannot be in a variable.
         .env("LONGSHORE_ESCALATION_DESCRIPTION", sanitize(&escalation.description))

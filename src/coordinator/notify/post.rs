@@ -17,7 +17,7 @@ use hyper_util::rt::TokioExecutor;
 
 use super::NotifyPolicy;
 use crate::coordinator::session::error_chain;
-use crate::protocol::amp::message::Message;
+use crate::protocol::amp::message::AmpMessage;
 
 /// The most of an answer's body that is read.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
@@ -102,7 +102,7 @@ struct PostError {
 ///
 /// # Errors
 /// Why it cannot be said to have heard, for people; without the URL.
-pub(super) async fn post(url: &NotifyUrl, message: &Message, patience: &NotifyPolicy) -> Result<(), String> {
+pub(super) async fn post(url: &NotifyUrl, message: &AmpMessage, patience: &NotifyPolicy) -> Result<(), String> {
     let body = Bytes::from(message.to_json());
     let pauses = ExponentialBuilder::default()
         .with_min_delay(patience.retry_delay)

@@ -15,7 +15,7 @@ const FAST_POLICY: NotifyPolicy = NotifyPolicy {
     close_timeout: Duration::from_secs(30),
 };
 
-fn message(number: u64) -> Message {
+fn message(number: u64) -> AmpMessage {
     let text = format!(
         r#"{{"msg_id":"escalation-T-2026-001-{}","protocol_version":"AMP/1.0","type":"escalation","from":"coordinator",
         "to":"admin","task_id":"T-2026-001","timestamp":"2026-02-26T14:32:07.{number:03}+00:00","requires_ack":false,
@@ -24,7 +24,7 @@ fn message(number: u64) -> Message {
         {{"task_status":"locked","reject_count":4,"last_successful_msg_id":null}},"auto_suspended":true}}}}"#,
         1_772_116_327_000 + number
     );
-    Message::read(&text).expect("a good message")
+    AmpMessage::parse(&text).expect("a good message")
 }
 
 struct NotifierFixture {
@@ -116,7 +116,7 @@ async fn command_runs_once_per_escalation() {
     world.notifier.on_escalation(&message(1));
     let (folder, markers, warnings) = world.end().await;
     let heard = || std::fs::read_to_string(folder.path().join("heard")).expect("heard");
-    assert_eq!(Message::read(&heard()).expect("one message"), message(1));
+    assert_eq!(AmpMessage::parse(&heard()).expect("one message"), message(1));
     let vars = std::fs::read_to_string(folder.path().join("vars")).expect("vars");
     let id = "escalation-T-2026-001-1772116327001";
     let text = "rejected 4 times, \"it does not work\"";
@@ -198,7 +198,7 @@ async fn transient_url_failure_is_retried() {
         assert!(head.to_lowercase().contains("content-type: application/json"), "{head}");
         // "me:p@ss"
         assert!(head.contains("Basic bWU6cEBzcw=="), "{head}");
-        assert_eq!(Message::read(body).expect("the message"), message(1));
+        assert_eq!(AmpMessage::parse(body).expect("the message"), message(1));
     }
 }
 

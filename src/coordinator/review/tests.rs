@@ -147,7 +147,7 @@ fn verdict(decision: &str) -> Value {
 #[tokio::test]
 async fn verdict_is_collected_without_a_bundle() {
     let scene = ReviewFixture::new().await;
-    for (word, decision) in [("approved", Decision::Approved), ("rejected", Decision::Rejected)] {
+    for (word, decision) in [("approved", ReviewDecision::Approved), ("rejected", ReviewDecision::Rejected)] {
         let reviewed = scene.reviewed(scene.result(json!({"verdict": verdict(word)})), None).await;
         assert_eq!(reviewed.verdict.as_ref().map(|verdict| verdict.decision), Some(decision));
         assert_eq!((&reviewed.fix, &reviewed.failure), (&None, &None));
@@ -167,7 +167,7 @@ async fn fix_is_imported_under_our_ref_and_checked_by_git() {
         let (commit, bundle) = scene.commit(text);
         let result = json!({"verdict": verdict("approved_with_fix"), "fix": commit.as_str(), "bundle": true});
         let reviewed = scene.reviewed(scene.result(result.clone()), Some(bundle.clone())).await;
-        assert_eq!(reviewed.verdict.as_ref().map(|verdict| verdict.decision), Some(Decision::ApprovedWithFix));
+        assert_eq!(reviewed.verdict.as_ref().map(|verdict| verdict.decision), Some(ReviewDecision::ApprovedWithFix));
         let fix = reviewed.fix.clone().expect("a fix");
         assert_eq!(fix.commit, commit);
         match (&fix.scope_violation, refused) {

@@ -20,12 +20,12 @@ use super::message::{
 use super::urls::check_url;
 
 /// Stands at the end of a text that was shortened.
-pub const SHORTENED: &str = "…[shortened]";
+pub const TRUNCATION_MARK: &str = "…[shortened]";
 
 /// Longest error code that is written as it is, in bytes: a longer one could fill the line.
-const MAX_CODE: usize = 1000;
+const MAX_CODE_BYTES: usize = 1000;
 /// Longest `prUrl` that is written, in bytes.
-const MAX_PR_URL: usize = 8000;
+const MAX_PR_URL_BYTES: usize = 8000;
 /// The second at which RFC 3339's years begin, 0000-01-01T00:00:00Z.
 const YEAR_ZERO: i64 = -62_167_219_200;
 
@@ -46,10 +46,10 @@ pub enum EncodeError {
 
 /// A task-request as one line, without its newline.
 pub fn encode_task_request(envelope: &Envelope, request: &TaskRequest) -> Result<Vec<u8>, EncodeError> {
-    let line = written(
+    let line = encode_message(
         "task-request",
         envelope,
-        TaskRequestOut {
+        WireTaskRequest {
             task_file_path: request.task_file_path.as_str(),
             branch_name: request.branch_name.as_str(),
             repo_url: request.repo_url.as_str(),
@@ -67,49 +67,51 @@ pub fn encode_task_request(envelope: &Envelope, request: &TaskRequest) -> Result
     let biggest = fields
         .into_iter()
         .chain(request.env_vars.iter())
-        .max_by_key(|(name, value)| name.len() + escaped(value))
+        .max_by_key(|(name, value)| name.len() + escaped_len(value))
         .map_or("payload", |(name, _)| name);
     Err(EncodeError::TooLarge { bytes: line.len(), biggest: biggest.to_owned() })
 }
 
 /// A container's message as one line, without its newline. Free text over a limit is shortened and ends with
-/// [`SHORTENED`]; errors over the count are replaced by one that says how many they were; a `prUrl` that is not a valid
+/// [`TRUNCATION_MARK`]; errors over the count are replaced by one that says how many they were; a `prUrl` that is not a valid
 /// URL becomes null.
 pub fn encode_container(envelope: &Envelope, message: &ContainerMessage) -> Vec<u8> {
     let kind = message.kind();
     match message {
         // 2000 characters are at most 12,000 bytes in JSON: the line's limit is far.
-        ContainerMessage::Progress(progress) => written(
+        ContainerMessage::Progress(progress) => encode_message(
             kind,
             envelope,
-            ProgressOut {
+            WireProgress {
                 story_id: progress.story_id.as_str(),
-                status: progress.status.word(),
-                output: shortened(&progress.output, MAX_OUTPUT_CHARS, usize::MAX),
+                status: progress.status.as_str(),
+                output: truncated(&progress.output, MAX_OUTPUT_CHARS, usize::MAX),
             },
         ),
         ContainerMessage::Error(ErrorReport { code, message }) => {
-            let code = if code.as_str().len() <= MAX_CODE { code } else { &ErrorCode::UNKNOWN_ERROR };
-            let message = shortened(message, MAX_MESSAGE_CHARS, usize::MAX);
-            written(kind, envelope, ErrorOut { code: code.as_str(), message })
+            let code = if code.as_str().len() <= MAX_CODE_BYTES { code } else { &ErrorCode::UNKNOWN_ERROR };
+            let message = truncated(message, MAX_MESSAGE_CHARS, usize::MAX);
+            encode_message(kind, envelope, WireError { code: code.as_str(), message })
         }
-        ContainerMessage::Completion(completion) => written(kind, envelope, CompletionOut::of(envelope, completion)),
+        ContainerMessage::Completion(completion) => {
+            encode_message(kind, envelope, WireCompletion::new(envelope, completion))
+        }
     }
 }
 
-impl<'a> CompletionOut<'a> {
-    fn of(envelope: &Envelope, completion: &'a Completion) -> Self {
-        let pr_url = completion.pr_url.as_deref().filter(|url| url.len() <= MAX_PR_URL && check_url(url).is_ok());
-        let mut out = CompletionOut { status: completion.status.word(), pr_url, errors: Vec::new() };
+impl<'a> WireCompletion<'a> {
+    fn new(envelope: &Envelope, completion: &'a Completion) -> Self {
+        let pr_url = completion.pr_url.as_deref().filter(|url| url.len() <= MAX_PR_URL_BYTES && check_url(url).is_ok());
+        let mut out = WireCompletion { status: completion.status.as_str(), pr_url, errors: Vec::new() };
         // 50 entries of 500 characters can be more than the line holds: then each has the same share of what there is.
-        let room = MAX_LINE_BYTES - written("completion", envelope, &out).len();
+        let room = MAX_LINE_BYTES - encode_message("completion", envelope, &out).len();
         let count = completion.errors.len().clamp(1, MAX_ERRORS);
         let share = room / count - r#""","#.len();
         let whole = if completion.errors.len() > MAX_ERRORS { MAX_ERRORS - 1 } else { MAX_ERRORS };
         let each = completion.errors.iter().take(whole);
-        let long = each.clone().map(|error| shortened(error, MAX_ERROR_CHARS, usize::MAX));
-        let fits = long.clone().map(|error| escaped(&error) + r#""","#.len()).sum::<usize>() <= room - 200;
-        out.errors = if fits { long.collect() } else { each.map(|e| shortened(e, MAX_ERROR_CHARS, share)).collect() };
+        let long = each.clone().map(|error| truncated(error, MAX_ERROR_CHARS, usize::MAX));
+        let fits = long.clone().map(|error| escaped_len(&error) + r#""","#.len()).sum::<usize>() <= room - 200;
+        out.errors = if fits { long.collect() } else { each.map(|e| truncated(e, MAX_ERROR_CHARS, share)).collect() };
         if completion.errors.len() > whole {
             out.errors.push(Cow::Owned(format!("…[{} more errors]", completion.errors.len() - whole)));
         }
@@ -119,18 +121,18 @@ impl<'a> CompletionOut<'a> {
 
 /// The text, or as much of its beginning as leaves room for the mark, within so many characters and so many bytes of
 /// JSON (quotes not counted).
-fn shortened(text: &str, most_chars: usize, most_bytes: usize) -> Cow<'_, str> {
+fn truncated(text: &str, most_chars: usize, most_bytes: usize) -> Cow<'_, str> {
     if text.len() <= most_chars && text.len() * 6 <= most_bytes {
         return Cow::Borrowed(text);
     }
-    let room_chars = most_chars.saturating_sub(SHORTENED.chars().count());
-    let room_bytes = most_bytes.saturating_sub(SHORTENED.len());
+    let room_chars = most_chars.saturating_sub(TRUNCATION_MARK.chars().count());
+    let room_bytes = most_bytes.saturating_sub(TRUNCATION_MARK.len());
     let (mut chars, mut bytes, mut cut) = (0, 0, 0);
     for (index, character) in text.char_indices() {
         chars += 1;
-        bytes += escaped_char(character);
+        bytes += escaped_char_len(character);
         if chars > most_chars || bytes > most_bytes {
-            return Cow::Owned(format!("{}{SHORTENED}", &text[..cut]));
+            return Cow::Owned(format!("{}{TRUNCATION_MARK}", &text[..cut]));
         }
         if chars <= room_chars && bytes <= room_bytes {
             cut = index + character.len_utf8();
@@ -140,12 +142,12 @@ fn shortened(text: &str, most_chars: usize, most_bytes: usize) -> Cow<'_, str> {
 }
 
 /// Bytes of a text in JSON, quotes not counted.
-fn escaped(text: &str) -> usize {
-    text.chars().map(escaped_char).sum()
+fn escaped_len(text: &str) -> usize {
+    text.chars().map(escaped_char_len).sum()
 }
 
 /// Bytes of a character in JSON, as serde_json writes it.
-fn escaped_char(character: char) -> usize {
+fn escaped_char_len(character: char) -> usize {
     match character {
         '"' | '\\' | '\u{8}' | '\t' | '\n' | '\u{c}' | '\r' => 2,
         '\0'..='\u{1f}' => 6,
@@ -153,14 +155,14 @@ fn escaped_char(character: char) -> usize {
     }
 }
 
-fn written(kind: &'static str, envelope: &Envelope, payload: impl Serialize) -> Vec<u8> {
+fn encode_message(kind: &'static str, envelope: &Envelope, payload: impl Serialize) -> Vec<u8> {
     // Years before 0000 have no form in RFC 3339.
     let timestamp = if envelope.timestamp.as_second() < YEAR_ZERO {
         Timestamp::from_second(YEAR_ZERO).expect("the year 0000 is within jiff's range")
     } else {
         envelope.timestamp
     };
-    let message = MessageOut {
+    let message = WireMessage {
         kind,
         timestamp,
         swarm_id: envelope.swarm_id,
@@ -172,12 +174,12 @@ fn written(kind: &'static str, envelope: &Envelope, payload: impl Serialize) -> 
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct MessageOut<'a, P> {
+struct WireMessage<'a, P> {
     #[serde(rename = "type")]
     kind: &'static str,
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "serialize_display")]
     timestamp: Timestamp,
-    #[serde(serialize_with = "as_text")]
+    #[serde(serialize_with = "serialize_display")]
     swarm_id: crate::ids::SwarmId,
     container_id: &'a str,
     payload: P,
@@ -185,17 +187,17 @@ struct MessageOut<'a, P> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct TaskRequestOut<'a> {
+struct WireTaskRequest<'a> {
     task_file_path: &'a str,
     branch_name: &'a str,
     repo_url: &'a str,
-    #[serde(serialize_with = "pairs")]
+    #[serde(serialize_with = "serialize_pairs")]
     env_vars: &'a EnvVars,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ProgressOut<'a> {
+struct WireProgress<'a> {
     story_id: &'a str,
     status: &'static str,
     output: Cow<'a, str>,
@@ -203,23 +205,23 @@ struct ProgressOut<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct CompletionOut<'a> {
+struct WireCompletion<'a> {
     status: &'static str,
     pr_url: Option<&'a str>,
     errors: Vec<Cow<'a, str>>,
 }
 
 #[derive(Serialize)]
-struct ErrorOut<'a> {
+struct WireError<'a> {
     code: &'a str,
     message: Cow<'a, str>,
 }
 
-fn as_text<S: Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+fn serialize_display<S: Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(value)
 }
 
-fn pairs<S: Serializer>(env_vars: &&EnvVars, to: S) -> Result<S::Ok, S::Error> {
+fn serialize_pairs<S: Serializer>(env_vars: &&EnvVars, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(env_vars.iter())
 }
 
@@ -228,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::message::{
-        BadRecord, CompletionStatus, EnvKey, ProgressUpdate, StoryStatus, decode_container, decode_task_request,
+        AcpViolation, CompletionStatus, EnvKey, ProgressUpdate, StoryStatus, decode_container, decode_task_request,
     };
     use super::*;
 
@@ -249,7 +251,7 @@ mod tests {
         }
     }
 
-    fn back(message: &ContainerMessage) -> Result<ContainerMessage, BadRecord> {
+    fn round_trip(message: &ContainerMessage) -> Result<ContainerMessage, AcpViolation> {
         let line = encode_container(&envelope(), message);
         assert!(line.len() <= MAX_LINE_BYTES && !line.contains(&b'\n'), "{} bytes", line.len());
         let (read, message) = decode_container(&line)?;
@@ -263,34 +265,34 @@ mod tests {
     }
 
     #[test]
-    fn text_is_shortened_at_a_character_and_marked() {
-        assert_eq!(shortened("äöü", 3, usize::MAX), "äöü");
+    fn text_is_truncated_at_a_character_boundary_and_marked() {
+        assert_eq!(truncated("äöü", 3, usize::MAX), "äöü");
         let long = "ä".repeat(2001);
-        let cut = shortened(&long, 2000, usize::MAX);
-        assert_eq!(cut, format!("{}{SHORTENED}", "ä".repeat(2000 - SHORTENED.chars().count())));
-        assert_eq!(shortened("\0\0\0\0\0\0\0\0", 100, 48), "\0".repeat(8));
-        assert_eq!(shortened("\0\0\0\0\0\0\0\0", 100, 47), format!("{}{SHORTENED}", "\0".repeat(5)));
-        assert_eq!(shortened("😀😀😀😀😀", 100, 19), format!("😀{SHORTENED}"));
+        let cut = truncated(&long, 2000, usize::MAX);
+        assert_eq!(cut, format!("{}{TRUNCATION_MARK}", "ä".repeat(2000 - TRUNCATION_MARK.chars().count())));
+        assert_eq!(truncated("\0\0\0\0\0\0\0\0", 100, 48), "\0".repeat(8));
+        assert_eq!(truncated("\0\0\0\0\0\0\0\0", 100, 47), format!("{}{TRUNCATION_MARK}", "\0".repeat(5)));
+        assert_eq!(truncated("😀😀😀😀😀", 100, 19), format!("😀{TRUNCATION_MARK}"));
     }
 
     #[test]
-    fn the_heaviest_completion_fits_and_keeps_all_its_errors() {
+    fn the_largest_completion_fits_in_a_line_with_all_its_errors() {
         for text in ["\0".repeat(500), "😀".repeat(600), "x".repeat(500)] {
             for count in [50, 51, 10_000] {
-                let Ok(ContainerMessage::Completion(read)) = back(&completion(vec![text.clone(); count])) else {
+                let Ok(ContainerMessage::Completion(read)) = round_trip(&completion(vec![text.clone(); count])) else {
                     panic!("a completion")
                 };
                 assert_eq!(read.errors.len(), 50);
                 if count > 50 {
                     assert_eq!(read.errors[49], format!("…[{} more errors]", count - 49));
                 }
-                assert_eq!(read.errors[0].ends_with(SHORTENED), text.len() > 500 || text.starts_with('\0'));
+                assert_eq!(read.errors[0].ends_with(TRUNCATION_MARK), text.len() > 500 || text.starts_with('\0'));
             }
         }
     }
 
     #[test]
-    fn what_could_not_be_read_back_is_not_written() {
+    fn invalid_urls_and_codes_are_replaced() {
         let bad_url = Completion {
             status: CompletionStatus::Completed,
             pr_url: Some("not a URL".to_owned()),
@@ -298,11 +300,11 @@ mod tests {
         };
         let long_url = Completion { pr_url: Some(format!("https://host/{}", "x".repeat(70_000))), ..bad_url.clone() };
         for completion in [bad_url, long_url] {
-            let read = back(&ContainerMessage::Completion(completion.clone()));
+            let read = round_trip(&ContainerMessage::Completion(completion.clone()));
             assert_eq!(read, Ok(ContainerMessage::Completion(Completion { pr_url: None, ..completion })));
         }
         let code = "X".repeat(70_000).parse().expect("it matches the regex");
-        let read = back(&ContainerMessage::Error(ErrorReport { code, message: "why".to_owned() }));
+        let read = round_trip(&ContainerMessage::Error(ErrorReport { code, message: "why".to_owned() }));
         let unknown = ErrorReport { code: ErrorCode::UNKNOWN_ERROR, message: "why".to_owned() };
         assert_eq!(read, Ok(ContainerMessage::Error(unknown)));
     }
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_request_that_is_too_large_names_its_biggest_variable_and_shows_no_value() {
+    fn an_oversized_task_request_names_its_biggest_variable_and_shows_no_value() {
         let mut env_vars = EnvVars::new();
         for (key, value) in [("SMALL", "secret".to_owned()), ("BIG", "secret".repeat(12_000))] {
             env_vars.insert(key.parse::<EnvKey>().expect("a key"), value).expect("no NUL in it");
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_request_of_exactly_the_limit_is_written() {
+    fn a_task_request_of_exactly_the_limit_is_encoded() {
         let sized = |length: usize| {
             let mut env_vars = EnvVars::new();
             env_vars.insert("A".parse().expect("a key"), "x".repeat(length)).expect("no NUL in it");
@@ -341,7 +343,7 @@ mod tests {
 
     /// Text with what JSON escapes, what UTF-8 has in four bytes, and what stands beside the surrogates: a few such
     /// characters, over and over.
-    fn text(most: usize) -> impl Strategy<Value = String> {
+    fn arbitrary_text(most: usize) -> impl Strategy<Value = String> {
         let character = prop_oneof![
             prop::sample::select(vec!['"', '\\', '\u{d7ff}', '\u{e000}', '\u{2028}', '\u{7f}', 'x']),
             prop::char::range('\0', '\u{1f}'),
@@ -356,39 +358,39 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn progress_comes_back(output in text(2000)) {
+        fn progress_round_trips(output in arbitrary_text(2000)) {
             let story_id = "US-001".parse().expect("a story id");
             let message = ContainerMessage::Progress(ProgressUpdate { story_id, status: StoryStatus::Failed, output });
-            prop_assert_eq!(back(&message), Ok(message));
+            prop_assert_eq!(round_trip(&message), Ok(message));
         }
 
         #[test]
-        fn errors_come_back(errors in prop::collection::vec(text(100), 0..=50), message in text(2000)) {
-            let heavy: usize = errors.iter().map(|error| escaped(error) + 3).sum();
+        fn errors_round_trip(errors in prop::collection::vec(arbitrary_text(100), 0..=50), message in arbitrary_text(2000)) {
+            let heavy: usize = errors.iter().map(|error| escaped_len(error) + 3).sum();
             prop_assume!(heavy < 60_000);
             let completion = completion(errors);
-            prop_assert_eq!(back(&completion), Ok(completion));
+            prop_assert_eq!(round_trip(&completion), Ok(completion));
             let error = ContainerMessage::Error(ErrorReport { code: ErrorCode::AGENT_CRASH, message });
-            prop_assert_eq!(back(&error), Ok(error));
+            prop_assert_eq!(round_trip(&error), Ok(error));
         }
 
         #[test]
-        fn whatever_is_said_can_be_read(errors in prop::collection::vec(text(700), 0..60), output in text(3000)) {
-            let read = back(&completion(errors.clone())).expect("a valid completion");
+        fn any_container_message_can_be_decoded(errors in prop::collection::vec(arbitrary_text(700), 0..60), output in arbitrary_text(3000)) {
+            let read = round_trip(&completion(errors.clone())).expect("a valid completion");
             let ContainerMessage::Completion(read) = read else { panic!("a completion") };
             for (read, said) in read.errors.iter().zip(&errors).take(49) {
-                let kept = read.strip_suffix(SHORTENED).unwrap_or(read);
+                let kept = read.strip_suffix(TRUNCATION_MARK).unwrap_or(read);
                 prop_assert!(said.starts_with(kept));
-                prop_assert!(read == said || read.ends_with(SHORTENED));
+                prop_assert!(read == said || read.ends_with(TRUNCATION_MARK));
             }
             let story_id = "US-001".parse().expect("a story id");
-            back(&ContainerMessage::Progress(ProgressUpdate { story_id, status: StoryStatus::InProgress, output }))
+            round_trip(&ContainerMessage::Progress(ProgressUpdate { story_id, status: StoryStatus::InProgress, output }))
                 .expect("a valid progress-update");
         }
 
         #[test]
-        fn a_task_request_comes_back(
-            pairs in prop::collection::btree_map("X[A-Z0-9_]{0,9}", text(60), 0..20),
+        fn a_task_request_round_trips(
+            pairs in prop::collection::btree_map("X[A-Z0-9_]{0,9}", arbitrary_text(60), 0..20),
             nanoseconds in any::<u32>(),
         ) {
             let mut env_vars = EnvVars::new();
@@ -405,8 +407,8 @@ mod tests {
         }
 
         #[test]
-        fn escaped_counts_what_serde_json_writes(text in text(300)) {
-            prop_assert_eq!(escaped(&text) + 2, serde_json::to_string(&text).expect("a text").len());
+        fn escaped_len_matches_serde_json(text in arbitrary_text(300)) {
+            prop_assert_eq!(escaped_len(&text) + 2, serde_json::to_string(&text).expect("a text").len());
         }
     }
 }

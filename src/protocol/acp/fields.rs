@@ -29,7 +29,7 @@ impl FieldError {
 }
 
 /// A text from outside, short and harmless enough for an error: 80 characters, control characters escaped.
-pub(in crate::protocol) fn shown(text: &str) -> String {
+pub(in crate::protocol) fn excerpt(text: &str) -> String {
     let mut shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
     if text.chars().nth(80).is_some() {
         shown.push('…');
@@ -64,7 +64,7 @@ impl FromStr for TaskFilePath {
         } else {
             return Ok(Self(text.to_owned()));
         };
-        Err(FieldError::new(rules::TASK_FILE_PATH, format!("{problem}, found `{}`", shown(text))))
+        Err(FieldError::new(rules::TASK_FILE_PATH, format!("{problem}, found `{}`", excerpt(text))))
     }
 }
 
@@ -97,14 +97,14 @@ impl FromStr for EnvKey {
     fn from_str(text: &str) -> Result<Self, FieldError> {
         let first = text.as_bytes().first().is_some_and(|b| matches!(b, b'A'..=b'Z' | b'_'));
         if !first || !text.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'0'..=b'9' | b'_')) {
-            let problem = format!("must match `^[A-Z_][A-Z0-9_]*$`, found `{}`", shown(text));
+            let problem = format!("must match `^[A-Z_][A-Z0-9_]*$`, found `{}`", excerpt(text));
             return Err(FieldError::new(rules::ENV_KEY, problem));
         }
         let prefix = ["LD_", "GIT_", "LONGSHORE_"].iter().any(|prefix| text.starts_with(prefix));
         if prefix || matches!(text, "PATH" | "HOME") {
             let problem = format!(
                 "must not be `PATH`, `HOME` or begin with `LD_`, `GIT_` or `LONGSHORE_`, found `{}`",
-                shown(text)
+                excerpt(text)
             );
             return Err(FieldError::new(rules::ENV_KEY_REFUSED, problem));
         }
@@ -222,7 +222,7 @@ impl FromStr for ErrorCode {
     fn from_str(text: &str) -> Result<Self, FieldError> {
         let first = text.as_bytes().first().is_some_and(u8::is_ascii_uppercase);
         if !first || !text.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'0'..=b'9' | b'_')) {
-            let problem = format!("must match `^[A-Z][A-Z0-9_]*$`, found `{}`", shown(text));
+            let problem = format!("must match `^[A-Z][A-Z0-9_]*$`, found `{}`", excerpt(text));
             return Err(FieldError::new(rules::ERROR_CODE, problem));
         }
         let standard = Self::STANDARD.into_iter().find(|code| code.as_str() == text);

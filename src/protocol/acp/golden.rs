@@ -12,45 +12,45 @@ use std::path::Path;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::machine::{Record, Session};
+use super::machine::{RecordOutcome, Session};
 use super::message::{
-    BadRecord, Completion, CompletionStatus, ContainerMessage, ErrorCode, ErrorReport, ProgressUpdate, StoryStatus,
+    AcpViolation, Completion, CompletionStatus, ContainerMessage, ErrorCode, ErrorReport, ProgressUpdate, StoryStatus,
     decode_container, decode_task_request, encode_container, encode_task_request,
 };
 use super::rules::RULES;
 use crate::ids::StoryId;
 use crate::wire::{LineSplitter, WireLine};
 
-struct Golden {
+struct AcpGoldenFile {
     name: String,
-    way: Way,
+    kind: AcpGoldenKind,
     content: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum AcpGoldenKind {
     ToContainer,
     FromContainer,
     Session,
 }
 
-fn goldens(folder: &str) -> Vec<Golden> {
+fn load_golden_files(folder: &str) -> Vec<AcpGoldenFile> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/acp").join(folder);
-    let mut goldens: Vec<Golden> = fs::read_dir(&folder)
+    let mut goldens: Vec<AcpGoldenFile> = fs::read_dir(&folder)
         .expect("the golden files are in the repo")
         .map(|entry| {
             let path = entry.expect("a readable folder").path();
             let file = path.file_name().and_then(|name| name.to_str()).expect("a UTF-8 name");
             let ways = [
-                (".to-container.json", Way::ToContainer),
-                (".from-container.json", Way::FromContainer),
-                (".session.ndjson", Way::Session),
+                (".to-container.json", AcpGoldenKind::ToContainer),
+                (".from-container.json", AcpGoldenKind::FromContainer),
+                (".session.ndjson", AcpGoldenKind::Session),
             ];
             let (name, way) = ways
                 .into_iter()
                 .find_map(|(end, way)| file.strip_suffix(end).map(|name| (name.to_owned(), way)))
                 .unwrap_or_else(|| panic!("`{file}` does not say which way it goes"));
-            Golden { name, way, content: fs::read(&path).expect("a readable file") }
+            AcpGoldenFile { name, kind: way, content: fs::read(&path).expect("a readable file") }
         })
         .collect();
     goldens.sort_by(|one, other| one.name.cmp(&other.name));
@@ -58,7 +58,7 @@ fn goldens(folder: &str) -> Vec<Golden> {
     goldens
 }
 
-impl Golden {
+impl AcpGoldenFile {
     fn lines(&self) -> Vec<WireLine> {
         let mut splitter = LineSplitter::new();
         splitter.push(Bytes::from(self.content.clone()));
@@ -66,7 +66,7 @@ impl Golden {
     }
 
     /// The one line of a file that is not a session.
-    fn line(&self) -> Result<Bytes, BadRecord> {
+    fn single_line(&self) -> Result<Bytes, AcpViolation> {
         let mut lines = self.lines();
         assert_eq!(lines.len(), 1, "`{}` must have one line", self.name);
         match lines.remove(0) {
@@ -76,18 +76,18 @@ impl Golden {
     }
 
     /// What each of the lines breaks, if anything.
-    fn outcomes(&self) -> Vec<Option<BadRecord>> {
-        match self.way {
-            Way::ToContainer => vec![self.line().and_then(|line| decode_task_request(&line)).err()],
-            Way::FromContainer => vec![self.line().and_then(|line| decode_container(&line)).err()],
-            Way::Session => {
+    fn violations(&self) -> Vec<Option<AcpViolation>> {
+        match self.kind {
+            AcpGoldenKind::ToContainer => vec![self.single_line().and_then(|line| decode_task_request(&line)).err()],
+            AcpGoldenKind::FromContainer => vec![self.single_line().and_then(|line| decode_container(&line)).err()],
+            AcpGoldenKind::Session => {
                 let stories: Vec<StoryId> = [1, 2].into_iter().filter_map(StoryId::from_number).collect();
                 let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("a UUID v4");
                 let container = format!("abc123def456{}", "0".repeat(52)).parse().expect("a container id");
                 let mut session = Session::new(swarm, container, &stories);
-                let take = |line| match session.line(line) {
-                    Record::Accepted(_) => None,
-                    Record::Refused(problem) => Some(problem),
+                let take = |line| match session.handle_line(line) {
+                    RecordOutcome::Accepted(_) => None,
+                    RecordOutcome::Rejected(problem) => Some(problem),
                 };
                 self.lines().into_iter().map(take).collect()
             }
@@ -96,20 +96,20 @@ impl Golden {
 }
 
 #[test]
-fn the_valid_are_accepted() {
-    for golden in goldens("valid") {
-        let outcomes = golden.outcomes();
+fn valid_files_are_accepted() {
+    for golden in load_golden_files("valid") {
+        let outcomes = golden.violations();
         assert!(!outcomes.is_empty(), "`{}` has no lines", golden.name);
         assert_eq!(outcomes.into_iter().flatten().next(), None, "`{}`", golden.name);
     }
 }
 
 #[test]
-fn the_valid_come_back_the_same() {
-    for golden in goldens("valid") {
+fn valid_files_round_trip() {
+    for golden in load_golden_files("valid") {
         for line in golden.lines() {
             let WireLine::Good(line) = line else { panic!("`{}` has a bad line", golden.name) };
-            if golden.way == Way::ToContainer {
+            if golden.kind == AcpGoldenKind::ToContainer {
                 let read = decode_task_request(&line).expect("valid");
                 let written = encode_task_request(&read.0, &read.1).expect("it came in one line");
                 assert_eq!(decode_task_request(&written), Ok(read), "`{}`", golden.name);
@@ -122,13 +122,13 @@ fn the_valid_come_back_the_same() {
 }
 
 #[test]
-fn the_invalid_are_told_by_rule_and_field() {
+fn invalid_files_are_rejected_with_rule_and_field() {
     let mut wrong = Vec::new();
-    for golden in goldens("invalid") {
+    for golden in load_golden_files("invalid") {
         let [rule, field, _] = golden.name.splitn(3, "--").collect::<Vec<_>>()[..] else {
             panic!("`{}` is not <rule>--<field>--<what>", golden.name)
         };
-        let mut outcomes = golden.outcomes();
+        let mut outcomes = golden.violations();
         let last = outcomes.pop().flatten();
         if let Some(problem) = outcomes.into_iter().flatten().next() {
             wrong.push(format!("{}: a line before the last is refused: {problem}", golden.name));
@@ -143,8 +143,8 @@ fn the_invalid_are_told_by_rule_and_field() {
 }
 
 #[test]
-fn every_rule_has_an_invalid_golden_and_a_row_in_the_table() {
-    let broken: BTreeSet<String> = goldens("invalid")
+fn every_rule_has_an_invalid_golden_file_and_a_table_row() {
+    let broken: BTreeSet<String> = load_golden_files("invalid")
         .iter()
         .filter_map(|golden| golden.name.split_once("--").map(|(rule, _)| rule.to_owned()))
         .collect();
@@ -157,11 +157,11 @@ fn every_rule_has_an_invalid_golden_and_a_row_in_the_table() {
 }
 
 #[test]
-fn the_spec_s_examples_are_read_as_what_they_say() {
-    let valid = goldens("valid");
+fn spec_examples_decode_to_the_expected_values() {
+    let valid = load_golden_files("valid");
     let line = |name: &str| {
         let golden = valid.iter().find(|golden| golden.name == name).expect("the spec's example");
-        golden.line().expect("a good line")
+        golden.single_line().expect("a good line")
     };
     let (envelope, request) = decode_task_request(&line("01-task-request-of-the-spec")).expect("valid");
     assert_eq!(envelope.timestamp.to_string(), "2026-03-01T10:00:00Z");
@@ -191,8 +191,8 @@ fn the_spec_s_examples_are_read_as_what_they_say() {
 }
 
 #[test]
-fn no_refusal_shows_a_value_of_the_environment_or_a_url() {
-    let valid = goldens("valid");
+fn violations_never_show_env_values_or_credentials() {
+    let valid = load_golden_files("valid");
     let request = String::from_utf8(valid[0].content.clone()).expect("UTF-8");
     let with_secret = request.trim().replace("development", "hunter2");
     let broken = [
@@ -222,17 +222,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn nothing_makes_the_decoders_panic(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn decoders_never_panic_on_noise(noise in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode_container(&noise);
         let _ = decode_task_request(&noise);
     }
 
     #[test]
-    fn no_change_to_a_valid_line_makes_them_panic(
+    fn decoders_never_panic_on_mutated_lines(
         which in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..3), 1..6),
     ) {
-        let valid = goldens("valid");
+        let valid = load_golden_files("valid");
         let mut line = which.get(&valid).content.clone();
         for (at, byte, how) in changes {
             let at = at.index(line.len());

@@ -121,7 +121,7 @@ pub enum StoryStatus {
 
 impl StoryStatus {
     /// The word on the wire.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             StoryStatus::Pending => "pending",
             StoryStatus::InProgress => "in_progress",
@@ -132,7 +132,7 @@ impl StoryStatus {
     }
 
     /// The status that a word stands for.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "pending" => StoryStatus::Pending,
             "in_progress" => StoryStatus::InProgress,
@@ -146,7 +146,7 @@ impl StoryStatus {
 
 impl fmt::Display for StoryStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.as_str())
     }
 }
 
@@ -165,7 +165,7 @@ pub enum CompletionStatus {
 
 impl CompletionStatus {
     /// The word on the wire.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             CompletionStatus::Completed => "completed",
             CompletionStatus::Failed => "failed",
@@ -174,7 +174,7 @@ impl CompletionStatus {
     }
 
     /// The status that a word stands for.
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "completed" => CompletionStatus::Completed,
             "failed" => CompletionStatus::Failed,
@@ -186,7 +186,7 @@ impl CompletionStatus {
 
 impl fmt::Display for CompletionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.as_str())
     }
 }
 
@@ -194,7 +194,7 @@ impl fmt::Display for CompletionStatus {
 ///
 /// Nothing in it comes from a value of an environment variable or from a URL that may hold credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadRecord {
+pub struct AcpViolation {
     /// The rule's name: one of [`RULES`](super::rules::RULES).
     pub rule: &'static str,
     /// Where: `payload.status`, `payload.errors[3]`; `line` where the line as a whole is wrong.
@@ -203,7 +203,7 @@ pub struct BadRecord {
     pub problem: String,
 }
 
-impl fmt::Display for BadRecord {
+impl fmt::Display for AcpViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} (rule `{}`)", self.field, self.problem, self.rule)
     }

@@ -6,7 +6,7 @@
 //!
 //! # Rules
 //!
-//! A record that breaks one is a [`BadRecord`](message::BadRecord), which names it. What each of them wants is in
+//! A record that breaks one is a [`AcpViolation`](message::AcpViolation), which names it. What each of them wants is in
 //! [`rules::RULES`]; `tests/golden/acp` has files that break it. "longshore" stands for what the spec leaves open.
 //!
 //! | rule | section of the spec |
@@ -57,7 +57,7 @@
 //!
 //! # To add a message type
 //!
-//! A struct and a variant in `message.rs`; its fields in `record.rs`; its reading in `decode.rs` and its writing in
+//! A struct and a variant in `message.rs`; its fields in `wire_record.rs`; its reading in `decode.rs` and its writing in
 //! `encode.rs`; what it does to a session in `machine.rs`; new rules in `rules.rs` and the table above; golden files,
 //! valid and invalid, for each.
 
@@ -68,6 +68,6 @@ pub mod fields;
 mod golden;
 pub mod machine;
 pub mod message;
-mod record;
+mod wire_record;
 pub mod rules;
 pub mod urls;

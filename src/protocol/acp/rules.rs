@@ -1,4 +1,4 @@
-//! The names of ACP's rules, as [`BadRecord`](super::message::BadRecord) says them, each with the section it comes from.
+//! The names of ACP's rules, as [`AcpViolation`](super::message::AcpViolation) says them, each with the section it comes from.
 //!
 //! Used by all of `protocol/acp`. A test holds that every rule has an invalid golden file.
 

@@ -29,15 +29,15 @@ impl FromStr for RepoUrl {
     type Err = FieldError;
     fn from_str(text: &str) -> Result<Self, FieldError> {
         let checked = match text.split_once("://") {
-            Some(("https", rest)) => https(rest),
-            Some(("ssh", rest)) => ssh(rest),
-            Some(_) => Err(Wrong::Url("must begin with `https://` or `ssh://`, or be `user@host:path`")),
-            None => scp(text),
+            Some(("https", rest)) => check_https(rest),
+            Some(("ssh", rest)) => check_ssh(rest),
+            Some(_) => Err(UrlProblem::Url("must begin with `https://` or `ssh://`, or be `user@host:path`")),
+            None => check_scp(text),
         };
         match checked {
             Ok(()) => Ok(Self(text.to_owned())),
-            Err(Wrong::Url(problem)) => Err(FieldError::new(rules::REPO_URL, problem)),
-            Err(Wrong::Credentials(problem)) => Err(FieldError::new(rules::REPO_URL_CREDENTIALS, problem)),
+            Err(UrlProblem::Url(problem)) => Err(FieldError::new(rules::REPO_URL, problem)),
+            Err(UrlProblem::Credentials(problem)) => Err(FieldError::new(rules::REPO_URL_CREDENTIALS, problem)),
         }
     }
 }
@@ -49,88 +49,88 @@ impl fmt::Display for RepoUrl {
 }
 
 /// Which of the two rules is broken, and how.
-enum Wrong {
+enum UrlProblem {
     Url(&'static str),
     Credentials(&'static str),
 }
 
-impl From<&'static str> for Wrong {
+impl From<&'static str> for UrlProblem {
     fn from(problem: &'static str) -> Self {
-        Wrong::Url(problem)
+        UrlProblem::Url(problem)
     }
 }
 
-fn https(rest: &str) -> Result<(), Wrong> {
+fn check_https(rest: &str) -> Result<(), UrlProblem> {
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     if authority.contains('@') {
-        return Err(Wrong::Credentials("must not have a user or a password before the host"));
+        return Err(UrlProblem::Credentials("must not have a user or a password before the host"));
     }
-    host_and_port(authority)?;
-    url_path(path)
+    check_host_and_port(authority)?;
+    check_path(path)
 }
 
-fn ssh(rest: &str) -> Result<(), Wrong> {
+fn check_ssh(rest: &str) -> Result<(), UrlProblem> {
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = match authority.rsplit_once('@') {
-        Some((login, host)) => user(login).map(|()| host)?,
+        Some((login, host)) => check_user(login).map(|()| host)?,
         None => authority,
     };
-    host_and_port(host)?;
+    check_host_and_port(host)?;
     if path.len() < 2 {
-        return Err(Wrong::Url("must have a path behind the host"));
+        return Err(UrlProblem::Url("must have a path behind the host"));
     }
-    url_path(path)
+    check_path(path)
 }
 
-fn scp(text: &str) -> Result<(), Wrong> {
+fn check_scp(text: &str) -> Result<(), UrlProblem> {
     let problem = "must begin with `https://` or `ssh://`, or be `user@host:path`";
     let (login, rest) = text.split_once('@').ok_or(problem)?;
     if login.contains('/') {
-        return Err(Wrong::Url(problem));
+        return Err(UrlProblem::Url(problem));
     }
-    user(login)?;
+    check_user(login)?;
     let (name, path) = rest.split_once(':').ok_or(problem)?;
     if name.contains('@') {
-        return Err(Wrong::Credentials("must not have more than a user before the host"));
+        return Err(UrlProblem::Credentials("must not have more than a user before the host"));
     }
-    host(name)?;
+    check_host(name)?;
     if path.is_empty() || path.starts_with(':') {
-        return Err(Wrong::Url("must have a path behind the host"));
+        return Err(UrlProblem::Url("must have a path behind the host"));
     }
     if path.starts_with('-') {
-        return Err(Wrong::Url("must not have a path that begins with `-`"));
+        return Err(UrlProblem::Url("must not have a path that begins with `-`"));
     }
-    plain(path).map_err(Wrong::Url)
+    check_characters(path).map_err(UrlProblem::Url)
 }
 
 /// What stands before the `@` of an ssh login: a name and nothing else.
-fn user(login: &str) -> Result<(), Wrong> {
+fn check_user(login: &str) -> Result<(), UrlProblem> {
     if login.contains([':', '@']) {
-        return Err(Wrong::Credentials("must not have a password before the host"));
+        return Err(UrlProblem::Credentials("must not have a password before the host"));
     }
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'+' | b'~');
     // ssh would take a leading `-` for an option.
     if login.is_empty() || login.starts_with('-') || !login.bytes().all(allowed) {
-        return Err(Wrong::Url(
+        return Err(UrlProblem::Url(
             "must have a user of letters, digits, `.`, `_`, `-`, `+` and `~`, not beginning with `-`",
         ));
     }
     Ok(())
 }
 
-fn host_and_port(text: &str) -> Result<(), &'static str> {
+fn check_host_and_port(text: &str) -> Result<(), &'static str> {
     let from = if text.starts_with('[') { text.find(']').unwrap_or(0) } else { 0 };
-    let Some(colon) = text[from..].find(':') else { return host(text) };
+    let Some(colon) = text[from..].find(':') else { return check_host(text) };
     let (name, port) = (&text[..from + colon], &text[from + colon + 1..]);
     let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     if !digits || port.parse::<u16>().ok().is_none_or(|port| port == 0) {
         return Err("must have a port of 1 to 65535, or none");
     }
-    host(name)
+    check_host(name)
 }
 
 /// A name of letters, digits, `-` and `_` in parts split by dots, or an IPv6 address in brackets.
-fn host(name: &str) -> Result<(), &'static str> {
+fn check_host(name: &str) -> Result<(), &'static str> {
     if let Some(address) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return if address.parse::<Ipv6Addr>().is_ok() { Ok(()) } else { Err("must have a valid IPv6 address") };
     }
@@ -142,26 +142,26 @@ fn host(name: &str) -> Result<(), &'static str> {
 }
 
 /// The path of a URL that git is to clone; empty, or beginning with `/`.
-fn url_path(path: &str) -> Result<(), Wrong> {
+fn check_path(path: &str) -> Result<(), UrlProblem> {
     if path.contains(['?', '#']) {
-        return Err(Wrong::Url("must have no query and no fragment"));
+        return Err(UrlProblem::Url("must have no query and no fragment"));
     }
-    plain(path)?;
-    let decoded = percent_decoded(path).ok_or("must have two hexadecimal digits behind each `%`")?;
+    check_characters(path)?;
+    let decoded = percent_decode(path).ok_or("must have two hexadecimal digits behind each `%`")?;
     let decoded = str::from_utf8(&decoded).map_err(|_| "must be UTF-8 where it is decoded")?;
     // A newline that comes out of a `%0a` ends a line of git's credential protocol.
-    Ok(plain(decoded)?)
+    Ok(check_characters(decoded)?)
 }
 
 /// No white space, no control characters, no backslashes.
-fn plain(text: &str) -> Result<(), &'static str> {
+fn check_characters(text: &str) -> Result<(), &'static str> {
     if text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '\\') {
         return Err("must not have white space, control characters or backslashes");
     }
     Ok(())
 }
 
-fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
@@ -187,20 +187,20 @@ pub(super) fn check_url(text: &str) -> Result<(), &'static str> {
     if !rest.bytes().all(characters) {
         return Err("must have no characters but those that RFC 3986 allows in a URL");
     }
-    percent_decoded(rest).ok_or("must have two hexadecimal digits behind each `%`")?;
+    percent_decode(rest).ok_or("must have two hexadecimal digits behind each `%`")?;
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-    host_and_port(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
+    check_host_and_port(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rule(text: &str) -> Option<&'static str> {
+    fn broken_rule(text: &str) -> Option<&'static str> {
         text.parse::<RepoUrl>().err().map(|error| error.rule)
     }
 
-    const RIGHT: &[&str] = &[
+    const VALID_REPO_URLS: &[&str] = &[
         "https://github.com/org/repo.git",
         "https://localhost:8443/a/b",
         "https://[2001:db8::1]:8443/a",
@@ -218,9 +218,9 @@ mod tests {
     ];
 
     #[test]
-    fn repo_urls() {
-        for text in RIGHT {
-            assert_eq!(rule(text), None, "{text}");
+    fn valid_repo_urls_parse_and_invalid_ones_are_rejected() {
+        for text in VALID_REPO_URLS {
+            assert_eq!(broken_rule(text), None, "{text}");
         }
         for text in [
             "",
@@ -274,12 +274,12 @@ mod tests {
             "git@ho/st:a",
             "git@[::1]:a",
         ] {
-            assert_eq!(rule(text), Some(rules::REPO_URL), "{text:?}");
+            assert_eq!(broken_rule(text), Some(rules::REPO_URL), "{text:?}");
         }
     }
 
     #[test]
-    fn credentials_are_refused_and_not_shown() {
+    fn credentials_are_rejected_and_not_shown() {
         for text in [
             "https://hunter2@host/a",
             "https://user:hunter2@host/a",
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn pull_request_urls() {
+    fn pull_request_urls_are_checked() {
         for text in [
             "https://github.com/org/repo/pull/42",
             "http://localhost:3000/org/repo/pulls/1?a=b#c",
@@ -336,7 +336,7 @@ mod tests {
         use super::*;
 
         /// What gix-url sees in a URL that we accept.
-        fn agrees(text: &str) {
+        fn assert_gix_agrees(text: &str) {
             let theirs = gix_url::parse(text).unwrap_or_else(|error| panic!("gix refuses {text:?}: {error}"));
             let scheme = if text.starts_with("https://") { gix_url::Scheme::Https } else { gix_url::Scheme::Ssh };
             assert_eq!(theirs.scheme, scheme, "{text:?}");
@@ -347,15 +347,15 @@ mod tests {
         }
 
         #[test]
-        fn on_the_examples() {
-            RIGHT.iter().for_each(|text| agrees(text));
+        fn gix_accepts_the_examples() {
+            VALID_REPO_URLS.iter().for_each(|text| assert_gix_agrees(text));
         }
 
         proptest! {
             #![proptest_config(ProptestConfig::with_cases(2000))]
             /// Texts that are nearly URLs: whatever we accept, gix accepts, and finds no credentials in it.
             #[test]
-            fn on_what_is_nearly_a_url(
+            fn gix_accepts_every_accepted_url(
                 scheme in prop::sample::select(vec!["https://", "ssh://", "", "", "http://", "ext::"]),
                 login in prop::sample::select(vec!["", "", "git@", "a:b@", "-x@", "@", "a@b@", "%3A@"]),
                 host in "(host|\\[::1\\]|[a-z0-9.:%\\[\\]-]{0,6})",
@@ -364,7 +364,7 @@ mod tests {
             ) {
                 let text = format!("{scheme}{login}{host}{port}{path}");
                 if text.parse::<RepoUrl>().is_ok() {
-                    agrees(&text);
+                    assert_gix_agrees(&text);
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! JSON text -> a [`Message`], an [`Ack`] or a reviewer's verdict; the first broken rule is told, with its field.
+//! JSON text -> a [`AmpMessage`], an [`Ack`] or a reviewer's verdict; the first broken rule is told, with its field.
 //!
 //! In this order: JSON, `protocol_version`, unknown fields, `type`, the envelope and the payload's fields as in the spec's
-//! tables, and then, by [`Message::new`], what their values must be. Fields that the spec does not name are refused, at the
+//! tables, and then, by [`AmpMessage::new`], what their values must be. Fields that the spec does not name are refused, at the
 //! top and in the payload: AMP has a version that tells a newer sender, and the spec calls what is not of the schema
 //! invalid. Null is no value but in `criteria_met`, `passed`, `line` and `last_successful_msg_id`, where the spec or its
 //! examples have it; an optional list that is empty is as good as none. Used by `store.rs`, `cli/`, `shim/`.
@@ -10,17 +10,18 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 
-use super::check::no_timestamp;
+use super::check::timestamp_violation;
+use super::located_value::{LocatedObject, LocatedValue, parse};
 use super::message::{
-    Ack, CriterionVerdict, DiffSummary, DirectFix, Draft, Escalation, Issue, Kind, Message, MsgId, Payload,
-    ReviewRequest, ReviewVerdict, SelfAssessment, Snapshot, Subtask, TaskDispatch, TaskResult, VERSION, WorkLogEntry,
+    Ack, AmpDraft, AmpMessage, AmpMessageType, CriterionVerdict, DiffSummary, DirectFix, Escalation, Issue, MsgId,
+    Payload, ReviewRequest, ReviewVerdict, SelfAssessment, Subtask, SystemStateSnapshot, TaskDispatch, TaskResult,
+    VERSION, WorkLogEntry,
 };
-use super::rules::{self, Violation};
-use super::tree::{At, Object, parse};
-use crate::protocol::acp::decode::timestamp;
-use crate::protocol::acp::fields::shown;
+use super::rules::{self, AmpViolation};
+use crate::protocol::acp::decode::parse_timestamp;
+use crate::protocol::acp::fields::excerpt;
 
-const FIELDS: [&str; 11] = [
+const ENVELOPE_FIELDS: [&str; 11] = [
     "msg_id",
     "protocol_version",
     "type",
@@ -33,31 +34,31 @@ const FIELDS: [&str; 11] = [
     "context_ref",
     "payload",
 ];
-const ROLES: &str = "`admin`, `coordinator`, `executor`, `reviewer` or `system`";
+const ROLE_NAMES: &str = "`admin`, `coordinator`, `executor`, `reviewer` or `system`";
 
-impl Message {
+impl AmpMessage {
     /// Reads one message, whole: the text has nothing before or behind it but white space.
-    pub fn read(text: &str) -> Result<Self, Violation> {
+    pub fn parse(text: &str) -> Result<Self, AmpViolation> {
         let root = parse(text)?;
-        let object = At::root(&root)?;
-        let version = object.field("protocol_version")?;
-        if version.text()? != VERSION {
-            let problem = format!("must be `{VERSION}`, found `{}`", shown(version.text()?));
-            return Err(Violation::new(rules::PROTOCOL_VERSION, version.path, problem));
+        let object = LocatedValue::root(&root)?;
+        let version = object.required("protocol_version")?;
+        if version.as_str()? != VERSION {
+            let problem = format!("must be `{VERSION}`, found `{}`", excerpt(version.as_str()?));
+            return Err(AmpViolation::new(rules::PROTOCOL_VERSION, version.path, problem));
         }
-        object.only(&FIELDS)?;
+        object.deny_unknown_fields(&ENVELOPE_FIELDS)?;
         let words = "`task_dispatch`, `task_result`, `review_request`, `review_verdict` or `escalation`";
-        let kind: Kind = object.field("type")?.word_by(rules::TYPE_UNKNOWN, words)?;
-        let id = msg_id(object.field("msg_id")?)?;
-        let draft = Draft {
-            from: object.field("from")?.word(ROLES)?,
-            to: object.field("to")?.word(ROLES)?,
-            task: parsed(object.field("task_id")?, rules::TASK_ID)?,
-            at: moment(object.field("timestamp")?)?,
-            requires_ack: object.field("requires_ack")?.bool()?,
-            ack_timeout_sec: object.optional("ack_timeout_sec").map(At::count).transpose()?,
-            context_ref: list(&object, "context_ref", msg_id)?,
-            payload: payload(kind, object.field("payload")?)?,
+        let kind: AmpMessageType = object.required("type")?.into_enum_with_rule(rules::TYPE_UNKNOWN, words)?;
+        let id = decode_msg_id(object.required("msg_id")?)?;
+        let draft = AmpDraft {
+            from: object.required("from")?.into_enum(ROLE_NAMES)?,
+            to: object.required("to")?.into_enum(ROLE_NAMES)?,
+            task_id: parse_field(object.required("task_id")?, rules::TASK_ID)?,
+            timestamp: decode_timestamp(object.required("timestamp")?)?,
+            requires_ack: object.required("requires_ack")?.into_bool()?,
+            ack_timeout_sec: object.optional("ack_timeout_sec").map(LocatedValue::into_unsigned).transpose()?,
+            context_ref: optional_list(&object, "context_ref", decode_msg_id)?,
+            payload: decode_payload(kind, object.required("payload")?)?,
         };
         Self::new(id, draft)
     }
@@ -65,15 +66,15 @@ impl Message {
 
 impl Ack {
     /// Reads one ack, whole.
-    pub fn read(text: &str) -> Result<Self, Violation> {
+    pub fn parse(text: &str) -> Result<Self, AmpViolation> {
         let root = parse(text)?;
-        let object = At::root(&root)?;
-        object.only(&["ack_of", "by", "timestamp", "note"])?;
+        let object = LocatedValue::root(&root)?;
+        object.deny_unknown_fields(&["ack_of", "by", "timestamp", "note"])?;
         let ack = Ack {
-            ack_of: msg_id(object.field("ack_of")?)?,
-            by: object.field("by")?.word(ROLES)?,
-            timestamp: moment(object.field("timestamp")?)?,
-            note: object.optional("note").map(At::owned).transpose()?,
+            ack_of: decode_msg_id(object.required("ack_of")?)?,
+            by: object.required("by")?.into_enum(ROLE_NAMES)?,
+            timestamp: decode_timestamp(object.required("timestamp")?)?,
+            note: object.optional("note").map(LocatedValue::into_string).transpose()?,
         };
         ack.check()?;
         Ok(ack)
@@ -82,57 +83,62 @@ impl Ack {
 
 impl ReviewVerdict {
     /// Reads the payload of a verdict that is a file of its own, as a reviewer writes it, and checks it as the answer to
-    /// these criteria: see [`check`](Self::check) and [`by_criterion`](Self::by_criterion).
-    pub fn read(text: &str, criteria: &[String]) -> Result<Self, Violation> {
+    /// these criteria: see [`check`](Self::check) and [`match_criteria`](Self::match_criteria).
+    pub fn parse(text: &str, criteria: &[String]) -> Result<Self, AmpViolation> {
         let root = parse(text)?;
-        let object = At::root(&root)?;
-        object.only(&VERDICT_FIELDS)?;
-        let verdict = review_verdict(&object)?;
+        let object = LocatedValue::root(&root)?;
+        object.deny_unknown_fields(&VERDICT_FIELDS)?;
+        let verdict = decode_review_verdict(&object)?;
         verdict.check(criteria)?;
         Ok(verdict)
     }
 }
 
 /// A text with a type of its own.
-fn parsed<T: FromStr<Err: std::fmt::Display>>(at: At<'_>, rule: &'static str) -> Result<T, Violation> {
-    let text = at.text()?;
-    text.parse().map_err(|error: T::Err| Violation::new(rule, at.path, shown(&error.to_string())))
+fn parse_field<T: FromStr<Err: std::fmt::Display>>(
+    at: LocatedValue<'_>,
+    rule: &'static str,
+) -> Result<T, AmpViolation> {
+    let text = at.as_str()?;
+    text.parse().map_err(|error: T::Err| AmpViolation::new(rule, at.path, excerpt(&error.to_string())))
 }
 
-fn msg_id(at: At<'_>) -> Result<MsgId, Violation> {
-    let text = at.text()?;
+fn decode_msg_id(at: LocatedValue<'_>) -> Result<MsgId, AmpViolation> {
+    let text = at.as_str()?;
     text.parse().map_err(|_| {
-        let problem = format!("must be `{{type}}-T-YYYY-NNN-{{unix_ms}}`, found `{}`", shown(text));
-        Violation::new(rules::MSG_ID, at.path, problem)
+        let problem = format!("must be `{{type}}-T-YYYY-NNN-{{unix_ms}}`, found `{}`", excerpt(text));
+        AmpViolation::new(rules::MSG_ID, at.path, problem)
     })
 }
 
-fn moment(at: At<'_>) -> Result<Timestamp, Violation> {
-    let text = at.text()?;
-    timestamp(text).ok_or_else(|| no_timestamp(text, at.path))
+fn decode_timestamp(at: LocatedValue<'_>) -> Result<Timestamp, AmpViolation> {
+    let text = at.as_str()?;
+    parse_timestamp(text).ok_or_else(|| timestamp_violation(text, at.path))
 }
 
 /// A list that may be there.
-fn list<'t, T>(
-    object: &Object<'t>,
+fn optional_list<'t, T>(
+    object: &LocatedObject<'t>,
     key: &str,
-    read: impl Fn(At<'t>) -> Result<T, Violation>,
-) -> Result<Vec<T>, Violation> {
-    object.optional(key).map_or(Ok(Vec::new()), |at| at.list(read))
+    read: impl Fn(LocatedValue<'t>) -> Result<T, AmpViolation>,
+) -> Result<Vec<T>, AmpViolation> {
+    object.optional(key).map_or(Ok(Vec::new()), |at| at.into_list(read))
 }
 
-fn payload(kind: Kind, at: At<'_>) -> Result<Payload, Violation> {
+fn decode_payload(kind: AmpMessageType, at: LocatedValue<'_>) -> Result<Payload, AmpViolation> {
     Ok(match kind {
-        Kind::TaskDispatch => Payload::Dispatch(task_dispatch(at)?),
-        Kind::TaskResult => Payload::Result(task_result(at)?),
-        Kind::ReviewRequest => Payload::Request(review_request(at)?),
-        Kind::ReviewVerdict => Payload::Verdict(review_verdict(&at.object(&VERDICT_FIELDS)?)?),
-        Kind::Escalation => Payload::Escalation(escalation(at)?),
+        AmpMessageType::TaskDispatch => Payload::TaskDispatch(decode_task_dispatch(at)?),
+        AmpMessageType::TaskResult => Payload::TaskResult(decode_task_result(at)?),
+        AmpMessageType::ReviewRequest => Payload::ReviewRequest(decode_review_request(at)?),
+        AmpMessageType::ReviewVerdict => {
+            Payload::ReviewVerdict(decode_review_verdict(&at.into_object(&VERDICT_FIELDS)?)?)
+        }
+        AmpMessageType::Escalation => Payload::Escalation(decode_escalation(at)?),
     })
 }
 
-fn task_dispatch(at: At<'_>) -> Result<TaskDispatch, Violation> {
-    let object = at.object(&[
+fn decode_task_dispatch(at: LocatedValue<'_>) -> Result<TaskDispatch, AmpViolation> {
+    let object = at.into_object(&[
         "description",
         "repo",
         "branch",
@@ -143,26 +149,26 @@ fn task_dispatch(at: At<'_>) -> Result<TaskDispatch, Violation> {
         "tech_constraints",
     ])?;
     Ok(TaskDispatch {
-        description: object.field("description")?.owned()?,
-        repo: object.field("repo")?.owned()?,
-        branch: object.field("branch")?.owned()?,
-        subtasks: object.field("subtasks")?.list(|at| {
-            let subtask = at.object(&["subtask_id", "description", "estimated_lines"])?;
+        description: object.required("description")?.into_string()?,
+        repo: object.required("repo")?.into_string()?,
+        branch: object.required("branch")?.into_string()?,
+        subtasks: object.required("subtasks")?.into_list(|at| {
+            let subtask = at.into_object(&["subtask_id", "description", "estimated_lines"])?;
             Ok(Subtask {
-                subtask_id: subtask.field("subtask_id")?.owned()?,
-                description: subtask.field("description")?.owned()?,
-                estimated_lines: subtask.field("estimated_lines")?.count()?,
+                subtask_id: subtask.required("subtask_id")?.into_string()?,
+                description: subtask.required("description")?.into_string()?,
+                estimated_lines: subtask.required("estimated_lines")?.into_unsigned()?,
             })
         })?,
-        acceptance_criteria: object.field("acceptance_criteria")?.list(At::owned)?,
-        risk_level: object.field("risk_level")?.word("`low`, `medium` or `high`")?,
-        forbidden_actions: list(&object, "forbidden_actions", At::owned)?,
-        tech_constraints: object.optional("tech_constraints").map(At::free).transpose()?,
+        acceptance_criteria: object.required("acceptance_criteria")?.into_list(LocatedValue::into_string)?,
+        risk_level: object.required("risk_level")?.into_enum("`low`, `medium` or `high`")?,
+        forbidden_actions: optional_list(&object, "forbidden_actions", LocatedValue::into_string)?,
+        tech_constraints: object.optional("tech_constraints").map(LocatedValue::into_json_map).transpose()?,
     })
 }
 
-fn task_result(at: At<'_>) -> Result<TaskResult, Violation> {
-    let object = at.object(&[
+fn decode_task_result(at: LocatedValue<'_>) -> Result<TaskResult, AmpViolation> {
+    let object = at.into_object(&[
         "subtask_id",
         "completion_status",
         "diff_summary",
@@ -171,36 +177,36 @@ fn task_result(at: At<'_>) -> Result<TaskResult, Violation> {
         "commit_hash",
         "blockers",
     ])?;
-    let diff = object.field("diff_summary")?.object(&["files_changed", "lines_added", "lines_removed"])?;
-    let assessment = object.field("self_assessment")?.object(&["criteria_met", "notes"])?;
+    let diff = object.required("diff_summary")?.into_object(&["files_changed", "lines_added", "lines_removed"])?;
+    let assessment = object.required("self_assessment")?.into_object(&["criteria_met", "notes"])?;
     Ok(TaskResult {
-        subtask_id: object.field("subtask_id")?.owned()?,
-        completion_status: object.field("completion_status")?.word("`complete`, `partial` or `failed`")?,
+        subtask_id: object.required("subtask_id")?.into_string()?,
+        completion_status: object.required("completion_status")?.into_enum("`complete`, `partial` or `failed`")?,
         diff_summary: DiffSummary {
-            files_changed: diff.field("files_changed")?.list(At::owned)?,
-            lines_added: diff.field("lines_added")?.count()?,
-            lines_removed: diff.field("lines_removed")?.count()?,
+            files_changed: diff.required("files_changed")?.into_list(LocatedValue::into_string)?,
+            lines_added: diff.required("lines_added")?.into_unsigned()?,
+            lines_removed: diff.required("lines_removed")?.into_unsigned()?,
         },
         self_assessment: SelfAssessment {
-            criteria_met: assessment.field("criteria_met")?.list(|at| at.or_null(At::bool))?,
-            notes: assessment.field("notes")?.list(At::owned)?,
+            criteria_met: assessment.required("criteria_met")?.into_list(|at| at.nullable(LocatedValue::into_bool))?,
+            notes: assessment.required("notes")?.into_list(LocatedValue::into_string)?,
         },
-        work_log: object.field("work_log")?.list(|at| {
-            let entry = at.object(&["timestamp", "action", "file", "detail"])?;
+        work_log: object.required("work_log")?.into_list(|at| {
+            let entry = at.into_object(&["timestamp", "action", "file", "detail"])?;
             Ok(WorkLogEntry {
-                timestamp: entry.field("timestamp")?.owned()?,
-                action: entry.field("action")?.owned()?,
-                file: entry.field("file")?.owned()?,
-                detail: entry.field("detail")?.owned()?,
+                timestamp: entry.required("timestamp")?.into_string()?,
+                action: entry.required("action")?.into_string()?,
+                file: entry.required("file")?.into_string()?,
+                detail: entry.required("detail")?.into_string()?,
             })
         })?,
-        commit_hash: object.optional("commit_hash").map(At::owned).transpose()?,
-        blockers: list(&object, "blockers", At::owned)?,
+        commit_hash: object.optional("commit_hash").map(LocatedValue::into_string).transpose()?,
+        blockers: optional_list(&object, "blockers", LocatedValue::into_string)?,
     })
 }
 
-fn review_request(at: At<'_>) -> Result<ReviewRequest, Violation> {
-    let object = at.object(&[
+fn decode_review_request(at: LocatedValue<'_>) -> Result<ReviewRequest, AmpViolation> {
+    let object = at.into_object(&[
         "original_dispatch_ref",
         "task_result_ref",
         "review_scope",
@@ -210,57 +216,57 @@ fn review_request(at: At<'_>) -> Result<ReviewRequest, Violation> {
         "ci_status",
     ])?;
     Ok(ReviewRequest {
-        original_dispatch_ref: msg_id(object.field("original_dispatch_ref")?)?,
-        task_result_ref: msg_id(object.field("task_result_ref")?)?,
-        review_scope: object.field("review_scope")?.word("`full` or `incremental`")?,
-        diff_url: object.field("diff_url")?.owned()?,
-        reject_count: object.field("reject_count")?.count()?,
-        coordinator_notes: object.optional("coordinator_notes").map(At::owned).transpose()?,
-        ci_status: object.optional("ci_status").map(At::free).transpose()?,
+        original_dispatch_ref: decode_msg_id(object.required("original_dispatch_ref")?)?,
+        task_result_ref: decode_msg_id(object.required("task_result_ref")?)?,
+        review_scope: object.required("review_scope")?.into_enum("`full` or `incremental`")?,
+        diff_url: object.required("diff_url")?.into_string()?,
+        reject_count: object.required("reject_count")?.into_unsigned()?,
+        coordinator_notes: object.optional("coordinator_notes").map(LocatedValue::into_string).transpose()?,
+        ci_status: object.optional("ci_status").map(LocatedValue::into_json_map).transpose()?,
     })
 }
 
 const VERDICT_FIELDS: [&str; 6] =
     ["decision", "criteria_results", "issues", "direct_fixes", "architecture_notes", "confidence"];
 
-fn review_verdict(object: &Object<'_>) -> Result<ReviewVerdict, Violation> {
+fn decode_review_verdict(object: &LocatedObject<'_>) -> Result<ReviewVerdict, AmpViolation> {
     Ok(ReviewVerdict {
-        decision: object.field("decision")?.word("`approved`, `approved_with_fix` or `rejected`")?,
-        criteria_results: object.field("criteria_results")?.list(|at| {
-            let result = at.object(&["criterion", "passed", "evidence"])?;
+        decision: object.required("decision")?.into_enum("`approved`, `approved_with_fix` or `rejected`")?,
+        criteria_results: object.required("criteria_results")?.into_list(|at| {
+            let result = at.into_object(&["criterion", "passed", "evidence"])?;
             Ok(CriterionVerdict {
-                criterion: result.field("criterion")?.owned()?,
-                passed: result.field("passed")?.or_null(At::bool)?,
-                evidence: result.field("evidence")?.owned()?,
+                criterion: result.required("criterion")?.into_string()?,
+                passed: result.required("passed")?.nullable(LocatedValue::into_bool)?,
+                evidence: result.required("evidence")?.into_string()?,
             })
         })?,
-        issues: list(object, "issues", |at| {
-            let issue = at.object(&["severity", "file", "line", "description", "suggested_fix"])?;
+        issues: optional_list(object, "issues", |at| {
+            let issue = at.into_object(&["severity", "file", "line", "description", "suggested_fix"])?;
             Ok(Issue {
-                severity: issue.field("severity")?.word("`critical`, `major` or `minor`")?,
-                file: issue.field("file")?.owned()?,
-                line: issue.optional("line").map_or(Ok(None), |at| at.or_null(At::count))?,
-                description: issue.field("description")?.owned()?,
-                suggested_fix: issue.field("suggested_fix")?.owned()?,
+                severity: issue.required("severity")?.into_enum("`critical`, `major` or `minor`")?,
+                file: issue.required("file")?.into_string()?,
+                line: issue.optional("line").map_or(Ok(None), |at| at.nullable(LocatedValue::into_unsigned))?,
+                description: issue.required("description")?.into_string()?,
+                suggested_fix: issue.required("suggested_fix")?.into_string()?,
             })
         })?,
-        direct_fixes: list(object, "direct_fixes", |at| {
-            let fix = at.object(&["file", "change_type", "diff_lines"])?;
+        direct_fixes: optional_list(object, "direct_fixes", |at| {
+            let fix = at.into_object(&["file", "change_type", "diff_lines"])?;
             Ok(DirectFix {
-                file: fix.field("file")?.owned()?,
+                file: fix.required("file")?.into_string()?,
                 change_type: fix
-                    .field("change_type")?
-                    .word_by(rules::DIRECT_FIX_SCOPE, "`typo`, `lint`, `whitespace` or `import_order`")?,
-                diff_lines: fix.field("diff_lines")?.count()?,
+                    .required("change_type")?
+                    .into_enum_with_rule(rules::DIRECT_FIX_SCOPE, "`typo`, `lint`, `whitespace` or `import_order`")?,
+                diff_lines: fix.required("diff_lines")?.into_unsigned()?,
             })
         })?,
-        architecture_notes: object.optional("architecture_notes").map(At::owned).transpose()?,
-        confidence: object.field("confidence")?.float()?,
+        architecture_notes: object.optional("architecture_notes").map(LocatedValue::into_string).transpose()?,
+        confidence: object.required("confidence")?.into_f64()?,
     })
 }
 
-fn escalation(at: At<'_>) -> Result<Escalation, Violation> {
-    let object = at.object(&[
+fn decode_escalation(at: LocatedValue<'_>) -> Result<Escalation, AmpViolation> {
+    let object = at.into_object(&[
         "escalation_type",
         "severity",
         "triggered_by",
@@ -272,20 +278,22 @@ fn escalation(at: At<'_>) -> Result<Escalation, Violation> {
     ])?;
     let kinds = "`hallucination_lock`, `ack_timeout`, `branch_violation`, `ci_failure`, `conflict`, \
                  `heartbeat_timeout`, `permission_denied` or `unknown`";
-    let snapshot = object.field("system_state_snapshot")?;
-    let snapshot = snapshot.object(&["task_status", "reject_count", "last_successful_msg_id"])?;
+    let snapshot = object.required("system_state_snapshot")?;
+    let snapshot = snapshot.into_object(&["task_status", "reject_count", "last_successful_msg_id"])?;
     Ok(Escalation {
-        escalation_type: object.field("escalation_type")?.word(kinds)?,
-        severity: object.field("severity")?.word("`critical`, `warning` or `info`")?,
-        triggered_by: object.field("triggered_by")?.word("`coordinator`, `executor`, `reviewer` or `system`")?,
-        description: object.field("description")?.owned()?,
-        affected_msgs: object.field("affected_msgs")?.list(msg_id)?,
-        system_state_snapshot: Snapshot {
-            task_status: snapshot.field("task_status")?.owned()?,
-            reject_count: snapshot.field("reject_count")?.count()?,
-            last_successful_msg_id: snapshot.field("last_successful_msg_id")?.or_null(msg_id)?,
+        escalation_type: object.required("escalation_type")?.into_enum(kinds)?,
+        severity: object.required("severity")?.into_enum("`critical`, `warning` or `info`")?,
+        triggered_by: object
+            .required("triggered_by")?
+            .into_enum("`coordinator`, `executor`, `reviewer` or `system`")?,
+        description: object.required("description")?.into_string()?,
+        affected_msgs: object.required("affected_msgs")?.into_list(decode_msg_id)?,
+        system_state_snapshot: SystemStateSnapshot {
+            task_status: snapshot.required("task_status")?.into_string()?,
+            reject_count: snapshot.required("reject_count")?.into_unsigned()?,
+            last_successful_msg_id: snapshot.required("last_successful_msg_id")?.nullable(decode_msg_id)?,
         },
-        suggested_actions: list(&object, "suggested_actions", At::owned)?,
-        auto_suspended: object.field("auto_suspended")?.bool()?,
+        suggested_actions: optional_list(&object, "suggested_actions", LocatedValue::into_string)?,
+        auto_suspended: object.required("auto_suspended")?.into_bool()?,
     })
 }

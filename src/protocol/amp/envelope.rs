@@ -1,4 +1,4 @@
-//! The envelope: how a [`Message`] comes to be, what it can be asked, and who may say what to whom.
+//! The envelope: how a [`AmpMessage`] comes to be, what it can be asked, and who may say what to whom.
 //!
 //! Used by all who make or read messages. Must not: read a clock; the caller gives id and time.
 
@@ -11,47 +11,49 @@ use jiff::Timestamp;
 use jiff::tz::Offset;
 
 use super::check;
-use super::message::{Draft, Kind, Message, MsgId, Payload, Role};
-use super::rules::{self, Violation};
+use super::message::{AmpDraft, AmpMessage, AmpMessageType, AmpRole, MsgId, Payload};
+use super::rules::{self, AmpViolation};
 use crate::ids::AssignmentId;
 
-impl Kind {
+impl AmpMessageType {
     /// Who may say it to whom (spec, "01" to "05"). The admin's dispatch to the coordinator is how guidance comes in.
-    pub fn ways(self) -> &'static [(Role, Role)] {
-        use Role::{Admin, Coordinator, Executor, Reviewer, System};
+    pub fn routes(self) -> &'static [(AmpRole, AmpRole)] {
+        use AmpRole::{Admin, Coordinator, Executor, Reviewer, System};
         match self {
-            Kind::TaskDispatch => &[(Coordinator, Executor), (Admin, Coordinator)],
-            Kind::TaskResult => &[(Executor, Coordinator)],
-            Kind::ReviewRequest => &[(Coordinator, Reviewer)],
-            Kind::ReviewVerdict => &[(Reviewer, Coordinator)],
-            Kind::Escalation => &[(Coordinator, Admin), (Reviewer, Admin), (Executor, Admin), (System, Admin)],
+            AmpMessageType::TaskDispatch => &[(Coordinator, Executor), (Admin, Coordinator)],
+            AmpMessageType::TaskResult => &[(Executor, Coordinator)],
+            AmpMessageType::ReviewRequest => &[(Coordinator, Reviewer)],
+            AmpMessageType::ReviewVerdict => &[(Reviewer, Coordinator)],
+            AmpMessageType::Escalation => {
+                &[(Coordinator, Admin), (Reviewer, Admin), (Executor, Admin), (System, Admin)]
+            }
         }
     }
 }
 
-impl Role {
+impl AmpRole {
     /// The spec's word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Role::Admin => "admin",
-            Role::Coordinator => "coordinator",
-            Role::Executor => "executor",
-            Role::Reviewer => "reviewer",
-            Role::System => "system",
+            AmpRole::Admin => "admin",
+            AmpRole::Coordinator => "coordinator",
+            AmpRole::Executor => "executor",
+            AmpRole::Reviewer => "reviewer",
+            AmpRole::System => "system",
         }
     }
 }
 
-impl Message {
+impl AmpMessage {
     /// A message of this id, or the first rule that it would break.
-    pub fn new(id: MsgId, draft: Draft) -> Result<Self, Violation> {
-        envelope(&id, &draft)?;
-        check::payload(&draft.payload, &draft.task)?;
+    pub fn new(id: MsgId, draft: AmpDraft) -> Result<Self, AmpViolation> {
+        check_envelope(&id, &draft)?;
+        check::check_payload(&draft.payload, &draft.task_id)?;
         let message = Self { id, draft };
         // Line breaks and indents can make a deep one many times longer than it came.
-        match serde_json::to_writer_pretty(Room(rules::MAX_BYTES), &message) {
+        match serde_json::to_writer_pretty(SizeLimitedSink(rules::MAX_MESSAGE_BYTES), &message) {
             Ok(()) => Ok(message),
-            Err(_) => Err(too_large("more")),
+            Err(_) => Err(size_violation("more")),
         }
     }
 
@@ -61,28 +63,28 @@ impl Message {
     }
 
     /// `type`.
-    pub fn kind(&self) -> Kind {
-        self.id.kind()
+    pub fn message_type(&self) -> AmpMessageType {
+        self.id.message_type()
     }
 
     /// Who says it.
-    pub fn from(&self) -> Role {
+    pub fn from(&self) -> AmpRole {
         self.draft.from
     }
 
     /// To whom.
-    pub fn to(&self) -> Role {
+    pub fn to(&self) -> AmpRole {
         self.draft.to
     }
 
     /// `task_id`.
-    pub fn task(&self) -> &AssignmentId {
-        &self.draft.task
+    pub fn task_id(&self) -> &AssignmentId {
+        &self.draft.task_id
     }
 
     /// `timestamp`.
-    pub fn at(&self) -> Timestamp {
-        self.draft.at
+    pub fn timestamp(&self) -> Timestamp {
+        self.draft.timestamp
     }
 
     /// Whether the receiver must write an ack.
@@ -90,11 +92,11 @@ impl Message {
         self.draft.requires_ack
     }
 
-    /// How long the ack may take from [`at`](Self::at) on: the message's own time, else its type's. None where no ack is
+    /// How long the ack may take from [`timestamp`](Self::timestamp) on: the message's own time, else its type's. None where no ack is
     /// required, or an escalation waits for the admin without an end.
     pub fn ack_timeout(&self) -> Option<Duration> {
         let own = self.draft.ack_timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
-        own.or_else(|| self.kind().ack_timeout()).filter(|_| self.draft.requires_ack)
+        own.or_else(|| self.message_type().ack_timeout()).filter(|_| self.draft.requires_ack)
     }
 
     /// What was said before that belongs to it.
@@ -108,15 +110,15 @@ impl Message {
     }
 
     /// All but the id.
-    pub fn draft(&self) -> &Draft {
+    pub fn draft(&self) -> &AmpDraft {
         &self.draft
     }
 }
 
 /// Counts what is written, and takes no more than there is room for.
-struct Room(usize);
+struct SizeLimitedSink(usize);
 
-impl Write for Room {
+impl Write for SizeLimitedSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
         Ok(bytes.len())
@@ -127,54 +129,58 @@ impl Write for Room {
     }
 }
 
-pub(super) fn too_large(length: impl Display) -> Violation {
-    let problem = format!("must have at most {} bytes, found {length}", rules::MAX_BYTES);
-    Violation::new(rules::SIZE, "message", problem)
+pub(super) fn size_violation(length: impl Display) -> AmpViolation {
+    let problem = format!("must have at most {} bytes, found {length}", rules::MAX_MESSAGE_BYTES);
+    AmpViolation::new(rules::SIZE, "message", problem)
 }
 
-fn envelope(id: &MsgId, draft: &Draft) -> Result<(), Violation> {
-    let kind = draft.payload.kind();
-    if id.kind() != kind {
+fn check_envelope(id: &MsgId, draft: &AmpDraft) -> Result<(), AmpViolation> {
+    let kind = draft.payload.message_type();
+    if id.message_type() != kind {
         let problem = format!("must begin with the message's type `{kind}`, found `{id}`");
-        return Err(Violation::new(rules::MSG_ID_TYPE, "msg_id", problem));
+        return Err(AmpViolation::new(rules::MSG_ID_TYPE, "msg_id", problem));
     }
-    if id.task() != &draft.task {
-        let problem = format!("must have the message's task `{}`, found `{id}`", draft.task);
-        return Err(Violation::new(rules::MSG_ID_TASK, "msg_id", problem));
+    if id.task_id() != &draft.task_id {
+        let problem = format!("must have the message's task `{}`, found `{id}`", draft.task_id);
+        return Err(AmpViolation::new(rules::MSG_ID_TASK, "msg_id", problem));
     }
-    if Offset::UTC.to_datetime(draft.at).year() < 0 {
-        return Err(Violation::new(rules::TIMESTAMP, "timestamp", "must not be before the year 0"));
+    if Offset::UTC.to_datetime(draft.timestamp).year() < 0 {
+        return Err(AmpViolation::new(rules::TIMESTAMP, "timestamp", "must not be before the year 0"));
     }
-    if draft.to == Role::System {
-        return Err(Violation::new(rules::RECEIVER, "to", "must not be `system`, which is told nothing"));
+    if draft.to == AmpRole::System {
+        return Err(AmpViolation::new(rules::RECEIVER, "to", "must not be `system`, which is told nothing"));
     }
-    if !kind.ways().contains(&(draft.from, draft.to)) {
+    if !kind.routes().contains(&(draft.from, draft.to)) {
         let ways: Vec<String> =
-            kind.ways().iter().map(|(from, to)| format!("`{}` to `{}`", from.word(), to.word())).collect();
-        let problem =
-            format!("`{kind}` goes from {}, found `{}` to `{}`", ways.join(" or "), draft.from.word(), draft.to.word());
-        return Err(Violation::new(rules::DIRECTION, "from", problem));
+            kind.routes().iter().map(|(from, to)| format!("`{}` to `{}`", from.as_str(), to.as_str())).collect();
+        let problem = format!(
+            "`{kind}` goes from {}, found `{}` to `{}`",
+            ways.join(" or "),
+            draft.from.as_str(),
+            draft.to.as_str()
+        );
+        return Err(AmpViolation::new(rules::DIRECTION, "from", problem));
     }
-    if !draft.requires_ack && kind != Kind::Escalation {
-        return Err(Violation::new(rules::ACK_REQUIRED, "requires_ack", format!("must be true for `{kind}`")));
+    if !draft.requires_ack && kind != AmpMessageType::Escalation {
+        return Err(AmpViolation::new(rules::ACK_REQUIRED, "requires_ack", format!("must be true for `{kind}`")));
     }
     match draft.ack_timeout_sec {
         Some(_) if !draft.requires_ack => {
             let problem = "must not be there without `requires_ack`";
-            return Err(Violation::new(rules::ACK_TIMEOUT, "ack_timeout_sec", problem));
+            return Err(AmpViolation::new(rules::ACK_TIMEOUT, "ack_timeout_sec", problem));
         }
-        Some(0) => return Err(Violation::new(rules::ACK_TIMEOUT, "ack_timeout_sec", "must be above 0")),
+        Some(0) => return Err(AmpViolation::new(rules::ACK_TIMEOUT, "ack_timeout_sec", "must be above 0")),
         _ => {}
     }
-    check::entries(draft.context_ref.len(), "context_ref")?;
+    check::check_list_length(draft.context_ref.len(), "context_ref")?;
     let mut seen = HashSet::new();
     for (place, earlier) in draft.context_ref.iter().enumerate() {
         let field = || format!("context_ref[{place}]");
         if earlier == id {
-            return Err(Violation::new(rules::CONTEXT_REF, field(), "must not be the message itself"));
+            return Err(AmpViolation::new(rules::CONTEXT_REF, field(), "must not be the message itself"));
         }
         if !seen.insert(earlier) {
-            return Err(Violation::new(rules::CONTEXT_REF, field(), format!("must not stand twice: `{earlier}`")));
+            return Err(AmpViolation::new(rules::CONTEXT_REF, field(), format!("must not stand twice: `{earlier}`")));
         }
     }
     Ok(())

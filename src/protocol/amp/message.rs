@@ -1,7 +1,7 @@
 //! What can be said in AMP: the envelope, the five payloads, and the ack. Names and shapes are the spec's ("Base Envelope",
 //! "01" to "05").
 //!
-//! A [`Message`] has no public fields: whoever has one has one that breaks no rule. Payloads are plain values until they
+//! A [`AmpMessage`] has no public fields: whoever has one has one that breaks no rule. Payloads are plain values until they
 //! are put into one.
 
 use std::fmt;
@@ -20,7 +20,7 @@ pub const VERSION: &str = "AMP/1.0";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum AmpRole {
     /// The person.
     Admin,
     /// The orchestrator, where it decides.
@@ -37,7 +37,7 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum AmpMessageType {
     /// 01.
     TaskDispatch,
     /// 02.
@@ -50,19 +50,24 @@ pub enum Kind {
     Escalation,
 }
 
-impl Kind {
+impl AmpMessageType {
     /// All five, in the spec's order.
-    pub const ALL: [Kind; 5] =
-        [Kind::TaskDispatch, Kind::TaskResult, Kind::ReviewRequest, Kind::ReviewVerdict, Kind::Escalation];
+    pub const ALL: [AmpMessageType; 5] = [
+        AmpMessageType::TaskDispatch,
+        AmpMessageType::TaskResult,
+        AmpMessageType::ReviewRequest,
+        AmpMessageType::ReviewVerdict,
+        AmpMessageType::Escalation,
+    ];
 
     /// The spec's word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Kind::TaskDispatch => "task_dispatch",
-            Kind::TaskResult => "task_result",
-            Kind::ReviewRequest => "review_request",
-            Kind::ReviewVerdict => "review_verdict",
-            Kind::Escalation => "escalation",
+            AmpMessageType::TaskDispatch => "task_dispatch",
+            AmpMessageType::TaskResult => "task_result",
+            AmpMessageType::ReviewRequest => "review_request",
+            AmpMessageType::ReviewVerdict => "review_verdict",
+            AmpMessageType::Escalation => "escalation",
         }
     }
 
@@ -70,19 +75,19 @@ impl Kind {
     /// is time.
     pub fn ack_timeout(self) -> Option<Duration> {
         let seconds = match self {
-            Kind::TaskDispatch => 300,
-            Kind::TaskResult => 120,
-            Kind::ReviewRequest => 600,
-            Kind::ReviewVerdict => 60,
-            Kind::Escalation => return None,
+            AmpMessageType::TaskDispatch => 300,
+            AmpMessageType::TaskResult => 120,
+            AmpMessageType::ReviewRequest => 600,
+            AmpMessageType::ReviewVerdict => 60,
+            AmpMessageType::Escalation => return None,
         };
         Some(Duration::from_secs(seconds))
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for AmpMessageType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.as_str())
     }
 }
 
@@ -91,20 +96,20 @@ impl fmt::Display for Kind {
 #[serde(try_from = "String", into = "String")]
 pub struct MsgId {
     text: String,
-    kind: Kind,
-    task: AssignmentId,
+    message_type: AmpMessageType,
+    task_id: AssignmentId,
     unix_ms: u64,
 }
 
 /// A text that is no message id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a message id is `{{type}}-T-YYYY-NNN-{{milliseconds since 1970}}`, found `{0}`")]
-pub struct NoMsgId(String);
+pub struct MsgIdError(String);
 
 impl MsgId {
     /// The id of a message of this type about this task at this time.
-    pub fn new(kind: Kind, task: AssignmentId, unix_ms: u64) -> Self {
-        Self { text: format!("{kind}-{task}-{unix_ms}"), kind, task, unix_ms }
+    pub fn new(kind: AmpMessageType, task: AssignmentId, unix_ms: u64) -> Self {
+        Self { text: format!("{kind}-{task}-{unix_ms}"), message_type: kind, task_id: task, unix_ms }
     }
 
     /// As it is written.
@@ -113,13 +118,13 @@ impl MsgId {
     }
 
     /// The message's type.
-    pub fn kind(&self) -> Kind {
-        self.kind
+    pub fn message_type(&self) -> AmpMessageType {
+        self.message_type
     }
 
     /// The task that it is about.
-    pub fn task(&self) -> &AssignmentId {
-        &self.task
+    pub fn task_id(&self) -> &AssignmentId {
+        &self.task_id
     }
 
     /// Milliseconds since 1970.
@@ -129,13 +134,14 @@ impl MsgId {
 }
 
 impl FromStr for MsgId {
-    type Err = NoMsgId;
-    fn from_str(text: &str) -> Result<Self, NoMsgId> {
-        let wrong = || NoMsgId(text.chars().take(120).collect());
-        let kind =
-            Kind::ALL.into_iter().find(|kind| text.strip_prefix(kind.word()).is_some_and(|rest| rest.starts_with('-')));
+    type Err = MsgIdError;
+    fn from_str(text: &str) -> Result<Self, MsgIdError> {
+        let wrong = || MsgIdError(text.chars().take(120).collect());
+        let kind = AmpMessageType::ALL
+            .into_iter()
+            .find(|kind| text.strip_prefix(kind.as_str()).is_some_and(|rest| rest.starts_with('-')));
         let kind = kind.ok_or_else(wrong)?;
-        let rest = &text[kind.word().len() + 1..];
+        let rest = &text[kind.as_str().len() + 1..];
         let (task, unix_ms) = rest.rsplit_once('-').ok_or_else(wrong)?;
         let plain = !unix_ms.is_empty() && unix_ms.bytes().all(|b| b.is_ascii_digit()) && !unix_ms.starts_with('0');
         let unix_ms = unix_ms.parse().ok().filter(|_| plain).ok_or_else(wrong)?;
@@ -144,8 +150,8 @@ impl FromStr for MsgId {
 }
 
 impl TryFrom<String> for MsgId {
-    type Error = NoMsgId;
-    fn try_from(text: String) -> Result<Self, NoMsgId> {
+    type Error = MsgIdError;
+    fn try_from(text: String) -> Result<Self, MsgIdError> {
         text.parse()
     }
 }
@@ -170,22 +176,22 @@ impl fmt::Debug for MsgId {
 
 /// A message that breaks no rule.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Message {
+pub struct AmpMessage {
     pub(super) id: MsgId,
-    pub(super) draft: Draft,
+    pub(super) draft: AmpDraft,
 }
 
 /// What a message is made of, but for its id.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Draft {
+pub struct AmpDraft {
     /// Who says it.
-    pub from: Role,
+    pub from: AmpRole,
     /// To whom.
-    pub to: Role,
+    pub to: AmpRole,
     /// About which task.
-    pub task: AssignmentId,
+    pub task_id: AssignmentId,
     /// When.
-    pub at: Timestamp,
+    pub timestamp: Timestamp,
     /// Whether the receiver must write an ack.
     pub requires_ack: bool,
     /// By when, from `at` on, in seconds; only with `requires_ack`. None: the type's own time.
@@ -200,26 +206,26 @@ pub struct Draft {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Payload {
     /// 01.
-    Dispatch(TaskDispatch),
+    TaskDispatch(TaskDispatch),
     /// 02.
-    Result(TaskResult),
+    TaskResult(TaskResult),
     /// 03.
-    Request(ReviewRequest),
+    ReviewRequest(ReviewRequest),
     /// 04.
-    Verdict(ReviewVerdict),
+    ReviewVerdict(ReviewVerdict),
     /// 05.
     Escalation(Escalation),
 }
 
 impl Payload {
     /// The message type that it is the payload of.
-    pub fn kind(&self) -> Kind {
+    pub fn message_type(&self) -> AmpMessageType {
         match self {
-            Payload::Dispatch(_) => Kind::TaskDispatch,
-            Payload::Result(_) => Kind::TaskResult,
-            Payload::Request(_) => Kind::ReviewRequest,
-            Payload::Verdict(_) => Kind::ReviewVerdict,
-            Payload::Escalation(_) => Kind::Escalation,
+            Payload::TaskDispatch(_) => AmpMessageType::TaskDispatch,
+            Payload::TaskResult(_) => AmpMessageType::TaskResult,
+            Payload::ReviewRequest(_) => AmpMessageType::ReviewRequest,
+            Payload::ReviewVerdict(_) => AmpMessageType::ReviewVerdict,
+            Payload::Escalation(_) => AmpMessageType::Escalation,
         }
     }
 }
@@ -267,7 +273,7 @@ pub struct TaskResult {
     /// Which.
     pub subtask_id: String,
     /// How far it got.
-    pub completion_status: CompletionStatus,
+    pub completion_status: SubtaskCompletionStatus,
     /// What changed.
     pub diff_summary: DiffSummary,
     /// How the executor sees it, criterion by criterion.
@@ -286,7 +292,7 @@ pub struct TaskResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum CompletionStatus {
+pub enum SubtaskCompletionStatus {
     /// All of it.
     Complete,
     /// Some of it.
@@ -365,7 +371,7 @@ pub enum ReviewScope {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReviewVerdict {
     /// What it is.
-    pub decision: Decision,
+    pub decision: ReviewDecision,
     /// An entry for each acceptance criterion.
     pub criteria_results: Vec<CriterionVerdict>,
     /// What is wrong; there when it is rejected.
@@ -385,7 +391,7 @@ pub struct ReviewVerdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum ReviewDecision {
     /// It may land.
     Approved,
     /// It may land with what the reviewer mended.
@@ -436,7 +442,7 @@ pub enum IssueSeverity {
 
 impl IssueSeverity {
     /// The spec's word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             IssueSeverity::Critical => "critical",
             IssueSeverity::Major => "major",
@@ -478,15 +484,15 @@ pub struct Escalation {
     /// What kind.
     pub escalation_type: EscalationType,
     /// How bad. Critical suspends all agents concerned.
-    pub severity: Severity,
+    pub severity: EscalationSeverity,
     /// Whose doing.
-    pub triggered_by: Role,
+    pub triggered_by: AmpRole,
     /// For the admin: short, specific, and such that something can be done.
     pub description: String,
     /// The messages that led to it.
     pub affected_msgs: Vec<MsgId>,
     /// How things stand.
-    pub system_state_snapshot: Snapshot,
+    pub system_state_snapshot: SystemStateSnapshot,
     /// What the admin could do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suggested_actions: Vec<String>,
@@ -521,7 +527,7 @@ pub enum EscalationType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
+pub enum EscalationSeverity {
     /// For the record; things go on.
     Info,
     /// The task waits, or is over; others go on.
@@ -532,7 +538,7 @@ pub enum Severity {
 
 /// How things stood at an escalation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct SystemStateSnapshot {
     /// A word: running, failed, locked, suspended.
     pub task_status: String,
     /// How often the task was rejected.
@@ -547,9 +553,9 @@ pub struct Ack {
     /// Which message.
     pub ack_of: MsgId,
     /// Who has it.
-    pub by: Role,
+    pub by: AmpRole,
     /// When, with an offset.
-    #[serde(serialize_with = "super::encode::timestamp")]
+    #[serde(serialize_with = "super::encode::serialize_timestamp")]
     pub timestamp: Timestamp,
     /// What the receiver adds: the admin's decision, on an escalation.
     #[serde(default, skip_serializing_if = "Option::is_none")]

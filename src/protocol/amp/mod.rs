@@ -1,7 +1,7 @@
 //! AMP/1.0, the Agent Message Protocol: what coordinator, executors, reviewers and the admin say to each other about tasks.
 //!
 //! ACP says what happens in a container; AMP makes of it messages that other agents and people can act on. An assignment is
-//! AMP's *task*, its stories are the *subtasks*. Text -> [`message::Message`] with every rule of the spec checked; the
+//! AMP's *task*, its stories are the *subtasks*. Text -> [`message::AmpMessage`] with every rule of the spec checked; the
 //! messages land in the SSOT.
 //!
 //! | file | what |
@@ -9,15 +9,15 @@
 //! | [`message`] | the envelope, the five payloads and the ack, as values |
 //! | [`machine`] | ids, acks and heartbeats over time |
 //! | `envelope.rs`, `check.rs` | every rule: of the envelope, and of payloads and acks |
-//! | `tree.rs`, `decode.rs` | JSON text -> message, ack or verdict, with the rule and the field of what is wrong |
+//! | `located_value.rs`, `decode.rs` | JSON text -> message, ack or verdict, with the rule and the field of what is wrong |
 //! | `encode.rs` | message or ack -> JSON |
 //! | `schema.rs` | the same as JSON Schemas, for others |
-//! | [`rules`] | the rules' names, [`Violation`](rules::Violation), and the sizes |
+//! | [`rules`] | the rules' names, [`AmpViolation`](rules::AmpViolation), and the sizes |
 //! | [`store`] | the SSOT: where all of it lands |
 //!
 //! # Rules
 //!
-//! A message that breaks one is a [`Violation`](rules::Violation), which names it and the field. What each of them wants is in
+//! A message that breaks one is a [`AmpViolation`](rules::AmpViolation), which names it and the field. What each of them wants is in
 //! [`rules::RULES`]; `tests/golden/amp` has files that break it. "longshore" stands for what the spec leaves open.
 //!
 //! | rule | section of the spec |
@@ -75,25 +75,25 @@
 //!
 //! # The spec's sentences
 //!
-//! What the spec says that must, should, may only or must not be. A rule is held by `the_invalid_are_told_by_rule_and_field`,
-//! with the golden files that are called by it, and by `the_schemas_refuse_the_invalid_but_for_what_they_cannot_say`.
+//! What the spec says that must, should, may only or must not be. A rule is held by `invalid_files_are_rejected_with_rule_and_field`,
+//! with the golden files that are called by it, and by `schemas_reject_invalid_files_except_inexpressible_rules`.
 //!
 //! | section | sentence | rule | what else |
 //! |---|---|---|---|
 //! | Protocol | All message exchanges between agents must strictly follow the JSON schema | `required`, `field-type`, `unknown-field`, `enum-word` | |
-//! | Protocol | the receiver must reject it and write to the error log | `json`, `json-object` | `refused_texts_are_kept_with_the_rule` |
-//! | Base Envelope | msg_id: "{type}-{task_id}-{unix_ms}", globally unique | `msg-id`, `msg-id-type`, `msg-id-task` | `ids_are_unique_within_one_millisecond_and_when_the_clock_stands`, `random_swarms` |
+//! | Protocol | the receiver must reject it and write to the error log | `json`, `json-object` | `rejected_messages_are_logged_with_their_rule` |
+//! | Base Envelope | msg_id: "{type}-{task_id}-{unix_ms}", globally unique | `msg-id`, `msg-id-type`, `msg-id-task` | `ids_are_unique_within_one_millisecond_and_when_the_clock_stops`, `random_swarms` |
 //! | Base Envelope | Refuse to process when the receiver version is incompatible | `protocol-version` | |
 //! | Base Envelope | One of five message types | `type-unknown` | |
-//! | Base Envelope | to: admin, coordinator, executor, reviewer | `receiver`, `direction` | `each_type_goes_its_ways_and_no_others` |
-//! | Base Envelope | task_id: associate the corresponding task JSON file in SSOT | `task-id` | `files_that_are_not_what_they_must_be` |
+//! | Base Envelope | to: admin, coordinator, executor, reviewer | `receiver`, `direction` | `each_type_allows_only_its_routes` |
+//! | Base Envelope | task_id: associate the corresponding task JSON file in SSOT | `task-id` | `damaged_and_mismatched_messages_are_reported` |
 //! | Base Envelope | ISO 8601 format, including time zone offset | `timestamp` | |
 //! | Base Envelope | The receiver must write back the ACK message to SSOT within timeout, otherwise the Coordinator will automatically report it | `ack-required` | `a_missing_ack_is_escalated_once_and_waiting_continues` |
-//! | Base Envelope | ack_timeout_sec: requires_ack = true valid; the default value is determined by the message type and can be overridden | `ack-timeout` | `acks_have_the_spec_s_times` |
+//! | Base Envelope | ack_timeout_sec: requires_ack = true valid; the default value is determined by the message type and can be overridden | `ack-timeout` | `ack_timeouts_match_the_spec` |
 //! | Base Envelope | List of associated prepended msg_ids | `context-ref` | `random_swarms`, `rejected_work_goes_back_with_the_findings_and_costs_no_retry` |
 //! | Base Envelope | Every message must contain this shell | `required` | |
 //! | 01 | After the Admin approves the Coordinator plan | | `high_risk_stories_and_their_dependents_wait_for_approval` |
-//! | 01 | ACK Required, Timeout: 300s | `ack-required` | `acks_have_the_spec_s_times` |
+//! | 01 | ACK Required, Timeout: 300s | `ack-required` | `ack_timeouts_match_the_spec` |
 //! | 01 | description: it should be specific enough to avoid ambiguity | `text-empty` | |
 //! | 01 | repo: the local absolute path; must exist .git | `repo-path` | `run` and `resume` begin in a git repository or not at all (`tests/it/cli.rs`) |
 //! | 01 | branch: prohibit main or master; Executor should be verified before execution | `branch-protected` | `branches`, and the shim's own check of each task-request |
@@ -105,7 +105,7 @@
 //! | 01, Acceptance Criteria | Array must not be empty; the Executor should refuse to receive it and ask the Coordinator to complete it | `acceptance-criteria` | `composed_messages_break_no_amp_rule` |
 //! | 01, ACK on Start | The ACK means "received and execution started", not "completed" | | `a_reviewed_task_sends_the_expected_messages` |
 //! | 02 | Executor determines that the current subtask phase is completed | | `a_reviewed_task_sends_the_expected_messages` |
-//! | 02 | ACK Required, Timeout: 120s | `ack-required` | `acks_have_the_spec_s_times` |
+//! | 02 | ACK Required, Timeout: 120s | `ack-required` | `ack_timeouts_match_the_spec` |
 //! | 02 | subtask_id: correlate accurately and prevent ambiguity | `subtask-id`, `subtask-twice` | |
 //! | 02 | partial indicates that it is partially completed and the reason needs to be explained | `blockers` | |
 //! | 02 | diff_summary contains files_changed, lines_added, lines_removed | `diff-summary` | `what_is_not_verified_does_not_land` |
@@ -116,7 +116,7 @@
 //! | 02, Partial Completion | blockers field is required; the Coordinator decides whether to re-dispatch or escalate | `blockers` | `failures_are_escalated_by_cause`, `a_stopped_story_is_reported_as_partial` |
 //! | 02, No Auto-Merge | No additional modifications may be made to the branch until a review_request ACK or a new dispatch is received | | `random_swarms` (one attempt of a task at a time, and what is merged is what was reviewed) |
 //! | 03 | task_result received with completion_status = complete | | `several_stories_of_one_assignment_are_reviewed_together`, `random_swarms` |
-//! | 03 | ACK Required, Timeout: 600s | `ack-required` | `acks_have_the_spec_s_times` |
+//! | 03 | ACK Required, Timeout: 600s | `ack-required` | `ack_timeouts_match_the_spec` |
 //! | 03 | original_dispatch_ref, task_result_ref: the corresponding message's msg_id | `ref-type`, `ref-task` | |
 //! | 03 | incremental: only new diffs since the last verdict are reviewed | `enum-word` | longshore asks for `full` alone: a verdict counts for the whole commit |
 //! | 03 | reject_count: the cumulative number of rejects for the current task_id | `field-type` | `rejected_work_goes_back_with_the_findings_and_costs_no_retry` |
@@ -124,8 +124,8 @@
 //! | 03, Lock Warning | reject_count >= 2: coordinator_notes should be clearly marked "Lock is approaching" | `lock-warning` | `composed_messages_break_no_amp_rule` |
 //! | 03, CI Gating | the Coordinator should not send review_request, but should directly initiate a new task_dispatch | `ci-gating` | `failures_are_escalated_by_cause` |
 //! | 04 | Reviewer completes the review of review_request | | `a_reviewed_task_sends_the_expected_messages` |
-//! | 04 | ACK Required, Timeout: 60s | `ack-required` | `acks_have_the_spec_s_times` |
-//! | 04 | The results are given one by one against the acceptance_criteria | `criteria-results`, `approved-criteria` | `a_verdict_s_entries_are_matched_by_text_and_else_by_place` |
+//! | 04 | ACK Required, Timeout: 60s | `ack-required` | `ack_timeouts_match_the_spec` |
+//! | 04 | The results are given one by one against the acceptance_criteria | `criteria-results`, `approved-criteria` | `verdict_entries_are_matched_by_text_then_by_position` |
 //! | 04 | issues: decision = rejected must be provided | `issues` | |
 //! | 04 | direct_fixes: decision = approved_with_fix provided at time; only typo/lint/whitespace/import allowed, diff_lines must <5 | `direct-fixes`, `direct-fix-scope` | |
 //! | 04 | architecture_notes: does not affect the current verdict | | `random_swarms`: no decision reads them |
@@ -134,8 +134,8 @@
 //! | 04, Confidence Threshold | the Coordinator should report to the Admin before forwarding it to the Executor | | `a_low_confidence_verdict_waits_for_the_admin` |
 //! | 04, Issue Severity | critical (must be repaired, blocking), major (should be repaired, blocking), minor (non-blocking) | `approved-issues` | |
 //! | 05 | This message must be sent when any Agent or system mechanism encounters a situation that it cannot resolve autonomously | | `failures_are_escalated_by_cause`, `a_review_without_a_verdict_is_retried_once_then_escalated` |
-//! | 05 | The Admin is the sole arbiter | `direction`, `triggered-by` | `each_type_goes_its_ways_and_no_others` |
-//! | 05 | ACK timeout: none (Admin asynchronous processing) | `ack-timeout` | `acks_have_the_spec_s_times` |
+//! | 05 | The Admin is the sole arbiter | `direction`, `triggered-by` | `each_type_allows_only_its_routes` |
+//! | 05 | ACK timeout: none (Admin asynchronous processing) | `ack-timeout` | `ack_timeouts_match_the_spec` |
 //! | 05 | critical: all related Agents should immediately suspend waiting for Admin instructions | `critical-suspends` | `a_heartbeat_timeout_pauses_the_sandbox_and_frees_its_slot` |
 //! | 05 | description: it should be concise, specific and actionable | `text-empty` | |
 //! | 05 | affected_msgs: list of related msg_ids that triggered this escalation | `msg-id` | `random_swarms`, `a_missing_ack_is_escalated_once_and_waiting_continues` |
@@ -171,4 +171,4 @@ pub mod rules;
 pub mod schema;
 #[cfg(feature = "orchestrator")]
 pub mod store;
-mod tree;
+mod located_value;

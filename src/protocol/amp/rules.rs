@@ -1,4 +1,4 @@
-//! The names of AMP's rules, as [`Violation`] says them, each with the section of the spec that it comes from, and the sizes.
+//! The names of AMP's rules, as [`AmpViolation`] says them, each with the section of the spec that it comes from, and the sizes.
 //!
 //! Used by all of `protocol/amp`. A test holds that every rule has an invalid golden file.
 
@@ -11,21 +11,21 @@ use crate::protocol::rule::rules;
 /// The most bytes that a message or an ack has as JSON, both as it comes and as [`to_json`] writes it.
 ///
 /// [`to_json`]: super::message::Message::to_json
-pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 /// The most characters of one text.
 pub const MAX_TEXT_CHARS: usize = 65_536;
 /// The most entries of one list.
 pub const MAX_ENTRIES: usize = 10_000;
 /// What `coordinator_notes` must say from two rejections on.
-pub const LOCK_IS_NEAR: &str = "Lock is approaching";
+pub const LOCK_WARNING_TEXT: &str = "Lock is approaching";
 /// From how many rejections on it must.
-pub const LOCK_IS_NEAR_FROM: u32 = 2;
+pub const LOCK_WARNING_THRESHOLD: u32 = 2;
 /// The most lines of a fix by the reviewer.
 pub const MAX_FIX_LINES: u32 = 4;
 
 /// What is wrong with a message: the first rule that it breaks. Data, not a fault of ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Violation {
+pub struct AmpViolation {
     /// The rule's name: one of [`RULES`].
     pub rule: &'static str,
     /// Where: `payload.subtasks[0].subtask_id`; `message` where it is wrong as a whole.
@@ -34,19 +34,19 @@ pub struct Violation {
     pub problem: String,
 }
 
-impl Violation {
+impl AmpViolation {
     pub(super) fn new(rule: &'static str, field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { rule, field: field.into(), problem: problem.into() }
     }
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for AmpViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} (rule `{}`)", self.field, self.problem, self.rule)
     }
 }
 
-impl std::error::Error for Violation {}
+impl std::error::Error for AmpViolation {}
 
 rules! {
     SIZE = "size", "longshore", "A message has at most 4,194,304 bytes.";

@@ -7,40 +7,40 @@
 
 use serde_json::{Value, json};
 
-use super::message::{Kind, Role, VERSION};
-use super::rules::{LOCK_IS_NEAR, LOCK_IS_NEAR_FROM, MAX_ENTRIES, MAX_FIX_LINES, MAX_TEXT_CHARS};
+use super::message::{AmpMessageType, AmpRole, VERSION};
+use super::rules::{LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES, MAX_FIX_LINES, MAX_TEXT_CHARS};
 
-const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
-const TASK: &str = "T-[0-9]{4}-[0-9]{3,9}";
-const TYPES: &str = "(task_dispatch|task_result|review_request|review_verdict|escalation)";
-const TIME: &str = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)\
+const SCHEMA_DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+const TASK_ID_PATTERN: &str = "T-[0-9]{4}-[0-9]{3,9}";
+const MESSAGE_TYPES_PATTERN: &str = "(task_dispatch|task_result|review_request|review_verdict|escalation)";
+const TIMESTAMP_PATTERN: &str = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)\
                     (\\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
 /// What git takes in no branch name.
-const NO_BRANCH: &str = "[\\x00-\\x20\\x7f~^:?*\\[\\\\]|\\.\\.|@\\{|//|^[-/]|[./]$|(^|/)\\.|\\.lock(/|$)";
+const INVALID_BRANCH_PATTERN: &str = "[\\x00-\\x20\\x7f~^:?*\\[\\\\]|\\.\\.|@\\{|//|^[-/]|[./]$|(^|/)\\.|\\.lock(/|$)";
 
 /// A message of any of the five types.
-pub fn message() -> Value {
-    let mut all: Vec<Value> = Kind::ALL.into_iter().map(by_type).collect();
+pub fn message_schema() -> Value {
+    let mut all: Vec<Value> = AmpMessageType::ALL.into_iter().map(rules_for_type).collect();
     all.push(json!({
         "if": { "required": ["ack_timeout_sec"] },
         "then": { "properties": { "requires_ack": { "const": true } } },
     }));
     json!({
-        "$schema": DRAFT,
+        "$schema": SCHEMA_DIALECT,
         "title": "AMP/1.0 message",
         "description": "What coordinator, executors, reviewers and the admin say to each other about tasks.",
         "type": "object",
         "properties": {
-            "msg_id": msg_id(TYPES),
+            "msg_id": msg_id(MESSAGE_TYPES_PATTERN),
             "protocol_version": { "const": VERSION },
-            "type": { "enum": Kind::ALL.map(Kind::word) },
-            "from": { "enum": roles(&[Role::Admin, Role::Coordinator, Role::Executor, Role::Reviewer, Role::System]) },
-            "to": { "enum": roles(&[Role::Admin, Role::Coordinator, Role::Executor, Role::Reviewer]) },
-            "task_id": { "type": "string", "pattern": format!("^{TASK}$") },
-            "timestamp": time(),
+            "type": { "enum": AmpMessageType::ALL.map(AmpMessageType::as_str) },
+            "from": { "enum": role_names(&[AmpRole::Admin, AmpRole::Coordinator, AmpRole::Executor, AmpRole::Reviewer, AmpRole::System]) },
+            "to": { "enum": role_names(&[AmpRole::Admin, AmpRole::Coordinator, AmpRole::Executor, AmpRole::Reviewer]) },
+            "task_id": { "type": "string", "pattern": format!("^{TASK_ID_PATTERN}$") },
+            "timestamp": timestamp(),
             "requires_ack": { "type": "boolean" },
             "ack_timeout_sec": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
-            "context_ref": { "type": "array", "items": msg_id(TYPES), "uniqueItems": true, "maxItems": MAX_ENTRIES },
+            "context_ref": { "type": "array", "items": msg_id(MESSAGE_TYPES_PATTERN), "uniqueItems": true, "maxItems": MAX_ENTRIES },
             "payload": { "type": "object" },
         },
         "required": [
@@ -59,34 +59,34 @@ pub fn message() -> Value {
 }
 
 /// An ack.
-pub fn ack() -> Value {
-    let by_type = |kind: Kind| {
-        let receivers: Vec<Role> = kind.ways().iter().map(|(_, to)| *to).collect();
+pub fn ack_schema() -> Value {
+    let by_type = |kind: AmpMessageType| {
+        let receivers: Vec<AmpRole> = kind.routes().iter().map(|(_, to)| *to).collect();
         json!({
             "if": { "properties": { "ack_of": { "pattern": format!("^{kind}-") } } },
-            "then": { "properties": { "by": { "enum": roles(&receivers) } } },
+            "then": { "properties": { "by": { "enum": role_names(&receivers) } } },
         })
     };
     json!({
-        "$schema": DRAFT,
+        "$schema": SCHEMA_DIALECT,
         "title": "AMP/1.0 ack",
         "description": "A receiver's word that a message arrived; for a dispatch, that it has begun.",
         "type": "object",
         "properties": {
-            "ack_of": msg_id(TYPES),
+            "ack_of": msg_id(MESSAGE_TYPES_PATTERN),
             "by": { "type": "string" },
-            "timestamp": time(),
+            "timestamp": timestamp(),
             "note": text(),
         },
         "required": ["ack_of", "by", "timestamp"],
         "additionalProperties": false,
-        "allOf": Kind::ALL.map(by_type),
+        "allOf": AmpMessageType::ALL.map(by_type),
     })
 }
 
 /// A reviewer's verdict as a file of its own: the payload of a `review_verdict`.
-pub fn verdict() -> Value {
-    let mut schema = json!({ "$schema": DRAFT, "title": "AMP/1.0 review verdict" });
+pub fn verdict_schema() -> Value {
+    let mut schema = json!({ "$schema": SCHEMA_DIALECT, "title": "AMP/1.0 review verdict" });
     if let (Some(schema), Value::Object(payload)) = (schema.as_object_mut(), review_verdict()) {
         schema.extend(payload);
     }
@@ -94,11 +94,11 @@ pub fn verdict() -> Value {
 }
 
 /// What a message of this type has besides.
-fn by_type(kind: Kind) -> Value {
+fn rules_for_type(kind: AmpMessageType) -> Value {
     let ways: Vec<Value> = kind
-        .ways()
+        .routes()
         .iter()
-        .map(|(from, to)| json!({ "properties": { "from": { "const": from.word() }, "to": { "const": to.word() } } }))
+        .map(|(from, to)| json!({ "properties": { "from": { "const": from.as_str() }, "to": { "const": to.as_str() } } }))
         .collect();
     let mut then = json!({
         "properties": {
@@ -107,22 +107,22 @@ fn by_type(kind: Kind) -> Value {
         },
         "anyOf": ways,
     });
-    if kind != Kind::Escalation {
+    if kind != AmpMessageType::Escalation {
         then["properties"]["requires_ack"] = json!({ "const": true });
     }
-    json!({ "if": { "properties": { "type": { "const": kind.word() } }, "required": ["type"] }, "then": then })
+    json!({ "if": { "properties": { "type": { "const": kind.as_str() } }, "required": ["type"] }, "then": then })
 }
 
-fn roles(roles: &[Role]) -> Vec<&'static str> {
-    roles.iter().map(|role| role.word()).collect()
+fn role_names(roles: &[AmpRole]) -> Vec<&'static str> {
+    roles.iter().map(|role| role.as_str()).collect()
 }
 
 fn msg_id(kinds: &str) -> Value {
-    json!({ "type": "string", "pattern": format!("^{kinds}-{TASK}-[1-9][0-9]{{0,19}}$") })
+    json!({ "type": "string", "pattern": format!("^{kinds}-{TASK_ID_PATTERN}-[1-9][0-9]{{0,19}}$") })
 }
 
-fn time() -> Value {
-    json!({ "type": "string", "format": "date-time", "pattern": TIME })
+fn timestamp() -> Value {
+    json!({ "type": "string", "format": "date-time", "pattern": TIMESTAMP_PATTERN })
 }
 
 fn text() -> Value {
@@ -130,7 +130,7 @@ fn text() -> Value {
 }
 
 /// A text that says something.
-fn said() -> Value {
+fn non_empty_text() -> Value {
     json!({ "type": "string", "maxLength": MAX_TEXT_CHARS, "pattern": "\\S" })
 }
 
@@ -139,7 +139,7 @@ fn list(items: Value) -> Value {
 }
 
 /// A list that is not empty.
-fn some(items: Value) -> Value {
+fn non_empty_list(items: Value) -> Value {
     json!({ "type": "array", "items": items, "minItems": 1, "maxItems": MAX_ENTRIES })
 }
 
@@ -159,30 +159,32 @@ fn object(fields: Value, optional: &[&str]) -> Value {
 }
 
 /// The object, and rules about several of its fields.
-fn with(mut object: Value, rules: Value) -> Value {
+fn with_rules(mut object: Value, rules: Value) -> Value {
     object["allOf"] = rules;
     object
 }
 
 fn subtask_id() -> Value {
-    json!({ "type": "string", "pattern": format!("^{TASK}-S[1-9][0-9]{{0,8}}$") })
+    json!({ "type": "string", "pattern": format!("^{TASK_ID_PATTERN}-S[1-9][0-9]{{0,8}}$") })
 }
 
 fn task_dispatch() -> Value {
-    let subtask =
-        object(json!({ "subtask_id": subtask_id(), "description": said(), "estimated_lines": count(u32::MAX) }), &[]);
+    let subtask = object(
+        json!({ "subtask_id": subtask_id(), "description": non_empty_text(), "estimated_lines": count(u32::MAX) }),
+        &[],
+    );
     object(
         json!({
-            "description": said(),
+            "description": non_empty_text(),
             "repo": { "type": "string", "maxLength": MAX_TEXT_CHARS, "pattern": "^/[^\\x00]*$" },
             "branch": { "type": "string", "minLength": 1, "maxLength": 244, "not": { "anyOf": [
                 { "enum": ["main", "master", "refs/heads/main", "refs/heads/master", "HEAD", "@"] },
-                { "pattern": NO_BRANCH },
+                { "pattern": INVALID_BRANCH_PATTERN },
             ] } },
-            "subtasks": some(subtask),
-            "acceptance_criteria": some(said()),
+            "subtasks": non_empty_list(subtask),
+            "acceptance_criteria": non_empty_list(non_empty_text()),
             "risk_level": { "enum": ["low", "medium", "high"] },
-            "forbidden_actions": list(said()),
+            "forbidden_actions": list(non_empty_text()),
             "tech_constraints": { "type": "object" },
         }),
         &["forbidden_actions", "tech_constraints"],
@@ -192,22 +194,25 @@ fn task_dispatch() -> Value {
 fn task_result() -> Value {
     let diff = object(
         json!({
-            "files_changed": { "type": "array", "items": said(), "uniqueItems": true, "maxItems": MAX_ENTRIES },
+            "files_changed": { "type": "array", "items": non_empty_text(), "uniqueItems": true, "maxItems": MAX_ENTRIES },
             "lines_added": count(u64::MAX),
             "lines_removed": count(u64::MAX),
         }),
         &[],
     );
-    let diff = with(
+    let diff = with_rules(
         diff,
         json!([{
             "if": { "properties": { "files_changed": { "maxItems": 0 } } },
             "then": { "properties": { "lines_added": { "const": 0 }, "lines_removed": { "const": 0 } } },
         }]),
     );
-    let assessment =
-        object(json!({ "criteria_met": some(json!({ "type": ["boolean", "null"] })), "notes": some(text()) }), &[]);
-    let entry = object(json!({ "timestamp": time(), "action": said(), "file": text(), "detail": text() }), &[]);
+    let assessment = object(
+        json!({ "criteria_met": non_empty_list(json!({ "type": ["boolean", "null"] })), "notes": non_empty_list(text()) }),
+        &[],
+    );
+    let entry =
+        object(json!({ "timestamp": timestamp(), "action": non_empty_text(), "file": text(), "detail": text() }), &[]);
     let result = object(
         json!({
             "subtask_id": subtask_id(),
@@ -216,11 +221,11 @@ fn task_result() -> Value {
             "self_assessment": assessment,
             "work_log": list(entry),
             "commit_hash": { "type": "string", "pattern": "^[0-9a-f]{7,64}$" },
-            "blockers": list(said()),
+            "blockers": list(non_empty_text()),
         }),
         &["commit_hash", "blockers"],
     );
-    with(
+    with_rules(
         result,
         json!([{
             "if": { "properties": { "completion_status": { "const": "complete" } } },
@@ -237,46 +242,48 @@ fn review_request() -> Value {
             "original_dispatch_ref": msg_id("task_dispatch"),
             "task_result_ref": msg_id("task_result"),
             "review_scope": { "enum": ["full", "incremental"] },
-            "diff_url": said(),
+            "diff_url": non_empty_text(),
             "reject_count": count(u32::MAX),
             "coordinator_notes": text(),
             "ci_status": {
                 "type": "object",
-                "properties": { "last_updated": time() },
+                "properties": { "last_updated": timestamp() },
                 "additionalProperties": check,
                 "maxProperties": MAX_ENTRIES,
             },
         }),
         &["coordinator_notes", "ci_status"],
     );
-    with(
+    with_rules(
         request,
         json!([{
-            "if": { "properties": { "reject_count": { "minimum": LOCK_IS_NEAR_FROM } } },
+            "if": { "properties": { "reject_count": { "minimum": LOCK_WARNING_THRESHOLD } } },
             "then": {
                 "required": ["coordinator_notes"],
-                "properties": { "coordinator_notes": { "pattern": LOCK_IS_NEAR } },
+                "properties": { "coordinator_notes": { "pattern": LOCK_WARNING_TEXT } },
             },
         }]),
     )
 }
 
 fn review_verdict() -> Value {
-    let criterion =
-        object(json!({ "criterion": said(), "passed": { "type": ["boolean", "null"] }, "evidence": text() }), &[]);
+    let criterion = object(
+        json!({ "criterion": non_empty_text(), "passed": { "type": ["boolean", "null"] }, "evidence": text() }),
+        &[],
+    );
     let issue = object(
         json!({
             "severity": { "enum": ["critical", "major", "minor"] },
             "file": text(),
             "line": { "type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX },
-            "description": said(),
+            "description": non_empty_text(),
             "suggested_fix": text(),
         }),
         &["line"],
     );
     let fix = object(
         json!({
-            "file": said(),
+            "file": non_empty_text(),
             "change_type": { "enum": ["typo", "lint", "whitespace", "import_order", "import"] },
             "diff_lines": count(MAX_FIX_LINES),
         }),
@@ -285,7 +292,7 @@ fn review_verdict() -> Value {
     let verdict = object(
         json!({
             "decision": { "enum": ["approved", "approved_with_fix", "rejected"] },
-            "criteria_results": some(criterion),
+            "criteria_results": non_empty_list(criterion),
             "issues": list(issue),
             "direct_fixes": list(fix),
             "architecture_notes": text(),
@@ -293,7 +300,7 @@ fn review_verdict() -> Value {
         }),
         &["issues", "direct_fixes", "architecture_notes"],
     );
-    with(
+    with_rules(
         verdict,
         json!([
             {
@@ -314,9 +321,11 @@ fn review_verdict() -> Value {
 }
 
 fn escalation() -> Value {
-    let last = json!({ "type": ["string", "null"], "pattern": msg_id(TYPES)["pattern"] });
-    let snapshot =
-        object(json!({ "task_status": said(), "reject_count": count(u32::MAX), "last_successful_msg_id": last }), &[]);
+    let last = json!({ "type": ["string", "null"], "pattern": msg_id(MESSAGE_TYPES_PATTERN)["pattern"] });
+    let snapshot = object(
+        json!({ "task_status": non_empty_text(), "reject_count": count(u32::MAX), "last_successful_msg_id": last }),
+        &[],
+    );
     let escalation = object(
         json!({
             "escalation_type": { "enum": [
@@ -325,16 +334,16 @@ fn escalation() -> Value {
             ] },
             "severity": { "enum": ["critical", "warning", "info"] },
             "triggered_by": { "enum": ["coordinator", "executor", "reviewer", "system"] },
-            "description": said(),
-            "affected_msgs": list(msg_id(TYPES)),
+            "description": non_empty_text(),
+            "affected_msgs": list(msg_id(MESSAGE_TYPES_PATTERN)),
             "system_state_snapshot": snapshot,
-            "suggested_actions": list(said()),
+            "suggested_actions": list(non_empty_text()),
             "auto_suspended": { "type": "boolean" },
         }),
         &["suggested_actions"],
     );
     // Critical suspends, and only with info does anything go on.
-    with(
+    with_rules(
         escalation,
         json!([{
             "if": { "properties": { "auto_suspended": { "const": false } } },
@@ -348,10 +357,10 @@ mod tests {
     use jsonschema::Validator;
 
     use super::*;
-    use crate::protocol::amp::golden::{Golden, goldens};
+    use crate::protocol::amp::golden::{AmpGoldenFile, load_golden_files};
 
     /// Golden files that break a rule which no schema can say: rule, the end of the name or nothing for all, and why.
-    const UNSAYABLE: [(&str, &str, &str); 18] = [
+    const INEXPRESSIBLE_RULES: [(&str, &str, &str); 18] = [
         ("json", "", "no JSON comes to a schema"),
         ("duplicate-key", "", "a JSON value has no key twice"),
         ("number-range", "payload.tech_constraints.a[1].b--too-large", "no JSON reader of ours gives the number"),
@@ -373,7 +382,7 @@ mod tests {
     ];
 
     /// Whether the schema takes it; none where it is no JSON for `serde_json`.
-    fn takes(golden: &Golden, [message, ack, verdict]: &[Validator; 3]) -> Option<bool> {
+    fn accepts(golden: &AmpGoldenFile, [message, ack, verdict]: &[Validator; 3]) -> Option<bool> {
         let value: Value = serde_json::from_str(&golden.text).ok()?;
         Some(match golden.kind.as_str() {
             "message" => message.is_valid(&value),
@@ -383,36 +392,36 @@ mod tests {
     }
 
     fn validators() -> [Validator; 3] {
-        [message(), ack(), verdict()].map(|schema| {
+        [message_schema(), ack_schema(), verdict_schema()].map(|schema| {
             assert!(jsonschema::meta::is_valid(&schema), "{schema}");
             jsonschema::validator_for(&schema).expect("a good schema")
         })
     }
 
     #[test]
-    fn the_schemas_take_the_valid() {
+    fn schemas_accept_the_valid_files() {
         let validators = validators();
-        for golden in goldens("valid") {
-            assert_eq!(takes(&golden, &validators), Some(true), "`{}`", golden.name);
+        for golden in load_golden_files("valid") {
+            assert_eq!(accepts(&golden, &validators), Some(true), "`{}`", golden.name);
         }
     }
 
     #[test]
-    fn the_schemas_refuse_the_invalid_but_for_what_they_cannot_say() {
+    fn schemas_reject_invalid_files_except_inexpressible_rules() {
         let validators = validators();
         let mut wrong = Vec::new();
-        let mut needed = [false; UNSAYABLE.len()];
-        for golden in goldens("invalid") {
+        let mut needed = [false; INEXPRESSIBLE_RULES.len()];
+        for golden in load_golden_files("invalid") {
             let (rule, rest) = golden.name.split_once("--").expect("a rule");
-            let unsayable = UNSAYABLE.iter().position(|(name, end, _)| *name == rule && rest.ends_with(end));
-            match (unsayable, takes(&golden, &validators)) {
+            let unsayable = INEXPRESSIBLE_RULES.iter().position(|(name, end, _)| *name == rule && rest.ends_with(end));
+            match (unsayable, accepts(&golden, &validators)) {
                 (Some(place), Some(true) | None) => needed[place] = true,
                 (Some(_), Some(false)) => {}
                 (None, Some(false)) => {}
                 (None, taken) => wrong.push(format!("{}: {taken:?}", golden.name)),
             }
         }
-        for ((rule, end, _), needed) in UNSAYABLE.iter().zip(needed) {
+        for ((rule, end, _), needed) in INEXPRESSIBLE_RULES.iter().zip(needed) {
             if !needed {
                 wrong.push(format!("no file needs the exception of `{rule}`, `{end}`"));
             }

@@ -9,7 +9,7 @@
 //! | `messages/<task>/<msg_id>.json` | a message | once |
 //! | `acks/<task>/<msg_id>.json` | its ack | once |
 //! | `tasks/<task>.json` | [`TaskFile`] | replaced |
-//! | `errors/<year>-<month>.ndjson` | [`Refused`], a line each | appended |
+//! | `errors/<year>-<month>.ndjson` | [`RejectedMessage`], a line each | appended |
 //! | `decisions/<swarm>/<number>-<id>.json` | [`AdminDecision`] | once |
 //! | `index/open/<msg_id>` | an escalation that may have no ack yet | made, removed |
 //! | `numbers/<year>` | the next free task number | replaced |
@@ -34,40 +34,40 @@ mod decisions;
 mod error;
 mod files;
 mod memory;
-mod numbers;
-mod refused;
+mod task_numbers;
+mod error_log;
 mod task_file;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Problem, Weight};
-pub use decisions::{AdminAction, AdminDecision, DecisionId, Target};
+pub use check::{ProblemSeverity, SsotProblem};
+pub use decisions::{AdminAction, AdminDecision, DecisionId, DecisionTarget};
 pub use error::{SsotError, SsotResult};
-pub use refused::Refused;
+pub use error_log::RejectedMessage;
 pub use task_file::{TaskFile, TaskStatus, TaskStory};
 
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use self::files::{Files, to_bytes, torn};
-use super::message::{Ack, Kind, Message, MsgId};
+use self::files::{SsotFiles, is_torn, to_json_bytes};
+use super::message::{Ack, AmpMessage, AmpMessageType, MsgId};
 use crate::ids::AssignmentId;
 use crate::state::swarm_dir::{STATE_DIR, create_state_dir};
 
-const FOLDERS: [&str; 9] =
-    ["messages", "acks", "tasks", "errors", "decisions", "index", "index/open", "numbers", memory::MEMORY];
+const DIRS: [&str; 9] =
+    ["messages", "acks", "tasks", "errors", "decisions", "index", "index/open", "numbers", memory::MEMORY_DIR];
 const README: &str = include_str!("store/README.md");
 
 /// The SSOT of a repo. Several threads may use one value, and several processes one folder.
 #[derive(Debug)]
 pub struct Ssot {
-    files: Files,
+    files: SsotFiles,
 }
 
 /// What `ensure_*` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ensured {
+pub enum EnsureOutcome {
     /// It was not there, and is now.
     Written,
     /// It was there, the same.
@@ -76,9 +76,9 @@ pub enum Ensured {
 
 /// A message and its ack, if it has one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct LogEntry {
     /// What was said.
-    pub message: Message,
+    pub message: AmpMessage,
     /// That it arrived.
     pub ack: Option<Ack>,
 }
@@ -87,37 +87,37 @@ impl Ssot {
     /// The SSOT of the repo with this root, for reading and writing. Makes what is missing of it.
     pub fn open(repo_root: &Path) -> SsotResult<Self> {
         create_state_dir(repo_root)?;
-        let ssot = Self::at(repo_root);
-        let indexed = ssot.files.has(&ssot.files.path("index/open"))?;
-        ssot.files.make(&FOLDERS)?;
+        let ssot = Self::open_read_only(repo_root);
+        let indexed = ssot.files.exists(&ssot.files.path("index/open"))?;
+        ssot.files.create_layout(&DIRS)?;
         let readme = ssot.files.path("README.md");
-        if !ssot.files.has(&readme)? {
+        if !ssot.files.exists(&readme)? {
             ssot.files.replace(&readme, README.as_bytes())?;
         }
         if !indexed {
-            ssot.reindex()?;
+            ssot.rebuild_index()?;
         }
         Ok(ssot)
     }
 
     /// The same for reading. Makes nothing, and has nothing where nothing was made.
-    pub fn at(repo_root: &Path) -> Self {
-        Self { files: Files::at(repo_root.join(STATE_DIR).join("ssot")) }
+    pub fn open_read_only(repo_root: &Path) -> Self {
+        Self { files: SsotFiles::new(repo_root.join(STATE_DIR).join("ssot")) }
     }
 
     /// The folder.
-    pub fn folder(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         self.files.root()
     }
 
     /// Where the message of this id is, or would be.
     pub fn message_path(&self, id: &MsgId) -> PathBuf {
-        self.files.path(format!("messages/{}/{id}.json", id.task()))
+        self.files.path(format!("messages/{}/{id}.json", id.task_id()))
     }
 
     /// Where the ack of the message of this id is, or would be.
     pub fn ack_path(&self, id: &MsgId) -> PathBuf {
-        self.files.path(format!("acks/{}/{id}.json", id.task()))
+        self.files.path(format!("acks/{}/{id}.json", id.task_id()))
     }
 
     fn task_path(&self, task: &AssignmentId) -> PathBuf {
@@ -132,63 +132,66 @@ impl Ssot {
     ///
     /// # Errors
     /// [`SsotError::Conflict`] where its id has another content.
-    pub fn ensure_message(&self, message: &Message) -> SsotResult<Ensured> {
+    pub fn ensure_message(&self, message: &AmpMessage) -> SsotResult<EnsureOutcome> {
         let id = message.id();
         let path = self.message_path(id);
-        if id.kind() == Kind::Escalation && !self.files.has(&self.ack_path(id))? {
-            self.files.add(&self.marker_path(id), b"")?;
+        if id.message_type() == AmpMessageType::Escalation && !self.files.exists(&self.ack_path(id))? {
+            self.files.create_new(&self.marker_path(id), b"")?;
         }
-        self.files.make_folder(&self.files.path(format!("messages/{}", id.task())))?;
-        self.ensure(&path, message.to_json(), |there| Message::read(there).is_ok_and(|there| there == *message))
+        self.files.create_dir(&self.files.path(format!("messages/{}", id.task_id())))?;
+        self.ensure_file(&path, message.to_json(), |there| {
+            AmpMessage::parse(there).is_ok_and(|there| there == *message)
+        })
     }
 
     /// Sees to it that the ack is there.
     ///
     /// # Errors
-    /// [`SsotError::NoMessage`] where there is no such message; [`SsotError::Conflict`] where it has another ack.
-    pub fn ensure_ack(&self, ack: &Ack) -> SsotResult<Ensured> {
+    /// [`SsotError::MessageNotFound`] where there is no such message; [`SsotError::Conflict`] where it has another ack.
+    pub fn ensure_ack(&self, ack: &Ack) -> SsotResult<EnsureOutcome> {
         let id = &ack.ack_of;
-        if !self.files.has(&self.message_path(id))? {
-            return Err(SsotError::NoMessage(id.clone()));
+        if !self.files.exists(&self.message_path(id))? {
+            return Err(SsotError::MessageNotFound(id.clone()));
         }
         let path = self.ack_path(id);
-        self.files.make_folder(&self.files.path(format!("acks/{}", id.task())))?;
-        let ensured = self.ensure(&path, ack.to_json(), |there| Ack::read(there).is_ok_and(|there| there == *ack))?;
-        if id.kind() == Kind::Escalation {
+        self.files.create_dir(&self.files.path(format!("acks/{}", id.task_id())))?;
+        let ensured =
+            self.ensure_file(&path, ack.to_json(), |there| Ack::parse(there).is_ok_and(|there| there == *ack))?;
+        if id.message_type() == AmpMessageType::Escalation {
             self.files.remove(&self.marker_path(id))?;
         }
         Ok(ensured)
     }
 
-    fn ensure(&self, path: &Path, json: String, same: impl Fn(&str) -> bool) -> SsotResult<Ensured> {
+    fn ensure_file(&self, path: &Path, json: String, same: impl Fn(&str) -> bool) -> SsotResult<EnsureOutcome> {
         let bytes = (json + "\n").into_bytes();
         loop {
             let Some(there) = self.files.read(path)? else {
-                if self.files.add(path, &bytes)? {
-                    return Ok(Ensured::Written);
+                if self.files.create_new(path, &bytes)? {
+                    return Ok(EnsureOutcome::Written);
                 }
                 // Somebody was quicker: what did they write?
                 continue;
             };
             if there == bytes || std::str::from_utf8(&there).is_ok_and(&same) {
-                return Ok(Ensured::AlreadyThere);
+                return Ok(EnsureOutcome::AlreadyThere);
             }
-            if !torn(&there) {
+            if !is_torn(&there) {
                 return Err(SsotError::Conflict { path: path.to_owned() });
             }
             // Two who find it torn must not replace what the other one wrote.
             let _lock = self.files.lock("index/lock")?;
-            if self.files.read(path)?.is_none_or(|there| torn(&there)) {
+            if self.files.read(path)?.is_none_or(|there| is_torn(&there)) {
                 self.files.replace(path, &bytes)?;
-                return Ok(Ensured::Written);
+                return Ok(EnsureOutcome::Written);
             }
         }
     }
 
     /// Writes a task's file, over the one that is there.
-    pub fn put_task(&self, task: &TaskFile) -> SsotResult<()> {
+    pub fn write_task_file(&self, task: &TaskFile) -> SsotResult<()> {
         let path = self.task_path(&task.task_id);
-        self.files.replace(&path, &to_bytes(&path, task)?)
+        self.files.replace(&path, &to_json_bytes(&path, task)?)
     }
 
     /// Waits until all that this value wrote is on the disk.
@@ -197,99 +200,99 @@ impl Ssot {
     }
 
     /// The message of an id; none where it is not there, or torn.
-    pub fn message(&self, id: &MsgId) -> SsotResult<Option<Message>> {
+    pub fn message(&self, id: &MsgId) -> SsotResult<Option<AmpMessage>> {
         let path = self.message_path(id);
         let Some(bytes) = self.files.read(&path)? else { return Ok(None) };
-        let message = match Message::read(std::str::from_utf8(&bytes).unwrap_or_default()) {
+        let message = match AmpMessage::parse(std::str::from_utf8(&bytes).unwrap_or_default()) {
             Ok(message) => message,
-            Err(_) if torn(&bytes) => return Ok(None),
+            Err(_) if is_torn(&bytes) => return Ok(None),
             Err(violation) => return Err(SsotError::damaged(&path, violation)),
         };
-        if message.id() == id { Ok(Some(message)) } else { Err(SsotError::damaged(&path, other_id(message.id()))) }
+        if message.id() == id { Ok(Some(message)) } else { Err(SsotError::damaged(&path, id_mismatch(message.id()))) }
     }
 
     /// The ack of a message; none where it is not there, or torn.
     pub fn ack(&self, id: &MsgId) -> SsotResult<Option<Ack>> {
         let path = self.ack_path(id);
         let Some(bytes) = self.files.read(&path)? else { return Ok(None) };
-        let ack = match Ack::read(std::str::from_utf8(&bytes).unwrap_or_default()) {
+        let ack = match Ack::parse(std::str::from_utf8(&bytes).unwrap_or_default()) {
             Ok(ack) => ack,
-            Err(_) if torn(&bytes) => return Ok(None),
+            Err(_) if is_torn(&bytes) => return Ok(None),
             Err(violation) => return Err(SsotError::damaged(&path, violation)),
         };
-        if ack.ack_of == *id { Ok(Some(ack)) } else { Err(SsotError::damaged(&path, other_id(&ack.ack_of))) }
+        if ack.ack_of == *id { Ok(Some(ack)) } else { Err(SsotError::damaged(&path, id_mismatch(&ack.ack_of))) }
     }
 
     /// A message and its ack.
-    pub fn entry(&self, id: &MsgId) -> SsotResult<Option<Entry>> {
+    pub fn log_entry(&self, id: &MsgId) -> SsotResult<Option<LogEntry>> {
         let Some(message) = self.message(id)? else { return Ok(None) };
-        Ok(Some(Entry { message, ack: self.ack(id)? }))
+        Ok(Some(LogEntry { message, ack: self.ack(id)? }))
     }
 
     /// The file of a task; none where it is not there, or torn.
-    pub fn task(&self, task: &AssignmentId) -> SsotResult<Option<TaskFile>> {
+    pub fn task_file(&self, task: &AssignmentId) -> SsotResult<Option<TaskFile>> {
         self.files.read_json(&self.task_path(task))
     }
 
     /// All task files, by their numbers.
-    pub fn tasks(&self) -> SsotResult<Vec<TaskFile>> {
-        let names = self.files.names(&self.files.path("tasks"))?;
+    pub fn task_files(&self) -> SsotResult<Vec<TaskFile>> {
+        let names = self.files.file_names(&self.files.path("tasks"))?;
         let mut ids: Vec<AssignmentId> =
             names.iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect();
-        ids.sort_by(|a, b| by_number(a).cmp(&by_number(b)));
+        ids.sort_by(|a, b| task_number_key(a).cmp(&task_number_key(b)));
         let mut tasks = Vec::with_capacity(ids.len());
         for id in &ids {
-            tasks.extend(self.task(id)?);
+            tasks.extend(self.task_file(id)?);
         }
         Ok(tasks)
     }
 
     /// The conversation about a task, in order.
-    pub fn log(&self, task: &AssignmentId) -> SsotResult<Vec<Entry>> {
+    pub fn log(&self, task: &AssignmentId) -> SsotResult<Vec<LogEntry>> {
         let mut entries = Vec::new();
-        for id in self.ids_of(task)? {
-            entries.extend(self.entry(&id)?);
+        for id in self.task_message_ids(task)? {
+            entries.extend(self.log_entry(&id)?);
         }
         Ok(entries)
     }
 
     /// The conversation about all tasks, in order: what was said at that time or later. Entries are read as they are asked
     /// for.
-    pub fn log_all(&self, since: Option<Timestamp>) -> SsotResult<impl Iterator<Item = SsotResult<Entry>>> {
-        let ids = self.ids(since)?;
-        Ok(ids.into_iter().filter_map(|id| self.entry(&id).transpose()))
+    pub fn log_all(&self, since: Option<Timestamp>) -> SsotResult<impl Iterator<Item = SsotResult<LogEntry>>> {
+        let ids = self.message_ids(since)?;
+        Ok(ids.into_iter().filter_map(|id| self.log_entry(&id).transpose()))
     }
 
     /// The ids of all messages of that time or later, in order. Reads folders, and no files.
-    pub fn ids(&self, since: Option<Timestamp>) -> SsotResult<Vec<MsgId>> {
+    pub fn message_ids(&self, since: Option<Timestamp>) -> SsotResult<Vec<MsgId>> {
         let since = since.map_or(0, |since| u64::try_from(since.as_millisecond()).unwrap_or(0));
         let mut ids = Vec::new();
-        for name in self.files.names(&self.files.path("messages"))? {
+        for name in self.files.file_names(&self.files.path("messages"))? {
             if let Ok(task) = name.parse() {
-                ids.extend(self.ids_in("messages", &task)?.into_iter().filter(|id| id.unix_ms() >= since));
+                ids.extend(self.ids_in_dir("messages", &task)?.into_iter().filter(|id| id.unix_ms() >= since));
             }
         }
-        ids.sort_by(by_time);
+        ids.sort_by(compare_by_time);
         Ok(ids)
     }
 
     /// The ids of a task's messages, in order.
-    pub fn ids_of(&self, task: &AssignmentId) -> SsotResult<Vec<MsgId>> {
-        let mut ids = self.ids_in("messages", task)?;
-        ids.sort_by(by_time);
+    pub fn task_message_ids(&self, task: &AssignmentId) -> SsotResult<Vec<MsgId>> {
+        let mut ids = self.ids_in_dir("messages", task)?;
+        ids.sort_by(compare_by_time);
         Ok(ids)
     }
 
-    fn ids_in(&self, folder: &str, task: &AssignmentId) -> SsotResult<Vec<MsgId>> {
-        let names = self.files.names(&self.files.path(format!("{folder}/{task}")))?;
+    fn ids_in_dir(&self, folder: &str, task: &AssignmentId) -> SsotResult<Vec<MsgId>> {
+        let names = self.files.file_names(&self.files.path(format!("{folder}/{task}")))?;
         let ids = names.iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok());
-        Ok(ids.filter(|id: &MsgId| id.task() == task).collect())
+        Ok(ids.filter(|id: &MsgId| id.task_id() == task).collect())
     }
 
     /// The escalations that the admin has not answered, in order.
-    pub fn open_escalations(&self) -> SsotResult<Vec<Message>> {
-        let mut ids = self.markers()?;
-        ids.sort_by(by_time);
+    pub fn open_escalations(&self) -> SsotResult<Vec<AmpMessage>> {
+        let mut ids = self.open_markers()?;
+        ids.sort_by(compare_by_time);
         let mut open = Vec::new();
         for id in &ids {
             if self.ack(id)?.is_none() {
@@ -301,11 +304,15 @@ impl Ssot {
     }
 
     /// Makes the index anew from the messages and acks. Gives how much of it was wrong. Others may write meanwhile.
-    pub fn reindex(&self) -> SsotResult<usize> {
-        let markers = self.markers()?;
+    pub fn rebuild_index(&self) -> SsotResult<usize> {
+        let markers = self.open_markers()?;
         let mut wrong = 0;
-        for id in self.ids(None)?.iter().filter(|id| id.kind() == Kind::Escalation && !markers.contains(id)) {
-            if self.ack(id)?.is_none() && self.files.add(&self.marker_path(id), b"")? {
+        for id in self
+            .message_ids(None)?
+            .iter()
+            .filter(|id| id.message_type() == AmpMessageType::Escalation && !markers.contains(id))
+        {
+            if self.ack(id)?.is_none() && self.files.create_new(&self.marker_path(id), b"")? {
                 wrong += 1;
             }
         }
@@ -320,39 +327,39 @@ impl Ssot {
     }
 
     /// The paths of all that is worth keeping elsewhere, below the folder, in order; each with whether it is written once.
-    pub fn list(&self) -> SsotResult<Vec<(String, bool)>> {
+    pub fn list_files(&self) -> SsotResult<Vec<(String, bool)>> {
         let mut files = vec![("README.md".to_owned(), false)];
         for (folder, once) in [("messages", true), ("acks", true), ("decisions", true), ("memory", true)] {
-            for below in self.files.names(&self.files.path(folder))?.into_iter().filter(|name| name != "lock") {
-                let names = self.files.names(&self.files.path(format!("{folder}/{below}")))?;
+            for below in self.files.file_names(&self.files.path(folder))?.into_iter().filter(|name| name != "lock") {
+                let names = self.files.file_names(&self.files.path(format!("{folder}/{below}")))?;
                 files.extend(names.into_iter().map(|name| (format!("{folder}/{below}/{name}"), once)));
             }
         }
         for folder in ["tasks", "errors"] {
-            let names = self.files.names(&self.files.path(folder))?;
+            let names = self.files.file_names(&self.files.path(folder))?;
             files.extend(names.into_iter().map(|name| (format!("{folder}/{name}"), false)));
         }
         files.sort();
         Ok(files)
     }
 
-    fn markers(&self) -> SsotResult<Vec<MsgId>> {
-        let names = self.files.names(&self.files.path("index/open"))?;
+    fn open_markers(&self) -> SsotResult<Vec<MsgId>> {
+        let names = self.files.file_names(&self.files.path("index/open"))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 }
 
-fn other_id(found: &MsgId) -> String {
+fn id_mismatch(found: &MsgId) -> String {
     format!("it has the id `{found}`")
 }
 
 /// The order of a conversation: by time; within a millisecond in the order in which a task goes through the types.
-pub fn by_time(a: &MsgId, b: &MsgId) -> std::cmp::Ordering {
-    (a.unix_ms(), a.kind(), a).cmp(&(b.unix_ms(), b.kind(), b))
+pub fn compare_by_time(a: &MsgId, b: &MsgId) -> std::cmp::Ordering {
+    (a.unix_ms(), a.message_type(), a).cmp(&(b.unix_ms(), b.message_type(), b))
 }
 
 /// Numbers have three digits or more.
-fn by_number(task: &AssignmentId) -> (&str, usize, &str) {
+fn task_number_key(task: &AssignmentId) -> (&str, usize, &str) {
     let text = task.as_str();
     let (year, number) = text.split_at(7.min(text.len()));
     (year, number.len(), number)

@@ -15,10 +15,10 @@ use super::store::SharedName;
 use super::text::{parse_time, render_time};
 
 /// A claim that is older is stale.
-pub const STALE: Duration = Duration::from_secs(120);
+pub const STALE_AFTER: Duration = Duration::from_secs(120);
 /// How far what a claim says of its age and its file's time may differ: clocks, time zones, and lies. Beyond it the file's
 /// time counts.
-const BELIEVED: Duration = Duration::from_secs(60);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
 /// What every claim's name begins with.
 pub(super) const PREFIX: &str = ".claim-";
 
@@ -38,7 +38,7 @@ pub struct Claim {
 impl Claim {
     /// The name of its file.
     pub fn file_name(&self) -> String {
-        format!("{}{}", prefix(&self.target), self.agent)
+        format!("{}{}", claim_prefix(&self.target), self.agent)
     }
 
     /// The file's text, as the spec has it.
@@ -56,13 +56,13 @@ impl Claim {
 }
 
 /// What the names of claims on this file begin with: `.claim-STATE-`.
-pub(super) fn prefix(target: &SharedName) -> String {
+pub(super) fn claim_prefix(target: &SharedName) -> String {
     format!("{PREFIX}{}-", target.stem())
 }
 
 /// A claim that was found: what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ClaimFile {
     /// The name of its file.
     pub file_name: String,
     /// Whose it is.
@@ -71,11 +71,11 @@ pub struct Found {
     pub at: Timestamp,
 }
 
-impl Found {
+impl ClaimFile {
     /// Reads a file called so, last changed at `modified`, as a claim on `target`. None where it is on another file, or
     /// nobody's.
-    pub fn of(file_name: &str, bytes: &[u8], modified: Timestamp, target: &SharedName) -> Option<Self> {
-        let by_name: AgentId = file_name.strip_prefix(&prefix(target))?.parse().ok()?;
+    pub fn parse(file_name: &str, bytes: &[u8], modified: Timestamp, target: &SharedName) -> Option<Self> {
+        let by_name: AgentId = file_name.strip_prefix(&claim_prefix(target))?.parse().ok()?;
         let text = String::from_utf8_lossy(bytes);
         let field = |name: &str| {
             text.lines().find_map(|line| {
@@ -93,24 +93,29 @@ impl Found {
             return None;
         }
         let said = field("timestamp").and_then(parse_time);
-        let at = said.filter(|said| said.duration_since(modified).unsigned_abs() <= BELIEVED).unwrap_or(modified);
+        let at = said.filter(|said| said.duration_since(modified).unsigned_abs() <= MAX_CLOCK_SKEW).unwrap_or(modified);
         Some(Self { file_name: file_name.to_owned(), agent: by_name, at })
     }
 
     /// Whether it is too old to count.
     pub fn is_stale(&self, now: Timestamp) -> bool {
         // Claims are dated to the second.
-        now.as_second() - self.at.as_second() > STALE.as_secs() as i64
+        now.as_second() - self.at.as_second() > STALE_AFTER.as_secs() as i64
     }
 }
 
 /// Which of the claims stands in the way of `mine`, if any: of those that are older, or of the same second and a lower id, the
 /// first. Stale ones do not count. `before` has those that were there before mine was written: these count as older, however
 /// they are dated, because their owners may be writing already.
-pub fn rival<'a>(mine: &Claim, before: &'a [Found], after: &'a [Found], now: Timestamp) -> Option<&'a Found> {
-    let live = |found: &&Found| found.agent != mine.agent && !found.is_stale(now);
+pub fn competing_claim<'a>(
+    mine: &Claim,
+    before: &'a [ClaimFile],
+    after: &'a [ClaimFile],
+    now: Timestamp,
+) -> Option<&'a ClaimFile> {
+    let live = |found: &&ClaimFile| found.agent != mine.agent && !found.is_stale(now);
     let rank = |at: Timestamp, agent: &AgentId| (at.as_second(), agent.clone());
-    let older = |found: &&Found| rank(found.at, &found.agent) < rank(mine.at, &mine.agent);
+    let older = |found: &&ClaimFile| rank(found.at, &found.agent) < rank(mine.at, &mine.agent);
     let standing = before.iter().filter(live).chain(after.iter().filter(live).filter(older));
     standing.min_by_key(|found| rank(found.at, &found.agent))
 }
@@ -136,14 +141,14 @@ mod tests {
         }
     }
 
-    fn found(agent: &str, time: &str) -> Found {
+    fn claim_file(agent: &str, time: &str) -> ClaimFile {
         let claim = claim(agent, time);
-        Found::of(&claim.file_name(), claim.render().as_bytes(), claim.at, &state()).expect("a claim")
+        ClaimFile::parse(&claim.file_name(), claim.render().as_bytes(), claim.at, &state()).expect("a claim")
     }
 
     /// The spec's own (Write Coordination), but for its first line, which says where it stands.
     #[test]
-    fn the_specs_claim_is_written() {
+    fn a_claim_is_rendered_as_in_the_spec() {
         let claim = claim("alpha", "2026-02-19T11:35:00");
         assert_eq!(claim.file_name(), ".claim-STATE-alpha");
         let spec = "<!-- agent: alpha -->\n<!-- timestamp: 2026-02-19T11:35:00 -->\n<!-- target: STATE.md -->\n\
@@ -153,26 +158,30 @@ mod tests {
 
     /// Write Coordination.
     #[test]
-    fn the_older_wins_then_the_lower_id_and_stale_ones_do_not_count() {
+    fn the_older_claim_wins_then_the_lower_id_and_stale_claims_are_ignored() {
         let now = at("2026-02-19T11:35:10");
         let mine = claim("bravo", "2026-02-19T11:35:05");
-        let blocks = |before: &[Found], after: &[Found]| {
-            rival(&mine, before, after, now).map(|found| found.agent.as_str().to_owned())
+        let blocks = |before: &[ClaimFile], after: &[ClaimFile]| {
+            competing_claim(&mine, before, after, now).map(|found| found.agent.as_str().to_owned())
         };
-        assert_eq!(blocks(&[], &[found("bravo", "2026-02-19T11:35:05")]), None, "one's own");
-        assert_eq!(blocks(&[], &[found("charlie", "2026-02-19T11:35:04")]).as_deref(), Some("charlie"), "older");
-        assert_eq!(blocks(&[], &[found("alpha", "2026-02-19T11:35:06")]), None, "younger");
-        assert_eq!(blocks(&[], &[found("alpha", "2026-02-19T11:35:05")]).as_deref(), Some("alpha"), "lower id");
-        assert_eq!(blocks(&[], &[found("charlie", "2026-02-19T11:35:05")]), None, "higher id");
-        assert_eq!(blocks(&[found("charlie", "2026-02-19T11:35:05")], &[]).as_deref(), Some("charlie"), "there before");
-        assert_eq!(blocks(&[found("alpha", "2026-02-19T11:33:10")], &[]).as_deref(), Some("alpha"), "2 minutes");
-        assert_eq!(blocks(&[found("alpha", "2026-02-19T11:33:09")], &[]), None, "more than 2 minutes");
+        assert_eq!(blocks(&[], &[claim_file("bravo", "2026-02-19T11:35:05")]), None, "one's own");
+        assert_eq!(blocks(&[], &[claim_file("charlie", "2026-02-19T11:35:04")]).as_deref(), Some("charlie"), "older");
+        assert_eq!(blocks(&[], &[claim_file("alpha", "2026-02-19T11:35:06")]), None, "younger");
+        assert_eq!(blocks(&[], &[claim_file("alpha", "2026-02-19T11:35:05")]).as_deref(), Some("alpha"), "lower id");
+        assert_eq!(blocks(&[], &[claim_file("charlie", "2026-02-19T11:35:05")]), None, "higher id");
+        assert_eq!(
+            blocks(&[claim_file("charlie", "2026-02-19T11:35:05")], &[]).as_deref(),
+            Some("charlie"),
+            "there before"
+        );
+        assert_eq!(blocks(&[claim_file("alpha", "2026-02-19T11:33:10")], &[]).as_deref(), Some("alpha"), "2 minutes");
+        assert_eq!(blocks(&[claim_file("alpha", "2026-02-19T11:33:09")], &[]), None, "more than 2 minutes");
     }
 
     #[test]
-    fn claims_of_others_are_taken_as_far_as_they_can_be_believed() {
+    fn claim_timestamps_count_only_near_the_file_time() {
         let file = at("2026-02-19T11:35:00");
-        let of = |name: &str, text: &str| Found::of(name, text.as_bytes(), file, &state());
+        let of = |name: &str, text: &str| ClaimFile::parse(name, text.as_bytes(), file, &state());
         assert_eq!(of(".claim-STATE-alpha", "").expect("a claim").at, file, "it says nothing");
         let local = "<!-- timestamp: 2026-02-19T06:35:00 -->";
         assert_eq!(of(".claim-STATE-alpha", local).expect("a claim").at, file, "another time zone");

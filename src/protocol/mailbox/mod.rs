@@ -8,19 +8,19 @@
 //! |---|---|
 //! | [`message`] | what can be said: messages, their headers' values, drafts |
 //! | [`text`] | Markdown -> message, with the rule that is broken; message -> Markdown |
-//! | [`parts`] | more than 10 KB: cut into messages, and joined |
-//! | [`roster`] | who takes part |
+//! | [`parts_timeout`] | more than 10 KB: cut into messages, and joined |
+//! | [`render_roster`] | who takes part |
 //! | [`claim`] | who may write a shared file |
 //! | [`store`] | the folder: outboxes, roster, shared files, claims |
 //! | [`watch`] | waiting until something happens in it |
 //! | [`machine`] | what a reader makes of it over time: order, gaps, parts, ttl, who is gone |
 //! | [`pending`] | who waits for whose answer |
-//! | [`order`] | the order in which a conversation went |
-//! | [`reader`] | an agent at its mailbox: carries out what the machine wants |
+//! | [`ordered_references`] | the ordered_references in which a conversation went |
+//! | [`agent_mailbox`] | an agent at its mailbox: carries out what the machine wants |
 //! | [`wait`] | waiting for what it needs, until it is there, or never will be |
 //! | [`show`] | messages as text and as JSON, safe for a terminal |
 //! | [`rules`] | the rules' names |
-//! | `folder.rs` | files in a folder that is not to be trusted |
+//! | `open_dir.rs` | files in a folder that is not to be trusted |
 //! | `protocol.md` | what `PROTOCOL.md` says |
 //!
 //! Used by `shim/` (`acp-shim mail`), `cli/mailbox` and the swarm. Plain, blocking I/O; compiles into the shim alone.
@@ -57,45 +57,45 @@
 //!
 //! | section | sentence | rule or place | tests |
 //! |---|---|---|---|
-//! | Design Principles | No shared writes: each agent owns its outbox directory, others read only | `from`, `file-name`; in a swarm, the kernel | `what_is_no_message_is_named_and_nothing_is_followed_or_waited_for`, `the_kernel_keeps_each_agent_to_its_own_outbox` |
-//! | Design Principles | Individual message files: one file per message | `store.rs` | `the_layout_is_the_specs`, `sends_at_once_take_a_number_each_and_parts_follow_each_other` |
-//! | Design Principles | Sequence numbers: monotonic ordering, gap detection | `machine.rs` | `messages_come_in_order_of_their_numbers_and_once`, `each_senders_messages_are_delivered_whole_once_and_in_order` |
-//! | Design Principles | Self-describing: every message carries enough context to act on | `parts.rs`: each part has its subject | `what_fits_is_one_message_and_what_does_not_comes_together_again` |
-//! | Design Principles | Human-readable: Markdown | `text.rs` | `the_specs_example_is_read_and_written_byte_for_byte` |
-//! | Directory Layout | `PROTOCOL.md`, `ROSTER.md`, `agents/<id>/NNN.md`, `shared/` | `store.rs` | `the_layout_is_the_specs`, `protocol_md_tells_all_that_one_needs` |
-//! | Agent Registration | On startup, each agent appends to `ROSTER.md` | `roster.rs` | `the_specs_roster_is_read_and_written`, `rows_of_others_are_read_as_far_as_they_go` |
-//! | Agent Registration | Agent IDs must be unique | `MailboxError::IdTaken` | `the_roster_keeps_what_several_write_at_once` |
-//! | Message Format | Each message is a standalone `.md` file in the agent's outbox | `file-name`, `file-kind`, `utf8`, `size` | `what_is_no_message_is_named_and_nothing_is_followed_or_waited_for`, `files_of_others_are_named_and_passed_over` |
-//! | Required Fields | `amp-version`, `from`, `to`, `seq`, `type`, `timestamp` | `required`, `version`, `from`, `to`, `seq`, `type`, `timestamp`, `field-twice` | `what_breaks_a_rule_is_told_by_it`, `what_others_write_is_read` |
-//! | Required Fields | `to`: `*` for broadcast | `Recipient::All` | `messages_come_in_order_of_their_numbers_and_once` |
-//! | Required Fields | `seq`: zero-padded 3 digits | `Seq` | `numbers_have_three_digits_at_least` |
-//! | Optional Fields | `re`: reference to a previous message | `re` | `what_breaks_a_rule_is_told_by_it`, `what_is_asked_is_open_until_it_is_answered` |
-//! | Optional Fields | `priority`: `low`, `normal` (default), `high`, `critical` | `priority` | `optional_fields_are_written_behind_re`, `the_specs_example_is_read_and_written_byte_for_byte` |
-//! | Optional Fields | `ttl`: the message expires after this | `ttl` | `what_is_expired_is_not_delivered`, `a_message_is_good_for_its_ttl` |
-//! | Message Types | the seven, and which expect a response | `type` | `who_waits_for_what`, `of_a_broadcast_everybody_owes_an_answer_and_of_who_is_gone_it_is_said` |
-//! | Polling Protocol | Compare filenames against last-processed sequence number; read any new messages in sequence order | `reader.rs` | `what_is_read_is_read_once_and_what_is_not_kept_is_read_again` |
-//! | Polling Frequency | Idle: check every 30 seconds | `watch.rs`: at once, at the latest every 2 s | `what_happens_is_told_at_once`, `without_the_kernel_it_is_seen_by_looking` |
-//! | Write Coordination | Write a claim file with timestamp | `claim.rs` | `the_specs_claim_is_written` |
-//! | Write Coordination | Check for competing claims; if none is older, proceed with the write | `claim::rival` | `the_older_wins_then_the_lower_id_and_stale_ones_do_not_count`, `a_claim_holds_until_it_is_released_or_stale` |
-//! | Write Coordination | Delete your claim file after writing; if a competing claim exists, wait and retry | `Mailbox::with_claim` | `changes_under_claims_are_not_lost` |
+//! | Design Principles | No shared writes: each agent owns its outbox directory, others read only | `from`, `file-name`; in a swarm, the kernel | `invalid_files_are_reported_without_following_links_or_blocking`, `the_kernel_keeps_each_agent_to_its_own_outbox` |
+//! | Design Principles | Individual message files: one file per message | `store.rs` | `the_layout_matches_the_spec`, `concurrent_sends_get_unique_numbers_and_contiguous_parts` |
+//! | Design Principles | Sequence numbers: monotonic ordering, gap detection | `machine.rs` | `messages_are_delivered_once_and_in_seq_order`, `each_senders_messages_are_delivered_complete_once_and_in_order` |
+//! | Design Principles | Self-describing: every message carries enough context to act on | `parts.rs`: each part has its subject | `long_messages_are_split_and_joined_again` |
+//! | Design Principles | Human-readable: Markdown | `text.rs` | `the_spec_example_round_trips_byte_for_byte` |
+//! | Directory Layout | `PROTOCOL.md`, `ROSTER.md`, `agents/<id>/NNN.md`, `shared/` | `store.rs` | `the_layout_matches_the_spec`, `protocol_md_describes_the_whole_protocol` |
+//! | Agent Registration | On startup, each agent appends to `ROSTER.md` | `roster.rs` | `the_spec_roster_round_trips`, `malformed_rows_are_read_leniently` |
+//! | Agent Registration | Agent IDs must be unique | `MailboxError::IdTaken` | `concurrent_roster_updates_are_kept` |
+//! | Message Format | Each message is a standalone `.md` file in the agent's outbox | `file-name`, `file-kind`, `utf8`, `size` | `invalid_files_are_reported_without_following_links_or_blocking`, `invalid_files_are_reported_and_skipped` |
+//! | Required Fields | `amp-version`, `from`, `to`, `seq`, `type`, `timestamp` | `required`, `version`, `from`, `to`, `seq`, `type`, `timestamp`, `field-twice` | `each_violation_names_its_rule`, `variant_formatting_is_accepted` |
+//! | Required Fields | `to`: `*` for broadcast | `MessageRecipient::Broadcast` | `messages_are_delivered_once_and_in_seq_order` |
+//! | Required Fields | `seq`: zero-padded 3 digits | `Seq` | `file_names_have_at_least_three_digits` |
+//! | Optional Fields | `re`: reference to a previous message | `re` | `each_violation_names_its_rule`, `requests_are_pending_until_answered` |
+//! | Optional Fields | `priority`: `low`, `normal` (default), `high`, `critical` | `priority` | `optional_fields_are_written_after_re`, `the_spec_example_round_trips_byte_for_byte` |
+//! | Optional Fields | `ttl`: the message expires after this | `ttl` | `expired_messages_are_not_delivered`, `messages_expire_after_their_ttl` |
+//! | Message Types | the seven, and which expect a response | `type` | `each_message_type_expects_the_specified_reply`, `a_broadcast_is_pending_for_everybody_and_marks_who_is_gone` |
+//! | Polling Protocol | Compare filenames against last-processed sequence number; read any new messages in sequence order | `agent_mailbox.rs` | `committed_messages_are_read_once_and_uncommitted_ones_again` |
+//! | Polling Frequency | Idle: check every 30 seconds | `watch.rs`: at once, at the latest every 2 s | `changes_are_reported_at_once`, `changes_are_found_by_polling_without_inotify` |
+//! | Write Coordination | Write a claim file with timestamp | `claim.rs` | `a_claim_is_rendered_as_in_the_spec` |
+//! | Write Coordination | Check for competing claims; if none is older, proceed with the write | `claim::competing_claim` | `the_older_claim_wins_then_the_lower_id_and_stale_claims_are_ignored`, `a_claim_is_held_until_released_or_stale` |
+//! | Write Coordination | Delete your claim file after writing; if a competing claim exists, wait and retry | `Mailbox::with_claim` | `updates_under_claims_are_not_lost` |
 //! | STATE.md Structure | the coordination hub | `acp-shim mail state` | `shared_state_is_written_under_claims` |
 //! | STATE.md Structure | the coordination hub, as a swarm begins | `coordinator/mailbox/goals.rs` | `initial_state_lists_goal_and_owners_and_is_written_once` |
-//! | Startup | Each agent reads `PROTOCOL.md` | `protocol.md`, which the prompt names | `protocol_md_tells_all_that_one_needs` |
+//! | Startup | Each agent reads `PROTOCOL.md` | `protocol.md`, which the prompt names | `protocol_md_describes_the_whole_protocol` |
 //! | Startup | Each agent registers and creates its outbox directory; the first creates the mailbox | `Mailbox::create`, `register` | `the_specs_session_between_two_programs_message_by_message` |
 //! | Startup | First agent writes initial `shared/STATE.md` with goals | in a swarm, the orchestrator | `initial_state_lists_goal_and_owners_and_is_written_once` |
 //! | During Work | REQUEST/RESPONSE and STATUS through outboxes, `STATE.md` under claims, looking for news between work | `acp-shim mail` | `the_two_agent_session_of_the_spec`, `shared_state_is_written_under_claims` |
-//! | Shutdown | Agent sends DONE to all others, and updates its status to `done` | `address`, `set_status` | `a_done_is_the_end_until_more_is_said`, `the_specs_session_between_two_programs_message_by_message` |
+//! | Shutdown | Agent sends DONE to all others, and updates its status to `done` | `address`, `set_status` | `a_done_followed_by_more_messages_does_not_count`, `the_specs_session_between_two_programs_message_by_message` |
 //! | Shutdown | Last agent standing writes final STATE.md summary | in a swarm, the orchestrator | `summary_follows_agents_text_and_appears_once`, `the_two_agent_session_of_the_spec` |
-//! | Error Handling | Agent crashes: the surviving agent continues solo | `Machine::finished` | `nothing_is_asked_of_who_is_gone`, `who_begins_anew_is_waited_for_and_it_is_said`, `wait_ends_on_a_match_on_departure_and_on_timeout` |
-//! | Error Handling | Sequence gap: send ERROR requesting resend, or proceed with warning | `machine.rs` | `a_gap_is_mended_by_its_sender`, `after_the_limit_it_goes_on_with_a_warning_and_what_comes_then_is_late`, `who_has_a_message_no_more_is_not_waited_for`, `who_asks_again_and_again_is_answered_once_and_floods_nobodys_outbox` |
-//! | Error Handling | Stale claim: older than 2 minutes: delete, proceed | `Found::is_stale` | `a_claim_holds_until_it_is_released_or_stale` |
-//! | Error Handling | Message too large: split into multiple messages with `part: 1/3` | `part`, `parts.rs` | `what_fits_is_one_message_and_what_does_not_comes_together_again`, `parts_are_joined_even_over_restarts_and_with_others_between` |
-//! | Error Handling | Conflicting writes: lower agent id wins | `claim::rival` | `of_two_that_were_written_at_once_the_lower_id_wins` |
+//! | Error Handling | Agent crashes: the surviving agent continues solo | `MailboxMachine::finished_status` | `no_resend_is_requested_from_agents_that_are_gone`, `a_returning_agent_is_awaited_and_reported`, `wait_ends_on_a_match_on_departure_and_on_timeout` |
+//! | Error Handling | Sequence gap: send ERROR requesting resend, or proceed with warning | `machine.rs` | `the_sender_resends_missing_messages`, `lost_messages_warn_after_the_timeout_and_arrive_late`, `unavailable_messages_are_given_up_at_once`, `repeated_resend_requests_are_answered_once` |
+//! | Error Handling | Stale claim: older than 2 minutes: delete, proceed | `ClaimFile::is_stale` | `a_claim_is_held_until_released_or_stale` |
+//! | Error Handling | Message too large: split into multiple messages with `part: 1/3` | `part`, `parts.rs` | `long_messages_are_split_and_joined_again`, `parts_are_joined_across_restarts_and_interleaved_messages` |
+//! | Error Handling | Conflicting writes: lower agent id wins | `claim::competing_claim` | `of_two_simultaneous_claims_the_lower_id_wins` |
 //! | Maker-Checker Patterns | review gate, test-first, adversarial, debug ping-pong | `tasks/patterns/` | `review_gate`, `test_first`, `adversarial`, `debug_ping_pong` |
 //! | Example | the two-agent session | all of it | `the_specs_session_between_two_programs_message_by_message` |
-//! | Known Issues | if agent crashes mid-write, partial files possible | `Limits::torn` | `a_file_that_is_no_message_may_be_half_written`, `a_torn_message_is_mended_and_what_there_is_no_copy_of_is_said` |
+//! | Known Issues | if agent crashes mid-write, partial files possible | `ReaderTimeouts::bad_file_grace` | `an_invalid_file_is_retried_then_given_up`, `torn_messages_are_restored_and_missing_copies_are_reported` |
 
-mod folder;
+mod open_dir;
 
 pub mod message;
 pub mod text;
@@ -107,7 +107,7 @@ pub mod watch;
 pub mod machine;
 pub mod pending;
 pub mod order;
-pub mod reader;
+pub mod agent_mailbox;
 pub mod wait;
 pub mod show;
 pub mod rules;
@@ -115,23 +115,23 @@ pub mod rules;
 #[cfg(test)]
 mod property;
 #[cfg(test)]
-mod samples;
+mod fixtures;
 #[cfg(test)]
 mod tests {
     use super::rules::RULES;
 
     /// The module docs' tables, as rows of cells.
-    fn rows() -> Vec<Vec<&'static str>> {
+    fn table_rows() -> Vec<Vec<&'static str>> {
         let lines = include_str!("mod.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
         lines.map(|line| line.trim_end_matches(" |").split(" | ").collect()).collect()
     }
 
-    fn quoted(text: &str) -> Vec<&str> {
+    fn backticked(text: &str) -> Vec<&str> {
         text.split('`').skip(1).step_by(2).collect()
     }
 
     #[test]
-    fn every_sentence_has_tests_and_every_rule_a_sentence() {
+    fn every_spec_sentence_has_tests_and_every_rule_a_sentence() {
         let tests = [
             include_str!("claim.rs"),
             include_str!("parts.rs"),
@@ -141,7 +141,7 @@ mod tests {
             include_str!("roster.rs"),
             include_str!("watch.rs"),
             include_str!("machine/tests.rs"),
-            include_str!("reader/tests.rs"),
+            include_str!("agent_mailbox/tests.rs"),
             include_str!("store/tests.rs"),
             include_str!("text/tests.rs"),
             include_str!("mod.rs"),
@@ -154,11 +154,11 @@ mod tests {
             include_str!("../../../tests/it/run/mailbox/session.rs"),
         ]
         .concat();
-        let rows = rows();
+        let rows = table_rows();
         let sentences: Vec<_> = rows.iter().filter(|row| row.len() == 4 && row[0] != "section").collect();
         assert!(sentences.len() > 25, "{}", sentences.len());
         for row in &sentences {
-            let named = quoted(row[3]);
+            let named = backticked(row[3]);
             assert!(!named.is_empty(), "`{}` has no test", row[1]);
             for name in named {
                 let (before, _) =
@@ -169,7 +169,7 @@ mod tests {
                 assert!(marks.any(|mark| mark.to_lowercase().contains(&section)), "`{name}` does not name `{section}`");
             }
         }
-        let places: Vec<&str> = sentences.iter().flat_map(|row| quoted(row[2])).collect();
+        let places: Vec<&str> = sentences.iter().flat_map(|row| backticked(row[2])).collect();
         for rule in RULES {
             assert!(places.contains(&rule.name), "no sentence has the rule `{}`", rule.name);
         }
@@ -178,9 +178,9 @@ mod tests {
     /// Directory Layout.
     /// Startup.
     #[test]
-    fn protocol_md_tells_all_that_one_needs() {
+    fn protocol_md_describes_the_whole_protocol() {
         let text = super::store::PROTOCOL_TEXT;
-        for kind in super::message::Kind::ALL {
+        for kind in super::message::MailboxMessageType::ALL {
             assert!(text.contains(kind.word()), "{kind}");
         }
         for word in

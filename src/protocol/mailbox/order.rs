@@ -1,15 +1,19 @@
 //! The order in which a conversation went: each sender's messages in the order of their numbers, an answer behind what it
 //! answers, and otherwise by time, which says no more than the second and comes from clocks that need not agree.
 //!
-//! Used by `reader.rs` and `cli/mailbox`. Pure.
+//! Used by `agent_mailbox.rs` and `cli/mailbox`. Pure.
 
 use jiff::Timestamp;
 
-use super::message::{AgentId, Message, Seq};
+use super::message::{AgentId, MailboxMessage, Seq};
 
 /// Puts messages, or what has one each, in order. `time` says when one was sent, as well as that is known.
-pub fn in_order<T>(mut all: Vec<T>, of: impl Fn(&T) -> &Message, time: impl Fn(&T) -> Timestamp) -> Vec<T> {
-    fn key(message: &Message) -> (&AgentId, Seq) {
+pub fn conversation_order<T>(
+    mut all: Vec<T>,
+    of: impl Fn(&T) -> &MailboxMessage,
+    time: impl Fn(&T) -> Timestamp,
+) -> Vec<T> {
+    fn key(message: &MailboxMessage) -> (&AgentId, Seq) {
         (&message.from, message.seq)
     }
     all.sort_by(|one, other| key(of(one)).cmp(&key(of(other))));
@@ -47,43 +51,43 @@ pub fn in_order<T>(mut all: Vec<T>, of: impl Fn(&T) -> &Message, time: impl Fn(&
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::{Content, Kind, Priority};
+    use super::super::message::{MailboxMessageType, MessageContent, Priority};
     use super::super::text::parse_time;
     use super::*;
 
-    fn said(reference: &str, seconds: i64, re: Option<&str>) -> Message {
+    fn message(reference: &str, seconds: i64, re: Option<&str>) -> MailboxMessage {
         let reference: super::super::message::MessageRef = reference.parse().expect("a reference");
-        Message {
+        MailboxMessage {
             from: reference.from,
             to: "*".parse().expect("all"),
             seq: reference.seq,
-            kind: Kind::Status,
+            message_type: MailboxMessageType::Status,
             timestamp: parse_time("2026-02-19T11:32:15").expect("a time") + jiff::SignedDuration::from_secs(seconds),
             re: re.map(|re| re.parse().expect("a reference")),
             priority: Priority::Normal,
             ttl: None,
             part: None,
-            content: Content::default(),
+            content: MessageContent::default(),
         }
     }
 
-    fn order(messages: Vec<Message>) -> String {
-        let ordered = in_order(messages, |message| message, |message| message.timestamp);
+    fn ordered_references(messages: Vec<MailboxMessage>) -> String {
+        let ordered = conversation_order(messages, |message| message, |message| message.timestamp);
         ordered.iter().map(|message| message.reference().to_string()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn an_answer_comes_behind_what_it_answers_and_each_senders_in_order() {
+    fn replies_follow_what_they_answer_and_senders_stay_in_order() {
         // All of one second, as agents are that are scripts.
         let talk = vec![
-            said("alpha/001", 0, Some("bravo/001")),
-            said("alpha/002", 0, Some("bravo/002")),
-            said("bravo/001", 0, None),
-            said("bravo/002", 0, Some("alpha/001")),
-            said("bravo/003", 0, Some("alpha/002")),
-            said("zulu/001", 0, None),
+            message("alpha/001", 0, Some("bravo/001")),
+            message("alpha/002", 0, Some("bravo/002")),
+            message("bravo/001", 0, None),
+            message("bravo/002", 0, Some("alpha/001")),
+            message("bravo/003", 0, Some("alpha/002")),
+            message("zulu/001", 0, None),
         ];
-        assert_eq!(order(talk.clone()), "bravo/001 alpha/001 bravo/002 alpha/002 bravo/003 zulu/001");
+        assert_eq!(ordered_references(talk.clone()), "bravo/001 alpha/001 bravo/002 alpha/002 bravo/003 zulu/001");
         // A clock that is ahead.
         let ahead = talk.into_iter().map(|mut message| {
             if message.from.as_str() == "bravo" {
@@ -91,22 +95,25 @@ mod tests {
             }
             message
         });
-        assert_eq!(order(ahead.collect()), "bravo/001 alpha/001 bravo/002 alpha/002 zulu/001 bravo/003");
+        assert_eq!(ordered_references(ahead.collect()), "bravo/001 alpha/001 bravo/002 alpha/002 zulu/001 bravo/003");
     }
 
     #[test]
-    fn without_answers_it_is_time_and_a_circle_is_no_end() {
-        let talk = vec![said("alpha/001", 2, None), said("alpha/002", 1, None), said("bravo/001", 1, None)];
-        assert_eq!(order(talk), "alpha/001 alpha/002 bravo/001", "a sender's numbers are its order");
-        let talk = vec![said("alpha/001", 3, None), said("bravo/001", 2, None), said("alpha/002", 4, None)];
-        assert_eq!(order(talk), "bravo/001 alpha/001 alpha/002");
-        let circle = vec![said("alpha/001", 0, Some("bravo/001")), said("bravo/001", 0, Some("alpha/001"))];
-        assert_eq!(order(circle), "bravo/001 alpha/001");
+    fn without_replies_time_decides_and_reply_cycles_terminate() {
+        let talk = vec![message("alpha/001", 2, None), message("alpha/002", 1, None), message("bravo/001", 1, None)];
+        assert_eq!(ordered_references(talk), "alpha/001 alpha/002 bravo/001", "a sender's numbers are its order");
+        let talk = vec![message("alpha/001", 3, None), message("bravo/001", 2, None), message("alpha/002", 4, None)];
+        assert_eq!(ordered_references(talk), "bravo/001 alpha/001 alpha/002");
+        let circle = vec![message("alpha/001", 0, Some("bravo/001")), message("bravo/001", 0, Some("alpha/001"))];
+        assert_eq!(ordered_references(circle), "bravo/001 alpha/001");
         // Of parts the first is there; of what nobody has, what was before it.
-        let parts =
-            vec![said("alpha/001", 0, Some("bravo/004")), said("bravo/003", 0, None), said("bravo/009", 0, None)];
-        assert_eq!(order(parts), "bravo/003 alpha/001 bravo/009");
-        let many = (1..5000).map(|n| said(&format!("alpha/{n}"), 5000 - n, None)).collect::<Vec<_>>();
-        assert!(order(many).starts_with("alpha/001 alpha/002 "));
+        let parts = vec![
+            message("alpha/001", 0, Some("bravo/004")),
+            message("bravo/003", 0, None),
+            message("bravo/009", 0, None),
+        ];
+        assert_eq!(ordered_references(parts), "bravo/003 alpha/001 bravo/009");
+        let many = (1..5000).map(|n| message(&format!("alpha/{n}"), 5000 - n, None)).collect::<Vec<_>>();
+        assert!(ordered_references(many).starts_with("alpha/001 alpha/002 "));
     }
 }

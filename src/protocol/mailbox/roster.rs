@@ -11,13 +11,14 @@ use super::message::AgentId;
 use super::text::{parse_time, render_time};
 
 /// A roster without rows.
-const EMPTY: &str = "## Agents\n\n| ID | Role | PID | Started | Status |\n|----|------|-----|---------|--------|\n";
+const EMPTY_TABLE: &str =
+    "## Agents\n\n| ID | Role | PID | Started | Status |\n|----|------|-----|---------|--------|\n";
 /// The most characters of a role that is written.
 const MAX_ROLE_CHARS: usize = 100;
 
 /// How an agent stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Status {
+pub enum AgentStatus {
     /// It takes part.
     Active,
     /// It signed off.
@@ -30,35 +31,35 @@ pub enum Status {
     Other(String),
 }
 
-impl Status {
+impl AgentStatus {
     /// Its word in the table.
     pub fn word(&self) -> &str {
         match self {
-            Status::Active => "active",
-            Status::Done => "done",
-            Status::Crashed => "crashed",
-            Status::Left => "left",
-            Status::Other(word) => word,
+            AgentStatus::Active => "active",
+            AgentStatus::Done => "done",
+            AgentStatus::Crashed => "crashed",
+            AgentStatus::Left => "left",
+            AgentStatus::Other(word) => word,
         }
     }
 
     /// Whether nothing more is to be expected.
     pub fn is_gone(&self) -> bool {
-        matches!(self, Status::Done | Status::Crashed | Status::Left)
+        matches!(self, AgentStatus::Done | AgentStatus::Crashed | AgentStatus::Left)
     }
 
-    fn of(word: &str) -> Self {
+    fn parse(word: &str) -> Self {
         match word.to_ascii_lowercase().as_str() {
-            "active" => Status::Active,
-            "done" => Status::Done,
-            "crashed" => Status::Crashed,
-            "left" => Status::Left,
-            _ => Status::Other(word.chars().take(40).collect()),
+            "active" => AgentStatus::Active,
+            "done" => AgentStatus::Done,
+            "crashed" => AgentStatus::Crashed,
+            "left" => AgentStatus::Left,
+            _ => AgentStatus::Other(word.chars().take(40).collect()),
         }
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for AgentStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.word())
     }
@@ -66,7 +67,7 @@ impl fmt::Display for Status {
 
 /// An agent, as it is registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct RosterEntry {
     /// Its id.
     pub id: AgentId,
     /// What it does here.
@@ -76,31 +77,31 @@ pub struct Row {
     /// Since when.
     pub started: Option<Timestamp>,
     /// How it stands.
-    pub status: Status,
+    pub status: AgentStatus,
 }
 
-impl Row {
+impl RosterEntry {
     /// An agent that begins now.
     pub fn new(id: AgentId, role: impl Into<String>, pid: Option<u32>, started: Timestamp) -> Self {
         // The file says no more than the second.
         let started = Timestamp::from_second(started.as_second()).ok();
-        Self { id, role: role.into(), pid, started, status: Status::Active }
+        Self { id, role: role.into(), pid, started, status: AgentStatus::Active }
     }
 
     /// Its line, without a newline.
-    fn line(&self) -> String {
+    fn to_line(&self) -> String {
         let pid = self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
         let started = self.started.map_or_else(|| "-".to_owned(), render_time);
         format!(
             "| {} | {} | {pid} | {started} | {} |",
             self.id,
-            cell(&self.role, MAX_ROLE_CHARS),
-            cell(self.status.word(), 40)
+            escape_cell(&self.role, MAX_ROLE_CHARS),
+            escape_cell(self.status.word(), 40)
         )
     }
 
-    fn of(line: &str) -> Option<Self> {
-        let cells = cells(line)?;
+    fn parse(line: &str) -> Option<Self> {
+        let cells = cell_ranges(line)?;
         let text = |at: usize| cells.get(at).map(|range| line[range.clone()].trim()).unwrap_or_default();
         if text(0).eq_ignore_ascii_case("id") && text(1).eq_ignore_ascii_case("role") {
             return None;
@@ -110,19 +111,19 @@ impl Row {
             role: text(1).replace("\\|", "|"),
             pid: text(2).parse().ok(),
             started: parse_time(text(3)),
-            status: Status::of(if text(4).is_empty() { "active" } else { text(4) }),
+            status: AgentStatus::parse(if text(4).is_empty() { "active" } else { text(4) }),
         })
     }
 }
 
 /// Text that leaves the table a table.
-fn cell(text: &str, most: usize) -> String {
+fn escape_cell(text: &str, most: usize) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect();
     text.trim().replace('\\', "/").replace('|', "\\|")
 }
 
 /// Where the cells of a table's line are; none where it is no line of a table.
-fn cells(line: &str) -> Option<Vec<std::ops::Range<usize>>> {
+fn cell_ranges(line: &str) -> Option<Vec<std::ops::Range<usize>>> {
     let bytes = line.as_bytes();
     let begin = bytes.iter().position(|b| *b != b' ')?;
     if bytes[begin] != b'|' {
@@ -150,13 +151,13 @@ pub struct Roster {
 
 impl Default for Roster {
     fn default() -> Self {
-        Self::of(EMPTY)
+        Self::from_text(EMPTY_TABLE)
     }
 }
 
 impl Roster {
     /// That of this text.
-    pub fn of(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self { text: text.into() }
     }
 
@@ -166,9 +167,9 @@ impl Roster {
     }
 
     /// Who takes part, each once, in the order in which they came.
-    pub fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> = Vec::new();
-        for row in self.text.lines().filter_map(Row::of) {
+    pub fn entries(&self) -> Vec<RosterEntry> {
+        let mut rows: Vec<RosterEntry> = Vec::new();
+        for row in self.text.lines().filter_map(RosterEntry::parse) {
             match rows.iter_mut().find(|known| known.id == row.id) {
                 Some(known) => *known = row,
                 None => rows.push(row),
@@ -178,19 +179,19 @@ impl Roster {
     }
 
     /// The row of an agent.
-    pub fn row(&self, id: &AgentId) -> Option<Row> {
-        self.text.lines().filter_map(Row::of).rfind(|row| row.id == *id)
+    pub fn entry(&self, id: &AgentId) -> Option<RosterEntry> {
+        self.text.lines().filter_map(RosterEntry::parse).rfind(|row| row.id == *id)
     }
 
     /// Adds a row behind the last one of the table.
-    pub fn add(&mut self, row: &Row) {
-        let line = row.line();
+    pub fn add(&mut self, row: &RosterEntry) {
+        let line = row.to_line();
         let mut lines: Vec<&str> = self.text.lines().collect();
-        let last = lines.iter().rposition(|line| cells(line).is_some());
+        let last = lines.iter().rposition(|line| cell_ranges(line).is_some());
         match last {
             Some(last) => lines.insert(last + 1, &line),
             None => {
-                lines.extend(EMPTY.lines());
+                lines.extend(EMPTY_TABLE.lines());
                 lines.push(&line);
             }
         }
@@ -198,27 +199,28 @@ impl Roster {
     }
 
     /// Changes how an agent stands: this one word and nothing else. False where it has no row.
-    pub fn set_status(&mut self, id: &AgentId, status: &Status) -> bool {
+    pub fn set_status(&mut self, id: &AgentId, status: &AgentStatus) -> bool {
         let mut at = 0;
         let mut found = None;
         for line in self.text.split_inclusive('\n') {
             let content = line.trim_end_matches(['\n', '\r']);
-            if Row::of(content).is_some_and(|row| row.id == *id) {
+            if RosterEntry::parse(content).is_some_and(|row| row.id == *id) {
                 found = Some((at, content.to_owned()));
             }
             at += line.len();
         }
         let Some((at, line)) = found else { return false };
-        let word = cell(status.word(), 40);
-        match cells(&line).and_then(|cells| cells.get(4).cloned()) {
+        let word = escape_cell(status.word(), 40);
+        match cell_ranges(&line).and_then(|cells| cells.get(4).cloned()) {
             Some(range) => self.text.replace_range(at + range.start..at + range.end, &format!(" {word} ")),
             // Whoever wrote it left cells out.
             None => {
-                let row = Row {
+                let row = RosterEntry {
                     status: status.clone(),
-                    ..Row::of(&line).unwrap_or_else(|| Row::new(id.clone(), "", None, Timestamp::UNIX_EPOCH))
+                    ..RosterEntry::parse(&line)
+                        .unwrap_or_else(|| RosterEntry::new(id.clone(), "", None, Timestamp::UNIX_EPOCH))
                 };
-                self.text.replace_range(at..at + line.len(), &row.line());
+                self.text.replace_range(at..at + line.len(), &row.to_line());
             }
         }
         true
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
 
     /// The spec's own (Agent Registration).
-    const SPEC: &str = "\
+    const SPEC_ROSTER: &str = "\
 ## Agents
 
 | ID | Role | PID | Started | Status |
@@ -239,58 +241,58 @@ mod tests {
 | bravo | specialist | 12346 | 2026-02-19T11:30:05 | active |
 ";
 
-    fn row(id: &str, role: &str, pid: u32, started: &str) -> Row {
-        Row::new(id.parse().expect("an id"), role, Some(pid), parse_time(started).expect("a time"))
+    fn row(id: &str, role: &str, pid: u32, started: &str) -> RosterEntry {
+        RosterEntry::new(id.parse().expect("an id"), role, Some(pid), parse_time(started).expect("a time"))
     }
 
     /// Agent Registration.
     #[test]
-    fn the_specs_roster_is_read_and_written() {
+    fn the_spec_roster_round_trips() {
         let rows = [
             row("alpha", "orchestrator", 12345, "2026-02-19T11:30:00"),
             row("bravo", "specialist", 12346, "2026-02-19T11:30:05"),
         ];
-        assert_eq!(Roster::of(SPEC).rows(), rows);
+        assert_eq!(Roster::from_text(SPEC_ROSTER).entries(), rows);
         let mut roster = Roster::default();
         rows.iter().for_each(|row| roster.add(row));
-        assert_eq!(roster.text(), SPEC);
+        assert_eq!(roster.text(), SPEC_ROSTER);
     }
 
     #[test]
-    fn one_word_changes_and_nothing_else() {
-        let text = format!("# Who\n\nnotes\n{SPEC}\nmore notes | here\n");
-        let mut roster = Roster::of(text.clone());
-        assert!(roster.set_status(&"alpha".parse().expect("an id"), &Status::Done));
+    fn set_status_changes_only_the_status_cell() {
+        let text = format!("# Who\n\nnotes\n{SPEC_ROSTER}\nmore notes | here\n");
+        let mut roster = Roster::from_text(text.clone());
+        assert!(roster.set_status(&"alpha".parse().expect("an id"), &AgentStatus::Done));
         assert_eq!(roster.text(), text.replacen("11:30:00 | active", "11:30:00 | done", 1));
-        assert!(!roster.set_status(&"charlie".parse().expect("an id"), &Status::Done));
+        assert!(!roster.set_status(&"charlie".parse().expect("an id"), &AgentStatus::Done));
         roster.add(&row("charlie", "tester | the third\nof its kind", 7, "2026-02-19T11:31:00"));
         let added = "| charlie | tester \\| the third of its kind | 7 | 2026-02-19T11:31:00 | active |\n\nmore notes";
         assert!(roster.text().contains(added), "{}", roster.text());
-        assert_eq!(roster.rows()[2].role, "tester | the third of its kind");
+        assert_eq!(roster.entries()[2].role, "tester | the third of its kind");
     }
 
     /// Agent Registration.
     #[test]
-    fn rows_of_others_are_read_as_far_as_they_go() {
+    fn malformed_rows_are_read_leniently() {
         let text = "|ID|Role|\n|:--|--:|\n|delta|\n  | echo | x | - | yesterday | DONE\n| ../etc | y | 1 | - | active |\n\
                     | delta | again | 5 | 2026-02-19T11:31:00Z | resting |\n";
-        let mut roster = Roster::of(text);
-        let rows = roster.rows();
+        let mut roster = Roster::from_text(text);
+        let rows = roster.entries();
         assert_eq!(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ["delta", "echo"]);
         assert_eq!((rows[0].role.as_str(), rows[0].status.word()), ("again", "resting"));
-        assert_eq!((rows[1].pid, rows[1].started, &rows[1].status), (None, None, &Status::Done));
-        assert!(roster.set_status(&rows[1].id, &Status::Crashed));
+        assert_eq!((rows[1].pid, rows[1].started, &rows[1].status), (None, None, &AgentStatus::Done));
+        assert!(roster.set_status(&rows[1].id, &AgentStatus::Crashed));
         assert!(roster.text().contains("yesterday | crashed \n"), "{}", roster.text());
-        let mut short = Roster::of("| delta |\r\n");
-        assert!(short.set_status(&rows[0].id, &Status::Left));
-        assert_eq!(short.rows()[0].status, Status::Left);
+        let mut short = Roster::from_text("| delta |\r\n");
+        assert!(short.set_status(&rows[0].id, &AgentStatus::Left));
+        assert_eq!(short.entries()[0].status, AgentStatus::Left);
     }
 
     #[test]
     fn a_roster_without_a_table_gets_one() {
-        let mut roster = Roster::of("only words");
+        let mut roster = Roster::from_text("only words");
         roster.add(&row("alpha", "a", 1, "2026-02-19T11:30:00"));
         assert!(roster.text().starts_with("only words\n## Agents\n\n| ID |"));
-        assert_eq!(roster.rows().len(), 1);
+        assert_eq!(roster.entries().len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The names of the mailbox's rules, as [`Violation`] says them, each with the section of the spec that it comes from.
+//! The names of the mailbox's rules, as [`MailboxViolation`] says them, each with the section of the spec that it comes from.
 //!
 //! Used by all of `protocol/mailbox`. A test holds that each of them is broken by some file.
 
@@ -6,21 +6,21 @@ use crate::protocol::rule::rules;
 
 /// A file in an outbox that is no message, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
+pub struct MailboxViolation {
     /// The rule that it breaks: a name of [`RULES`].
     pub rule: &'static str,
     /// What is wrong, with the value in backticks. May hold whatever the file holds.
     pub problem: String,
 }
 
-impl Violation {
+impl MailboxViolation {
     /// One of this rule.
     pub(super) fn new(rule: &'static str, problem: impl Into<String>) -> Self {
         Self { rule, problem: problem.into() }
     }
 }
 
-impl std::fmt::Display for Violation {
+impl std::fmt::Display for MailboxViolation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (rule `{}`)", self.problem, self.rule)
     }

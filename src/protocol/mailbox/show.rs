@@ -6,15 +6,15 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::machine::{Letter, Missing, Warning};
-use super::message::{Expects, Message};
-use super::pending::Pending;
-use super::reader::BadFile;
-use super::roster::{Row, Status};
+use super::agent_mailbox::InvalidFile;
+use super::machine::{DeliveredMessage, MissingRange, Warning};
+use super::message::{ExpectedReply, MailboxMessage};
+use super::pending::PendingReply;
+use super::roster::{AgentStatus, RosterEntry};
 use super::text::{render, render_time};
 
 /// The text without control characters, but for line breaks and tabs, and without those that reorder it.
-pub fn clean(text: &str) -> String {
+pub fn strip_control_chars(text: &str) -> String {
     let bad = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -22,43 +22,43 @@ pub fn clean(text: &str) -> String {
     text.chars().filter(|c| !bad(*c)).collect()
 }
 
-/// [`clean`], on one line.
-pub fn line(text: &str) -> String {
-    clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
+/// [`strip_control_chars`], on one line.
+pub fn single_line(text: &str) -> String {
+    strip_control_chars(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A message as it is read: a line that says where it is from, the message as the spec writes it, and what to do about it;
 /// `answer` is the command that answers it, without the text.
-pub fn letter(letter: &Letter, answer: &str) -> String {
-    let Letter { message, last, late } = letter;
+pub fn render_delivered(letter: &DeliveredMessage, answer: &str) -> String {
+    let DeliveredMessage { message, last_seq: last, late } = letter;
     let reference = message.reference();
     let mut text = format!("==== {reference}");
     if *last != message.seq {
         text.push_str(&format!(" to {last}"));
     }
     text.push_str(if *late { ", late\n" } else { "\n" });
-    text.push_str(&clean(&render(message)));
+    text.push_str(&strip_control_chars(&render(message)));
     match message.expects() {
-        Expects::Response => text.push_str(&format!("\n(answer: {answer} --re {reference} TEXT)\n")),
-        Expects::Ack => text.push_str(&format!("\n(take it: {answer} --re {reference} --type ACK TEXT)\n")),
-        Expects::Nothing => {}
+        ExpectedReply::Response => text.push_str(&format!("\n(answer: {answer} --re {reference} TEXT)\n")),
+        ExpectedReply::Ack => text.push_str(&format!("\n(take it: {answer} --re {reference} --type ACK TEXT)\n")),
+        ExpectedReply::Nothing => {}
     }
     text
 }
 
 /// A message for programs.
-pub fn message_json(message: &Message) -> Value {
+pub fn message_json(message: &MailboxMessage) -> Value {
     let expects = match message.expects() {
-        Expects::Nothing => Value::Null,
-        Expects::Response => "response".into(),
-        Expects::Ack => "ack".into(),
+        ExpectedReply::Nothing => Value::Null,
+        ExpectedReply::Response => "response".into(),
+        ExpectedReply::Ack => "ack".into(),
     };
     json!({
         "ref": message.reference().to_string(),
         "from": message.from,
         "to": message.to.to_string(),
         "seq": message.seq.get(),
-        "type": message.kind.word(),
+        "type": message.message_type.word(),
         "timestamp": message.timestamp.to_string(),
         "re": message.re.as_ref().map(ToString::to_string),
         "priority": message.priority.word(),
@@ -73,16 +73,16 @@ pub fn message_json(message: &Message) -> Value {
 }
 
 /// A message that was delivered, for programs.
-pub fn letter_json(letter: &Letter) -> Value {
+pub fn delivered_json(letter: &DeliveredMessage) -> Value {
     let mut value = message_json(&letter.message);
-    value["last_seq"] = letter.last.get().into();
+    value["last_seq"] = letter.last_seq.get().into();
     value["late"] = letter.late.into();
     value
 }
 
 /// A message in one line: `2026-02-19T11:32:15  alpha/003  REQUEST   -> bravo  re bravo/002  Search the brain`.
-pub fn summary(message: &Message) -> String {
-    let Message { to, kind, timestamp, re, part, .. } = message;
+pub fn message_summary(message: &MailboxMessage) -> String {
+    let MailboxMessage { to, message_type: kind, timestamp, re, part, .. } = message;
     let reference = message.reference();
     let mut text = format!("{}  {reference}  {kind:8}  -> {to}", render_time(*timestamp));
     if let Some(re) = re {
@@ -92,25 +92,25 @@ pub fn summary(message: &Message) -> String {
         text.push_str(&format!("  part {part}"));
     }
     text.push_str("  ");
-    text.push_str(&line(&message.content.subject));
+    text.push_str(&single_line(&message.content.subject));
     text
 }
 
 /// A warning, on one line.
-pub fn warning(warning: &Warning) -> String {
+pub fn render_warning(warning: &Warning) -> String {
     match warning {
-        Warning::Lost(Missing { from, first, bad: Some(violation), .. }) => {
-            format!("{from}/{first} is no message and was passed over: {}", line(&violation.to_string()))
+        Warning::Lost(MissingRange { from, first, violation: Some(violation), .. }) => {
+            format!("{from}/{first} is no message and was passed over: {}", single_line(&violation.to_string()))
         }
-        Warning::Lost(Missing { from, first, last, .. }) if first == last => {
+        Warning::Lost(MissingRange { from, first, last, .. }) if first == last => {
             format!("{from}/{first} is missing and did not come again; what follows it was delivered")
         }
-        Warning::Lost(Missing { from, first, last, .. }) => {
+        Warning::Lost(MissingRange { from, first, last, .. }) => {
             format!(
                 "{from}/{first} to {from}/{last} are missing and did not come again; what follows them was delivered"
             )
         }
-        Warning::Back(agent) => {
+        Warning::Returned(agent) => {
             format!("{agent} was gone and is tried again: it may know nothing of what was said before")
         }
         Warning::Expired(reference) => format!("{reference} was not delivered: its time was over"),
@@ -125,30 +125,30 @@ pub fn warning(warning: &Warning) -> String {
 pub fn warning_json(of: &Warning) -> Value {
     let kind = match of {
         Warning::Lost(_) => "lost",
-        Warning::Back(_) => "back",
+        Warning::Returned(_) => "back",
         Warning::Expired(_) => "expired",
         Warning::Incomplete(..) => "incomplete",
     };
-    json!({ "warning": kind, "text": warning(of) })
+    json!({ "warning": kind, "text": render_warning(of) })
 }
 
 /// An answer that is waited for, on one line.
-pub fn pending(pending: &Pending, now: Timestamp) -> String {
-    let what = if pending.expects == Expects::Ack { "an ACK" } else { "an answer" };
+pub fn render_pending(pending: &PendingReply, now: Timestamp) -> String {
+    let what = if pending.expects == ExpectedReply::Ack { "an ACK" } else { "an answer" };
     let minutes = now.duration_since(pending.since).as_mins().max(0);
-    let gone = if pending.gone { ", who is gone" } else { "" };
-    let Pending { message, by, subject, .. } = pending;
-    format!("{message} waits for {what} of {by}{gone}, {minutes} min: {}", line(subject))
+    let gone = if pending.responder_gone { ", who is gone" } else { "" };
+    let PendingReply { message, responder: by, subject, .. } = pending;
+    format!("{message} waits for {what} of {by}{gone}, {minutes} min: {}", single_line(subject))
 }
 
 /// The same for programs.
-pub fn pending_json(pending: &Pending) -> Value {
+pub fn pending_json(pending: &PendingReply) -> Value {
     json!({
         "ref": pending.message.to_string(),
-        "by": pending.by,
-        "expects": if pending.expects == Expects::Ack { "ack" } else { "response" },
+        "by": pending.responder,
+        "expects": if pending.expects == ExpectedReply::Ack { "ack" } else { "response" },
         "since": pending.since.to_string(),
-        "gone": pending.gone,
+        "gone": pending.responder_gone,
         "subject": pending.subject,
     })
 }
@@ -157,53 +157,70 @@ pub fn pending_json(pending: &Pending) -> Value {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Participant {
     /// As it is registered; one that is not has an outbox.
-    pub row: Row,
+    pub entry: RosterEntry,
     /// Whether it is.
     pub registered: bool,
     /// How many messages it sent.
     pub sent: usize,
     /// When it sent the last.
-    pub heard: Option<Timestamp>,
+    pub last_sent: Option<Timestamp>,
     /// Whether that was a DONE.
-    pub done: bool,
+    pub said_done: bool,
 }
 
 /// Everybody who is registered or has an outbox.
-pub fn participants(rows: Vec<Row>, outboxes: &[super::message::AgentId], messages: &[Message]) -> Vec<Participant> {
-    let mut all: Vec<(Row, bool)> = rows.into_iter().map(|row| (row, true)).collect();
+pub fn participants(
+    rows: Vec<RosterEntry>,
+    outboxes: &[super::message::AgentId],
+    messages: &[MailboxMessage],
+) -> Vec<Participant> {
+    let mut all: Vec<(RosterEntry, bool)> = rows.into_iter().map(|row| (row, true)).collect();
     for agent in outboxes {
         if !all.iter().any(|(row, _)| row.id == *agent) {
-            let row = Row {
+            let row = RosterEntry {
                 id: agent.clone(),
                 role: String::new(),
                 pid: None,
                 started: None,
-                status: Status::Other("-".into()),
+                status: AgentStatus::Other("-".into()),
             };
             all.push((row, false));
         }
     }
-    let participant = |(row, registered): (Row, bool)| {
+    let participant = |(row, registered): (RosterEntry, bool)| {
         let own = || messages.iter().filter(|message| message.from == row.id);
         let last = own().max_by_key(|message| message.seq);
-        let done = last.is_some_and(|last| last.kind == super::message::Kind::Done);
-        Participant { registered, sent: own().count(), heard: last.map(|last| last.timestamp), done, row }
+        let done = last.is_some_and(|last| last.message_type == super::message::MailboxMessageType::Done);
+        Participant {
+            registered,
+            sent: own().count(),
+            last_sent: last.map(|last| last.timestamp),
+            said_done: done,
+            entry: row,
+        }
     };
     all.into_iter().map(participant).collect()
 }
 
 /// A table of who takes part.
-pub fn roster(participants: &[Participant]) -> String {
+pub fn render_roster(participants: &[Participant]) -> String {
     let time = |time: Option<Timestamp>| time.map_or_else(|| "-".to_owned(), render_time);
     let mut lines = vec![["ID", "STATUS", "SENT", "LAST SENT", "STARTED", "ROLE"].map(str::to_owned)];
-    for Participant { row, registered, sent, heard, done } in participants {
+    for Participant { entry: row, registered, sent, last_sent: heard, said_done: done } in participants {
         let status = match (registered, done) {
             (false, true) => "done, not in the roster".to_owned(),
             (false, false) => "not in the roster".to_owned(),
-            (true, true) if row.status == Status::Active => "active, said DONE".to_owned(),
-            (true, _) => line(row.status.word()),
+            (true, true) if row.status == AgentStatus::Active => "active, said DONE".to_owned(),
+            (true, _) => single_line(row.status.word()),
         };
-        lines.push([row.id.to_string(), status, sent.to_string(), time(*heard), time(row.started), line(&row.role)]);
+        lines.push([
+            row.id.to_string(),
+            status,
+            sent.to_string(),
+            time(*heard),
+            time(row.started),
+            single_line(&row.role),
+        ]);
     }
     let widths: Vec<usize> =
         (0..6).map(|at| lines.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0)).collect();
@@ -216,7 +233,7 @@ pub fn roster(participants: &[Participant]) -> String {
 
 /// The same for programs.
 pub fn participant_json(participant: &Participant) -> Value {
-    let Participant { row, registered, sent, heard, done } = participant;
+    let Participant { entry: row, registered, sent, last_sent: heard, said_done: done } = participant;
     json!({
         "id": row.id,
         "role": row.role,
@@ -230,8 +247,13 @@ pub fn participant_json(participant: &Participant) -> Value {
 }
 
 /// A file in an outbox that is no message, on one line.
-pub fn bad_file(bad: &BadFile) -> String {
-    format!("agents/{}/{} is no message: {}", bad.agent, line(&bad.name), line(&bad.violation.to_string()))
+pub fn render_invalid_file(bad: &InvalidFile) -> String {
+    format!(
+        "agents/{}/{} is no message: {}",
+        bad.agent,
+        single_line(&bad.name),
+        single_line(&bad.violation.to_string())
+    )
 }
 
 #[cfg(test)]
@@ -239,17 +261,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_agents_write_does_nothing_to_a_terminal() {
+    fn control_characters_are_stripped_for_terminals() {
         let hostile = "a\u{1b}[2J\u{9b}31mb\r\nc\td\u{202e}e\u{7}";
-        assert_eq!(clean(hostile), "a[2J31mb\nc\tde");
-        assert_eq!(line(" a\n\u{1b}b "), "a b");
+        assert_eq!(strip_control_chars(hostile), "a[2J31mb\nc\tde");
+        assert_eq!(single_line(" a\n\u{1b}b "), "a b");
         let text = "<!-- amp-version: 1 -->\n<!-- from: a -->\n<!-- to: b -->\n<!-- seq: 001 -->\n<!-- type: HANDOFF -->\n\
                     <!-- timestamp: 2026-02-19T11:32:15 -->\n\n## Subject\nx\u{1b}]0;y\u{7}\n";
         let message = super::super::text::parse(text.as_bytes()).expect("a message");
-        let shown = letter(&Letter { last: message.seq, message: message.clone(), late: true }, "answer");
+        let shown = render_delivered(
+            &DeliveredMessage { last_seq: message.seq, message: message.clone(), late: true },
+            "answer",
+        );
         assert!(shown.starts_with("==== a/001, late\n<!-- amp-version: 1 -->\n"), "{shown}");
         assert!(shown.ends_with("(take it: answer --re a/001 --type ACK TEXT)\n"), "{shown}");
-        assert!(!shown.contains(['\u{1b}', '\u{7}']) && !summary(&message).contains('\u{1b}'));
+        assert!(!shown.contains(['\u{1b}', '\u{7}']) && !message_summary(&message).contains('\u{1b}'));
         assert!(!message_json(&message).to_string().contains('\u{1b}'));
     }
 }

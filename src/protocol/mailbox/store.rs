@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::claim::{self, Claim, Found};
-use super::folder::{Content, Folder};
-use super::message::{AgentId, Draft, MAX_READ, Message, MessageRef, Seq};
+use super::claim::{self, Claim, ClaimFile};
+use super::message::{AgentId, MAX_READ_BYTES, MailboxDraft, MailboxMessage, MessageRef, Seq};
+use super::open_dir::{FileContent, OpenDir};
 use super::parts::{self, DraftError};
-use super::roster::{Roster, Row, Status};
-use super::rules::{self, Violation};
+use super::roster::{AgentStatus, Roster, RosterEntry};
+use super::rules::{self, MailboxViolation};
 use super::text;
-use super::watch::Watch;
+use super::watch::MailboxWatcher;
 
 /// The file that tells agents how to take part.
 pub const PROTOCOL_FILE: &str = "PROTOCOL.md";
@@ -32,14 +32,14 @@ pub const PROTOCOL_TEXT: &str = include_str!("protocol.md");
 /// The file that says who takes part.
 pub const ROSTER_FILE: &str = "ROSTER.md";
 /// The folder of the outboxes.
-pub const AGENTS: &str = "agents";
+pub const AGENTS_DIR: &str = "agents";
 /// The folder of the shared files.
-pub const SHARED: &str = "shared";
+pub const SHARED_DIR: &str = "shared";
 /// What the task is and how it stands.
 pub const STATE_FILE: &str = "STATE.md";
 
 /// The most bytes of a shared file, and of the roster.
-pub const MAX_SHARED: usize = 1024 * 1024;
+pub const MAX_SHARED_BYTES: usize = 1024 * 1024;
 /// The most outboxes that are looked at.
 const MAX_AGENTS: usize = 1000;
 const ROSTER_LOCK: &str = ".roster.lock";
@@ -64,7 +64,7 @@ pub enum MailboxError {
     NoMailbox(PathBuf),
     /// A link or a file is where a folder has to be.
     #[error("`{}` is not a folder", .0.display())]
-    NotFolder(PathBuf),
+    NotDirectory(PathBuf),
     /// Something else is where a file has to be.
     #[error("`{}` is not a file that can be read: it is {found}", path.display())]
     NotFile {
@@ -130,65 +130,65 @@ impl fmt::Display for SharedName {
 #[error(
     "a shared file's name has 1 to 100 letters, digits, `.`, `_` and `-` and begins with a letter or digit, found `{0}`"
 )]
-pub struct NameError(String);
+pub struct SharedNameError(String);
 
 impl FromStr for SharedName {
-    type Err = NameError;
-    fn from_str(text: &str) -> Result<Self, NameError> {
+    type Err = SharedNameError;
+    fn from_str(text: &str) -> Result<Self, SharedNameError> {
         let alphabet = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
         let right = text.len() <= 100
             && text.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric)
             && text.bytes().all(alphabet);
-        if right { Ok(Self(text.to_owned())) } else { Err(NameError(text.chars().take(80).collect())) }
+        if right { Ok(Self(text.to_owned())) } else { Err(SharedNameError(text.chars().take(80).collect())) }
     }
 }
 
 /// What an outbox has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
+pub struct OutboxListing {
     /// The files that can be messages, by number. Of two with one number (`3.md`, `003.md`) the spec's.
     pub files: BTreeMap<Seq, String>,
     /// What else ends with `.md`, as far as anybody wants to know.
-    pub odd: Vec<String>,
+    pub unnumbered: Vec<String>,
 }
 
 /// What a message's file is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Read {
+pub enum ReadOutcome {
     /// A message of its outbox's owner, with its file's number.
-    Message(Box<Message>),
+    Message(Box<MailboxMessage>),
     /// None, and why.
-    Bad(Violation),
+    Invalid(MailboxViolation),
     /// There is no such file.
     Missing,
 }
 
 /// What came of putting a file where it belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Put {
+pub enum PutOutcome {
     /// It is there now.
-    New,
+    Created,
     /// It was there.
-    Same,
+    Unchanged,
     /// Another file has its name, and still has.
-    Differs,
+    Conflict,
 }
 
 /// What came of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Claimed {
+pub enum ClaimOutcome {
     /// The file may be written.
-    Yours,
+    Granted,
     /// Somebody else may write it, until then at most.
-    TakenBy(AgentId, Timestamp),
+    HeldBy(AgentId, Timestamp),
 }
 
 /// The folder of a mailbox.
 #[derive(Debug)]
 pub struct Mailbox {
-    root: Folder,
-    agents: Folder,
-    shared: Folder,
+    root: OpenDir,
+    agents: OpenDir,
+    shared: OpenDir,
 }
 
 impl Mailbox {
@@ -199,25 +199,25 @@ impl Mailbox {
             path: root.to_owned(),
             source,
         })?;
-        let root = Folder::open(root)?;
-        root.make_folder(AGENTS)?;
-        root.make_folder(SHARED)?;
-        root.add(PROTOCOL_FILE, PROTOCOL_TEXT.as_bytes(), 0o644)?;
-        root.add(ROSTER_FILE, Roster::default().text().as_bytes(), 0o644)?;
-        Self::of(root)
+        let root = OpenDir::open(root)?;
+        root.create_subdir(AGENTS_DIR)?;
+        root.create_subdir(SHARED_DIR)?;
+        root.create_new(PROTOCOL_FILE, PROTOCOL_TEXT.as_bytes(), 0o644)?;
+        root.create_new(ROSTER_FILE, Roster::default().text().as_bytes(), 0o644)?;
+        Self::from_root(root)
     }
 
     /// The mailbox in this folder.
     pub fn open(root: &Path) -> MailboxResult<Self> {
-        Self::of(Folder::open(root)?)
+        Self::from_root(OpenDir::open(root)?)
     }
 
-    fn of(root: Folder) -> MailboxResult<Self> {
-        let agents = root.folder(AGENTS)?.ok_or_else(|| MailboxError::NoMailbox(root.path().to_owned()))?;
-        let shared = match root.folder(SHARED)? {
+    fn from_root(root: OpenDir) -> MailboxResult<Self> {
+        let agents = root.open_subdir(AGENTS_DIR)?.ok_or_else(|| MailboxError::NoMailbox(root.path().to_owned()))?;
+        let shared = match root.open_subdir(SHARED_DIR)? {
             Some(shared) => shared,
             // Whoever made it did not need any.
-            None => root.make_folder(SHARED)?,
+            None => root.create_subdir(SHARED_DIR)?,
         };
         Ok(Self { root, agents, shared })
     }
@@ -229,23 +229,23 @@ impl Mailbox {
 
     /// Who has an outbox, sorted.
     pub fn agents(&self) -> MailboxResult<Vec<AgentId>> {
-        let mut agents: Vec<AgentId> = self.agents.names()?.iter().filter_map(|name| name.parse().ok()).collect();
+        let mut agents: Vec<AgentId> = self.agents.entry_names()?.iter().filter_map(|name| name.parse().ok()).collect();
         agents.sort();
         agents.truncate(MAX_AGENTS);
         Ok(agents)
     }
 
     /// Makes an agent's outbox, if it has none.
-    pub fn make_outbox(&self, agent: &AgentId) -> MailboxResult<()> {
-        self.agents.make_folder(agent.as_str()).map(drop)
+    pub fn create_outbox(&self, agent: &AgentId) -> MailboxResult<()> {
+        self.agents.create_subdir(agent.as_str()).map(drop)
     }
 
     /// What is in an agent's outbox. Nothing where it has none, and where that is no folder, or closed.
-    pub fn listing(&self, agent: &AgentId) -> MailboxResult<Listing> {
-        let mut listing = Listing::default();
-        let Some(outbox) = self.outbox(agent)? else { return Ok(listing) };
-        for name in outbox.names()? {
-            match Seq::of_file_name(&name) {
+    pub fn list_outbox(&self, agent: &AgentId) -> MailboxResult<OutboxListing> {
+        let mut listing = OutboxListing::default();
+        let Some(outbox) = self.open_outbox(agent)? else { return Ok(listing) };
+        for name in outbox.entry_names()? {
+            match Seq::from_file_name(&name) {
                 Some(seq) => {
                     let known = listing.files.entry(seq).or_insert_with(|| name.clone());
                     if name == seq.file_name() {
@@ -253,58 +253,58 @@ impl Mailbox {
                     }
                 }
                 // A reader's `*.md` passes over dot files.
-                None if name.ends_with(".md") && !name.starts_with('.') && listing.odd.len() < 100 => {
-                    listing.odd.push(name);
+                None if name.ends_with(".md") && !name.starts_with('.') && listing.unnumbered.len() < 100 => {
+                    listing.unnumbered.push(name);
                 }
                 None => {}
             }
         }
-        listing.odd.sort();
+        listing.unnumbered.sort();
         Ok(listing)
     }
 
-    fn outbox(&self, agent: &AgentId) -> MailboxResult<Option<Folder>> {
-        match self.agents.folder(agent.as_str()) {
-            Err(MailboxError::NotFolder(_)) => Ok(None),
+    fn open_outbox(&self, agent: &AgentId) -> MailboxResult<Option<OpenDir>> {
+        match self.agents.open_subdir(agent.as_str()) {
+            Err(MailboxError::NotDirectory(_)) => Ok(None),
             // Its owner closed it.
-            Err(error) if error.denied() => Ok(None),
+            Err(error) if error.is_permission_denied() => Ok(None),
             other => other,
         }
     }
 
     /// A message, by its file's number, under whatever name the file has (`listing`).
-    pub fn read(&self, agent: &AgentId, seq: Seq, file_name: &str) -> MailboxResult<Read> {
-        let bytes = match self.content(agent, file_name)? {
-            None => return Ok(Read::Missing),
-            Some(Content::File(bytes, _)) => bytes,
-            Some(Content::TooLarge(bytes)) => {
-                return Ok(Read::Bad(Violation::new(
+    pub fn read_message(&self, agent: &AgentId, seq: Seq, file_name: &str) -> MailboxResult<ReadOutcome> {
+        let bytes = match self.read_content(agent, file_name)? {
+            None => return Ok(ReadOutcome::Missing),
+            Some(FileContent::File(bytes, _)) => bytes,
+            Some(FileContent::TooLarge(bytes)) => {
+                return Ok(ReadOutcome::Invalid(MailboxViolation::new(
                     rules::SIZE,
-                    format!("it has {bytes} bytes, more than {MAX_READ}"),
+                    format!("it has {bytes} bytes, more than {MAX_READ_BYTES}"),
                 )));
             }
-            Some(Content::Other(what)) => {
-                return Ok(Read::Bad(Violation::new(rules::FILE_KIND, format!("it is {what}"))));
+            Some(FileContent::NotRegular(what)) => {
+                return Ok(ReadOutcome::Invalid(MailboxViolation::new(rules::FILE_KIND, format!("it is {what}"))));
             }
         };
-        Ok(match checked(agent, seq, &bytes) {
-            Ok(message) => Read::Message(Box::new(message)),
-            Err(violation) => Read::Bad(violation),
+        Ok(match parse_outbox_file(agent, seq, &bytes) {
+            Ok(message) => ReadOutcome::Message(Box::new(message)),
+            Err(violation) => ReadOutcome::Invalid(violation),
         })
     }
 
     /// The bytes of a message's file of that name (`listing`), at most as many as a message may have. None where there is no
     /// such file, or no such regular one.
-    pub fn bytes(&self, agent: &AgentId, file_name: &str) -> MailboxResult<Option<Vec<u8>>> {
-        match self.content(agent, file_name)? {
-            Some(Content::File(bytes, _)) => Ok(Some(bytes)),
+    pub fn read_bytes(&self, agent: &AgentId, file_name: &str) -> MailboxResult<Option<Vec<u8>>> {
+        match self.read_content(agent, file_name)? {
+            Some(FileContent::File(bytes, _)) => Ok(Some(bytes)),
             _ => Ok(None),
         }
     }
 
-    fn content(&self, agent: &AgentId, file_name: &str) -> MailboxResult<Option<Content>> {
-        match self.outbox(agent)? {
-            Some(outbox) => outbox.read(file_name, MAX_READ),
+    fn read_content(&self, agent: &AgentId, file_name: &str) -> MailboxResult<Option<FileContent>> {
+        match self.open_outbox(agent)? {
+            Some(outbox) => outbox.read(file_name, MAX_READ_BYTES),
             None => Ok(None),
         }
     }
@@ -312,23 +312,29 @@ impl Mailbox {
     /// Sends what the draft says, as one message or as several parts, with the next numbers of the agent's outbox: those
     /// behind all that are there, and behind `used`. Returns the messages, in order; each is written as [`text::render`] has
     /// it.
-    pub fn send(&self, from: &AgentId, draft: &Draft, used: Option<Seq>, at: Timestamp) -> MailboxResult<Vec<Message>> {
-        let outbox = self.agents.make_folder(from.as_str())?;
+    pub fn send(
+        &self,
+        from: &AgentId,
+        draft: &MailboxDraft,
+        used: Option<Seq>,
+        at: Timestamp,
+    ) -> MailboxResult<Vec<MailboxMessage>> {
+        let outbox = self.agents.create_subdir(from.as_str())?;
         let _lock = outbox.lock(OUTBOX_LOCK)?;
-        outbox.sweep();
-        let mut sent: Vec<Message> = Vec::new();
+        outbox.remove_stale_temps();
+        let mut sent: Vec<MailboxMessage> = Vec::new();
         loop {
-            let last = self.listing(from)?.files.last_key_value().map(|(seq, _)| *seq).max(used);
+            let last = self.list_outbox(from)?.files.last_key_value().map(|(seq, _)| *seq).max(used);
             let next = last.map_or(Some(Seq::FIRST), Seq::next).ok_or(DraftError::Full)?;
             let messages = parts::split(from, next, at, draft)?;
             for message in messages.into_iter().skip(sent.len()) {
                 // Somebody who knows no lock may have been quicker: then the rest gets the numbers behind that.
-                if !outbox.add(&message.seq.file_name(), text::render(&message).as_bytes(), 0o644)? {
+                if !outbox.create_new(&message.seq.file_name(), text::render(&message).as_bytes(), 0o644)? {
                     break;
                 }
                 sent.push(message);
             }
-            let all = sent.first().and_then(|first| first.part).map_or(1, |part| usize::from(part.of));
+            let all = sent.first().and_then(|first| first.part).map_or(1, |part| usize::from(part.total));
             if sent.len() == all {
                 return Ok(sent);
             }
@@ -336,35 +342,36 @@ impl Mailbox {
     }
 
     /// Puts a message's file where it belongs, byte for byte; an outbox is made where there is none. What is there stays.
-    pub fn put(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> MailboxResult<Put> {
-        let outbox = self.agents.make_folder(agent.as_str())?;
-        if outbox.add(&seq.file_name(), bytes, 0o644)? {
-            return Ok(Put::New);
+    pub fn put(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> MailboxResult<PutOutcome> {
+        let outbox = self.agents.create_subdir(agent.as_str())?;
+        if outbox.create_new(&seq.file_name(), bytes, 0o644)? {
+            return Ok(PutOutcome::Created);
         }
-        match outbox.read(&seq.file_name(), MAX_READ)? {
-            Some(Content::File(there, _)) if there == bytes => Ok(Put::Same),
-            _ => Ok(Put::Differs),
+        match outbox.read(&seq.file_name(), MAX_READ_BYTES)? {
+            Some(FileContent::File(there, _)) if there == bytes => Ok(PutOutcome::Unchanged),
+            _ => Ok(PutOutcome::Conflict),
         }
     }
 
     /// Puts back a message of one's own as it was sent, whatever is there by now.
     pub fn restore(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> MailboxResult<()> {
-        self.agents.make_folder(agent.as_str())?.replace(&seq.file_name(), bytes, 0o644)
+        self.agents.create_subdir(agent.as_str())?.replace(&seq.file_name(), bytes, 0o644)
     }
 
     /// Who takes part. Nobody where there is no roster.
     pub fn roster(&self) -> MailboxResult<Roster> {
-        Ok(self.text_of(&self.root, ROSTER_FILE)?.map_or_else(Roster::default, Roster::of))
+        Ok(self.read_text(&self.root, ROSTER_FILE)?.map_or_else(Roster::default, Roster::from_text))
     }
 
     /// Adds a row to the roster and makes the agent's outbox. An agent that is there as active already is content.
-    pub fn register(&self, row: &Row) -> MailboxResult<()> {
+    pub fn register(&self, row: &RosterEntry) -> MailboxResult<()> {
         let taken = |roster: &Roster| {
-            let same = |known: &Row| known.id != row.id && known.id.as_str().eq_ignore_ascii_case(row.id.as_str());
-            roster.rows().into_iter().find(same)
+            let same =
+                |known: &RosterEntry| known.id != row.id && known.id.as_str().eq_ignore_ascii_case(row.id.as_str());
+            roster.entries().into_iter().find(same)
         };
-        let known = |roster: &Roster| roster.row(&row.id).is_some_and(|known| known.status == Status::Active);
-        self.change_roster(|roster| {
+        let known = |roster: &Roster| roster.entry(&row.id).is_some_and(|known| known.status == AgentStatus::Active);
+        self.update_roster(|roster| {
             if let Some(taken) = taken(roster) {
                 return Err(MailboxError::IdTaken { wanted: row.id.clone(), taken: taken.id });
             }
@@ -374,12 +381,12 @@ impl Mailbox {
             }
             Ok(add)
         })?;
-        self.make_outbox(&row.id)
+        self.create_outbox(&row.id)
     }
 
     /// Says how an agent stands.
-    pub fn set_status(&self, agent: &AgentId, status: &Status) -> MailboxResult<()> {
-        self.change_roster(|roster| match roster.row(agent) {
+    pub fn set_status(&self, agent: &AgentId, status: &AgentStatus) -> MailboxResult<()> {
+        self.update_roster(|roster| match roster.entry(agent) {
             None => Err(MailboxError::NotRegistered(agent.clone())),
             Some(row) if row.status == *status => Ok(false),
             Some(_) => Ok(roster.set_status(agent, status)),
@@ -388,7 +395,7 @@ impl Mailbox {
 
     /// Changes the roster, where `change` says that it did. A row that somebody without the lock appends meanwhile is kept:
     /// the file is read once more right before it is replaced.
-    pub fn change_roster(&self, mut change: impl FnMut(&mut Roster) -> MailboxResult<bool>) -> MailboxResult<()> {
+    pub fn update_roster(&self, mut change: impl FnMut(&mut Roster) -> MailboxResult<bool>) -> MailboxResult<()> {
         // Whoever may not write is content where there is nothing to write.
         if !change(&mut self.roster()?)? {
             return Ok(());
@@ -406,24 +413,24 @@ impl Mailbox {
         }
     }
 
-    fn text_of(&self, folder: &Folder, name: &str) -> MailboxResult<Option<String>> {
+    fn read_text(&self, folder: &OpenDir, name: &str) -> MailboxResult<Option<String>> {
         let not_file = |found: String| MailboxError::NotFile { path: folder.path().join(name), found };
-        match folder.read(name, MAX_SHARED)? {
+        match folder.read(name, MAX_SHARED_BYTES)? {
             None => Ok(None),
-            Some(Content::File(bytes, _)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-            Some(Content::TooLarge(bytes)) => Err(not_file(format!("{bytes} bytes long"))),
-            Some(Content::Other(what)) => Err(not_file(what.to_owned())),
+            Some(FileContent::File(bytes, _)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Some(FileContent::TooLarge(bytes)) => Err(not_file(format!("{bytes} bytes long"))),
+            Some(FileContent::NotRegular(what)) => Err(not_file(what.to_owned())),
         }
     }
 
     /// A shared file's text. None where there is no such file.
     pub fn read_shared(&self, name: &SharedName) -> MailboxResult<Option<String>> {
-        self.text_of(&self.shared, name.as_str())
+        self.read_text(&self.shared, name.as_str())
     }
 
     /// Replaces a shared file. The caller has claimed it.
     pub fn write_shared(&self, name: &SharedName, text: &str) -> MailboxResult<()> {
-        if text.len() > MAX_SHARED {
+        if text.len() > MAX_SHARED_BYTES {
             return Err(MailboxError::SharedTooLarge(name.clone()));
         }
         self.shared.replace(name.as_str(), text.as_bytes(), self.shared_mode())
@@ -431,22 +438,23 @@ impl Mailbox {
 
     /// Where agents have users of their own, each may write in the folder, and then in its files too.
     fn shared_mode(&self) -> u32 {
-        if self.shared.is_for_all() { 0o666 } else { 0o644 }
+        if self.shared.is_world_writable() { 0o666 } else { 0o644 }
     }
 
     /// The shared files, sorted.
     pub fn shared_names(&self) -> MailboxResult<Vec<SharedName>> {
-        let mut names: Vec<SharedName> = self.shared.names()?.iter().filter_map(|name| name.parse().ok()).collect();
+        let mut names: Vec<SharedName> =
+            self.shared.entry_names()?.iter().filter_map(|name| name.parse().ok()).collect();
         names.sort();
         Ok(names)
     }
 
     /// The claims on a shared file.
-    pub fn claims(&self, target: &SharedName) -> MailboxResult<Vec<Found>> {
+    pub fn claims(&self, target: &SharedName) -> MailboxResult<Vec<ClaimFile>> {
         let mut found = Vec::new();
-        for name in self.shared.names()?.iter().filter(|name| name.starts_with(&claim::prefix(target))) {
-            if let Some(Content::File(bytes, modified)) = self.shared.read(name, MAX_READ)? {
-                found.extend(Found::of(name, &bytes, modified, target));
+        for name in self.shared.entry_names()?.iter().filter(|name| name.starts_with(&claim::claim_prefix(target))) {
+            if let Some(FileContent::File(bytes, modified)) = self.shared.read(name, MAX_READ_BYTES)? {
+                found.extend(ClaimFile::parse(name, &bytes, modified, target));
             }
         }
         found.sort_by(|one, other| (one.at, &one.agent).cmp(&(other.at, &other.agent)));
@@ -455,7 +463,7 @@ impl Mailbox {
 
     /// Tries once to claim a shared file (Write Coordination): writes the claim, looks for others, and takes it back where one
     /// of them comes first. Stale ones are deleted. Who has it already has it for another 2 minutes.
-    pub fn claim(&self, claim: &Claim, now: Timestamp) -> MailboxResult<Claimed> {
+    pub fn claim(&self, claim: &Claim, now: Timestamp) -> MailboxResult<ClaimOutcome> {
         // Among those who know the lock nobody comes between looking and writing.
         let _lock = self.shared.lock(CLAIMS_LOCK)?;
         let mut before = self.claims(&claim.target)?;
@@ -463,33 +471,33 @@ impl Mailbox {
             self.shared.remove(&stale.file_name)?;
         }
         before.retain(|found| !found.is_stale(now));
-        let until = |found: &Found| found.at.checked_add(claim::STALE).unwrap_or(Timestamp::MAX);
-        if self.holds(claim, &before) {
+        let until = |found: &ClaimFile| found.at.checked_add(claim::STALE_AFTER).unwrap_or(Timestamp::MAX);
+        if self.already_holds(claim, &before) {
             // Where others wait, one's claim stays as old as it is: a newer one would come behind theirs.
             if before.len() == 1 {
                 self.shared.replace(&claim.file_name(), claim.render().as_bytes(), self.shared_mode())?;
             }
-            return Ok(Claimed::Yours);
+            return Ok(ClaimOutcome::Granted);
         }
-        if let Some(rival) = claim::rival(claim, &before, &[], now) {
-            return Ok(Claimed::TakenBy(rival.agent.clone(), until(rival)));
+        if let Some(rival) = claim::competing_claim(claim, &before, &[], now) {
+            return Ok(ClaimOutcome::HeldBy(rival.agent.clone(), until(rival)));
         }
         self.shared.replace(&claim.file_name(), claim.render().as_bytes(), self.shared_mode())?;
         let after = self.claims(&claim.target)?;
-        match claim::rival(claim, &[], &after, now) {
-            None => Ok(Claimed::Yours),
+        match claim::competing_claim(claim, &[], &after, now) {
+            None => Ok(ClaimOutcome::Granted),
             Some(rival) => {
                 self.shared.remove(&claim.file_name())?;
-                Ok(Claimed::TakenBy(rival.agent.clone(), until(rival)))
+                Ok(ClaimOutcome::HeldBy(rival.agent.clone(), until(rival)))
             }
         }
     }
 
     /// Whether the claim's agent has the file already: its own claim is there, and none that comes before it.
-    fn holds(&self, claim: &Claim, there: &[Found]) -> bool {
+    fn already_holds(&self, claim: &Claim, there: &[ClaimFile]) -> bool {
         let Some(mine) = there.iter().find(|found| found.agent == claim.agent) else { return false };
         let earlier = Claim { at: mine.at, ..claim.clone() };
-        claim::rival(&earlier, &[], there, mine.at).is_none()
+        claim::competing_claim(&earlier, &[], there, mine.at).is_none()
     }
 
     /// Takes a claim back. False where there was none.
@@ -502,14 +510,14 @@ impl Mailbox {
     }
 
     /// The same, as often as somebody lets go of the file and somebody else has it, for `patience` at most.
-    pub fn claim_within(&self, claim: &Claim, patience: Duration) -> MailboxResult<Claimed> {
+    pub fn claim_with_timeout(&self, claim: &Claim, patience: Duration) -> MailboxResult<ClaimOutcome> {
         let end = Instant::now().checked_add(patience);
         // From before the first look on, so that no release falls between.
-        let mut watch = Watch::new(self.root());
+        let mut watch = MailboxWatcher::new(self.root());
         loop {
             let now = Timestamp::now();
             let claimed = self.claim(&Claim { at: now, ..claim.clone() }, now)?;
-            let Claimed::TakenBy(_, stale) = &claimed else { return Ok(claimed) };
+            let ClaimOutcome::HeldBy(_, stale) = &claimed else { return Ok(claimed) };
             if end.is_some_and(|end| end <= Instant::now()) {
                 return Ok(claimed);
             }
@@ -527,7 +535,7 @@ impl Mailbox {
         patience: Duration,
         change: impl FnOnce(&Self) -> MailboxResult<T>,
     ) -> MailboxResult<Result<T, AgentId>> {
-        if let Claimed::TakenBy(agent, _) = self.claim_within(claim, patience)? {
+        if let ClaimOutcome::HeldBy(agent, _) = self.claim_with_timeout(claim, patience)? {
             return Ok(Err(agent));
         }
         let changed = change(self);
@@ -537,20 +545,23 @@ impl Mailbox {
 }
 
 /// Reads a file of an outbox as a message: its sender and number must be those of the outbox and of the file's name.
-pub fn checked(agent: &AgentId, seq: Seq, bytes: &[u8]) -> Result<Message, Violation> {
+pub fn parse_outbox_file(agent: &AgentId, seq: Seq, bytes: &[u8]) -> Result<MailboxMessage, MailboxViolation> {
     let message = text::parse(bytes)?;
     if message.from != *agent {
-        return Err(Violation::new(rules::FROM, format!("`from` is `{}`, in the outbox of `{agent}`", message.from)));
+        return Err(MailboxViolation::new(
+            rules::FROM,
+            format!("`from` is `{}`, in the outbox of `{agent}`", message.from),
+        ));
     }
     if message.seq != seq {
-        return Err(Violation::new(rules::SEQ, format!("`seq` is `{}`, in the file of `{seq}`", message.seq)));
+        return Err(MailboxViolation::new(rules::SEQ, format!("`seq` is `{}`, in the file of `{seq}`", message.seq)));
     }
     Ok(message)
 }
 
 /// The references of messages.
-pub fn references(messages: &[Message]) -> Vec<MessageRef> {
-    messages.iter().map(Message::reference).collect()
+pub fn references(messages: &[MailboxMessage]) -> Vec<MessageRef> {
+    messages.iter().map(MailboxMessage::reference).collect()
 }
 
 #[cfg(test)]

@@ -12,91 +12,99 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use super::message::{Content, MAX_READ, Message, Part, Priority, VERSION, tidy};
-use super::rules::{self, Violation};
+use super::message::{
+    MAX_READ_BYTES, MailboxMessage, MessageContent, MessagePart, Priority, VERSION, trim_blank_lines,
+};
+use super::rules::{self, MailboxViolation};
 
 /// The known sections, in the order in which they are written.
 const SECTIONS: [&str; 4] = ["Subject", "Body", "Context", "Expected Response"];
 const SUBJECT: usize = 0;
 const BODY: usize = 1;
 const CONTEXT: usize = 2;
-const EXPECTED: usize = 3;
+const EXPECTED_RESPONSE: usize = 3;
 /// The value of `part-cut` where a part ends inside a line.
 const INSIDE_LINE: &str = "inside-line";
 
 /// The known fields of a header.
 #[derive(Default)]
-struct Fields<'a>([Option<&'a str>; FIELDS.len()]);
+struct HeaderFields<'a>([Option<&'a str>; HEADER_FIELDS.len()]);
 
-const FIELDS: [&str; 11] =
+const HEADER_FIELDS: [&str; 11] =
     ["amp-version", "from", "to", "seq", "type", "timestamp", "re", "priority", "ttl", "part", "part-cut"];
 
-impl<'a> Fields<'a> {
+impl<'a> HeaderFields<'a> {
     fn optional(&self, name: &str) -> Option<&'a str> {
         // An empty value says nothing.
-        let at = FIELDS.iter().position(|field| *field == name)?;
+        let at = HEADER_FIELDS.iter().position(|field| *field == name)?;
         self.0[at].filter(|value| !value.is_empty())
     }
 
-    fn required(&self, name: &'static str) -> Result<&'a str, Violation> {
-        self.optional(name).ok_or_else(|| Violation::new(rules::REQUIRED, format!("`{name}` is missing")))
+    fn required(&self, name: &'static str) -> Result<&'a str, MailboxViolation> {
+        self.optional(name).ok_or_else(|| MailboxViolation::new(rules::REQUIRED, format!("`{name}` is missing")))
     }
 }
 
 /// Reads a message. Whether sender and number are those of its folder and file is for the caller to see.
-pub fn parse(bytes: &[u8]) -> Result<Message, Violation> {
-    if bytes.len() > MAX_READ {
-        return Err(Violation::new(rules::SIZE, format!("it has more than {MAX_READ} bytes")));
+pub fn parse(bytes: &[u8]) -> Result<MailboxMessage, MailboxViolation> {
+    if bytes.len() > MAX_READ_BYTES {
+        return Err(MailboxViolation::new(rules::SIZE, format!("it has more than {MAX_READ_BYTES} bytes")));
     }
     let text = str::from_utf8(bytes)
-        .map_err(|error| Violation::new(rules::UTF8, format!("no UTF-8 from byte {}", error.valid_up_to())))?;
+        .map_err(|error| MailboxViolation::new(rules::UTF8, format!("no UTF-8 from byte {}", error.valid_up_to())))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
-    let (fields, rest) = header(&text)?;
+    let (fields, rest) = parse_header(&text)?;
 
     let version = fields.required("amp-version")?;
     if version != VERSION {
-        return Err(Violation::new(rules::VERSION, format!("`amp-version` is not 1 but `{}`", short(version))));
+        return Err(MailboxViolation::new(
+            rules::VERSION,
+            format!("`amp-version` is not 1 but `{}`", excerpt(version)),
+        ));
     }
     let timestamp = fields.required("timestamp")?;
     let timestamp = parse_time(timestamp).ok_or_else(|| {
-        Violation::new(rules::TIMESTAMP, format!("`timestamp` is not ISO 8601: `{}`", short(timestamp)))
+        MailboxViolation::new(rules::TIMESTAMP, format!("`timestamp` is not ISO 8601: `{}`", excerpt(timestamp)))
     })?;
     let ttl = fields.optional("ttl").map(|text| {
         let minutes = if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None };
-        minutes.ok_or_else(|| Violation::new(rules::TTL, format!("`ttl` is no number of minutes: `{}`", short(text))))
+        minutes.ok_or_else(|| {
+            MailboxViolation::new(rules::TTL, format!("`ttl` is no number of minutes: `{}`", excerpt(text)))
+        })
     });
-    let part = fields.optional("part").map(|text| word::<Part>(rules::PART, "part", text)).transpose()?;
+    let part = fields.optional("part").map(|text| parse_field::<MessagePart>(rules::PART, "part", text)).transpose()?;
     let inside_line = fields.optional("part-cut") == Some(INSIDE_LINE);
-    let priority = fields.optional("priority").map(|text| word(rules::PRIORITY, "priority", text)).transpose()?;
-    Ok(Message {
-        from: word(rules::FROM, "from", fields.required("from")?)?,
-        to: word(rules::TO, "to", fields.required("to")?)?,
-        seq: word(rules::SEQ, "seq", fields.required("seq")?)?,
-        kind: word(rules::TYPE, "type", fields.required("type")?)?,
+    let priority =
+        fields.optional("priority").map(|text| parse_field(rules::PRIORITY, "priority", text)).transpose()?;
+    Ok(MailboxMessage {
+        from: parse_field(rules::FROM, "from", fields.required("from")?)?,
+        to: parse_field(rules::TO, "to", fields.required("to")?)?,
+        seq: parse_field(rules::SEQ, "seq", fields.required("seq")?)?,
+        message_type: parse_field(rules::TYPE, "type", fields.required("type")?)?,
         timestamp,
-        re: fields.optional("re").map(|text| word(rules::RE, "re", text)).transpose()?,
+        re: fields.optional("re").map(|text| parse_field(rules::RE, "re", text)).transpose()?,
         priority: priority.unwrap_or(Priority::Normal),
         ttl: ttl.transpose()?,
-        part: part.map(|part| Part { inside_line, ..part }),
-        content: content(rest, part.is_some()),
+        part: part.map(|part| MessagePart { cut_inside_line: inside_line, ..part }),
+        content: parse_content(rest, part.is_some()),
     })
 }
 
 /// A value of a header.
-fn word<T: std::str::FromStr>(rule: &'static str, field: &str, text: &str) -> Result<T, Violation>
+fn parse_field<T: std::str::FromStr>(rule: &'static str, field: &str, text: &str) -> Result<T, MailboxViolation>
 where
     T::Err: std::fmt::Display,
 {
-    text.parse().map_err(|error: T::Err| Violation::new(rule, format!("`{field}`: {error}")))
+    text.parse().map_err(|error: T::Err| MailboxViolation::new(rule, format!("`{field}`: {error}")))
 }
 
-fn short(text: &str) -> String {
+fn excerpt(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
 /// The fields, and what follows them.
-fn header(text: &str) -> Result<(Fields<'_>, &str), Violation> {
-    let mut fields = Fields::default();
+fn parse_header(text: &str) -> Result<(HeaderFields<'_>, &str), MailboxViolation> {
+    let mut fields = HeaderFields::default();
     let mut rest = text;
     while !rest.is_empty() {
         let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
@@ -104,10 +112,13 @@ fn header(text: &str) -> Result<(Fields<'_>, &str), Violation> {
         if !line.is_empty() {
             let Some(comment) = line.strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->")) else { break };
             let (name, value) = comment.split_once(':').map_or((comment.trim(), ""), |(n, v)| (n.trim(), v.trim()));
-            if let Some(at) = FIELDS.iter().position(|field| field.eq_ignore_ascii_case(name))
+            if let Some(at) = HEADER_FIELDS.iter().position(|field| field.eq_ignore_ascii_case(name))
                 && fields.0[at].replace(value).is_some()
             {
-                return Err(Violation::new(rules::FIELD_TWICE, format!("`{}` stands there twice", FIELDS[at])));
+                return Err(MailboxViolation::new(
+                    rules::FIELD_TWICE,
+                    format!("`{}` stands there twice", HEADER_FIELDS[at]),
+                ));
             }
         }
         rest = after;
@@ -116,23 +127,23 @@ fn header(text: &str) -> Result<(Fields<'_>, &str), Violation> {
 }
 
 /// Which section begins with this line.
-fn section_of(line: &str) -> Option<usize> {
+fn section_index(line: &str) -> Option<usize> {
     let name = line.strip_prefix("## ")?.trim();
     SECTIONS.iter().position(|section| section.eq_ignore_ascii_case(name))
 }
 
 /// Whether this line of a text would be read as the beginning of a section, but for the `\` before it.
 fn looks_like_section(line: &str) -> bool {
-    section_of(line.trim_start_matches('\\')).is_some()
+    section_index(line.trim_start_matches('\\')).is_some()
 }
 
-fn content(text: &str, exact: bool) -> Content {
+fn parse_content(text: &str, exact: bool) -> MessageContent {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let mut sections: [Option<Vec<&str>>; 4] = Default::default();
     let mut before: Vec<&str> = Vec::new();
     let mut current = None;
     for line in text.split('\n') {
-        if let Some(section) = section_of(line).filter(|section| sections[*section].is_none()) {
+        if let Some(section) = section_index(line).filter(|section| sections[*section].is_none()) {
             // The blank line that parts two sections belongs to neither.
             if let Some(lines) = current.and_then(|at: usize| sections[at].as_mut())
                 && lines.last().is_some_and(|last| last.is_empty())
@@ -150,17 +161,17 @@ fn content(text: &str, exact: bool) -> Content {
         }
     }
     let mut take = |at: usize| sections[at].take().map(|lines| lines.join("\n"));
-    let (subject, body, context, expected) = (take(SUBJECT), take(BODY), take(CONTEXT), take(EXPECTED));
-    let before = tidy(&before.join("\n"));
+    let (subject, body, context, expected) = (take(SUBJECT), take(BODY), take(CONTEXT), take(EXPECTED_RESPONSE));
+    let before = trim_blank_lines(&before.join("\n"));
     let body = match body {
         None => before,
         // What a part begins and ends with matters when it is joined.
         Some(body) if exact && before.is_empty() => body,
-        Some(body) if before.is_empty() => tidy(&body),
-        Some(body) => format!("{before}\n\n{}", tidy(&body)),
+        Some(body) if before.is_empty() => trim_blank_lines(&body),
+        Some(body) => format!("{before}\n\n{}", trim_blank_lines(&body)),
     };
-    let option = |text: Option<String>| text.map(|text| tidy(&text)).filter(|text| !text.is_empty());
-    Content {
+    let option = |text: Option<String>| text.map(|text| trim_blank_lines(&text)).filter(|text| !text.is_empty());
+    MessageContent {
         subject: option(subject).unwrap_or_default(),
         body,
         context: option(context),
@@ -169,14 +180,14 @@ fn content(text: &str, exact: bool) -> Content {
 }
 
 /// Writes a message.
-pub fn render(message: &Message) -> String {
+pub fn render(message: &MailboxMessage) -> String {
     let mut text = String::new();
     let mut field = |name: &str, value: &dyn std::fmt::Display| text.push_str(&format!("<!-- {name}: {value} -->\n"));
     field("amp-version", &VERSION);
     field("from", &message.from);
     field("to", &message.to);
     field("seq", &message.seq);
-    field("type", &message.kind);
+    field("type", &message.message_type);
     field("timestamp", &render_time(message.timestamp));
     if let Some(re) = &message.re {
         field("re", re);
@@ -189,11 +200,11 @@ pub fn render(message: &Message) -> String {
     }
     if let Some(part) = message.part {
         field("part", &part);
-        if part.inside_line {
+        if part.cut_inside_line {
             field("part-cut", &INSIDE_LINE);
         }
     }
-    let Content { subject, body, context, expected_response } = &message.content;
+    let MessageContent { subject, body, context, expected_response } = &message.content;
     let sections = [Some(subject), Some(body), context.as_ref(), expected_response.as_ref()];
     for (name, section) in SECTIONS.iter().zip(sections) {
         let Some(section) = section else { continue };
@@ -208,7 +219,7 @@ pub fn render(message: &Message) -> String {
 }
 
 /// How many bytes a line of a text takes when it is written, its newline included.
-pub(super) fn written(line: &str) -> usize {
+pub(super) fn rendered_len(line: &str) -> usize {
     line.len() + 1 + usize::from(looks_like_section(line))
 }
 

@@ -10,30 +10,30 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::machine::Letter;
+use super::agent_mailbox::{AgentMailbox, MessageBatch};
+use super::machine::DeliveredMessage;
 use super::message::{AgentId, MessageRef};
-use super::reader::{Batch, Desk};
-use super::show::line;
+use super::show::single_line;
 use super::store::MailboxResult;
-use super::watch::Watch;
+use super::watch::MailboxWatcher;
 
 /// The longest time between two steps.
-const STEP: Duration = Duration::from_secs(5);
+const STEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a last word of somebody who is gone may be on its way.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const FINAL_MESSAGE_GRACE: Duration = Duration::from_millis(500);
 
 /// What is waited for: any message where nothing is said.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct MessageFilter {
     /// One of this agent.
     pub from: Option<AgentId>,
     /// One about this message.
     pub re: Option<MessageRef>,
 }
 
-impl Wanted {
+impl MessageFilter {
     /// Whether it is this.
-    pub fn is(&self, letter: &Letter) -> bool {
+    pub fn matches(&self, letter: &DeliveredMessage) -> bool {
         let message = &letter.message;
         self.from.as_ref().is_none_or(|from| message.from == *from)
             && self.re.as_ref().is_none_or(|re| message.re.as_ref() == Some(re))
@@ -42,47 +42,47 @@ impl Wanted {
 
 /// What waiting comes to.
 #[derive(Debug)]
-pub enum Step {
-    /// Something was collected, maybe only a warning: to be shown, and given back to [`Waiting::keep`].
-    Batch(Box<Batch>),
+pub enum WaitStep {
+    /// Something was collected, maybe only a warning: to be shown, and given back to [`MessageWaiter::commit`].
+    Batch(Box<MessageBatch>),
     /// A few seconds went by.
     Idle,
     /// What was wanted came.
-    Came,
+    Matched,
     /// It will not come: why.
-    Gone(String),
+    NoMoreMessages(String),
     /// The time is over.
-    TimeOver,
+    TimedOut,
 }
 
 /// An agent that waits.
 #[derive(Debug)]
-pub struct Waiting {
-    wanted: Wanted,
+pub struct MessageWaiter {
+    filter: MessageFilter,
     end: Option<Instant>,
-    watch: Watch,
+    watch: MailboxWatcher,
     /// It came.
-    came: bool,
+    matched: bool,
     /// When to look again, whatever happens. None: at once.
-    look: Option<Instant>,
+    next_check: Option<Instant>,
     gone_since: Option<Instant>,
 }
 
-impl Waiting {
+impl MessageWaiter {
     /// Begins to wait, until then at the longest.
-    pub fn new(desk: &Desk, wanted: Wanted, end: Option<Instant>) -> Self {
-        let watch = Watch::new(desk.mailbox().root());
-        Self { wanted, end, watch, came: false, look: None, gone_since: None }
+    pub fn new(desk: &AgentMailbox, wanted: MessageFilter, end: Option<Instant>) -> Self {
+        let watch = MailboxWatcher::new(desk.mailbox().root());
+        Self { filter: wanted, end, watch, matched: false, next_check: None, gone_since: None }
     }
 
     /// What comes next.
-    pub fn next(&mut self, desk: &Desk) -> MailboxResult<Step> {
-        if self.came {
-            return Ok(Step::Came);
+    pub fn next(&mut self, desk: &AgentMailbox) -> MailboxResult<WaitStep> {
+        if self.matched {
+            return Ok(WaitStep::Matched);
         }
-        if let Some(look) = self.look {
+        if let Some(look) = self.next_check {
             if self.end.is_some_and(|end| end <= Instant::now()) {
-                return Ok(Step::TimeOver);
+                return Ok(WaitStep::TimedOut);
             }
             let until = self.end.map_or(look, |end| end.min(look));
             self.watch.wait(until);
@@ -92,29 +92,29 @@ impl Waiting {
         let due = batch
             .deadline
             .map(|due| now + Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default());
-        let gone = match &self.wanted.from {
-            Some(agent) => batch
-                .finished(agent)
-                .map(|status| format!("{agent} is gone (`{}`) and has nothing more to say", line(status.word()))),
+        let gone = match &self.filter.from {
+            Some(agent) => batch.finished_status(agent).map(|status| {
+                format!("{agent} is gone (`{}`) and has nothing more to say", single_line(status.word()))
+            }),
             None => batch.all_finished().then(|| "everybody else is gone and has nothing more to say".to_owned()),
         };
         self.gone_since = if gone.is_some() { self.gone_since.or(Some(now)) } else { None };
-        let last_words = self.gone_since.map(|since| since + LAST_WORDS);
-        self.look = [due, last_words].into_iter().flatten().chain([now + STEP]).min();
-        if !batch.letters.is_empty() || !batch.warnings.is_empty() {
-            return Ok(Step::Batch(Box::new(batch)));
+        let last_words = self.gone_since.map(|since| since + FINAL_MESSAGE_GRACE);
+        self.next_check = [due, last_words].into_iter().flatten().chain([now + STEP_INTERVAL]).min();
+        if !batch.messages.is_empty() || !batch.warnings.is_empty() {
+            return Ok(WaitStep::Batch(Box::new(batch)));
         }
         // Where it stands may have changed all the same: what was for others is behind it.
-        batch.keep()?;
+        batch.commit()?;
         match gone {
-            Some(gone) if last_words.is_some_and(|end| end <= now) => Ok(Step::Gone(gone)),
-            _ => Ok(Step::Idle),
+            Some(gone) if last_words.is_some_and(|end| end <= now) => Ok(WaitStep::NoMoreMessages(gone)),
+            _ => Ok(WaitStep::Idle),
         }
     }
 
     /// What the batch has was shown, and counts as read.
-    pub fn keep(&mut self, batch: Batch) -> MailboxResult<()> {
-        self.came = batch.letters.iter().any(|letter| self.wanted.is(letter));
-        batch.keep()
+    pub fn commit(&mut self, batch: MessageBatch) -> MailboxResult<()> {
+        self.matched = batch.messages.iter().any(|letter| self.filter.matches(letter));
+        batch.commit()
     }
 }

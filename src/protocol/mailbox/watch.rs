@@ -1,67 +1,68 @@
 //! Waiting until something happens in a mailbox, without asking again and again: the kernel's file notification where there is
-//! one (Linux), a look every [`POLL`] elsewhere.
+//! one (Linux), a look every [`POLL_INTERVAL`] elsewhere.
 //!
 //! What is watched: the folder itself (the roster), `agents`, each outbox and `shared`. What happens under names that begin
 //! with a dot does not count, but for claims. Notification does not see what another machine writes (SMB, NFS): so every
-//! [`LOOK`] there is a look all the same. Used by `shim/mail`, `cli/mailbox` and the swarm. Must not: read messages.
+//! [`RESCAN_INTERVAL`] there is a look all the same. Used by `shim/mail`, `cli/mailbox` and the swarm. Must not: read messages.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::store::{AGENTS, ROSTER_FILE, SHARED};
+use super::store::{AGENTS_DIR, ROSTER_FILE, SHARED_DIR};
 
 /// How often there is a look where the kernel tells nothing.
-pub const POLL: Duration = Duration::from_millis(100);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How often there is a look where it does.
-pub const LOOK: Duration = Duration::from_secs(2);
+pub const RESCAN_INTERVAL: Duration = Duration::from_secs(2);
 /// The most folders that are watched.
-const MAX_FOLDERS: usize = 1000;
+const MAX_WATCHED_DIRS: usize = 1000;
 
 /// What came of waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Changed {
+pub enum WatchOutcome {
     /// Something happened since the watch was made, or since the last time that it said so.
-    Something,
+    Changed,
     /// The time is over.
-    Nothing,
+    TimedOut,
 }
 
 /// Watches a mailbox.
 #[derive(Debug)]
-pub struct Watch {
+pub struct MailboxWatcher {
     root: PathBuf,
-    notices: Option<notices::Notices>,
-    seen: Seen,
+    notifier: Option<notifier::DirNotifier>,
+    last_scan: DirScan,
 }
 
 /// What the folders look like: when each was changed, how many names it has.
-type Seen = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
+type DirScan = BTreeMap<PathBuf, (Option<SystemTime>, u64)>;
 
-impl Watch {
+impl MailboxWatcher {
     /// Watches the mailbox in this folder from now on. What cannot be watched is looked at.
     pub fn new(root: &Path) -> Self {
-        let mut watch = Self { root: root.to_owned(), notices: notices::Notices::new(), seen: Seen::new() };
-        watch.follow();
-        watch.seen = watch.look();
+        let mut watch =
+            Self { root: root.to_owned(), notifier: notifier::DirNotifier::new(), last_scan: DirScan::new() };
+        watch.add_new_dirs();
+        watch.last_scan = watch.scan();
         watch
     }
 
     /// One that never hears from the kernel.
     #[cfg(test)]
     fn polling(root: &Path) -> Self {
-        let mut watch = Self { root: root.to_owned(), notices: None, seen: Seen::new() };
-        watch.seen = watch.look();
+        let mut watch = Self { root: root.to_owned(), notifier: None, last_scan: DirScan::new() };
+        watch.last_scan = watch.scan();
         watch
     }
 
     /// Waits until something happens, or until then.
-    pub fn wait(&mut self, until: Instant) -> Changed {
+    pub fn wait(&mut self, until: Instant) -> WatchOutcome {
         loop {
             let now = Instant::now();
-            let every = if self.notices.is_some() { LOOK } else { POLL };
+            let every = if self.notifier.is_some() { RESCAN_INTERVAL } else { POLL_INTERVAL };
             let pause = until.saturating_duration_since(now).min(every);
-            let told = match &mut self.notices {
+            let told = match &mut self.notifier {
                 Some(notices) => notices.wait(pause),
                 None => {
                     std::thread::sleep(pause);
@@ -71,61 +72,61 @@ impl Watch {
             match told {
                 Some(true) => {
                     // An outbox may be new.
-                    self.follow();
-                    self.seen = self.look();
-                    return Changed::Something;
+                    self.add_new_dirs();
+                    self.last_scan = self.scan();
+                    return WatchOutcome::Changed;
                 }
                 Some(false) => {}
                 // It broke, or lost count: from now on it is done by looking.
-                None => self.notices = None,
+                None => self.notifier = None,
             }
-            let looks = self.look();
-            if looks != self.seen {
-                self.follow();
-                self.seen = looks;
-                return Changed::Something;
+            let looks = self.scan();
+            if looks != self.last_scan {
+                self.add_new_dirs();
+                self.last_scan = looks;
+                return WatchOutcome::Changed;
             }
             if Instant::now() >= until {
-                return Changed::Nothing;
+                return WatchOutcome::TimedOut;
             }
         }
     }
 
-    fn folders(&self) -> Vec<PathBuf> {
-        let agents = self.root.join(AGENTS);
-        let mut folders = vec![self.root.clone(), agents.clone(), self.root.join(SHARED)];
+    fn watched_dirs(&self) -> Vec<PathBuf> {
+        let agents = self.root.join(AGENTS_DIR);
+        let mut folders = vec![self.root.clone(), agents.clone(), self.root.join(SHARED_DIR)];
         let outboxes = std::fs::read_dir(agents).into_iter().flatten().flatten();
-        folders.extend(outboxes.map(|entry| entry.path()).take(MAX_FOLDERS));
+        folders.extend(outboxes.map(|entry| entry.path()).take(MAX_WATCHED_DIRS));
         folders
     }
 
     /// Watches what is new.
-    fn follow(&mut self) {
-        let folders = self.folders();
-        if let Some(notices) = &mut self.notices
-            && !folders.iter().all(|folder| notices.follow(folder))
+    fn add_new_dirs(&mut self) {
+        let folders = self.watched_dirs();
+        if let Some(notices) = &mut self.notifier
+            && !folders.iter().all(|folder| notices.watch_dir(folder))
         {
             // There is no more room in the kernel.
-            self.notices = None;
+            self.notifier = None;
         }
     }
 
-    fn look(&self) -> Seen {
-        let mut seen = Seen::new();
-        for folder in self.folders() {
+    fn scan(&self) -> DirScan {
+        let mut seen = DirScan::new();
+        for folder in self.watched_dirs() {
             let Ok(meta) = std::fs::symlink_metadata(&folder) else { continue };
             // Times may be too coarse for two changes at once; numbers of names are not.
-            let names = if meta.is_dir() && self.notices.is_none() {
+            let names = if meta.is_dir() && self.notifier.is_none() {
                 std::fs::read_dir(&folder)
-                    .map_or(0, |names| names.flatten().filter(|name| counts(&name.file_name())).count())
+                    .map_or(0, |names| names.flatten().filter(|name| is_relevant_name(&name.file_name())).count())
             } else {
                 0
             };
             seen.insert(folder, (meta.modified().ok(), names as u64));
         }
         // These are files that others may change in their place.
-        let shared = std::fs::read_dir(self.root.join(SHARED)).into_iter().flatten().flatten();
-        let files = shared.map(|entry| entry.path()).take(MAX_FOLDERS).chain([self.root.join(ROSTER_FILE)]);
+        let shared = std::fs::read_dir(self.root.join(SHARED_DIR)).into_iter().flatten().flatten();
+        let files = shared.map(|entry| entry.path()).take(MAX_WATCHED_DIRS).chain([self.root.join(ROSTER_FILE)]);
         for file in files {
             if let Ok(meta) = std::fs::symlink_metadata(&file) {
                 seen.insert(file, (meta.modified().ok(), meta.len()));
@@ -136,13 +137,13 @@ impl Watch {
 }
 
 /// Whether what happens under this name matters.
-fn counts(name: &std::ffi::OsStr) -> bool {
+fn is_relevant_name(name: &std::ffi::OsStr) -> bool {
     let name = name.as_encoded_bytes();
     !name.starts_with(b".") || name.starts_with(super::claim::PREFIX.as_bytes())
 }
 
 #[cfg(target_os = "linux")]
-mod notices {
+mod notifier {
     //! inotify.
 
     use std::ffi::OsStr;
@@ -158,16 +159,16 @@ mod notices {
 
     /// What the kernel tells.
     #[derive(Debug)]
-    pub(super) struct Notices(OwnedFd);
+    pub(super) struct DirNotifier(OwnedFd);
 
-    impl Notices {
+    impl DirNotifier {
         pub(super) fn new() -> Option<Self> {
             inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok().map(Self)
         }
 
         /// Watches a folder; one that is watched already goes on being so. False where there is no room for it. What is no
         /// folder, or not there, is passed over.
-        pub(super) fn follow(&mut self, folder: &Path) -> bool {
+        pub(super) fn watch_dir(&mut self, folder: &Path) -> bool {
             // Files come by rename or link, and those of others by being written in their place.
             let what = WatchFlags::CREATE
                 | WatchFlags::MOVED_TO
@@ -186,7 +187,7 @@ mod notices {
                 let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok()?;
                 match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
                     Ok(0) => return Some(false),
-                    Ok(_) if self.drain()? => return Some(true),
+                    Ok(_) if self.read_events()? => return Some(true),
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(_) => return None,
                 }
@@ -194,7 +195,7 @@ mod notices {
         }
 
         /// Reads all that is there.
-        fn drain(&mut self) -> Option<bool> {
+        fn read_events(&mut self) -> Option<bool> {
             let mut something = false;
             let mut buffer = [MaybeUninit::uninit(); 8192];
             let mut reader = inotify::Reader::new(&self.0, &mut buffer);
@@ -203,7 +204,7 @@ mod notices {
                     Ok(event) => {
                         let overflow = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
                         let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
-                        something |= overflow || name.is_some_and(super::counts);
+                        something |= overflow || name.is_some_and(super::is_relevant_name);
                     }
                     Err(Errno::WOULDBLOCK) => return Some(something),
                     Err(Errno::INTR) => {}
@@ -224,7 +225,7 @@ mod notices {
     #[derive(Debug)]
     pub(super) struct Notices;
 
-    impl Notices {
+    impl DirNotifier {
         pub(super) fn new() -> Option<Self> {
             None
         }
@@ -241,20 +242,20 @@ mod notices {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::{AgentId, Draft, Kind, Recipient};
+    use super::super::message::{AgentId, MailboxDraft, MailboxMessageType, MessageRecipient};
     use super::super::store::Mailbox;
     use super::*;
 
-    fn soon() -> Instant {
+    fn test_deadline() -> Instant {
         Instant::now() + Duration::from_secs(20)
     }
 
-    fn happens(mut watch: Watch, root: &Path) {
+    fn assert_changes_are_noticed(mut watch: MailboxWatcher, root: &Path) {
         let (alpha, bravo): (AgentId, AgentId) = ("alpha".parse().expect("an id"), "bravo".parse().expect("an id"));
         let mailbox = Mailbox::open(root).expect("a mailbox");
-        let draft = Draft::new(Recipient::All, Kind::Status, "s", "b");
+        let draft = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Status, "s", "b");
         let now = jiff::Timestamp::now;
-        assert_eq!(watch.wait(Instant::now() + Duration::from_millis(250)), Changed::Nothing);
+        assert_eq!(watch.wait(Instant::now() + Duration::from_millis(250)), WatchOutcome::TimedOut);
         // In an outbox that was not there.
         let sender = std::thread::spawn({
             let (root, draft, alpha) = (root.to_owned(), draft.clone(), alpha.clone());
@@ -264,49 +265,50 @@ mod tests {
                 Instant::now()
             }
         });
-        while mailbox.listing(&alpha).expect("a listing").files.is_empty() {
-            assert_eq!(watch.wait(soon()), Changed::Something);
+        while mailbox.list_outbox(&alpha).expect("a listing").files.is_empty() {
+            assert_eq!(watch.wait(test_deadline()), WatchOutcome::Changed);
         }
         let late = sender.join().expect("it ends").elapsed();
         assert!(late < Duration::from_millis(200), "{late:?}");
         // Changes while nobody waits are not lost.
-        let settle =
-            |watch: &mut Watch| while watch.wait(Instant::now() + Duration::from_millis(200)) == Changed::Something {};
+        let settle = |watch: &mut MailboxWatcher| {
+            while watch.wait(Instant::now() + Duration::from_millis(200)) == WatchOutcome::Changed {}
+        };
         settle(&mut watch);
         mailbox.send(&alpha, &draft, None, now()).expect("sent");
-        assert_eq!(watch.wait(soon()), Changed::Something);
+        assert_eq!(watch.wait(test_deadline()), WatchOutcome::Changed);
         settle(&mut watch);
-        mailbox.register(&super::super::roster::Row::new(bravo, "b", None, now())).expect("registered");
-        assert_eq!(watch.wait(soon()), Changed::Something);
+        mailbox.register(&super::super::roster::RosterEntry::new(bravo, "b", None, now())).expect("registered");
+        assert_eq!(watch.wait(test_deadline()), WatchOutcome::Changed);
         settle(&mut watch);
         // What another program writes in its place.
         std::fs::write(root.join("shared/STATE.md"), "# Shared State\n").expect("written");
-        assert_eq!(watch.wait(soon()), Changed::Something);
+        assert_eq!(watch.wait(test_deadline()), WatchOutcome::Changed);
         settle(&mut watch);
         std::fs::write(root.join("shared/STATE.md"), "# Shared State\n\nmore\n").expect("written");
-        assert_eq!(watch.wait(soon()), Changed::Something);
+        assert_eq!(watch.wait(test_deadline()), WatchOutcome::Changed);
         settle(&mut watch);
         // Reading is nothing that happens, and files aside are not.
         mailbox.roster().expect("a roster");
         mailbox.read_shared(&"STATE.md".parse().expect("a name")).expect("readable");
-        assert_eq!(watch.wait(Instant::now() + Duration::from_millis(300)), Changed::Nothing);
+        assert_eq!(watch.wait(Instant::now() + Duration::from_millis(300)), WatchOutcome::TimedOut);
     }
 
     /// Polling Frequency.
     #[test]
-    fn what_happens_is_told_at_once() {
+    fn changes_are_reported_at_once() {
         let root = tempfile::tempdir().expect("a folder");
         Mailbox::create(root.path()).expect("made");
-        let watch = Watch::new(root.path());
-        assert_eq!(watch.notices.is_some(), cfg!(target_os = "linux"));
-        happens(watch, root.path());
+        let watch = MailboxWatcher::new(root.path());
+        assert_eq!(watch.notifier.is_some(), cfg!(target_os = "linux"));
+        assert_changes_are_noticed(watch, root.path());
     }
 
     /// Polling Frequency.
     #[test]
-    fn without_the_kernel_it_is_seen_by_looking() {
+    fn changes_are_found_by_polling_without_inotify() {
         let root = tempfile::tempdir().expect("a folder");
         Mailbox::create(root.path()).expect("made");
-        happens(Watch::polling(root.path()), root.path());
+        assert_changes_are_noticed(MailboxWatcher::polling(root.path()), root.path());
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::fault::Fault;
 use super::role::{Role, RoleRegistry};
 use super::rules;
-use crate::protocol::acp::fields::shown;
+use crate::protocol::acp::fields::excerpt;
 
 /// How a block stands in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub(super) fn check_block_name(name: &str, pointer: &str) -> Result<(), Box<Faul
     if is_camel_case(name) {
         return Ok(());
     }
-    let problem = format!("a header block's name must be in camelCase, found `{}`", shown(name));
+    let problem = format!("a header block's name must be in camelCase, found `{}`", excerpt(name));
     Err(Fault::sender(rules::BLOCK_NAME, problem).at_pointer(pointer))
 }
 

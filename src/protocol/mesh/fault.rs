@@ -11,7 +11,7 @@ use super::block::{is_camel_case, parse_boolean};
 use super::frame::Frame;
 use super::role::{Role, RoleRegistry, is_iri};
 use super::rules;
-use crate::protocol::acp::fields::shown;
+use crate::protocol::acp::fields::excerpt;
 
 /// The base codes (5.4.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -237,7 +237,7 @@ impl Fault {
             invalid_fault(
                 rules::FAULT_CODE_KNOWN,
                 "/code/value",
-                &format!("must be a base code, found `{}`", shown(value)),
+                &format!("must be a base code, found `{}`", excerpt(value)),
             )
         })?;
         let subcode = optional_text(code, "subcode", rules::FAULT_SUBCODE, "/code")?;
@@ -264,7 +264,7 @@ impl Fault {
         if let Some(detail) = fault.get("detail") {
             read.detail = expect_object(detail, "/detail")?.clone();
             if let Some(key) = read.detail.keys().find(|key| !is_camel_case(key)) {
-                let problem = format!("keys must be in camelCase, found `{}`", shown(key));
+                let problem = format!("keys must be in camelCase, found `{}`", excerpt(key));
                 return Err(invalid_fault(rules::FAULT_DETAIL, "/detail", &problem));
             }
         }
@@ -341,7 +341,7 @@ fn parse_reasons(value: Option<&Value>) -> Result<Vec<FaultReason>, Box<Fault>> 
         let (text, lang) =
             (field("text").ok_or_else(|| problem("text"))?, field("lang").ok_or_else(|| problem("lang"))?);
         if LanguageTag::parse(lang.as_str()).is_err() {
-            let problem = format!("must be a BCP 47 language tag, found `{}`", shown(&lang));
+            let problem = format!("must be a BCP 47 language tag, found `{}`", excerpt(&lang));
             return Err(invalid_fault(rules::FAULT_LANG, &format!("/reason/{place}/lang"), &problem));
         }
         Ok(FaultReason { text, lang })

@@ -10,7 +10,7 @@ use super::fault::{Fault, FaultCode};
 use super::limits::{self, FrameLimits};
 use super::rules;
 use super::version::SupportedVersions;
-use crate::protocol::acp::fields::shown;
+use crate::protocol::acp::fields::excerpt;
 
 /// A message. Its JSON is `{"frame": {..}}`.
 #[derive(Debug, Clone, PartialEq)]
@@ -193,7 +193,7 @@ impl Header {
             block::check_block_name(name, &pointer)?;
             block::check_core_properties(entry, &pointer)?;
             if names.contains(&name) || self.get(name).is_some() {
-                let problem = format!("the header block `{}` stands twice", shown(name));
+                let problem = format!("the header block `{}` stands twice", excerpt(name));
                 return Err(Fault::sender(rules::BLOCK_TWICE, problem).at_pointer(&pointer));
             }
             names.push(name);
@@ -378,7 +378,7 @@ fn looks_like_frame(value: &Value) -> bool {
 }
 
 fn extraneous_key_fault(key: &str, above: &str) -> Box<Fault> {
-    let problem = format!("there is no place for the key `{}`", shown(key));
+    let problem = format!("there is no place for the key `{}`", excerpt(key));
     Fault::sender(rules::EXTRANEOUS_KEY, problem).at_pointer(&format!("{above}/{}", limits::escape_pointer_token(key)))
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 use super::canonical;
 use super::fault::Fault;
 use super::rules;
-use crate::protocol::acp::fields::shown;
+use crate::protocol::acp::fields::excerpt;
 use crate::tasks::json::{self, JsonNode};
 
 /// The sizes above which a frame is refused (7.0, rule 5: sanitise against overflow).
@@ -120,7 +120,7 @@ impl ValueConverter<'_> {
                     self.check_text(&member.key)?;
                     self.path.push(member.key.clone());
                     if !seen.insert(member.key.clone()) {
-                        let problem = format!("the key `{}` stands twice", shown(&member.key));
+                        let problem = format!("the key `{}` stands twice", excerpt(&member.key));
                         return Err(Fault::sender(rules::DUPLICATE_KEY, problem).at_pointer(&self.pointer()));
                     }
                     let value = self.convert_value(member.node, depth + 1)?;
@@ -152,7 +152,7 @@ impl ValueConverter<'_> {
             (_, None) => None,
         };
         number.ok_or_else(|| {
-            let problem = format!("the number `{}` is not one that every reader reads the same", shown(text));
+            let problem = format!("the number `{}` is not one that every reader reads the same", excerpt(text));
             Fault::sender(rules::NUMBER, problem).at_pointer(&self.pointer())
         })
     }

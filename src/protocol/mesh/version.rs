@@ -6,7 +6,7 @@
 use serde_json::json;
 
 use super::fault::{Fault, FaultCode};
-use crate::protocol::acp::fields::shown;
+use crate::protocol::acp::fields::excerpt;
 
 /// The versions that a node supports. Never empty; best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl SupportedVersions {
             return Ok(());
         }
         let versions = self.0.join(", ");
-        let text = format!("version `{}` of the frame is not supported; supported: {versions}", shown(version));
+        let text = format!("version `{}` of the frame is not supported; supported: {versions}", excerpt(version));
         let mut fault = Fault::new(FaultCode::VersionMismatch, text).with_detail("supportedVersions", json!(self.0));
         fault.supported_versions.clone_from(&self.0);
         Err(fault)

@@ -25,7 +25,7 @@ use crate::handoff::depot::{DepotError, DepotErrorKind, DepotResponse};
 use crate::handoff::mailbox::{MAX_DIR_ENTRIES, MailFileWrite, MessageNumbers, is_shared_name};
 use crate::ids::AgentId;
 use crate::protocol::mailbox::message::Seq;
-use crate::protocol::mailbox::store::{AGENTS, PROTOCOL_FILE, ROSTER_FILE, SHARED};
+use crate::protocol::mailbox::store::{AGENTS_DIR, PROTOCOL_FILE, ROSTER_FILE, SHARED_DIR};
 
 mod poll;
 
@@ -58,7 +58,7 @@ enum MailboxPath<'p> {
 
 /// Makes what is not there, and says what is.
 pub fn open(layout: &Layout) -> Result<DepotResponse, DepotError> {
-    let fresh = !layout.mailbox_volume().join(AGENTS).is_dir();
+    let fresh = !layout.mailbox_volume().join(AGENTS_DIR).is_dir();
     let mailbox = MailboxDirs::create(&layout.mailbox_volume())?;
     mailbox.remove_stale_temps()?;
     let mut messages = BTreeMap::new();
@@ -142,8 +142,8 @@ impl MailboxDirs {
     /// Opens the folders.
     fn open(path: &Path) -> Result<Self, DepotError> {
         let root = open_dir(path)?;
-        let agents = open_dir_at(&root, AGENTS)?;
-        let shared = open_dir_at(&root, SHARED)?;
+        let agents = open_dir_at(&root, AGENTS_DIR)?;
+        let shared = open_dir_at(&root, SHARED_DIR)?;
         Ok(Self { root, agents, shared })
     }
 
@@ -153,7 +153,7 @@ impl MailboxDirs {
         let root = open_dir(path)?;
         let wrong = |name: &str, error: Errno| io_error("make", &path.join(name), &error.into());
         rustix::fs::fchmod(&root, Mode::from_raw_mode(0o755)).map_err(|error| wrong("", error))?;
-        for (name, mode) in [(AGENTS, 0o755), (SHARED, 0o777)] {
+        for (name, mode) in [(AGENTS_DIR, 0o755), (SHARED_DIR, 0o777)] {
             make_dir_at(&root, name, mode).map_err(|error| wrong(name, error))?;
         }
         Self::open(path)
@@ -236,10 +236,10 @@ fn parse_mailbox_path(path: &str) -> Result<MailboxPath<'_>, DepotError> {
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
         [name @ (ROSTER_FILE | PROTOCOL_FILE)] => Ok(MailboxPath::Root(name)),
-        [AGENTS, agent, name] if Seq::of_file_name(name).is_some() => {
+        [AGENTS_DIR, agent, name] if Seq::from_file_name(name).is_some() => {
             Ok(MailboxPath::Message(parse_agent_id(agent)?, name))
         }
-        [SHARED, name] if is_shared_name(name) => Ok(MailboxPath::Shared(name)),
+        [SHARED_DIR, name] if is_shared_name(name) => Ok(MailboxPath::Shared(name)),
         _ => Err(depot_error(DepotErrorKind::Refused, format!("`{path}` is not a place in a mailbox"))),
     }
 }
@@ -293,5 +293,5 @@ fn list_names(folder: &File) -> Result<Vec<String>, DepotError> {
 
 /// The messages in an outbox, by their names alone.
 fn message_numbers(outbox: &File) -> Result<MessageNumbers, DepotError> {
-    Ok(list_names(outbox)?.iter().filter_map(|name| Seq::of_file_name(name)).map(Seq::get).collect())
+    Ok(list_names(outbox)?.iter().filter_map(|name| Seq::from_file_name(name)).map(Seq::get).collect())
 }

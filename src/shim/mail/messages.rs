@@ -8,11 +8,13 @@ use serde_json::json;
 
 use super::args::ParsedArgs;
 use super::{EXIT_FAILED, EXIT_GONE, EXIT_OK, EXIT_TIMEOUT, MailCommand, MailError};
-use crate::protocol::mailbox::machine::Letter;
-use crate::protocol::mailbox::message::{Content, Draft, Kind, MAX_BODY, MessageRef, Priority, address};
-use crate::protocol::mailbox::reader::Batch;
+use crate::protocol::mailbox::agent_mailbox::MessageBatch;
+use crate::protocol::mailbox::machine::DeliveredMessage;
+use crate::protocol::mailbox::message::{
+    MAX_BODY_BYTES, MailboxDraft, MailboxMessageType, MessageContent, MessageRef, Priority, resolve_address,
+};
 use crate::protocol::mailbox::show;
-use crate::protocol::mailbox::wait::{Step, Waiting, Wanted};
+use crate::protocol::mailbox::wait::{MessageFilter, MessageWaiter, WaitStep};
 use crate::shim::socket_client;
 
 /// How the shown messages say that they can be answered.
@@ -25,27 +27,27 @@ impl MailCommand<'_, '_> {
     pub(super) fn send(&mut self, given: &ParsedArgs) -> Result<u8, MailError> {
         let re: Option<MessageRef> = given.parse_value("--re")?;
         let (to, mut kind) =
-            address(self.reader.me(), given.parse_value("--to")?, given.parse_value("--type")?, re.as_ref())
+            resolve_address(self.reader.me(), given.parse_value("--to")?, given.parse_value("--type")?, re.as_ref())
                 .ok_or_else(|| MailError::usage("say whom it is for: `--to ID`, or `--to '*'` for everybody"))?;
-        if kind == Kind::Done && self.env.has_more_stories {
+        if kind == MailboxMessageType::Done && self.env.has_more_stories {
             // Who is done counts as gone, and nobody waits for it any more.
-            kind = Kind::Status;
+            kind = MailboxMessageType::Status;
             self.print_note("sent as STATUS: you have other stories after this one");
         }
-        let draft = Draft {
+        let draft = MailboxDraft {
             to,
-            kind,
+            message_type: kind,
             re,
             priority: given.parse_value("--priority")?.unwrap_or(Priority::Normal),
             ttl: given.parse_number("--ttl", 1)?,
-            content: Content {
+            content: MessageContent {
                 subject: given.value("--subject").unwrap_or_default().to_owned(),
                 body: self.body_text(&given.positional, given.has("--subject"))?,
                 context: given.value("--context").map(str::to_owned),
                 expected_response: given.value("--expect").map(str::to_owned),
             },
         };
-        for doubt in self.reader.doubts(&draft)? {
+        for doubt in self.reader.draft_warnings(&draft)? {
             self.print_note(&doubt);
         }
         let sent = self.reader.send(&draft, Timestamp::now())?;
@@ -71,7 +73,7 @@ impl MailCommand<'_, '_> {
     fn read_input(&mut self) -> Result<String, MailError> {
         let mut bytes = Vec::new();
         // More than any text may have: what uses it says so.
-        self.env.input.take(4 * MAX_BODY as u64 + 1).read_to_end(&mut bytes)?;
+        self.env.input.take(4 * MAX_BODY_BYTES as u64 + 1).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -79,17 +81,17 @@ impl MailCommand<'_, '_> {
         let json = given.has("--json");
         if given.has("--all") {
             given.reject_positional_from(0)?;
-            let again = self.reader.again(Timestamp::now())?;
+            let again = self.reader.history(Timestamp::now())?;
             self.print_letters(&again, json)?;
             return Ok(EXIT_OK);
         }
         if given.positional.is_empty() {
             let batch = self.reader.collect(Timestamp::now())?;
             self.print_batch(&batch, json)?;
-            if batch.letters.is_empty() {
+            if batch.messages.is_empty() {
                 self.print_note("no new messages");
             }
-            batch.keep()?;
+            batch.commit()?;
             return Ok(EXIT_OK);
         }
         let mut code = EXIT_OK;
@@ -97,7 +99,7 @@ impl MailCommand<'_, '_> {
             let Some(reference) = given.parse_positional::<MessageRef>(at)? else { break };
             match self.reader.find(&reference)? {
                 Ok(message) => {
-                    let letter = Letter { last: message.seq, message, late: false };
+                    let letter = DeliveredMessage { last_seq: message.seq, message, late: false };
                     self.print_letters(&[letter], json)?;
                 }
                 Err(why) => {
@@ -112,50 +114,50 @@ impl MailCommand<'_, '_> {
     pub(super) fn wait(&mut self, given: &ParsedArgs) -> Result<u8, MailError> {
         given.reject_positional_from(0)?;
         let json = given.has("--json");
-        let wanted = Wanted { from: given.parse_value("--from")?, re: given.parse_value("--re")? };
+        let wanted = MessageFilter { from: given.parse_value("--from")?, re: given.parse_value("--re")? };
         let seconds = given.parse_number("--timeout", 0)?.map_or(DEFAULT_WAIT_TIMEOUT_SECS, u64::from);
         let end = if seconds > 0 { Instant::now().checked_add(Duration::from_secs(seconds)) } else { None };
         let socket = self.env.socket.clone();
         let mut told: Option<Instant> = None;
-        let mut waiting = Waiting::new(&self.reader, wanted, end);
+        let mut waiting = MessageWaiter::new(&self.reader, wanted, end);
         loop {
             let batch = match waiting.next(&self.reader)? {
-                Step::Batch(batch) => batch,
-                Step::Idle => {
+                WaitStep::Batch(batch) => batch,
+                WaitStep::Idle => {
                     if told.is_none_or(|told| told.elapsed() >= WAIT_REPORT_INTERVAL) {
                         socket_client::report_waiting(socket.as_deref());
                         told = Some(Instant::now());
                     }
                     continue;
                 }
-                Step::Came => return Ok(EXIT_OK),
-                Step::Gone(why) => {
+                WaitStep::Matched => return Ok(EXIT_OK),
+                WaitStep::NoMoreMessages(why) => {
                     self.print_note(&why);
                     return Ok(EXIT_GONE);
                 }
-                Step::TimeOver => {
+                WaitStep::TimedOut => {
                     self.print_note(&format!("nothing came within {seconds} s"));
                     return Ok(EXIT_TIMEOUT);
                 }
             };
             self.print_batch(&batch, json)?;
-            waiting.keep(*batch)?;
+            waiting.commit(*batch)?;
         }
     }
 
-    fn print_batch(&mut self, batch: &Batch, json: bool) -> Result<(), MailError> {
+    fn print_batch(&mut self, batch: &MessageBatch, json: bool) -> Result<(), MailError> {
         for warning in &batch.warnings {
-            self.print_note(&show::warning(warning));
+            self.print_note(&show::render_warning(warning));
         }
-        self.print_letters(&batch.letters, json)
+        self.print_letters(&batch.messages, json)
     }
 
-    fn print_letters(&mut self, letters: &[Letter], json: bool) -> Result<(), MailError> {
+    fn print_letters(&mut self, letters: &[DeliveredMessage], json: bool) -> Result<(), MailError> {
         for letter in letters {
             if json {
-                self.print_json(&show::letter_json(letter))?;
+                self.print_json(&show::delivered_json(letter))?;
             } else {
-                self.print(&(show::letter(letter, REPLY_COMMAND) + "\n"))?;
+                self.print(&(show::render_delivered(letter, REPLY_COMMAND) + "\n"))?;
             }
         }
         Ok(())

@@ -13,8 +13,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::ids::AgentId;
+use crate::protocol::mailbox::agent_mailbox::AgentMailbox;
 use crate::protocol::mailbox::parts::DraftError;
-use crate::protocol::mailbox::reader::Desk;
 use crate::protocol::mailbox::show;
 use crate::protocol::mailbox::store::{Mailbox, MailboxError};
 use args::ParsedArgs;
@@ -118,7 +118,7 @@ Exit codes: 0 done; 1 it failed; 2 wrong usage, or no mailbox; 3 whoever is wait
 /// Runs a command with the arguments behind `mail`.
 pub fn run(args: &[String], mut around: MailEnvironment<'_>) -> u8 {
     run_command(args, &mut around).unwrap_or_else(|fault| {
-        let _ = writeln!(around.err, "acp-shim mail: {}", show::clean(&fault.message));
+        let _ = writeln!(around.err, "acp-shim mail: {}", show::strip_control_chars(&fault.message));
         fault.exit_code
     })
 }
@@ -151,7 +151,7 @@ fn run_command(args: &[String], around: &mut MailEnvironment<'_>) -> Result<u8, 
 
 /// An agent at its mailbox.
 struct MailCommand<'a, 'b> {
-    reader: Desk,
+    reader: AgentMailbox,
     env: &'a mut MailEnvironment<'b>,
 }
 
@@ -171,7 +171,7 @@ impl MailCommand<'_, '_> {
     }
 }
 
-fn open_reader(around: &MailEnvironment<'_>) -> Result<Desk, MailError> {
+fn open_reader(around: &MailEnvironment<'_>) -> Result<AgentMailbox, MailError> {
     let missing = |name: &str| MailError::usage(format!("there is no mailbox here: `{name}` is not set"));
     let root = around.mailbox.as_ref().ok_or_else(|| missing(MAILBOX_VARIABLE))?;
     let agent = around.agent.as_ref().ok_or_else(|| missing(AGENT_VARIABLE))?;
@@ -186,7 +186,7 @@ fn open_reader(around: &MailEnvironment<'_>) -> Result<Desk, MailError> {
         Some(run) => run.join("mail"),
         None => root.join("agents").join(me.as_str()).join(".private"),
     };
-    Ok(Desk::new(mailbox, me, &private))
+    Ok(AgentMailbox::new(mailbox, me, &private))
 }
 
 #[cfg(test)]

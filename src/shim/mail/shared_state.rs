@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::args::ParsedArgs;
 use super::{EXIT_FAILED, EXIT_OK, EXIT_TIMEOUT, MailCommand, MailError};
+use crate::protocol::mailbox::agent_mailbox::read_all_messages;
 use crate::protocol::mailbox::claim::Claim;
-use crate::protocol::mailbox::pending::pending;
-use crate::protocol::mailbox::reader::everything;
+use crate::protocol::mailbox::pending::pending_replies;
 use crate::protocol::mailbox::show;
-use crate::protocol::mailbox::store::{Claimed, Mailbox, MailboxResult, SharedName};
+use crate::protocol::mailbox::store::{ClaimOutcome, Mailbox, MailboxResult, SharedName};
 use crate::protocol::mailbox::text::render_time;
 
 /// How long a claim is tried for where nobody says.
@@ -38,19 +38,19 @@ impl MailCommand<'_, '_> {
             });
         }
         let text = self.reader.mailbox().read_shared(&name)?;
-        let (now, rows) = (Timestamp::now(), self.reader.mailbox().roster()?.rows());
-        let open = pending(&everything(self.reader.mailbox())?.0, &rows, now);
+        let (now, rows) = (Timestamp::now(), self.reader.mailbox().roster()?.entries());
+        let open = pending_replies(&read_all_messages(self.reader.mailbox())?.0, &rows, now);
         if given.has("--json") {
             let open: Vec<Value> = open.iter().map(show::pending_json).collect();
             self.print_json(&json!({ "file": name.as_str(), "text": text, "pending": open }))?;
             return Ok(EXIT_OK);
         }
         match &text {
-            Some(text) => self.print(&show::clean(text))?,
+            Some(text) => self.print(&show::strip_control_chars(text))?,
             None => self.print_note(&format!("there is no shared/{name} yet")),
         }
         for open in &open {
-            self.print(&format!("({})\n", show::pending(open, now)))?;
+            self.print(&format!("({})\n", show::render_pending(open, now)))?;
         }
         Ok(EXIT_OK)
     }
@@ -82,8 +82,8 @@ impl MailCommand<'_, '_> {
         let name = given.parse_positional(0)?.unwrap_or_else(SharedName::state);
         let seconds = given.parse_number("--timeout", 0)?.map_or(DEFAULT_CLAIM_TIMEOUT_SECS, u64::from);
         let claim = self.new_claim(name.clone(), given.value("--note").unwrap_or_default());
-        let claimed = self.reader.mailbox().claim_within(&claim, Duration::from_secs(seconds))?;
-        if let Claimed::TakenBy(agent, until) = claimed {
+        let claimed = self.reader.mailbox().claim_with_timeout(&claim, Duration::from_secs(seconds))?;
+        if let ClaimOutcome::HeldBy(agent, until) = claimed {
             if given.has("--json") {
                 self.print_json(&json!({ "claimed": null, "taken_by": agent, "until": until.to_string() }))?;
             }
@@ -118,17 +118,17 @@ impl MailCommand<'_, '_> {
     pub(super) fn roster(&mut self, given: &ParsedArgs) -> Result<u8, MailError> {
         given.reject_positional_from(0)?;
         let mailbox = self.reader.mailbox();
-        let (messages, bad) = everything(mailbox)?;
-        let participants = show::participants(mailbox.roster()?.rows(), &mailbox.agents()?, &messages);
+        let (messages, bad) = read_all_messages(mailbox)?;
+        let participants = show::participants(mailbox.roster()?.entries(), &mailbox.agents()?, &messages);
         for bad in &bad {
-            self.print_note(&show::bad_file(bad));
+            self.print_note(&show::render_invalid_file(bad));
         }
         if given.has("--json") {
             for participant in &participants {
                 self.print_json(&show::participant_json(participant))?;
             }
         } else {
-            self.print(&show::roster(&participants))?;
+            self.print(&show::render_roster(&participants))?;
         }
         Ok(EXIT_OK)
     }

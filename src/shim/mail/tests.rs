@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::protocol::mailbox::roster::{Row, Status};
+use crate::protocol::mailbox::roster::{AgentStatus, RosterEntry};
 
 struct MailboxFixture {
     dir: tempfile::TempDir,
@@ -20,7 +20,7 @@ impl MailboxFixture {
         let folder = tempfile::tempdir().expect("a folder");
         let mailbox = Mailbox::create(&folder.path().join("amp")).expect("made");
         for agent in ["alpha", "bravo"] {
-            let row = Row::new(agent.parse().expect("an id"), "coder", None, jiff::Timestamp::now());
+            let row = RosterEntry::new(agent.parse().expect("an id"), "coder", None, jiff::Timestamp::now());
             mailbox.register(&row).expect("registered");
         }
         Self { dir: folder }
@@ -62,7 +62,7 @@ impl MailboxFixture {
         ran.out
     }
 
-    fn set_status(&self, agent: &str, status: &Status) {
+    fn set_status(&self, agent: &str, status: &AgentStatus) {
         let mailbox = Mailbox::open(&self.root()).expect("a mailbox");
         mailbox.set_status(&agent.parse().expect("an id"), status).expect("changed");
     }
@@ -195,7 +195,7 @@ fn wait_ends_on_a_match_on_departure_and_on_timeout() {
         let late = ended.saturating_duration_since(sent);
         assert!(late < Duration::from_millis(200), "{late:?}");
     });
-    scene.set_status("bravo", &Status::Crashed);
+    scene.set_status("bravo", &AgentStatus::Crashed);
     let gone = scene.run("alpha", &["wait", "--from", "bravo", "--timeout", "60"]);
     assert_eq!(gone.code, EXIT_GONE);
     assert_eq!(gone.err, "acp-shim mail: bravo is gone (`crashed`) and has nothing more to say\n");
@@ -253,7 +253,7 @@ fn shared_state_is_written_under_claims() {
 fn roster_lists_participants() {
     let scene = MailboxFixture::new();
     scene.run("charlie", &["send", "--to", "alpha", "--type", "DONE", "\u{1b}[2Jbye"]);
-    scene.set_status("bravo", &Status::Done);
+    scene.set_status("bravo", &AgentStatus::Done);
     std::fs::write(scene.root().join("agents/bravo/\u{1b}x.md"), "").expect("written");
     let ran = scene.run("alpha", &["roster"]);
     assert_eq!(ran.code, EXIT_OK);

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use super::super::safe_fs;
 use crate::handoff::assignment::MailboxMembership;
 use crate::handoff::review::ReviewAssignment;
-use crate::protocol::amp::message::{Decision, Issue, IssueSeverity, ReviewVerdict, TaskResult};
+use crate::protocol::amp::message::{Issue, IssueSeverity, ReviewDecision, ReviewVerdict, TaskResult};
 
 /// The folder's name, in the folder of the socket and the prompts.
 const REVIEW_DIR: &str = "review";
@@ -211,7 +211,8 @@ fn push_earlier_rounds(text: &mut String, verdicts: &[ReviewVerdict]) {
     }
     text.push_str("\n## Earlier rounds\n\nSee whether what was found then is mended now.\n");
     for (place, verdict) in verdicts.iter().enumerate() {
-        let what = if verdict.decision == Decision::Rejected { "rejected" } else { "approved, and changed since" };
+        let what =
+            if verdict.decision == ReviewDecision::Rejected { "rejected" } else { "approved, and changed since" };
         text.push_str(&format!("\nRound {}: {what}.\n\n", place + 1));
         for issue in verdict.issues.iter().take(MAX_ISSUES) {
             text.push_str(&format_issue(issue));

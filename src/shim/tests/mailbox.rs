@@ -11,7 +11,7 @@ use crate::handoff::depot::{DepotErrorKind, DepotRequest, DepotResponse};
 use crate::handoff::mailbox::{
     MAX_MESSAGE_BYTES, MAX_OUTBOX_MESSAGES, MAX_REFUSALS, MAX_SHARED_FILES, MailFileWrite, MailQuery, MessageNumbers,
 };
-use crate::protocol::mailbox::message::{Draft, Kind, Recipient, Seq};
+use crate::protocol::mailbox::message::{MailboxDraft, MailboxMessageType, MessageRecipient, Seq};
 use crate::protocol::mailbox::store::{Mailbox, PROTOCOL_FILE};
 
 /// A depot with an open mailbox.
@@ -48,7 +48,7 @@ impl MailboxHarness {
     }
 
     fn send(&self, agent: &str, body: &str) {
-        let draft = Draft::new(Recipient::All, Kind::Status, "s", body);
+        let draft = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Status, "s", body);
         let mailbox = Mailbox::open(&self.mailbox_dir).unwrap();
         mailbox.send(&agent.parse().unwrap(), &draft, None, jiff::Timestamp::now()).unwrap();
     }
@@ -76,7 +76,7 @@ impl MailboxHarness {
             rest = behind;
             match file.path.split('/').collect::<Vec<_>>()[..] {
                 ["agents", agent, name] => {
-                    let seq = Seq::of_file_name(name).unwrap();
+                    let seq = Seq::from_file_name(name).unwrap();
                     let known = self.query.known_messages.entry(agent.to_owned()).or_default();
                     assert!(known.insert(seq.get()), "{} came twice", file.path);
                 }

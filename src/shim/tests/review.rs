@@ -1,7 +1,7 @@
 //! Reviewers: what they are given, what counts as an answer, what leaves the sandbox, and all the ways not to answer.
 
 use super::*;
-use crate::protocol::amp::message::{Decision, ReviewVerdict};
+use crate::protocol::amp::message::{ReviewDecision, ReviewVerdict};
 
 const CRITERIA: [&str; 2] = ["it is done", "no typo in the README"];
 
@@ -89,7 +89,7 @@ impl ShimOutcome {
         assert_eq!(file.failure, None, "{}", self.log);
         let text = file.verdict.as_ref().expect("a verdict").to_string();
         let criteria: Vec<String> = CRITERIA.map(str::to_owned).to_vec();
-        ReviewVerdict::read(&text, &criteria).expect("a verdict that breaks no rule")
+        ReviewVerdict::parse(&text, &criteria).expect("a verdict that breaks no rule")
     }
 
     /// The summary of a review that came to nothing, after it was seen that nothing came out.
@@ -134,7 +134,7 @@ fn a_reviewer_receives_its_input_and_approves() {
     );
     let world = review_fixture(&script);
     let outcome = world.run();
-    assert_eq!(outcome.verdict().decision, Decision::Approved);
+    assert_eq!(outcome.verdict().decision, ReviewDecision::Approved);
     let file = outcome.review_file();
     assert_eq!((&file.commit, &file.fix, file.bundle), (&world.base, &None, false));
     assert!(!world.out().join("result.bundle").exists(), "nothing leaves but the verdict");
@@ -174,7 +174,7 @@ fn the_example_in_the_prompt_is_a_valid_verdict() {
     let prompt = fs::read_to_string(world.layout().run_dir(ATTEMPT_DIR).join("review/review.md")).unwrap();
     let example = prompt.split("```json\n").nth(1).and_then(|rest| rest.split("\n```").next()).unwrap();
     let criteria: Vec<String> = CRITERIA.map(str::to_owned).to_vec();
-    ReviewVerdict::read(example, &criteria).expect("the example is valid");
+    ReviewVerdict::parse(example, &criteria).expect("the example is valid");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_rejection_exports_no_commits() {
     ));
     let outcome = world.run();
     let verdict = outcome.verdict();
-    assert_eq!(verdict.decision, Decision::Rejected);
+    assert_eq!(verdict.decision, ReviewDecision::Rejected);
     assert_eq!(verdict.issues[0].description, "$SECRET_WORD is no word", "a variable's value is not in a message");
     assert_eq!((&outcome.review_file().fix, outcome.review_file().bundle), (&None, false));
     assert!(!world.out().join("result.bundle").exists());
@@ -197,7 +197,7 @@ fn a_fix_is_committed_on_top_of_the_reviewed_commit() {
     for (mend, own) in [("echo hello > README", false), ("echo hello > README; git commit -qam 'mine'", true)] {
         let world = review_fixture(&script_with_verdict(mend, &verdict_text("approved_with_fix", typo_fix())));
         let outcome = world.run();
-        assert_eq!(outcome.verdict().decision, Decision::ApprovedWithFix);
+        assert_eq!(outcome.verdict().decision, ReviewDecision::ApprovedWithFix);
         let fix = outcome.review_file().fix.as_ref().expect("a fix").as_str();
         assert!(outcome.review_file().bundle);
         let clone = world.fetch_bundle();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ids::StoryId;
-use crate::protocol::acp::machine::{Record, Session};
+use crate::protocol::acp::machine::{RecordOutcome, Session};
 use crate::protocol::acp::message::{CompletionStatus, encode_container};
 
 #[test]
@@ -77,7 +77,7 @@ fn progress_is_ordered_and_heartbeats_fill_silence() {
     };
     for message in &outcome.messages {
         let line = crate::wire::WireLine::Good(encode_container(&envelope, message).into());
-        assert!(matches!(session.line(line), Record::Accepted(_)), "{message:?}");
+        assert!(matches!(session.handle_line(line), RecordOutcome::Accepted(_)), "{message:?}");
     }
     let beats = |message: &&ContainerMessage| matches!(message, ContainerMessage::Progress(update) if update.output.is_empty() && update.story_id == stories[0]);
     assert!(outcome.messages.iter().filter(beats).count() >= 3, "{:?}", outcome.messages);

@@ -19,9 +19,10 @@ use super::settle::ReportedStory;
 use super::{AttemptPhase, HoldKind, SwarmMachine, diagnosis};
 use crate::ids::{AttemptId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
-use crate::protocol::amp::machine::{Conversation, Late};
+use crate::protocol::amp::machine::{AmpDeadlines, MissedDeadline};
 use crate::protocol::amp::message::{
-    CompletionStatus, Escalation, EscalationType, Kind, MsgId, Role, Severity, Snapshot,
+    AmpMessageType, AmpRole, Escalation, EscalationSeverity, EscalationType, MsgId, SubtaskCompletionStatus,
+    SystemStateSnapshot,
 };
 use crate::swarm::amp_intent::{
     AmpIntent, DispatchIntent, FailedStories, ResultIntent, ReviewRequestIntent, TaskUpdate,
@@ -37,7 +38,7 @@ const MAX_DESCRIPTION_CHARS: usize = 4000;
 pub(super) struct AmpState {
     /// How long no orchestrator ran, all in all.
     total_absence: Duration,
-    conversation: Conversation,
+    conversation: AmpDeadlines,
 }
 
 /// What was said of a task.
@@ -60,8 +61,8 @@ pub(super) struct TaskAmpState {
 /// An escalation to be made.
 pub(super) struct EscalationDraft {
     pub(super) escalation_type: EscalationType,
-    pub(super) severity: Severity,
-    pub(super) triggered_by: Role,
+    pub(super) severity: EscalationSeverity,
+    pub(super) triggered_by: AmpRole,
     pub(super) description: String,
     /// The task's status, in a word.
     pub(super) task_status: &'static str,
@@ -82,13 +83,13 @@ impl SwarmMachine {
         began + u64::try_from(self.total_elapsed().as_millis()).unwrap_or(u64::MAX / 2)
     }
 
-    fn new_msg_id(&mut self, kind: Kind, assignment: usize) -> MsgId {
+    fn new_msg_id(&mut self, kind: AmpMessageType, assignment: usize) -> MsgId {
         let at = self.unix_ms();
-        self.amp_state.conversation.id(kind, &self.spec.assignments[assignment].id, at)
+        self.amp_state.conversation.next_id(kind, &self.spec.assignments[assignment].id, at)
     }
 
     /// The seconds that a message says, where its ack may take another time than its type's own.
-    fn ack_timeout_secs(&self, kind: Kind) -> Option<u32> {
+    fn ack_timeout_secs(&self, kind: AmpMessageType) -> Option<u32> {
         let wanted = self.spec.amp.as_ref()?.ack_timeouts.for_kind(kind)?;
         (Some(wanted) != kind.ack_timeout()).then(|| u32::try_from(wanted.as_secs().max(1)).unwrap_or(u32::MAX))
     }
@@ -99,15 +100,15 @@ impl SwarmMachine {
         }
     }
 
-    fn acknowledge(&self, of: &MsgId, by: Role, note: Option<String>, out: &mut Vec<Effect>) {
+    fn acknowledge(&self, of: &MsgId, by: AmpRole, note: Option<String>, out: &mut Vec<Effect>) {
         self.send_amp(AmpIntent::Ack { of: of.clone(), by, at_ms: self.unix_ms(), note }, out);
     }
 
     /// The agent of this attempt owes an ack.
     fn expect_ack(&mut self, id: &MsgId, agent: &AttemptId) {
-        if let Some(wait) = self.spec.amp.as_ref().and_then(|amp| amp.ack_timeouts.for_kind(id.kind())) {
+        if let Some(wait) = self.spec.amp.as_ref().and_then(|amp| amp.ack_timeouts.for_kind(id.message_type())) {
             let by = self.total_elapsed() + wait;
-            self.amp_state.conversation.expect(id.clone(), agent, by);
+            self.amp_state.conversation.expect_ack(id.clone(), agent, by);
         }
     }
 
@@ -115,13 +116,13 @@ impl SwarmMachine {
     pub(super) fn reset_heartbeat(&mut self, place: usize) {
         if let Some(amp) = self.spec.amp.as_ref().filter(|_| self.attempts[place].suspended.is_none()) {
             let by = self.total_elapsed() + amp.heartbeat_timeout;
-            self.amp_state.conversation.wrote(&self.attempts[place].view.id, by);
+            self.amp_state.conversation.record_heartbeat(&self.attempts[place].view.id, by);
         }
     }
 
     /// Nothing more is waited for of this attempt's agent.
     pub(super) fn clear_amp_deadlines(&mut self, place: usize) {
-        self.amp_state.conversation.gone(&self.attempts[place].view.id);
+        self.amp_state.conversation.remove_agent(&self.attempts[place].view.id);
     }
 
     /// The sandbox got its task.
@@ -133,9 +134,9 @@ impl SwarmMachine {
         let agent = self.attempts[place].view.id.clone();
         let (word, id, status) = match self.attempts[place].view.review.clone() {
             Some(review) => {
-                let id = self.new_msg_id(Kind::ReviewRequest, assignment);
+                let id = self.new_msg_id(AmpMessageType::ReviewRequest, assignment);
                 let refs = self.context_refs(assignment, false);
-                let ack_within = self.ack_timeout_secs(Kind::ReviewRequest);
+                let ack_within = self.ack_timeout_secs(AmpMessageType::ReviewRequest);
                 self.task_amp_states[assignment].request = Some(id.clone());
                 let request = ReviewRequestIntent {
                     id: id.clone(),
@@ -147,7 +148,7 @@ impl SwarmMachine {
                 (AmpIntent::ReviewRequest(Box::new(request)), id, "in_review")
             }
             None => {
-                let id = self.new_msg_id(Kind::TaskDispatch, assignment);
+                let id = self.new_msg_id(AmpMessageType::TaskDispatch, assignment);
                 let refs = self.context_refs(assignment, true);
                 self.task_amp_states[assignment].dispatch = Some(id.clone());
                 self.task_amp_states[assignment].result = None;
@@ -158,7 +159,7 @@ impl SwarmMachine {
                     attempt: Some(agent.clone()),
                     guidance: self.review_states[assignment].guidance.clone(),
                     refs,
-                    ack_timeout_secs: self.ack_timeout_secs(Kind::TaskDispatch),
+                    ack_timeout_secs: self.ack_timeout_secs(AmpMessageType::TaskDispatch),
                 };
                 (AmpIntent::Dispatch(dispatch), id, "dispatched")
             }
@@ -191,14 +192,14 @@ impl SwarmMachine {
         if let Some(id) =
             attempt.task_msg_id.clone().filter(|_| !attempt.task_acked && status == StoryStatus::InProgress)
         {
-            let by = if attempt.view.review.is_some() { Role::Reviewer } else { Role::Executor };
+            let by = if attempt.view.review.is_some() { AmpRole::Reviewer } else { AmpRole::Executor };
             self.attempts[place].task_acked = true;
-            self.amp_state.conversation.acked(&id);
+            self.amp_state.conversation.record_ack(&id);
             self.acknowledge(&id, by, None, out);
             self.task_amp_states[assignment].last_successful = Some(id);
             self.reset_heartbeat(place);
         }
-        if !output.is_empty() && self.amp_state.conversation.listens_to(&self.attempts[place].view.id) {
+        if !output.is_empty() && self.amp_state.conversation.expects_heartbeat(&self.attempts[place].view.id) {
             self.reset_heartbeat(place);
             let status = if self.attempts[place].view.review.is_some() { "in_review" } else { "in_progress" };
             self.send_task_update(assignment, status, Some(output.to_owned()), out);
@@ -231,7 +232,7 @@ impl SwarmMachine {
         place: usize,
         story: usize,
         said: Option<&ReportedStory>,
-        status: CompletionStatus,
+        status: SubtaskCompletionStatus,
         failure: Option<&Failure>,
         out: &mut Vec<Effect>,
     ) {
@@ -240,7 +241,7 @@ impl SwarmMachine {
         }
         self.ensure_dispatched(place, out);
         let assignment = self.attempts[place].assignment;
-        let id = self.new_msg_id(Kind::TaskResult, assignment);
+        let id = self.new_msg_id(AmpMessageType::TaskResult, assignment);
         let (result, diff) = said.map(|said| (said.result.clone(), said.diff.clone())).unzip();
         let commit = self.attempts[place].finished_stories.iter().find(|done| done.story == story);
         let end = ResultIntent {
@@ -253,12 +254,12 @@ impl SwarmMachine {
             commit: commit.map(|done| done.commit.clone()),
             failure: failure.cloned(),
             refs: self.task_amp_states[assignment].dispatch.iter().cloned().collect(),
-            ack_timeout_secs: self.ack_timeout_secs(Kind::TaskResult),
+            ack_timeout_secs: self.ack_timeout_secs(AmpMessageType::TaskResult),
         };
         self.send_amp(AmpIntent::Result(Box::new(end)), out);
-        self.acknowledge(&id, Role::Coordinator, None, out);
+        self.acknowledge(&id, AmpRole::Coordinator, None, out);
         let talk = &mut self.task_amp_states[assignment];
-        if status == CompletionStatus::Complete {
+        if status == SubtaskCompletionStatus::Complete {
             talk.last_successful = Some(id.clone());
         }
         talk.context_refs.push(id.clone());
@@ -309,8 +310,8 @@ impl SwarmMachine {
             }
             let trouble = EscalationDraft {
                 escalation_type: what,
-                severity: if again { Severity::Info } else { Severity::Warning },
-                triggered_by: if what == EscalationType::Unknown { Role::System } else { Role::Executor },
+                severity: if again { EscalationSeverity::Info } else { EscalationSeverity::Warning },
+                triggered_by: if what == EscalationType::Unknown { AmpRole::System } else { AmpRole::Executor },
                 description,
                 task_status: if again { "retrying" } else { "failed" },
                 suggested_actions: actions,
@@ -332,7 +333,7 @@ impl SwarmMachine {
         out: &mut Vec<Effect>,
     ) -> Option<MsgId> {
         self.spec.amp.as_ref()?;
-        let id = self.new_msg_id(Kind::Escalation, assignment);
+        let id = self.new_msg_id(AmpMessageType::Escalation, assignment);
         let EscalationDraft {
             escalation_type: what,
             severity,
@@ -352,15 +353,15 @@ impl SwarmMachine {
             triggered_by,
             description,
             affected_msgs: affected.into_iter().flatten().cloned().collect(),
-            system_state_snapshot: Snapshot {
+            system_state_snapshot: SystemStateSnapshot {
                 task_status: status.to_owned(),
                 reject_count: self.review_states[assignment].reject_count,
                 last_successful_msg_id: talk.last_successful.clone(),
             },
             suggested_actions: actions,
-            auto_suspended: severity != Severity::Info,
+            auto_suspended: severity != EscalationSeverity::Info,
         };
-        let from = if triggered_by == Role::System { Role::System } else { Role::Coordinator };
+        let from = if triggered_by == AmpRole::System { AmpRole::System } else { AmpRole::Coordinator };
         self.task_amp_states[assignment].open_escalations.push(id.clone());
         let undecided = self.index.assignment_stories[assignment]
             .iter()
@@ -382,7 +383,7 @@ impl SwarmMachine {
     /// The task's open escalations have their answer.
     pub(super) fn ack_escalations(&mut self, assignment: usize, note: &str, out: &mut Vec<Effect>) {
         for id in std::mem::take(&mut self.task_amp_states[assignment].open_escalations) {
-            self.acknowledge(&id, Role::Admin, Some(note.to_owned()), out);
+            self.acknowledge(&id, AmpRole::Admin, Some(note.to_owned()), out);
             self.task_amp_states[assignment].context_refs.push(id);
         }
     }
@@ -392,17 +393,17 @@ impl SwarmMachine {
         if self.spec.amp.is_none() {
             return;
         }
-        let id = self.new_msg_id(Kind::TaskDispatch, assignment);
+        let id = self.new_msg_id(AmpMessageType::TaskDispatch, assignment);
         let dispatch = DispatchIntent {
             id: id.clone(),
             stories: self.story_keys(&self.index.assignment_stories[assignment]),
             attempt: None,
             guidance: vec![text.to_owned()],
             refs: self.task_amp_states[assignment].context_refs.clone(),
-            ack_timeout_secs: self.ack_timeout_secs(Kind::TaskDispatch),
+            ack_timeout_secs: self.ack_timeout_secs(AmpMessageType::TaskDispatch),
         };
         self.send_amp(AmpIntent::Dispatch(dispatch), out);
-        self.acknowledge(&id, Role::Coordinator, None, out);
+        self.acknowledge(&id, AmpRole::Coordinator, None, out);
         self.task_amp_states[assignment].context_refs.push(id);
     }
 
@@ -418,15 +419,15 @@ impl SwarmMachine {
         }
         self.ensure_dispatched(place, out);
         let assignment = self.attempts[place].assignment;
-        let id = self.new_msg_id(Kind::ReviewVerdict, assignment);
+        let id = self.new_msg_id(AmpMessageType::ReviewVerdict, assignment);
         let word = AmpIntent::Verdict {
             id: id.clone(),
             refs: self.attempts[place].task_msg_id.iter().cloned().collect(),
-            ack_timeout_secs: self.ack_timeout_secs(Kind::ReviewVerdict),
+            ack_timeout_secs: self.ack_timeout_secs(AmpMessageType::ReviewVerdict),
             verdict: Box::new(verdict.clone()),
         };
         self.send_amp(word, out);
-        self.acknowledge(&id, Role::Coordinator, None, out);
+        self.acknowledge(&id, AmpRole::Coordinator, None, out);
         let talk = &mut self.task_amp_states[assignment];
         talk.last_successful = Some(id.clone());
         talk.context_refs.push(id.clone());
@@ -440,32 +441,37 @@ impl SwarmMachine {
 
     /// What is late is told; an agent that writes nothing is suspended.
     pub(super) fn fire_amp_deadlines(&mut self, out: &mut Vec<Effect>) -> bool {
-        let late = self.amp_state.conversation.late(self.total_elapsed());
+        let late = self.amp_state.conversation.take_missed(self.total_elapsed());
         for late in &late {
             match late {
-                Late::Ack(message) => self.on_ack_timeout(message, out),
-                Late::Silence(agent) => self.on_heartbeat_timeout(agent, out),
+                MissedDeadline::Ack(message) => self.on_ack_timeout(message, out),
+                MissedDeadline::Heartbeat(agent) => self.on_heartbeat_timeout(agent, out),
             }
         }
         !late.is_empty()
     }
 
     fn on_ack_timeout(&mut self, message: &MsgId, out: &mut Vec<Effect>) {
-        let Some(assignment) = self.index.assignments.get(message.task()).copied() else { return };
-        let wait = self.spec.amp.as_ref().and_then(|amp| amp.ack_timeouts.for_kind(message.kind())).unwrap_or_default();
-        let (who, status) = match message.kind() {
-            Kind::ReviewRequest => ("reviewer", "in_review"),
+        let Some(assignment) = self.index.assignments.get(message.task_id()).copied() else { return };
+        let wait = self
+            .spec
+            .amp
+            .as_ref()
+            .and_then(|amp| amp.ack_timeouts.for_kind(message.message_type()))
+            .unwrap_or_default();
+        let (who, status) = match message.message_type() {
+            AmpMessageType::ReviewRequest => ("reviewer", "in_review"),
             _ => ("executor", "dispatched"),
         };
         let trouble = EscalationDraft {
             escalation_type: EscalationType::AckTimeout,
-            severity: Severity::Info,
-            triggered_by: Role::System,
+            severity: EscalationSeverity::Info,
+            triggered_by: AmpRole::System,
             description: format!(
                 "the {who} of {} has not begun within {} s of its {}; it is waited for until its time is over",
-                message.task(),
+                message.task_id(),
                 wait.as_secs(),
-                message.kind()
+                message.message_type()
             ),
             task_status: status,
             suggested_actions: vec!["see what its sandbox prints: longshore logs".to_owned()],
@@ -489,8 +495,8 @@ impl SwarmMachine {
         let task = &agent.assignment;
         let trouble = EscalationDraft {
             escalation_type: EscalationType::HeartbeatTimeout,
-            severity: Severity::Critical,
-            triggered_by: Role::System,
+            severity: EscalationSeverity::Critical,
+            triggered_by: AmpRole::System,
             description: format!(
                 "{agent} has said nothing of its work for {} s; its sandbox is paused",
                 wait.as_secs()
@@ -510,7 +516,7 @@ impl SwarmMachine {
     pub(super) fn on_orchestrator_absent(&mut self, away: Duration) -> bool {
         self.amp_state.total_absence += away;
         let now = self.total_elapsed();
-        self.amp_state.conversation.settle(now);
+        self.amp_state.conversation.postpone_overdue(now);
         true
     }
 
@@ -532,8 +538,8 @@ impl SwarmMachine {
             format!("{} of high risk: waits for an approval before anything of it runs", named.join(", "));
         let trouble = EscalationDraft {
             escalation_type: EscalationType::PermissionDenied,
-            severity: Severity::Critical,
-            triggered_by: Role::Coordinator,
+            severity: EscalationSeverity::Critical,
+            triggered_by: AmpRole::Coordinator,
             description,
             task_status: "awaiting_approval",
             suggested_actions: vec![

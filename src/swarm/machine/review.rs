@@ -23,7 +23,7 @@ use super::{AttemptPhase, HoldKind, SwarmMachine};
 use crate::ids::{AttemptId, CommitId};
 use crate::protocol::acp::message::StoryStatus;
 use crate::protocol::amp::message::{
-    Decision, EscalationType, Issue, IssueSeverity, ReviewScope, ReviewVerdict, Role, Severity,
+    AmpRole, EscalationSeverity, EscalationType, Issue, IssueSeverity, ReviewDecision, ReviewScope, ReviewVerdict,
 };
 use crate::swarm::amp_intent::ReviewSpec;
 use crate::swarm::effect::{Announcement, Effect};
@@ -129,7 +129,7 @@ const RESTART_PROMPT: &str = "The reviewer did not pass earlier work, and it was
 fn rejection_prompt(verdict: &ReviewVerdict) -> String {
     let mut text = String::from(REWORK_PROMPT);
     for issue in &verdict.issues {
-        let severity = issue.severity.word();
+        let severity = issue.severity.as_str();
         let line = issue.line.map(|line| format!(":{line}")).unwrap_or_default();
         text.push_str(&format!("- [{severity}] {}{line}: {}\n", issue.file, issue.description));
         if !issue.suggested_fix.is_empty() {
@@ -232,8 +232,8 @@ impl SwarmMachine {
             let task = self.spec.assignments[assignment].id.clone();
             let trouble = EscalationDraft {
                 escalation_type: EscalationType::Unknown,
-                severity: Severity::Critical,
-                triggered_by: Role::Reviewer,
+                severity: EscalationSeverity::Critical,
+                triggered_by: AmpRole::Reviewer,
                 description: format!(
                     "the reviewer of {task} says {} with a confidence of {}: below {MIN_CONFIDENCE} the admin decides whether it counts",
                     decision_name(verdict.decision),
@@ -272,12 +272,12 @@ impl SwarmMachine {
         let Some(verdict) = &reviewed.verdict else { return };
         let mut verdict = verdict.clone();
         let refused = match (&reviewed.fix, verdict.decision) {
-            (Some(fix), Decision::ApprovedWithFix) => fix.scope_violation.clone(),
-            (None, Decision::ApprovedWithFix) => Some("there is no commit with the fix".to_owned()),
+            (Some(fix), ReviewDecision::ApprovedWithFix) => fix.scope_violation.clone(),
+            (None, ReviewDecision::ApprovedWithFix) => Some("there is no commit with the fix".to_owned()),
             _ => None,
         };
         if let Some(problem) = &refused {
-            verdict.decision = Decision::Rejected;
+            verdict.decision = ReviewDecision::Rejected;
             verdict.issues.push(Issue {
                 severity: IssueSeverity::Major,
                 file: verdict.direct_fixes.first().map(|fix| fix.file.clone()).unwrap_or_default(),
@@ -290,13 +290,13 @@ impl SwarmMachine {
         if let Some(problem) = refused {
             self.escalate_refused_fix(assignment, &problem, out);
         }
-        self.review_states[assignment].reject_count += u32::from(verdict.decision == Decision::Rejected);
+        self.review_states[assignment].reject_count += u32::from(verdict.decision == ReviewDecision::Rejected);
         if let Some(by) = by {
             self.announce_review_ended(by, of, &verdict, out);
         }
         match verdict.decision {
-            Decision::Approved => self.approve_work(of, out),
-            Decision::ApprovedWithFix => {
+            ReviewDecision::Approved => self.approve_work(of, out),
+            ReviewDecision::ApprovedWithFix => {
                 if let Some(fix) = &reviewed.fix {
                     self.attempts[of].view.tip = Some(fix.commit.clone());
                     if let Some(last) = self.attempts[of].finished_stories.last_mut() {
@@ -305,7 +305,7 @@ impl SwarmMachine {
                 }
                 self.approve_work(of, out);
             }
-            Decision::Rejected => self.reject_work(of, &verdict, out),
+            ReviewDecision::Rejected => self.reject_work(of, &verdict, out),
         }
     }
 
@@ -314,8 +314,8 @@ impl SwarmMachine {
         let task = self.spec.assignments[assignment].id.clone();
         let trouble = EscalationDraft {
             escalation_type: EscalationType::PermissionDenied,
-            severity: Severity::Info,
-            triggered_by: Role::Coordinator,
+            severity: EscalationSeverity::Info,
+            triggered_by: AmpRole::Coordinator,
             description: format!(
                 "the reviewer's own fix of {task} is more than a reviewer may mend, and counts as a rejection: {problem}"
             ),
@@ -347,8 +347,8 @@ impl SwarmMachine {
         if let Some(conflict) = conflict {
             let trouble = EscalationDraft {
                 escalation_type: EscalationType::Conflict,
-                severity: Severity::Info,
-                triggered_by: Role::Coordinator,
+                severity: EscalationSeverity::Info,
+                triggered_by: AmpRole::Coordinator,
                 description: format!("the executor and the reviewer of {task} go round in circles: {conflict}"),
                 task_status: "rejected",
                 suggested_actions: vec![format!("decide it once it is locked: longshore admin answer {task} TEXT")],
@@ -360,8 +360,8 @@ impl SwarmMachine {
             let newest = verdict.issues.first().map(|issue| issue.description.clone()).unwrap_or_default();
             let trouble = EscalationDraft {
                 escalation_type: EscalationType::HallucinationLock,
-                severity: Severity::Critical,
-                triggered_by: Role::Coordinator,
+                severity: EscalationSeverity::Critical,
+                triggered_by: AmpRole::Coordinator,
                 description: format!(
                     "{task} is locked: the reviewer rejected it {rejects} times, the last time for: {newest}"
                 ),
@@ -467,8 +467,8 @@ impl SwarmMachine {
         let task = self.spec.assignments[assignment].id.clone();
         let trouble = EscalationDraft {
             escalation_type: EscalationType::Unknown,
-            severity: Severity::Critical,
-            triggered_by: Role::Reviewer,
+            severity: EscalationSeverity::Critical,
+            triggered_by: AmpRole::Reviewer,
             description: format!(
                 "no review of {task} gave a verdict: {} ({}): {}",
                 failure.cause.as_str(),
@@ -589,10 +589,10 @@ impl SwarmMachine {
 }
 
 /// The spec's word.
-fn decision_name(decision: Decision) -> &'static str {
+fn decision_name(decision: ReviewDecision) -> &'static str {
     match decision {
-        Decision::Approved => "approved",
-        Decision::ApprovedWithFix => "approved_with_fix",
-        Decision::Rejected => "rejected",
+        ReviewDecision::Approved => "approved",
+        ReviewDecision::ApprovedWithFix => "approved_with_fix",
+        ReviewDecision::Rejected => "rejected",
     }
 }

@@ -333,9 +333,9 @@ impl SwarmMachine {
         for (story, failure) in told {
             let begun = said.contains_key(&story) || self.attempts[place].has_begun_story(story);
             let status = match &failure {
-                None => amp::CompletionStatus::Complete,
-                Some(failure) if failure.cause == Cause::StoppedByUser => amp::CompletionStatus::Partial,
-                Some(_) => amp::CompletionStatus::Failed,
+                None => amp::SubtaskCompletionStatus::Complete,
+                Some(failure) if failure.cause == Cause::StoppedByUser => amp::SubtaskCompletionStatus::Partial,
+                Some(_) => amp::SubtaskCompletionStatus::Failed,
             };
             if begun {
                 self.send_result(place, story, said.get(&story), status, failure.as_ref(), out);

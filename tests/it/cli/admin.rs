@@ -6,8 +6,8 @@ use std::process::Stdio;
 use jiff::Timestamp;
 use longshore::coordinator::control;
 use longshore::ids::{AssignmentId, StoryKey};
-use longshore::protocol::amp::message::{Escalation, Message};
-use longshore::protocol::amp::store::{AdminAction, Ssot, Target, TaskFile, TaskStatus};
+use longshore::protocol::amp::message::{AmpMessage, Escalation};
+use longshore::protocol::amp::store::{AdminAction, DecisionTarget, Ssot, TaskFile, TaskStatus};
 use longshore::state::journal::JOURNAL_VERSION;
 use longshore::state::{Journal, JournalHeader, SwarmDir};
 use longshore::swarm::{AckTimeouts, AmpSpec, Announcement, Effect, Event, StorySpec, SwarmMachine, TaskAction};
@@ -63,11 +63,11 @@ fn held(world: &World) -> SwarmDir {
             progress: None,
             updated_at: began,
         };
-        ssot.put_task(&task).expect("written");
+        ssot.write_task_file(&task).expect("written");
     }
     for effect in SwarmMachine::new(spec).handle(&Event::Began, Default::default()) {
         if let Effect::Announce(Announcement::Escalated { message, escalation, .. }) = effect {
-            ssot.ensure_message(&escalation_of(&message.to_string(), message.task(), &escalation)).expect("said");
+            ssot.ensure_message(&escalation_of(&message.to_string(), message.task_id(), &escalation)).expect("said");
         }
     }
     // For the record only.
@@ -81,7 +81,7 @@ fn held(world: &World) -> SwarmDir {
             "system_state_snapshot": {"task_status": "running", "reject_count": 0, "last_successful_msg_id": null}
         }),
     );
-    ssot.ensure_message(&Message::read(&text).expect("a good message")).expect("said");
+    ssot.ensure_message(&AmpMessage::parse(&text).expect("a good message")).expect("said");
     dir
 }
 
@@ -96,14 +96,14 @@ fn said(id: &str, task: &str, payload: serde_json::Value) -> String {
     .to_string()
 }
 
-fn escalation_of(id: &str, task: &AssignmentId, escalation: &Escalation) -> Message {
+fn escalation_of(id: &str, task: &AssignmentId, escalation: &Escalation) -> AmpMessage {
     let payload = serde_json::to_value(escalation).expect("JSON");
-    Message::read(&said(id, task.as_str(), payload)).expect("a good message")
+    AmpMessage::parse(&said(id, task.as_str(), payload)).expect("a good message")
 }
 
-fn decisions(world: &World) -> Vec<(Target, AdminAction, String)> {
+fn decisions(world: &World) -> Vec<(DecisionTarget, AdminAction, String)> {
     let swarm = SWARM.parse().expect("valid");
-    let made = Ssot::at(&world.root()).decisions(&swarm).expect("read");
+    let made = Ssot::open_read_only(&world.root()).decisions(&swarm).expect("read");
     made.into_iter().map(|made| (made.target, made.action, made.by)).collect()
 }
 
@@ -186,7 +186,7 @@ fn decisions_for_a_swarm_that_does_not_run_are_kept() {
     world.run(&["admin", "list"]).expect(0, &["all is decided: `longshore resume a1b2c3d4`"]);
     let made = decisions(&world);
     let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
-    assert_eq!(made[0], (Target::Story(story), AdminAction::Approve, "ada".to_owned()));
+    assert_eq!(made[0], (DecisionTarget::Story(story), AdminAction::Approve, "ada".to_owned()));
     let text = "mind the gap\n--really".to_owned();
     assert_eq!(made[1].1, AdminAction::Answer { text });
     assert_eq!(std::fs::read(dir.journal_file()).expect("read"), journal, "the journal is its orchestrator's");
@@ -221,7 +221,7 @@ async fn a_running_swarm_is_told() {
         (&told[1].action, told[1].task.as_str(), told[1].by.as_str()),
         (&TaskAction::Abort, "T-2026-001", "ada")
     );
-    let kept = Ssot::at(&world.root()).decisions(&SWARM.parse().expect("valid")).expect("read");
+    let kept = Ssot::open_read_only(&world.root()).decisions(&SWARM.parse().expect("valid")).expect("read");
     assert_eq!((kept.len(), kept[0].id.to_string()), (1, told[1].id.clone()), "kept under the same id");
     server.abort();
 }

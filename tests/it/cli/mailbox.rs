@@ -3,8 +3,8 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use longshore::protocol::mailbox::message::{Draft, Kind, Recipient};
-use longshore::protocol::mailbox::roster::Row;
+use longshore::protocol::mailbox::message::{MailboxDraft, MailboxMessageType, MessageRecipient};
+use longshore::protocol::mailbox::roster::RosterEntry;
 use longshore::protocol::mailbox::store::Mailbox;
 use longshore::state::SwarmDir;
 
@@ -143,12 +143,12 @@ fn one_takes_part_in_the_newest_swarm() {
     world.run(&["mailbox", "log"]).expect(2, &["swarm a1b2c3d4 has no mailbox", "--mailbox"]);
     let folder = swarm.path().join("mailbox");
     let mailbox = Mailbox::create(&folder).expect("made");
-    let row = Row::new("us-001".parse().expect("an id"), "coder", None, jiff::Timestamp::now());
+    let row = RosterEntry::new("us-001".parse().expect("an id"), "coder", None, jiff::Timestamp::now());
     mailbox.register(&row).expect("registered");
     world.run(&["mailbox", "log"]).expect(0, &["nothing was said"]);
     let sent = world.run(&["mailbox", "send", "--to", "us-001", "Please hurry"]).expect(0, &[]);
     assert_eq!(sent.out, "host/001\n");
-    assert_eq!(mailbox.roster().expect("a roster").rows(), [row], "the roster is the swarm's business");
+    assert_eq!(mailbox.roster().expect("a roster").entries(), [row], "the roster is the swarm's business");
     assert!(swarm.path().join("mailbox-read/host/sent/001.md").is_file());
     world.run(&["mailbox", "roster"]).expect(0, &["host/001 waits for an answer of us-001, 0 min: Please hurry"]);
     world.run(&["mailbox", "log", "--swarm", "a1b2"]).expect(0, &["host/001  REQUEST   -> us-001  Please hurry"]);
@@ -166,7 +166,7 @@ fn nobody_on_the_host_speaks_for_a_sandbox_and_who_writes_to_nobody_hears_of_it(
     let swarm: SwarmDir = world.swarm();
     let mailbox = Mailbox::create(&swarm.path().join("mailbox")).expect("made");
     for agent in ["alpha", "Walter"] {
-        let row = Row::new(agent.parse().expect("an id"), "r", None, jiff::Timestamp::now());
+        let row = RosterEntry::new(agent.parse().expect("an id"), "r", None, jiff::Timestamp::now());
         mailbox.register(&row).expect("registered");
     }
     let stands = |over: bool| {
@@ -198,8 +198,8 @@ fn a_conversation_is_told_in_its_order_whatever_the_clocks_say() {
     // All of one second; what answers what tells the order, and the files' times where nothing does.
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("a time");
     let say = |from: &str, re: Option<&str>, after: u64| {
-        let draft = Draft::new(Recipient::All, Kind::Status, "s", "b");
-        let draft = Draft { re: re.map(|re| re.parse().expect("a reference")), ..draft };
+        let draft = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Status, "s", "b");
+        let draft = MailboxDraft { re: re.map(|re| re.parse().expect("a reference")), ..draft };
         let from = from.parse().expect("an id");
         let sent = mailbox.send(&from, &draft, None, now).expect("sent").swap_remove(0);
         let file = mailbox.root().join(format!("agents/{}.md", sent.reference()));

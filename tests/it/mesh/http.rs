@@ -314,7 +314,7 @@ fn mesh_show_finds_a_story_as_memory_calls_it_and_says_where_it_looked() {
         let mut draft = GramDraft::default();
         draft.nodes.push(gram::GramNode::new(node, "note", 0.5));
         let gram = draft.build(Timestamp::UNIX_EPOCH, &gram::GramLimits::default()).expect("a gram");
-        let path = Ssot::at(folder.path()).memory_path(swarm, name);
+        let path = Ssot::open_read_only(folder.path()).memory_path(swarm, name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         std::fs::write(path, gram.to_json().to_string()).expect("written");
     }

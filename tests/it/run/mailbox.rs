@@ -7,9 +7,9 @@ mod patterns;
 mod session;
 
 use longshore::ids::AgentId;
-use longshore::protocol::mailbox::message::{Kind, Message, Recipient};
-use longshore::protocol::mailbox::roster::Status;
-use longshore::protocol::mailbox::store::{Mailbox, Read, SharedName};
+use longshore::protocol::mailbox::message::{MailboxMessage, MailboxMessageType, MessageRecipient};
+use longshore::protocol::mailbox::roster::AgentStatus;
+use longshore::protocol::mailbox::store::{Mailbox, ReadOutcome, SharedName};
 
 use super::*;
 
@@ -55,11 +55,11 @@ impl Scratch {
 
 /// An agent's messages, in the order of their numbers; a file that is none fails the test.
 #[track_caller]
-fn messages(mailbox: &Mailbox, agent: &str) -> Vec<Message> {
+fn messages(mailbox: &Mailbox, agent: &str) -> Vec<MailboxMessage> {
     let agent = id(agent);
-    let files = mailbox.listing(&agent).expect("a listing").files;
-    let read = |(seq, name): (_, String)| match mailbox.read(&agent, seq, &name).expect("read") {
-        Read::Message(message) => *message,
+    let files = mailbox.list_outbox(&agent).expect("a listing").files;
+    let read = |(seq, name): (_, String)| match mailbox.read_message(&agent, seq, &name).expect("read") {
+        ReadOutcome::Message(message) => *message,
         other => panic!("{agent}/{name} is no message: {other:?}"),
     };
     files.into_iter().map(read).collect()
@@ -67,13 +67,13 @@ fn messages(mailbox: &Mailbox, agent: &str) -> Vec<Message> {
 
 /// What an agent said: number, type and subject.
 #[track_caller]
-fn said(mailbox: &Mailbox, agent: &str) -> Vec<(u32, Kind, String)> {
-    messages(mailbox, agent).into_iter().map(|one| (one.seq.get(), one.kind, one.content.subject)).collect()
+fn said(mailbox: &Mailbox, agent: &str) -> Vec<(u32, MailboxMessageType, String)> {
+    messages(mailbox, agent).into_iter().map(|one| (one.seq.get(), one.message_type, one.content.subject)).collect()
 }
 
 /// How each agent stands.
-fn statuses(mailbox: &Mailbox) -> BTreeMap<String, Status> {
-    mailbox.roster().expect("a roster").rows().into_iter().map(|row| (row.id.to_string(), row.status)).collect()
+fn statuses(mailbox: &Mailbox) -> BTreeMap<String, AgentStatus> {
+    mailbox.roster().expect("a roster").entries().into_iter().map(|row| (row.id.to_string(), row.status)).collect()
 }
 
 fn state_file(mailbox: &Mailbox) -> String {
@@ -159,19 +159,19 @@ fn the_kernel_keeps_each_agent_to_its_own_outbox() {
     assert_eq!(allowed.lines().filter(|line| line.starts_with("DENIED")).count(), 0, "{allowed}");
 
     let mailbox = scratch.mailbox();
-    let status = |number, subject: &str| (number, Kind::Status, subject.to_owned());
+    let status = |number, subject: &str| (number, MailboxMessageType::Status, subject.to_owned());
     // Neither said DONE: it was said for them.
-    let done = (2, Kind::Done, "Signing off".to_owned());
+    let done = (2, MailboxMessageType::Done, "Signing off".to_owned());
     assert_eq!(said(&mailbox, "alpha"), [status(1, "hello"), done.clone()]);
     assert_eq!(said(&mailbox, "charlie"), [status(1, "mine"), status(2, "tried"), (3, done.1, done.2.clone())]);
     let last = messages(&mailbox, "charlie").pop().expect("a message");
-    assert!(last.to == Recipient::All && last.content.body.starts_with("US-002 done."), "{last:?}");
-    let all = ["alpha", "charlie", "mallory"].map(|agent| (agent.to_owned(), Status::Done));
+    assert!(last.to == MessageRecipient::Broadcast && last.content.body.starts_with("US-002 done."), "{last:?}");
+    let all = ["alpha", "charlie", "mallory"].map(|agent| (agent.to_owned(), AgentStatus::Done));
     assert_eq!(statuses(&mailbox), all.into());
     let read = scratch.show("feat/kept", "read");
     assert!(read.contains("charlie/001") && read.contains("charlie/002") && !read.contains("secret"), "{read}");
     assert_eq!(said(&mailbox, "mallory")[0], status(1, "secret"), "the host's copy has it");
-    let rows = mailbox.roster().expect("a roster").rows();
+    let rows = mailbox.roster().expect("a roster").entries();
     let mut roles: Vec<&str> = rows.iter().map(|row| row.role.as_str()).collect();
     roles.sort_unstable();
     assert_eq!(roles, ["closed", "trespasser", "victim"]);

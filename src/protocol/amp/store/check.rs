@@ -1,6 +1,6 @@
 //! Whether all of the SSOT is sound: `longshore ssot check`, and tests after a swarm.
 //!
-//! Reads every file. Must not: mend anything ([`Ssot::reindex`] mends the index).
+//! Reads every file. Must not: mend anything ([`Ssot::rebuild_index`] mends the index).
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -8,27 +8,27 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::error::SsotResult;
-use super::files::torn;
-use super::memory::MEMORY;
-use super::{AdminDecision, DecisionId, Refused, Ssot, SsotError, TaskFile, other_id};
+use super::files::is_torn;
+use super::memory::MEMORY_DIR;
+use super::{AdminDecision, DecisionId, RejectedMessage, Ssot, SsotError, TaskFile, id_mismatch};
 use crate::ids::{AssignmentId, SwarmId};
-use crate::protocol::amp::message::{Ack, Kind, Message, MsgId, Payload};
+use crate::protocol::amp::message::{Ack, AmpMessage, AmpMessageType, MsgId, Payload};
 use crate::protocol::mesh::gram::{GramLimits, MemoryGram};
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct SsotProblem {
     /// Where: a path below the SSOT's folder.
     pub path: PathBuf,
     /// How bad it is.
-    pub weight: Weight,
+    pub severity: ProblemSeverity,
     /// What is wrong, as a fragment.
     pub problem: String,
 }
 
 /// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weight {
+pub enum ProblemSeverity {
     /// It may be right: an ack that is overdue, a file of somebody else's.
     Warning,
     /// It must not be.
@@ -36,7 +36,7 @@ pub enum Weight {
 }
 
 /// What was found so far.
-struct Check<'s> {
+struct SsotChecker<'s> {
     ssot: &'s Ssot,
     now: Timestamp,
     /// The messages that read well: their ids, and to what time they are to be acknowledged.
@@ -44,13 +44,13 @@ struct Check<'s> {
     /// What refers to what.
     references: Vec<(MsgId, &'static str, MsgId)>,
     acks: HashSet<MsgId>,
-    problems: Vec<Problem>,
+    problems: Vec<SsotProblem>,
 }
 
 impl Ssot {
     /// Everything that is wrong, by path. `now` tells which acks are overdue.
-    pub fn check(&self, now: Timestamp) -> SsotResult<Vec<Problem>> {
-        let mut check = Check {
+    pub fn check(&self, now: Timestamp) -> SsotResult<Vec<SsotProblem>> {
+        let mut check = SsotChecker {
             ssot: self,
             now,
             messages: HashMap::new(),
@@ -58,32 +58,32 @@ impl Ssot {
             acks: HashSet::new(),
             problems: Vec::new(),
         };
-        let tasks = check.tasks()?;
-        check.messages(&tasks)?;
-        check.acks()?;
-        check.references();
-        check.overdue();
-        check.index()?;
-        check.errors()?;
-        check.decisions()?;
-        check.memory()?;
-        check.problems.sort_by(|a, b| (&a.path, b.weight, &a.problem).cmp(&(&b.path, a.weight, &b.problem)));
+        let tasks = check.check_tasks()?;
+        check.check_messages(&tasks)?;
+        check.check_acks()?;
+        check.check_references();
+        check.check_overdue_acks();
+        check.check_index()?;
+        check.check_error_log()?;
+        check.check_decisions()?;
+        check.check_memory()?;
+        check.problems.sort_by(|a, b| (&a.path, b.severity, &a.problem).cmp(&(&b.path, a.severity, &b.problem)));
         Ok(check.problems)
     }
 }
 
-impl Check<'_> {
-    fn tasks(&mut self) -> SsotResult<HashSet<AssignmentId>> {
+impl SsotChecker<'_> {
+    fn check_tasks(&mut self) -> SsotResult<HashSet<AssignmentId>> {
         let mut tasks = HashSet::new();
-        for name in self.names("tasks")? {
+        for name in self.file_names("tasks")? {
             let path = format!("tasks/{name}");
             let Some(id) = name.strip_suffix(".json").and_then(|id| id.parse::<AssignmentId>().ok()) else {
-                self.foreign(&path);
+                self.report_foreign(&path);
                 continue;
             };
-            if let Some(file) = self.json::<TaskFile>(&path)? {
+            if let Some(file) = self.read_json::<TaskFile>(&path)? {
                 if file.task_id != id {
-                    self.error(&path, format!("it is of task `{}`", file.task_id));
+                    self.report_error(&path, format!("it is of task `{}`", file.task_id));
                 }
                 tasks.insert(id);
             }
@@ -91,31 +91,31 @@ impl Check<'_> {
         Ok(tasks)
     }
 
-    fn messages(&mut self, tasks: &HashSet<AssignmentId>) -> SsotResult<()> {
-        for (task, names) in self.by_task("messages")? {
+    fn check_messages(&mut self, tasks: &HashSet<AssignmentId>) -> SsotResult<()> {
+        for (task, names) in self.names_by_task("messages")? {
             if !tasks.contains(&task) {
-                self.error(format!("messages/{task}"), "the task has no file in `tasks`");
+                self.report_error(format!("messages/{task}"), "the task has no file in `tasks`");
             }
             for name in names {
                 let path = format!("messages/{task}/{name}");
-                let Some(id) = self.id_of(&task, &name, &path) else { continue };
-                let Some(text) = self.text(&path)? else { continue };
-                match Message::read(&text) {
-                    Err(violation) => self.error(&path, violation),
-                    Ok(message) if *message.id() != id => self.error(&path, other_id(message.id())),
-                    Ok(message) => self.take(message),
+                let Some(id) = self.parse_file_id(&task, &name, &path) else { continue };
+                let Some(text) = self.read_text(&path)? else { continue };
+                match AmpMessage::parse(&text) {
+                    Err(violation) => self.report_error(&path, violation),
+                    Ok(message) if *message.id() != id => self.report_error(&path, id_mismatch(message.id())),
+                    Ok(message) => self.add_message(message),
                 }
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, message: Message) {
+    fn add_message(&mut self, message: AmpMessage) {
         let id = message.id();
         let mut refers = |field, to: &MsgId| self.references.push((id.clone(), field, to.clone()));
         message.context_ref().iter().for_each(|to| refers("context_ref", to));
         match message.payload() {
-            Payload::Request(request) => {
+            Payload::ReviewRequest(request) => {
                 refers("original_dispatch_ref", &request.original_dispatch_ref);
                 refers("task_result_ref", &request.task_result_ref);
             }
@@ -124,29 +124,31 @@ impl Check<'_> {
                 let last = &escalation.system_state_snapshot.last_successful_msg_id;
                 last.iter().for_each(|to| refers("last_successful_msg_id", to));
             }
-            Payload::Dispatch(_) | Payload::Result(_) | Payload::Verdict(_) => {}
+            Payload::TaskDispatch(_) | Payload::TaskResult(_) | Payload::ReviewVerdict(_) => {}
         }
         let due = message.ack_timeout().filter(|_| message.requires_ack());
-        let due = due.and_then(|after| message.at().checked_add(after).ok());
+        let due = due.and_then(|after| message.timestamp().checked_add(after).ok());
         self.messages.insert(id.clone(), due);
     }
 
-    fn acks(&mut self) -> SsotResult<()> {
-        for (task, names) in self.by_task("acks")? {
+    fn check_acks(&mut self) -> SsotResult<()> {
+        for (task, names) in self.names_by_task("acks")? {
             for name in names {
                 let path = format!("acks/{task}/{name}");
-                let Some(id) = self.id_of(&task, &name, &path) else { continue };
-                let Some(text) = self.text(&path)? else { continue };
-                match Ack::read(&text) {
-                    Err(violation) => self.error(&path, violation),
-                    Ok(ack) if ack.ack_of != id => self.error(&path, other_id(&ack.ack_of)),
+                let Some(id) = self.parse_file_id(&task, &name, &path) else { continue };
+                let Some(text) = self.read_text(&path)? else { continue };
+                match Ack::parse(&text) {
+                    Err(violation) => self.report_error(&path, violation),
+                    Ok(ack) if ack.ack_of != id => self.report_error(&path, id_mismatch(&ack.ack_of)),
                     Ok(ack) => {
                         // One that cannot be read has its own problem already.
                         let message = self.ssot.message(&id).ok().flatten();
                         match message {
-                            None if !self.messages.contains_key(&id) => self.error(&path, "there is no such message"),
+                            None if !self.messages.contains_key(&id) => {
+                                self.report_error(&path, "there is no such message")
+                            }
                             Some(message) if message.to() != ack.by => {
-                                self.error(&path, "it is not by the one whom the message is for");
+                                self.report_error(&path, "it is not by the one whom the message is for");
                             }
                             _ => {}
                         }
@@ -158,89 +160,92 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn references(&mut self) {
+    fn check_references(&mut self) {
         for (from, field, to) in std::mem::take(&mut self.references) {
             if !self.messages.contains_key(&to) {
-                self.error(
-                    format!("messages/{}/{from}.json", from.task()),
+                self.report_error(
+                    format!("messages/{}/{from}.json", from.task_id()),
                     format!("`{field}` names `{to}`, which is not there"),
                 );
             }
         }
     }
 
-    fn overdue(&mut self) {
+    fn check_overdue_acks(&mut self) {
         let overdue = self.messages.iter().filter(|(id, _)| !self.acks.contains(*id));
         let overdue = overdue.filter_map(|(id, due)| due.filter(|due| *due < self.now).map(|due| (id.clone(), due)));
         for (id, due) in overdue.collect::<Vec<_>>() {
             let seconds = self.now.duration_since(due).as_secs();
-            let path = format!("messages/{}/{id}.json", id.task());
-            self.found(path, Weight::Warning, format!("its ack is overdue by {seconds} s"));
+            let path = format!("messages/{}/{id}.json", id.task_id());
+            self.report(path, ProblemSeverity::Warning, format!("its ack is overdue by {seconds} s"));
         }
     }
 
-    fn index(&mut self) -> SsotResult<()> {
-        let markers: HashSet<MsgId> = self.ssot.markers()?.into_iter().collect();
-        let open = self.messages.keys().filter(|id| id.kind() == Kind::Escalation && !self.acks.contains(*id));
+    fn check_index(&mut self) -> SsotResult<()> {
+        let markers: HashSet<MsgId> = self.ssot.open_markers()?.into_iter().collect();
+        let open = self
+            .messages
+            .keys()
+            .filter(|id| id.message_type() == AmpMessageType::Escalation && !self.acks.contains(*id));
         let missing: Vec<MsgId> = open.filter(|id| !markers.contains(*id)).cloned().collect();
         for id in missing {
-            self.error(format!("index/open/{id}"), "it is not there, and the escalation is open");
+            self.report_error(format!("index/open/{id}"), "it is not there, and the escalation is open");
         }
         for id in markers {
             if self.acks.contains(&id) {
-                self.found(format!("index/open/{id}"), Weight::Warning, "the escalation is answered");
+                self.report(format!("index/open/{id}"), ProblemSeverity::Warning, "the escalation is answered");
             }
         }
         Ok(())
     }
 
-    fn errors(&mut self) -> SsotResult<()> {
-        for name in self.names("errors")? {
+    fn check_error_log(&mut self) -> SsotResult<()> {
+        for name in self.file_names("errors")? {
             let path = format!("errors/{name}");
             let bytes = self.ssot.files.read(&self.ssot.files.path(&path))?.unwrap_or_default();
             for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
-                if let Err(error) = serde_json::from_slice::<Refused>(line) {
-                    self.found(&path, Weight::Warning, format!("line {}: {error}", number + 1));
+                if let Err(error) = serde_json::from_slice::<RejectedMessage>(line) {
+                    self.report(&path, ProblemSeverity::Warning, format!("line {}: {error}", number + 1));
                 }
             }
         }
         Ok(())
     }
 
-    fn decisions(&mut self) -> SsotResult<()> {
+    fn check_decisions(&mut self) -> SsotResult<()> {
         let mut ids: HashSet<DecisionId> = HashSet::new();
-        for folder in self.names("decisions")? {
+        for folder in self.file_names("decisions")? {
             let Ok(swarm) = folder.parse::<SwarmId>() else {
                 if folder != "lock" {
-                    self.foreign(format!("decisions/{folder}"));
+                    self.report_foreign(format!("decisions/{folder}"));
                 }
                 continue;
             };
-            for name in self.names(&format!("decisions/{swarm}"))? {
+            for name in self.file_names(&format!("decisions/{swarm}"))? {
                 let path = format!("decisions/{swarm}/{name}");
-                let Some(decision) = self.json::<AdminDecision>(&path)? else { continue };
+                let Some(decision) = self.read_json::<AdminDecision>(&path)? else { continue };
                 if decision.swarm != swarm {
-                    self.error(&path, format!("it is for swarm `{}`", decision.swarm));
+                    self.report_error(&path, format!("it is for swarm `{}`", decision.swarm));
                 }
                 if !ids.insert(decision.id) {
-                    self.error(&path, "its id is another decision's too");
+                    self.report_error(&path, "its id is another decision's too");
                 }
             }
         }
         Ok(())
     }
 
-    fn memory(&mut self) -> SsotResult<()> {
-        for folder in self.names(MEMORY)? {
+    fn check_memory(&mut self) -> SsotResult<()> {
+        for folder in self.file_names(MEMORY_DIR)? {
             let Ok(swarm) = folder.parse::<SwarmId>() else {
-                self.foreign(format!("{MEMORY}/{folder}"));
+                self.report_foreign(format!("{MEMORY_DIR}/{folder}"));
                 continue;
             };
-            for name in self.names(&format!("{MEMORY}/{swarm}"))? {
-                let path = format!("{MEMORY}/{swarm}/{name}");
-                let Some(value) = self.json::<serde_json::Value>(&path)? else { continue };
+            for name in self.file_names(&format!("{MEMORY_DIR}/{swarm}"))? {
+                let path = format!("{MEMORY_DIR}/{swarm}/{name}");
+                let Some(value) = self.read_json::<serde_json::Value>(&path)? else { continue };
                 if let Err(error) = MemoryGram::from_json(&value, &GramLimits::default()) {
-                    self.error(&path, error);
+                    self.report_error(&path, error);
                 }
             }
         }
@@ -248,64 +253,68 @@ impl Check<'_> {
     }
 
     /// The names in each task's folder.
-    fn by_task(&mut self, folder: &str) -> SsotResult<Vec<(AssignmentId, Vec<String>)>> {
+    fn names_by_task(&mut self, folder: &str) -> SsotResult<Vec<(AssignmentId, Vec<String>)>> {
         let mut found = Vec::new();
-        for name in self.names(folder)? {
+        for name in self.file_names(folder)? {
             match name.parse::<AssignmentId>() {
                 Ok(task) => {
-                    let names = self.names(&format!("{folder}/{task}"))?;
+                    let names = self.file_names(&format!("{folder}/{task}"))?;
                     found.push((task, names));
                 }
-                Err(_) => self.foreign(format!("{folder}/{name}")),
+                Err(_) => self.report_foreign(format!("{folder}/{name}")),
             }
         }
         Ok(found)
     }
 
     /// The id that a file is named by.
-    fn id_of(&mut self, task: &AssignmentId, name: &str, path: &str) -> Option<MsgId> {
-        let id = name.strip_suffix(".json").and_then(|id| id.parse::<MsgId>().ok()).filter(|id| id.task() == task);
+    fn parse_file_id(&mut self, task: &AssignmentId, name: &str, path: &str) -> Option<MsgId> {
+        let id = name.strip_suffix(".json").and_then(|id| id.parse::<MsgId>().ok()).filter(|id| id.task_id() == task);
         if id.is_none() {
-            self.foreign(path);
+            self.report_foreign(path);
         }
         id
     }
 
-    fn names(&self, folder: &str) -> SsotResult<Vec<String>> {
-        let mut names = self.ssot.files.names(&self.ssot.files.path(folder))?;
+    fn file_names(&self, folder: &str) -> SsotResult<Vec<String>> {
+        let mut names = self.ssot.files.file_names(&self.ssot.files.path(folder))?;
         names.sort();
         Ok(names)
     }
 
     /// What is in a file, if it is whole.
-    fn text(&mut self, path: &str) -> SsotResult<Option<String>> {
+    fn read_text(&mut self, path: &str) -> SsotResult<Option<String>> {
         let bytes = self.ssot.files.read(&self.ssot.files.path(path))?;
-        let text = bytes.filter(|bytes| !torn(bytes)).and_then(|bytes| String::from_utf8(bytes).ok());
+        let text = bytes.filter(|bytes| !is_torn(bytes)).and_then(|bytes| String::from_utf8(bytes).ok());
         if text.is_none() {
-            self.error(path, "it is torn: no JSON, or not all of it");
+            self.report_error(path, "it is torn: no JSON, or not all of it");
         }
         Ok(text)
     }
 
-    fn json<T: serde::de::DeserializeOwned>(&mut self, path: &str) -> SsotResult<Option<T>> {
+    fn read_json<T: serde::de::DeserializeOwned>(&mut self, path: &str) -> SsotResult<Option<T>> {
         match self.ssot.files.read_json(&self.ssot.files.path(path)) {
             Ok(Some(value)) => return Ok(Some(value)),
-            Ok(None) => self.error(path, "it is torn: no JSON, or not all of it"),
-            Err(SsotError::Damaged { problem, .. }) => self.error(path, problem),
+            Ok(None) => self.report_error(path, "it is torn: no JSON, or not all of it"),
+            Err(SsotError::Damaged { problem, .. }) => self.report_error(path, problem),
             Err(error) => return Err(error),
         }
         Ok(None)
     }
 
-    fn foreign(&mut self, path: impl AsRef<Path>) {
-        self.found(path, Weight::Warning, "it is none of longshore's files");
+    fn report_foreign(&mut self, path: impl AsRef<Path>) {
+        self.report(path, ProblemSeverity::Warning, "it is none of longshore's files");
     }
 
-    fn error(&mut self, path: impl AsRef<Path>, problem: impl ToString) {
-        self.found(path, Weight::Error, problem);
+    fn report_error(&mut self, path: impl AsRef<Path>, problem: impl ToString) {
+        self.report(path, ProblemSeverity::Error, problem);
     }
 
-    fn found(&mut self, path: impl AsRef<Path>, weight: Weight, problem: impl ToString) {
-        self.problems.push(Problem { path: path.as_ref().to_owned(), weight, problem: problem.to_string() });
+    fn report(&mut self, path: impl AsRef<Path>, weight: ProblemSeverity, problem: impl ToString) {
+        self.problems.push(SsotProblem {
+            path: path.as_ref().to_owned(),
+            severity: weight,
+            problem: problem.to_string(),
+        });
     }
 }

@@ -1,6 +1,6 @@
 //! What the admin decided while no orchestrator ran, kept until one takes it up: `decisions/<swarm>/<number>-<id>.json`.
 //!
-//! Nothing else has a copy, so a decision is on the disk before [`Ssot::decide`] is done. Files stay as a record: whoever
+//! Nothing else has a copy, so a decision is on the disk before [`Ssot::record_decision`] is done. Files stay as a record: whoever
 //! takes decisions up notes their ids.
 
 use std::fmt;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::error::{SsotError, SsotResult};
-use super::files::to_bytes;
-use super::{Ensured, Ssot};
+use super::files::to_json_bytes;
+use super::{EnsureOutcome, Ssot};
 use crate::ids::{AssignmentId, StoryKey, SwarmId};
 use crate::protocol::amp::message::MsgId;
 
@@ -41,7 +41,7 @@ pub struct AdminDecision {
     /// The swarm that it is for.
     pub swarm: SwarmId,
     /// What it is about.
-    pub target: Target,
+    pub target: DecisionTarget,
     /// What is to be done.
     pub action: AdminAction,
     /// When it was made.
@@ -53,7 +53,7 @@ pub struct AdminDecision {
 /// What a decision is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Target {
+pub enum DecisionTarget {
     /// All of a task.
     Task(AssignmentId),
     /// A story.
@@ -85,29 +85,29 @@ pub enum AdminAction {
 
 impl Ssot {
     /// Keeps a decision, after those that there are.
-    pub fn decide(&self, decision: &AdminDecision) -> SsotResult<Ensured> {
+    pub fn record_decision(&self, decision: &AdminDecision) -> SsotResult<EnsureOutcome> {
         let _lock = self.files.lock("decisions/lock")?;
         let folder = self.files.path(format!("decisions/{}", decision.swarm));
-        self.files.make_folder(&folder)?;
+        self.files.create_dir(&folder)?;
         let names = self.decision_names(&decision.swarm)?;
         if let Some((_, name)) = names.iter().find(|(_, name)| name.contains(&decision.id.to_string())) {
             let path = folder.join(name);
             return match self.files.read_json::<AdminDecision>(&path)? {
-                Some(there) if there == *decision => Ok(Ensured::AlreadyThere),
+                Some(there) if there == *decision => Ok(EnsureOutcome::AlreadyThere),
                 Some(_) => Err(SsotError::Conflict { path }),
                 None => {
-                    self.files.replace(&path, &to_bytes(&path, decision)?)?;
-                    self.files.sync().map(|()| Ensured::Written)
+                    self.files.replace(&path, &to_json_bytes(&path, decision)?)?;
+                    self.files.sync().map(|()| EnsureOutcome::Written)
                 }
             };
         }
         let number = names.last().map_or(1, |(number, _)| number + 1);
         let path = folder.join(format!("{number:06}-{}.json", decision.id));
-        if !self.files.add(&path, &to_bytes(&path, decision)?)? {
+        if !self.files.create_new(&path, &to_json_bytes(&path, decision)?)? {
             return Err(SsotError::Conflict { path });
         }
         self.files.sync()?;
-        Ok(Ensured::Written)
+        Ok(EnsureOutcome::Written)
     }
 
     /// What was decided for a swarm, in the order in which it was decided.
@@ -122,7 +122,7 @@ impl Ssot {
 
     /// The file names of a swarm's decisions, each with its number, in order.
     fn decision_names(&self, swarm: &SwarmId) -> SsotResult<Vec<(u64, String)>> {
-        let names = self.files.names(&self.files.path(format!("decisions/{swarm}")))?;
+        let names = self.files.file_names(&self.files.path(format!("decisions/{swarm}")))?;
         let number = |name: &str| -> Option<u64> { name.strip_suffix(".json")?.split_once('-')?.0.parse().ok() };
         let mut names: Vec<(u64, String)> = names.into_iter().filter_map(|name| Some((number(&name)?, name))).collect();
         names.sort();

@@ -26,7 +26,7 @@ pub enum SsotError {
     State(#[from] StateError),
     /// A link or something else where a folder of the SSOT must be.
     #[error("`{}` is not a folder, and the SSOT must be in real ones: remove it", .0.display())]
-    NotFolder(PathBuf),
+    NotDirectory(PathBuf),
     /// Something else is there under the same id. What is there stays.
     #[error("`{}` is there already and says something else", path.display())]
     Conflict {
@@ -43,10 +43,10 @@ pub enum SsotError {
     },
     /// An ack of a message that is not there.
     #[error("there is no message `{0}` that could be acknowledged")]
-    NoMessage(MsgId),
+    MessageNotFound(MsgId),
     /// A year has no more task numbers.
     #[error("the year {year} has no {count} task numbers left")]
-    NoNumbers {
+    TaskNumbersExhausted {
         /// The year.
         year: u16,
         /// How many were wanted.
@@ -76,7 +76,7 @@ impl SsotError {
     }
 
     /// Whether the disk is full, which ends a swarm as `disk_full` and not as `host_error`.
-    pub fn disk_full(&self) -> bool {
+    pub fn is_disk_full(&self) -> bool {
         match self {
             SsotError::Io { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

@@ -3,9 +3,9 @@
 //! Used by the other files of the store, which know what is in them. Must not: know AMP.
 //!
 //! A file is written aside, in `tmp/`, and moved to its name: without replacing where a name is written once
-//! ([`Files::add`]), replacing where it is written again ([`Files::replace`]). Nothing of this waits for the disk: a crash
+//! ([`SsotFiles::create_new`]), replacing where it is written again ([`SsotFiles::replace`]). Nothing of this waits for the disk: a crash
 //! of the program loses nothing, and a power cut may leave files of the last seconds empty, which count as not there.
-//! [`Files::sync`] makes all that was written durable, in one go.
+//! [`SsotFiles::sync`] makes all that was written durable, in one go.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -22,33 +22,39 @@ use uuid::Uuid;
 use super::error::{SsotError, SsotResult};
 
 /// Where files are written before they have their names.
-const ASIDE: &str = "tmp";
+const TEMP_DIR: &str = "tmp";
 /// One that is older was left by a process that died.
-const LEFT_BEHIND: Duration = Duration::from_secs(24 * 3600);
+const STALE_TEMP_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The files of one SSOT.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct SsotFiles {
     root: PathBuf,
     /// Makes this value's names in `tmp/` its own.
-    me: String,
-    count: AtomicU64,
+    writer_id: String,
+    temp_counter: AtomicU64,
     /// Folders that were seen or made.
-    folders: Mutex<HashSet<PathBuf>>,
+    known_dirs: Mutex<HashSet<PathBuf>>,
     /// What is written and not synced.
     unsynced: Mutex<BTreeSet<PathBuf>>,
 }
 
 /// Holds off everybody else who takes the lock.
-pub(super) struct Lock {
+pub(super) struct SsotLock {
     _file: File,
 }
 
-impl Files {
+impl SsotFiles {
     /// Those below this folder. Makes nothing.
-    pub(super) fn at(root: PathBuf) -> Self {
+    pub(super) fn new(root: PathBuf) -> Self {
         let me = Uuid::new_v4().simple().to_string();
-        Self { root, me, count: AtomicU64::new(0), folders: Mutex::default(), unsynced: Mutex::default() }
+        Self {
+            root,
+            writer_id: me,
+            temp_counter: AtomicU64::new(0),
+            known_dirs: Mutex::default(),
+            unsynced: Mutex::default(),
+        }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -61,40 +67,40 @@ impl Files {
     }
 
     /// Makes a folder, its parent being there.
-    pub(super) fn make_folder(&self, path: &Path) -> SsotResult<()> {
-        if known(&self.folders).contains(path) {
+    pub(super) fn create_dir(&self, path: &Path) -> SsotResult<()> {
+        if lock_mutex(&self.known_dirs).contains(path) {
             return Ok(());
         }
         match fs::create_dir(path) {
             Ok(()) => {
                 // A file is found after a power cut only if its folder is.
                 if let Some(parent) = path.parent() {
-                    known(&self.unsynced).insert(parent.to_owned());
+                    lock_mutex(&self.unsynced).insert(parent.to_owned());
                 }
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let meta = fs::symlink_metadata(path).map_err(SsotError::io("look at", path))?;
                 if !meta.is_dir() {
-                    return Err(SsotError::NotFolder(path.to_owned()));
+                    return Err(SsotError::NotDirectory(path.to_owned()));
                 }
             }
             Err(error) => return Err(SsotError::io("create the folder", path)(error)),
         }
-        known(&self.folders).insert(path.to_owned());
+        lock_mutex(&self.known_dirs).insert(path.to_owned());
         Ok(())
     }
 
     /// Makes the root and the folders in it, and clears away what dead processes left aside.
-    pub(super) fn make(&self, folders: &[&str]) -> SsotResult<()> {
-        self.make_folder(&self.root)?;
-        for folder in folders.iter().chain(&[ASIDE]) {
-            self.make_folder(&self.path(folder))?;
+    pub(super) fn create_layout(&self, folders: &[&str]) -> SsotResult<()> {
+        self.create_dir(&self.root)?;
+        for folder in folders.iter().chain(&[TEMP_DIR]) {
+            self.create_dir(&self.path(folder))?;
         }
-        let aside = self.path(ASIDE);
-        for name in self.names(&aside)? {
+        let aside = self.path(TEMP_DIR);
+        for name in self.file_names(&aside)? {
             let path = aside.join(name);
             let age = fs::metadata(&path).and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
-            if age.is_some_and(|age| age > LEFT_BEHIND) {
+            if age.is_some_and(|age| age > STALE_TEMP_AGE) {
                 // Somebody else may be quicker.
                 let _ = fs::remove_file(&path);
             }
@@ -113,34 +119,34 @@ impl Files {
 
     /// What a JSON file says. None where there is no file, and where it is torn.
     pub(super) fn read_json<T: DeserializeOwned>(&self, path: &Path) -> SsotResult<Option<T>> {
-        let Some(bytes) = self.read(path)?.filter(|bytes| !torn(bytes)) else { return Ok(None) };
+        let Some(bytes) = self.read(path)?.filter(|bytes| !is_torn(bytes)) else { return Ok(None) };
         serde_json::from_slice(&bytes).map(Some).map_err(|error| SsotError::damaged(path, error))
     }
 
     /// Gives these bytes a name that nobody has: whoever comes second, in this process or another, is told `false` and
     /// changes nothing. Its folder must be there.
-    pub(super) fn add(&self, path: &Path, bytes: &[u8]) -> SsotResult<bool> {
-        let aside = self.write_aside(bytes)?;
-        let moved = move_without_replacing(&aside, path);
+    pub(super) fn create_new(&self, path: &Path, bytes: &[u8]) -> SsotResult<bool> {
+        let aside = self.write_temp(bytes)?;
+        let moved = rename_no_replace(&aside, path);
         if !matches!(moved, Ok(true)) {
             // Stays behind at worst, until somebody opens the SSOT tomorrow.
             let _ = fs::remove_file(&aside);
         }
         let moved = moved.map_err(SsotError::io("write", path))?;
         if moved {
-            self.changed(path);
+            self.mark_unsynced(path);
         }
         Ok(moved)
     }
 
     /// Gives these bytes a name, whatever had it.
     pub(super) fn replace(&self, path: &Path, bytes: &[u8]) -> SsotResult<()> {
-        let aside = self.write_aside(bytes)?;
+        let aside = self.write_temp(bytes)?;
         if let Err(error) = fs::rename(&aside, path) {
             let _ = fs::remove_file(&aside);
             return Err(SsotError::io("replace", path)(error));
         }
-        self.changed(path);
+        self.mark_unsynced(path);
         Ok(())
     }
 
@@ -164,7 +170,7 @@ impl Files {
             file.write_all(text.as_bytes())
         };
         write(&mut file).map_err(SsotError::io("append to", path))?;
-        self.changed(path);
+        self.mark_unsynced(path);
         Ok(())
     }
 
@@ -177,12 +183,12 @@ impl Files {
     }
 
     /// Whether there is a file.
-    pub(super) fn has(&self, path: &Path) -> SsotResult<bool> {
+    pub(super) fn exists(&self, path: &Path) -> SsotResult<bool> {
         path.try_exists().map_err(SsotError::io("look at", path))
     }
 
     /// The names in a folder, in no order; none where there is no folder. A name that is no UTF-8 is none of ours.
-    pub(super) fn names(&self, folder: &Path) -> SsotResult<Vec<String>> {
+    pub(super) fn file_names(&self, folder: &Path) -> SsotResult<Vec<String>> {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -197,17 +203,17 @@ impl Files {
     }
 
     /// Waits until nobody else has the lock of this name, and takes it.
-    pub(super) fn lock(&self, name: &str) -> SsotResult<Lock> {
+    pub(super) fn lock(&self, name: &str) -> SsotResult<SsotLock> {
         let path = self.path(name);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(SsotError::io("open the lock", &path))?;
         file.lock().map_err(SsotError::io("lock", &path))?;
-        Ok(Lock { _file: file })
+        Ok(SsotLock { _file: file })
     }
 
     /// Makes what this value wrote durable. What failed is tried again the next time.
     pub(super) fn sync(&self) -> SsotResult<()> {
-        let paths = std::mem::take(&mut *known(&self.unsynced));
+        let paths = std::mem::take(&mut *lock_mutex(&self.unsynced));
         let folders: BTreeSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
         // What is in a file before the name that leads to it.
         for path in paths.iter().map(PathBuf::as_path).chain(folders) {
@@ -218,20 +224,20 @@ impl Files {
             };
             if let Err(error) = synced {
                 let error = SsotError::io("sync", path)(error);
-                known(&self.unsynced).extend(paths.iter().cloned());
+                lock_mutex(&self.unsynced).extend(paths.iter().cloned());
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    fn changed(&self, path: &Path) {
-        known(&self.unsynced).insert(path.to_owned());
+    fn mark_unsynced(&self, path: &Path) {
+        lock_mutex(&self.unsynced).insert(path.to_owned());
     }
 
-    fn write_aside(&self, bytes: &[u8]) -> SsotResult<PathBuf> {
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let path = self.path(ASIDE).join(format!("{}-{number}", self.me));
+    fn write_temp(&self, bytes: &[u8]) -> SsotResult<PathBuf> {
+        let number = self.temp_counter.fetch_add(1, Ordering::Relaxed);
+        let path = self.path(TEMP_DIR).join(format!("{}-{number}", self.writer_id));
         let file = OpenOptions::new().create_new(true).write(true).open(&path);
         let written = file.and_then(|mut file| file.write_all(bytes));
         if let Err(error) = written {
@@ -243,7 +249,7 @@ impl Files {
 }
 
 /// A value as a file has it: indented, for people, with a newline at its end.
-pub(super) fn to_bytes(path: &Path, value: &impl Serialize) -> SsotResult<Vec<u8>> {
+pub(super) fn to_json_bytes(path: &Path, value: &impl Serialize) -> SsotResult<Vec<u8>> {
     let encode = |source| SsotError::Encode { path: path.to_owned(), source };
     let mut bytes = serde_json::to_vec_pretty(value).map_err(encode)?;
     bytes.push(b'\n');
@@ -251,12 +257,12 @@ pub(super) fn to_bytes(path: &Path, value: &impl Serialize) -> SsotResult<Vec<u8
 }
 
 /// Whether this is what a power cut leaves of a file: no JSON, or not all of it.
-pub(super) fn torn(bytes: &[u8]) -> bool {
+pub(super) fn is_torn(bytes: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err()
 }
 
 /// `false` where there is something of that name.
-fn move_without_replacing(from: &Path, to: &Path) -> std::io::Result<bool> {
+fn rename_no_replace(from: &Path, to: &Path) -> std::io::Result<bool> {
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -276,6 +282,6 @@ fn move_without_replacing(from: &Path, to: &Path) -> std::io::Result<bool> {
 }
 
 /// The inside of a mutex. Nothing panics while it is held.
-fn known<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock_mutex<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

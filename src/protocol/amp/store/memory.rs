@@ -7,17 +7,17 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::error::{SsotError, SsotResult};
-use super::files::{to_bytes, torn};
-use super::{Ensured, Ssot};
+use super::files::{is_torn, to_json_bytes};
+use super::{EnsureOutcome, Ssot};
 use crate::ids::SwarmId;
 use crate::protocol::mesh::gram::{GramError, GramLimits, MemoryGram};
 
 /// The folder.
-pub(super) const MEMORY: &str = "memory";
+pub(super) const MEMORY_DIR: &str = "memory";
 
 /// What swarms before kept of a story.
 #[derive(Debug, Default)]
-pub struct Newest {
+pub struct NewestMemory {
     /// The newest that can be read.
     pub gram: Option<MemoryGram>,
     /// What cannot be read, of whichever branch it is.
@@ -27,25 +27,25 @@ pub struct Newest {
 impl Ssot {
     /// Where the memory of this name is, or would be. A name is a file's word and a story's id.
     pub fn memory_path(&self, swarm: SwarmId, name: &str) -> PathBuf {
-        self.files.path(format!("{MEMORY}/{swarm}/{name}.json"))
+        self.files.path(format!("{MEMORY_DIR}/{swarm}/{name}.json"))
     }
 
     /// Sees to it that a story's memory is there. What is there already stays, whatever it says: it was handed on.
-    pub fn ensure_memory(&self, swarm: SwarmId, name: &str, gram: &MemoryGram) -> SsotResult<Ensured> {
+    pub fn ensure_memory(&self, swarm: SwarmId, name: &str, gram: &MemoryGram) -> SsotResult<EnsureOutcome> {
         let path = self.memory_path(swarm, name);
         let there = self.files.read(&path)?;
-        if there.as_ref().is_some_and(|there| !torn(there)) {
-            return Ok(Ensured::AlreadyThere);
+        if there.as_ref().is_some_and(|there| !is_torn(there)) {
+            return Ok(EnsureOutcome::AlreadyThere);
         }
-        self.files.make_folder(&self.files.path(MEMORY))?;
-        self.files.make_folder(&self.files.path(format!("{MEMORY}/{swarm}")))?;
-        let bytes = to_bytes(&path, &gram.to_json())?;
+        self.files.create_dir(&self.files.path(MEMORY_DIR))?;
+        self.files.create_dir(&self.files.path(format!("{MEMORY_DIR}/{swarm}")))?;
+        let bytes = to_json_bytes(&path, &gram.to_json())?;
         if there.is_some() {
             self.files.replace(&path, &bytes)?;
-        } else if !self.files.add(&path, &bytes)? {
-            return Ok(Ensured::AlreadyThere);
+        } else if !self.files.create_new(&path, &bytes)? {
+            return Ok(EnsureOutcome::AlreadyThere);
         }
-        Ok(Ensured::Written)
+        Ok(EnsureOutcome::Written)
     }
 
     /// A story's memory; none where it is not there, or torn.
@@ -60,8 +60,8 @@ impl Ssot {
     }
 
     /// The newest memory of this name that landed on the branch, of any swarm but this one.
-    pub fn newest_memory(&self, name: &str, but: SwarmId, branch: &str) -> SsotResult<Newest> {
-        let mut newest = Newest::default();
+    pub fn newest_memory(&self, name: &str, but: SwarmId, branch: &str) -> SsotResult<NewestMemory> {
+        let mut newest = NewestMemory::default();
         let on_branch = |gram: &MemoryGram| {
             gram.metadata().and_then(|metadata| metadata.get("branch")).and_then(Value::as_str) == Some(branch)
         };
@@ -81,13 +81,13 @@ impl Ssot {
 
     /// The swarms that there is memory of, in no order.
     pub fn memory_swarms(&self) -> SsotResult<Vec<SwarmId>> {
-        let names = self.files.names(&self.files.path(MEMORY))?;
+        let names = self.files.file_names(&self.files.path(MEMORY_DIR))?;
         Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
     }
 
     /// The names of a swarm's memory, sorted.
     pub fn memory_names(&self, swarm: SwarmId) -> SsotResult<Vec<String>> {
-        let names = self.files.names(&self.files.path(format!("{MEMORY}/{swarm}")))?;
+        let names = self.files.file_names(&self.files.path(format!("{MEMORY_DIR}/{swarm}")))?;
         let mut names: Vec<String> =
             names.iter().filter_map(|name| name.strip_suffix(".json")).map(str::to_owned).collect();
         names.sort();

@@ -72,7 +72,7 @@ pub enum TaskStatus {
 
 impl TaskStatus {
     /// The word in the file.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             TaskStatus::Pending => "pending",
             TaskStatus::WaitingApproval => "waiting_approval",

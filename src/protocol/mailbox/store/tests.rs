@@ -2,12 +2,12 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use super::super::message::{Kind, Recipient};
-use super::super::samples::{id, now, seq};
+use super::super::fixtures::{id, now, seq};
+use super::super::message::{MailboxMessageType, MessageRecipient};
 use super::*;
 
-fn draft(body: &str) -> Draft {
-    Draft::new(Recipient::All, Kind::Status, "s", body)
+fn draft(body: &str) -> MailboxDraft {
+    MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Status, "s", body)
 }
 
 fn mailbox() -> (tempfile::TempDir, Mailbox) {
@@ -26,18 +26,18 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// Design Principles; Directory Layout.
 #[test]
-fn the_layout_is_the_specs() {
+fn the_layout_matches_the_spec() {
     let (_folder, mailbox) = mailbox();
     assert_eq!(
         names(mailbox.root()),
-        [AGENTS, PROTOCOL_FILE, ROSTER_FILE, SHARED]
+        [AGENTS_DIR, PROTOCOL_FILE, ROSTER_FILE, SHARED_DIR]
             .map(str::to_owned)
             .into_iter()
             .collect::<std::collections::BTreeSet<_>>()
             .into_iter()
             .collect::<Vec<_>>()
     );
-    mailbox.register(&Row::new(id("alpha"), "coder", Some(7), now())).expect("registered");
+    mailbox.register(&RosterEntry::new(id("alpha"), "coder", Some(7), now())).expect("registered");
     let sent = mailbox.send(&id("alpha"), &draft("hello"), None, now()).expect("sent");
     assert_eq!(references(&sent)[0].to_string(), "alpha/001");
     let path = mailbox.root().join("agents/alpha/001.md");
@@ -48,11 +48,11 @@ fn the_layout_is_the_specs() {
     Mailbox::create(mailbox.root()).expect("opened");
     assert_eq!(std::fs::read_to_string(mailbox.root().join(PROTOCOL_FILE)).expect("a file"), "ours");
     assert!(Mailbox::open(&mailbox.root().join("nowhere")).is_err());
-    assert!(matches!(Mailbox::open(&mailbox.root().join(AGENTS)), Err(MailboxError::NoMailbox(_))));
+    assert!(matches!(Mailbox::open(&mailbox.root().join(AGENTS_DIR)), Err(MailboxError::NoMailbox(_))));
 }
 
 #[test]
-fn numbers_go_on_behind_all_that_was_used() {
+fn seq_continues_after_the_highest_used() {
     let (_folder, mailbox) = mailbox();
     let alpha = id("alpha");
     let sent = |used: Option<u32>| mailbox.send(&alpha, &draft("b"), used.map(seq), now()).expect("sent")[0].seq.get();
@@ -69,7 +69,7 @@ fn numbers_go_on_behind_all_that_was_used() {
 
 /// Design Principles.
 #[test]
-fn sends_at_once_take_a_number_each_and_parts_follow_each_other() {
+fn concurrent_sends_get_unique_numbers_and_contiguous_parts() {
     let (_folder, mailbox) = mailbox();
     let long: String = (0..3000).map(|n| format!("line {n}\n")).collect();
     std::thread::scope(|scope| {
@@ -88,12 +88,15 @@ fn sends_at_once_take_a_number_each_and_parts_follow_each_other() {
             });
         }
     });
-    let listing = mailbox.listing(&id("alpha")).expect("a listing");
+    let listing = mailbox.list_outbox(&id("alpha")).expect("a listing");
     let numbers: Vec<u32> = listing.files.keys().map(|seq| seq.get()).collect();
     assert_eq!(numbers, (1..=4 * (6 + 4 * 3)).collect::<Vec<_>>());
-    assert!(listing.odd.is_empty());
+    assert!(listing.unnumbered.is_empty());
     for (seq, name) in &listing.files {
-        assert!(matches!(mailbox.read(&id("alpha"), *seq, name).expect("readable"), Read::Message(_)), "{name}");
+        assert!(
+            matches!(mailbox.read_message(&id("alpha"), *seq, name).expect("readable"), ReadOutcome::Message(_)),
+            "{name}"
+        );
     }
     let left: Vec<String> =
         names(&mailbox.root().join("agents/alpha")).into_iter().filter(|name| !name.ends_with(".md")).collect();
@@ -102,7 +105,7 @@ fn sends_at_once_take_a_number_each_and_parts_follow_each_other() {
 
 /// Design Principles; Message Format.
 #[test]
-fn what_is_no_message_is_named_and_nothing_is_followed_or_waited_for() {
+fn invalid_files_are_reported_without_following_links_or_blocking() {
     let (folder, mailbox) = mailbox();
     let alpha = id("alpha");
     let good = mailbox.send(&alpha, &draft("b"), None, now()).expect("sent");
@@ -122,15 +125,15 @@ fn what_is_no_message_is_named_and_nothing_is_followed_or_waited_for() {
     let _socket = std::os::unix::net::UnixListener::bind(outbox.join("009.md")).expect("a socket");
     std::fs::write(outbox.join("notes.md"), "").expect("written");
     std::fs::write(outbox.join(".010.md"), "").expect("written");
-    let listing = mailbox.listing(&alpha).expect("a listing");
-    assert_eq!((listing.files.len(), listing.odd), (9, vec!["notes.md".to_owned()]));
+    let listing = mailbox.list_outbox(&alpha).expect("a listing");
+    assert_eq!((listing.files.len(), listing.unnumbered), (9, vec!["notes.md".to_owned()]));
     let found: Vec<(u32, &str)> = listing
         .files
         .iter()
-        .map(|(seq, name)| match mailbox.read(&alpha, *seq, name).expect("readable") {
-            Read::Bad(violation) => (seq.get(), violation.rule),
-            Read::Message(_) => (seq.get(), "-"),
-            Read::Missing => panic!("{name} is missing"),
+        .map(|(seq, name)| match mailbox.read_message(&alpha, *seq, name).expect("readable") {
+            ReadOutcome::Invalid(violation) => (seq.get(), violation.rule),
+            ReadOutcome::Message(_) => (seq.get(), "-"),
+            ReadOutcome::Missing => panic!("{name} is missing"),
         })
         .collect();
     let kind = rules::FILE_KIND;
@@ -150,23 +153,26 @@ fn what_is_no_message_is_named_and_nothing_is_followed_or_waited_for() {
     );
     // An outbox that is a link is nobody's.
     symlink(&outbox, mailbox.root().join("agents/bravo")).expect("linked");
-    assert_eq!(mailbox.listing(&id("bravo")).expect("a listing"), Listing::default());
-    assert!(matches!(mailbox.send(&id("bravo"), &draft("b"), None, now()), Err(MailboxError::NotFolder(_))));
-    assert_eq!(mailbox.read(&alpha, seq(50), "050.md").expect("readable"), Read::Missing);
+    assert_eq!(mailbox.list_outbox(&id("bravo")).expect("a listing"), OutboxListing::default());
+    assert!(matches!(mailbox.send(&id("bravo"), &draft("b"), None, now()), Err(MailboxError::NotDirectory(_))));
+    assert_eq!(mailbox.read_message(&alpha, seq(50), "050.md").expect("readable"), ReadOutcome::Missing);
 }
 
 #[test]
-fn files_are_put_byte_for_byte_and_never_replaced() {
+fn put_writes_bytes_exactly_and_never_replaces() {
     let (_folder, mailbox) = mailbox();
     let put = |bytes: &[u8]| mailbox.put(&id("alpha"), seq(3), bytes).expect("put");
-    assert_eq!([put(b"one"), put(b"one"), put(b"two")], [Put::New, Put::Same, Put::Differs]);
-    assert_eq!(mailbox.bytes(&id("alpha"), "003.md").expect("readable").as_deref(), Some(&b"one"[..]));
-    assert_eq!(mailbox.bytes(&id("alpha"), "004.md").expect("readable"), None);
+    assert_eq!(
+        [put(b"one"), put(b"one"), put(b"two")],
+        [PutOutcome::Created, PutOutcome::Unchanged, PutOutcome::Conflict]
+    );
+    assert_eq!(mailbox.read_bytes(&id("alpha"), "003.md").expect("readable").as_deref(), Some(&b"one"[..]));
+    assert_eq!(mailbox.read_bytes(&id("alpha"), "004.md").expect("readable"), None);
 }
 
 /// Agent Registration.
 #[test]
-fn the_roster_keeps_what_several_write_at_once() {
+fn concurrent_roster_updates_are_kept() {
     let (_folder, mailbox) = mailbox();
     std::thread::scope(|scope| {
         for n in 0..8 {
@@ -174,28 +180,28 @@ fn the_roster_keeps_what_several_write_at_once() {
             scope.spawn(move || {
                 let mailbox = Mailbox::open(root).expect("a mailbox");
                 let me = id(&format!("agent-{n}"));
-                mailbox.register(&Row::new(me.clone(), "r", None, now())).expect("registered");
-                mailbox.register(&Row::new(me.clone(), "r", None, now())).expect("it is there");
-                mailbox.set_status(&me, &Status::Done).expect("changed");
+                mailbox.register(&RosterEntry::new(me.clone(), "r", None, now())).expect("registered");
+                mailbox.register(&RosterEntry::new(me.clone(), "r", None, now())).expect("it is there");
+                mailbox.set_status(&me, &AgentStatus::Done).expect("changed");
             });
         }
     });
-    let rows = mailbox.roster().expect("a roster").rows();
+    let rows = mailbox.roster().expect("a roster").entries();
     assert_eq!(rows.len(), 8);
-    assert!(rows.iter().all(|row| row.status == Status::Done));
+    assert!(rows.iter().all(|row| row.status == AgentStatus::Done));
     assert_eq!(mailbox.roster().expect("a roster").text().lines().count(), 4 + 8);
     assert_eq!(mailbox.agents().expect("folders").len(), 8);
     // Agent IDs must be unique (Agent Registration).
-    let taken = mailbox.register(&Row::new(id("Agent-1"), "r", None, now()));
+    let taken = mailbox.register(&RosterEntry::new(id("Agent-1"), "r", None, now()));
     assert!(matches!(taken, Err(MailboxError::IdTaken { .. })), "{taken:?}");
-    assert!(matches!(mailbox.set_status(&id("nobody"), &Status::Done), Err(MailboxError::NotRegistered(_))));
+    assert!(matches!(mailbox.set_status(&id("nobody"), &AgentStatus::Done), Err(MailboxError::NotRegistered(_))));
     // Who was done comes back with a row of its own.
-    mailbox.register(&Row::new(id("agent-1"), "again", None, now())).expect("registered");
-    assert_eq!(mailbox.roster().expect("a roster").row(&id("agent-1")).expect("a row").status, Status::Active);
+    mailbox.register(&RosterEntry::new(id("agent-1"), "again", None, now())).expect("registered");
+    assert_eq!(mailbox.roster().expect("a roster").entry(&id("agent-1")).expect("a row").status, AgentStatus::Active);
 }
 
 #[test]
-fn shared_files_are_no_way_out_of_the_folder() {
+fn shared_files_cannot_escape_the_mailbox() {
     let (folder, mailbox) = mailbox();
     for wrong in ["", "..", "../x", "a/b", ".claim-STATE-a", "a\nb", &"x".repeat(101)] {
         assert!(wrong.parse::<SharedName>().is_err(), "{wrong:?}");
@@ -218,51 +224,51 @@ fn claim(agent: &str, at: Timestamp) -> Claim {
 
 /// Write Coordination; Error Handling.
 #[test]
-fn a_claim_holds_until_it_is_released_or_stale() {
+fn a_claim_is_held_until_released_or_stale() {
     let (_folder, mailbox) = mailbox();
     let now = Timestamp::now();
     let later = |seconds: i64| now + jiff::SignedDuration::from_secs(seconds);
-    let taken = |by: &str, claimed: Claimed| matches!(claimed, Claimed::TakenBy(agent, _) if agent == id(by));
+    let taken = |by: &str, claimed: ClaimOutcome| matches!(claimed, ClaimOutcome::HeldBy(agent, _) if agent == id(by));
     let state = SharedName::state();
     let try_at = |agent: &str, at: Timestamp| mailbox.claim(&claim(agent, at), at).expect("claims");
-    assert_eq!(try_at("bravo", now), Claimed::Yours);
-    assert_eq!(try_at("bravo", now), Claimed::Yours, "again");
+    assert_eq!(try_at("bravo", now), ClaimOutcome::Granted);
+    assert_eq!(try_at("bravo", now), ClaimOutcome::Granted, "again");
     // The lower id of the same second comes too late: bravo may be writing already.
     assert!(taken("bravo", try_at("alpha", now)));
-    assert_eq!(names(&mailbox.root().join(SHARED)), [".claim-STATE-bravo", CLAIMS_LOCK]);
+    assert_eq!(names(&mailbox.root().join(SHARED_DIR)), [".claim-STATE-bravo", CLAIMS_LOCK]);
     assert!(mailbox.release(&id("bravo"), &state).expect("released"));
     assert!(!mailbox.release(&id("bravo"), &state).expect("there is none"));
-    assert_eq!(try_at("alpha", later(1)), Claimed::Yours);
+    assert_eq!(try_at("alpha", later(1)), ClaimOutcome::Granted);
     // Stale Claim: older than 2 minutes.
     assert!(taken("alpha", try_at("bravo", later(121))));
-    assert_eq!(try_at("bravo", later(122)), Claimed::Yours);
-    assert_eq!(names(&mailbox.root().join(SHARED)), [".claim-STATE-bravo", CLAIMS_LOCK]);
+    assert_eq!(try_at("bravo", later(122)), ClaimOutcome::Granted);
+    assert_eq!(names(&mailbox.root().join(SHARED_DIR)), [".claim-STATE-bravo", CLAIMS_LOCK]);
 }
 
 /// Stale Claim: whatever its owner dates it.
 #[test]
-fn a_claim_from_the_future_becomes_stale_too() {
+fn a_claim_dated_in_the_future_becomes_stale() {
     let (_folder, mailbox) = mailbox();
-    let path = mailbox.root().join(SHARED).join(".claim-STATE-zeta");
+    let path = mailbox.root().join(SHARED_DIR).join(".claim-STATE-zeta");
     let far = std::time::SystemTime::now() + Duration::from_secs(100_000_000);
     std::fs::File::create(&path).and_then(|file| file.set_modified(far)).expect("a file");
     let later = Timestamp::now() + jiff::SignedDuration::from_secs(130);
-    assert_eq!(mailbox.claim(&claim("alpha", later), later).expect("claims"), Claimed::Yours);
+    assert_eq!(mailbox.claim(&claim("alpha", later), later).expect("claims"), ClaimOutcome::Granted);
     assert!(!path.exists());
 }
 
 /// Error Handling.
 #[test]
-fn of_two_that_were_written_at_once_the_lower_id_wins() {
+fn of_two_simultaneous_claims_the_lower_id_wins() {
     let (_folder, mailbox) = mailbox();
     let now = Timestamp::now();
     // Somebody who knows no lock has written right behind us: we are there, and so is it.
     for (other, ours) in [("alpha", false), ("charlie", true)] {
         let theirs = claim(other, now);
-        std::fs::write(mailbox.root().join(SHARED).join(theirs.file_name()), theirs.render()).expect("written");
+        std::fs::write(mailbox.root().join(SHARED_DIR).join(theirs.file_name()), theirs.render()).expect("written");
         let mine = claim("bravo", now);
-        std::fs::write(mailbox.root().join(SHARED).join(mine.file_name()), mine.render()).expect("written");
-        assert_eq!(mailbox.claim(&mine, now).expect("claims") == Claimed::Yours, ours, "{other}");
+        std::fs::write(mailbox.root().join(SHARED_DIR).join(mine.file_name()), mine.render()).expect("written");
+        assert_eq!(mailbox.claim(&mine, now).expect("claims") == ClaimOutcome::Granted, ours, "{other}");
         for agent in [other, "bravo"] {
             mailbox.release(&id(agent), &SharedName::state()).expect("released");
         }
@@ -271,7 +277,7 @@ fn of_two_that_were_written_at_once_the_lower_id_wins() {
 
 /// Write Coordination.
 #[test]
-fn changes_under_claims_are_not_lost() {
+fn updates_under_claims_are_not_lost() {
     let (_folder, mailbox) = mailbox();
     let state = SharedName::state();
     std::thread::scope(|scope| {
@@ -292,11 +298,11 @@ fn changes_under_claims_are_not_lost() {
         }
     });
     assert_eq!(mailbox.read_shared(&state).expect("readable").expect("a file").lines().count(), 20);
-    assert_eq!(names(&mailbox.root().join(SHARED)), [CLAIMS_LOCK, STATE_FILE]);
+    assert_eq!(names(&mailbox.root().join(SHARED_DIR)), [CLAIMS_LOCK, STATE_FILE]);
 }
 
 #[test]
-fn a_lock_is_everybodys_and_one_that_is_closed_gives_way() {
+fn locks_are_readable_by_all_and_inaccessible_ones_are_replaced() {
     use std::os::unix::fs::PermissionsExt as _;
     let (_folder, mailbox) = mailbox();
     let mode = |name: &str| std::fs::metadata(mailbox.root().join(name)).expect("a lock").permissions().mode() & 0o777;
@@ -304,11 +310,11 @@ fn a_lock_is_everybodys_and_one_that_is_closed_gives_way() {
         let path = mailbox.root().join(name);
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("closed");
     };
-    let (outbox, claims) = (format!("agents/alpha/{OUTBOX_LOCK}"), format!("{SHARED}/{CLAIMS_LOCK}"));
+    let (outbox, claims) = (format!("agents/alpha/{OUTBOX_LOCK}"), format!("{SHARED_DIR}/{CLAIMS_LOCK}"));
     let all = || {
         mailbox.send(&id("alpha"), &draft("b"), None, now()).expect("sent");
         let at = Timestamp::now();
-        assert_eq!(mailbox.claim(&claim("alpha", at), at).expect("claims"), Claimed::Yours);
+        assert_eq!(mailbox.claim(&claim("alpha", at), at).expect("claims"), ClaimOutcome::Granted);
         (mode(&outbox), mode(&claims))
     };
     all();

@@ -1,11 +1,11 @@
 //! The text of messages: the spec's example byte for byte, what others write, and what breaks a rule.
 
-use super::super::message::{Draft, Expects, Kind, MessageRef, Recipient, Seq};
+use super::super::message::{ExpectedReply, MailboxDraft, MailboxMessageType, MessageRecipient, MessageRef, Seq};
 use super::super::rules::RULES;
 use super::*;
 
 /// The spec's own (Message Format), byte for byte.
-const SPEC: &str = "\
+const SPEC_EXAMPLE: &str = "\
 <!-- amp-version: 1 -->
 <!-- from: alpha -->
 <!-- to: bravo -->
@@ -30,17 +30,17 @@ Working on fixing MCP server hang. See shared/STATE.md for full context.
 - Any new discoveries to deposit
 ";
 
-fn message() -> Message {
-    parse(SPEC.as_bytes()).expect("the spec's own")
+fn message() -> MailboxMessage {
+    parse(SPEC_EXAMPLE.as_bytes()).expect("the spec's own")
 }
 
 /// Design Principles; Optional Fields.
 #[test]
-fn the_specs_example_is_read_and_written_byte_for_byte() {
+fn the_spec_example_round_trips_byte_for_byte() {
     let message = message();
     assert_eq!(message.reference().to_string(), "alpha/003");
-    assert_eq!(message.to, Recipient::One("bravo".parse().expect("an id")));
-    assert_eq!((message.kind, message.expects()), (Kind::Request, Expects::Response));
+    assert_eq!(message.to, MessageRecipient::Agent("bravo".parse().expect("an id")));
+    assert_eq!((message.message_type, message.expects()), (MailboxMessageType::Request, ExpectedReply::Response));
     assert_eq!(message.timestamp.to_string(), "2026-02-19T11:32:15Z");
     assert_eq!(message.re, Some("bravo/002".parse::<MessageRef>().expect("a reference")));
     assert_eq!(message.priority, Priority::Normal);
@@ -49,12 +49,12 @@ fn the_specs_example_is_read_and_written_byte_for_byte() {
     assert_eq!(content.subject, "Search the brain for MCP transport patterns");
     assert!(content.body.starts_with("I need") && content.body.ends_with("file IDs."));
     assert_eq!(content.expected_response.as_ref().map(|text| text.lines().count()), Some(3));
-    assert_eq!(render(&message), SPEC);
+    assert_eq!(render(&message), SPEC_EXAMPLE);
 }
 
 /// Optional Fields.
 #[test]
-fn optional_fields_are_written_behind_re() {
+fn optional_fields_are_written_after_re() {
     let mut message = message();
     message.priority = Priority::Critical;
     message.ttl = Some(30);
@@ -70,34 +70,37 @@ fn optional_fields_are_written_behind_re() {
 
 /// Required Fields.
 #[test]
-fn what_others_write_is_read() {
+fn variant_formatting_is_accepted() {
     let same = |text: &str| assert_eq!(parse(text.as_bytes()).expect("it can be read"), message(), "{text}");
-    same(&SPEC.replace('\n', "\r\n"));
-    same(&format!("\u{feff}{SPEC}"));
-    same(SPEC.trim_end());
-    same(&SPEC.replace("seq: 003", "seq: 3").replace("re: bravo/002", "re: bravo/2.md"));
-    same(&SPEC.replace("11:32:15", "11:32:15Z"));
-    same(&SPEC.replace("11:32:15", "13:32:15+02:00"));
-    same(&SPEC.replace("11:32:15", "11:32:15.000"));
-    same(&SPEC.replace("<!-- type: REQUEST -->", "\n<!--Type:request-->\n<!-- mood: good -->\n<!-- a remark -->"));
+    same(&SPEC_EXAMPLE.replace('\n', "\r\n"));
+    same(&format!("\u{feff}{SPEC_EXAMPLE}"));
+    same(SPEC_EXAMPLE.trim_end());
+    same(&SPEC_EXAMPLE.replace("seq: 003", "seq: 3").replace("re: bravo/002", "re: bravo/2.md"));
+    same(&SPEC_EXAMPLE.replace("11:32:15", "11:32:15Z"));
+    same(&SPEC_EXAMPLE.replace("11:32:15", "13:32:15+02:00"));
+    same(&SPEC_EXAMPLE.replace("11:32:15", "11:32:15.000"));
     same(
-        &SPEC
+        &SPEC_EXAMPLE
+            .replace("<!-- type: REQUEST -->", "\n<!--Type:request-->\n<!-- mood: good -->\n<!-- a remark -->"),
+    );
+    same(
+        &SPEC_EXAMPLE
             .replace("-->\n\n## Subject", "-->\n## Subject")
             .replace("## Body\n", "## Body\n\n\n")
             .replace("## C", "\n\n## C"),
     );
-    same(&SPEC.replace("Expected Response", "expected response  "));
-    same(&SPEC.replace("<!-- to: bravo -->", "<!-- to: bravo -->\n<!-- priority: Normal -->\n<!-- ttl: -->"));
-    let bare = format!("{}Only words.\n", &SPEC[..SPEC.find("\n## Subject").expect("a section")]);
+    same(&SPEC_EXAMPLE.replace("Expected Response", "expected response  "));
+    same(&SPEC_EXAMPLE.replace("<!-- to: bravo -->", "<!-- to: bravo -->\n<!-- priority: Normal -->\n<!-- ttl: -->"));
+    let bare = format!("{}Only words.\n", &SPEC_EXAMPLE[..SPEC_EXAMPLE.find("\n## Subject").expect("a section")]);
     assert_eq!(parse(bare.as_bytes()).expect("it can be read").content.body, "Only words.");
-    let both = SPEC.replace("\n## Subject", "\nHello.\n\n## Notes\nnone\n\n## Subject");
+    let both = SPEC_EXAMPLE.replace("\n## Subject", "\nHello.\n\n## Notes\nnone\n\n## Subject");
     assert!(
         parse(both.as_bytes()).expect("it can be read").content.body.starts_with("Hello.\n\n## Notes\nnone\n\nI need")
     );
 }
 
 #[test]
-fn texts_that_look_like_sections_come_back_as_they_were() {
+fn texts_that_look_like_sections_round_trip() {
     let mut message = message();
     message.content.body =
         "## Context\n\\## Body\n## Notes\n\\\\## Subject \n# Body\n\\x\n## expected response".to_owned();
@@ -112,28 +115,33 @@ fn texts_that_look_like_sections_come_back_as_they_were() {
 
 /// A diff may end with a blank line of its context.
 #[test]
-fn white_space_at_the_end_of_a_text_stays() {
-    let draft = Draft::new(Recipient::All, Kind::Status, "a diff", "\n@@ -1,2 +1,2 @@\n-a\n+b\n \n\n");
+fn trailing_whitespace_in_a_body_is_preserved() {
+    let draft = MailboxDraft::new(
+        MessageRecipient::Broadcast,
+        MailboxMessageType::Status,
+        "a diff",
+        "\n@@ -1,2 +1,2 @@\n-a\n+b\n \n\n",
+    );
     let alpha = "alpha".parse().expect("an id");
     let sent = super::super::parts::split(&alpha, Seq::FIRST, Timestamp::UNIX_EPOCH, &draft).expect("a message");
     assert_eq!(sent[0].content.body, "@@ -1,2 +1,2 @@\n-a\n+b\n ");
     assert_eq!(parse(render(&sent[0]).as_bytes()).expect("it can be read"), sent[0]);
-    let nothing = Draft::new(Recipient::All, Kind::Status, "", " \n\t");
+    let nothing = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Status, "", " \n\t");
     assert!(super::super::parts::split(&alpha, Seq::FIRST, Timestamp::UNIX_EPOCH, &nothing).is_err());
 }
 
 /// Required Fields; Optional Fields.
 #[test]
-fn what_breaks_a_rule_is_told_by_it() {
+fn each_violation_names_its_rule() {
     let line = |field: &str| {
-        SPEC.lines().find(|line| line.contains(&format!(" {field}:"))).expect("a field").to_owned() + "\n"
+        SPEC_EXAMPLE.lines().find(|line| line.contains(&format!(" {field}:"))).expect("a field").to_owned() + "\n"
     };
     let mut broken: Vec<(&str, Vec<u8>)> = Vec::new();
     for field in ["amp-version", "from", "to", "seq", "type", "timestamp"] {
-        broken.push((rules::REQUIRED, SPEC.replace(&line(field), "").into_bytes()));
-        broken.push((rules::FIELD_TWICE, SPEC.replace(&line(field), &line(field).repeat(2)).into_bytes()));
+        broken.push((rules::REQUIRED, SPEC_EXAMPLE.replace(&line(field), "").into_bytes()));
+        broken.push((rules::FIELD_TWICE, SPEC_EXAMPLE.replace(&line(field), &line(field).repeat(2)).into_bytes()));
     }
-    let replaced = |from: &str, to: &str| SPEC.replace(from, to).into_bytes();
+    let replaced = |from: &str, to: &str| SPEC_EXAMPLE.replace(from, to).into_bytes();
     for (rule, from, to) in [
         (rules::VERSION, "version: 1", "version: 2"),
         (rules::FROM, "from: alpha", "from: ../alpha"),
@@ -154,8 +162,8 @@ fn what_breaks_a_rule_is_told_by_it() {
         broken.push((rule, replaced(from, to)));
     }
     broken.push((rules::REQUIRED, Vec::new()));
-    broken.push((rules::UTF8, [SPEC.as_bytes(), b"\xff"].concat()));
-    broken.push((rules::SIZE, SPEC.bytes().chain(std::iter::repeat_n(b'x', MAX_READ)).collect()));
+    broken.push((rules::UTF8, [SPEC_EXAMPLE.as_bytes(), b"\xff"].concat()));
+    broken.push((rules::SIZE, SPEC_EXAMPLE.bytes().chain(std::iter::repeat_n(b'x', MAX_READ_BYTES)).collect()));
     for (rule, bytes) in &broken {
         let violation = parse(bytes).expect_err(&String::from_utf8_lossy(bytes));
         assert_eq!(violation.rule, *rule, "{violation}");
@@ -167,23 +175,23 @@ fn what_breaks_a_rule_is_told_by_it() {
 
 /// Required Fields.
 #[test]
-fn numbers_have_three_digits_at_least() {
+fn file_names_have_at_least_three_digits() {
     let name = |number| Seq::new(number).expect("a number").file_name();
     assert_eq!([name(1), name(999), name(1000)], ["001.md", "999.md", "1000.md"]);
-    assert_eq!(Seq::of_file_name("0012.md"), Seq::new(12));
+    assert_eq!(Seq::from_file_name("0012.md"), Seq::new(12));
     for wrong in ["000.md", "12", ".012.md", "a.md", "-1.md", "1 .md", "99999999999999999999999.md", "1000000000.md"] {
-        assert_eq!(Seq::of_file_name(wrong), None, "{wrong}");
+        assert_eq!(Seq::from_file_name(wrong), None, "{wrong}");
     }
-    assert!(Seq::of_file_name("999.md") < Seq::of_file_name("1000.md"));
+    assert!(Seq::from_file_name("999.md") < Seq::from_file_name("1000.md"));
     assert_eq!(Seq::LAST.next(), None);
 }
 
 /// Message Types.
 #[test]
-fn who_waits_for_what() {
+fn each_message_type_expects_the_specified_reply() {
     let mut message = message();
-    let mut expects = |kind: Kind| {
-        message.kind = kind;
+    let mut expects = |kind: MailboxMessageType| {
+        message.message_type = kind;
         let with = message.expects();
         let told = message.content.expected_response.take();
         let pair = (message.expects(), with);
@@ -191,25 +199,27 @@ fn who_waits_for_what() {
         pair
     };
     // Message Types. "Depends": on whether it says what it expects.
-    assert_eq!(expects(Kind::Request), (Expects::Response, Expects::Response));
-    assert_eq!(expects(Kind::Handoff), (Expects::Ack, Expects::Ack));
-    assert_eq!(expects(Kind::Error), (Expects::Nothing, Expects::Response));
-    for kind in [Kind::Response, Kind::Status, Kind::Ack, Kind::Done] {
-        assert_eq!(expects(kind), (Expects::Nothing, Expects::Nothing), "{kind}");
+    assert_eq!(expects(MailboxMessageType::Request), (ExpectedReply::Response, ExpectedReply::Response));
+    assert_eq!(expects(MailboxMessageType::Handoff), (ExpectedReply::Ack, ExpectedReply::Ack));
+    assert_eq!(expects(MailboxMessageType::Error), (ExpectedReply::Nothing, ExpectedReply::Response));
+    for kind in
+        [MailboxMessageType::Response, MailboxMessageType::Status, MailboxMessageType::Ack, MailboxMessageType::Done]
+    {
+        assert_eq!(expects(kind), (ExpectedReply::Nothing, ExpectedReply::Nothing), "{kind}");
     }
 }
 
 /// Optional Fields.
 #[test]
-fn a_message_is_good_for_its_ttl() {
+fn messages_expire_after_their_ttl() {
     let mut message = message();
     let after = |seconds: i64| message.timestamp + jiff::SignedDuration::from_secs(seconds);
     let (before, end) = (after(119), after(120));
-    assert!(!message.expired(Timestamp::MAX), "without a ttl it stays good");
+    assert!(!message.is_expired(Timestamp::MAX), "without a ttl it stays good");
     message.ttl = Some(2);
-    assert!(!message.expired(before) && message.expired(end));
+    assert!(!message.is_expired(before) && message.is_expired(end));
     message.ttl = Some(u32::MAX);
-    assert!(!message.expired(end));
+    assert!(!message.is_expired(end));
 }
 
 mod property {
@@ -219,10 +229,10 @@ mod property {
 
     proptest! {
         #[test]
-        fn drafts_come_back_as_they_were_tidied(
+        fn drafts_round_trip_normalized(
             subject in "\\PC{1,60}", body in "(\\PC|\n|\r|## Body\n|\n## Context\n|\\\\){0,200}", context in "(\\PC|\n){0,40}"
         ) {
-            let mut draft = Draft::new(Recipient::All, Kind::Status, subject, body);
+            let mut draft = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Status, subject, body);
             draft.content.context = Some(context);
             let alpha = "alpha".parse().expect("an id");
             if let Ok(messages) = super::super::super::parts::split(&alpha, Seq::FIRST, Timestamp::UNIX_EPOCH, &draft) {
@@ -232,9 +242,9 @@ mod property {
         }
 
         #[test]
-        fn nothing_that_is_read_ends_the_program(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in 0..SPEC.len()) {
+        fn parsing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in 0..SPEC_EXAMPLE.len()) {
             let _ = parse(&bytes);
-            let mut text = SPEC.as_bytes().to_vec();
+            let mut text = SPEC_EXAMPLE.as_bytes().to_vec();
             text.splice(at..at, bytes);
             if let Ok(message) = parse(&text) {
                 // What could be read says the same when it is written again.

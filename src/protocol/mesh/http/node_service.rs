@@ -237,7 +237,7 @@ impl NodeService {
         let way = next.as_ref().and_then(|uri| self.next_hops.by_uri.get(uri)).or(self.next_hops.default_hop.as_ref());
         let hop = way.ok_or_else(|| {
             let text = next.as_ref().map_or("the frame does not say where it goes".to_owned(), |uri| {
-                format!("there is no way from here to `{}`", crate::protocol::acp::fields::shown(uri))
+                format!("there is no way from here to `{}`", crate::protocol::acp::fields::excerpt(uri))
             });
             Fault::receiver(NO_ROUTE, text)
         })?;

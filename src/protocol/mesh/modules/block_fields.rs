@@ -9,7 +9,7 @@ use super::super::fault::Fault;
 use super::super::limits::{escape_pointer_token, parse_whole_number};
 use super::super::role::is_iri;
 use super::super::rules;
-use crate::protocol::acp::decode::timestamp;
+use crate::protocol::acp::decode::parse_timestamp;
 
 /// A list of objects, as a field has it.
 pub(super) type ObjectList<'c> = Vec<&'c Map<String, Value>>;
@@ -55,7 +55,7 @@ impl BlockFields {
     }
 
     pub(super) fn timestamp(&self, key: &str) -> Result<Option<Timestamp>, Box<Fault>> {
-        self.parse_field(key, "a time, as `2025-06-26T15:00:00Z`", |value| timestamp(value.as_str()?))
+        self.parse_field(key, "a time, as `2025-06-26T15:00:00Z`", |value| parse_timestamp(value.as_str()?))
     }
 
     pub(super) fn uri(&self, key: &str) -> Result<Option<&str>, Box<Fault>> {

@@ -22,7 +22,7 @@ use super::super::process::ProcessingContext;
 use super::super::rules;
 use super::block_fields::BlockFields;
 use super::{Module, ModuleDescriptor, ModuleStage};
-use crate::protocol::acp::fields::shown;
+use crate::protocol::acp::fields::excerpt;
 
 /// The module.
 #[derive(Debug, Clone, Default)]
@@ -73,7 +73,7 @@ impl Module for Validation {
             && !self.schema_versions.is_empty()
             && !self.schema_versions.contains(version)
         {
-            return Err(bad("", format!("the schema's version `{}` is not known", shown(version))));
+            return Err(bad("", format!("the schema's version `{}` is not known", excerpt(version))));
         }
         let bytes = object_to_canonical_json(&work.frame.body).len();
         if let Some(most) = content.whole_number("maxBytes")?

@@ -24,9 +24,9 @@ use crate::handoff::mailbox::{
 };
 use crate::ids::AgentId;
 use crate::protocol::mailbox::message::Seq;
-use crate::protocol::mailbox::store::{AGENTS, SHARED};
+use crate::protocol::mailbox::store::{AGENTS_DIR, SHARED_DIR};
 use crate::protocol::mailbox::text;
-use crate::protocol::mailbox::watch::Watch;
+use crate::protocol::mailbox::watch::MailboxWatcher;
 
 /// How long a file must have rested.
 const SETTLE_TIME: Duration = Duration::from_millis(50);
@@ -64,7 +64,7 @@ pub fn wait_for_mail(layout: &Layout, ask: &MailQuery, sender: &ResponseSender) 
     let path = layout.mailbox_volume();
     let until = Instant::now() + Duration::from_millis(ask.timeout_ms);
     // Before the first look, so that nothing falls between the two.
-    let mut watch = Watch::new(&path);
+    let mut watch = MailboxWatcher::new(&path);
     loop {
         let begun = Instant::now();
         let news = scan(&MailboxDirs::open(&path)?, ask)?;
@@ -100,13 +100,13 @@ fn scan_outbox(outbox: &File, agent: &AgentId, ask: &MailQuery, news: &mut MailD
     let flooded = listed.len() >= MAX_DIR_ENTRIES;
     // Others may pad numbers otherwise; where a number has several files, it is that of the protocol's own form.
     let mut new = BTreeMap::new();
-    for (name, seq) in listed.iter().filter_map(|name| Some((name, Seq::of_file_name(name)?))) {
+    for (name, seq) in listed.iter().filter_map(|name| Some((name, Seq::from_file_name(name)?))) {
         if !has.contains(seq.get()) && (!new.contains_key(&seq) || *name == seq.file_name()) {
             new.insert(seq, name);
         }
     }
     for (seq, name) in new {
-        let path = format!("{AGENTS}/{agent}/{}", seq.file_name());
+        let path = format!("{AGENTS_DIR}/{agent}/{}", seq.file_name());
         if is_known_refusal(outbox, name, &path, ask) {
             continue;
         }
@@ -116,7 +116,7 @@ fn scan_outbox(outbox: &File, agent: &AgentId, ask: &MailQuery, news: &mut MailD
         }
         if room == 0 {
             let why = format!("it has more than {MAX_OUTBOX_MESSAGES} messages");
-            add_refusal(news, ask, format!("{AGENTS}/{agent}"), "", &why);
+            add_refusal(news, ask, format!("{AGENTS_DIR}/{agent}"), "", &why);
             break;
         }
         match read_settled(outbox, name, MAX_MESSAGE_BYTES, true, ask.writers_stopped) {
@@ -131,7 +131,7 @@ fn scan_outbox(outbox: &File, agent: &AgentId, ask: &MailQuery, news: &mut MailD
     }
     if flooded {
         let why = format!("it has more than {MAX_DIR_ENTRIES} files");
-        add_refusal(news, ask, format!("{AGENTS}/{agent}"), "", &why);
+        add_refusal(news, ask, format!("{AGENTS_DIR}/{agent}"), "", &why);
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ fn scan_shared(shared: &File, ask: &MailQuery, news: &mut MailDelta) -> Result<(
     let listed = list_names(shared)?;
     let mut carried = ask.known_shared.keys().filter(|name| listed.iter().any(|found| found == *name)).count();
     for name in &listed {
-        let path = format!("{SHARED}/{}", printable_name(name));
+        let path = format!("{SHARED_DIR}/{}", printable_name(name));
         // Hidden ones are being written.
         if (name.starts_with('.') && !is_shared_name(name)) || is_known_refusal(shared, name, &path, ask) {
             continue;
@@ -157,7 +157,7 @@ fn scan_shared(shared: &File, ask: &MailQuery, news: &mut MailDelta) -> Result<(
             let why = "its name is not carried: letters, digits, `.`, `_` and `-`";
             add_refusal(news, ask, path, &any_stamp_at(shared, name), why);
         } else if known.is_none() && carried >= MAX_SHARED_FILES {
-            add_refusal(news, ask, SHARED.to_owned(), "", &format!("it has more than {MAX_SHARED_FILES} files"));
+            add_refusal(news, ask, SHARED_DIR.to_owned(), "", &format!("it has more than {MAX_SHARED_FILES} files"));
             break;
         } else {
             match read_settled(shared, name, MAX_SHARED_FILE_BYTES, false, ask.writers_stopped) {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::protocol::amp::message::{
-    ChangeType, CriterionVerdict, Decision, DirectFix, Escalation, EscalationType, Issue, IssueSeverity, ReviewVerdict,
-    Severity,
+    ChangeType, CriterionVerdict, DirectFix, Escalation, EscalationSeverity, EscalationType, Issue, IssueSeverity,
+    ReviewDecision, ReviewVerdict,
 };
 use crate::swarm::amp_intent::{AmpIntent, ReviewSpec};
 use crate::swarm::event::{TaskAction, TaskDecision as Decided};
@@ -88,15 +88,15 @@ pub(super) fn issue(text: &str) -> Issue {
     }
 }
 
-pub(super) fn review_with_verdict(decision: Decision, confidence: f64, issues: &[&str]) -> ReviewOutcome {
-    let passed = (decision != Decision::Rejected).then_some(true);
+pub(super) fn review_with_verdict(decision: ReviewDecision, confidence: f64, issues: &[&str]) -> ReviewOutcome {
+    let passed = (decision != ReviewDecision::Rejected).then_some(true);
     let result = CriterionVerdict { criterion: "it works".to_owned(), passed, evidence: "seen".to_owned() };
     let fix = DirectFix { file: "a.rs".to_owned(), change_type: ChangeType::Typo, diff_lines: 2 };
     let verdict = ReviewVerdict {
         decision,
         criteria_results: vec![result],
         issues: issues.iter().map(|text| issue(text)).collect(),
-        direct_fixes: if decision == Decision::ApprovedWithFix { vec![fix] } else { Vec::new() },
+        direct_fixes: if decision == ReviewDecision::ApprovedWithFix { vec![fix] } else { Vec::new() },
         architecture_notes: None,
         confidence,
     };
@@ -104,16 +104,16 @@ pub(super) fn review_with_verdict(decision: Decision, confidence: f64, issues: &
 }
 
 pub(super) fn approved_review() -> ReviewOutcome {
-    review_with_verdict(Decision::Approved, 0.9, &[])
+    review_with_verdict(ReviewDecision::Approved, 0.9, &[])
 }
 
 pub(super) fn rejected_review(text: &str) -> ReviewOutcome {
-    review_with_verdict(Decision::Rejected, 0.9, &[text])
+    review_with_verdict(ReviewDecision::Rejected, 0.9, &[text])
 }
 
 pub(super) fn review_with_fix(number: u32, refused: Option<&str>) -> ReviewOutcome {
     let fix = ReviewFix { commit: commit(number), scope_violation: refused.map(str::to_owned) };
-    ReviewOutcome { fix: Some(fix), ..review_with_verdict(Decision::ApprovedWithFix, 0.9, &[]) }
+    ReviewOutcome { fix: Some(fix), ..review_with_verdict(ReviewDecision::ApprovedWithFix, 0.9, &[]) }
 }
 
 pub(super) fn review_without_verdict(cause: Cause) -> ReviewOutcome {
@@ -157,7 +157,7 @@ pub(super) fn escalations(effects: &[Effect]) -> Vec<Escalation> {
     all.collect()
 }
 
-pub(super) fn escalation_kinds(effects: &[Effect]) -> Vec<(EscalationType, Severity)> {
+pub(super) fn escalation_kinds(effects: &[Effect]) -> Vec<(EscalationType, EscalationSeverity)> {
     escalations(effects).iter().map(|one| (one.escalation_type, one.severity)).collect()
 }
 

@@ -2,8 +2,10 @@
 
 use super::amp_fixtures::*;
 use super::*;
-use crate::protocol::amp::machine::SETTLE;
-use crate::protocol::amp::message::{CompletionStatus as Came, EscalationType, Kind, MsgId, Role, Severity};
+use crate::protocol::amp::machine::CATCH_UP_PERIOD;
+use crate::protocol::amp::message::{
+    AmpMessageType, AmpRole, EscalationSeverity, EscalationType, MsgId, SubtaskCompletionStatus as Came,
+};
 use crate::swarm::amp_intent::AmpIntent;
 use crate::swarm::event::TaskAction;
 use crate::swarm::spec::DEFAULT_HEARTBEAT_TIMEOUT;
@@ -19,7 +21,7 @@ fn intent_summary(word: &AmpIntent) -> String {
         AmpIntent::ReviewRequest(_) => "request".to_owned(),
         AmpIntent::Verdict { .. } => "verdict".to_owned(),
         AmpIntent::Escalation { escalation, .. } => format!("escalation {:?}", escalation.escalation_type),
-        AmpIntent::Ack { of, by, .. } => format!("ack of {} by {}", of.kind(), by.word()),
+        AmpIntent::Ack { of, by, .. } => format!("ack of {} by {}", of.message_type(), by.as_str()),
         AmpIntent::TaskUpdate(_) => String::new(),
     }
 }
@@ -101,13 +103,14 @@ fn a_missing_ack_is_escalated_once_and_waiting_continues() {
             id = attempt(1, 2);
         }
         let asked = msg_ids(&rig.start_sandbox(&id)).pop().expect("told");
-        let (kind, seconds) = if review { (Kind::ReviewRequest, 600) } else { (Kind::TaskDispatch, 300) };
-        assert_eq!(asked.kind(), kind);
+        let (kind, seconds) =
+            if review { (AmpMessageType::ReviewRequest, 600) } else { (AmpMessageType::TaskDispatch, 300) };
+        assert_eq!(asked.message_type(), kind);
         let effects = rig.fire_deadline_in(seconds);
-        assert_eq!(escalation_kinds(&effects), [(EscalationType::AckTimeout, Severity::Info)]);
+        assert_eq!(escalation_kinds(&effects), [(EscalationType::AckTimeout, EscalationSeverity::Info)]);
         let late = &escalations(&effects)[0];
         assert!(!late.auto_suspended && late.affected_msgs.contains(&asked), "{late:?}");
-        assert_eq!(late.triggered_by, Role::System);
+        assert_eq!(late.triggered_by, AmpRole::System);
         assert_eq!(last_task_status(&effects), Some(if review { "in_review" } else { "dispatched" }));
         // It comes after all, and is written.
         let effects = rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
@@ -117,7 +120,7 @@ fn a_missing_ack_is_escalated_once_and_waiting_continues() {
         );
         assert!(
             escalation_kinds(&rig.fire_next_deadline())
-                .contains(&(EscalationType::HeartbeatTimeout, Severity::Critical))
+                .contains(&(EscalationType::HeartbeatTimeout, EscalationSeverity::Critical))
         );
     }
 }
@@ -157,7 +160,7 @@ fn deadlines_missed_during_an_absence_are_escalated_once_after_replay() {
             );
             continue;
         }
-        let effects = rig.fire_deadline_in(SETTLE.as_secs());
+        let effects = rig.fire_deadline_in(CATCH_UP_PERIOD.as_secs());
         let both = [EscalationType::AckTimeout, EscalationType::HeartbeatTimeout];
         let told: Vec<EscalationType> = escalation_kinds(&effects).into_iter().map(|(kind, _)| kind).collect();
         assert_eq!(told, both);
@@ -183,13 +186,13 @@ fn failures_are_escalated_by_cause() {
         let effects = rig.handle(result_collected(&attempt(1, 1), None, vec![failed_story(1, cause)]));
         assert_eq!(
             escalation_kinds(&effects),
-            first.map(|kind| (kind, Severity::Info)).into_iter().collect::<Vec<_>>()
+            first.map(|kind| (kind, EscalationSeverity::Info)).into_iter().collect::<Vec<_>>()
         );
         assert_eq!(started_review(&effects), None, "failed work is not reviewed");
         assert_eq!(intent_summaries(&effects)[..2], ["result failed", "ack of task_result by coordinator"]);
         rig.run_to_completion(&attempt(1, 2));
         let effects = rig.handle(result_collected(&attempt(1, 2), None, vec![failed_story(1, cause)]));
-        assert_eq!(escalation_kinds(&effects), [(last, Severity::Warning)]);
+        assert_eq!(escalation_kinds(&effects), [(last, EscalationSeverity::Warning)]);
         assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::SomeFailed));
     }
 }
@@ -226,7 +229,7 @@ fn an_admin_decision_acks_the_open_escalations() {
     let notes: Vec<Option<String>> = sent_intents(&effects)
         .into_iter()
         .filter_map(|word| match word {
-            AmpIntent::Ack { note, by: Role::Admin, .. } => Some(note),
+            AmpIntent::Ack { note, by: AmpRole::Admin, .. } => Some(note),
             _ => None,
         })
         .collect();

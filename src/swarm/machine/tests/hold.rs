@@ -2,7 +2,7 @@
 
 use super::amp_fixtures::*;
 use super::*;
-use crate::protocol::amp::message::{EscalationType, Severity};
+use crate::protocol::amp::message::{EscalationSeverity, EscalationType};
 use crate::swarm::event::{StopLevel, TaskAction, TaskDecision as Decided};
 use crate::swarm::machine::{AttemptPhase, HoldKind};
 use crate::swarm::spec::DEFAULT_HEARTBEAT_TIMEOUT;
@@ -34,7 +34,7 @@ fn suspended_swarm() -> (MachineHarness, AttemptId, Vec<Effect>) {
 #[test]
 fn high_risk_stories_and_their_dependents_wait_for_approval() {
     let (mut rig, effects) = MachineHarness::begun(high_risk_spec());
-    assert_eq!(escalation_kinds(&effects), [(EscalationType::PermissionDenied, Severity::Critical)]);
+    assert_eq!(escalation_kinds(&effects), [(EscalationType::PermissionDenied, EscalationSeverity::Critical)]);
     assert_eq!(started_attempts(&effects), [attempt(3, 1)]);
     assert_eq!(rig.hold_kind(1), Some(HoldKind::Approval));
     let effects = rig.run_and_land(&attempt(3, 1), &[3], 7);
@@ -91,7 +91,7 @@ fn reopened_skipped_stories_need_approval_again() {
 fn a_heartbeat_timeout_pauses_the_sandbox_and_frees_its_slot() {
     let (mut rig, id, effects) = suspended_swarm();
     assert!(effects.contains(&Effect::Pause { attempt: id.clone() }), "{effects:?}");
-    assert_eq!(escalation_kinds(&effects), [(EscalationType::HeartbeatTimeout, Severity::Critical)]);
+    assert_eq!(escalation_kinds(&effects), [(EscalationType::HeartbeatTimeout, EscalationSeverity::Critical)]);
     assert_eq!(started_attempts(&effects), [attempt(2, 1)]);
     // What the pipe still held says nothing new, and no clock of it runs.
     rig.handle(story_reported(&id, 2, 1, StoryStatus::InProgress));

@@ -2,7 +2,7 @@
 
 use super::amp_fixtures::*;
 use super::*;
-use crate::protocol::amp::message::{Decision, EscalationType, Kind, Severity};
+use crate::protocol::amp::message::{AmpMessageType, EscalationSeverity, EscalationType, ReviewDecision};
 use crate::swarm::amp_intent::AmpIntent;
 use crate::swarm::event::{StopLevel, TaskAction};
 use crate::swarm::machine::{AttemptPhase, HoldKind};
@@ -64,7 +64,7 @@ fn a_reviewer_fix_out_of_scope_counts_as_a_rejection() {
         assert!(previous.contains(why), "{previous}");
         assert_eq!(rig.machine.reject_count(&assignment(1)), 1);
         let ended = |said: &Announcement| {
-            matches!(said, Announcement::ReviewEnded { decision: Decision::Rejected, reject_count: 1, .. })
+            matches!(said, Announcement::ReviewEnded { decision: ReviewDecision::Rejected, reject_count: 1, .. })
         };
         assert_eq!(count_announcements(&effects, ended), 1);
     }
@@ -91,8 +91,8 @@ fn rejected_work_goes_back_with_the_findings_and_costs_no_retry() {
         // The dispatch refers to what came before it.
         let said = sent_intents(&rig.start_sandbox(&again));
         let Some(AmpIntent::Dispatch(dispatch)) = said.first() else { panic!("{said:?}") };
-        let kinds: Vec<Kind> = dispatch.refs.iter().map(|id| id.kind()).collect();
-        assert_eq!(kinds, [Kind::TaskResult, Kind::ReviewVerdict]);
+        let kinds: Vec<AmpMessageType> = dispatch.refs.iter().map(|id| id.message_type()).collect();
+        assert_eq!(kinds, [AmpMessageType::TaskResult, AmpMessageType::ReviewVerdict]);
         rig.handle(sandbox_ended(&again, container_exit(1)));
         // Once more from the start, so that the helper's whole life can be used: the machinery lost it.
         rig.handle(collect_failed(&again, Cause::HostError, false, None));
@@ -124,7 +124,7 @@ fn the_fourth_rejection_locks_only_that_task() {
             assert_eq!(escalation_kinds(&effects), []);
             continue;
         }
-        assert_eq!(escalation_kinds(&effects), [(EscalationType::HallucinationLock, Severity::Critical)]);
+        assert_eq!(escalation_kinds(&effects), [(EscalationType::HallucinationLock, EscalationSeverity::Critical)]);
         let lock = &escalations(&effects)[0];
         assert!(lock.auto_suspended && lock.system_state_snapshot.reject_count == 4, "{lock:?}");
         assert_eq!(lock.system_state_snapshot.task_status, "locked");
@@ -163,13 +163,13 @@ fn the_fourth_rejection_locks_only_that_task() {
 fn a_low_confidence_verdict_waits_for_the_admin() {
     let fix = || ReviewOutcome {
         fix: review_with_fix(77, None).fix,
-        ..review_with_verdict(Decision::ApprovedWithFix, 0.5, &[])
+        ..review_with_verdict(ReviewDecision::ApprovedWithFix, 0.5, &[])
     };
 
     let back = Some(attempt(1, 3));
     for (reviewed, action, lands, review, goes_back, rejects) in [
         (
-            review_with_verdict(Decision::Approved, 0.79, &[]),
+            review_with_verdict(ReviewDecision::Approved, 0.79, &[]),
             TaskAction::Approve,
             Some(attempt_tip(&attempt(1, 1))),
             None,
@@ -177,17 +177,38 @@ fn a_low_confidence_verdict_waits_for_the_admin() {
             0,
         ),
         (fix(), TaskAction::Approve, Some(commit(77)), None, None, 0),
-        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), TaskAction::Approve, None, None, back.clone(), 1),
-        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), TaskAction::Resume, None, back.clone(), None, 0),
-        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), answer_action("look"), None, None, back.clone(), 0),
-        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), TaskAction::Retry, None, None, back.clone(), 0),
-        (review_with_verdict(Decision::Rejected, 0.1, &["bad"]), TaskAction::Rollback, None, None, back.clone(), 0),
+        (
+            review_with_verdict(ReviewDecision::Rejected, 0.1, &["bad"]),
+            TaskAction::Approve,
+            None,
+            None,
+            back.clone(),
+            1,
+        ),
+        (review_with_verdict(ReviewDecision::Rejected, 0.1, &["bad"]), TaskAction::Resume, None, back.clone(), None, 0),
+        (
+            review_with_verdict(ReviewDecision::Rejected, 0.1, &["bad"]),
+            answer_action("look"),
+            None,
+            None,
+            back.clone(),
+            0,
+        ),
+        (review_with_verdict(ReviewDecision::Rejected, 0.1, &["bad"]), TaskAction::Retry, None, None, back.clone(), 0),
+        (
+            review_with_verdict(ReviewDecision::Rejected, 0.1, &["bad"]),
+            TaskAction::Rollback,
+            None,
+            None,
+            back.clone(),
+            0,
+        ),
     ] {
         let (mut rig, id) = single_reviewed_story();
         rig.finish_work(&id, &[1]);
         let wants = reviewed.verdict.as_ref().expect("one").decision;
         let effects = rig.finish_review(&attempt(1, 2), reviewed);
-        assert_eq!(escalation_kinds(&effects), [(EscalationType::Unknown, Severity::Critical)]);
+        assert_eq!(escalation_kinds(&effects), [(EscalationType::Unknown, EscalationSeverity::Critical)]);
         assert_eq!((merged_tips(&effects), started_attempts(&effects)), (vec![], vec![]));
         assert_eq!(
             (rig.hold_kind(1), finish_outcome(&effects)),
@@ -215,7 +236,7 @@ fn a_low_confidence_verdict_waits_for_the_admin() {
     let (mut rig, id) = single_reviewed_story();
     rig.finish_work(&id, &[1]);
     assert_eq!(
-        merged_tips(&rig.finish_review(&attempt(1, 2), review_with_verdict(Decision::Approved, 0.8, &[]))),
+        merged_tips(&rig.finish_review(&attempt(1, 2), review_with_verdict(ReviewDecision::Approved, 0.8, &[]))),
         [attempt_tip(&id)]
     );
 }
@@ -229,7 +250,7 @@ fn a_review_without_a_verdict_is_retried_once_then_escalated() {
         assert_eq!(started_review(&effects).map(|(id, _)| id), Some(attempt(1, 3)));
         assert_eq!(escalation_kinds(&effects), []);
         let effects = rig.finish_review(&attempt(1, 3), review_without_verdict(cause));
-        assert_eq!(escalation_kinds(&effects), [(EscalationType::Unknown, Severity::Critical)]);
+        assert_eq!(escalation_kinds(&effects), [(EscalationType::Unknown, EscalationSeverity::Critical)]);
         assert_eq!(
             (rig.hold_kind(1), finish_outcome(&effects)),
             (Some(HoldKind::NoVerdict), Some(SwarmOutcome::Suspended))
@@ -299,7 +320,7 @@ fn repeated_findings_escalate_a_conflict_and_work_continues() {
             rig.finish_work_with_tree(&id, &[1], tree);
             let reviewer = AttemptId { number: id.number + 1, ..id.clone() };
             let effects = rig.finish_review(&reviewer, rejected_review(finding));
-            let expected: &[_] = if *circle { &[(EscalationType::Conflict, Severity::Info)] } else { &[] };
+            let expected: &[_] = if *circle { &[(EscalationType::Conflict, EscalationSeverity::Info)] } else { &[] };
             assert_eq!(escalation_kinds(&effects), expected, "{finding} {tree} in {rounds:?}");
             assert!(escalations(&effects).iter().all(|one| !one.auto_suspended));
             (id, ..) = next_start(&effects);
@@ -364,14 +385,14 @@ fn a_merge_conflict_after_review_is_redone_once_and_reviewed_again() {
     let conflict =
         |id: &AttemptId| Event::MergeConflicted { attempt: id.clone(), paths: vec![], result_ref: "refs/k".to_owned() };
     let effects = rig.handle(conflict(&id));
-    assert_eq!(escalation_kinds(&effects), [(EscalationType::Conflict, Severity::Info)]);
+    assert_eq!(escalation_kinds(&effects), [(EscalationType::Conflict, EscalationSeverity::Info)]);
     let (again, base, ..) = next_start(&effects);
     assert_eq!((&again, base), (&attempt(1, 5), commit(1)), "from the branch, not from what did not merge");
     let effects = rig.finish_work(&again, &[1]);
     assert_eq!(merged_tips(&effects), []);
     rig.finish_review(&attempt(1, 6), approved_review());
     let effects = rig.handle(conflict(&again));
-    assert_eq!(escalation_kinds(&effects), [(EscalationType::Conflict, Severity::Warning)]);
+    assert_eq!(escalation_kinds(&effects), [(EscalationType::Conflict, EscalationSeverity::Warning)]);
     assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::SomeFailed));
     rig.replay_journal();
 }

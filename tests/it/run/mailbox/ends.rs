@@ -1,7 +1,7 @@
 //! Agents that die, and an orchestrator that does.
 
-use longshore::protocol::mailbox::message::Draft;
-use longshore::protocol::mailbox::roster::Row;
+use longshore::protocol::mailbox::message::MailboxDraft;
+use longshore::protocol::mailbox::roster::RosterEntry;
 
 use super::*;
 
@@ -35,14 +35,17 @@ fn a_killed_agent_is_noticed_by_the_others_and_in_the_roster() {
     let mailbox = scratch.mailbox();
     let (alpha, bravo) = (sandbox(&scratch, 1), sandbox(&scratch, 2));
     eventually("alpha waits for bravo", || docker(&["exec", &alpha.0, "test", "-e", "/tmp/waiting"]).ok());
-    assert_eq!(statuses(&mailbox), [("alpha".to_owned(), Status::Active), ("bravo".to_owned(), Status::Active)].into());
+    assert_eq!(
+        statuses(&mailbox),
+        [("alpha".to_owned(), AgentStatus::Active), ("bravo".to_owned(), AgentStatus::Active)].into()
+    );
 
     let killed = (Instant::now(), nanoseconds());
     docker(&["kill", &bravo.0]).expect("it runs");
-    eventually("the roster has it", || (statuses(&mailbox)["bravo"] == Status::Crashed).then_some(()));
+    eventually("the roster has it", || (statuses(&mailbox)["bravo"] == AgentStatus::Crashed).then_some(()));
     let in_roster = killed.0.elapsed();
-    eventually("alpha is done", || (statuses(&mailbox)["alpha"] == Status::Done).then_some(()));
-    assert_eq!(statuses(&mailbox)["bravo"], Status::Crashed);
+    eventually("alpha is done", || (statuses(&mailbox)["alpha"] == AgentStatus::Done).then_some(()));
+    assert_eq!(statuses(&mailbox)["bravo"], AgentStatus::Crashed);
     sandbox(&scratch, 3).go();
     running.wait().expect(1, &["2 landed, 1 failed"]);
     let when: u128 = scratch.show("feat/crash", "when").parse().expect("a time");
@@ -56,7 +59,7 @@ fn a_killed_agent_is_noticed_by_the_others_and_in_the_roster() {
     assert!(scratch.show("feat/crash", "said").contains("bravo is gone (`crashed`)"));
     assert!(scratch.show("feat/crash", "roster").contains("crashed"));
     // It came again, and failed without signing off.
-    assert_eq!(statuses(&mailbox)["bravo"], Status::Left);
+    assert_eq!(statuses(&mailbox)["bravo"], AgentStatus::Left);
     let state = state_file(&mailbox);
     assert!(state.contains("of 3 agents, 2 signed off, 0 crashed and 1 left"), "{state}");
 }
@@ -105,8 +108,13 @@ fn a_killed_orchestrator_loses_and_doubles_nothing_of_a_conversation() {
     assert_eq!(messages(&mailbox, "alpha").len(), 10, "nobody carries");
     let host = id("host");
     let now = jiff::Timestamp::now;
-    mailbox.register(&Row::new(host.clone(), "person", None, now())).expect("registered");
-    let draft = Draft::new(Recipient::One(id("alpha")), Kind::Status, "Meanwhile", "Meanwhile: all is well");
+    mailbox.register(&RosterEntry::new(host.clone(), "person", None, now())).expect("registered");
+    let draft = MailboxDraft::new(
+        MessageRecipient::Agent(id("alpha")),
+        MailboxMessageType::Status,
+        "Meanwhile",
+        "Meanwhile: all is well",
+    );
     mailbox.send(&host, &draft, None, now()).expect("sent");
     let resumed = scratch.start(&["resume"]);
     eventually("what was said meanwhile is on the host", || (messages(&mailbox, "bravo").len() == 20).then_some(()));
@@ -125,10 +133,10 @@ fn a_killed_orchestrator_loses_and_doubles_nothing_of_a_conversation() {
     let turns: Vec<String> = (1..=30).map(|turn| turn.to_string()).collect();
     assert_eq!(scratch.show("feat/talk", "turns"), turns.join("\n"));
     assert_eq!(scratch.show("feat/talk", "meanwhile"), "all is well");
-    let rows = mailbox.roster().expect("a roster").rows();
+    let rows = mailbox.roster().expect("a roster").entries();
     assert_eq!(rows.len(), 3, "each once: {rows:?}");
     assert_eq!(mailbox.roster().expect("a roster").text().matches("| alpha |").count(), 1);
-    assert_eq!(statuses(&mailbox)["alpha"], Status::Done);
+    assert_eq!(statuses(&mailbox)["alpha"], AgentStatus::Done);
     assert_eq!(scratch.in_engine(), [""; 0]);
 }
 
@@ -151,14 +159,14 @@ fn a_depot_that_dies_is_lived_with() {
     docker(&["kill", &format!("longshore-{short}-depot")]).expect("it runs");
     alpha.go();
     eventually("the second is on the host", || (messages(&mailbox, "alpha").len() == 2).then_some(()));
-    let draft = Draft::new(Recipient::One(id("alpha")), Kind::Status, "three", "three");
+    let draft = MailboxDraft::new(MessageRecipient::Agent(id("alpha")), MailboxMessageType::Status, "three", "three");
     mailbox.send(&id("host"), &draft, None, jiff::Timestamp::now()).expect("sent");
     running.wait().expect(0, &["2 landed"]);
     assert!(
         scratch.show("feat/heal", "heard").contains("three") && scratch.show("feat/heal", "heard-too").contains("two")
     );
     let mut rows: Vec<String> =
-        mailbox.roster().expect("a roster").rows().into_iter().map(|row| row.id.to_string()).collect();
+        mailbox.roster().expect("a roster").entries().into_iter().map(|row| row.id.to_string()).collect();
     rows.sort();
     assert_eq!(rows, ["alpha", "bravo", "host"], "whoever writes on the host has a row");
 }
@@ -184,7 +192,7 @@ fn a_volume_that_is_gone_is_filled_again() {
     });
     running.signal("INT");
     running.wait().expect(130, &["longshore resume"]);
-    assert_eq!(statuses(&mailbox)["alpha"], Status::Left);
+    assert_eq!(statuses(&mailbox)["alpha"], AgentStatus::Left);
     let swarm = scratch.swarms().pop().expect("a swarm");
     docker(&["volume", "rm", &format!("longshore-{}-mailbox", &swarm[..8])])
         .expect("the volume outlives the interruption");
@@ -197,6 +205,6 @@ fn a_volume_that_is_gone_is_filled_again() {
         messages(&mailbox, "alpha").into_iter().map(|one| (one.seq.get(), one.content.subject)).collect();
     let wanted = [(1, "before"), (2, "behind"), (3, "Signing off")].map(|(seq, text)| (seq, text.to_owned()));
     assert_eq!(said, wanted);
-    assert_eq!(statuses(&mailbox)["alpha"], Status::Done);
+    assert_eq!(statuses(&mailbox)["alpha"], AgentStatus::Done);
     assert_eq!(state_file(&mailbox).matches("\nkept\n").count(), 1, "{}", state_file(&mailbox));
 }

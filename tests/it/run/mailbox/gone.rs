@@ -1,17 +1,17 @@
 //! Who is gone and who is not, and what of a mailbox is mended: DONE and more, attempts that begin anew, lost copies, the end.
 
-use longshore::protocol::mailbox::message::{Draft, MessageRef};
+use longshore::protocol::mailbox::message::{MailboxDraft, MessageRef};
 
 use super::ends::sandbox;
 use super::*;
 
-fn say(mailbox: &Mailbox, kind: Kind, to: &str, text: &str) -> MessageRef {
-    let draft = Draft::new(to.parse().expect("a recipient"), kind, text, text);
+fn say(mailbox: &Mailbox, kind: MailboxMessageType, to: &str, text: &str) -> MessageRef {
+    let draft = MailboxDraft::new(to.parse().expect("a recipient"), kind, text, text);
     mailbox.send(&id("host"), &draft, None, jiff::Timestamp::now()).expect("sent").swap_remove(0).reference()
 }
 
 #[track_caller]
-fn becomes(mailbox: &Mailbox, agent: &str, status: &Status) {
+fn becomes(mailbox: &Mailbox, agent: &str, status: &AgentStatus) {
     eventually(&format!("{agent} is {status}"), || (statuses(mailbox).get(agent) == Some(status)).then_some(()));
 }
 
@@ -37,19 +37,19 @@ fn who_says_more_is_not_gone_and_at_the_end_everybody_is() {
     eventually("alpha has spoken", || (messages(&mailbox, "alpha").len() == 3).then_some(()));
 
     // Somebody on the host.
-    say(&mailbox, Kind::Done, "*", "bye");
-    becomes(&mailbox, "host", &Status::Done);
-    say(&mailbox, Kind::Status, "alpha", "I am back");
-    becomes(&mailbox, "host", &Status::Active);
+    say(&mailbox, MailboxMessageType::Done, "*", "bye");
+    becomes(&mailbox, "host", &AgentStatus::Done);
+    say(&mailbox, MailboxMessageType::Status, "alpha", "I am back");
+    becomes(&mailbox, "host", &AgentStatus::Active);
     // A sandbox's agent: it goes on, and then it is killed.
-    becomes(&mailbox, "bravo", &Status::Done);
+    becomes(&mailbox, "bravo", &AgentStatus::Done);
     let is_bravo = |one: &&Sandbox| one.inspect()["Config"]["Labels"][label::STORY] == "US-002";
     let bravo = boxes.iter().find(is_bravo).expect("bravo's sandbox");
     let alpha = boxes.iter().find(|one| one.0 != bravo.0).expect("alpha's sandbox");
     bravo.go();
-    becomes(&mailbox, "bravo", &Status::Active);
+    becomes(&mailbox, "bravo", &AgentStatus::Active);
     docker(&["kill", &bravo.0]).expect("it runs");
-    becomes(&mailbox, "bravo", &Status::Crashed);
+    becomes(&mailbox, "bravo", &AgentStatus::Crashed);
 
     // What the host's copy loses comes again, and is not asked for.
     let lost = mailbox.root().join("agents/alpha/002.md");
@@ -65,13 +65,13 @@ fn who_says_more_is_not_gone_and_at_the_end_everybody_is() {
     }
     let watching = scratch.start(&["mailbox", "watch"]);
     alpha.go();
-    becomes(&mailbox, "alpha", &Status::Done);
+    becomes(&mailbox, "alpha", &AgentStatus::Done);
     sandbox(&scratch, 3).go();
     running.wait().expect(1, &["2 landed, 1 failed"]);
     assert_eq!(scratch.show("feat/more", "code"), "4", "host is there: {}", scratch.show("feat/more", "said"));
     // Nobody is left who could write, on the host neither.
     watching.wait().expect(0, &["host is left", "everybody is gone"]);
-    assert!(statuses(&mailbox).values().all(Status::is_gone), "{:?}", statuses(&mailbox));
+    assert!(statuses(&mailbox).values().all(AgentStatus::is_gone), "{:?}", statuses(&mailbox));
     let late = scratch.longshore(&["mailbox", "send", "--to", "*", "--type", "STATUS", "late"]);
     late.expect(0, &["the swarm is over: nobody in it reads this any more"]);
     scratch.longshore(&["mailbox", "watch"]).expect(0, &["everybody is gone"]);
@@ -104,7 +104,7 @@ fn an_agent_that_is_tried_again_is_waited_for_and_can_speak_whatever_its_umask_w
     for line in ["attempt 1\n", "attempt 2\n", "bravo\n"] {
         assert!(state.contains(line), "{state}");
     }
-    assert_eq!(statuses(&mailbox)["alpha"], Status::Done);
+    assert_eq!(statuses(&mailbox)["alpha"], AgentStatus::Done);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn between_two_stories_of_a_sandbox_nobody_signs_off() {
     assert_eq!(scratch.show("feat/l", "codes"), "4\n3", "{}", scratch.show("feat/l", "first"));
     assert!(scratch.show("feat/l", "last").contains("type: DONE"));
     assert!(scratch.show("feat/w", "told").contains("you have other stories after this one"));
-    assert_eq!(statuses(&scratch.mailbox())["worker"], Status::Done);
+    assert_eq!(statuses(&scratch.mailbox())["worker"], AgentStatus::Done);
 }
 
 #[test]
@@ -137,16 +137,16 @@ fn a_dead_swarm_that_is_removed_leaves_nobody_behind() {
     let running = scratch.start(&["run", &tasks, "--retries", "0"]);
     let mailbox = scratch.mailbox();
     scratch.sandboxes(1);
-    say(&mailbox, Kind::Status, "alpha", "I am here");
-    becomes(&mailbox, "host", &Status::Active);
+    say(&mailbox, MailboxMessageType::Status, "alpha", "I am here");
+    becomes(&mailbox, "host", &AgentStatus::Active);
     // A roster that is lost comes back.
     std::fs::remove_file(mailbox.root().join("ROSTER.md")).expect("removed");
-    becomes(&mailbox, "alpha", &Status::Active);
+    becomes(&mailbox, "alpha", &AgentStatus::Active);
     running.signal("KILL");
     running.wait();
-    assert_eq!(statuses(&mailbox)["alpha"], Status::Active, "its sandbox goes on");
+    assert_eq!(statuses(&mailbox)["alpha"], AgentStatus::Active, "its sandbox goes on");
     scratch.longshore(&["gc", "--all"]).expect(0, &["whose work was salvaged"]);
-    let left = ["alpha", "host"].map(|agent| (agent.to_owned(), Status::Left));
+    let left = ["alpha", "host"].map(|agent| (agent.to_owned(), AgentStatus::Left));
     assert_eq!(statuses(&mailbox), left.into());
     scratch.longshore(&["mailbox", "watch"]).expect(0, &["everybody is gone"]);
     let waits = scratch.longshore(&["mailbox", "read", "--wait", "--as", "someone"]);

@@ -42,7 +42,7 @@ fn a_thousand_messages_between_eight_sandboxes() {
         // The host has all of them; beside them are questions for the number that is missing, and their answers.
         let said = messages(&mailbox, &me);
         let own: Vec<(u32, String)> = (said.iter())
-            .filter(|one| one.kind == Kind::Status)
+            .filter(|one| one.message_type == MailboxMessageType::Status)
             .map(|one| (one.seq.get(), one.content.body.clone()))
             .collect();
         let wanted: Vec<(u32, String)> =

@@ -16,22 +16,28 @@ fn pattern(name: &str) -> (Scratch, Mailbox) {
 
 /// Types and what they are about, in the order in which they were said; without the last word of each, DONE.
 #[track_caller]
-fn flow(mailbox: &Mailbox) -> Vec<(String, Kind, Option<String>)> {
-    let mut all: Vec<Message> = Vec::new();
+fn flow(mailbox: &Mailbox) -> Vec<(String, MailboxMessageType, Option<String>)> {
+    let mut all: Vec<MailboxMessage> = Vec::new();
     for agent in ["alpha", "bravo"] {
         let mut said = messages(mailbox, agent);
         let last = said.pop().expect("it said something");
-        assert_eq!((last.kind, last.to), (Kind::Done, Recipient::All), "{agent} signed off");
+        assert_eq!(
+            (last.message_type, last.to),
+            (MailboxMessageType::Done, MessageRecipient::Broadcast),
+            "{agent} signed off"
+        );
         all.extend(said);
     }
-    assert_eq!(statuses(mailbox).into_values().collect::<Vec<_>>(), [Status::Done, Status::Done]);
+    assert_eq!(statuses(mailbox).into_values().collect::<Vec<_>>(), [AgentStatus::Done, AgentStatus::Done]);
     // Each but the first is about the one before it, or about the same as that.
     all.sort_by_key(|one| (one.timestamp, one.re.is_some()));
-    all.into_iter().map(|one| (one.reference().to_string(), one.kind, one.re.map(|re| re.to_string()))).collect()
+    all.into_iter()
+        .map(|one| (one.reference().to_string(), one.message_type, one.re.map(|re| re.to_string())))
+        .collect()
 }
 
 #[track_caller]
-fn is_flow(mailbox: &Mailbox, wanted: &[(&str, Kind, &str)]) {
+fn is_flow(mailbox: &Mailbox, wanted: &[(&str, MailboxMessageType, &str)]) {
     let mut found = flow(mailbox);
     let mut wanted: Vec<_> = (wanted.iter())
         .map(|(name, kind, re)| ((*name).to_owned(), *kind, Some((*re).to_owned()).filter(|re| !re.is_empty())))
@@ -42,7 +48,7 @@ fn is_flow(mailbox: &Mailbox, wanted: &[(&str, Kind, &str)]) {
     assert_eq!(found, wanted);
 }
 
-fn message(mailbox: &Mailbox, agent: &str, number: usize) -> Message {
+fn message(mailbox: &Mailbox, agent: &str, number: usize) -> MailboxMessage {
     messages(mailbox, agent).swap_remove(number - 1)
 }
 
@@ -53,11 +59,11 @@ fn review_gate() {
     is_flow(
         &mailbox,
         &[
-            ("alpha/001", Kind::Request, ""),
-            ("bravo/001", Kind::Response, "alpha/001"),
-            ("alpha/002", Kind::Response, "bravo/001"),
-            ("bravo/002", Kind::Ack, "alpha/002"),
-            ("alpha/003", Kind::Status, "bravo/002"),
+            ("alpha/001", MailboxMessageType::Request, ""),
+            ("bravo/001", MailboxMessageType::Response, "alpha/001"),
+            ("alpha/002", MailboxMessageType::Response, "bravo/001"),
+            ("bravo/002", MailboxMessageType::Ack, "alpha/002"),
+            ("alpha/003", MailboxMessageType::Status, "bravo/002"),
         ],
     );
     let issues = message(&mailbox, "bravo", 1).content.body;
@@ -81,11 +87,11 @@ fn test_first() {
     is_flow(
         &mailbox,
         &[
-            ("bravo/001", Kind::Request, ""),
-            ("alpha/001", Kind::Response, "bravo/001"),
-            ("bravo/002", Kind::Response, "alpha/001"),
-            ("alpha/002", Kind::Response, "bravo/002"),
-            ("bravo/003", Kind::Ack, "alpha/002"),
+            ("bravo/001", MailboxMessageType::Request, ""),
+            ("alpha/001", MailboxMessageType::Response, "bravo/001"),
+            ("bravo/002", MailboxMessageType::Response, "alpha/001"),
+            ("alpha/002", MailboxMessageType::Response, "bravo/002"),
+            ("bravo/003", MailboxMessageType::Ack, "alpha/002"),
         ],
     );
     let first = message(&mailbox, "alpha", 1).content.body;
@@ -105,11 +111,11 @@ fn adversarial() {
     is_flow(
         &mailbox,
         &[
-            ("bravo/001", Kind::Request, ""),
-            ("alpha/001", Kind::Response, "bravo/001"),
-            ("bravo/002", Kind::Response, "alpha/001"),
-            ("alpha/002", Kind::Response, "bravo/002"),
-            ("bravo/003", Kind::Ack, "alpha/002"),
+            ("bravo/001", MailboxMessageType::Request, ""),
+            ("alpha/001", MailboxMessageType::Response, "bravo/001"),
+            ("bravo/002", MailboxMessageType::Response, "alpha/001"),
+            ("alpha/002", MailboxMessageType::Response, "bravo/002"),
+            ("bravo/003", MailboxMessageType::Ack, "alpha/002"),
         ],
     );
     let attack = message(&mailbox, "bravo", 1).content.body;
@@ -131,10 +137,10 @@ fn debug_ping_pong() {
     is_flow(
         &mailbox,
         &[
-            ("alpha/001", Kind::Handoff, ""),
-            ("bravo/001", Kind::Ack, "alpha/001"),
-            ("bravo/002", Kind::Status, "alpha/001"),
-            ("alpha/002", Kind::Response, "bravo/002"),
+            ("alpha/001", MailboxMessageType::Handoff, ""),
+            ("bravo/001", MailboxMessageType::Ack, "alpha/001"),
+            ("bravo/002", MailboxMessageType::Status, "alpha/001"),
+            ("alpha/002", MailboxMessageType::Response, "bravo/002"),
         ],
     );
     assert!(message(&mailbox, "alpha", 1).content.subject.ends_with("total.sh prints 0"));

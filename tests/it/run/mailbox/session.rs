@@ -1,7 +1,7 @@
 //! The spec's own example, its two-agent session, message by message: two sandboxes that work, and a person on the host.
 
-use longshore::protocol::mailbox::message::Draft;
-use longshore::protocol::mailbox::roster::Row;
+use longshore::protocol::mailbox::message::MailboxDraft;
+use longshore::protocol::mailbox::roster::RosterEntry;
 
 use super::*;
 
@@ -71,13 +71,13 @@ fn the_two_agent_session_of_the_spec() {
     let mailbox = scratch.mailbox();
     let human = id("human");
     let now = jiff::Timestamp::now;
-    mailbox.register(&Row::new(human.clone(), "human", Some(std::process::id()), now())).expect("registered");
+    mailbox.register(&RosterEntry::new(human.clone(), "human", Some(std::process::id()), now())).expect("registered");
     let told = [
         ("alpha", "You're the orchestrator. Research MCP patterns in the brain. Bravo will handle code changes."),
         ("bravo", "You're the coder. Alpha will send you research findings. Make code changes as directed."),
     ];
     for (to, words) in told {
-        let draft = Draft::new(Recipient::One(id(to)), Kind::Status, words, words);
+        let draft = MailboxDraft::new(MessageRecipient::Agent(id(to)), MailboxMessageType::Status, words, words);
         mailbox.send(&human, &draft, None, now()).expect("sent");
     }
     running.wait().expect(0, &["2 landed"]);
@@ -136,7 +136,7 @@ fn the_two_agent_session_of_the_spec() {
     assert!(scratch.show("feat/session", "brain.py").contains("except ModuleNotFoundError"));
     assert_eq!(scratch.show("feat/session", "RULE-006.md"), "run uv sync after each change of pyproject.toml.");
     // Shutdown: all rows, done, and a summary below what alpha noted.
-    let rows = mailbox.roster().expect("a roster").rows();
+    let rows = mailbox.roster().expect("a roster").entries();
     let rows: Vec<(&str, &str, &str)> =
         rows.iter().map(|row| (row.id.as_str(), row.role.as_str(), row.status.word())).collect();
     for row in [("alpha", "orchestrator", "done"), ("bravo", "coder", "done"), ("human", "human", "left")] {

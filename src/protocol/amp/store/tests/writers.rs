@@ -10,9 +10,9 @@ use super::*;
 use crate::ids::StoryKey;
 
 /// Says to a process that it is the second one, and where.
-const ROLE: &str = "LONGSHORE_TEST_SSOT_WRITER";
+const WRITER_REPO_ENV: &str = "LONGSHORE_TEST_SSOT_WRITER";
 
-fn at_once<T: Send>(writers: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+fn run_concurrently<T: Send>(writers: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(writers);
     let (barrier, work) = (&barrier, &work);
     thread::scope(|scope| {
@@ -28,16 +28,19 @@ fn at_once<T: Send>(writers: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> 
 }
 
 #[test]
-fn one_of_many_writers_of_an_id_wins() {
-    let (repo, ssot) = fresh();
+fn exactly_one_of_many_writers_of_an_id_wins() {
+    let (repo, ssot) = new_ssot();
     for round in 0..50 {
-        let results = at_once(4, |n| {
+        let results = run_concurrently(4, |n| {
             let other = Ssot::open(repo.path()).expect("opened");
-            let message = dispatch(&task(1), BEGAN + round, &format!("writer {}", n % 2), vec![]);
+            let message = dispatch(&task(1), START_MS + round, &format!("writer {}", n % 2), vec![]);
             (n % 2, other.ensure_message(&message))
         });
-        let won: Vec<usize> =
-            results.iter().filter(|(_, result)| matches!(result, Ok(Ensured::Written))).map(|(n, _)| *n).collect();
+        let won: Vec<usize> = results
+            .iter()
+            .filter(|(_, result)| matches!(result, Ok(EnsureOutcome::Written)))
+            .map(|(n, _)| *n)
+            .collect();
         let [won] = won[..] else { panic!("{results:?}") };
         for (n, result) in &results {
             match result {
@@ -45,22 +48,23 @@ fn one_of_many_writers_of_an_id_wins() {
                 Err(error) => assert!(*n != won && matches!(error, SsotError::Conflict { .. }), "{error}"),
             }
         }
-        let there = ssot.message(&MsgId::new(Kind::TaskDispatch, task(1), BEGAN + round)).expect("read");
-        let Some(Payload::Dispatch(payload)) = there.as_ref().map(Message::payload) else { panic!("{there:?}") };
+        let there = ssot.message(&MsgId::new(AmpMessageType::TaskDispatch, task(1), START_MS + round)).expect("read");
+        let Some(Payload::TaskDispatch(payload)) = there.as_ref().map(AmpMessage::payload) else { panic!("{there:?}") };
         assert_eq!(payload.description, format!("writer {won}"));
     }
-    assert_eq!(fs::read_dir(ssot.folder().join("tmp")).expect("a folder").count(), 0, "nothing is left aside");
+    assert_eq!(fs::read_dir(ssot.dir().join("tmp")).expect("a folder").count(), 0, "nothing is left aside");
 }
 
 #[test]
-fn several_heal_a_torn_file() {
-    let (repo, ssot) = fresh();
+fn concurrent_writers_repair_a_torn_file_once() {
+    let (repo, ssot) = new_ssot();
     for round in 0..30 {
-        let message = dispatch(&task(1), BEGAN + round, "do it", vec![]);
+        let message = dispatch(&task(1), START_MS + round, "do it", vec![]);
         ssot.ensure_message(&message).expect("written");
         fs::write(ssot.message_path(message.id()), b"").expect("torn");
-        let results = at_once(3, |_| Ssot::at(repo.path()).ensure_message(&message).expect("healed"));
-        assert_eq!(results.iter().filter(|ensured| **ensured == Ensured::Written).count(), 1);
+        let results =
+            run_concurrently(3, |_| Ssot::open_read_only(repo.path()).ensure_message(&message).expect("healed"));
+        assert_eq!(results.iter().filter(|ensured| **ensured == EnsureOutcome::Written).count(), 1);
         assert_eq!(ssot.message(message.id()).expect("read"), Some(message));
     }
 }
@@ -70,26 +74,26 @@ fn second_writer(repo: &Path, own: u32) -> BTreeSet<u32> {
     let ssot = Ssot::open(repo).expect("opened");
     let mut numbers = BTreeSet::new();
     for n in 0..100_u64 {
-        ssot.ensure_message(&dispatch(&task(1), BEGAN + n, "do it", vec![])).expect("the same by both");
-        ssot.ensure_message(&escalation(&task(own), BEGAN + n, vec![])).expect("its own");
-        let first = ssot.allot(2026, 3).expect("numbers");
+        ssot.ensure_message(&dispatch(&task(1), START_MS + n, "do it", vec![])).expect("the same by both");
+        ssot.ensure_message(&escalation(&task(own), START_MS + n, vec![])).expect("its own");
+        let first = ssot.allocate_task_numbers(2026, 3).expect("numbers");
         assert!((first..first + 3).all(|number| numbers.insert(number)));
-        ssot.decide(&decision(DecisionId::random())).expect("decided");
+        ssot.record_decision(&decision(DecisionId::random())).expect("decided");
     }
     numbers
 }
 
 #[test]
 fn two_processes_write_at_once() {
-    if let Some(repo) = env::var_os(ROLE) {
+    if let Some(repo) = env::var_os(WRITER_REPO_ENV) {
         let numbers = second_writer(Path::new(&repo), 3);
         fs::write(Path::new(&repo).join("numbers"), serde_json::to_string(&numbers).expect("JSON")).expect("written");
         return;
     }
-    let (repo, ssot) = fresh();
+    let (repo, ssot) = new_ssot();
     let mut second = Command::new(env::current_exe().expect("this program"))
         .args(["--exact", "protocol::amp::store::tests::writers::two_processes_write_at_once"])
-        .env(ROLE, repo.path())
+        .env(WRITER_REPO_ENV, repo.path())
         .stdout(std::process::Stdio::null())
         .spawn()
         .expect("started");
@@ -99,21 +103,21 @@ fn two_processes_write_at_once() {
     let theirs: BTreeSet<u32> = serde_json::from_slice(&text).expect("JSON");
     assert_eq!((mine.len(), theirs.len()), (300, 300));
     assert!(mine.is_disjoint(&theirs));
-    assert_eq!(ssot.ids(None).expect("read").len(), 300);
+    assert_eq!(ssot.message_ids(None).expect("read").len(), 300);
     assert_eq!(ssot.open_escalations().expect("read").len(), 200);
     assert_eq!(ssot.decisions(&swarm()).expect("read").len(), 200);
 }
 
 #[test]
-fn numbers_are_given_out_once() {
-    let (repo, ssot) = fresh();
-    assert_eq!(ssot.allot(2026, 4).expect("numbers"), 1);
-    assert_eq!(ssot.allot(2026, 1).expect("numbers"), 5);
-    assert_eq!(ssot.allot(2027, 2).expect("another year"), 1);
-    let mut given: Vec<u32> = at_once(8, |n| {
-        let other = Ssot::at(repo.path());
+fn task_numbers_are_allocated_once() {
+    let (repo, ssot) = new_ssot();
+    assert_eq!(ssot.allocate_task_numbers(2026, 4).expect("numbers"), 1);
+    assert_eq!(ssot.allocate_task_numbers(2026, 1).expect("numbers"), 5);
+    assert_eq!(ssot.allocate_task_numbers(2027, 2).expect("another year"), 1);
+    let mut given: Vec<u32> = run_concurrently(8, |n| {
+        let other = Ssot::open_read_only(repo.path());
         (0..10)
-            .map(|_| other.allot(2026, n as u32 + 1).expect("numbers"))
+            .map(|_| other.allocate_task_numbers(2026, n as u32 + 1).expect("numbers"))
             .map(move |first| (first, n as u32 + 1))
             .collect::<Vec<_>>()
     })
@@ -126,53 +130,59 @@ fn numbers_are_given_out_once() {
 }
 
 #[test]
-fn lost_numbers_are_told_by_what_is_there() {
-    let (repo, ssot) = fresh();
-    ssot.allot(2026, 40).expect("numbers");
-    ssot.ensure_message(&dispatch(&task(12), BEGAN, "do it", vec![])).expect("written");
-    ssot.put_task(&task_file(&task(7))).expect("written");
+fn lost_number_files_are_recovered_from_used_ids() {
+    let (repo, ssot) = new_ssot();
+    ssot.allocate_task_numbers(2026, 40).expect("numbers");
+    ssot.ensure_message(&dispatch(&task(12), START_MS, "do it", vec![])).expect("written");
+    ssot.write_task_file(&task_file(&task(7))).expect("written");
     let file = repo.path().join(".longshore/ssot/numbers/2026");
     for lost in [&b""[..], b"x", b"2\n", b"\0\0\0"] {
         fs::write(&file, lost).expect("written");
-        assert_eq!(ssot.allot(2026, 1).expect("numbers"), 13);
+        assert_eq!(ssot.allocate_task_numbers(2026, 1).expect("numbers"), 13);
     }
     assert_eq!(fs::read_to_string(&file).expect("there"), "14\n");
     fs::write(&file, "999999999\n").expect("written");
-    assert!(matches!(ssot.allot(2026, 2), Err(SsotError::NoNumbers { year: 2026, count: 2 })));
-    assert_eq!(ssot.allot(2026, 1).expect("the last one"), 999_999_999);
-    assert!(matches!(ssot.allot(2026, 1), Err(SsotError::NoNumbers { .. })));
+    assert!(matches!(
+        ssot.allocate_task_numbers(2026, 2),
+        Err(SsotError::TaskNumbersExhausted { year: 2026, count: 2 })
+    ));
+    assert_eq!(ssot.allocate_task_numbers(2026, 1).expect("the last one"), 999_999_999);
+    assert!(matches!(ssot.allocate_task_numbers(2026, 1), Err(SsotError::TaskNumbersExhausted { .. })));
 }
 
 fn decision(id: DecisionId) -> AdminDecision {
     AdminDecision {
         id,
         swarm: swarm(),
-        target: Target::Task(task(1)),
+        target: DecisionTarget::Task(task(1)),
         action: AdminAction::Answer { text: "use the other API".to_owned() },
-        at: at(BEGAN),
+        at: at(START_MS),
         by: "someone".to_owned(),
     }
 }
 
 #[test]
-fn decisions_are_kept_in_order_and_once() {
-    let (_repo, ssot) = fresh();
+fn decisions_are_stored_in_order_and_once() {
+    let (_repo, ssot) = new_ssot();
     let mut made = Vec::new();
     let story = StoryKey { file: 1, id: "US-003".parse().expect("a story") };
-    let targets =
-        [Target::Task(task(1)), Target::Story(story), Target::Escalation(MsgId::new(Kind::Escalation, task(1), 5))];
+    let targets = [
+        DecisionTarget::Task(task(1)),
+        DecisionTarget::Story(story),
+        DecisionTarget::Escalation(MsgId::new(AmpMessageType::Escalation, task(1), 5)),
+    ];
     use AdminAction as A;
     for (n, action) in [A::Approve, A::Resume, A::Retry, A::Abort, A::Rollback].into_iter().enumerate() {
         let target = targets[n % 3].clone();
         made.push(AdminDecision { action, target, ..decision(DecisionId::random()) });
     }
     for decision in &made {
-        assert_eq!(ssot.decide(decision).expect("kept"), Ensured::Written);
+        assert_eq!(ssot.record_decision(decision).expect("kept"), EnsureOutcome::Written);
     }
-    assert_eq!(ssot.decide(&made[2]).expect("there"), Ensured::AlreadyThere);
+    assert_eq!(ssot.record_decision(&made[2]).expect("there"), EnsureOutcome::AlreadyThere);
     assert_eq!(ssot.decisions(&swarm()).expect("read"), made);
     assert_eq!(ssot.decisions(&SwarmId::random()).expect("read"), []);
     let other = AdminDecision { action: A::Abort, ..made[2].clone() };
-    assert!(matches!(ssot.decide(&other), Err(SsotError::Conflict { .. })));
+    assert!(matches!(ssot.record_decision(&other), Err(SsotError::Conflict { .. })));
     assert_eq!(ssot.decisions(&swarm()).expect("read"), made);
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::*;
-use crate::protocol::amp::message::{CompletionStatus as Came, Kind, MsgId};
+use crate::protocol::amp::message::{AmpMessageType, MsgId, SubtaskCompletionStatus as Came};
 use crate::swarm::amp_intent::AmpIntent;
 
 /// What was said, and what that had of interest.
@@ -26,7 +26,7 @@ impl AmpObserver {
         let mut seen = BTreeSet::new();
         for earlier in refs {
             assert!(self.ids.contains(earlier), "{id} refers to {earlier}, which nobody said");
-            assert_eq!(earlier.task(), id.task(), "{id} refers to another task's");
+            assert_eq!(earlier.task_id(), id.task_id(), "{id} refers to another task's");
             assert!(seen.insert(earlier), "{id} refers to {earlier} twice");
         }
         assert!(self.ids.insert(id.clone()), "{id} is told twice");
@@ -50,7 +50,10 @@ impl AmpObserver {
             AmpIntent::ReviewRequest(request) => {
                 self.check_new_message(&request.id, &request.refs);
                 let review = &request.review;
-                assert!(self.ids.contains(&review.dispatch) && review.dispatch.kind() == Kind::TaskDispatch);
+                assert!(
+                    self.ids.contains(&review.dispatch)
+                        && review.dispatch.message_type() == AmpMessageType::TaskDispatch
+                );
                 assert_eq!(self.results.get(&review.result), Some(&Came::Complete), "{request:?}");
             }
             AmpIntent::Verdict { id, refs, .. } => {

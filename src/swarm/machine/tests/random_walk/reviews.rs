@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::amp_fixtures;
 use super::super::*;
 use super::SwarmSimulation;
-use crate::protocol::amp::message::Decision;
+use crate::protocol::amp::message::ReviewDecision;
 use crate::swarm::amp_intent::ReviewSpec;
 use crate::swarm::event::{TaskAction, TaskDecision as Decided};
 use crate::swarm::machine::{AttemptPhase, HoldKind};
@@ -37,18 +37,18 @@ impl SwarmSimulation {
             return amp_fixtures::review_without_verdict(self.random.choose(&causes));
         }
         let decision = self.random.choose(&[
-            Decision::Approved,
-            Decision::Approved,
-            Decision::ApprovedWithFix,
-            Decision::Rejected,
-            Decision::Rejected,
+            ReviewDecision::Approved,
+            ReviewDecision::Approved,
+            ReviewDecision::ApprovedWithFix,
+            ReviewDecision::Rejected,
+            ReviewDecision::Rejected,
         ]);
         let confidence = self.random.choose(&[0.8, 0.95, 1.0, 0.5]);
         let issues: &[&str] = match decision {
-            Decision::Rejected => &[self.random.choose(&["the sum", "no test", "the name", "Line 9: the sum"])],
+            ReviewDecision::Rejected => &[self.random.choose(&["the sum", "no test", "the name", "Line 9: the sum"])],
             _ => &[],
         };
-        let fix = (decision == Decision::ApprovedWithFix && self.random.chance(90)).then(|| ReviewFix {
+        let fix = (decision == ReviewDecision::ApprovedWithFix && self.random.chance(90)).then(|| ReviewFix {
             commit: self.next_commit(),
             scope_violation: self.random.chance(30).then(|| "too long".to_owned()),
         });
@@ -143,8 +143,10 @@ impl SwarmSimulation {
         let review = self.rig.machine.attempt(id).and_then(|view| view.review.clone()).expect("a reviewer's");
         let Some(verdict) = &reviewed.verdict else { return };
         let lands = match (verdict.decision, &reviewed.fix) {
-            (Decision::Approved, _) => Some(review.commit),
-            (Decision::ApprovedWithFix, Some(ReviewFix { commit, scope_violation: None })) => Some(commit.clone()),
+            (ReviewDecision::Approved, _) => Some(review.commit),
+            (ReviewDecision::ApprovedWithFix, Some(ReviewFix { commit, scope_violation: None })) => {
+                Some(commit.clone())
+            }
             _ => None,
         };
         if verdict.confidence < 0.8 {

@@ -14,77 +14,77 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::message::BadRecord;
+use super::message::AcpViolation;
 use super::rules;
 
 /// What stands where a text is expected.
 #[derive(Debug, Default)]
-pub(super) enum Field<'a> {
+pub(super) enum FieldValue<'a> {
     /// Nothing: the key is not there.
     #[default]
     Absent,
     /// A text.
     Text(Cow<'a, str>),
     /// Something else, by its kind: "a number".
-    Other(&'static str),
+    WrongType(&'static str),
 }
 
 /// What stands where a list or an object of texts is expected.
 #[derive(Debug, Default)]
-pub(super) enum Many<T> {
+pub(super) enum CollectionField<T> {
     /// Nothing: the key is not there.
     #[default]
     Absent,
     /// A list or an object.
     Entries(Vec<T>),
     /// Something else, by its kind.
-    Other(&'static str),
+    WrongType(&'static str),
 }
 
 /// Any message, not checked.
 #[derive(Debug, Default)]
 pub(super) struct WireRecord<'a> {
-    pub(super) kind: Field<'a>,
-    pub(super) timestamp: Field<'a>,
-    pub(super) swarm_id: Field<'a>,
-    pub(super) container_id: Field<'a>,
+    pub(super) kind: FieldValue<'a>,
+    pub(super) timestamp: FieldValue<'a>,
+    pub(super) swarm_id: FieldValue<'a>,
+    pub(super) container_id: FieldValue<'a>,
     /// `Entries` of nothing where the payload is an object: its fields are below.
-    pub(super) payload: Many<()>,
-    pub(super) task_file_path: Field<'a>,
-    pub(super) branch_name: Field<'a>,
-    pub(super) repo_url: Field<'a>,
-    pub(super) env_vars: Many<(Cow<'a, str>, Field<'a>)>,
-    pub(super) story_id: Field<'a>,
-    pub(super) status: Field<'a>,
-    pub(super) output: Field<'a>,
-    pub(super) pr_url: Field<'a>,
-    pub(super) errors: Many<Field<'a>>,
-    pub(super) code: Field<'a>,
-    pub(super) message: Field<'a>,
+    pub(super) payload: CollectionField<()>,
+    pub(super) task_file_path: FieldValue<'a>,
+    pub(super) branch_name: FieldValue<'a>,
+    pub(super) repo_url: FieldValue<'a>,
+    pub(super) env_vars: CollectionField<(Cow<'a, str>, FieldValue<'a>)>,
+    pub(super) story_id: FieldValue<'a>,
+    pub(super) status: FieldValue<'a>,
+    pub(super) output: FieldValue<'a>,
+    pub(super) pr_url: FieldValue<'a>,
+    pub(super) errors: CollectionField<FieldValue<'a>>,
+    pub(super) code: FieldValue<'a>,
+    pub(super) message: FieldValue<'a>,
     /// The first key of the message or its payload that stands twice.
-    twice: Option<String>,
+    duplicate_key: Option<String>,
 }
 
-/// The kind of a null, as [`Field::Other`] says it.
-pub(super) const NULL: &str = "null";
+/// The kind of a null, as [`FieldValue::WrongType`] says it.
+pub(super) const NULL_TYPE: &str = "null";
 
 impl<'a> WireRecord<'a> {
     /// Reads one line. Breaks `json`, `json-object` and `duplicate-key`.
-    pub(super) fn read(text: &'a str) -> Result<Self, BadRecord> {
-        let bad = |rule, problem| BadRecord { rule, field: "line".to_owned(), problem };
+    pub(super) fn parse(text: &'a str) -> Result<Self, AcpViolation> {
+        let bad = |rule, problem| AcpViolation { rule, field: "line".to_owned(), problem };
         let mut record = WireRecord::default();
         let mut parser = serde_json::Deserializer::from_str(text);
         // What serde_json says of broken syntax is a place and what was expected there; it quotes nothing.
-        let root = Members { record: &mut record, level: Level::Message }
+        let root = ObjectSeed { record: &mut record, level: ObjectLevel::Message }
             .deserialize(&mut parser)
             .and_then(|root| parser.end().map(|()| root))
             .map_err(|error| bad(rules::JSON, error.to_string()))?;
         if let Some(kind) = root {
             return Err(bad(rules::JSON_OBJECT, format!("must be an object, found {kind}")));
         }
-        match record.twice.take() {
+        match record.duplicate_key.take() {
             Some(field) => {
-                Err(BadRecord { rule: rules::DUPLICATE_KEY, field, problem: "must not stand twice".to_owned() })
+                Err(AcpViolation { rule: rules::DUPLICATE_KEY, field, problem: "must not stand twice".to_owned() })
             }
             None => Ok(record),
         }
@@ -93,15 +93,15 @@ impl<'a> WireRecord<'a> {
 
 /// Which object is being read.
 #[derive(Clone, Copy, PartialEq)]
-enum Level {
+enum ObjectLevel {
     Message,
     Payload,
 }
 
 /// The members of the message or of its payload. Gives the kind of what is there instead of an object.
-struct Members<'r, 'a> {
+struct ObjectSeed<'r, 'a> {
     record: &'r mut WireRecord<'a>,
-    level: Level,
+    level: ObjectLevel,
 }
 
 /// Whether a field of the record has not been read yet.
@@ -109,57 +109,58 @@ trait IsAbsent {
     fn is_absent(&self) -> bool;
 }
 
-impl IsAbsent for Field<'_> {
+impl IsAbsent for FieldValue<'_> {
     fn is_absent(&self) -> bool {
-        matches!(self, Field::Absent)
+        matches!(self, FieldValue::Absent)
     }
 }
 
-impl<T> IsAbsent for Many<T> {
+impl<T> IsAbsent for CollectionField<T> {
     fn is_absent(&self) -> bool {
-        matches!(self, Many::Absent)
+        matches!(self, CollectionField::Absent)
     }
 }
 
-impl<'a> Members<'_, 'a> {
-    fn read<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
-        let Members { record, level } = self;
+impl<'a> ObjectSeed<'_, 'a> {
+    fn read_members<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
+        let ObjectSeed { record, level } = self;
         let mut unknown: HashSet<Cow<'a, str>> = HashSet::new();
-        while let Some(key) = map.next_key_seed(Text)? {
+        while let Some(key) = map.next_key_seed(KeySeed)? {
             // A field is read into its place; its key's second coming is remembered and the first value stays.
             macro_rules! place {
                 ($field:ident, $seed:expr) => {
                     if record.$field.is_absent() {
                         record.$field = map.next_value_seed($seed)?;
                     } else {
-                        record.came_twice(level, &key);
+                        record.note_duplicate_key(level, &key);
                         map.next_value::<IgnoredAny>()?;
                     }
                 };
             }
             match (level, key.as_ref()) {
-                (Level::Message, "type") => place!(kind, AnyField),
-                (Level::Message, "timestamp") => place!(timestamp, AnyField),
-                (Level::Message, "swarmId") => place!(swarm_id, AnyField),
-                (Level::Message, "containerId") => place!(container_id, AnyField),
-                (Level::Message, "payload") if record.payload.is_absent() => {
-                    let payload = map.next_value_seed(Members { record: &mut *record, level: Level::Payload })?;
-                    record.payload = payload.map_or(Many::Entries(Vec::new()), Many::Other);
+                (ObjectLevel::Message, "type") => place!(kind, FieldSeed),
+                (ObjectLevel::Message, "timestamp") => place!(timestamp, FieldSeed),
+                (ObjectLevel::Message, "swarmId") => place!(swarm_id, FieldSeed),
+                (ObjectLevel::Message, "containerId") => place!(container_id, FieldSeed),
+                (ObjectLevel::Message, "payload") if record.payload.is_absent() => {
+                    let payload =
+                        map.next_value_seed(ObjectSeed { record: &mut *record, level: ObjectLevel::Payload })?;
+                    record.payload = payload.map_or(CollectionField::Entries(Vec::new()), CollectionField::WrongType);
                 }
-                (Level::Payload, "storyId") => place!(story_id, AnyField),
-                (Level::Payload, "status") => place!(status, AnyField),
-                (Level::Payload, "output") => place!(output, AnyField),
-                (Level::Payload, "prUrl") => place!(pr_url, AnyField),
-                (Level::Payload, "errors") => place!(errors, List),
-                (Level::Payload, "code") => place!(code, AnyField),
-                (Level::Payload, "message") => place!(message, AnyField),
-                (Level::Payload, "taskFilePath") => place!(task_file_path, AnyField),
-                (Level::Payload, "branchName") => place!(branch_name, AnyField),
-                (Level::Payload, "repoUrl") => place!(repo_url, AnyField),
-                (Level::Payload, "envVars") => place!(env_vars, Pairs),
+                (ObjectLevel::Payload, "storyId") => place!(story_id, FieldSeed),
+                (ObjectLevel::Payload, "status") => place!(status, FieldSeed),
+                (ObjectLevel::Payload, "output") => place!(output, FieldSeed),
+                (ObjectLevel::Payload, "prUrl") => place!(pr_url, FieldSeed),
+                (ObjectLevel::Payload, "errors") => place!(errors, ListSeed),
+                (ObjectLevel::Payload, "code") => place!(code, FieldSeed),
+                (ObjectLevel::Payload, "message") => place!(message, FieldSeed),
+                (ObjectLevel::Payload, "taskFilePath") => place!(task_file_path, FieldSeed),
+                (ObjectLevel::Payload, "branchName") => place!(branch_name, FieldSeed),
+                (ObjectLevel::Payload, "repoUrl") => place!(repo_url, FieldSeed),
+                (ObjectLevel::Payload, "envVars") => place!(env_vars, PairsSeed),
                 (_, name) => {
-                    if name == "payload" && level == Level::Message || unknown.contains(name) {
-                        record.came_twice(level, name);
+                    if name == "payload" && level == ObjectLevel::Message || unknown.contains(name) {
+                        record.note_duplicate_key(level, name);
                     } else {
                         unknown.insert(key);
                     }
@@ -172,10 +173,10 @@ impl<'a> Members<'_, 'a> {
 }
 
 impl WireRecord<'_> {
-    fn came_twice(&mut self, level: Level, name: &str) {
-        let name = super::fields::shown(name);
-        let field = if level == Level::Payload { format!("payload.{name}") } else { name };
-        self.twice.get_or_insert(field);
+    fn note_duplicate_key(&mut self, level: ObjectLevel, name: &str) {
+        let name = super::fields::excerpt(name);
+        let field = if level == ObjectLevel::Payload { format!("payload.{name}") } else { name };
+        self.duplicate_key.get_or_insert(field);
     }
 }
 
@@ -187,7 +188,7 @@ macro_rules! other_kinds {
         fn visit_i64<E: Error>(self, _: i64) -> Result<Self::Value, E> { Ok($made("a number")) }
         fn visit_u64<E: Error>(self, _: u64) -> Result<Self::Value, E> { Ok($made("a number")) }
         fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> { Ok($made("a number")) }
-        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> { Ok($made(NULL)) }
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> { Ok($made(NULL_TYPE)) }
     };
     (@ text $made:expr) => {
         fn visit_str<E: Error>(self, _: &str) -> Result<Self::Value, E> { Ok($made("a string")) }
@@ -217,35 +218,35 @@ macro_rules! seed {
     };
 }
 
-impl<'a> DeserializeSeed<'a> for Members<'_, 'a> {
+impl<'a> DeserializeSeed<'a> for ObjectSeed<'_, 'a> {
     type Value = Option<&'static str>;
     fn deserialize<D: Deserializer<'a>>(self, from: D) -> Result<Self::Value, D::Error> {
         from.deserialize_any(self)
     }
 }
 
-impl<'a> Visitor<'a> for Members<'_, 'a> {
+impl<'a> Visitor<'a> for ObjectSeed<'_, 'a> {
     type Value = Option<&'static str>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
     fn visit_map<M: MapAccess<'a>>(self, map: M) -> Result<Self::Value, M::Error> {
-        self.read(map).map(|()| None)
+        self.read_members(map).map(|()| None)
     }
     other_kinds!(Some; scalars text list);
 }
 
 /// A key.
-struct Text;
+struct KeySeed;
 
-impl<'a> DeserializeSeed<'a> for Text {
+impl<'a> DeserializeSeed<'a> for KeySeed {
     type Value = Cow<'a, str>;
     fn deserialize<D: Deserializer<'a>>(self, from: D) -> Result<Cow<'a, str>, D::Error> {
         from.deserialize_str(self)
     }
 }
 
-impl<'a> Visitor<'a> for Text {
+impl<'a> Visitor<'a> for KeySeed {
     type Value = Cow<'a, str>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a string")
@@ -259,60 +260,60 @@ impl<'a> Visitor<'a> for Text {
 }
 
 /// A field that should be a text.
-struct AnyField;
+struct FieldSeed;
 
-seed!(AnyField, Field<'a>);
+seed!(FieldSeed, FieldValue<'a>);
 
-impl<'a> Visitor<'a> for AnyField {
-    type Value = Field<'a>;
+impl<'a> Visitor<'a> for FieldSeed {
+    type Value = FieldValue<'a>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
-    fn visit_borrowed_str<E: Error>(self, text: &'a str) -> Result<Field<'a>, E> {
-        Ok(Field::Text(Cow::Borrowed(text)))
+    fn visit_borrowed_str<E: Error>(self, text: &'a str) -> Result<FieldValue<'a>, E> {
+        Ok(FieldValue::Text(Cow::Borrowed(text)))
     }
-    fn visit_str<E: Error>(self, text: &str) -> Result<Field<'a>, E> {
-        Ok(Field::Text(Cow::Owned(text.to_owned())))
+    fn visit_str<E: Error>(self, text: &str) -> Result<FieldValue<'a>, E> {
+        Ok(FieldValue::Text(Cow::Owned(text.to_owned())))
     }
-    other_kinds!(Field::Other; scalars list object);
+    other_kinds!(FieldValue::WrongType; scalars list object);
 }
 
 /// `errors`.
-struct List;
+struct ListSeed;
 
-seed!(List, Many<Field<'a>>);
+seed!(ListSeed, CollectionField<FieldValue<'a>>);
 
-impl<'a> Visitor<'a> for List {
-    type Value = Many<Field<'a>>;
+impl<'a> Visitor<'a> for ListSeed {
+    type Value = CollectionField<FieldValue<'a>>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
     fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<Self::Value, S::Error> {
         let mut entries = Vec::new();
-        while let Some(entry) = list.next_element_seed(AnyField)? {
+        while let Some(entry) = list.next_element_seed(FieldSeed)? {
             entries.push(entry);
         }
-        Ok(Many::Entries(entries))
+        Ok(CollectionField::Entries(entries))
     }
-    other_kinds!(Many::Other; scalars text object);
+    other_kinds!(CollectionField::WrongType; scalars text object);
 }
 
 /// `envVars`.
-struct Pairs;
+struct PairsSeed;
 
-seed!(Pairs, Many<(Cow<'a, str>, Field<'a>)>);
+seed!(PairsSeed, CollectionField<(Cow<'a, str>, FieldValue<'a>)>);
 
-impl<'a> Visitor<'a> for Pairs {
-    type Value = Many<(Cow<'a, str>, Field<'a>)>;
+impl<'a> Visitor<'a> for PairsSeed {
+    type Value = CollectionField<(Cow<'a, str>, FieldValue<'a>)>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
     fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {
         let mut entries = Vec::new();
-        while let Some(key) = map.next_key_seed(Text)? {
-            entries.push((key, map.next_value_seed(AnyField)?));
+        while let Some(key) = map.next_key_seed(KeySeed)? {
+            entries.push((key, map.next_value_seed(FieldSeed)?));
         }
-        Ok(Many::Entries(entries))
+        Ok(CollectionField::Entries(entries))
     }
-    other_kinds!(Many::Other; scalars text list);
+    other_kinds!(CollectionField::WrongType; scalars text list);
 }

@@ -2,9 +2,9 @@
 
 use std::fs;
 
+use super::super::fixtures::id;
 use super::super::message::Priority;
-use super::super::roster::Row;
-use super::super::samples::id;
+use super::super::roster::RosterEntry;
 use super::super::text::parse_time;
 use super::*;
 
@@ -12,29 +12,29 @@ fn at(millis: i64) -> Timestamp {
     parse_time("2026-02-19T11:32:15").expect("a time") + jiff::SignedDuration::from_millis(millis)
 }
 
-struct Scene {
-    folder: tempfile::TempDir,
+struct AgentMailboxFixture {
+    dir: tempfile::TempDir,
 }
 
-impl Scene {
+impl AgentMailboxFixture {
     fn new() -> Self {
-        let scene = Self { folder: tempfile::tempdir().expect("a folder") };
+        let scene = Self { dir: tempfile::tempdir().expect("a folder") };
         Mailbox::create(&scene.root()).expect("made");
         scene
     }
 
     fn root(&self) -> PathBuf {
-        self.folder.path().join("amp")
+        self.dir.path().join("amp")
     }
 
-    fn desk(&self, agent: &str) -> Desk {
+    fn agent_mailbox(&self, agent: &str) -> AgentMailbox {
         let mailbox = Mailbox::open(&self.root()).expect("a mailbox");
-        Desk::new(mailbox, id(agent), &self.folder.path().join("private").join(agent))
+        AgentMailbox::new(mailbox, id(agent), &self.dir.path().join("private").join(agent))
     }
 
-    fn say(&self, from: &str, to: &str, body: &str) -> String {
-        let draft = Draft::new(to.parse().expect("a recipient"), Kind::Status, "s", body);
-        self.desk(from).send(&draft, at(0)).expect("sent")[0].reference().to_string()
+    fn send(&self, from: &str, to: &str, body: &str) -> String {
+        let draft = MailboxDraft::new(to.parse().expect("a recipient"), MailboxMessageType::Status, "s", body);
+        self.agent_mailbox(from).send(&draft, at(0)).expect("sent")[0].reference().to_string()
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -43,36 +43,36 @@ impl Scene {
 
     /// What an agent reads, and what it is told beside.
     fn read(&self, agent: &str, now: Timestamp) -> Vec<String> {
-        let batch = self.desk(agent).collect(now).expect("collected");
-        let letters = batch.letters.iter().map(|letter| letter.message.content.body.clone());
-        let words = letters.chain(batch.warnings.iter().map(super::super::show::warning)).collect();
-        batch.keep().expect("kept");
+        let batch = self.agent_mailbox(agent).collect(now).expect("collected");
+        let letters = batch.messages.iter().map(|letter| letter.message.content.body.clone());
+        let words = letters.chain(batch.warnings.iter().map(super::super::show::render_warning)).collect();
+        batch.commit().expect("kept");
         words
     }
 }
 
 /// Polling Protocol.
 #[test]
-fn what_is_read_is_read_once_and_what_is_not_kept_is_read_again() {
-    let scene = Scene::new();
-    scene.say("alpha", "bravo", "one");
-    scene.say("alpha", "*", "two");
-    let batch = scene.desk("bravo").collect(at(0)).expect("collected");
-    assert_eq!(batch.letters.len(), 2);
+fn committed_messages_are_read_once_and_uncommitted_ones_again() {
+    let scene = AgentMailboxFixture::new();
+    scene.send("alpha", "bravo", "one");
+    scene.send("alpha", "*", "two");
+    let batch = scene.agent_mailbox("bravo").collect(at(0)).expect("collected");
+    assert_eq!(batch.messages.len(), 2);
     drop(batch);
     assert_eq!(scene.read("bravo", at(0)), ["one", "two"]);
     assert_eq!(scene.read("bravo", at(0)), [""; 0]);
     assert_eq!(scene.read("alpha", at(0)), [""; 0], "nobody reads what is its own");
     assert_eq!(scene.read("charlie", at(0)), ["two"]);
-    assert_eq!(scene.desk("bravo").again(at(0)).expect("read").len(), 2);
+    assert_eq!(scene.agent_mailbox("bravo").history(at(0)).expect("read").len(), 2);
 }
 
 /// Error Handling.
 #[test]
-fn a_gap_is_mended_by_its_sender() {
-    let scene = Scene::new();
+fn the_sender_resends_missing_messages() {
+    let scene = AgentMailboxFixture::new();
     for body in ["one", "two", "three"] {
-        scene.say("alpha", "bravo", body);
+        scene.send("alpha", "bravo", body);
     }
     let lost = scene.file("alpha/002.md");
     let bytes = fs::read(&lost).expect("a file");
@@ -92,10 +92,10 @@ fn a_gap_is_mended_by_its_sender() {
 
 /// Known Issues.
 #[test]
-fn a_torn_message_is_mended_and_what_there_is_no_copy_of_is_said() {
-    let scene = Scene::new();
+fn torn_messages_are_restored_and_missing_copies_are_reported() {
+    let scene = AgentMailboxFixture::new();
     for body in ["one", "two", "three"] {
-        scene.say("alpha", "bravo", body);
+        scene.send("alpha", "bravo", body);
     }
     fs::write(scene.file("alpha/001.md"), "<!-- amp-ver").expect("torn");
     scene.read("bravo", at(0));
@@ -103,10 +103,10 @@ fn a_torn_message_is_mended_and_what_there_is_no_copy_of_is_said() {
     scene.read("alpha", at(1100));
     assert_eq!(scene.read("bravo", at(1200)), ["one", "two", "three"]);
     // Without the copy it is an ERROR, and bravo goes on with a warning.
-    scene.say("alpha", "bravo", "four");
-    scene.say("alpha", "bravo", "five");
+    scene.send("alpha", "bravo", "four");
+    scene.send("alpha", "bravo", "five");
     fs::remove_file(scene.file("alpha/004.md")).expect("removed");
-    fs::remove_dir_all(scene.folder.path().join("private/alpha/sent")).expect("removed");
+    fs::remove_dir_all(scene.dir.path().join("private/alpha/sent")).expect("removed");
     scene.read("bravo", at(2000));
     scene.read("bravo", at(2300));
     scene.read("alpha", at(2400));
@@ -124,17 +124,17 @@ fn a_torn_message_is_mended_and_what_there_is_no_copy_of_is_said() {
 
 /// Error Handling.
 #[test]
-fn who_asks_again_and_again_is_answered_once_and_floods_nobodys_outbox() {
-    let scene = Scene::new();
+fn repeated_resend_requests_are_answered_once() {
+    let scene = AgentMailboxFixture::new();
     for body in ["one", "two", "three"] {
-        scene.say("alpha", "bravo", body);
+        scene.send("alpha", "bravo", body);
     }
     fs::remove_file(scene.file("alpha/002.md")).expect("removed");
-    fs::remove_dir_all(scene.folder.path().join("private/alpha/sent")).expect("removed");
+    fs::remove_dir_all(scene.dir.path().join("private/alpha/sent")).expect("removed");
     let ask = |number: u32| {
         let subject = format!("Please send alpha/{number:03} again");
-        let draft = Draft::new("alpha".parse().expect("one"), Kind::Error, subject, "");
-        scene.desk("mallory").send(&draft, at(0)).expect("sent");
+        let draft = MailboxDraft::new("alpha".parse().expect("one"), MailboxMessageType::Error, subject, "");
+        scene.agent_mailbox("mallory").send(&draft, at(0)).expect("sent");
     };
     let answers = || fs::read_dir(scene.file("alpha")).expect("a folder").count() - 3;
     let before = answers();
@@ -148,26 +148,28 @@ fn who_asks_again_and_again_is_answered_once_and_floods_nobodys_outbox() {
         assert_eq!(answers() - before, 1, "what is gone was named");
     }
     // Whoever else asks is answered all the same.
-    let draft = Draft::new("alpha".parse().expect("one"), Kind::Error, "Please send alpha/003 again", "");
-    scene.desk("bravo").send(&draft, at(0)).expect("sent");
-    scene.say("alpha", "bravo", "five");
+    let draft =
+        MailboxDraft::new("alpha".parse().expect("one"), MailboxMessageType::Error, "Please send alpha/003 again", "");
+    scene.agent_mailbox("bravo").send(&draft, at(0)).expect("sent");
+    scene.send("alpha", "bravo", "five");
     fs::remove_file(scene.file("alpha/005.md")).expect("removed");
-    let draft = Draft::new("alpha".parse().expect("one"), Kind::Error, "Please send alpha/005 again", "");
+    let draft =
+        MailboxDraft::new("alpha".parse().expect("one"), MailboxMessageType::Error, "Please send alpha/005 again", "");
     (1..30).for_each(|number| ask(number + 100));
-    scene.desk("bravo").send(&draft, at(0)).expect("sent");
+    scene.agent_mailbox("bravo").send(&draft, at(0)).expect("sent");
     scene.read("alpha", at(0));
     assert!(scene.file("alpha/005.md").exists());
 }
 
 /// Error Handling.
 #[test]
-fn who_begins_anew_is_waited_for_and_it_is_said() {
-    let scene = Scene::new();
-    let desk = scene.desk("alpha");
+fn a_returning_agent_is_awaited_and_reported() {
+    let scene = AgentMailboxFixture::new();
+    let desk = scene.agent_mailbox("alpha");
     let begins = |seconds: i64| {
-        let row = Row::new(id("bravo"), "r", None, at(seconds * 1000));
+        let row = RosterEntry::new(id("bravo"), "r", None, at(seconds * 1000));
         desk.mailbox()
-            .change_roster(|roster| {
+            .update_roster(|roster| {
                 roster.add(&row);
                 Ok(true)
             })
@@ -175,7 +177,7 @@ fn who_begins_anew_is_waited_for_and_it_is_said() {
     };
     begins(0);
     assert_eq!(scene.read("alpha", at(0)), [""; 0]);
-    desk.mailbox().set_status(&id("bravo"), &Status::Crashed).expect("changed");
+    desk.mailbox().set_status(&id("bravo"), &AgentStatus::Crashed).expect("changed");
     assert_eq!(scene.read("alpha", at(0)), [""; 0]);
     begins(3);
     let back = "bravo was gone and is tried again: it may know nothing of what was said before";
@@ -188,23 +190,25 @@ fn who_begins_anew_is_waited_for_and_it_is_said() {
 }
 
 #[test]
-fn all_is_read_again_as_the_conversation_went() {
-    let scene = Scene::new();
-    let draft = |to: &str, body: &str| Draft::new(to.parse().expect("one"), Kind::Request, "s", body);
-    let say = |from: &str, draft: &Draft| scene.desk(from).send(draft, at(0)).expect("sent")[0].reference();
+fn history_returns_messages_in_conversation_order() {
+    let scene = AgentMailboxFixture::new();
+    let draft =
+        |to: &str, body: &str| MailboxDraft::new(to.parse().expect("one"), MailboxMessageType::Request, "s", body);
+    let say =
+        |from: &str, draft: &MailboxDraft| scene.agent_mailbox(from).send(draft, at(0)).expect("sent")[0].reference();
     let asked = say("bravo", &draft("*", "first"));
-    let answered = say("alpha", &draft("charlie", "second").about(asked));
-    say("bravo", &draft("charlie", "third").about(answered));
-    let letters = scene.desk("charlie").again(at(0)).expect("read");
+    let answered = say("alpha", &draft("charlie", "second").in_reply_to(asked));
+    say("bravo", &draft("charlie", "third").in_reply_to(answered));
+    let letters = scene.agent_mailbox("charlie").history(at(0)).expect("read");
     let bodies: Vec<&str> = letters.iter().map(|letter| letter.message.content.body.as_str()).collect();
     assert_eq!(bodies, ["first", "second", "third"], "all of one second");
 }
 
 /// Message Format.
 #[test]
-fn files_of_others_are_named_and_passed_over() {
-    let scene = Scene::new();
-    scene.say("alpha", "bravo", "one");
+fn invalid_files_are_reported_and_skipped() {
+    let scene = AgentMailboxFixture::new();
+    scene.send("alpha", "bravo", "one");
     let good = fs::read_to_string(scene.file("alpha/001.md")).expect("a file");
     fs::write(scene.file("alpha/002.md"), good.replace("001", "007")).expect("written");
     fs::write(scene.file("alpha/003.md"), good.replace("001", "003").replace("\none\n", "\nthree\n")).expect("written");
@@ -214,49 +218,55 @@ fn files_of_others_are_named_and_passed_over() {
     let warning = "alpha/002 is no message and was passed over: `seq` is `007`, in the file of `002` (rule `seq`)";
     assert_eq!(told, ["three", warning]);
     fs::write(scene.file("alpha/notes.md"), "").expect("written");
-    let (messages, bad) = everything(scene.desk("bravo").mailbox()).expect("all");
+    let (messages, bad) = read_all_messages(scene.agent_mailbox("bravo").mailbox()).expect("all");
     assert_eq!(messages.len(), 3, "with bravo's question");
     let bad: Vec<&str> = bad.iter().map(|bad| bad.violation.rule).collect();
     assert_eq!(bad, [rules::SEQ, rules::FILE_NAME]);
 }
 
 #[test]
-fn copies_remember_numbers_that_were_used() {
-    let scene = Scene::new();
-    assert_eq!([scene.say("alpha", "*", "one"), scene.say("alpha", "*", "two")], ["alpha/001", "alpha/002"]);
+fn used_seq_numbers_are_never_reused() {
+    let scene = AgentMailboxFixture::new();
+    assert_eq!([scene.send("alpha", "*", "one"), scene.send("alpha", "*", "two")], ["alpha/001", "alpha/002"]);
     fs::remove_file(scene.file("alpha/002.md")).expect("removed");
-    assert_eq!(scene.say("alpha", "*", "three"), "alpha/003");
+    assert_eq!(scene.send("alpha", "*", "three"), "alpha/003");
     fs::remove_file(scene.file("alpha/003.md")).expect("removed");
-    fs::remove_dir_all(scene.folder.path().join("private/alpha/sent")).expect("removed");
-    assert_eq!(scene.say("alpha", "*", "four"), "alpha/004");
+    fs::remove_dir_all(scene.dir.path().join("private/alpha/sent")).expect("removed");
+    assert_eq!(scene.send("alpha", "*", "four"), "alpha/004");
 }
 
 #[test]
 fn a_message_in_parts_is_found_by_any_of_them() {
-    let scene = Scene::new();
+    let scene = AgentMailboxFixture::new();
     let body: String = (0..3000).map(|n| format!("line {n}\n")).collect();
-    scene.say("alpha", "bravo", &body);
+    scene.send("alpha", "bravo", &body);
     for seq in ["alpha/001", "alpha/3"] {
-        let found =
-            scene.desk("bravo").find(&seq.parse().expect("a reference")).expect("readable").expect("it is there");
+        let found = scene
+            .agent_mailbox("bravo")
+            .find(&seq.parse().expect("a reference"))
+            .expect("readable")
+            .expect("it is there");
         assert_eq!((found.seq.get(), found.part, found.content.body.as_str()), (1, None, body.trim_end()));
     }
-    let nothing = scene.desk("bravo").find(&"alpha/009".parse().expect("a reference")).expect("readable");
+    let nothing = scene.agent_mailbox("bravo").find(&"alpha/009".parse().expect("a reference")).expect("readable");
     assert_eq!(nothing, Err("there is no message alpha/009".to_owned()));
     assert_eq!(scene.read("bravo", at(0)), [body.trim_end()]);
 }
 
 #[test]
-fn doubts_are_told() {
-    let scene = Scene::new();
-    let desk = scene.desk("alpha");
-    for (agent, status) in [("bravo", Status::Active), ("charlie", Status::Crashed)] {
-        desk.mailbox().register(&Row::new(id(agent), "r", None, at(0))).expect("registered");
+fn draft_warnings_name_unknown_and_gone_recipients() {
+    let scene = AgentMailboxFixture::new();
+    let desk = scene.agent_mailbox("alpha");
+    for (agent, status) in [("bravo", AgentStatus::Active), ("charlie", AgentStatus::Crashed)] {
+        desk.mailbox().register(&RosterEntry::new(id(agent), "r", None, at(0))).expect("registered");
         desk.mailbox().set_status(&id(agent), &status).expect("changed");
     }
     let doubts = |to: &str| {
-        let draft = Draft { priority: Priority::High, ..Draft::new(to.parse().expect("one"), Kind::Status, "s", "b") };
-        desk.doubts(&draft).expect("readable").join("")
+        let draft = MailboxDraft {
+            priority: Priority::High,
+            ..MailboxDraft::new(to.parse().expect("one"), MailboxMessageType::Status, "s", "b")
+        };
+        desk.draft_warnings(&draft).expect("readable").join("")
     };
     assert_eq!(["*", "bravo"].map(doubts), ["", ""]);
     assert_eq!(doubts("charlie"), "charlie is gone (`crashed`)");
@@ -264,14 +274,14 @@ fn doubts_are_told() {
 }
 
 #[test]
-fn a_torn_standing_means_reading_again_and_a_link_is_not_followed() {
-    let scene = Scene::new();
-    scene.say("alpha", "bravo", "one");
+fn a_torn_snapshot_restarts_reading_and_symlinks_are_not_followed() {
+    let scene = AgentMailboxFixture::new();
+    scene.send("alpha", "bravo", "one");
     scene.read("bravo", at(0));
-    let standing = scene.folder.path().join("private/bravo/read.json");
+    let standing = scene.dir.path().join("private/bravo/read.json");
     fs::write(&standing, "{\"senders\":{\"al").expect("torn");
     assert_eq!(scene.read("bravo", at(0)), ["one"]);
-    let outside = scene.folder.path().join("outside");
+    let outside = scene.dir.path().join("outside");
     fs::rename(&standing, &outside).expect("moved");
     std::os::unix::fs::symlink(&outside, &standing).expect("linked");
     assert_eq!(scene.read("bravo", at(0)), ["one"]);

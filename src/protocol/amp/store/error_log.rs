@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Ssot;
 use super::error::SsotResult;
-use crate::protocol::amp::rules::Violation;
+use crate::protocol::amp::rules::AmpViolation;
 
 /// How much of a refused text is kept, in characters.
-const EXCERPT: usize = 1000;
+const MAX_EXCERPT_CHARS: usize = 1000;
 
 /// A message that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RejectedMessage {
     /// When.
     pub at: Timestamp,
     /// Where it came from, in words.
@@ -32,14 +32,14 @@ pub struct Refused {
 
 impl Ssot {
     /// Notes that a text was refused.
-    pub fn refuse(&self, text: &str, violation: &Violation, at: Timestamp, from: &str) -> SsotResult<()> {
-        let refused = Refused {
+    pub fn log_rejected(&self, text: &str, violation: &AmpViolation, at: Timestamp, from: &str) -> SsotResult<()> {
+        let refused = RejectedMessage {
             at,
             from: from.to_owned(),
             rule: violation.rule.to_owned(),
             field: violation.field.clone(),
             problem: violation.problem.clone(),
-            excerpt: text.chars().take(EXCERPT).collect(),
+            excerpt: text.chars().take(MAX_EXCERPT_CHARS).collect(),
             bytes: text.len() as u64,
         };
         let date = at.to_zoned(TimeZone::UTC).date();
@@ -50,16 +50,16 @@ impl Ssot {
     }
 
     /// All that was refused, in the order in which it was. Lines that are torn are passed over.
-    pub fn refused(&self) -> SsotResult<Vec<Refused>> {
+    pub fn rejected_messages(&self) -> SsotResult<Vec<RejectedMessage>> {
         let folder = self.files.path("errors");
-        let mut names = self.files.names(&folder)?;
+        let mut names = self.files.file_names(&folder)?;
         names.retain(|name| name.ends_with(".ndjson"));
         names.sort();
         let mut refused = Vec::new();
         for name in names {
             let bytes = self.files.read(&folder.join(name))?.unwrap_or_default();
             let lines = bytes.split(|byte| *byte == b'\n');
-            refused.extend(lines.filter_map(|line| serde_json::from_slice::<Refused>(line).ok()));
+            refused.extend(lines.filter_map(|line| serde_json::from_slice::<RejectedMessage>(line).ok()));
         }
         Ok(refused)
     }

@@ -3,14 +3,14 @@
 //! Used by `machine.rs` and `reader.rs`. Pure.
 
 use super::super::message::{AgentId, MessageRef, Seq};
-use super::super::rules::Violation;
+use super::super::rules::MailboxViolation;
 
 /// What an ERROR's subject ends with whose sender has a message no more.
-const LOST: &str = " cannot be sent again";
+const UNAVAILABLE_SUFFIX: &str = " cannot be sent again";
 
 /// Messages that are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingRange {
     /// Whose.
     pub from: AgentId,
     /// The first.
@@ -18,17 +18,17 @@ pub struct Missing {
     /// The last.
     pub last: Seq,
     /// Why the file that is there is no message, if one is.
-    pub bad: Option<Violation>,
+    pub violation: Option<MailboxViolation>,
 }
 
-impl Missing {
+impl MissingRange {
     /// The first of them.
     pub fn reference(&self) -> MessageRef {
         MessageRef { from: self.from.clone(), seq: self.first }
     }
 
     /// The subject of an ERROR that asks for them.
-    pub fn subject(&self) -> String {
+    pub fn resend_subject(&self) -> String {
         let Self { from, first, last, .. } = self;
         if first == last {
             format!("Please send {from}/{first} again")
@@ -38,7 +38,7 @@ impl Missing {
     }
 
     /// What such a subject asks for.
-    pub fn of_subject(subject: &str) -> Option<Self> {
+    pub fn parse_resend_subject(subject: &str) -> Option<Self> {
         let range = subject.strip_prefix("Please send ")?.strip_suffix(" again")?;
         let (first, last) = range.split_once(" to ").unwrap_or((range, range));
         let (first, last): (MessageRef, MessageRef) = (first.parse().ok()?, last.parse().ok()?);
@@ -46,17 +46,17 @@ impl Missing {
             from: first.from,
             first: first.seq,
             last: last.seq,
-            bad: None,
+            violation: None,
         })
     }
 
     /// The subject of an ERROR that says that the first of them is gone for good.
-    pub fn answer(first: &MessageRef) -> String {
-        format!("{first}{LOST}")
+    pub fn unavailable_subject(first: &MessageRef) -> String {
+        format!("{first}{UNAVAILABLE_SUFFIX}")
     }
 
     /// Which message such a subject says is gone.
-    pub fn of_answer(subject: &str) -> Option<MessageRef> {
-        subject.strip_suffix(LOST)?.parse().ok()
+    pub fn parse_unavailable_subject(subject: &str) -> Option<MessageRef> {
+        subject.strip_suffix(UNAVAILABLE_SUFFIX)?.parse().ok()
     }
 }
