@@ -30,7 +30,7 @@ pub(super) fn check_payload(payload: &Payload, task: &AssignmentId) -> CheckResu
         Payload::TaskResult(result) => check_task_result(result, task, at),
         Payload::ReviewRequest(request) => check_review_request(request, task, at),
         Payload::ReviewVerdict(verdict) => check_review_verdict(verdict, at),
-        Payload::Escalation(escalation) => self::check_escalation(escalation, task, at),
+        Payload::Escalation(escalation) => check_escalation(escalation, task, at),
     }
 }
 

@@ -293,7 +293,7 @@ fn evidence_contains_no_variable_values() {
     outcome.assert_no_verdict(&world, Cause::AgentFailed);
     let evidence = &outcome.review_file().failure.as_ref().unwrap().evidence;
     assert_eq!(evidence.tail, ["the word is $SECRET_WORD"]);
-    let world = self::review_fixture(&script_with_verdict("", "{\"xyzzy\": 1}"));
+    let world = review_fixture(&script_with_verdict("", "{\"xyzzy\": 1}"));
     let summary = world.run().assert_no_verdict(&world, Cause::ProtocolViolation);
     assert!(!summary.contains("xyzzy"), "{summary}");
 }
@@ -327,7 +327,7 @@ fn a_reviewer_that_hangs_or_times_out_is_killed() {
     let summary = world.run().assert_no_verdict(&world, Cause::Hung);
     assert!(summary.contains("the reviewer hung") && summary.contains("sleep"), "{summary}");
 
-    let mut world = self::review_fixture("while :; do :; done");
+    let mut world = review_fixture("while :; do :; done");
     world.assignment["storyTimeoutSecs"] = json!(1);
     let summary = world.run().assert_no_verdict(&world, Cause::Timeout);
     assert!(summary.contains("its 1 s were over"), "{summary}");
@@ -380,13 +380,13 @@ fn setup_failures_are_recorded_in_the_review_result() {
     assert_eq!(outcome.errors(), ["GIT_CLONE_FAILED"]);
 
     // The diff has a beginning that is not there.
-    let mut world = self::review_fixture("");
+    let mut world = review_fixture("");
     world.assignment["review"]["base"] = json!(nowhere);
     let summary = world.run().assert_no_verdict(&world, Cause::CloneFailed);
     assert!(summary.contains("the diff cannot be made"), "{summary}");
 
     // What is reviewed is what is checked out.
-    let mut world = self::review_fixture("");
+    let mut world = review_fixture("");
     world.assignment["review"]["commit"] = json!(nowhere);
     let outcome = world.run();
     assert!(
