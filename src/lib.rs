@@ -14,6 +14,7 @@
 //! | module | what is there |
 //! |---|---|
 //! | [`ids`] | identifiers that are valid wherever they are seen |
+//! | `error_chain` | an error with its sources in one line |
 //! | [`verdict`] | what became of a story: causes, their evidence, criteria |
 //! | [`tasks`] | the tasks file: three shapes read into one, and written back |
 //! | `plan` | dependency graph, waves, assignments, branches |
@@ -43,6 +44,7 @@
 //! 7. **Everything goes through the engine's API**, never a bind mount.
 //! 8. **Everything created carries labels**, and `longshore gc` finds and explains it.
 
+mod error_chain;
 pub mod ids;
 pub mod verdict;
 pub mod tasks;

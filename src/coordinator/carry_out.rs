@@ -27,7 +27,8 @@ use super::engine_monitor::EngineMonitor;
 use super::review;
 use super::salvage::{salvage_leftover, salvage_without_result};
 use super::session::ReviewDiff;
-use super::session::{engine_fault, error_chain};
+use super::session::engine_fault;
+use crate::error_chain::error_chain;
 
 /// The most bytes of a diff under review that are written down.
 const MAX_DIFF_BYTES: usize = 64 << 20;

@@ -16,7 +16,7 @@ use crate::ids::SwarmId;
 use crate::swarm::Event;
 
 use super::event_queue::EventSender;
-use super::session::error_chain;
+use crate::error_chain::error_chain;
 
 /// The pause before events are followed again, and between questions to an engine that is away.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);

@@ -44,7 +44,7 @@ use crate::swarm::SwarmMachine;
 
 use super::CoordinatorError;
 use super::run::{run_blocking, sleep_until_deadline};
-use super::session::error_chain;
+use crate::error_chain::error_chain;
 
 mod host_copy;
 mod shared_state;

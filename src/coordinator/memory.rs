@@ -30,7 +30,7 @@ use crate::verdict::{Cause, Failure};
 
 use super::SwarmSetup;
 use super::run::Coordinator;
-use super::session::error_chain;
+use crate::error_chain::error_chain;
 
 /// How much memory a story is given where nobody said, in bytes.
 pub const DEFAULT_MEMORY_BUDGET: usize = 16 * 1024;

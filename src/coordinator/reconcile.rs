@@ -11,7 +11,7 @@ use crate::ids::{AttemptId, ContainerId};
 use crate::swarm::AttemptPhase;
 
 use super::run::Coordinator;
-use super::session::error_chain;
+use crate::error_chain::error_chain;
 
 /// How often the engine is looked at when nothing calls for it.
 pub(super) const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);

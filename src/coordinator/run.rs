@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::engine::depot::{DepotClient, DepotSpec, DepotVolumes};
 use crate::engine::{EngineResource, EngineResult, Signal};
+use crate::error_chain::error_chain;
 use crate::ids::{AssignmentId, AttemptId, ContainerId};
 use crate::state::PendingSnapshot;
 use crate::swarm::{
@@ -31,7 +32,7 @@ use super::mailbox::{self, MailboxHandle};
 use super::memory::SwarmMemory;
 use super::objects_volume::ObjectsVolume;
 use super::reconcile;
-use super::session::{self, SessionOrigin};
+use super::session::SessionOrigin;
 use super::snapshot_writer::spawn_snapshot_writer;
 use super::stop_signals::StopSignals;
 use super::telling::SsotWriter;
@@ -213,7 +214,7 @@ fn depot_spec(setup: &SwarmSetup, names: &ResourceNames, again: bool) -> DepotSp
 
 async fn close_depot(depot: &DepotClient) {
     if let Err(error) = depot.close().await {
-        tracing::warn!(error = %session::error_chain(&error), "cannot remove the depot; `longshore gc` will");
+        tracing::warn!(error = %error_chain(&error), "cannot remove the depot; `longshore gc` will");
     }
 }
 
@@ -221,7 +222,7 @@ async fn remove_volumes(setup: &SwarmSetup, names: &ResourceNames) {
     let mailbox = setup.plan.has_mailbox().then_some(&names.mailbox);
     for volume in [&names.inbox, &names.work].into_iter().chain(mailbox) {
         if let Err(error) = setup.engine.remove_volume(volume).await {
-            tracing::warn!(volume, error = %session::error_chain(&error), "cannot remove a volume; `longshore gc` will");
+            tracing::warn!(volume, error = %error_chain(&error), "cannot remove a volume; `longshore gc` will");
         }
     }
 }

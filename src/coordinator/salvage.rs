@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use super::carry_out::{AttemptContext, EffectExecutor};
-use super::session::error_chain;
 use crate::delivery::{DeliveryError, Repo};
 use crate::engine::EngineError;
 use crate::engine::depot::SalvagedWork;
+use crate::error_chain::error_chain;
 use crate::handoff::depot::DepotErrorKind;
 use crate::handoff::layout;
 use crate::handoff::result::StoryResult;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::delivery::Repo;
 use crate::engine::depot::DepotClient;
 use crate::engine::{AttachedStreams, ContainerSpec, Engine, EngineError, OutputChunk, Signal};
+use crate::error_chain::error_chain;
 use crate::handoff::depot::TextFile;
 use crate::ids::StoryKey;
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
@@ -571,18 +572,6 @@ async fn send_signal(engine: Arc<dyn Engine>, container: ContainerId, signal: Si
         }
         presence.wait_until_available().await;
     }
-}
-
-/// An error and its causes in one line.
-pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// What an engine's error means for an attempt.

@@ -3,12 +3,12 @@
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::error_chain::error_chain;
 use crate::state::PendingSnapshot;
 use crate::swarm::{Event, MachineryFault};
 use crate::verdict::Cause;
 
 use super::event_queue::EventSender;
-use super::session;
 
 /// Writes snapshots in the order in which they were made, off the loop. A failure ends the swarm: its record cannot be kept.
 pub(super) fn spawn_snapshot_writer(postbox: EventSender) -> (mpsc::UnboundedSender<PendingSnapshot>, JoinHandle<()>) {
@@ -22,7 +22,7 @@ pub(super) fn spawn_snapshot_writer(postbox: EventSender) -> (mpsc::UnboundedSen
             let written = tokio::task::spawn_blocking(move || snapshot.write()).await;
             if let Ok(Err(error)) = written {
                 let cause = if error.is_disk_full() { Cause::DiskFull } else { Cause::HostError };
-                let fault = MachineryFault::new(cause, session::error_chain(&error), false);
+                let fault = MachineryFault::new(cause, error_chain(&error), false);
                 postbox.send_now(Event::MachineryFailed { fault });
                 return;
             }

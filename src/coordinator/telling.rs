@@ -23,7 +23,7 @@ use crate::verdict::Cause;
 use super::bridge::{AmpComposer, SsotRecord};
 use super::event_queue::EventSender;
 use super::memory::StoryMemory;
-use super::session::error_chain;
+use crate::error_chain::error_chain;
 
 /// Who hears of each escalation that is new.
 pub trait EscalationListener: Send {

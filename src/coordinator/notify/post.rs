@@ -16,7 +16,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
 use super::NotifyPolicy;
-use crate::coordinator::session::error_chain;
+use crate::error_chain::error_chain;
 use crate::protocol::amp::message::AmpMessage;
 
 /// The most of an answer's body that is read.

@@ -22,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::{AttachedStreams, EngineError, EngineResult, OutputChunk};
 use super::frames::{self, DepotFrame, FrameDecoder};
+use crate::error_chain::error_chain;
 use crate::handoff::depot::{
     DATA_CHUNK_LEN, DepotError, DepotErrorKind, DepotRequest, DepotResponse, FRAME_HEADER_LEN, FrameKind, MAX_PAYLOAD,
 };
@@ -417,11 +418,4 @@ async fn read_frames(
         }
     }
     if reader.buffered_len() > 0 { Err("its stream ended within a frame".to_owned()) } else { Ok(()) }
-}
-
-fn error_chain(error: &EngineError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
 }

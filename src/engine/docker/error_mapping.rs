@@ -17,6 +17,7 @@ use std::time::Duration;
 use bollard::errors::Error;
 
 use super::super::EngineError;
+use crate::error_chain::error_chain;
 
 /// What a call is about, for its error.
 #[derive(Debug, Clone, Copy)]
@@ -139,20 +140,6 @@ fn io_error_kind(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
         next = error.source();
     }
     None
-}
-
-/// An error and what caused it, on one line: hyper's own words alone are "client error (Connect)".
-fn error_chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        next = error.source();
-    }
-    text
 }
 
 #[cfg(test)]
