@@ -82,8 +82,10 @@ fn every_config_key_is_documented_and_no_other() {
 fn every_cause_and_exit_code_is_documented_and_no_other() {
     let page = markdown::page("docs/causes.md");
     let causes: BTreeSet<String> = facts::causes().into_iter().map(|cause| cause.word).collect();
-    none(missing(&markdown::identifiers(&page.column("cause")), &causes, "cause"));
-    none(missing(&causes, &markdown::identifiers(&page.spans()), "cause in the code"));
+    let rows: BTreeSet<String> = page.column("cause").iter().map(|cell| cell.replace('`', "")).collect();
+    none(missing(&rows, &causes, "cause"));
+    none(missing(&causes, &rows, "cause in the code"));
+    none(missing(&causes, &markdown::snake_case(page.spans()), "cause in the code"));
     let documented: BTreeSet<String> = page.column("code").into_iter().collect();
     for (what, codes) in [("code", facts::exit_codes()), ("help", facts::exit_codes_in_help())] {
         assert_eq!(documented, codes, "exit codes of the docs, and of the {what}");
@@ -134,7 +136,9 @@ fn spans_flags(pages: &[Page]) -> BTreeSet<String> {
 
 /// Flags in code spans that no program has.
 fn unknown_flags(pages: &[Page]) -> Vec<String> {
-    let known: BTreeSet<String> = [facts::flags(), facts::shim_flags(), facts::script_flags()].concat_sets();
+    let mut known = facts::flags();
+    known.extend([facts::shim_flags(), facts::script_flags()].into_iter().flatten());
+    known.extend(["--help", "--version"].map(str::to_owned));
     let mut faults = Vec::new();
     for page in pages {
         for span in page.spans() {
@@ -241,17 +245,6 @@ fn misshapen(pages: &[Page]) -> Vec<String> {
     faults
 }
 
-/// The union of sets.
-trait ConcatSets {
-    fn concat_sets(self) -> BTreeSet<String>;
-}
-
-impl<const N: usize> ConcatSets for [BTreeSet<String>; N] {
-    fn concat_sets(self) -> BTreeSet<String> {
-        self.into_iter().flatten().collect()
-    }
-}
-
 #[test]
 fn checks_can_fail() {
     let page = |text: &str| vec![Page { path: "docs/bad.md".to_owned(), text: text.to_owned() }];
@@ -274,6 +267,11 @@ fn checks_can_fail() {
     one(dead_links(&page("# A title\n\n[a](#a-title) [b](bad.md#no-title)"), |_| true), "#no-title");
     one(misshapen(&page("# Title\n\nThis page is for nobody.\n")), "For ...");
     one(misshapen(&page(&format!("# Title\n\nFor all: {}\n", "x".repeat(PAGE_BYTES)))), "bytes");
+    let variables = markdown::variables(&page("`LONGSHORE_NOWHERE` and `LONGSHORE_ESCALATION_*`"));
+    assert_eq!(variables, BTreeSet::from(["LONGSHORE_NOWHERE".to_owned()]));
+    let table = page("| key | what |\n|---|---|\n| `[amp] heart` | `no_such` |\n").remove(0);
+    assert_eq!(table.column("key").iter().flat_map(|cell| markdown::keys(cell)).collect::<Vec<_>>(), ["amp.heart"]);
+    assert_eq!(markdown::snake_case(table.spans()), BTreeSet::from(["no_such".to_owned()]));
     one(missing(&["--a".to_owned()].into(), &["--a".to_owned(), "--b".to_owned()].into(), "flag"), "--b");
     assert_ne!(generate::refresh("<!-- generated: causes -->\nold\n<!-- end -->\n").0.lines().nth(1), Some("old"));
     assert_eq!(generate::refresh("<!-- generated: nothing -->\n<!-- end -->\n").1, ["nothing"]);

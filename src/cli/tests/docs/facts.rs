@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use regex::Regex;
 use serde_json::Value;
 
-use super::markdown::root;
+use super::markdown::{flags as flags_of, root};
 use crate::cli::args::Cli;
 use crate::cli::config::Config;
 use crate::cli::settings;
@@ -199,7 +199,8 @@ pub(super) fn exit_codes() -> BTreeSet<String> {
     let body = Regex::new(r"(?s)fn exit_code\(self\) -> u8 \{(.*?)\n    \}").expect("a good pattern");
     let number = Regex::new(r"=> (\d+)").expect("a good pattern");
     let mut found = BTreeSet::new();
-    for (_, text) in sources("src").iter().filter(|(path, _)| !is_test(path)) {
+    for (_, text) in sources("src").iter().filter(|(path, text)| !is_test(path) && text.contains("fn exit_code(self)"))
+    {
         for body in body.captures_iter(text) {
             found.extend(number.captures_iter(&body[1]).map(|code| code[1].to_owned()));
         }
@@ -222,10 +223,11 @@ pub(super) fn shim_flags() -> BTreeSet<String> {
     literals(&files, r#""(--[a-z][a-z-]*)""#)
 }
 
-/// The flags in the heads of the scripts.
+/// The flags in the comments of the scripts.
 pub(super) fn script_flags() -> BTreeSet<String> {
     let files = files("scripts", ".sh");
-    literals(&files, r"(?m)^#.*?(--[a-z][a-z-]*)")
+    let comments = files.iter().flat_map(|(_, text)| text.lines()).filter(|line| line.starts_with('#'));
+    comments.flat_map(flags_of).collect()
 }
 
 pub(super) fn variables() -> Variables {

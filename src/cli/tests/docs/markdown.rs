@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use regex::Regex;
 
@@ -116,19 +117,15 @@ fn cells(row: &str) -> Vec<String> {
 
 /// The long flags in a code span.
 pub(super) fn flags(span: &str) -> Vec<String> {
-    matches(span, r"(?:^|[\s\[(|,])(--[a-z][a-z0-9-]*)")
+    // There are many spans, and compiling a pattern is slow without optimization.
+    static FLAG: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:^|[\s\[(|,])(--[a-z][a-z0-9-]*)"));
+    FLAG.captures_iter(span).map(|found| found[1].to_owned()).collect()
 }
 
-/// The snake_case words among code spans or cells.
-pub(super) fn identifiers(texts: &[String]) -> BTreeSet<String> {
-    let word = pattern("^[a-z]+(_[a-z]+)*$");
-    let plain = texts.iter().map(|text| text.trim_matches('`').to_owned());
-    let causes = plain.filter(|text| word.is_match(text) && (text.contains('_') || texts_are_cells(texts)));
-    causes.collect()
-}
-
-fn texts_are_cells(texts: &[String]) -> bool {
-    texts.iter().all(|text| text.starts_with('`'))
+/// The code spans that are words in snake_case.
+pub(super) fn snake_case(spans: Vec<String>) -> BTreeSet<String> {
+    let word = pattern("^[a-z]+(_[a-z]+)+$");
+    spans.into_iter().filter(|span| word.is_match(span)).collect()
 }
 
 /// The keys in a cell: `max`, or `[amp] heartbeat` as `amp.heartbeat`.
