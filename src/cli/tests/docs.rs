@@ -227,6 +227,7 @@ fn dead_links(pages: &[Page], exists: impl Fn(&str) -> bool) -> Vec<String> {
 
 /// Pages that are too long, or do not begin with a title and a sentence that says for whom they are.
 fn misshapen(pages: &[Page]) -> Vec<String> {
+    let opening = Regex::new(r"\A# .+\n\nFor [^\n]").expect("a good pattern");
     let mut faults = Vec::new();
     for page in pages {
         let most = match page.path.as_str() {
@@ -237,7 +238,6 @@ fn misshapen(pages: &[Page]) -> Vec<String> {
         if page.text.len() > most {
             faults.push(format!("{}: has {} bytes, {most} are allowed", page.path, page.text.len()));
         }
-        let opening = Regex::new(r"\A# .+\n\nFor [^\n]").expect("a good pattern");
         if page.path.starts_with("docs/") && !opening.is_match(&page.text) {
             faults.push(format!("{}: must begin with a title and `For ...`", page.path));
         }
