@@ -99,7 +99,9 @@ fn examples_are_valid() {
 
 #[test]
 fn links_resolve() {
-    none(dead_links(&markdown::pages(), |path| markdown::root().join(path).exists()));
+    let pages = markdown::pages();
+    none(dead_links(&pages, |path| markdown::root().join(path).exists()));
+    none(unlinked(&pages));
 }
 
 #[test]
@@ -225,6 +227,13 @@ fn dead_links(pages: &[Page], exists: impl Fn(&str) -> bool) -> Vec<String> {
     faults
 }
 
+/// Pages below `docs/` that README.md does not link to.
+fn unlinked(pages: &[Page]) -> Vec<String> {
+    let readme: Vec<String> = pages.iter().filter(|page| page.path == "README.md").flat_map(Page::links).collect();
+    let unlinked = pages.iter().filter(|page| page.path.starts_with("docs/") && !readme.contains(&page.path));
+    unlinked.map(|page| format!("README.md does not link to {}", page.path)).collect()
+}
+
 /// Pages that are too long, or do not begin with a title and a sentence that says for whom they are.
 fn misshapen(pages: &[Page]) -> Vec<String> {
     let opening = Regex::new(r"\A# .+\n\nFor [^\n]").expect("a good pattern");
@@ -265,6 +274,7 @@ fn checks_can_fail() {
     one(bad_examples(&page("```json\n{\"a\": }\n```\n")), "json");
     one(dead_links(&page("[a](gone.md) [b](there.md)"), |path| path == "docs/there.md"), "gone.md");
     one(dead_links(&page("# A title\n\n[a](#a-title) [b](bad.md#no-title)"), |_| true), "#no-title");
+    one(unlinked(&page("[itself](bad.md)")), "docs/bad.md");
     one(misshapen(&page("# Title\n\nThis page is for nobody.\n")), "For ...");
     one(misshapen(&page(&format!("# Title\n\nFor all: {}\n", "x".repeat(PAGE_BYTES)))), "bytes");
     let variables = markdown::variables(&page("`LONGSHORE_NOWHERE` and `LONGSHORE_ESCALATION_*`"));
