@@ -22,7 +22,9 @@ use crate::protocol::amp::message::{
 use crate::protocol::amp::rules::{AmpViolation, LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES};
 use crate::protocol::amp::store::{TaskFile, TaskStatus, TaskStory};
 use crate::state::SwarmDir;
-use crate::swarm::amp_intent::{AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec, TaskUpdate};
+use crate::swarm::amp_intent::{
+    AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec, TaskPhase, TaskUpdate,
+};
 use crate::tasks::Story;
 use crate::verdict::{Cause, Failure};
 
@@ -355,7 +357,7 @@ impl AmpComposer {
             task_id: news.task.clone(),
             swarm_id: self.swarm,
             branch: assignment.map(|one| one.branch.clone()).expect("the plan has the task"),
-            status: task_status(news.status),
+            status: task_status(news.phase),
             risk_level: risk.unwrap_or_default(),
             attempts: self.histories.get(&news.task).map_or(0, |told| told.attempts),
             reject_count: news.reject_count,
@@ -446,17 +448,18 @@ fn changed_paths(diff: &DiffSummary) -> Vec<String> {
     limit_list(diff.files_changed.iter().map(said).filter(|file| seen.insert(file.clone())))
 }
 
-/// The task file's word for the machine's.
-fn task_status(word: &str) -> TaskStatus {
-    match word {
-        "awaiting_approval" => TaskStatus::WaitingApproval,
-        "awaiting_review" | "in_review" | "landing" => TaskStatus::InReview,
-        "suspended" => TaskStatus::Suspended,
-        "locked" => TaskStatus::Locked,
-        "landed" => TaskStatus::Completed,
-        "failed" => TaskStatus::Failed,
-        "aborted" => TaskStatus::Aborted,
-        _ => TaskStatus::Running,
+fn task_status(phase: TaskPhase) -> TaskStatus {
+    match phase {
+        TaskPhase::AwaitingApproval => TaskStatus::WaitingApproval,
+        TaskPhase::Dispatched | TaskPhase::InProgress | TaskPhase::Retrying | TaskPhase::Rejected => {
+            TaskStatus::Running
+        }
+        TaskPhase::AwaitingReview | TaskPhase::InReview | TaskPhase::Landing => TaskStatus::InReview,
+        TaskPhase::Suspended => TaskStatus::Suspended,
+        TaskPhase::Locked => TaskStatus::Locked,
+        TaskPhase::Landed => TaskStatus::Completed,
+        TaskPhase::Failed => TaskStatus::Failed,
+        TaskPhase::Aborted => TaskStatus::Aborted,
     }
 }
 
