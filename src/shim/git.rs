@@ -6,7 +6,6 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -20,6 +19,7 @@ use super::children;
 use super::disk_space::DiskSpace;
 use super::stop_budget::StopDeadline;
 use super::tail;
+use crate::git::{harden, identity_env, mentions_disk_full};
 use crate::handoff::assignment::GitIdentity;
 
 /// How long a process in a clone may take, unless the caller says otherwise: an agent can make git wait.
@@ -91,11 +91,6 @@ impl GitError {
     pub(super) fn file(what: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File { what, path: path.to_owned(), source }
     }
-}
-
-/// Says whether a program's words mean that the disk is full.
-pub fn mentions_disk_full(stderr: &str) -> bool {
-    stderr.contains("No space left on device") || stderr.contains("Disk quota exceeded")
 }
 
 /// Git for one repository.
@@ -173,36 +168,19 @@ impl HardenedGit {
             }
         }
         command
-            .env("LC_ALL", "C")
             .env("GIT_DIR", &self.git_dir)
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .env("GIT_NO_REPLACE_OBJECTS", "1")
-            .env("GIT_OPTIONAL_LOCKS", "0")
-            .env("GIT_AUTHOR_NAME", &self.identity.name)
-            .env("GIT_AUTHOR_EMAIL", &self.identity.email)
-            .env("GIT_COMMITTER_NAME", &self.identity.name)
-            .env("GIT_COMMITTER_EMAIL", &self.identity.email);
+            .envs(identity_env(&self.identity));
         if let Some(work_tree) = &self.work_tree {
             command.env("GIT_WORK_TREE", work_tree).current_dir(work_tree);
         } else {
             command.current_dir("/");
         }
         // Files over 50 MB are streamed and not compared line by line: an agent may leave one of a gigabyte.
-        let fixed = [
-            "core.hooksPath=/dev/null",
-            "core.fsmonitor=false",
-            "core.bigFileThreshold=50m",
-            "gc.auto=0",
-            "maintenance.auto=false",
-            "advice.addEmbeddedRepo=false",
-            "protocol.ext.allow=never",
-        ];
-        for setting in fixed.iter().copied().chain(self.config_overrides.iter().map(String::as_str)) {
-            command.args(["-c", setting]);
-        }
-        command.args(args).process_group(0);
+        let fixed = ["core.bigFileThreshold=50m", "advice.addEmbeddedRepo=false"];
+        harden(&mut command, fixed.into_iter().chain(self.config_overrides.iter().map(String::as_str)));
+        command.args(args);
         command
     }
 
