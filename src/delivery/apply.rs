@@ -21,7 +21,7 @@ use crate::ids::CommitId;
 
 /// How an application ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ApplyOutcome {
+pub(crate) enum ApplyOutcome {
     /// These files changed in the index and the working tree, sorted; empty if the head contains the work already.
     Changed { paths: Vec<String> },
     /// The work conflicts with the head in these files, sorted. Nothing changed.
@@ -34,7 +34,7 @@ impl Repo {
     /// # Errors
     /// [`DeliveryError::UncommittedChanges`] if the user has changes in the same files, [`DeliveryError::UnresolvedConflicts`]
     /// if a merge is in progress. Nothing changed then.
-    pub async fn apply(&self, base: &CommitId, tip: &CommitId) -> Result<ApplyOutcome, DeliveryError> {
+    pub(crate) async fn apply(&self, base: &CommitId, tip: &CommitId) -> Result<ApplyOutcome, DeliveryError> {
         let head = self.head().await?.commit;
         // In a temporary history, `base` is the only merge base, whatever the branches have in common.
         let root = self.create_temporary_commit(base, None).await?;

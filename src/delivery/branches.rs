@@ -10,17 +10,21 @@ use crate::ids::{BranchName, CommitId};
 
 impl Repo {
     /// The branch's commit, or `None` if there is no such branch.
-    pub async fn branch_head(&self, branch: &str) -> Result<Option<CommitId>, DeliveryError> {
+    pub(crate) async fn branch_head(&self, branch: &str) -> Result<Option<CommitId>, DeliveryError> {
         self.read_ref(&format!("refs/heads/{branch}")).await
     }
 
     /// Creates the integration branch at `at`. An existing one must be at the same commit.
-    pub async fn create_integration_branch(&self, branch: &BranchName, at: &CommitId) -> Result<(), DeliveryError> {
+    pub(crate) async fn create_integration_branch(
+        &self,
+        branch: &BranchName,
+        at: &CommitId,
+    ) -> Result<(), DeliveryError> {
         self.create_branch(branch.as_str(), at, "longshore: created").await
     }
 
     /// Creates a branch of any valid name at `at`. An existing one must be at the same commit.
-    pub async fn create_user_branch(&self, name: &str, at: &CommitId) -> Result<(), DeliveryError> {
+    pub(crate) async fn create_user_branch(&self, name: &str, at: &CommitId) -> Result<(), DeliveryError> {
         let command = self.git("check a branch name", ["check-ref-format", "--branch", name]);
         let output = command.accept_codes(&[0, 1, 128]).run().await?;
         // `@{-1}` and the like expand to other names.
@@ -47,7 +51,7 @@ impl Repo {
 
     /// A branch whose name excludes `branch`: `a` and `a/b` exclude each other. On a file system that ignores case, so do names
     /// that differ only in case.
-    pub async fn conflicting_branch(&self, branch: &str) -> Result<Option<String>, DeliveryError> {
+    pub(crate) async fn conflicting_branch(&self, branch: &str) -> Result<Option<String>, DeliveryError> {
         let fold = |name: &str| if self.ignores_case() { name.to_lowercase() } else { name.to_owned() };
         let wanted = fold(branch);
         let conflicts = |other: &str| {

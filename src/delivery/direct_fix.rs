@@ -34,7 +34,7 @@ const MAX_PATCH_BYTES: usize = 1024 * 1024;
 
 /// Whether a fix is a direct fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FixVerdict {
+pub(crate) enum FixVerdict {
     Accepted(FixSize),
     /// The reason, for people.
     Refused(String),
@@ -42,7 +42,7 @@ pub enum FixVerdict {
 
 /// The size of a fix, as git counts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FixSize {
+pub(crate) struct FixSize {
     /// The changed files, sorted.
     files: Vec<String>,
     /// Added and removed lines.
@@ -50,7 +50,7 @@ pub struct FixSize {
 }
 
 impl FixVerdict {
-    pub fn refusal(self) -> Option<String> {
+    pub(crate) fn refusal(self) -> Option<String> {
         match self {
             Self::Accepted(_) => None,
             Self::Refused(reason) => Some(reason),
@@ -81,7 +81,7 @@ impl Repo {
     ///
     /// # Errors
     /// Those of git. A fix that is not a direct fix is not an error.
-    pub async fn verify_direct_fix(
+    pub(crate) async fn verify_direct_fix(
         &self,
         from: &CommitId,
         to: &CommitId,

@@ -107,27 +107,8 @@ pub enum BundleError {
 }
 
 impl DeliveryError {
-    /// Whether the input is at fault, so that the user can correct it (exit code 2 instead of 3).
-    pub fn is_input_error(&self) -> bool {
-        matches!(
-            self,
-            Self::NotARepo { .. }
-                | Self::NoWorkTree { .. }
-                | Self::DubiousOwnership { .. }
-                | Self::PathWithNewline { .. }
-                | Self::NoCommits { .. }
-                | Self::BranchCheckedOut { .. }
-                | Self::BranchNameConflict { .. }
-                | Self::UncommittedChanges { .. }
-                | Self::UnresolvedConflicts { .. }
-                | Self::InvalidBranchName { .. }
-                | Self::RefExists { .. }
-                | Self::ForbiddenRef { .. }
-        )
-    }
-
     /// The error as the machine takes it: its cause, its sentence, and whether trying again can help.
-    pub fn to_fault(&self) -> MachineryFault {
+    pub(crate) fn to_fault(&self) -> MachineryFault {
         let cause = match self {
             Self::BundleRefused(_) => Cause::ProtocolViolation,
             Self::DiskFull { .. } => Cause::DiskFull,

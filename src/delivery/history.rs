@@ -8,7 +8,7 @@ use super::repo::Repo;
 use crate::ids::CommitId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitInfo {
+pub(crate) struct CommitInfo {
     pub id: CommitId,
     /// The first line of the message.
     pub subject: String,
@@ -18,7 +18,7 @@ pub struct CommitInfo {
 
 /// The changed lines of a file. `None` for a binary file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileStat {
+pub(crate) struct FileStat {
     /// Invalid UTF-8 is replaced.
     pub path: String,
     pub added: Option<u64>,
@@ -27,7 +27,11 @@ pub struct FileStat {
 
 impl Repo {
     /// The commits from `base` to `tip`, oldest first.
-    pub async fn commits_between(&self, base: &CommitId, tip: &CommitId) -> Result<Vec<CommitInfo>, DeliveryError> {
+    pub(crate) async fn commits_between(
+        &self,
+        base: &CommitId,
+        tip: &CommitId,
+    ) -> Result<Vec<CommitInfo>, DeliveryError> {
         let operation = "read commits";
         let args = ["log", "-z", "--reverse", "--topo-order", "--no-color", "--format=%H%n%s%n%b", "--end-of-options"];
         let output = self.git(operation, args).args([&format!("{base}..{tip}"), "--"]).run().await?;
@@ -43,7 +47,7 @@ impl Repo {
     }
 
     /// The files that differ between two commits. A renamed file is one removed and one added: its lines count in both.
-    pub async fn diff_stat(&self, base: &CommitId, tip: &CommitId) -> Result<Vec<FileStat>, DeliveryError> {
+    pub(crate) async fn diff_stat(&self, base: &CommitId, tip: &CommitId) -> Result<Vec<FileStat>, DeliveryError> {
         let operation = "count changed lines";
         let args = ["diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"];
         let command = self.git(operation, args).args(["--end-of-options", base.as_str(), tip.as_str(), "--"]);
@@ -60,7 +64,7 @@ impl Repo {
     }
 
     /// The id of the commit's tree.
-    pub async fn tree_id(&self, commit: &CommitId) -> Result<String, DeliveryError> {
+    pub(crate) async fn tree_id(&self, commit: &CommitId) -> Result<String, DeliveryError> {
         let name = format!("{commit}^{{tree}}");
         let command = self.git("find a commit's tree", ["rev-parse", "--verify", "--end-of-options", &name]);
         Ok(command.run().await?.text().trim().to_owned())

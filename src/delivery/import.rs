@@ -31,7 +31,7 @@ const MEMORY_LIMIT: u64 = 2 * 1024 * 1024 * 1024;
 const MAX_COMMITS: usize = 100_000;
 /// The refs that a bundle must hold, and where they go. Anything else in it is refused.
 #[derive(Debug, Clone)]
-pub struct ExpectedBundle {
+pub(crate) struct ExpectedBundle {
     /// The assigned branch.
     pub branch: BranchName,
     /// The commit where the branch started.
@@ -57,7 +57,7 @@ type CommitGraph = HashMap<CommitId, Vec<CommitId>>;
 
 impl Repo {
     /// Imports a result bundle. The caller has limited its size. Importing the same bundle again is not an error.
-    pub async fn import_bundle(&self, bundle: &Path, expected: &ExpectedBundle) -> Result<(), DeliveryError> {
+    pub(crate) async fn import_bundle(&self, bundle: &Path, expected: &ExpectedBundle) -> Result<(), DeliveryError> {
         let mut wanted = Vec::new();
         if let Some(tip) = &expected.tip {
             let in_bundle = format!("refs/heads/{}", expected.branch);
@@ -77,7 +77,7 @@ impl Repo {
 
     /// Imports a bundle of one ref, which the depot salvaged from the work directory of a dead sandbox. It need not descend from
     /// anything, but none of its objects may be missing. Importing the same bundle again is not an error.
-    pub async fn import_salvage(
+    pub(crate) async fn import_salvage(
         &self,
         bundle: &Path,
         from_ref: &str,

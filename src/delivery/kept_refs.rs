@@ -11,7 +11,7 @@ use crate::ids::{CommitId, SwarmId};
 
 /// A ref that keeps work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptRef {
+pub(crate) struct KeptRef {
     /// The full ref name.
     pub name: String,
     /// Whether the work was finished, landed or not.
@@ -43,7 +43,7 @@ impl KeptRef {
 
 impl Repo {
     /// The refs that keep work, by name. Refs of another form below `refs/longshore/` are skipped.
-    pub async fn kept_refs(&self) -> Result<Vec<KeptRef>, DeliveryError> {
+    pub(crate) async fn kept_refs(&self) -> Result<Vec<KeptRef>, DeliveryError> {
         let operation = "list the refs that keep work";
         let format = "--format=%(objectname)%00%(refname)%00%(committerdate:unix)%00%(contents:subject)%00";
         let command = self.git(operation, ["for-each-ref", format, "--", SALVAGE_REFS, RESULT_REFS]);
@@ -64,7 +64,11 @@ impl Repo {
 
     /// The base of a kept commit: the newest commit in its history that a branch, a remote, a tag or the head contains. If there
     /// are several, `known` decides. The base of a commit that is on a branch is `known`, else its parent, else the empty tree.
-    pub async fn find_base(&self, commit: &CommitId, known: Option<&CommitId>) -> Result<CommitId, DeliveryError> {
+    pub(crate) async fn find_base(
+        &self,
+        commit: &CommitId,
+        known: Option<&CommitId>,
+    ) -> Result<CommitId, DeliveryError> {
         let operation = "look for the base of kept work";
         let args = ["rev-list", "--boundary", commit.as_str(), "--not", "HEAD"];
         let command = self.git(operation, args).args(["--branches", "--remotes", "--tags", "--"]);
@@ -92,7 +96,7 @@ impl Repo {
     }
 
     /// The local and remote branches that contain the commit, without `refs/heads/` and `refs/remotes/`.
-    pub async fn branches_containing(&self, commit: &CommitId) -> Result<Vec<String>, DeliveryError> {
+    pub(crate) async fn branches_containing(&self, commit: &CommitId) -> Result<Vec<String>, DeliveryError> {
         let args = ["for-each-ref", "--format=%(refname)", "--contains", commit.as_str(), "--"];
         let command = self.git("look for branches that contain it", args).args(["refs/heads/", "refs/remotes/"]);
         let output = command.run().await?;
@@ -104,7 +108,7 @@ impl Repo {
     }
 
     /// Passes the difference to `sink` in chunks, as a patch for `git apply`, until `sink` returns `false`.
-    pub async fn write_patch(
+    pub(crate) async fn write_patch(
         &self,
         base: &CommitId,
         tip: &CommitId,

@@ -25,7 +25,7 @@ const STORY_TRAILER: &str = "Longshore-Story";
 
 /// The parts of a merge commit's message.
 #[derive(Debug, Clone)]
-pub struct MergeMessage {
+pub(crate) struct MergeMessage {
     /// The first line: "Merge US-003: short title".
     pub subject: String,
     /// Paragraphs after the subject; may be empty.
@@ -39,7 +39,7 @@ pub struct MergeMessage {
 
 /// How a merge ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MergeOutcome {
+pub(crate) enum MergeOutcome {
     /// The branch contains the commits; `head` is its head now.
     Merged { head: CommitId },
     /// The trees do not merge; nothing changed.
@@ -105,7 +105,7 @@ impl Repo {
     /// # Errors
     /// [`DeliveryError::BranchMoved`] if the branch was rewound or deleted, or moves faster than git merges;
     /// [`DeliveryError::BranchCheckedOut`] if a working tree has it.
-    pub async fn land(
+    pub(crate) async fn land(
         &self,
         branch: &BranchName,
         onto: &CommitId,
@@ -144,7 +144,11 @@ impl Repo {
     }
 
     /// The branch's head if it contains `tip`; `None` if it does not, or if there is no branch.
-    pub async fn head_if_landed(&self, branch: &BranchName, tip: &CommitId) -> Result<Option<CommitId>, DeliveryError> {
+    pub(crate) async fn head_if_landed(
+        &self,
+        branch: &BranchName,
+        tip: &CommitId,
+    ) -> Result<Option<CommitId>, DeliveryError> {
         let Some(head) = self.branch_head(branch.as_str()).await? else { return Ok(None) };
         Ok(matches!(self.relation(&head, tip, &[]).await?, BranchRelation::Landed).then_some(head))
     }

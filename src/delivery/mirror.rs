@@ -18,13 +18,13 @@ use super::repo::Repo;
 use crate::handoff::assignment::GitIdentity;
 use crate::ids::CommitId;
 
-pub const MIRROR_BRANCH: &str = "longshore/ssot";
+pub(crate) const MIRROR_BRANCH: &str = "longshore/ssot";
 /// The first mirror may have to read many files.
 const TIME_LIMIT: Duration = Duration::from_secs(1800);
 
 /// A file to mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MirrorFile {
+pub(crate) struct MirrorFile {
     /// Relative to the directory, with `/`.
     pub path: String,
     /// Whether the file never changes after it was written. The branch has it if the sizes are equal.
@@ -33,7 +33,7 @@ pub struct MirrorFile {
 
 impl Repo {
     /// Commits these files of a directory, and no others, to [`MIRROR_BRANCH`]. `None` if the branch has them already.
-    pub async fn mirror(
+    pub(crate) async fn mirror(
         &self,
         dir: &Path,
         files: &[MirrorFile],

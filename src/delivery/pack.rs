@@ -22,7 +22,7 @@ const FETCH_TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// A pack that git is writing. Read it to its end, then call [`PackStream::finish`], which detects a truncated pack. Dropping
 /// the stream stops git.
-pub struct PackStream {
+pub(crate) struct PackStream {
     pack: Chain<Cursor<Vec<u8>>, Box<dyn AsyncRead + Send + Unpin>>,
     git: RunningGit,
     object_count: u32,
@@ -30,12 +30,12 @@ pub struct PackStream {
 
 impl PackStream {
     /// The number of objects in the pack.
-    pub fn object_count(&self) -> u32 {
+    pub(crate) fn object_count(&self) -> u32 {
         self.object_count
     }
 
     /// Checks that git wrote the whole pack. Call it after the end of the stream.
-    pub async fn finish(self) -> Result<(), DeliveryError> {
+    pub(crate) async fn finish(self) -> Result<(), DeliveryError> {
         let Self { pack, git, .. } = self;
         // If the reader stopped early, git still writes; it exits without a reader.
         drop(pack);
@@ -55,7 +55,11 @@ impl Repo {
     ///
     /// The pack of a shallow clone ends where the clone's history ends ([`Repo::read_shallow_file`] belongs to it). In a partial
     /// clone, missing objects of the wanted commits are fetched, and of their history only local objects are packed.
-    pub async fn create_pack(&self, want: &[CommitId], have: &[CommitId]) -> Result<Option<PackStream>, DeliveryError> {
+    pub(crate) async fn create_pack(
+        &self,
+        want: &[CommitId],
+        have: &[CommitId],
+    ) -> Result<Option<PackStream>, DeliveryError> {
         if want.iter().all(|commit| have.contains(commit)) {
             return Ok(None);
         }

@@ -16,18 +16,18 @@ pub(super) const SALVAGE_REFS: &str = "refs/longshore/salvage";
 const LONGSHORE_REFS: &str = "refs/longshore/";
 
 /// The ref of an attempt's finished work. `story_path` is `US-001`, or `<file slug>/US-001` in a swarm of several files.
-pub fn result_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> String {
+pub(crate) fn result_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> String {
     format!("{RESULT_REFS}/{swarm}/{story_path}/{attempt}")
 }
 
 /// The ref of an attempt's unfinished work.
-pub fn salvage_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> String {
+pub(crate) fn salvage_ref(swarm: SwarmId, story_path: &str, attempt: u32) -> String {
     format!("{SALVAGE_REFS}/{swarm}/{story_path}/{attempt}")
 }
 
 impl Repo {
     /// The refs below `prefix` with their commits. `prefix` ends with `/` or is a whole name.
-    pub async fn list_refs(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, DeliveryError> {
+    pub(crate) async fn list_refs(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, DeliveryError> {
         let operation = "list refs";
         let args = ["for-each-ref", "--format=%(objectname) %(refname)", "--", prefix];
         let output = self.git(operation, args).run().await?;
@@ -47,7 +47,7 @@ impl Repo {
 
     /// The first of `name`, `name-2`, `name-3`, ... that is free or already holds `commit`. An attempt can be salvaged more than
     /// once, and kept work is never overwritten.
-    pub async fn unused_ref_name(&self, name: &str, commit: &CommitId) -> Result<String, DeliveryError> {
+    pub(crate) async fn unused_ref_name(&self, name: &str, commit: &CommitId) -> Result<String, DeliveryError> {
         let mut candidate = name.to_owned();
         for number in 2_u32.. {
             if self.read_ref(&candidate).await?.is_none_or(|holds| holds == *commit) {
@@ -59,12 +59,12 @@ impl Repo {
     }
 
     /// Creates a ref below `refs/longshore/`. It never moves one: [`DeliveryError::RefExists`] if it holds another commit.
-    pub async fn create_ref(&self, name: &str, commit: &CommitId) -> Result<(), DeliveryError> {
+    pub(crate) async fn create_ref(&self, name: &str, commit: &CommitId) -> Result<(), DeliveryError> {
         self.create_refs(&[(name, commit)]).await
     }
 
     /// Deletes a ref below `refs/longshore/`. A missing ref is not an error.
-    pub async fn delete_ref(&self, name: &str) -> Result<(), DeliveryError> {
+    pub(crate) async fn delete_ref(&self, name: &str) -> Result<(), DeliveryError> {
         check_longshore_ref(name)?;
         self.update_refs("delete a ref", format!("delete {name}\n")).await
     }

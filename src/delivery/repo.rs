@@ -37,7 +37,7 @@ struct RepoInner {
 
 /// The `HEAD` of the user's checkout.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RepoHead {
+pub(crate) struct RepoHead {
     pub commit: CommitId,
     /// `None` if `HEAD` is detached.
     pub branch: Option<String>,
@@ -92,12 +92,12 @@ impl Repo {
     }
 
     /// The root of the working tree.
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.inner.root
     }
 
     /// `sha1` or `sha256`.
-    pub fn object_format(&self) -> &str {
+    pub(crate) fn object_format(&self) -> &str {
         &self.inner.object_format
     }
 
@@ -149,7 +149,7 @@ impl Repo {
     ///
     /// # Errors
     /// [`DeliveryError::NoCommits`] if there is no commit yet.
-    pub async fn head(&self) -> Result<RepoHead, DeliveryError> {
+    pub(crate) async fn head(&self) -> Result<RepoHead, DeliveryError> {
         let operation = "read the head";
         // `--`: the directory that git runs in has a file of that name.
         let command = self.git(operation, ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD", "--"]);
@@ -169,7 +169,7 @@ impl Repo {
 
     /// Whether the working tree or the index differs from the head, or there are files that git neither tracks nor ignores.
     /// Sandboxes do not see any of it.
-    pub async fn is_dirty(&self) -> Result<bool, DeliveryError> {
+    pub(crate) async fn is_dirty(&self) -> Result<bool, DeliveryError> {
         let args = ["status", "--porcelain", "-z", "--ignore-submodules=dirty", "--no-renames"];
         let mut dirty = false;
         let status = self.git_in_work_tree("look for changes", args).run_streaming(|chunk| {
@@ -181,7 +181,7 @@ impl Repo {
     }
 
     /// The working tree, main or linked, that has the branch checked out or is rebasing or bisecting it.
-    pub async fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, DeliveryError> {
+    pub(crate) async fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, DeliveryError> {
         let operation = "look for the branch in working trees";
         let inner = &self.inner;
         if inner.config.get("extensions.refstorage").is_some_and(|format| format != "files") {
@@ -200,7 +200,7 @@ impl Repo {
     }
 
     /// The URL of `origin`, else of the only remote, with the config's `insteadOf` applied.
-    pub async fn remote_url(&self) -> Option<String> {
+    pub(crate) async fn remote_url(&self) -> Option<String> {
         let names = self.inner.config.keys().filter_map(|key| key.strip_prefix("remote.")?.strip_suffix(".url"));
         let names: Vec<&str> = names.collect();
         let name = match names[..] {
@@ -213,7 +213,7 @@ impl Repo {
     }
 
     /// The configured committer, or `None`. Git's guess from the host name is not used.
-    pub async fn identity(&self) -> Option<GitIdentity> {
+    pub(crate) async fn identity(&self) -> Option<GitIdentity> {
         let args = ["-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT"];
         let text = self.git("read the identity", args).run().await.ok()?.trimmed_stdout();
         let (name, rest) = text.split_once(" <")?;
@@ -222,7 +222,7 @@ impl Repo {
     }
 
     /// The content of the `shallow` file; empty if the repository has its full history.
-    pub async fn read_shallow_file(&self) -> Result<String, DeliveryError> {
+    pub(crate) async fn read_shallow_file(&self) -> Result<String, DeliveryError> {
         let path = self.inner.common_dir.join("shallow");
         match tokio::fs::read_to_string(&path).await {
             Ok(text) => Ok(text),

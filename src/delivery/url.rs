@@ -7,7 +7,7 @@ use gix_url::Scheme;
 
 /// The remote's URL without its credentials, if it is https, ssh or scp-like (`user@host:path`); otherwise
 /// `https://longshore.invalid/<hash>.git`, which is valid and leads nowhere. `hash` is [`Repo::hash`](super::Repo::hash).
-pub fn acp_repo_url(remote: Option<&str>, hash: &str) -> String {
+pub(crate) fn acp_repo_url(remote: Option<&str>, hash: &str) -> String {
     remote.and_then(without_credentials).unwrap_or_else(|| format!("https://longshore.invalid/{hash}.git"))
 }
 

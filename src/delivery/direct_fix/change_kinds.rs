@@ -43,7 +43,7 @@ pub(super) fn parse_hunks(patch: &[u8]) -> Vec<Hunk> {
 pub(super) fn check_declared_kinds(file: &str, hunks: &[Hunk], kinds: &[ChangeType]) -> Result<(), String> {
     let has = |kind| kinds.contains(&kind);
     let mut rest = Vec::new();
-    let mut why = None;
+    let mut typo_error = None;
     for hunk in hunks {
         let spaces = has(ChangeType::Whitespace) || has(ChangeType::Lint);
         if spaces && is_whitespace_change(&hunk.removed, &hunk.added) && !changes_indentation(file, hunk) {
@@ -55,7 +55,7 @@ pub(super) fn check_declared_kinds(file: &str, hunks: &[Hunk], kinds: &[ChangeTy
         if has(ChangeType::Typo) {
             match check_typos(hunk, spaces) {
                 Ok(()) => continue,
-                Err(reason) => why = Some(reason),
+                Err(reason) => typo_error = Some(reason),
             }
         }
         rest.push(hunk);
@@ -63,8 +63,8 @@ pub(super) fn check_declared_kinds(file: &str, hunks: &[Hunk], kinds: &[ChangeTy
     if rest.is_empty() || (has(ChangeType::ImportOrder) && is_import_reordering(file, &rest)) {
         return Ok(());
     }
-    Err(match why {
-        Some(why) => why,
+    Err(match typo_error {
+        Some(reason) => reason,
         None if has(ChangeType::ImportOrder) => "it is not the same imports in another order".to_owned(),
         None if has(ChangeType::Lint) => "it is more than punctuation, comments and imports".to_owned(),
         None => "more than white space differs".to_owned(),

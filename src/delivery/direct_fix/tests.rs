@@ -32,7 +32,7 @@ fn declared(fixes: &[(&str, ChangeType)]) -> Vec<DirectFix> {
     fixes.iter().map(fix).collect()
 }
 
-/// The size of the fix, or why it is refused.
+/// The size of the fix, or reason it is refused.
 async fn verify(repo: &Repo, from: &CommitId, to: &CommitId, fixes: &[DirectFix]) -> Result<FixSize, String> {
     match repo.verify_direct_fix(from, to, fixes).await.expect("git answers") {
         FixVerdict::Accepted(size) => Ok(size),
@@ -108,7 +108,7 @@ async fn one_file_may_have_several_kinds_of_fix() {
 #[tokio::test]
 async fn disallowed_direct_fixes_are_refused() {
     let code = "src/lib.rs";
-    for (file, kind, from, to, said) in [
+    for (file, kind, from, to, expected) in [
         // The kind does not explain it.
         (code, Typo, "run(1)", "run(2)", "more than the letters"),
         (code, Typo, "run", "stop", "different words"),
@@ -132,8 +132,8 @@ async fn disallowed_direct_fixes_are_refused() {
         (code, Typo, "run(1)", "\0run(1)", "binary"),
         ("bin", Lint, "\n", "\n\n", "binary"),
     ] {
-        let why = verify_replacement(file, kind, from, to).await.expect_err(to);
-        assert!(why.contains(said), "{kind:?} {from:?} -> {to:?}: {why}");
+        let reason = verify_replacement(file, kind, from, to).await.expect_err(to);
+        assert!(reason.contains(expected), "{kind:?} {from:?} -> {to:?}: {reason}");
     }
 }
 
@@ -190,9 +190,9 @@ async fn only_declared_regular_files_may_change() {
             "too long",
         ),
     ];
-    for (fixes, make, said) in table {
+    for (fixes, make, expected) in table {
         // `git add` would take a submodule that has no directory out again.
-        let why = if said.contains("sub") {
+        let reason = if expected.contains("sub") {
             let (scratch, base) = fix_repo();
             make(&scratch);
             scratch.git(&["commit", "-q", "-m", "fix"]);
@@ -200,8 +200,8 @@ async fn only_declared_regular_files_may_change() {
         } else {
             verify_change(fixes, make).await
         };
-        let why = why.expect_err(said);
-        assert!(why.contains(said), "{said}: {why}");
+        let reason = reason.expect_err(expected);
+        assert!(reason.contains(expected), "{expected}: {reason}");
     }
 }
 
@@ -223,8 +223,8 @@ async fn fix_history_is_linear_short_and_small() {
     scratch.git(&["reset", "-q", "--hard", two.as_str()]);
     scratch.commit("run.sh", &"x\n".repeat(100));
     let grown = scratch.commit("run.sh", "echo hello\n");
-    let why = check(&grown, &run).await.expect_err("grown");
-    assert!(why.starts_with("in commit ") && why.contains("101 lines"), "{why}");
+    let reason = check(&grown, &run).await.expect_err("grown");
+    assert!(reason.starts_with("in commit ") && reason.contains("101 lines"), "{reason}");
     // Too many.
     scratch.git(&["reset", "-q", "--hard", two.as_str()]);
     for text in ["echo hallo\n", "echo hello\n", "echo hallo\n"] {

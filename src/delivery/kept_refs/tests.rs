@@ -20,8 +20,8 @@ async fn kept_refs_are_listed_with_base_branches_and_patch() {
         repo.create_ref(name, at).await.expect("made");
     }
     let kept = repo.kept_refs().await.expect("listed");
-    let told: Vec<_> = kept.iter().map(|kept| (kept.is_result, kept.path.as_str(), kept.attempt)).collect();
-    assert_eq!(told, [(true, "T-2026-001", 1), (false, "slug/US-001", 2)]);
+    let listed: Vec<_> = kept.iter().map(|kept| (kept.is_result, kept.path.as_str(), kept.attempt)).collect();
+    assert_eq!(listed, [(true, "T-2026-001", 1), (false, "slug/US-001", 2)]);
     assert_eq!((kept[1].name.as_str(), &kept[1].commit, kept[1].swarm), (one.as_str(), &tip, swarm));
     assert_eq!(kept[1].subject, "US-001: \u{fffd}[31mred\u{fffd}");
     assert!(kept[1].committed_at > 1_500_000_000);

@@ -244,7 +244,7 @@ async fn hooks_drivers_and_filters_are_not_run() {
     repo.commits_between(&base, &two).await.expect("read");
     assert!(!ran.exists(), "{}", fs::read_to_string(&ran).unwrap_or_default());
     let names: Vec<_> =
-        fs::read_dir(&fixture.scratch.root).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
+        fs::read_dir(&fixture.scratch.root).expect("a directory").map(|e| e.expect("an entry").file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().starts_with(".merge_file")));
 }
 
@@ -287,11 +287,11 @@ async fn merge_of_imported_commits() {
 
 #[tokio::test]
 async fn merge_works_in_a_reftable_repo() {
-    let try_it = tempfile::tempdir().expect("a temporary folder");
-    let mut init = git_command(try_it.path());
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut init = git_command(dir.path());
     if !init.args(["init", "-q", "--ref-format=reftable"]).status().expect("git runs").success() {
         // Older than 2.45: then there are no such repos.
-        let version = git_in(try_it.path(), &["version"]);
+        let version = git_in(dir.path(), &["version"]);
         assert!(
             ["2.38", "2.39", "2.40", "2.41", "2.42", "2.43", "2.44"].iter().any(|old| version.contains(old)),
             "{version}"

@@ -18,7 +18,7 @@ fn index_pack(repo: &Path, pack: &[u8]) {
 }
 
 fn objects_volume(format: &str) -> tempfile::TempDir {
-    let volume = tempfile::tempdir().expect("a temporary folder");
+    let volume = tempfile::tempdir().expect("a temporary directory");
     git_in(volume.path(), &["init", "-q", "--bare", &format!("--object-format={format}")]);
     volume
 }

@@ -19,7 +19,7 @@ fn git_versions_are_checked() {
 
 #[tokio::test]
 async fn discover_fails_without_repo_directory_or_work_tree() {
-    let outside = tempfile::tempdir().expect("a temporary folder");
+    let outside = tempfile::tempdir().expect("a temporary directory");
     assert!(matches!(Repo::discover(outside.path()).await, Err(DeliveryError::NotARepo { .. })));
     assert!(matches!(Repo::discover(&outside.path().join("none")).await, Err(DeliveryError::Io { .. })));
     git_in(outside.path(), &["init", "-q", "--bare", "bare.git"]);
