@@ -3,13 +3,12 @@
 use super::super::super::fault::FaultCode;
 use super::super::super::node::Node;
 use super::super::super::rules;
-use super::super::keys::test_keys::secret_key;
 use super::super::keys::{KeyPermission, KeyRing};
 use super::super::signature::{Signature, sign};
-use super::super::test_support::{
-    NOW, expect_fault, expect_processed, expect_relayed, forwarding_intermediary, frame, ultimate_receiver,
-};
 use super::*;
+use crate::protocol::mesh::tests::support::{
+    NOW, expect_fault, expect_processed, expect_relayed, forwarding_intermediary, frame, secret_key, ultimate_receiver,
+};
 
 fn key_pair(n: u8) -> RecipientKeyPair {
     RecipientKeyPair::new(&format!("box-{n}"), &[n; 32])
@@ -29,8 +28,8 @@ fn gram() -> Map<String, Value> {
 
 fn encrypted_frame() -> Frame {
     let mut frame = frame(json!({"Header": {"messageId": "m-1"}, "Body": {"task": "a secret", "n": [1, 2.5]}}));
-    encrypt_body(&mut frame, &key_pair(1).recipient_key()).expect("it seals");
-    frame.memory_grams = Some(vec![encrypt_gram(&gram(), &key_pair(1).recipient_key()).expect("it seals")]);
+    encrypt_body(&mut frame, &key_pair(1).recipient_key()).expect("encrypted");
+    frame.memory_grams = Some(vec![encrypt_gram(&gram(), &key_pair(1).recipient_key()).expect("encrypted")]);
     frame
 }
 
@@ -40,7 +39,7 @@ fn section_7_2_only_the_recipient_decrypts_the_body_and_the_gram() {
     assert!(!sent.to_json().to_string().contains("a secret"));
     let passed =
         expect_relayed(forwarding_intermediary().with_module(Encryption::with_keys([key_pair(1)])), sent.clone());
-    assert_eq!(passed.frame, sent, "an intermediary opens nothing, even with the key");
+    assert_eq!(passed.frame, sent, "an intermediary does not decrypt, even with the key");
     let opened = expect_processed(last(), passed.frame);
     assert_eq!(Value::Object(opened.frame.body.clone()), json!({"task": "a secret", "n": [1, 2.5]}));
     assert_eq!(opened.grams.len(), 1);
@@ -52,7 +51,7 @@ fn section_7_0_a_decryption_failure_is_refused_before_the_body_is_processed() {
     let good = encrypted_frame().to_json();
     let other = {
         let mut other = frame(json!({"Header": {"messageId": "m-1"}, "Body": {}}));
-        encrypt_body(&mut other, &key_pair(1).recipient_key()).expect("it seals");
+        encrypt_body(&mut other, &key_pair(1).recipient_key()).expect("encrypted");
         other.to_json()
     };
     let changes = [
@@ -90,7 +89,7 @@ fn section_1_4_an_optional_gram_for_another_key_stays_encrypted() {
         let mut gram = gram();
         gram.extend(more.as_object().expect("an object").clone());
         let mut frame = frame(json!({"Body": {}}));
-        frame.memory_grams = Some(vec![encrypt_gram(&gram, &key_pair(2).recipient_key()).expect("it seals")]);
+        frame.memory_grams = Some(vec![encrypt_gram(&gram, &key_pair(2).recipient_key()).expect("encrypted")]);
         frame
     };
     let kept = expect_processed(last(), with(json!({})));
@@ -108,7 +107,7 @@ fn section_6_0_a_gram_is_validated_after_decryption() {
     let mut bad = gram();
     bad.insert("timestamp".to_owned(), json!("yesterday"));
     let mut frame = frame(json!({"Body": {}}));
-    frame.memory_grams = Some(vec![encrypt_gram(&bad, &key_pair(1).recipient_key()).expect("it seals")]);
+    frame.memory_grams = Some(vec![encrypt_gram(&bad, &key_pair(1).recipient_key()).expect("encrypted")]);
     assert_eq!(expect_fault(last(), frame).subcode.as_deref(), Some(rules::GRAM));
 }
 
@@ -118,7 +117,7 @@ fn section_7_0_limits_apply_to_all_decrypted_grams_together() {
     let mut second = gram();
     second.insert("id".to_owned(), json!("550e8400-e29b-41d4-a716-446655440001"));
     frame.memory_grams = Some(vec![gram(), second]);
-    encrypt_grams(&mut frame, &key_pair(1).recipient_key()).expect("it seals");
+    encrypt_grams(&mut frame, &key_pair(1).recipient_key()).expect("encrypted");
     let mut node = last();
     node.limits.nodes = 2;
     assert_eq!(expect_processed(node.clone(), frame.clone()).grams.len(), 2);
@@ -133,12 +132,12 @@ fn section_7_0_limits_apply_to_all_decrypted_grams_together() {
 #[test]
 fn section_7_2_all_grams_of_a_frame_are_encrypted_once() {
     let mut frame = frame(json!({"Body": {}}));
-    let other = encrypt_gram(&gram(), &key_pair(2).recipient_key()).expect("it seals");
+    let other = encrypt_gram(&gram(), &key_pair(2).recipient_key()).expect("encrypted");
     let mut second = gram();
     second.insert("id".to_owned(), json!("550e8400-e29b-41d4-a716-446655440001"));
     frame.memory_grams =
         Some(vec![json!({"MemoryGram": second}).as_object().expect("an object").clone(), other.clone()]);
-    encrypt_grams(&mut frame, &key_pair(1).recipient_key()).expect("it seals");
+    encrypt_grams(&mut frame, &key_pair(1).recipient_key()).expect("encrypted");
     assert!(!frame.to_json().to_string().contains("a secret"));
     assert_eq!(frame.memory_grams_or_empty()[1], other);
     let opened = expect_processed(last(), frame);
@@ -152,8 +151,8 @@ fn section_7_0_the_signature_covers_the_encrypted_form() {
         .collect();
     let ring = Arc::new(ring);
     let mut sent = encrypted_frame();
-    sign(&mut sent, &secret_key(1, "agent://sender"), NOW).expect("a good block");
-    // An intermediary checks the signature of what it cannot read.
+    sign(&mut sent, &secret_key(1, "agent://sender"), NOW).expect("a valid block");
+    // An intermediary verifies the signature of the ciphertext.
     let passed = expect_relayed(forwarding_intermediary().with_module(Signature::required(ring.clone())), sent).frame;
     let opened = expect_processed(last().with_module(Signature::required(ring)), passed);
     assert_eq!(opened.frame.body["task"], json!("a secret"));
@@ -164,7 +163,7 @@ fn section_7_0_limits_apply_to_the_decrypted_body() {
     let mut node = last();
     node.limits.depth = 3;
     let mut deep = frame(json!({"Body": {"a": [[[[1]]]]}}));
-    encrypt_body(&mut deep, &key_pair(1).recipient_key()).expect("it seals");
+    encrypt_body(&mut deep, &key_pair(1).recipient_key()).expect("encrypted");
     assert_eq!(expect_fault(node, deep).subcode.as_deref(), Some(rules::LIMIT_EXCEEDED));
 }
 

@@ -1,7 +1,10 @@
-//! Every rule of grams with a gram that breaks it; merging, pruning and showing, by table and at random.
+//! Rules, merging, pruning and rendering of grams, with examples and random grams.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use jiff::Timestamp;
+
+use super::super::canonical::to_canonical_json;
 use super::*;
 
 const SPEC_EXAMPLE: &str = r#"{
@@ -38,7 +41,6 @@ fn build_gram(at: &str, nodes: Vec<GramNode>, edges: Vec<GramEdge>) -> MemoryGra
     GramDraft { nodes, edges, metadata: Map::new() }.build(timestamp(at), &GramLimits::default()).unwrap()
 }
 
-/// 6.0: the spec's own example.
 #[test]
 fn section_6_0_the_example_round_trips() {
     let gram = parse_gram(&spec_example()).unwrap();
@@ -48,25 +50,24 @@ fn section_6_0_the_example_round_trips() {
     assert_eq!((gram.nodes()[0].id.as_str(), gram.nodes()[1].kind.as_str()), ("n1", "state"));
     assert_eq!(gram.edges()[0].weight, 0.75);
     assert_eq!(gram.to_json(), spec_example());
-    // Its inside alone is the same gram.
+    // Unwrapped, it is the same gram.
     assert_eq!(parse_gram(&spec_example()["MemoryGram"]).unwrap(), gram);
 }
 
-/// 1.4: a lone node.
 #[test]
 fn section_1_4_the_entry_of_the_example_is_a_lone_node() {
     let entry = json!({
         "id": "alert-evt", "type": "event", "metadata": {"importance": 0.9, "decay": 0.05}, "role": "next",
         "encryption": {"scheme": "homomorphic", "keyId": "key-123"}
     });
-    let node = MemoryGram::from_entry(entry.as_object().unwrap(), &GramLimits::default()).unwrap().unwrap_err();
+    let entry_of = |value: &Value| MemoryGram::from_entry(value.as_object().unwrap(), &GramLimits::default()).unwrap();
+    let GramEntry::LoneNode(node) = entry_of(&entry) else { panic!("{entry}") };
     assert_eq!((node.importance(), node.decay()), (0.9, 0.05));
     assert_eq!(node.extra_members["role"], "next");
     assert_eq!(node.to_json(), entry);
-    assert!(MemoryGram::from_entry(spec_example().as_object().unwrap(), &GramLimits::default()).unwrap().is_ok());
+    assert!(matches!(entry_of(&spec_example()), GramEntry::Gram(_)));
 }
 
-/// 6.0 and A.1: every rule, with its place.
 #[test]
 fn rule_violations_name_their_rule_and_pointer() {
     let long = "x".repeat(100_000);
@@ -116,16 +117,20 @@ fn rule_violations_name_their_rule_and_pointer() {
         // 6.0, 1: unchanged.
         ("gram-hash", "/metadata/contentHash", json!(format!("sha256:{}", "0".repeat(64)))),
     ];
-    for (rule, place, value) in cases {
+    for (rule, pointer, value) in cases {
         let mut gram = spec_example()["MemoryGram"].clone();
-        let (parent, member) = place.rsplit_once('/').unwrap();
+        let (parent, member) = pointer.rsplit_once('/').unwrap();
         match gram.pointer_mut(parent).unwrap() {
             Value::Object(object) => drop(object.insert(member.to_owned(), value.clone())),
             other => other[member.parse::<usize>().unwrap()] = value.clone(),
         }
-        let error = parse_gram(&gram).expect_err(&format!("{rule} at {place}"));
-        assert_eq!(error.rule, rule, "{place}: {error}");
-        assert!(error.pointer.starts_with(place) || error.rule == "gram-limit", "{} is not at {place}", error.pointer);
+        let error = parse_gram(&gram).expect_err(&format!("{rule} at {pointer}"));
+        assert_eq!(error.rule, rule, "{pointer}: {error}");
+        assert!(
+            error.pointer.starts_with(pointer) || error.rule == "gram-limit",
+            "{} is not at {pointer}",
+            error.pointer
+        );
     }
     assert_eq!(parse_gram(&json!([])).unwrap_err().rule, "gram-nodes");
     assert_eq!(parse_gram(&json!({"MemoryGram": {}, "other": 1})).unwrap_err().rule, "gram-nodes");
@@ -136,7 +141,7 @@ fn rule_violations_name_their_rule_and_pointer() {
     );
 }
 
-/// 6.0, 1: what was changed anywhere is seen; another order of members, or of spaces, is no change.
+/// 6.0, 1: any modification is detected; the order of members does not matter.
 #[test]
 fn a_modified_gram_is_refused() {
     let gram = build_gram(
@@ -153,7 +158,7 @@ fn a_modified_gram_is_refused() {
     };
     assert_ne!(turned.to_string(), json["MemoryGram"].to_string());
     assert_eq!(parse_gram(&turned).unwrap().hash(), gram.hash());
-    for (place, value) in [
+    for (pointer, value) in [
         ("/timestamp", json!("2025-06-26T23:00:01Z")),
         ("/id", json!("550e8400-e29b-41d4-a716-446655440000")),
         ("/nodes/0/attributes/text", json!("y")),
@@ -162,8 +167,8 @@ fn a_modified_gram_is_refused() {
         ("/edges/0/context", json!("after")),
     ] {
         let mut changed = json["MemoryGram"].clone();
-        *changed.pointer_mut(place).unwrap() = value;
-        assert_eq!(parse_gram(&changed).unwrap_err().rule, "gram-hash", "{place}");
+        *changed.pointer_mut(pointer).unwrap() = value;
+        assert_eq!(parse_gram(&changed).unwrap_err().rule, "gram-hash", "{pointer}");
     }
     let mut more = json["MemoryGram"].clone();
     more["role"] = json!("next");
@@ -182,7 +187,7 @@ fn equal_drafts_build_the_same_gram_with_a_v4_id() {
     assert_eq!(make("x").to_json(), make("x").to_json());
     assert_ne!(make("x").id(), make("y").id());
     assert_eq!(make("x").id().get_version_num(), 4);
-    // Sealing checks the rules like reading.
+    // Building enforces the rules of parsing.
     let twice =
         GramDraft { nodes: vec![GramNode::new("a", "t", 0.5), GramNode::new("a", "t", 0.5)], ..GramDraft::default() };
     let error = twice.build(timestamp("2025-06-26T23:00:00Z"), &GramLimits::default()).unwrap_err();
@@ -205,14 +210,14 @@ fn merging_keeps_the_newest_values_and_the_greatest_importance() {
         vec![GramEdge::new("a", "b", 0.8), GramEdge::new("a", "b", 0.1).with_context("opens")],
     );
     let merged = GramDraft::merge([&new, &old]);
-    assert_eq!(merged, GramDraft::merge([&old, &new, &old]), "the order of what goes in is no matter");
+    assert_eq!(merged, GramDraft::merge([&old, &new, &old]), "the order does not matter");
     let [a, b] = merged.nodes.as_slice() else { panic!("{merged:?}") };
     assert_eq!((&a.attributes["is"], &a.attributes["seen"], a.importance()), (&json!("shut"), &json!(1), 0.9));
     assert_eq!(a.known_since(), Some(timestamp("2025-06-26T11:00:00Z")));
     let mut sources = [old.id(), new.id()].map(|id| format!("urn:uuid:{id}"));
     sources.sort();
     assert_eq!(a.metadata["sources"], json!(sources));
-    assert_eq!((b.kind.as_str(), b.importance()), ("file", 0.2), "who only refers to it says nothing of it");
+    assert_eq!((b.kind.as_str(), b.importance()), ("file", 0.2), "a reference contributes nothing");
     assert_eq!(b.metadata["sources"], json!([format!("urn:uuid:{}", old.id())]));
     let weights: Vec<(f64, Option<&str>)> = merged.edges.iter().map(|e| (e.weight, e.context.as_deref())).collect();
     assert_eq!(weights, [(0.8, None), (0.1, Some("opens"))]);
@@ -232,12 +237,12 @@ fn merging_keeps_alternative_texts() {
     let both = of(&[&two, &one]);
     assert_eq!((both.kind.as_str(), &both.attributes["text"]), ("pitfall", &json!("it was moved")));
     assert_eq!(both.attributes[ALSO_SAID_KEY], json!(["it wants CRLF"]));
-    // On the way it is merged with more, and with what has it already.
+    // A merged gram is merged again.
     let both = GramDraft::merge([&two, &one]).build(timestamp("2025-06-26T11:00:00Z"), &GramLimits::default()).unwrap();
     let three = said("12:00", "note", "it wants CRLF");
     assert_eq!(of(&[&both, &one, &three]).attributes[ALSO_SAID_KEY], json!(["it was moved"]));
     assert!(!of(&[&one, &one]).attributes.contains_key(ALSO_SAID_KEY));
-    // What mattered most comes first, whatever came in between.
+    // The most important text comes first.
     let mattered = build_gram(
         "2025-06-26T09:00:00Z",
         vec![GramNode::new("parser", "note", 0.9).with_attribute("text", "zz: never edit it by hand")],
@@ -246,7 +251,7 @@ fn merging_keeps_alternative_texts() {
     let later: Vec<MemoryGram> = (10..30).map(|n| said(&format!("10:{n}"), "note", &format!("word {n}"))).collect();
     let also = of(&later.iter().chain([&mattered]).collect::<Vec<_>>()).attributes[ALSO_SAID_KEY].clone();
     assert_eq!((&also[0], &also[1]), (&json!("zz: never edit it by hand"), &json!("word 28")));
-    // Not without end.
+    // The number of texts is bounded.
     let many: Vec<MemoryGram> = (10..60).map(|n| said(&format!("10:{n}"), "note", &"x".repeat(n * 20))).collect();
     let also = of(&many.iter().collect::<Vec<_>>()).attributes[ALSO_SAID_KEY].clone();
     assert_eq!(also.as_array().map(Vec::len), Some(8));
@@ -274,7 +279,7 @@ fn pruning_drops_the_least_important_nodes_and_their_edges() {
     let mut same = draft.clone();
     assert_eq!(same.prune(timestamp(at), all), PrunedCounts::default());
     assert_eq!(same, draft);
-    // Two hours later `fades` is worth a hundredth.
+    // After two hours `fades` has a hundredth of its importance.
     let later = timestamp("2025-06-26T12:00:00Z");
     let mut cut = draft.clone();
     let pruned = cut.prune(later, all - 350);
@@ -285,12 +290,12 @@ fn pruning_drops_the_least_important_nodes_and_their_edges() {
     );
     assert_eq!(cut.edges, [GramEdge::new("high", "middle", 0.5)]);
     assert_eq!(cut.metadata["pruned"], json!({"edges": 2, "nodes": 2}));
-    // With the first of all nodes too large, others still fit.
+    // If the most important node is too large, others still fit.
     let mut large = draft.clone();
     large.nodes[1] = node("high", 0.9).with_attribute("more", "y".repeat(2000));
     large.prune(timestamp(at), all);
     assert!(!ids(&large).contains(&"high".to_owned()) && ids(&large).contains(&"middle".to_owned()));
-    // Whatever the budget, the gram has no more, its edges have their ends, and the same comes out again.
+    // For any budget, the gram fits, its edges are valid, and the result is deterministic.
     for budget in (300..all).step_by(7) {
         let (mut one, mut two) = (draft.clone(), draft.clone());
         one.prune(later, budget);
@@ -383,7 +388,6 @@ fn the_example_renders_in_every_format() {
     assert_eq!(render::markdown(&gram), "- entity `n1`: Alice\n  - has to do with `n2`\n- state `n2`: active\n");
 }
 
-/// Grams at random: merging is the same in every order, pruning keeps its promise, and what is sealed is read again.
 #[test]
 fn random_grams_merge_in_any_order_and_prune_to_their_budget() {
     use crate::test_rng::SeededRng;
@@ -422,7 +426,7 @@ fn random_grams_merge_in_any_order_and_prune_to_their_budget() {
         let now = timestamp("2025-06-26T15:00:00Z");
         let gram = merged.clone().build(now, &GramLimits::default()).unwrap();
         assert_eq!(parse_gram(&gram.to_json()).unwrap(), gram);
-        // What is merged again with itself is the same.
+        // Merging a gram with itself changes nothing.
         assert_eq!(GramDraft::merge([&gram, &gram]).nodes, merged.nodes, "seed {seed}");
         let budget = 300 + random.below(1200) as usize;
         let mut pruned = merged.clone();

@@ -1,26 +1,25 @@
-//! One message with all modules, from its sender over a forwarding and an active intermediary to its receiver; and what is refused.
+//! A message with all modules, over a forwarding and an active intermediary to its receiver, and attacks on it.
 
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use super::audit::Audit;
-use super::authentication::{Authentication, authenticate};
-use super::authorization::{Authorization, BODY_ACTION, authorize};
-use super::encryption::{Encryption, RecipientKeyPair, encrypt_body};
-use super::freshness::Freshness;
-use super::keys::test_keys::secret_key;
-use super::keys::{KeyPermission, KeyRing};
-use super::routing::Routing;
-use super::signature::{Signature, sign};
-use super::test_support::{NOW, frame};
-use super::ttl::Ttl;
-use super::validation::Validation;
+use super::super::audit::Audit;
+use super::super::authentication::{Authentication, authenticate};
+use super::super::authorization::{Authorization, BODY_ACTION, authorize};
+use super::super::encryption::{Encryption, RecipientKeyPair, encrypt_body};
+use super::super::freshness::Freshness;
+use super::super::keys::{KeyPermission, KeyRing};
+use super::super::routing::Routing;
+use super::super::signature::{Signature, sign};
+use super::super::ttl::Ttl;
+use super::super::validation::Validation;
+use crate::protocol::mesh::change::{ChangeAction, FrameChange};
 use crate::protocol::mesh::frame::Frame;
 use crate::protocol::mesh::node::{Node, NodeKind};
 use crate::protocol::mesh::process::ProcessOutcome;
-use crate::protocol::mesh::relay::{ChangeAction, FrameChange};
+use crate::protocol::mesh::tests::support::{NOW, frame, secret_key};
 
 fn keys() -> Arc<KeyRing> {
     let sender = secret_key(1, "agent://sender").public_key().with_permission(KeyPermission::Authorize);
@@ -32,9 +31,9 @@ fn keys() -> Arc<KeyRing> {
     )
 }
 
-fn node(n: u8, uri: &str, place: NodeKind) -> Node {
+fn node(n: u8, uri: &str, kind: NodeKind) -> Node {
     let key = Arc::new(secret_key(n, uri));
-    Node::new(uri, place)
+    Node::new(uri, kind)
         .expect("a node")
         .with_module(Ttl)
         .with_module(Authentication::required(keys()).with_credential_key(key.clone()))
@@ -77,40 +76,40 @@ fn sample_message() -> Frame {
         }]
     }));
     let key = secret_key(1, "agent://sender");
-    encrypt_body(&mut message, &RecipientKeyPair::new("box", &[7; 32]).recipient_key()).expect("it seals");
+    encrypt_body(&mut message, &RecipientKeyPair::new("box", &[7; 32]).recipient_key()).expect("encrypted");
     let actions: &[&str] = &["routing", "audit"];
     authorize(&mut message, &key, [("agent://forward", actions), ("agent://active", actions)], None)
-        .expect("a good block");
-    authenticate(&mut message, &key, "nonce-1", NOW).expect("a good block");
-    sign(&mut message, &key, NOW).expect("a good block");
+        .expect("a valid block");
+    authenticate(&mut message, &key, "nonce-1", NOW).expect("a valid block");
+    sign(&mut message, &key, NOW).expect("a valid block");
     message
 }
 
-/// Sends a frame down the path. `tamper` has it between any two nodes, before the node of that number.
+/// Sends a frame along the path. `tamper` may change it before the node of that index.
 fn send_along_path(path: &mut [Node; 3], mut message: Frame, tamper: impl Fn(usize, &mut Value)) -> ProcessOutcome {
-    for (place, node) in path.iter_mut().enumerate() {
+    for (index, node) in path.iter_mut().enumerate() {
         let mut json = message.to_json();
-        tamper(place, &mut json);
-        message = Frame::parse(json.to_string().as_bytes(), &node.limits).expect("a good frame");
+        tamper(index, &mut json);
+        message = Frame::parse(json.to_string().as_bytes(), &node.limits).expect("a valid frame");
         match node.process_and_remember(message, NOW) {
             ProcessOutcome::Relayed(relayed) => {
-                let next = ["agent://active", "agent://last"][place];
+                let next = ["agent://active", "agent://last"][index];
                 assert_eq!(relayed.next_hop.as_deref(), Some(next));
                 message = relayed.frame;
             }
             outcome => return outcome,
         }
     }
-    panic!("the last node relays nothing")
+    panic!("the last node does not relay")
 }
 
 #[test]
 fn section_7_a_message_with_all_modules_is_delivered() {
     let mut path = message_path();
     let ProcessOutcome::Processed(last) = send_along_path(&mut path, sample_message(), |_, _| ()) else {
-        panic!("it must arrive")
+        panic!("must be delivered")
     };
-    assert_eq!(last.sender.as_deref(), Some("agent://sender"));
+    assert_eq!(last.record.sender.as_deref(), Some("agent://sender"));
     assert_eq!(last.frame.body["task"], json!({"id": 7}));
     assert_eq!(last.grams.len(), 1);
     let json = last.frame.to_json();
@@ -123,9 +122,9 @@ fn section_7_a_message_with_all_modules_is_delivered() {
     let agents: Vec<&Value> = log.iter().map(|entry| &entry["agentUri"]).collect();
     assert_eq!(agents, [&json!("agent://forward"), &json!("agent://active"), &json!("agent://last")]);
     assert!(log[2]["actions"].as_array().is_some_and(|actions| actions.contains(&json!("opened the Body"))));
-    // The same once more.
+    // A replay.
     let ProcessOutcome::Fault(fault) = send_along_path(&mut path, sample_message(), |_, _| ()) else {
-        panic!("it must be refused")
+        panic!("must be refused")
     };
     assert_eq!(fault.subcode.as_deref(), Some("SecurityViolation.Replay"));
     assert_eq!((fault.relates_to.as_deref(), fault.trace_id.as_deref()), (Some("m-1"), Some("t-1")));
@@ -144,8 +143,8 @@ fn section_7_tampering_is_detected_at_the_next_node() {
     ];
     for (at, node) in nodes.into_iter().enumerate() {
         for (pointer, value) in &changes {
-            let tamper = |place: usize, message: &mut Value| {
-                if place == at {
+            let tamper = |index: usize, message: &mut Value| {
+                if index == at {
                     *message.pointer_mut(pointer).expect(pointer) = value.clone();
                 }
             };
@@ -163,22 +162,22 @@ fn section_7_tampering_is_detected_at_the_next_node() {
 
 #[test]
 fn section_7_2_a_modified_log_and_an_expired_ttl_are_refused() {
-    let cut = |place: usize, message: &mut Value| {
-        if place == 2 {
+    let cut = |index: usize, message: &mut Value| {
+        if index == 2 {
             message["frame"]["Header"]["audit"]["entries"][0]["actions"] = json!([]);
         }
     };
     let ProcessOutcome::Fault(fault) = send_along_path(&mut message_path(), sample_message(), cut) else {
-        panic!("it must be refused")
+        panic!("must be refused")
     };
     assert_eq!(fault.subcode.as_deref(), Some("SecurityViolation.Audit"));
-    let old = |place: usize, message: &mut Value| {
-        if place == 1 {
+    let old = |index: usize, message: &mut Value| {
+        if index == 1 {
             message["frame"]["Header"]["ttl"]["hops"] = json!(0);
         }
     };
     let ProcessOutcome::Fault(fault) = send_along_path(&mut message_path(), sample_message(), old) else {
-        panic!("it must be refused")
+        panic!("must be refused")
     };
     assert_eq!((fault.subcode.as_deref(), fault.node.as_deref()), (Some("amp:TTLExpired"), Some("agent://active")));
 }

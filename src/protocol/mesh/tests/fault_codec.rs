@@ -1,4 +1,4 @@
-//! Tests of `fault.rs`.
+//! Tests of `fault_codec.rs`.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,11 @@ use super::*;
 
 fn parse_fault(fault: Value) -> Result<Box<Fault>, Box<Fault>> {
     let body = json!({"fault": fault});
-    Fault::from_frame(&Frame::new(body.as_object().expect("an object").clone()))
-        .map(|fault| fault.expect("there is one"))
+    Fault::from_frame(&Frame::new(body.as_object().expect("an object").clone())).map(|fault| fault.expect("a fault"))
 }
 
 fn rejection(fault: Value) -> (String, String) {
-    let fault = parse_fault(fault).expect_err("it must be refused");
+    let fault = parse_fault(fault).expect_err("must be refused");
     assert_eq!(fault.code, FaultCode::Sender);
     let pointer = fault.pointer().unwrap_or_default().trim_start_matches("/frame/Body/fault").to_owned();
     (fault.subcode.unwrap_or_default(), pointer)
@@ -23,7 +22,7 @@ fn valid_fault() -> Value {
 
 fn fault_with_replaced(path: &str, value: Value) -> Value {
     let mut fault = valid_fault();
-    *fault.pointer_mut(path).expect("the place is there") = value;
+    *fault.pointer_mut(path).expect("present") = value;
     fault
 }
 
@@ -35,7 +34,7 @@ fn fault_with_added(key: &str, value: Value) -> Value {
 
 #[test]
 fn section_5_4_a_fault_round_trips_through_a_frame() {
-    let mut fault = *Fault::security_violation("Signature", "it does not fit").with_escalation();
+    let mut fault = *Fault::security_violation("Signature", "is invalid").with_escalation();
     fault.node = Some("agent://node-17".to_owned());
     fault.role = Some(Role::Intermediary);
     fault.return_to = Some("agent://node-1".to_owned());
@@ -45,7 +44,7 @@ fn section_5_4_a_fault_round_trips_through_a_frame() {
     fault.trace_id = Some("trace-1".to_owned());
     fault.reasons.push(FaultReason { text: "Elle ne convient pas.".to_owned(), lang: "fr-CA".to_owned() });
     let bytes = fault.to_frame().to_bytes();
-    let frame = Frame::parse(&bytes, &super::super::limits::FrameLimits::default()).expect("a fault is a good frame");
+    let frame = Frame::parse(&bytes, &super::super::limits::FrameLimits::default()).expect("a fault is a valid frame");
     assert!(frame.is_fault());
     assert_eq!(Fault::from_frame(&frame), Ok(Some(Box::new(fault))));
 }

@@ -1,21 +1,22 @@
-//! Random frames at random nodes: whatever comes, processing ends in one outcome that keeps the rules.
+//! Random frames at random nodes: processing has exactly one outcome, which obeys the rules.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::canonical::{object_to_canonical_json, to_canonical_json};
-use super::fault::{Fault, FaultCode};
-use super::frame::Frame;
-use super::modules::audit::Audit;
-use super::modules::routing::Routing;
-use super::modules::ttl::Ttl;
-use super::modules::upgrade::Upgrade;
-use super::modules::validation::Validation;
-use super::node::{Node, NodeKind};
-use super::process::{ProcessOutcome, RelayedFrame, process};
-use super::relay::{APPLIED_BLOCK, ChangeAction, FrameChange};
+use super::super::canonical::to_canonical_json;
+use super::super::change::{APPLIED_BLOCK, ChangeAction, FrameChange};
+use super::super::fault::{Fault, FaultCode};
+use super::super::frame::Frame;
+use super::super::modules::audit::Audit;
+use super::super::modules::routing::Routing;
+use super::super::modules::ttl::Ttl;
+use super::super::modules::upgrade::Upgrade;
+use super::super::modules::validation::Validation;
+use super::super::node::{Node, NodeKind};
+use super::super::process::{ProcessOutcome, process};
+use super::super::relay::RelayedFrame;
 use crate::test_rng::SeededRng;
 
 const BLOCK_NAMES: [&str; 8] =
@@ -113,9 +114,9 @@ fn random_frame(random: &mut SeededRng) -> Value {
 }
 
 fn random_node(random: &mut SeededRng) -> Node {
-    let place =
+    let kind =
         random.choose(&[NodeKind::UltimateReceiver, NodeKind::ForwardingIntermediary, NodeKind::ActiveIntermediary]);
-    let mut node = Node::new("agent://node", place).expect("a node");
+    let mut node = Node::new("agent://node", kind).expect("a node");
     if random.chance(50) {
         node = node.with_role("amp://example.org/cache").expect("a role");
     }
@@ -145,20 +146,19 @@ fn random_node(random: &mut SeededRng) -> Node {
     }])
 }
 
-/// The blocks of a frame by name, with what they say in canonical form.
+/// Blocks by name, with their canonical properties.
 fn canonical_blocks(frame: &Frame) -> Vec<(String, Vec<u8>)> {
     let block =
-        |block: super::block::HeaderBlock<'_>| (block.name.to_owned(), object_to_canonical_json(block.properties));
+        |block: super::super::block::HeaderBlock<'_>| (block.name.to_owned(), to_canonical_json(block.properties));
     frame.header.blocks().into_iter().map(block).collect()
 }
 
-/// What is mandatory for this node, and beyond it.
+/// Mandatory blocks for this node that it does not understand.
 fn expected_not_understood(node: &Node, frame: &Frame) -> BTreeSet<String> {
     let trusted = |name: &str| node.kind() == NodeKind::UltimateReceiver || node.authorized_blocks.contains(name);
     let known = |name: &str| {
         let side_effects = ["audit", "routing"].contains(&name);
-        (node.understood_blocks.contains_key(name) || node.module_for_block(name).is_some())
-            && (!side_effects || trusted(name))
+        node.understands(name) && (!side_effects || trusted(name))
     };
     let all = frame.header.blocks().into_iter();
     all.filter(|block| {
@@ -171,26 +171,24 @@ fn expected_not_understood(node: &Node, frame: &Frame) -> BTreeSet<String> {
 fn check_relayed(node: &Node, before: &Frame, relayed: &RelayedFrame) {
     assert_ne!(node.kind(), NodeKind::UltimateReceiver);
     let after = canonical_blocks(&relayed.frame);
-    for (name, said) in canonical_blocks(before) {
-        let block = before.header.block(&name).expect("it is there");
+    for (name, properties) in canonical_blocks(before) {
+        let block = before.header.block(&name).expect("present");
         let targeted = node.acts_in_role(&block.role(&node.role_registry));
-        // The mark of active intermediaries is theirs.
+        // Active intermediaries change the `applied` block.
         if !targeted && (node.kind() == NodeKind::ForwardingIntermediary || name != APPLIED_BLOCK) {
-            assert!(after.contains(&(name.clone(), said)), "`{name}` is not for this node");
+            assert!(after.contains(&(name.clone(), properties)), "`{name}` is not for this node");
         }
         if targeted && !relayed.processed_blocks.contains(&name) && name != APPLIED_BLOCK {
             assert_eq!(after.iter().any(|(other, _)| *other == name), block.is_relayable(), "`{name}`: Table 3");
         }
     }
-    let mut body = before.body.clone();
-    if let Some(Value::Object(fault)) = body.get_mut("fault") {
-        fault.shift_remove("detail");
-    }
+    let mut without_detail = before.clone();
+    without_detail.remove_fault_detail();
     if node.kind() == NodeKind::ForwardingIntermediary {
-        assert_eq!(object_to_canonical_json(&relayed.frame.body), object_to_canonical_json(&body));
+        assert_eq!(to_canonical_json(&relayed.frame.body), to_canonical_json(&without_detail.body));
         assert!(relayed.frame.header.blocks().len() <= before.header.blocks().len());
     } else {
-        let mark = relayed.frame.header.block(APPLIED_BLOCK).expect("an active intermediary says so");
+        let mark = relayed.frame.header.block(APPLIED_BLOCK).expect("an active intermediary records its changes");
         assert!(mark.content().contains_key("by"));
     }
     for gram in relayed.frame.memory_grams_or_empty() {
@@ -200,9 +198,9 @@ fn check_relayed(node: &Node, before: &Frame, relayed: &RelayedFrame) {
 
 fn check_fault(node: &Node, frame: &Frame, fault: &Fault) {
     assert_eq!(fault.node.as_deref(), Some(node.uri()));
-    let told = fault.to_frame();
-    assert_eq!(Fault::from_frame(&told).as_ref(), Ok(&Some(Box::new(fault.clone()))), "a fault of ours is valid");
-    assert_eq!(told.body.len(), 1, "one fault a message");
+    let reported = fault.to_frame();
+    assert_eq!(Fault::from_frame(&reported).as_ref(), Ok(&Some(Box::new(fault.clone()))), "own faults are valid");
+    assert_eq!(reported.body.len(), 1, "one fault a message");
     assert_eq!(fault.code == FaultCode::VersionMismatch, frame.version.as_deref() == Some("2.0"));
 }
 
@@ -222,7 +220,7 @@ fn section_2_1_and_2_6_and_2_7_every_frame_at_every_node_has_one_outcome() {
         assert_eq!(to_canonical_json(&frame.to_json()), to_canonical_json(&value), "seed {seed}");
         let missing = expected_not_understood(&node, &frame);
         let outcome = process(&node, frame.clone(), Timestamp::UNIX_EPOCH);
-        assert_eq!(outcome, process(&node, frame.clone(), Timestamp::UNIX_EPOCH), "seed {seed}: it is pure");
+        assert_eq!(outcome, process(&node, frame.clone(), Timestamp::UNIX_EPOCH), "seed {seed}: not deterministic");
         match &outcome {
             ProcessOutcome::Processed(processed) => {
                 assert!(missing.is_empty(), "seed {seed}: {missing:?}");
@@ -244,9 +242,9 @@ fn section_2_1_and_2_6_and_2_7_every_frame_at_every_node_has_one_outcome() {
             ProcessOutcome::Fault(fault) => {
                 check_fault(&node, &frame, fault);
                 if fault.code == FaultCode::MustUnderstand {
-                    let told: BTreeSet<String> =
+                    let reported: BTreeSet<String> =
                         fault.not_understood.iter().filter(|name| *name != "memoryGrams").cloned().collect();
-                    assert!(told.is_subset(&missing), "seed {seed}: {told:?} of {missing:?}");
+                    assert!(reported.is_subset(&missing), "seed {seed}: {reported:?} of {missing:?}");
                 }
                 faults.insert(fault.code);
             }
@@ -264,11 +262,11 @@ fn random_bytes_parse_or_fault() {
         let mut random = SeededRng(seed);
         let mut bytes = good.to_string().into_bytes();
         for _ in 0..=random.below(4) {
-            let place = random.below(bytes.len() as u64) as usize;
+            let index = random.below(bytes.len() as u64) as usize;
             match random.below(3) {
-                0 => bytes[place] = random.next_u64() as u8,
-                1 => drop(bytes.remove(place)),
-                _ => bytes.insert(place, random.choose(b"{}[]\",:\\0x")),
+                0 => bytes[index] = random.next_u64() as u8,
+                1 => drop(bytes.remove(index)),
+                _ => bytes.insert(index, random.choose(b"{}[]\",:\\0x")),
             }
         }
         match node.process_bytes(&bytes, Timestamp::UNIX_EPOCH) {
@@ -279,7 +277,7 @@ fn random_bytes_parse_or_fault() {
             ProcessOutcome::Fault(fault) => {
                 assert_eq!(Fault::from_frame(&fault.to_frame()), Ok(Some(fault)), "seed {seed}")
             }
-            ProcessOutcome::Relayed(_) => panic!("seed {seed}: an ultimate receiver relays nothing"),
+            ProcessOutcome::Relayed(_) => panic!("seed {seed}: an ultimate receiver does not relay"),
         }
     }
 }

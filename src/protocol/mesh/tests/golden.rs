@@ -1,8 +1,8 @@
 //! Runs the golden files of `tests/golden/mesh`.
 //!
-//! `valid/<what>.json` is processed by an ultimate receiver and comes back the same. `invalid/<rule>--<what>.json` ends in a
-//! fault with that subcode, or, where it has none, that code. `spec/<number>--<section>--<what>.json` are the examples of the spec
-//! as they are printed; [`SPEC_EXAMPLES`] says what becomes of each.
+//! `valid/<name>.json` is processed by an ultimate receiver unchanged. `invalid/<rule>--<name>.json` ends in a fault with that subcode, or
+//! else that code. `spec/<number>--<section>--<name>.json` are the examples of the spec as printed, with their outcomes in
+//! [`SPEC_EXAMPLES`].
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,31 +11,31 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::canonical::to_canonical_json;
-use super::fault::{Fault, FaultCode};
-use super::frame::Frame;
-use super::modules::routing::Routing;
-use super::modules::ttl::Ttl;
-use super::node::{BodyProblem, BodySchema, Node};
-use super::process::{ProcessOutcome, process};
-use super::rules::{self, RULES};
+use super::super::canonical::to_canonical_json;
+use super::super::fault::{Fault, FaultCode};
+use super::super::frame::Frame;
+use super::super::modules::routing::Routing;
+use super::super::modules::ttl::Ttl;
+use super::super::node::{BodyProblem, BodySchema, Node};
+use super::super::process::{ProcessOutcome, process};
+use super::super::rules::{self, RULES};
 
-fn load_golden_files(folder: &str) -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/mesh").join(folder);
-    let mut goldens: Vec<(String, Vec<u8>)> = fs::read_dir(&folder)
+fn load_golden_files(dir: &str) -> Vec<(String, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/mesh").join(dir);
+    let mut goldens: Vec<(String, Vec<u8>)> = fs::read_dir(&dir)
         .expect("the golden files are in the repo")
         .map(|entry| {
-            let path = entry.expect("a readable folder").path();
+            let path = entry.expect("a readable dir").path();
             let name = path.file_stem().and_then(|name| name.to_str()).expect("a UTF-8 name").to_owned();
             (name, fs::read(&path).expect("a readable file"))
         })
         .collect();
     goldens.sort();
-    assert!(goldens.len() > 20, "most golden files are gone from {}", folder.display());
+    assert!(goldens.len() > 20, "golden files are missing from {}", dir.display());
     goldens
 }
 
-/// What the golden files agree upon.
+/// The schema of the golden files.
 struct GoldenBodySchema;
 
 impl BodySchema for GoldenBodySchema {
@@ -60,12 +60,12 @@ fn process_golden(bytes: &[u8]) -> ProcessOutcome {
     node.process_bytes(bytes, "2026-01-01T00:00:00Z".parse().expect("a time"))
 }
 
-/// The subcode of a fault, or its code where it has none.
+/// The subcode of a fault, or else its code.
 fn subcode_or_code(fault: &Fault) -> String {
     fault.subcode.clone().unwrap_or_else(|| fault.code.as_str().to_owned())
 }
 
-/// What became of a message: `processed`, or the word of its fault.
+/// `processed`, `relayed`, or the subcode or code of the fault.
 fn outcome_name(bytes: &[u8]) -> String {
     match process_golden(bytes) {
         ProcessOutcome::Processed(_) => "processed".to_owned(),
@@ -80,8 +80,8 @@ fn section_5_3_valid_frames_are_processed_unchanged() {
         let ProcessOutcome::Processed(processed) = process_golden(&bytes) else {
             panic!("`{name}`: {:?}", process_golden(&bytes))
         };
-        let came: Value = serde_json::from_slice(&bytes).expect("JSON");
-        assert_eq!(to_canonical_json(&processed.frame.to_json()), to_canonical_json(&came), "`{name}`");
+        let original: Value = serde_json::from_slice(&bytes).expect("JSON");
+        assert_eq!(to_canonical_json(&processed.frame.to_json()), to_canonical_json(&original), "`{name}`");
         let again = Frame::parse(&processed.frame.to_bytes(), &Default::default());
         assert_eq!(again, Ok(processed.frame), "`{name}`");
     }
@@ -101,7 +101,7 @@ fn section_2_8_invalid_frames_fault_with_their_rule_and_code() {
                     _ => FaultCode::Sender,
                 };
                 assert_eq!(fault.code, code, "{name}");
-                let read = Fault::from_frame(&fault.to_frame()).expect("a fault of ours is valid").expect("a fault");
+                let read = Fault::from_frame(&fault.to_frame()).expect("own faults are valid").expect("a fault");
                 assert_eq!(read, fault, "{name}");
             }
             ProcessOutcome::Fault(fault) => wrong.push(format!("{name}: {fault}")),
@@ -117,7 +117,7 @@ fn every_rule_and_code_has_an_invalid_golden_file() {
         .iter()
         .filter_map(|(name, _)| Some(name.split_once("--")?.0.replace('_', ":")))
         .collect();
-    // These need keys, an earlier message or an intermediary: their tests are in `modules/`.
+    // These need keys, an earlier message or an intermediary; tests in `modules/` cover them.
     let elsewhere = [rules::SECURITY_VIOLATION, rules::REPLAY_MEMORY_FULL, rules::ROUTING_LOOP];
     let rules = RULES.iter().map(|rule| rule.name).filter(|name| !elsewhere.contains(name));
     let codes =
@@ -125,18 +125,18 @@ fn every_rule_and_code_has_an_invalid_golden_file() {
     assert_eq!(broken, rules.chain(codes).map(str::to_owned).collect());
 }
 
-/// The examples of the spec: the file; what becomes of it as it is printed; and what becomes of it in its place in a frame, its
-/// comments taken out and the line breaks in its texts escaped. `-`: it has placeholders, or is no part of a message.
+/// Examples of the spec: the file, its outcome as printed, and its outcome as a complete message, without comments and with line breaks
+/// in strings escaped. `-`: it has placeholders or is not part of a message.
 const SPEC_EXAMPLES: &[(&str, &str, &str)] = &[
     ("01--1.4--notification", "processed", "processed"),
-    // Line breaks within texts are not JSON.
+    // Line breaks in strings are not JSON.
     ("02--1.4.1--mixed-content", rules::JSON, "processed"),
     ("03--2.1--roles", rules::JSON, "-"),
     // Comments are not JSON; without them there is no Body.
     ("04--2.8--version", rules::JSON, rules::BODY),
     ("05--5--construct", rules::JSON, "processed"),
     ("06--5.2--header-structure", rules::JSON, "-"),
-    // `<blockName>` is no name in camelCase.
+    // `<blockName>` is not in camelCase.
     ("07--5.2.1--block-structure", rules::JSON, rules::BLOCK_NAME),
     ("08--5.2.1--transaction", rules::FRAME_ROOT, "processed"),
     ("09--5.2.2--role-structure", rules::JSON, "-"),
@@ -149,10 +149,10 @@ const SPEC_EXAMPLES: &[(&str, &str, &str)] = &[
     ("16--5.3--process-order", rules::FRAME_ROOT, "processed"),
     ("17--5.3.1--children-structure", rules::FRAME_ROOT, "processed"),
     ("18--5.3.1--update-record", rules::FRAME_ROOT, "processed"),
-    // Its reason is an object, and 5.4.2 wants a list.
+    // Its reason is an object, but 5.4.2 requires a list.
     ("19--5.3.1--fault", rules::FRAME_ROOT, rules::FAULT_REASON),
     ("20--5.4.1--code-structure", rules::JSON, "-"),
-    // These three show a part of a fault and leave out what must be there.
+    // These three show an incomplete fault.
     ("21--5.4.1--code", rules::FRAME_ROOT, rules::FAULT_REASON),
     ("22--5.4.2--reason-structure", rules::JSON, "-"),
     ("23--5.4.2--reason", rules::FRAME_ROOT, rules::FAULT_CODE),
@@ -169,7 +169,7 @@ const SPEC_EXAMPLES: &[(&str, &str, &str)] = &[
     ("33--6.0--gram", rules::FRAME_ROOT, "processed"),
 ];
 
-/// An example as a message: without comments, line breaks in texts escaped, and wrapped in what is missing around it.
+/// Completes an example to a message, without comments and with line breaks in strings escaped.
 fn to_complete_message(example: &str) -> Option<Vec<u8>> {
     let (mut text, mut in_text, mut rest) = (String::new(), false, example);
     while let Some(c) = rest.chars().next() {
@@ -186,7 +186,7 @@ fn to_complete_message(example: &str) -> Option<Vec<u8>> {
         text.push_str(if in_text && c == '\n' { "\\n" } else { &rest[..c.len_utf8()] });
         rest = &rest[c.len_utf8()..];
     }
-    // A comment that stood for more fields leaves a comma behind.
+    // Remove the comma before a comment that stands for more fields.
     let mut tight = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for (from, to) in [(", }", " }"), (", ]", " ]")] {
         tight = tight.replace(from, to);
@@ -226,7 +226,7 @@ fn section_1_4_the_example_is_processed_only_where_its_block_is_understood() {
     assert_eq!(frame.header.message_id(), Some("amp-1001"));
     let now: Timestamp = "2025-06-26T14:00:00Z".parse().expect("a time");
     let last = Node::ultimate_receiver("agent://last").expect("a node");
-    let ProcessOutcome::Fault(fault) = process(&last, frame.clone(), now) else { panic!("it must be a fault") };
+    let ProcessOutcome::Fault(fault) = process(&last, frame.clone(), now) else { panic!("must be a fault") };
     assert_eq!(
         (fault.code, fault.not_understood.clone()),
         (FaultCode::MustUnderstand, vec!["alertControl".to_owned()])
@@ -235,8 +235,8 @@ fn section_1_4_the_example_is_processed_only_where_its_block_is_understood() {
         .expect("a node")
         .with_module(Ttl)
         .with_reinserted_blocks(["alertControl"]);
-    let ProcessOutcome::Relayed(relayed) = process(&middle, frame.clone(), now) else { panic!("it must be relayed") };
-    // The gram is sealed by a scheme that nobody here knows, for `next`, and does not say `relay`: Table 3 takes it out.
+    let ProcessOutcome::Relayed(relayed) = process(&middle, frame.clone(), now) else { panic!("must be relayed") };
+    // The gram is encrypted by an unknown scheme, for `next` and without `relay`: Table 3 removes it.
     let mut expected = frame.clone();
     expected.header.set("ttl", json!(2)).expect("a good field");
     expected.memory_grams = Some(Vec::new());

@@ -1,18 +1,18 @@
-//! Tests of `signature.rs`: what is covered, and what may change on the way.
+//! Tests of `signature.rs`.
 
-use super::super::super::node::{BodyProblem, BodySchema, Node};
-use super::super::super::relay::{ChangeAction, FrameChange};
+use super::super::super::change::{ChangeAction, FrameChange};
+use super::super::super::node::Node;
 use super::super::super::rules;
 use super::super::audit::Audit;
 use super::super::authentication::{Authentication, authenticate};
 use super::super::freshness::Freshness;
-use super::super::keys::test_keys::secret_key;
 use super::super::routing::Routing;
-use super::super::test_support::{
-    NOW, expect_fault, expect_processed, expect_relayed, forwarding_intermediary, frame, ultimate_receiver,
-};
 use super::super::ttl::Ttl;
 use super::*;
+use crate::protocol::mesh::tests::support::{
+    NOW, RejectAnyBody, expect_fault, expect_processed, expect_relayed, forwarding_intermediary, frame, secret_key,
+    ultimate_receiver,
+};
 
 fn keys() -> Arc<KeyRing> {
     let changer = secret_key(2, "agent://active").public_key().with_permission(KeyPermission::ModifyMessages);
@@ -41,7 +41,7 @@ fn signed_frame() -> Frame {
         "Body": {"task": {"id": 7, "text": "é"}},
         "MemoryGrams": [gram("550e8400-e29b-41d4-a716-446655440000"), hop]
     }));
-    sign(&mut frame, &secret_key(1, "agent://sender"), NOW).expect("a good block");
+    sign(&mut frame, &secret_key(1, "agent://sender"), NOW).expect("a valid block");
     frame
 }
 
@@ -58,7 +58,7 @@ fn refused_subcode(frame: Frame) -> String {
 #[test]
 fn section_7_0_a_signed_message_is_accepted_and_its_signer_known() {
     let taken = expect_processed(last(), signed_frame());
-    assert_eq!(taken.sender.as_deref(), Some("agent://sender"));
+    assert_eq!(taken.record.sender.as_deref(), Some("agent://sender"));
     assert!(taken.processed_blocks.contains(&"signature".to_owned()));
 }
 
@@ -112,20 +112,23 @@ fn section_7_2_a_signature_survives_forwarding_intermediaries() {
     let first = expect_relayed(hop("agent://one").with_understood_blocks(["forHops"]), signed_frame());
     assert_eq!(first.removed_blocks, ["forHops"]);
     let second = expect_relayed(hop("agent://two"), first.frame);
-    assert_eq!(expect_processed(last(), second.frame.clone()).sender.as_deref(), Some("agent://sender"));
-    // One that does not know the block passes it on, for it is relayable.
-    assert_eq!(expect_processed(last(), expect_relayed(forwarding_intermediary(), second.frame).frame).notes, [""; 0]);
+    assert_eq!(expect_processed(last(), second.frame.clone()).record.sender.as_deref(), Some("agent://sender"));
+    // An intermediary without the module forwards the relayable block.
+    assert_eq!(
+        expect_processed(last(), expect_relayed(forwarding_intermediary(), second.frame).frame).record.notes,
+        [""; 0]
+    );
 }
 
 #[test]
 fn section_7_0_an_unsigned_added_block_is_not_processed() {
     let mut added = signed_frame();
-    added.header.set("deploy", json!({"role": "next", "relay": true})).expect("a good block");
+    added.header.set("deploy", json!({"role": "next", "relay": true})).expect("a valid block");
     let passed = expect_relayed(forwarding_intermediary().with_module(Signature::required(keys())), added.clone());
-    assert_eq!(passed.notes, ["the block `deploy` was added on the way and is not signed"]);
+    assert_eq!(passed.record.notes, ["the block `deploy` was added after signing"]);
     let knows = last().with_understood_blocks(["deploy"]);
     assert_eq!(expect_fault(knows.clone(), added.clone()).subcode.as_deref(), Some("SecurityViolation.Signature"));
-    // Nor does whoever is given the message: it is not in it any more.
+    // The delivered frame does not have the block.
     assert!(expect_processed(last(), added.clone()).frame.header.block("deploy").is_none());
     added.header.remove("deploy");
     expect_processed(knows, added);
@@ -137,14 +140,14 @@ fn section_7_0_a_message_must_be_signed_by_a_known_key() {
     assert_eq!(refused_subcode(unsigned.clone()), "SecurityViolation.Signature");
     expect_processed(ultimate_receiver().with_module(Signature::optional(keys())), unsigned.clone());
     let mut stranger = unsigned;
-    sign(&mut stranger, &secret_key(9, "agent://sender"), NOW).expect("a good block");
+    sign(&mut stranger, &secret_key(9, "agent://sender"), NOW).expect("a valid block");
     assert_eq!(refused_subcode(stranger), "SecurityViolation.Signature");
 }
 
 #[test]
 fn section_7_0_the_signer_must_be_the_agent_of_the_key() {
     let mut forged = frame(json!({"Body": {}}));
-    sign(&mut forged, &secret_key(3, "agent://sender"), NOW).expect("a good block");
+    sign(&mut forged, &secret_key(3, "agent://sender"), NOW).expect("a valid block");
     assert_eq!(refused_subcode(forged), "SecurityViolation.Signature");
 }
 
@@ -154,9 +157,9 @@ fn section_7_3_a_message_signed_for_one_receiver_is_refused_by_others() {
     let refusal = expect_fault(other(), signed_frame());
     assert_eq!(refusal.subcode.as_deref(), Some("SecurityViolation.Signature"));
     assert!(refusal.reason_text().contains("was signed for `agent://last`"), "{refusal}");
-    // Neither another `routing` block nor an intermediary that signs anew makes it the other's.
+    // Neither another `routing` block nor a new signature changes the receiver.
     let mut diverted = signed_frame();
-    diverted.header.set("routing", json!({"role": "next", "to": "agent://other"})).expect("a good block");
+    diverted.header.set("routing", json!({"role": "next", "to": "agent://other"})).expect("a valid block");
     assert!(expect_fault(other(), diverted.clone()).reason_text().contains("agent://last"));
     let change = FrameChange {
         feature: "urn:x:mask".to_owned(),
@@ -168,7 +171,7 @@ fn section_7_3_a_message_signed_for_one_receiver_is_refused_by_others() {
     assert!(expect_fault(other(), again).reason_text().contains("agent://last"));
     let mut bad = signed_frame().to_json();
     bad["frame"]["Header"]["signature"]["to"] = json!("agent://other");
-    assert!(expect_fault(other(), frame(bad["frame"].clone())).reason_text().contains("not as it was signed"));
+    assert!(expect_fault(other(), frame(bad["frame"].clone())).reason_text().contains("the signature is invalid"));
 }
 
 #[test]
@@ -184,10 +187,10 @@ fn section_2_7_3_an_active_intermediary_must_sign_its_changes_again() {
     let again =
         expect_relayed(active().with_module(Signature::required(keys()).with_resigning_key(key)), signed_frame()).frame;
     let taken = expect_processed(last(), again);
-    assert_eq!((taken.sender.as_deref(), &taken.frame.body["extra"]), (Some("agent://sender"), &json!(1)));
+    assert_eq!((taken.record.sender.as_deref(), &taken.frame.body["extra"]), (Some("agent://sender"), &json!(1)));
 }
 
-/// One that changes what passes, and signs it anew; it trusts who sends to it, and nobody to say of others what they sent.
+/// An active intermediary that signs its changes, and trusts no agent to modify messages.
 fn resigning_intermediary() -> Node {
     let ring: Arc<KeyRing> = Arc::new(
         [secret_key(1, "agent://sender").public_key(), secret_key(3, "agent://other").public_key()]
@@ -207,44 +210,48 @@ fn resigning_intermediary() -> Node {
 fn section_7_0_signing_again_preserves_the_original_sender() {
     let presented = |agent: &str, number: u8| {
         let mut frame = frame(json!({"Header": {"messageId": "m-1"}, "Body": {"task": "t"}}));
-        authenticate(&mut frame, &secret_key(number, agent), "n", NOW).expect("a good block");
+        authenticate(&mut frame, &secret_key(number, agent), "n", NOW).expect("a valid block");
         frame
     };
     let end = || last().with_module(Authentication::optional(keys()));
     let honest = {
         let mut frame = presented("agent://sender", 1);
-        sign(&mut frame, &secret_key(1, "agent://sender"), NOW).expect("a good block");
+        sign(&mut frame, &secret_key(1, "agent://sender"), NOW).expect("a valid block");
         expect_relayed(resigning_intermediary(), frame).frame
     };
-    assert_eq!(expect_processed(end(), honest.clone()).sender.as_deref(), Some("agent://sender"));
-    // Without the credential it is still the sender's, so that it is known when it comes again.
+    assert_eq!(expect_processed(end(), honest.clone()).record.sender.as_deref(), Some("agent://sender"));
+    // Without the credential the sender stays the same, so that a replay is detected.
     let mut stripped = honest.clone();
     stripped.header.remove("authentication");
-    assert_eq!(expect_processed(end(), stripped).sender.as_deref(), Some("agent://sender"));
-    // Another's message with the sender's credential, which the gateway does not look at, or which comes behind it.
+    assert_eq!(expect_processed(end(), stripped).record.sender.as_deref(), Some("agent://sender"));
+    // Another agent's message with the sender's credential, for a role that the intermediary does not act in.
     for role in ["ultimateReceiver", "monitor", "urn:agentic:mesh:role:ultimateReceiver"] {
         let mut forged = presented("agent://sender", 1);
         forged.body.insert("task".to_owned(), json!("steal"));
-        let mut credential = forged.header.block("authentication").expect("it is there").properties.clone();
+        let mut credential = forged.header.block("authentication").expect("present").properties.clone();
         credential.insert("role".to_owned(), json!(role));
-        forged.header.set_block("authentication", credential).expect("a good block");
-        sign(&mut forged, &secret_key(3, "agent://other"), NOW).expect("a good block");
+        forged.header.set_block("authentication", credential).expect("a valid block");
+        sign(&mut forged, &secret_key(3, "agent://other"), NOW).expect("a valid block");
         let passed = expect_relayed(resigning_intermediary(), forged).frame;
-        let told = expect_fault(end(), passed);
-        assert!(told.reason_text().contains("as another's than who presents themselves"), "{role}: {told}");
+        let fault = expect_fault(end(), passed);
+        assert!(fault.reason_text().contains("for another sender than the credential"), "{role}: {fault}");
     }
     let mut own = frame(json!({"Header": {"messageId": "m-1"}, "Body": {"task": "steal"}}));
-    sign(&mut own, &secret_key(3, "agent://other"), NOW).expect("a good block");
+    sign(&mut own, &secret_key(3, "agent://other"), NOW).expect("a valid block");
     let mut passed = expect_relayed(resigning_intermediary(), own).frame;
-    assert_eq!(expect_processed(end(), passed.clone()).sender.as_deref(), Some("agent://other"), "not the gateway's");
-    let credential = honest.header.block("authentication").expect("it is there").properties.clone();
-    passed.header.set_block("authentication", credential).expect("a good block");
+    assert_eq!(
+        expect_processed(end(), passed.clone()).record.sender.as_deref(),
+        Some("agent://other"),
+        "not the gateway's"
+    );
+    let credential = honest.header.block("authentication").expect("present").properties.clone();
+    passed.header.set_block("authentication", credential).expect("a valid block");
     assert_eq!(refused_subcode_at(end(), passed), "SecurityViolation.Signature");
-    // Nobody says so who may not change messages.
+    // A key without the permission cannot name another sender.
     let mut claimed = presented("agent://sender", 1);
     let more = [("sender", json!("agent://sender"))];
-    sign_with_fields(&mut claimed, &secret_key(3, "agent://other"), NOW, more).expect("a good block");
-    assert!(expect_fault(end(), claimed).reason_text().contains("who may not change it"));
+    sign_with_fields(&mut claimed, &secret_key(3, "agent://other"), NOW, more).expect("a valid block");
+    assert!(expect_fault(end(), claimed).reason_text().contains("may not change messages of another sender"));
 }
 
 fn refused_subcode_at(node: Node, frame: Frame) -> String {
@@ -255,13 +262,13 @@ fn refused_subcode_at(node: Node, frame: Frame) -> String {
 fn section_7_3_signing_again_preserves_the_message_s_age() {
     let mut old = frame(json!({"Header": {"messageId": "m-1"}, "Body": {}}));
     sign(&mut old, &secret_key(1, "agent://sender"), NOW - jiff::SignedDuration::from_secs(3000))
-        .expect("a good block");
+        .expect("a valid block");
     let fresh = |node: Node| node.with_module(Freshness::within_window(jiff::SignedDuration::from_secs(300)));
     let passed = expect_relayed(resigning_intermediary(), old).frame;
     assert_eq!(refused_subcode_at(fresh(last()), passed), "SecurityViolation.Stale");
-    // And one that has no id can be told from its copy by nobody.
+    // A signed message without an id cannot be fault from its copy.
     let mut nameless = frame(json!({"Body": {}}));
-    sign(&mut nameless, &secret_key(1, "agent://sender"), NOW).expect("a good block");
+    sign(&mut nameless, &secret_key(1, "agent://sender"), NOW).expect("a valid block");
     let window = Freshness::within_window(jiff::SignedDuration::from_secs(300)).with_optional_id();
     assert_eq!(
         refused_subcode_at(ultimate_receiver().with_module(Signature::optional(keys())).with_module(window), nameless),
@@ -273,18 +280,10 @@ fn section_7_3_signing_again_preserves_the_message_s_age() {
 fn section_5_2_2_a_block_with_an_unknown_role_cannot_be_removed() {
     let mut limits =
         frame(json!({"Header": {"messageId": "m-1", "limits": {"role": "monitor", "most": 3}}, "Body": {}}));
-    sign(&mut limits, &secret_key(1, "agent://sender"), NOW).expect("a good block");
+    sign(&mut limits, &secret_key(1, "agent://sender"), NOW).expect("a valid block");
     expect_processed(last(), limits.clone());
     limits.header.remove("limits");
     assert_eq!(refused_subcode(limits), "SecurityViolation.Signature");
-}
-
-struct RejectEveryBody;
-
-impl BodySchema for RejectEveryBody {
-    fn check(&self, _body: &Map<String, Value>) -> Result<(), BodyProblem> {
-        Err(BodyProblem { pointer: String::new(), problem: "is never good".to_owned() })
-    }
 }
 
 #[test]
@@ -292,11 +291,11 @@ fn section_7_0_a_signature_is_checked_before_the_body() {
     let mut bad = signed_frame();
     bad.body.insert("encodingStyle".to_owned(), json!("urn:strange"));
     assert_eq!(
-        expect_fault(last().with_body_schema(RejectEveryBody), bad).subcode.as_deref(),
+        expect_fault(last().with_body_schema(RejectAnyBody), bad).subcode.as_deref(),
         Some("SecurityViolation.Signature")
     );
     assert_eq!(
-        expect_fault(last().with_body_schema(RejectEveryBody), signed_frame()).subcode.as_deref(),
+        expect_fault(last().with_body_schema(RejectAnyBody), signed_frame()).subcode.as_deref(),
         Some(rules::BODY_SCHEMA)
     );
 }
@@ -305,13 +304,10 @@ fn section_7_0_a_signature_is_checked_before_the_body() {
 fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
     for key in ["algorithm", "keyId", "signer", "created", "value"] {
         let mut bad = signed_frame().to_json();
-        bad.pointer_mut("/frame/Header/signature")
-            .and_then(Value::as_object_mut)
-            .expect("it is there")
-            .shift_remove(key);
+        bad.pointer_mut("/frame/Header/signature").and_then(Value::as_object_mut).expect("present").shift_remove(key);
         assert_eq!(refused_subcode(frame(bad["frame"].clone())), rules::BLOCK_CONTENT, "{key}");
     }
     let mut bad = signed_frame().to_json();
-    *bad.pointer_mut("/frame/Header/signature/algorithm").expect("it is there") = json!("none");
+    *bad.pointer_mut("/frame/Header/signature/algorithm").expect("present") = json!("none");
     assert_eq!(refused_subcode(frame(bad["frame"].clone())), "SecurityViolation.Signature");
 }

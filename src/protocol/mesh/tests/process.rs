@@ -2,43 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::super::node::BodyProblem;
+use super::super::node::{BodyProblem, BodySchema};
+use super::super::role::Role;
+use super::super::tests::support::{
+    NOW, expect_fault, expect_processed, expect_relayed, forwarding_intermediary, frame, into_fault, into_processed,
+    ultimate_receiver,
+};
 use super::*;
-
-const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-
-fn frame(value: Value) -> Frame {
-    Frame::parse(json!({"frame": value}).to_string().as_bytes(), &Default::default()).expect("a good frame")
-}
-
-fn ultimate_receiver() -> Node {
-    Node::ultimate_receiver("agent://last").expect("a node")
-}
-
-fn forwarding_intermediary() -> Node {
-    Node::forwarding_intermediary("agent://middle").expect("a node")
-}
-
-fn expect_fault(outcome: ProcessOutcome) -> Fault {
-    match outcome {
-        ProcessOutcome::Fault(fault) => *fault,
-        other => panic!("it must be a fault: {other:?}"),
-    }
-}
-
-fn expect_processed(outcome: ProcessOutcome) -> ProcessedFrame {
-    match outcome {
-        ProcessOutcome::Processed(processed) => *processed,
-        other => panic!("it must be processed: {other:?}"),
-    }
-}
-
-fn expect_relayed(outcome: ProcessOutcome) -> RelayedFrame {
-    match outcome {
-        ProcessOutcome::Relayed(relayed) => *relayed,
-        other => panic!("it must be relayed: {other:?}"),
-    }
-}
 
 #[test]
 fn section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_ends_processing() {
@@ -52,7 +22,7 @@ fn section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_en
         },
         "Body": {"fault": "not looked at in this step", "encodingStyle": 7}
     }));
-    let fault = expect_fault(process(&ultimate_receiver().with_understood_blocks(["known"]), frame, NOW));
+    let fault = expect_fault(&ultimate_receiver().with_understood_blocks(["known"]), frame);
     assert_eq!(fault.code, FaultCode::MustUnderstand);
     assert_eq!(fault.not_understood, ["one", "two"]);
     assert_eq!(fault.node.as_deref(), Some("agent://last"));
@@ -77,39 +47,39 @@ fn section_2_3_blocks_are_targeted_by_role() {
     });
     let all = ["forAll", "forMiddle", "forLast", "forLastToo", "forNobody", "forSender", "forCache", "forWhoever"];
     let frame = frame(json!({"Header": header, "Body": {}}));
-    let last = expect_processed(process(&ultimate_receiver().with_understood_blocks(all), frame.clone(), NOW));
+    let last = expect_processed(&ultimate_receiver().with_understood_blocks(all), frame.clone());
     assert_eq!(last.processed_blocks, ["forAll", "forLast", "forLastToo", "forWhoever"]);
-    let middle = expect_relayed(process(&forwarding_intermediary().with_understood_blocks(all), frame.clone(), NOW));
+    let middle = expect_relayed(&forwarding_intermediary().with_understood_blocks(all), frame.clone());
     assert_eq!(middle.processed_blocks, ["forAll", "forMiddle"]);
     let cache =
         forwarding_intermediary().with_role("amp://example.org/cache").expect("a role").with_understood_blocks(all);
-    assert_eq!(expect_relayed(process(&cache, frame, NOW)).processed_blocks, ["forAll", "forCache", "forMiddle"]);
+    assert_eq!(expect_relayed(&cache, frame).processed_blocks, ["forAll", "forCache", "forMiddle"]);
 }
 
 #[test]
 fn section_2_4_a_mandatory_block_for_another_role_is_no_fault() {
     for role in ["none", "amp://example.org/cache", "initialSender", "intermediary"] {
         let frame = frame(json!({"Header": {"strange": {"role": role, "mustUnderstand": true}}, "Body": {}}));
-        let last = expect_processed(process(&ultimate_receiver(), frame, NOW));
+        let last = expect_processed(&ultimate_receiver(), frame);
         assert!(last.processed_blocks.is_empty(), "{role}");
     }
     let frame = frame(json!({"Header": {"strange": {"mustUnderstand": true}}, "Body": {}}));
-    assert_eq!(expect_relayed(process(&forwarding_intermediary(), frame, NOW)).removed_blocks, [""; 0]);
+    assert_eq!(expect_relayed(&forwarding_intermediary(), frame).removed_blocks, [""; 0]);
 }
 
 #[test]
 fn section_2_6_step_7_must_faults_take_precedence() {
-    // The version and the mandatory block are both wrong, and so is the Body: the version is told.
+    // Version, mandatory block and Body are all wrong: the version precedes.
     let frame = |version: &str| {
         let mut frame =
             frame(json!({"Header": {"strange": {"mustUnderstand": true}}, "Body": {"encodingStyle": "urn:x"}}));
         frame.version = Some(version.to_owned());
         frame
     };
-    assert_eq!(expect_fault(process(&ultimate_receiver(), frame("9.9"), NOW)).code, FaultCode::VersionMismatch);
-    assert_eq!(expect_fault(process(&ultimate_receiver(), frame("1.0"), NOW)).code, FaultCode::MustUnderstand);
+    assert_eq!(expect_fault(&ultimate_receiver(), frame("9.9")).code, FaultCode::VersionMismatch);
+    assert_eq!(expect_fault(&ultimate_receiver(), frame("1.0")).code, FaultCode::MustUnderstand);
     let known = ultimate_receiver().with_understood_blocks(["strange"]);
-    assert_eq!(expect_fault(process(&known, frame("1.0"), NOW)).code, FaultCode::DataEncodingUnknown);
+    assert_eq!(expect_fault(&known, frame("1.0")).code, FaultCode::DataEncodingUnknown);
 }
 
 #[test]
@@ -117,7 +87,7 @@ fn section_5_4_3_every_fault_names_its_node() {
     let bytes = br#"{"frame":{"Body":[]}}"#;
     for (node, role) in [(ultimate_receiver(), Role::UltimateReceiver), (forwarding_intermediary(), Role::Intermediary)]
     {
-        let fault = expect_fault(node.process_bytes(bytes, NOW));
+        let fault = into_fault(node.process_bytes(bytes, NOW));
         assert_eq!(
             (fault.code, fault.node.as_deref(), fault.role.clone()),
             (FaultCode::Sender, Some(node.uri()), Some(role))
@@ -135,19 +105,19 @@ fn section_2_5_and_5_4_6_an_unknown_encoding_style_is_a_fault() {
     ] {
         let frame = frame(json!({"Header": header, "Body": body}));
         let mut node = ultimate_receiver().with_understood_blocks(["known"]);
-        assert_eq!(expect_fault(process(&node, frame.clone(), NOW)).code, FaultCode::DataEncodingUnknown);
+        assert_eq!(expect_fault(&node, frame.clone()).code, FaultCode::DataEncodingUnknown);
         node.encoding_styles.insert("urn:strange".to_owned());
-        expect_processed(process(&node, frame, NOW));
+        expect_processed(&node, frame);
     }
     let unknown = frame(json!({"Header": {"unknown": {"encodingStyle": "urn:strange"}}, "Body": {}}));
-    expect_processed(process(&ultimate_receiver(), unknown, NOW));
+    expect_processed(&ultimate_receiver(), unknown);
     let elsewhere = frame(json!({"Body": {"encodingStyle": "urn:strange"}}));
-    expect_relayed(process(&forwarding_intermediary(), elsewhere, NOW));
+    expect_relayed(&forwarding_intermediary(), elsewhere);
 }
 
 struct TaskRequiredSchema;
 
-impl super::super::node::BodySchema for TaskRequiredSchema {
+impl BodySchema for TaskRequiredSchema {
     fn check(&self, body: &Map<String, Value>) -> Result<(), BodyProblem> {
         let problem = || BodyProblem { pointer: "/task".to_owned(), problem: "must be there, a text".to_owned() };
         body.get("task").filter(|task| task.is_string()).map(|_| ()).ok_or_else(problem)
@@ -159,16 +129,12 @@ fn section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_violates_its_schema_is_refu
     let node = ultimate_receiver().with_body_schema(TaskRequiredSchema);
     // The Body as a whole, and each of its children.
     for body in [json!({}), json!({"task": {"id": 7}, "other": 1})] {
-        let refused = expect_fault(process(&node, frame(json!({"Body": body})), NOW));
+        let refused = expect_fault(&node, frame(json!({"Body": body})));
         assert_eq!((refused.code, refused.subcode.as_deref()), (FaultCode::Sender, Some(rules::BODY_SCHEMA)));
         assert_eq!(refused.pointer(), Some("/frame/Body/task"));
     }
-    expect_processed(process(&node, frame(json!({"Body": {"task": "alert"}})), NOW));
-    expect_relayed(process(
-        &forwarding_intermediary().with_body_schema(TaskRequiredSchema),
-        frame(json!({"Body": {}})),
-        NOW,
-    ));
+    expect_processed(&node, frame(json!({"Body": {"task": "alert"}})));
+    expect_relayed(&forwarding_intermediary().with_body_schema(TaskRequiredSchema), frame(json!({"Body": {}})));
 }
 
 #[test]
@@ -176,24 +142,19 @@ fn section_5_3_1_only_the_fault_of_a_body_is_read() {
     let good = json!({"code": {"value": "Server.ProcessingError"}, "reason": [{"text": "Timeout.", "lang": "en-US"}]});
     let frame =
         |fault: Value| frame(json!({"Body": {"encodingStyle": 7, "fault": fault, "task": {"encodingStyle": "urn:x"}}}));
-    let last = expect_processed(process(&ultimate_receiver().with_body_schema(TaskRequiredSchema), frame(good), NOW));
-    let told = last.fault.expect("it tells a fault");
-    assert_eq!((told.code, told.reason_text()), (FaultCode::Receiver, "Timeout."));
-    let bad = expect_fault(process(&ultimate_receiver(), frame(json!({"reason": []})), NOW));
+    let last = expect_processed(&ultimate_receiver().with_body_schema(TaskRequiredSchema), frame(good));
+    let fault = last.fault.expect("a fault");
+    assert_eq!((fault.code, fault.reason_text()), (FaultCode::Receiver, "Timeout."));
+    let bad = expect_fault(&ultimate_receiver(), frame(json!({"reason": []})));
     assert_eq!(bad.subcode.as_deref(), Some(rules::FAULT_CODE));
 }
 
 #[test]
 fn section_5_2_1_unknown_blocks_and_properties_are_ignored_and_preserved() {
     let value = json!({"Header": {"strange": {"what": [1, {"role": 5}]}, "field": 7, "known": {"role": "next", "more": {}}}, "Body": {"x": {"y": 1}}});
-    let last =
-        expect_processed(process(&ultimate_receiver().with_understood_blocks(["known"]), frame(value.clone()), NOW));
+    let last = expect_processed(&ultimate_receiver().with_understood_blocks(["known"]), frame(value.clone()));
     assert_eq!(last.frame.to_json()["frame"], value);
-    let middle = expect_relayed(process(
-        &forwarding_intermediary().with_reinserted_blocks(["known"]),
-        frame(value.clone()),
-        NOW,
-    ));
+    let middle = expect_relayed(&forwarding_intermediary().with_reinserted_blocks(["known"]), frame(value.clone()));
     assert_eq!(middle.frame.to_json()["frame"], value);
 }
 
@@ -204,14 +165,12 @@ fn section_1_4_grams_follow_the_header_block_rules() {
         gram.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         frame(json!({"Body": {}, "MemoryGrams": [gram]}))
     };
-    let refused =
-        expect_fault(process(&ultimate_receiver(), sealed(json!({"role": "next", "mustUnderstand": true})), NOW));
+    let refused = expect_fault(&ultimate_receiver(), sealed(json!({"role": "next", "mustUnderstand": true})));
     assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec!["memoryGrams".to_owned()]));
-    expect_processed(process(&ultimate_receiver(), sealed(json!({"role": "next"})), NOW));
-    expect_processed(process(&ultimate_receiver(), sealed(json!({"role": "none", "mustUnderstand": true})), NOW));
-    let count = |more: Value| {
-        expect_relayed(process(&forwarding_intermediary(), sealed(more), NOW)).frame.memory_grams_or_empty().len()
-    };
+    expect_processed(&ultimate_receiver(), sealed(json!({"role": "next"})));
+    expect_processed(&ultimate_receiver(), sealed(json!({"role": "none", "mustUnderstand": true})));
+    let count =
+        |more: Value| expect_relayed(&forwarding_intermediary(), sealed(more)).frame.memory_grams_or_empty().len();
     assert_eq!(count(json!({})), 1);
     assert_eq!(count(json!({"role": "next"})), 0);
     assert_eq!(count(json!({"role": "next", "relay": true})), 1);
@@ -223,20 +182,18 @@ fn section_7_2_only_trusted_intermediaries_process_blocks_with_side_effects() {
     for name in ["routing", "audit"] {
         let mandatory = frame(json!({"Header": {name: {"role": "next", "mustUnderstand": true}}, "Body": {}}));
         let node = forwarding_intermediary().with_understood_blocks([name]);
-        let refused = expect_fault(process(&node, mandatory.clone(), NOW));
+        let refused = expect_fault(&node, mandatory.clone());
         assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec![name.to_owned()]));
         assert_eq!(
-            expect_relayed(process(&node.clone().with_authorized_blocks([name]), mandatory.clone(), NOW))
-                .processed_blocks,
+            expect_relayed(&node.clone().with_authorized_blocks([name]), mandatory.clone()).processed_blocks,
             [name]
         );
         assert_eq!(
-            expect_processed(process(&ultimate_receiver().with_understood_blocks([name]), mandatory, NOW))
-                .processed_blocks,
+            expect_processed(&ultimate_receiver().with_understood_blocks([name]), mandatory).processed_blocks,
             [name]
         );
         let optional = frame(json!({"Header": {name: {"role": "next", "relay": true}}, "Body": {}}));
-        let ignored = expect_relayed(process(&node, optional, NOW));
+        let ignored = expect_relayed(&node, optional);
         assert!(ignored.processed_blocks.is_empty() && ignored.removed_blocks.is_empty());
     }
 }
@@ -250,10 +207,10 @@ fn section_6_0_grams_are_validated_at_the_ultimate_receiver() {
     });
     let with = |pointer: &str, value: Value| {
         let mut gram = gram.clone();
-        *gram.pointer_mut(pointer).expect("the place is there") = value;
+        *gram.pointer_mut(pointer).expect("present") = value;
         frame(json!({"Body": {}, "MemoryGrams": [{"MemoryGram": gram}]}))
     };
-    let good = expect_processed(process(&ultimate_receiver(), with("/id", gram["id"].clone()), NOW));
+    let good = expect_processed(&ultimate_receiver(), with("/id", gram["id"].clone()));
     assert_eq!(good.grams.len(), 1);
     for (pointer, value) in [
         ("/id", json!("alert-evt")),
@@ -264,13 +221,13 @@ fn section_6_0_grams_are_validated_at_the_ultimate_receiver() {
         ("/nodes/0/id", json!(1)),
     ] {
         let bad = with(pointer, value);
-        let refused = expect_fault(process(&ultimate_receiver(), bad.clone(), NOW));
+        let refused = expect_fault(&ultimate_receiver(), bad.clone());
         assert_eq!((refused.code, refused.subcode.as_deref()), (FaultCode::Sender, Some(rules::GRAM)), "{pointer}");
         assert_eq!(refused.pointer(), Some(format!("/frame/MemoryGrams/0{pointer}").as_str()));
-        expect_relayed(process(&forwarding_intermediary(), bad, NOW));
+        expect_relayed(&forwarding_intermediary(), bad);
     }
     let node = gram["nodes"][0].clone();
-    let refused = expect_fault(process(&ultimate_receiver(), with("/nodes", json!([node, node])), NOW));
+    let refused = expect_fault(&ultimate_receiver(), with("/nodes", json!([node, node])));
     assert_eq!(refused.detail["rule"], "gram-node-twice");
     assert_eq!(refused.pointer(), Some("/frame/MemoryGrams/0/nodes/1/id"));
 }
@@ -284,16 +241,16 @@ fn section_6_0_different_grams_with_one_id_are_refused() {
     let with = |other: Value| {
         process(&ultimate_receiver(), frame(json!({"Body": {}, "MemoryGrams": [gram("a"), other]})), NOW)
     };
-    let refused = expect_fault(with(gram("b")));
+    let refused = into_fault(with(gram("b")));
     assert_eq!((refused.code, refused.subcode.as_deref()), (FaultCode::Sender, Some(rules::GRAM)));
     assert_eq!(
         (refused.pointer(), &refused.detail["rule"]),
         (Some("/frame/MemoryGrams/1/id"), &json!("gram-immutable"))
     );
-    assert_eq!(expect_processed(with(json!({"MemoryGram": gram("a")}))).grams.len(), 1);
+    assert_eq!(into_processed(with(json!({"MemoryGram": gram("a")}))).grams.len(), 1);
     let mut third = gram("b");
     third["id"] = json!("550e8400-e29b-41d4-a716-446655440001");
-    assert_eq!(expect_processed(with(third)).grams.len(), 2);
+    assert_eq!(into_processed(with(third)).grams.len(), 2);
 }
 
 #[test]
@@ -306,20 +263,20 @@ fn section_2_6_step_7_an_unauthorized_mandatory_block_precedes_module_faults() {
             .with_module(super::super::modules::ttl::Ttl)
             .with_module(super::super::modules::audit::Audit::default())
     };
-    let refused = expect_fault(process(&node(), frame(0), NOW));
+    let refused = expect_fault(&node(), frame(0));
     assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec!["audit".to_owned()]));
     let authorized = node().with_authorized_blocks(["audit"]);
-    assert_eq!(expect_fault(process(&authorized, frame(0), NOW)).subcode.as_deref(), Some(rules::TTL_EXPIRED));
-    expect_relayed(process(&authorized, frame(1), NOW));
+    assert_eq!(expect_fault(&authorized, frame(0)).subcode.as_deref(), Some(rules::TTL_EXPIRED));
+    expect_relayed(&authorized, frame(1));
 }
 
 #[test]
 fn section_2_2_a_frame_does_not_change_a_node_s_roles() {
-    // A node acts in the roles that it has, whatever the frame says of roles.
+    // The frame's `roles` do not affect the node.
     let header = json!({"roles": ["ultimateReceiver", "none", "monitor"], "forMonitor": {"role": "monitor"}, "mine": {"role": "next"}});
     let node = forwarding_intermediary().with_understood_blocks(["forMonitor", "mine"]);
     let before = node.roles().clone();
-    let outcome = expect_relayed(process(&node, frame(json!({"Header": header, "Body": {}})), NOW));
+    let outcome = expect_relayed(&node, frame(json!({"Header": header, "Body": {}})));
     assert_eq!(outcome.processed_blocks, ["mine"]);
     assert_eq!(*node.roles(), before);
 }
@@ -328,19 +285,19 @@ fn section_2_2_a_frame_does_not_change_a_node_s_roles() {
 fn section_2_7_2_an_intermediary_follows_the_processing_model() {
     for node in [forwarding_intermediary(), Node::active_intermediary("agent://active").expect("a node")] {
         let mandatory = frame(json!({"Header": {"strange": {"role": "next", "mustUnderstand": true}}, "Body": {}}));
-        let refused = expect_fault(process(&node, mandatory, NOW));
+        let refused = expect_fault(&node, mandatory);
         assert_eq!((refused.code, refused.role.clone()), (FaultCode::MustUnderstand, Some(Role::Intermediary)));
         let mut other = frame(json!({"Body": {}}));
         other.version = Some("3.0".to_owned());
-        assert_eq!(expect_fault(process(&node, other, NOW)).code, FaultCode::VersionMismatch);
-        // The Body is not an intermediary's.
-        expect_relayed(process(&node, frame(json!({"Body": {"fault": "none", "encodingStyle": 7}})), NOW));
+        assert_eq!(expect_fault(&node, other).code, FaultCode::VersionMismatch);
+        // An intermediary does not read the Body.
+        expect_relayed(&node, frame(json!({"Body": {"fault": "none", "encodingStyle": 7}})));
     }
 }
 
 struct FaultListSchema;
 
-impl super::super::node::BodySchema for FaultListSchema {
+impl BodySchema for FaultListSchema {
     fn check(&self, _body: &Map<String, Value>) -> Result<(), BodyProblem> {
         Ok(())
     }
@@ -355,15 +312,15 @@ impl super::super::node::BodySchema for FaultListSchema {
 
 #[test]
 fn section_5_4_1_and_5_4_5_a_fault_is_checked_against_the_application_s_lists() {
-    let told = |subcode: &str, detail: &str| {
+    let process_fault = |subcode: &str, detail: &str| {
         let fault = json!({"code": {"value": "Sender", "subcode": subcode}, "reason": [{"text": "No.", "lang": "en"}], "detail": {detail: 1}});
         process(&ultimate_receiver().with_body_schema(FaultListSchema), frame(json!({"Body": {"fault": fault}})), NOW)
     };
-    assert!(expect_processed(told("MissingField", "missingFields")).fault.is_some());
+    assert!(into_processed(process_fault("MissingField", "missingFields")).fault.is_some());
     for (subcode, detail, pointer) in
         [("Other", "missingFields", "/code/subcode"), ("MissingField", "other", "/detail")]
     {
-        let refused = expect_fault(told(subcode, detail));
+        let refused = into_fault(process_fault(subcode, detail));
         assert_eq!(refused.subcode.as_deref(), Some(rules::FAULT_SCHEMA));
         assert_eq!(refused.pointer(), Some(format!("/frame/Body/fault{pointer}").as_str()));
     }
@@ -373,14 +330,10 @@ fn section_5_4_1_and_5_4_5_a_fault_is_checked_against_the_application_s_lists() 
 fn section_7_0_unknown_security_blocks_follow_the_same_rules() {
     for name in ["authentication", "authorization", "signature", "encryption"] {
         let with = |block: Value| frame(json!({"Header": {name: block}, "Body": {}}));
-        let kept =
-            expect_relayed(process(&forwarding_intermediary(), with(json!({"role": "next", "relay": true})), NOW));
+        let kept = expect_relayed(&forwarding_intermediary(), with(json!({"role": "next", "relay": true})));
         assert!(kept.removed_blocks.is_empty() && kept.processed_blocks.is_empty(), "{name}");
-        assert!(
-            expect_processed(process(&ultimate_receiver(), with(json!({})), NOW)).processed_blocks.is_empty(),
-            "{name}"
-        );
-        let refused = expect_fault(process(&ultimate_receiver(), with(json!({"mustUnderstand": true})), NOW));
+        assert!(expect_processed(&ultimate_receiver(), with(json!({}))).processed_blocks.is_empty(), "{name}");
+        let refused = expect_fault(&ultimate_receiver(), with(json!({"mustUnderstand": true})));
         assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec![name.to_owned()]));
     }
 }

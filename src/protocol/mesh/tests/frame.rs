@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::fault::FaultCode;
 use super::super::role::{Role, RoleRegistry};
 use super::*;
 
@@ -10,7 +11,7 @@ fn parse(text: &str) -> Result<Frame, Box<Fault>> {
 }
 
 fn rejection(message: Value) -> (FaultCode, String, String) {
-    let fault = parse(&message.to_string()).expect_err("it must be refused");
+    let fault = parse(&message.to_string()).expect_err("must be refused");
     let pointer = fault.pointer().unwrap_or("none").to_owned();
     (fault.code, fault.subcode.unwrap_or_default(), pointer)
 }
@@ -22,7 +23,7 @@ fn sender_rejection(rule: &str, pointer: &str) -> (FaultCode, String, String) {
 #[test]
 fn section_5_a_frame_round_trips_in_order() {
     let text = r#"{"frame":{"version":"1.0","Header":{"zulu":{"b":1,"a":2.50},"messageId":"m","headerBlocks":[{"type":"x","content":[]}],"other":[1]},"Body":{"z":null,"a":{}},"MemoryGrams":[{"id":"g"}]}}"#;
-    let frame = parse(text).expect("a good frame");
+    let frame = parse(text).expect("a valid frame");
     assert_eq!(String::from_utf8(frame.to_bytes()).expect("UTF-8"), text.replace("2.50", "2.5"));
     assert_eq!(Frame::parse(&frame.to_bytes(), &FrameLimits::default()), Ok(frame));
     for text in [
@@ -30,7 +31,7 @@ fn section_5_a_frame_round_trips_in_order() {
         r#"{"frame":{"Header":{},"Body":{}}}"#,
         r#"{"frame":{"Body":{},"MemoryGrams":[]}}"#,
     ] {
-        assert_eq!(String::from_utf8(parse(text).expect("a good frame").to_bytes()).expect("UTF-8"), text);
+        assert_eq!(String::from_utf8(parse(text).expect("a valid frame").to_bytes()).expect("UTF-8"), text);
     }
 }
 
@@ -222,15 +223,15 @@ fn a_fault_for_a_malformed_frame_names_its_message() {
 
 #[test]
 fn section_2_7_2_1_a_missing_header_is_created_and_blocks_keep_their_form() {
-    let mut frame = parse(r#"{"frame":{"Body":{}}}"#).expect("a good frame");
+    let mut frame = parse(r#"{"frame":{"Body":{}}}"#).expect("a valid frame");
     let block = json!({"role": "next", "hops": 3}).as_object().expect("an object").clone();
-    frame.header.set_block("ttl", block.clone()).expect("a good block");
+    frame.header.set_block("ttl", block.clone()).expect("a valid block");
     assert_eq!(frame.to_json(), json!({"frame": {"Header": {"ttl": {"role": "next", "hops": 3}}, "Body": {}}}));
-    let mut frame =
-        parse(r#"{"frame":{"Header":{"headerBlocks":[{"type":"a"},{"type":"ttl"}]},"Body":{}}}"#).expect("good");
-    frame.header.set_block("ttl", block).expect("a good block");
-    assert_eq!(frame.header.block("ttl").expect("it is there").content()["hops"], json!(3));
-    assert_eq!(frame.header.block("ttl").expect("it is there").form, BlockForm::Listed);
+    let mut frame = parse(r#"{"frame":{"Header":{"headerBlocks":[{"type":"a"},{"type":"ttl"}]},"Body":{}}}"#)
+        .expect("a valid block");
+    frame.header.set_block("ttl", block).expect("a valid block");
+    assert_eq!(frame.header.block("ttl").expect("present").content()["hops"], json!(3));
+    assert_eq!(frame.header.block("ttl").expect("present").form, BlockForm::Listed);
     assert_eq!(frame.header.remove("a").map(|entry| entry["type"].clone()), Some(json!("a")));
     assert_eq!(frame.header.blocks().len(), 1);
     assert!(frame.header.set_block("Bad-Name", Map::new()).is_err());

@@ -1,31 +1,12 @@
-//! Tests of `relay.rs`: the rows of Table 3 (2.7.1), and what active intermediaries do.
+//! Tests of Table 3 (2.7.1) in `relay.rs`, and of the changes of active intermediaries.
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::frame::Frame;
-use super::super::node::Node;
-use super::super::process::{ProcessOutcome, RelayedFrame, process};
+use super::super::change::{APPLIED_BLOCK, ChangeAction, FrameChange};
+use super::super::tests::support::{expect_processed, expect_relayed, forwarding_intermediary, frame};
 use super::*;
 
-const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-
-fn frame(value: Value) -> Frame {
-    Frame::parse(json!({"frame": value}).to_string().as_bytes(), &Default::default()).expect("a good frame")
-}
-
-fn forwarding_intermediary() -> Node {
-    Node::forwarding_intermediary("agent://middle").expect("a node")
-}
-
-fn expect_relayed(node: &Node, frame: Frame) -> RelayedFrame {
-    match process(node, frame, NOW) {
-        ProcessOutcome::Relayed(relayed) => *relayed,
-        other => panic!("it must be relayed: {other:?}"),
-    }
-}
-
-/// Whether a block, in both of its forms, is in the frame that goes on.
+/// Whether a block is in the relayed frame; the same for both forms.
 fn is_block_forwarded(node: &Node, block: Value) -> bool {
     let mut listed = block.clone();
     listed["type"] = json!("block");
@@ -94,8 +75,9 @@ fn table_3_row_5_ultimate_receiver_is_never_assumed_by_an_intermediary() {
     }
     assert!(is_block_forwarded(&forwarding_intermediary().with_understood_blocks(["block"]), json!({})));
     let last = Node::ultimate_receiver("agent://last").expect("a node").with_understood_blocks(["block"]);
-    let outcome = process(&last, frame(json!({"Header": {"block": {"role": "ultimateReceiver"}}, "Body": {}})), NOW);
-    assert!(matches!(outcome, ProcessOutcome::Processed(processed) if processed.processed_blocks == ["block"]));
+    let processed =
+        expect_processed(last, frame(json!({"Header": {"block": {"role": "ultimateReceiver"}}, "Body": {}})));
+    assert_eq!(processed.processed_blocks, ["block"]);
 }
 
 #[test]
@@ -182,9 +164,9 @@ fn section_2_7_3_an_active_intermediary_records_its_changes() {
         "MemoryGrams": [{"id": "g"}, {"id": "new"}]
     });
     assert_eq!(first.frame.to_json()["frame"], expected);
-    // Idempotent (rule 2): coming by again, it does nothing and marks nothing.
+    // Idempotent (rule 2): a second pass neither changes nor records anything.
     assert_eq!(expect_relayed(&node, first.frame.clone()).frame, first.frame);
-    // Another node adds its own mark behind.
+    // Another node appends its own record.
     let other = Node::active_intermediary("agent://other").expect("a node");
     let second = expect_relayed(&other, first.frame).frame.to_json();
     assert_eq!(second.pointer("/frame/Header/applied/by/1/node"), Some(&json!("agent://other")));
@@ -209,9 +191,9 @@ fn section_2_7_3_a_forged_record_does_not_prevent_changes() {
         Some(Role::UltimateReceiver)
     );
     assert_eq!(json["frame"]["Header"]["applied"]["by"][1]["changed"].as_array().map(Vec::len), Some(5));
-    // The mark is not doubled where nothing is left to be done.
+    // Without changes, no record is added.
     assert_eq!(expect_relayed(&node, first.clone()).frame, first);
-    // What somebody puts in again behind is taken out again, and said.
+    // A reverted change is applied and recorded again.
     let mut again = first;
     again.body.insert("secret".to_owned(), json!(2));
     let third = expect_relayed(&node, again).frame.to_json();
