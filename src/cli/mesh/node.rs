@@ -11,7 +11,7 @@ use super::args::MeshServeArgs;
 use super::keys::{NodeKeys, TrustedKeys};
 use crate::cli::error::{CommandError, CommandErrorKind};
 use crate::protocol::mesh::change::{APPLIED_BLOCK, ChangeAction, FrameChange};
-use crate::protocol::mesh::frame::Header;
+use crate::protocol::mesh::frame::FrameHeader;
 use crate::protocol::mesh::http::{Client, ClientOptions, NextHops, NodeAddress};
 use crate::protocol::mesh::limits::FrameLimits;
 use crate::protocol::mesh::modules::audit::Audit;
@@ -153,7 +153,7 @@ fn add_modules(node: Node, args: &MeshServeArgs, own: Option<&NodeKeys>, trust: 
 }
 
 fn validate_block(name: &str, properties: serde_json::Map<String, Value>) -> Result<(), CommandError> {
-    let fault = Header::default().set_block(name, properties).err();
+    let fault = FrameHeader::default().set_block(name, properties).err();
     fault.map_or(Ok(()), |fault| {
         Err(CommandError::input(format!("`{name}` is not a valid header block: {}", fault.reason_text())))
     })

@@ -17,7 +17,7 @@ use crate::json::text::excerpt;
 pub struct Frame {
     /// `None` means the latest version (5.1.1).
     pub version: Option<String>,
-    pub header: Header,
+    pub header: FrameHeader,
     /// Content for the ultimate receiver (5.3).
     pub body: Map<String, Value>,
     /// Unparsed MemoryGrams. `None` and an empty list serialize differently.
@@ -26,13 +26,13 @@ pub struct Frame {
 
 /// Message fields, and blocks for nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Header {
+pub struct FrameHeader {
     entries: Option<Map<String, Value>>,
 }
 
 impl Frame {
     pub fn new(body: Map<String, Value>) -> Self {
-        Self { version: None, header: Header::default(), body, memory_grams: None }
+        Self { version: None, header: FrameHeader::default(), body, memory_grams: None }
     }
 
     /// Parses a frame of a version that this build supports.
@@ -68,14 +68,14 @@ impl Frame {
         if let Some(key) = root.keys().next() {
             return Err(extraneous_key_fault(key, ""));
         }
-        let header = Header::parse(frame.shift_remove("Header"), limits)?;
+        let header = FrameHeader::parse(frame.shift_remove("Header"), limits)?;
         Self::from_parts(version, header.clone(), frame, limits)
             .map_err(|fault| fault.with_message_ids(header.message_id(), header.trace_id()))
     }
 
     fn from_parts(
         version: Option<String>,
-        header: Header,
+        header: FrameHeader,
         mut frame: Map<String, Value>,
         limits: &FrameLimits,
     ) -> Result<Self, Box<Fault>> {
@@ -129,7 +129,7 @@ impl Frame {
     }
 }
 
-impl Header {
+impl FrameHeader {
     fn parse(value: Option<Value>, limits: &FrameLimits) -> Result<Self, Box<Fault>> {
         let entries = match value {
             None => return Ok(Self::default()),

@@ -35,6 +35,7 @@ impl ProcessOutcome {
         }
     }
 
+    #[cfg(feature = "orchestrator")]
     pub(super) fn processed_blocks(&self) -> &[String] {
         match self {
             Self::Processed(processed) => &processed.processed_blocks,

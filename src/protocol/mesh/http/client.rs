@@ -140,7 +140,7 @@ impl Client {
             connector.set_nodelay(true);
             ConnectionPool::Plain(builder.build(connector))
         };
-        Ok(Self { authorization: authorization.transpose()?, address, options: options, pool })
+        Ok(Self { authorization: authorization.transpose()?, address, options, pool })
     }
 
     pub fn address(&self) -> &NodeAddress {

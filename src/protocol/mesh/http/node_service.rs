@@ -16,7 +16,7 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::super::fault::Fault;
-use super::super::frame::{Frame, Header};
+use super::super::frame::{Frame, FrameHeader};
 use super::super::node::Node;
 use super::super::process::{ProcessOutcome, ProcessedFrame, process};
 use super::super::relay::RelayedFrame;
@@ -92,7 +92,7 @@ impl NodeService {
                     frame.header.clone(),
                     self.process_frame(frame, attachments).await,
                 ),
-                Err(fault) => (false, Header::default(), Err(fault)),
+                Err(fault) => (false, FrameHeader::default(), Err(fault)),
             };
         result.unwrap_or_else(|fault| {
             let fault = fault.with_message_ids(header.message_id(), header.trace_id());

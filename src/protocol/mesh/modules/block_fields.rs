@@ -8,6 +8,8 @@ use super::super::rules;
 use super::super::syntax::{escape_pointer_token, is_iri, parse_whole_number};
 use crate::protocol::timestamp::parse_timestamp;
 
+pub(super) type ObjectList<'c> = Vec<&'c Map<String, Value>>;
+
 pub(super) struct BlockFields {
     fields: Map<String, Value>,
     pointer: String,
@@ -71,7 +73,7 @@ impl BlockFields {
         self.list(key, "strings", |value| value.as_str().map(str::to_owned))
     }
 
-    pub(super) fn objects(&self, key: &str) -> Result<Option<Vec<&Map<String, Value>>>, Box<Fault>> {
+    pub(super) fn objects(&self, key: &str) -> Result<Option<ObjectList<'_>>, Box<Fault>> {
         self.list(key, "objects", Value::as_object)
     }
 
