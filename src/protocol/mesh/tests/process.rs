@@ -22,7 +22,7 @@ fn section_2_6_and_5_2_1_and_5_2_3_and_5_4_8_a_mandatory_block_not_understood_en
         },
         "Body": {"fault": "not looked at in this step", "encodingStyle": 7}
     }));
-    let fault = expect_fault(&ultimate_receiver().with_understood_blocks(["known"]), frame);
+    let fault = expect_fault(ultimate_receiver().with_understood_blocks(["known"]), frame);
     assert_eq!(fault.code, FaultCode::MustUnderstand);
     assert_eq!(fault.not_understood, ["one", "two"]);
     assert_eq!(fault.node.as_deref(), Some("agent://last"));
@@ -47,9 +47,9 @@ fn section_2_3_blocks_are_targeted_by_role() {
     });
     let all = ["forAll", "forMiddle", "forLast", "forLastToo", "forNobody", "forSender", "forCache", "forWhoever"];
     let frame = frame(json!({"Header": header, "Body": {}}));
-    let last = expect_processed(&ultimate_receiver().with_understood_blocks(all), frame.clone());
+    let last = expect_processed(ultimate_receiver().with_understood_blocks(all), frame.clone());
     assert_eq!(last.processed_blocks, ["forAll", "forLast", "forLastToo", "forWhoever"]);
-    let middle = expect_relayed(&forwarding_intermediary().with_understood_blocks(all), frame.clone());
+    let middle = expect_relayed(forwarding_intermediary().with_understood_blocks(all), frame.clone());
     assert_eq!(middle.processed_blocks, ["forAll", "forMiddle"]);
     let cache =
         forwarding_intermediary().with_role("amp://example.org/cache").expect("a role").with_understood_blocks(all);
@@ -60,11 +60,11 @@ fn section_2_3_blocks_are_targeted_by_role() {
 fn section_2_4_a_mandatory_block_for_another_role_is_no_fault() {
     for role in ["none", "amp://example.org/cache", "initialSender", "intermediary"] {
         let frame = frame(json!({"Header": {"strange": {"role": role, "mustUnderstand": true}}, "Body": {}}));
-        let last = expect_processed(&ultimate_receiver(), frame);
+        let last = expect_processed(ultimate_receiver(), frame);
         assert!(last.processed_blocks.is_empty(), "{role}");
     }
     let frame = frame(json!({"Header": {"strange": {"mustUnderstand": true}}, "Body": {}}));
-    assert_eq!(expect_relayed(&forwarding_intermediary(), frame).removed_blocks, [""; 0]);
+    assert_eq!(expect_relayed(forwarding_intermediary(), frame).removed_blocks, [""; 0]);
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn section_2_6_step_7_must_faults_take_precedence() {
         frame.version = Some(version.to_owned());
         frame
     };
-    assert_eq!(expect_fault(&ultimate_receiver(), frame("9.9")).code, FaultCode::VersionMismatch);
-    assert_eq!(expect_fault(&ultimate_receiver(), frame("1.0")).code, FaultCode::MustUnderstand);
+    assert_eq!(expect_fault(ultimate_receiver(), frame("9.9")).code, FaultCode::VersionMismatch);
+    assert_eq!(expect_fault(ultimate_receiver(), frame("1.0")).code, FaultCode::MustUnderstand);
     let known = ultimate_receiver().with_understood_blocks(["strange"]);
     assert_eq!(expect_fault(&known, frame("1.0")).code, FaultCode::DataEncodingUnknown);
 }
@@ -110,9 +110,9 @@ fn section_2_5_and_5_4_6_an_unknown_encoding_style_is_a_fault() {
         expect_processed(&node, frame);
     }
     let unknown = frame(json!({"Header": {"unknown": {"encodingStyle": "urn:strange"}}, "Body": {}}));
-    expect_processed(&ultimate_receiver(), unknown);
+    expect_processed(ultimate_receiver(), unknown);
     let elsewhere = frame(json!({"Body": {"encodingStyle": "urn:strange"}}));
-    expect_relayed(&forwarding_intermediary(), elsewhere);
+    expect_relayed(forwarding_intermediary(), elsewhere);
 }
 
 struct TaskRequiredSchema;
@@ -134,7 +134,7 @@ fn section_2_5_and_2_6_and_5_3_and_5_3_1_a_body_that_violates_its_schema_is_refu
         assert_eq!(refused.pointer(), Some("/frame/Body/task"));
     }
     expect_processed(&node, frame(json!({"Body": {"task": "alert"}})));
-    expect_relayed(&forwarding_intermediary().with_body_schema(TaskRequiredSchema), frame(json!({"Body": {}})));
+    expect_relayed(forwarding_intermediary().with_body_schema(TaskRequiredSchema), frame(json!({"Body": {}})));
 }
 
 #[test]
@@ -142,19 +142,19 @@ fn section_5_3_1_only_the_fault_of_a_body_is_read() {
     let good = json!({"code": {"value": "Server.ProcessingError"}, "reason": [{"text": "Timeout.", "lang": "en-US"}]});
     let frame =
         |fault: Value| frame(json!({"Body": {"encodingStyle": 7, "fault": fault, "task": {"encodingStyle": "urn:x"}}}));
-    let last = expect_processed(&ultimate_receiver().with_body_schema(TaskRequiredSchema), frame(good));
+    let last = expect_processed(ultimate_receiver().with_body_schema(TaskRequiredSchema), frame(good));
     let fault = last.fault.expect("a fault");
     assert_eq!((fault.code, fault.reason_text()), (FaultCode::Receiver, "Timeout."));
-    let bad = expect_fault(&ultimate_receiver(), frame(json!({"reason": []})));
+    let bad = expect_fault(ultimate_receiver(), frame(json!({"reason": []})));
     assert_eq!(bad.subcode.as_deref(), Some(rules::FAULT_CODE));
 }
 
 #[test]
 fn section_5_2_1_unknown_blocks_and_properties_are_ignored_and_preserved() {
     let value = json!({"Header": {"strange": {"what": [1, {"role": 5}]}, "field": 7, "known": {"role": "next", "more": {}}}, "Body": {"x": {"y": 1}}});
-    let last = expect_processed(&ultimate_receiver().with_understood_blocks(["known"]), frame(value.clone()));
+    let last = expect_processed(ultimate_receiver().with_understood_blocks(["known"]), frame(value.clone()));
     assert_eq!(last.frame.to_json()["frame"], value);
-    let middle = expect_relayed(&forwarding_intermediary().with_reinserted_blocks(["known"]), frame(value.clone()));
+    let middle = expect_relayed(forwarding_intermediary().with_reinserted_blocks(["known"]), frame(value.clone()));
     assert_eq!(middle.frame.to_json()["frame"], value);
 }
 
@@ -165,12 +165,12 @@ fn section_1_4_grams_follow_the_header_block_rules() {
         gram.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         frame(json!({"Body": {}, "MemoryGrams": [gram]}))
     };
-    let refused = expect_fault(&ultimate_receiver(), sealed(json!({"role": "next", "mustUnderstand": true})));
+    let refused = expect_fault(ultimate_receiver(), sealed(json!({"role": "next", "mustUnderstand": true})));
     assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec!["memoryGrams".to_owned()]));
-    expect_processed(&ultimate_receiver(), sealed(json!({"role": "next"})));
-    expect_processed(&ultimate_receiver(), sealed(json!({"role": "none", "mustUnderstand": true})));
+    expect_processed(ultimate_receiver(), sealed(json!({"role": "next"})));
+    expect_processed(ultimate_receiver(), sealed(json!({"role": "none", "mustUnderstand": true})));
     let count =
-        |more: Value| expect_relayed(&forwarding_intermediary(), sealed(more)).frame.memory_grams_or_empty().len();
+        |more: Value| expect_relayed(forwarding_intermediary(), sealed(more)).frame.memory_grams_or_empty().len();
     assert_eq!(count(json!({})), 1);
     assert_eq!(count(json!({"role": "next"})), 0);
     assert_eq!(count(json!({"role": "next", "relay": true})), 1);
@@ -185,11 +185,11 @@ fn section_7_2_only_trusted_intermediaries_process_blocks_with_side_effects() {
         let refused = expect_fault(&node, mandatory.clone());
         assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec![name.to_owned()]));
         assert_eq!(
-            expect_relayed(&node.clone().with_authorized_blocks([name]), mandatory.clone()).processed_blocks,
+            expect_relayed(node.clone().with_authorized_blocks([name]), mandatory.clone()).processed_blocks,
             [name]
         );
         assert_eq!(
-            expect_processed(&ultimate_receiver().with_understood_blocks([name]), mandatory).processed_blocks,
+            expect_processed(ultimate_receiver().with_understood_blocks([name]), mandatory).processed_blocks,
             [name]
         );
         let optional = frame(json!({"Header": {name: {"role": "next", "relay": true}}, "Body": {}}));
@@ -210,7 +210,7 @@ fn section_6_0_grams_are_validated_at_the_ultimate_receiver() {
         *gram.pointer_mut(pointer).expect("present") = value;
         frame(json!({"Body": {}, "MemoryGrams": [{"MemoryGram": gram}]}))
     };
-    let good = expect_processed(&ultimate_receiver(), with("/id", gram["id"].clone()));
+    let good = expect_processed(ultimate_receiver(), with("/id", gram["id"].clone()));
     assert_eq!(good.grams.len(), 1);
     for (pointer, value) in [
         ("/id", json!("alert-evt")),
@@ -221,13 +221,13 @@ fn section_6_0_grams_are_validated_at_the_ultimate_receiver() {
         ("/nodes/0/id", json!(1)),
     ] {
         let bad = with(pointer, value);
-        let refused = expect_fault(&ultimate_receiver(), bad.clone());
+        let refused = expect_fault(ultimate_receiver(), bad.clone());
         assert_eq!((refused.code, refused.subcode.as_deref()), (FaultCode::Sender, Some(rules::GRAM)), "{pointer}");
         assert_eq!(refused.pointer(), Some(format!("/frame/MemoryGrams/0{pointer}").as_str()));
-        expect_relayed(&forwarding_intermediary(), bad);
+        expect_relayed(forwarding_intermediary(), bad);
     }
     let node = gram["nodes"][0].clone();
-    let refused = expect_fault(&ultimate_receiver(), with("/nodes", json!([node, node])));
+    let refused = expect_fault(ultimate_receiver(), with("/nodes", json!([node, node])));
     assert_eq!(refused.detail["rule"], "gram-node-twice");
     assert_eq!(refused.pointer(), Some("/frame/MemoryGrams/0/nodes/1/id"));
 }
@@ -263,7 +263,7 @@ fn section_2_6_step_7_an_unauthorized_mandatory_block_precedes_module_faults() {
             .with_module(super::super::modules::ttl::Ttl)
             .with_module(super::super::modules::audit::Audit::default())
     };
-    let refused = expect_fault(&node(), frame(0));
+    let refused = expect_fault(node(), frame(0));
     assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec!["audit".to_owned()]));
     let authorized = node().with_authorized_blocks(["audit"]);
     assert_eq!(expect_fault(&authorized, frame(0)).subcode.as_deref(), Some(rules::TTL_EXPIRED));
@@ -330,10 +330,10 @@ fn section_5_4_1_and_5_4_5_a_fault_is_checked_against_the_application_s_lists() 
 fn section_7_0_unknown_security_blocks_follow_the_same_rules() {
     for name in ["authentication", "authorization", "signature", "encryption"] {
         let with = |block: Value| frame(json!({"Header": {name: block}, "Body": {}}));
-        let kept = expect_relayed(&forwarding_intermediary(), with(json!({"role": "next", "relay": true})));
+        let kept = expect_relayed(forwarding_intermediary(), with(json!({"role": "next", "relay": true})));
         assert!(kept.removed_blocks.is_empty() && kept.processed_blocks.is_empty(), "{name}");
-        assert!(expect_processed(&ultimate_receiver(), with(json!({}))).processed_blocks.is_empty(), "{name}");
-        let refused = expect_fault(&ultimate_receiver(), with(json!({"mustUnderstand": true})));
+        assert!(expect_processed(ultimate_receiver(), with(json!({}))).processed_blocks.is_empty(), "{name}");
+        let refused = expect_fault(ultimate_receiver(), with(json!({"mustUnderstand": true})));
         assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec![name.to_owned()]));
     }
 }

@@ -104,7 +104,7 @@ fn section_2_7_and_2_7_2_a_frame_is_relayed_unchanged_except_for_removed_blocks(
         "MemoryGrams": [{"id": "g", "nodes": []}]
     });
     let relayed =
-        expect_relayed(&forwarding_intermediary().with_understood_blocks(["done", "doneToo"]), frame(value.clone()));
+        expect_relayed(forwarding_intermediary().with_understood_blocks(["done", "doneToo"]), frame(value.clone()));
     assert_eq!(relayed.processed_blocks, ["done", "doneToo"]);
     assert_eq!(relayed.removed_blocks, ["done", "strange", "doneToo"]);
     let mut expected = value;
@@ -120,7 +120,7 @@ fn section_2_7_a_forwarding_intermediary_ignores_its_changes() {
     let change =
         FrameChange { feature: "urn:x:mask".to_owned(), action: ChangeAction::RemoveBodyChild("secret".to_owned()) };
     let value = json!({"Body": {"secret": 1}});
-    let relayed = expect_relayed(&forwarding_intermediary().with_changes([change]), frame(value.clone()));
+    let relayed = expect_relayed(forwarding_intermediary().with_changes([change]), frame(value.clone()));
     assert_eq!(relayed.frame.to_json()["frame"], value);
 }
 
@@ -130,7 +130,7 @@ fn section_5_4_5_a_fault_is_relayed_unchanged_except_for_its_detail() {
     let value = json!({"Body": {"fault": fault}});
     let mut expected = value.clone();
     expected["Body"]["fault"].as_object_mut().expect("an object").shift_remove("detail");
-    assert_eq!(expect_relayed(&forwarding_intermediary(), frame(value)).frame.to_json()["frame"], expected);
+    assert_eq!(expect_relayed(forwarding_intermediary(), frame(value)).frame.to_json()["frame"], expected);
 }
 
 fn sample_changes() -> Vec<FrameChange> {
@@ -226,7 +226,7 @@ fn section_5_2_1_and_5_2_4_an_unrecognised_relayable_block_is_forwarded() {
     for role in ["next", "intermediary"] {
         for relay in [json!(true), json!(1)] {
             let value = json!({"Header": {"block": {"role": role, "relay": relay, "x": [1]}}, "Body": {}});
-            let sent = expect_relayed(&forwarding_intermediary(), frame(value.clone()));
+            let sent = expect_relayed(forwarding_intermediary(), frame(value.clone()));
             assert_eq!((sent.frame.to_json()["frame"].clone(), sent.processed_blocks.len()), (value, 0));
         }
     }
@@ -237,7 +237,7 @@ fn section_2_7_3_the_applied_block_is_forwarded_by_every_node() {
     let active = Node::active_intermediary("agent://active").expect("a node").with_changes(sample_changes());
     let marked = expect_relayed(&active, frame(json!({"Body": {}}))).frame;
     assert_eq!(
-        expect_relayed(&forwarding_intermediary().with_understood_blocks([APPLIED_BLOCK]), marked.clone()).frame,
+        expect_relayed(forwarding_intermediary().with_understood_blocks([APPLIED_BLOCK]), marked.clone()).frame,
         marked
     );
 }
