@@ -12,7 +12,6 @@ mod excerpt;
 mod field_reader;
 mod graph;
 mod import;
-pub(crate) mod json;
 mod header_blocks;
 mod error;
 #[cfg(feature = "orchestrator")]
