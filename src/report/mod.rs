@@ -14,6 +14,7 @@ pub mod story_labels;
 pub mod plain;
 pub mod progress;
 pub mod summary;
+pub mod table;
 pub mod text;
 pub mod report_line;
 
