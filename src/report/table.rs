@@ -17,16 +17,19 @@ pub struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
+    /// A table without a head row.
     pub fn without_head() -> Self {
         Self { rows: Vec::new(), max_padding: [usize::MAX; N], fitted: None }
     }
 
+    /// A table whose first row is `head`.
     pub fn new(head: [&str; N]) -> Self {
         let mut table = Self::without_head();
         table.push(head.map(str::to_owned));
         table
     }
 
+    /// Appends a row.
     pub fn push(&mut self, row: [String; N]) {
         self.rows.push(row);
     }
@@ -45,6 +48,7 @@ impl<const N: usize> Table<N> {
         self
     }
 
+    /// Renders one line per row, without trailing spaces.
     pub fn render(&self) -> String {
         self.render_styled(|_, _, cell| cell)
     }

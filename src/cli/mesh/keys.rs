@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::args::MeshKeygenArgs;
 use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::protocol::mesh::modules::encryption::{RecipientKey, RecipientKeyPair};
 use crate::protocol::mesh::modules::keys::{KeyPermission, KeyRing, PublicKey, SecretKey};
 
@@ -127,7 +127,7 @@ pub fn keygen(args: &MeshKeygenArgs) -> CommandResult {
         serde_json::to_string(&public)
             .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?
     ))?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 fn decode_node_keys(file: &KeyFile) -> Option<NodeKeys> {

@@ -12,8 +12,9 @@ mod serve;
 mod show;
 mod token;
 
+use super::CommandResult;
 use super::context::CommandContext;
-use super::{CommandResult, build_runtime};
+use super::runtime::build_runtime;
 use args::{MeshArgs, MeshCommand};
 
 /// Carries it out.

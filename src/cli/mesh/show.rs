@@ -1,7 +1,6 @@
 //! `longshore mesh show`: MemoryGrams of the SSOT, of a file or of standard input. One that breaks a rule is an error that says
 //! which.
 
-use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
@@ -9,7 +8,8 @@ use serde_json::Value;
 use super::args::MeshShowArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::input::read_limited;
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::delivery::{DeliveryError, Repo};
 use crate::handoff::story_knowledge;
 use crate::protocol::amp::store::Ssot;
@@ -18,16 +18,14 @@ use crate::protocol::mesh::gram::{GramDraft, GramLimits, MemoryGram, render};
 use crate::protocol::mesh::limits;
 
 /// The most bytes that are read.
-const MAX_INPUT_BYTES: u64 = 8 << 20;
+const MAX_INPUT_BYTES: usize = 8 << 20;
 
 /// Carries it out.
 pub(super) async fn show(args: &MeshShowArgs, here: &CommandContext) -> CommandResult {
     let grams = if args.what == "-" {
-        read_grams(std::io::stdin(), "standard input")?
+        read_grams(&args.what, "standard input")?
     } else if Path::new(&args.what).is_file() {
-        let file = std::fs::File::open(&args.what)
-            .map_err(|error| CommandError::input(format!("cannot read `{}`", args.what)).with_cause(&error))?;
-        read_grams(file, &args.what)?
+        read_grams(&args.what, &args.what)?
     } else {
         vec![load_story_gram(&args.what, here).await?]
     };
@@ -52,16 +50,14 @@ pub(super) async fn show(args: &MeshShowArgs, here: &CommandContext) -> CommandR
         grams.iter().map(render::table).collect::<Vec<_>>().join("\n")
     };
     print_stdout(&text)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// What a text has: a gram, a list of them, or a frame.
-fn read_grams(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, CommandError> {
-    let mut bytes = Vec::new();
-    from.take(MAX_INPUT_BYTES + 1)
-        .read_to_end(&mut bytes)
+fn read_grams(path: &str, name: &str) -> Result<Vec<MemoryGram>, CommandError> {
+    let bytes = read_limited(path, MAX_INPUT_BYTES)
         .map_err(|error| CommandError::input(format!("cannot read `{name}`")).with_cause(&error))?;
-    if bytes.len() as u64 > MAX_INPUT_BYTES {
+    if bytes.len() > MAX_INPUT_BYTES {
         return Err(CommandError::input(format!("`{name}` has more than {} MB", MAX_INPUT_BYTES >> 20)));
     }
     let value: Value = serde_json::from_slice(&bytes)
