@@ -68,11 +68,23 @@ pub(crate) enum CliCommand {
         command: ImagesCommand,
     },
     /// Print the JSON schema of a file or stream that longshore reads or writes
-    Schema(SchemaArgs),
+    Schema {
+        /// Name of the schema
+        #[arg(value_enum)]
+        what: SchemaName,
+    },
     /// Print a completion script for a shell
-    Completions(CompletionsArgs),
+    Completions {
+        /// Name of the shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// Print the manual page, or write all pages to a directory
-    Man(ManArgs),
+    Man {
+        /// Write longshore.1 and a page per command to this directory
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// Arguments of `plan` and `run`.
@@ -307,13 +319,6 @@ pub(crate) enum ImagesCommand {
     },
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct SchemaArgs {
-    /// Name of the schema
-    #[arg(value_enum)]
-    pub what: SchemaName,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SchemaName {
     /// A tasks file
@@ -334,20 +339,6 @@ pub(crate) enum SchemaName {
     AmpAck,
     /// The verdict file of a reviewer
     AmpVerdict,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CompletionsArgs {
-    /// Name of the shell
-    #[arg(value_enum)]
-    pub shell: clap_complete::Shell,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ManArgs {
-    /// Write longshore.1 and a page per command to this directory
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
 }
 
 #[cfg(test)]

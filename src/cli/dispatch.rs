@@ -55,8 +55,8 @@ fn run_command(cli: Cli) -> CommandResult {
         CliCommand::Gc(args) => runtime()?.block_on(gc::gc(&args, &here)),
         CliCommand::Doctor(args) => runtime()?.block_on(doctor::doctor(&args, &here)),
         CliCommand::Images { command } => runtime()?.block_on(images::images(&command, &here)),
-        CliCommand::Schema(args) => schema::schema(args.what),
-        CliCommand::Completions(args) => completions::completions(args.shell),
-        CliCommand::Man(args) => man::man(&args),
+        CliCommand::Schema { what } => schema::schema(what),
+        CliCommand::Completions { shell } => completions::completions(shell),
+        CliCommand::Man { dir } => man::man(dir.as_deref()),
     }
 }

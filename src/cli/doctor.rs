@@ -235,9 +235,9 @@ fn render_checks(report: &DoctorReport) -> String {
     let mut table = Table::without_head();
     for check in &report.0 {
         let mark = match check.status {
-            CheckStatus::Passed => "ok",
+            CheckStatus::Passed => "ok  ",
             CheckStatus::Note => "note",
-            CheckStatus::Failed => "BAD",
+            CheckStatus::Failed => "BAD ",
         };
         table.push([mark.to_owned(), check.name.to_owned(), sanitize(&check.detail)]);
         if let Some(hint) = &check.hint {

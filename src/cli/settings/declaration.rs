@@ -11,7 +11,7 @@ use clap::value_parser;
 use super::agent_config::AgentConfig;
 use super::declare::settings;
 use super::error::SettingsError;
-use super::layers::{SettingReader, SettingRow, SettingVisitor, SettingsLayer, find_value, merge_agents, merge_env};
+use super::layers::{SettingRow, SettingVisitor, SettingsLayer, find_value, merge_agents, merge_env};
 use super::setting::Setting;
 use super::source::{SettingSource, Sourced};
 use super::variable::Variable;
@@ -98,7 +98,7 @@ settings! {
         /// Give the agents a mailbox for messages to each other [default: as `metadata.mailbox` of the tasks file says]
         mailbox: bool, unset("as the tasks files say"), plan_flag("--mailbox");
 
-        /// Shell command to run for each escalation, with the message as JSON on standard input
+        /// Shell command to run for each escalation; gets the message as JSON on standard input, and LONGSHORE_ESCALATION_* variables
         notify: String, unset("none"), flag("--notify <CMD>"),
             check(|command| command.trim().is_empty().then_some("it is empty"));
 

@@ -51,16 +51,13 @@ macro_rules! settings {
                 }
             )*
 
-            /// Sets every field from `source`.
-            pub(super) fn read(&mut self, source: &mut impl SettingReader) {
-                $( self.$field = source.read(&Self::$field()); )*
-                $($( self.$sub.read(source); )*)?
-            }
-
-            /// Shows every setting to `visitor`.
-            pub(super) fn visit(visitor: &mut impl SettingVisitor) {
-                $( visitor.visit(&Self::$field()); )*
-                $($( $SubConfig::visit(visitor); )*)?
+            /// Makes a layer of the values that `visitor` gives.
+            pub(super) fn visit(visitor: &mut impl SettingVisitor) -> Self {
+                Self {
+                    $( $field: visitor.visit(&Self::$field()), )*
+                    $($( $collected: Default::default(), )*)?
+                    $($( $sub: $SubConfig::visit(visitor), )*)?
+                }
             }
         }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::declaration::Config;
 use super::error::SettingsError;
-use super::layers::SettingReader;
+use super::layers::SettingVisitor;
 use super::setting::{Setting, SettingValue, env_var_name};
 use super::variable::{Variable, VariableError};
 
@@ -13,8 +13,7 @@ pub(crate) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 pub(super) fn environment_layer(lookup: EnvLookup<'_>) -> Result<Config, Vec<SettingsError>> {
     let mut reader = EnvironmentReader { lookup, problems: Vec::new() };
-    let mut config = Config::default();
-    config.read(&mut reader);
+    let mut config = Config::visit(&mut reader);
     config.env = reader.read_variable(env_var_name("env"), parse_variables);
     if reader.problems.is_empty() { Ok(config) } else { Err(reader.problems) }
 }
@@ -32,8 +31,8 @@ impl EnvironmentReader<'_> {
     }
 }
 
-impl SettingReader for EnvironmentReader<'_> {
-    fn read<T: SettingValue>(&mut self, setting: &Setting<T>) -> Option<T> {
+impl SettingVisitor for EnvironmentReader<'_> {
+    fn visit<T: SettingValue>(&mut self, setting: &Setting<T>) -> Option<T> {
         self.read_variable(setting.env(), |text| setting.parse_env(text))
     }
 }

@@ -3,7 +3,7 @@
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::declaration::Config;
-use super::layers::{SettingReader, SettingVisitor};
+use super::layers::SettingVisitor;
 use super::setting::{Setting, SettingValue};
 
 /// The settings flags of `plan`.
@@ -19,8 +19,9 @@ impl<const PLAN_ONLY: bool> Args for SettingFlags<PLAN_ONLY> {
     fn augment_args(command: Command) -> Command {
         struct Flags(Vec<Arg>, bool);
         impl SettingVisitor for Flags {
-            fn visit<T: SettingValue>(&mut self, setting: &Setting<T>) {
+            fn visit<T: SettingValue>(&mut self, setting: &Setting<T>) -> Option<T> {
                 self.0.extend(setting.arg().filter(|_| setting.has_flag(self.1)));
+                None
             }
         }
         let mut flags = Flags(Vec::new(), PLAN_ONLY);
@@ -40,14 +41,12 @@ impl<const PLAN_ONLY: bool> FromArgMatches for SettingFlags<PLAN_ONLY> {
 
     fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
         struct Matches<'a>(&'a mut ArgMatches, bool);
-        impl SettingReader for Matches<'_> {
-            fn read<T: SettingValue>(&mut self, setting: &Setting<T>) -> Option<T> {
+        impl SettingVisitor for Matches<'_> {
+            fn visit<T: SettingValue>(&mut self, setting: &Setting<T>) -> Option<T> {
                 setting.has_flag(self.1).then(|| setting.from_matches(self.0)).flatten()
             }
         }
-        let mut config = Config::default();
-        config.read(&mut Matches(matches, PLAN_ONLY));
-        Ok(Self(config))
+        Ok(Self(Config::visit(&mut Matches(matches, PLAN_ONLY))))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

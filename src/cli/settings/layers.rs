@@ -9,14 +9,9 @@ use super::setting::{Setting, SettingValue, env_var_name};
 use super::source::{SettingSource, Sourced};
 use super::variable::Variable;
 
-/// Gives the values of one layer.
-pub(super) trait SettingReader {
-    fn read<T: SettingValue>(&mut self, setting: &Setting<T>) -> Option<T>;
-}
-
-/// Is shown every setting.
+/// Visits every setting and gives the values of a layer.
 pub(super) trait SettingVisitor {
-    fn visit<T: SettingValue>(&mut self, setting: &Setting<T>);
+    fn visit<T: SettingValue>(&mut self, setting: &Setting<T>) -> Option<T>;
 }
 
 /// A setting as `doctor` shows it.

@@ -2,13 +2,13 @@
 //!
 //! Must not: know which settings there are.
 
-use std::str::FromStr;
+use std::num::ParseIntError;
 
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
 use super::error::SettingsError;
 use super::source::SettingSource;
-use crate::cli::amounts::{Cpus, Size, Span, SpanOrOff};
+use crate::cli::amounts::{AmountError, Cpus, Size, Span, SpanOrOff};
 use crate::plan::FanOut;
 
 /// A type that settings have.
@@ -30,45 +30,30 @@ pub(crate) trait SettingValue: Clone + Send + Sync + 'static {
     const HELP_SHOWS_DEFAULT: bool = true;
 }
 
-fn parse_trimmed<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
-    text.trim().parse().map_err(|error: T::Err| error.to_string())
-}
-
-macro_rules! amount_values {
-    ($($name:ident),*) => { $(
+macro_rules! displayed_values {
+    ($parse:expr, $allow:ident: $($name:ident),*) => { $(
         impl SettingValue for $name {
             fn parse(text: &str) -> Result<Self, String> {
-                parse_trimmed(text)
+                $parse(text, text.trim().parse())
             }
             fn show(&self) -> String {
                 self.to_string()
             }
             fn configure(arg: Arg) -> Arg {
-                arg.value_parser(value_parser!($name)).allow_hyphen_values(true)
+                arg.value_parser(value_parser!($name)).$allow(true)
             }
         }
     )* };
 }
 
-amount_values!(Size, Span, SpanOrOff, Cpus);
-
-macro_rules! number_values {
-    ($($name:ident),*) => { $(
-        impl SettingValue for $name {
-            fn parse(text: &str) -> Result<Self, String> {
-                text.trim().parse().map_err(|_| format!("`{text}` is not a number"))
-            }
-            fn show(&self) -> String {
-                self.to_string()
-            }
-            fn configure(arg: Arg) -> Arg {
-                arg.value_parser(value_parser!($name)).allow_negative_numbers(true)
-            }
-        }
-    )* };
-}
-
-number_values!(u16, u32);
+displayed_values!(
+    |_, parsed: Result<_, AmountError>| parsed.map_err(|error| error.to_string()),
+    allow_hyphen_values: Size, Span, SpanOrOff, Cpus
+);
+displayed_values!(
+    |text, parsed: Result<_, ParseIntError>| parsed.map_err(|_| format!("`{text}` is not a number")),
+    allow_negative_numbers: u16, u32
+);
 
 impl SettingValue for String {
     fn parse(text: &str) -> Result<Self, String> {
@@ -110,7 +95,7 @@ impl SettingValue for bool {
         self.to_string()
     }
     fn configure(arg: Arg) -> Arg {
-        arg.value_parser(value_parser!(bool)).num_args(0).default_missing_value("true")
+        arg.action(ArgAction::Set).value_parser(value_parser!(bool)).num_args(0).default_missing_value("true")
     }
     const HELP_SHOWS_DEFAULT: bool = false;
 }

@@ -24,7 +24,7 @@ pub(crate) struct SettingInfo {
 pub(crate) fn settings() -> Vec<SettingInfo> {
     struct Infos(Vec<SettingInfo>);
     impl SettingVisitor for Infos {
-        fn visit<T: SettingValue>(&mut self, setting: &Setting<T>) {
+        fn visit<T: SettingValue>(&mut self, setting: &Setting<T>) -> Option<T> {
             self.0.push(SettingInfo {
                 name: setting.name,
                 key: setting.key,
@@ -33,6 +33,7 @@ pub(crate) fn settings() -> Vec<SettingInfo> {
                 default: setting.show_value(setting.default.as_ref()),
                 help: setting.help,
             });
+            None
         }
     }
     let mut infos = Infos(Vec::new());
