@@ -37,7 +37,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
     /// Show what `run` would do with tasks files, and what is wrong with them
-    Plan(PlanArgs),
+    Plan(Box<PlanArgs>),
     /// Run the stories of tasks files in sandboxes and merge their commits
     Run(Box<RunArgs>),
     /// Resume a swarm that was stopped or whose orchestrator died

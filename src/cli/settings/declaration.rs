@@ -51,7 +51,7 @@ settings! {
         fan_out: FanOut, default(FanOut::Story), plan_flag("--fan-out <WHAT>");
 
         /// Network for the sandboxes, by its name in the engine
-        network: String, default("none"), flag("--network <NAME>"), check(check_network);
+        network: String, default("none"), flag("--network <NAME>"), check(|network| check_network(network));
 
         /// Memory for each sandbox, swap included; 0 for no limit
         memory: Size, default(Size(2 << 30)), flag("--memory <SIZE>"),
@@ -178,8 +178,8 @@ fn parse_max(text: &str) -> Result<u16, String> {
     }
 }
 
-fn check_network(network: &String) -> Option<&'static str> {
-    match network.as_str() {
+fn check_network(network: &str) -> Option<&'static str> {
+    match network {
         "" => Some("it is empty; `none` means no network"),
         "host" => Some("a sandbox may not share the host's network"),
         name if name.starts_with("container:") => Some("a sandbox may not share another container's network"),

@@ -43,7 +43,7 @@ impl<const PLAN_ONLY: bool> FromArgMatches for SettingFlags<PLAN_ONLY> {
         struct Matches<'a>(&'a mut ArgMatches, bool);
         impl SettingVisitor for Matches<'_> {
             fn visit<T: SettingValue>(&mut self, setting: &Setting<T>) -> Option<T> {
-                setting.has_flag(self.1).then(|| setting.from_matches(self.0)).flatten()
+                setting.has_flag(self.1).then(|| setting.read_flag(self.0)).flatten()
             }
         }
         Ok(Self(Config::visit(&mut Matches(matches, PLAN_ONLY))))

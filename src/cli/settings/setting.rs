@@ -252,7 +252,7 @@ impl<T: SettingValue> Setting<T> {
         Some((self.configure)(T::configure(arg)))
     }
 
-    pub(super) fn from_matches(&self, matches: &mut ArgMatches) -> Option<T> {
+    pub(super) fn read_flag(&self, matches: &mut ArgMatches) -> Option<T> {
         T::from_matches(matches, self.key)
     }
 }

@@ -58,7 +58,7 @@ fn higher_layers_override_lower_ones() {
         ("LONGSHORE_ENV", "B=env,D=env"),
     ];
     let settings = load(parse_flags("--max 1 --env A=flag"), Some(&repo), &env_table(&pairs)).expect("good settings");
-    assert_eq!((settings.max.value, settings.max.source), (Some(1), SettingSource::Flag("--max".into())));
+    assert_eq!((settings.max.value, settings.max.source), (Some(1), SettingSource::Flag("--max")));
     let memory = SettingSource::Environment("LONGSHORE_MEMORY".into());
     assert_eq!((settings.memory.value, settings.memory.source), (Size(512 << 20), memory));
     assert_eq!(
