@@ -17,6 +17,7 @@ mod report_mode;
 mod reporter;
 pub mod story_labels;
 pub mod summary;
+pub mod table;
 pub mod text;
 mod text_style;
 

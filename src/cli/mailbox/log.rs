@@ -6,8 +6,7 @@ use serde_json::json;
 use super::args::{MailboxLogArgs, MailboxRosterArgs};
 use super::location::MailboxLocation;
 use crate::cli::context::CommandContext;
-use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::mailbox::agent_mailbox::{InvalidFile, read_all_messages};
 use crate::protocol::mailbox::message::{AgentId, MailboxMessage};
 use crate::protocol::mailbox::order::conversation_order;
@@ -28,7 +27,7 @@ pub(super) async fn log(args: &MailboxLogArgs, here: &CommandContext) -> Command
     {
         print_stdout(&format_message(message, args.full, args.location.json))?;
     }
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// Messages as they were said. Of one second the file's time may say more: it was sent before that.
@@ -79,11 +78,11 @@ pub(super) async fn roster(args: &MailboxRosterArgs, here: &CommandContext) -> C
         for open in &open {
             print_stdout(&format!("{}\n", json!({ "pending": show::pending_json(open) })))?;
         }
-        return Ok::<u8, CommandError>(0);
+        return Ok(ExitStatus::Success);
     }
     print_stdout(&show::render_roster(&participants))?;
     for open in &open {
         print_stdout(&format!("{}\n", show::render_pending(open, now)))?;
     }
-    Ok(0)
+    Ok(ExitStatus::Success)
 }

@@ -8,7 +8,7 @@ use super::args::MailboxReadArgs;
 use super::location::MailboxLocation;
 use crate::cli::context::CommandContext;
 use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::mailbox::agent_mailbox::{AgentMailbox, MessageBatch};
 use crate::protocol::mailbox::machine::DeliveredMessage;
 use crate::protocol::mailbox::show;
@@ -32,7 +32,7 @@ pub(super) async fn read(args: &MailboxReadArgs, here: &CommandContext) -> Comma
             return print_selected(args, &desk);
         }
         print_letters(&desk.history(Timestamp::now())?, json)?;
-        return Ok(0);
+        return Ok(ExitStatus::Success);
     }
     let desk = place.open_as_sender(&args.participant, false)?;
     if args.wait {
@@ -44,7 +44,7 @@ pub(super) async fn read(args: &MailboxReadArgs, here: &CommandContext) -> Comma
     }
     print_batch(&batch, json)?;
     batch.commit()?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 fn print_selected(args: &MailboxReadArgs, desk: &AgentMailbox) -> CommandResult {
@@ -58,7 +58,7 @@ fn print_selected(args: &MailboxReadArgs, desk: &AgentMailbox) -> CommandResult 
         }
     }
     CommandError::combine(problems)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 fn wait_for_messages(args: &MailboxReadArgs, place: &MailboxLocation, desk: &AgentMailbox) -> CommandResult {
@@ -74,17 +74,17 @@ fn wait_for_messages(args: &MailboxReadArgs, place: &MailboxLocation, desk: &Age
             // Whoever wrote since on the host, and is in no roster, is nobody to wait for.
             WaitStep::Idle if place.is_swarm_over() => {
                 print_stderr("the swarm is over: nobody in it writes any more");
-                return Ok(CommandErrorKind::Unsuccessful.exit_code());
+                return Ok(ExitStatus::Unsuccessful);
             }
             WaitStep::Idle => {}
-            WaitStep::Matched => return Ok(0),
+            WaitStep::Matched => return Ok(ExitStatus::Success),
             WaitStep::NoMoreMessages(why) => {
                 print_stderr(&why);
-                return Ok(CommandErrorKind::Unsuccessful.exit_code());
+                return Ok(ExitStatus::Unsuccessful);
             }
             WaitStep::TimedOut => {
                 print_stderr(&format!("nothing came within {} s", args.timeout.unwrap_or_default()));
-                return Ok(CommandErrorKind::Unsuccessful.exit_code());
+                return Ok(ExitStatus::Unsuccessful);
             }
         }
     }

@@ -8,7 +8,7 @@ use super::location::MailboxLocation;
 use super::log::{format_message, sort_chronologically, warn_bad_files};
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::mailbox::agent_mailbox::InvalidFile;
 use crate::protocol::mailbox::message::{AgentId, MailboxMessage, Seq};
 use crate::protocol::mailbox::show;
@@ -42,7 +42,7 @@ pub(super) async fn watch(args: &MailboxWatchArgs, here: &CommandContext) -> Com
         let gone = report_status_changes(&mailbox, &mut told, quiet || args.location.json)?;
         if gone && fresh.is_empty() {
             print_stderr("everybody is gone");
-            return Ok(0);
+            return Ok(ExitStatus::Success);
         }
         quiet = false;
         let again =

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::args::MeshKeygenArgs;
 use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::protocol::mesh::canonical::sha256_hex;
 use crate::protocol::mesh::modules::encryption::{RecipientKey, RecipientKeyPair};
 use crate::protocol::mesh::modules::keys::{KeyPermission, KeyRing, PublicKey, SecretKey};
@@ -109,7 +109,7 @@ pub fn keygen(args: &MeshKeygenArgs) -> CommandResult {
         allow: Vec::new(),
     };
     print_stdout(&format!("{}\n", serde_json::to_string(&public).map_err(machinery)?))?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 fn decode_node_keys(file: &KeyFile) -> Option<NodeKeys> {

@@ -11,8 +11,9 @@ mod serve;
 mod show;
 mod token;
 
+use super::CommandResult;
 use super::context::CommandContext;
-use super::{CommandResult, build_runtime};
+use super::runtime::build_runtime;
 use args::{MeshArgs, MeshCommand};
 
 pub(super) fn mesh(args: &MeshArgs, context: &CommandContext) -> CommandResult {

@@ -4,7 +4,7 @@
 //! cannot be reached.
 
 use std::collections::HashSet;
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -17,7 +17,8 @@ use uuid::Uuid;
 use super::args::MeshSendArgs;
 use super::{keys, token};
 use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::input::read_limited;
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::mesh::fault::Fault;
 use crate::protocol::mesh::frame::Frame;
 use crate::protocol::mesh::http::{
@@ -50,13 +51,14 @@ pub async fn send(args: &MeshSendArgs) -> CommandResult {
     }
     grant_encrypt_and_sign(&mut frame, args)?;
     if args.print {
-        return print_stdout(&format!("{}\n", String::from_utf8_lossy(&frame.to_bytes()))).map(|()| 0);
+        return print_stdout(&format!("{}\n", String::from_utf8_lossy(&frame.to_bytes())))
+            .map(|()| ExitStatus::Success);
     }
     let reply = build_client(args)?.send(frame.to_bytes().into(), &attachments).await.map_err(client_error)?;
     if reply.body.is_empty() {
         // A sent fault is not answered with a frame.
         return if reply.status.is_success() {
-            Ok(0)
+            Ok(ExitStatus::Success)
         } else {
             Err(CommandError::new(CommandErrorKind::Unsuccessful, format!("the node answered {}", reply.status)))
         };
@@ -116,7 +118,7 @@ fn grant_encrypt_and_sign(frame: &mut Frame, args: &MeshSendArgs) -> Result<(), 
     Ok(())
 }
 
-/// Prints an answer. Returns the exit code: 1 for a fault, otherwise 0.
+/// Prints an answer. `Unsuccessful` if it is a fault.
 fn print_answer(content: &[u8], status: u16, on_one_line: bool) -> CommandResult {
     let answer = Frame::parse(content, &FrameLimits::default()).map_err(|fault| {
         CommandError::machinery(format!("the node answered with {status} and no valid frame: {}", fault.reason_text()))
@@ -132,15 +134,15 @@ fn print_answer(content: &[u8], status: u16, on_one_line: bool) -> CommandResult
         print_stdout(&lines.map(|line| line + "\n").collect::<String>())?;
     }
     match Fault::from_frame(&answer) {
-        Ok(None) => Ok(0),
+        Ok(None) => Ok(ExitStatus::Success),
         Ok(Some(fault)) => {
             let from = fault.node.as_ref().map_or(String::new(), |node| format!(" (from {})", sanitize(node)));
             print_stderr(&format!("fault: {}{from}", sanitize(&fault.to_string())));
-            Ok(1)
+            Ok(ExitStatus::Unsuccessful)
         }
         Err(broken) => {
             print_stderr(&format!("fault: {}", sanitize(broken.reason_text())));
-            Ok(1)
+            Ok(ExitStatus::Unsuccessful)
         }
     }
 }
@@ -181,7 +183,7 @@ async fn send_stream(args: &MeshSendArgs, client: &Client) -> CommandResult {
         futures::stream::unfold(receiver, |mut lines| async { lines.recv().await.map(|line| (line, lines)) });
     let (status, mut chunks) = client.stream(outgoing).await.map_err(client_error)?;
     let mut lines = LineDecoder::new(FrameLimits::default().bytes);
-    let mut exit_code = 0;
+    let mut exit_code = ExitStatus::Success;
     loop {
         let chunk = chunks.next().await.transpose().map_err(client_error)?;
         let ended = chunk.is_none();
@@ -203,14 +205,9 @@ async fn send_stream(args: &MeshSendArgs, client: &Client) -> CommandResult {
 }
 
 fn read_frame(path: &Path) -> Result<Frame, CommandError> {
-    let mut bytes = Vec::new();
     let limits = FrameLimits::default();
-    let read = if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(limits.bytes as u64 + 1).read_to_end(&mut bytes)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(limits.bytes as u64 + 1).read_to_end(&mut bytes))
-    };
-    read.map_err(|error| CommandError::input(format!("cannot read `{}`", path.display())).with_cause(&error))?;
+    let bytes = read_limited(path, limits.bytes)
+        .map_err(|error| CommandError::input(format!("cannot read `{}`", path.display())).with_cause(&error))?;
     Frame::parse(&bytes, &limits).map_err(|fault| invalid_frame_error(&fault))
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::MeshServeArgs;
 use super::{keys, node, token};
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::mesh::http::binding::FRAME_PATH;
 use crate::protocol::mesh::http::{Handler, NodeService, Server, ServerOptions};
 
@@ -81,12 +81,12 @@ pub async fn serve(args: &MeshServeArgs) -> CommandResult {
             stop.cancel();
             tokio::select! {
                 ended = &mut serving => ended,
-                () = signals.recv() => return Ok(130),
+                () = signals.recv() => return Ok(ExitStatus::Interrupted),
             }
         }
     };
     ended.map_err(|error| CommandError::machinery("the server failed").with_cause(&error))?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 struct ServeSignals {

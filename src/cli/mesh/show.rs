@@ -1,6 +1,5 @@
 //! `longshore mesh show`: shows MemoryGrams of the SSOT, a file or standard input.
 
-use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
@@ -8,7 +7,8 @@ use serde_json::Value;
 use super::args::MeshShowArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::input::read_limited;
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::delivery::{DeliveryError, Repo};
 use crate::handoff::story_knowledge;
 use crate::protocol::amp::store::Ssot;
@@ -16,15 +16,13 @@ use crate::protocol::mesh::frame::Frame;
 use crate::protocol::mesh::gram::{GramDraft, GramEntry, GramLimits, MemoryGram, render};
 use crate::protocol::mesh::limits;
 
-const MAX_INPUT_BYTES: u64 = 8 << 20;
+const MAX_INPUT_BYTES: usize = 8 << 20;
 
 pub(super) async fn show(args: &MeshShowArgs, context: &CommandContext) -> CommandResult {
     let grams = if args.what == "-" {
-        read_grams(std::io::stdin(), "standard input")?
+        read_grams(&args.what, "standard input")?
     } else if Path::new(&args.what).is_file() {
-        let file = std::fs::File::open(&args.what)
-            .map_err(|error| CommandError::input(format!("cannot read `{}`", args.what)).with_cause(&error))?;
-        read_grams(file, &args.what)?
+        read_grams(&args.what, &args.what)?
     } else {
         vec![load_story_gram(&args.what, context).await?]
     };
@@ -49,16 +47,14 @@ pub(super) async fn show(args: &MeshShowArgs, context: &CommandContext) -> Comma
         grams.iter().map(render::table).collect::<Vec<_>>().join("\n")
     };
     print_stdout(&text)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// Reads a gram, a list of grams, or the grams of a frame. Lone nodes become one gram.
-fn read_grams(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, CommandError> {
-    let mut bytes = Vec::new();
-    from.take(MAX_INPUT_BYTES + 1)
-        .read_to_end(&mut bytes)
+fn read_grams(path: &str, name: &str) -> Result<Vec<MemoryGram>, CommandError> {
+    let bytes = read_limited(path, MAX_INPUT_BYTES)
         .map_err(|error| CommandError::input(format!("cannot read `{name}`")).with_cause(&error))?;
-    if bytes.len() as u64 > MAX_INPUT_BYTES {
+    if bytes.len() > MAX_INPUT_BYTES {
         return Err(CommandError::input(format!("`{name}` is larger than {} MB", MAX_INPUT_BYTES >> 20)));
     }
     let value: Value = serde_json::from_slice(&bytes)

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::markdown::{flags as flags_of, root};
 use crate::cli::args::Cli;
-use crate::cli::config::Config;
-use crate::cli::settings;
+use crate::cli::settings::declaration::Config;
+use crate::cli::settings::tests::info::{SettingInfo, settings as declared_settings};
 use crate::verdict::Cause;
 
 /// A command without subcommands.
@@ -94,29 +94,17 @@ pub(super) fn flags() -> BTreeSet<String> {
     found
 }
 
-/// Where settings are declared, as a reader of the docs sees it. The one place to change when that moves.
+/// The declared settings that have a variable.
 pub(super) fn settings() -> Vec<SettingFacts> {
-    let loaded = settings::load(Config::default(), None, &|_| None).expect("the defaults are good");
-    let rows = loaded.rows().into_iter().map(|(name, default, _)| (name, default));
-    let schema = serde_json::to_value(schemars::schema_for!(Config)).expect("JSON");
     let root = tree();
     let run = root.find_subcommand("run").expect("there is a command `run`");
-    let fact = |(name, default): (String, String)| {
-        let key = match name.split_once('_') {
-            Some(("review", rest)) => format!("review.{rest}"),
-            None if name == "review" => "review.agent".to_owned(),
-            _ => name.clone(),
-        };
-        let long = name.replace('_', "-");
-        let flag = arguments(run).find(|arg| arg.get_long() == Some(&long));
-        let help = match flag {
-            Some(flag) => without_default(&help(flag)).0,
-            None => described(&schema, &key),
-        };
-        let variable = format!("LONGSHORE_{}", name.replace('.', "_").to_uppercase());
-        SettingFacts { flag: flag.map(flag_text), variable, key, default, help }
+    let flag_of = |name: &str| arguments(run).find(|arg| arg.get_long() == name.strip_prefix("--")).map(flag_text);
+    let fact = |info: SettingInfo| {
+        let (flag, help) = (info.flag.and_then(flag_of), without_default(info.help).0);
+        let (key, default) = (info.key.to_owned(), info.default);
+        info.env.map(|variable| SettingFacts { flag, variable, key, default, help })
     };
-    rows.chain([("env".to_owned(), "none".to_owned())]).map(fact).collect()
+    declared_settings().into_iter().filter_map(fact).collect()
 }
 
 /// `--max N`.

@@ -1,7 +1,7 @@
-//! Environment variables for sandboxes, as the user names them: `KEY` (its value is taken from the user's own environment)
-//! or `KEY=VALUE`. Only the names are ever shown; the values travel in ACP's task-request and nowhere else.
+//! Environment variables for sandboxes, as the user names them: `KEY`, which takes its value from the user's environment, or
+//! `KEY=VALUE`. Only names are ever shown. Values travel in ACP's task-request and nowhere else.
 //!
-//! Used by `args.rs`, `config.rs` and `settings.rs`. Must not: read the environment itself, or show a value.
+//! Must not: read the environment, or show a value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,49 +9,44 @@ use std::str::FromStr;
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Why a text does not name an environment variable that a sandbox may have.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum VariableError {
-    /// Breaks ACP's rule for keys.
+pub(crate) enum VariableError {
     #[error(
-        "`{0}` is not a name for an environment variable: capital letters, digits and `_`, not beginning with a digit (ACP)"
+        "`{0}` is not a name for an environment variable: use capital letters, digits and `_`, and no digit first (ACP)"
     )]
     InvalidKey(String),
-    /// A name that is longshore's or the system's to set.
     #[error(
         "`{0}` is refused: `PATH`, `HOME`, `LD_*`, `GIT_*` and `LONGSHORE_*` are set inside the sandbox and nowhere else"
     )]
     ReservedKey(String),
-    /// A value that no process can have.
-    #[error("the value of `{0}` has a NUL character in it")]
+    #[error("the value of `{0}` contains a NUL character")]
     NulInValue(String),
 }
 
-/// One variable. Its `Debug` and `Display` never show the value.
+/// A variable. Its `Debug` and `Display` never show the value.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Variable {
+pub(crate) struct Variable {
     key: String,
     value: Option<String>,
 }
 
 impl Variable {
-    /// The name.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The value, where it was given with the name.
+    /// The value, if it was given with the name.
     pub fn value(&self) -> Option<&str> {
         self.value.as_deref()
     }
 }
 
-/// Checks a name: ACP's `^[A-Z_][A-Z0-9_]*$`, and not one of the refused.
-pub fn validate_key(key: &str) -> Result<(), VariableError> {
+/// Checks a name against ACP's `^[A-Z_][A-Z0-9_]*$` and the reserved names.
+fn validate_key(key: &str) -> Result<(), VariableError> {
     let mut bytes = key.bytes();
     let head = bytes.next().is_some_and(|b| b.is_ascii_uppercase() || b == b'_');
     if !head || !bytes.all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') {
-        // Shortened: a pasted secret where a name should be must not fill the screen.
+        // Truncated, since it may be a secret pasted in place of a name.
         return Err(VariableError::InvalidKey(key.chars().take(40).collect()));
     }
     let refused =
@@ -74,9 +69,9 @@ impl FromStr for Variable {
     }
 }
 
-/// A variable as typed after `--env`. A fault is kept to be told later, by our own words: clap's would show the value.
+/// A variable as typed after `--env`. An error is kept for later, since clap's own message would show the value.
 #[derive(Debug, Clone)]
-pub struct VariableArg(pub Result<Variable, VariableError>);
+pub(crate) struct VariableArg(pub Result<Variable, VariableError>);
 
 impl FromStr for VariableArg {
     type Err = std::convert::Infallible;
@@ -106,7 +101,7 @@ impl schemars::JsonSchema for Variable {
         schemars::json_schema!({
             "type": "string",
             "pattern": "^[A-Z_][A-Z0-9_]*(=.*)?$",
-            "description": "`KEY` to take it from the user's environment, or `KEY=VALUE`"
+            "description": "`KEY` to take its value from the user's environment, or `KEY=VALUE`"
         })
     }
 }
