@@ -1,6 +1,4 @@
 //! What can go wrong between the repo and the sandboxes, in kinds that callers act on.
-//!
-//! [`DeliveryError::to_fault`] says which cause of `verdict.rs` an error is, and whether trying again can help.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,8 +7,6 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::ids::CommitId;
-use crate::swarm::event::MachineryFault;
-use crate::verdict::{Cause, Evidence};
 
 /// A failure of this module.
 #[derive(Debug, Error)]
@@ -274,24 +270,6 @@ impl DeliveryError {
                 | Self::RefExists { .. }
                 | Self::ForbiddenRef { .. }
         )
-    }
-
-    /// The error as the machine takes it: its cause, its sentence, and whether trying again can help.
-    pub fn to_fault(&self) -> MachineryFault {
-        let cause = match self {
-            Self::BundleRefused(_) => Cause::ProtocolViolation,
-            Self::DiskFull { .. } => Cause::DiskFull,
-            _ => Cause::HostError,
-        };
-        // A branch that was moved is not: each try would merge onto the same head, where the branch is no longer.
-        let retryable = matches!(self, Self::TimedOut { .. } | Self::CommandFailed { .. } | Self::Io { .. });
-        let mut evidence = Evidence::from_summary(self.to_string());
-        if let Self::CommandFailed { command, code, tail, .. } = self {
-            evidence.command = Some(command.clone());
-            evidence.exit_code = code.map(i64::from);
-            evidence.tail = tail.lines().map(str::to_owned).collect();
-        }
-        MachineryFault { cause, evidence, retryable, engine_unreachable: false }
     }
 
     /// A failed file operation, with a full disk and missing permission told apart.

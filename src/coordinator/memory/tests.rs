@@ -59,9 +59,9 @@ fn commit(n: u32) -> CommitId {
 struct LandedUpTo(u32);
 
 impl StoryOutcomes for LandedUpTo {
-    fn landed_commit(&self, story: &StoryKey) -> Option<Option<CommitId>> {
+    fn landing(&self, story: &StoryKey) -> StoryLanding {
         let number: u32 = story.id.as_str()[3..].parse().expect("a number");
-        (number <= self.0).then(|| Some(commit(number)))
+        if number <= self.0 { StoryLanding::Landed(Some(commit(number))) } else { StoryLanding::NotLanded }
     }
 
     fn is_rework(&self, attempt: &AttemptId) -> bool {

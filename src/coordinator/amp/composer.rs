@@ -1,8 +1,8 @@
-//! From the machine's words to AMP's messages: what the plan, the repo and the settings add to them. Pure; the same word gives
-//! the same message, so that a journal which is read again gives what was said before.
+//! Composes AMP messages from the machine's intents, the plan, the repo and the settings. Pure: the same intent gives the same
+//! message, so that a replayed journal gives the messages of the first run.
 //!
-//! Called by `telling.rs`. To say something new: a word in `swarm/word.rs`, and its arm in [`AmpComposer::compose`].
-//! Must not: decide what is said, or when.
+//! Called by `ssot_writer.rs`. To add a message: a variant in `swarm/amp_intent.rs`, and its arm in [`AmpComposer::compose`].
+//! Must not: decide what is sent, or when.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,50 +23,47 @@ use crate::protocol::amp::rules::{AmpViolation, LOCK_WARNING_TEXT, LOCK_WARNING_
 use crate::protocol::amp::store::{TaskFile, TaskStatus, TaskStory};
 use crate::state::SwarmDir;
 use crate::swarm::amp_intent::{AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec, TaskUpdate};
+use crate::swarm::AssignmentSpec;
 use crate::tasks::Story;
 use crate::verdict::{Cause, Failure};
 
-use super::ReviewSettings;
+use crate::coordinator::sandbox_settings::ReviewSettings;
 
-/// The most characters of a text that comes from a sandbox, and of a criterion.
+/// The most characters of a text from a sandbox, and of a criterion.
 const MAX_TEXT_CHARS: usize = 2000;
-/// The same of a subtask, of which there may be hundreds.
+/// The most characters of a subtask, of which there may be hundreds.
 const MAX_SUBTASK_CHARS: usize = 200;
-/// And of a text that the user wrote: the description of a dispatch, guidance.
+/// The most characters of the user's own text: the description of a dispatch, guidance.
 const MAX_LONG_TEXT_CHARS: usize = 60_000;
-/// The most bytes that a list takes, so that the message that has it stays below
-/// [`MAX_BYTES`](crate::protocol::amp::rules::MAX_BYTES) even where JSON writes characters as escapes.
+/// The most bytes of a list. With it a message stays below [`MAX_BYTES`](crate::protocol::amp::rules::MAX_BYTES) even if JSON
+/// escapes every character.
 const MAX_LIST_BYTES: usize = 256 * 1024;
 /// The most entries of a work log; the newest are kept.
 const MAX_LOG_ENTRIES: usize = 100;
 
-/// Something for the SSOT.
+/// An entry of the SSOT.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SsotRecord {
-    /// A message.
     Message(Box<AmpMessage>),
-    /// An ack.
     Ack(Ack),
-    /// A task's file.
     Task(Box<TaskFile>),
 }
 
-/// What messages are made with, and what was said of each task.
+/// Composes messages, and remembers those that reviewers need.
 pub struct AmpComposer {
     swarm: SwarmId,
-    /// The repo's root.
     repo_root: PathBuf,
-    /// The folder of the diffs under review.
+    /// The directory of the diffs under review.
     reviews_dir: PathBuf,
     plan: Plan,
-    /// Commands that are run after each story, beside those of the tasks file.
+    /// Whether commands outside the tasks files verify each story.
     has_verify_commands: bool,
-    /// What a reviewer has to answer beside the criteria.
+    /// What a reviewer has to answer in addition to the acceptance criteria.
     extra_criteria: Vec<String>,
     histories: BTreeMap<AssignmentId, TaskHistory>,
 }
 
-/// What was said of a task, for its reviewers.
+/// A task's messages, for its reviewers.
 #[derive(Default)]
 struct TaskHistory {
     dispatch: Option<(Vec<StoryKey>, TaskDispatch)>,
@@ -76,7 +73,7 @@ struct TaskHistory {
 }
 
 impl AmpComposer {
-    /// Of a swarm whose folder is `dir`; `verify`: there are commands that check each story, beside those of the tasks file.
+    /// A composer for the swarm in `dir`. `verify`: commands outside the tasks files verify each story.
     pub fn new(repo: &Repo, dir: &SwarmDir, plan: Plan, verify: bool, review: Option<&ReviewSettings>) -> Self {
         let criteria = review.map(|review| review.criteria.clone()).unwrap_or_default();
         Self::from_parts(dir.swarm(), repo.root().to_owned(), dir.path().join("reviews"), plan, verify, criteria)
@@ -101,23 +98,20 @@ impl AmpComposer {
         }
     }
 
-    /// Whose words they are.
     pub(super) fn swarm(&self) -> SwarmId {
         self.swarm
     }
 
-    /// What goes to the SSOT for a word.
-    ///
     /// # Errors
-    /// The text of a message that breaks a rule, with the rule: it is not said.
-    pub(super) fn compose(&mut self, word: &AmpIntent) -> Result<SsotRecord, (String, AmpViolation)> {
-        let (id, from, to, refs, ack_within, payload) = match word {
+    /// The text of a message that breaks a rule, and the rule.
+    pub(super) fn compose(&mut self, intent: &AmpIntent) -> Result<SsotRecord, (String, AmpViolation)> {
+        let (id, from, to, refs, ack_timeout, payload) = match intent {
             AmpIntent::Ack { of, by, at_ms, note } => {
                 let note = note.as_deref().map(|note| truncate_chars(note, MAX_LONG_TEXT_CHARS));
                 let ack = Ack { ack_of: of.clone(), by: *by, timestamp: timestamp_from_ms(*at_ms), note };
                 return Ok(SsotRecord::Ack(ack));
             }
-            AmpIntent::TaskUpdate(news) => return Ok(SsotRecord::Task(Box::new(self.compose_task_file(news)))),
+            AmpIntent::TaskUpdate(update) => return Ok(SsotRecord::Task(Box::new(self.compose_task_file(update)))),
             AmpIntent::Dispatch(dispatch) => {
                 let payload = self.compose_dispatch(dispatch);
                 let (from, to) = match dispatch.attempt {
@@ -138,15 +132,15 @@ impl AmpComposer {
                 )
             }
             AmpIntent::ReviewRequest(request) => {
-                let ReviewRequestIntent { id, refs, ack_timeout_secs: ack_within, review, attempt } = &**request;
+                let ReviewRequestIntent { id, refs, ack_timeout_secs: ack_timeout, review, attempt } = &**request;
                 let payload = Payload::ReviewRequest(self.compose_review_request(&attempt.dir_name(), review));
-                (id, AmpRole::Coordinator, AmpRole::Reviewer, refs, *ack_within, payload)
+                (id, AmpRole::Coordinator, AmpRole::Reviewer, refs, *ack_timeout, payload)
             }
-            AmpIntent::Verdict { id, refs, ack_timeout_secs: ack_within, verdict } => {
-                let told = self.histories.entry(id.task_id().clone()).or_default();
-                told.verdicts.push((**verdict).clone());
+            AmpIntent::Verdict { id, refs, ack_timeout_secs: ack_timeout, verdict } => {
+                let history = self.histories.entry(id.task_id().clone()).or_default();
+                history.verdicts.push((**verdict).clone());
                 let payload = Payload::ReviewVerdict((**verdict).clone());
-                (id, AmpRole::Reviewer, AmpRole::Coordinator, refs, *ack_within, payload)
+                (id, AmpRole::Reviewer, AmpRole::Coordinator, refs, *ack_timeout, payload)
             }
             AmpIntent::Escalation { id, from, escalation, .. } => {
                 return build_message(id, *from, AmpRole::Admin, &escalation.affected_msgs, None, {
@@ -154,37 +148,40 @@ impl AmpComposer {
                 });
             }
         };
-        build_message(id, from, to, refs, ack_within, payload)
+        build_message(id, from, to, refs, ack_timeout, payload)
     }
 
     fn story(&self, key: &StoryKey) -> &Story {
         self.plan.story(key)
     }
 
-    fn subtask_id(&self, task: &AssignmentId, key: &StoryKey) -> String {
-        let assignment = self.plan.assignments.iter().find(|one| one.id == *task);
-        let place = assignment.and_then(|one| one.stories.iter().position(|story| story == key)).unwrap_or_default();
-        format!("{task}-S{}", place + 1)
+    fn assignment(&self, task: &AssignmentId) -> Option<&AssignmentSpec> {
+        self.plan.assignments.iter().find(|assignment| assignment.id == *task)
     }
 
-    /// What makes a story done: its criteria; for one that has none, that it does what its title says.
+    fn subtask_id(&self, task: &AssignmentId, key: &StoryKey) -> String {
+        let index = self.assignment(task).and_then(|one| one.stories.iter().position(|story| story == key));
+        format!("{task}-S{}", index.unwrap_or_default() + 1)
+    }
+
+    /// A story's criteria; for a story without criteria, that it does what its title says.
     fn acceptance_criteria(&self, key: &StoryKey) -> Vec<String> {
         let story = self.story(key);
         let done = || format!("{}: \"{}\" is done, and its checks pass", self.plan.label(key), shorten(&story.title));
         if story.criteria.is_empty() {
             return vec![done()];
         }
-        let said = |text: &str| if text.trim().is_empty() { done() } else { shorten(text) };
-        story.criteria.iter().map(|criterion| said(&criterion.text)).collect()
+        let text = |text: &str| if text.trim().is_empty() { done() } else { shorten(text) };
+        story.criteria.iter().map(|criterion| text(&criterion.text)).collect()
     }
 
     fn compose_dispatch(&mut self, dispatch: &DispatchIntent) -> TaskDispatch {
         let task = dispatch.id.task_id().clone();
         let stories = &dispatch.stories;
         let mut description = String::new();
-        for words in &dispatch.guidance {
-            let words = if dispatch.attempt.is_some() { format!("The admin says: {words}") } else { words.clone() };
-            description.push_str(&format!("{words}\n\n"));
+        for guidance in &dispatch.guidance {
+            let speaker = if dispatch.attempt.is_some() { "The admin says: " } else { "" };
+            description.push_str(&format!("{speaker}{guidance}\n\n"));
         }
         if dispatch.attempt.is_some() || description.trim().is_empty() {
             for key in stories {
@@ -195,7 +192,7 @@ impl AmpComposer {
                 }
             }
         }
-        let branch = self.plan.assignments.iter().find(|one| one.id == task).map(|one| one.branch.to_string());
+        let branch = self.assignment(&task).map(|assignment| assignment.branch.to_string());
         let payload = TaskDispatch {
             description: truncate_chars(description.trim_end(), MAX_LONG_TEXT_CHARS),
             repo: self.repo_root.to_string_lossy().into_owned(),
@@ -217,57 +214,25 @@ impl AmpComposer {
             tech_constraints: None,
         };
         if let Some(attempt) = &dispatch.attempt {
-            let told = self.histories.entry(task).or_default();
-            told.attempts = attempt.number;
-            told.results.clear();
-            told.dispatch = Some((stories.clone(), payload.clone()));
+            let history = self.histories.entry(task).or_default();
+            history.attempts = attempt.number;
+            history.results.clear();
+            history.dispatch = Some((stories.clone(), payload.clone()));
         }
         payload
     }
 
     fn compose_result(&mut self, end: &ResultIntent) -> TaskResult {
         let task = end.id.task_id().clone();
-        let dispatched = self.histories.get(&task).and_then(|told| told.dispatch.as_ref());
-        let stories = dispatched.map_or_else(|| vec![end.story.clone()], |(stories, _)| stories.clone());
-        let mut assessment = SelfAssessment { criteria_met: Vec::new(), notes: Vec::new() };
-        for key in &stories {
-            let own = *key == end.story;
-            let story = self.story(key);
-            let checked = self.has_verify_commands || !story.verify.is_empty() || self.has_file_verify_commands(key);
-            for place in 0..story.criteria.len().max(1) {
-                let (met, note) = match (&end.result, own) {
-                    (_, false) => (None, format!("of another subtask, {}", self.subtask_id(&task, key))),
-                    (Some(result), true) if !story.criteria.is_empty() => {
-                        let met = result.criteria.get(place).and_then(|criterion| criterion.met);
-                        let tested = story.criteria[place].test_command.as_deref().unwrap_or_default();
-                        (met, criterion_note(met, tested))
-                    }
-                    _ => {
-                        let failed = end.failure.as_ref().map(|failure| failure.cause);
-                        let met = match failed {
-                            None if checked => Some(true),
-                            Some(Cause::VerificationFailed) => Some(false),
-                            _ => None,
-                        };
-                        (met, criterion_note(met, "the verify commands"))
-                    }
-                };
-                assessment.criteria_met.push(met);
-                assessment.notes.push(note);
-            }
-        }
-        // A time that is none is a sandbox's doing, and no reason to say nothing.
         let log: Vec<_> = end.result.iter().flat_map(|result| &result.work_log).collect();
         let log = log.iter().skip(log.len().saturating_sub(MAX_LOG_ENTRIES));
+        // Skip invalid timestamps from a sandbox.
         let log = log.filter(|entry| entry.at.parse::<Timestamp>().is_ok());
-        let most = dispatched.map_or(MAX_ENTRIES, |(_, dispatch)| dispatch.acceptance_criteria.len());
-        assessment.criteria_met.truncate(most);
-        assessment.notes.truncate(most);
         let payload = TaskResult {
             subtask_id: self.subtask_id(&task, &end.story),
             completion_status: end.status,
             diff_summary: DiffSummary { files_changed: changed_paths(&end.diff), ..end.diff.clone() },
-            self_assessment: assessment,
+            self_assessment: self.compose_assessment(&task, end),
             work_log: log
                 .map(|entry| WorkLogEntry {
                     timestamp: entry.at.clone(),
@@ -283,9 +248,51 @@ impl AmpComposer {
                 (None, _) => vec!["the sandbox does not say why".to_owned()],
             },
         };
-        let told = self.histories.entry(task).or_default();
-        told.results.insert(payload.subtask_id.clone(), (end.id.clone(), payload.clone()));
+        let history = self.histories.entry(task).or_default();
+        history.results.insert(payload.subtask_id.clone(), (end.id.clone(), payload.clone()));
         payload
+    }
+
+    /// Which of the dispatch's acceptance criteria are met, in its order.
+    fn compose_assessment(&self, task: &AssignmentId, end: &ResultIntent) -> SelfAssessment {
+        let dispatch = self.histories.get(task).and_then(|history| history.dispatch.as_ref());
+        let stories = dispatch.map_or(std::slice::from_ref(&end.story), |(stories, _)| stories);
+        let limit = dispatch.map_or(MAX_ENTRIES, |(_, dispatch)| dispatch.acceptance_criteria.len());
+        let criteria = stories.iter().flat_map(|key| {
+            (0..self.story(key).criteria.len().max(1)).map(move |index| self.assess_criterion(task, end, key, index))
+        });
+        let (criteria_met, notes) = criteria.take(limit).unzip();
+        SelfAssessment { criteria_met, notes }
+    }
+
+    /// Whether a criterion is met, and a note on how that is known.
+    fn assess_criterion(
+        &self,
+        task: &AssignmentId,
+        end: &ResultIntent,
+        key: &StoryKey,
+        index: usize,
+    ) -> (Option<bool>, String) {
+        if *key != end.story {
+            return (None, format!("of another subtask, {}", self.subtask_id(task, key)));
+        }
+        let story = self.story(key);
+        match (&end.result, story.criteria.get(index)) {
+            (Some(result), Some(criterion)) => {
+                let met = result.criteria.get(index).and_then(|result| result.met);
+                (met, criterion_note(met, criterion.test_command.as_deref().unwrap_or_default()))
+            }
+            _ => {
+                let is_checked =
+                    self.has_verify_commands || !story.verify.is_empty() || self.has_file_verify_commands(key);
+                let met = match end.failure.as_ref().map(|failure| failure.cause) {
+                    None if is_checked => Some(true),
+                    Some(Cause::VerificationFailed) => Some(false),
+                    _ => None,
+                };
+                (met, criterion_note(met, "the verify commands"))
+            }
+        }
     }
 
     /// Whether the story's tasks file has commands that verify it.
@@ -293,16 +300,16 @@ impl AmpComposer {
         !self.plan.files[usize::from(key.file)].tasks.verify.is_empty()
     }
 
-    /// Where the diff under review is.
-    pub(super) fn diff_path(&self, folder: &str) -> PathBuf {
-        self.reviews_dir.join(format!("{folder}.patch"))
+    /// The file of the diff under review.
+    pub fn diff_path(&self, attempt_dir: &str) -> PathBuf {
+        self.reviews_dir.join(format!("{attempt_dir}.patch"))
     }
 
-    fn compose_review_request(&self, folder: &str, review: &ReviewSpec) -> ReviewRequest {
-        let near = (review.reject_count >= LOCK_WARNING_THRESHOLD)
+    fn compose_review_request(&self, attempt_dir: &str, review: &ReviewSpec) -> ReviewRequest {
+        let warning = (review.reject_count >= LOCK_WARNING_THRESHOLD)
             .then(|| format!("{LOCK_WARNING_TEXT}: the task was rejected {} times.", review.reject_count));
-        let guidance = review.guidance.iter().map(|words| format!("The admin says: {words}"));
-        let notes: Vec<String> = near.into_iter().chain(guidance).collect();
+        let guidance = review.guidance.iter().map(|text| format!("The admin says: {text}"));
+        let notes: Vec<String> = warning.into_iter().chain(guidance).collect();
         let checked = self.has_verify_commands
             || review.stories.iter().any(|key| {
                 let story = self.story(key);
@@ -313,7 +320,7 @@ impl AmpComposer {
             original_dispatch_ref: review.dispatch.clone(),
             task_result_ref: review.result.clone(),
             review_scope: review.scope,
-            diff_url: self.diff_path(folder).to_string_lossy().into_owned(),
+            diff_url: self.diff_path(attempt_dir).to_string_lossy().into_owned(),
             reject_count: review.reject_count,
             coordinator_notes: (!notes.is_empty()).then(|| truncate_chars(&notes.join("\n"), MAX_LONG_TEXT_CHARS)),
             // Work whose checks failed is never reviewed.
@@ -321,56 +328,60 @@ impl AmpComposer {
         }
     }
 
-    /// What a reviewer is given; none where the task was never dispatched.
-    pub(super) fn review_work(&self, folder: &str, review: &ReviewSpec, agent: &AgentSpec) -> Option<ReviewAssignment> {
-        let told = self.histories.get(&review.reviewed_attempt.assignment)?;
-        let (_, dispatch) = told.dispatch.as_ref()?;
-        let results: Vec<TaskResult> = told.results.values().map(|(_, result)| result.clone()).collect();
-        let newest = told.results.values().find(|(id, _)| *id == review.result).map(|(_, result)| result.clone());
+    /// A reviewer's assignment; `None` if the task was never dispatched.
+    pub fn review_assignment(
+        &self,
+        attempt_dir: &str,
+        review: &ReviewSpec,
+        agent: &AgentSpec,
+    ) -> Option<ReviewAssignment> {
+        let history = self.histories.get(&review.reviewed_attempt.assignment)?;
+        let (_, dispatch) = history.dispatch.as_ref()?;
+        let results: Vec<TaskResult> = history.results.values().map(|(_, result)| result.clone()).collect();
+        let newest = history.results.values().find(|(id, _)| *id == review.result).map(|(_, result)| result.clone());
         Some(ReviewAssignment {
             base: review.base.clone(),
             commit: review.commit.clone(),
             dispatch: dispatch.clone(),
             result: newest?,
             results,
-            request: self.compose_review_request(folder, review),
-            criteria: dispatch.acceptance_criteria.iter().chain(&self.extra_criteria).cloned().collect(),
-            earlier_verdicts: told.verdicts.clone(),
+            request: self.compose_review_request(attempt_dir, review),
+            criteria: self.review_criteria(&review.reviewed_attempt.assignment),
+            earlier_verdicts: history.verdicts.clone(),
             guidance: review.guidance.clone(),
             agent: agent.clone(),
         })
     }
 
-    /// What a reviewer of this task has to answer.
-    pub(super) fn review_criteria(&self, task: &AssignmentId) -> Vec<String> {
-        let dispatch = self.histories.get(task).and_then(|told| told.dispatch.as_ref());
+    /// The criteria that a reviewer of this task has to answer.
+    pub fn review_criteria(&self, task: &AssignmentId) -> Vec<String> {
+        let dispatch = self.histories.get(task).and_then(|history| history.dispatch.as_ref());
         let own = dispatch.into_iter().flat_map(|(_, dispatch)| &dispatch.acceptance_criteria);
         own.chain(&self.extra_criteria).cloned().collect()
     }
 
-    fn compose_task_file(&self, news: &TaskUpdate) -> TaskFile {
-        let assignment = self.plan.assignments.iter().find(|one| one.id == news.task);
-        let risk = news.stories.iter().map(|(key, _)| self.story(key).risk).max();
+    fn compose_task_file(&self, update: &TaskUpdate) -> TaskFile {
+        let risk = update.stories.iter().map(|(key, _)| self.story(key).risk).max();
         TaskFile {
-            task_id: news.task.clone(),
+            task_id: update.task.clone(),
             swarm_id: self.swarm,
-            branch: assignment.map(|one| one.branch.clone()).expect("the plan has the task"),
-            status: task_status(news.status),
+            branch: self.assignment(&update.task).map(|one| one.branch.clone()).expect("the plan has the task"),
+            status: task_status(update.status),
             risk_level: risk.unwrap_or_default(),
-            attempts: self.histories.get(&news.task).map_or(0, |told| told.attempts),
-            reject_count: news.reject_count,
-            stories: news
+            attempts: self.histories.get(&update.task).map_or(0, |history| history.attempts),
+            reject_count: update.reject_count,
+            stories: update
                 .stories
                 .iter()
                 .map(|(key, status)| TaskStory {
-                    subtask_id: self.subtask_id(&news.task, key),
+                    subtask_id: self.subtask_id(&update.task, key),
                     story: self.plan.label(key),
                     title: self.story(key).title.clone(),
                     status: *status,
                 })
                 .collect(),
-            progress: news.progress.as_deref().map(shorten),
-            updated_at: timestamp_from_ms(news.at_ms),
+            progress: update.progress.as_deref().map(shorten),
+            updated_at: timestamp_from_ms(update.at_ms),
         }
     }
 }
@@ -387,7 +398,7 @@ fn build_message(
         from,
         to,
         task_id: id.task_id().clone(),
-        timestamp: timestamp_from_ms(id.unix_ms()),
+        timestamp: id.timestamp(),
         requires_ack: payload.message_type().ack_timeout().is_some(),
         ack_timeout_sec,
         context_ref: refs.to_vec(),
@@ -429,26 +440,25 @@ fn truncate_chars(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
 
-/// As many of them as a message has room for.
+/// As many texts as fit into a message.
 fn limit_list(texts: impl Iterator<Item = String>) -> Vec<String> {
-    let mut room = MAX_LIST_BYTES;
+    let mut free_bytes = MAX_LIST_BYTES;
     let fits = |text: &String| {
-        room = room.saturating_sub(text.len() + 8);
-        room > 0
+        free_bytes = free_bytes.saturating_sub(text.len() + 8);
+        free_bytes > 0
     };
     texts.take(MAX_ENTRIES).take_while(fits).collect()
 }
 
-/// The paths of a diff. One of blanks alone is a file's name for git, and says nothing to a reader without its quotes.
+/// The paths of a diff, each once. A path of blanks only is quoted.
 fn changed_paths(diff: &DiffSummary) -> Vec<String> {
-    let said = |file: &String| if file.trim().is_empty() { format!("{file:?}") } else { shorten(file) };
+    let shown = |file: &String| if file.trim().is_empty() { format!("{file:?}") } else { shorten(file) };
     let mut seen = std::collections::BTreeSet::new();
-    limit_list(diff.files_changed.iter().map(said).filter(|file| seen.insert(file.clone())))
+    limit_list(diff.files_changed.iter().map(shown).filter(|file| seen.insert(file.clone())))
 }
 
-/// The task file's word for the machine's.
-fn task_status(word: &str) -> TaskStatus {
-    match word {
+fn task_status(status: &str) -> TaskStatus {
+    match status {
         "awaiting_approval" => TaskStatus::WaitingApproval,
         "awaiting_review" | "in_review" | "landing" => TaskStatus::InReview,
         "suspended" => TaskStatus::Suspended,

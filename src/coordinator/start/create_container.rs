@@ -1,11 +1,11 @@
-//! Makes a sandbox's container, also where an orchestrator that died had asked for the same one and the engine carried that out
-//! only after its successor had looked. Called by `session.rs`. Must not: remove anything that has run.
+//! Creates a sandbox's container, even if the engine carried out the same request of a dead orchestrator late. Called by
+//! `session.rs`. Must not: remove a container that has run.
 
 use crate::engine::{ContainerSpec, Engine, EngineError, EngineResourceKind, EngineResult, label};
 use crate::ids::ContainerId;
 
-/// Makes it. One of the same name and our labels that has never been started makes room.
-pub(super) async fn create_container(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<ContainerId> {
+/// Creates the container. One of the same name and labels that was never started is replaced.
+pub(crate) async fn create_container(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<ContainerId> {
     match engine.create(spec).await {
         Err(EngineError::Refused { status: 409, .. }) if remove_unused(engine, spec).await? => {
             engine.create(spec).await
@@ -14,11 +14,11 @@ pub(super) async fn create_container(engine: &dyn Engine, spec: &ContainerSpec) 
     }
 }
 
-/// Whether one was found and removed.
+/// Whether a container that was never started was found and removed.
 async fn remove_unused(engine: &dyn Engine, spec: &ContainerSpec) -> EngineResult<bool> {
     let swarm = spec.labels.get(label::SWARM).map(String::as_str);
     for found in engine.find_resources(label::SWARM, swarm).await? {
-        // The image's labels are among those of the container.
+        // A container also has its image's labels.
         let same = spec.labels.iter().all(|(key, value)| found.labels.get(key) == Some(value));
         if found.kind != EngineResourceKind::Container || found.name != spec.name || !same {
             continue;

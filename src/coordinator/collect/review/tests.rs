@@ -20,7 +20,7 @@ const RESULT_REF: &str = "refs/longshore/results/a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3
 struct ReviewFixture {
     temp_dir: tempfile::TempDir,
     volumes: FakeVolumes,
-    executor: EffectExecutor,
+    collector: Collector,
     context: AttemptContext,
 }
 
@@ -51,14 +51,14 @@ impl ReviewFixture {
         let depot = DepotClient::start(engine.clone(), &spec).await.unwrap();
         let attempt = AttemptId { assignment: "T-2026-001".parse().unwrap(), number: 2 };
         depot.prepare_sandbox_dirs(&attempt.dir_name(), 20_001, Vec::new()).await.unwrap();
-        let hands = EffectExecutor {
+        let collector = Collector {
             engine,
             depot,
             repo: Repo::discover(&root).await.unwrap(),
             incoming: folder.path().to_owned(),
             max_bundle: 1 << 20,
         };
-        let remains = AttemptContext {
+        let context = AttemptContext {
             swarm: SWARM.parse().unwrap(),
             attempt,
             uid: 20_001,
@@ -67,7 +67,7 @@ impl ReviewFixture {
             stories: vec![("US-001".parse().unwrap(), "US-001".to_owned())],
             container: None,
         };
-        Self { temp_dir: folder, volumes, executor: hands, context: remains }
+        Self { temp_dir: folder, volumes, collector, context }
     }
 
     fn root(&self) -> PathBuf {
@@ -104,7 +104,7 @@ impl ReviewFixture {
             folder.bundle = bundle;
         });
         let criteria = vec![CRITERION.to_owned()];
-        let collected = fetch_review(self.executor.clone(), self.context.clone(), criteria, CollectMode::Result).await;
+        let collected = fetch_review(&self.collector, &self.context, &criteria, CollectMode::Result).await;
         let left: Vec<_> = std::fs::read_dir(self.temp_dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(left, ["repo"], "a bundle was left behind");
         collected
@@ -268,9 +268,8 @@ async fn fix_not_based_on_the_reviewed_commit_is_refused() {
 #[tokio::test]
 async fn missing_result_differs_from_a_machinery_failure() {
     let scene = ReviewFixture::new().await;
-    let criteria = || vec![CRITERION.to_owned()];
-    let (hands, remains) = (scene.executor.clone(), scene.context.clone());
-    let reviewed = fetch_review(hands, remains, criteria(), CollectMode::Salvage).await.unwrap();
+    let criteria = [CRITERION.to_owned()];
+    let reviewed = fetch_review(&scene.collector, &scene.context, &criteria, CollectMode::Salvage).await.unwrap();
     let summary = reviewed.failure.expect("there is no result").evidence.summary;
     assert_eq!(summary, "the reviewer's sandbox ended without a result");
 
@@ -281,7 +280,7 @@ async fn missing_result_differs_from_a_machinery_failure() {
         folder.result = Some(serde_json::to_vec(&result).unwrap());
         folder.bundle = Some(bundle);
     });
-    let hands = EffectExecutor { incoming: scene.temp_dir.path().join("gone"), ..scene.executor.clone() };
-    let fault = fetch_review(hands, scene.context.clone(), criteria(), CollectMode::Result).await.unwrap_err();
+    let collector = Collector { incoming: scene.temp_dir.path().join("gone"), ..scene.collector.clone() };
+    let fault = fetch_review(&collector, &scene.context, &criteria, CollectMode::Result).await.unwrap_err();
     assert_ne!(fault.cause, Cause::ProtocolViolation, "{fault:?}");
 }

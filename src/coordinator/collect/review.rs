@@ -1,10 +1,11 @@
-//! What a reviewer's sandbox left, brought out and looked at: its result by the same way as any other, its verdict by AMP's
-//! rules, its fix by git. Called by `run.rs` when a reviewer's sandbox ended. Must not: believe what the shim says of either.
+//! A reviewer's review: its file is fetched like any result, its verdict is checked by AMP's rules and its fix by git. Called by
+//! `collect/mod.rs`. Must not: believe what the shim says of either.
 
 use std::path::Path;
 
+use crate::coordinator::attempt::AttemptContext;
+use crate::coordinator::fault::{delivery_fault, protocol_violation};
 use crate::delivery::ExpectedBundle;
-use crate::handoff::layout;
 use crate::handoff::review::{REVIEW_VERSION, ReviewFile};
 use crate::ids::CommitId;
 use crate::protocol::amp::message::{ReviewDecision, ReviewVerdict};
@@ -12,57 +13,50 @@ use crate::protocol::amp::rules::{AmpViolation, RULES};
 use crate::swarm::{CollectMode, MachineryFault, ReviewFix, ReviewOutcome};
 use crate::verdict::{Cause, Failure};
 
-use super::carry_out::{AttemptContext, EffectExecutor, fetch_output};
+use super::collector::Collector;
+use super::result::{check_identity, check_same, parse_file};
 
-/// Gets a review out. `remains.base` is the commit under review, `criteria` are those of its
+/// Fetches a review. `context.base` is the commit under review, `criteria` are those of its
 /// [`ReviewAssignment`](crate::handoff::review::ReviewAssignment), in its order.
 ///
-/// What the reviewer did wrong is a [`ReviewOutcome`] with a failure. An error is the machinery's: the engine, the depot or the
-/// host's disk.
+/// A mistake of the reviewer is a [`ReviewOutcome`] with a failure.
+///
+/// # Errors
+/// A fault of the engine, the depot or the host's disk.
 pub(super) async fn fetch_review(
-    hands: EffectExecutor,
-    remains: AttemptContext,
-    criteria: Vec<String>,
-    what: CollectMode,
+    collector: &Collector,
+    context: &AttemptContext,
+    criteria: &[String],
+    mode: CollectMode,
 ) -> Result<ReviewOutcome, MachineryFault> {
-    let bundle = hands.incoming.join(format!("{}.bundle", remains.attempt.dir_name()));
-    let reviewed = fetch_valid_review(&hands, &remains, &criteria, what, &bundle).await;
-    let _ = tokio::fs::remove_file(&bundle).await;
-    match reviewed {
-        // The sandbox's own doing, whoever saw it.
+    match fetch_valid_review(collector, context, criteria, mode).await {
         Err(fault) if fault.cause == Cause::ProtocolViolation => {
             Ok(ReviewOutcome::failed(Failure { cause: fault.cause, evidence: fault.evidence, salvage: None }))
         }
-        reviewed => reviewed,
+        review => review,
     }
 }
 
-/// A result that is not what it must be.
-fn protocol_violation(summary: impl Into<String>) -> MachineryFault {
-    MachineryFault::new(Cause::ProtocolViolation, summary, false)
-}
-
 async fn fetch_valid_review(
-    hands: &EffectExecutor,
-    remains: &AttemptContext,
+    collector: &Collector,
+    context: &AttemptContext,
     criteria: &[String],
-    what: CollectMode,
-    bundle: &Path,
+    mode: CollectMode,
 ) -> Result<ReviewOutcome, MachineryFault> {
-    let fetched = fetch_output(hands, remains, bundle).await?;
-    let Some((bytes, brought)) = fetched.and_then(|fetched| Some((fetched.result?, fetched.has_bundle))) else {
-        return Err(protocol_violation(match what {
+    let bundle = collector.bundle_file(context);
+    let output = collector.fetch_output(context, &bundle).await?;
+    let Some((bytes, has_bundle)) = output.and_then(|output| Some((output.result?, output.has_bundle))) else {
+        return Err(protocol_violation(match mode {
             CollectMode::Result => "the reviewer's sandbox said `completion` and left no result",
             CollectMode::Salvage => "the reviewer's sandbox ended without a result",
         }));
     };
-    let file: ReviewFile = serde_json::from_slice(&bytes)
-        .map_err(|error| protocol_violation(format!("`{}` cannot be read: {error}", layout::RESULT_FILE)))?;
-    check_review_matches(&file, remains, brought).map_err(protocol_violation)?;
+    let file: ReviewFile = parse_file(&bytes)?;
+    check_review_matches(&file, context, has_bundle).map_err(protocol_violation)?;
     let value = match (file.verdict, file.failure) {
         (Some(value), None) => value,
         (None, Some(failure)) if file.fix.is_none() => {
-            // Where work is kept is the host's to say, and a review has none.
+            // The host decides where work is kept, and a review has none.
             return Ok(ReviewOutcome::failed(Failure { salvage: None, ..failure }));
         }
         _ => return Err(protocol_violation("the result has not one of a verdict and a failure")),
@@ -71,7 +65,7 @@ async fn fetch_valid_review(
         .map_err(|violation| protocol_violation(format!("the verdict is not valid: {violation}")))?;
     let fix = match (verdict.decision, file.fix) {
         (ReviewDecision::ApprovedWithFix, Some(commit)) => {
-            Some(import_fix(hands, remains, bundle, &verdict, commit).await?)
+            Some(import_fix(collector, context, &bundle, &verdict, commit).await?)
         }
         (ReviewDecision::ApprovedWithFix, None) => {
             return Err(protocol_violation("the verdict is `approved_with_fix`, and there is no fix"));
@@ -98,41 +92,36 @@ pub(super) fn violated_rule(reviewed: &ReviewOutcome) -> Option<(String, AmpViol
     Some((summary.clone(), violation))
 }
 
-/// Whether the file speaks of this attempt and this commit and no other.
-fn check_review_matches(file: &ReviewFile, remains: &AttemptContext, brought: bool) -> Result<(), String> {
-    let same =
-        |what: &str, is: bool| if is { Ok(()) } else { Err(format!("the review's {what} is not this attempt's")) };
-    same("version", file.schema_version == REVIEW_VERSION)?;
-    same("swarm", file.swarm_id == remains.swarm)?;
-    same("attempt", file.attempt == remains.attempt)?;
-    same("commit", file.commit == remains.base)?;
-    if file.bundle != brought || file.fix.is_some() != brought {
+fn check_review_matches(file: &ReviewFile, context: &AttemptContext, has_bundle: bool) -> Result<(), String> {
+    check_identity("review", (file.schema_version, REVIEW_VERSION), file.swarm_id, &file.attempt, context)?;
+    check_same("review", "commit", file.commit == context.base)?;
+    if file.bundle != has_bundle || file.fix.is_some() != has_bundle {
         return Err("the review's fix and the bundle contradict each other".to_owned());
     }
     Ok(())
 }
 
-/// Takes the fix in under a ref of ours, and looks at it.
+/// Imports the fix under a ref and checks its scope.
 async fn import_fix(
-    hands: &EffectExecutor,
-    remains: &AttemptContext,
+    collector: &Collector,
+    context: &AttemptContext,
     bundle: &Path,
     verdict: &ReviewVerdict,
     commit: CommitId,
 ) -> Result<ReviewFix, MachineryFault> {
-    if commit == remains.base {
+    if commit == context.base {
         return Err(protocol_violation("the fix is the commit under review"));
     }
     let expected = ExpectedBundle {
-        branch: remains.branch.clone(),
-        base: remains.base.clone(),
+        branch: context.branch.clone(),
+        base: context.base.clone(),
         tip: Some(commit.clone()),
-        result_ref: remains.result_ref(),
+        result_ref: context.result_ref(),
         salvage: Vec::new(),
     };
-    hands.repo.import_bundle(bundle, &expected).await.map_err(|error| error.to_fault())?;
-    let checked = hands.repo.verify_direct_fix(&remains.base, &commit, &verdict.direct_fixes).await;
-    let refused = checked.map_err(|error| error.to_fault())?.err();
+    collector.repo.import_bundle(bundle, &expected).await.map_err(|error| delivery_fault(&error))?;
+    let checked = collector.repo.verify_direct_fix(&context.base, &commit, &verdict.direct_fixes).await;
+    let refused = checked.map_err(|error| delivery_fault(&error))?.err();
     Ok(ReviewFix { commit, scope_violation: refused })
 }
 

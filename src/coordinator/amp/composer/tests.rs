@@ -1,4 +1,4 @@
-//! Whatever a plan has and whatever a swarm comes to: what is said of it breaks no rule of AMP's.
+//! Messages composed from random plans and swarms break no rule of AMP.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -106,16 +106,16 @@ fn composed_messages_break_no_amp_rule() {
         let spec = spec(&plan);
         let criteria = vec!["it is fast".to_owned()];
         let (repo, reviews) = (PathBuf::from("/repo"), PathBuf::from("/repo/.longshore/reviews"));
-        let mut bridge = AmpComposer::from_parts(spec.swarm, repo, reviews, plan, random.chance(50), criteria);
-        for word in random_amp_intents(seed, spec) {
-            let item = bridge.compose(&word);
-            let item = item.unwrap_or_else(|(text, rule)| {
+        let mut composer = AmpComposer::from_parts(spec.swarm, repo, reviews, plan, random.chance(50), criteria);
+        for intent in random_amp_intents(seed, spec) {
+            let record = composer.compose(&intent);
+            let record = record.unwrap_or_else(|(text, rule)| {
                 panic!("LONGSHORE_SEED={seed}: {rule}: {}", text.chars().take(2000).collect::<String>())
             });
-            let what = match (&item, &word) {
+            let what = match (&record, &intent) {
                 (SsotRecord::Message(message), _) => {
-                    if let AmpIntent::ReviewRequest(request) = &word {
-                        check_review_work(&bridge, request);
+                    if let AmpIntent::ReviewRequest(request) = &intent {
+                        check_review_assignment(&composer, request);
                     }
                     message.message_type().to_string()
                 }
@@ -137,12 +137,12 @@ fn composed_messages_break_no_amp_rule() {
     }
 }
 
-/// What a reviewer is given is about the result that the request names.
-fn check_review_work(bridge: &AmpComposer, request: &ReviewRequestIntent) {
+/// A reviewer's assignment is about the result that the request names.
+fn check_review_assignment(composer: &AmpComposer, request: &ReviewRequestIntent) {
     let review = &request.review;
     let agent = AgentSpec { name: "r".to_owned(), argv: vec!["true".to_owned()], prompt: PromptDelivery::default() };
-    let work = bridge.review_work("x", review, &agent).expect("there was a dispatch and a result");
+    let work = composer.review_assignment("x", review, &agent).expect("there was a dispatch and a result");
     assert_eq!(work.result.completion_status, SubtaskCompletionStatus::Complete);
     assert_eq!(work.result.self_assessment.criteria_met.len(), work.dispatch.acceptance_criteria.len());
-    assert_eq!(work.criteria, bridge.review_criteria(&review.reviewed_attempt.assignment));
+    assert_eq!(work.criteria, composer.review_criteria(&review.reviewed_attempt.assignment));
 }

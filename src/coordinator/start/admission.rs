@@ -1,8 +1,10 @@
-//! Admission: a sandbox is started when the engine has memory and disk to spare; where it has not, the start waits and says so.
+//! Admission: a sandbox starts only when the engine's machine has memory and disk to spare; otherwise the start waits and
+//! reports why.
 //!
-//! Asked by `session.rs` before each start, through the depot, which sees the engine's machine and not the orchestrator's. Sandboxes
-//! just let in have not used their memory yet, and are counted for [`SETTLE_TIME`]. Must not: end a swarm for being short while any
-//! of its sandboxes runs; but [`MAX_IDLE_WAIT`] without one is the machinery's failure, and the swarm is left to be resumed.
+//! Called by `session.rs` before each start. The depot measures the engine's machine, which may not be the orchestrator's. Sandboxes
+//! just admitted have not used their memory yet, and count as users of it for [`SETTLE_TIME`]. Must not: end a swarm because of a
+//! shortage while a sandbox runs; a shortage of [`MAX_IDLE_WAIT`] without a running sandbox is a machinery failure, after which
+//! the swarm can be resumed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,24 +21,23 @@ use crate::ids::AttemptId;
 use crate::swarm::{Event, MachineryFault};
 use crate::verdict::Cause;
 
-use super::event_queue::EventSender;
+use crate::coordinator::event_queue::EventSender;
 
-/// How long a sandbox that was let in is counted as one that will use memory.
+/// How long an admitted sandbox counts as one that will use memory.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
-/// How long an answer of the engine's machine holds.
+/// How long a measurement is reused.
 const SPACE_CACHE_TTL: Duration = Duration::from_millis(250);
-/// The pause before it is asked again when it was short.
+/// The pause between measurements during a shortage.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a start waits while no sandbox runs whose end could make room.
+/// How long a start waits while no sandbox runs whose end could free resources.
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(600);
 
-/// What must be left on the engine's machine when another sandbox starts. In bytes.
+/// Free resources that the engine's machine must have before another sandbox starts, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reserve {
-    /// Memory.
     pub memory: u64,
-    /// Disk under the engine's volumes.
+    /// On the disk of the engine's volumes.
     pub disk: u64,
 }
 
@@ -46,16 +47,15 @@ impl Default for Reserve {
     }
 }
 
-/// The gate of a swarm.
-pub(super) struct Admission {
+pub(crate) struct Admission {
     reserve: Reserve,
-    /// Sandboxes that run: their end may make room.
+    /// The number of running sandboxes: their end may free resources.
     running: Arc<AtomicUsize>,
     state: Mutex<AdmissionState>,
 }
 
-/// A sandbox that runs.
-pub(super) struct RunningGuard(Arc<AtomicUsize>);
+/// Counts as a running sandbox until it is dropped.
+pub(crate) struct RunningGuard(Arc<AtomicUsize>);
 
 impl Drop for RunningGuard {
     fn drop(&mut self) {
@@ -74,63 +74,62 @@ impl Admission {
         Self { reserve, running: Arc::default(), state: Mutex::default() }
     }
 
-    /// A sandbox runs, until what this gives is dropped.
     pub fn track_running(&self) -> RunningGuard {
         self.running.fetch_add(1, Ordering::Relaxed);
         RunningGuard(Arc::clone(&self.running))
     }
 
-    /// Waits until there is room; what is short is told once. Gives up when the sandbox is not wanted any more.
+    /// Waits until resources are free; reports a shortage once. Returns early when the attempt is stopped.
     pub async fn admit(
         &self,
         depot: &DepotClient,
         attempt: &AttemptId,
-        postbox: &EventSender,
+        events: &EventSender,
         stop: &mut tokio::sync::watch::Receiver<Option<Signal>>,
     ) -> EngineResult<()> {
         let mut since = Instant::now();
-        let mut told = false;
+        let mut reported = false;
         while stop.borrow().is_none() {
             let Some((cause, reason)) = self.try_admit(depot).await? else { return Ok(()) };
-            if !told {
-                told = true;
-                postbox.send(Event::StartDelayed { attempt: attempt.clone(), reason: reason.clone() }).await;
+            if !reported {
+                reported = true;
+                events.send(Event::StartDelayed { attempt: attempt.clone(), reason: reason.clone() }).await;
             }
             if self.running.load(Ordering::Relaxed) > 0 {
                 since = Instant::now();
             }
             if since.elapsed() > MAX_IDLE_WAIT {
                 let summary = format!("no sandbox could be started for {} s: {reason}", MAX_IDLE_WAIT.as_secs());
-                postbox.send(Event::MachineryFailed { fault: MachineryFault::new(cause, summary, false) }).await;
+                events.send(Event::MachineryFailed { fault: MachineryFault::new(cause, summary, false) }).await;
             }
             let _ = tokio::time::timeout(RETRY_INTERVAL, stop.changed()).await;
         }
         Ok(())
     }
 
-    /// What is short; lets one in where nothing is.
+    /// The shortage, if there is one; otherwise admits a sandbox.
     async fn try_admit(&self, depot: &DepotClient) -> EngineResult<Option<(Cause, String)>> {
-        let mut seen = self.state.lock().await;
+        let mut state = self.state.lock().await;
         let now = Instant::now();
-        let space = match seen.cached_space {
+        let space = match state.cached_space {
             Some((at, space)) if now - at < SPACE_CACHE_TTL => space,
             _ => {
                 let space = depot.free_space().await?;
-                seen.cached_space = Some((Instant::now(), space));
+                state.cached_space = Some((Instant::now(), space));
                 space
             }
         };
-        seen.recently_admitted.retain(|at| now - *at < SETTLE_TIME);
-        let short = shortage(self.reserve, space, seen.recently_admitted.len());
+        state.recently_admitted.retain(|at| now - *at < SETTLE_TIME);
+        let short = shortage(self.reserve, space, state.recently_admitted.len());
         if short.is_none() {
-            seen.recently_admitted.push_back(now);
+            state.recently_admitted.push_back(now);
         }
         Ok(short)
     }
 }
 
-/// What the engine's machine lacks for one more sandbox, where `let_in` others have not settled yet.
-fn shortage(reserve: Reserve, space: EngineSpace, let_in: usize) -> Option<(Cause, String)> {
+/// What the engine's machine lacks for one more sandbox while `unsettled` others have not used their memory yet.
+fn shortage(reserve: Reserve, space: EngineSpace, unsettled: usize) -> Option<(Cause, String)> {
     let lacks = |what: &str, free: u64, wanted: u64, setting: &str| {
         let mb = |bytes: u64| bytes.div_ceil(1 << 20);
         format!("the engine has {} MB of {what} left, and {} MB are wanted (`{setting}`)", mb(free), mb(wanted))
@@ -138,8 +137,8 @@ fn shortage(reserve: Reserve, space: EngineSpace, let_in: usize) -> Option<(Caus
     if space.free < reserve.disk {
         return Some((Cause::DiskFull, lacks("disk", space.free, reserve.disk, "--reserve-disk")));
     }
-    // 0: its machine does not tell.
-    let wanted = reserve.memory.saturating_mul(let_in as u64 + 1);
+    // 0: the amount is unknown.
+    let wanted = reserve.memory.saturating_mul(unsettled as u64 + 1);
     if space.memory_available > 0 && space.memory_available < wanted {
         return Some((Cause::EngineError, lacks("memory", space.memory_available, wanted, "--reserve-memory")));
     }
