@@ -133,7 +133,7 @@ pub async fn resume(args: ResumeArgs, here: &CommandContext) -> CommandResult {
     let ended = ended.map_err(CommandError::from)?;
     told?;
     super::run::check_events_written(&trouble)?;
-    Ok(ended.outcome.exit_code())
+    Ok(ended.exit_code())
 }
 
 /// Who hears of escalations, those among them that an earlier orchestrator did not get to tell.

@@ -18,7 +18,7 @@ const UID_COUNT: u32 = 40_000;
 
 /// An attempt's identity: what its work directory, its commits and its refs are found by.
 #[derive(Debug, Clone)]
-pub(super) struct AttemptContext {
+pub(crate) struct AttemptContext {
     pub swarm: SwarmId,
     pub attempt: AttemptId,
     pub uid: u32,

@@ -147,13 +147,7 @@ impl EffectExecutor {
         self.start_session(attempt, task, origin, machine);
     }
 
-    fn start_session(
-        &mut self,
-        attempt: &AttemptId,
-        task: SandboxTask,
-        origin: SessionOrigin,
-        machine: &SwarmMachine,
-    ) {
+    fn start_session(&mut self, attempt: &AttemptId, task: SandboxTask, origin: SessionOrigin, machine: &SwarmMachine) {
         let Some(view) = machine.attempt(attempt) else { return };
         let container = match &origin {
             SessionOrigin::Adopted { container, .. } => Some(container.clone()),

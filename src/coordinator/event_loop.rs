@@ -1,9 +1,12 @@
 //! The one loop: [`LoopEvent`] -> the machine's events -> the machine -> the journal -> effects. It owns the machine and the
 //! journal, and awaits nothing that a sandbox, the engine or git could delay: the tasks of `effects.rs` do that.
 //!
-//! Called by `cli/run` and `cli/resume`. Must not: decide anything; decisions are the machine's.
+//! Called by `startup.rs`. Must not: decide anything; decisions are the machine's.
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
@@ -17,10 +20,8 @@ use super::error::CoordinatorError;
 use super::event_queue::QueuedEvent;
 use super::recovery::reconcile::RECONCILE_INTERVAL;
 use super::runtime::{SwarmClock, run_blocking, sleep_until_deadline};
-use super::setup::SwarmSetup;
-use super::shutdown::{RunReport, Shutdown};
 use super::snapshot_writer::SnapshotWriter;
-use super::startup::{LoopInputs, StartedSwarm, start};
+use super::stop_signals::StopSignals;
 
 /// The most events that are handled at once: they share one write to the journal.
 const MAX_EVENT_BATCH: usize = 256;
@@ -34,7 +35,10 @@ enum LoopEvent {
     /// The state file is due to be written.
     SnapshotDue,
     /// SIGINT or SIGTERM; no level means to leave at once.
-    StopSignal { level: Option<StopLevel>, by: String },
+    StopSignal {
+        level: Option<StopLevel>,
+        by: String,
+    },
     /// A command of `longshore stop` or `longshore admin`.
     Control(ControlRequest),
     /// The engine's resources should be compared with the machine's state.
@@ -46,47 +50,46 @@ enum LoopEvent {
     TaskEnded(Result<(), JoinError>),
 }
 
-struct Coordinator {
-    machine: SwarmMachine,
-    clock: SwarmClock,
-    store: SwarmStore,
-    snapshots: SnapshotWriter,
-    executor: EffectExecutor,
-    inputs: LoopInputs,
-    /// The last batch had `Event::Resumed`: what its effects start may exist already.
-    resuming: bool,
-    outcome: Option<SwarmOutcome>,
-    /// The user wants to leave at once.
-    abandoned: bool,
+/// The sources of [`LoopEvent`], besides the machine's deadlines and the executor's tasks.
+pub(super) struct LoopInputs {
+    pub events: mpsc::UnboundedReceiver<QueuedEvent>,
+    pub commands: mpsc::Receiver<ControlRequest>,
+    pub signals: StopSignals,
+    pub reconcile_requested: Arc<Notify>,
+    pub next_reconcile: Instant,
+    pub engine_scans: mpsc::UnboundedReceiver<EngineScan>,
+    pub warnings: mpsc::UnboundedReceiver<String>,
 }
 
-/// Runs a swarm to its end.
-///
-/// # Errors
-/// [`CoordinatorError`] if the swarm cannot start, or its record cannot be written.
-pub async fn run(setup: SwarmSetup) -> Result<RunReport, CoordinatorError> {
-    let StartedSwarm { machine, clock, store, snapshots, executor, inputs, control_server, engine_watcher } =
-        start(setup).await?;
-    let mut coordinator = Coordinator {
-        machine,
-        clock,
-        store,
-        snapshots,
-        executor,
-        inputs,
-        resuming: false,
-        outcome: None,
-        abandoned: false,
-    };
-    let loop_result = coordinator.run_loop().await;
-    drop(engine_watcher);
-    let report = coordinator.close(loop_result).await;
-    drop(control_server);
-    report
+impl LoopInputs {
+    /// Closes the inputs, so that no sender waits, except for the warnings.
+    pub fn close(self) -> mpsc::UnboundedReceiver<String> {
+        self.warnings
+    }
+}
+
+/// A running swarm. Built by `startup.rs`, closed by `shutdown.rs`.
+pub(super) struct Coordinator {
+    pub machine: SwarmMachine,
+    pub clock: SwarmClock,
+    pub store: SwarmStore,
+    pub snapshots: SnapshotWriter,
+    pub executor: EffectExecutor,
+    pub inputs: LoopInputs,
+    /// The last batch had `Event::Resumed`: what its effects start may exist already.
+    pub resuming: bool,
+    /// `None` while the swarm runs, and after the user left it at once.
+    pub outcome: Option<SwarmOutcome>,
+    /// The user wants to leave at once.
+    pub abandoned: bool,
 }
 
 impl Coordinator {
-    async fn run_loop(&mut self) -> Result<(), CoordinatorError> {
+    /// Runs the swarm until the machine has finished, or the user leaves it.
+    ///
+    /// # Errors
+    /// [`CoordinatorError`] if the swarm's record cannot be written.
+    pub async fn run_loop(&mut self) -> Result<(), CoordinatorError> {
         while self.outcome.is_none() && !self.abandoned {
             let event = self.next_event().await;
             for effect in self.handle_event(event)? {
@@ -198,19 +201,5 @@ impl Coordinator {
             run_blocking(|| self.store.append(&durable, Timestamp::now()))?;
         }
         Ok(effects)
-    }
-
-    async fn close(self, loop_result: Result<(), CoordinatorError>) -> Result<RunReport, CoordinatorError> {
-        let shutdown = Shutdown {
-            clock: self.clock,
-            machine: self.machine,
-            store: self.store,
-            snapshots: self.snapshots,
-            executor: self.executor,
-            warnings: self.inputs.warnings,
-            outcome: self.outcome,
-            loop_result,
-        };
-        shutdown.run().await
     }
 }

@@ -26,7 +26,6 @@ use crate::swarm::{MachineryFault, SwarmMachine};
 use crate::tasks::{DoneStatus, HeaderBlocks, Story};
 use crate::verdict::{Cause, Failure};
 
-
 /// The default limit of the memory that a story is given, in bytes.
 pub const DEFAULT_MEMORY_BUDGET: usize = 16 * 1024;
 /// The highest limit that can be set.
@@ -460,7 +459,7 @@ pub fn restore_memories(
 }
 
 /// The name of a story's memory in the SSOT.
-pub fn memory_name(plan: &Plan, key: &StoryKey) -> String {
+fn memory_name(plan: &Plan, key: &StoryKey) -> String {
     format!("{}-{}", plan.files[usize::from(key.file)].slug, key.id)
 }
 

@@ -32,8 +32,7 @@ impl MergeRequest {
         stories: &[StoryKey],
     ) -> Self {
         let plan = &swarm.plan;
-        let titles: Vec<String> =
-            stories.iter().map(|key| format!("{}: {}", key.id, plan.story(key).title)).collect();
+        let titles: Vec<String> = stories.iter().map(|key| format!("{}: {}", key.id, plan.story(key).title)).collect();
         let (subject, body) = match titles.as_slice() {
             [only] => (format!("Merge {only}"), String::new()),
             several => {

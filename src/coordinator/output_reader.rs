@@ -217,7 +217,8 @@ impl<'a> OutputReader<'a> {
         match exit_code {
             Ok(0) if clean => ContainerExit { code: Some(0), ..exit },
             Ok(code) => {
-                let (oom_killed, error) = inspection.map_or((false, String::new()), |seen| (seen.oom_killed, seen.error));
+                let (oom_killed, error) =
+                    inspection.map_or((false, String::new()), |seen| (seen.oom_killed, seen.error));
                 // The event alone may be about a process that the sandbox survived.
                 let oom_killed = oom_killed || out_of_memory && code == 137;
                 ContainerExit { code: Some(code), oom_killed, error, ..exit }

@@ -1,7 +1,5 @@
-//! The end of an orchestrator: one function a phase. Called by `event_loop.rs` after its last event. A signal ends any wait.
+//! The end of an orchestrator: one function a phase. Called by `startup.rs` after the loop has ended. A signal ends any wait.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,7 +8,6 @@ use tokio::sync::mpsc;
 use crate::engine::Engine;
 use crate::engine::depot::DepotClient;
 use crate::error_chain::error_chain;
-use crate::ids::{AttemptId, StoryKey};
 use crate::report::Reporter;
 use crate::state::{StateResult, SwarmStore};
 use crate::swarm::{Announcement, AttemptPhase, SwarmMachine, SwarmOutcome};
@@ -19,9 +16,9 @@ use super::amp::ssot_writer::SsotWriter;
 use super::collect::collector::INCOMING_DIR;
 use super::effects::{EffectExecutor, StoppedExecutor};
 use super::error::CoordinatorError;
+use super::event_loop::Coordinator;
 use super::resource_names::ResourceNames;
-use super::runtime::{SwarmClock, run_blocking};
-use super::snapshot_writer::SnapshotWriter;
+use super::runtime::run_blocking;
 use super::stop_signals::StopSignals;
 
 /// How long the last removals may take.
@@ -32,15 +29,6 @@ const LAST_PAUSES_TIMEOUT: Duration = Duration::from_secs(10);
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(900);
 /// The same after the user asked to leave at once.
 const INTERRUPTED_CLEANUP_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// How a swarm ended.
-#[derive(Debug)]
-pub struct RunReport {
-    pub outcome: SwarmOutcome,
-    /// Attempts whose work directory could not be salvaged, each with the volume that has it.
-    pub unsalvaged: Vec<(AttemptId, String)>,
-    pub story_logs: BTreeMap<StoryKey, PathBuf>,
-}
 
 /// Why a swarm's volumes are kept at its end; `None` if they are removed.
 pub fn reason_to_keep_volumes(machine: &SwarmMachine, keep: bool) -> Option<&'static str> {
@@ -55,69 +43,49 @@ pub fn reason_to_keep_volumes(machine: &SwarmMachine, keep: bool) -> Option<&'st
     }
 }
 
-/// The parts of a coordinator whose loop has ended.
-pub(super) struct Shutdown {
-    pub machine: SwarmMachine,
-    pub clock: SwarmClock,
-    pub store: SwarmStore,
-    pub snapshots: SnapshotWriter,
-    pub executor: EffectExecutor,
-    pub warnings: mpsc::UnboundedReceiver<String>,
-    /// `None` if the loop ended early.
-    pub outcome: Option<SwarmOutcome>,
-    pub loop_result: Result<(), CoordinatorError>,
-}
-
-impl Shutdown {
-    /// Finishes the tasks, closes every part, and removes what the swarm does not need any more.
-    pub async fn run(self) -> Result<RunReport, CoordinatorError> {
-        let Self { machine, clock, store, snapshots, executor, warnings, outcome, loop_result } = self;
-        // After three signals nobody waits for tasks; one more signal ends any wait below.
-        let mut signals = StopSignals::new();
-        let finished = outcome.is_some() && loop_result.is_ok();
-        let executor = stop_executor(executor, finished, &machine, &mut signals).await;
-        let StoppedExecutor { swarm, mut reporter, amp, mailbox, mailbox_task, depot } = executor;
-        if let Some(mailbox) = mailbox {
-            let over = finished && machine.is_complete();
-            wait_or_signal(&mut signals, None, mailbox.close(over)).await;
-        }
-        drop(mailbox_task);
-        close_amp(amp, reporter.as_mut(), warnings, &mut signals).await;
-        reporter.close();
-        snapshots.close().await;
-        let snapshot_result = match &loop_result {
-            // The state file must not have what the journal lacks.
-            Err(CoordinatorError::State(_)) => Ok(()),
-            _ => write_last_snapshot(store, &machine, clock.now()),
-        };
-        let keep_volumes = reason_to_keep_volumes(&machine, swarm.sandbox.keep_containers).is_some()
-            || loop_result.is_err()
-            || snapshot_result.is_err();
-        let cleanup = async {
-            close_depot(&depot).await;
-            if !keep_volumes {
-                remove_volumes(swarm.engine.as_ref(), &swarm.names).await;
-            }
-        };
-        let timeout = if outcome.is_some() { CLEANUP_TIMEOUT } else { INTERRUPTED_CLEANUP_TIMEOUT };
-        if wait_or_signal(&mut signals, Some(timeout), cleanup).await.is_none() {
-            tracing::warn!("the engine did not remove everything in time; `longshore gc` will");
-        }
-        // An aborted collection may have left a bundle.
-        let _ = std::fs::remove_dir_all(swarm.dir.path().join(INCOMING_DIR));
-        loop_result?;
-        snapshot_result?;
-        let logs = swarm.spec.assignments.iter().flat_map(|assignment| {
-            let log = swarm.dir.log_file(&assignment.id);
-            assignment.stories.iter().map(move |key| (key.clone(), log.clone()))
-        });
-        let kept = machine.attempts().filter(|view| view.work_dir_kept);
-        Ok(RunReport {
-            outcome: outcome.unwrap_or(SwarmOutcome::Interrupted),
-            unsalvaged: kept.map(|view| (view.id.clone(), swarm.names.volumes.work.clone())).collect(),
-            story_logs: logs.collect(),
-        })
+/// Finishes the tasks, closes every part, and removes what the swarm does not need any more.
+pub(super) async fn shut_down(
+    coordinator: Coordinator,
+    loop_result: Result<(), CoordinatorError>,
+) -> Result<SwarmOutcome, CoordinatorError> {
+    let Coordinator { machine, clock, store, snapshots, executor, inputs, outcome, .. } = coordinator;
+    let warnings = inputs.close();
+    // After three signals nobody waits for tasks; one more signal ends any wait below.
+    let mut signals = StopSignals::new();
+    let finished = outcome.is_some() && loop_result.is_ok();
+    let executor = stop_executor(executor, finished, &machine, &mut signals).await;
+    let StoppedExecutor { swarm, mut reporter, amp, mailbox, mailbox_task, depot } = executor;
+    if let Some(mailbox) = mailbox {
+        let over = finished && machine.is_complete();
+        wait_or_signal(&mut signals, None, mailbox.close(over)).await;
     }
+    drop(mailbox_task);
+    close_amp(amp, reporter.as_mut(), warnings, &mut signals).await;
+    reporter.close();
+    snapshots.close().await;
+    let snapshot_result = match &loop_result {
+        // The state file must not have what the journal lacks.
+        Err(CoordinatorError::State(_)) => Ok(()),
+        _ => write_last_snapshot(store, &machine, clock.now()),
+    };
+    let keep_volumes = reason_to_keep_volumes(&machine, swarm.sandbox.keep_containers).is_some()
+        || loop_result.is_err()
+        || snapshot_result.is_err();
+    let cleanup = async {
+        close_depot(&depot).await;
+        if !keep_volumes {
+            remove_volumes(swarm.engine.as_ref(), &swarm.names).await;
+        }
+    };
+    let timeout = if outcome.is_some() { CLEANUP_TIMEOUT } else { INTERRUPTED_CLEANUP_TIMEOUT };
+    if wait_or_signal(&mut signals, Some(timeout), cleanup).await.is_none() {
+        tracing::warn!("the engine did not remove everything in time; `longshore gc` will");
+    }
+    // An aborted collection may have left a bundle.
+    let _ = std::fs::remove_dir_all(swarm.dir.path().join(INCOMING_DIR));
+    loop_result?;
+    snapshot_result?;
+    Ok(outcome.unwrap_or(SwarmOutcome::Interrupted))
 }
 
 /// Waits for `future`; `None` if the timeout or a signal ends the wait.

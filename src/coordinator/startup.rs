@@ -1,5 +1,5 @@
-//! Starts or resumes a swarm: the control socket, the depot, the objects volume, the mailbox and the executor, and the first
-//! events. Called by `event_loop.rs`.
+//! Runs a swarm: starts or resumes it (control socket, depot, objects volume, mailbox, executor, first events), runs the loop, and
+//! shuts down. Called by `cli/run` and `cli/resume`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,17 +15,18 @@ use crate::engine::depot::DepotClient;
 use crate::error_chain::error_chain;
 use crate::plan::Plan;
 use crate::report::StoryLabels;
-use crate::state::{SwarmDir, SwarmStore};
-use crate::swarm::{AmpIntent, Announcement, Event, SwarmMachine, SwarmSpec, TaskDecision};
+use crate::state::SwarmDir;
+use crate::swarm::{AmpIntent, Announcement, Event, SwarmMachine, SwarmOutcome, SwarmSpec, TaskDecision};
 
 use super::amp::composer::AmpComposer;
 use super::amp::ssot_writer::SsotWriter;
 use super::collect::collector::{Collector, INCOMING_DIR};
 use super::control::{self, ControlRequest};
-use super::effects::{EffectExecutor, EngineScan};
+use super::effects::EffectExecutor;
 use super::engine_monitor::EngineMonitor;
 use super::error::CoordinatorError;
-use super::event_queue::{EventSender, QueuedEvent};
+use super::event_loop::{Coordinator, LoopInputs};
+use super::event_queue::EventSender;
 use super::mailbox::{self, MailboxHandle};
 use super::memory::SwarmMemory;
 use super::recovery::reconcile::RECONCILE_INTERVAL;
@@ -33,36 +34,27 @@ use super::resource_names::ResourceNames;
 use super::runtime::SwarmClock;
 use super::session_context::SessionContext;
 use super::setup::{ResumedSwarm, SwarmSetup};
-use super::shutdown::{close_depot, remove_volumes};
+use super::shutdown::{close_depot, remove_volumes, shut_down};
 use super::snapshot_writer::SnapshotWriter;
 use super::start::admission::Admission;
 use super::start::objects_volume::ObjectsVolume;
 use super::stop_signals::StopSignals;
 use super::swarm_context::SwarmContext;
 
-/// A swarm that is ready for its loop. Its first events are in the queue.
-pub(super) struct StartedSwarm {
-    pub machine: SwarmMachine,
-    pub clock: SwarmClock,
-    pub store: SwarmStore,
-    pub snapshots: SnapshotWriter,
-    pub executor: EffectExecutor,
-    pub inputs: LoopInputs,
-    /// Listens on the control socket until it is dropped.
-    pub control_server: AbortOnDropHandle<()>,
-    /// Watches the engine until it is dropped.
-    pub engine_watcher: AbortOnDropHandle<()>,
-}
-
-/// Everything that the loop waits for, besides the machine's deadlines and the executor's tasks.
-pub(super) struct LoopInputs {
-    pub events: mpsc::UnboundedReceiver<QueuedEvent>,
-    pub commands: mpsc::Receiver<ControlRequest>,
-    pub signals: StopSignals,
-    pub reconcile_requested: Arc<Notify>,
-    pub next_reconcile: Instant,
-    pub engine_scans: mpsc::UnboundedReceiver<EngineScan>,
-    pub warnings: mpsc::UnboundedReceiver<String>,
+/// Runs a swarm to its end.
+///
+/// # Errors
+/// [`CoordinatorError`] if the swarm cannot start, or its record cannot be written.
+pub async fn run(setup: SwarmSetup) -> Result<SwarmOutcome, CoordinatorError> {
+    let (command_sender, commands) = mpsc::channel(8);
+    let control_server = control::serve(&setup.dir, command_sender).map_err(|source| {
+        CoordinatorError::ControlSocket { path: setup.dir.path().join(control::SOCKET_FILE), source }
+    })?;
+    let _control_server = AbortOnDropHandle::new(control_server);
+    let (mut coordinator, engine_watcher) = start(setup, commands).await?;
+    let loop_result = coordinator.run_loop().await;
+    drop(engine_watcher);
+    shut_down(coordinator, loop_result).await
 }
 
 /// What a dead orchestrator left to be done first.
@@ -72,36 +64,22 @@ struct PendingWork {
     last_event_at: Option<Timestamp>,
 }
 
+/// Prepares a swarm for its loop, and queues its first events. Also returns the task that watches the engine.
+///
 /// # Errors
 /// [`CoordinatorError`] if the swarm cannot start. The depot, and the volumes of a new swarm, are removed again.
-pub(super) async fn start(setup: SwarmSetup) -> Result<StartedSwarm, CoordinatorError> {
-    let SwarmSetup {
-        plan,
-        spec,
-        sandbox,
-        repo,
-        engine,
-        dir,
-        store,
-        mut reporter,
-        ssot,
-        escalation_listener: mut listener,
-        shim,
-        resumed,
-    } = setup;
-    let (events, event_queue) = EventSender::new();
-    let (command_sender, commands) = mpsc::channel(8);
-    let control_server = control::serve(&dir, command_sender).map_err(|source| CoordinatorError::ControlSocket {
-        path: dir.path().join(control::SOCKET_FILE),
-        source,
-    })?;
+async fn start(
+    setup: SwarmSetup,
+    commands: mpsc::Receiver<ControlRequest>,
+) -> Result<(Coordinator, AbortOnDropHandle<()>), CoordinatorError> {
+    let SwarmSetup { plan, spec, sandbox, repo, engine, dir, ssot, mut reporter, resumed, .. } = setup;
     let incoming = create_incoming_dir(&dir)?;
     let names = ResourceNames::new(spec.swarm, &repo, plan.has_mailbox());
-    let depot_spec = names.depot_spec(sandbox.image.clone(), shim, resumed.is_some());
+    let depot_spec = names.depot_spec(sandbox.image.clone(), setup.shim, resumed.is_some());
     let depot = DepotClient::start(Arc::clone(&engine), &depot_spec).await?;
     let resumed_machine = resumed.as_ref().map(|resumed| &resumed.machine);
-    let (objects, mailbox, mailbox_task) = match prepare_depot(&depot, &repo, &spec, &dir, &plan, resumed_machine).await
-    {
+    let prepared = prepare_depot(&depot, &repo, &spec, &dir, &plan, resumed_machine).await;
+    let (objects, mailbox, mailbox_task) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             close_depot(&depot).await;
@@ -112,6 +90,7 @@ pub(super) async fn start(setup: SwarmSetup) -> Result<StartedSwarm, Coordinator
             return Err(error);
         }
     };
+    let (events, event_queue) = EventSender::new();
     let reconcile_requested = Arc::new(Notify::new());
     let (engine_monitor, watch_engine) =
         EngineMonitor::new(Arc::clone(&engine), spec.swarm, events.clone(), Arc::clone(&reconcile_requested));
@@ -122,14 +101,16 @@ pub(super) async fn start(setup: SwarmSetup) -> Result<StartedSwarm, Coordinator
         // The journal's header, and AMP with it, counts from before there was a depot.
         None => (SwarmMachine::new(spec.clone()), elapsed_since_header(&spec), None),
     };
-    let (warning_sender, warnings) = mpsc::unbounded_channel();
-    listener.set_warning_sender(warning_sender);
-    let composer = AmpComposer::new(&repo, &dir, plan.clone(), !sandbox.verify.is_empty(), sandbox.review.as_ref());
     let secrets = sandbox.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let (memory, damaged) = SwarmMemory::open(&plan, spec.swarm, sandbox.memory_budget, secrets, &ssot);
     for error in damaged {
         reporter.announce(Timestamp::now(), &Announcement::MemoryDamaged { problem: error_chain(&error) });
     }
+    let mut listener = setup.escalation_listener;
+    let (warning_sender, warnings) = mpsc::unbounded_channel();
+    listener.set_warning_sender(warning_sender);
+    let composer = AmpComposer::new(&repo, &dir, plan.clone(), !sandbox.verify.is_empty(), sandbox.review.as_ref());
+    let amp = SsotWriter::spawn(composer, Arc::clone(&ssot), listener, events.clone());
     let sessions = SessionContext {
         engine: Arc::clone(&engine),
         depot: depot.clone(),
@@ -140,21 +121,13 @@ pub(super) async fn start(setup: SwarmSetup) -> Result<StartedSwarm, Coordinator
         admission: Arc::new(Admission::new(sandbox.reserve)),
         mailbox,
     };
-    let collector = Collector {
-        engine: Arc::clone(&engine),
-        depot,
-        repo: repo.clone(),
-        incoming,
-        max_bundle: sandbox.max_bundle,
-    };
-    let amp = SsotWriter::spawn(composer, Arc::clone(&ssot), listener, events.clone());
+    let collector =
+        Collector { engine: Arc::clone(&engine), depot, repo: repo.clone(), incoming, max_bundle: sandbox.max_bundle };
     let labels = StoryLabels::from_spec(&spec);
     let swarm = SwarmContext { plan, spec, sandbox, names, labels, dir, repo, engine, ssot };
     let (scan_sender, engine_scans) = mpsc::unbounded_channel();
     let mut executor =
         EffectExecutor::new(swarm, reporter, amp, memory, mailbox_task, sessions, collector, scan_sender);
-    let clock = SwarmClock::starting_at(elapsed);
-    let snapshots = SnapshotWriter::spawn(events.clone());
     match pending {
         Some(pending) => {
             resume(pending, &mut executor, &machine, &events).await?;
@@ -162,11 +135,11 @@ pub(super) async fn start(setup: SwarmSetup) -> Result<StartedSwarm, Coordinator
         }
         None => events.send_now(Event::Began),
     }
-    Ok(StartedSwarm {
+    let coordinator = Coordinator {
         machine,
-        clock,
-        store,
-        snapshots,
+        clock: SwarmClock::starting_at(elapsed),
+        store: setup.store,
+        snapshots: SnapshotWriter::spawn(events),
         executor,
         inputs: LoopInputs {
             events: event_queue,
@@ -177,9 +150,11 @@ pub(super) async fn start(setup: SwarmSetup) -> Result<StartedSwarm, Coordinator
             engine_scans,
             warnings,
         },
-        control_server: AbortOnDropHandle::new(control_server),
-        engine_watcher: AbortOnDropHandle::new(tokio::spawn(watch_engine)),
-    })
+        resuming: false,
+        outcome: None,
+        abandoned: false,
+    };
+    Ok((coordinator, AbortOnDropHandle::new(tokio::spawn(watch_engine))))
 }
 
 fn create_incoming_dir(dir: &SwarmDir) -> Result<PathBuf, CoordinatorError> {

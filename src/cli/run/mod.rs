@@ -40,7 +40,7 @@ pub async fn run(args: RunArgs, here: &CommandContext) -> CommandResult {
     let ended = ended.map_err(CommandError::from)?;
     told?;
     check_events_written(&trouble)?;
-    Ok(ended.outcome.exit_code())
+    Ok(ended.exit_code())
 }
 
 /// A program that reads the events must not take a broken stream for a whole one. What landed has landed all the same.

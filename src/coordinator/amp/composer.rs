@@ -22,8 +22,8 @@ use crate::protocol::amp::message::{
 use crate::protocol::amp::rules::{AmpViolation, LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES};
 use crate::protocol::amp::store::{TaskFile, TaskStatus, TaskStory};
 use crate::state::SwarmDir;
-use crate::swarm::amp_intent::{AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec, TaskUpdate};
 use crate::swarm::AssignmentSpec;
+use crate::swarm::amp_intent::{AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec, TaskUpdate};
 use crate::tasks::Story;
 use crate::verdict::{Cause, Failure};
 

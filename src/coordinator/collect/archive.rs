@@ -1,12 +1,12 @@
-//! The way out past a depot that cannot be brought back: a sandbox's stopped container still has its volumes, and the engine
-//! gives out files of it as a tar. Called by `carry_out.rs`. Must not: believe the tar, which is what a sandbox left.
+//! Fetches a result without the depot: a sandbox's stopped container still has its volumes, and the engine returns files of it as a
+//! tar. Called by `collector.rs`. Must not: trust the tar, whose content a sandbox wrote.
 //!
-//! | what is in the tar | what becomes of it |
+//! | content of the tar | treatment |
 //! |---|---|
-//! | the regular files `out/result.json` and `out/result.bundle`, once each, within their bounds | taken |
-//! | one of them twice, or larger than its bound; more data in all than both may have | refused, and nothing is left |
-//! | anything else: links, devices, sparse files, other names, absolute or `..` | passed over |
-//! | an end within an entry, a header that is none | broken, and nothing is left |
+//! | the regular files `out/result.json` and `out/result.bundle`, once each, within their limits | extracted |
+//! | one of them twice, or above its limit; more data in total than both may have | refused, no bundle is left |
+//! | anything else: links, devices, sparse files, other names, absolute or `..` | skipped |
+//! | an end within an entry, an invalid header | corrupt, no bundle is left |
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -23,71 +23,73 @@ use crate::handoff::layout;
 use crate::handoff::result::MAX_RESULT_BYTES;
 use crate::ids::ContainerId;
 
-/// What a tar of two files may have besides them, in bytes: headers, padding, small things that nobody wants.
+/// The most bytes of a tar besides its two files: headers, padding, small files that are skipped.
 const MAX_TAR_OVERHEAD: u64 = 1024 * 1024;
-/// Pieces on their way from the engine to the one that reads the tar.
+/// Chunks in the channel from the engine to the thread that reads the tar.
 const CHANNEL_CAPACITY: usize = 8;
 
-/// Why nothing was taken.
+/// Why nothing was extracted.
 #[derive(Debug, Error)]
 pub enum ArchiveError {
-    /// What is there is not what a sandbox may leave.
+    /// The content breaks a rule.
     #[error("refused: {0}")]
     Refused(String),
-    /// The tar breaks off or is none.
+    /// The tar is invalid or ends early.
     #[error("the archive cannot be read")]
     Corrupt(#[source] io::Error),
-    /// The host's disk.
+    /// The host's disk failed.
     #[error("cannot write the bundle")]
     Disk(#[source] io::Error),
-    /// The engine.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// Gets an attempt's result and bundle from its container; the bundle goes to `bundle_to`. Nothing there is nothing collected.
+/// Fetches an attempt's result and bundle from its container; the bundle goes to `bundle_to`. Missing files are not an error.
 pub(super) async fn fetch(
     engine: &dyn Engine,
     container: &ContainerId,
-    folder: &str,
+    attempt_dir: &str,
     max_bundle: u64,
     bundle_to: &Path,
 ) -> Result<CollectedFiles, ArchiveError> {
-    let path = format!("{}/{folder}/{}", layout::WORK, layout::OUT_DIR);
-    let mut pieces = match engine.download(container, &path).await {
+    let path = format!("{}/{attempt_dir}/{}", layout::WORK, layout::OUT_DIR);
+    let mut chunks = match engine.download(container, &path).await {
         Err(EngineError::NotFound { .. }) => return Ok(CollectedFiles { result: None, has_bundle: false }),
         other => other?,
     };
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     let target = bundle_to.to_owned();
-    let taking = tokio::task::spawn_blocking(move || extract_result(ChannelReader::new(receiver), max_bundle, &target));
-    // One that has enough closes the channel; so does one that refuses.
-    while let Some(piece) = pieces.next().await {
-        if sender.send(piece.map_err(io::Error::other)).await.is_err() {
+    let extraction =
+        tokio::task::spawn_blocking(move || extract_result(ChannelReader::new(receiver), max_bundle, &target));
+    // The extraction closes the channel early if it refuses the tar.
+    while let Some(chunk) = chunks.next().await {
+        if sender.send(chunk.map_err(io::Error::other)).await.is_err() {
             break;
         }
     }
-    drop((sender, pieces));
-    taking.await.unwrap_or_else(|panicked| Err(ArchiveError::Corrupt(io::Error::other(panicked))))
+    drop((sender, chunks));
+    extraction.await.unwrap_or_else(|panicked| Err(ArchiveError::Corrupt(io::Error::other(panicked))))
 }
 
-/// Takes the two files out of the tar of an `out` folder. On an error no bundle is left.
+/// Extracts the two files from the tar of an `out` directory. On an error no bundle is left. Memory is bounded by the largest
+/// result.
 ///
 /// # Errors
-/// [`ArchiveError`], and never by the size of what is read: memory is bounded by the largest result.
+/// [`ArchiveError`].
 pub fn extract_result(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<CollectedFiles, ArchiveError> {
-    let taken = extract_entries(tar, max_bundle, bundle_to);
-    if taken.is_err() {
+    let extracted = extract_entries(tar, max_bundle, bundle_to);
+    if extracted.is_err() {
         let _ = std::fs::remove_file(bundle_to);
     }
-    taken
+    extracted
 }
 
 fn extract_entries(tar: impl Read, max_bundle: u64, bundle_to: &Path) -> Result<CollectedFiles, ArchiveError> {
-    let most = max_bundle.saturating_add(MAX_RESULT_BYTES).saturating_add(MAX_TAR_OVERHEAD);
-    let mut archive = tar::Archive::new(LimitedReader { inner: tar, remaining: most });
+    let limit = max_bundle.saturating_add(MAX_RESULT_BYTES).saturating_add(MAX_TAR_OVERHEAD);
+    let mut archive = tar::Archive::new(LimitedReader { inner: tar, remaining: limit });
     let mut collected = CollectedFiles { result: None, has_bundle: false };
-    // Raw: long names and other extensions, which would be read to memory whole, are entries like any other.
+    // Raw: long names and other extensions are plain entries, instead of being read into memory whole.
     for entry in archive.entries().map_err(read_error)?.raw(true) {
         let mut entry = entry.map_err(read_error)?;
         let size = entry.header().entry_size().map_err(read_error)?;
@@ -118,7 +120,7 @@ enum ResultEntry {
     Bundle,
 }
 
-/// What an entry is to us: only plain files by their plain names.
+/// Only regular files with their plain names are extracted.
 fn classify_entry(header: &tar::Header) -> Option<ResultEntry> {
     if header.entry_type() != tar::EntryType::Regular {
         return None;
@@ -134,19 +136,19 @@ fn classify_entry(header: &tar::Header) -> Option<ResultEntry> {
     }
 }
 
-fn check_size(name: &str, size: u64, most: u64) -> Result<(), ArchiveError> {
-    if size <= most {
+fn check_size(name: &str, size: u64, limit: u64) -> Result<(), ArchiveError> {
+    if size <= limit {
         return Ok(());
     }
-    Err(ArchiveError::Refused(format!("`{name}` has {size} bytes, and {most} are allowed")))
+    Err(ArchiveError::Refused(format!("`{name}` has {size} bytes, and {limit} are allowed")))
 }
 
-/// A tar that ends within a file ends it without a word.
+/// A tar that ends within a file reads like a shorter file.
 fn check_complete(length: u64, size: u64) -> Result<(), ArchiveError> {
     if length == size { Ok(()) } else { Err(read_error(io::ErrorKind::UnexpectedEof.into())) }
 }
 
-/// Tells the tar's failure from the host's.
+/// Copies, and distinguishes the tar's errors from those of the host.
 fn copy_to_file(from: &mut impl Read, to: &mut File) -> Result<u64, ArchiveError> {
     let mut buffer = vec![0; 64 * 1024];
     let mut length = 0;
@@ -174,7 +176,7 @@ fn read_error(error: io::Error) -> ArchiveError {
 #[error("the archive has more data than a result may have")]
 struct ArchiveTooLarge;
 
-/// A reader with an end: a sparse file of a terabyte costs nothing to make and a day to read.
+/// A reader with a limit: a sparse file of a terabyte costs nothing to create and a day to read.
 struct LimitedReader<R> {
     inner: R,
     remaining: u64,
@@ -188,7 +190,7 @@ impl<R: Read> Read for LimitedReader<R> {
     }
 }
 
-/// The pieces of a stream as something to read, on a thread that may block.
+/// Reads the chunks of a stream on a thread that may block.
 struct ChannelReader {
     receiver: mpsc::Receiver<io::Result<Bytes>>,
     chunk: Bytes,
@@ -204,7 +206,7 @@ impl Read for ChannelReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.chunk.is_empty() {
             match self.receiver.blocking_recv() {
-                Some(piece) => self.chunk = piece?,
+                Some(chunk) => self.chunk = chunk?,
                 None => return Ok(0),
             }
         }

@@ -78,16 +78,17 @@ async fn fetch_valid_review(
     Ok(ReviewOutcome { verdict: Some(verdict), fix, failure: None })
 }
 
-/// What a verdict that AMP refuses said, as far as it is known, and the rule that it breaks: for the error log.
-pub(super) fn violated_rule(reviewed: &ReviewOutcome) -> Option<(String, AmpViolation)> {
-    let failure = reviewed.failure.as_ref().filter(|failure| failure.cause == Cause::ProtocolViolation)?;
+/// The rule of AMP that a refused verdict breaks, and the text that says so: for the error log. Usually the shim refuses the verdict, and
+/// its result carries the violation as text only.
+pub(super) fn violated_rule(review: &ReviewOutcome) -> Option<(String, AmpViolation)> {
+    let failure = review.failure.as_ref().filter(|failure| failure.cause == Cause::ProtocolViolation)?;
     let summary = &failure.evidence.summary;
-    // As `Violation` writes itself.
-    let (told, name) = summary.rsplit_once(" (rule `")?;
+    // The inverse of `AmpViolation`'s `Display`.
+    let (text, name) = summary.rsplit_once(" (rule `")?;
     let rule = RULES.iter().find(|rule| name.starts_with(&format!("{}`", rule.name)))?.name;
-    let (field, problem) = told
+    let (field, problem) = text
         .split_once(": ")
-        .map_or(("review_verdict", told), |(_, rest)| rest.split_once(": ").unwrap_or(("review_verdict", rest)));
+        .map_or(("review_verdict", text), |(_, rest)| rest.split_once(": ").unwrap_or(("review_verdict", rest)));
     let violation = AmpViolation { rule, field: field.to_owned(), problem: problem.to_owned() };
     Some((summary.clone(), violation))
 }
@@ -120,9 +121,9 @@ async fn import_fix(
         salvage: Vec::new(),
     };
     collector.repo.import_bundle(bundle, &expected).await.map_err(|error| delivery_fault(&error))?;
-    let checked = collector.repo.verify_direct_fix(&context.base, &commit, &verdict.direct_fixes).await;
-    let refused = checked.map_err(|error| delivery_fault(&error))?.err();
-    Ok(ReviewFix { commit, scope_violation: refused })
+    let verified = collector.repo.verify_direct_fix(&context.base, &commit, &verdict.direct_fixes).await;
+    let scope_violation = verified.map_err(|error| delivery_fault(&error))?.err();
+    Ok(ReviewFix { commit, scope_violation })
 }
 
 #[cfg(test)]

@@ -63,7 +63,8 @@ async fn salvage_work_dir(
 ) -> SalvageOutcome {
     let (attempt, base) = (&context.attempt, &context.base);
     let inside = layout::salvage_ref(story);
-    let saved = collector.depot.salvage(&attempt.dir_name(), context.uid, base, &inside, collector.max_bundle, bundle).await;
+    let saved =
+        collector.depot.salvage(&attempt.dir_name(), context.uid, base, &inside, collector.max_bundle, bundle).await;
     let work_dir = WorkDirStatus::from_salvage(&saved, tip);
     match saved {
         Ok(SalvagedWork { commit, left_out }) => {

@@ -127,7 +127,8 @@ impl EscalationListener for EscalationNotifier {
         Box::pin(async move {
             if tokio::time::timeout(inner.policy.close_timeout, dispatcher).await.is_err() {
                 inner.report_failure(
-                    "not all notifications were sent in time; `longshore resume` of this swarm sends the rest".to_owned(),
+                    "not all notifications were sent in time; `longshore resume` of this swarm sends the rest"
+                        .to_owned(),
                 );
             }
         })

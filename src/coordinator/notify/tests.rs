@@ -79,7 +79,7 @@ fn command_target(text: &str) -> NotifyTargets {
     NotifyTargets { command: Some(text.to_owned()), url: None }
 }
 
-/// A listener that answers the requests with these status lines in turn; gives the requests.
+/// A server that answers with these status lines in turn, and returns the requests.
 async fn server(answers: &'static [&'static str]) -> (String, tokio::task::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -134,7 +134,7 @@ async fn command_runs_once_per_escalation() {
     let mut fixture = NotifierFixture::new_in(dir, command_target(script), FAST_POLICY);
     fixture.notifier.on_escalation(&message(1));
     let (dir, ..) = fixture.end().await;
-    assert_eq!(std::fs::read_to_string(dir.path().join("heard")).expect("heard"), before, "it was told before");
+    assert_eq!(std::fs::read_to_string(dir.path().join("heard")).expect("heard"), before, "it was sent before");
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn unreachable_url_is_reported_once() {
     fixture.notifier.on_escalation(&message(1));
     fixture.notifier.on_escalation(&message(2));
     let (dir, markers, warnings) = fixture.end().await;
-    assert_eq!((markers.len(), warnings.len()), (2, 1), "the command heard both");
+    assert_eq!((markers.len(), warnings.len()), (2, 1), "the command received both");
     assert!(warnings[0].contains("to the url") && !warnings[0].contains("s3cret"), "{warnings:?}");
     assert_eq!(std::fs::read_to_string(dir.path().join("heard")).expect("heard").lines().count() % 2, 0);
 }
@@ -256,7 +256,8 @@ async fn close_waits_at_most_the_close_timeout() {
 async fn unwritable_marker_is_reported() {
     let mut fixture = NotifierFixture::new(command_target("true"), FAST_POLICY);
     std::fs::write(fixture.swarm_dir.path().join(MARKERS_DIR), "in the way").expect("written");
-    std::fs::set_permissions(fixture.swarm_dir.path().join(MARKERS_DIR), PermissionsExt::from_mode(0o400)).expect("set");
+    std::fs::set_permissions(fixture.swarm_dir.path().join(MARKERS_DIR), PermissionsExt::from_mode(0o400))
+        .expect("set");
     fixture.notifier.on_escalation(&message(1));
     let (_, _, warnings) = fixture.end().await;
     assert!(warnings[0].contains("its marker cannot be written"), "{warnings:?}");

@@ -155,7 +155,7 @@ mod tests {
         let space =
             |free: u64, memory: u64| EngineSpace { free: free << 20, total: 1 << 40, memory_available: memory << 20 };
         assert_eq!(shortage(reserve, space(1024, 100), 0), None);
-        assert_eq!(shortage(reserve, space(1024, 0), 9), None, "a machine that does not tell is not short");
+        assert_eq!(shortage(reserve, space(1024, 0), 9), None, "unknown memory is not a shortage");
         let (cause, reason) = shortage(reserve, space(1023, 100), 0).expect("short of disk");
         assert_eq!(cause, Cause::DiskFull);
         assert!(reason.contains("1023 MB of disk left, and 1024 MB"), "{reason}");

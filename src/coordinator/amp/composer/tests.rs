@@ -13,7 +13,7 @@ use crate::swarm::machine::tests::random_walk::random_amp_intents;
 use crate::swarm::{AckTimeouts, AmpSpec, SwarmLimits, SwarmSpec, TasksFileSpec};
 use crate::test_rng::SeededRng;
 
-/// Random plans of an ordinary `cargo test`.
+/// The number of random plans in an ordinary `cargo test`.
 const RUNS: u64 = 12;
 
 fn text(random: &mut SeededRng) -> String {

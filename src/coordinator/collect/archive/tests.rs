@@ -44,10 +44,10 @@ impl TarBuilder {
 const MAX_BUNDLE: u64 = 100_000;
 
 fn extract(tar: &[u8]) -> (Result<CollectedFiles, ArchiveError>, Option<Vec<u8>>) {
-    let folder = tempfile::tempdir().unwrap();
-    let bundle = folder.path().join("bundle");
+    let temp_dir = tempfile::tempdir().unwrap();
+    let bundle = temp_dir.path().join("bundle");
     let taken = extract_result(tar, MAX_BUNDLE, &bundle);
-    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    let left = std::fs::read_dir(temp_dir.path()).unwrap().count();
     let bundle = std::fs::read(&bundle).ok();
     assert_eq!(left, usize::from(bundle.is_some()), "nothing but the bundle");
     (taken, bundle)
@@ -159,9 +159,9 @@ fn oversized_entries_are_refused_before_reading() {
     // What is passed over counts too, and a long name of a terabyte is not read to memory.
     for kind in [EntryType::Regular, EntryType::GNULongName, EntryType::XHeader, EntryType::XGlobalHeader] {
         let header = TarBuilder::default().header("out/junk", kind, huge).0;
-        let folder = tempfile::tempdir().unwrap();
+        let temp_dir = tempfile::tempdir().unwrap();
         let collected =
-            extract_result(Read::chain(&header[..], io::repeat(0)), MAX_BUNDLE, &folder.path().join("bundle"));
+            extract_result(Read::chain(&header[..], io::repeat(0)), MAX_BUNDLE, &temp_dir.path().join("bundle"));
         assert!(matches!(collected, Err(ArchiveError::Refused(_))), "{kind:?}: {collected:?}");
     }
 }
@@ -201,8 +201,8 @@ async fn archive_is_fetched_from_a_stopped_container() {
 
     let engine = FakeEngine::new(|_| async { 0 });
     let id = engine.create(&container_spec("sandbox", &[])).await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let bundle = folder.path().join("bundle");
+    let temp_dir = tempfile::tempdir().unwrap();
+    let bundle = temp_dir.path().join("bundle");
     let nothing = fetch(&engine, &id, "T-1", MAX_BUNDLE, &bundle).await.unwrap();
     assert_eq!(nothing, CollectedFiles { result: None, has_bundle: false });
     engine.set_archive("sandbox", "/longshore/work/T-1/out", valid_archive().end());

@@ -1,4 +1,4 @@
-//! What a reviewer's sandbox may leave, and what is made of it. Git is real, the sandbox is what the test lays down.
+//! Valid and invalid reviews. Git is real; the test writes the sandbox's files.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,8 +26,8 @@ struct ReviewFixture {
 
 impl ReviewFixture {
     async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("repo");
+        let temp_dir = tempfile::tempdir().unwrap();
+        let root = temp_dir.path().join("repo");
         std::fs::create_dir(&root).unwrap();
         git(&root, &["init", "-q", "-b", "main"]);
         std::fs::write(root.join("README"), "helo\nyou\n").unwrap();
@@ -55,7 +55,7 @@ impl ReviewFixture {
             engine,
             depot,
             repo: Repo::discover(&root).await.unwrap(),
-            incoming: folder.path().to_owned(),
+            incoming: temp_dir.path().to_owned(),
             max_bundle: 1 << 20,
         };
         let context = AttemptContext {
@@ -67,7 +67,7 @@ impl ReviewFixture {
             stories: vec![("US-001".parse().unwrap(), "US-001".to_owned())],
             container: None,
         };
-        Self { temp_dir: folder, volumes, collector, context }
+        Self { temp_dir, volumes, collector, context }
     }
 
     fn root(&self) -> PathBuf {
@@ -99,9 +99,9 @@ impl ReviewFixture {
     }
 
     async fn collect(&self, result: &[u8], bundle: Option<Vec<u8>>) -> Result<ReviewOutcome, MachineryFault> {
-        self.volumes.update_attempt_dir(&self.context.attempt.dir_name(), |folder| {
-            folder.result = Some(result.to_vec());
-            folder.bundle = bundle;
+        self.volumes.update_attempt_dir(&self.context.attempt.dir_name(), |dir| {
+            dir.result = Some(result.to_vec());
+            dir.bundle = bundle;
         });
         let criteria = vec![CRITERION.to_owned()];
         let collected = fetch_review(&self.collector, &self.context, &criteria, CollectMode::Result).await;
@@ -119,9 +119,9 @@ impl ReviewFixture {
     }
 }
 
-fn git(folder: &Path, args: &[&str]) -> String {
+fn git(dir: &Path, args: &[&str]) -> String {
     let mut command = Command::new("git");
-    command.current_dir(folder).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    command.current_dir(dir).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
     let output = command.args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).output().unwrap();
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -146,16 +146,16 @@ fn verdict(decision: &str) -> Value {
 
 #[tokio::test]
 async fn verdict_is_collected_without_a_bundle() {
-    let scene = ReviewFixture::new().await;
+    let fixture = ReviewFixture::new().await;
     for (word, decision) in [("approved", ReviewDecision::Approved), ("rejected", ReviewDecision::Rejected)] {
-        let reviewed = scene.reviewed(scene.result(json!({"verdict": verdict(word)})), None).await;
+        let reviewed = fixture.reviewed(fixture.result(json!({"verdict": verdict(word)})), None).await;
         assert_eq!(reviewed.verdict.as_ref().map(|verdict| verdict.decision), Some(decision));
         assert_eq!((&reviewed.fix, &reviewed.failure), (&None, &None));
         // It goes through the journal.
         let text = serde_json::to_string(&reviewed).unwrap();
         assert_eq!(serde_json::from_str::<ReviewOutcome>(&text).unwrap(), reviewed);
     }
-    assert_eq!(scene.refs(), "");
+    assert_eq!(fixture.refs(), "");
 }
 
 #[tokio::test]
@@ -163,10 +163,10 @@ async fn fix_is_imported_under_our_ref_and_checked_by_git() {
     for (text, refused) in
         [("hello\nyou\n", None), ("hello\nworld\n", Some("different words")), ("1\n2\n3\n4\n", Some("6 lines"))]
     {
-        let scene = ReviewFixture::new().await;
-        let (commit, bundle) = scene.commit(text);
+        let fixture = ReviewFixture::new().await;
+        let (commit, bundle) = fixture.commit(text);
         let result = json!({"verdict": verdict("approved_with_fix"), "fix": commit.as_str(), "bundle": true});
-        let reviewed = scene.reviewed(scene.result(result.clone()), Some(bundle.clone())).await;
+        let reviewed = fixture.reviewed(fixture.result(result.clone()), Some(bundle.clone())).await;
         assert_eq!(reviewed.verdict.as_ref().map(|verdict| verdict.decision), Some(ReviewDecision::ApprovedWithFix));
         let fix = reviewed.fix.clone().expect("a fix");
         assert_eq!(fix.commit, commit);
@@ -175,24 +175,24 @@ async fn fix_is_imported_under_our_ref_and_checked_by_git() {
             (Some(found), Some(wanted)) => assert!(found.contains(wanted), "{found}"),
             other => panic!("{other:?}"),
         }
-        assert_eq!(scene.refs(), format!("{RESULT_REF} {commit}"));
+        assert_eq!(fixture.refs(), format!("{RESULT_REF} {commit}"));
         // As often as it is collected: an orchestrator may die in between.
-        assert_eq!(scene.reviewed(scene.result(result), Some(bundle)).await, reviewed);
+        assert_eq!(fixture.reviewed(fixture.result(result), Some(bundle)).await, reviewed);
     }
 }
 
 #[tokio::test]
 async fn failure_keeps_its_evidence() {
-    let scene = ReviewFixture::new().await;
+    let fixture = ReviewFixture::new().await;
     let failure = json!({"cause": "hung", "evidence": {"summary": "the reviewer hung"}, "salvage": "refs/heads/main"});
-    let reviewed = scene.reviewed(scene.result(json!({"verdict": null, "failure": failure})), None).await;
+    let reviewed = fixture.reviewed(fixture.result(json!({"verdict": null, "failure": failure})), None).await;
     assert_eq!(reviewed, ReviewOutcome::failed(Failure::new(Cause::Hung, "the reviewer hung")));
 }
 
 #[tokio::test]
 async fn invalid_result_is_the_sandboxs_protocol_violation() {
-    let scene = ReviewFixture::new().await;
-    let (commit, bundle) = scene.commit("hello\nyou\n");
+    let fixture = ReviewFixture::new().await;
+    let (commit, bundle) = fixture.commit("hello\nyou\n");
     let fix = |verdict: Value| json!({"verdict": verdict, "fix": commit.as_str(), "bundle": true});
     let failure = json!({"cause": "hung", "evidence": {"summary": "x"}});
     let mut unsure = verdict("approved");
@@ -201,7 +201,7 @@ async fn invalid_result_is_the_sandboxs_protocol_violation() {
     other["criteria_results"] = json!([]);
     let mut no_fixes = verdict("approved_with_fix");
     no_fixes.as_object_mut().unwrap().remove("direct_fixes");
-    let base = scene.context.base.as_str();
+    let base = fixture.context.base.as_str();
     let table: Vec<(Value, bool, &str)> = vec![
         (json!({"schemaVersion": 2}), false, "version"),
         (json!({"swarmId": SWARM.replace('a', "b")}), false, "swarm"),
@@ -213,7 +213,7 @@ async fn invalid_result_is_the_sandboxs_protocol_violation() {
         (json!({"verdict": {}}), false, "not valid"),
         (json!({"verdict": unsure}), false, "confidence"),
         (json!({"verdict": other}), false, "criteria"),
-        // A fix, and what is said of it.
+        // A fix that contradicts its verdict.
         (fix(verdict("approved")), true, "not `approved_with_fix`"),
         (fix(verdict("rejected")), true, "not `approved_with_fix`"),
         (fix(no_fixes), true, "direct_fixes"),
@@ -230,57 +230,58 @@ async fn invalid_result_is_the_sandboxs_protocol_violation() {
             "the result bundle was refused",
         ),
     ];
-    for (more, with_bundle, said) in table {
+    for (more, with_bundle, problem) in table {
         let bundle = with_bundle.then(|| bundle.clone());
-        let reviewed = scene.reviewed(scene.result(more.clone()), bundle).await;
+        let reviewed = fixture.reviewed(fixture.result(more.clone()), bundle).await;
         let failure = reviewed.failure.as_ref().unwrap_or_else(|| panic!("{more} was believed"));
         assert_eq!(failure.cause, Cause::ProtocolViolation, "{more}");
-        assert!(failure.evidence.summary.contains(said), "{more}: {}", failure.evidence.summary);
+        assert!(failure.evidence.summary.contains(problem), "{more}: {}", failure.evidence.summary);
         assert!(reviewed.verdict.is_none() && reviewed.fix.is_none());
     }
     for bytes in [&b"no JSON"[..], b"[]", &b"[".repeat(100_000)] {
-        let reviewed = scene.collect(bytes, None).await.unwrap();
+        let reviewed = fixture.collect(bytes, None).await.unwrap();
         assert_eq!(reviewed.failure.map(|failure| failure.cause), Some(Cause::ProtocolViolation));
     }
-    assert_eq!(scene.refs(), "", "nothing of it was taken in");
+    assert_eq!(fixture.refs(), "", "nothing was imported");
 }
 
 #[tokio::test]
 async fn fix_not_based_on_the_reviewed_commit_is_refused() {
-    let scene = ReviewFixture::new().await;
+    let fixture = ReviewFixture::new().await;
     // A commit beside it, with the same tree as a fix would have.
-    let clone = scene.temp_dir.path().join("repo");
+    let clone = fixture.temp_dir.path().join("repo");
     git(&clone, &["checkout", "-q", "--orphan", "feat/work"]);
     std::fs::write(clone.join("README"), "hello\nyou\n").unwrap();
     git(&clone, &["commit", "-qam", "mend"]);
     let commit = git(&clone, &["rev-parse", "HEAD"]);
-    let bundle = scene.temp_dir.path().join("bundle");
+    let bundle = fixture.temp_dir.path().join("bundle");
     git(&clone, &["bundle", "create", "-q", bundle.to_str().unwrap(), "feat/work"]);
     let bytes = std::fs::read(&bundle).unwrap();
     std::fs::remove_file(&bundle).unwrap();
     let result = json!({"verdict": verdict("approved_with_fix"), "fix": commit, "bundle": true});
-    let reviewed = scene.reviewed(scene.result(result), Some(bytes)).await;
+    let reviewed = fixture.reviewed(fixture.result(result), Some(bytes)).await;
     let failure = reviewed.failure.expect("it is refused");
     assert!(failure.evidence.summary.contains("does not descend"), "{failure:?}");
-    assert_eq!(scene.refs(), "");
+    assert_eq!(fixture.refs(), "");
 }
 
 #[tokio::test]
 async fn missing_result_differs_from_a_machinery_failure() {
-    let scene = ReviewFixture::new().await;
+    let fixture = ReviewFixture::new().await;
     let criteria = [CRITERION.to_owned()];
-    let reviewed = fetch_review(&scene.collector, &scene.context, &criteria, CollectMode::Salvage).await.unwrap();
+    let reviewed = fetch_review(&fixture.collector, &fixture.context, &criteria, CollectMode::Salvage).await.unwrap();
     let summary = reviewed.failure.expect("there is no result").evidence.summary;
     assert_eq!(summary, "the reviewer's sandbox ended without a result");
 
-    // The host has lost its place for bundles: that is not the reviewer's doing.
-    let (commit, bundle) = scene.commit("hello\nyou\n");
-    let result = scene.result(json!({"verdict": verdict("approved_with_fix"), "fix": commit.as_str(), "bundle": true}));
-    scene.volumes.update_attempt_dir(&scene.context.attempt.dir_name(), |folder| {
-        folder.result = Some(serde_json::to_vec(&result).unwrap());
-        folder.bundle = Some(bundle);
+    // The host's directory for bundles is missing, which is not the reviewer's fault.
+    let (commit, bundle) = fixture.commit("hello\nyou\n");
+    let result =
+        fixture.result(json!({"verdict": verdict("approved_with_fix"), "fix": commit.as_str(), "bundle": true}));
+    fixture.volumes.update_attempt_dir(&fixture.context.attempt.dir_name(), |dir| {
+        dir.result = Some(serde_json::to_vec(&result).unwrap());
+        dir.bundle = Some(bundle);
     });
-    let collector = Collector { incoming: scene.temp_dir.path().join("gone"), ..scene.collector.clone() };
-    let fault = fetch_review(&collector, &scene.context, &criteria, CollectMode::Result).await.unwrap_err();
+    let collector = Collector { incoming: fixture.temp_dir.path().join("gone"), ..fixture.collector.clone() };
+    let fault = fetch_review(&collector, &fixture.context, &criteria, CollectMode::Result).await.unwrap_err();
     assert_ne!(fault.cause, Cause::ProtocolViolation, "{fault:?}");
 }
