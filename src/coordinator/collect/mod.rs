@@ -5,12 +5,14 @@
 //! |---|---|
 //! | `collector.rs` | the clients, and the transfer of `out/` to the host |
 //! | `result.rs` | `result.json` and its bundle, checked and imported |
+//! | `diff_summary.rs` | AMP's summary of a diff |
 //! | `review.rs` | a reviewer's verdict and fix |
 //! | `salvage.rs` | what is in the work directory and in no result |
 //! | `archive.rs` | the transfer without a depot |
 
 pub mod archive;
 pub(crate) mod collector;
+mod diff_summary;
 pub(crate) mod result;
 mod review;
 pub(crate) mod salvage;

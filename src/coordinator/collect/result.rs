@@ -15,6 +15,7 @@ use crate::swarm::MachineryFault;
 use crate::verdict::StoryOutcome;
 
 use super::collector::Collector;
+use super::diff_summary::summarize_diff;
 
 /// A result whose commits are on the host.
 pub(crate) struct CollectedResult {
@@ -135,7 +136,7 @@ pub(super) async fn measure_changes(
             StoryOutcome::Skipped { .. } | StoryOutcome::NotReached => None,
         };
         let diff = match to {
-            Some(to) => repo.diff_summary(from, to).await.inspect_err(|error| {
+            Some(to) => repo.diff_stat(from, to).await.map(summarize_diff).inspect_err(|error| {
                 tracing::warn!(error = %error_chain(error), story = %story.id, "cannot count what a story changed");
             }),
             None => Ok(DiffSummary::default()),

@@ -122,7 +122,7 @@ async fn import_fix(
     };
     collector.repo.import_bundle(bundle, &expected).await.map_err(|error| delivery_fault(&error))?;
     let verified = collector.repo.verify_direct_fix(&context.base, &commit, &verdict.direct_fixes).await;
-    let scope_violation = verified.map_err(|error| delivery_fault(&error))?.err();
+    let scope_violation = verified.map_err(|error| delivery_fault(&error))?.refusal();
     Ok(ReviewFix { commit, scope_violation })
 }
 

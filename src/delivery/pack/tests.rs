@@ -1,11 +1,10 @@
-//! Packs of real repos, unpacked by git.
+//! Packs of real repositories, unpacked by git.
 
-use std::io::Write;
 use std::path::Path;
 use std::slice::from_ref;
 
-use super::super::scratch_repo::{ScratchRepo, git_command, git_in};
 use super::*;
+use crate::delivery::tests::scratch_repo::{ScratchRepo, git_in, git_with_input};
 
 async fn read_pack(mut pack: PackStream) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -15,18 +14,11 @@ async fn read_pack(mut pack: PackStream) -> Vec<u8> {
 }
 
 fn index_pack(repo: &Path, pack: &[u8]) {
-    let mut child = git_command(repo)
-        .args(["index-pack", "--stdin", "--strict"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .expect("git runs");
-    child.stdin.take().expect("piped").write_all(pack).expect("written");
-    assert!(child.wait().expect("ended").success());
+    git_with_input(repo, &["index-pack", "--stdin", "--strict"], pack);
 }
 
 fn objects_volume(format: &str) -> tempfile::TempDir {
-    let volume = tempfile::tempdir().expect("a temporary folder");
+    let volume = tempfile::tempdir().expect("a temporary directory");
     git_in(volume.path(), &["init", "-q", "--bare", &format!("--object-format={format}")]);
     volume
 }
@@ -100,16 +92,9 @@ async fn a_partial_clone_packs_complete_commits() {
     assert!(git_in(&partial, &["rev-list", "--objects", "--missing=print", "HEAD"]).contains("\n?"));
     let repo = Repo::discover(&partial).await.expect("a repo");
     let pack = read_pack(repo.create_pack(from_ref(&tip), &[]).await.expect("packed").expect("something")).await;
-    // The old blob is not there, so nothing that insists on whole history can take it.
+    // The old blob is missing, so `index-pack --strict` would refuse the pack.
     let volume = objects_volume("sha1");
-    let mut child = git_command(volume.path())
-        .args(["index-pack", "--stdin"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .expect("git runs");
-    child.stdin.take().expect("piped").write_all(&pack).expect("written");
-    assert!(child.wait().expect("ended").success());
+    git_with_input(volume.path(), &["index-pack", "--stdin"], &pack);
     assert_eq!(git_in(volume.path(), &["cat-file", "blob", &format!("{tip}:a")]), "new");
 }
 
