@@ -162,22 +162,12 @@ impl SwarmMemory {
             damaged.extend(newest.damaged);
             grams.insert(key, newest.gram);
         }
-        // Dependencies first; the plan has no cycles.
-        let mut waiting: Vec<StoryKey> = grams.keys().cloned().collect();
-        while let Some(key) = waiting.last().cloned() {
-            let needs = self.dependencies.get(&key).cloned().unwrap_or_default();
-            let open: Vec<StoryKey> = needs.iter().filter(|need| grams.contains_key(*need)).cloned().collect();
-            if grams.contains_key(&key) && !open.is_empty() {
-                waiting.extend(open);
-                continue;
-            }
-            waiting.pop();
+        let needs = |story: &StoryKey| self.dependencies.get(story).into_iter().flatten();
+        let known = |story: &StoryKey| needs(story).filter(|need| grams.contains_key(*need)).cloned().collect();
+        for key in dependencies_first(grams.keys().cloned().collect(), known) {
             if let Some(Some(gram)) = grams.remove(&key) {
-                let memory = StoryMemory {
-                    at: gram.timestamp(),
-                    own_gram: OnceLock::from(gram),
-                    ..self.empty_memory(&key, &needs, plan)
-                };
+                let at = gram.timestamp();
+                let memory = StoryMemory { at, own_gram: OnceLock::from(gram), ..self.empty_memory(&key, plan) };
                 self.memories.insert(key, Arc::new(memory));
             }
         }
@@ -185,7 +175,8 @@ impl SwarmMemory {
     }
 
     /// A story's memory without facts.
-    fn empty_memory(&self, key: &StoryKey, needs: &[StoryKey], plan: &Plan) -> StoryMemory {
+    fn empty_memory(&self, key: &StoryKey, plan: &Plan) -> StoryMemory {
+        let needs = self.dependencies.get(key).into_iter().flatten();
         StoryMemory {
             name: memory_name(plan, key),
             label: plan.label(key),
@@ -193,7 +184,7 @@ impl SwarmMemory {
             learned: StoryKnowledge::default(),
             budget: self.budget,
             source: dispatch::coordinator_uri(self.swarm),
-            dependencies: needs.iter().filter_map(|story| self.memories.get(story)).cloned().collect(),
+            dependencies: needs.filter_map(|story| self.memories.get(story)).cloned().collect(),
             own_gram: OnceLock::new(),
             merged_gram: OnceLock::new(),
         }
@@ -265,41 +256,21 @@ impl SwarmMemory {
         plan: &Plan,
         outcomes: &impl StoryOutcomes,
     ) -> Option<Arc<StoryMemory>> {
-        // Dependencies first, without recursion: a chain may have hundreds.
-        let mut waiting = vec![key.clone()];
-        // A story that did not land never gets a memory, and is tried once.
-        let mut tried = BTreeSet::new();
-        while let Some(next) = waiting.last().cloned() {
-            let needs = self.dependencies.get(&next).cloned().unwrap_or_default();
-            let open = |need: &&StoryKey| {
-                !self.memories.contains_key(*need)
-                    && self.facts.contains_key(*need)
-                    && !waiting.contains(*need)
-                    && !tried.contains(*need)
-            };
-            let open: Vec<StoryKey> = needs.iter().filter(open).cloned().collect();
-            if !open.is_empty() && !self.memories.contains_key(&next) {
-                waiting.extend(open);
-                continue;
-            }
-            waiting.pop();
-            tried.insert(next.clone());
-            if !self.memories.contains_key(&next)
-                && let Some(memory) = self.build_story_memory(&next, &needs, plan, outcomes)
-            {
-                self.memories.insert(next, Arc::new(memory));
+        if self.memories.contains_key(key) {
+            return self.memories.get(key).cloned();
+        }
+        let is_open = |story: &&StoryKey| !self.memories.contains_key(*story) && self.facts.contains_key(*story);
+        let open =
+            |story: &StoryKey| self.dependencies.get(story).into_iter().flatten().filter(is_open).cloned().collect();
+        for story in dependencies_first(vec![key.clone()], open) {
+            if let Some(memory) = self.build_story_memory(&story, plan, outcomes) {
+                self.memories.insert(story, Arc::new(memory));
             }
         }
         self.memories.get(key).cloned()
     }
 
-    fn build_story_memory(
-        &self,
-        key: &StoryKey,
-        needs: &[StoryKey],
-        plan: &Plan,
-        outcomes: &impl StoryOutcomes,
-    ) -> Option<StoryMemory> {
+    fn build_story_memory(&self, key: &StoryKey, plan: &Plan, outcomes: &impl StoryOutcomes) -> Option<StoryMemory> {
         let StoryLanding::Landed(commit) = outcomes.landing(key) else { return None };
         let facts = self.facts.get(key)?;
         let mut learned = facts.learned.clone();
@@ -320,7 +291,7 @@ impl SwarmMemory {
                 break;
             }
         }
-        Some(StoryMemory { at: facts.last_result_at, learned, ..self.empty_memory(key, needs, plan) })
+        Some(StoryMemory { at: facts.last_result_at, learned, ..self.empty_memory(key, plan) })
     }
 
     /// The memories of the stories' dependencies, without those among the stories themselves.
@@ -456,6 +427,23 @@ pub fn restore_memories(
         }
     }
     ssot.sync()
+}
+
+/// The stories and their dependencies, each once and after its own dependencies, which must have no cycle. Without recursion: a
+/// chain may have hundreds.
+fn dependencies_first(stories: Vec<StoryKey>, dependencies: impl Fn(&StoryKey) -> Vec<StoryKey>) -> Vec<StoryKey> {
+    let mut stack: Vec<(StoryKey, bool)> = stories.into_iter().map(|story| (story, false)).collect();
+    let (mut seen, mut order) = (BTreeSet::new(), Vec::new());
+    while let Some((story, is_expanded)) = stack.pop() {
+        if is_expanded {
+            order.push(story);
+        } else if seen.insert(story.clone()) {
+            let next = dependencies(&story);
+            stack.push((story, true));
+            stack.extend(next.into_iter().map(|need| (need, false)));
+        }
+    }
+    order
 }
 
 /// The name of a story's memory in the SSOT.

@@ -30,7 +30,7 @@ use super::fault::protocol_violation;
 use collector::Collector;
 use result::{CollectedResult, fetch_result, measure_changes};
 use review::fetch_review;
-use salvage::{salvage_leftover, salvage_without_result};
+use salvage::{SalvageOutcome, salvage_leftover, salvage_without_result};
 
 /// Collects the result, verified and under refs, and what else is in the work directory.
 pub(super) async fn collect_result(collector: &Collector, context: &AttemptContext, mode: CollectMode) -> Event {
@@ -73,17 +73,8 @@ pub(super) async fn collect_review(
     let attempt = context.attempt.clone();
     let outcome = match fetch_review(collector, context, criteria, mode).await {
         Ok(outcome) => outcome,
-        Err(fault) => {
-            return Event::CollectFailed {
-                attempt,
-                fault,
-                salvage_ref: None,
-                // A reviewer's work directory holds no work.
-                work_dir_empty: true,
-                salvage_incomplete: false,
-                depot_timed_out: false,
-            };
-        }
+        // A reviewer's work directory has no work.
+        Err(fault) => return SalvageOutcome::nothing().into_failure(attempt, fault),
     };
     if let Some((text, violation)) = review::violated_rule(&outcome) {
         let from = format!("reviewer, {attempt}");

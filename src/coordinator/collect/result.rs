@@ -32,7 +32,7 @@ pub(crate) async fn fetch_result(
 ) -> Result<Option<CollectedResult>, MachineryFault> {
     let Some(collected) = collector.fetch_output(context, bundle).await? else { return Ok(None) };
     let Some(bytes) = collected.result else { return Ok(None) };
-    let file: ResultFile = parse_file(&bytes)?;
+    let file: ResultFile = parse_file(&bytes).map_err(protocol_violation)?;
     check_result_matches(&file, context).map_err(protocol_violation)?;
     if file.bundle != collected.has_bundle {
         return Err(protocol_violation("the result and the bundle contradict each other"));
@@ -83,9 +83,8 @@ async fn import_result(
 }
 
 /// Parses the content of `result.json`.
-pub(super) fn parse_file<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, MachineryFault> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| protocol_violation(format!("`{}` cannot be read: {error}", layout::RESULT_FILE)))
+pub(super) fn parse_file<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(bytes).map_err(|error| format!("`{}` cannot be read: {error}", layout::RESULT_FILE))
 }
 
 /// The error of a file that belongs to something else than this attempt.

@@ -51,7 +51,7 @@ async fn fetch_valid_review(
             CollectMode::Salvage => "the reviewer's sandbox ended without a result",
         }));
     };
-    let file: ReviewFile = parse_file(&bytes)?;
+    let file: ReviewFile = parse_file(&bytes).map_err(protocol_violation)?;
     check_review_matches(&file, context, has_bundle).map_err(protocol_violation)?;
     let value = match (file.verdict, file.failure) {
         (Some(value), None) => value,

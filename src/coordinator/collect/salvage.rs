@@ -13,7 +13,7 @@ use crate::error_chain::error_chain;
 use crate::handoff::depot::DepotErrorKind;
 use crate::handoff::layout;
 use crate::handoff::result::StoryResult;
-use crate::ids::{CommitId, StoryId};
+use crate::ids::{AttemptId, CommitId, StoryId};
 use crate::swarm::{Event, Leftover, MachineryFault};
 use crate::verdict::StoryOutcome;
 
@@ -45,12 +45,30 @@ impl WorkDirStatus {
 }
 
 #[derive(Debug, Default)]
-struct SalvageOutcome {
+pub(super) struct SalvageOutcome {
     work_dir: WorkDirStatus,
     /// The host's ref; `None` if there is nothing new, or it could not be imported.
     reference: Option<String>,
     /// Paths that are in the directory only.
     left_out: Vec<String>,
+}
+
+impl SalvageOutcome {
+    /// The work directory has nothing to keep.
+    pub(super) fn nothing() -> Self {
+        Self { work_dir: WorkDirStatus { nothing_to_keep: true, ..WorkDirStatus::default() }, ..Self::default() }
+    }
+
+    pub(super) fn into_failure(self, attempt: AttemptId, fault: MachineryFault) -> Event {
+        Event::CollectFailed {
+            attempt,
+            fault,
+            salvage_ref: self.reference,
+            work_dir_empty: self.work_dir.nothing_to_keep,
+            salvage_incomplete: self.work_dir.has_left_out,
+            depot_timed_out: self.work_dir.timed_out,
+        }
+    }
 }
 
 /// Has the depot commit what is in the work directory, and imports it under a ref of the story. Errors are logged.
@@ -136,22 +154,12 @@ pub(super) async fn salvage_without_result(
     bundle: &Path,
     mut fault: MachineryFault,
 ) -> Event {
-    let SalvageOutcome { work_dir, reference, left_out } = match context.stories.first() {
+    let mut outcome = match context.stories.first() {
         Some(story) => salvage_work_dir(collector, context, bundle, story, None).await,
-        None => SalvageOutcome {
-            work_dir: WorkDirStatus { nothing_to_keep: true, ..WorkDirStatus::default() },
-            ..SalvageOutcome::default()
-        },
+        None => SalvageOutcome::nothing(),
     };
-    fault.evidence.paths.extend(left_out);
-    Event::CollectFailed {
-        attempt: context.attempt.clone(),
-        fault,
-        salvage_ref: reference,
-        work_dir_empty: work_dir.nothing_to_keep,
-        salvage_incomplete: work_dir.has_left_out,
-        depot_timed_out: work_dir.timed_out,
-    }
+    fault.evidence.paths.append(&mut outcome.left_out);
+    outcome.into_failure(context.attempt.clone(), fault)
 }
 
 /// The host's ref of a failed story's work.
