@@ -45,6 +45,7 @@
 //! 7. **Everything goes through the engine's API**, never a bind mount.
 //! 8. **Everything created carries labels**, and `longshore gc` finds and explains it.
 
+#[cfg(feature = "orchestrator")]
 mod error_chain;
 pub mod ids;
 pub mod verdict;

@@ -140,3 +140,6 @@ pub(crate) fn terminal_columns(stream: &impl IsTerminal) -> usize {
     let named = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     named.unwrap_or(if size > 20 { size } else { 120 })
 }
+
+#[cfg(test)]
+mod tests;

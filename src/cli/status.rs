@@ -14,9 +14,8 @@ use crate::report::TextStyle;
 use crate::report::summary::Summary;
 use crate::report::text::{pad_to_width, sanitize};
 use crate::state::recovery::recover;
-use crate::state::swarm_state::SavedContainerStatus;
 use crate::state::{SandboxRole, SwarmDir, SwarmState, SwarmStatus};
-use crate::swarm::SwarmSpec;
+use crate::swarm::{ContainerStatus, SwarmSpec};
 
 /// Carries it out.
 pub async fn status(args: &StatusArgs, here: &CommandContext) -> CommandResult {
@@ -122,12 +121,12 @@ fn render_containers(state: &SwarmState) -> String {
     out
 }
 
-fn container_status_name(status: SavedContainerStatus) -> &'static str {
+fn container_status_name(status: ContainerStatus) -> &'static str {
     match status {
-        SavedContainerStatus::Pending => "pending",
-        SavedContainerStatus::Running => "running",
-        SavedContainerStatus::Completed => "completed",
-        SavedContainerStatus::Failed => "failed",
-        SavedContainerStatus::Stopped => "stopped",
+        ContainerStatus::Pending => "pending",
+        ContainerStatus::Running => "running",
+        ContainerStatus::Completed => "completed",
+        ContainerStatus::Failed => "failed",
+        ContainerStatus::Stopped => "stopped",
     }
 }

@@ -25,18 +25,12 @@ const FETCH_TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 pub(crate) struct PackStream {
     pack: Chain<Cursor<Vec<u8>>, Box<dyn AsyncRead + Send + Unpin>>,
     git: RunningGit,
-    object_count: u32,
 }
 
 impl PackStream {
-    /// The number of objects in the pack.
-    pub(crate) fn object_count(&self) -> u32 {
-        self.object_count
-    }
-
     /// Checks that git wrote the whole pack. Call it after the end of the stream.
     pub(crate) async fn finish(self) -> Result<(), DeliveryError> {
-        let Self { pack, git, .. } = self;
+        let Self { pack, git } = self;
         // If the reader stopped early, git still writes; it exits without a reader.
         drop(pack);
         git.finish().await
@@ -86,8 +80,8 @@ impl Repo {
             git.finish().await?;
             return Err(unexpected_output(operation, "no pack"));
         }
-        let objects = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
-        if objects == 0 {
+        // The number of objects.
+        if header.ends_with(&[0; 4]) {
             tokio::io::copy(&mut stdout, &mut tokio::io::sink())
                 .await
                 .map_err(|source| DeliveryError::from_io(operation, "the pack", source))?;
@@ -95,7 +89,7 @@ impl Repo {
             return Ok(None);
         }
         let stdout: Box<dyn AsyncRead + Send + Unpin> = Box::new(stdout);
-        Ok(Some(PackStream { pack: Cursor::new(header).chain(stdout), git, object_count: objects }))
+        Ok(Some(PackStream { pack: Cursor::new(header).chain(stdout), git }))
     }
 
     /// The commits that exist in this repository.

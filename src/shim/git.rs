@@ -228,7 +228,11 @@ enum KillReason {
 }
 
 /// Waits until the process ends or has to be killed.
-fn wait_for_exit(ended: &mpsc::Receiver<()>, limit: Duration, stop_deadline: Option<&StopDeadline>) -> Option<KillReason> {
+fn wait_for_exit(
+    ended: &mpsc::Receiver<()>,
+    limit: Duration,
+    stop_deadline: Option<&StopDeadline>,
+) -> Option<KillReason> {
     let begun = Instant::now();
     loop {
         let left = limit.saturating_sub(begun.elapsed());
@@ -293,7 +297,8 @@ mod tests {
         let token = CancellationToken::new();
         let budget = StopBudget::new(token.clone(), Duration::ZERO);
         let identity = GitIdentity { name: "A".into(), email: "a@b".into() };
-        let git = HardenedGit::for_clone(dir.path(), identity).with_stop_deadline(Some(budget.deadline(StopPhase::Work)));
+        let git =
+            HardenedGit::for_clone(dir.path(), identity).with_stop_deadline(Some(budget.deadline(StopPhase::Work)));
         let begun = Instant::now();
         let stopping = thread::spawn(move || {
             thread::sleep(Duration::from_millis(300));

@@ -17,7 +17,7 @@ use crate::ids::AssignmentId;
 use crate::protocol::amp::message::{AmpMessage, AmpMessageType, EscalationSeverity, Payload};
 use crate::protocol::amp::store::{SsotResult, compare_by_time};
 use crate::report::text::{pluralize, sanitize, truncate_to_width};
-use crate::state::{WaitKind, hold_since};
+use crate::state::hold_since;
 use crate::swarm::{AdminHold, HoldKind, TaskDecision};
 
 /// Something that waits.
@@ -175,7 +175,7 @@ fn held_task_json(scene: &AdminContext, wait: &HeldTask<'_>) -> serde_json::Valu
         "thing": "wait",
         "task": wait.task.as_str(),
         "stories": stories,
-        "what": WaitKind::from(wait.hold.kind),
+        "what": wait.hold.kind,
         "reason": wait.hold.reason,
         "since": wait.since.to_string(),
         "escalation": wait.hold.escalation_id.as_ref().map(ToString::to_string),

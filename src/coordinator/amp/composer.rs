@@ -23,7 +23,9 @@ use crate::protocol::amp::rules::{AmpViolation, LOCK_WARNING_TEXT, LOCK_WARNING_
 use crate::protocol::amp::store::{TaskFile, TaskStatus, TaskStory};
 use crate::state::SwarmDir;
 use crate::swarm::AssignmentSpec;
-use crate::swarm::amp_intent::{AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec, TaskUpdate};
+use crate::swarm::amp_intent::{
+    AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec, TaskPhase, TaskUpdate,
+};
 use crate::tasks::Story;
 use crate::verdict::{Cause, Failure};
 
@@ -366,7 +368,7 @@ impl AmpComposer {
             task_id: update.task.clone(),
             swarm_id: self.swarm,
             branch: self.assignment(&update.task).map(|one| one.branch.clone()).expect("the plan has the task"),
-            status: task_status(update.status),
+            status: task_status(update.phase),
             risk_level: risk.unwrap_or_default(),
             attempts: self.histories.get(&update.task).map_or(0, |history| history.attempts),
             reject_count: update.reject_count,
@@ -457,16 +459,18 @@ fn changed_paths(diff: &DiffSummary) -> Vec<String> {
     limit_list(diff.files_changed.iter().map(shown).filter(|file| seen.insert(file.clone())))
 }
 
-fn task_status(status: &str) -> TaskStatus {
-    match status {
-        "awaiting_approval" => TaskStatus::WaitingApproval,
-        "awaiting_review" | "in_review" | "landing" => TaskStatus::InReview,
-        "suspended" => TaskStatus::Suspended,
-        "locked" => TaskStatus::Locked,
-        "landed" => TaskStatus::Completed,
-        "failed" => TaskStatus::Failed,
-        "aborted" => TaskStatus::Aborted,
-        _ => TaskStatus::Running,
+fn task_status(phase: TaskPhase) -> TaskStatus {
+    match phase {
+        TaskPhase::AwaitingApproval => TaskStatus::WaitingApproval,
+        TaskPhase::Dispatched | TaskPhase::InProgress | TaskPhase::Retrying | TaskPhase::Rejected => {
+            TaskStatus::Running
+        }
+        TaskPhase::AwaitingReview | TaskPhase::InReview | TaskPhase::Landing => TaskStatus::InReview,
+        TaskPhase::Suspended => TaskStatus::Suspended,
+        TaskPhase::Locked => TaskStatus::Locked,
+        TaskPhase::Landed => TaskStatus::Completed,
+        TaskPhase::Failed => TaskStatus::Failed,
+        TaskPhase::Aborted => TaskStatus::Aborted,
     }
 }
 

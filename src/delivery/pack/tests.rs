@@ -35,13 +35,10 @@ async fn assert_full_then_incremental_pack(scratch: ScratchRepo, format: &str) {
 
     let second = scratch.commit("odd\n\"name\" ü", "2\n");
     let unknown: CommitId = "1".repeat(first.as_str().len()).parse().expect("valid");
-    let pack = repo
-        .create_pack(from_ref(&second), &[unknown.clone(), first.clone()])
-        .await
-        .expect("packed")
-        .expect("something");
-    assert_eq!(pack.object_count(), 3, "a commit, a tree, a blob");
-    index_pack(volume.path(), &read_pack(pack).await);
+    let pack = repo.create_pack(from_ref(&second), &[unknown.clone(), first.clone()]).await;
+    let pack = read_pack(pack.expect("packed").expect("something")).await;
+    assert_eq!(pack[8..12], 3_u32.to_be_bytes(), "a commit, a tree, a blob");
+    index_pack(volume.path(), &pack);
     git_in(volume.path(), &["fsck", "--strict", "--connectivity-only", second.as_str()]);
 
     assert!(repo.create_pack(from_ref(&second), from_ref(&second)).await.expect("asked").is_none());
