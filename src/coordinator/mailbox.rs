@@ -42,8 +42,8 @@ use crate::protocol::mailbox::store::{MailboxResult, PROTOCOL_FILE, PROTOCOL_TEX
 use crate::state::SwarmDir;
 use crate::swarm::SwarmMachine;
 
-use super::CoordinatorError;
-use super::run::{run_blocking, sleep_until_deadline};
+use super::error::CoordinatorError;
+use super::runtime::{run_blocking, sleep_until_deadline};
 use crate::error_chain::error_chain;
 
 mod host_copy;

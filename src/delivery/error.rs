@@ -7,8 +7,6 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::ids::CommitId;
-use crate::swarm::event::MachineryFault;
-use crate::verdict::{Cause, Evidence};
 
 /// A failure of this module. `operation` names what was tried: "read the head".
 #[derive(Debug, Error)]
@@ -107,24 +105,6 @@ pub enum BundleError {
 }
 
 impl DeliveryError {
-    /// The error as the machine takes it: its cause, its sentence, and whether trying again can help.
-    pub(crate) fn to_fault(&self) -> MachineryFault {
-        let cause = match self {
-            Self::BundleRefused(_) => Cause::ProtocolViolation,
-            Self::DiskFull { .. } => Cause::DiskFull,
-            _ => Cause::HostError,
-        };
-        // A branch that was moved is not: each try would merge onto the same head, where the branch is no longer.
-        let retryable = matches!(self, Self::TimedOut { .. } | Self::CommandFailed { .. } | Self::Io { .. });
-        let mut evidence = Evidence::from_summary(self.to_string());
-        if let Self::CommandFailed { command, code, tail, .. } = self {
-            evidence.command = Some(command.clone());
-            evidence.exit_code = code.map(i64::from);
-            evidence.tail = tail.lines().map(str::to_owned).collect();
-        }
-        MachineryFault { cause, evidence, retryable, engine_unreachable: false }
-    }
-
     /// A failed file operation. A full disk and a missing permission have variants of their own.
     pub(super) fn from_io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();

@@ -1,4 +1,4 @@
-//! The outcome of a review, as the journal keeps it. `coordinator/review.rs` makes it from the output of a reviewer's sandbox,
+//! The outcome of a review, as the journal keeps it. `coordinator/collect/review.rs` makes it from the output of a reviewer's sandbox,
 //! after it checked the verdict against AMP's rules and the fix with git.
 
 use serde::{Deserialize, Serialize};

@@ -60,7 +60,7 @@ pub(crate) async fn run_and_finish(
     let ended = ended.map_err(CommandError::from)?;
     finished?;
     check_events_written(write_error)?;
-    Ok(ended.outcome.into())
+    Ok(ended.into())
 }
 
 /// Fails if events were lost: a program must not take a broken stream for a whole one.
