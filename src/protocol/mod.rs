@@ -13,3 +13,4 @@ pub mod mailbox;
 pub mod mesh;
 pub mod rule;
 mod timestamp;
+mod words;

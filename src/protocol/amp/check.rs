@@ -6,21 +6,22 @@
 
 use std::collections::HashSet;
 
-use super::message::{
-    Ack, AmpMessageType, AmpRole, DirectFix, Escalation, EscalationSeverity, IssueSeverity, MsgId, Payload,
-    ReviewDecision, ReviewRequest, ReviewVerdict, TaskDispatch, TaskResult,
+use super::message_type::{AmpMessageType, AmpRole};
+use super::msg_id::MsgId;
+use super::payload::{
+    DirectFix, Escalation, EscalationSeverity, IssueSeverity, Payload, ReviewDecision, ReviewRequest, ReviewVerdict,
+    SubtaskCompletionStatus, TaskDispatch, TaskResult,
 };
-use super::rules::{
-    self, AmpViolation, LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES, MAX_FIX_LINES, MAX_TEXT_CHARS,
-};
+use super::rules::{self, LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES, MAX_FIX_LINES, MAX_TEXT_CHARS};
 use crate::ids::AssignmentId;
 use crate::json::text::excerpt;
-use crate::protocol::timestamp::parse_timestamp;
+use crate::protocol::rule::Violation;
+use crate::protocol::timestamp::{TIMESTAMP_FORM, parse_timestamp};
 
-type CheckResult = Result<(), AmpViolation>;
+type CheckResult = Result<(), Violation>;
 
 fn fail(rule: &'static str, field: String, problem: impl Into<String>) -> CheckResult {
-    Err(AmpViolation::new(rule, field, problem))
+    Err(Violation::new(rule, field, problem))
 }
 
 pub(super) fn check_payload(payload: &Payload, task: &AssignmentId) -> CheckResult {
@@ -35,7 +36,7 @@ pub(super) fn check_payload(payload: &Payload, task: &AssignmentId) -> CheckResu
 }
 
 /// A text of at most [`MAX_TEXT_CHARS`].
-fn check_text(text: &str, field: &str) -> CheckResult {
+pub(super) fn check_text(text: &str, field: &str) -> CheckResult {
     // There are never more characters than bytes.
     if text.len() > MAX_TEXT_CHARS && text.chars().count() > MAX_TEXT_CHARS {
         let problem = format!("must have at most {MAX_TEXT_CHARS} characters, found {}", text.chars().count());
@@ -146,7 +147,7 @@ fn check_subtask_id(id: &str, task: &AssignmentId, field: &str) -> CheckResult {
 }
 
 fn check_task_result(result: &TaskResult, task: &AssignmentId, at: &str) -> CheckResult {
-    use super::message::SubtaskCompletionStatus::Complete;
+    use SubtaskCompletionStatus::Complete;
     check_subtask_id(&result.subtask_id, task, &format!("{at}subtask_id"))?;
     check_diff_summary(result, at)?;
     let assessment = &result.self_assessment;
@@ -212,14 +213,12 @@ fn check_diff_summary(result: &TaskResult, at: &str) -> CheckResult {
     Ok(())
 }
 
-/// A time that is kept as it is written.
+/// A timestamp that is kept as written.
 fn check_timestamp(text: &str, field: String) -> CheckResult {
-    if parse_timestamp(text).is_some() { Ok(()) } else { Err(timestamp_violation(text, field)) }
-}
-
-pub(super) fn timestamp_violation(found: &str, field: impl Into<String>) -> AmpViolation {
-    let problem = "must be an RFC 3339 date-time with its offset, such as `2026-02-26T14:32:07+00:00`";
-    AmpViolation::new(rules::TIMESTAMP, field, format!("{problem}, found `{}`", excerpt(found)))
+    if parse_timestamp(text).is_some() {
+        return Ok(());
+    }
+    fail(rules::TIMESTAMP, field, format!("must be {TIMESTAMP_FORM}, found `{}`", excerpt(text)))
 }
 
 fn check_reference(id: &MsgId, kind: Option<AmpMessageType>, task: &AssignmentId, field: String) -> CheckResult {
@@ -354,7 +353,7 @@ fn check_escalation(escalation: &Escalation, task: &AssignmentId, at: &str) -> C
 impl ReviewVerdict {
     /// Whether it breaks no rule as the answer to these criteria; says the first that it breaks. Fields are told as they
     /// stand in a payload that is a file of its own: `issues[0].file`.
-    pub fn check(&self, criteria: &[String]) -> Result<(), AmpViolation> {
+    pub fn check(&self, criteria: &[String]) -> Result<(), Violation> {
         check_review_verdict(self, "")?;
         self.match_criteria(criteria).map(|_| ())
     }
@@ -362,11 +361,11 @@ impl ReviewVerdict {
     /// The place in `criteria_results` of each criterion's entry. An entry whose text is a criterion's (white space apart)
     /// is about that one, wherever it stands; those in the reviewer's own words are about the criteria that are left, in
     /// their order. Breaks `criteria-results` where there are not as many entries as criteria.
-    pub fn match_criteria(&self, criteria: &[String]) -> Result<Vec<usize>, AmpViolation> {
+    pub fn match_criteria(&self, criteria: &[String]) -> Result<Vec<usize>, Violation> {
         let (wanted, found) = (criteria.len(), self.criteria_results.len());
         if wanted != found {
             let problem = format!("must have an entry for each of the {wanted} criteria, found {found}");
-            return Err(AmpViolation::new(rules::CRITERIA_RESULTS, "criteria_results", problem));
+            return Err(Violation::new(rules::CRITERIA_RESULTS, "criteria_results", problem));
         }
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let texts: Vec<String> = criteria.iter().map(|criterion| words(criterion)).collect();
@@ -379,7 +378,7 @@ impl ReviewVerdict {
         }
         if let Some((place, text)) = left.iter().find(|(_, text)| texts.contains(text)) {
             let problem = format!("must not be about a criterion that has an entry, found `{}`", excerpt(text));
-            return Err(AmpViolation::new(
+            return Err(Violation::new(
                 rules::CRITERIA_RESULTS,
                 format!("criteria_results[{place}].criterion"),
                 problem,
@@ -388,18 +387,5 @@ impl ReviewVerdict {
         let mut left = left.into_iter().map(|(place, _)| place);
         let places = places.into_iter().map(|place| place.or_else(|| left.next()));
         Ok(places.map(|place| place.expect("as many entries as criteria")).collect())
-    }
-}
-
-impl Ack {
-    /// Whether it breaks no rule; says the first that it breaks.
-    pub fn check(&self) -> Result<(), AmpViolation> {
-        let ways = self.ack_of.message_type().routes();
-        if !ways.iter().any(|(_, to)| *to == self.by) {
-            let problem =
-                format!("must be one to whom a `{}` goes, found `{}`", self.ack_of.message_type(), self.by.as_str());
-            return fail(rules::ACK_BY, "by".to_owned(), problem);
-        }
-        self.note.as_deref().map_or(Ok(()), |note| check_text(note, "note"))
     }
 }

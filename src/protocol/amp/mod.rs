@@ -161,14 +161,14 @@
 pub mod machine;
 mod check;
 mod decode;
-mod encode;
-mod envelope;
-#[cfg(test)]
-mod golden;
 pub mod message;
+mod message_type;
+mod msg_id;
+mod payload;
 pub mod rules;
 #[cfg(feature = "orchestrator")]
 pub mod schema;
 #[cfg(feature = "orchestrator")]
 pub mod store;
-mod located_value;
+#[cfg(test)]
+mod tests;

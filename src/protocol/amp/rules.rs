@@ -2,11 +2,11 @@
 //!
 //! Used by all of `protocol/amp`. A test holds that every rule has an invalid golden file.
 
-use std::fmt;
+use std::fmt::Display;
 
-use serde::Serialize;
-
-use crate::protocol::rule::rules;
+use crate::protocol::rule::{Violation, rules};
+// Until the coordinator and the cli use `Violation`.
+pub use crate::protocol::rule::Violation as AmpViolation;
 
 /// The most bytes that a message or an ack has as JSON, both as it comes and as [`to_json`] writes it.
 ///
@@ -23,30 +23,9 @@ pub const LOCK_WARNING_THRESHOLD: u32 = 2;
 /// The most lines of a fix by the reviewer.
 pub const MAX_FIX_LINES: u32 = 4;
 
-/// What is wrong with a message: the first rule that it breaks. Data, not a fault of ours.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AmpViolation {
-    /// The rule's name: one of [`RULES`].
-    pub rule: &'static str,
-    /// Where: `payload.subtasks[0].subtask_id`; `message` where it is wrong as a whole.
-    pub field: String,
-    /// What is wrong, as a fragment on one line.
-    pub problem: String,
+pub(super) fn size_violation(length: impl Display) -> Violation {
+    Violation::new(SIZE, "message", format!("must have at most {MAX_MESSAGE_BYTES} bytes, found {length}"))
 }
-
-impl AmpViolation {
-    pub(super) fn new(rule: &'static str, field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { rule, field: field.into(), problem: problem.into() }
-    }
-}
-
-impl fmt::Display for AmpViolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} (rule `{}`)", self.field, self.problem, self.rule)
-    }
-}
-
-impl std::error::Error for AmpViolation {}
 
 rules! {
     SIZE = "size", "longshore", "A message has at most 4,194,304 bytes.";

@@ -9,8 +9,11 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::message::{Ack, AmpDraft, AmpMessage, AmpMessageType, AmpRole, MsgId, Payload, ReviewVerdict};
-use super::rules::{AmpViolation, MAX_ENTRIES, MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, RULES};
+use crate::protocol::amp::message::{
+    Ack, AmpDraft, AmpMessage, AmpMessageType, AmpRole, MsgId, Payload, ReviewVerdict,
+};
+use crate::protocol::amp::rules::{MAX_ENTRIES, MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, RULES};
+use crate::protocol::rule::Violation;
 
 pub(super) struct AmpGoldenFile {
     pub(super) name: String,
@@ -36,7 +39,7 @@ pub(super) fn load_golden_files(folder: &str) -> Vec<AmpGoldenFile> {
 }
 
 impl AmpGoldenFile {
-    fn violation(&self) -> Option<AmpViolation> {
+    fn violation(&self) -> Option<Violation> {
         match self.kind.as_str() {
             "message" => AmpMessage::parse(&self.text).err(),
             "ack" => Ack::parse(&self.text).err(),
@@ -141,7 +144,7 @@ fn every_rule_has_an_invalid_golden_file_and_a_table_row() {
     let rules: BTreeSet<String> = RULES.iter().map(|rule| rule.name.to_owned()).collect();
     assert_eq!(broken, rules);
     assert_eq!(rules.len(), RULES.len(), "a rule's name stands twice");
-    let table: Vec<&str> = include_str!("mod.rs").lines().filter(|line| line.starts_with("//! | `")).collect();
+    let table: Vec<&str> = include_str!("../mod.rs").lines().filter(|line| line.starts_with("//! | `")).collect();
     let rows: Vec<String> = RULES.iter().map(|rule| format!("//! | `{}` | {} |", rule.name, rule.section)).collect();
     let table: Vec<&str> = table.into_iter().filter(|row| !row.contains(".rs`")).collect();
     assert_eq!(table, rows);
@@ -149,7 +152,7 @@ fn every_rule_has_an_invalid_golden_file_and_a_table_row() {
 
 #[test]
 fn the_spec_sentence_table_names_every_rule() {
-    let rows = include_str!("mod.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
+    let rows = include_str!("../mod.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
     let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>()).collect();
     let rows: Vec<&Vec<&str>> = rows.iter().filter(|row| row.len() == 5 && row[0] != "section").collect();
     assert!(rows.len() > 60, "most sentences are gone");

@@ -1,0 +1,5 @@
+//! The golden files of `tests/golden/amp` beside reader, writer and schema.
+
+mod golden;
+#[cfg(feature = "orchestrator")]
+mod schema;
