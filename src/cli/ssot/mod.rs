@@ -44,7 +44,7 @@ fn entry_json(entry: &LogEntry, state: &AckState) -> Result<Value, CommandError>
 impl From<SsotError> for CommandError {
     fn from(error: SsotError) -> Self {
         match error {
-            SsotError::State(error) => error.into(),
+            SsotError::Dir(error) => crate::state::StateError::from(error).into(),
             error => {
                 let kind = match &error {
                     SsotError::NotDirectory(_) | SsotError::MessageNotFound(_) => CommandErrorKind::Input,
