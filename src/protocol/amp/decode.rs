@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::message::{Ack, AmpDraft, AmpMessage, ProtocolVersion, WireMessage};
+use super::message::{Ack, AmpDraft, AmpMessage, AmpWireMessage, ProtocolVersion};
 use super::message_type::AmpMessageType;
 use super::payload::{Payload, ReviewVerdict};
 use super::rules;
@@ -19,7 +19,7 @@ const ROOT: &JsonPath<'static> = &JsonPath::Root;
 
 /// What decides how the rest is read.
 #[derive(Deserialize)]
-struct Header {
+struct MessageHeader {
     #[serde(rename = "protocol_version")]
     _version: ProtocolVersion,
     #[serde(rename = "type")]
@@ -30,8 +30,8 @@ impl AmpMessage {
     /// Reads one message. Nothing but whitespace may precede or follow it.
     pub fn parse(text: &str) -> Result<Self, Violation> {
         let root = parse_object(text)?;
-        let Header { message_type, .. } = read(&root, ROOT)?;
-        let message: WireMessage<IgnoredAny> = read(&root, ROOT)?;
+        let MessageHeader { message_type, .. } = read(&root, ROOT)?;
+        let message: AmpWireMessage<IgnoredAny> = read(&root, ROOT)?;
         let draft = AmpDraft {
             from: message.from,
             to: message.to,

@@ -58,7 +58,7 @@ words! {
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub(super) struct WireMessage<P> {
+pub(super) struct AmpWireMessage<P> {
     pub msg_id: MsgId,
     pub protocol_version: ProtocolVersion,
     #[serde(rename = "type")]
@@ -86,7 +86,7 @@ pub(super) struct WireMessage<P> {
 impl Serialize for AmpMessage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let AmpDraft { from, to, timestamp, requires_ack, ack_timeout_sec, .. } = self.draft;
-        let message = WireMessage {
+        let message = AmpWireMessage {
             msg_id: self.id.clone(),
             protocol_version: ProtocolVersion::V1,
             message_type: self.message_type(),
@@ -200,7 +200,7 @@ fn check_envelope(id: &MsgId, draft: &AmpDraft) -> Result<(), Violation> {
         return Err(Violation::new(rules::TIMESTAMP, "timestamp", "must not be before the year 0"));
     }
     if draft.to == AmpRole::System {
-        return Err(Violation::new(rules::RECEIVER, "to", "must not be `system`, which is told nothing"));
+        return Err(Violation::new(rules::RECEIVER, "to", "must not be `system`, which only sends"));
     }
     if !kind.routes().contains(&(draft.from, draft.to)) {
         let ways: Vec<String> =
@@ -218,7 +218,7 @@ fn check_envelope(id: &MsgId, draft: &AmpDraft) -> Result<(), Violation> {
     }
     match draft.ack_timeout_sec {
         Some(_) if !draft.requires_ack => {
-            let problem = "must not be there without `requires_ack`";
+            let problem = "must be absent without `requires_ack`";
             return Err(Violation::new(rules::ACK_TIMEOUT, "ack_timeout_sec", problem));
         }
         Some(0) => return Err(Violation::new(rules::ACK_TIMEOUT, "ack_timeout_sec", "must be above 0")),
@@ -232,7 +232,7 @@ fn check_envelope(id: &MsgId, draft: &AmpDraft) -> Result<(), Violation> {
             return Err(Violation::new(rules::CONTEXT_REF, field(), "must not be the message itself"));
         }
         if !seen.insert(earlier) {
-            return Err(Violation::new(rules::CONTEXT_REF, field(), format!("must not stand twice: `{earlier}`")));
+            return Err(Violation::new(rules::CONTEXT_REF, field(), format!("must be unique, found `{earlier}`")));
         }
     }
     Ok(())
@@ -268,7 +268,7 @@ impl Ack {
         let ways = self.ack_of.message_type().routes();
         if !ways.iter().any(|(_, to)| *to == self.by) {
             let problem =
-                format!("must be one to whom a `{}` goes, found `{}`", self.ack_of.message_type(), self.by.as_str());
+                format!("must be a receiver of `{}`, found `{}`", self.ack_of.message_type(), self.by.as_str());
             return Err(Violation::new(rules::ACK_BY, "by", problem));
         }
         self.note.as_deref().map_or(Ok(()), |note| check::check_text(note, "note"))

@@ -10,7 +10,7 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema, json_schema};
 use serde_json::{Map, Value, json};
 
-use super::message::{Ack, WireMessage};
+use super::message::{Ack, AmpWireMessage};
 use super::message_type::{AmpMessageType, AmpRole};
 use super::msg_id::MsgId;
 use super::payload::{Escalation, ReviewRequest, ReviewVerdict, TaskDispatch, TaskResult};
@@ -33,7 +33,7 @@ pub fn message_schema() -> Schema {
         generator.subschema_for::<ReviewVerdict>(),
         generator.subschema_for::<Escalation>(),
     ];
-    let mut schema = into_schema::<WireMessage<Map<String, Value>>>(generator, "AMP/1.0 message", "Message");
+    let mut schema = into_schema::<AmpWireMessage<Map<String, Value>>>(generator, "AMP/1.0 message", "Message");
     let mut rules: Vec<Value> = AmpMessageType::ALL.into_iter().zip(payloads).map(type_rules).collect();
     rules.push(json!({
         "if": { "required": ["ack_timeout_sec"] },

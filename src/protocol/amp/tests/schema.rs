@@ -3,8 +3,8 @@
 use jsonschema::Validator;
 use serde_json::Value;
 
-use super::golden::{AmpGoldenFile, load_golden_files};
 use crate::protocol::amp::schema::{ack_schema, message_schema, verdict_schema};
+use crate::protocol::tests::golden::{GoldenFile, load_golden_files};
 
 /// Golden files that break a rule which no schema can say: rule, the end of the name or nothing for all, and why.
 const INEXPRESSIBLE_RULES: [(&str, &str, &str); 18] = [
@@ -29,8 +29,8 @@ const INEXPRESSIBLE_RULES: [(&str, &str, &str); 18] = [
 ];
 
 /// Whether the schema takes it; none where it is no JSON for `serde_json`.
-fn accepts(golden: &AmpGoldenFile, [message, ack, verdict]: &[Validator; 3]) -> Option<bool> {
-    let value: Value = serde_json::from_str(&golden.text).ok()?;
+fn accepts(golden: &GoldenFile, [message, ack, verdict]: &[Validator; 3]) -> Option<bool> {
+    let value: Value = serde_json::from_str(golden.text()).ok()?;
     Some(match golden.kind.as_str() {
         "message" => message.is_valid(&value),
         "ack" => ack.is_valid(&value),
@@ -48,7 +48,7 @@ fn validators() -> [Validator; 3] {
 #[test]
 fn schemas_accept_the_valid_files() {
     let validators = validators();
-    for golden in load_golden_files("valid") {
+    for golden in load_golden_files("amp/valid") {
         assert_eq!(accepts(&golden, &validators), Some(true), "`{}`", golden.name);
     }
 }
@@ -58,7 +58,7 @@ fn schemas_reject_invalid_files_except_inexpressible_rules() {
     let validators = validators();
     let mut wrong = Vec::new();
     let mut needed = [false; INEXPRESSIBLE_RULES.len()];
-    for golden in load_golden_files("invalid") {
+    for golden in load_golden_files("amp/invalid") {
         let (rule, rest) = golden.name.split_once("--").expect("a rule");
         let unsayable = INEXPRESSIBLE_RULES.iter().position(|(name, end, _)| *name == rule && rest.ends_with(end));
         match (unsayable, accepts(&golden, &validators)) {
