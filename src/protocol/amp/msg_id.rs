@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::message_type::AmpMessageType;
@@ -42,6 +43,11 @@ impl MsgId {
     /// Milliseconds since 1970.
     pub fn unix_ms(&self) -> u64 {
         self.unix_ms
+    }
+
+    /// [`unix_ms`](Self::unix_ms) as a timestamp; the latest one if it is out of range.
+    pub fn timestamp(&self) -> Timestamp {
+        i64::try_from(self.unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX)
     }
 }
 
