@@ -3,12 +3,16 @@
 //! Used by everything that keeps files on the host. The caller chooses the temporary name, which must be on the same file
 //! system and which no reader looks at.
 
+#[cfg(feature = "orchestrator")]
 use std::fs::{self, OpenOptions};
+#[cfg(feature = "orchestrator")]
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, linkat, unlinkat};
+#[cfg(feature = "orchestrator")]
+use rustix::fs::CWD;
+use rustix::fs::{AtFlags, linkat, unlinkat};
 use rustix::io::Errno;
 
 /// Writes or replaces a file so that it is whole even after a power cut: it and its directory are synced.
@@ -20,6 +24,7 @@ pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes or replaces a file. Not synced: a power cut may leave it empty.
+#[cfg(feature = "orchestrator")]
 pub(crate) fn replace(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<()> {
     write_temp(temp, bytes)?;
     fs::rename(temp, path).inspect_err(|_| drop(fs::remove_file(temp)))
@@ -27,6 +32,7 @@ pub(crate) fn replace(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<()> 
 
 /// Writes a file, or returns `false` if the name is taken: of several writers, also in other processes, one succeeds. Not
 /// synced.
+#[cfg(feature = "orchestrator")]
 pub(crate) fn create_new(path: &Path, temp: &Path, bytes: &[u8]) -> io::Result<bool> {
     write_temp(temp, bytes)?;
     let renamed = rename_no_replace(CWD, temp, path);
@@ -57,12 +63,13 @@ pub(crate) fn rename_no_replace(dir: impl AsFd, from: &Path, to: &Path) -> rusti
     }
 }
 
+#[cfg(feature = "orchestrator")]
 fn write_temp(temp: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = OpenOptions::new().create_new(true).write(true).open(temp);
     file.and_then(|mut file| file.write_all(bytes)).inspect_err(|_| drop(fs::remove_file(temp)))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "orchestrator"))]
 mod tests {
     use super::*;
 

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | [`ids`] | identifiers that are valid wherever they are seen |
 //! | `error_chain` | an error with its sources in one line |
-//! | `atomic_file`, `fnv` | files that are whole or not there; a checksum |
+//! | `atomic_file`, `fnv`, `repo_dir` | files that are whole or not there; a checksum; the `.longshore` directory |
 //! | [`verdict`] | what became of a story: causes, their evidence, criteria |
 //! | [`tasks`] | the tasks file: three shapes read into one, and written back |
 //! | `plan` | dependency graph, waves, assignments, branches |
@@ -50,7 +50,10 @@
 mod atomic_file;
 #[cfg(feature = "orchestrator")]
 mod error_chain;
+#[cfg(feature = "orchestrator")]
 mod fnv;
+#[cfg(feature = "orchestrator")]
+mod repo_dir;
 pub mod ids;
 pub mod verdict;
 pub mod tasks;

@@ -18,16 +18,12 @@ pub(crate) fn schema(what: SchemaName) -> CommandResult {
         SchemaName::Plan => schemars::schema_for!(PlanDocument),
         SchemaName::Config => schemars::schema_for!(Config),
         SchemaName::Report => schemars::schema_for!(Summary),
-        SchemaName::Amp => handwritten_schema(amp::schema::message_schema()),
-        SchemaName::AmpAck => handwritten_schema(amp::schema::ack_schema()),
-        SchemaName::AmpVerdict => handwritten_schema(amp::schema::verdict_schema()),
+        SchemaName::Amp => amp::schema::message_schema(),
+        SchemaName::AmpAck => amp::schema::ack_schema(),
+        SchemaName::AmpVerdict => amp::schema::verdict_schema(),
     };
     let text = serde_json::to_string_pretty(&schema)
         .map_err(|error| CommandError::machinery("cannot write the schema").with_cause(&error))?;
     print_stdout(&format!("{text}\n"))?;
     Ok(ExitStatus::Success)
-}
-
-fn handwritten_schema(schema: serde_json::Value) -> schemars::Schema {
-    schemars::Schema::try_from(schema).expect("the schema is an object")
 }

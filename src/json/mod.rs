@@ -22,6 +22,6 @@ mod tree;
 pub(crate) mod tests;
 
 pub(crate) use line_index::LineIndex;
-pub(crate) use parser::{JsonSyntaxError, parse};
+pub(crate) use parser::parse;
 pub(crate) use path::JsonPath;
-pub(crate) use tree::{JsonNode, JsonValue, Member};
+pub(crate) use tree::{JsonNode, JsonValue};

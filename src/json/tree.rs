@@ -85,7 +85,13 @@ impl JsonNode {
         }
     }
 
-    /// Checks that no object has a key twice.
+    /// The first key that the object has twice.
+    pub fn duplicate_key(&self) -> Option<&str> {
+        let mut seen = HashSet::new();
+        self.members()?.iter().map(|member| member.key.as_str()).find(|key| !seen.insert(*key))
+    }
+
+    /// Checks that no object, at any depth, has a key twice.
     ///
     /// # Errors
     /// The path of the first duplicate key.

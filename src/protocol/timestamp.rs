@@ -3,6 +3,25 @@
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
+use serde::{Deserialize, Deserializer, Serializer, de};
+
+use crate::json::text::excerpt;
+
+/// What an error says that a timestamp must be.
+pub(in crate::protocol) const TIMESTAMP_FORM: &str =
+    "an RFC 3339 date-time with its offset, such as `2026-02-26T14:32:07+00:00`";
+
+/// For `#[serde(with)]`: UTC, its offset written `+00:00` as in AMP's examples.
+pub(in crate::protocol) fn serialize<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&at.display_with_offset(Offset::UTC))
+}
+
+/// For `#[serde(with)]`.
+pub(in crate::protocol) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_timestamp(&text)
+        .ok_or_else(|| de::Error::custom(format_args!("must be {TIMESTAMP_FORM}, found `{}`", excerpt(&text))))
+}
 
 /// Parses an RFC 3339 date-time. jiff's own parser accepts more forms, such as one without seconds. A leap second counts as the
 /// second before it; digits below the nanosecond are dropped.

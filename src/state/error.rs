@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::repo_dir::DirError;
+
 /// The result of an operation on the state folder.
 pub type StateResult<T> = Result<T, StateError>;
 
@@ -97,6 +99,16 @@ pub enum StateError {
     /// After a failed write the journal's end is unknown.
     #[error("`{}` takes no more records, because an earlier write to it failed", .0.display())]
     JournalFailed(PathBuf),
+}
+
+impl From<DirError> for StateError {
+    fn from(error: DirError) -> Self {
+        match error {
+            DirError::Io { action, path, source } => Self::Io { action, path, source },
+            DirError::Symlink(path) => Self::Symlink(path),
+            DirError::NotADirectory(path) => Self::NotADirectory(path),
+        }
+    }
 }
 
 impl StateError {

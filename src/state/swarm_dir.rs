@@ -7,11 +7,11 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use crate::atomic_file;
 use crate::ids::{AssignmentId, SwarmId};
+use crate::repo_dir::{STATE_DIR, create_dir, create_state_dir, is_dir};
 use crate::state::error::{StateError, StateResult};
 
-/// The state folder's name in a repo.
-pub const STATE_DIR: &str = ".longshore";
 const LATEST_LINK: &str = "latest";
 
 /// The folder of one swarm.
@@ -36,8 +36,7 @@ pub struct RepoLock {
 impl SwarmDir {
     /// Waits until no other process is between looking at a repo's swarms and adding to those that run.
     pub fn lock_repo(repo_root: &Path) -> StateResult<RepoLock> {
-        let root = repo_root.join(STATE_DIR);
-        create_root(&root)?;
+        let root = create_state_dir(repo_root)?;
         let path = root.join("lock");
         let file = OpenOptions::new()
             .create(true)
@@ -52,7 +51,7 @@ impl SwarmDir {
     /// Makes the folder of a new swarm in the repo whose root this is. `latest` is not moved yet.
     pub fn create(repo_root: &Path, swarm: SwarmId) -> StateResult<Self> {
         let dir = Self { root: repo_root.join(STATE_DIR), swarm };
-        create_root(&dir.root)?;
+        create_state_dir(repo_root)?;
         create_dir(&dir.root.join("swarms"))?;
         create_dir(&dir.path())?;
         create_dir(&dir.path().join("logs"))?;
@@ -228,46 +227,9 @@ impl SwarmDir {
 
 /// Writes a small file so that it is there whole or not at all, also after a power cut.
 pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> StateResult<()> {
-    let mut file = atomic_write_file::AtomicWriteFile::open(path).map_err(StateError::io("create", path))?;
-    file.write_all(bytes).map_err(StateError::io("write", path))?;
-    file.commit().map_err(StateError::io("replace", path))
+    atomic_file::write_durable(path, bytes).map_err(StateError::io("write", path))
 }
 
 fn sync_dir(path: &Path) -> StateResult<()> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(StateError::io("sync the folder", path))
-}
-
-/// Whether there is a folder; a link or a file in its place is an error, because what we write would land elsewhere.
-fn is_dir(path: &Path) -> StateResult<bool> {
-    match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_symlink() => Err(StateError::Symlink(path.to_owned())),
-        Ok(meta) if !meta.is_dir() => Err(StateError::NotADirectory(path.to_owned())),
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(StateError::io("look at", path)(error)),
-    }
-}
-
-/// Makes the `.longshore` folder of the repo with this root, for what is not one swarm's, and gives its path.
-pub fn create_state_dir(repo_root: &Path) -> StateResult<PathBuf> {
-    let root = repo_root.join(STATE_DIR);
-    create_root(&root)?;
-    Ok(root)
-}
-
-/// Makes `.longshore`, which git ignores.
-fn create_root(root: &Path) -> StateResult<()> {
-    create_dir(root)?;
-    let ignore = root.join(".gitignore");
-    if ignore.exists() { Ok(()) } else { write_atomic(&ignore, b"*\n") }
-}
-
-fn create_dir(path: &Path) -> StateResult<()> {
-    if is_dir(path)? {
-        return Ok(());
-    }
-    match fs::create_dir(path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(StateError::io("create the folder", path)(error)),
-        _ => Ok(()),
-    }
 }

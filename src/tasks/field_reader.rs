@@ -1,16 +1,15 @@
-//! Typed reads of JSON values that report what does not fit and go on, so that a file's problems are all found at once.
+//! Typed reads of JSON values that report problems and continue, so that all problems of a file are found at once.
 //!
-//! Called by `import.rs`. A field that is `null` is absent. Must not: know which fields a tasks file has.
+//! Used by `import.rs`. A field that is `null` is absent. Must not: know the fields of a tasks file.
 
 use super::error::{TasksDefect, TasksProblem};
 use crate::json::text::{excerpt, single_line};
 use crate::json::{JsonNode, JsonPath, JsonValue, LineIndex};
 
-/// Collects problems.
 pub(super) struct FieldReader<'t> {
     pub line_index: LineIndex<'t>,
     pub problems: Vec<TasksProblem>,
-    /// The story that is being read, by its id in the file.
+    /// The id, in the file, of the story being read.
     pub current_story: Option<String>,
 }
 
@@ -19,7 +18,7 @@ impl<'t> FieldReader<'t> {
         Self { line_index: LineIndex::new(text), problems: Vec::new(), current_story: None }
     }
 
-    /// Notes what is wrong with the value at `at`.
+    /// Records a problem with the value at `at`.
     pub fn report(&mut self, at: &JsonPath<'_>, node: &JsonNode, defect: TasksDefect) {
         self.problems.push(TasksProblem {
             location: at.to_string(),
@@ -29,36 +28,32 @@ impl<'t> FieldReader<'t> {
         });
     }
 
-    fn report_wrong_type(&mut self, at: &JsonPath<'_>, node: &JsonNode, expected: &'static str) {
+    pub fn report_wrong_type(&mut self, at: &JsonPath<'_>, node: &JsonNode, expected: &'static str) {
         self.report(at, node, TasksDefect::WrongType { expected, found: node.describe() });
     }
 
-    /// Reports keys of ours that stand twice in an object: which of them is meant cannot be known.
-    pub fn check_unique_keys(&mut self, at: &JsonPath<'_>, object: &JsonNode, ours: &[&str]) {
+    /// Reports known keys that the object has twice: which one is meant cannot be known.
+    pub fn check_unique_keys(&mut self, at: &JsonPath<'_>, object: &JsonNode, known: &[&str]) {
         let members = object.members().unwrap_or_default();
-        for key in ours {
+        for key in known {
             let mut same = members.iter().filter(|member| member.key == *key);
             let (Some(_), Some(second)) = (same.next(), same.next()) else { continue };
             let count = 2 + same.count();
-            self.report(
-                &JsonPath::Key(at, key),
-                &second.node,
-                TasksDefect::DuplicateKey { key: (*key).to_owned(), count },
-            );
+            let defect = TasksDefect::DuplicateKey { key: (*key).to_owned(), count };
+            self.report(&JsonPath::Key(at, key), &second.node, defect);
         }
     }
 
-    /// Reports keys that an object of ours has none of, or has twice: what a slip of the pen would lose.
-    pub fn check_keys(&mut self, at: &JsonPath<'_>, object: &JsonNode, ours: &'static [&'static str]) {
-        self.check_unique_keys(at, object, ours);
-        for member in object.members().unwrap_or_default().iter().filter(|member| !ours.contains(&member.key.as_str()))
-        {
-            let (found, allowed) = (excerpt(&member.key), ours.join("`, `"));
+    /// Reports unknown and duplicate keys, in objects where a typo would be lost otherwise.
+    pub fn check_keys(&mut self, at: &JsonPath<'_>, object: &JsonNode, known: &'static [&'static str]) {
+        self.check_unique_keys(at, object, known);
+        let members = object.members().unwrap_or_default().iter();
+        for member in members.filter(|member| !known.contains(&member.key.as_str())) {
+            let (found, allowed) = (excerpt(&member.key), known.join("`, `"));
             self.report(&JsonPath::Key(at, &member.key), &member.node, TasksDefect::UnknownKey { found, allowed });
         }
     }
 
-    /// A string.
     pub fn string(&mut self, at: &JsonPath<'_>, object: &JsonNode, key: &str) -> Option<String> {
         let node = object.get_non_null(key)?;
         self.string_value(&JsonPath::Key(at, key), node, "a string")
@@ -73,12 +68,12 @@ impl<'t> FieldReader<'t> {
         None
     }
 
-    /// A string, or nothing where it is blank.
+    /// A string that is not blank.
     pub fn non_blank_string(&mut self, at: &JsonPath<'_>, object: &JsonNode, key: &str) -> Option<String> {
         self.string(at, object, key).filter(|text| !text.trim().is_empty())
     }
 
-    /// A string that must be there: one line, white space and control characters made single spaces.
+    /// A required string, on one line.
     pub fn required_line(
         &mut self,
         at: &JsonPath<'_>,
@@ -99,7 +94,6 @@ impl<'t> FieldReader<'t> {
         Some(line)
     }
 
-    /// A boolean.
     pub fn boolean(&mut self, at: &JsonPath<'_>, object: &JsonNode, key: &str) -> Option<bool> {
         let node = object.get_non_null(key)?;
         if let JsonValue::Bool(value) = node.value {
@@ -109,13 +103,13 @@ impl<'t> FieldReader<'t> {
         None
     }
 
-    /// A whole number of at least 1.
+    /// A whole number from 1.
     pub fn positive_integer(&mut self, at: &JsonPath<'_>, object: &JsonNode, key: &str) -> Option<usize> {
         let node = object.get_non_null(key)?;
         let at = JsonPath::Key(at, key);
         match as_integer(node) {
             Some(number) if number < 1 => {
-                self.report(&at, node, TasksDefect::NotPositive { found: number.to_string() })
+                self.report(&at, node, TasksDefect::NotPositive { found: number.to_string() });
             }
             Some(number) => return usize::try_from(number).ok(),
             None => self.report_wrong_type(&at, node, "a whole number"),
@@ -123,7 +117,7 @@ impl<'t> FieldReader<'t> {
         None
     }
 
-    /// An identifier: a string that is not blank, or a whole number. Any other text is kept as it is.
+    /// An identifier: a string that is not blank, or a whole number.
     pub fn id(&mut self, at: &JsonPath<'_>, node: &JsonNode) -> Option<String> {
         let expected = "an id (a string, or a whole number)";
         match &node.value {
@@ -136,7 +130,7 @@ impl<'t> FieldReader<'t> {
         }
     }
 
-    /// The items of an array; none where the key is absent.
+    /// The items of an array; empty if the key is absent.
     pub fn array<'a>(
         &mut self,
         at: &JsonPath<'_>,

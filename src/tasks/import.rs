@@ -1,6 +1,6 @@
-//! From the JSON tree to a [`TasksFile`], with all problems at once.
+//! JSON tree -> [`TasksFile`], with all problems at once.
 //!
-//! What is read, by shape (`null` is absent, what is not named here is ignored):
+//! The keys by shape (`null` is absent, other keys are ignored):
 //!
 //! | what | canonical and passes | Ralph |
 //! |---|---|---|
@@ -10,28 +10,23 @@
 //!
 //! A story, in every shape: `id` and `title` (required), `description`, `notes`, `acceptanceCriteria[]` (a string or
 //! `{id?, text, testCommand?}`), `priority` (a whole number, or `high`, `medium`, `low` for 1, 2, 3), `status`, `passes`,
-//! `skipped`, dependencies (arrays of ids under `dependsOn`, `deps` or `blockedBy`; where several are there, all count),
-//! `verify` (a string or an array), `command`, `touches[]`, `riskLevel`, `mailbox` (`{agent?, role?}`), `mesh`
-//! (`{header: {NAME: {...}}}`). A blank command is no
-//! command.
+//! `skipped`, dependencies (arrays of ids under `dependsOn`, `deps` and `blockedBy`; all count), `verify` (a string or an
+//! array), `command` (ignored if blank), `touches[]`, `riskLevel`, `mailbox` (`{agent?, role?}`), `mesh`
+//! (`{header: {NAME: {...}}}`).
 //!
-//! Called by `mod.rs` and `write_back.rs`.
+//! Used by `load.rs` and `write_back.rs`.
 
 use std::path::Path;
 
-use super::error::{TasksDefect, TasksError};
+use super::error::{MAX_FILE_BYTES, MAX_ROLE_CHARS, MAX_STORIES, TasksDefect, TasksError};
 use super::field_reader::FieldReader;
 use super::graph::{self, DependencyRef, StoryDraft};
-use super::{
-    AgentIdentity, Criterion, DoneStatus, MAX_FILE_BYTES, MAX_STORIES, RiskLevel, Shape, Story, TasksFile,
-    header_blocks, shape,
-};
+use super::tasks_file::{AgentIdentity, Criterion, DoneStatus, RiskLevel, Shape, Story, TasksFile};
+use super::{header_blocks, shape};
 use crate::json::text::{excerpt, single_line};
 use crate::json::{self, JsonNode, JsonPath, JsonValue};
 
-/// Where dependencies may stand.
 const DEPENDENCY_KEYS: [&str; 3] = ["dependsOn", "deps", "blockedBy"];
-/// The keys of a story that are read.
 const STORY_KEYS: [&str; 18] = [
     "id",
     "title",
@@ -57,10 +52,6 @@ const METADATA_KEYS: [&str; 8] =
     ["title", "type", "branchName", "description", "maxConcurrency", "verify", "mailbox", "mesh"];
 const UTF8_BOM: &str = "\u{feff}";
 
-/// The longest role of an agent, in characters.
-pub(super) const MAX_ROLE_CHARS: usize = 60;
-
-/// `status`, with what it says of passing.
 const STATUS_WORDS: [(&str, ParsedStatus); 5] = [
     ("pending", ParsedStatus::Open("pending")),
     ("in_progress", ParsedStatus::Open("in_progress")),
@@ -79,12 +70,11 @@ enum ParsedStatus {
     Skipped,
 }
 
-/// A tasks file as tree and as meaning.
 pub(super) struct ImportedFile {
     pub file: TasksFile,
-    /// The root; spans count from `text_start`.
+    /// Its spans count from `text_start`.
     pub root: JsonNode,
-    /// Where the text starts in the bytes: after the BOM.
+    /// The start of the text in the bytes: after the BOM.
     pub text_start: usize,
 }
 
@@ -101,65 +91,61 @@ pub(super) fn import(bytes: &[u8], path: &Path) -> Result<ImportedFile, TasksErr
     if text.trim().is_empty() {
         return Err(TasksError::for_file(path, TasksDefect::Empty));
     }
-    let mut checker = FieldReader::new(text);
+    let mut reader = FieldReader::new(text);
     let root = json::parse(text).map_err(|syntax| {
         let found = match text[syntax.offset..].chars().next() {
             None => "the end of the file".to_owned(),
             Some(c) if c.is_control() => format!("`{}`", c.escape_default()),
             Some(c) => format!("`{c}`"),
         };
-        let (line, column) = (checker.line_index.line(syntax.offset), checker.line_index.column(syntax.offset));
+        let (line, column) = (reader.line_index.line(syntax.offset), reader.line_index.column(syntax.offset));
         TasksError::for_file(path, TasksDefect::NotJson { line, column, expected: syntax.expected, found })
     })?;
-    let file = read_file(&mut checker, &root, path);
+    let file = read_file(&mut reader, &root, path);
     match file {
-        Some(file) if checker.problems.is_empty() => {
+        Some(file) if reader.problems.is_empty() => {
             Ok(ImportedFile { file, root, text_start: whole.len() - text.len() })
         }
-        _ => Err(TasksError::new(path, checker.problems)),
+        _ => Err(TasksError::new(path, reader.problems)),
     }
 }
 
-/// Nothing is given back only where something was reported.
-fn read_file(checker: &mut FieldReader<'_>, root: &JsonNode, path: &Path) -> Option<TasksFile> {
+/// `None` only if a problem was reported.
+fn read_file(reader: &mut FieldReader<'_>, root: &JsonNode, path: &Path) -> Option<TasksFile> {
     let Some(shape) = shape::detect(root) else {
-        checker.report(&JsonPath::Root, root, TasksDefect::UnknownShape { found: root.describe() });
+        reader.report(&JsonPath::Root, root, TasksDefect::UnknownShape { found: root.describe() });
         return None;
     };
-    checker.check_unique_keys(&JsonPath::Root, root, &ROOT_KEYS);
+    reader.check_unique_keys(&JsonPath::Root, root, &ROOT_KEYS);
     let nothing = JsonNode { span: root.span.clone(), value: JsonValue::Null };
     let metadata_at = JsonPath::Key(&JsonPath::Root, "metadata");
     let metadata = match root.get_non_null("metadata") {
         Some(node) if node.members().is_some() => node,
         Some(node) => {
-            checker.report(
-                &metadata_at,
-                node,
-                TasksDefect::WrongType { expected: "an object", found: node.describe() },
-            );
+            reader.report_wrong_type(&metadata_at, node, "an object");
             &nothing
         }
         None => &nothing,
     };
-    checker.check_unique_keys(&metadata_at, metadata, &METADATA_KEYS);
+    reader.check_unique_keys(&metadata_at, metadata, &METADATA_KEYS);
 
     let (title, about, about_at) = match shape {
         Shape::Canonical | Shape::Passes => {
-            (checker.required_line(&metadata_at, metadata, "title", "`metadata.title`"), metadata, &metadata_at)
+            (reader.required_line(&metadata_at, metadata, "title", "`metadata.title`"), metadata, &metadata_at)
         }
         Shape::Ralph => {
             let key = if root.get_non_null("project").is_some() { "project" } else { "name" };
-            (checker.required_line(&JsonPath::Root, root, key, "`project` or `name`"), root, &JsonPath::Root)
+            (reader.required_line(&JsonPath::Root, root, key, "`project` or `name`"), root, &JsonPath::Root)
         }
     };
-    let kind = checker.string(about_at, about, "type").unwrap_or_default();
-    let branch = checker.non_blank_string(about_at, about, "branchName");
-    let description = checker.string(about_at, about, "description").unwrap_or_default();
-    let max_concurrency = checker.positive_integer(&metadata_at, metadata, "maxConcurrency");
-    let verify = checker.string_or_strings(&metadata_at, metadata, "verify");
-    let mesh = header_blocks::read_header_blocks(checker, &metadata_at, metadata);
-    let mailbox = checker.boolean(&metadata_at, metadata, "mailbox");
-    let stories = read_stories(checker, root)?;
+    let kind = reader.string(about_at, about, "type").unwrap_or_default();
+    let branch = reader.non_blank_string(about_at, about, "branchName");
+    let description = reader.string(about_at, about, "description").unwrap_or_default();
+    let max_concurrency = reader.positive_integer(&metadata_at, metadata, "maxConcurrency");
+    let verify = reader.string_or_strings(&metadata_at, metadata, "verify");
+    let mesh = header_blocks::read_header_blocks(reader, &metadata_at, metadata);
+    let mailbox = reader.boolean(&metadata_at, metadata, "mailbox");
+    let stories = read_stories(reader, root)?;
     Some(TasksFile {
         path: path.to_owned(),
         shape,
@@ -175,79 +161,78 @@ fn read_file(checker: &mut FieldReader<'_>, root: &JsonNode, path: &Path) -> Opt
     })
 }
 
-fn read_stories(checker: &mut FieldReader<'_>, root: &JsonNode) -> Option<Vec<Story>> {
-    let reported = checker.problems.len();
-    let items = checker.array(&JsonPath::Root, root, "userStories", "an array of stories");
+fn read_stories(reader: &mut FieldReader<'_>, root: &JsonNode) -> Option<Vec<Story>> {
+    let reported = reader.problems.len();
+    let items = reader.array(&JsonPath::Root, root, "userStories", "an array of stories");
     let at = JsonPath::Key(&JsonPath::Root, "userStories");
     let node = root.get_non_null("userStories")?;
-    if items.is_empty() && checker.problems.len() == reported {
-        checker.report(&at, node, TasksDefect::NoStories);
+    if items.is_empty() && reader.problems.len() == reported {
+        reader.report(&at, node, TasksDefect::NoStories);
     }
     if items.len() > MAX_STORIES {
-        checker.report(&at, node, TasksDefect::TooManyStories { count: items.len() });
+        reader.report(&at, node, TasksDefect::TooManyStories { count: items.len() });
     }
     if items.is_empty() || items.len() > MAX_STORIES {
         return None;
     }
     let drafts: Vec<StoryDraft<'_>> =
-        items.iter().enumerate().map(|(index, item)| read_draft(checker, &JsonPath::Index(&at, index), item)).collect();
-    let links = graph::resolve(checker, &drafts);
+        items.iter().enumerate().map(|(index, item)| read_draft(reader, &JsonPath::Index(&at, index), item)).collect();
+    let links = graph::resolve(reader, &drafts);
 
     let mut stories = Vec::with_capacity(items.len());
     for (index, (item, link)) in items.iter().zip(links).enumerate() {
-        checker.current_story = drafts[index].id.clone();
-        stories.extend(read_story(checker, &JsonPath::Index(&at, index), index, item, link));
+        reader.current_story = drafts[index].id.clone();
+        stories.extend(read_story(reader, &JsonPath::Index(&at, index), index, item, link));
     }
-    checker.current_story = None;
+    reader.current_story = None;
     Some(stories)
 }
 
-/// A story's id and dependencies, as the file has them.
-fn read_draft<'a>(checker: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &'a JsonNode) -> StoryDraft<'a> {
+fn read_draft<'a>(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &'a JsonNode) -> StoryDraft<'a> {
     let mut draft = StoryDraft { node, id: None, dependencies: Vec::new() };
     if node.members().is_none() {
-        checker.report(at, node, TasksDefect::WrongType { expected: "a story (an object)", found: node.describe() });
+        reader.report_wrong_type(at, node, "a story (an object)");
         return draft;
     }
     match node.get_non_null("id") {
-        Some(id) => draft.id = checker.id(&JsonPath::Key(at, "id"), id),
-        None => checker.report(&JsonPath::Key(at, "id"), node, TasksDefect::Missing { what: "the story's `id`" }),
+        Some(id) => draft.id = reader.id(&JsonPath::Key(at, "id"), id),
+        None => reader.report(&JsonPath::Key(at, "id"), node, TasksDefect::Missing { what: "the story's `id`" }),
     }
-    checker.current_story = draft.id.clone();
+    reader.current_story = draft.id.clone();
     for key in DEPENDENCY_KEYS {
-        let items = checker.array(at, node, key, "an array of story ids, like `[\"US-001\"]`");
+        let items = reader.array(at, node, key, "an array of story ids, like `[\"US-001\"]`");
         let at = JsonPath::Key(at, key);
         for (index, item) in items.iter().enumerate() {
-            if let Some(id) = checker.id(&JsonPath::Index(&at, index), item) {
+            if let Some(id) = reader.id(&JsonPath::Index(&at, index), item) {
                 draft.dependencies.push(DependencyRef { id, key, index, node: item });
             }
         }
     }
-    checker.current_story = None;
+    reader.current_story = None;
     draft
 }
 
 fn read_story(
-    checker: &mut FieldReader<'_>,
+    reader: &mut FieldReader<'_>,
     at: &JsonPath<'_>,
     index: usize,
     node: &JsonNode,
     link: graph::ResolvedStory,
 ) -> Option<Story> {
     node.members()?;
-    checker.check_unique_keys(at, node, &STORY_KEYS);
-    let title = checker.required_line(at, node, "title", "the story's `title`");
-    let description = checker.string(at, node, "description").unwrap_or_default();
-    let criteria = read_criteria(checker, at, node);
-    let priority = checker.integer_or_keyword(at, node, "priority", &PRIORITY_WORDS).unwrap_or(index as i64 + 1);
-    let done = read_done(checker, at, node);
-    let notes = checker.string(at, node, "notes").unwrap_or_default();
-    let verify = checker.string_or_strings(at, node, "verify");
-    let command = checker.non_blank_string(at, node, "command");
-    let touches = checker.strings(at, node, "touches");
-    let risk = checker.keyword(at, node, "riskLevel", &RISK_WORDS).unwrap_or_default();
-    let mesh = header_blocks::read_header_blocks(checker, at, node);
-    let mailbox = read_agent(checker, at, node);
+    reader.check_unique_keys(at, node, &STORY_KEYS);
+    let title = reader.required_line(at, node, "title", "the story's `title`");
+    let description = reader.string(at, node, "description").unwrap_or_default();
+    let criteria = read_criteria(reader, at, node);
+    let priority = reader.integer_or_keyword(at, node, "priority", &PRIORITY_WORDS).unwrap_or(index as i64 + 1);
+    let done = read_done(reader, at, node);
+    let notes = reader.string(at, node, "notes").unwrap_or_default();
+    let verify = reader.string_or_strings(at, node, "verify");
+    let command = reader.non_blank_string(at, node, "command");
+    let touches = reader.strings(at, node, "touches");
+    let risk = reader.keyword(at, node, "riskLevel", &RISK_WORDS).unwrap_or_default();
+    let mesh = header_blocks::read_header_blocks(reader, at, node);
+    let mailbox = read_agent(reader, at, node);
     Some(Story {
         id: link.id,
         source_id: link.source_id,
@@ -267,44 +252,44 @@ fn read_story(
     })
 }
 
-/// Who the story's agent is in a mailbox.
-fn read_agent(checker: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonNode) -> AgentIdentity {
+fn read_agent(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonNode) -> AgentIdentity {
     let Some(node) = story.get_non_null("mailbox") else { return AgentIdentity::default() };
     let at = JsonPath::Key(at, "mailbox");
     if node.members().is_none() {
-        let expected = "an object with `agent` and `role`";
-        checker.report(&at, node, TasksDefect::WrongType { expected, found: node.describe() });
+        reader.report_wrong_type(&at, node, "an object with `agent` and `role`");
         return AgentIdentity::default();
     }
-    checker.check_keys(&at, node, &["agent", "role"]);
-    let mut seat = AgentIdentity::default();
-    if let (Some(value), Some(text)) = (node.get_non_null("agent"), checker.non_blank_string(&at, node, "agent")) {
+    reader.check_keys(&at, node, &["agent", "role"]);
+    let mut identity = AgentIdentity::default();
+    if let (Some(value), Some(text)) = (node.get_non_null("agent"), reader.non_blank_string(&at, node, "agent")) {
         match text.parse() {
-            Ok(agent) => seat.agent = Some(agent),
-            Err(_) => checker.report(
-                &JsonPath::Key(&at, "agent"),
-                value,
-                TasksDefect::InvalidAgentId { found: excerpt(&text) },
-            ),
+            Ok(agent) => identity.agent = Some(agent),
+            Err(_) => {
+                reader.report(
+                    &JsonPath::Key(&at, "agent"),
+                    value,
+                    TasksDefect::InvalidAgentId { found: excerpt(&text) },
+                );
+            }
         }
     }
-    if let (Some(value), Some(text)) = (node.get_non_null("role"), checker.non_blank_string(&at, node, "role")) {
+    if let (Some(value), Some(text)) = (node.get_non_null("role"), reader.non_blank_string(&at, node, "role")) {
         let role = single_line(&text);
-        // It stands in a row of a table.
+        // It becomes a cell of a table.
         if role.contains('|') || role.chars().count() > MAX_ROLE_CHARS {
-            checker.report(&JsonPath::Key(&at, "role"), value, TasksDefect::InvalidRole { found: excerpt(&role) });
+            reader.report(&JsonPath::Key(&at, "role"), value, TasksDefect::InvalidRole { found: excerpt(&role) });
         } else {
-            seat.role = Some(role);
+            identity.role = Some(role);
         }
     }
-    seat
+    identity
 }
 
-/// What the file says of a story already. `passes: true` outweighs `skipped: true`.
-fn read_done(checker: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &JsonNode) -> Option<DoneStatus> {
-    let status = checker.keyword(at, node, "status", &STATUS_WORDS);
-    let passes = checker.boolean(at, node, "passes");
-    let skipped = checker.boolean(at, node, "skipped").unwrap_or(false);
+/// The story's status in the file. `passes: true` takes precedence over `skipped: true`.
+fn read_done(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &JsonNode) -> Option<DoneStatus> {
+    let status = reader.keyword(at, node, "status", &STATUS_WORDS);
+    let passes = reader.boolean(at, node, "passes");
+    let skipped = reader.boolean(at, node, "skipped").unwrap_or(false);
     let contradicted = match (status, passes) {
         (Some(ParsedStatus::Completed), Some(false)) => Some("completed"),
         (Some(ParsedStatus::Skipped), Some(true)) => Some("skipped"),
@@ -313,7 +298,7 @@ fn read_done(checker: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &JsonNode) 
     };
     if let (Some(status), Some(passes), Some(value)) = (contradicted, passes, node.get_non_null("passes")) {
         let status = status.to_owned();
-        checker.report(&JsonPath::Key(at, "passes"), value, TasksDefect::ConflictingStatus { status, passes });
+        reader.report(&JsonPath::Key(at, "passes"), value, TasksDefect::ConflictingStatus { status, passes });
     }
     match status {
         Some(ParsedStatus::Completed) => Some(DoneStatus::Completed),
@@ -324,9 +309,9 @@ fn read_done(checker: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &JsonNode) 
     }
 }
 
-fn read_criteria(checker: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonNode) -> Vec<Criterion> {
+fn read_criteria(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonNode) -> Vec<Criterion> {
     let expected = "an array of criteria (strings, or objects with `text`)";
-    let items = checker.array(at, story, "acceptanceCriteria", expected);
+    let items = reader.array(at, story, "acceptanceCriteria", expected);
     let list = JsonPath::Key(at, "acceptanceCriteria");
     let mut criteria = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
@@ -336,26 +321,22 @@ fn read_criteria(checker: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonN
             JsonValue::Text(text) if !text.contains('\0') => {
                 criteria.push(Criterion { id: own_id(), text: text.clone(), test_command: None });
             }
-            JsonValue::Text(_) => checker.report(&at, item, TasksDefect::NulCharacter),
+            JsonValue::Text(_) => reader.report(&at, item, TasksDefect::NulCharacter),
             JsonValue::Object(_) => {
-                checker.check_unique_keys(&at, item, &["id", "text", "testCommand"]);
-                let id = item.get_non_null("id").and_then(|id| checker.id(&JsonPath::Key(&at, "id"), id));
-                let test_command = checker.non_blank_string(&at, item, "testCommand");
-                match checker.non_blank_string(&at, item, "text") {
+                reader.check_unique_keys(&at, item, &["id", "text", "testCommand"]);
+                let id = item.get_non_null("id").and_then(|id| reader.id(&JsonPath::Key(&at, "id"), id));
+                let test_command = reader.non_blank_string(&at, item, "testCommand");
+                match reader.non_blank_string(&at, item, "text") {
                     Some(text) => criteria.push(Criterion { id: id.unwrap_or_else(own_id), text, test_command }),
                     None if item.get_non_null("text").is_none_or(|text| matches!(text.value, JsonValue::Text(_))) => {
-                        checker.report(
-                            &JsonPath::Key(&at, "text"),
-                            item,
-                            TasksDefect::Missing { what: "the criterion's `text`" },
-                        );
+                        let defect = TasksDefect::Missing { what: "the criterion's `text`" };
+                        reader.report(&JsonPath::Key(&at, "text"), item, defect);
                     }
                     None => {}
                 }
             }
             _ => {
-                let expected = "a criterion (a string, or an object with `text`)";
-                checker.report(&at, item, TasksDefect::WrongType { expected, found: item.describe() });
+                reader.report_wrong_type(&at, item, "a criterion (a string, or an object with `text`)");
             }
         }
     }

@@ -1,79 +1,76 @@
-//! The canonical shape as a JSON schema, for `longshore schema tasks`. The types here exist for the schema alone: reading
-//! is `import.rs`, which also takes the older shapes, and whose errors name places and remedies.
+//! The canonical shape as a JSON schema, for `longshore schema tasks`. The types exist for the schema alone: `import.rs` reads
+//! older shapes too, and its errors name locations and remedies.
 
 #![expect(dead_code, reason = "the fields are read by the schema's derive only")]
 
 use schemars::JsonSchema;
 
-use super::RiskLevel;
+use super::tasks_file::RiskLevel;
 
-/// A longshore tasks file: stories, what they depend on, and how it is known that they are done.
+/// A longshore tasks file: stories, their dependencies and acceptance criteria.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", title = "longshore tasks file")]
 struct CanonicalFile {
-    /// The version of the shape. Not decisive: the shape is known by its keys.
+    /// The version of the shape. Informational: the shape is detected by its keys.
     #[schemars(extend("examples" = ["3.0"]))]
     schema_version: Option<String>,
     metadata: CanonicalMetadata,
-    /// The stories.
     #[schemars(length(min = 1, max = 999))]
     user_stories: Vec<CanonicalStory>,
 }
 
-/// What is true of all stories.
+/// What applies to all stories.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 struct CanonicalMetadata {
-    /// A name for the whole.
     #[schemars(length(min = 1))]
     title: String,
     /// The kind of change: `feat`, `fix`, ...
     r#type: Option<String>,
-    /// The integration branch, where finished stories are merged; never `main` or `master`. Without it: `longshore/` and the
+    /// The integration branch, where finished stories are merged; never `main` or `master`. Default: `longshore/` and the
     /// title.
     #[schemars(regex(pattern = r"^[a-zA-Z0-9][a-zA-Z0-9/_-]*$"))]
     branch_name: Option<String>,
-    /// Goes into every story's prompt.
+    /// Part of every story's prompt.
     description: Option<String>,
-    /// When the file was made.
+    /// When the file was created.
     created_at: Option<String>,
-    /// The plan that it was made from.
+    /// The plan that the file was created from.
     plan_path: Option<String>,
-    /// Sandboxes at once.
+    /// The number of sandboxes at once.
     #[schemars(range(min = 1))]
     max_concurrency: Option<u32>,
     /// Shell commands that must exit 0 after each story.
     verify: Option<OneOrMore>,
-    /// The agents have a mailbox, in which they write to each other. Without it: if a story has `mailbox`.
+    /// Whether the agents have a mailbox to write to each other. Default: whether a story has `mailbox`.
     mailbox: Option<bool>,
-    /// For the frames that every story's sandbox is dispatched with.
+    /// For the dispatch frames of every story.
     mesh: Option<CanonicalMesh>,
 }
 
-/// For the frames of the Agentic Mesh Protocol that sandboxes are dispatched with.
+/// For dispatch frames of the Agentic Mesh Protocol.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", deny_unknown_fields)]
 struct CanonicalMesh {
-    /// Header blocks, by their names in camelCase. A sandbox refuses a dispatch with a block that says `mustUnderstand` and that
-    /// it does not know.
+    /// Header blocks by name, in camelCase. A sandbox refuses a dispatch with an unknown block that has `mustUnderstand`.
     header: Option<std::collections::BTreeMap<String, CanonicalHeaderBlock>>,
 }
 
-/// A header block: these properties, and any others.
+/// A header block: these properties and any others.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 struct CanonicalHeaderBlock {
-    /// Whom it is for: `next`, `none`, `ultimateReceiver`, or a role's IRI. Without it: `ultimateReceiver`.
+    /// The target: `next`, `none`, `ultimateReceiver`, or a role's IRI. Default: `ultimateReceiver`.
     role: Option<String>,
-    /// Whoever it is for must know it, or refuse the frame.
+    /// The target must know the block or refuse the frame.
     must_understand: Option<bool>,
-    /// Passed on also by those that do not know it.
+    /// Nodes that do not know the block pass it on.
     relay: Option<bool>,
-    /// A URI: how the rest of it is encoded.
+    /// A URI: the encoding of the other properties.
     encoding_style: Option<String>,
 }
 
-/// A story: what one agent does in one go.
+/// A story: the work of one agent.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 struct CanonicalStory {
@@ -82,30 +79,30 @@ struct CanonicalStory {
     /// One line.
     #[schemars(length(min = 1))]
     title: String,
-    /// What is wanted, and why.
+    /// What to do, and why.
     description: Option<String>,
-    /// When it is done.
+    /// When the story is done.
     acceptance_criteria: Option<Vec<CanonicalCriterion>>,
-    /// Lower runs first among the stories that could run. Without it: the story's place in the file.
+    /// Lower runs first among the ready stories. Default: the story's position in the file.
     priority: Option<CanonicalPriority>,
-    /// What became of it. `completed` and `skipped` stories are not run.
+    /// `completed` and `skipped` stories do not run.
     status: Option<CanonicalStatus>,
-    /// Ids of stories that must have landed before.
+    /// Ids of stories that must land before.
     depends_on: Option<Vec<CanonicalId>>,
-    /// Anything else.
+    /// Free text.
     notes: Option<String>,
     /// Shell commands that must exit 0 after this story.
     verify: Option<OneOrMore>,
-    /// A shell command that does the story, instead of an agent.
+    /// A shell command to run instead of an agent.
     command: Option<String>,
-    /// Globs of the paths that it changes, relative to the repo. Stories whose globs may overlap do not run at the same
-    /// time.
+    /// Globs of the paths that the story changes, relative to the repo. Stories whose globs may overlap do not run at the
+    /// same time.
     touches: Option<Vec<String>>,
-    /// How much approval it wants.
+    /// How much approval the story needs.
     risk_level: Option<RiskLevel>,
-    /// For the frame that its sandbox is dispatched with, beside that of the file.
+    /// For the story's dispatch frame, in addition to the file's.
     mesh: Option<CanonicalMesh>,
-    /// Who the story's agent is in the mailbox, where there is one.
+    /// The story's agent in the mailbox.
     mailbox: Option<CanonicalMailbox>,
 }
 
@@ -113,10 +110,10 @@ struct CanonicalStory {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct CanonicalMailbox {
-    /// Its id, unique in the swarm. Without it: the story's id in lower case.
+    /// Its id, unique in the swarm. Default: the story's id in lower case.
     #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"))]
     agent: Option<String>,
-    /// What it is there for, in a word or two.
+    /// Its role, in a word or two.
     #[schemars(length(max = 60))]
     role: Option<String>,
 }
@@ -138,7 +135,7 @@ enum OneOrMore {
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 enum CanonicalCriterion {
-    /// Words alone: nobody but the agent checks it.
+    /// Text alone: only the agent checks it.
     Words(String),
     /// With a command that checks it.
     Checked(CheckedCriterion),
@@ -147,12 +144,12 @@ enum CanonicalCriterion {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 struct CheckedCriterion {
-    /// Its own id. Without it: `AC-` and its place.
+    /// Its id. Default: `AC-` and its position.
     id: Option<CanonicalId>,
-    /// What must hold.
+    /// The condition.
     #[schemars(length(min = 1))]
     text: String,
-    /// A shell command that exits 0 if it holds.
+    /// A shell command that exits 0 if the condition holds.
     test_command: Option<String>,
 }
 
@@ -182,7 +179,7 @@ enum CanonicalStatus {
     Skipped,
 }
 
-/// See [`super::schema()`].
-pub(super) fn schema() -> schemars::Schema {
+/// The canonical shape as a JSON schema.
+pub fn schema() -> schemars::Schema {
     schemars::schema_for!(CanonicalFile)
 }

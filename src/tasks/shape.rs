@@ -1,4 +1,4 @@
-//! Which of the three shapes a tasks file has: by the keys that are in it, never by its version number.
+//! Detects the shape of a tasks file by its keys, never by its version number.
 //!
 //! | shape | the root has | a story has |
 //! |---|---|---|
@@ -8,10 +8,9 @@
 //!
 //! All of them have `userStories`. Called by `import.rs`.
 
-use super::Shape;
+use super::tasks_file::Shape;
 use crate::json::{JsonNode, JsonValue};
 
-/// The shape; nothing where it is none of them.
 pub(super) fn detect(root: &JsonNode) -> Option<Shape> {
     let stories = root.get_non_null("userStories")?;
     let metadata = root.get_non_null("metadata").filter(|node| node.members().is_some());

@@ -1,52 +1,50 @@
-//! The outcome of a swarm, into the user's own tasks file, in that file's own shape: `--write-back`.
+//! Writes the outcome of a swarm into the user's tasks file, in the file's own shape: `--write-back`.
 //!
 //! | shape | what is written |
 //! |---|---|
 //! | canonical | `status` |
-//! | passes | `passes`; `skipped` where it is there, or is to be true |
+//! | passes | `passes`; `skipped` if it is present or true |
 //! | Ralph | `passes` |
 //!
-//! A story that also has another of these three keys gets that one changed too, so that they agree. A key that is absent
-//! is added after the story's last one, and only where its absence would say something else. Every other byte stays:
-//! BOM, line ends, indentation, order, numbers, unknown fields.
+//! If a story has others of these three keys, they are changed too, so that all agree. An absent key is appended to the
+//! story, if its absence means something else. Every other byte stays: BOM, line ends, indentation, order, numbers, unknown
+//! fields.
 //!
-//! Called by the coordinator at the end of a swarm, which writes the bytes atomically. Must not: touch the file system.
+//! Used at the end of a swarm; the caller writes the bytes atomically. Must not: touch the file system.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::error::{TasksDefect, TasksProblem};
-use super::{Shape, TasksError, import};
+use super::error::{TasksDefect, TasksError, TasksProblem};
+use super::import;
+use super::tasks_file::Shape;
 use crate::ids::StoryId;
 use crate::json::{JsonNode, JsonValue};
 
-/// What is written for a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteBackStatus {
-    /// It landed.
+    /// The story landed.
     Completed,
-    /// It was tried and did not land. Shapes with `passes` alone cannot tell this from pending.
+    /// The story ran and did not land. Shapes with `passes` alone cannot distinguish this from pending.
     Failed,
-    /// A person decided that it is not to be done. A story that was passed over because one that it depends on failed is
-    /// `PendingReply`: written as skipped, the next swarm would take it for done. The Ralph shape cannot tell this from
-    /// pending.
+    /// A person decided to skip the story. A story that was skipped because a dependency failed is `Pending`: the next
+    /// swarm would count a skipped one as done. The Ralph shape cannot distinguish this from pending.
     Skipped,
-    /// It is still to be done.
     Pending,
 }
 
-/// A change: these bytes of the text become this.
+/// A replacement of bytes of the text.
 struct Edit {
     span: Range<usize>,
     text: String,
 }
 
-/// The file with the outcomes in it; stories without an outcome stay as they are. `original` is the whole tasks file, `path`
-/// is for messages.
+/// Returns the file with the outcomes; stories without an outcome stay as they are. `original` is the whole tasks file, `path` is
+/// for messages.
 ///
 /// # Errors
-/// As [`super::parse`], and for outcomes of stories that the file does not have.
+/// As [`parse`](super::parse), and if an outcome is of a story that the file does not have.
 pub fn apply_outcomes(
     original: &[u8],
     path: &Path,
@@ -81,7 +79,7 @@ pub fn apply_outcomes(
     Ok(written)
 }
 
-/// The changes to one story, in the order of the text.
+/// The edits of one story, in the order of the text.
 fn edits(text: &[u8], story: &JsonNode, shape: Shape, outcome: WriteBackStatus) -> Vec<Edit> {
     let (status, passes, skipped) = match outcome {
         WriteBackStatus::Completed => ("\"completed\"", "true", "false"),
@@ -89,7 +87,7 @@ fn edits(text: &[u8], story: &JsonNode, shape: Shape, outcome: WriteBackStatus) 
         WriteBackStatus::Skipped => ("\"skipped\"", "false", "true"),
         WriteBackStatus::Pending => ("\"pending\"", "false", "false"),
     };
-    // Key, whether the shape has it, the value, whether absence says the same.
+    // Key, whether the shape has it, value, whether absence means the same.
     let wanted = [
         ("status", shape == Shape::Canonical, status, outcome == WriteBackStatus::Pending),
         ("passes", shape != Shape::Canonical, passes, passes == "false"),
@@ -109,7 +107,7 @@ fn edits(text: &[u8], story: &JsonNode, shape: Shape, outcome: WriteBackStatus) 
     edits
 }
 
-/// A new member at the end of an object, spaced as the member before it.
+/// Appends a member to an object, spaced like the member before it.
 fn insert_member(text: &[u8], object: &JsonNode, key: &str, value: &str) -> Option<Edit> {
     let last = object.members()?.last()?;
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');

@@ -104,7 +104,7 @@ pub fn fuzz_acp(data: &[u8]) -> bool {
 
 pub fn fuzz_amp(data: &[u8]) -> bool {
     static SCHEMA: LazyLock<jsonschema::Validator> =
-        LazyLock::new(|| jsonschema::validator_for(&amp::schema::message_schema()).expect("a good schema"));
+        LazyLock::new(|| jsonschema::validator_for(amp::schema::message_schema().as_value()).expect("a good schema"));
     let Ok(text) = std::str::from_utf8(data) else { return false };
     let message = AmpMessage::parse(text);
     if let Ok(message) = &message {

@@ -134,7 +134,7 @@ impl From<CoordinatorError> for CommandError {
 impl From<SsotError> for CommandError {
     fn from(error: SsotError) -> Self {
         let error = match error {
-            SsotError::State(error) => return error.into(),
+            SsotError::Dir(error) => return StateError::from(error).into(),
             error => error,
         };
         let kind = match &error {

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::json::{JsonNode, JsonSyntaxError, JsonValue, LineIndex, parse};
+use crate::json::parser::JsonSyntaxError;
+use crate::json::{JsonNode, JsonValue, LineIndex, parse};
 
 /// Any JSON value, a few levels deep.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {

@@ -1,244 +1,221 @@
-//! A line -> an ACP message, with every rule of the spec checked; after this nothing checks again.
+//! A line -> an ACP message, with every rule of the spec checked.
 //!
-//! `wire_record.rs` reads the JSON; here stands what each message must have. Used by `coordinator/` through
-//! [`machine`](super::machine), and by `shim/`. Must not: quote a `repoUrl` or a value of `envVars` in a problem, or know
-//! what was said before.
+//! Used by `coordinator/` through [`machine`](super::machine), and by `shim/`. Must not: quote a `repoUrl` or a value of
+//! `envVars` in a problem, or know earlier messages.
 //!
-//! The first broken rule is told, in this order: JSON, `type`, the envelope, the payload's fields as in the spec's tables.
-//! Fields that the spec does not name are let be, so that a newer sender's additions do not end a session; a field of
-//! another message type is such a field too.
+//! The first broken rule is reported, in this order: JSON, `type`, presence and types of fields, values. Unknown fields are
+//! ignored, so that a newer sender's additions do not end a session.
 
-use std::borrow::Cow;
 use std::str::FromStr;
 
+use serde::Deserialize;
+
 use crate::ids::{BranchName, ContainerId, IdError, StoryId, SwarmId};
-use crate::json::text::excerpt;
+use crate::json::deserialize::{DeserializeErrorKind, from_node};
+use crate::json::text::{excerpt, take_chars};
+use crate::json::{self, JsonNode, JsonPath};
+use crate::protocol::rule::Violation;
 // Until the mesh uses `crate::protocol::timestamp`.
 pub(in crate::protocol) use crate::protocol::timestamp::parse_timestamp;
+use crate::protocol::words::UnknownWord;
 use crate::wire::{BadLine, BadLineKind, MAX_LINE_BYTES};
 
-use super::fields::{EnvKey, EnvVars, ErrorCode, FieldError};
-use super::message::{
-    AcpViolation, Completion, CompletionStatus, ContainerMessage, Envelope, ErrorReport, MAX_ERROR_CHARS, MAX_ERRORS,
-    MAX_MESSAGE_CHARS, MAX_OUTPUT_CHARS, ProgressUpdate, StoryStatus, TaskRequest,
-};
+use super::fields::{EnvKey, EnvVars, FieldError};
 use super::rules;
+use super::types::{
+    Completion, ContainerMessage, Envelope, ErrorReport, MAX_ERROR_CHARS, MAX_ERRORS, MAX_MESSAGE_CHARS,
+    MAX_OUTPUT_CHARS, ProgressUpdate, TaskRequest,
+};
 use super::urls::check_url;
-use super::wire_record::{CollectionField, FieldValue, NULL_TYPE, WireRecord};
+use super::wire_message::{AcpWireMessage, WireCompletion, WireError, WireProgress, WireTaskRequest};
 
-/// Reads what a container says: `progress-update`, `completion` or `error`. `line` is without its newline.
-pub fn decode_container(line: &[u8]) -> Result<(Envelope, ContainerMessage), AcpViolation> {
-    let record = parse_line(line)?;
-    let decode: fn(WireRecord<'_>) -> Result<ContainerMessage, AcpViolation> =
-        match required_text(&record.kind, "type")? {
-            "progress-update" => decode_progress,
-            "completion" => decode_completion,
-            "error" => decode_error,
-            "task-request" => {
-                return Err(violation(rules::DIRECTION, "type", "`task-request` goes from orchestrator to container"));
-            }
-            other => return Err(unknown_type(other)),
-        };
-    let envelope = decode_envelope(&record)?;
-    Ok((envelope, decode(record)?))
-}
-
-/// Reads what the orchestrator says: `task-request`. `line` is without its newline.
-pub fn decode_task_request(line: &[u8]) -> Result<(Envelope, TaskRequest), AcpViolation> {
-    let record = parse_line(line)?;
-    match required_text(&record.kind, "type")? {
-        "task-request" => {}
-        kind @ ("progress-update" | "completion" | "error") => {
-            return Err(violation(rules::DIRECTION, "type", format!("`{kind}` goes from container to orchestrator")));
+/// Reads a container's message: `progress-update`, `completion` or `error`. `line` is without its newline.
+pub fn decode_container(line: &[u8]) -> Result<(Envelope, ContainerMessage), Violation> {
+    let root = parse_line(line)?;
+    match message_type(&root)? {
+        "progress-update" => {
+            let message: AcpWireMessage<'_, WireProgress<'_>> = read(&root)?;
+            Ok((decode_envelope(&message)?, decode_progress(message.payload)?))
         }
-        other => return Err(unknown_type(other)),
+        "completion" => {
+            let message: AcpWireMessage<'_, WireCompletion<'_>> = read(&root)?;
+            Ok((decode_envelope(&message)?, decode_completion(message.payload)?))
+        }
+        "error" => {
+            let message: AcpWireMessage<'_, WireError<'_>> = read(&root)?;
+            Ok((decode_envelope(&message)?, decode_error(message.payload)?))
+        }
+        "task-request" => {
+            Err(Violation::new(rules::DIRECTION, "type", "`task-request` goes from orchestrator to container"))
+        }
+        other => Err(unknown_type(other)),
     }
-    let envelope = decode_envelope(&record)?;
-    Ok((envelope, decode_task_request_payload(record)?))
 }
 
-impl From<BadLine> for AcpViolation {
-    /// The line's excerpt is left behind: a line from the orchestrator may hold secrets.
+/// Reads the orchestrator's message: `task-request`. `line` is without its newline.
+pub fn decode_task_request(line: &[u8]) -> Result<(Envelope, TaskRequest), Violation> {
+    let root = parse_line(line)?;
+    match message_type(&root)? {
+        "task-request" => {
+            let message: AcpWireMessage<'_, WireTaskRequest<'_>> = read(&root)?;
+            Ok((decode_envelope(&message)?, decode_task_request_payload(message.payload)?))
+        }
+        kind @ ("progress-update" | "completion" | "error") => {
+            Err(Violation::new(rules::DIRECTION, "type", format!("`{kind}` goes from container to orchestrator")))
+        }
+        other => Err(unknown_type(other)),
+    }
+}
+
+impl From<BadLine> for Violation {
+    /// Drops the line's excerpt: a line from the orchestrator may hold secrets.
     fn from(line: BadLine) -> Self {
         match line.kind {
             BadLineKind::TooLong => too_long(line.length),
-            BadLineKind::NotUtf8 => violation(rules::UTF8, "line", format!("{} bytes that are not UTF-8", line.length)),
+            BadLineKind::NotUtf8 => {
+                Violation::new(rules::UTF8, "line", format!("{} bytes that are not UTF-8", line.length))
+            }
         }
     }
 }
 
-pub(super) fn violation(rule: &'static str, field: impl Into<String>, problem: impl Into<String>) -> AcpViolation {
-    AcpViolation { rule, field: field.into(), problem: problem.into() }
+fn too_long(length: u64) -> Violation {
+    Violation::new(rules::LINE_LENGTH, "line", format!("must have at most {MAX_LINE_BYTES} bytes, found {length}"))
 }
 
-fn too_long(length: u64) -> AcpViolation {
-    violation(rules::LINE_LENGTH, "line", format!("must have at most {MAX_LINE_BYTES} bytes, found {length}"))
-}
-
-fn unknown_type(found: &str) -> AcpViolation {
+fn unknown_type(found: &str) -> Violation {
     let problem =
         format!("must be `task-request`, `progress-update`, `completion` or `error`, found `{}`", excerpt(found));
-    violation(rules::TYPE_UNKNOWN, "type", problem)
+    Violation::new(rules::TYPE_UNKNOWN, "type", problem)
 }
 
-fn parse_line(line: &[u8]) -> Result<WireRecord<'_>, AcpViolation> {
+fn parse_line(line: &[u8]) -> Result<JsonNode, Violation> {
     if line.len() > MAX_LINE_BYTES {
         return Err(too_long(line.len() as u64));
     }
-    let text = str::from_utf8(line)
-        .map_err(|error| violation(rules::UTF8, "line", format!("not UTF-8 from byte {} on", error.valid_up_to())))?;
-    WireRecord::parse(text)
+    let text = str::from_utf8(line).map_err(|error| {
+        Violation::new(rules::UTF8, "line", format!("not UTF-8 from byte {} on", error.valid_up_to()))
+    })?;
+    let root = json::parse(text).map_err(|syntax| {
+        Violation::new(rules::JSON, "line", format!("byte {} must be {}", syntax.offset, syntax.expected))
+    })?;
+    if root.members().is_none() {
+        let problem = format!("must be an object, found {}", root.type_name());
+        return Err(Violation::new(rules::JSON_OBJECT, "line", problem));
+    }
+    let payload = root.get("payload");
+    let objects = [
+        (Some(&root), JsonPath::Root),
+        (payload, JsonPath::Key(&JsonPath::Root, "payload")),
+        (
+            payload.and_then(|node| node.get("envVars")),
+            JsonPath::Key(&JsonPath::Key(&JsonPath::Root, "payload"), "envVars"),
+        ),
+    ];
+    for (node, at) in &objects {
+        if let Some(key) = node.and_then(JsonNode::duplicate_key) {
+            let field = JsonPath::Key(at, key).to_string();
+            return Err(Violation::new(rules::DUPLICATE_KEY, field, "is a duplicate key"));
+        }
+    }
+    Ok(root)
 }
 
-fn decode_envelope(record: &WireRecord<'_>) -> Result<Envelope, AcpViolation> {
-    let text = required_text(&record.timestamp, "timestamp")?;
-    let timestamp = parse_timestamp(text).ok_or_else(|| {
+fn read<'t, T: Deserialize<'t>>(root: &'t JsonNode) -> Result<T, Violation> {
+    from_node(root, &JsonPath::Root).map_err(|error| {
+        let is_missing = error.kind == DeserializeErrorKind::MissingField;
+        Violation::new(if is_missing { rules::REQUIRED } else { rules::FIELD_TYPE }, error.path, error.problem)
+    })
+}
+
+fn message_type(root: &JsonNode) -> Result<&str, Violation> {
+    #[derive(Deserialize)]
+    struct TypeField<'t> {
+        r#type: &'t str,
+    }
+    read(root).map(|TypeField { r#type }| r#type)
+}
+
+fn decode_envelope<P>(message: &AcpWireMessage<'_, P>) -> Result<Envelope, Violation> {
+    let timestamp = parse_timestamp(&message.timestamp).ok_or_else(|| {
         let problem = "must be an RFC 3339 date-time with its offset, such as `2026-03-01T10:00:00Z`";
-        violation(rules::TIMESTAMP, "timestamp", format!("{problem}, found `{}`", excerpt(text)))
+        Violation::new(rules::TIMESTAMP, "timestamp", format!("{problem}, found `{}`", excerpt(&message.timestamp)))
     })?;
-    let swarm_id = parse_id::<SwarmId>(&record.swarm_id, rules::SWARM_ID, "swarmId")?;
-    let container_id = parse_id::<ContainerId>(&record.container_id, rules::CONTAINER_ID, "containerId")?;
-    match record.payload {
-        CollectionField::Entries(_) => Ok(Envelope { timestamp, swarm_id, container_id }),
-        CollectionField::Absent => Err(missing_field("payload")),
-        CollectionField::WrongType(kind) => Err(wrong_type("payload", "an object", kind)),
-    }
-}
-
-fn decode_task_request_payload(record: WireRecord<'_>) -> Result<TaskRequest, AcpViolation> {
-    Ok(TaskRequest {
-        task_file_path: parse_field(&record.task_file_path, "payload.taskFilePath")?,
-        branch_name: parse_id::<BranchName>(&record.branch_name, rules::BRANCH_NAME, "payload.branchName")?,
-        repo_url: parse_field(&record.repo_url, "payload.repoUrl")?,
-        env_vars: decode_env_vars(record.env_vars)?,
+    Ok(Envelope {
+        timestamp,
+        swarm_id: parse_id::<SwarmId>(&message.swarm_id, rules::SWARM_ID, "swarmId")?,
+        container_id: parse_id::<ContainerId>(message.container_id, rules::CONTAINER_ID, "containerId")?,
     })
 }
 
-fn decode_env_vars(field: CollectionField<(Cow<'_, str>, FieldValue<'_>)>) -> Result<EnvVars, AcpViolation> {
+fn decode_task_request_payload(payload: WireTaskRequest<'_>) -> Result<TaskRequest, Violation> {
     let mut env_vars = EnvVars::new();
-    let pairs = match field {
-        CollectionField::Absent => return Ok(env_vars),
-        CollectionField::WrongType(kind) => return Err(wrong_type("payload.envVars", "an object", kind)),
-        CollectionField::Entries(pairs) => pairs,
-    };
-    for (key, value) in pairs {
-        let field = || format!("payload.envVars.{}", excerpt(&key));
-        let broken = |error: FieldError| violation(error.rule, field(), error.problem);
+    for (key, value) in payload.env_vars {
+        let broken =
+            |error: FieldError| Violation::new(error.rule, format!("payload.envVars.{}", excerpt(key)), error.problem);
         let name: EnvKey = key.parse().map_err(broken)?;
-        if env_vars.get(&key).is_some() {
-            return Err(violation(rules::DUPLICATE_KEY, field(), "must not stand twice"));
-        }
-        let value = match value {
-            FieldValue::Text(value) => value.into_owned(),
-            FieldValue::WrongType(kind) => return Err(wrong_type(&field(), "a string", kind)),
-            FieldValue::Absent => return Err(missing_field(&field())),
-        };
-        env_vars.insert(name, value).map_err(broken)?;
+        env_vars.insert(name, value.to_owned()).map_err(broken)?;
     }
-    Ok(env_vars)
-}
-
-fn decode_progress(record: WireRecord<'_>) -> Result<ContainerMessage, AcpViolation> {
-    let story_id = parse_id::<StoryId>(&record.story_id, rules::STORY_ID, "payload.storyId")?;
-    let word = required_text(&record.status, "payload.status")?;
-    let status = StoryStatus::parse(word).ok_or_else(|| {
-        let problem = "must be `pending`, `in_progress`, `completed`, `failed` or `skipped`";
-        violation(rules::STORY_STATUS, "payload.status", format!("{problem}, found `{}`", excerpt(word)))
-    })?;
-    let output = bounded_text(record.output, rules::OUTPUT_LENGTH, "payload.output", MAX_OUTPUT_CHARS)?;
-    Ok(ContainerMessage::Progress(ProgressUpdate { story_id, status, output }))
-}
-
-fn decode_completion(record: WireRecord<'_>) -> Result<ContainerMessage, AcpViolation> {
-    let word = required_text(&record.status, "payload.status")?;
-    let status = CompletionStatus::parse(word).ok_or_else(|| {
-        let problem = "must be `completed`, `failed` or `stopped`";
-        violation(rules::COMPLETION_STATUS, "payload.status", format!("{problem}, found `{}`", excerpt(word)))
-    })?;
-    let pr_url = match record.pr_url {
-        FieldValue::WrongType(NULL_TYPE) => None,
-        FieldValue::WrongType(kind) => return Err(wrong_type("payload.prUrl", "a string or null", kind)),
-        FieldValue::Absent => return Err(missing_field("payload.prUrl")),
-        FieldValue::Text(text) => {
-            check_url(&text).map_err(|problem| {
-                violation(rules::PR_URL, "payload.prUrl", format!("{problem}, found `{}`", excerpt(&text)))
-            })?;
-            Some(text.into_owned())
-        }
-    };
-    let entries = match record.errors {
-        CollectionField::Entries(entries) => entries,
-        CollectionField::Absent => return Err(missing_field("payload.errors")),
-        CollectionField::WrongType(kind) => return Err(wrong_type("payload.errors", "a list", kind)),
-    };
-    if entries.len() > MAX_ERRORS {
-        let problem = format!("must have at most {MAX_ERRORS} entries, found {}", entries.len());
-        return Err(violation(rules::ERRORS_COUNT, "payload.errors", problem));
-    }
-    let errors = entries
-        .into_iter()
-        .enumerate()
-        .map(|(index, entry)| match entry {
-            FieldValue::Text(text) if fits(&text, MAX_ERROR_CHARS) => Ok(text.into_owned()),
-            entry => bounded_text(entry, rules::ERRORS_LENGTH, &format!("payload.errors[{index}]"), MAX_ERROR_CHARS),
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(ContainerMessage::Completion(Completion { status, pr_url, errors }))
-}
-
-fn decode_error(record: WireRecord<'_>) -> Result<ContainerMessage, AcpViolation> {
-    let code: ErrorCode = parse_field(&record.code, "payload.code")?;
-    let message = bounded_text(record.message, rules::MESSAGE_LENGTH, "payload.message", MAX_MESSAGE_CHARS)?;
-    Ok(ContainerMessage::Error(ErrorReport { code, message }))
-}
-
-fn missing_field(field: &str) -> AcpViolation {
-    violation(rules::REQUIRED, field, "is required and missing")
-}
-
-fn wrong_type(field: &str, wanted: &str, kind: &str) -> AcpViolation {
-    violation(rules::FIELD_TYPE, field, format!("must be {wanted}, found {kind}"))
-}
-
-/// A field that must be there and be a text.
-fn required_text<'r>(field: &'r FieldValue<'_>, name: &str) -> Result<&'r str, AcpViolation> {
-    match field {
-        FieldValue::Text(text) => Ok(text),
-        FieldValue::Absent => Err(missing_field(name)),
-        FieldValue::WrongType(kind) => Err(wrong_type(name, "a string", kind)),
-    }
-}
-
-/// A field that is an identifier.
-fn parse_id<T: FromStr<Err = IdError>>(
-    field: &FieldValue<'_>,
-    rule: &'static str,
-    name: &str,
-) -> Result<T, AcpViolation> {
-    required_text(field, name)?.parse().map_err(|error: IdError| {
-        violation(rule, name, format!("must be {}, found `{}`", error.rule, excerpt(&error.found)))
+    Ok(TaskRequest {
+        task_file_path: parse_field(payload.task_file_path, "payload.taskFilePath")?,
+        branch_name: parse_id::<BranchName>(payload.branch_name, rules::BRANCH_NAME, "payload.branchName")?,
+        repo_url: parse_field(payload.repo_url, "payload.repoUrl")?,
+        env_vars,
     })
 }
 
-/// A field with a type of its own.
-fn parse_field<T: FromStr<Err = FieldError>>(field: &FieldValue<'_>, name: &str) -> Result<T, AcpViolation> {
-    required_text(field, name)?.parse().map_err(|error: FieldError| violation(error.rule, name, error.problem))
+fn decode_progress(payload: WireProgress<'_>) -> Result<ContainerMessage, Violation> {
+    Ok(ContainerMessage::Progress(ProgressUpdate {
+        story_id: parse_id::<StoryId>(payload.story_id, rules::STORY_ID, "payload.storyId")?,
+        status: parse_status(payload.status, rules::STORY_STATUS)?,
+        output: bounded_text(&payload.output, rules::OUTPUT_LENGTH, "payload.output", MAX_OUTPUT_CHARS)?,
+    }))
 }
 
-/// A free text of at most so many characters.
-fn bounded_text(field: FieldValue<'_>, rule: &'static str, name: &str, most: usize) -> Result<String, AcpViolation> {
-    let text = required_text(&field, name)?;
-    if !fits(text, most) {
-        let problem = format!("must have at most {most} characters, found {}", text.chars().count());
-        return Err(violation(rule, name, problem));
+fn decode_completion(payload: WireCompletion<'_>) -> Result<ContainerMessage, Violation> {
+    let status = parse_status(payload.status, rules::COMPLETION_STATUS)?;
+    if let Some(url) = payload.pr_url {
+        check_url(url).map_err(|problem| {
+            Violation::new(rules::PR_URL, "payload.prUrl", format!("{problem}, found `{}`", excerpt(url)))
+        })?;
     }
-    match field {
-        FieldValue::Text(text) => Ok(text.into_owned()),
-        _ => Err(missing_field(name)),
+    if payload.errors.len() > MAX_ERRORS {
+        let problem = format!("must have at most {MAX_ERRORS} entries, found {}", payload.errors.len());
+        return Err(Violation::new(rules::ERRORS_COUNT, "payload.errors", problem));
     }
+    let errors = payload.errors.iter().enumerate().map(|(index, text)| {
+        bounded_text(text, rules::ERRORS_LENGTH, &format!("payload.errors[{index}]"), MAX_ERROR_CHARS)
+    });
+    let errors = errors.collect::<Result<_, _>>()?;
+    Ok(ContainerMessage::Completion(Completion { status, pr_url: payload.pr_url.map(str::to_owned), errors }))
 }
 
-/// Whether a text has at most so many characters: Unicode scalar values, of which there are never more than bytes.
-fn fits(text: &str, most: usize) -> bool {
-    text.len() <= most || text.chars().count() <= most
+fn decode_error(payload: WireError<'_>) -> Result<ContainerMessage, Violation> {
+    Ok(ContainerMessage::Error(ErrorReport {
+        code: parse_field(payload.code, "payload.code")?,
+        message: bounded_text(&payload.message, rules::MESSAGE_LENGTH, "payload.message", MAX_MESSAGE_CHARS)?,
+    }))
+}
+
+fn parse_id<T: FromStr<Err = IdError>>(text: &str, rule: &'static str, name: &str) -> Result<T, Violation> {
+    text.parse().map_err(|error: IdError| {
+        Violation::new(rule, name, format!("must be {}, found `{}`", error.rule, excerpt(&error.found)))
+    })
+}
+
+fn parse_field<T: FromStr<Err = FieldError>>(text: &str, name: &str) -> Result<T, Violation> {
+    text.parse().map_err(|error: FieldError| Violation::new(error.rule, name, error.problem))
+}
+
+fn parse_status<T: FromStr<Err = UnknownWord>>(word: &str, rule: &'static str) -> Result<T, Violation> {
+    word.parse().map_err(|error: UnknownWord| Violation::new(rule, "payload.status", error.to_string()))
+}
+
+/// Free text of at most `max` characters (Unicode scalar values).
+fn bounded_text(text: &str, rule: &'static str, name: &str, max: usize) -> Result<String, Violation> {
+    if take_chars(text, max).len() < text.len() {
+        let problem = format!("must have at most {max} characters, found {}", text.chars().count());
+        return Err(Violation::new(rule, name, problem));
+    }
+    Ok(text.to_owned())
 }

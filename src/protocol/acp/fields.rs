@@ -1,7 +1,7 @@
-//! The fields of ACP messages that have rules of their own: newtypes, valid wherever they are seen.
+//! Fields of ACP messages with rules of their own, as newtypes that are always valid.
 //!
-//! Used by [`message`](super::message); built from flags and plans by the orchestrator and from lines by
-//! [`decode`](super::decode). Must not: show a value of an environment variable.
+//! Built from flags and plans by the orchestrator, and from lines by [`decode`](super::decode). Must not: show a value of an
+//! environment variable.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use super::rules;
 // Until the mesh uses `crate::json`.
 pub(in crate::protocol) use crate::json::text::excerpt;
 
-/// Why a text is not the field that it was read as.
+/// A value that breaks the rule of its field.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{problem}")]
 pub struct FieldError {
-    /// The rule's name: one of [`RULES`](rules::RULES).
+    /// The name of one of [`RULES`](rules::RULES).
     pub rule: &'static str,
-    /// What is wrong, as a fragment.
+    /// A fragment.
     pub problem: String,
 }
 
@@ -35,7 +35,6 @@ impl FieldError {
 pub struct TaskFilePath(String);
 
 impl TaskFilePath {
-    /// The path as text, relative to the repo.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -67,13 +66,12 @@ impl fmt::Display for TaskFilePath {
     }
 }
 
-/// The name of an environment variable that a task-request may set: ACP's `^[A-Z_][A-Z0-9_]*$`, and none of those that
-/// decide what the sandbox runs: `PATH`, `HOME`, `LD_*`, `GIT_*` and longshore's own `LONGSHORE_*`.
+/// The name of an environment variable that a task-request may set: ACP's `^[A-Z_][A-Z0-9_]*$`, but none that decides what
+/// the sandbox runs: `PATH`, `HOME`, `LD_*`, `GIT_*` and longshore's own `LONGSHORE_*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EnvKey(String);
 
 impl EnvKey {
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -116,12 +114,11 @@ impl fmt::Display for EnvKey {
 pub struct EnvVars(BTreeMap<EnvKey, String>);
 
 impl EnvVars {
-    /// Nothing set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets a variable; an earlier value of it is replaced. A value with a NUL is refused: no process can have it.
+    /// Sets or replaces a variable. A value with a NUL is refused: no process can have it.
     pub fn insert(&mut self, key: EnvKey, value: String) -> Result<(), FieldError> {
         if value.contains('\0') {
             return Err(FieldError::new(rules::ENV_VALUE, format!("the value of `{key}` must not contain a NUL")));
@@ -130,27 +127,23 @@ impl EnvVars {
         Ok(())
     }
 
-    /// Names and values, by name. The values are for the environment of a process and for nothing else.
+    /// Names and values, by name. The values are for the environment of a process only.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(EnvKey::as_str)
     }
 
-    /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// How many are set.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -168,23 +161,14 @@ impl fmt::Debug for EnvVars {
 pub struct ErrorCode(Cow<'static, str>);
 
 impl ErrorCode {
-    /// The container ran out of memory.
     pub const CONTAINER_OOM: Self = Self(Cow::Borrowed("CONTAINER_OOM"));
-    /// The container exceeded its time.
     pub const CONTAINER_TIMEOUT: Self = Self(Cow::Borrowed("CONTAINER_TIMEOUT"));
-    /// The repository could not be cloned.
     pub const GIT_CLONE_FAILED: Self = Self(Cow::Borrowed("GIT_CLONE_FAILED"));
-    /// The branch could not be checked out.
     pub const GIT_CHECKOUT_FAILED: Self = Self(Cow::Borrowed("GIT_CHECKOUT_FAILED"));
-    /// The tasks file is not there.
     pub const TASK_FILE_NOT_FOUND: Self = Self(Cow::Borrowed("TASK_FILE_NOT_FOUND"));
-    /// The tasks file is not valid.
     pub const TASK_FILE_INVALID: Self = Self(Cow::Borrowed("TASK_FILE_INVALID"));
-    /// The connection to the orchestrator was lost.
     pub const ACP_CONNECTION_LOST: Self = Self(Cow::Borrowed("ACP_CONNECTION_LOST"));
-    /// The agent's process crashed.
     pub const AGENT_CRASH: Self = Self(Cow::Borrowed("AGENT_CRASH"));
-    /// Anything else.
     pub const UNKNOWN_ERROR: Self = Self(Cow::Borrowed("UNKNOWN_ERROR"));
     /// ACP, "Standard Error Codes", in the spec's order.
     pub const STANDARD: [Self; 9] = [
@@ -199,12 +183,10 @@ impl ErrorCode {
         Self::UNKNOWN_ERROR,
     ];
 
-    /// The code as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is one of the spec's nine.
     pub fn is_standard(&self) -> bool {
         Self::STANDARD.contains(self)
     }

@@ -1,19 +1,17 @@
-//! The names of ACP's rules, as [`AcpViolation`](super::message::AcpViolation) says them, each with the section it comes from.
-//!
-//! Used by all of `protocol/acp`. A test holds that every rule has an invalid golden file.
+//! ACP's rules, each with its section of the spec. Each rule has an invalid golden file.
 
 use crate::protocol::rule::rules;
 
 rules! {
     LINE_LENGTH = "line-length", "Transport", "A line has at most 65,536 bytes, the newline not counted.";
     UTF8 = "utf8", "Transport", "A line is UTF-8.";
-    JSON = "json", "Transport", "A line is one JSON value and nothing behind it; no trailing commas.";
+    JSON = "json", "Transport", "A line is exactly one JSON value.";
     JSON_OBJECT = "json-object", "Transport", "That value is an object.";
-    DUPLICATE_KEY = "duplicate-key", "longshore", "No key stands twice in the message, its payload or its `envVars`.";
-    REQUIRED = "required", "Message Envelope; Payload Fields", "Fields marked as required are there.";
+    DUPLICATE_KEY = "duplicate-key", "longshore", "Keys are unique in the message, its payload and its `envVars`.";
+    REQUIRED = "required", "Message Envelope; Payload Fields", "Fields marked as required are present.";
     FIELD_TYPE = "field-type", "Message Envelope; Payload Fields", "A field has the JSON type of the tables.";
     TYPE_UNKNOWN = "type-unknown", "Message Types", "`type` is one of the four.";
-    DIRECTION = "direction", "Message Types", "A message goes the way that its type goes.";
+    DIRECTION = "direction", "Message Types", "A message has the direction of its type.";
     TIMESTAMP = "timestamp", "Message Envelope", "`timestamp` is an RFC 3339 date-time, with its offset.";
     SWARM_ID = "swarm-id", "Message Envelope", "`swarmId` is a UUID v4, hyphenated.";
     CONTAINER_ID = "container-id", "Message Envelope", "`containerId` is 12 to 64 lowercase hexadecimal digits.";
@@ -40,6 +38,6 @@ rules! {
     OWN_SWARM = "own-swarm", "longshore", "`swarmId` is the sandbox's own swarm.";
     OWN_CONTAINER = "own-container", "longshore", "`containerId` is the sandbox's own container.";
     OWN_STORY = "own-story", "longshore", "`storyId` is a story of the sandbox's assignment.";
-    STORY_MOVE = "story-move", "longshore", "A story's status moves as the legal moves say.";
+    STORY_MOVE = "story-move", "longshore", "A story's status changes only as allowed.";
     AFTER_COMPLETION = "after-completion", "completion", "`completion` is the last message.";
 }

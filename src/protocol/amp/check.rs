@@ -1,26 +1,26 @@
-//! The rules of the five payloads, of the ack, and of a verdict beside the criteria that it is about.
+//! The rules for values of the five payloads, and of a verdict on given criteria.
 //!
-//! What has a wrong JSON type, or a word that is none, is refused by [`decode`](super::decode) before it comes here; here
-//! stands what a value of the right type must be. `at` is where the payload stands: `payload.`, or nothing for a payload
-//! that is a file of its own. Must not: look at files, git or the time; what needs these is its reader's to check.
+//! [`decode`](super::decode) has checked names and types before. `at` is the path of the payload: `payload.`, or empty for a
+//! payload that is a file of its own. Must not: look at files, git or the time.
 
 use std::collections::HashSet;
 
-use super::message::{
-    Ack, AmpMessageType, AmpRole, DirectFix, Escalation, EscalationSeverity, IssueSeverity, MsgId, Payload,
-    ReviewDecision, ReviewRequest, ReviewVerdict, TaskDispatch, TaskResult,
+use super::message_type::{AmpMessageType, AmpRole};
+use super::msg_id::MsgId;
+use super::payload::{
+    DirectFix, Escalation, EscalationSeverity, IssueSeverity, Payload, ReviewDecision, ReviewRequest, ReviewVerdict,
+    SubtaskCompletionStatus, TaskDispatch, TaskResult,
 };
-use super::rules::{
-    self, AmpViolation, LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES, MAX_FIX_LINES, MAX_TEXT_CHARS,
-};
+use super::rules::{self, LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES, MAX_FIX_LINES, MAX_TEXT_CHARS};
 use crate::ids::AssignmentId;
 use crate::json::text::excerpt;
-use crate::protocol::timestamp::parse_timestamp;
+use crate::protocol::rule::Violation;
+use crate::protocol::timestamp::{TIMESTAMP_FORM, parse_timestamp};
 
-type CheckResult = Result<(), AmpViolation>;
+type CheckResult = Result<(), Violation>;
 
 fn fail(rule: &'static str, field: String, problem: impl Into<String>) -> CheckResult {
-    Err(AmpViolation::new(rule, field, problem))
+    Err(Violation::new(rule, field, problem))
 }
 
 pub(super) fn check_payload(payload: &Payload, task: &AssignmentId) -> CheckResult {
@@ -34,9 +34,7 @@ pub(super) fn check_payload(payload: &Payload, task: &AssignmentId) -> CheckResu
     }
 }
 
-/// A text of at most [`MAX_TEXT_CHARS`].
-fn check_text(text: &str, field: &str) -> CheckResult {
-    // There are never more characters than bytes.
+pub(super) fn check_text(text: &str, field: &str) -> CheckResult {
     if text.len() > MAX_TEXT_CHARS && text.chars().count() > MAX_TEXT_CHARS {
         let problem = format!("must have at most {MAX_TEXT_CHARS} characters, found {}", text.chars().count());
         return fail(rules::TEXT_LENGTH, field.to_owned(), problem);
@@ -44,12 +42,11 @@ fn check_text(text: &str, field: &str) -> CheckResult {
     Ok(())
 }
 
-/// The same, and not of white space alone.
-fn check_non_empty_text(said: &str, field: &str) -> CheckResult {
-    if said.trim().is_empty() {
+fn check_non_empty_text(text: &str, field: &str) -> CheckResult {
+    if text.trim().is_empty() {
         return fail(rules::TEXT_EMPTY, field.to_owned(), "must not be empty");
     }
-    check_text(said, field)
+    check_text(text, field)
 }
 
 pub(super) fn check_list_length(found: usize, field: &str) -> CheckResult {
@@ -96,12 +93,12 @@ fn check_branch(branch: &str, field: String) -> CheckResult {
         return fail(rules::BRANCH_PROTECTED, field, format!("must not be `main` or `master`, found `{found}`"));
     }
     if !is_valid_branch_name(branch) {
-        return fail(rules::BRANCH_NAME, field, format!("must be a name that git takes, found `{found}`"));
+        return fail(rules::BRANCH_NAME, field, format!("must be a valid git branch name, found `{found}`"));
     }
     Ok(())
 }
 
-/// Whether git takes it as a branch's name (`git check-ref-format --branch`), of at most 244 bytes so that it can be a file.
+/// Whether it is a valid branch name (`git check-ref-format --branch`) of at most 244 bytes, so that it can be a file.
 fn is_valid_branch_name(name: &str) -> bool {
     let refused = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
@@ -126,7 +123,7 @@ fn check_subtasks(dispatch: &TaskDispatch, task: &AssignmentId, at: &str) -> Che
         let id = format!("{field}[{place}].subtask_id");
         check_subtask_id(&subtask.subtask_id, task, &id)?;
         if !seen.insert(&subtask.subtask_id) {
-            return fail(rules::SUBTASK_TWICE, id, format!("must not stand twice: `{}`", subtask.subtask_id));
+            return fail(rules::SUBTASK_TWICE, id, format!("must be unique, found `{}`", subtask.subtask_id));
         }
         check_non_empty_text(&subtask.description, &format!("{field}[{place}].description"))?;
     }
@@ -146,14 +143,14 @@ fn check_subtask_id(id: &str, task: &AssignmentId, field: &str) -> CheckResult {
 }
 
 fn check_task_result(result: &TaskResult, task: &AssignmentId, at: &str) -> CheckResult {
-    use super::message::SubtaskCompletionStatus::Complete;
+    use SubtaskCompletionStatus::Complete;
     check_subtask_id(&result.subtask_id, task, &format!("{at}subtask_id"))?;
     check_diff_summary(result, at)?;
     let assessment = &result.self_assessment;
     let field = format!("{at}self_assessment.criteria_met");
     check_list_length(assessment.criteria_met.len(), &field)?;
     if assessment.criteria_met.is_empty() {
-        return fail(rules::SELF_ASSESSMENT, field, "must have an entry for each criterion, and there is always one");
+        return fail(rules::SELF_ASSESSMENT, field, "must have an entry for each criterion, so at least one");
     }
     let field = format!("{at}self_assessment.notes");
     check_list_length(assessment.notes.len(), &field)?;
@@ -181,7 +178,7 @@ fn check_task_result(result: &TaskResult, task: &AssignmentId, at: &str) -> Chec
     let field = format!("{at}blockers");
     match (result.completion_status, result.blockers.len()) {
         (Complete, 0) => Ok(()),
-        (Complete, _) => fail(rules::BLOCKERS, field, "must not be there: the result is complete"),
+        (Complete, _) => fail(rules::BLOCKERS, field, "must be absent: the result is complete"),
         (_, 0) => fail(rules::BLOCKERS, field, "must say why the result is not complete"),
         (_, found) => {
             check_list_length(found, &field)?;
@@ -203,7 +200,7 @@ fn check_diff_summary(result: &TaskResult, at: &str) -> CheckResult {
         let field = format!("{field}[{place}]");
         check_non_empty_text(file, &field)?;
         if !seen.insert(file) {
-            return fail(rules::DIFF_SUMMARY, field, format!("must not stand twice: `{}`", excerpt(file)));
+            return fail(rules::DIFF_SUMMARY, field, format!("must be unique, found `{}`", excerpt(file)));
         }
     }
     if diff.files_changed.is_empty() && (diff.lines_added > 0 || diff.lines_removed > 0) {
@@ -212,14 +209,12 @@ fn check_diff_summary(result: &TaskResult, at: &str) -> CheckResult {
     Ok(())
 }
 
-/// A time that is kept as it is written.
+/// A timestamp that is kept as written.
 fn check_timestamp(text: &str, field: String) -> CheckResult {
-    if parse_timestamp(text).is_some() { Ok(()) } else { Err(timestamp_violation(text, field)) }
-}
-
-pub(super) fn timestamp_violation(found: &str, field: impl Into<String>) -> AmpViolation {
-    let problem = "must be an RFC 3339 date-time with its offset, such as `2026-02-26T14:32:07+00:00`";
-    AmpViolation::new(rules::TIMESTAMP, field, format!("{problem}, found `{}`", excerpt(found)))
+    if parse_timestamp(text).is_some() {
+        return Ok(());
+    }
+    fail(rules::TIMESTAMP, field, format!("must be {TIMESTAMP_FORM}, found `{}`", excerpt(text)))
 }
 
 fn check_reference(id: &MsgId, kind: Option<AmpMessageType>, task: &AssignmentId, field: String) -> CheckResult {
@@ -241,7 +236,7 @@ fn check_review_request(request: &ReviewRequest, task: &AssignmentId, at: &str) 
     let field = format!("{at}coordinator_notes");
     notes.map_or(Ok(()), |notes| check_text(notes, &field))?;
     if request.reject_count >= LOCK_WARNING_THRESHOLD && !notes.is_some_and(|notes| notes.contains(LOCK_WARNING_TEXT)) {
-        let problem = format!("must say \"{LOCK_WARNING_TEXT}\": `reject_count` is {}", request.reject_count);
+        let problem = format!("must contain \"{LOCK_WARNING_TEXT}\": `reject_count` is {}", request.reject_count);
         return fail(rules::LOCK_WARNING, field, problem);
     }
     for (check, value) in request.ci_status.iter().flatten() {
@@ -250,7 +245,7 @@ fn check_review_request(request: &ReviewRequest, task: &AssignmentId, at: &str) 
             return fail(rules::FIELD_TYPE, field, "must be a string");
         };
         if word == "failed" {
-            return fail(rules::CI_GATING, field, "must not be `failed`: it goes back to the executor unreviewed");
+            return fail(rules::CI_GATING, field, "must not be `failed`: such a result is not reviewed");
         }
         if check == "last_updated" {
             check_timestamp(word, field)?;
@@ -265,7 +260,7 @@ fn check_review_verdict(verdict: &ReviewVerdict, at: &str) -> CheckResult {
     let approves = verdict.decision != ReviewDecision::Rejected;
     let field = format!("{at}criteria_results");
     if verdict.criteria_results.is_empty() {
-        return fail(rules::CRITERIA_RESULTS, field, "must have an entry for each criterion, and there is always one");
+        return fail(rules::CRITERIA_RESULTS, field, "must have an entry for each criterion, so at least one");
     }
     check_list_length(verdict.criteria_results.len(), &field)?;
     for (place, result) in verdict.criteria_results.iter().enumerate() {
@@ -299,7 +294,6 @@ fn check_review_verdict(verdict: &ReviewVerdict, at: &str) -> CheckResult {
         .architecture_notes
         .as_deref()
         .map_or(Ok(()), |notes| check_text(notes, &format!("{at}architecture_notes")))?;
-    // NaN is in no range.
     if !(0.0..=1.0).contains(&verdict.confidence) {
         let problem = format!("must be from 0 to 1, found {}", verdict.confidence);
         return fail(rules::CONFIDENCE, format!("{at}confidence"), problem);
@@ -310,9 +304,9 @@ fn check_review_verdict(verdict: &ReviewVerdict, at: &str) -> CheckResult {
 fn check_direct_fixes(fixes: &[DirectFix], wanted: bool, field: String) -> CheckResult {
     if wanted == fixes.is_empty() {
         let problem = if wanted {
-            "must say what was mended: the decision is `approved_with_fix`"
+            "must list the fixes: the decision is `approved_with_fix`"
         } else {
-            "must not be there: the decision is not `approved_with_fix`"
+            "must be absent: the decision is not `approved_with_fix`"
         };
         return fail(rules::DIRECT_FIXES, field, problem);
     }
@@ -329,7 +323,7 @@ fn check_direct_fixes(fixes: &[DirectFix], wanted: bool, field: String) -> Check
 
 fn check_escalation(escalation: &Escalation, task: &AssignmentId, at: &str) -> CheckResult {
     if escalation.triggered_by == AmpRole::Admin {
-        return fail(rules::TRIGGERED_BY, format!("{at}triggered_by"), "must not be `admin`, who decides");
+        return fail(rules::TRIGGERED_BY, format!("{at}triggered_by"), "must not be `admin`");
     }
     check_non_empty_text(&escalation.description, &format!("{at}description"))?;
     check_list_length(escalation.affected_msgs.len(), &format!("{at}affected_msgs"))?;
@@ -345,28 +339,30 @@ fn check_escalation(escalation: &Escalation, task: &AssignmentId, at: &str) -> C
             fail(rules::CRITICAL_SUSPENDS, field, "must be true: the severity is `critical`")
         }
         (EscalationSeverity::Warning, false) => {
-            fail(rules::INFO_GOES_ON, field, "must be true: only with severity `info` do things go on")
+            fail(rules::INFO_GOES_ON, field, "must be true: only severity `info` does not suspend")
         }
         _ => Ok(()),
     }
 }
 
 impl ReviewVerdict {
-    /// Whether it breaks no rule as the answer to these criteria; says the first that it breaks. Fields are told as they
-    /// stand in a payload that is a file of its own: `issues[0].file`.
-    pub fn check(&self, criteria: &[String]) -> Result<(), AmpViolation> {
+    /// Checks the verdict on these criteria.
+    ///
+    /// # Errors
+    /// The first rule that it breaks; the field as in a payload that is a file of its own: `issues[0].file`.
+    pub fn check(&self, criteria: &[String]) -> Result<(), Violation> {
         check_review_verdict(self, "")?;
         self.match_criteria(criteria).map(|_| ())
     }
 
-    /// The place in `criteria_results` of each criterion's entry. An entry whose text is a criterion's (white space apart)
-    /// is about that one, wherever it stands; those in the reviewer's own words are about the criteria that are left, in
-    /// their order. Breaks `criteria-results` where there are not as many entries as criteria.
-    pub fn match_criteria(&self, criteria: &[String]) -> Result<Vec<usize>, AmpViolation> {
+    /// The index in `criteria_results` of each criterion's entry. An entry with a criterion's text (whitespace aside) belongs to
+    /// it; entries in the reviewer's own words belong to the remaining criteria, in order. Breaks `criteria-results` if the
+    /// numbers differ.
+    pub fn match_criteria(&self, criteria: &[String]) -> Result<Vec<usize>, Violation> {
         let (wanted, found) = (criteria.len(), self.criteria_results.len());
         if wanted != found {
             let problem = format!("must have an entry for each of the {wanted} criteria, found {found}");
-            return Err(AmpViolation::new(rules::CRITERIA_RESULTS, "criteria_results", problem));
+            return Err(Violation::new(rules::CRITERIA_RESULTS, "criteria_results", problem));
         }
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let texts: Vec<String> = criteria.iter().map(|criterion| words(criterion)).collect();
@@ -378,8 +374,8 @@ impl ReviewVerdict {
             places.push(same.map(|at| left.remove(at).0));
         }
         if let Some((place, text)) = left.iter().find(|(_, text)| texts.contains(text)) {
-            let problem = format!("must not be about a criterion that has an entry, found `{}`", excerpt(text));
-            return Err(AmpViolation::new(
+            let problem = format!("must not be a second entry for a criterion, found `{}`", excerpt(text));
+            return Err(Violation::new(
                 rules::CRITERIA_RESULTS,
                 format!("criteria_results[{place}].criterion"),
                 problem,
@@ -388,18 +384,5 @@ impl ReviewVerdict {
         let mut left = left.into_iter().map(|(place, _)| place);
         let places = places.into_iter().map(|place| place.or_else(|| left.next()));
         Ok(places.map(|place| place.expect("as many entries as criteria")).collect())
-    }
-}
-
-impl Ack {
-    /// Whether it breaks no rule; says the first that it breaks.
-    pub fn check(&self) -> Result<(), AmpViolation> {
-        let ways = self.ack_of.message_type().routes();
-        if !ways.iter().any(|(_, to)| *to == self.by) {
-            let problem =
-                format!("must be one to whom a `{}` goes, found `{}`", self.ack_of.message_type(), self.by.as_str());
-            return fail(rules::ACK_BY, "by".to_owned(), problem);
-        }
-        self.note.as_deref().map_or(Ok(()), |note| check_text(note, "note"))
     }
 }

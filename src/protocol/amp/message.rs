@@ -1,568 +1,276 @@
-//! What can be said in AMP: the envelope, the five payloads, and the ack. Names and shapes are the spec's ("Base Envelope",
-//! "01" to "05").
-//!
-//! A [`AmpMessage`] has no public fields: whoever has one has one that breaks no rule. Payloads are plain values until they
-//! are put into one.
+//! AMP messages and acks (spec, "Base Envelope"). An [`AmpMessage`] has no public fields, so that each one obeys every rule.
 
-use std::fmt;
-use std::str::FromStr;
+use std::collections::HashSet;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use jiff::tz::Offset;
+use serde::{Deserialize, Serialize, Serializer};
 
+use super::check;
+use super::rules;
 use crate::ids::AssignmentId;
+use crate::json::deserialize::non_null;
+use crate::protocol::rule::Violation;
+use crate::protocol::timestamp;
+use crate::protocol::words::words;
 
-/// `protocol_version`, the one that this build speaks.
-pub const VERSION: &str = "AMP/1.0";
-
-/// Who says something, or to whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum AmpRole {
-    /// The person.
-    Admin,
-    /// The orchestrator, where it decides.
-    Coordinator,
-    /// A sandbox that does stories.
-    Executor,
-    /// A sandbox that reviews.
-    Reviewer,
-    /// The orchestrator, where a mechanism of it speaks (a clock, a check). Says, and is told nothing.
-    System,
-}
-
-/// The five message types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum AmpMessageType {
-    /// 01.
-    TaskDispatch,
-    /// 02.
-    TaskResult,
-    /// 03.
-    ReviewRequest,
-    /// 04.
-    ReviewVerdict,
-    /// 05.
-    Escalation,
-}
-
-impl AmpMessageType {
-    /// All five, in the spec's order.
-    pub const ALL: [AmpMessageType; 5] = [
-        AmpMessageType::TaskDispatch,
-        AmpMessageType::TaskResult,
-        AmpMessageType::ReviewRequest,
-        AmpMessageType::ReviewVerdict,
-        AmpMessageType::Escalation,
-    ];
-
-    /// The spec's word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AmpMessageType::TaskDispatch => "task_dispatch",
-            AmpMessageType::TaskResult => "task_result",
-            AmpMessageType::ReviewRequest => "review_request",
-            AmpMessageType::ReviewVerdict => "review_verdict",
-            AmpMessageType::Escalation => "escalation",
-        }
-    }
-
-    /// How long an ack may take where the message does not say; none for an escalation, which the admin answers when there
-    /// is time.
-    pub fn ack_timeout(self) -> Option<Duration> {
-        let seconds = match self {
-            AmpMessageType::TaskDispatch => 300,
-            AmpMessageType::TaskResult => 120,
-            AmpMessageType::ReviewRequest => 600,
-            AmpMessageType::ReviewVerdict => 60,
-            AmpMessageType::Escalation => return None,
-        };
-        Some(Duration::from_secs(seconds))
-    }
-}
-
-impl fmt::Display for AmpMessageType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// A message's id: `{type}-{task_id}-{unix_ms}`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct MsgId {
-    text: String,
-    message_type: AmpMessageType,
-    task_id: AssignmentId,
-    unix_ms: u64,
-}
-
-/// A text that is no message id.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a message id is `{{type}}-T-YYYY-NNN-{{milliseconds since 1970}}`, found `{0}`")]
-pub struct MsgIdError(String);
-
-impl MsgId {
-    /// The id of a message of this type about this task at this time.
-    pub fn new(kind: AmpMessageType, task: AssignmentId, unix_ms: u64) -> Self {
-        Self { text: format!("{kind}-{task}-{unix_ms}"), message_type: kind, task_id: task, unix_ms }
-    }
-
-    /// As it is written.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// The message's type.
-    pub fn message_type(&self) -> AmpMessageType {
-        self.message_type
-    }
-
-    /// The task that it is about.
-    pub fn task_id(&self) -> &AssignmentId {
-        &self.task_id
-    }
-
-    /// Milliseconds since 1970.
-    pub fn unix_ms(&self) -> u64 {
-        self.unix_ms
-    }
-
-    /// The same as a timestamp; the latest one if it is out of range.
-    pub fn timestamp(&self) -> Timestamp {
-        i64::try_from(self.unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX)
-    }
-}
-
-impl FromStr for MsgId {
-    type Err = MsgIdError;
-    fn from_str(text: &str) -> Result<Self, MsgIdError> {
-        let wrong = || MsgIdError(text.chars().take(120).collect());
-        let kind = AmpMessageType::ALL
-            .into_iter()
-            .find(|kind| text.strip_prefix(kind.as_str()).is_some_and(|rest| rest.starts_with('-')));
-        let kind = kind.ok_or_else(wrong)?;
-        let rest = &text[kind.as_str().len() + 1..];
-        let (task, unix_ms) = rest.rsplit_once('-').ok_or_else(wrong)?;
-        let plain = !unix_ms.is_empty() && unix_ms.bytes().all(|b| b.is_ascii_digit()) && !unix_ms.starts_with('0');
-        let unix_ms = unix_ms.parse().ok().filter(|_| plain).ok_or_else(wrong)?;
-        Ok(Self::new(kind, task.parse().map_err(|_| wrong())?, unix_ms))
-    }
-}
-
-impl TryFrom<String> for MsgId {
-    type Error = MsgIdError;
-    fn try_from(text: String) -> Result<Self, MsgIdError> {
-        text.parse()
-    }
-}
-
-impl From<MsgId> for String {
-    fn from(id: MsgId) -> String {
-        id.text
-    }
-}
-
-impl fmt::Display for MsgId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.text)
-    }
-}
-
-impl fmt::Debug for MsgId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
+pub use super::message_type::{AmpMessageType, AmpRole};
+pub use super::msg_id::{MsgId, MsgIdError};
+pub use super::payload::{
+    ChangeType, CriterionVerdict, DiffSummary, DirectFix, Escalation, EscalationSeverity, EscalationType, Issue,
+    IssueSeverity, Payload, ReviewDecision, ReviewRequest, ReviewScope, ReviewVerdict, RiskLevel, SelfAssessment,
+    Subtask, SubtaskCompletionStatus, SystemStateSnapshot, TaskDispatch, TaskResult, WorkLogEntry,
+};
 
 /// A message that breaks no rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AmpMessage {
-    pub(super) id: MsgId,
-    pub(super) draft: AmpDraft,
+    id: MsgId,
+    draft: AmpDraft,
 }
 
-/// What a message is made of, but for its id.
+/// A message without its id, not checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AmpDraft {
-    /// Who says it.
     pub from: AmpRole,
-    /// To whom.
     pub to: AmpRole,
-    /// About which task.
     pub task_id: AssignmentId,
-    /// When.
     pub timestamp: Timestamp,
     /// Whether the receiver must write an ack.
     pub requires_ack: bool,
-    /// By when, from `at` on, in seconds; only with `requires_ack`. None: the type's own time.
+    /// The time for the ack, counted from `timestamp`, with `requires_ack` only. `None`: the type's default.
     pub ack_timeout_sec: Option<u32>,
-    /// What was said before that belongs to it.
+    /// Earlier messages that belong to this one.
     pub context_ref: Vec<MsgId>,
-    /// What is said.
     pub payload: Payload,
 }
 
-/// What is said.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Payload {
-    /// 01.
-    TaskDispatch(TaskDispatch),
-    /// 02.
-    TaskResult(TaskResult),
-    /// 03.
-    ReviewRequest(ReviewRequest),
-    /// 04.
-    ReviewVerdict(ReviewVerdict),
-    /// 05.
-    Escalation(Escalation),
-}
-
-impl Payload {
-    /// The message type that it is the payload of.
-    pub fn message_type(&self) -> AmpMessageType {
-        match self {
-            Payload::TaskDispatch(_) => AmpMessageType::TaskDispatch,
-            Payload::TaskResult(_) => AmpMessageType::TaskResult,
-            Payload::ReviewRequest(_) => AmpMessageType::ReviewRequest,
-            Payload::ReviewVerdict(_) => AmpMessageType::ReviewVerdict,
-            Payload::Escalation(_) => AmpMessageType::Escalation,
-        }
+words! {
+    /// The versions of the protocol that this build speaks.
+    pub enum ProtocolVersion {
+        V1 = "AMP/1.0",
     }
 }
 
-/// 01: a task is given out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TaskDispatch {
-    /// What to do, in words.
-    pub description: String,
-    /// The repo's absolute path.
-    pub repo: String,
-    /// The branch to work on; never `main` or `master`.
-    pub branch: String,
-    /// The stories, in order.
-    pub subtasks: Vec<Subtask>,
-    /// What makes it done; never empty.
-    pub acceptance_criteria: Vec<String>,
-    /// How much harm it can do.
-    pub risk_level: RiskLevel,
-    /// What must not be done.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub forbidden_actions: Vec<String>,
-    /// Technical constraints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tech_constraints: Option<serde_json::Map<String, serde_json::Value>>,
-}
-
-/// A story of a task.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Subtask {
-    /// `T-2026-044-S1`: the task's id and the story's place, from 1.
-    pub subtask_id: String,
-    /// What to do.
-    pub description: String,
-    /// About how many lines; 0 where nobody guessed.
-    pub estimated_lines: u32,
-}
-
-/// How much harm a task can do, which decides who approves it.
-pub use crate::tasks::RiskLevel;
-
-/// 02: what came of a story.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TaskResult {
-    /// Which.
-    pub subtask_id: String,
-    /// How far it got.
-    pub completion_status: SubtaskCompletionStatus,
-    /// What changed.
-    pub diff_summary: DiffSummary,
-    /// How the executor sees it, criterion by criterion.
-    pub self_assessment: SelfAssessment,
-    /// What was done.
-    pub work_log: Vec<WorkLogEntry>,
-    /// The commit that it ends with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit_hash: Option<String>,
-    /// Why it is not complete; there unless it is.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub blockers: Vec<String>,
-}
-
-/// How far a story got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A message of AMP, the Agent Message Protocol.
+#[derive(Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum SubtaskCompletionStatus {
-    /// All of it.
-    Complete,
-    /// Some of it.
-    Partial,
-    /// None of it.
-    Failed,
-}
-
-/// What changed, by git's own count.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-pub struct DiffSummary {
-    /// Paths, sorted.
-    pub files_changed: Vec<String>,
-    /// Lines; those of binary files are not counted.
-    pub lines_added: u64,
-    /// Lines.
-    pub lines_removed: u64,
-}
-
-/// How the executor sees its work: an entry for each acceptance criterion, in their order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SelfAssessment {
-    /// True where a check ran and passed, false where it ran and failed, null where nobody could check.
-    pub criteria_met: Vec<Option<bool>>,
-    /// A word on each.
-    pub notes: Vec<String>,
-}
-
-/// A line of a work log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkLogEntry {
-    /// When, with an offset.
-    pub timestamp: String,
-    /// What kind of thing.
-    pub action: String,
-    /// To which file; empty where it is about none.
-    pub file: String,
-    /// In words.
-    pub detail: String,
-}
-
-/// 03: a review is asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ReviewRequest {
-    /// The dispatch, which has the criteria.
-    pub original_dispatch_ref: MsgId,
-    /// The result, which has the diff's summary and the self-assessment.
-    pub task_result_ref: MsgId,
-    /// All of it, or what is new since the last verdict.
-    pub review_scope: ReviewScope,
-    /// Where the diff is.
-    pub diff_url: String,
-    /// How often the task was rejected so far.
-    pub reject_count: u32,
-    /// What else the reviewer should know. From two rejections on it says that the lock is near.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub coordinator_notes: Option<String>,
-    /// What checks say: a word each.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ci_status: Option<serde_json::Map<String, serde_json::Value>>,
-}
-
-/// How much is to be reviewed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ReviewScope {
-    /// All of it.
-    Full,
-    /// What is new since the last verdict.
-    Incremental,
-}
-
-/// 04: a reviewer's verdict.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ReviewVerdict {
-    /// What it is.
-    pub decision: ReviewDecision,
-    /// An entry for each acceptance criterion.
-    pub criteria_results: Vec<CriterionVerdict>,
-    /// What is wrong; there when it is rejected.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub issues: Vec<Issue>,
-    /// What the reviewer mended; there when it is approved with a fix, and only then.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub direct_fixes: Vec<DirectFix>,
-    /// What goes beyond the task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub architecture_notes: Option<String>,
-    /// How sure the reviewer is, from 0 to 1.
-    pub confidence: f64,
-}
-
-/// A verdict's word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ReviewDecision {
-    /// It may land.
-    Approved,
-    /// It may land with what the reviewer mended.
-    ApprovedWithFix,
-    /// It goes back.
-    Rejected,
-}
-
-/// A criterion by the reviewer's eye.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CriterionVerdict {
-    /// The criterion's words.
-    pub criterion: String,
-    /// Null where it cannot be told.
-    pub passed: Option<bool>,
-    /// Why.
-    pub evidence: String,
-}
-
-/// Something wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Issue {
-    /// How bad.
-    pub severity: IssueSeverity,
-    /// Where.
-    pub file: String,
-    /// Where in it; none where it is about all of it.
-    #[serde(default)]
-    pub line: Option<u64>,
-    /// What.
-    pub description: String,
-    /// What would mend it.
-    pub suggested_fix: String,
-}
-
-/// How bad an issue is. The first two block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum IssueSeverity {
-    /// Must be mended.
-    Critical,
-    /// Should be mended.
-    Major,
-    /// Could be mended.
-    Minor,
-}
-
-impl IssueSeverity {
-    /// The spec's word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            IssueSeverity::Critical => "critical",
-            IssueSeverity::Major => "major",
-            IssueSeverity::Minor => "minor",
-        }
-    }
-}
-
-/// Something that the reviewer mended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirectFix {
-    /// Where.
-    pub file: String,
-    /// What kind.
-    pub change_type: ChangeType,
-    /// How many lines of the diff, added and removed ones: under 5.
-    pub diff_lines: u32,
-}
-
-/// What a reviewer may mend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeType {
-    /// A word.
-    Typo,
-    /// What a linter would say.
-    Lint,
-    /// White space alone.
-    Whitespace,
-    /// The order of imports. The spec's table calls it `import`, its note `import_order`: both are read.
-    #[serde(alias = "import")]
-    ImportOrder,
-}
-
-/// 05: something that the sender cannot resolve.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Escalation {
-    /// What kind.
-    pub escalation_type: EscalationType,
-    /// How bad. Critical suspends all agents concerned.
-    pub severity: EscalationSeverity,
-    /// Whose doing.
-    pub triggered_by: AmpRole,
-    /// For the admin: short, specific, and such that something can be done.
-    pub description: String,
-    /// The messages that led to it.
-    pub affected_msgs: Vec<MsgId>,
-    /// How things stand.
-    pub system_state_snapshot: SystemStateSnapshot,
-    /// What the admin could do.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub suggested_actions: Vec<String>,
-    /// Whether the sender waits for the admin; false only with severity info.
-    pub auto_suspended: bool,
-}
-
-/// What kind of escalation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum EscalationType {
-    /// A task was rejected more than three times.
-    HallucinationLock,
-    /// No ack in time.
-    AckTimeout,
-    /// `main`, `master` or another's branch.
-    BranchViolation,
-    /// Checks failed.
-    CiFailure,
-    /// Two agents, or two branches, cannot be reconciled.
-    Conflict,
-    /// Nothing in the SSOT from an agent for 30 minutes.
-    HeartbeatTimeout,
-    /// More than the risk level allows.
-    PermissionDenied,
-    /// Anything else.
-    Unknown,
-}
-
-/// How bad an escalation is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum EscalationSeverity {
-    /// For the record; things go on.
-    Info,
-    /// The task waits, or is over; others go on.
-    Warning,
-    /// All agents concerned are suspended.
-    Critical,
-}
-
-/// How things stood at an escalation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SystemStateSnapshot {
-    /// A word: running, failed, locked, suspended.
-    pub task_status: String,
-    /// How often the task was rejected.
-    pub reject_count: u32,
-    /// The newest message of the task that went well; null before there is one.
-    pub last_successful_msg_id: Option<MsgId>,
-}
-
-/// A receiver's word that a message arrived; for a dispatch, that it has begun (spec, "ACK on Start").
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ack {
-    /// Which message.
-    pub ack_of: MsgId,
-    /// Who has it.
-    pub by: AmpRole,
-    /// When, with an offset.
-    #[serde(serialize_with = "super::encode::serialize_timestamp")]
+#[serde(deny_unknown_fields)]
+pub(super) struct AmpWireMessage<P> {
+    pub msg_id: MsgId,
+    pub protocol_version: ProtocolVersion,
+    #[serde(rename = "type")]
+    pub message_type: AmpMessageType,
+    pub from: AmpRole,
+    pub to: AmpRole,
+    /// The task that the message is about.
+    #[cfg_attr(feature = "orchestrator", schemars(with = "String"))]
+    pub task_id: AssignmentId,
+    /// RFC 3339, with an offset.
+    #[serde(with = "timestamp")]
+    #[cfg_attr(feature = "orchestrator", schemars(with = "String"))]
     pub timestamp: Timestamp,
-    /// What the receiver adds: the admin's decision, on an escalation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether the receiver must write an ack.
+    pub requires_ack: bool,
+    /// The time for the ack. Without it: the type's default.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "non_null")]
+    pub ack_timeout_sec: Option<u32>,
+    /// Earlier messages that belong to this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context_ref: Vec<MsgId>,
+    pub payload: P,
+}
+
+impl Serialize for AmpMessage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let AmpDraft { from, to, timestamp, requires_ack, ack_timeout_sec, .. } = self.draft;
+        let message = AmpWireMessage {
+            msg_id: self.id.clone(),
+            protocol_version: ProtocolVersion::V1,
+            message_type: self.message_type(),
+            from,
+            to,
+            task_id: self.draft.task_id.clone(),
+            timestamp,
+            requires_ack,
+            ack_timeout_sec,
+            context_ref: self.draft.context_ref.clone(),
+            payload: &self.draft.payload,
+        };
+        message.serialize(serializer)
+    }
+}
+
+impl AmpMessage {
+    /// Checks the draft as the message of this id.
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn new(id: MsgId, draft: AmpDraft) -> Result<Self, Violation> {
+        check_envelope(&id, &draft)?;
+        check::check_payload(&draft.payload, &draft.task_id)?;
+        let message = Self { id, draft };
+        // Line breaks and indents can make a deeply nested message many times longer than it came.
+        match serde_json::to_writer_pretty(SizeLimitedSink(rules::MAX_MESSAGE_BYTES), &message) {
+            Ok(()) => Ok(message),
+            Err(_) => Err(rules::size_violation("more")),
+        }
+    }
+
+    pub fn id(&self) -> &MsgId {
+        &self.id
+    }
+
+    pub fn message_type(&self) -> AmpMessageType {
+        self.id.message_type()
+    }
+
+    pub fn from(&self) -> AmpRole {
+        self.draft.from
+    }
+
+    pub fn to(&self) -> AmpRole {
+        self.draft.to
+    }
+
+    pub fn task_id(&self) -> &AssignmentId {
+        &self.draft.task_id
+    }
+
+    pub fn timestamp(&self) -> Timestamp {
+        self.draft.timestamp
+    }
+
+    pub fn requires_ack(&self) -> bool {
+        self.draft.requires_ack
+    }
+
+    /// The time for the ack, counted from [`timestamp`](Self::timestamp): the message's own, else its type's. `None` if no ack
+    /// is required, and for an escalation without a time of its own.
+    pub fn ack_timeout(&self) -> Option<Duration> {
+        let own = self.draft.ack_timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
+        own.or_else(|| self.message_type().ack_timeout()).filter(|_| self.draft.requires_ack)
+    }
+
+    pub fn context_ref(&self) -> &[MsgId] {
+        &self.draft.context_ref
+    }
+
+    pub fn payload(&self) -> &Payload {
+        &self.draft.payload
+    }
+
+    pub fn draft(&self) -> &AmpDraft {
+        &self.draft
+    }
+
+    /// As in the SSOT: indented JSON, keys in the spec's order, no newline at the end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("keys are texts and numbers are finite")
+    }
+}
+
+/// Fails once more bytes were written than there is room for.
+struct SizeLimitedSink(usize);
+
+impl Write for SizeLimitedSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn check_envelope(id: &MsgId, draft: &AmpDraft) -> Result<(), Violation> {
+    let kind = draft.payload.message_type();
+    if id.message_type() != kind {
+        let problem = format!("must begin with the message's type `{kind}`, found `{id}`");
+        return Err(Violation::new(rules::MSG_ID_TYPE, "msg_id", problem));
+    }
+    if id.task_id() != &draft.task_id {
+        let problem = format!("must have the message's task `{}`, found `{id}`", draft.task_id);
+        return Err(Violation::new(rules::MSG_ID_TASK, "msg_id", problem));
+    }
+    if Offset::UTC.to_datetime(draft.timestamp).year() < 0 {
+        return Err(Violation::new(rules::TIMESTAMP, "timestamp", "must not be before the year 0"));
+    }
+    if draft.to == AmpRole::System {
+        return Err(Violation::new(rules::RECEIVER, "to", "must not be `system`, which only sends"));
+    }
+    if !kind.routes().contains(&(draft.from, draft.to)) {
+        let ways: Vec<String> =
+            kind.routes().iter().map(|(from, to)| format!("`{}` to `{}`", from.as_str(), to.as_str())).collect();
+        let problem = format!(
+            "`{kind}` goes from {}, found `{}` to `{}`",
+            ways.join(" or "),
+            draft.from.as_str(),
+            draft.to.as_str()
+        );
+        return Err(Violation::new(rules::DIRECTION, "from", problem));
+    }
+    if !draft.requires_ack && kind != AmpMessageType::Escalation {
+        return Err(Violation::new(rules::ACK_REQUIRED, "requires_ack", format!("must be true for `{kind}`")));
+    }
+    match draft.ack_timeout_sec {
+        Some(_) if !draft.requires_ack => {
+            let problem = "must be absent without `requires_ack`";
+            return Err(Violation::new(rules::ACK_TIMEOUT, "ack_timeout_sec", problem));
+        }
+        Some(0) => return Err(Violation::new(rules::ACK_TIMEOUT, "ack_timeout_sec", "must be above 0")),
+        _ => {}
+    }
+    check::check_list_length(draft.context_ref.len(), "context_ref")?;
+    let mut seen = HashSet::new();
+    for (place, earlier) in draft.context_ref.iter().enumerate() {
+        let field = || format!("context_ref[{place}]");
+        if earlier == id {
+            return Err(Violation::new(rules::CONTEXT_REF, field(), "must not be the message itself"));
+        }
+        if !seen.insert(earlier) {
+            return Err(Violation::new(rules::CONTEXT_REF, field(), format!("must be unique, found `{earlier}`")));
+        }
+    }
+    Ok(())
+}
+
+/// The receiver's confirmation that a message arrived; of a dispatch, that work started (spec, "ACK on Start").
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Ack {
+    /// The message.
+    pub ack_of: MsgId,
+    /// The receiver.
+    pub by: AmpRole,
+    /// RFC 3339, with an offset.
+    #[serde(with = "timestamp")]
+    #[cfg_attr(feature = "orchestrator", schemars(with = "String"))]
+    pub timestamp: Timestamp,
+    /// A remark; the admin's decision on an escalation.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "non_null")]
     pub note: Option<String>,
+}
+
+impl Ack {
+    /// As in the SSOT: indented JSON, no newline at the end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("keys are texts")
+    }
+
+    /// # Errors
+    /// The first rule that the ack breaks.
+    pub fn check(&self) -> Result<(), Violation> {
+        let ways = self.ack_of.message_type().routes();
+        if !ways.iter().any(|(_, to)| *to == self.by) {
+            let problem =
+                format!("must be a receiver of `{}`, found `{}`", self.ack_of.message_type(), self.by.as_str());
+            return Err(Violation::new(rules::ACK_BY, "by", problem));
+        }
+        self.note.as_deref().map_or(Ok(()), |note| check::check_text(note, "note"))
+    }
 }

@@ -1,84 +1,28 @@
-//! AMP/1.0, the Agent Message Protocol: what coordinator, executors, reviewers and the admin say to each other about tasks.
+//! AMP/1.0, the Agent Message Protocol: messages about tasks between coordinator, executors, reviewers and the admin.
 //!
-//! ACP says what happens in a container; AMP makes of it messages that other agents and people can act on. An assignment is
-//! AMP's *task*, its stories are the *subtasks*. Text -> [`message::AmpMessage`] with every rule of the spec checked; the
-//! messages land in the SSOT.
+//! ACP says what happens in a container; AMP turns it into messages that other agents and people can act on. An assignment is
+//! AMP's *task*, its stories are the *subtasks*.
 //!
 //! | file | what |
 //! |---|---|
-//! | [`message`] | the envelope, the five payloads and the ack, as values |
+//! | [`message`] | the envelope and the ack, both checked; everything that users of AMP need |
+//! | `message_type.rs`, `msg_id.rs`, `payload.rs` | roles, types and routes; message ids; the five payloads |
+//! | `decode.rs` | JSON text -> message, ack or verdict, or the broken rule and its field |
+//! | `check.rs` | the rules of payloads |
 //! | [`machine`] | ids, acks and heartbeats over time |
-//! | `envelope.rs`, `check.rs` | every rule: of the envelope, and of payloads and acks |
-//! | `located_value.rs`, `decode.rs` | JSON text -> message, ack or verdict, with the rule and the field of what is wrong |
-//! | `encode.rs` | message or ack -> JSON |
-//! | `schema.rs` | the same as JSON Schemas, for others |
-//! | [`rules`] | the rules' names, [`AmpViolation`](rules::AmpViolation), and the sizes |
-//! | [`store`] | the SSOT: where all of it lands |
+//! | `schema.rs` | the message types as JSON Schemas |
+//! | [`rules`] | the rules' names, and the limits |
+//! | [`store`] | the SSOT, where messages are kept |
 //!
-//! # Rules
-//!
-//! A message that breaks one is a [`AmpViolation`](rules::AmpViolation), which names it and the field. What each of them wants is in
-//! [`rules::RULES`]; `tests/golden/amp` has files that break it. "longshore" stands for what the spec leaves open.
-//!
-//! | rule | section of the spec |
-//! |---|---|
-//! | `size` | longshore |
-//! | `text-length` | longshore |
-//! | `list-length` | longshore |
-//! | `json` | Base Envelope |
-//! | `json-object` | Base Envelope |
-//! | `duplicate-key` | longshore |
-//! | `protocol-version` | Base Envelope |
-//! | `unknown-field` | longshore |
-//! | `required` | Base Envelope; payload fields |
-//! | `field-type` | Base Envelope; payload fields |
-//! | `number-range` | longshore |
-//! | `type-unknown` | Base Envelope |
-//! | `enum-word` | Base Envelope; payload fields |
-//! | `msg-id` | Base Envelope |
-//! | `msg-id-type` | Base Envelope |
-//! | `msg-id-task` | Base Envelope |
-//! | `direction` | 01 to 05 |
-//! | `receiver` | Base Envelope |
-//! | `task-id` | Base Envelope |
-//! | `timestamp` | Base Envelope |
-//! | `ack-required` | 01 to 04: ACK Required |
-//! | `ack-timeout` | Base Envelope |
-//! | `context-ref` | Base Envelope |
-//! | `text-empty` | longshore |
-//! | `repo-path` | 01 |
-//! | `branch-protected` | 01: Branch Validation |
-//! | `branch-name` | longshore |
-//! | `subtasks-empty` | 01 |
-//! | `subtask-id` | 01; 02 |
-//! | `subtask-twice` | 02 |
-//! | `acceptance-criteria` | 01: Acceptance Criteria |
-//! | `blockers` | 02: Partial Completion |
-//! | `diff-summary` | 02 |
-//! | `self-assessment` | 02: Self Assessment |
-//! | `commit-hash` | 02 |
-//! | `ref-type` | 03 |
-//! | `ref-task` | 03; 05 |
-//! | `lock-warning` | 03: Lock Warning |
-//! | `ci-gating` | 03: CI Gating |
-//! | `criteria-results` | 04 |
-//! | `approved-criteria` | longshore |
-//! | `issues` | 04 |
-//! | `approved-issues` | 04: Issue Severity |
-//! | `direct-fixes` | 04 |
-//! | `direct-fix-scope` | 04: Direct Fix Scope |
-//! | `confidence` | 04 |
-//! | `triggered-by` | 05 |
-//! | `critical-suspends` | 05: Critical = Suspend All |
-//! | `info-goes-on` | 05 |
-//! | `ack-by` | longshore |
+//! A message that breaks one of [`rules::RULES`] is a [`Violation`](super::rule::Violation), which names the rule and the field;
+//! `tests/golden/amp` has files for each. The section "longshore" stands for what the spec leaves open.
 //!
 //! # The spec's sentences
 //!
-//! What the spec says that must, should, may only or must not be. A rule is held by `invalid_files_are_rejected_with_rule_and_field`,
-//! with the golden files that are called by it, and by `schemas_reject_invalid_files_except_inexpressible_rules`.
+//! Each must, should and must not of the spec, and what enforces it: a rule (tested by its golden files in
+//! `invalid_files_are_rejected_with_rule_and_field` and `schemas_reject_invalid_files_except_inexpressible_rules`) or a test.
 //!
-//! | section | sentence | rule | what else |
+//! | section | sentence | rule | tests and remarks |
 //! |---|---|---|---|
 //! | Protocol | All message exchanges between agents must strictly follow the JSON schema | `required`, `field-type`, `unknown-field`, `enum-word` | |
 //! | Protocol | the receiver must reject it and write to the error log | `json`, `json-object` | `rejected_messages_are_logged_with_their_rule` |
@@ -152,23 +96,23 @@
 //!
 //! # To add a message type
 //!
-//! A struct and a variant in `message.rs`, its ways in `envelope.rs`; its reading in `decode.rs`, its rules in `check.rs`,
-//! `rules.rs` and the tables above, its schema in `schema.rs`; golden files, valid and invalid, for each.
+//! A word in `message_type.rs` with its routes; a struct and a variant in `payload.rs`; a line in `decode.rs`; its rules in
+//! `check.rs`, `rules.rs`, `schema.rs` and the table above; golden files, valid and invalid.
 //!
-//! Used by `swarm/` (which says what is to be told, and when), `coordinator/` (which composes and keeps it), `shim/` (a
-//! reviewer's verdict) and `cli/`. Must not: know containers, git or the state's files.
+//! Used by `swarm/` (decides what to send, and when), `coordinator/` (composes and stores messages), `shim/` (a reviewer's
+//! verdict) and `cli/`. Must not: know containers, git or the state's files.
 
 pub mod machine;
 mod check;
 mod decode;
-mod encode;
-mod envelope;
-#[cfg(test)]
-mod golden;
 pub mod message;
+mod message_type;
+mod msg_id;
+mod payload;
 pub mod rules;
 #[cfg(feature = "orchestrator")]
 pub mod schema;
 #[cfg(feature = "orchestrator")]
 pub mod store;
-mod located_value;
+#[cfg(test)]
+mod tests;

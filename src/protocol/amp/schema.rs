@@ -1,431 +1,286 @@
 //! AMP as JSON Schemas (draft 2020-12), for `longshore schema amp`, `amp-ack` and `amp-verdict`: for those who write messages
-//! and are not longshore.
+//! with other programs.
 //!
-//! By hand and not derived: most of the rules are about several fields, and the types know nothing of them. What a schema
-//! cannot say (two fields that agree, an id that stands twice, what JSON itself lost) is listed in the test below.
-//! Reading is `decode.rs` and `check.rs`; the golden files hold both to the same.
+//! Names, types and required fields are derived from the message types; the rules of `check.rs` that a schema can express are
+//! added below. The golden files hold reader and schema to the same.
 
-use serde_json::{Value, json};
+use std::borrow::Cow;
 
-use super::message::{AmpMessageType, AmpRole, VERSION};
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::{JsonSchema, Schema, json_schema};
+use serde_json::{Map, Value, json};
+
+use super::message::{Ack, AmpWireMessage};
+use super::message_type::{AmpMessageType, AmpRole};
+use super::msg_id::MsgId;
+use super::payload::{Escalation, ReviewRequest, ReviewVerdict, TaskDispatch, TaskResult};
 use super::rules::{LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES, MAX_FIX_LINES, MAX_TEXT_CHARS};
 
-const SCHEMA_DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
-const TASK_ID_PATTERN: &str = "T-[0-9]{4}-[0-9]{3,9}";
-const MESSAGE_TYPES_PATTERN: &str = "(task_dispatch|task_result|review_request|review_verdict|escalation)";
-const TIMESTAMP_PATTERN: &str = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)\
+const TASK_ID: &str = "T-[0-9]{4}-[0-9]{3,9}";
+const NOT_BLANK: &str = "\\S";
+const TIMESTAMP: &str = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)\
                     (\\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
 /// What git takes in no branch name.
-const INVALID_BRANCH_PATTERN: &str = "[\\x00-\\x20\\x7f~^:?*\\[\\\\]|\\.\\.|@\\{|//|^[-/]|[./]$|(^|/)\\.|\\.lock(/|$)";
+const NO_BRANCH: &str = "[\\x00-\\x20\\x7f~^:?*\\[\\\\]|\\.\\.|@\\{|//|^[-/]|[./]$|(^|/)\\.|\\.lock(/|$)";
 
 /// A message of any of the five types.
-pub fn message_schema() -> Value {
-    let mut all: Vec<Value> = AmpMessageType::ALL.into_iter().map(rules_for_type).collect();
-    all.push(json!({
+pub fn message_schema() -> Schema {
+    let mut generator = generator();
+    let payloads = [
+        generator.subschema_for::<TaskDispatch>(),
+        generator.subschema_for::<TaskResult>(),
+        generator.subschema_for::<ReviewRequest>(),
+        generator.subschema_for::<ReviewVerdict>(),
+        generator.subschema_for::<Escalation>(),
+    ];
+    let mut schema = into_schema::<AmpWireMessage<Map<String, Value>>>(generator, "AMP/1.0 message", "Message");
+    let mut rules: Vec<Value> = AmpMessageType::ALL.into_iter().zip(payloads).map(type_rules).collect();
+    rules.push(json!({
         "if": { "required": ["ack_timeout_sec"] },
         "then": { "properties": { "requires_ack": { "const": true } } },
     }));
-    json!({
-        "$schema": SCHEMA_DIALECT,
-        "title": "AMP/1.0 message",
-        "description": "What coordinator, executors, reviewers and the admin say to each other about tasks.",
-        "type": "object",
-        "properties": {
-            "msg_id": msg_id(MESSAGE_TYPES_PATTERN),
-            "protocol_version": { "const": VERSION },
-            "type": { "enum": AmpMessageType::ALL.map(AmpMessageType::as_str) },
-            "from": { "enum": role_names(&[AmpRole::Admin, AmpRole::Coordinator, AmpRole::Executor, AmpRole::Reviewer, AmpRole::System]) },
-            "to": { "enum": role_names(&[AmpRole::Admin, AmpRole::Coordinator, AmpRole::Executor, AmpRole::Reviewer]) },
-            "task_id": { "type": "string", "pattern": format!("^{TASK_ID_PATTERN}$") },
-            "timestamp": timestamp(),
-            "requires_ack": { "type": "boolean" },
-            "ack_timeout_sec": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
-            "context_ref": { "type": "array", "items": msg_id(MESSAGE_TYPES_PATTERN), "uniqueItems": true, "maxItems": MAX_ENTRIES },
-            "payload": { "type": "object" },
-        },
-        "required": [
-            "msg_id", "protocol_version", "type", "from", "to", "task_id", "timestamp", "requires_ack", "payload",
-        ],
-        "additionalProperties": false,
-        "allOf": all,
-        "$defs": {
-            "task_dispatch": task_dispatch(),
-            "task_result": task_result(),
-            "review_request": review_request(),
-            "review_verdict": review_verdict(),
-            "escalation": escalation(),
-        },
-    })
+    schema.insert("allOf".to_owned(), rules.into());
+    schema
 }
 
 /// An ack.
-pub fn ack_schema() -> Value {
+pub fn ack_schema() -> Schema {
     let by_type = |kind: AmpMessageType| {
         let receivers: Vec<AmpRole> = kind.routes().iter().map(|(_, to)| *to).collect();
         json!({
             "if": { "properties": { "ack_of": { "pattern": format!("^{kind}-") } } },
-            "then": { "properties": { "by": { "enum": role_names(&receivers) } } },
+            "then": { "properties": { "by": { "enum": receivers } } },
         })
     };
-    json!({
-        "$schema": SCHEMA_DIALECT,
-        "title": "AMP/1.0 ack",
-        "description": "A receiver's word that a message arrived; for a dispatch, that it has begun.",
-        "type": "object",
-        "properties": {
-            "ack_of": msg_id(MESSAGE_TYPES_PATTERN),
-            "by": { "type": "string" },
-            "timestamp": timestamp(),
-            "note": text(),
-        },
-        "required": ["ack_of", "by", "timestamp"],
-        "additionalProperties": false,
-        "allOf": AmpMessageType::ALL.map(by_type),
-    })
-}
-
-/// A reviewer's verdict as a file of its own: the payload of a `review_verdict`.
-pub fn verdict_schema() -> Value {
-    let mut schema = json!({ "$schema": SCHEMA_DIALECT, "title": "AMP/1.0 review verdict" });
-    if let (Some(schema), Value::Object(payload)) = (schema.as_object_mut(), review_verdict()) {
-        schema.extend(payload);
-    }
+    let mut schema = into_schema::<Ack>(generator(), "AMP/1.0 ack", "Ack");
+    schema.insert("allOf".to_owned(), AmpMessageType::ALL.map(by_type).to_vec().into());
     schema
 }
 
-/// What a message of this type has besides.
-fn rules_for_type(kind: AmpMessageType) -> Value {
-    let ways: Vec<Value> = kind
-        .routes()
-        .iter()
-        .map(|(from, to)| json!({ "properties": { "from": { "const": from.as_str() }, "to": { "const": to.as_str() } } }))
-        .collect();
+/// A reviewer's verdict as a file of its own: the payload of a `review_verdict`.
+pub fn verdict_schema() -> Schema {
+    into_schema::<ReviewVerdict>(generator(), "AMP/1.0 review verdict", "ReviewVerdict")
+}
+
+/// What a message of this type needs besides.
+fn type_rules((kind, payload): (AmpMessageType, Schema)) -> Value {
+    let routes = kind.routes().iter();
+    let routes = routes.map(|(from, to)| json!({ "properties": { "from": { "const": from }, "to": { "const": to } } }));
     let mut then = json!({
-        "properties": {
-            "msg_id": { "pattern": format!("^{kind}-") },
-            "payload": { "$ref": format!("#/$defs/{kind}") },
-        },
-        "anyOf": ways,
+        "properties": { "msg_id": { "pattern": format!("^{kind}-") }, "payload": payload },
+        "anyOf": routes.collect::<Vec<_>>(),
     });
     if kind != AmpMessageType::Escalation {
         then["properties"]["requires_ack"] = json!({ "const": true });
     }
-    json!({ "if": { "properties": { "type": { "const": kind.as_str() } }, "required": ["type"] }, "then": then })
+    json!({ "if": { "properties": { "type": { "const": kind } }, "required": ["type"] }, "then": then })
 }
 
-fn role_names(roles: &[AmpRole]) -> Vec<&'static str> {
-    roles.iter().map(|role| role.as_str()).collect()
+fn generator() -> SchemaGenerator {
+    SchemaSettings::draft2020_12().for_serialize().into_generator()
 }
 
-fn msg_id(kinds: &str) -> Value {
-    json!({ "type": "string", "pattern": format!("^{kinds}-{TASK_ID_PATTERN}-[1-9][0-9]{{0,19}}$") })
+fn into_schema<T: JsonSchema>(generator: SchemaGenerator, title: &str, name: &str) -> Schema {
+    let mut schema = generator.into_root_schema_for::<T>();
+    schema.insert("title".to_owned(), title.into());
+    add_rules(name, schema.as_object_mut().expect("an object"));
+    if let Some(Value::Object(types)) = schema.get_mut("$defs") {
+        for (name, schema) in types {
+            add_rules(name, schema.as_object_mut().expect("an object"));
+        }
+    }
+    schema
 }
 
-fn timestamp() -> Value {
-    json!({ "type": "string", "format": "date-time", "pattern": TIMESTAMP_PATTERN })
+/// Adds what `check.rs` demands of the type's fields.
+fn add_rules(type_name: &str, schema: &mut Map<String, Value>) {
+    let required: Vec<Value> = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    for (name, field) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+        if !required.contains(&Value::from(name.as_str())) {
+            remove_null(field);
+        }
+        add_limits(field);
+    }
+    for (name, field, rules) in field_rules() {
+        if name == type_name {
+            merge(&mut schema["properties"][field], rules);
+        }
+    }
+    let invariants = type_invariants().into_iter().filter(|(name, _)| *name == type_name);
+    let invariants: Vec<Value> = invariants.map(|(_, rules)| rules).collect();
+    if !invariants.is_empty() {
+        schema.insert("allOf".to_owned(), invariants.into());
+    }
+    if type_name == "Issue"
+        && let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut)
+    {
+        required.retain(|name| name != "line");
+    }
 }
 
-fn text() -> Value {
-    json!({ "type": "string", "maxLength": MAX_TEXT_CHARS })
+/// An optional field is absent, not null.
+fn remove_null(field: &mut Value) {
+    if let Some(types) = field.get("type").and_then(Value::as_array) {
+        field["type"] = types.iter().find(|name| *name != "null").cloned().unwrap_or_default();
+    }
 }
 
-/// A text that says something.
-fn non_empty_text() -> Value {
-    json!({ "type": "string", "maxLength": MAX_TEXT_CHARS, "pattern": "\\S" })
+fn add_limits(field: &mut Value) {
+    match field["type"].as_str() {
+        Some("string") => merge(field, json!({ "maxLength": MAX_TEXT_CHARS })),
+        Some("array") => {
+            merge(field, json!({ "maxItems": MAX_ENTRIES }));
+            add_limits(&mut field["items"]);
+        }
+        Some("integer") if field["format"] == "uint32" => merge(field, json!({ "maximum": u32::MAX })),
+        Some("integer") => merge(field, json!({ "maximum": u64::MAX })),
+        _ => {}
+    }
 }
 
-fn list(items: Value) -> Value {
-    json!({ "type": "array", "items": items, "maxItems": MAX_ENTRIES })
+fn merge(into: &mut Value, rules: Value) {
+    let (Value::Object(into), Value::Object(rules)) = (into, rules) else { return };
+    for (key, rule) in rules {
+        match into.get_mut(&key) {
+            Some(there) if there.is_object() => merge(there, rule),
+            _ => drop(into.insert(key, rule)),
+        }
+    }
 }
 
-/// A list that is not empty.
-fn non_empty_list(items: Value) -> Value {
-    json!({ "type": "array", "items": items, "minItems": 1, "maxItems": MAX_ENTRIES })
-}
-
-fn count<T: serde::Serialize>(most: T) -> Value {
-    json!({ "type": "integer", "minimum": 0, "maximum": most })
-}
-
-/// An object with these fields, all but the optional ones required, and no others.
-fn object(fields: Value, optional: &[&str]) -> Value {
-    let required: Vec<&String> = fields
-        .as_object()
-        .into_iter()
-        .flat_map(|map| map.keys())
-        .filter(|key| !optional.contains(&key.as_str()))
-        .collect();
-    json!({ "type": "object", "required": required, "additionalProperties": false, "properties": fields })
-}
-
-/// The object, and rules about several of its fields.
-fn with_rules(mut object: Value, rules: Value) -> Value {
-    object["allOf"] = rules;
-    object
-}
-
-fn subtask_id() -> Value {
-    json!({ "type": "string", "pattern": format!("^{TASK_ID_PATTERN}-S[1-9][0-9]{{0,8}}$") })
-}
-
-fn task_dispatch() -> Value {
-    let subtask = object(
-        json!({ "subtask_id": subtask_id(), "description": non_empty_text(), "estimated_lines": count(u32::MAX) }),
-        &[],
-    );
-    object(
-        json!({
-            "description": non_empty_text(),
-            "repo": { "type": "string", "maxLength": MAX_TEXT_CHARS, "pattern": "^/[^\\x00]*$" },
-            "branch": { "type": "string", "minLength": 1, "maxLength": 244, "not": { "anyOf": [
+/// Type, field, and what the field's schema gets besides.
+fn field_rules() -> Vec<(&'static str, &'static str, Value)> {
+    let text = || json!({ "pattern": NOT_BLANK });
+    let texts = || json!({ "items": { "pattern": NOT_BLANK } });
+    let some = || json!({ "minItems": 1 });
+    let some_texts = || json!({ "minItems": 1, "items": { "pattern": NOT_BLANK } });
+    let timestamp = || json!({ "format": "date-time", "pattern": TIMESTAMP });
+    let subtask_id = || json!({ "pattern": format!("^{TASK_ID}-S[1-9][0-9]{{0,8}}$") });
+    let msg_id = |kind: AmpMessageType| json!({ "pattern": msg_id_pattern(kind.as_str()) });
+    vec![
+        ("Message", "to", json!({ "not": { "const": AmpRole::System } })),
+        ("Message", "task_id", json!({ "pattern": format!("^{TASK_ID}$") })),
+        ("Message", "timestamp", timestamp()),
+        ("Message", "ack_timeout_sec", json!({ "minimum": 1 })),
+        ("Message", "context_ref", json!({ "uniqueItems": true })),
+        ("Ack", "timestamp", timestamp()),
+        ("TaskDispatch", "description", text()),
+        ("TaskDispatch", "repo", json!({ "pattern": "^/[^\\x00]*$" })),
+        (
+            "TaskDispatch",
+            "branch",
+            json!({ "minLength": 1, "maxLength": 244, "not": { "anyOf": [
                 { "enum": ["main", "master", "refs/heads/main", "refs/heads/master", "HEAD", "@"] },
-                { "pattern": INVALID_BRANCH_PATTERN },
-            ] } },
-            "subtasks": non_empty_list(subtask),
-            "acceptance_criteria": non_empty_list(non_empty_text()),
-            "risk_level": { "enum": ["low", "medium", "high"] },
-            "forbidden_actions": list(non_empty_text()),
-            "tech_constraints": { "type": "object" },
-        }),
-        &["forbidden_actions", "tech_constraints"],
-    )
-}
-
-fn task_result() -> Value {
-    let diff = object(
-        json!({
-            "files_changed": { "type": "array", "items": non_empty_text(), "uniqueItems": true, "maxItems": MAX_ENTRIES },
-            "lines_added": count(u64::MAX),
-            "lines_removed": count(u64::MAX),
-        }),
-        &[],
-    );
-    let diff = with_rules(
-        diff,
-        json!([{
-            "if": { "properties": { "files_changed": { "maxItems": 0 } } },
-            "then": { "properties": { "lines_added": { "const": 0 }, "lines_removed": { "const": 0 } } },
-        }]),
-    );
-    let assessment = object(
-        json!({ "criteria_met": non_empty_list(json!({ "type": ["boolean", "null"] })), "notes": non_empty_list(text()) }),
-        &[],
-    );
-    let entry =
-        object(json!({ "timestamp": timestamp(), "action": non_empty_text(), "file": text(), "detail": text() }), &[]);
-    let result = object(
-        json!({
-            "subtask_id": subtask_id(),
-            "completion_status": { "enum": ["complete", "partial", "failed"] },
-            "diff_summary": diff,
-            "self_assessment": assessment,
-            "work_log": list(entry),
-            "commit_hash": { "type": "string", "pattern": "^[0-9a-f]{7,64}$" },
-            "blockers": list(non_empty_text()),
-        }),
-        &["commit_hash", "blockers"],
-    );
-    with_rules(
-        result,
-        json!([{
-            "if": { "properties": { "completion_status": { "const": "complete" } } },
-            "then": { "properties": { "blockers": { "maxItems": 0 } } },
-            "else": { "required": ["blockers"], "properties": { "blockers": { "minItems": 1 } } },
-        }]),
-    )
-}
-
-fn review_request() -> Value {
-    let check = json!({ "type": "string", "maxLength": MAX_TEXT_CHARS, "not": { "const": "failed" } });
-    let request = object(
-        json!({
-            "original_dispatch_ref": msg_id("task_dispatch"),
-            "task_result_ref": msg_id("task_result"),
-            "review_scope": { "enum": ["full", "incremental"] },
-            "diff_url": non_empty_text(),
-            "reject_count": count(u32::MAX),
-            "coordinator_notes": text(),
-            "ci_status": {
-                "type": "object",
+                { "pattern": NO_BRANCH },
+            ] } }),
+        ),
+        ("TaskDispatch", "subtasks", some()),
+        ("TaskDispatch", "acceptance_criteria", some_texts()),
+        ("TaskDispatch", "forbidden_actions", texts()),
+        ("Subtask", "subtask_id", subtask_id()),
+        ("Subtask", "description", text()),
+        ("TaskResult", "subtask_id", subtask_id()),
+        ("TaskResult", "commit_hash", json!({ "pattern": "^[0-9a-f]{7,64}$" })),
+        ("TaskResult", "blockers", texts()),
+        ("DiffSummary", "files_changed", json!({ "uniqueItems": true, "items": text() })),
+        ("SelfAssessment", "criteria_met", some()),
+        ("SelfAssessment", "notes", some()),
+        ("WorkLogEntry", "timestamp", timestamp()),
+        ("WorkLogEntry", "action", text()),
+        ("ReviewRequest", "original_dispatch_ref", msg_id(AmpMessageType::TaskDispatch)),
+        ("ReviewRequest", "task_result_ref", msg_id(AmpMessageType::TaskResult)),
+        ("ReviewRequest", "diff_url", text()),
+        (
+            "ReviewRequest",
+            "ci_status",
+            json!({
                 "properties": { "last_updated": timestamp() },
-                "additionalProperties": check,
                 "maxProperties": MAX_ENTRIES,
-            },
-        }),
-        &["coordinator_notes", "ci_status"],
-    );
-    with_rules(
-        request,
-        json!([{
-            "if": { "properties": { "reject_count": { "minimum": LOCK_WARNING_THRESHOLD } } },
-            "then": {
-                "required": ["coordinator_notes"],
-                "properties": { "coordinator_notes": { "pattern": LOCK_WARNING_TEXT } },
-            },
-        }]),
-    )
+                "additionalProperties": { "type": "string", "maxLength": MAX_TEXT_CHARS, "not": { "const": "failed" } },
+            }),
+        ),
+        ("ReviewVerdict", "criteria_results", some()),
+        ("ReviewVerdict", "confidence", json!({ "minimum": 0, "maximum": 1 })),
+        ("CriterionVerdict", "criterion", text()),
+        ("Issue", "description", text()),
+        ("DirectFix", "file", text()),
+        ("DirectFix", "diff_lines", json!({ "maximum": MAX_FIX_LINES })),
+        ("Escalation", "triggered_by", json!({ "not": { "const": AmpRole::Admin } })),
+        ("Escalation", "description", text()),
+        ("Escalation", "suggested_actions", texts()),
+        ("SystemStateSnapshot", "task_status", text()),
+    ]
 }
 
-fn review_verdict() -> Value {
-    let criterion = object(
-        json!({ "criterion": non_empty_text(), "passed": { "type": ["boolean", "null"] }, "evidence": text() }),
-        &[],
-    );
-    let issue = object(
-        json!({
-            "severity": { "enum": ["critical", "major", "minor"] },
-            "file": text(),
-            "line": { "type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX },
-            "description": non_empty_text(),
-            "suggested_fix": text(),
-        }),
-        &["line"],
-    );
-    let fix = object(
-        json!({
-            "file": non_empty_text(),
-            "change_type": { "enum": ["typo", "lint", "whitespace", "import_order", "import"] },
-            "diff_lines": count(MAX_FIX_LINES),
-        }),
-        &[],
-    );
-    let verdict = object(
-        json!({
-            "decision": { "enum": ["approved", "approved_with_fix", "rejected"] },
-            "criteria_results": non_empty_list(criterion),
-            "issues": list(issue),
-            "direct_fixes": list(fix),
-            "architecture_notes": text(),
-            "confidence": { "type": "number", "minimum": 0, "maximum": 1 },
-        }),
-        &["issues", "direct_fixes", "architecture_notes"],
-    );
-    with_rules(
-        verdict,
-        json!([
-            {
+/// Rules about several fields of a type.
+fn type_invariants() -> Vec<(&'static str, Value)> {
+    vec![
+        (
+            "DiffSummary",
+            json!({
+                "if": { "properties": { "files_changed": { "maxItems": 0 } } },
+                "then": { "properties": { "lines_added": { "const": 0 }, "lines_removed": { "const": 0 } } },
+            }),
+        ),
+        (
+            "TaskResult",
+            json!({
+                "if": { "properties": { "completion_status": { "const": "complete" } } },
+                "then": { "properties": { "blockers": { "maxItems": 0 } } },
+                "else": { "required": ["blockers"], "properties": { "blockers": { "minItems": 1 } } },
+            }),
+        ),
+        (
+            "ReviewRequest",
+            json!({
+                "if": { "properties": { "reject_count": { "minimum": LOCK_WARNING_THRESHOLD } } },
+                "then": {
+                    "required": ["coordinator_notes"],
+                    "properties": { "coordinator_notes": { "pattern": LOCK_WARNING_TEXT } },
+                },
+            }),
+        ),
+        (
+            "ReviewVerdict",
+            json!({
                 "if": { "properties": { "decision": { "const": "rejected" } } },
                 "then": { "required": ["issues"], "properties": { "issues": { "minItems": 1 } } },
                 "else": { "properties": {
                     "criteria_results": { "items": { "properties": { "passed": { "not": { "const": false } } } } },
                     "issues": { "items": { "properties": { "severity": { "const": "minor" } } } },
                 } },
-            },
-            {
+            }),
+        ),
+        (
+            "ReviewVerdict",
+            json!({
                 "if": { "properties": { "decision": { "const": "approved_with_fix" } } },
                 "then": { "required": ["direct_fixes"], "properties": { "direct_fixes": { "minItems": 1 } } },
                 "else": { "properties": { "direct_fixes": { "maxItems": 0 } } },
-            },
-        ]),
-    )
+            }),
+        ),
+        // Critical suspends, and work continues with info only.
+        (
+            "Escalation",
+            json!({
+                "if": { "properties": { "auto_suspended": { "const": false } } },
+                "then": { "properties": { "severity": { "const": "info" } } },
+            }),
+        ),
+    ]
 }
 
-fn escalation() -> Value {
-    let last = json!({ "type": ["string", "null"], "pattern": msg_id(MESSAGE_TYPES_PATTERN)["pattern"] });
-    let snapshot = object(
-        json!({ "task_status": non_empty_text(), "reject_count": count(u32::MAX), "last_successful_msg_id": last }),
-        &[],
-    );
-    let escalation = object(
-        json!({
-            "escalation_type": { "enum": [
-                "hallucination_lock", "ack_timeout", "branch_violation", "ci_failure", "conflict", "heartbeat_timeout",
-                "permission_denied", "unknown",
-            ] },
-            "severity": { "enum": ["critical", "warning", "info"] },
-            "triggered_by": { "enum": ["coordinator", "executor", "reviewer", "system"] },
-            "description": non_empty_text(),
-            "affected_msgs": list(msg_id(MESSAGE_TYPES_PATTERN)),
-            "system_state_snapshot": snapshot,
-            "suggested_actions": list(non_empty_text()),
-            "auto_suspended": { "type": "boolean" },
-        }),
-        &["suggested_actions"],
-    );
-    // Critical suspends, and only with info does anything go on.
-    with_rules(
-        escalation,
-        json!([{
-            "if": { "properties": { "auto_suspended": { "const": false } } },
-            "then": { "properties": { "severity": { "const": "info" } } },
-        }]),
-    )
+fn msg_id_pattern(types: &str) -> String {
+    format!("^({types})-{TASK_ID}-[1-9][0-9]{{0,19}}$")
 }
 
-#[cfg(test)]
-mod tests {
-    use jsonschema::Validator;
-
-    use super::*;
-    use crate::protocol::amp::golden::{AmpGoldenFile, load_golden_files};
-
-    /// Golden files that break a rule which no schema can say: rule, the end of the name or nothing for all, and why.
-    const INEXPRESSIBLE_RULES: [(&str, &str, &str); 18] = [
-        ("json", "", "no JSON comes to a schema"),
-        ("duplicate-key", "", "a JSON value has no key twice"),
-        ("number-range", "payload.tech_constraints.a[1].b--too-large", "no JSON reader of ours gives the number"),
-        ("number-range", "payload.confidence--too-large", "no JSON reader of ours gives the number"),
-        ("msg-id", "msg_id--too-large", "the largest of 64 bits, as a pattern"),
-        ("msg-id-task", "", "two fields agree"),
-        ("timestamp", "--no-such-day", "the calendar"),
-        ("context-ref", "--itself", "two fields differ"),
-        ("subtask-id", "--of-another-task", "two fields agree"),
-        ("subtask-id", "--longer-task", "two fields agree"),
-        ("subtask-id", "--result-of-another-task", "two fields agree"),
-        ("subtask-twice", "", "a field of the entries of a list differs"),
-        ("self-assessment", "--two-of-three", "two lists are as long as each other"),
-        ("self-assessment", "--four-of-three", "two lists are as long as each other"),
-        ("ref-task", "", "two fields agree"),
-        ("criteria-results", "--one-too-few", "the criteria stand elsewhere"),
-        ("criteria-results", "--one-too-many", "the criteria stand elsewhere"),
-        ("criteria-results", "--one-twice", "the criteria stand elsewhere"),
-    ];
-
-    /// Whether the schema takes it; none where it is no JSON for `serde_json`.
-    fn accepts(golden: &AmpGoldenFile, [message, ack, verdict]: &[Validator; 3]) -> Option<bool> {
-        let value: Value = serde_json::from_str(&golden.text).ok()?;
-        Some(match golden.kind.as_str() {
-            "message" => message.is_valid(&value),
-            "ack" => ack.is_valid(&value),
-            _ => verdict.is_valid(&value["verdict"]),
-        })
+impl JsonSchema for MsgId {
+    fn schema_name() -> Cow<'static, str> {
+        "MsgId".into()
     }
 
-    fn validators() -> [Validator; 3] {
-        [message_schema(), ack_schema(), verdict_schema()].map(|schema| {
-            assert!(jsonschema::meta::is_valid(&schema), "{schema}");
-            jsonschema::validator_for(&schema).expect("a good schema")
-        })
-    }
-
-    #[test]
-    fn schemas_accept_the_valid_files() {
-        let validators = validators();
-        for golden in load_golden_files("valid") {
-            assert_eq!(accepts(&golden, &validators), Some(true), "`{}`", golden.name);
-        }
-    }
-
-    #[test]
-    fn schemas_reject_invalid_files_except_inexpressible_rules() {
-        let validators = validators();
-        let mut wrong = Vec::new();
-        let mut needed = [false; INEXPRESSIBLE_RULES.len()];
-        for golden in load_golden_files("invalid") {
-            let (rule, rest) = golden.name.split_once("--").expect("a rule");
-            let unsayable = INEXPRESSIBLE_RULES.iter().position(|(name, end, _)| *name == rule && rest.ends_with(end));
-            match (unsayable, accepts(&golden, &validators)) {
-                (Some(place), Some(true) | None) => needed[place] = true,
-                (Some(_), Some(false)) => {}
-                (None, Some(false)) => {}
-                (None, taken) => wrong.push(format!("{}: {taken:?}", golden.name)),
-            }
-        }
-        for ((rule, end, _), needed) in INEXPRESSIBLE_RULES.iter().zip(needed) {
-            if !needed {
-                wrong.push(format!("no file needs the exception of `{rule}`, `{end}`"));
-            }
-        }
-        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let types = AmpMessageType::ALL.map(AmpMessageType::as_str).join("|");
+        json_schema!({ "type": "string", "pattern": msg_id_pattern(&types) })
     }
 }

@@ -79,7 +79,7 @@ fn symlinks_and_files_in_place_of_the_state_dir_are_rejected() {
     std::fs::write(repo.path().join(".longshore"), "x").expect("written");
     assert!(matches!(SwarmDir::create(repo.path(), swarm(1)), Err(StateError::NotADirectory(_))));
     let error = SwarmDir::create(std::path::Path::new("/proc/self"), swarm(1)).expect_err("not writable");
-    assert!(error.to_string().starts_with("cannot create the folder `/proc/self/.longshore`"), "{error}");
+    assert!(error.to_string().starts_with("cannot create the directory `/proc/self/.longshore`"), "{error}");
 }
 
 #[test]

@@ -1,54 +1,51 @@
-//! Whether all of the SSOT is sound: `longshore ssot check`, and tests after a swarm.
+//! Checks the whole SSOT: `longshore ssot check`, and tests after a swarm.
 //!
-//! Reads every file. Must not: mend anything ([`Ssot::rebuild_index`] mends the index).
+//! Reads every file. Must not: repair anything ([`Ssot::rebuild_index`] repairs the index).
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::error::SsotResult;
+use super::decisions::{AdminDecision, DecisionId};
+use super::error::{SsotError, SsotResult};
+use super::error_log::RejectedMessage;
 use super::files::is_torn;
-use super::memory::MEMORY_DIR;
-use super::{AdminDecision, DecisionId, RejectedMessage, Ssot, SsotError, TaskFile, id_mismatch};
+use super::ssot::{MEMORY_DIR, Ssot, id_mismatch};
+use super::task_file::TaskFile;
 use crate::ids::{AssignmentId, SwarmId};
 use crate::protocol::amp::message::{Ack, AmpMessage, AmpMessageType, MsgId, Payload};
 use crate::protocol::mesh::gram::{GramLimits, MemoryGram};
 
-/// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SsotProblem {
-    /// Where: a path below the SSOT's folder.
+    /// Relative to the SSOT.
     pub path: PathBuf,
-    /// How bad it is.
     pub severity: ProblemSeverity,
-    /// What is wrong, as a fragment.
+    /// A fragment.
     pub problem: String,
 }
 
-/// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemSeverity {
-    /// It may be right: an ack that is overdue, a file of somebody else's.
+    /// Possibly right: an overdue ack, a foreign file.
     Warning,
-    /// It must not be.
     Error,
 }
 
-/// What was found so far.
 struct SsotChecker<'s> {
     ssot: &'s Ssot,
     now: Timestamp,
-    /// The messages that read well: their ids, and to what time they are to be acknowledged.
+    /// The valid messages, with the deadline of their acks.
     messages: HashMap<MsgId, Option<Timestamp>>,
-    /// What refers to what.
+    /// Referring message, field, referenced message.
     references: Vec<(MsgId, &'static str, MsgId)>,
     acks: HashSet<MsgId>,
     problems: Vec<SsotProblem>,
 }
 
 impl Ssot {
-    /// Everything that is wrong, by path. `now` tells which acks are overdue.
+    /// All problems, by path. `now` decides which acks are overdue.
     pub fn check(&self, now: Timestamp) -> SsotResult<Vec<SsotProblem>> {
         let mut check = SsotChecker {
             ssot: self,
@@ -83,7 +80,7 @@ impl SsotChecker<'_> {
             };
             if let Some(file) = self.read_json::<TaskFile>(&path)? {
                 if file.task_id != id {
-                    self.report_error(&path, format!("it is of task `{}`", file.task_id));
+                    self.report_error(&path, format!("it is for task `{}`", file.task_id));
                 }
                 tasks.insert(id);
             }
@@ -141,14 +138,14 @@ impl SsotChecker<'_> {
                     Err(violation) => self.report_error(&path, violation),
                     Ok(ack) if ack.ack_of != id => self.report_error(&path, id_mismatch(&ack.ack_of)),
                     Ok(ack) => {
-                        // One that cannot be read has its own problem already.
+                        // An unreadable message has a problem of its own already.
                         let message = self.ssot.message(&id).ok().flatten();
                         match message {
                             None if !self.messages.contains_key(&id) => {
                                 self.report_error(&path, "there is no such message")
                             }
                             Some(message) if message.to() != ack.by => {
-                                self.report_error(&path, "it is not by the one whom the message is for");
+                                self.report_error(&path, "it is not by the message's receiver");
                             }
                             _ => {}
                         }
@@ -165,7 +162,7 @@ impl SsotChecker<'_> {
             if !self.messages.contains_key(&to) {
                 self.report_error(
                     format!("messages/{}/{from}.json", from.task_id()),
-                    format!("`{field}` names `{to}`, which is not there"),
+                    format!("`{field}` names `{to}`, which does not exist"),
                 );
             }
         }
@@ -189,7 +186,7 @@ impl SsotChecker<'_> {
             .filter(|id| id.message_type() == AmpMessageType::Escalation && !self.acks.contains(*id));
         let missing: Vec<MsgId> = open.filter(|id| !markers.contains(*id)).cloned().collect();
         for id in missing {
-            self.report_error(format!("index/open/{id}"), "it is not there, and the escalation is open");
+            self.report_error(format!("index/open/{id}"), "it is missing, and the escalation is open");
         }
         for id in markers {
             if self.acks.contains(&id) {
@@ -214,10 +211,10 @@ impl SsotChecker<'_> {
 
     fn check_decisions(&mut self) -> SsotResult<()> {
         let mut ids: HashSet<DecisionId> = HashSet::new();
-        for folder in self.file_names("decisions")? {
-            let Ok(swarm) = folder.parse::<SwarmId>() else {
-                if folder != "lock" {
-                    self.report_foreign(format!("decisions/{folder}"));
+        for dir in self.file_names("decisions")? {
+            let Ok(swarm) = dir.parse::<SwarmId>() else {
+                if dir != "lock" {
+                    self.report_foreign(format!("decisions/{dir}"));
                 }
                 continue;
             };
@@ -228,7 +225,7 @@ impl SsotChecker<'_> {
                     self.report_error(&path, format!("it is for swarm `{}`", decision.swarm));
                 }
                 if !ids.insert(decision.id) {
-                    self.report_error(&path, "its id is another decision's too");
+                    self.report_error(&path, "another decision has the same id");
                 }
             }
         }
@@ -236,9 +233,9 @@ impl SsotChecker<'_> {
     }
 
     fn check_memory(&mut self) -> SsotResult<()> {
-        for folder in self.file_names(MEMORY_DIR)? {
-            let Ok(swarm) = folder.parse::<SwarmId>() else {
-                self.report_foreign(format!("{MEMORY_DIR}/{folder}"));
+        for dir in self.file_names(MEMORY_DIR)? {
+            let Ok(swarm) = dir.parse::<SwarmId>() else {
+                self.report_foreign(format!("{MEMORY_DIR}/{dir}"));
                 continue;
             };
             for name in self.file_names(&format!("{MEMORY_DIR}/{swarm}"))? {
@@ -252,22 +249,21 @@ impl SsotChecker<'_> {
         Ok(())
     }
 
-    /// The names in each task's folder.
-    fn names_by_task(&mut self, folder: &str) -> SsotResult<Vec<(AssignmentId, Vec<String>)>> {
+    /// The file names in each task's directory.
+    fn names_by_task(&mut self, dir: &str) -> SsotResult<Vec<(AssignmentId, Vec<String>)>> {
         let mut found = Vec::new();
-        for name in self.file_names(folder)? {
+        for name in self.file_names(dir)? {
             match name.parse::<AssignmentId>() {
                 Ok(task) => {
-                    let names = self.file_names(&format!("{folder}/{task}"))?;
+                    let names = self.file_names(&format!("{dir}/{task}"))?;
                     found.push((task, names));
                 }
-                Err(_) => self.report_foreign(format!("{folder}/{name}")),
+                Err(_) => self.report_foreign(format!("{dir}/{name}")),
             }
         }
         Ok(found)
     }
 
-    /// The id that a file is named by.
     fn parse_file_id(&mut self, task: &AssignmentId, name: &str, path: &str) -> Option<MsgId> {
         let id = name.strip_suffix(".json").and_then(|id| id.parse::<MsgId>().ok()).filter(|id| id.task_id() == task);
         if id.is_none() {
@@ -276,18 +272,18 @@ impl SsotChecker<'_> {
         id
     }
 
-    fn file_names(&self, folder: &str) -> SsotResult<Vec<String>> {
-        let mut names = self.ssot.files.file_names(&self.ssot.files.path(folder))?;
+    fn file_names(&self, dir: &str) -> SsotResult<Vec<String>> {
+        let mut names = self.ssot.files.file_names(&self.ssot.files.path(dir))?;
         names.sort();
         Ok(names)
     }
 
-    /// What is in a file, if it is whole.
+    /// The text of a file, unless it is torn.
     fn read_text(&mut self, path: &str) -> SsotResult<Option<String>> {
         let bytes = self.ssot.files.read(&self.ssot.files.path(path))?;
         let text = bytes.filter(|bytes| !is_torn(bytes)).and_then(|bytes| String::from_utf8(bytes).ok());
         if text.is_none() {
-            self.report_error(path, "it is torn: no JSON, or not all of it");
+            self.report_error(path, "it is torn: not complete JSON");
         }
         Ok(text)
     }
@@ -295,7 +291,7 @@ impl SsotChecker<'_> {
     fn read_json<T: serde::de::DeserializeOwned>(&mut self, path: &str) -> SsotResult<Option<T>> {
         match self.ssot.files.read_json(&self.ssot.files.path(path)) {
             Ok(Some(value)) => return Ok(Some(value)),
-            Ok(None) => self.report_error(path, "it is torn: no JSON, or not all of it"),
+            Ok(None) => self.report_error(path, "it is torn: not complete JSON"),
             Err(SsotError::Damaged { problem, .. }) => self.report_error(path, problem),
             Err(error) => return Err(error),
         }
@@ -303,18 +299,14 @@ impl SsotChecker<'_> {
     }
 
     fn report_foreign(&mut self, path: impl AsRef<Path>) {
-        self.report(path, ProblemSeverity::Warning, "it is none of longshore's files");
+        self.report(path, ProblemSeverity::Warning, "it is not a file of longshore");
     }
 
     fn report_error(&mut self, path: impl AsRef<Path>, problem: impl ToString) {
         self.report(path, ProblemSeverity::Error, problem);
     }
 
-    fn report(&mut self, path: impl AsRef<Path>, weight: ProblemSeverity, problem: impl ToString) {
-        self.problems.push(SsotProblem {
-            path: path.as_ref().to_owned(),
-            severity: weight,
-            problem: problem.to_string(),
-        });
+    fn report(&mut self, path: impl AsRef<Path>, severity: ProblemSeverity, problem: impl ToString) {
+        self.problems.push(SsotProblem { path: path.as_ref().to_owned(), severity, problem: problem.to_string() });
     }
 }

@@ -1,7 +1,6 @@
-//! What the admin decided while no orchestrator ran, kept until one takes it up: `decisions/<swarm>/<number>-<id>.json`.
+//! The admin's decisions, kept until an orchestrator applies them: `decisions/<swarm>/<number>-<id>.json`.
 //!
-//! Nothing else has a copy, so a decision is on the disk before [`Ssot::record_decision`] is done. Files stay as a record: whoever
-//! takes decisions up notes their ids.
+//! There is no other copy, so [`Ssot::record_decision`] syncs. Files stay as a record: who applies a decision notes its id.
 
 use std::fmt;
 
@@ -11,17 +10,15 @@ use uuid::Uuid;
 
 use super::error::{SsotError, SsotResult};
 use super::files::to_json_bytes;
-use super::{EnsureOutcome, Ssot};
+use super::ssot::{EnsureOutcome, Ssot};
 use crate::ids::{AssignmentId, StoryKey, SwarmId};
 use crate::protocol::amp::message::MsgId;
 
-/// A decision's own id: a UUID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DecisionId(Uuid);
 
 impl DecisionId {
-    /// A new random id.
     pub fn random() -> Self {
         Self(Uuid::new_v4())
     }
@@ -33,65 +30,52 @@ impl fmt::Display for DecisionId {
     }
 }
 
-/// What a person decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdminDecision {
-    /// Which.
     pub id: DecisionId,
-    /// The swarm that it is for.
     pub swarm: SwarmId,
-    /// What it is about.
     pub target: DecisionTarget,
-    /// What is to be done.
     pub action: AdminAction,
-    /// When it was made.
     pub at: Timestamp,
-    /// Who made it, in words.
+    /// The person, as free text.
     pub by: String,
 }
 
-/// What a decision is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionTarget {
-    /// All of a task.
     Task(AssignmentId),
-    /// A story.
     Story(StoryKey),
-    /// An escalation, and what it was raised for.
+    /// An escalation and its subject.
     Escalation(MsgId),
 }
 
-/// What the admin may decide.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdminAction {
-    /// It may begin, or land.
+    /// Allow it to start or to land.
     Approve,
-    /// Go on.
     Resume,
-    /// Do it again.
     Retry,
-    /// End it; what is done stays where it is kept.
+    /// End it and keep its work.
     Abort,
-    /// End it, and take what it did back.
+    /// End it and revert its work.
     Rollback,
-    /// Go on with this in mind.
+    /// Continue with guidance.
     Answer {
-        /// Guidance, in words.
         text: String,
     },
 }
 
 impl Ssot {
-    /// Keeps a decision, after those that there are.
+    /// Appends a decision.
     pub fn record_decision(&self, decision: &AdminDecision) -> SsotResult<EnsureOutcome> {
         let _lock = self.files.lock("decisions/lock")?;
-        let folder = self.files.path(format!("decisions/{}", decision.swarm));
-        self.files.create_dir(&folder)?;
+        let dir = self.files.path(format!("decisions/{}", decision.swarm));
+        self.files.create_dir(&dir)?;
         let names = self.decision_names(&decision.swarm)?;
         if let Some((_, name)) = names.iter().find(|(_, name)| name.contains(&decision.id.to_string())) {
-            let path = folder.join(name);
+            let path = dir.join(name);
             return match self.files.read_json::<AdminDecision>(&path)? {
                 Some(there) if there == *decision => Ok(EnsureOutcome::AlreadyThere),
                 Some(_) => Err(SsotError::Conflict { path }),
@@ -102,7 +86,7 @@ impl Ssot {
             };
         }
         let number = names.last().map_or(1, |(number, _)| number + 1);
-        let path = folder.join(format!("{number:06}-{}.json", decision.id));
+        let path = dir.join(format!("{number:06}-{}.json", decision.id));
         if !self.files.create_new(&path, &to_json_bytes(&path, decision)?)? {
             return Err(SsotError::Conflict { path });
         }
@@ -110,17 +94,17 @@ impl Ssot {
         Ok(EnsureOutcome::Written)
     }
 
-    /// What was decided for a swarm, in the order in which it was decided.
+    /// The decisions for a swarm, in order.
     pub fn decisions(&self, swarm: &SwarmId) -> SsotResult<Vec<AdminDecision>> {
-        let folder = self.files.path(format!("decisions/{swarm}"));
+        let dir = self.files.path(format!("decisions/{swarm}"));
         let mut decisions = Vec::new();
         for (_, name) in self.decision_names(swarm)? {
-            decisions.extend(self.files.read_json(&folder.join(name))?);
+            decisions.extend(self.files.read_json(&dir.join(name))?);
         }
         Ok(decisions)
     }
 
-    /// The file names of a swarm's decisions, each with its number, in order.
+    /// The numbers and file names of a swarm's decisions, in order.
     fn decision_names(&self, swarm: &SwarmId) -> SsotResult<Vec<(u64, String)>> {
         let names = self.files.file_names(&self.files.path(format!("decisions/{swarm}")))?;
         let number = |name: &str| -> Option<u64> { name.strip_suffix(".json")?.split_once('-')?.0.parse().ok() };

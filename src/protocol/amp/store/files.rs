@@ -1,11 +1,8 @@
-//! Files that are whole or not there, in the folders of one SSOT, whoever else writes at the same time.
+//! The files of one SSOT: whole or absent, with several writers at once.
 //!
-//! Used by the other files of the store, which know what is in them. Must not: know AMP.
-//!
-//! A file is written aside, in `tmp/`, and moved to its name: without replacing where a name is written once
-//! ([`SsotFiles::create_new`]), replacing where it is written again ([`SsotFiles::replace`]). Nothing of this waits for the disk: a crash
-//! of the program loses nothing, and a power cut may leave files of the last seconds empty, which count as not there.
-//! [`SsotFiles::sync`] makes all that was written durable, in one go.
+//! Files are written in `tmp/` and renamed: without replacing ([`SsotFiles::create_new`]) or replacing
+//! ([`SsotFiles::replace`]). They are not synced until [`SsotFiles::sync`]: a power cut may leave recent files empty, which
+//! count as absent. Must not: know AMP.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -22,36 +19,32 @@ use uuid::Uuid;
 use super::error::{SsotError, SsotResult};
 use crate::atomic_file;
 
-/// Where files are written before they have their names.
 const TEMP_DIR: &str = "tmp";
-/// One that is older was left by a process that died.
+/// An older temporary file was left by a process that died.
 const STALE_TEMP_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// The files of one SSOT.
 #[derive(Debug)]
 pub(super) struct SsotFiles {
     root: PathBuf,
-    /// Makes this value's names in `tmp/` its own.
+    /// Makes this value's names in `tmp/` unique.
     writer_id: String,
     temp_counter: AtomicU64,
-    /// Folders that were seen or made.
+    /// Directories known to exist.
     known_dirs: Mutex<HashSet<PathBuf>>,
-    /// What is written and not synced.
     unsynced: Mutex<BTreeSet<PathBuf>>,
 }
 
-/// Holds off everybody else who takes the lock.
+/// A lock between processes, held until dropped.
 pub(super) struct SsotLock {
     _file: File,
 }
 
 impl SsotFiles {
-    /// Those below this folder. Makes nothing.
+    /// Creates nothing.
     pub(super) fn new(root: PathBuf) -> Self {
-        let me = Uuid::new_v4().simple().to_string();
         Self {
             root,
-            writer_id: me,
+            writer_id: Uuid::new_v4().simple().to_string(),
             temp_counter: AtomicU64::new(0),
             known_dirs: Mutex::default(),
             unsynced: Mutex::default(),
@@ -62,19 +55,18 @@ impl SsotFiles {
         &self.root
     }
 
-    /// A path below the root.
     pub(super) fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.root.join(relative)
     }
 
-    /// Makes a folder, its parent being there.
+    /// Creates a directory whose parent exists.
     pub(super) fn create_dir(&self, path: &Path) -> SsotResult<()> {
         if lock_mutex(&self.known_dirs).contains(path) {
             return Ok(());
         }
         match fs::create_dir(path) {
             Ok(()) => {
-                // A file is found after a power cut only if its folder is.
+                // A file survives a power cut only if its directory does.
                 if let Some(parent) = path.parent() {
                     lock_mutex(&self.unsynced).insert(parent.to_owned());
                 }
@@ -85,31 +77,31 @@ impl SsotFiles {
                     return Err(SsotError::NotDirectory(path.to_owned()));
                 }
             }
-            Err(error) => return Err(SsotError::io("create the folder", path)(error)),
+            Err(error) => return Err(SsotError::io("create the directory", path)(error)),
         }
         lock_mutex(&self.known_dirs).insert(path.to_owned());
         Ok(())
     }
 
-    /// Makes the root and the folders in it, and clears away what dead processes left aside.
-    pub(super) fn create_layout(&self, folders: &[&str]) -> SsotResult<()> {
+    /// Creates the root and its directories, and removes stale temporary files.
+    pub(super) fn create_layout(&self, dirs: &[&str]) -> SsotResult<()> {
         self.create_dir(&self.root)?;
-        for folder in folders.iter().chain(&[TEMP_DIR]) {
-            self.create_dir(&self.path(folder))?;
+        for dir in dirs.iter().chain(&[TEMP_DIR]) {
+            self.create_dir(&self.path(dir))?;
         }
-        let aside = self.path(TEMP_DIR);
-        for name in self.file_names(&aside)? {
-            let path = aside.join(name);
+        let temp_dir = self.path(TEMP_DIR);
+        for name in self.file_names(&temp_dir)? {
+            let path = temp_dir.join(name);
             let age = fs::metadata(&path).and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
             if age.is_some_and(|age| age > STALE_TEMP_AGE) {
-                // Somebody else may be quicker.
+                // Another process may be faster.
                 let _ = fs::remove_file(&path);
             }
         }
         Ok(())
     }
 
-    /// What is in a file; none where there is no file.
+    /// The content of a file, if it exists.
     pub(super) fn read(&self, path: &Path) -> SsotResult<Option<Vec<u8>>> {
         match fs::read(path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -118,7 +110,7 @@ impl SsotFiles {
         }
     }
 
-    /// What a JSON file says. None where there is no file, and where it is torn.
+    /// The content of a JSON file; `None` if it is absent or torn.
     pub(super) fn read_json<T: DeserializeOwned>(&self, path: &Path) -> SsotResult<Option<T>> {
         let Some(bytes) = self.read(path)?.filter(|bytes| !is_torn(bytes)) else { return Ok(None) };
         serde_json::from_slice(&bytes).map(Some).map_err(|error| SsotError::damaged(path, error))
@@ -141,13 +133,13 @@ impl SsotFiles {
         Ok(())
     }
 
-    /// Adds a line to a file, which is made where there is none. A torn line before it is ended first.
+    /// Appends a line to a file, which is created if needed. A torn last line is ended first.
     pub(super) fn append_line(&self, path: &Path, line: &str) -> SsotResult<()> {
         let mut options = OpenOptions::new();
         options.create(true).read(true).append(true);
         let mut file = options.open(path).map_err(SsotError::io("open", path))?;
         let write = |file: &mut File| {
-            // Two at once must not mix their lines.
+            // Two writers must not mix their lines.
             file.lock()?;
             let mut text = format!("{line}\n");
             if file.metadata()?.len() > 0 {
@@ -165,7 +157,7 @@ impl SsotFiles {
         Ok(())
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(super) fn remove(&self, path: &Path) -> SsotResult<()> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(SsotError::io("remove", path)(error)),
@@ -173,27 +165,26 @@ impl SsotFiles {
         }
     }
 
-    /// Whether there is a file.
     pub(super) fn exists(&self, path: &Path) -> SsotResult<bool> {
         path.try_exists().map_err(SsotError::io("look at", path))
     }
 
-    /// The names in a folder, in no order; none where there is no folder. A name that is no UTF-8 is none of ours.
-    pub(super) fn file_names(&self, folder: &Path) -> SsotResult<Vec<String>> {
-        let entries = match fs::read_dir(folder) {
+    /// The names in a directory, unordered; empty if it does not exist. Names that are not UTF-8 are foreign and skipped.
+    pub(super) fn file_names(&self, dir: &Path) -> SsotResult<Vec<String>> {
+        let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(SsotError::io("read the folder", folder)(error)),
+            Err(error) => return Err(SsotError::io("read the directory", dir)(error)),
         };
         let mut names = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(SsotError::io("read the folder", folder))?;
+            let entry = entry.map_err(SsotError::io("read the directory", dir))?;
             names.extend(entry.file_name().into_string());
         }
         Ok(names)
     }
 
-    /// Waits until nobody else has the lock of this name, and takes it.
+    /// Waits for the lock of this name.
     pub(super) fn lock(&self, name: &str) -> SsotResult<SsotLock> {
         let path = self.path(name);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -202,14 +193,14 @@ impl SsotFiles {
         Ok(SsotLock { _file: file })
     }
 
-    /// Makes what this value wrote durable. What failed is tried again the next time.
+    /// Syncs everything that this value wrote. After an error, the next call tries again.
     pub(super) fn sync(&self) -> SsotResult<()> {
         let paths = std::mem::take(&mut *lock_mutex(&self.unsynced));
-        let folders: BTreeSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
-        // What is in a file before the name that leads to it.
-        for path in paths.iter().map(PathBuf::as_path).chain(folders) {
+        let dirs: BTreeSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
+        // The content before the name that leads to it.
+        for path in paths.iter().map(PathBuf::as_path).chain(dirs) {
             let synced = match File::open(path).and_then(|file| file.sync_all()) {
-                // Removed since, or replaced.
+                // Removed or replaced meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
                 other => other,
             };
@@ -232,7 +223,7 @@ impl SsotFiles {
     }
 }
 
-/// A value as a file has it: indented, for people, with a newline at its end.
+/// Indented JSON with a newline at the end.
 pub(super) fn to_json_bytes(path: &Path, value: &impl Serialize) -> SsotResult<Vec<u8>> {
     let encode = |source| SsotError::Encode { path: path.to_owned(), source };
     let mut bytes = serde_json::to_vec_pretty(value).map_err(encode)?;
@@ -240,12 +231,12 @@ pub(super) fn to_json_bytes(path: &Path, value: &impl Serialize) -> SsotResult<V
     Ok(bytes)
 }
 
-/// Whether this is what a power cut leaves of a file: no JSON, or not all of it.
+/// Whether the bytes are no complete JSON, as a power cut leaves them.
 pub(super) fn is_torn(bytes: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err()
 }
 
-/// The inside of a mutex. Nothing panics while it is held.
+/// Nothing panics while one of the mutexes is held.
 fn lock_mutex<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
-//! `memory/<swarm>/<file>-<story>.json`: what each story that landed learned, as a MemoryGram of the Agentic Mesh Protocol.
+//! `memory/<swarm>/<file>-<story>.json`: the MemoryGram of each landed story (Agentic Mesh Protocol).
 //!
-//! Written once. A gram says its own hash, so that `longshore ssot check` sees whether it is what it was. Must not: make grams.
+//! Written once. A gram contains its own hash, so `longshore ssot check` detects changes. Must not: create grams.
 
 use std::path::PathBuf;
 
@@ -8,29 +8,26 @@ use serde_json::Value;
 
 use super::error::{SsotError, SsotResult};
 use super::files::{is_torn, to_json_bytes};
-use super::{EnsureOutcome, Ssot};
+use super::ssot::{EnsureOutcome, MEMORY_DIR, Ssot};
 use crate::ids::SwarmId;
 use crate::protocol::mesh::gram::{GramError, GramLimits, MemoryGram};
 
-/// The folder.
-pub(super) const MEMORY_DIR: &str = "memory";
-
-/// What swarms before kept of a story.
+/// A story's memory in earlier swarms.
 #[derive(Debug, Default)]
 pub struct NewestMemory {
-    /// The newest that can be read.
+    /// The newest readable one.
     pub gram: Option<MemoryGram>,
-    /// What cannot be read, of whichever branch it is.
+    /// Files that cannot be read, of any branch.
     pub damaged: Vec<SsotError>,
 }
 
 impl Ssot {
-    /// Where the memory of this name is, or would be. A name is a file's word and a story's id.
+    /// A name is made of the tasks file's slug and the story's id.
     pub fn memory_path(&self, swarm: SwarmId, name: &str) -> PathBuf {
         self.files.path(format!("{MEMORY_DIR}/{swarm}/{name}.json"))
     }
 
-    /// Sees to it that a story's memory is there. What is there already stays, whatever it says: it was handed on.
+    /// Writes a story's memory. An existing file stays, whatever its content: it was passed on to other stories.
     pub fn ensure_memory(&self, swarm: SwarmId, name: &str, gram: &MemoryGram) -> SsotResult<EnsureOutcome> {
         let path = self.memory_path(swarm, name);
         let there = self.files.read(&path)?;
@@ -48,10 +45,10 @@ impl Ssot {
         Ok(EnsureOutcome::Written)
     }
 
-    /// A story's memory; none where it is not there, or torn.
+    /// A story's memory; `None` if it is absent or torn.
     ///
     /// # Errors
-    /// Also where it is not what it was.
+    /// Also if its hash does not match.
     pub fn memory(&self, swarm: SwarmId, name: &str) -> SsotResult<Option<MemoryGram>> {
         let path = self.memory_path(swarm, name);
         let Some(value) = self.files.read_json::<Value>(&path)? else { return Ok(None) };
@@ -59,7 +56,7 @@ impl Ssot {
         gram.map(Some).map_err(|error: GramError| SsotError::damaged(&path, error))
     }
 
-    /// The newest memory of this name that landed on the branch, of any swarm but this one.
+    /// The newest memory of this name on the branch, in any swarm but `but`.
     pub fn newest_memory(&self, name: &str, but: SwarmId, branch: &str) -> SsotResult<NewestMemory> {
         let mut newest = NewestMemory::default();
         let on_branch = |gram: &MemoryGram| {
@@ -70,7 +67,7 @@ impl Ssot {
             let path = self.memory_path(swarm, name);
             match self.memory(swarm, name) {
                 Ok(Some(gram)) => grams.push(gram),
-                Ok(None) if path.exists() => newest.damaged.push(SsotError::damaged(&path, "it is cut off")),
+                Ok(None) if path.exists() => newest.damaged.push(SsotError::damaged(&path, "it is torn")),
                 Ok(None) => {}
                 Err(error) => newest.damaged.push(error),
             }
@@ -79,13 +76,13 @@ impl Ssot {
         Ok(newest)
     }
 
-    /// The swarms that there is memory of, in no order.
+    /// The swarms with memory, unordered.
     pub fn memory_swarms(&self) -> SsotResult<Vec<SwarmId>> {
         let names = self.files.file_names(&self.files.path(MEMORY_DIR))?;
         Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// The names of a swarm's memory, sorted.
+    /// The names of a swarm's memories, sorted.
     pub fn memory_names(&self, swarm: SwarmId) -> SsotResult<Vec<String>> {
         let names = self.files.file_names(&self.files.path(format!("{MEMORY_DIR}/{swarm}")))?;
         let mut names: Vec<String> =

@@ -19,7 +19,7 @@ fn valid_conversation() -> (TempDir, Ssot, AmpMessage, AmpMessage) {
     ssot.ensure_ack(&ack(&first, START_MS + 1)).expect("written");
     ssot.write_task_file(&task_file(&task(1))).expect("written");
     ssot.allocate_task_numbers(2026, 1).expect("a number");
-    let violation = AmpViolation { rule: "json", field: "message".to_owned(), problem: "is no JSON".to_owned() };
+    let violation = Violation { rule: "json", field: "message".to_owned(), problem: "is no JSON".to_owned() };
     ssot.log_rejected("{", &violation, at(START_MS), "stdin").expect("noted");
     assert_eq!(problems(&ssot), []);
     (repo, ssot, first, second)
@@ -94,7 +94,7 @@ fn bad_tasks_decisions_and_foreign_files_are_reported() {
         [("messages/T-2026-005".into(), ProblemSeverity::Error, "the task has no file in `tasks`".into())]
     );
     write_json(&ssot, path("tasks/T-2026-005.json"), &task_file(&task(6)));
-    assert_eq!(problems(&ssot)[0].2, "it is of task `T-2026-006`");
+    assert_eq!(problems(&ssot)[0].2, "it is for task `T-2026-006`");
     ssot.write_task_file(&task_file(&task(5))).expect("written");
     assert_eq!(problems(&ssot), []);
 
@@ -110,14 +110,14 @@ fn bad_tasks_decisions_and_foreign_files_are_reported() {
     assert_eq!(problems(&ssot), []);
     let folder = format!("decisions/{}", swarm());
     write_json(&ssot, path(&format!("{folder}/000002-x.json")), &decision);
-    assert_eq!(problems(&ssot)[0].2, "its id is another decision's too");
+    assert_eq!(problems(&ssot)[0].2, "another decision has the same id");
     fs::remove_file(path(&format!("{folder}/000002-x.json"))).expect("removed");
 
     for foreign in ["messages/mine", "messages/T-2026-001/mine.json", "acks/mine", "tasks/mine.txt", "decisions/mine"] {
         fs::write(path(foreign), b"").expect("written");
         assert_eq!(
             problems(&ssot),
-            [(foreign.into(), ProblemSeverity::Warning, "it is none of longshore's files".into())]
+            [(foreign.into(), ProblemSeverity::Warning, "it is not a file of longshore".into())]
         );
         fs::remove_file(path(foreign)).expect("removed");
     }

@@ -4,7 +4,7 @@ mod check;
 mod writers;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,13 +12,13 @@ use tempfile::TempDir;
 
 use super::files::to_json_bytes;
 use super::*;
-use crate::ids::SwarmId;
+use crate::ids::{AssignmentId, SwarmId};
 use crate::protocol::acp::message::StoryStatus;
 use crate::protocol::amp::message::{
-    AmpDraft, AmpRole, Escalation, EscalationSeverity, EscalationType, Payload, RiskLevel, Subtask,
-    SystemStateSnapshot, TaskDispatch,
+    Ack, AmpDraft, AmpMessage, AmpMessageType, AmpRole, Escalation, EscalationSeverity, EscalationType, MsgId, Payload,
+    RiskLevel, Subtask, SystemStateSnapshot, TaskDispatch,
 };
-use crate::protocol::amp::rules::AmpViolation;
+use crate::protocol::rule::Violation;
 
 /// 2026-11-22T12:00:00Z.
 const START_MS: u64 = 1_795_348_800_000;
@@ -367,7 +367,7 @@ fn task_status_names_match_their_json() {
 fn rejected_messages_are_logged_with_their_rule() {
     let (repo, ssot) = new_ssot();
     let violation =
-        AmpViolation { rule: "branch-protected", field: "payload.branch".to_owned(), problem: "is `main`".to_owned() };
+        Violation { rule: "branch-protected", field: "payload.branch".to_owned(), problem: "is `main`".to_owned() };
     let long = format!("{{\"é\": \"{}\n\"}}", "x".repeat(5000));
     ssot.log_rejected(&long, &violation, at(START_MS), "T-2026-001 attempt 1").expect("noted");
     ssot.log_rejected("second", &violation, at(START_MS), "stdin").expect("noted");

@@ -1,6 +1,11 @@
 //! Tests of the tasks file: the golden files of each shape, every error, and properties.
 
+#[cfg(feature = "orchestrator")]
+mod excerpt;
+mod graph;
+
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -8,11 +13,12 @@ use serde_json::{Value, json};
 
 use super::write_back::{WriteBackStatus, apply_outcomes};
 use super::*;
+use crate::ids::StoryId;
 use crate::json::tests::parser::any_json;
 
-const CANONICAL: &str = include_str!("../../tests/golden/tasks/canonical.json");
-const PASSES: &str = include_str!("../../tests/golden/tasks/passes.json");
-const RALPH: &str = include_str!("../../tests/golden/tasks/ralph.json");
+const CANONICAL: &str = include_str!("../../../tests/golden/tasks/canonical.json");
+const PASSES: &str = include_str!("../../../tests/golden/tasks/passes.json");
+const RALPH: &str = include_str!("../../../tests/golden/tasks/ralph.json");
 
 fn story_id(text: &str) -> StoryId {
     text.parse().expect("a story id")
@@ -211,13 +217,9 @@ fn invalid_story_fields_are_rejected() {
         (
             json!({"mesh": {"header": {"Alert-Control": {}}}}),
             "mesh.header.Alert-Control",
-            "a header block's name must be in camelCase, as `alertControl`".into(),
+            "a header block's name must be in camelCase, like `alertControl`".into(),
         ),
-        (
-            json!({"mesh": {"header": {"routing": {}}}}),
-            "mesh.header.routing",
-            "`routing` is longshore's own to say".into(),
-        ),
+        (json!({"mesh": {"header": {"routing": {}}}}), "mesh.header.routing", "the name `routing` is reserved".into()),
         (
             json!({"mesh": {"header": {"alert": {"mustUnderstand": "yes"}}}}),
             "mesh.header.alert.mustUnderstand",
@@ -300,7 +302,7 @@ fn invalid_file_fields_are_rejected() {
         ),
         (
             json!({"metadata": {"title": "t"}, "userStories": vec![json!({}); 1000]}),
-            "`userStories`: the file has 1000 stories; at most 999 can be told apart by ids like `US-001`",
+            "`userStories`: the file has 1000 stories; at most 999 are allowed, the number of ids like `US-001`",
         ),
         (
             json!({"metadata": {"title": "t"}, "userStories": ["do it"]}),
@@ -318,8 +320,8 @@ fn duplicate_keys_are_rejected() {
     assert_eq!(
         problems(text),
         [
-            "1: `metadata.title`: the key `title` stands 2 times in the same object",
-            "2: story `US-001`, `userStories[0].passes`: the key `passes` stands 2 times in the same object",
+            "1: `metadata.title`: the object has the key `title` 2 times",
+            "2: story `US-001`, `userStories[0].passes`: the object has the key `passes` 2 times",
         ]
     );
 }
@@ -340,25 +342,25 @@ fn all_problems_are_reported_with_their_lines() {
     assert_eq!(
         error.to_string(),
         "t.json:2: `metadata.maxConcurrency`: must be at least 1, found `-1`
-    remedy: give a number from 1, or remove the key
-t.json:4: story `a`, `userStories[0].dependsOn`: the dependencies go round in a circle: a -> b -> c -> a
+    remedy: use a number from 1, or remove the key
+t.json:4: story `a`, `userStories[0].dependsOn`: the dependencies form a cycle: a -> b -> c -> a
     remedy: remove one of these dependencies
 t.json:6: story `c`, `userStories[2].dependsOn[1]`: depends on `x`, which is not in this file
     remedy: correct the id, or remove it; the file has `a`, `b`, `c`, `d`, `d`
 t.json:7: story `d`, `userStories[3].priority`: expected a whole number, found `true`
     remedy: make it a whole number, or remove the key if it is optional
-t.json:8: `userStories[4].id`: the id `d` is that of 2 stories: `userStories[3]` (line 7), `userStories[4]` (line 8)
+t.json:8: `userStories[4].id`: 2 stories have the id `d`: `userStories[3]` (line 7), `userStories[4]` (line 8)
     remedy: give each story an id of its own"
     );
 }
 
 #[test]
 fn unreadable_files_are_rejected() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let of = |name: &str| read(&folder.path().join(name)).expect_err("refused").problems()[0].to_string();
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let of = |name: &str| read(&dir.path().join(name)).expect_err("refused").problems()[0].to_string();
     assert_eq!(of("none.json"), "there is no such file");
     assert_eq!(of(""), "this is a directory, not a file");
-    fs::write(folder.path().join("empty.json"), "").expect("written");
+    fs::write(dir.path().join("empty.json"), "").expect("written");
     assert_eq!(of("empty.json"), "the file is empty");
     assert_eq!(of("empty.json/x.json"), "there is no such file");
 }
@@ -391,17 +393,17 @@ fn writes_back_in_the_shape_of_the_file() {
     let rows = [
         (
             CANONICAL,
-            include_str!("../../tests/golden/tasks/canonical.written.json"),
+            include_str!("../../../tests/golden/tasks/canonical.written.json"),
             vec![("US-002", Failed), ("US-003", Completed), ("US-004", Skipped)],
         ),
         (
             PASSES,
-            include_str!("../../tests/golden/tasks/passes.written.json"),
+            include_str!("../../../tests/golden/tasks/passes.written.json"),
             vec![("US-010", Pending), ("US-020", Skipped), ("US-030", Completed), ("US-040", Completed)],
         ),
         (
             RALPH,
-            include_str!("../../tests/golden/tasks/ralph.written.json"),
+            include_str!("../../../tests/golden/tasks/ralph.written.json"),
             vec![("US-001", Completed), ("US-003", Completed)],
         ),
     ];

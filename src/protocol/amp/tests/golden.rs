@@ -1,63 +1,39 @@
-//! Tests over the golden files of `tests/golden/amp`.
-//!
-//! `valid/<what>.<kind>.json` breaks nothing; `invalid/<rule>--<field>--<what>.<kind>.json` breaks exactly that rule, at
-//! that field. Kinds: `message`, `ack`, and `verdict` (`criteria`, and a reviewer's payload as the answer to them).
+//! The golden files of `tests/golden/amp`. The kinds: `message`, `ack` and `verdict` (criteria, and a reviewer's payload).
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::message::{Ack, AmpDraft, AmpMessage, AmpMessageType, AmpRole, MsgId, Payload, ReviewVerdict};
-use super::rules::{AmpViolation, MAX_ENTRIES, MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, RULES};
+use crate::protocol::amp::message::{
+    Ack, AmpDraft, AmpMessage, AmpMessageType, AmpRole, MsgId, Payload, ReviewVerdict,
+};
+use crate::protocol::amp::rules::{MAX_ENTRIES, MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, RULES};
+use crate::protocol::rule::Violation;
+use crate::protocol::tests::golden::{
+    GoldenFile, assert_invalid_files_are_rejected, assert_rules_are_covered, load_golden_files, mutated_file,
+};
 
-pub(super) struct AmpGoldenFile {
-    pub(super) name: String,
-    pub(super) kind: String,
-    pub(super) text: String,
-}
-
-pub(super) fn load_golden_files(folder: &str) -> Vec<AmpGoldenFile> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/amp").join(folder);
-    let mut goldens: Vec<AmpGoldenFile> = fs::read_dir(&folder)
-        .expect("the golden files are in the repo")
-        .map(|entry| {
-            let path = entry.expect("a readable folder").path();
-            let file = path.file_name().and_then(|name| name.to_str()).expect("a UTF-8 name");
-            let (name, kind) = file.strip_suffix(".json").and_then(|rest| rest.rsplit_once('.')).expect("a kind");
-            let text = fs::read_to_string(&path).expect("a readable file");
-            AmpGoldenFile { name: name.to_owned(), kind: kind.to_owned(), text }
-        })
-        .collect();
-    goldens.sort_by(|one, other| one.name.cmp(&other.name));
-    assert!(goldens.len() > 50, "most golden files are gone from {}", folder.display());
-    goldens
-}
-
-impl AmpGoldenFile {
-    fn violation(&self) -> Option<AmpViolation> {
-        match self.kind.as_str() {
-            "message" => AmpMessage::parse(&self.text).err(),
-            "ack" => Ack::parse(&self.text).err(),
-            "verdict" => {
-                let (criteria, verdict) = self.verdict();
-                ReviewVerdict::parse(&verdict, &criteria).err()
-            }
-            other => panic!("`{}`: no such kind: {other}", self.name),
+pub(super) fn violation(file: &GoldenFile) -> Option<Violation> {
+    match file.kind.as_str() {
+        "message" => AmpMessage::parse(file.text()).err(),
+        "ack" => Ack::parse(file.text()).err(),
+        _ => {
+            let (criteria, verdict) = criteria_and_verdict(file);
+            ReviewVerdict::parse(&verdict, &criteria).err()
         }
     }
+}
 
-    fn verdict(&self) -> (Vec<String>, String) {
-        let value: serde_json::Value = serde_json::from_str(&self.text).expect("JSON");
-        (serde_json::from_value(value["criteria"].clone()).expect("texts"), value["verdict"].to_string())
-    }
+fn criteria_and_verdict(file: &GoldenFile) -> (Vec<String>, String) {
+    let value: serde_json::Value = serde_json::from_str(file.text()).expect("JSON");
+    (serde_json::from_value(value["criteria"].clone()).expect("texts"), value["verdict"].to_string())
 }
 
 /// The message of a valid golden file.
 fn valid_message(name: &str) -> AmpMessage {
-    let golden = load_golden_files("valid").into_iter().find(|golden| golden.name == name).expect("it is in the repo");
-    AmpMessage::parse(&golden.text).expect("valid")
+    let golden =
+        load_golden_files("amp/valid").into_iter().find(|golden| golden.name == name).expect("it is in the repo");
+    AmpMessage::parse(golden.text()).expect("valid")
 }
 
 /// The spec's five examples.
@@ -74,28 +50,28 @@ fn spec_examples() -> [AmpMessage; 5] {
 
 #[test]
 fn valid_files_are_accepted() {
-    for golden in load_golden_files("valid") {
-        assert_eq!(golden.violation(), None, "`{}`", golden.name);
+    for golden in load_golden_files("amp/valid") {
+        assert_eq!(violation(&golden), None, "`{}`", golden.name);
     }
 }
 
 #[test]
 fn valid_files_round_trip() {
-    for golden in load_golden_files("valid") {
+    for golden in load_golden_files("amp/valid") {
         match golden.kind.as_str() {
             "message" => {
-                let read = AmpMessage::parse(&golden.text).expect("valid");
+                let read = AmpMessage::parse(golden.text()).expect("valid");
                 let written = read.to_json();
                 assert_eq!(AmpMessage::parse(&written).as_ref(), Ok(&read), "`{}`", golden.name);
                 assert_eq!(AmpMessage::new(read.id().clone(), read.draft().clone()), Ok(read), "`{}`", golden.name);
                 assert!(!written.ends_with('\n') && written.contains("+00:00\""), "{written}");
             }
             "ack" => {
-                let read = Ack::parse(&golden.text).expect("valid");
+                let read = Ack::parse(golden.text()).expect("valid");
                 assert_eq!(Ack::parse(&read.to_json()), Ok(read), "`{}`", golden.name);
             }
             _ => {
-                let (criteria, verdict) = golden.verdict();
+                let (criteria, verdict) = criteria_and_verdict(&golden);
                 let read = ReviewVerdict::parse(&verdict, &criteria).expect("valid");
                 let written = serde_json::to_string(&read).expect("JSON");
                 assert_eq!(ReviewVerdict::parse(&written, &criteria), Ok(read), "`{}`", golden.name);
@@ -107,49 +83,25 @@ fn valid_files_round_trip() {
 #[test]
 fn spec_examples_are_written_byte_for_byte() {
     // Keys in the spec's order, times with its offset: the files are written by another program, and not one byte differs.
-    for golden in load_golden_files("valid").iter().filter(|golden| golden.name.ends_with("of-the-spec")) {
-        assert_eq!(format!("{}\n", AmpMessage::parse(&golden.text).expect("valid").to_json()), golden.text);
+    for golden in load_golden_files("amp/valid").iter().filter(|golden| golden.name.ends_with("of-the-spec")) {
+        assert_eq!(format!("{}\n", AmpMessage::parse(golden.text()).expect("valid").to_json()), golden.text());
     }
 }
 
 #[test]
 fn invalid_files_are_rejected_with_rule_and_field() {
-    let mut wrong = Vec::new();
-    for golden in load_golden_files("invalid") {
-        let [rule, field, _] = golden.name.splitn(3, "--").collect::<Vec<_>>()[..] else {
-            panic!("`{}` is not <rule>--<field>--<what>", golden.name)
-        };
-        match golden.violation() {
-            Some(problem) if problem.rule == rule && problem.field == field => {}
-            Some(problem) => wrong.push(format!("{}: {problem}", golden.name)),
-            None => wrong.push(format!("{}: accepted", golden.name)),
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_invalid_files_are_rejected("amp/invalid", |file| vec![violation(file)]);
 }
 
-/// Rules whose files would be too large for the repo: a test below makes them.
-const GENERATED_RULES: [&str; 1] = ["size"];
-
 #[test]
-fn every_rule_has_an_invalid_golden_file_and_a_table_row() {
-    let broken: BTreeSet<String> = load_golden_files("invalid")
-        .iter()
-        .filter_map(|golden| golden.name.split_once("--").map(|(rule, _)| rule.to_owned()))
-        .chain(GENERATED_RULES.map(str::to_owned))
-        .collect();
-    let rules: BTreeSet<String> = RULES.iter().map(|rule| rule.name.to_owned()).collect();
-    assert_eq!(broken, rules);
-    assert_eq!(rules.len(), RULES.len(), "a rule's name stands twice");
-    let table: Vec<&str> = include_str!("mod.rs").lines().filter(|line| line.starts_with("//! | `")).collect();
-    let rows: Vec<String> = RULES.iter().map(|rule| format!("//! | `{}` | {} |", rule.name, rule.section)).collect();
-    let table: Vec<&str> = table.into_iter().filter(|row| !row.contains(".rs`")).collect();
-    assert_eq!(table, rows);
+fn every_rule_has_an_invalid_golden_file() {
+    // A file that is too large would be too large for the repo: `oversized_messages_are_rejected` generates one.
+    assert_rules_are_covered("amp/invalid", RULES, &["size"]);
 }
 
 #[test]
 fn the_spec_sentence_table_names_every_rule() {
-    let rows = include_str!("mod.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
+    let rows = include_str!("../mod.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
     let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>()).collect();
     let rows: Vec<&Vec<&str>> = rows.iter().filter(|row| row.len() == 5 && row[0] != "section").collect();
     assert!(rows.len() > 60, "most sentences are gone");
@@ -280,25 +232,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn parsers_never_panic_on_mutated_files(
-        which in any::<prop::sample::Index>(),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<char>(), 0_u8..3), 1..6),
-    ) {
-        let valid = load_golden_files("valid");
-        let mut text: Vec<char> = which.get(&valid).text.chars().collect();
-        for (at, new, how) in changes {
-            let at = at.index(text.len());
-            match how {
-                0 => text[at] = new,
-                1 => text.insert(at, new),
-                _ => text.truncate(at.max(1)),
-            }
-        }
-        let text: String = text.into_iter().collect();
-        let problems = [AmpMessage::parse(&text).err(), Ack::parse(&text).err(), ReviewVerdict::parse(&text, &[]).err()];
-        for problem in problems.into_iter().flatten() {
-            prop_assert!(RULES.iter().any(|rule| rule.name == problem.rule));
-            prop_assert!(problem.to_string().chars().all(|c| !c.is_control()), "{}", problem);
+    fn parsers_never_panic_on_mutated_files(bytes in mutated_file("amp/valid")) {
+        let text = String::from_utf8_lossy(&bytes);
+        let violations = [AmpMessage::parse(&text).err(), Ack::parse(&text).err(), ReviewVerdict::parse(&text, &[]).err()];
+        for violation in violations.into_iter().flatten() {
+            prop_assert!(RULES.iter().any(|rule| rule.name == violation.rule));
+            prop_assert!(violation.to_string().chars().all(|c| !c.is_control()), "{}", violation);
         }
     }
 }

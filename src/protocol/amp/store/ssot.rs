@@ -1,90 +1,43 @@
-//! The SSOT, AMP's single source of truth: where messages, acks and task files land. `.longshore/ssot/` at the repo's root,
-//! shared by the repo's swarms, several of which may write at once.
-//!
-//! Called by `coordinator/` (from a thread of its own: everything here waits for the disk) and by `cli/`. Must not: know
-//! Docker, git or swarms, decide anything, or read a clock.
-//!
-//! | folder | what | written |
-//! |---|---|---|
-//! | `messages/<task>/<msg_id>.json` | a message | once |
-//! | `acks/<task>/<msg_id>.json` | its ack | once |
-//! | `tasks/<task>.json` | [`TaskFile`] | replaced |
-//! | `errors/<year>-<month>.ndjson` | [`RejectedMessage`], a line each | appended |
-//! | `decisions/<swarm>/<number>-<id>.json` | [`AdminDecision`] | once |
-//! | `index/open/<msg_id>` | an escalation that may have no ack yet | made, removed |
-//! | `numbers/<year>` | the next free task number | replaced |
-//! | `memory/<swarm>/<file>-<story>.json` | what a story that landed learned: a MemoryGram | once |
-//!
-//! **Lookups do not scan.** An id says its task, and both say the path: a message, its ack and a task are one `open` away,
-//! a task's log is one folder. What no path says, which escalations are open, is the index's: a marker is there *before* its
-//! message and until *after* its ack, so that markers may be too many and never too few, whenever a writer dies. Readers
-//! look at the ack too.
-//!
-//! **Nothing twice, nothing overwritten.** `ensure_*` of what is there already changes nothing; of another content under the
-//! same id it is [`SsotError::Conflict`]. That holds between processes: see [`files`].
-//!
-//! **How durable.** The journal of a swarm can make each of its messages again, and does on `resume`; so messages are not
-//! synced one by one. A crash of the program loses nothing. A power cut may leave files of the last seconds empty or half:
-//! such a file counts as not there, and `ensure_*` writes it again. [`Ssot::sync`] ends that: the coordinator calls it before
-//! a swarm's end is on record, after which nobody would make its messages again. Task numbers and decisions, which have no
-//! other copy, are on the disk when their function is done.
-
-mod check;
-mod decisions;
-mod error;
-mod files;
-mod memory;
-mod task_numbers;
-mod error_log;
-mod task_file;
-#[cfg(test)]
-mod tests;
-
-pub use check::{ProblemSeverity, SsotProblem};
-pub use decisions::{AdminAction, AdminDecision, DecisionId, DecisionTarget};
-pub use error::{SsotError, SsotResult};
-pub use error_log::RejectedMessage;
-pub use task_file::{TaskFile, TaskStatus, TaskStory};
+//! The directory of the SSOT: messages, acks, task files and the index of open escalations.
 
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use self::files::{SsotFiles, is_torn, to_json_bytes};
-use super::message::{Ack, AmpMessage, AmpMessageType, MsgId};
+use super::error::{SsotError, SsotResult};
+use super::files::{SsotFiles, is_torn, to_json_bytes};
+use super::task_file::TaskFile;
 use crate::ids::AssignmentId;
-use crate::state::swarm_dir::{STATE_DIR, create_state_dir};
+use crate::protocol::amp::message::{Ack, AmpMessage, AmpMessageType, MsgId};
+use crate::repo_dir::{STATE_DIR, create_state_dir};
 
 const DIRS: [&str; 9] =
-    ["messages", "acks", "tasks", "errors", "decisions", "index", "index/open", "numbers", memory::MEMORY_DIR];
-const README: &str = include_str!("store/README.md");
+    ["messages", "acks", "tasks", "errors", "decisions", "index", "index/open", "numbers", MEMORY_DIR];
+pub(super) const MEMORY_DIR: &str = "memory";
+const README: &str = include_str!("README.md");
 
-/// The SSOT of a repo. Several threads may use one value, and several processes one folder.
+/// The SSOT of a repo. Several threads may share one value, and several processes one directory.
 #[derive(Debug)]
 pub struct Ssot {
-    files: SsotFiles,
+    pub(super) files: SsotFiles,
 }
 
-/// What `ensure_*` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnsureOutcome {
-    /// It was not there, and is now.
     Written,
-    /// It was there, the same.
+    /// With the same content.
     AlreadyThere,
 }
 
-/// A message and its ack, if it has one.
+/// A message and its ack, if there is one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogEntry {
-    /// What was said.
     pub message: AmpMessage,
-    /// That it arrived.
     pub ack: Option<Ack>,
 }
 
 impl Ssot {
-    /// The SSOT of the repo with this root, for reading and writing. Makes what is missing of it.
+    /// Opens the SSOT of the repo with this root for reading and writing, and creates what is missing.
     pub fn open(repo_root: &Path) -> SsotResult<Self> {
         create_state_dir(repo_root)?;
         let ssot = Self::open_read_only(repo_root);
@@ -100,22 +53,19 @@ impl Ssot {
         Ok(ssot)
     }
 
-    /// The same for reading. Makes nothing, and has nothing where nothing was made.
+    /// Opens the SSOT for reading. Creates nothing; an SSOT that does not exist is empty.
     pub fn open_read_only(repo_root: &Path) -> Self {
         Self { files: SsotFiles::new(repo_root.join(STATE_DIR).join("ssot")) }
     }
 
-    /// The folder.
     pub fn dir(&self) -> &Path {
         self.files.root()
     }
 
-    /// Where the message of this id is, or would be.
     pub fn message_path(&self, id: &MsgId) -> PathBuf {
         self.files.path(format!("messages/{}/{id}.json", id.task_id()))
     }
 
-    /// Where the ack of the message of this id is, or would be.
     pub fn ack_path(&self, id: &MsgId) -> PathBuf {
         self.files.path(format!("acks/{}/{id}.json", id.task_id()))
     }
@@ -128,10 +78,10 @@ impl Ssot {
         self.files.path(format!("index/open/{id}"))
     }
 
-    /// Sees to it that the message is there.
+    /// Writes the message, unless it is there.
     ///
     /// # Errors
-    /// [`SsotError::Conflict`] where its id has another content.
+    /// [`SsotError::Conflict`] if another message has its id.
     pub fn ensure_message(&self, message: &AmpMessage) -> SsotResult<EnsureOutcome> {
         let id = message.id();
         let path = self.message_path(id);
@@ -144,10 +94,10 @@ impl Ssot {
         })
     }
 
-    /// Sees to it that the ack is there.
+    /// Writes the ack, unless it is there.
     ///
     /// # Errors
-    /// [`SsotError::MessageNotFound`] where there is no such message; [`SsotError::Conflict`] where it has another ack.
+    /// [`SsotError::MessageNotFound`] without the message; [`SsotError::Conflict`] if the message has another ack.
     pub fn ensure_ack(&self, ack: &Ack) -> SsotResult<EnsureOutcome> {
         let id = &ack.ack_of;
         if !self.files.exists(&self.message_path(id))? {
@@ -170,7 +120,7 @@ impl Ssot {
                 if self.files.create_new(path, &bytes)? {
                     return Ok(EnsureOutcome::Written);
                 }
-                // Somebody was quicker: what did they write?
+                // Another writer was faster: compare with its file.
                 continue;
             };
             if there == bytes || std::str::from_utf8(&there).is_ok_and(&same) {
@@ -179,7 +129,7 @@ impl Ssot {
             if !is_torn(&there) {
                 return Err(SsotError::Conflict { path: path.to_owned() });
             }
-            // Two who find it torn must not replace what the other one wrote.
+            // Two writers that find it torn must not replace each other's file.
             let _lock = self.files.lock("index/lock")?;
             if self.files.read(path)?.is_none_or(|there| is_torn(&there)) {
                 self.files.replace(path, &bytes)?;
@@ -188,18 +138,18 @@ impl Ssot {
         }
     }
 
-    /// Writes a task's file, over the one that is there.
+    /// Writes or replaces a task's file.
     pub fn write_task_file(&self, task: &TaskFile) -> SsotResult<()> {
         let path = self.task_path(&task.task_id);
         self.files.replace(&path, &to_json_bytes(&path, task)?)
     }
 
-    /// Waits until all that this value wrote is on the disk.
+    /// Syncs everything that this value wrote.
     pub fn sync(&self) -> SsotResult<()> {
         self.files.sync()
     }
 
-    /// The message of an id; none where it is not there, or torn.
+    /// The message of an id; `None` if it is absent or torn.
     pub fn message(&self, id: &MsgId) -> SsotResult<Option<AmpMessage>> {
         let path = self.message_path(id);
         let Some(bytes) = self.files.read(&path)? else { return Ok(None) };
@@ -211,7 +161,7 @@ impl Ssot {
         if message.id() == id { Ok(Some(message)) } else { Err(SsotError::damaged(&path, id_mismatch(message.id()))) }
     }
 
-    /// The ack of a message; none where it is not there, or torn.
+    /// The ack of a message; `None` if it is absent or torn.
     pub fn ack(&self, id: &MsgId) -> SsotResult<Option<Ack>> {
         let path = self.ack_path(id);
         let Some(bytes) = self.files.read(&path)? else { return Ok(None) };
@@ -223,18 +173,17 @@ impl Ssot {
         if ack.ack_of == *id { Ok(Some(ack)) } else { Err(SsotError::damaged(&path, id_mismatch(&ack.ack_of))) }
     }
 
-    /// A message and its ack.
     pub fn log_entry(&self, id: &MsgId) -> SsotResult<Option<LogEntry>> {
         let Some(message) = self.message(id)? else { return Ok(None) };
         Ok(Some(LogEntry { message, ack: self.ack(id)? }))
     }
 
-    /// The file of a task; none where it is not there, or torn.
+    /// The file of a task; `None` if it is absent or torn.
     pub fn task_file(&self, task: &AssignmentId) -> SsotResult<Option<TaskFile>> {
         self.files.read_json(&self.task_path(task))
     }
 
-    /// All task files, by their numbers.
+    /// All task files, by number.
     pub fn task_files(&self) -> SsotResult<Vec<TaskFile>> {
         let names = self.files.file_names(&self.files.path("tasks"))?;
         let mut ids: Vec<AssignmentId> =
@@ -247,7 +196,7 @@ impl Ssot {
         Ok(tasks)
     }
 
-    /// The conversation about a task, in order.
+    /// The messages of a task, in order.
     pub fn log(&self, task: &AssignmentId) -> SsotResult<Vec<LogEntry>> {
         let mut entries = Vec::new();
         for id in self.task_message_ids(task)? {
@@ -256,14 +205,13 @@ impl Ssot {
         Ok(entries)
     }
 
-    /// The conversation about all tasks, in order: what was said at that time or later. Entries are read as they are asked
-    /// for.
+    /// The messages of all tasks since a time, in order. Entries are read lazily.
     pub fn log_all(&self, since: Option<Timestamp>) -> SsotResult<impl Iterator<Item = SsotResult<LogEntry>>> {
         let ids = self.message_ids(since)?;
         Ok(ids.into_iter().filter_map(|id| self.log_entry(&id).transpose()))
     }
 
-    /// The ids of all messages of that time or later, in order. Reads folders, and no files.
+    /// The ids of all messages since a time, in order. Reads directories, no files.
     pub fn message_ids(&self, since: Option<Timestamp>) -> SsotResult<Vec<MsgId>> {
         let since = since.map_or(0, |since| u64::try_from(since.as_millisecond()).unwrap_or(0));
         let mut ids = Vec::new();
@@ -283,27 +231,27 @@ impl Ssot {
         Ok(ids)
     }
 
-    fn ids_in_dir(&self, folder: &str, task: &AssignmentId) -> SsotResult<Vec<MsgId>> {
-        let names = self.files.file_names(&self.files.path(format!("{folder}/{task}")))?;
+    fn ids_in_dir(&self, dir: &str, task: &AssignmentId) -> SsotResult<Vec<MsgId>> {
+        let names = self.files.file_names(&self.files.path(format!("{dir}/{task}")))?;
         let ids = names.iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok());
         Ok(ids.filter(|id: &MsgId| id.task_id() == task).collect())
     }
 
-    /// The escalations that the admin has not answered, in order.
+    /// The escalations without an answer of the admin, in order.
     pub fn open_escalations(&self) -> SsotResult<Vec<AmpMessage>> {
         let mut ids = self.open_markers()?;
         ids.sort_by(compare_by_time);
         let mut open = Vec::new();
         for id in &ids {
             if self.ack(id)?.is_none() {
-                // None where its writer died before it wrote it.
+                // `None` if its writer died between marker and message.
                 open.extend(self.message(id)?);
             }
         }
         Ok(open)
     }
 
-    /// Makes the index anew from the messages and acks. Gives how much of it was wrong. Others may write meanwhile.
+    /// Rebuilds the index from messages and acks, while others may write. Returns the number of wrong entries.
     pub fn rebuild_index(&self) -> SsotResult<usize> {
         let markers = self.open_markers()?;
         let mut wrong = 0;
@@ -316,7 +264,7 @@ impl Ssot {
                 wrong += 1;
             }
         }
-        // One without a message may be of a writer that is about to write it, and stays.
+        // A marker without a message stays: its writer may be about to write the message.
         for id in &markers {
             if self.ack(id)?.is_some() {
                 self.files.remove(&self.marker_path(id))?;
@@ -326,39 +274,39 @@ impl Ssot {
         Ok(wrong)
     }
 
-    /// The paths of all that is worth keeping elsewhere, below the folder, in order; each with whether it is written once.
+    /// The relative paths of everything worth archiving, in order, each with whether it is written once.
     pub fn list_files(&self) -> SsotResult<Vec<(String, bool)>> {
         let mut files = vec![("README.md".to_owned(), false)];
-        for (folder, once) in [("messages", true), ("acks", true), ("decisions", true), ("memory", true)] {
-            for below in self.files.file_names(&self.files.path(folder))?.into_iter().filter(|name| name != "lock") {
-                let names = self.files.file_names(&self.files.path(format!("{folder}/{below}")))?;
-                files.extend(names.into_iter().map(|name| (format!("{folder}/{below}/{name}"), once)));
+        for (dir, once) in [("messages", true), ("acks", true), ("decisions", true), ("memory", true)] {
+            for below in self.files.file_names(&self.files.path(dir))?.into_iter().filter(|name| name != "lock") {
+                let names = self.files.file_names(&self.files.path(format!("{dir}/{below}")))?;
+                files.extend(names.into_iter().map(|name| (format!("{dir}/{below}/{name}"), once)));
             }
         }
-        for folder in ["tasks", "errors"] {
-            let names = self.files.file_names(&self.files.path(folder))?;
-            files.extend(names.into_iter().map(|name| (format!("{folder}/{name}"), false)));
+        for dir in ["tasks", "errors"] {
+            let names = self.files.file_names(&self.files.path(dir))?;
+            files.extend(names.into_iter().map(|name| (format!("{dir}/{name}"), false)));
         }
         files.sort();
         Ok(files)
     }
 
-    fn open_markers(&self) -> SsotResult<Vec<MsgId>> {
+    pub(super) fn open_markers(&self) -> SsotResult<Vec<MsgId>> {
         let names = self.files.file_names(&self.files.path("index/open"))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 }
 
-fn id_mismatch(found: &MsgId) -> String {
+pub(super) fn id_mismatch(found: &MsgId) -> String {
     format!("it has the id `{found}`")
 }
 
-/// The order of a conversation: by time; within a millisecond in the order in which a task goes through the types.
+/// Orders messages by time, within a millisecond by type as a task goes through them.
 pub fn compare_by_time(a: &MsgId, b: &MsgId) -> std::cmp::Ordering {
     (a.unix_ms(), a.message_type(), a).cmp(&(b.unix_ms(), b.message_type(), b))
 }
 
-/// Numbers have three digits or more.
+/// Sorts by number: numbers have three digits or more.
 fn task_number_key(task: &AssignmentId) -> (&str, usize, &str) {
     let text = task.as_str();
     let (year, number) = text.split_at(7.min(text.len()));

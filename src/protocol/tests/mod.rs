@@ -1,0 +1,3 @@
+//! What the tests of several protocols share.
+
+pub(in crate::protocol) mod golden;
