@@ -1,8 +1,7 @@
-//! `longshore mailbox`: people read along where agents talk, and take part.
+//! `longshore mailbox`: people follow the conversation of agents and take part in it.
 //!
-//! The mailbox is a swarm's copy on the host, or any folder, where agents that know nothing of longshore may be. `location.rs`
-//! finds it, `send.rs` and `read.rs` are a participant's, `watch.rs` and `log.rs` anybody's. What messages say is cleaned for
-//! the terminal.
+//! The mailbox is a swarm's copy on the host, or any directory, whose agents may not know longshore. `location.rs` finds it.
+//! `send.rs` and `read.rs` are for participants, `watch.rs` and `log.rs` for everybody. Messages are cleaned for the terminal.
 
 pub mod args;
 mod log;
@@ -17,7 +16,7 @@ use super::error::{CommandError, CommandErrorKind};
 use crate::protocol::mailbox::store::MailboxError;
 use args::{MailboxArgs, MailboxCommand};
 
-/// Carries it out.
+/// Runs a subcommand.
 pub async fn mailbox(args: &MailboxArgs, here: &CommandContext) -> CommandResult {
     match &args.command {
         MailboxCommand::Send(args) => send::send(args, here).await,
@@ -36,7 +35,7 @@ impl From<MailboxError> for CommandError {
         };
         let shown = CommandError::from_error(kind, &error);
         match &error {
-            MailboxError::NoMailbox(_) => shown.with_hint("`longshore mailbox send --dir` makes one"),
+            MailboxError::NoMailbox(_) => shown.with_hint("`longshore mailbox send --dir DIR` creates one"),
             MailboxError::IdTaken { .. } => shown.with_hint("choose another id with `--as ID`"),
             _ => shown,
         }

@@ -1,7 +1,7 @@
-//! Random conversations over a real folder: of each sender exactly the reader's messages are delivered, whole, once, in order.
+//! Random conversations in a real directory: each sender's messages for the reader are delivered complete, once and in order.
 //!
-//! Two senders and a reader do random things: send short, long, foreign and expired messages; files are lost, torn or doubled;
-//! time goes by; now and then somebody looks. In the end everybody looks until nothing happens any more.
+//! Two senders and a reader take random steps: they send short, long, expired messages and messages for others; files are lost,
+//! truncated or duplicated; time passes; agents collect. Finally all agents collect until nothing changes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,34 +9,56 @@ use std::fs;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::agent_mailbox::AgentMailbox;
-use super::machine::Warning;
-use super::message::{AgentId, MailboxDraft, MailboxMessage, MailboxMessageType, MessageRecipient, Seq};
-use super::store::Mailbox;
+use super::super::agent_mailbox::AgentMailbox;
+use super::super::machine::Warning;
+use super::super::message::{AgentId, MailboxDraft, MailboxMessage, MailboxMessageType, MessageRecipient, Seq};
+use super::super::store::Mailbox;
 
 #[derive(Debug, Clone)]
 enum SimulationStep {
-    /// A sender says something: to whom, how long, whether it is expired when it is read.
-    Send { sender: usize, to: usize, lines: usize, expires: bool },
-    /// A file of a sender is removed.
-    Remove { sender: usize, which: usize },
-    /// ... and its copy too.
-    RemoveWithCopy { sender: usize, which: usize },
-    /// A file of a sender is cut short.
-    Truncate { sender: usize, which: usize, at: usize },
-    /// A file of a sender is there under another name as well.
-    Duplicate { sender: usize, which: usize },
-    /// A file that is no message.
-    AddJunk { sender: usize, name: usize },
-    /// Somebody looks: the reader is 2.
-    Collect { who: usize },
-    /// Time goes by.
-    AdvanceTime { millis: i64 },
+    /// `expires`: before it can be read.
+    Send {
+        sender: usize,
+        to: usize,
+        lines: usize,
+        expires: bool,
+    },
+    Remove {
+        sender: usize,
+        which: usize,
+    },
+    /// Also removes the sender's copy.
+    RemoveWithCopy {
+        sender: usize,
+        which: usize,
+    },
+    Truncate {
+        sender: usize,
+        which: usize,
+        at: usize,
+    },
+    /// Copies a file to another name with the same number.
+    Duplicate {
+        sender: usize,
+        which: usize,
+    },
+    /// Adds a file that is not a message.
+    AddJunk {
+        sender: usize,
+        name: usize,
+    },
+    /// Agent 2 is the reader.
+    Collect {
+        who: usize,
+    },
+    AdvanceTime {
+        millis: i64,
+    },
 }
 
 fn simulation_steps() -> impl Strategy<Value = Vec<SimulationStep>> {
     let (sender, which) = (0..2_usize, 0..20_usize);
-    let deed = prop_oneof![
+    let step = prop_oneof![
         6 => (sender.clone(), 0..4_usize, prop_oneof![Just(1_usize), Just(1), Just(900)], prop::bool::weighted(0.1))
             .prop_map(|(sender, to, lines, expires)| SimulationStep::Send { sender, to, lines, expires }),
         2 => (sender.clone(), which.clone()).prop_map(|(sender, which)| SimulationStep::Remove { sender, which }),
@@ -47,10 +69,10 @@ fn simulation_steps() -> impl Strategy<Value = Vec<SimulationStep>> {
         3 => (0..3_usize).prop_map(|who| SimulationStep::Collect { who }),
         2 => (1..500_i64).prop_map(|millis| SimulationStep::AdvanceTime { millis }),
     ];
-    proptest::collection::vec(deed, 1..40)
+    proptest::collection::vec(step, 1..40)
 }
 
-/// What a sender said, as the reader should get it.
+/// A message as the reader should receive it.
 struct SentMessage {
     message: MailboxMessage,
     files: Vec<Seq>,
@@ -61,7 +83,7 @@ struct MailboxSimulation {
     dir: tempfile::TempDir,
     now: Timestamp,
     sent: [Vec<SentMessage>; 2],
-    /// What was removed or torn: each file once, for what is asked for is asked for once.
+    /// Removed or truncated files. Each is damaged only once, because a resend is requested only once.
     damaged: BTreeSet<(usize, Seq)>,
     delivered: Vec<MailboxMessage>,
     warnings: Vec<Warning>,
@@ -75,11 +97,11 @@ fn id(who: usize) -> AgentId {
 
 impl MailboxSimulation {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        Mailbox::create(folder.path()).expect("made");
+        let dir = tempfile::tempdir().expect("a directory");
+        Mailbox::create(dir.path()).expect("created");
         let now = Timestamp::from_second(1_771_500_000).expect("a time");
         Self {
-            dir: folder,
+            dir,
             now,
             sent: Default::default(),
             damaged: BTreeSet::new(),
@@ -100,10 +122,10 @@ impl MailboxSimulation {
     fn collect(&mut self, who: usize) {
         let batch = self.agent_mailbox(who).collect(self.now).expect("collected");
         if who == 2 {
-            self.delivered.extend(batch.messages.iter().map(|letter| letter.message.clone()));
+            self.delivered.extend(batch.messages.iter().map(|delivered| delivered.message.clone()));
             self.warnings.extend(batch.warnings.iter().cloned());
         }
-        batch.commit().expect("kept");
+        batch.commit().expect("committed");
     }
 
     fn was_delivered(&self, of: &MailboxMessage) -> bool {
@@ -113,33 +135,31 @@ impl MailboxSimulation {
     fn send(&mut self, sender: usize, to: usize, lines: usize, expires: bool) {
         let to = if to == 3 { MessageRecipient::Broadcast } else { MessageRecipient::Agent(id(to)) };
         let body: Vec<String> = (0..lines).map(|line| format!("line {line} of {}", self.sent[sender].len())).collect();
-        // An hour before it is read, and good for a minute.
+        // Sent an hour ago with a ttl of a minute.
         let ttl = expires.then_some(1);
         let at = if expires { self.now - SignedDuration::from_hours(1) } else { self.now };
         let draft =
             MailboxDraft { ttl, ..MailboxDraft::new(to, MailboxMessageType::Status, "subject", body.join("\n")) };
         let sent = self.agent_mailbox(sender).send(&draft, at).expect("sent");
         let files = sent.iter().map(|message| message.seq).collect();
-        let message = super::parts::join(&sent).expect("there are some");
+        let message = super::super::parts::join(&sent).expect("there are some");
         let message = MailboxMessage { part: None, ..message };
         self.sent[sender].push(SentMessage { message, files, lost: false });
     }
 
-    /// A file of a sender, if it has any.
     fn pick(&self, sender: usize, which: usize) -> Option<(usize, Seq)> {
-        let said = &self.sent[sender];
-        let at = which.checked_rem(said.len())?;
-        let seq = said[at].files[which % said[at].files.len()];
+        let sent = &self.sent[sender];
+        let at = which.checked_rem(sent.len())?;
+        let seq = sent[at].files[which % sent[at].files.len()];
         Some((at, seq))
     }
 
-    /// A file that was not hurt yet.
     fn pick_undamaged(&mut self, sender: usize, which: usize) -> Option<(usize, Seq)> {
         self.pick(sender, which).filter(|(_, seq)| self.damaged.insert((sender, *seq)))
     }
 
-    fn run_step(&mut self, deed: &SimulationStep) {
-        match *deed {
+    fn run_step(&mut self, step: &SimulationStep) {
+        match *step {
             SimulationStep::Send { sender, to, lines, expires } => self.send(sender, to, lines, expires),
             SimulationStep::Remove { sender, which } => {
                 if let Some((_, seq)) = self.pick_undamaged(sender, which) {
@@ -147,7 +167,7 @@ impl MailboxSimulation {
                 }
             }
             SimulationStep::RemoveWithCopy { sender, which } => {
-                // A message in parts would come without one of them: that has tests of its own.
+                // A message in parts would arrive incomplete, which has tests of its own.
                 if let Some((at, seq)) =
                     self.pick(sender, which).filter(|(at, _)| self.sent[sender][*at].files.len() == 1)
                 {
@@ -167,8 +187,8 @@ impl MailboxSimulation {
                 if let Some((_, seq)) = self.pick_undamaged(sender, which)
                     && let Ok(bytes) = fs::read(self.file(sender, seq))
                 {
-                    // The header is never whole in this many bytes.
-                    fs::write(self.file(sender, seq), &bytes[..at.min(bytes.len().min(120))]).expect("torn");
+                    // Too short for a complete header.
+                    fs::write(self.file(sender, seq), &bytes[..at.min(bytes.len().min(120))]).expect("truncated");
                 }
             }
             SimulationStep::Duplicate { sender, which } => {
@@ -180,7 +200,7 @@ impl MailboxSimulation {
             SimulationStep::AddJunk { sender, name } => {
                 let name = ["notes.md", ".010.md", "x"][name];
                 let outbox = self.dir.path().join("agents").join(NAMES[sender]);
-                fs::create_dir_all(&outbox).expect("made");
+                fs::create_dir_all(&outbox).expect("created");
                 fs::write(outbox.join(name), "junk").expect("written");
             }
             SimulationStep::Collect { who } => self.collect(who),
@@ -188,9 +208,9 @@ impl MailboxSimulation {
         }
     }
 
-    /// Everybody looks until nothing happens any more.
+    /// All agents collect until nothing changes.
     fn run_until_quiet(&mut self) {
-        // Nobody misses the last of all: something comes behind it.
+        // The loss of a sender's last message is noticed only when another one follows.
         for sender in 0..2 {
             self.send(sender, 2, 1, false);
         }
@@ -200,12 +220,12 @@ impl MailboxSimulation {
                 self.collect(who);
                 self.now += SignedDuration::from_millis(millis);
             }
-            let last = |sender: usize| self.sent[sender].last().is_some_and(|said| self.was_delivered(&said.message));
+            let last = |sender: usize| self.sent[sender].last().is_some_and(|sent| self.was_delivered(&sent.message));
             if last(0) && last(1) && before == (self.delivered.len(), self.warnings.len()) {
                 return;
             }
         }
-        panic!("it does not come to an end");
+        panic!("the agents do not become quiet");
     }
 }
 
@@ -214,29 +234,29 @@ proptest! {
 
     /// Design Principles.
     #[test]
-    fn each_senders_messages_are_delivered_complete_once_and_in_order(deeds in simulation_steps()) {
+    fn each_senders_messages_are_delivered_complete_once_and_in_order(steps in simulation_steps()) {
         let mut world = MailboxSimulation::new();
-        for deed in &deeds {
-            world.run_step(deed);
+        for step in &steps {
+            world.run_step(step);
         }
         world.run_until_quiet();
         for sender in 0..2 {
             let delivered: Vec<&MailboxMessage> = world.delivered.iter()
                 .filter(|message| message.from == id(sender) && message.message_type != MailboxMessageType::Error).collect();
             let due: Vec<&MailboxMessage> = world.sent[sender].iter()
-                .filter(|said| !said.lost && said.message.to.is_for(&id(2)) && said.message.ttl.is_none())
-                .map(|said| &said.message).collect();
-            // Few words where it goes wrong.
+                .filter(|sent| !sent.lost && sent.message.to.is_for(&id(2)) && sent.message.ttl.is_none())
+                .map(|sent| &sent.message).collect();
+            // Keeps the output of a failure short.
             let words = |of: &[&MailboxMessage]| of.iter().map(|one| format!("{} {}", one.reference(), one.content.body.len())).collect::<Vec<_>>();
             prop_assert_eq!(words(&delivered), words(&due), "{:?}", world.warnings);
             prop_assert!(delivered == due, "the same messages say something else");
-            // Every gap is found: what is lost for good is named.
+            // Every permanent loss is reported.
             let named: BTreeSet<Seq> = world.warnings.iter().filter_map(|warning| match warning {
                 Warning::Lost(missing) if missing.from == id(sender) => Some((missing.first.get()..=missing.last.get()).filter_map(Seq::new)),
                 _ => None,
             }).flatten().collect();
-            for said in world.sent[sender].iter().filter(|said| said.lost && said.message.to.is_for(&id(2))) {
-                prop_assert!(named.contains(&said.message.seq), "{} was lost", said.message.reference());
+            for sent in world.sent[sender].iter().filter(|sent| sent.lost && sent.message.to.is_for(&id(2))) {
+                prop_assert!(named.contains(&sent.message.seq), "{} was lost", sent.message.reference());
             }
         }
     }
