@@ -19,6 +19,7 @@ pub const MAX_MESSAGE_BYTES: u64 = MAX_READ_BYTES as u64;
 pub const MAX_SHARED_FILES: usize = 200;
 /// Limit for a shared file, in bytes.
 pub const MAX_SHARED_FILE_BYTES: u64 = MAX_SHARED_BYTES as u64;
+/// Limit for a shared file's name.
 pub const MAX_SHARED_NAME_LEN: usize = 100;
 /// How many entries of a directory are read.
 pub const MAX_DIR_ENTRIES: usize = 20_000;
@@ -32,6 +33,7 @@ pub const MAX_REFUSALS: usize = 500;
 /// What the host already has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MailQuery {
+    /// The messages of each outbox.
     #[serde(rename = "messages")]
     pub known_messages: BTreeMap<String, MessageNumbers>,
     /// The stamps of the shared files.
@@ -66,6 +68,7 @@ pub struct RefusedMailFile {
     pub path: String,
     /// Identifies the refusal. Another file of the same name has another key.
     pub key: String,
+    /// For the log.
     #[serde(rename = "why")]
     pub reason: String,
 }
@@ -138,11 +141,13 @@ impl MessageNumbers {
         removed
     }
 
+    /// Whether the number is in the set.
     pub fn contains(&self, number: u32) -> bool {
         let at = self.0.partition_point(|(_, last)| *last < number);
         self.0.get(at).is_some_and(|(first, _)| *first <= number)
     }
 
+    /// The size of the set.
     pub fn count(&self) -> usize {
         self.0.iter().map(|(first, last)| (last - first) as usize + 1).sum()
     }

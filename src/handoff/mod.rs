@@ -10,7 +10,7 @@ pub mod dispatch;
 pub mod layout;
 pub mod story_knowledge;
 pub mod agent_notes;
-pub(crate) mod mailbox;
+pub mod mailbox;
 pub mod result;
 pub mod review;
 pub mod secrets;

@@ -77,16 +77,10 @@ pub(super) struct OutgoingFile {
 }
 
 pub(super) enum OutgoingSource {
-    Message {
-        agent: AgentId,
-        seq: Seq,
-        /// `None` if it is invalid.
-        message_type: Option<MailboxMessageType>,
-    },
-    Shared {
-        name: String,
-        host_stamp: String,
-    },
+    /// Has no type if it is invalid.
+    Message { agent: AgentId, seq: Seq, message_type: Option<MailboxMessageType> },
+    /// Has no stamp if it was removed.
+    Shared { name: String, host_stamp: String },
 }
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -86,6 +86,7 @@ fn expected_word(expects: ExpectedReply) -> Option<&'static str> {
 }
 
 /// A message on one line: `2026-02-19T11:32:15  alpha/003  REQUEST   -> bravo  re bravo/002  Search the brain`.
+#[cfg(feature = "orchestrator")]
 pub fn message_summary(message: &MailboxMessage) -> String {
     let MailboxMessage { to, message_type, timestamp, re, part, .. } = message;
     let mut text = format!("{}  {}  {message_type:8}  -> {to}", render_time(*timestamp), message.reference());

@@ -44,15 +44,13 @@ pub enum MailboxEvent {
 pub enum MailboxEffect {
     /// Read this file and report it with [`MailboxEvent::Fetched`].
     Fetch(AgentId, Seq),
+    /// Pass this message to the reader.
     Deliver(Box<DeliveredMessage>),
     /// Send an ERROR that requests these messages.
     RequestResend(MissingRange),
     /// Another agent requests a range of the reader's own messages: restore those whose files are missing.
-    Resend {
-        requested_by: MessageRef,
-        first: Seq,
-        last: Seq,
-    },
+    Resend { requested_by: MessageRef, first: Seq, last: Seq },
+    /// Pass this warning to the reader.
     Warn(Warning),
 }
 
