@@ -1,6 +1,6 @@
-//! What host and depot say to each other of a swarm's mailbox: what one has, what the other wants, and how much is carried.
+//! What the host and the depot tell each other about a swarm's mailbox: what each side has, what it wants, and the limits.
 //!
-//! A message is known by its outbox and number, and never changes; a shared file by a stamp that changes with it. Paths are
+//! A message is identified by its outbox and number, and never changes; a shared file has a stamp that changes with it. Paths are
 //! those of the Agent Mailbox Protocol: `ROSTER.md`, `PROTOCOL.md`, `agents/<id>/NNN.md`, `shared/<name>`.
 
 use std::collections::BTreeMap;
@@ -8,105 +8,110 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::depot::frames::MAX_PAYLOAD;
+use crate::protocol::mailbox::layout::CLAIM_PREFIX;
 use crate::protocol::mailbox::message::MAX_READ_BYTES;
 use crate::protocol::mailbox::store::MAX_SHARED_BYTES;
 
-/// What claims' names begin with.
-pub const CLAIM_PREFIX: &str = ".claim-";
-
-/// The most messages of one outbox that are carried.
+/// How many messages of an outbox are transferred.
 pub const MAX_OUTBOX_MESSAGES: usize = 10_000;
-/// The largest message that is carried, in bytes. The protocol has a sender split what is over 10 KB.
+/// Limit for a message, in bytes. Senders split messages over 10 KB, but not all do.
 pub const MAX_MESSAGE_BYTES: u64 = MAX_READ_BYTES as u64;
-/// The most files in `shared` that are carried, claims among them.
+/// How many files of `shared` are transferred, including claims.
 pub const MAX_SHARED_FILES: usize = 200;
-/// The largest of them, in bytes.
+/// Limit for a shared file, in bytes.
 pub const MAX_SHARED_FILE_BYTES: u64 = MAX_SHARED_BYTES as u64;
-/// The longest name of one.
+/// Limit for a shared file's name.
 pub const MAX_SHARED_NAME_LEN: usize = 100;
-/// The most entries of a folder that are looked at.
+/// How many entries of a directory are read.
 pub const MAX_DIR_ENTRIES: usize = 20_000;
-/// The most files in one answer.
+/// How many files a response has.
 pub const MAX_BATCH_FILES: usize = 256;
-/// So many bytes end an answer.
+/// A response ends after this many bytes.
 pub const MAX_BATCH_BYTES: u64 = 1024 * 1024;
-/// The most refusals that are told of one swarm; what comes then is not carried either, and nobody hears of it.
+/// How many refusals are reported in a swarm; later ones are silent.
 pub const MAX_REFUSALS: usize = 500;
 
-/// The most bytes of files that are put at once, as JSON: a request is one frame.
-pub const MAX_PUT_BYTES: usize = MAX_PAYLOAD - 64 * 1024;
-
-/// What the host wants to hear of.
+/// What the host already has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MailQuery {
-    /// The messages that the host has.
+    /// The messages of each outbox.
     #[serde(rename = "messages")]
     pub known_messages: BTreeMap<String, MessageNumbers>,
-    /// The shared files that it has, with their stamps.
+    /// The stamps of the shared files.
     #[serde(rename = "shared")]
     pub known_shared: BTreeMap<String, String>,
-    /// The [`RefusedMailFile::key`]s of what it has heard of.
+    /// The [`RefusedMailFile::key`]s of reported refusals.
     #[serde(rename = "refused")]
     pub known_refusals: Vec<String>,
-    /// Answer after so long at the latest, with nothing.
+    /// Without news, respond after this time.
     #[serde(rename = "within_ms")]
     pub timeout_ms: u64,
-    /// Nobody writes any more: what was written a moment ago is whole.
+    /// Nobody writes any more, so recent files are complete.
     #[serde(rename = "settled")]
     pub writers_stopped: bool,
 }
 
-/// A file that the host has not; its content is in the answer's data.
+/// A file that is new to the host; its content is in the response's data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewMailFile {
     /// `agents/<id>/NNN.md` or `shared/<name>`.
     pub path: String,
-    /// The length of its content.
+    /// The length of the content.
     pub bytes: u64,
-    /// Of a shared file: what it is known by.
+    /// Empty for a message.
     pub stamp: String,
 }
 
-/// What is not carried.
+/// A file that is not transferred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedMailFile {
-    /// Which; characters that are none of a name are shown as `?`.
+    /// Invalid characters are replaced with `?`.
     pub path: String,
-    /// What this refusal is known by. Another file of the same name is looked at anew.
+    /// Identifies the refusal. Another file of the same name has another key.
     pub key: String,
-    /// Why.
+    /// For the log.
     #[serde(rename = "why")]
     pub reason: String,
 }
 
-/// A file of the host's for the mailbox.
+/// A file that the host writes to the mailbox, or removes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MailFileWrite {
-    /// As in the mailbox. A message is never replaced.
+    /// A message is never replaced.
     pub path: String,
-    /// Its content; none: it is removed, which a shared file alone can be.
+    /// `None` removes the file, which must be a shared one.
     pub text: Option<String>,
-    /// Of a shared file: only where it has this stamp, which is empty where it must not be there.
+    /// For a shared file: its current stamp, or empty if it must not exist.
     #[serde(rename = "only_if")]
     pub expected_stamp: String,
 }
 
 impl MailFileWrite {
-    /// Its size as JSON, in bytes: control characters have six.
+    /// A write that expects no stamp.
+    pub fn from_text(path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { path: path.into(), text: Some(text.into()), expected_stamp: String::new() }
+    }
+
+    /// The size as JSON, which is up to six times that of the text.
     pub fn json_len(&self) -> usize {
         serde_json::to_vec(self).map_or(usize::MAX, |json| json.len())
     }
 }
 
-/// A set of message numbers, as ranges: an outbox without gaps is one of them.
+/// The stamp of a file, which changes whenever the file is replaced or written.
+pub fn format_stamp(inode: u64, len: u64, seconds: i64, nanoseconds: i64) -> String {
+    format!("{inode:x}.{len:x}.{seconds:x}.{nanoseconds:x}")
+}
+
+/// A set of message numbers, stored as ranges. An outbox without gaps is one range.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageNumbers(Vec<(u32, u32)>);
 
 impl MessageNumbers {
-    /// Adds one; false where it was in.
+    /// Returns `false` if the number was in the set.
     pub fn insert(&mut self, number: u32) -> bool {
-        // The first range that ends at or after the number's left neighbour.
+        // The first range that contains the number, or begins or ends next to it, or lies after it.
         let at = self.0.partition_point(|(_, last)| last.saturating_add(1) < number);
         match self.0.get_mut(at) {
             Some((first, last)) if *first <= number && number <= *last => return false,
@@ -125,30 +130,30 @@ impl MessageNumbers {
         true
     }
 
-    /// Keeps what is in the other too. Whether something was not.
+    /// Keeps the numbers that are also in `other`. Returns whether any was removed.
     pub fn intersect_with(&mut self, other: &Self) -> bool {
         if self == other {
             return false;
         }
-        let kept: Self =
-            self.0.iter().flat_map(|(first, last)| *first..=*last).filter(|n| other.contains(*n)).collect();
-        let lost = kept.count() < self.count();
+        let numbers = self.0.iter().flat_map(|(first, last)| *first..=*last);
+        let kept: Self = numbers.filter(|number| other.contains(*number)).collect();
+        let removed = kept.count() < self.count();
         *self = kept;
-        lost
+        removed
     }
 
-    /// Whether it is in.
+    /// Whether the number is in the set.
     pub fn contains(&self, number: u32) -> bool {
         let at = self.0.partition_point(|(_, last)| *last < number);
         self.0.get(at).is_some_and(|(first, _)| *first <= number)
     }
 
-    /// How many there are.
+    /// The size of the set.
     pub fn count(&self) -> usize {
         self.0.iter().map(|(first, last)| (last - first) as usize + 1).sum()
     }
 
-    /// The highest.
+    /// The highest number.
     pub fn last(&self) -> Option<u32> {
         self.0.last().map(|(_, last)| *last)
     }
@@ -156,15 +161,15 @@ impl MessageNumbers {
 
 impl FromIterator<u32> for MessageNumbers {
     fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Self {
-        let mut all = Self::default();
+        let mut set = Self::default();
         for number in numbers {
-            all.insert(number);
+            set.insert(number);
         }
-        all
+        set
     }
 }
 
-/// Whether a file of `shared` may have this name: plain characters, and hidden ones only where they are claims.
+/// Whether a file of `shared` may have this name: plain characters, and hidden only if it is a claim.
 pub fn is_shared_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     let hidden = name.starts_with('.') && !name.starts_with(CLAIM_PREFIX);
@@ -172,31 +177,4 @@ pub fn is_shared_name(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn message_numbers_are_stored_as_merged_ranges() {
-        let mut numbers = MessageNumbers::default();
-        let order = [5, 7, 6, 1, 2, 9, 3, u32::MAX, 4, 8, u32::MAX - 1];
-        for (place, number) in order.into_iter().enumerate() {
-            assert!(!numbers.contains(number) && numbers.insert(number) && !numbers.insert(number), "{number}");
-            assert!(order[..=place].iter().all(|known| numbers.contains(*known)));
-            assert_eq!(numbers.count(), place + 1);
-        }
-        assert_eq!(numbers.0, [(1, 9), (u32::MAX - 1, u32::MAX)]);
-        assert!(!numbers.contains(10) && numbers.last() == Some(u32::MAX));
-        assert!(
-            !numbers.intersect_with(&numbers.clone())
-                && !numbers.intersect_with(&[u32::MAX, u32::MAX - 1].into_iter().chain(1..12).collect())
-        );
-        assert!(numbers.intersect_with(&[2, 3, 11, u32::MAX].into_iter().collect()));
-        assert_eq!(numbers.0, [(2, 3), (u32::MAX, u32::MAX)]);
-    }
-
-    #[test]
-    fn is_shared_name_accepts_plain_names_and_claims() {
-        assert!(is_shared_name("STATE.md") && is_shared_name(".claim-STATE-alpha"));
-        assert!(!is_shared_name(".tmp") && !is_shared_name("a/b") && !is_shared_name("") && !is_shared_name(".."));
-    }
-}
+mod tests;

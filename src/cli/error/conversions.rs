@@ -9,7 +9,7 @@ use crate::coordinator::CoordinatorError;
 use crate::delivery::DeliveryError;
 use crate::engine::EngineError;
 use crate::protocol::amp::store::SsotError;
-use crate::protocol::mailbox::store::MailboxError;
+use crate::protocol::mailbox::error::MailboxError;
 use crate::state::StateError;
 
 const DISK_FULL_HINT: &str = "make room on the disk that has the repository";

@@ -1,4 +1,4 @@
-//! The arguments of `longshore mailbox`, as typed.
+//! The arguments of `longshore mailbox`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,174 +11,152 @@ use crate::protocol::mailbox::message::{AgentId, MailboxMessageType, MessageReci
 /// `longshore mailbox`.
 #[derive(Debug, Args)]
 pub struct MailboxArgs {
-    /// What to do.
     #[command(subcommand)]
-    pub command: MailboxCommand,
+    pub(super) command: MailboxCommand,
 }
 
-/// What to do with a mailbox.
 #[derive(Debug, Subcommand)]
-pub enum MailboxCommand {
+pub(super) enum MailboxCommand {
     /// Send a message
     Send(MailboxSendArgs),
-    /// Print the messages for you that are new; they count as read
+    /// Print your new messages and mark them as read
     Read(MailboxReadArgs),
-    /// Tell what everybody says, as they say it, until everybody is gone
+    /// Print all messages as they are sent, until all agents are gone
     Watch(MailboxWatchArgs),
-    /// Tell who takes part, and who waits for whose answer
-    Roster(MailboxRosterArgs),
-    /// Tell what everybody said, a line for each message
+    /// List the participants and the pending replies
+    Roster(MailboxLocationArgs),
+    /// Print all messages, one per line
     Log(MailboxLogArgs),
 }
 
-/// Which mailbox.
 #[derive(Debug, Default, Args)]
-pub struct MailboxLocationArgs {
-    /// A swarm's id, or the beginning of it [default: the newest]
+pub(super) struct MailboxLocationArgs {
+    /// The swarm, by its id or the beginning of it [default: the newest]
     #[arg(long, value_name = "SWARM", conflicts_with = "dir")]
-    pub swarm: Option<SwarmPrefix>,
+    pub(super) swarm: Option<SwarmPrefix>,
 
-    /// The mailbox in this folder, whoever uses it
+    /// Use the mailbox in this directory instead of a swarm's
     #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    pub(super) dir: Option<PathBuf>,
 
-    /// Write a JSON object a line on standard output
+    /// Write one JSON object per line to standard output
     #[arg(long)]
-    pub json: bool,
+    pub(super) json: bool,
 }
 
-/// As whom.
 #[derive(Debug, Args)]
-pub struct ParticipantArgs {
+pub(super) struct ParticipantArgs {
     /// Your id in the mailbox
     #[arg(long = "as", value_name = "ID", default_value = "host", value_parser = AgentId::from_str)]
-    pub agent_id: AgentId,
+    pub(super) agent_id: AgentId,
 
-    /// What to say in the roster that you do; with --dir, where you are not in it yet
+    /// Your role in the roster; used with --dir if you are not in the roster yet
     #[arg(long, value_name = "TEXT", default_value = "person", requires = "dir")]
-    pub role: String,
+    pub(super) role: String,
 }
 
-/// `longshore mailbox send`.
 #[derive(Debug, Args)]
-pub struct MailboxSendArgs {
-    /// What to say; without it and without --subject, or with -, standard input is read
+pub(super) struct MailboxSendArgs {
+    /// The text; without it and --subject, or with -, it is read from standard input
     #[arg(value_name = "TEXT")]
-    pub text: Vec<String>,
+    pub(super) text: Vec<String>,
 
-    /// Whom it is for: an id, or * for everybody [default: the sender of --re; everybody for DONE]
+    /// The recipient: an id, or * for everybody [default: the sender of --re; everybody for DONE]
     #[arg(long, value_name = "ID", value_parser = MessageRecipient::from_str)]
-    pub to: Option<MessageRecipient>,
+    pub(super) to: Option<MessageRecipient>,
 
-    /// The message that it answers or is about
+    /// The message to reply or refer to
     #[arg(long, value_name = "ID/NNN", value_parser = MessageRef::from_str)]
-    pub re: Option<MessageRef>,
+    pub(super) re: Option<MessageRef>,
 
     /// REQUEST, RESPONSE, STATUS, HANDOFF, ACK, ERROR or DONE [default: RESPONSE with --re, else REQUEST]
     #[arg(long = "type", value_name = "TYPE", value_parser = MailboxMessageType::from_str)]
-    pub kind: Option<MailboxMessageType>,
+    pub(super) message_type: Option<MailboxMessageType>,
 
-    /// What it is about [default: the text's first line]
+    /// The subject [default: the text's first line]
     #[arg(long, value_name = "TEXT")]
-    pub subject: Option<String>,
+    pub(super) subject: Option<String>,
 
-    /// What has to be known for it
+    /// What the recipient needs to know
     #[arg(long, value_name = "TEXT")]
-    pub context: Option<String>,
+    pub(super) context: Option<String>,
 
-    /// What is wanted back
+    /// The response that you expect
     #[arg(long, value_name = "TEXT")]
-    pub expect: Option<String>,
+    pub(super) expect: Option<String>,
 
-    /// low, normal, high or critical
+    /// The priority: low, normal, high or critical
     #[arg(long, value_name = "PRIORITY", default_value = "normal", value_parser = Priority::from_str)]
-    pub priority: Priority,
+    pub(super) priority: Priority,
 
-    /// After so many minutes it is not delivered any more
+    /// The time after which the message is not delivered
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(1..))]
-    pub ttl: Option<u32>,
+    pub(super) ttl: Option<u32>,
 
-    /// As whom.
     #[command(flatten)]
-    pub participant: ParticipantArgs,
+    pub(super) participant: ParticipantArgs,
 
-    /// Which mailbox.
     #[command(flatten)]
-    pub location: MailboxLocationArgs,
+    pub(super) location: MailboxLocationArgs,
 }
 
-/// `longshore mailbox read`.
 #[derive(Debug, Args)]
-pub struct MailboxReadArgs {
-    /// Print these messages, new or not, of whomever
+pub(super) struct MailboxReadArgs {
+    /// Print these messages, new or not, from any agent
     #[arg(value_name = "ID/NNN", value_parser = MessageRef::from_str, conflicts_with_all = ["all", "wait"])]
-    pub messages: Vec<MessageRef>,
+    pub(super) messages: Vec<MessageRef>,
 
-    /// Print all that was ever sent to you
+    /// Print all messages that were ever sent to you
     #[arg(long, conflicts_with = "wait")]
-    pub all: bool,
+    pub(super) all: bool,
 
-    /// Wait where nothing is new; exit code 1 when the time is over, or when nobody is left who could write
+    /// Wait if there are no new messages; exit code 1 on timeout, or if all other agents are gone
     #[arg(long)]
-    pub wait: bool,
+    pub(super) wait: bool,
 
-    /// Wait until something of this agent came
+    /// Wait for a message from this agent
     #[arg(long, value_name = "ID", requires = "wait", value_parser = AgentId::from_str)]
-    pub from: Option<AgentId>,
+    pub(super) from: Option<AgentId>,
 
-    /// Wait until something about this message came
+    /// Wait for a message that refers to this one
     #[arg(long, value_name = "ID/NNN", requires = "wait", value_parser = MessageRef::from_str)]
-    pub re: Option<MessageRef>,
+    pub(super) re: Option<MessageRef>,
 
-    /// Wait so long at most [default: for ever]
+    /// Stop waiting after this time [default: never]
     #[arg(long, value_name = "SECONDS", requires = "wait")]
-    pub timeout: Option<u32>,
+    pub(super) timeout: Option<u32>,
 
-    /// As whom.
     #[command(flatten)]
-    pub participant: ParticipantArgs,
+    pub(super) participant: ParticipantArgs,
 
-    /// Which mailbox.
     #[command(flatten)]
-    pub location: MailboxLocationArgs,
+    pub(super) location: MailboxLocationArgs,
 }
 
-/// `longshore mailbox watch`.
 #[derive(Debug, Args)]
-pub struct MailboxWatchArgs {
-    /// Begin with all that was said so far
+pub(super) struct MailboxWatchArgs {
+    /// Begin with all earlier messages
     #[arg(long)]
-    pub all: bool,
+    pub(super) all: bool,
 
-    /// Print messages whole
+    /// Print complete messages
     #[arg(long)]
-    pub full: bool,
+    pub(super) full: bool,
 
-    /// Which mailbox.
     #[command(flatten)]
-    pub location: MailboxLocationArgs,
+    pub(super) location: MailboxLocationArgs,
 }
 
-/// `longshore mailbox roster`.
 #[derive(Debug, Args)]
-pub struct MailboxRosterArgs {
-    /// Which mailbox.
-    #[command(flatten)]
-    pub location: MailboxLocationArgs,
-}
-
-/// `longshore mailbox log`.
-#[derive(Debug, Args)]
-pub struct MailboxLogArgs {
-    /// Only what these agents said or were told [default: all]
+pub(super) struct MailboxLogArgs {
+    /// Only messages from or to these agents [default: all]
     #[arg(value_name = "ID", value_parser = AgentId::from_str)]
-    pub agents: Vec<AgentId>,
+    pub(super) agents: Vec<AgentId>,
 
-    /// Print messages whole
+    /// Print complete messages
     #[arg(long)]
-    pub full: bool,
+    pub(super) full: bool,
 
-    /// Which mailbox.
     #[command(flatten)]
-    pub location: MailboxLocationArgs,
+    pub(super) location: MailboxLocationArgs,
 }

@@ -14,31 +14,29 @@ use crate::protocol::mailbox::machine::DeliveredMessage;
 use crate::protocol::mailbox::show;
 use crate::protocol::mailbox::wait::{MessageFilter, MessageWaiter, WaitStep};
 
-/// How the shown messages say that they can be answered.
 const REPLY_COMMAND: &str = "longshore mailbox send";
 
-/// Carries it out.
 pub(super) async fn read(args: &MailboxReadArgs, here: &CommandContext) -> CommandResult {
-    let place = MailboxLocation::resolve(&args.location, here).await?;
-    // Who waits may be the first of two; who only looks has mistyped the folder.
+    let location = MailboxLocation::resolve(&args.location, here).await?;
+    // With --wait the directory may not exist yet. Otherwise its name is probably mistyped.
     if !args.wait {
-        place.open_mailbox()?;
+        location.open_mailbox()?;
     }
     let json = args.location.json;
     if args.all || !args.messages.is_empty() {
-        // Whoever only looks may look over anybody's shoulder.
-        let desk = place.open_as_participant(&args.participant, false)?;
+        // Reading without marking as read is allowed for any agent.
+        let agent_mailbox = location.open_as_participant(&args.participant, false)?;
         if !args.all {
-            return print_selected(args, &desk);
+            return print_selected(args, &agent_mailbox);
         }
-        print_letters(&desk.history(Timestamp::now())?, json)?;
+        print_messages(&agent_mailbox.history(Timestamp::now())?, json)?;
         return Ok(ExitStatus::Success);
     }
-    let desk = place.open_as_sender(&args.participant, false)?;
+    let agent_mailbox = location.open_as_sender(&args.participant, false)?;
     if args.wait {
-        return wait_for_messages(args, &place, &desk);
+        return wait_for_messages(args, &location, &agent_mailbox);
     }
-    let batch = desk.collect(Timestamp::now())?;
+    let batch = agent_mailbox.collect(Timestamp::now())?;
     if batch.messages.is_empty() {
         print_stderr("no new messages");
     }
@@ -47,63 +45,59 @@ pub(super) async fn read(args: &MailboxReadArgs, here: &CommandContext) -> Comma
     Ok(ExitStatus::Success)
 }
 
-fn print_selected(args: &MailboxReadArgs, desk: &AgentMailbox) -> CommandResult {
+fn print_selected(args: &MailboxReadArgs, agent_mailbox: &AgentMailbox) -> CommandResult {
     let mut problems = Vec::new();
     for reference in &args.messages {
-        match desk.find(reference)? {
+        match agent_mailbox.find(reference)? {
             Ok(message) => {
-                print_letters(&[DeliveredMessage { last_seq: message.seq, message, late: false }], args.location.json)?
+                let delivered = DeliveredMessage { last_seq: message.seq, message, late: false };
+                print_messages(&[delivered], args.location.json)?;
             }
-            Err(why) => problems.push(CommandError::new(CommandErrorKind::Input, show::single_line(&why))),
+            Err(problem) => problems.push(CommandError::new(CommandErrorKind::Input, show::single_line(&problem))),
         }
     }
     CommandError::combine(problems)?;
     Ok(ExitStatus::Success)
 }
 
-fn wait_for_messages(args: &MailboxReadArgs, place: &MailboxLocation, desk: &AgentMailbox) -> CommandResult {
-    let wanted = MessageFilter { from: args.from.clone(), re: args.re.clone() };
+fn wait_for_messages(
+    args: &MailboxReadArgs,
+    location: &MailboxLocation,
+    agent_mailbox: &AgentMailbox,
+) -> CommandResult {
+    let filter = MessageFilter { from: args.from.clone(), re: args.re.clone() };
     let end = args.timeout.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds.into())));
-    let mut waiting = MessageWaiter::new(desk, wanted, end);
-    loop {
-        match waiting.next(desk)? {
+    let mut waiter = MessageWaiter::new(agent_mailbox, filter, end);
+    let reason = loop {
+        match waiter.next(agent_mailbox)? {
             WaitStep::Batch(batch) => {
                 print_batch(&batch, args.location.json)?;
-                waiting.commit(*batch)?;
+                waiter.commit(*batch)?;
             }
-            // Whoever wrote since on the host, and is in no roster, is nobody to wait for.
-            WaitStep::Idle if place.is_swarm_over() => {
-                print_stderr("the swarm is over: nobody in it writes any more");
-                return Ok(ExitStatus::Unsuccessful);
+            // Participants on the host who are not in the roster do not keep the wait alive.
+            WaitStep::Idle if location.is_swarm_over() => {
+                break "the swarm has ended: its agents send no more messages".to_owned();
             }
             WaitStep::Idle => {}
             WaitStep::Matched => return Ok(ExitStatus::Success),
-            WaitStep::NoMoreMessages(why) => {
-                print_stderr(&why);
-                return Ok(ExitStatus::Unsuccessful);
-            }
-            WaitStep::TimedOut => {
-                print_stderr(&format!("nothing came within {} s", args.timeout.unwrap_or_default()));
-                return Ok(ExitStatus::Unsuccessful);
-            }
+            WaitStep::NoMoreMessages(reason) => break reason,
+            WaitStep::TimedOut => break format!("no message within {} s", args.timeout.unwrap_or_default()),
         }
-    }
+    };
+    print_stderr(&reason);
+    Ok(ExitStatus::Unsuccessful)
 }
 
 fn print_batch(batch: &MessageBatch, json: bool) -> Result<(), CommandError> {
     for warning in &batch.warnings {
         print_stderr(&show::render_warning(warning));
     }
-    print_letters(&batch.messages, json)
+    print_messages(&batch.messages, json)
 }
 
-fn print_letters(letters: &[DeliveredMessage], json: bool) -> Result<(), CommandError> {
-    for letter in letters {
-        print_stdout(&if json {
-            format!("{}\n", show::delivered_json(letter))
-        } else {
-            show::render_delivered(letter, REPLY_COMMAND) + "\n"
-        })?;
+fn print_messages(messages: &[DeliveredMessage], json: bool) -> Result<(), CommandError> {
+    for delivered in messages {
+        print_stdout(&show::format_delivered(delivered, REPLY_COMMAND, json))?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! The host's copy of a mailbox: what comes out of the volume is written down in it, and what people write in it is found.
+//! The host's copy of a mailbox: stores what comes out of the volume, and finds what people write in the copy.
 //!
-//! The copy is the protocol's own layout, and people and `longshore mailbox` write in it at any time. What is known of shared
-//! files on both sides is kept in `mailbox-sync.json` beside it, so that an edit made while nobody ran is carried afterwards.
-//! Nothing is ever lost of the host's: what gives way is moved to `mailbox-set-aside/`. Called by `mailbox.rs`. Must not: speak
-//! to the depot.
+//! The copy has the protocol's own layout; people and `longshore mailbox` may write in it at any time. What is known about shared
+//! files on both sides is kept in `mailbox-sync.json` beside it, so that changes made while no task was running are transferred
+//! afterwards. Files of the host are never lost: what has to give way moves to `mailbox-set-aside/`. Called by `sync.rs`. Must not:
+//! speak to the depot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,97 +17,106 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::engine::depot::mailbox::{MailboxChanges, MailboxWriteOutcome};
+use crate::error_chain::error_chain;
+use crate::handoff::depot::frames::MAX_PAYLOAD;
 use crate::handoff::mailbox::{
-    MAX_PUT_BYTES, MAX_SHARED_FILE_BYTES, MAX_SHARED_FILES, MailFileWrite, MessageNumbers, is_shared_name,
+    MAX_SHARED_FILE_BYTES, MAX_SHARED_FILES, MailFileWrite, MessageNumbers, format_stamp, is_shared_name,
 };
 use crate::ids::AgentId;
-use crate::protocol::mailbox::message::{MAX_READ_BYTES, MailboxMessageType, Seq};
-use crate::protocol::mailbox::store::{AGENTS_DIR, Mailbox, MailboxResult, PutOutcome, SHARED_DIR, parse_outbox_file};
+use crate::protocol::mailbox::error::MailboxResult;
+use crate::protocol::mailbox::layout::{AGENTS_DIR, CLAIM_PREFIX, SHARED_DIR};
+use crate::protocol::mailbox::message::{MailboxMessageType, Seq};
+use crate::protocol::mailbox::outbox::parse_outbox_file;
+use crate::protocol::mailbox::store::{Mailbox, PutOutcome};
 use crate::protocol::mailbox::watch::{MailboxWatcher, WatchOutcome};
 
-use super::COPY_DIR;
-
-/// What is known of shared files.
+/// The copy, in the swarm's directory.
+pub(crate) const COPY_DIR: &str = "mailbox";
+/// Limit for the files of one request, as JSON: a request is one frame.
+pub(super) const MAX_PUT_BYTES: usize = MAX_PAYLOAD - 64 * 1024;
+/// The stamps of shared files.
 const SYNC_FILE: &str = "mailbox-sync.json";
-/// Where the host's files go that give way.
 const ASIDE_DIR: &str = "mailbox-set-aside";
-/// How long a file must have rested: people and their agents write in place.
+/// How long a file must be unchanged: people and their agents write in place.
 pub(super) const SETTLE_TIME: Duration = Duration::from_millis(50);
-/// How often the thread that watches sees whether it is still wanted.
+/// How often the watching thread checks whether it is still needed.
 const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A shared file, as it was when both sides were the same.
+/// The stamps of a shared file when both sides were equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SyncedStamps {
-    /// The volume's stamp.
     volume: String,
-    /// The host's.
     host: String,
 }
 
-/// The copy.
 pub(super) struct HostCopy {
     mailbox: Mailbox,
-    /// The swarm's folder.
     swarm_dir: PathBuf,
-    /// Whose messages come out of the volume and never go in.
+    /// Their messages come out of the volume only.
     sandbox_agents: BTreeSet<AgentId>,
     shared: BTreeMap<String, SyncedStamps>,
-    /// What was said of the host's files, so that it is said once.
+    /// Paths with a warning, which is not repeated.
     warned_paths: BTreeSet<String>,
-    /// What the host's messages were known by that were carried.
-    carried_stamps: BTreeMap<PathBuf, String>,
-    /// Something that may be new has not rested yet.
+    /// The stamps of transferred messages of the host.
+    transferred_stamps: BTreeMap<PathBuf, String>,
     has_unsettled: bool,
 }
 
-/// Something that came out.
+/// A file that came out of the volume.
 pub(super) enum ReceivedFile {
-    /// A message, and its type where it is one.
+    /// With its type, if it is valid.
     Message(AgentId, Seq, Option<MailboxMessageType>),
-    /// A shared file, and its stamp.
+    /// Name and stamp.
     Shared(String, String),
 }
 
-/// A file of the host's for the volume.
+/// A file to be written to the volume.
 pub(super) struct OutgoingFile {
-    pub file: MailFileWrite,
-    /// Which message it is, and its type where it is one.
-    pub message: Option<(AgentId, Seq, Option<MailboxMessageType>)>,
-    /// Of a shared file: its name, and the host's stamp.
-    shared: Option<(String, String)>,
+    pub(super) file: MailFileWrite,
+    pub(super) source: OutgoingSource,
+}
+
+pub(super) enum OutgoingSource {
+    /// Has no type if it is invalid.
+    Message { agent: AgentId, seq: Seq, message_type: Option<MailboxMessageType> },
+    /// Has no stamp if it was removed.
+    Shared { name: String, host_stamp: String },
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ScanOptions {
+    /// Also find messages of sandboxes' agents, which a new volume does not have.
+    pub(super) include_sandbox_agents: bool,
+    /// Nobody writes any more, so recent files are complete.
+    pub(super) writers_stopped: bool,
 }
 
 impl HostCopy {
-    /// Opens the copy in a swarm's folder; it is made where it is not there.
-    pub(super) fn open(folder: &Path, sandboxes: BTreeSet<AgentId>) -> MailboxResult<Self> {
-        let mailbox = Mailbox::create(&folder.join(COPY_DIR))?;
-        // One that cannot be read is as good as none: all is compared anew.
-        let text = fs::read(folder.join(SYNC_FILE)).unwrap_or_default();
-        let shared = serde_json::from_slice(&text).unwrap_or_default();
-        let (said, carried) = (BTreeSet::new(), BTreeMap::new());
+    /// Opens the copy in a swarm's directory, and creates it if needed.
+    pub(super) fn open(swarm_dir: &Path, sandbox_agents: BTreeSet<AgentId>) -> MailboxResult<Self> {
+        let mailbox = Mailbox::create(&swarm_dir.join(COPY_DIR))?;
+        // Without readable stamps, all files are compared.
+        let json = fs::read(swarm_dir.join(SYNC_FILE)).unwrap_or_default();
         Ok(Self {
             mailbox,
-            swarm_dir: folder.to_owned(),
-            sandbox_agents: sandboxes,
-            shared,
-            warned_paths: said,
-            carried_stamps: carried,
+            swarm_dir: swarm_dir.to_owned(),
+            sandbox_agents,
+            shared: serde_json::from_slice(&json).unwrap_or_default(),
+            warned_paths: BTreeSet::new(),
+            transferred_stamps: BTreeMap::new(),
             has_unsettled: false,
         })
     }
 
-    /// The swarm's folder.
     pub(super) fn swarm_dir(&self) -> &Path {
         &self.swarm_dir
     }
 
-    /// Whether somebody may be in the middle of writing something that was not taken therefore.
+    /// Whether the last scan skipped a file that is being written.
     pub(super) fn has_unsettled(&self) -> bool {
         self.has_unsettled
     }
 
-    /// Whether it is a sandbox's agent.
     pub(super) fn is_sandbox_agent(&self, agent: &AgentId) -> bool {
         self.sandbox_agents.contains(agent)
     }
@@ -120,13 +129,12 @@ impl HostCopy {
         self.mailbox.root()
     }
 
-    /// The volume is new: nothing that was known of the old one's files holds.
+    /// Forgets the stamps of a volume that was replaced.
     pub(super) fn forget_volume(&mut self) {
         self.shared.clear();
         self.save_stamps();
     }
 
-    /// The messages that it has.
     pub(super) fn message_numbers(&self) -> MailboxResult<BTreeMap<String, MessageNumbers>> {
         let mut messages = BTreeMap::new();
         for agent in self.mailbox.agents()? {
@@ -136,15 +144,15 @@ impl HostCopy {
         Ok(messages)
     }
 
-    /// The volume's stamps of the shared files that it has.
+    /// The volume's stamps of the shared files.
     pub(super) fn shared_stamps(&self) -> BTreeMap<String, String> {
-        self.shared.iter().map(|(name, same)| (name.clone(), same.volume.clone())).collect()
+        self.shared.iter().map(|(name, stamps)| (name.clone(), stamps.volume.clone())).collect()
     }
 
-    /// Writes down what came out. What could not be written is not in the answer, and comes again.
-    pub(super) fn store_news(&mut self, news: &MailboxChanges) -> Vec<ReceivedFile> {
-        let mut arrivals = Vec::new();
-        for (file, bytes) in &news.files {
+    /// Stores changes of the volume. Returns the files that could be written; the others will come again.
+    pub(super) fn store_changes(&mut self, changes: &MailboxChanges) -> Vec<ReceivedFile> {
+        let mut received = Vec::new();
+        for (file, bytes) in &changes.files {
             let parts: Vec<&str> = file.path.split('/').collect();
             match parts.as_slice() {
                 [AGENTS_DIR, agent, name] => {
@@ -152,197 +160,218 @@ impl HostCopy {
                         continue;
                     };
                     if self.write_message(&agent, seq, bytes) {
-                        let kind = parse_outbox_file(&agent, seq, bytes).ok().map(|message| message.message_type);
-                        arrivals.push(ReceivedFile::Message(agent, seq, kind));
+                        let message = parse_outbox_file(&agent, seq, bytes).ok();
+                        received.push(ReceivedFile::Message(agent, seq, message.map(|message| message.message_type)));
                     }
                 }
                 [SHARED_DIR, name] if is_shared_name(name) && self.write_shared_file(name, &file.stamp, bytes) => {
-                    arrivals.push(ReceivedFile::Shared((*name).to_owned(), file.stamp.clone()));
+                    received.push(ReceivedFile::Shared((*name).to_owned(), file.stamp.clone()));
                 }
                 _ => {}
             }
         }
-        for name in news.removed.iter().filter(|name| is_shared_name(name)) {
-            let Some(same) = self.shared.remove(name) else { continue };
-            // Changed since: then it is new, and goes in again.
-            if self.host_stamp(name).is_some_and(|now| now == same.host) {
-                if name.starts_with(crate::handoff::mailbox::CLAIM_PREFIX) {
-                    let _ = fs::remove_file(self.shared_path(name));
-                } else {
-                    self.set_aside(&self.shared_path(name), name);
-                }
-            }
+        for name in changes.removed.iter().filter(|name| is_shared_name(name)) {
+            self.remove_shared_file(name);
         }
         self.save_stamps();
-        arrivals
+        received
     }
 
     fn write_message(&self, agent: &AgentId, seq: Seq, bytes: &[u8]) -> bool {
-        let path = self.root().join(AGENTS_DIR).join(agent.as_str()).join(seq.file_name());
+        let path = self.outbox_path(agent, &seq.file_name());
         let put = match self.mailbox.put(agent, seq, bytes) {
-            // Somebody wrote in a sandbox's outbox on the host.
-            Ok(PutOutcome::Conflict) if self.sandbox_agents.contains(agent) => {
+            // Somebody on the host wrote in a sandbox's outbox.
+            Ok(PutOutcome::Conflict) if self.is_sandbox_agent(agent) => {
                 self.set_aside(&path, &format!("{agent}-{}", seq.file_name()));
                 self.mailbox.put(agent, seq, bytes)
             }
             other => other,
         };
         put.inspect_err(
-            |error| tracing::warn!(path = %path.display(), error = %super::error_chain(error), "cannot write a message down"),
+            |error| tracing::warn!(path = %path.display(), error = %error_chain(error), "cannot write a message"),
         )
         .is_ok()
     }
 
     fn write_shared_file(&mut self, name: &str, stamp: &str, bytes: &[u8]) -> bool {
         let path = self.shared_path(name);
-        let there = self.host_stamp(name);
-        let known = self.shared.get(name).map(|same| same.host.clone());
-        let same = there.is_some() && fs::read(&path).is_ok_and(|found| found == bytes);
-        if !same {
-            if there.is_some() && there != known {
+        let current = file_stamp(&path);
+        let is_equal = current.is_some() && fs::read(&path).is_ok_and(|found| found == bytes);
+        if !is_equal {
+            if current.is_some() && current.as_ref() != self.shared.get(name).map(|stamps| &stamps.host) {
                 self.set_aside(&path, name);
-                tracing::warn!(name, "a shared file was changed on the host and by a sandbox: the host's is set aside");
+                tracing::warn!(name, "a shared file changed on the host and in a sandbox: set the host's file aside");
             }
             if let Err(error) = write_atomic(&path, bytes) {
-                tracing::warn!(path = %path.display(), %error, "cannot write a shared file down");
+                tracing::warn!(path = %path.display(), %error, "cannot write a shared file");
                 return false;
             }
         }
-        let host = self.host_stamp(name).unwrap_or_default();
+        let host = file_stamp(&path).unwrap_or_default();
         self.shared.insert(name.to_owned(), SyncedStamps { volume: stamp.to_owned(), host });
         true
     }
 
-    /// What is new on the host. `all`: of sandboxes' agents too. `settled`: what was written a moment ago is whole. `there`:
-    /// whether the volume has a message.
+    /// Removes a file that was removed in the volume. If it has changed on the host, it is new, and goes back to the volume.
+    fn remove_shared_file(&mut self, name: &str) {
+        let Some(stamps) = self.shared.remove(name) else { return };
+        let path = self.shared_path(name);
+        if file_stamp(&path).is_none_or(|current| current != stamps.host) {
+            return;
+        }
+        if name.starts_with(CLAIM_PREFIX) {
+            let _ = fs::remove_file(path);
+        } else {
+            self.set_aside(&path, name);
+        }
+    }
+
+    /// Finds what is new in the copy. `in_volume` says whether the volume has a message.
     pub(super) fn find_new(
         &mut self,
-        all: bool,
-        settled: bool,
-        there: impl Fn(&AgentId, Seq) -> bool,
+        options: ScanOptions,
+        in_volume: impl Fn(&AgentId, Seq) -> bool,
     ) -> MailboxResult<Vec<OutgoingFile>> {
-        let mut found = Vec::new();
         self.has_unsettled = false;
+        let mut found = Vec::new();
         for agent in self.mailbox.agents()? {
-            if !all && self.sandbox_agents.contains(&agent) {
+            if self.is_sandbox_agent(&agent) && !options.include_sandbox_agents {
                 continue;
             }
             for (seq, name) in self.mailbox.list_outbox(&agent)?.files {
-                let path = format!("{AGENTS_DIR}/{agent}/{}", seq.file_name());
-                let file = self.root().join(AGENTS_DIR).join(agent.as_str()).join(&name);
-                let stamp = file_stamp(&file);
-                if there(&agent, seq) {
-                    if self
-                        .carried_stamps
-                        .get(&file)
-                        .is_some_and(|carried| stamp.as_ref().is_some_and(|now| now != carried))
-                    {
-                        self.warn_once(
-                            path,
-                            "was changed after it was carried: what the sandboxes have stays as it was",
-                        );
-                    }
-                    continue;
+                if in_volume(&agent, seq) {
+                    self.check_unchanged(&agent, seq, &name);
+                } else if self.check_settled(&self.outbox_path(&agent, &name), options) {
+                    found.extend(self.read_new_message(&agent, seq, &name)?);
                 }
-                if !settled && !is_settled(&file) {
-                    self.has_unsettled = true;
-                    continue;
-                }
-                let bytes = self.mailbox.read_bytes(&agent, &name)?;
-                let text = bytes.as_ref().filter(|bytes| bytes.len() <= MAX_READ_BYTES);
-                let text = text.and_then(|bytes| String::from_utf8(bytes.clone()).ok());
-                let Some(text) = text else {
-                    self.warn_once(path, "is not carried: it is no text that a message can be");
-                    continue;
-                };
-                let message = parse_outbox_file(&agent, seq, text.as_bytes());
-                // One that is being written has not all of its header yet.
-                if message.is_err() && !self.sandbox_agents.contains(&agent) {
-                    self.warn_once(path, "is not carried: it is no message of its sender");
-                    continue;
-                }
-                let kind = message.ok().map(|message| message.message_type);
-                self.carried_stamps.extend(stamp.filter(|_| !self.is_sandbox_agent(&agent)).map(|stamp| (file, stamp)));
-                let file = MailFileWrite { path, text: Some(text), expected_stamp: String::new() };
-                found.push(OutgoingFile { file, message: Some((agent.clone(), seq, kind)), shared: None });
             }
         }
-        found.extend(self.find_new_shared(settled));
+        // An unreadable directory does not mean that its files were removed.
+        if let Some(names) = self.shared_names() {
+            self.find_new_shared(&names, options, &mut found);
+            self.find_removed_shared(&names, &mut found);
+        }
         Ok(found)
     }
 
-    fn find_new_shared(&mut self, settled: bool) -> Vec<OutgoingFile> {
-        // A folder that is not there says nothing of its files.
-        let Ok(entries) = fs::read_dir(self.root().join(SHARED_DIR)) else { return Vec::new() };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let names: BTreeSet<String> = names.filter(|name| is_shared_name(name)).collect();
-        let mut room =
-            MAX_SHARED_FILES.saturating_sub(names.iter().filter(|name| self.shared.contains_key(*name)).count());
-        let mut found = Vec::new();
-        for name in &names {
-            let Some(host) = self.host_stamp(name) else { continue };
-            let known = self.shared.get(name);
-            if known.is_some_and(|same| same.host == host) {
-                continue;
-            }
-            let is_new = known.is_none();
-            if is_new && room == 0 {
-                self.warn_once(SHARED_DIR.to_owned(), "has more files than are carried to the sandboxes");
-                continue;
-            }
-            if !settled && !is_settled(&self.shared_path(name)) {
-                self.has_unsettled = true;
-                continue;
-            }
-            let only_if = known.map(|same| same.volume.clone()).unwrap_or_default();
-            let path = format!("{SHARED_DIR}/{name}");
-            let file = self.read_shared_text(name).map(|text| MailFileWrite {
-                path: path.clone(),
-                text: Some(text),
-                expected_stamp: only_if,
-            });
-            room = room.saturating_sub(usize::from(is_new));
-            match file.filter(|file| file.json_len() <= MAX_PUT_BYTES) {
-                Some(file) => found.push(OutgoingFile { file, message: None, shared: Some((name.clone(), host)) }),
-                None => self.warn_once(path, "is not carried to the sandboxes: it is no text, or too large"),
-            }
+    /// Warns if a transferred message has changed.
+    fn check_unchanged(&mut self, agent: &AgentId, seq: Seq, name: &str) {
+        let path = self.outbox_path(agent, name);
+        let Some(transferred) = self.transferred_stamps.get(&path) else { return };
+        if file_stamp(&path).is_some_and(|current| current != *transferred) {
+            self.warn_once(
+                message_path(agent, seq),
+                "changed after it was transferred: the sandboxes keep the old one",
+            );
         }
-        for (name, same) in self.shared.iter().filter(|(name, _)| !names.contains(*name)) {
-            found.push(OutgoingFile {
-                file: MailFileWrite {
-                    path: format!("{SHARED_DIR}/{name}"),
-                    text: None,
-                    expected_stamp: same.volume.clone(),
-                },
-                message: None,
-                shared: Some((name.clone(), String::new())),
-            });
-        }
-        found
     }
 
-    /// A shared file, if it is text and not larger than one may be.
+    /// Whether a file is complete, as far as its modification time tells.
+    fn check_settled(&mut self, path: &Path, options: ScanOptions) -> bool {
+        let settled = options.writers_stopped || is_settled(path);
+        self.has_unsettled |= !settled;
+        settled
+    }
+
+    fn read_new_message(&mut self, agent: &AgentId, seq: Seq, name: &str) -> MailboxResult<Option<OutgoingFile>> {
+        let is_sandbox_agent = self.is_sandbox_agent(agent);
+        let bytes = self.mailbox.read_bytes(agent, name)?;
+        let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) else {
+            self.warn_once(message_path(agent, seq), "cannot be transferred: it is not UTF-8, or too large");
+            return Ok(None);
+        };
+        let message = parse_outbox_file(agent, seq, text.as_bytes()).ok();
+        // A message of the host may still be incomplete.
+        if message.is_none() && !is_sandbox_agent {
+            self.warn_once(message_path(agent, seq), "is not transferred: it is not a valid message of its sender");
+            return Ok(None);
+        }
+        let path = self.outbox_path(agent, name);
+        if let Some(stamp) = file_stamp(&path).filter(|_| !is_sandbox_agent) {
+            self.transferred_stamps.insert(path, stamp);
+        }
+        let message_type = message.map(|message| message.message_type);
+        Ok(Some(OutgoingFile {
+            file: MailFileWrite::from_text(message_path(agent, seq), text),
+            source: OutgoingSource::Message { agent: agent.clone(), seq, message_type },
+        }))
+    }
+
+    fn shared_names(&self) -> Option<BTreeSet<String>> {
+        let entries = fs::read_dir(self.root().join(SHARED_DIR)).ok()?;
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        Some(names.filter(|name| is_shared_name(name)).collect())
+    }
+
+    fn find_new_shared(&mut self, names: &BTreeSet<String>, options: ScanOptions, found: &mut Vec<OutgoingFile>) {
+        let known = names.iter().filter(|name| self.shared.contains_key(*name)).count();
+        let mut room = MAX_SHARED_FILES.saturating_sub(known);
+        for name in names {
+            let Some(host_stamp) = file_stamp(&self.shared_path(name)) else { continue };
+            let known = self.shared.get(name).cloned();
+            if known.as_ref().is_some_and(|stamps| stamps.host == host_stamp) {
+                continue;
+            }
+            if known.is_none() && room == 0 {
+                self.warn_once(SHARED_DIR.to_owned(), "has more files than are transferred to the sandboxes");
+                continue;
+            }
+            if !self.check_settled(&self.shared_path(name), options) {
+                continue;
+            }
+            room = room.saturating_sub(usize::from(known.is_none()));
+            let path = format!("{SHARED_DIR}/{name}");
+            let file = self.read_shared_text(name).map(|text| MailFileWrite {
+                expected_stamp: known.map(|stamps| stamps.volume).unwrap_or_default(),
+                ..MailFileWrite::from_text(path.as_str(), text)
+            });
+            match file.filter(|file| file.json_len() <= MAX_PUT_BYTES) {
+                Some(file) => {
+                    let source = OutgoingSource::Shared { name: name.clone(), host_stamp };
+                    found.push(OutgoingFile { file, source });
+                }
+                None => self.warn_once(path, "cannot be transferred: it is not UTF-8, or too large"),
+            }
+        }
+    }
+
+    fn find_removed_shared(&self, names: &BTreeSet<String>, found: &mut Vec<OutgoingFile>) {
+        let removed = self.shared.iter().filter(|(name, _)| !names.contains(*name));
+        found.extend(removed.map(|(name, stamps)| OutgoingFile {
+            file: MailFileWrite {
+                path: format!("{SHARED_DIR}/{name}"),
+                text: None,
+                expected_stamp: stamps.volume.clone(),
+            },
+            source: OutgoingSource::Shared { name: name.clone(), host_stamp: String::new() },
+        }));
+    }
+
+    /// A shared file's text. `None` if it is too large or not UTF-8.
     fn read_shared_text(&self, name: &str) -> Option<String> {
         let mut bytes = Vec::new();
         fs::File::open(self.shared_path(name)).ok()?.take(MAX_SHARED_FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
         String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= MAX_SHARED_FILE_BYTES)
     }
 
-    /// The volume has them now, but for what was kept out there: that comes out as news.
-    pub(super) fn mark_carried(&mut self, files: &[OutgoingFile], written: &MailboxWriteOutcome) {
-        for OutgoingFile { file, shared, .. } in files {
-            let Some((name, host)) = shared else { continue };
+    /// Remembers that the volume has these files now. A conflicting file of the volume will come as a change.
+    pub(super) fn mark_transferred(&mut self, files: &[OutgoingFile], written: &MailboxWriteOutcome) {
+        let mut changed = false;
+        for OutgoingFile { file, source } in files {
+            let OutgoingSource::Shared { name, host_stamp } = source else { continue };
+            changed = true;
             if written.conflicts.contains(&file.path) {
                 continue;
             }
             match written.stamps.get(name) {
                 Some(volume) => {
-                    self.shared.insert(name.clone(), SyncedStamps { volume: volume.clone(), host: host.clone() });
+                    let stamps = SyncedStamps { volume: volume.clone(), host: host_stamp.clone() };
+                    self.shared.insert(name.clone(), stamps);
                 }
                 None => drop(self.shared.remove(name)),
             }
         }
-        if files.iter().any(|file| file.shared.is_some()) {
+        if changed {
             self.save_stamps();
         }
     }
@@ -351,61 +380,68 @@ impl HostCopy {
         self.root().join(SHARED_DIR).join(name)
     }
 
-    /// What the host's file is known by; none where there is no regular file.
-    fn host_stamp(&self, name: &str) -> Option<String> {
-        file_stamp(&self.shared_path(name))
+    fn outbox_path(&self, agent: &AgentId, name: &str) -> PathBuf {
+        self.root().join(AGENTS_DIR).join(agent.as_str()).join(name)
     }
 
-    /// Moves a file out of the way, under a name that nothing has.
+    /// Moves a file out of the way, to a free name.
     fn set_aside(&self, path: &Path, name: &str) {
-        let folder = self.swarm_dir.join(ASIDE_DIR);
-        let _ = fs::create_dir_all(&folder);
-        let free =
-            (1..).map(|number| folder.join(format!("{name}.{number}"))).find(|to| fs::symlink_metadata(to).is_err());
-        if let Some(to) = free
-            && let Err(error) = fs::rename(path, to)
+        let dir = self.swarm_dir.join(ASIDE_DIR);
+        let _ = fs::create_dir_all(&dir);
+        let mut targets = (1..).map(|number| dir.join(format!("{name}.{number}")));
+        if let Some(target) = targets.find(|target| fs::symlink_metadata(target).is_err())
+            && let Err(error) = fs::rename(path, target)
         {
             tracing::warn!(path = %path.display(), %error, "cannot set a file of the mailbox aside");
         }
     }
 
-    fn warn_once(&mut self, path: String, what: &str) {
+    fn warn_once(&mut self, path: String, problem: &str) {
         if !self.warned_paths.contains(&path) {
-            tracing::warn!(path, "{what}");
+            tracing::warn!(path, "{problem}");
             self.warned_paths.insert(path);
         }
     }
 
     fn save_stamps(&self) {
         let path = self.swarm_dir.join(SYNC_FILE);
-        let text = serde_json::to_vec(&self.shared).expect("names and stamps are JSON");
-        if let Err(error) = write_atomic(&path, &text) {
-            tracing::warn!(path = %path.display(), %error, "what is known of shared files cannot be kept");
+        let json = serde_json::to_vec(&self.shared).expect("names and stamps are JSON");
+        if let Err(error) = write_atomic(&path, &json) {
+            tracing::warn!(path = %path.display(), %error, "cannot write the stamps of shared files");
         }
     }
 }
 
-/// What a regular file is known by.
+/// A message's path in the mailbox.
+fn message_path(agent: &AgentId, seq: Seq) -> String {
+    format!("{AGENTS_DIR}/{agent}/{}", seq.file_name())
+}
+
+/// The stamp of a regular file.
 fn file_stamp(path: &Path) -> Option<String> {
     let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
-    Some(format!("{:x}.{:x}.{:x}.{:x}", meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+    Some(format_stamp(meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
 }
 
-/// Whether nobody has written in it for a moment. A time to come is a lie, and no reason to wait.
+/// Whether a file is unchanged for [`SETTLE_TIME`]. A time in the future is false, and no reason to wait.
 fn is_settled(path: &Path) -> bool {
-    let written = fs::symlink_metadata(path).and_then(|meta| meta.modified());
-    written.is_ok_and(|at| SystemTime::now().duration_since(at).map_or(true, |age| age >= SETTLE_TIME))
+    let modified = fs::symlink_metadata(path).and_then(|meta| meta.modified());
+    modified.is_ok_and(|at| SystemTime::now().duration_since(at).map_or(true, |age| age >= SETTLE_TIME))
 }
 
-/// Writes a file, which appears whole.
+/// Writes a file that appears complete. Readers of a mailbox ignore its temporary name.
 pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let aside = path.with_file_name(format!(".aside-{}-{}", name.trim_start_matches('.'), std::process::id()));
-    fs::write(&aside, bytes)?;
-    fs::rename(&aside, path)
+    let temp = format!(".aside-{}-{}", name.trim_start_matches('.'), uuid::Uuid::new_v4().simple());
+    crate::atomic_file::replace(path, &path.with_file_name(temp), bytes)
 }
 
-/// Says when something changes in the copy, on a thread that ends when nobody listens any more.
+/// Logs an error: the mailbox must not end a swarm.
+pub(super) fn log_error<T>(result: MailboxResult<T>, problem: &str) -> Option<T> {
+    result.inspect_err(|error| tracing::warn!(error = %error_chain(error), "{problem}")).ok()
+}
+
+/// Reports changes of the copy, from a thread that ends when the receiver is dropped.
 pub(super) fn watch_changes(root: &Path) -> mpsc::Receiver<()> {
     let (changed, changes) = mpsc::channel(1);
     let root = Arc::<Path>::from(root);
@@ -413,7 +449,7 @@ pub(super) fn watch_changes(root: &Path) -> mpsc::Receiver<()> {
         let mut watch = MailboxWatcher::new(&root);
         while !changed.is_closed() {
             if watch.wait(Instant::now() + CLOSED_CHECK_INTERVAL) == WatchOutcome::Changed {
-                // One that waits already says as much.
+                // A full channel already reports a change.
                 let _ = changed.try_send(());
             }
         }
@@ -422,80 +458,4 @@ pub(super) fn watch_changes(root: &Path) -> mpsc::Receiver<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::mailbox::message::{MailboxDraft, MessageRecipient};
-
-    #[test]
-    fn unsettled_files_are_not_carried_and_later_changes_are_warned_about() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut copy = HostCopy::open(folder.path(), BTreeSet::new()).expect("made");
-        let host: AgentId = "host".parse().expect("an id");
-        let draft = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Status, "s", "all of it");
-        copy.mailbox.send(&host, &draft, None, jiff::Timestamp::now()).expect("sent");
-        let file = copy.root().join("agents/host/001.md");
-        let whole = fs::read_to_string(&file).expect("a file");
-        let paths = |found: Vec<OutgoingFile>| found.into_iter().map(|one| one.file.path).collect::<Vec<_>>();
-        let aged = |path: &Path, age: Duration| {
-            fs::File::options()
-                .write(true)
-                .open(path)
-                .expect("open")
-                .set_modified(SystemTime::now() - age)
-                .expect("set");
-        };
-        // Header and half of the body: a message by itself.
-        fs::write(&file, whole.replace("all of it", "all")).expect("written");
-        fs::write(copy.root().join("shared/PLAN.md"), "ha").expect("written");
-        aged(&file, Duration::ZERO);
-        assert_eq!(paths(copy.find_new(false, false, |_, _| false).expect("read")), [""; 0]);
-        assert!(copy.has_unsettled());
-        fs::write(&file, &whole).expect("written");
-        for path in [&file, &copy.root().join("shared/PLAN.md")] {
-            aged(path, SETTLE_TIME);
-        }
-        let found = copy.find_new(false, false, |_, _| false).expect("read");
-        assert_eq!(found[0].file.text.as_deref(), Some(&whole[..]));
-        assert_eq!(paths(found), ["agents/host/001.md", "shared/PLAN.md"]);
-        assert!(!copy.has_unsettled() && copy.warned_paths.is_empty());
-        copy.find_new(false, false, |_, _| true).expect("read");
-        assert!(copy.warned_paths.is_empty());
-        fs::write(&file, whole.replace("all of it", "something else")).expect("written");
-        copy.find_new(false, false, |_, _| true).expect("read");
-        assert!(copy.warned_paths.contains("agents/host/001.md"));
-        // Of too many, what was carried stays, and what is missing is only what is not there.
-        let known = SyncedStamps { volume: "v".to_owned(), host: "h".to_owned() };
-        copy.shared.insert("ZZZ.md".to_owned(), known);
-        fs::write(copy.root().join("shared/ZZZ.md"), "ours").expect("written");
-        for number in 0..MAX_SHARED_FILES + 5 {
-            fs::write(copy.root().join(format!("shared/H{number}.md")), "x").expect("written");
-        }
-        let found = copy.find_new(false, true, |_, _| true).expect("read");
-        assert!(found.iter().all(|one| one.file.text.is_some()), "{:?}", paths(found));
-        let found = copy.find_new(false, true, |_, _| true).expect("read");
-        assert_eq!(found.iter().filter(|one| one.shared.is_some()).count(), MAX_SHARED_FILES);
-        assert!(copy.warned_paths.contains("shared"));
-        let (there, away) = (copy.root().join("shared"), copy.root().join("elsewhere"));
-        fs::rename(&there, &away).expect("renamed");
-        assert!(copy.find_new(false, true, |_, _| true).expect("read").is_empty());
-        fs::remove_dir_all(&away).expect("removed");
-        fs::create_dir(&there).expect("made");
-        copy.shared.clear();
-        // A number is a number, however many digits it is padded to.
-        fs::rename(&file, copy.root().join("agents/host/1.md")).expect("renamed");
-        let found = copy.find_new(false, true, |_, _| false).expect("read");
-        assert!(found.iter().any(|one| one.file.path == "agents/host/001.md"), "{:?}", paths(found));
-        // As large as fits one request of JSON, whatever is in it.
-        for (text, fits) in
-            [("x".repeat(900_000), true), ("\u{1}".repeat(200_000), false), ("x".repeat(1_100_000), false)]
-        {
-            fs::write(copy.root().join("shared/BIG.md"), text).expect("written");
-            let found = paths(copy.find_new(false, true, |_, _| true).expect("read"));
-            assert_eq!(found.contains(&"shared/BIG.md".to_owned()), fits);
-            fs::remove_file(copy.root().join("shared/BIG.md")).expect("removed");
-        }
-        // When nobody writes any more, all is taken.
-        fs::write(copy.root().join("shared/LAST.md"), "now").expect("written");
-        assert!(paths(copy.find_new(false, true, |_, _| true).expect("read")).contains(&"shared/LAST.md".to_owned()));
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
-//! What of a swarm's mailbox whoever writes on the host has to know: whose names are taken, and whether anybody still reads.
+//! What `longshore mailbox` needs to know about a swarm: which ids are taken, and whether anybody still reads.
 //!
-//! Kept beside the copy by `mailbox.rs`, read by `longshore mailbox`. Must not: be needed; a swarm of before has none.
+//! Kept beside the copy by `sync.rs`. Must not: be required; older swarms have no such file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,42 +10,39 @@ use serde::{Deserialize, Serialize};
 use super::host_copy::write_atomic;
 use crate::ids::AgentId;
 
-/// In the swarm's folder.
+/// In the swarm's directory.
 const STATE_FILE: &str = "mailbox-standing.json";
 
-/// How a mailbox stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MailboxState {
-    /// Sandboxes' agents: what the host writes in their names is not carried.
+pub(crate) struct MailboxState {
+    /// The host cannot send messages as these.
     #[serde(rename = "sandboxes")]
-    pub sandbox_agents: BTreeSet<AgentId>,
-    /// Nobody goes on with the swarm.
-    pub over: bool,
+    pub(crate) sandbox_agents: BTreeSet<AgentId>,
+    /// The swarm will not be resumed.
+    pub(crate) over: bool,
 }
 
 impl MailboxState {
-    /// That of the swarm in this folder; where nothing is known, nothing is taken, and it goes on.
-    pub fn read(folder: &Path) -> Self {
-        let bytes = std::fs::read(folder.join(STATE_FILE)).unwrap_or_default();
+    /// Reads the state from the swarm's directory. The default if there is none.
+    pub(crate) fn read(swarm_dir: &Path) -> Self {
+        let bytes = std::fs::read(swarm_dir.join(STATE_FILE)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
-    /// Keeps it.
-    pub(super) fn save(&self, folder: &Path) {
-        let path = folder.join(STATE_FILE);
-        let text = serde_json::to_vec(self).expect("ids are JSON");
-        if let Err(error) = write_atomic(&path, &text) {
-            tracing::warn!(path = %path.display(), %error, "how the mailbox stands cannot be kept");
+    pub(super) fn save(&self, swarm_dir: &Path) {
+        let path = swarm_dir.join(STATE_FILE);
+        let json = serde_json::to_vec(self).expect("ids are JSON");
+        if let Err(error) = write_atomic(&path, &json) {
+            tracing::warn!(path = %path.display(), %error, "cannot write the state of the mailbox");
         }
     }
 
-    /// The swarm in this folder is over.
-    pub(super) fn mark_over(folder: &Path) {
-        Self { over: true, ..Self::read(folder) }.save(folder);
+    pub(super) fn mark_over(swarm_dir: &Path) {
+        Self { over: true, ..Self::read(swarm_dir) }.save(swarm_dir);
     }
 
-    /// The sandbox's agent that has this name, but for upper and lower case.
-    pub fn find_sandbox_agent(&self, name: &AgentId) -> Option<&AgentId> {
-        self.sandbox_agents.iter().find(|agent| agent.as_str().eq_ignore_ascii_case(name.as_str()))
+    /// The sandbox's agent with this id, ignoring case.
+    pub(crate) fn find_sandbox_agent(&self, id: &AgentId) -> Option<&AgentId> {
+        self.sandbox_agents.iter().find(|agent| agent.as_str().eq_ignore_ascii_case(id.as_str()))
     }
 }

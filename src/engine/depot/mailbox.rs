@@ -1,4 +1,4 @@
-//! What a depot does for a swarm's mailbox. Called by `coordinator/mailbox.rs`. Must not: believe what came out of it.
+//! The depot client's requests for a swarm's mailbox. Used by `coordinator/mailbox`. Must not: trust the content of responses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,87 +14,85 @@ use crate::handoff::mailbox::{
 };
 use crate::ids::AgentId;
 
-/// The most data of one answer: the last file may begin just below the limit.
+/// Limit for the data of a response: the last file may begin just below the batch's limit.
 const MAX_DATA_BYTES: u64 =
     MAX_BATCH_BYTES + if MAX_SHARED_FILE_BYTES > MAX_MESSAGE_BYTES { MAX_SHARED_FILE_BYTES } else { MAX_MESSAGE_BYTES };
 
-/// What the host had not.
+/// What is new in the mailbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MailboxChanges {
-    /// Files with their contents, which are as hostile as their writers.
+    /// New files and their untrusted content.
     pub files: Vec<(NewMailFile, Vec<u8>)>,
-    /// Shared files that are gone.
+    /// The names of removed shared files.
     pub removed: Vec<String>,
-    /// What is not carried.
+    /// Files that are not transferred.
     pub refused: Vec<RefusedMailFile>,
-    /// There is more at once.
+    /// More is available at once.
     pub has_more: bool,
 }
 
 /// What became of the host's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MailboxWriteOutcome {
-    /// The stamps of the shared files that were written.
+    /// The new stamps of shared files, by name.
     pub stamps: BTreeMap<String, String>,
-    /// Paths where something else is, which stays.
+    /// Paths that have a different file, which stays.
     pub conflicts: Vec<String>,
 }
 
 impl DepotClient {
-    /// Makes the mailbox's layout where it is not there. Gives whether it was not, and the messages that are in it.
+    /// Creates the mailbox's directories if needed. Returns whether it did, and the messages in the mailbox.
     pub async fn open_mailbox(&self) -> EngineResult<(bool, BTreeMap<String, MessageNumbers>)> {
         const OPERATION: &str = "opening the mailbox";
         match self.request(OPERATION, &DepotRequest::OpenMailbox, ANSWER_TIMEOUT).await? {
-            DepotResponse::MailboxState { created: fresh, messages } => Ok((fresh, messages)),
+            DepotResponse::MailboxState { created, messages } => Ok((created, messages)),
             other => Err(unexpected_answer(OPERATION, &other)),
         }
     }
 
-    /// Gives an agent's outbox to a sandbox's user.
+    /// Makes a sandbox's user the owner of an agent's outbox.
     pub async fn assign_outbox(&self, agent: &AgentId, uid: u32) -> EngineResult<()> {
         const OPERATION: &str = "giving a sandbox its outbox";
         let request = DepotRequest::AssignOutbox { agent: agent.to_string(), uid };
         expect_nothing(OPERATION, &self.request(OPERATION, &request, ANSWER_TIMEOUT).await?)
     }
 
-    /// Waits for what the host has not. A depot that dies meanwhile is started again, and asked the same.
-    pub async fn wait_for_mail(&self, ask: MailQuery) -> EngineResult<MailboxChanges> {
+    /// Waits for changes that are new to the host. If the depot dies, it is started again and gets the same request.
+    pub async fn wait_for_mail(&self, query: MailQuery) -> EngineResult<MailboxChanges> {
         const OPERATION: &str = "waiting for mail";
-        let within = Duration::from_millis(ask.timeout_ms) + ANSWER_TIMEOUT;
-        let request = DepotRequest::WaitForMail(ask);
+        let within = Duration::from_millis(query.timeout_ms) + ANSWER_TIMEOUT;
+        let request = DepotRequest::WaitForMail(query);
         let spool = || Spool::in_memory(MAX_DATA_BYTES);
         let (answer, spool) = self.request_data(OPERATION, &request, within, spool).await?;
-        let DepotResponse::NewMail { files, removed: gone, refused, has_more: more } = answer else {
+        let DepotResponse::NewMail { files, removed, refused, has_more } = answer else {
             return Err(unexpected_answer(OPERATION, &answer));
         };
         split_files(files, &spool.into_memory())
             .filter(|files| files.len() <= MAX_BATCH_FILES && refused.len() <= MAX_REFUSALS)
-            .map(|files| MailboxChanges { files, removed: gone, refused, has_more: more })
-            .ok_or_else(|| depot_error(OPERATION, "its data are not the files that it names"))
+            .map(|files| MailboxChanges { files, removed, refused, has_more })
+            .ok_or_else(|| depot_error(OPERATION, "its data does not match the files that it lists"))
     }
 
-    /// Writes files of the host's. They have to fit one frame together.
+    /// Writes files, which must fit one frame together.
     pub async fn write_mail(&self, files: Vec<MailFileWrite>) -> EngineResult<MailboxWriteOutcome> {
         const OPERATION: &str = "writing to the mailbox";
         match self.request(OPERATION, &DepotRequest::PutMail { files }, ANSWER_TIMEOUT).await? {
-            DepotResponse::MailWritten { stamps, conflicts: kept } => {
-                Ok(MailboxWriteOutcome { stamps, conflicts: kept })
-            }
+            DepotResponse::MailWritten { stamps, conflicts } => Ok(MailboxWriteOutcome { stamps, conflicts }),
             other => Err(unexpected_answer(OPERATION, &other)),
         }
     }
 }
 
-/// Each file with its own data; none where they do not fit.
+/// Pairs each file with its part of the data. `None` if the lengths do not match.
 fn split_files(files: Vec<NewMailFile>, data: &[u8]) -> Option<Vec<(NewMailFile, Vec<u8>)>> {
     let mut rest = data;
-    let mut apart = Vec::with_capacity(files.len());
+    let mut split = Vec::with_capacity(files.len());
     for file in files {
-        let (own, behind) = rest.split_at_checked(usize::try_from(file.bytes).ok()?)?;
-        apart.push((file, own.to_vec()));
-        rest = behind;
+        let (content, remaining) = rest.split_at_checked(usize::try_from(file.bytes).ok()?)?;
+        split.push((file, content.to_vec()));
+        rest = remaining;
     }
-    rest.is_empty().then_some(apart)
+    rest.is_empty().then_some(split)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! `ROSTER.md`: who takes part. A Markdown table, to which every agent adds a row.
+//! `ROSTER.md`: a Markdown table of the participants, to which every agent adds a row.
 //!
-//! Whatever else the file says stays as it is, byte for byte: agents that know nothing of this program write in it too. Where
-//! an id has several rows (an agent that crashed and came back), the last is the one that counts. Used by `store.rs`. Pure.
+//! Changes preserve the rest of the file byte for byte, because programs other than longshore write in it too. If an id has
+//! several rows (an agent that crashed and returned), the last one counts. Used by `store.rs`. Pure.
 
 use std::fmt;
 
@@ -10,29 +10,28 @@ use jiff::Timestamp;
 use super::message::AgentId;
 use super::text::{parse_time, render_time};
 
-/// A roster without rows.
 const EMPTY_TABLE: &str =
     "## Agents\n\n| ID | Role | PID | Started | Status |\n|----|------|-----|---------|--------|\n";
-/// The most characters of a role that is written.
 const MAX_ROLE_CHARS: usize = 100;
+const MAX_STATUS_CHARS: usize = 40;
 
-/// How an agent stands.
+/// A participant's status. The spec has `active` and `done` only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentStatus {
-    /// It takes part.
+    /// Takes part.
     Active,
-    /// It signed off.
+    /// Signed off.
     Done,
-    /// It is gone without having signed off. A word of ours.
+    /// Ended without signing off.
     Crashed,
-    /// It went away, and may come back. A word of ours.
+    /// Went away and may return.
     Left,
-    /// A word that nobody knows.
+    /// An unknown word.
     Other(String),
 }
 
 impl AgentStatus {
-    /// Its word in the table.
+    /// The word in the table.
     pub fn word(&self) -> &str {
         match self {
             AgentStatus::Active => "active",
@@ -43,7 +42,7 @@ impl AgentStatus {
         }
     }
 
-    /// Whether nothing more is to be expected.
+    /// Whether no more messages are expected.
     pub fn is_gone(&self) -> bool {
         matches!(self, AgentStatus::Done | AgentStatus::Crashed | AgentStatus::Left)
     }
@@ -54,7 +53,7 @@ impl AgentStatus {
             "done" => AgentStatus::Done,
             "crashed" => AgentStatus::Crashed,
             "left" => AgentStatus::Left,
-            _ => AgentStatus::Other(word.chars().take(40).collect()),
+            _ => AgentStatus::Other(word.chars().take(MAX_STATUS_CHARS).collect()),
         }
     }
 }
@@ -65,39 +64,35 @@ impl fmt::Display for AgentStatus {
     }
 }
 
-/// An agent, as it is registered.
+/// A row of the roster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RosterEntry {
-    /// Its id.
+    /// Unique, ignoring case.
     pub id: AgentId,
-    /// What it does here.
+    /// Free text.
     pub role: String,
-    /// Its process, where that means something.
+    /// `None` in sandboxes, whose process ids mean nothing outside.
     pub pid: Option<u32>,
-    /// Since when.
+    /// `None` if the cell is not a time.
     pub started: Option<Timestamp>,
-    /// How it stands.
+    /// `active` if the cell is empty.
     pub status: AgentStatus,
 }
 
 impl RosterEntry {
-    /// An agent that begins now.
+    /// An active participant.
     pub fn new(id: AgentId, role: impl Into<String>, pid: Option<u32>, started: Timestamp) -> Self {
-        // The file says no more than the second.
+        // The file has a resolution of one second.
         let started = Timestamp::from_second(started.as_second()).ok();
         Self { id, role: role.into(), pid, started, status: AgentStatus::Active }
     }
 
-    /// Its line, without a newline.
     fn to_line(&self) -> String {
         let pid = self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
         let started = self.started.map_or_else(|| "-".to_owned(), render_time);
-        format!(
-            "| {} | {} | {pid} | {started} | {} |",
-            self.id,
-            escape_cell(&self.role, MAX_ROLE_CHARS),
-            escape_cell(self.status.word(), 40)
-        )
+        let role = escape_cell(&self.role, MAX_ROLE_CHARS);
+        let status = escape_cell(self.status.word(), MAX_STATUS_CHARS);
+        format!("| {} | {role} | {pid} | {started} | {status} |", self.id)
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -116,13 +111,12 @@ impl RosterEntry {
     }
 }
 
-/// Text that leaves the table a table.
-fn escape_cell(text: &str, most: usize) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect();
+fn escape_cell(text: &str, max_chars: usize) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(max_chars).collect();
     text.trim().replace('\\', "/").replace('|', "\\|")
 }
 
-/// Where the cells of a table's line are; none where it is no line of a table.
+/// The cells of a table's line. `None` if the line is not one.
 fn cell_ranges(line: &str) -> Option<Vec<std::ops::Range<usize>>> {
     let bytes = line.as_bytes();
     let begin = bytes.iter().position(|b| *b != b' ')?;
@@ -143,7 +137,7 @@ fn cell_ranges(line: &str) -> Option<Vec<std::ops::Range<usize>>> {
     Some(cells)
 }
 
-/// The file's text, and what it means.
+/// The text of the file, parsed on demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roster {
     text: String,
@@ -156,17 +150,17 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// That of this text.
+    /// Any text is a roster.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self { text: text.into() }
     }
 
-    /// The text.
+    /// The file's content.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Who takes part, each once, in the order in which they came.
+    /// The participants, each once, in the order of their first rows.
     pub fn entries(&self) -> Vec<RosterEntry> {
         let mut rows: Vec<RosterEntry> = Vec::new();
         for row in self.text.lines().filter_map(RosterEntry::parse) {
@@ -178,12 +172,18 @@ impl Roster {
         rows
     }
 
-    /// The row of an agent.
+    /// The current row of an agent.
     pub fn entry(&self, id: &AgentId) -> Option<RosterEntry> {
         self.text.lines().filter_map(RosterEntry::parse).rfind(|row| row.id == *id)
     }
 
-    /// Adds a row behind the last one of the table.
+    /// A registered id that differs from `id` only in case.
+    pub(crate) fn similar_id(&self, id: &AgentId) -> Option<AgentId> {
+        let mut ids = self.entries().into_iter().map(|row| row.id);
+        ids.find(|known| known != id && known.as_str().eq_ignore_ascii_case(id.as_str()))
+    }
+
+    /// Adds a row after the last one of the table, which is created if needed.
     pub fn add(&mut self, row: &RosterEntry) {
         let line = row.to_line();
         let mut lines: Vec<&str> = self.text.lines().collect();
@@ -198,7 +198,7 @@ impl Roster {
         self.text = lines.join("\n") + "\n";
     }
 
-    /// Changes how an agent stands: this one word and nothing else. False where it has no row.
+    /// Replaces the status cell of an agent's current row. Returns `false` if the agent has none.
     pub fn set_status(&mut self, id: &AgentId, status: &AgentStatus) -> bool {
         let mut at = 0;
         let mut found = None;
@@ -210,10 +210,10 @@ impl Roster {
             at += line.len();
         }
         let Some((at, line)) = found else { return false };
-        let word = escape_cell(status.word(), 40);
+        let word = escape_cell(status.word(), MAX_STATUS_CHARS);
         match cell_ranges(&line).and_then(|cells| cells.get(4).cloned()) {
             Some(range) => self.text.replace_range(at + range.start..at + range.end, &format!(" {word} ")),
-            // Whoever wrote it left cells out.
+            // The row has no status cell.
             None => {
                 let row = RosterEntry {
                     status: status.clone(),
@@ -228,71 +228,4 @@ impl Roster {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The spec's own (Agent Registration).
-    const SPEC_ROSTER: &str = "\
-## Agents
-
-| ID | Role | PID | Started | Status |
-|----|------|-----|---------|--------|
-| alpha | orchestrator | 12345 | 2026-02-19T11:30:00 | active |
-| bravo | specialist | 12346 | 2026-02-19T11:30:05 | active |
-";
-
-    fn row(id: &str, role: &str, pid: u32, started: &str) -> RosterEntry {
-        RosterEntry::new(id.parse().expect("an id"), role, Some(pid), parse_time(started).expect("a time"))
-    }
-
-    /// Agent Registration.
-    #[test]
-    fn the_spec_roster_round_trips() {
-        let rows = [
-            row("alpha", "orchestrator", 12345, "2026-02-19T11:30:00"),
-            row("bravo", "specialist", 12346, "2026-02-19T11:30:05"),
-        ];
-        assert_eq!(Roster::from_text(SPEC_ROSTER).entries(), rows);
-        let mut roster = Roster::default();
-        rows.iter().for_each(|row| roster.add(row));
-        assert_eq!(roster.text(), SPEC_ROSTER);
-    }
-
-    #[test]
-    fn set_status_changes_only_the_status_cell() {
-        let text = format!("# Who\n\nnotes\n{SPEC_ROSTER}\nmore notes | here\n");
-        let mut roster = Roster::from_text(text.clone());
-        assert!(roster.set_status(&"alpha".parse().expect("an id"), &AgentStatus::Done));
-        assert_eq!(roster.text(), text.replacen("11:30:00 | active", "11:30:00 | done", 1));
-        assert!(!roster.set_status(&"charlie".parse().expect("an id"), &AgentStatus::Done));
-        roster.add(&row("charlie", "tester | the third\nof its kind", 7, "2026-02-19T11:31:00"));
-        let added = "| charlie | tester \\| the third of its kind | 7 | 2026-02-19T11:31:00 | active |\n\nmore notes";
-        assert!(roster.text().contains(added), "{}", roster.text());
-        assert_eq!(roster.entries()[2].role, "tester | the third of its kind");
-    }
-
-    /// Agent Registration.
-    #[test]
-    fn malformed_rows_are_read_leniently() {
-        let text = "|ID|Role|\n|:--|--:|\n|delta|\n  | echo | x | - | yesterday | DONE\n| ../etc | y | 1 | - | active |\n\
-                    | delta | again | 5 | 2026-02-19T11:31:00Z | resting |\n";
-        let mut roster = Roster::from_text(text);
-        let rows = roster.entries();
-        assert_eq!(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ["delta", "echo"]);
-        assert_eq!((rows[0].role.as_str(), rows[0].status.word()), ("again", "resting"));
-        assert_eq!((rows[1].pid, rows[1].started, &rows[1].status), (None, None, &AgentStatus::Done));
-        assert!(roster.set_status(&rows[1].id, &AgentStatus::Crashed));
-        assert!(roster.text().contains("yesterday | crashed \n"), "{}", roster.text());
-        let mut short = Roster::from_text("| delta |\r\n");
-        assert!(short.set_status(&rows[0].id, &AgentStatus::Left));
-        assert_eq!(short.entries()[0].status, AgentStatus::Left);
-    }
-
-    #[test]
-    fn a_roster_without_a_table_gets_one() {
-        let mut roster = Roster::from_text("only words");
-        roster.add(&row("alpha", "a", 1, "2026-02-19T11:30:00"));
-        assert!(roster.text().starts_with("only words\n## Agents\n\n| ID |"));
-        assert_eq!(roster.entries().len(), 1);
-    }
-}
+mod tests;

@@ -1,19 +1,20 @@
-//! What is in a mailbox, as people and programs are shown it. What agents write is hostile: control characters and those that
-//! reorder text are taken out of what goes to a terminal; JSON escapes them.
+//! A mailbox's content as text and as JSON. What agents write may be hostile: text for a terminal has no control characters and no
+//! characters that reorder text; JSON escapes them.
 //!
 //! Used by `shim/mail` and `cli/mailbox`. Pure.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::agent_mailbox::InvalidFile;
 use super::machine::{DeliveredMessage, MissingRange, Warning};
 use super::message::{ExpectedReply, MailboxMessage};
+use super::outbox::InvalidFile;
+use super::participant::Participant;
 use super::pending::PendingReply;
-use super::roster::{AgentStatus, RosterEntry};
+use super::roster::AgentStatus;
 use super::text::{render, render_time};
 
-/// The text without control characters, but for line breaks and tabs, and without those that reorder it.
+/// Removes control characters other than line breaks and tabs, and characters that reorder text.
 pub fn strip_control_chars(text: &str) -> String {
     let bad = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
@@ -27,32 +28,36 @@ pub fn single_line(text: &str) -> String {
     strip_control_chars(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A message as it is read: a line that says where it is from, the message as the spec writes it, and what to do about it;
-/// `answer` is the command that answers it, without the text.
-pub fn render_delivered(letter: &DeliveredMessage, answer: &str) -> String {
-    let DeliveredMessage { message, last_seq: last, late } = letter;
+/// A received message for output: a line of JSON, or text and a blank line.
+pub fn format_delivered(delivered: &DeliveredMessage, reply_command: &str, json: bool) -> String {
+    if !json {
+        return render_delivered(delivered, reply_command) + "\n";
+    }
+    let mut value = message_json(&delivered.message);
+    value["last_seq"] = delivered.last_seq.get().into();
+    value["late"] = delivered.late.into();
+    format!("{value}\n")
+}
+
+/// A line with the reference, the message as the spec writes it, and how to reply: `reply_command` and its arguments.
+fn render_delivered(delivered: &DeliveredMessage, reply_command: &str) -> String {
+    let DeliveredMessage { message, last_seq, late } = delivered;
     let reference = message.reference();
     let mut text = format!("==== {reference}");
-    if *last != message.seq {
-        text.push_str(&format!(" to {last}"));
+    if *last_seq != message.seq {
+        text.push_str(&format!(" to {last_seq}"));
     }
     text.push_str(if *late { ", late\n" } else { "\n" });
     text.push_str(&strip_control_chars(&render(message)));
     match message.expects() {
-        ExpectedReply::Response => text.push_str(&format!("\n(answer: {answer} --re {reference} TEXT)\n")),
-        ExpectedReply::Ack => text.push_str(&format!("\n(take it: {answer} --re {reference} --type ACK TEXT)\n")),
+        ExpectedReply::Response => text.push_str(&format!("\n(reply: {reply_command} --re {reference} TEXT)\n")),
+        ExpectedReply::Ack => text.push_str(&format!("\n(accept: {reply_command} --re {reference} --type ACK TEXT)\n")),
         ExpectedReply::Nothing => {}
     }
     text
 }
 
-/// A message for programs.
 pub fn message_json(message: &MailboxMessage) -> Value {
-    let expects = match message.expects() {
-        ExpectedReply::Nothing => Value::Null,
-        ExpectedReply::Response => "response".into(),
-        ExpectedReply::Ack => "ack".into(),
-    };
     json!({
         "ref": message.reference().to_string(),
         "from": message.from,
@@ -68,52 +73,55 @@ pub fn message_json(message: &MailboxMessage) -> Value {
         "body": message.content.body,
         "context": message.content.context,
         "expected_response": message.content.expected_response,
-        "expects": expects,
+        "expects": expected_word(message.expects()),
     })
 }
 
-/// A message that was delivered, for programs.
-pub fn delivered_json(letter: &DeliveredMessage) -> Value {
-    let mut value = message_json(&letter.message);
-    value["last_seq"] = letter.last_seq.get().into();
-    value["late"] = letter.late.into();
-    value
+fn expected_word(expects: ExpectedReply) -> Option<&'static str> {
+    match expects {
+        ExpectedReply::Nothing => None,
+        ExpectedReply::Response => Some("response"),
+        ExpectedReply::Ack => Some("ack"),
+    }
 }
 
-/// A message in one line: `2026-02-19T11:32:15  alpha/003  REQUEST   -> bravo  re bravo/002  Search the brain`.
+/// A message on one line: `2026-02-19T11:32:15  alpha/003  REQUEST   -> bravo  re bravo/002  Search the brain`.
+#[cfg(feature = "orchestrator")]
 pub fn message_summary(message: &MailboxMessage) -> String {
-    let MailboxMessage { to, message_type: kind, timestamp, re, part, .. } = message;
-    let reference = message.reference();
-    let mut text = format!("{}  {reference}  {kind:8}  -> {to}", render_time(*timestamp));
+    let MailboxMessage { to, message_type, timestamp, re, part, .. } = message;
+    let mut text = format!("{}  {}  {message_type:8}  -> {to}", render_time(*timestamp), message.reference());
     if let Some(re) = re {
         text.push_str(&format!("  re {re}"));
     }
     if let Some(part) = part {
         text.push_str(&format!("  part {part}"));
     }
-    text.push_str("  ");
-    text.push_str(&single_line(&message.content.subject));
-    text
+    text + "  " + &single_line(&message.content.subject)
 }
 
-/// A warning, on one line.
+/// The references of sent messages for output.
+pub fn format_sent(sent: &[MailboxMessage], json: bool) -> String {
+    let references: Vec<String> = sent.iter().map(|message| message.reference().to_string()).collect();
+    if json { format!("{}\n", json!({ "sent": references })) } else { references.join("\n") + "\n" }
+}
+
 pub fn render_warning(warning: &Warning) -> String {
     match warning {
         Warning::Lost(MissingRange { from, first, violation: Some(violation), .. }) => {
-            format!("{from}/{first} is no message and was passed over: {}", single_line(&violation.to_string()))
+            format!("{from}/{first} is not a message and was skipped: {}", single_line(&violation.to_string()))
         }
         Warning::Lost(MissingRange { from, first, last, .. }) if first == last => {
-            format!("{from}/{first} is missing and did not come again; what follows it was delivered")
+            format!("{from}/{first} is missing and was not sent again; later messages were delivered")
         }
         Warning::Lost(MissingRange { from, first, last, .. }) => {
             format!(
-                "{from}/{first} to {from}/{last} are missing and did not come again; what follows them was delivered"
+                "{from}/{first} to {from}/{last} are missing and were not sent again; later messages were delivered"
             )
         }
         Warning::Returned(agent) => {
-            format!("{agent} was gone and is tried again: it may know nothing of what was said before")
+            format!("{agent} was gone and has started again: it may not know what was said before")
         }
-        Warning::Expired(reference) => format!("{reference} was not delivered: its time was over"),
+        Warning::Expired(reference) => format!("{reference} was not delivered: it had expired"),
         Warning::Incomplete(reference, missing) => {
             let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
             format!("{reference} was delivered without its part {}", missing.join(", "))
@@ -121,139 +129,69 @@ pub fn render_warning(warning: &Warning) -> String {
     }
 }
 
-/// A warning for programs.
-pub fn warning_json(of: &Warning) -> Value {
-    let kind = match of {
-        Warning::Lost(_) => "lost",
-        Warning::Returned(_) => "back",
-        Warning::Expired(_) => "expired",
-        Warning::Incomplete(..) => "incomplete",
-    };
-    json!({ "warning": kind, "text": render_warning(of) })
-}
-
-/// An answer that is waited for, on one line.
+/// A pending reply on one line.
 pub fn render_pending(pending: &PendingReply, now: Timestamp) -> String {
-    let what = if pending.expects == ExpectedReply::Ack { "an ACK" } else { "an answer" };
+    let reply = if pending.expects == ExpectedReply::Ack { "an ACK" } else { "a reply" };
     let minutes = now.duration_since(pending.since).as_mins().max(0);
     let gone = if pending.responder_gone { ", who is gone" } else { "" };
-    let PendingReply { message, responder: by, subject, .. } = pending;
-    format!("{message} waits for {what} of {by}{gone}, {minutes} min: {}", single_line(subject))
+    let PendingReply { message, responder, subject, .. } = pending;
+    format!("{message} waits for {reply} from {responder}{gone}, {minutes} min: {}", single_line(subject))
 }
 
-/// The same for programs.
 pub fn pending_json(pending: &PendingReply) -> Value {
     json!({
         "ref": pending.message.to_string(),
         "by": pending.responder,
-        "expects": if pending.expects == ExpectedReply::Ack { "ack" } else { "response" },
+        "expects": expected_word(pending.expects),
         "since": pending.since.to_string(),
         "gone": pending.responder_gone,
         "subject": pending.subject,
     })
 }
 
-/// Somebody who takes part.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Participant {
-    /// As it is registered; one that is not has an outbox.
-    pub entry: RosterEntry,
-    /// Whether it is.
-    pub registered: bool,
-    /// How many messages it sent.
-    pub sent: usize,
-    /// When it sent the last.
-    pub last_sent: Option<Timestamp>,
-    /// Whether that was a DONE.
-    pub said_done: bool,
-}
-
-/// Everybody who is registered or has an outbox.
-pub fn participants(
-    rows: Vec<RosterEntry>,
-    outboxes: &[super::message::AgentId],
-    messages: &[MailboxMessage],
-) -> Vec<Participant> {
-    let mut all: Vec<(RosterEntry, bool)> = rows.into_iter().map(|row| (row, true)).collect();
-    for agent in outboxes {
-        if !all.iter().any(|(row, _)| row.id == *agent) {
-            let row = RosterEntry {
-                id: agent.clone(),
-                role: String::new(),
-                pid: None,
-                started: None,
-                status: AgentStatus::Other("-".into()),
-            };
-            all.push((row, false));
-        }
+/// The participants for output: a line of JSON each, or a table.
+pub fn format_participants(participants: &[Participant], json: bool) -> String {
+    if json {
+        return participants.iter().map(|participant| format!("{}\n", participant_json(participant))).collect();
     }
-    let participant = |(row, registered): (RosterEntry, bool)| {
-        let own = || messages.iter().filter(|message| message.from == row.id);
-        let last = own().max_by_key(|message| message.seq);
-        let done = last.is_some_and(|last| last.message_type == super::message::MailboxMessageType::Done);
-        Participant {
-            registered,
-            sent: own().count(),
-            last_sent: last.map(|last| last.timestamp),
-            said_done: done,
-            entry: row,
-        }
-    };
-    all.into_iter().map(participant).collect()
-}
-
-/// A table of who takes part.
-pub fn render_roster(participants: &[Participant]) -> String {
     let time = |time: Option<Timestamp>| time.map_or_else(|| "-".to_owned(), render_time);
-    let mut lines = vec![["ID", "STATUS", "SENT", "LAST SENT", "STARTED", "ROLE"].map(str::to_owned)];
-    for Participant { entry: row, registered, sent, last_sent: heard, said_done: done } in participants {
-        let status = match (registered, done) {
+    let mut rows = vec![["ID", "STATUS", "SENT", "LAST SENT", "STARTED", "ROLE"].map(str::to_owned)];
+    for Participant { entry, registered, sent, last_sent, said_done } in participants {
+        let status = match (registered, said_done) {
             (false, true) => "done, not in the roster".to_owned(),
             (false, false) => "not in the roster".to_owned(),
-            (true, true) if row.status == AgentStatus::Active => "active, said DONE".to_owned(),
-            (true, _) => single_line(row.status.word()),
+            (true, true) if entry.status == AgentStatus::Active => "active, said DONE".to_owned(),
+            (true, _) => single_line(entry.status.word()),
         };
-        lines.push([
-            row.id.to_string(),
-            status,
-            sent.to_string(),
-            time(*heard),
-            time(row.started),
-            single_line(&row.role),
-        ]);
+        let id = entry.id.to_string();
+        rows.push([id, status, sent.to_string(), time(*last_sent), time(entry.started), single_line(&entry.role)]);
     }
     let widths: Vec<usize> =
-        (0..6).map(|at| lines.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0)).collect();
+        (0..6).map(|at| rows.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0)).collect();
     let pad = |cells: &[String; 6]| {
         let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
-    lines.iter().map(pad).collect()
+    rows.iter().map(pad).collect()
 }
 
-/// The same for programs.
-pub fn participant_json(participant: &Participant) -> Value {
-    let Participant { entry: row, registered, sent, last_sent: heard, said_done: done } = participant;
+fn participant_json(participant: &Participant) -> Value {
+    let Participant { entry, registered, sent, last_sent, said_done } = participant;
     json!({
-        "id": row.id,
-        "role": row.role,
-        "pid": row.pid,
-        "started": row.started.map(|time| time.to_string()),
-        "status": registered.then(|| row.status.word()),
+        "id": entry.id,
+        "role": entry.role,
+        "pid": entry.pid,
+        "started": entry.started.map(|time| time.to_string()),
+        "status": registered.then(|| entry.status.word()),
         "sent": sent,
-        "last_sent": heard.map(|time| time.to_string()),
-        "said_done": done,
+        "last_sent": last_sent.map(|time| time.to_string()),
+        "said_done": said_done,
     })
 }
 
-/// A file in an outbox that is no message, on one line.
-pub fn render_invalid_file(bad: &InvalidFile) -> String {
-    format!(
-        "agents/{}/{} is no message: {}",
-        bad.agent,
-        single_line(&bad.name),
-        single_line(&bad.violation.to_string())
-    )
+pub fn render_invalid_file(invalid: &InvalidFile) -> String {
+    let InvalidFile { agent, name, violation } = invalid;
+    format!("agents/{agent}/{} is not a message: {}", single_line(name), single_line(&violation.to_string()))
 }
 
 #[cfg(test)]
@@ -268,12 +206,10 @@ mod tests {
         let text = "<!-- amp-version: 1 -->\n<!-- from: a -->\n<!-- to: b -->\n<!-- seq: 001 -->\n<!-- type: HANDOFF -->\n\
                     <!-- timestamp: 2026-02-19T11:32:15 -->\n\n## Subject\nx\u{1b}]0;y\u{7}\n";
         let message = super::super::text::parse(text.as_bytes()).expect("a message");
-        let shown = render_delivered(
-            &DeliveredMessage { last_seq: message.seq, message: message.clone(), late: true },
-            "answer",
-        );
+        let delivered = DeliveredMessage { last_seq: message.seq, message: message.clone(), late: true };
+        let shown = render_delivered(&delivered, "answer");
         assert!(shown.starts_with("==== a/001, late\n<!-- amp-version: 1 -->\n"), "{shown}");
-        assert!(shown.ends_with("(take it: answer --re a/001 --type ACK TEXT)\n"), "{shown}");
+        assert!(shown.ends_with("(accept: answer --re a/001 --type ACK TEXT)\n"), "{shown}");
         assert!(!shown.contains(['\u{1b}', '\u{7}']) && !message_summary(&message).contains('\u{1b}'));
         assert!(!message_json(&message).to_string().contains('\u{1b}'));
     }

@@ -1,12 +1,15 @@
-//! Messages as Markdown: bytes -> message with the rule that is broken, and message -> text, as the spec's example has it.
+//! Messages as Markdown: parses a file or names the rule it violates, and renders a message as the spec's example does.
 //!
-//! A header is lines `<!-- field: value -->`; fields that nobody knows are passed over. What follows is sections: `## Subject`,
-//! `## Body`, `## PromptContext`, `## ExpectedBundle Response`, each once, in any order; a second one of that name, and every other
-//! heading, is text. So that it stays text, such a line is written with `\` before it, and read without. Text before the
-//! first section belongs to the body. Byte order marks and CRLF are read, and never written.
+//! A header consists of lines `<!-- field: value -->`; unknown fields are ignored. The sections `## Subject`, `## Body`,
+//! `## Context` and `## Expected Response` follow in any order. Only the first heading of each name begins a section; any other
+//! heading is text. A text line that would begin a section is written with a `\` before it and read without it. Text before the
+//! first section belongs to the body. Byte order marks and CRLF are accepted and never written.
 //!
-//! Timestamps are written as the spec writes them, to the second and without an offset: UTC. One with an offset or `Z` is
-//! what it says. Used by `store.rs`, `parts.rs` and `roster.rs`. Pure.
+//! Timestamps are written as in the spec: in UTC, to the second, without an offset. A `Z` or an offset is honoured when reading.
+//! Used by `store.rs`, `parts.rs` and `roster.rs`. Pure.
+
+use std::fmt::Display;
+use std::str::FromStr;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -17,16 +20,16 @@ use super::message::{
 };
 use super::rules::{self, MailboxViolation};
 
-/// The known sections, in the order in which they are written.
+/// The sections, in the order in which they are written.
 const SECTIONS: [&str; 4] = ["Subject", "Body", "Context", "Expected Response"];
 const SUBJECT: usize = 0;
 const BODY: usize = 1;
 const CONTEXT: usize = 2;
 const EXPECTED_RESPONSE: usize = 3;
-/// The value of `part-cut` where a part ends inside a line.
+/// The value of `part-cut` for a part that ends inside a line.
 const INSIDE_LINE: &str = "inside-line";
 
-/// The known fields of a header.
+/// The values of the known fields.
 #[derive(Default)]
 struct HeaderFields<'a>([Option<&'a str>; HEADER_FIELDS.len()]);
 
@@ -35,65 +38,65 @@ const HEADER_FIELDS: [&str; 11] =
 
 impl<'a> HeaderFields<'a> {
     fn optional(&self, name: &str) -> Option<&'a str> {
-        // An empty value says nothing.
         let at = HEADER_FIELDS.iter().position(|field| *field == name)?;
+        // An empty value counts as missing.
         self.0[at].filter(|value| !value.is_empty())
     }
 
     fn required(&self, name: &'static str) -> Result<&'a str, MailboxViolation> {
         self.optional(name).ok_or_else(|| MailboxViolation::new(rules::REQUIRED, format!("`{name}` is missing")))
     }
+
+    fn parse_optional<T: FromStr>(&self, rule: &'static str, name: &str) -> Result<Option<T>, MailboxViolation>
+    where
+        T::Err: Display,
+    {
+        self.optional(name).map(|text| parse_field(rule, name, text)).transpose()
+    }
 }
 
-/// Reads a message. Whether sender and number are those of its folder and file is for the caller to see.
+/// Parses a message. The caller checks that sender and number match the outbox and the file name.
 pub fn parse(bytes: &[u8]) -> Result<MailboxMessage, MailboxViolation> {
+    let violation = |rule, problem: String| MailboxViolation::new(rule, problem);
     if bytes.len() > MAX_READ_BYTES {
-        return Err(MailboxViolation::new(rules::SIZE, format!("it has more than {MAX_READ_BYTES} bytes")));
+        return Err(violation(rules::SIZE, format!("it has more than {MAX_READ_BYTES} bytes")));
     }
     let text = str::from_utf8(bytes)
-        .map_err(|error| MailboxViolation::new(rules::UTF8, format!("no UTF-8 from byte {}", error.valid_up_to())))?;
+        .map_err(|error| violation(rules::UTF8, format!("it is not UTF-8 from byte {}", error.valid_up_to())))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
     let (fields, rest) = parse_header(&text)?;
 
     let version = fields.required("amp-version")?;
     if version != VERSION {
-        return Err(MailboxViolation::new(
-            rules::VERSION,
-            format!("`amp-version` is not 1 but `{}`", excerpt(version)),
-        ));
+        return Err(violation(rules::VERSION, format!("`amp-version` is not 1 but `{}`", excerpt(version))));
     }
     let timestamp = fields.required("timestamp")?;
-    let timestamp = parse_time(timestamp).ok_or_else(|| {
-        MailboxViolation::new(rules::TIMESTAMP, format!("`timestamp` is not ISO 8601: `{}`", excerpt(timestamp)))
-    })?;
-    let ttl = fields.optional("ttl").map(|text| {
+    let timestamp = parse_time(timestamp)
+        .ok_or_else(|| violation(rules::TIMESTAMP, format!("`timestamp` is not ISO 8601: `{}`", excerpt(timestamp))))?;
+    let parse_ttl = |text: &str| {
         let minutes = if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None };
-        minutes.ok_or_else(|| {
-            MailboxViolation::new(rules::TTL, format!("`ttl` is no number of minutes: `{}`", excerpt(text)))
-        })
-    });
-    let part = fields.optional("part").map(|text| parse_field::<MessagePart>(rules::PART, "part", text)).transpose()?;
-    let inside_line = fields.optional("part-cut") == Some(INSIDE_LINE);
-    let priority =
-        fields.optional("priority").map(|text| parse_field(rules::PRIORITY, "priority", text)).transpose()?;
+        let problem = || format!("`ttl` is not a number of minutes: `{}`", excerpt(text));
+        minutes.ok_or_else(|| violation(rules::TTL, problem()))
+    };
+    let part: Option<MessagePart> = fields.parse_optional(rules::PART, "part")?;
+    let cut_inside_line = fields.optional("part-cut") == Some(INSIDE_LINE);
     Ok(MailboxMessage {
         from: parse_field(rules::FROM, "from", fields.required("from")?)?,
         to: parse_field(rules::TO, "to", fields.required("to")?)?,
         seq: parse_field(rules::SEQ, "seq", fields.required("seq")?)?,
         message_type: parse_field(rules::TYPE, "type", fields.required("type")?)?,
         timestamp,
-        re: fields.optional("re").map(|text| parse_field(rules::RE, "re", text)).transpose()?,
-        priority: priority.unwrap_or(Priority::Normal),
-        ttl: ttl.transpose()?,
-        part: part.map(|part| MessagePart { cut_inside_line: inside_line, ..part }),
+        re: fields.parse_optional(rules::RE, "re")?,
+        priority: fields.parse_optional(rules::PRIORITY, "priority")?.unwrap_or(Priority::Normal),
+        ttl: fields.optional("ttl").map(parse_ttl).transpose()?,
+        part: part.map(|part| MessagePart { cut_inside_line, ..part }),
         content: parse_content(rest, part.is_some()),
     })
 }
 
-/// A value of a header.
-fn parse_field<T: std::str::FromStr>(rule: &'static str, field: &str, text: &str) -> Result<T, MailboxViolation>
+fn parse_field<T: FromStr>(rule: &'static str, field: &str, text: &str) -> Result<T, MailboxViolation>
 where
-    T::Err: std::fmt::Display,
+    T::Err: Display,
 {
     text.parse().map_err(|error: T::Err| MailboxViolation::new(rule, format!("`{field}`: {error}")))
 }
@@ -102,7 +105,7 @@ fn excerpt(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// The fields, and what follows them.
+/// Splits a file into its header's fields and the rest.
 fn parse_header(text: &str) -> Result<(HeaderFields<'_>, &str), MailboxViolation> {
     let mut fields = HeaderFields::default();
     let mut rest = text;
@@ -115,10 +118,8 @@ fn parse_header(text: &str) -> Result<(HeaderFields<'_>, &str), MailboxViolation
             if let Some(at) = HEADER_FIELDS.iter().position(|field| field.eq_ignore_ascii_case(name))
                 && fields.0[at].replace(value).is_some()
             {
-                return Err(MailboxViolation::new(
-                    rules::FIELD_TWICE,
-                    format!("`{}` stands there twice", HEADER_FIELDS[at]),
-                ));
+                let problem = format!("`{}` occurs twice", HEADER_FIELDS[at]);
+                return Err(MailboxViolation::new(rules::FIELD_TWICE, problem));
             }
         }
         rest = after;
@@ -126,25 +127,26 @@ fn parse_header(text: &str) -> Result<(HeaderFields<'_>, &str), MailboxViolation
     Ok((fields, rest))
 }
 
-/// Which section begins with this line.
+/// The section that begins with this line.
 fn section_index(line: &str) -> Option<usize> {
     let name = line.strip_prefix("## ")?.trim();
     SECTIONS.iter().position(|section| section.eq_ignore_ascii_case(name))
 }
 
-/// Whether this line of a text would be read as the beginning of a section, but for the `\` before it.
+/// Whether a text line needs a `\` before it, or one more, so that it does not begin a section.
 fn looks_like_section(line: &str) -> bool {
     section_index(line.trim_start_matches('\\')).is_some()
 }
 
-fn parse_content(text: &str, exact: bool) -> MessageContent {
+/// `is_part`: the body keeps its blank lines, which matter when parts are joined.
+fn parse_content(text: &str, is_part: bool) -> MessageContent {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let mut sections: [Option<Vec<&str>>; 4] = Default::default();
     let mut before: Vec<&str> = Vec::new();
     let mut current = None;
     for line in text.split('\n') {
         if let Some(section) = section_index(line).filter(|section| sections[*section].is_none()) {
-            // The blank line that parts two sections belongs to neither.
+            // The blank line between two sections belongs to neither.
             if let Some(lines) = current.and_then(|at: usize| sections[at].as_mut())
                 && lines.last().is_some_and(|last| last.is_empty())
             {
@@ -165,8 +167,7 @@ fn parse_content(text: &str, exact: bool) -> MessageContent {
     let before = trim_blank_lines(&before.join("\n"));
     let body = match body {
         None => before,
-        // What a part begins and ends with matters when it is joined.
-        Some(body) if exact && before.is_empty() => body,
+        Some(body) if is_part && before.is_empty() => body,
         Some(body) if before.is_empty() => trim_blank_lines(&body),
         Some(body) => format!("{before}\n\n{}", trim_blank_lines(&body)),
     };
@@ -179,10 +180,9 @@ fn parse_content(text: &str, exact: bool) -> MessageContent {
     }
 }
 
-/// Writes a message.
 pub fn render(message: &MailboxMessage) -> String {
     let mut text = String::new();
-    let mut field = |name: &str, value: &dyn std::fmt::Display| text.push_str(&format!("<!-- {name}: {value} -->\n"));
+    let mut field = |name: &str, value: &dyn Display| text.push_str(&format!("<!-- {name}: {value} -->\n"));
     field("amp-version", &VERSION);
     field("from", &message.from);
     field("to", &message.to);
@@ -218,7 +218,7 @@ pub fn render(message: &MailboxMessage) -> String {
     text
 }
 
-/// How many bytes a line of a text takes when it is written, its newline included.
+/// The length of a text line as rendered, in bytes with its newline.
 pub(super) fn rendered_len(line: &str) -> usize {
     line.len() + 1 + usize::from(looks_like_section(line))
 }
@@ -228,7 +228,7 @@ pub fn render_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-/// A time with an offset, or without one: then in UTC.
+/// Parses a time; without an offset it is in UTC.
 pub fn parse_time(text: &str) -> Option<Timestamp> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Some(time);

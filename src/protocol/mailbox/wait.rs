@@ -1,9 +1,9 @@
-//! An agent that waits for messages: until what it wants has come, nothing more can come, or the time is over.
+//! Waits for messages until one matches, no more can come, or the time is over.
 //!
-//! Used by `shim/mail` and `cli/mailbox`, which print what comes before it counts as read:
+//! Used by `shim/mail` and `cli/mailbox`, which print a batch before they commit it:
 //!
 //! ```text
-//! loop: next -> Batch: print it, keep -> next ... -> Idle (a few seconds went by) -> ... -> Came | Gone | TimeOver
+//! loop: next -> Batch: print, commit -> next ... -> Idle (every few seconds) -> ... -> Matched | NoMoreMessages | TimedOut
 //! ```
 
 use std::time::{Duration, Instant};
@@ -11,110 +11,102 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::agent_mailbox::{AgentMailbox, MessageBatch};
+use super::error::MailboxResult;
 use super::machine::DeliveredMessage;
 use super::message::{AgentId, MessageRef};
 use super::show::single_line;
-use super::store::MailboxResult;
 use super::watch::MailboxWatcher;
 
 /// The longest time between two steps.
 const STEP_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a last word of somebody who is gone may be on its way.
+/// How long the last message of an agent that is gone may take to arrive.
 const FINAL_MESSAGE_GRACE: Duration = Duration::from_millis(500);
 
-/// What is waited for: any message where nothing is said.
+/// What to wait for: any message by default.
 #[derive(Debug, Clone, Default)]
 pub struct MessageFilter {
-    /// One of this agent.
     pub from: Option<AgentId>,
-    /// One about this message.
+    /// The message that it must refer to.
     pub re: Option<MessageRef>,
 }
 
 impl MessageFilter {
-    /// Whether it is this.
-    pub fn matches(&self, letter: &DeliveredMessage) -> bool {
-        let message = &letter.message;
+    fn matches(&self, delivered: &DeliveredMessage) -> bool {
+        let message = &delivered.message;
         self.from.as_ref().is_none_or(|from| message.from == *from)
             && self.re.as_ref().is_none_or(|re| message.re.as_ref() == Some(re))
     }
 }
 
-/// What waiting comes to.
 #[derive(Debug)]
 pub enum WaitStep {
-    /// Something was collected, maybe only a warning: to be shown, and given back to [`MessageWaiter::commit`].
+    /// Messages or warnings, to be printed and passed to [`MessageWaiter::commit`].
     Batch(Box<MessageBatch>),
-    /// A few seconds went by.
+    /// A few seconds passed.
     Idle,
-    /// What was wanted came.
     Matched,
-    /// It will not come: why.
+    /// No match can come; says why.
     NoMoreMessages(String),
-    /// The time is over.
     TimedOut,
 }
 
-/// An agent that waits.
 #[derive(Debug)]
 pub struct MessageWaiter {
     filter: MessageFilter,
     end: Option<Instant>,
     watch: MailboxWatcher,
-    /// It came.
     matched: bool,
-    /// When to look again, whatever happens. None: at once.
+    /// When to collect again even if nothing changes. `None`: at once.
     next_check: Option<Instant>,
     gone_since: Option<Instant>,
 }
 
 impl MessageWaiter {
-    /// Begins to wait, until then at the longest.
-    pub fn new(desk: &AgentMailbox, wanted: MessageFilter, end: Option<Instant>) -> Self {
-        let watch = MailboxWatcher::new(desk.mailbox().root());
-        Self { filter: wanted, end, watch, matched: false, next_check: None, gone_since: None }
+    pub fn new(agent_mailbox: &AgentMailbox, filter: MessageFilter, end: Option<Instant>) -> Self {
+        let watch = MailboxWatcher::new(agent_mailbox.mailbox().root());
+        Self { filter, end, watch, matched: false, next_check: None, gone_since: None }
     }
 
-    /// What comes next.
-    pub fn next(&mut self, desk: &AgentMailbox) -> MailboxResult<WaitStep> {
+    pub fn next(&mut self, agent_mailbox: &AgentMailbox) -> MailboxResult<WaitStep> {
         if self.matched {
             return Ok(WaitStep::Matched);
         }
-        if let Some(look) = self.next_check {
+        if let Some(next_check) = self.next_check {
             if self.end.is_some_and(|end| end <= Instant::now()) {
                 return Ok(WaitStep::TimedOut);
             }
-            let until = self.end.map_or(look, |end| end.min(look));
-            self.watch.wait(until);
+            self.watch.wait(self.end.map_or(next_check, |end| end.min(next_check)));
         }
-        let batch = desk.collect(Timestamp::now())?;
+        let batch = agent_mailbox.collect(Timestamp::now())?;
         let now = Instant::now();
-        let due = batch
-            .deadline
-            .map(|due| now + Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default());
-        let gone = match &self.filter.from {
-            Some(agent) => batch.finished_status(agent).map(|status| {
-                format!("{agent} is gone (`{}`) and has nothing more to say", single_line(status.word()))
-            }),
-            None => batch.all_finished().then(|| "everybody else is gone and has nothing more to say".to_owned()),
-        };
+        let until = |due: Timestamp| now + Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default();
+        let gone = self.why_gone(&batch);
         self.gone_since = if gone.is_some() { self.gone_since.or(Some(now)) } else { None };
-        let last_words = self.gone_since.map(|since| since + FINAL_MESSAGE_GRACE);
-        self.next_check = [due, last_words].into_iter().flatten().chain([now + STEP_INTERVAL]).min();
+        let grace_end = self.gone_since.map(|since| since + FINAL_MESSAGE_GRACE);
+        let checks = [batch.deadline.map(until), grace_end, Some(now + STEP_INTERVAL)];
+        self.next_check = checks.into_iter().flatten().min();
         if !batch.messages.is_empty() || !batch.warnings.is_empty() {
             return Ok(WaitStep::Batch(Box::new(batch)));
         }
-        // Where it stands may have changed all the same: what was for others is behind it.
+        // The position may have advanced over messages for others.
         batch.commit()?;
         match gone {
-            Some(gone) if last_words.is_some_and(|end| end <= now) => Ok(WaitStep::NoMoreMessages(gone)),
+            Some(gone) if grace_end.is_some_and(|end| end <= now) => Ok(WaitStep::NoMoreMessages(gone)),
             _ => Ok(WaitStep::Idle),
         }
     }
 
-    /// What the batch has was shown, and counts as read.
+    fn why_gone(&self, batch: &MessageBatch) -> Option<String> {
+        let Some(agent) = &self.filter.from else {
+            return batch.all_finished().then(|| "all other agents are gone and have nothing more to say".to_owned());
+        };
+        let status = batch.finished_status(agent)?;
+        Some(format!("{agent} is gone (`{}`) and has nothing more to say", single_line(status.word())))
+    }
+
+    /// Marks a printed batch as read.
     pub fn commit(&mut self, batch: MessageBatch) -> MailboxResult<()> {
-        self.matched = batch.messages.iter().any(|letter| self.filter.matches(letter));
+        self.matched = batch.messages.iter().any(|delivered| self.filter.matches(delivered));
         batch.commit()
     }
 }

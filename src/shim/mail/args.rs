@@ -1,15 +1,15 @@
-//! The arguments of `acp-shim mail`: words, and flags with or without a value.
+//! Parses the arguments of `acp-shim mail`: positional ones, and flags with or without a value.
 //!
-//! Must not: know what they mean.
+//! Must not: know their meaning.
 
 use std::str::FromStr;
 
-use super::MailError;
+use super::error::MailError;
 
-/// A flag: its name, and whether a value follows.
+/// The name, and whether a value follows.
 pub(super) type Flag = (&'static str, bool);
 
-/// The commands, and what each understands.
+/// The commands and their flags.
 pub(super) const COMMANDS: &[(&str, &[Flag])] = &[
     (
         "send",
@@ -35,48 +35,44 @@ pub(super) const COMMANDS: &[(&str, &[Flag])] = &[
 
 const JSON: Flag = ("--json", false);
 
-/// What was given.
 #[derive(Debug, Default)]
 pub(super) struct ParsedArgs {
     flags: Vec<(&'static str, String)>,
-    /// What is no flag, in order.
     pub(super) positional: Vec<String>,
 }
 
 impl ParsedArgs {
-    /// Sorts the arguments. Behind `--` everything is a word.
+    /// After `--` every argument is positional.
     pub(super) fn parse(args: &[String], known: &[Flag]) -> Result<Self, MailError> {
-        let mut given = Self::default();
+        let mut parsed = Self::default();
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if arg == "--" {
-                given.positional.extend(args.cloned());
+                parsed.positional.extend(args.cloned());
                 break;
             }
             if !arg.starts_with("--") {
-                given.positional.push(arg.clone());
+                parsed.positional.push(arg.clone());
                 continue;
             }
             let (name, value) = arg.split_once('=').map_or((arg.as_str(), None), |(name, value)| (name, Some(value)));
             let Some((name, takes)) = known.iter().find(|(flag, _)| *flag == name).copied() else {
-                let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-                let known = names.join(", ");
-                return Err(MailError::usage(format!(
-                    "no such option: `{name}`; there are {known}; text goes behind `--`"
-                )));
+                let names = known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+                let problem = format!("no such option: `{name}`; the options are {names}; text follows `--`");
+                return Err(MailError::usage(problem));
             };
             let value = match (takes, value) {
                 (true, Some(value)) => value.to_owned(),
-                (true, None) => args.next().ok_or_else(|| MailError::usage(format!("`{name}` wants a value")))?.clone(),
+                (true, None) => args.next().ok_or_else(|| MailError::usage(format!("`{name}` needs a value")))?.clone(),
                 (false, None) => String::new(),
                 (false, Some(_)) => return Err(MailError::usage(format!("`{name}` takes no value"))),
             };
-            if given.value(name).is_some() {
-                return Err(MailError::usage(format!("`{name}` is given twice")));
+            if parsed.value(name).is_some() {
+                return Err(MailError::usage(format!("`{name}` occurs twice")));
             }
-            given.flags.push((name, value));
+            parsed.flags.push((name, value));
         }
-        Ok(given)
+        Ok(parsed)
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -87,7 +83,6 @@ impl ParsedArgs {
         self.flags.iter().find(|(flag, _)| *flag == name).map(|(_, value)| value.as_str())
     }
 
-    /// A flag's value as what it has to be.
     pub(super) fn parse_value<T: FromStr>(&self, name: &str) -> Result<Option<T>, MailError>
     where
         T::Err: std::fmt::Display,
@@ -96,15 +91,13 @@ impl ParsedArgs {
         text.parse().map(Some).map_err(|error: T::Err| MailError::usage(format!("`{name}`: {error}")))
     }
 
-    /// An option's value as a whole number.
-    pub(super) fn parse_number(&self, name: &str, least: u32) -> Result<Option<u32>, MailError> {
+    pub(super) fn parse_number(&self, name: &str, min: u32) -> Result<Option<u32>, MailError> {
         let Some(text) = self.value(name) else { return Ok(None) };
-        let number = text.parse().ok().filter(|number| *number >= least);
-        let wrong = || MailError::usage(format!("`{name}`: expected a whole number from {least}, found `{text}`"));
+        let number = text.parse().ok().filter(|number| *number >= min);
+        let wrong = || MailError::usage(format!("`{name}`: expected a whole number from {min}, found `{text}`"));
         number.map(Some).ok_or_else(wrong)
     }
 
-    /// A word as what it has to be.
     pub(super) fn parse_positional<T: FromStr>(&self, at: usize) -> Result<Option<T>, MailError>
     where
         T::Err: std::fmt::Display,
@@ -113,10 +106,9 @@ impl ParsedArgs {
         text.parse().map(Some).map_err(|error: T::Err| MailError::usage(error.to_string()))
     }
 
-    /// That nothing is there from this word on.
     pub(super) fn reject_positional_from(&self, at: usize) -> Result<(), MailError> {
         match self.positional.get(at) {
-            Some(word) => Err(MailError::usage(format!("`{word}` is one word too many"))),
+            Some(word) => Err(MailError::usage(format!("unexpected argument `{word}`"))),
             None => Ok(()),
         }
     }

@@ -1,92 +1,68 @@
 //! `acp-shim mail send`, `read` and `wait`.
 
-use std::io::Read;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use serde_json::json;
 
 use super::args::ParsedArgs;
-use super::{EXIT_FAILED, EXIT_GONE, EXIT_OK, EXIT_TIMEOUT, MailCommand, MailError};
+use super::command::MailCommand;
+use super::error::{EXIT_FAILED, EXIT_GONE, EXIT_OK, EXIT_TIMEOUT, MailError};
 use crate::protocol::mailbox::agent_mailbox::MessageBatch;
 use crate::protocol::mailbox::machine::DeliveredMessage;
 use crate::protocol::mailbox::message::{
-    MAX_BODY_BYTES, MailboxDraft, MailboxMessageType, MessageContent, MessageRef, Priority, resolve_address,
+    MailboxDraft, MailboxMessageType, MessageContent, MessageRef, Priority, resolve_address,
 };
 use crate::protocol::mailbox::show;
 use crate::protocol::mailbox::wait::{MessageFilter, MessageWaiter, WaitStep};
 use crate::shim::socket_client;
 
-/// How the shown messages say that they can be answered.
 const REPLY_COMMAND: &str = "acp-shim mail send";
-/// How long is waited where nobody says: shorter than what harnesses of agents give a command.
+/// Shorter than the time limit that agents' harnesses give a command.
 const DEFAULT_WAIT_TIMEOUT_SECS: u64 = 100;
-/// How often the shim is told that one waits.
+/// How often to tell the shim that the agent is waiting.
 const WAIT_REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
 impl MailCommand<'_, '_> {
-    pub(super) fn send(&mut self, given: &ParsedArgs) -> Result<u8, MailError> {
-        let re: Option<MessageRef> = given.parse_value("--re")?;
-        let (to, mut kind) =
-            resolve_address(self.reader.me(), given.parse_value("--to")?, given.parse_value("--type")?, re.as_ref())
-                .ok_or_else(|| MailError::usage("say whom it is for: `--to ID`, or `--to '*'` for everybody"))?;
-        if kind == MailboxMessageType::Done && self.env.has_more_stories {
-            // Who is done counts as gone, and nobody waits for it any more.
-            kind = MailboxMessageType::Status;
-            self.print_note("sent as STATUS: you have other stories after this one");
+    pub(super) fn send(&mut self, args: &ParsedArgs) -> Result<u8, MailError> {
+        let re: Option<MessageRef> = args.parse_value("--re")?;
+        let (to, message_type) = (args.parse_value("--to")?, args.parse_value("--type")?);
+        let (to, mut message_type) = resolve_address(self.agent_mailbox.me(), to, message_type, re.as_ref())
+            .ok_or_else(|| MailError::usage("the recipient is missing: use `--to ID`, or `--to '*'` for everybody"))?;
+        if message_type == MailboxMessageType::Done && self.env.has_more_stories {
+            // After a DONE the agent would count as gone, and nobody would wait for it.
+            message_type = MailboxMessageType::Status;
+            self.print_note("sent as STATUS: you have more stories after this one");
         }
         let draft = MailboxDraft {
             to,
-            message_type: kind,
+            message_type,
             re,
-            priority: given.parse_value("--priority")?.unwrap_or(Priority::Normal),
-            ttl: given.parse_number("--ttl", 1)?,
+            priority: args.parse_value("--priority")?.unwrap_or(Priority::Normal),
+            ttl: args.parse_number("--ttl", 1)?,
             content: MessageContent {
-                subject: given.value("--subject").unwrap_or_default().to_owned(),
-                body: self.body_text(&given.positional, given.has("--subject"))?,
-                context: given.value("--context").map(str::to_owned),
-                expected_response: given.value("--expect").map(str::to_owned),
+                subject: args.value("--subject").unwrap_or_default().to_owned(),
+                body: self.text_argument(&args.positional, args.has("--subject"))?,
+                context: args.value("--context").map(str::to_owned),
+                expected_response: args.value("--expect").map(str::to_owned),
             },
         };
-        for doubt in self.reader.draft_warnings(&draft)? {
-            self.print_note(&doubt);
+        if let Some(warning) = self.agent_mailbox.draft_warning(&draft)? {
+            self.print_note(&warning);
         }
-        let sent = self.reader.send(&draft, Timestamp::now())?;
-        let references: Vec<String> = sent.iter().map(|message| message.reference().to_string()).collect();
-        if given.has("--json") {
-            self.print_json(&json!({ "sent": references }))?;
-        } else {
-            self.print(&(references.join("\n") + "\n"))?;
-        }
+        let sent = self.agent_mailbox.send(&draft, Timestamp::now())?;
+        self.print(&show::format_sent(&sent, args.has("--json")))?;
         Ok(EXIT_OK)
     }
 
-    /// The words as text; standard input where there are none, or where they are `-`. `enough`: without words there is none.
-    pub(super) fn body_text(&mut self, words: &[String], enough: bool) -> Result<String, MailError> {
-        match words {
-            [] if enough => Ok(String::new()),
-            [] => self.read_input(),
-            [dash] if dash == "-" => self.read_input(),
-            words => Ok(words.join(" ")),
-        }
-    }
-
-    fn read_input(&mut self) -> Result<String, MailError> {
-        let mut bytes = Vec::new();
-        // More than any text may have: what uses it says so.
-        self.env.input.take(4 * MAX_BODY_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    pub(super) fn read(&mut self, given: &ParsedArgs) -> Result<u8, MailError> {
-        let json = given.has("--json");
-        if given.has("--all") {
-            given.reject_positional_from(0)?;
-            let again = self.reader.history(Timestamp::now())?;
-            self.print_letters(&again, json)?;
+    pub(super) fn read(&mut self, args: &ParsedArgs) -> Result<u8, MailError> {
+        let json = args.has("--json");
+        if args.has("--all") {
+            args.reject_positional_from(0)?;
+            self.print_messages(&self.agent_mailbox.history(Timestamp::now())?, json)?;
             return Ok(EXIT_OK);
         }
-        if given.positional.is_empty() {
-            let batch = self.reader.collect(Timestamp::now())?;
+        if args.positional.is_empty() {
+            let batch = self.agent_mailbox.collect(Timestamp::now())?;
             self.print_batch(&batch, json)?;
             if batch.messages.is_empty() {
                 self.print_note("no new messages");
@@ -95,15 +71,15 @@ impl MailCommand<'_, '_> {
             return Ok(EXIT_OK);
         }
         let mut code = EXIT_OK;
-        for at in 0..given.positional.len() {
-            let Some(reference) = given.parse_positional::<MessageRef>(at)? else { break };
-            match self.reader.find(&reference)? {
+        for at in 0..args.positional.len() {
+            let Some(reference) = args.parse_positional::<MessageRef>(at)? else { break };
+            match self.agent_mailbox.find(&reference)? {
                 Ok(message) => {
-                    let letter = DeliveredMessage { last_seq: message.seq, message, late: false };
-                    self.print_letters(&[letter], json)?;
+                    let delivered = DeliveredMessage { last_seq: message.seq, message, late: false };
+                    self.print_messages(&[delivered], json)?;
                 }
-                Err(why) => {
-                    self.print_note(&why);
+                Err(problem) => {
+                    self.print_note(&problem);
                     code = EXIT_FAILED;
                 }
             }
@@ -111,37 +87,37 @@ impl MailCommand<'_, '_> {
         Ok(code)
     }
 
-    pub(super) fn wait(&mut self, given: &ParsedArgs) -> Result<u8, MailError> {
-        given.reject_positional_from(0)?;
-        let json = given.has("--json");
-        let wanted = MessageFilter { from: given.parse_value("--from")?, re: given.parse_value("--re")? };
-        let seconds = given.parse_number("--timeout", 0)?.map_or(DEFAULT_WAIT_TIMEOUT_SECS, u64::from);
+    pub(super) fn wait(&mut self, args: &ParsedArgs) -> Result<u8, MailError> {
+        args.reject_positional_from(0)?;
+        let json = args.has("--json");
+        let filter = MessageFilter { from: args.parse_value("--from")?, re: args.parse_value("--re")? };
+        let seconds = args.parse_number("--timeout", 0)?.map_or(DEFAULT_WAIT_TIMEOUT_SECS, u64::from);
         let end = if seconds > 0 { Instant::now().checked_add(Duration::from_secs(seconds)) } else { None };
         let socket = self.env.socket.clone();
-        let mut told: Option<Instant> = None;
-        let mut waiting = MessageWaiter::new(&self.reader, wanted, end);
+        let mut reported: Option<Instant> = None;
+        let mut waiter = MessageWaiter::new(&self.agent_mailbox, filter, end);
         loop {
-            let batch = match waiting.next(&self.reader)? {
-                WaitStep::Batch(batch) => batch,
+            match waiter.next(&self.agent_mailbox)? {
+                WaitStep::Batch(batch) => {
+                    self.print_batch(&batch, json)?;
+                    waiter.commit(*batch)?;
+                }
                 WaitStep::Idle => {
-                    if told.is_none_or(|told| told.elapsed() >= WAIT_REPORT_INTERVAL) {
+                    if reported.is_none_or(|reported| reported.elapsed() >= WAIT_REPORT_INTERVAL) {
                         socket_client::report_waiting(socket.as_deref());
-                        told = Some(Instant::now());
+                        reported = Some(Instant::now());
                     }
-                    continue;
                 }
                 WaitStep::Matched => return Ok(EXIT_OK),
-                WaitStep::NoMoreMessages(why) => {
-                    self.print_note(&why);
+                WaitStep::NoMoreMessages(reason) => {
+                    self.print_note(&reason);
                     return Ok(EXIT_GONE);
                 }
                 WaitStep::TimedOut => {
-                    self.print_note(&format!("nothing came within {seconds} s"));
+                    self.print_note(&format!("no message within {seconds} s"));
                     return Ok(EXIT_TIMEOUT);
                 }
-            };
-            self.print_batch(&batch, json)?;
-            waiting.commit(*batch)?;
+            }
         }
     }
 
@@ -149,16 +125,12 @@ impl MailCommand<'_, '_> {
         for warning in &batch.warnings {
             self.print_note(&show::render_warning(warning));
         }
-        self.print_letters(&batch.messages, json)
+        self.print_messages(&batch.messages, json)
     }
 
-    fn print_letters(&mut self, letters: &[DeliveredMessage], json: bool) -> Result<(), MailError> {
-        for letter in letters {
-            if json {
-                self.print_json(&show::delivered_json(letter))?;
-            } else {
-                self.print(&(show::render_delivered(letter, REPLY_COMMAND) + "\n"))?;
-            }
+    fn print_messages(&mut self, messages: &[DeliveredMessage], json: bool) -> Result<(), MailError> {
+        for delivered in messages {
+            self.print(&show::format_delivered(delivered, REPLY_COMMAND, json))?;
         }
         Ok(())
     }

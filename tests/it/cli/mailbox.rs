@@ -1,5 +1,6 @@
 //! `longshore mailbox`: the spec's own session between two programs, and what people see of it.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,15 +16,24 @@ impl World {
         self.run(&[args, &["--dir", "amp", "--as", me]].concat())
     }
 
-    /// Starts a command that waits.
+    /// Starts a command that runs for a while.
     fn begin(&self, args: &[&str]) -> Running {
+        self.begin_with(args, Stdio::piped())
+    }
+
+    /// The same, with its output in a file.
+    fn begin_into(&self, args: &[&str], file: &Path) -> Running {
+        self.begin_with(args, std::fs::File::create(file).expect("a file").into())
+    }
+
+    fn begin_with(&self, args: &[&str], out: Stdio) -> Running {
         let mut command: Command = self.command(env!("CARGO_BIN_EXE_longshore"));
-        let child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("longshore runs");
+        let child = command.args(args).stdout(out).stderr(Stdio::piped()).spawn().expect("longshore runs");
         Running(Some(child))
     }
 }
 
-/// Ended with the test.
+/// Killed when dropped.
 struct Running(Option<Child>);
 
 impl Running {
@@ -66,7 +76,7 @@ const SESSION: [(&str, &str, &str, &str, &str); 9] = [
     ("bravo/005", "DONE", "alpha", "", "Acknowledged. Signing off."),
 ];
 
-/// One of the two: sends what is its own, and waits for what is the other's. Returns what it read, in order.
+/// One of the two agents: sends its own messages and waits for the other's. Returns what it read, in order.
 fn take_part(world: &World, me: &str) -> Vec<serde_json::Value> {
     let mut read: Vec<serde_json::Value> = Vec::new();
     for (reference, kind, to, re, text) in SESSION {
@@ -77,7 +87,7 @@ fn take_part(world: &World, me: &str) -> Vec<serde_json::Value> {
             assert_eq!(world.run(&args.concat()).expect(0, &[]).out, format!("{reference}\n"));
             continue;
         }
-        // Two may come at once.
+        // Two messages may arrive at once.
         while !read.iter().any(|message| message["ref"] == reference) {
             let said = world.mailbox(me, &["mailbox", "read", "--wait", "--timeout", "60", "--json"]).expect(0, &[]);
             read.extend(said.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")));
@@ -107,7 +117,7 @@ fn the_specs_session_between_two_programs_message_by_message() {
             assert_eq!(message["re"], re);
         }
     }
-    // What lies in the folder is the spec's: somebody else could read it.
+    // The files are those of the spec, so other programs can read them.
     for (reference, kind, to, re, text) in SESSION {
         let file =
             std::fs::read_to_string(world.root().join("amp/agents").join(format!("{reference}.md"))).expect("a file");
@@ -136,32 +146,32 @@ fn the_specs_session_between_two_programs_message_by_message() {
 }
 
 #[test]
-fn one_takes_part_in_the_newest_swarm() {
+fn commands_use_the_newest_swarm_by_default() {
     let world = World::new();
     world.run(&["mailbox", "log"]).expect(2, &["no swarm has been run here"]);
     let swarm: SwarmDir = world.swarm();
     world.run(&["mailbox", "log"]).expect(2, &["swarm a1b2c3d4 has no mailbox", "--mailbox"]);
-    let folder = swarm.path().join("mailbox");
-    let mailbox = Mailbox::create(&folder).expect("made");
+    let dir = swarm.path().join("mailbox");
+    let mailbox = Mailbox::create(&dir).expect("created");
     let row = RosterEntry::new("us-001".parse().expect("an id"), "coder", None, jiff::Timestamp::now());
     mailbox.register(&row).expect("registered");
-    world.run(&["mailbox", "log"]).expect(0, &["nothing was said"]);
+    world.run(&["mailbox", "log"]).expect(0, &["the mailbox has no messages"]);
     let sent = world.run(&["mailbox", "send", "--to", "us-001", "Please hurry"]).expect(0, &[]);
     assert_eq!(sent.out, "host/001\n");
     assert_eq!(mailbox.roster().expect("a roster").entries(), [row], "the roster is the swarm's business");
     assert!(swarm.path().join("mailbox-read/host/sent/001.md").is_file());
-    world.run(&["mailbox", "roster"]).expect(0, &["host/001 waits for an answer of us-001, 0 min: Please hurry"]);
+    world.run(&["mailbox", "roster"]).expect(0, &["host/001 waits for a reply from us-001, 0 min: Please hurry"]);
     world.run(&["mailbox", "log", "--swarm", "a1b2"]).expect(0, &["host/001  REQUEST   -> us-001  Please hurry"]);
     world.run(&["mailbox", "log", "nobody"]).expect(0, &[]);
     world.run(&["mailbox", "read", "host/001", "--as", "us-001"]).expect(0, &["## Body\nPlease hurry"]);
     world.run(&["mailbox", "read", "host/009"]).expect(2, &["there is no message host/009"]);
     world.run(&["mailbox", "read"]).expect(0, &["no new messages"]);
     let waited = world.run(&["mailbox", "read", "--wait", "--timeout", "1"]);
-    waited.expect(1, &["nothing came within 1 s"]);
+    waited.expect(1, &["no message within 1 s"]);
 }
 
 #[test]
-fn nobody_on_the_host_speaks_for_a_sandbox_and_who_writes_to_nobody_hears_of_it() {
+fn the_host_cannot_act_as_a_sandbox_and_is_warned_when_the_swarm_has_ended() {
     let world = World::new();
     let swarm: SwarmDir = world.swarm();
     let mailbox = Mailbox::create(&swarm.path().join("mailbox")).expect("made");
@@ -178,24 +188,24 @@ fn nobody_on_the_host_speaks_for_a_sandbox_and_who_writes_to_nobody_hears_of_it(
     for me in ["alpha", "ALPHA", "alpha-reviewer"] {
         send(me, "*").expect(2, &["is the agent of a sandbox", "--as ID"]);
         world.run(&["mailbox", "read", "--as", me]).expect(2, &["is the agent of a sandbox"]);
-        // To look on is no matter.
+        // Reading along is allowed.
         world.run(&["mailbox", "read", "--all", "--as", me]).expect(0, &[]);
     }
-    send("walter", "*").expect(2, &["too much like `Walter`"]);
+    send("walter", "*").expect(2, &["too similar to `Walter`"]);
     assert!(!mailbox.root().join("agents/ALPHA").exists() && !mailbox.root().join("agents/walter").exists());
     let said = send("Walter", "*").expect(0, &[]);
-    assert!(!said.err.contains("over"), "{}", said.err);
+    assert!(!said.err.contains("ended"), "{}", said.err);
     stands(true);
     for to in ["*", "alpha"] {
-        send("Walter", to).expect(0, &["the swarm is over: nobody in it reads this any more"]);
+        send("Walter", to).expect(0, &["the swarm has ended: its agents will not read this message"]);
     }
 }
 
 #[test]
-fn a_conversation_is_told_in_its_order_whatever_the_clocks_say() {
+fn the_log_has_the_order_of_the_conversation_whatever_the_clocks_say() {
     let world = World::without_repo();
     let mailbox = Mailbox::create(&world.root().join("amp")).expect("made");
-    // All of one second; what answers what tells the order, and the files' times where nothing does.
+    // All within one second: replies determine the order, and otherwise the times of the files.
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("a time");
     let say = |from: &str, re: Option<&str>, after: u64| {
         let draft = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Status, "s", "b");
@@ -215,7 +225,7 @@ fn a_conversation_is_told_in_its_order_whatever_the_clocks_say() {
     let order = |said: Said| -> Vec<String> {
         said.out.lines().filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
     };
-    // alpha/001's file is the oldest: it pulls up what it answers.
+    // The file of alpha/001 is the oldest, and pulls up the message that it answers.
     let pulled = ["bravo/001", "alpha/001", "zulu/001", "charlie/001", "bravo/002"];
     assert_eq!(order(world.run(&["mailbox", "log", "--dir", "amp"]).expect(0, &[])), pulled);
     let file = mailbox.root().join("agents/alpha/001.md");
@@ -228,38 +238,44 @@ fn a_conversation_is_told_in_its_order_whatever_the_clocks_say() {
 }
 
 #[test]
-fn wrong_usage_of_a_mailbox_is_said() {
+fn usage_errors_are_reported() {
     let world = World::without_repo();
-    world.run(&["mailbox", "log", "--dir", "nowhere"]).expect(2, &["there is no folder", "nowhere"]);
+    world.run(&["mailbox", "log", "--dir", "nowhere"]).expect(2, &["there is no directory", "nowhere"]);
     world.run(&["mailbox", "log", "--dir", "."]).expect(2, &["there is no mailbox in"]);
-    world.mailbox("alpha", &["mailbox", "send", "hello"]).expect(2, &["nobody is named whom it is for", "--to ID"]);
+    world.mailbox("alpha", &["mailbox", "send", "hello"]).expect(2, &["the recipient is missing", "--to ID"]);
     world.mailbox("alpha", &["mailbox", "send", "--to", "*"]).expect(2, &["neither a subject nor a body"]);
     world.mailbox("../x", &["mailbox", "read"]).expect(2, &["an agent id must be"]);
     world.mailbox("alpha", &["mailbox", "send", "--to", "*", "--type", "SHOUT", "x"]).expect(2, &["REQUEST, RESPONSE"]);
     world.mailbox("alpha", &["mailbox", "read", "--all", "--wait"]).expect(2, &["cannot be used with"]);
     world.mailbox("alpha", &["mailbox", "read"]).expect(0, &["no new messages"]);
-    world.mailbox("Alpha", &["mailbox", "read"]).expect(2, &["too much like `alpha`", "--as ID"]);
+    world.mailbox("Alpha", &["mailbox", "read"]).expect(2, &["too similar to `alpha`", "--as ID"]);
 }
 
 #[test]
-fn a_conversation_is_watched_as_it_goes_on() {
+fn watch_prints_messages_as_they_are_sent() {
     let world = World::without_repo();
-    let send = |me: &str, args: &[&str]| world.mailbox(me, &[&["mailbox", "send"], args].concat()).expect(0, &[]);
+    let send = |me: &str, args: &[&str]| world.mailbox(me, &[&["mailbox", "send"], args].concat()).expect(0, &[]).out;
     send("alpha", &["--to", "bravo", "before"]);
-    let watching = world.begin(&["mailbox", "watch", "--dir", "amp"]);
+    let watched = world.root().join("watched");
+    let watching = world.begin_into(&["mailbox", "watch", "--dir", "amp"], &watched);
     let all = world.begin(&["mailbox", "watch", "--all", "--full", "--dir", "amp"]);
-    // Whoever watches has to be there first.
-    std::thread::sleep(Duration::from_millis(500));
+    // Messages that are sent before the watch begins are not printed: sends some until it has begun.
     let begun = Instant::now();
-    for (me, text) in [("bravo", "one\u{1b}[2J"), ("alpha", "two")] {
-        world.mailbox(me, &["mailbox", "send", "--to", "*", "--type", "STATUS", text]).expect(0, &[]);
+    while std::fs::metadata(&watched).expect("a file").len() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is printed");
+        send("alpha", &["--to", "bravo", "--type", "STATUS", "begins"]);
     }
-    for me in ["alpha", "bravo"] {
-        world.mailbox(me, &["mailbox", "send", "--type", "DONE", "bye"]).expect(0, &[]);
-    }
-    let watched = watching.end().expect(0, &["bravo is active", "alpha is done", "everybody is gone"]);
+    let begun = Instant::now();
+    let mut sent = vec![
+        send("bravo", &["--to", "*", "--type", "STATUS", "one\u{1b}[2J"]),
+        send("alpha", &["--to", "*", "--type", "STATUS", "two"]),
+    ];
+    sent.extend(["alpha", "bravo"].map(|me| send(me, &["--type", "DONE", "bye"])));
+    watching.end().expect(0, &["bravo is active", "alpha is done", "all agents are gone"]);
     assert!(begun.elapsed() < Duration::from_secs(30));
-    let said: Vec<&str> = watched.out.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
-    assert_eq!(said, ["bravo/001", "alpha/002", "alpha/003", "bravo/002"], "{}", watched.out);
+    let printed = std::fs::read_to_string(watched).expect("a file");
+    let references: Vec<&str> = printed.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    let sent: Vec<&str> = sent.iter().map(|line| line.trim_end()).collect();
+    assert!(references.ends_with(&sent) && !references.contains(&"alpha/001"), "{printed}");
     all.end().expect(0, &["==== alpha/001\n<!-- amp-version: 1 -->", "## Body\nbefore", "## Body\none[2J\n"]);
 }

@@ -1,4 +1,4 @@
-//! Agents that write to each other: real sandboxes, real users, one volume, and the host's copy of it.
+//! Agents that communicate through a mailbox: real sandboxes with users of their own, one volume, and the host's copy.
 
 mod ends;
 mod gone;
@@ -13,7 +13,7 @@ use longshore::protocol::mailbox::store::{Mailbox, ReadOutcome, SharedName};
 
 use super::*;
 
-/// What a story begins with that speaks: short ways to say and to hear, by the protocol's files alone.
+/// Shell functions for stories that send and wait with the protocol's files alone.
 const FILES: &str = r#"
 set -e
 cd "$LONGSHORE_MAILBOX"
@@ -27,7 +27,7 @@ hear() {  # hear AGENT/NNN
 }
 "#;
 
-/// A story whose agent has this place in the mailbox.
+/// A story whose agent has this id and role in the mailbox.
 fn agent(number: usize, id: &str, role: &str, command: &str) -> Value {
     but(story(number, command), json!({ "mailbox": { "agent": id, "role": role } }))
 }
@@ -37,14 +37,14 @@ fn id(text: &str) -> AgentId {
 }
 
 impl Scratch {
-    /// Tasks whose agents have a mailbox, all of them at once.
+    /// Tasks with a mailbox, whose agents all run at once.
     fn mail_tasks(&self, branch: &str, stories: Value) -> String {
         let count = stories.as_array().map_or(1, Vec::len);
         let metadata = json!({ "branchName": branch, "mailbox": true, "maxConcurrency": count });
         self.tasks_with("tasks.json", metadata, stories)
     }
 
-    /// The host's copy of the only swarm's mailbox, once there is one.
+    /// The host's copy of the only swarm's mailbox, once it exists.
     fn mailbox(&self) -> Mailbox {
         eventually("the host has a copy of the mailbox", || {
             let swarm = self.swarms().pop()?;
@@ -53,25 +53,24 @@ impl Scratch {
     }
 }
 
-/// An agent's messages, in the order of their numbers; a file that is none fails the test.
+/// An agent's messages, by number. An invalid file fails the test.
 #[track_caller]
 fn messages(mailbox: &Mailbox, agent: &str) -> Vec<MailboxMessage> {
     let agent = id(agent);
     let files = mailbox.list_outbox(&agent).expect("a listing").files;
     let read = |(seq, name): (_, String)| match mailbox.read_message(&agent, seq, &name).expect("read") {
         ReadOutcome::Message(message) => *message,
-        other => panic!("{agent}/{name} is no message: {other:?}"),
+        other => panic!("{agent}/{name} is not a message: {other:?}"),
     };
     files.into_iter().map(read).collect()
 }
 
-/// What an agent said: number, type and subject.
+/// An agent's messages: number, type and subject.
 #[track_caller]
 fn said(mailbox: &Mailbox, agent: &str) -> Vec<(u32, MailboxMessageType, String)> {
     messages(mailbox, agent).into_iter().map(|one| (one.seq.get(), one.message_type, one.content.subject)).collect()
 }
 
-/// How each agent stands.
 fn statuses(mailbox: &Mailbox) -> BTreeMap<String, AgentStatus> {
     mailbox.roster().expect("a roster").entries().into_iter().map(|row| (row.id.to_string(), row.status)).collect()
 }
@@ -80,7 +79,7 @@ fn state_file(mailbox: &Mailbox) -> String {
     mailbox.read_shared(&SharedName::state()).expect("read").expect("there is a STATE.md")
 }
 
-/// What each agent may not do, and whether it could: a line each, with what the kernel said.
+/// Tries what an agent may not do. Prints a line with the kernel's answer for each attempt.
 const TRESPASS: &str = r#"
 hear alpha/001
 attempt() { if said=$("$@" 2>&1); then echo "DONE $*"; else echo "DENIED $* ($said)"; fi; }
@@ -116,14 +115,14 @@ put() { sh -c "printf x $1 $2"; }
 } > /tmp/allowed
 "#;
 
-/// One who closes its outbox, and what is in it, to all others.
+/// Denies all others access to its outbox.
 const CLOSES: &str = r#"
 say 001 '*' STATUS secret
 chmod 600 agents/mallory/001.md
 chmod 700 agents/mallory
 touch shared/closed
 "#;
-/// The others' messages are read all the same.
+/// Reads the messages of the other agents.
 const READS: &str = r#"
 until [ -e shared/closed ]; do sleep 0.05; done
 acp-shim mail read > /tmp/read
@@ -160,7 +159,7 @@ fn the_kernel_keeps_each_agent_to_its_own_outbox() {
 
     let mailbox = scratch.mailbox();
     let status = |number, subject: &str| (number, MailboxMessageType::Status, subject.to_owned());
-    // Neither said DONE: it was said for them.
+    // Neither sent a DONE: longshore sent it for them.
     let done = (2, MailboxMessageType::Done, "Signing off".to_owned());
     assert_eq!(said(&mailbox, "alpha"), [status(1, "hello"), done.clone()]);
     assert_eq!(said(&mailbox, "charlie"), [status(1, "mine"), status(2, "tried"), (3, done.1, done.2.clone())]);
@@ -181,5 +180,5 @@ fn the_kernel_keeps_each_agent_to_its_own_outbox() {
         state.contains("of 3 agents, 3 signed off") && state.contains("| charlie | trespasser | done | 3 |"),
         "{state}"
     );
-    assert_eq!(scratch.in_engine(), [""; 0], "the volume goes with the swarm");
+    assert_eq!(scratch.in_engine(), [""; 0], "the volume is removed with the swarm");
 }

@@ -1,9 +1,10 @@
-//! The folder: numbers under haste, hostile files, claims and the roster.
+//! A mailbox's directory: concurrent sends, hostile files, claims and the roster.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use super::super::fixtures::{id, now, seq};
+use super::super::layout::STATE_FILE;
 use super::super::message::{MailboxMessageType, MessageRecipient};
+use super::super::tests::fixtures::{id, now, seq};
 use super::*;
 
 fn draft(body: &str) -> MailboxDraft {
@@ -11,13 +12,13 @@ fn draft(body: &str) -> MailboxDraft {
 }
 
 fn mailbox() -> (tempfile::TempDir, Mailbox) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mailbox = Mailbox::create(&folder.path().join("amp")).expect("made");
-    (folder, mailbox)
+    let dir = tempfile::tempdir().expect("a directory");
+    let mailbox = Mailbox::create(&dir.path().join("amp")).expect("created");
+    (dir, mailbox)
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).expect("a folder");
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
     let mut names: Vec<String> =
         entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
     names.sort();
@@ -27,7 +28,7 @@ fn names(folder: &Path) -> Vec<String> {
 /// Design Principles; Directory Layout.
 #[test]
 fn the_layout_matches_the_spec() {
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     assert_eq!(
         names(mailbox.root()),
         [AGENTS_DIR, PROTOCOL_FILE, ROSTER_FILE, SHARED_DIR]
@@ -39,11 +40,11 @@ fn the_layout_matches_the_spec() {
     );
     mailbox.register(&RosterEntry::new(id("alpha"), "coder", Some(7), now())).expect("registered");
     let sent = mailbox.send(&id("alpha"), &draft("hello"), None, now()).expect("sent");
-    assert_eq!(references(&sent)[0].to_string(), "alpha/001");
+    assert_eq!(sent[0].reference().to_string(), "alpha/001");
     let path = mailbox.root().join("agents/alpha/001.md");
     assert_eq!(std::fs::read(&path).expect("a file"), text::render(&sent[0]).into_bytes());
     assert_eq!(path.metadata().expect("a file").permissions().mode() & 0o777, 0o644);
-    // What is there already stays as it is.
+    // Existing files stay.
     std::fs::write(mailbox.root().join(PROTOCOL_FILE), "ours").expect("written");
     Mailbox::create(mailbox.root()).expect("opened");
     assert_eq!(std::fs::read_to_string(mailbox.root().join(PROTOCOL_FILE)).expect("a file"), "ours");
@@ -53,11 +54,11 @@ fn the_layout_matches_the_spec() {
 
 #[test]
 fn seq_continues_after_the_highest_used() {
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     let alpha = id("alpha");
     let sent = |used: Option<u32>| mailbox.send(&alpha, &draft("b"), used.map(seq), now()).expect("sent")[0].seq.get();
     assert_eq!((sent(None), sent(None)), (1, 2));
-    // The last is lost: its number is not used again, if somebody remembers it.
+    // The number of a lost message is not used again if the caller remembers it.
     std::fs::remove_file(mailbox.root().join("agents/alpha/002.md")).expect("removed");
     assert_eq!(sent(Some(2)), 3);
     std::fs::write(mailbox.root().join("agents/alpha/9.md"), "somebody's").expect("written");
@@ -70,11 +71,11 @@ fn seq_continues_after_the_highest_used() {
 /// Design Principles.
 #[test]
 fn concurrent_sends_get_unique_numbers_and_contiguous_parts() {
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     let long: String = (0..3000).map(|n| format!("line {n}\n")).collect();
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            // A value each: as different processes would have.
+            // Each has a handle of its own, as different processes do.
             let (root, long) = (mailbox.root(), &long);
             scope.spawn(move || {
                 let mailbox = Mailbox::open(root).expect("a mailbox");
@@ -106,7 +107,7 @@ fn concurrent_sends_get_unique_numbers_and_contiguous_parts() {
 /// Design Principles; Message Format.
 #[test]
 fn invalid_files_are_reported_without_following_links_or_blocking() {
-    let (folder, mailbox) = mailbox();
+    let (dir, mailbox) = mailbox();
     let alpha = id("alpha");
     let good = mailbox.send(&alpha, &draft("b"), None, now()).expect("sent");
     let outbox = mailbox.root().join("agents/alpha");
@@ -115,12 +116,12 @@ fn invalid_files_are_reported_without_following_links_or_blocking() {
     std::fs::write(outbox.join("003.md"), good.replace("001", "003").replace("from: alpha", "from: bravo"))
         .expect("written");
     std::fs::write(outbox.join("004.md"), &good[..40]).expect("written");
-    let secret = folder.path().join("secret.md");
+    let secret = dir.path().join("secret.md");
     std::fs::write(&secret, good.replace("001", "005")).expect("written");
     symlink(&secret, outbox.join("005.md")).expect("linked");
     rustix::fs::mknodat(rustix::fs::CWD, outbox.join("006.md"), rustix::fs::FileType::Fifo, 0o644.into(), 0)
         .expect("a FIFO");
-    std::fs::create_dir(outbox.join("007.md")).expect("a folder");
+    std::fs::create_dir(outbox.join("007.md")).expect("a directory");
     std::fs::File::create(outbox.join("008.md")).expect("a file").set_len(1 << 40).expect("a huge file");
     let _socket = std::os::unix::net::UnixListener::bind(outbox.join("009.md")).expect("a socket");
     std::fs::write(outbox.join("notes.md"), "").expect("written");
@@ -151,7 +152,7 @@ fn invalid_files_are_reported_without_following_links_or_blocking() {
             (9, kind)
         ]
     );
-    // An outbox that is a link is nobody's.
+    // An outbox that is a link is ignored.
     symlink(&outbox, mailbox.root().join("agents/bravo")).expect("linked");
     assert_eq!(mailbox.list_outbox(&id("bravo")).expect("a listing"), OutboxListing::default());
     assert!(matches!(mailbox.send(&id("bravo"), &draft("b"), None, now()), Err(MailboxError::NotDirectory(_))));
@@ -160,7 +161,7 @@ fn invalid_files_are_reported_without_following_links_or_blocking() {
 
 #[test]
 fn put_writes_bytes_exactly_and_never_replaces() {
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     let put = |bytes: &[u8]| mailbox.put(&id("alpha"), seq(3), bytes).expect("put");
     assert_eq!(
         [put(b"one"), put(b"one"), put(b"two")],
@@ -173,7 +174,7 @@ fn put_writes_bytes_exactly_and_never_replaces() {
 /// Agent Registration.
 #[test]
 fn concurrent_roster_updates_are_kept() {
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     std::thread::scope(|scope| {
         for n in 0..8 {
             let root = mailbox.root();
@@ -190,23 +191,23 @@ fn concurrent_roster_updates_are_kept() {
     assert_eq!(rows.len(), 8);
     assert!(rows.iter().all(|row| row.status == AgentStatus::Done));
     assert_eq!(mailbox.roster().expect("a roster").text().lines().count(), 4 + 8);
-    assert_eq!(mailbox.agents().expect("folders").len(), 8);
+    assert_eq!(mailbox.agents().expect("a listing").len(), 8);
     // Agent IDs must be unique (Agent Registration).
     let taken = mailbox.register(&RosterEntry::new(id("Agent-1"), "r", None, now()));
     assert!(matches!(taken, Err(MailboxError::IdTaken { .. })), "{taken:?}");
     assert!(matches!(mailbox.set_status(&id("nobody"), &AgentStatus::Done), Err(MailboxError::NotRegistered(_))));
-    // Who was done comes back with a row of its own.
+    // An agent that was done returns with a new row.
     mailbox.register(&RosterEntry::new(id("agent-1"), "again", None, now())).expect("registered");
     assert_eq!(mailbox.roster().expect("a roster").entry(&id("agent-1")).expect("a row").status, AgentStatus::Active);
 }
 
 #[test]
 fn shared_files_cannot_escape_the_mailbox() {
-    let (folder, mailbox) = mailbox();
+    let (dir, mailbox) = mailbox();
     for wrong in ["", "..", "../x", "a/b", ".claim-STATE-a", "a\nb", &"x".repeat(101)] {
         assert!(wrong.parse::<SharedName>().is_err(), "{wrong:?}");
     }
-    let outside = folder.path().join("outside");
+    let outside = dir.path().join("outside");
     std::fs::write(&outside, "secret").expect("written");
     symlink(&outside, mailbox.root().join("shared/STATE.md")).expect("linked");
     let state = SharedName::state();
@@ -215,7 +216,7 @@ fn shared_files_cannot_escape_the_mailbox() {
     assert_eq!(std::fs::read_to_string(&outside).expect("a file"), "secret");
     assert_eq!(mailbox.read_shared(&state).expect("readable").as_deref(), Some("# Shared State\n"));
     assert_eq!(mailbox.read_shared(&"ARTIFACTS.md".parse().expect("a name")).expect("readable"), None);
-    assert_eq!(mailbox.shared_names().expect("names"), [state]);
+    assert_eq!(names(&mailbox.root().join(SHARED_DIR)), [STATE_FILE]);
 }
 
 fn claim(agent: &str, at: Timestamp) -> Claim {
@@ -225,7 +226,7 @@ fn claim(agent: &str, at: Timestamp) -> Claim {
 /// Write Coordination; Error Handling.
 #[test]
 fn a_claim_is_held_until_released_or_stale() {
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     let now = Timestamp::now();
     let later = |seconds: i64| now + jiff::SignedDuration::from_secs(seconds);
     let taken = |by: &str, claimed: ClaimOutcome| matches!(claimed, ClaimOutcome::HeldBy(agent, _) if agent == id(by));
@@ -233,7 +234,7 @@ fn a_claim_is_held_until_released_or_stale() {
     let try_at = |agent: &str, at: Timestamp| mailbox.claim(&claim(agent, at), at).expect("claims");
     assert_eq!(try_at("bravo", now), ClaimOutcome::Granted);
     assert_eq!(try_at("bravo", now), ClaimOutcome::Granted, "again");
-    // The lower id of the same second comes too late: bravo may be writing already.
+    // The lower id of the same second is too late: bravo may already be writing.
     assert!(taken("bravo", try_at("alpha", now)));
     assert_eq!(names(&mailbox.root().join(SHARED_DIR)), [".claim-STATE-bravo", CLAIMS_LOCK]);
     assert!(mailbox.release(&id("bravo"), &state).expect("released"));
@@ -245,10 +246,10 @@ fn a_claim_is_held_until_released_or_stale() {
     assert_eq!(names(&mailbox.root().join(SHARED_DIR)), [".claim-STATE-bravo", CLAIMS_LOCK]);
 }
 
-/// Stale Claim: whatever its owner dates it.
+/// Stale Claim: whatever its timestamp.
 #[test]
 fn a_claim_dated_in_the_future_becomes_stale() {
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     let path = mailbox.root().join(SHARED_DIR).join(".claim-STATE-zeta");
     let far = std::time::SystemTime::now() + Duration::from_secs(100_000_000);
     std::fs::File::create(&path).and_then(|file| file.set_modified(far)).expect("a file");
@@ -260,9 +261,9 @@ fn a_claim_dated_in_the_future_becomes_stale() {
 /// Error Handling.
 #[test]
 fn of_two_simultaneous_claims_the_lower_id_wins() {
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     let now = Timestamp::now();
-    // Somebody who knows no lock has written right behind us: we are there, and so is it.
+    // A program that does not know the lock wrote its claim just after ours: both are present.
     for (other, ours) in [("alpha", false), ("charlie", true)] {
         let theirs = claim(other, now);
         std::fs::write(mailbox.root().join(SHARED_DIR).join(theirs.file_name()), theirs.render()).expect("written");
@@ -278,7 +279,7 @@ fn of_two_simultaneous_claims_the_lower_id_wins() {
 /// Write Coordination.
 #[test]
 fn updates_under_claims_are_not_lost() {
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     let state = SharedName::state();
     std::thread::scope(|scope| {
         for n in 0..4 {
@@ -304,7 +305,7 @@ fn updates_under_claims_are_not_lost() {
 #[test]
 fn locks_are_readable_by_all_and_inaccessible_ones_are_replaced() {
     use std::os::unix::fs::PermissionsExt as _;
-    let (_folder, mailbox) = mailbox();
+    let (_dir, mailbox) = mailbox();
     let mode = |name: &str| std::fs::metadata(mailbox.root().join(name)).expect("a lock").permissions().mode() & 0o777;
     let shut = |name: &str, mode: u32| {
         let path = mailbox.root().join(name);
@@ -318,11 +319,11 @@ fn locks_are_readable_by_all_and_inaccessible_ones_are_replaced() {
         (mode(&outbox), mode(&claims))
     };
     all();
-    // As a umask of 077 leaves them: the next attempt is another user.
+    // As with a umask of 077: the next attempt has another user.
     shut(&outbox, 0o600);
     shut(&claims, 0o600);
     assert_eq!(all(), (0o644, 0o644));
-    // Closed to everybody, or no lock at all (root opens what is closed, but no link).
+    // Inaccessible to everybody, or a link (root can open the former, but not the latter).
     shut(&outbox, 0o000);
     std::fs::remove_file(mailbox.root().join(&claims)).expect("removed");
     symlink("/nowhere/lock", mailbox.root().join(&claims)).expect("linked");
@@ -330,7 +331,7 @@ fn locks_are_readable_by_all_and_inaccessible_ones_are_replaced() {
     assert!(mailbox.root().join(&claims).symlink_metadata().expect("there").is_file());
     // Where it cannot give way there is no claim: nobody writes as if there were one.
     std::fs::remove_file(mailbox.root().join(&claims)).expect("removed");
-    std::fs::create_dir(mailbox.root().join(&claims)).expect("made");
+    std::fs::create_dir(mailbox.root().join(&claims)).expect("created");
     let at = Timestamp::now();
     assert!(mailbox.claim(&claim("alpha", at), at).is_err());
 }

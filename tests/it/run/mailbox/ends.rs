@@ -1,4 +1,4 @@
-//! Agents that die, and an orchestrator that does.
+//! Agents, orchestrators, depots and volumes that die.
 
 use longshore::protocol::mailbox::message::MailboxDraft;
 use longshore::protocol::mailbox::roster::RosterEntry;
@@ -27,7 +27,7 @@ fn a_killed_agent_is_noticed_by_the_others_and_in_the_roster() {
         code=0; acp-shim mail wait --from bravo --timeout 100 2> said || code=$?
         date +%s%N > when; echo $code > code; acp-shim mail roster > roster"#;
     let dies = r#"[ "$LONGSHORE_ATTEMPT" = 1 ] || exit 1; acp-shim mail send --to alpha --type STATUS "Here I am"; acp-shim mail wait --from alpha; sleep 1000"#;
-    // The third takes the victim's place, so that its second attempt, which would be active again, has to wait.
+    // The third story takes the victim's place, so that the victim's second attempt has to wait.
     let third = story(3, &format!("{WAIT} echo 3 > 3"));
     let stories = json!([agent(1, "alpha", "survivor", waits), agent(2, "bravo", "victim", dies), third]);
     let tasks = scratch.mail_tasks("feat/crash", stories);
@@ -58,13 +58,13 @@ fn a_killed_agent_is_noticed_by_the_others_and_in_the_roster() {
     assert_eq!(scratch.show("feat/crash", "code"), "3");
     assert!(scratch.show("feat/crash", "said").contains("bravo is gone (`crashed`)"));
     assert!(scratch.show("feat/crash", "roster").contains("crashed"));
-    // It came again, and failed without signing off.
+    // The second attempt failed without signing off.
     assert_eq!(statuses(&mailbox)["bravo"], AgentStatus::Left);
     let state = state_file(&mailbox);
     assert!(state.contains("of 3 agents, 2 signed off, 0 crashed and 1 left"), "{state}");
 }
 
-/// A turn each, thirty times; in the middle alpha waits until the test lets it go.
+/// Thirty turns each. After 10 and after 20, alpha waits for the test.
 const PING: &str = r#"
 set -e
 for n in $(seq 1 30); do
@@ -102,10 +102,10 @@ fn a_killed_orchestrator_loses_and_doubles_nothing_of_a_conversation() {
     running.signal("KILL");
     assert_eq!(running.wait().status.code(), None);
 
-    // They go on, and somebody on the host writes, while nobody carries.
+    // The agents continue, and a person on the host writes, while nothing is transferred.
     docker(&["exec", &alpha.0, "touch", "/tmp/go"]).expect("it runs");
     eventually("twenty turns", || docker(&["exec", &alpha.0, "test", "-e", "/tmp/late"]).ok());
-    assert_eq!(messages(&mailbox, "alpha").len(), 10, "nobody carries");
+    assert_eq!(messages(&mailbox, "alpha").len(), 10, "nothing is transferred");
     let host = id("host");
     let now = jiff::Timestamp::now;
     mailbox.register(&RosterEntry::new(host.clone(), "person", None, now())).expect("registered");
@@ -141,7 +141,7 @@ fn a_killed_orchestrator_loses_and_doubles_nothing_of_a_conversation() {
 }
 
 #[test]
-fn a_depot_that_dies_is_lived_with() {
+fn a_depot_that_dies_is_replaced() {
     let scratch = Scratch::new();
     let speaks = format!(
         "acp-shim mail send --to bravo --type STATUS one; {WAIT} acp-shim mail send --to bravo --type STATUS two; \
@@ -172,7 +172,7 @@ fn a_depot_that_dies_is_lived_with() {
 }
 
 #[test]
-fn a_volume_that_is_gone_is_filled_again() {
+fn a_removed_volume_is_filled_again() {
     let scratch = Scratch::new();
     let command = format!(
         r#"if [ $LONGSHORE_ATTEMPT = 1 ]; then
@@ -196,7 +196,7 @@ fn a_volume_that_is_gone_is_filled_again() {
     let swarm = scratch.swarms().pop().expect("a swarm");
     docker(&["volume", "rm", &format!("longshore-{}-mailbox", &swarm[..8])])
         .expect("the volume outlives the interruption");
-    // Meanwhile somebody edits on the host.
+    // In the meantime a person edits on the host.
     std::fs::write(mailbox.root().join("shared/PLAN.md"), "from the host\n").expect("written");
     scratch.longshore(&["resume"]).expect(0, &["1 landed"]);
     let shared = scratch.show("feat/refill", "shared");

@@ -1,4 +1,4 @@
-//! Who is gone and who is not, and what of a mailbox is mended: DONE and more, attempts that begin anew, lost copies, the end.
+//! Statuses of agents (messages after a DONE, new attempts, the end of the swarm) and repairs of the host's copy.
 
 use longshore::protocol::mailbox::message::{MailboxDraft, MessageRef};
 
@@ -16,7 +16,7 @@ fn becomes(mailbox: &Mailbox, agent: &str, status: &AgentStatus) {
 }
 
 #[test]
-fn who_says_more_is_not_gone_and_at_the_end_everybody_is() {
+fn a_message_after_done_makes_active_and_at_the_end_all_are_gone() {
     let scratch = Scratch::new();
     let alpha = format!(
         r#"for n in one two three; do acp-shim mail send --to host --type STATUS $n; done; {WAIT}
@@ -27,7 +27,7 @@ fn who_says_more_is_not_gone_and_at_the_end_everybody_is() {
         r#"[ "$LONGSHORE_ATTEMPT" = 1 ] || exit 1; acp-shim mail send --type DONE bye; {WAIT}
         acp-shim mail send --to alpha --type STATUS "one thing more"; sleep 1000"#
     );
-    // The third takes bravo's place when that is killed.
+    // The third story takes bravo's place when bravo is killed.
     let third = story(3, &format!("{WAIT} echo 3 > 3"));
     let stories = json!([agent(1, "alpha", "listener", &alpha), agent(2, "bravo", "talker", &bravo), third]);
     let tasks = scratch.mail_tasks("feat/more", stories);
@@ -36,12 +36,12 @@ fn who_says_more_is_not_gone_and_at_the_end_everybody_is() {
     let boxes = scratch.sandboxes(2);
     eventually("alpha has spoken", || (messages(&mailbox, "alpha").len() == 3).then_some(()));
 
-    // Somebody on the host.
+    // An agent on the host.
     say(&mailbox, MailboxMessageType::Done, "*", "bye");
     becomes(&mailbox, "host", &AgentStatus::Done);
     say(&mailbox, MailboxMessageType::Status, "alpha", "I am back");
     becomes(&mailbox, "host", &AgentStatus::Active);
-    // A sandbox's agent: it goes on, and then it is killed.
+    // A sandbox's agent continues, and then is killed.
     becomes(&mailbox, "bravo", &AgentStatus::Done);
     let is_bravo = |one: &&Sandbox| one.inspect()["Config"]["Labels"][label::STORY] == "US-002";
     let bravo = boxes.iter().find(is_bravo).expect("bravo's sandbox");
@@ -51,14 +51,14 @@ fn who_says_more_is_not_gone_and_at_the_end_everybody_is() {
     docker(&["kill", &bravo.0]).expect("it runs");
     becomes(&mailbox, "bravo", &AgentStatus::Crashed);
 
-    // What the host's copy loses comes again, and is not asked for.
+    // A message that the host's copy loses is transferred again without a resend request.
     let lost = mailbox.root().join("agents/alpha/002.md");
     let before = std::fs::read(&lost).expect("a file");
     std::fs::remove_file(&lost).expect("removed");
     eventually("it is there again", || std::fs::read(&lost).ok().filter(|now| *now == before).map(drop));
     assert_eq!(said(&mailbox, "alpha").len(), 3);
 
-    // Nobody speaks for a sandbox.
+    // The host cannot act as a sandbox's agent.
     for me in ["alpha", "ALPHA", "bravo-reviewer"] {
         let ran = scratch.longshore(&["mailbox", "send", "--as", me, "--to", "*", "x"]);
         ran.expect(2, &["is the agent of a sandbox"]);
@@ -69,18 +69,18 @@ fn who_says_more_is_not_gone_and_at_the_end_everybody_is() {
     sandbox(&scratch, 3).go();
     running.wait().expect(1, &["2 landed, 1 failed"]);
     assert_eq!(scratch.show("feat/more", "code"), "4", "host is there: {}", scratch.show("feat/more", "said"));
-    // Nobody is left who could write, on the host neither.
-    watching.wait().expect(0, &["host is left", "everybody is gone"]);
+    // No agent is left, not even on the host.
+    watching.wait().expect(0, &["host is left", "all agents are gone"]);
     assert!(statuses(&mailbox).values().all(AgentStatus::is_gone), "{:?}", statuses(&mailbox));
     let late = scratch.longshore(&["mailbox", "send", "--to", "*", "--type", "STATUS", "late"]);
-    late.expect(0, &["the swarm is over: nobody in it reads this any more"]);
-    scratch.longshore(&["mailbox", "watch"]).expect(0, &["everybody is gone"]);
+    late.expect(0, &["the swarm has ended: its agents will not read this message"]);
+    scratch.longshore(&["mailbox", "watch"]).expect(0, &["all agents are gone"]);
     let log = scratch.longshore(&["mailbox", "log"]).expect(0, &["host/003"]);
-    assert!(!log.out.contains("Please send"), "nothing was asked for: {}", log.out);
+    assert!(!log.out.contains("Please send"), "no resend was requested: {}", log.out);
 }
 
 #[test]
-fn an_agent_that_is_tried_again_is_waited_for_and_can_speak_whatever_its_umask_was() {
+fn a_second_attempt_is_awaited_and_can_send_whatever_the_umask_was() {
     let scratch = Scratch::new();
     let fails = r#"umask 077
         acp-shim mail send --to bravo --type STATUS "attempt $LONGSHORE_ATTEMPT"
@@ -99,7 +99,7 @@ fn an_agent_that_is_tried_again_is_waited_for_and_can_speak_whatever_its_umask_w
     assert_eq!(subjects, ["attempt 1", "attempt 2", "Signing off"]);
     assert!(scratch.show("feat/again", "second").contains("attempt 2"));
     let told = scratch.show("feat/again", "said");
-    assert!(told.contains("alpha was gone and is tried again"), "{told}");
+    assert!(told.contains("alpha was gone and has started again"), "{told}");
     let state = state_file(&mailbox);
     for line in ["attempt 1\n", "attempt 2\n", "bravo\n"] {
         assert!(state.contains(line), "{state}");
@@ -108,7 +108,7 @@ fn an_agent_that_is_tried_again_is_waited_for_and_can_speak_whatever_its_umask_w
 }
 
 #[test]
-fn between_two_stories_of_a_sandbox_nobody_signs_off() {
+fn no_agent_signs_off_between_two_stories_of_its_sandbox() {
     let scratch = Scratch::new();
     let first = r#"acp-shim mail send --type DONE "the first is done" 2> told; grep -q "DONE is for the end" "$LONGSHORE_PROMPT_FILE""#;
     let second = r#"acp-shim mail wait --from listener; grep -q "mail send --type DONE" "$LONGSHORE_PROMPT_FILE"
@@ -125,12 +125,12 @@ fn between_two_stories_of_a_sandbox_nobody_signs_off() {
     ran.expect(0, &["3 landed"]);
     assert_eq!(scratch.show("feat/l", "codes"), "4\n3", "{}", scratch.show("feat/l", "first"));
     assert!(scratch.show("feat/l", "last").contains("type: DONE"));
-    assert!(scratch.show("feat/w", "told").contains("you have other stories after this one"));
+    assert!(scratch.show("feat/w", "told").contains("you have more stories after this one"));
     assert_eq!(statuses(&scratch.mailbox())["worker"], AgentStatus::Done);
 }
 
 #[test]
-fn a_dead_swarm_that_is_removed_leaves_nobody_behind() {
+fn removing_a_dead_swarm_marks_its_agents_as_left() {
     let scratch = Scratch::new();
     let speaks = format!("acp-shim mail send --to host --type STATUS hello; {WAIT} echo 1 > 1");
     let tasks = scratch.mail_tasks("feat/dead", json!([agent(1, "alpha", "speaks", &speaks)]));
@@ -139,20 +139,20 @@ fn a_dead_swarm_that_is_removed_leaves_nobody_behind() {
     scratch.sandboxes(1);
     say(&mailbox, MailboxMessageType::Status, "alpha", "I am here");
     becomes(&mailbox, "host", &AgentStatus::Active);
-    // A roster that is lost comes back.
+    // A lost roster is restored.
     std::fs::remove_file(mailbox.root().join("ROSTER.md")).expect("removed");
     becomes(&mailbox, "alpha", &AgentStatus::Active);
     running.signal("KILL");
     running.wait();
-    assert_eq!(statuses(&mailbox)["alpha"], AgentStatus::Active, "its sandbox goes on");
+    assert_eq!(statuses(&mailbox)["alpha"], AgentStatus::Active, "its sandbox keeps running");
     scratch.longshore(&["gc", "--all"]).expect(0, &["whose work was salvaged"]);
     let left = ["alpha", "host"].map(|agent| (agent.to_owned(), AgentStatus::Left));
     assert_eq!(statuses(&mailbox), left.into());
-    scratch.longshore(&["mailbox", "watch"]).expect(0, &["everybody is gone"]);
+    scratch.longshore(&["mailbox", "watch"]).expect(0, &["all agents are gone"]);
     let waits = scratch.longshore(&["mailbox", "read", "--wait", "--as", "someone"]);
-    waits.expect(1, &["the swarm is over"]);
-    // Nor does somebody who writes afterwards, and is in no roster, keep others waiting.
+    waits.expect(1, &["the swarm has ended"]);
+    // An agent that sends afterwards, and is in no roster, does not keep others waiting either.
     scratch.longshore(&["mailbox", "send", "--as", "late", "--to", "*", "--type", "STATUS", "thanks"]).expect(0, &[]);
     scratch.longshore(&["mailbox", "read", "--as", "someone"]).expect(0, &["thanks"]);
-    scratch.longshore(&["mailbox", "read", "--wait", "--as", "someone"]).expect(1, &["the swarm is over"]);
+    scratch.longshore(&["mailbox", "read", "--wait", "--as", "someone"]).expect(1, &["the swarm has ended"]);
 }

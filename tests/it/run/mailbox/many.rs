@@ -1,13 +1,13 @@
-//! Many messages between many sandboxes, and how long one takes.
+//! Many messages between many sandboxes, and the latency of one.
 
 use super::*;
 
 const AGENTS: usize = 8;
 const EACH: usize = 125;
-/// The number that nobody uses, in each outbox.
+/// The unused number in each outbox.
 const GAP: usize = 50;
 
-/// Says its hundred and twenty-five, one number left out, and takes in those of all others.
+/// Sends 125 messages, skips one number, and reads the messages of all others.
 const SPEAKS: &str = r#"
 for n in $(seq 125); do
     if [ "$n" = 50 ]; then
@@ -39,7 +39,7 @@ fn a_thousand_messages_between_eight_sandboxes() {
     let mailbox = scratch.mailbox();
     let number = |n: usize| if n < GAP { n } else { n + 1 };
     for me in (1..=AGENTS).map(|n| format!("a{n}")) {
-        // The host has all of them; beside them are questions for the number that is missing, and their answers.
+        // The host has all of them, and also the requests for the missing number and the replies.
         let said = messages(&mailbox, &me);
         let own: Vec<(u32, String)> = (said.iter())
             .filter(|one| one.message_type == MailboxMessageType::Status)
@@ -55,7 +55,7 @@ fn a_thousand_messages_between_eight_sandboxes() {
         for other in (1..=AGENTS).map(|n| format!("a{n}")).filter(|other| *other != me) {
             let from: Vec<&str> = heard.lines().filter(|line| line.starts_with(&format!("{other}/"))).collect();
             let wanted: Vec<String> = (1..=EACH).map(|n| format!("{other}/{:03} {n}", number(n))).collect();
-            assert_eq!(from, wanted, "what {me} heard of {other}: none lost, none doubled, in order");
+            assert_eq!(from, wanted, "{me} reads the messages of {other} once and in order");
             let gap = format!("{other}/{GAP:03} is missing");
             assert_eq!(warnings.matches(&gap).count(), 1, "{me} says that {gap}: {warnings}");
         }

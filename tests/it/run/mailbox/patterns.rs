@@ -1,9 +1,9 @@
-//! The four maker-checker patterns of `tasks/patterns/`: each really runs, says what the spec's sequence says, and lands what was
+//! The four maker-checker patterns of `tasks/patterns/`: each runs, sends the messages of the spec's sequence, and lands what was
 //! checked.
 
 use super::*;
 
-/// The file of a pattern, in a repository where it can be run.
+/// Runs a pattern.
 fn pattern(name: &str) -> (Scratch, Mailbox) {
     let scratch = Scratch::new();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tasks/patterns").join(format!("{name}.json"));
@@ -14,7 +14,7 @@ fn pattern(name: &str) -> (Scratch, Mailbox) {
     (scratch, mailbox)
 }
 
-/// Types and what they are about, in the order in which they were said; without the last word of each, DONE.
+/// References, types and `re` of the messages, oldest first, without the final DONE of each agent.
 #[track_caller]
 fn flow(mailbox: &Mailbox) -> Vec<(String, MailboxMessageType, Option<String>)> {
     let mut all: Vec<MailboxMessage> = Vec::new();
@@ -29,7 +29,7 @@ fn flow(mailbox: &Mailbox) -> Vec<(String, MailboxMessageType, Option<String>)> 
         all.extend(said);
     }
     assert_eq!(statuses(mailbox).into_values().collect::<Vec<_>>(), [AgentStatus::Done, AgentStatus::Done]);
-    // Each but the first is about the one before it, or about the same as that.
+    // Within a second, a message without `re` comes first.
     all.sort_by_key(|one| (one.timestamp, one.re.is_some()));
     all.into_iter()
         .map(|one| (one.reference().to_string(), one.message_type, one.re.map(|re| re.to_string())))
@@ -42,7 +42,7 @@ fn is_flow(mailbox: &Mailbox, wanted: &[(&str, MailboxMessageType, &str)]) {
     let mut wanted: Vec<_> = (wanted.iter())
         .map(|(name, kind, re)| ((*name).to_owned(), *kind, Some((*re).to_owned()).filter(|re| !re.is_empty())))
         .collect();
-    // Within a second, only what a message is about says what came first.
+    // Within a second, the order is not known.
     found.sort_by(|one, other| one.0.cmp(&other.0));
     wanted.sort_by(|one, other| one.0.cmp(&other.0));
     assert_eq!(found, wanted);
@@ -68,7 +68,7 @@ fn review_gate() {
     );
     let issues = message(&mailbox, "bravo", 1).content.body;
     assert!(issues.contains("exit code 0") && issues.contains("2. No test"), "{issues}");
-    // The commit is the one that was told, and younger than the approval.
+    // The commit is the one in the message, and younger than the approval.
     let told = message(&mailbox, "alpha", 3).content.body;
     let commit = told.strip_prefix("Committed: ").expect("a commit");
     scratch.git(&["merge-base", "--is-ancestor", commit, "feat/review-gate"]);
@@ -97,7 +97,7 @@ fn test_first() {
     let first = message(&mailbox, "alpha", 1).content.body;
     assert!(first.starts_with("2/3 pass. Failing: not ok 3 partial index"), "{first}");
     assert_eq!(message(&mailbox, "alpha", 2).content.body, "3/3 passing.");
-    // What landed together passes together.
+    // The landed files pass their tests together.
     scratch.git(&["checkout", "-q", "feat/test-first"]);
     let results = scratch.command("sh").arg("search-test.sh").output().expect("sh runs");
     let results = (results.status.success(), String::from_utf8_lossy(&results.stdout).into_owned());
@@ -123,7 +123,7 @@ fn adversarial() {
     assert!(attack.contains("8 calls side by side give 1 output"), "{attack}");
     let report = scratch.show("feat/adversarial", "attacks.md");
     assert!(report.contains("are refused") && report.contains("an error of its own"), "{report}");
-    // What landed is what withstood.
+    // The landed file is the one that withstood the attacks.
     scratch.git(&["checkout", "-q", "feat/adversarial"]);
     scratch.write("secret", "secret\n");
     let out = scratch.command("sh").args(["note.sh", ".longshore", "../secret"]).output().expect("sh runs");

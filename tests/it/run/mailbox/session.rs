@@ -1,11 +1,11 @@
-//! The spec's own example, its two-agent session, message by message: two sandboxes that work, and a person on the host.
+//! The two-agent session of the spec's example, message by message: two sandboxes, and a person on the host.
 
 use longshore::protocol::mailbox::message::MailboxDraft;
 use longshore::protocol::mailbox::roster::RosterEntry;
 
 use super::*;
 
-/// The orchestrator of the example. It does what it is told on the host, and hands the work out.
+/// The orchestrator of the example: receives its instructions from the host, and delegates.
 const ALPHA: &str = r#"
 set -e
 mail() { timeout 100 acp-shim mail "$@"; }
@@ -22,7 +22,7 @@ echo "MCP patterns: optional imports need a fallback" > findings.md
 mail send --to bravo --type DONE --re bravo/004 "All tasks complete. Signing off."
 "#;
 
-/// The coder of the example: its changes are real ones, and so is its test.
+/// The coder of the example: really changes and tests files.
 const BRAVO: &str = r#"
 set -e
 mail() { timeout 100 acp-shim mail "$@"; }
@@ -43,10 +43,10 @@ mail wait --from alpha --re bravo/004
 mail send --to alpha --type DONE --re alpha/004 "Acknowledged. Signing off."
 "#;
 
-/// What is said: from, to, number, type, what it is about, subject, and the body where it is not the subject.
+/// A message: from, to, number, type, `re`, subject, and the body unless it is the subject.
 type Said<'a> = (&'a str, &'a str, u32, &'a str, &'a str, &'a str, &'a str);
 
-/// A message's file as the spec writes it; the time is what it is.
+/// A message's file as the spec writes it, with any time.
 fn file((from, to, seq, kind, re, subject, body): Said<'_>, time: &str) -> String {
     let re = if re.is_empty() { String::new() } else { format!("<!-- re: {re} -->\n") };
     let body = if body.is_empty() { subject } else { body };
@@ -67,7 +67,7 @@ fn the_two_agent_session_of_the_spec() {
     let tasks = scratch.mail_tasks("feat/session", stories);
     let running = scratch.start(&["run", &tasks, "--retries", "0"]);
 
-    // The human, on the host: both are told who they are.
+    // The person on the host assigns the roles.
     let mailbox = scratch.mailbox();
     let human = id("human");
     let now = jiff::Timestamp::now;
@@ -82,7 +82,7 @@ fn the_two_agent_session_of_the_spec() {
     }
     running.wait().expect(0, &["2 landed"]);
 
-    // From, to, number, type, what it is about, subject, body: in the order of the example.
+    // In the order of the example.
     let flow = [
         ("alpha", "bravo", 1, "REQUEST", "", "Set up your outbox, ACK when ready", ""),
         ("bravo", "alpha", 1, "ACK", "alpha/001", "Ready. Awaiting instructions.", ""),
@@ -132,10 +132,10 @@ fn the_two_agent_session_of_the_spec() {
     for (agent, count) in [("alpha", 4), ("bravo", 5), ("human", 2)] {
         assert_eq!(messages(&mailbox, agent).len(), count, "{agent} said no more");
     }
-    // What was said was done.
+    // The work is done.
     assert!(scratch.show("feat/session", "brain.py").contains("except ModuleNotFoundError"));
     assert_eq!(scratch.show("feat/session", "RULE-006.md"), "run uv sync after each change of pyproject.toml.");
-    // Shutdown: all rows, done, and a summary below what alpha noted.
+    // Shutdown: all rows are done, and a summary follows alpha's note.
     let rows = mailbox.roster().expect("a roster").entries();
     let rows: Vec<(&str, &str, &str)> =
         rows.iter().map(|row| (row.id.as_str(), row.role.as_str(), row.status.word())).collect();
@@ -143,7 +143,7 @@ fn the_two_agent_session_of_the_spec() {
         assert!(rows.contains(&row), "{rows:?}");
     }
     let state = state_file(&mailbox);
-    // Startup, 5: the goal and who does what stand there from the beginning.
+    // Startup, 5: the goal and the assignments are there from the start.
     assert!(
         state.starts_with("# Shared State\n\n## Current Goal\n") && state.contains("| alpha | pending |"),
         "{state}"
