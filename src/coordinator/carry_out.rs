@@ -23,6 +23,7 @@ use crate::swarm::{CollectMode, Event, MachineryFault};
 use crate::verdict::{Cause, StoryOutcome};
 
 use super::archive::{self, ArchiveError};
+use super::diff_summary::summarize_diff;
 use super::engine_monitor::EngineMonitor;
 use super::review;
 use super::salvage::{salvage_leftover, salvage_without_result};
@@ -250,7 +251,7 @@ async fn count_changes(repo: &Repo, base: &CommitId, tip: Option<&CommitId>, sto
             StoryOutcome::Skipped { .. } | StoryOutcome::NotReached => None,
         };
         let diff = match to {
-            Some(to) => repo.diff_summary(from, to).await.inspect_err(|error| {
+            Some(to) => repo.diff_stat(from, to).await.map(summarize_diff).inspect_err(|error| {
                 tracing::warn!(error = %error_chain(error), story = %story.id, "cannot count what a story changed");
             }),
             None => Ok(DiffSummary::default()),

@@ -31,6 +31,7 @@ mod bridge;
 mod carry_out;
 pub mod control;
 mod create;
+mod diff_summary;
 mod dispatch;
 mod event_queue;
 mod sandbox_log;

@@ -132,7 +132,7 @@ async fn import_fix(
     };
     hands.repo.import_bundle(bundle, &expected).await.map_err(|error| error.to_fault())?;
     let checked = hands.repo.verify_direct_fix(&remains.base, &commit, &verdict.direct_fixes).await;
-    let refused = checked.map_err(|error| error.to_fault())?.err();
+    let refused = checked.map_err(|error| error.to_fault())?.refusal();
     Ok(ReviewFix { commit, scope_violation: refused })
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::depot::MAX_PAYLOAD;
+use super::depot::frames::MAX_PAYLOAD;
 use crate::protocol::mailbox::message::MAX_READ_BYTES;
 use crate::protocol::mailbox::store::MAX_SHARED_BYTES;
 

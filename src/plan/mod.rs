@@ -34,7 +34,7 @@ pub use document::PlanDocument;
 pub use error::{PlanDefect, PlanError, PlanProblem};
 
 /// The most bytes that one sandbox gets of its tasks file, as a JSON string: with the rest of what is delivered, it has to fit
-/// one frame of the depot ([`MAX_PAYLOAD`](crate::handoff::depot::MAX_PAYLOAD)).
+/// one frame of the depot ([`MAX_PAYLOAD`](crate::handoff::depot::frames::MAX_PAYLOAD)).
 const MAX_DELIVERED_BYTES: usize = 640 * 1024;
 /// The most bytes of the header blocks for one sandbox, as JSON.
 const MAX_HEADER_BYTES: usize = 32 * 1024;

@@ -1,8 +1,8 @@
-//! The one place that runs git: a scrubbed environment, settings that keep the repo's config from running programs,
-//! bounded output, a time limit, and errors in kinds.
+//! Runs git on the user's repository: scrubbed environment, bounded output, a time limit, errors by kind.
 //!
-//! Used by the other files of `delivery/`. Must not: know what any command is for.
+//! Called by the other files of `delivery/`; nothing else in it starts a process. Must not: know what a command is for.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,33 +13,29 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
 use super::error::DeliveryError;
+use crate::git::{harden, mentions_disk_full};
 
-/// How long a command may take that nothing else is said of.
-const TIME_LIMIT: Duration = Duration::from_secs(120);
-/// The most output that is kept of a command that nothing else is said of, in bytes.
+/// The time limit of a command that sets none.
+const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(120);
+/// The most output of a command that is kept in memory, in bytes.
 const OUTPUT_LIMIT: usize = 64 * 1024 * 1024;
-/// What is kept of stderr, in bytes from its end.
+/// The bytes kept from the end of stderr.
 const STDERR_TAIL: usize = 8 * 1024;
 
-/// Settings of every command. They win over the user's and the repo's config.
-const CONFIG_OVERRIDES: &[&str] = &[
-    // Nothing that a config names is run.
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
+/// Settings of every command besides those of [`harden`].
+const CONFIG_OVERRIDES: [&str; 13] = [
+    // No other programs.
     "core.alternateRefsCommand=true",
-    "protocol.ext.allow=never",
     "log.showSignature=false",
     "merge.renormalize=false",
     "merge.default=text",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    // Output and input have one form.
+    // One format of input and output.
     "core.quotePath=false",
     "color.ui=false",
     "trailer.separators=:",
     "i18n.commitEncoding=UTF-8",
     "i18n.logOutputEncoding=UTF-8",
-    // What is told to the journal as done survives a power cut: loose objects and refs too.
+    // What the journal records as done survives a power cut: loose objects and refs too.
     "core.fsync=committed",
     // Many stories write refs at once.
     "core.filesRefLockTimeout=5000",
@@ -47,8 +43,8 @@ const CONFIG_OVERRIDES: &[&str] = &[
     "pack.writeReverseIndex=false",
 ];
 
-/// Variables of git's own that are passed on; all other `GIT_*` are removed.
-const KEPT_ENV_VARS: &[&str] = &[
+/// Variables of git that are inherited; all other `GIT_*` are removed.
+const KEPT_ENV_VARS: [&str; 12] = [
     "GIT_ASKPASS",
     "GIT_CONFIG_GLOBAL",
     "GIT_CONFIG_NOSYSTEM",
@@ -63,108 +59,97 @@ const KEPT_ENV_VARS: &[&str] = &[
     "GIT_COMMITTER_EMAIL",
 ];
 
-/// Where and how git is run for one repo.
+/// Where and how git runs for one repository.
 #[derive(Debug, Clone)]
 pub(super) struct GitRunner {
-    /// The folder that commands run in.
     cwd: PathBuf,
-    /// The repo, once it is known. Without it git looks for one from `cwd` up.
+    /// `None` before discovery: git looks for a repository from `cwd` up.
     git_dir: Option<PathBuf>,
-    /// Variables to remove.
     removed_env_vars: Vec<OsString>,
-    /// Settings whose keys `-c` cannot carry, passed on beside the inherited ones.
+    /// Settings whose keys `-c` cannot carry. They follow the settings inherited by `GIT_CONFIG_COUNT`.
     extra_config: Vec<(String, String)>,
-    /// The number of settings inherited by `GIT_CONFIG_COUNT`.
     inherited_config_count: usize,
 }
 
 impl GitRunner {
-    /// Git that looks for a repo from `cwd` up.
+    /// A runner that looks for a repository from `cwd` up.
     pub(super) fn in_dir(cwd: &Path) -> Self {
-        let inherited = std::env::var("GIT_CONFIG_COUNT").ok().and_then(|count| count.parse().ok()).unwrap_or(0);
-        let removed = std::env::vars_os()
-            .map(|(key, _)| key)
-            .filter(|key| {
-                let key = key.to_string_lossy();
-                key.starts_with("GIT_")
-                    && !KEPT_ENV_VARS.contains(&key.as_ref())
-                    && !key.starts_with("GIT_CONFIG_KEY_")
-                    && !key.starts_with("GIT_CONFIG_VALUE_")
-                    && !key.starts_with("GIT_SSL_")
-            })
-            .collect();
+        let is_kept = |key: &str| {
+            KEPT_ENV_VARS.contains(&key)
+                || ["GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_SSL_"].iter().any(|prefix| key.starts_with(prefix))
+        };
+        let keys = std::env::vars_os().map(|(key, _)| key);
         Self {
             cwd: cwd.to_owned(),
             git_dir: None,
-            removed_env_vars: removed,
+            removed_env_vars: keys
+                .filter(|key| {
+                    let key = key.to_string_lossy();
+                    key.starts_with("GIT_") && !is_kept(&key)
+                })
+                .collect(),
             extra_config: Vec::new(),
-            inherited_config_count: inherited,
+            inherited_config_count: std::env::var("GIT_CONFIG_COUNT")
+                .ok()
+                .and_then(|count| count.parse().ok())
+                .unwrap_or(0),
         }
     }
 
-    /// The same for a known repo: commands run in the repo's own folder, away from the working tree.
-    pub(super) fn with_git_dir(mut self, git_dir: &Path, settings: Vec<(String, String)>) -> Self {
+    /// The same runner for a known repository. Commands run in the git directory, away from the working tree.
+    pub(super) fn with_git_dir(mut self, git_dir: &Path, config: Vec<(String, String)>) -> Self {
         self.cwd = git_dir.to_owned();
         self.git_dir = Some(git_dir.to_owned());
-        self.extra_config = settings;
+        self.extra_config = config;
         self
     }
 
-    /// A command. `operation` stands in errors: "read the head".
-    pub(super) fn new_command<S: AsRef<OsStr>>(
+    /// A command. `operation` names it in errors: "read the head".
+    pub(super) fn command<S: AsRef<OsStr>>(
         &self,
         operation: &'static str,
         args: impl IntoIterator<Item = S>,
     ) -> GitCommand<'_> {
-        GitCommand {
+        let command = GitCommand {
             git: self,
             operation,
             cwd: None,
-            args: args.into_iter().map(|arg| arg.as_ref().to_owned()).collect(),
+            args: Vec::new(),
             env: Vec::new(),
             input: StdinSource::Nothing,
             accepted_codes: &[0],
-            time_limit: TIME_LIMIT,
+            time_limit: DEFAULT_TIME_LIMIT,
             memory_limit: None,
-        }
+        };
+        command.args(args)
     }
 
     fn process_command(&self) -> Command {
-        let mut command = Command::new("git");
+        let mut command = std::process::Command::new("git");
         for key in &self.removed_env_vars {
             command.env_remove(key);
         }
-        command
-            .env("LC_ALL", "C")
-            .env_remove("LANGUAGE")
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .env("GIT_OPTIONAL_LOCKS", "0")
-            // The sandboxes do not see the user's replace refs: the same history on both sides.
-            .env("GIT_NO_REPLACE_OBJECTS", "1")
-            .env("GIT_CONFIG_COUNT", (self.inherited_config_count + self.extra_config.len()).to_string());
-        for (index, (key, value)) in self.extra_config.iter().enumerate() {
-            let number = self.inherited_config_count + index;
+        command.env("GIT_CONFIG_COUNT", (self.inherited_config_count + self.extra_config.len()).to_string());
+        for (number, (key, value)) in (self.inherited_config_count..).zip(&self.extra_config) {
             command.env(format!("GIT_CONFIG_KEY_{number}"), key).env(format!("GIT_CONFIG_VALUE_{number}"), value);
         }
         if let Some(git_dir) = &self.git_dir {
             command.env("GIT_DIR", git_dir);
         }
-        for setting in CONFIG_OVERRIDES {
-            command.args(["-c", setting]);
-        }
-        command
+        harden(&mut command, CONFIG_OVERRIDES);
+        command.into()
     }
 }
 
-/// What a command reads.
+/// Standard input of a command.
 enum StdinSource {
     Nothing,
     Bytes(Vec<u8>),
-    /// From the file's current position on.
+    /// From the file's current position.
     File(File),
 }
 
-/// One command, not yet run.
+/// A command that has not run yet.
 pub(super) struct GitCommand<'g> {
     git: &'g GitRunner,
     operation: &'static str,
@@ -177,102 +162,101 @@ pub(super) struct GitCommand<'g> {
     memory_limit: Option<u64>,
 }
 
-/// What a command did.
 #[derive(Debug)]
 pub(super) struct GitCommandOutput {
-    /// Its exit code, one of the accepted ones.
+    /// One of the accepted codes.
     pub(super) code: i32,
-    /// What it printed.
     pub(super) stdout: Vec<u8>,
 }
 
 impl GitCommandOutput {
-    /// Standard output without the newline at its end. Ids and ref names only: what is not UTF-8 is replaced.
+    /// Standard output as text; invalid UTF-8 is replaced.
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.stdout)
+    }
+
+    /// Standard output without the newline at its end. For ids and ref names.
     pub(super) fn trimmed_stdout(&self) -> String {
-        String::from_utf8_lossy(&self.stdout).trim_end_matches('\n').to_owned()
+        self.text().trim_end_matches('\n').to_owned()
+    }
+
+    /// The fields of output that `-z` separates or ends with NUL.
+    pub(super) fn nul_fields(&self) -> impl Iterator<Item = &[u8]> {
+        self.stdout.split(|&byte| byte == 0).filter(|field| !field.is_empty())
     }
 }
 
-/// A running command whose standard output somebody else reads.
+/// A running command whose standard output the caller reads.
 pub(super) struct RunningGit {
-    /// The process; killed when dropped.
-    pub(super) child: Child,
-    /// The end of its stderr, when that closes.
-    pub(super) stderr: tokio::task::JoinHandle<Vec<u8>>,
+    /// Killed when dropped.
+    child: Child,
+    stderr_tail: tokio::task::JoinHandle<Vec<u8>>,
     operation: &'static str,
     command: String,
 }
 
 impl<'g> GitCommand<'g> {
-    /// Adds an argument.
-    pub(super) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
-        self.args.push(arg.as_ref().to_owned());
-        self
+    pub(super) fn arg(self, arg: impl AsRef<OsStr>) -> Self {
+        self.args([arg])
     }
 
-    /// Adds arguments.
     pub(super) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
-    /// Runs it in another folder.
     pub(super) fn cwd(mut self, cwd: &Path) -> Self {
         self.cwd = Some(cwd.to_owned());
         self
     }
 
-    /// Sets a variable.
     pub(super) fn env(mut self, key: &'static str, value: impl Into<OsString>) -> Self {
         self.env.push((key, value.into()));
         self
     }
 
-    /// Gives it something to read.
+    pub(super) fn envs<V: Into<OsString>>(mut self, vars: impl IntoIterator<Item = (&'static str, V)>) -> Self {
+        self.env.extend(vars.into_iter().map(|(key, value)| (key, value.into())));
+        self
+    }
+
     pub(super) fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = StdinSource::Bytes(bytes.into());
         self
     }
 
-    /// Gives it the rest of a file to read.
+    /// Reads standard input from the rest of a file.
     pub(super) fn input_file(mut self, file: File) -> Self {
         self.input = StdinSource::File(file);
         self
     }
 
-    /// Exit codes that are not errors; 0 alone unless set.
+    /// Sets the exit codes that are not errors; the default is 0 alone.
     pub(super) fn accept_codes(mut self, codes: &'static [i32]) -> Self {
         self.accepted_codes = codes;
         self
     }
 
-    /// How long it may take.
     pub(super) fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = limit;
         self
     }
 
-    /// The most memory of its own that it may have, in bytes. Kept on Linux only.
+    /// Limits the process's own memory, in bytes. Applied on Linux only.
     pub(super) fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = Some(bytes);
         self
     }
 
-    /// Runs it and keeps what it prints.
+    /// Runs the command and keeps its output.
     pub(super) async fn run(self) -> Result<GitCommandOutput, DeliveryError> {
         let mut stdout = Vec::new();
         let operation = self.operation;
-        let mut full = false;
-        let code = self
-            .run_streaming(|chunk| {
-                full = stdout.len() + chunk.len() > OUTPUT_LIMIT;
-                if !full {
-                    stdout.extend_from_slice(chunk);
-                }
-                !full
-            })
-            .await?;
-        match code {
+        let code = self.run_streaming(|chunk| {
+            stdout.extend_from_slice(chunk);
+            stdout.len() <= OUTPUT_LIMIT
+        });
+        match code.await? {
             Some(code) => Ok(GitCommandOutput { code, stdout }),
             None => {
                 Err(DeliveryError::UnexpectedOutput { operation, found: format!("more than {OUTPUT_LIMIT} bytes") })
@@ -280,14 +264,14 @@ impl<'g> GitCommand<'g> {
         }
     }
 
-    /// Runs it and hands what it prints to `sink`, piece by piece, until that has had enough: then the command is killed
-    /// and there is no exit code.
+    /// Runs the command and passes its output to `sink` in chunks. When `sink` returns `false`, the command is killed and
+    /// the result is `None` instead of an exit code.
     pub(super) async fn run_streaming(
         mut self,
         mut sink: impl FnMut(&[u8]) -> bool,
     ) -> Result<Option<i32>, DeliveryError> {
         #[cfg(test)]
-        let _real = super::real_time::hold_paused_clock();
+        let _real = super::tests::paused_clock::hold_paused_clock();
         let (operation, accepted, limit) = (self.operation, self.accepted_codes, self.time_limit);
         let input = std::mem::replace(&mut self.input, StdinSource::Nothing);
         let summary = self.display_command();
@@ -306,7 +290,7 @@ impl<'g> GitCommand<'g> {
         };
         let ended = tokio::time::timeout(limit, async {
             tokio::pin!(reading);
-            // All at once: a full pipe in one direction must not stop the others.
+            // Concurrently: a full pipe in one direction must not block the others.
             let others = async { tokio::join!(write_stdin(stdin, input), read_stderr_tail(stderr)).1 };
             tokio::pin!(others);
             let tail = tokio::select! {
@@ -314,14 +298,14 @@ impl<'g> GitCommand<'g> {
                 tail = &mut others => if reading.await { None } else { Some(tail) },
             };
             if tail.is_none() {
-                // It may have ended meanwhile.
+                // An error means that it has exited meanwhile.
                 let _ = child.start_kill();
             }
             (tail, child.wait().await)
         })
         .await;
         let Ok((tail, status)) = ended else {
-            // The child is killed by its drop.
+            // Dropping the child kills it.
             return Err(DeliveryError::TimedOut { operation, after: limit });
         };
         let status = status.map_err(|source| DeliveryError::Io { operation, path: "git".into(), source })?;
@@ -332,7 +316,7 @@ impl<'g> GitCommand<'g> {
         }
     }
 
-    /// Starts it and leaves its standard output to the caller.
+    /// Starts the command and leaves its standard output to the caller.
     pub(super) fn start(mut self) -> Result<(RunningGit, impl AsyncRead + Send + Unpin + 'static), DeliveryError> {
         let (operation, command) = (self.operation, self.display_command());
         let input = std::mem::replace(&mut self.input, StdinSource::Nothing);
@@ -340,15 +324,15 @@ impl<'g> GitCommand<'g> {
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().expect("stdout is piped");
         let stderr = child.stderr.take().expect("stderr is piped");
-        // While git runs, and not while its reader waits for somebody else.
+        // Only while git runs, not while the reader of its output waits for something else.
         #[cfg(test)]
-        let real = super::real_time::hold_paused_clock();
-        let stderr = tokio::spawn(async move {
+        let real = super::tests::paused_clock::hold_paused_clock();
+        let stderr_tail = tokio::spawn(async move {
             #[cfg(test)]
             let _real = real;
             tokio::join!(write_stdin(stdin, input), read_stderr_tail(stderr)).1
         });
-        Ok((RunningGit { child, stderr, operation, command }, stdout))
+        Ok((RunningGit { child, stderr_tail, operation, command }, stdout))
     }
 
     fn spawn(&self, input: &StdinSource) -> Result<Child, DeliveryError> {
@@ -356,7 +340,7 @@ impl<'g> GitCommand<'g> {
         let cwd = self.cwd.as_ref().unwrap_or(&self.git.cwd);
         let stdin = match input {
             StdinSource::Nothing => Stdio::null(),
-            // A file goes through a pipe too: git reads nothing of it before the memory limit below is set.
+            // A file goes through a pipe too, so that git reads nothing of it before the memory limit is set.
             StdinSource::Bytes(_) | StdinSource::File(_) => Stdio::piped(),
         };
         let mut command = self.git.process_command();
@@ -367,9 +351,7 @@ impl<'g> GitCommand<'g> {
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            // Ctrl-C at the terminal is for longshore, which lets a merge or an import finish.
-            .process_group(0);
+            .kill_on_drop(true);
         let child = command.spawn().map_err(|source| {
             if cwd.is_dir() {
                 DeliveryError::GitMissing { source }
@@ -381,7 +363,7 @@ impl<'g> GitCommand<'g> {
         if let (Some(bytes), Some(pid)) = (self.memory_limit, child.id()) {
             use rustix::process::{Pid, Resource, Rlimit, prlimit};
             let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
-            // Fails only if it has ended already.
+            // Fails only if the process has exited already.
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
                 let _ = prlimit(Some(pid), Resource::Data, limit);
             }
@@ -390,31 +372,27 @@ impl<'g> GitCommand<'g> {
     }
 
     fn display_command(&self) -> String {
-        let mut text = String::from("git");
-        for arg in &self.args {
-            text.push(' ');
-            text.push_str(&arg.to_string_lossy());
-        }
-        truncate(&text, 200)
+        let args = self.args.iter().map(|arg| arg.to_string_lossy());
+        truncate(&std::iter::once("git".into()).chain(args).collect::<Vec<_>>().join(" "), 200)
     }
 }
 
 impl RunningGit {
-    /// Waits for its end; anything but exit code 0 is an error.
+    /// Waits for the process to exit; any exit code but 0 is an error.
     pub(super) async fn finish(mut self) -> Result<(), DeliveryError> {
         let operation = self.operation;
         #[cfg(test)]
-        let _real = super::real_time::hold_paused_clock();
-        let ended = tokio::time::timeout(TIME_LIMIT, self.child.wait())
+        let _real = super::tests::paused_clock::hold_paused_clock();
+        let ended = tokio::time::timeout(DEFAULT_TIME_LIMIT, self.child.wait())
             .await
-            .map_err(|_| DeliveryError::TimedOut { operation, after: TIME_LIMIT })?;
+            .map_err(|_| DeliveryError::TimedOut { operation, after: DEFAULT_TIME_LIMIT })?;
         let status = ended.map_err(|source| DeliveryError::Io { operation, path: "git".into(), source })?;
-        let tail = self.stderr.await.unwrap_or_default();
+        let tail = self.stderr_tail.await.unwrap_or_default();
         if status.success() { Ok(()) } else { Err(command_error(operation, self.command, status, &tail)) }
     }
 }
 
-/// Writes the input. An error means that the command ended early, which its status explains better.
+/// Writes the input. Errors are ignored: the command exited early, and its status explains why.
 async fn write_stdin(stdin: Option<ChildStdin>, input: StdinSource) {
     let Some(mut stdin) = stdin else { return };
     let _ = match input {
@@ -439,23 +417,23 @@ async fn read_stderr_tail(mut stderr: ChildStderr) -> Vec<u8> {
 
 fn command_error(operation: &'static str, command: String, status: ExitStatus, tail: &[u8]) -> DeliveryError {
     let tail = sanitize(&String::from_utf8_lossy(tail));
-    let says = |words: &[&str]| words.iter().any(|word| tail.contains(word));
-    if says(&["No space left on device", "Disk quota exceeded"]) {
+    let denied = ["Permission denied", "insufficient permission", "Read-only file system"];
+    if mentions_disk_full(&tail) {
         DeliveryError::DiskFull { operation }
-    } else if says(&["Permission denied", "insufficient permission", "Read-only file system"]) {
+    } else if denied.iter().any(|phrase| tail.contains(phrase)) {
         DeliveryError::PermissionDenied { operation, detail: tail }
     } else {
         DeliveryError::CommandFailed { operation, command, code: status.code(), tail }
     }
 }
 
-/// Text that may quote a sandbox, made fit for a terminal and a log: no control characters but newlines, and shortened.
+/// Text that may come from a sandbox, made safe for a terminal and a log: no control characters but newlines, and truncated.
 pub(super) fn sanitize(text: &str) -> String {
     let text: String = text.trim().chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
     truncate(&text, 2_000)
 }
 
-/// The error for output that is not what was asked for.
+/// The error for output that cannot be parsed.
 pub(super) fn unexpected_output(operation: &'static str, found: &str) -> DeliveryError {
     DeliveryError::UnexpectedOutput { operation, found: truncate(&sanitize(found), 200) }
 }

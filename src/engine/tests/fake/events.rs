@@ -1,4 +1,4 @@
-//! What happened to the containers of the fake engine, told as [`Engine::events`](super::super::Engine::events) tells it.
+//! The events of the fake engine's containers, as [`Engine::events`](crate::engine::Engine::events) returns them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::super::{EngineEvent, EngineEventKind, EngineStream};
 use super::FakeEngine;
+use crate::engine::{EngineEvent, EngineEventKind, EngineStream};
 use crate::ids::ContainerId;
 
-/// Everything that happened, in order, each with the labels of its container. Clones are the same one.
+/// All events in order, each with the labels of its container. Clones share the log.
 #[derive(Clone)]
 pub(super) struct FakeEventLog {
     entries: Arc<watch::Sender<Vec<LoggedEvent>>>,
@@ -22,7 +22,7 @@ struct LoggedEvent {
     labels: Arc<BTreeMap<String, String>>,
 }
 
-/// Where what happens to one container is written down.
+/// Records the events of one container.
 #[derive(Clone)]
 pub(super) struct ContainerEventLog {
     event_log: FakeEventLog,
@@ -49,7 +49,7 @@ impl FakeEventLog {
         }
     }
 
-    /// The entries since then of the containers with this label, and all that come.
+    /// The events since then of the containers with this label, and all later ones.
     pub(super) fn subscribe(&self, label: &str, value: &str, since: Timestamp) -> EngineStream<EngineEvent> {
         let (label, value) = (label.to_owned(), value.to_owned());
         let start = (self.entries.subscribe(), 0);
@@ -77,17 +77,10 @@ impl ContainerEventLog {
 }
 
 impl FakeEngine {
-    /// Tells something of a container that did not happen, or happened unseen: events are hints.
-    pub fn emit_event(&self, name: &str, kind: EngineEventKind) {
-        let state = self.state();
-        let container = state.containers.values().find(|it| it.spec.name == name).expect("a container of that name");
-        container.events.record(kind);
-    }
-
-    /// Forgets all events, as a daemon that is started again.
+    /// Forgets all events, as a daemon does that restarts.
     pub fn forget_events(&self) {
         let now = Timestamp::now();
-        // Readers count entries: none is taken away, they are too old for every question.
+        // Readers count entries: none is removed, but all become too old to match.
         self.event_log.entries.send_modify(|entries| {
             for entry in entries.iter_mut().filter(|entry| entry.event.at <= now) {
                 entry.event.at = Timestamp::MIN;
@@ -102,8 +95,8 @@ mod tests {
 
     use futures::StreamExt;
 
-    use super::super::super::{ContainerSpec, Engine, EngineError, Signal};
     use super::*;
+    use crate::engine::{ContainerSpec, Engine, EngineError, Signal};
 
     fn spec(name: &str, swarm: &str) -> ContainerSpec {
         super::super::container_spec(name, &[("swarm", swarm)])
@@ -125,7 +118,7 @@ mod tests {
         engine.start(&one).await.unwrap();
         let began = Timestamp::now() - Duration::from_secs(60);
         let mut events = engine.events("swarm", "a", began).await.unwrap();
-        // Twice is once.
+        // The second call has no effect.
         for _ in 0..2 {
             engine.pause(&one).await.unwrap();
         }
@@ -178,7 +171,7 @@ mod tests {
         engine.come_back();
         engine.ping().await.unwrap();
         assert_eq!(engine.wait(&id).await.unwrap(), 255);
-        // What nobody reads breaks too.
+        // A stream without a reader breaks too.
         let mut unread = engine.logs(&id, true).await.unwrap();
         engine.go_down();
         engine.go_down();

@@ -1,8 +1,8 @@
-//! An engine for tests: containers are tasks that run a script over in-memory pipes. No time passes in it.
+//! An engine in memory: containers are tasks that run a script over pipes. It never waits for time to pass.
 //!
-//! Used by the tests of `depot.rs` and of `coordinator/`. A script gets a [`FakeProcess`] and ends with an exit code. What the
-//! engine was asked is kept in order ([`FakeEngine::call_permits`]), and any call can be made to fail ([`FakeEngine::fail_next`]).
-//! `outage.rs` makes it go away and come back, `events.rs` tells what happens to its containers.
+//! Used by the tests of `engine/depot`, `coordinator/` and `cli/`. A script gets a [`FakeProcess`] and returns an exit code. The engine
+//! records its calls ([`FakeEngine::calls`]), and any call can be made to fail ([`FakeEngine::fail_next`]). `outage.rs` makes it
+//! unreachable for a while, `events.rs` has the events of its containers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
@@ -10,12 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use jiff::Timestamp;
 use tokio::io::{AsyncWrite, DuplexStream};
 use tokio::sync::{mpsc, watch};
 
-use super::{
+use crate::engine::{
     AttachedStreams, ContainerInspection, ContainerSpec, Engine, EngineError, EngineEvent, EngineEventKind, EngineInfo,
     EngineResource, EngineResourceKind, EngineResult, EngineStream, ImageInfo, OutputChunk, Signal,
 };
@@ -29,61 +28,50 @@ use events::FakeEventLog;
 use outage::Outage;
 pub use spec::container_spec;
 
-/// Bytes that fit a container's stdin before the writer waits: that of a pipe.
+/// The capacity of a pipe.
 const STDIN_CAPACITY: usize = 64 * 1024;
 
-/// What a container runs.
+/// The program of a container.
 pub type Script = dyn Fn(FakeProcess) -> BoxFuture<'static, i64> + Send + Sync;
 
-/// A container as its script sees it. Standard output ends when the last [`FakeOutput`] is gone.
+/// A container as its script sees it.
 pub struct FakeProcess {
-    /// Its id.
     pub id: ContainerId,
-    /// What it was created with.
     pub spec: ContainerSpec,
-    /// Its standard input.
     pub stdin: DuplexStream,
-    /// Its standard output and error.
     pub output: FakeOutput,
-    /// SIGTERMs. SIGKILL ends the script where it stands.
+    /// One item per SIGTERM. SIGKILL drops the script.
     pub sigterms: mpsc::UnboundedReceiver<()>,
 }
 
-/// Where a script prints to.
+/// The standard output and error of a script.
 #[derive(Clone)]
 pub struct FakeOutput {
     log: Arc<watch::Sender<FakeOutputLog>>,
 }
 
 impl FakeOutput {
-    /// Prints to standard output.
     pub fn write_stdout(&self, bytes: impl Into<Bytes>) {
         self.push_chunk(OutputChunk::Stdout(bytes.into()));
     }
 
-    /// Prints to standard error.
     pub fn write_stderr(&self, bytes: impl Into<Bytes>) {
         self.push_chunk(OutputChunk::Stderr(bytes.into()));
     }
 
     fn push_chunk(&self, chunk: OutputChunk) {
-        self.log.send_modify(|tape| tape.chunks.push(Ok(chunk)));
-    }
-
-    /// Breaks the attached streams with an error, as a daemon that goes away.
-    pub fn break_stream(&self, error: &str) {
-        self.log.send_modify(|tape| tape.chunks.push(Err(error.to_owned())));
+        self.log.send_modify(|log| log.chunks.push(chunk));
     }
 }
 
-/// All that a container printed, which is its log too.
+/// The whole output of a container, which is its log too.
 #[derive(Default)]
 struct FakeOutputLog {
-    chunks: Vec<Result<OutputChunk, String>>,
+    chunks: Vec<OutputChunk>,
     ended: bool,
 }
 
-/// The engine. Clones are the same one.
+/// The engine. Clones share it.
 #[derive(Clone)]
 pub struct FakeEngine {
     script: Arc<Script>,
@@ -105,25 +93,25 @@ struct FakeEngineState {
 
 struct FakeContainer {
     spec: ContainerSpec,
-    /// Until it is attached, and then until it is started.
+    /// Taken by the first attachment.
     stdin: Option<DuplexStream>,
+    /// Taken by the start.
     script_stdin: Option<DuplexStream>,
     log: Arc<watch::Sender<FakeOutputLog>>,
     uploads: Vec<(String, Bytes)>,
-    /// What can be downloaded: a tar by its path.
+    /// The tars that can be downloaded, by path.
     archives: HashMap<String, Bytes>,
     sigterms: Option<mpsc::UnboundedSender<()>>,
     task: Option<tokio::task::AbortHandle>,
     paused: bool,
     oom_killed: bool,
-    /// `None` until it ended.
+    /// `None` until it exits.
     exit_code: watch::Sender<Option<i64>>,
-    /// Its page of the diary.
     events: events::ContainerEventLog,
 }
 
 impl FakeEngine {
-    /// An engine whose containers all run this script; it has no images but those of [`with_image`].
+    /// An engine whose containers all run this script. It has only the images of [`with_image`].
     ///
     /// [`with_image`]: FakeEngine::with_image
     pub fn new<F>(script: impl Fn(FakeProcess) -> F + Send + Sync + 'static) -> Self
@@ -138,7 +126,6 @@ impl FakeEngine {
         }
     }
 
-    /// Adds an image.
     pub fn with_image(self, name: &str) -> Self {
         let image = ImageInfo {
             id: format!("sha256:{name}"),
@@ -152,54 +139,48 @@ impl FakeEngine {
         self
     }
 
-    /// Adds a network.
     pub fn with_network(self, name: &str) -> Self {
         self.state().networks.insert(name.to_owned());
         self
     }
 
-    /// Makes the next call of this method (`"create"`, `"start"`, ...) fail; several are used up one after the other.
+    /// Makes the next call of this method (`"create"`, `"start"`, ...) fail. Several errors are used in order.
     pub fn fail_next(&self, method: &'static str, error: EngineError) {
         self.state().failures.entry(method).or_default().push_back(error);
     }
 
-    /// What was asked, in order: `"create longshore-x"`, `"start longshore-x"`, `"remove_volume v"`.
+    /// The calls in order: `"create longshore-x"`, `"start longshore-x"`, `"remove_volume v"`.
     pub fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
 
     /// The archives uploaded to the container of this name.
     pub fn uploads(&self, name: &str) -> Vec<(String, Bytes)> {
-        let state = self.state();
-        let container = state.containers.values().find(|container| container.spec.name == name);
-        container.map(|container| container.uploads.clone()).unwrap_or_default()
+        self.state().find(name).map(|container| container.uploads.clone()).unwrap_or_default()
     }
 
-    /// Lays down what a download of this path of the container of this name brings.
+    /// Sets the tar that a download of this path from the container of this name returns.
     pub fn set_archive(&self, name: &str, path: &str, tar: impl Into<Bytes>) {
         let mut state = self.state();
-        let container =
-            state.containers.values_mut().find(|it| it.spec.name == name).expect("a container of that name");
-        container.archives.insert(path.to_owned(), tar.into());
+        state.find(name).expect("a container of that name").archives.insert(path.to_owned(), tar.into());
     }
 
-    /// The volumes that are there, with their labels.
+    /// The volumes with their labels.
     pub fn volumes(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         self.state().volumes.clone()
     }
 
-    /// The names of the containers that are there, sorted.
+    /// The names of the containers, sorted.
     pub fn containers(&self) -> Vec<String> {
         let mut names: Vec<_> = self.state().containers.values().map(|it| it.spec.name.clone()).collect();
         names.sort();
         names
     }
 
-    /// Ends a container as the kernel does when its memory is used up.
+    /// Ends a container as the kernel does when it runs out of memory.
     pub fn oom_kill(&self, name: &str) {
         let mut state = self.state();
-        let container =
-            state.containers.values_mut().find(|it| it.spec.name == name).expect("a container of that name");
+        let container = state.find(name).expect("a container of that name");
         container.oom_killed = true;
         container.events.record(EngineEventKind::OutOfMemory);
         container.kill();
@@ -209,7 +190,7 @@ impl FakeEngine {
         self.state.lock().expect("no test panics while it holds this")
     }
 
-    /// Notes the call; fails where it was told to.
+    /// Records a call. Fails during an outage, or if a failure is scheduled.
     fn record_call(&self, method: &'static str, subject: &str) -> EngineResult<()> {
         let mut state = self.state();
         state.calls.push(format!("{method} {subject}"));
@@ -220,7 +201,7 @@ impl FakeEngine {
         }
     }
 
-    /// Notes a call about a container, and does it.
+    /// Records a call on a container and performs it.
     fn call_container<T>(
         &self,
         method: &'static str,
@@ -236,27 +217,33 @@ impl FakeEngine {
 
     fn start_script(&self, id: &ContainerId, container: &mut FakeContainer) -> EngineResult<()> {
         let Some(input) = container.script_stdin.take() else { return Ok(()) };
-        let (terms, received) = mpsc::unbounded_channel();
-        container.sigterms = Some(terms);
+        let (sender, sigterms) = mpsc::unbounded_channel();
+        container.sigterms = Some(sender);
         let output = FakeOutput { log: Arc::clone(&container.log) };
-        let run =
-            FakeProcess { id: id.clone(), spec: container.spec.clone(), stdin: input, output, sigterms: received };
-        let script = (self.script)(run);
-        let (tape, exit, page) = (Arc::clone(&container.log), container.exit_code.clone(), container.events.clone());
-        page.record(EngineEventKind::Started);
+        let process = FakeProcess { id: id.clone(), spec: container.spec.clone(), stdin: input, output, sigterms };
+        let script = (self.script)(process);
+        let (log, exit_code, events) =
+            (Arc::clone(&container.log), container.exit_code.clone(), container.events.clone());
+        events.record(EngineEventKind::Started);
         let task = tokio::spawn(async move {
             let code = script.await;
-            tape.send_modify(|tape| tape.ended = true);
-            page.record(EngineEventKind::Died { code });
-            exit.send_replace(Some(code));
+            log.send_modify(|log| log.ended = true);
+            events.record(EngineEventKind::Died { code });
+            exit_code.send_replace(Some(code));
         });
         container.task = Some(task.abort_handle());
         Ok(())
     }
 }
 
+impl FakeEngineState {
+    fn find(&mut self, name: &str) -> Option<&mut FakeContainer> {
+        self.containers.values_mut().find(|container| container.spec.name == name)
+    }
+}
+
 impl FakeContainer {
-    /// Its own and those of its image, as with Docker.
+    /// Its own labels and those of its image, as with Docker.
     fn labels(&self) -> BTreeMap<String, String> {
         let image = ("org.opencontainers.image.ref.name".to_owned(), self.spec.image.clone());
         std::iter::once(image).chain(self.spec.labels.clone()).collect()
@@ -266,14 +253,14 @@ impl FakeContainer {
         self.task.is_some() && self.exit_code.borrow().is_none()
     }
 
-    /// Freezes it or thaws it, as it is seen from outside: what it runs goes on.
-    fn set_paused(&mut self, frozen: bool) -> EngineResult<()> {
+    /// Pauses or unpauses it as seen from outside. Its script goes on.
+    fn set_paused(&mut self, paused: bool) -> EngineResult<()> {
         if !self.is_running() {
             let (operation, message) = ("pausing a container", "it does not run".to_owned());
             return Err(EngineError::Refused { operation, status: 409, message });
         }
-        if std::mem::replace(&mut self.paused, frozen) != frozen {
-            self.events.record(if frozen { EngineEventKind::Paused } else { EngineEventKind::Unpaused });
+        if std::mem::replace(&mut self.paused, paused) != paused {
+            self.events.record(if paused { EngineEventKind::Paused } else { EngineEventKind::Unpaused });
         }
         Ok(())
     }
@@ -287,26 +274,21 @@ impl FakeContainer {
             if let Some(task) = &self.task {
                 task.abort();
             }
-            self.log.send_modify(|tape| tape.ended = true);
+            self.log.send_modify(|log| log.ended = true);
             self.events.record(EngineEventKind::Died { code });
             self.exit_code.send_replace(Some(code));
         }
     }
 }
 
-/// Reads a tape from a place on, to its end or, without `follow`, as far as it goes.
-fn stream_output(
-    tape: &watch::Sender<FakeOutputLog>,
-    from: usize,
-    follow: bool,
-) -> BoxStream<'static, EngineResult<OutputChunk>> {
-    let receiver = tape.subscribe();
+/// The log from a chunk on: to its end, or without `follow` to its current length.
+fn stream_output(log: &watch::Sender<FakeOutputLog>, from: usize, follow: bool) -> EngineStream<OutputChunk> {
+    let receiver = log.subscribe();
     Box::pin(futures::stream::unfold((receiver, from), move |(mut receiver, at)| async move {
-        let ready = |tape: &FakeOutputLog| tape.chunks.len() > at || tape.ended || !follow;
-        // An error means that the container is gone, and its tape with it.
-        let item = receiver.wait_for(ready).await.ok().and_then(|tape| tape.chunks.get(at).cloned())?;
-        let item = item.map_err(|error| EngineError::Failed { operation: "reading output", source: error.into() });
-        Some((item, (receiver, at + 1)))
+        let ready = |log: &FakeOutputLog| log.chunks.len() > at || log.ended || !follow;
+        // An error means that the container was removed with its log.
+        let chunk = receiver.wait_for(ready).await.ok()?.chunks.get(at).cloned()?;
+        Some((Ok(chunk), (receiver, at + 1)))
     }))
 }
 
@@ -429,9 +411,8 @@ impl Engine for FakeEngine {
             self.call_container("download", id, |container| container.archives.get(path).cloned().ok_or_else(missing));
         Box::pin(async move {
             let archive = archive?;
-            // In small pieces, which end nowhere in particular.
-            let pieces: Vec<_> = archive.chunks(1000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-            Ok(self.outage.break_stream_on_outage(Box::pin(futures::stream::iter(pieces))))
+            let chunks: Vec<_> = archive.chunks(1000).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
+            Ok(self.outage.break_stream_on_outage(Box::pin(futures::stream::iter(chunks))))
         })
     }
 
@@ -440,7 +421,7 @@ impl Engine for FakeEngine {
             self.call_container("attach", id, |container| {
                 let input: Pin<Box<dyn AsyncWrite + Send>> = match container.stdin.take() {
                     Some(input) => Box::pin(input),
-                    // The pipe's one end is with the first attachment.
+                    // The first attachment has the pipe.
                     None => Box::pin(tokio::io::sink()),
                 };
                 let from = container.log.borrow().chunks.len();
@@ -456,11 +437,7 @@ impl Engine for FakeEngine {
         Box::pin(async move { self.call_container("start", id, |container| self.start_script(id, container)) })
     }
 
-    fn logs<'a>(
-        &'a self,
-        id: &'a ContainerId,
-        follow: bool,
-    ) -> BoxFuture<'a, EngineResult<BoxStream<'static, EngineResult<OutputChunk>>>> {
+    fn logs<'a>(&'a self, id: &'a ContainerId, follow: bool) -> BoxFuture<'a, EngineResult<EngineStream<OutputChunk>>> {
         Box::pin(async move {
             self.call_container("logs", id, |container| {
                 Ok(self.outage.break_stream_on_outage(stream_output(&container.log, 0, follow)))
@@ -507,7 +484,7 @@ impl Engine for FakeEngine {
                 }
                 match (signal, &container.sigterms) {
                     (Signal::Kill, _) => container.kill(),
-                    // A script that does not listen ignores it.
+                    // A script that does not listen ignores the signal.
                     (Signal::Term, Some(terms)) => drop(terms.send(())),
                     (Signal::Term, None) => {}
                 }

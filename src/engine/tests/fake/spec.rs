@@ -1,8 +1,8 @@
-//! What the fake engine's containers are made of, where a test does not care.
+//! A container spec for tests that do not care about its details.
 
-use super::super::ContainerSpec;
+use crate::engine::ContainerSpec;
 
-/// A container with this name and these labels, and nothing else that is special.
+/// A container with this name and these labels.
 pub fn container_spec(name: &str, labels: &[(&str, &str)]) -> ContainerSpec {
     ContainerSpec {
         name: name.to_owned(),

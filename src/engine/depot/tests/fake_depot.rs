@@ -1,19 +1,18 @@
-//! A depot for the tests of `coordinator/`: it speaks the frames over the fake engine and keeps its volumes in memory, so that
-//! they outlive its container, as volumes do. Git never runs in it: what sandboxes leave is laid down by their scripts.
+//! A depot for the tests of `coordinator/`: it serves the frames over the fake engine and keeps its volumes in memory, so that
+//! they outlive its container. It runs no git: scripts of sandboxes provide their results.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::io::AsyncReadExt;
 
-use super::frames::{DepotFrame, FrameDecoder, encode_frame};
+use super::super::frame_decoder::{DepotFrame, FrameDecoder};
 use crate::engine::fake::FakeProcess;
-use crate::handoff::depot::{
-    DATA_CHUNK_LEN, DepotError, DepotErrorKind, DepotRequest, DepotResponse, FrameKind, ObjectTip, TextFile,
-};
+use crate::handoff::depot::frames::{DATA_CHUNK_LEN, FrameKind, encode_frame};
+use crate::handoff::depot::{DepotError, DepotErrorKind, DepotRequest, DepotResponse, ObjectTip, TextFile};
 use crate::ids::CommitId;
 
-/// The volumes. Clones are the same ones.
+/// The volumes. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct FakeVolumes {
     inner: Arc<Mutex<VolumeContents>>,
@@ -25,35 +24,32 @@ struct VolumeContents {
     dirs: BTreeMap<String, FakeAttemptDir>,
 }
 
-/// An attempt's folders.
+/// An attempt's directories.
 #[derive(Clone, Default)]
 pub(crate) struct FakeAttemptDir {
-    /// What it is asked to do.
+    /// The assignment.
     pub files: Vec<TextFile>,
     /// `result.json`.
     pub result: Option<Vec<u8>>,
-    /// The bundle.
     pub bundle: Option<Vec<u8>>,
-    /// What a salvage finds.
+    /// The commit and the bundle of a salvage.
     pub salvage: Option<(CommitId, Vec<u8>)>,
-    /// What a salvage has to leave out.
+    /// The paths that a salvage leaves out.
     pub left_out: Vec<String>,
 }
 
 impl FakeVolumes {
-    /// What is in an attempt's folders.
     pub(crate) fn attempt_dir(&self, name: &str) -> Option<FakeAttemptDir> {
         self.lock().dirs.get(name).cloned()
     }
 
-    /// Changes an attempt's folders, where they are there.
+    /// Changes an attempt's directories, if they exist.
     pub(crate) fn update_attempt_dir(&self, name: &str, change: impl FnOnce(&mut FakeAttemptDir)) {
-        if let Some(folder) = self.lock().dirs.get_mut(name) {
-            change(folder);
+        if let Some(dir) = self.lock().dirs.get_mut(name) {
+            change(dir);
         }
     }
 
-    /// The names of the folders that are there.
     pub(crate) fn attempt_dir_names(&self) -> Vec<String> {
         self.lock().dirs.keys().cloned().collect()
     }
@@ -63,18 +59,18 @@ impl FakeVolumes {
     }
 
     /// Runs a depot on these volumes until its input ends.
-    pub(crate) async fn serve(self, mut run: FakeProcess) -> i64 {
-        let mut reader = FrameDecoder::default();
+    pub(crate) async fn serve(self, mut process: FakeProcess) -> i64 {
+        let mut decoder = FrameDecoder::default();
         let mut chunk = vec![0; DATA_CHUNK_LEN];
-        // Requests with a body, until that is whole.
+        // Requests whose body is incomplete.
         let mut open: BTreeMap<u32, Vec<ObjectTip>> = BTreeMap::new();
-        run.output.write_stdout(encode_frame(0, FrameKind::Ready, &[]));
+        send(&process, 0, FrameKind::Ready, &[]);
         loop {
-            match reader.next_frame() {
+            match decoder.next_frame() {
                 Ok(Some(DepotFrame { id, kind: FrameKind::Request, payload })) => {
                     match serde_json::from_slice(&payload).expect("a request") {
                         DepotRequest::StorePack { tips, .. } => drop(open.insert(id, tips)),
-                        request => self.answer_request(&run, id, request),
+                        request => self.answer_request(&process, id, request),
                     }
                 }
                 Ok(Some(DepotFrame { id, kind: FrameKind::End, .. })) => {
@@ -82,53 +78,51 @@ impl FakeVolumes {
                     let mut inner = self.lock();
                     inner.tips.retain(|tip| tips.iter().all(|new| new.name != tip.name));
                     inner.tips.extend(tips);
-                    run.output.write_stdout(encode_done(id, &DepotResponse::Empty));
+                    send_json(&process, id, FrameKind::Done, &DepotResponse::Empty);
                 }
                 Ok(Some(DepotFrame { kind: FrameKind::Data, .. })) => {}
                 Ok(Some(other)) => panic!("a depot is not sent {other:?}"),
-                Ok(None) => match run.stdin.read(&mut chunk).await {
+                Ok(None) => match process.stdin.read(&mut chunk).await {
                     Ok(0) | Err(_) => return 0,
-                    Ok(count) => reader.push(&chunk[..count]),
+                    Ok(count) => decoder.push(&chunk[..count]),
                 },
                 Err(problem) => panic!("{problem}"),
             }
         }
     }
 
-    fn answer_request(&self, run: &FakeProcess, id: u32, request: DepotRequest) {
-        let missing = |folder: &str| DepotError {
-            kind: DepotErrorKind::NotFound,
-            message: format!("there is no folder {folder}"),
-        };
+    fn answer_request(&self, process: &FakeProcess, id: u32, request: DepotRequest) {
+        let missing =
+            |dir: &str| DepotError { kind: DepotErrorKind::NotFound, message: format!("there is no directory {dir}") };
         let answer = match request.clone() {
             DepotRequest::OpenObjects { .. } => Ok(DepotResponse::Objects { tips: self.lock().tips.clone() }),
             DepotRequest::StorePack { .. } => unreachable!("it waits for its body"),
-            DepotRequest::Prepare { attempt_dir: folder, files, .. } => {
-                // As often as it is asked: what is there already stays.
-                self.lock().dirs.entry(folder).or_default().files = files;
+            DepotRequest::Prepare { attempt_dir: dir, files, .. } => {
+                // A repeated request keeps what exists.
+                self.lock().dirs.entry(dir).or_default().files = files;
                 Ok(DepotResponse::Empty)
             }
-            DepotRequest::Collect { attempt_dir: folder, .. } => match self.attempt_dir(&folder) {
-                None => Err(missing(&folder)),
+            DepotRequest::Collect { attempt_dir: dir, .. } => match self.attempt_dir(&dir) {
+                None => Err(missing(&dir)),
                 Some(found) => {
                     let result = found.result.unwrap_or_default();
                     let bundle = found.bundle.unwrap_or_default();
-                    send_data(run, id, &[&result[..], &bundle[..]].concat());
+                    send_data(process, id, &[&result[..], &bundle[..]].concat());
                     Ok(DepotResponse::Collected { result_bytes: result.len() as u64, bundle: !bundle.is_empty() })
                 }
             },
-            DepotRequest::Salvage { attempt_dir: folder, .. } => match self.attempt_dir(&folder) {
-                None => Err(missing(&folder)),
+            DepotRequest::Salvage { attempt_dir: dir, .. } => match self.attempt_dir(&dir) {
+                None => Err(missing(&dir)),
                 Some(found) => {
                     let commit = found.salvage.map(|(commit, bundle)| {
-                        send_data(run, id, &bundle);
+                        send_data(process, id, &bundle);
                         commit
                     });
                     Ok(DepotResponse::Salvaged { commit, left_out: found.left_out })
                 }
             },
-            DepotRequest::Discard { attempt_dir: folder, .. } => {
-                self.lock().dirs.remove(&folder);
+            DepotRequest::Discard { attempt_dir: dir, .. } => {
+                self.lock().dirs.remove(&dir);
                 Ok(DepotResponse::Empty)
             }
             DepotRequest::OpenMailbox
@@ -142,24 +136,22 @@ impl FakeVolumes {
             }
         };
         match answer {
-            Ok(answer) => run.output.write_stdout(encode_done(id, &answer)),
-            Err(fault) => {
-                run.output.write_stdout(encode_frame(
-                    id,
-                    FrameKind::Failed,
-                    &serde_json::to_vec(&fault).expect("a fault is JSON"),
-                ));
-            }
+            Ok(answer) => send_json(process, id, FrameKind::Done, &answer),
+            Err(error) => send_json(process, id, FrameKind::Failed, &error),
         }
     }
 }
 
-fn encode_done(id: u32, answer: &DepotResponse) -> bytes::Bytes {
-    encode_frame(id, FrameKind::Done, &serde_json::to_vec(answer).expect("an answer is JSON"))
+fn send(process: &FakeProcess, id: u32, kind: FrameKind, payload: &[u8]) {
+    process.output.write_stdout(encode_frame(id, kind, payload).expect("the payload fits a frame"));
 }
 
-fn send_data(run: &FakeProcess, id: u32, bytes: &[u8]) {
-    for piece in bytes.chunks(DATA_CHUNK_LEN) {
-        run.output.write_stdout(encode_frame(id, FrameKind::Data, piece));
+fn send_json(process: &FakeProcess, id: u32, kind: FrameKind, answer: &impl serde::Serialize) {
+    send(process, id, kind, &serde_json::to_vec(answer).expect("an answer is JSON"));
+}
+
+fn send_data(process: &FakeProcess, id: u32, bytes: &[u8]) {
+    for chunk in bytes.chunks(DATA_CHUNK_LEN) {
+        send(process, id, FrameKind::Data, chunk);
     }
 }
