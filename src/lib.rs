@@ -15,10 +15,12 @@
 //! |---|---|
 //! | [`ids`] | identifiers that are valid wherever they are seen |
 //! | `error_chain` | an error with its sources in one line |
+//! | `atomic_file`, `fnv` | files that are whole or not there; a checksum |
 //! | [`verdict`] | what became of a story: causes, their evidence, criteria |
 //! | [`tasks`] | the tasks file: three shapes read into one, and written back |
 //! | `plan` | dependency graph, waves, assignments, branches |
 //! | `swarm` | the pure core: events in, effects out, deadlines; no I/O, no clock |
+//! | `json` | JSON as a tree with positions and paths; text cut for messages |
 //! | [`wire`] | the NDJSON codec, 64 KB a line, both ways |
 //! | [`protocol`] | what agents speak: ACP, AMP with its SSOT, the mailbox, and mesh frames |
 //! | [`handoff`] | what orchestrator and shim hand each other beside ACP |
@@ -45,8 +47,10 @@
 //! 7. **Everything goes through the engine's API**, never a bind mount.
 //! 8. **Everything created carries labels**, and `longshore gc` finds and explains it.
 
+mod atomic_file;
 #[cfg(feature = "orchestrator")]
 mod error_chain;
+mod fnv;
 pub mod ids;
 pub mod verdict;
 pub mod tasks;
@@ -54,6 +58,7 @@ pub mod tasks;
 pub mod plan;
 #[cfg(feature = "orchestrator")]
 pub mod swarm;
+mod json;
 pub mod wire;
 pub mod protocol;
 pub mod handoff;

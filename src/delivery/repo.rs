@@ -269,12 +269,8 @@ fn parse_config(bytes: &[u8]) -> HashMap<String, String> {
 }
 
 fn hash_repo(common_dir: &Path, format: &str) -> String {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    let path = common_dir.as_os_str().as_encoded_bytes();
-    for byte in path.iter().chain(b"\0").chain(format.as_bytes()) {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    format!("{hash:016x}")[..12].to_owned()
+    let named = [common_dir.as_os_str().as_encoded_bytes(), b"\0", format.as_bytes()].concat();
+    format!("{:016x}", crate::fnv::fnv1a(0, &named))[..12].to_owned()
 }
 
 #[cfg(test)]

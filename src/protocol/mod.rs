@@ -12,3 +12,4 @@ pub mod amp;
 pub mod mailbox;
 pub mod mesh;
 pub mod rule;
+mod timestamp;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::SwarmId;
 use crate::state::error::{StateError, StateResult};
+use crate::fnv::fnv1a;
 use crate::state::swarm_dir::write_atomic;
 use crate::swarm::{Event, SwarmSpec};
 
@@ -265,11 +266,6 @@ fn encode_record<T: Serialize>(before: u64, value: &T, what: &'static str, out: 
     out.extend_from_slice(body);
     out.push(b'\n');
     Ok(checksum)
-}
-
-pub(super) fn fnv1a(before: u64, bytes: &[u8]) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325 ^ before;
-    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The line's own checksum, where it is right.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AssignmentId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::protocol::acp::message::StoryStatus;
 use crate::state::error::{StateError, StateResult};
-use crate::state::journal::fnv1a;
+use crate::fnv::fnv1a;
 use crate::state::swarm_dir::write_atomic;
 use crate::swarm::{AdminHold, AttemptView, ContainerStatus, HoldKind, StoryView, SwarmMachine, SwarmOutcome};
 use crate::verdict::{Cause, Evidence};

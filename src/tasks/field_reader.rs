@@ -2,29 +2,9 @@
 //!
 //! Called by `import.rs`. A field that is `null` is absent. Must not: know which fields a tasks file has.
 
-use std::fmt;
-
 use super::error::{TasksDefect, TasksProblem};
-use super::json::{JsonNode, JsonValue, LineIndex, truncate};
-
-/// A place in the JSON: a chain back to the root, made into text only when there is something to report.
-#[derive(Clone, Copy)]
-pub(super) enum JsonPath<'p> {
-    Root,
-    Key(&'p JsonPath<'p>, &'p str),
-    Index(&'p JsonPath<'p>, usize),
-}
-
-impl fmt::Display for JsonPath<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Key(Self::Root, key) => f.write_str(key),
-            Self::Key(parent, key) => write!(f, "{parent}.{key}"),
-            Self::Index(parent, index) => write!(f, "{parent}[{index}]"),
-        }
-    }
-}
+use crate::json::text::{excerpt, single_line};
+use crate::json::{JsonNode, JsonPath, JsonValue, LineIndex};
 
 /// Collects problems.
 pub(super) struct FieldReader<'t> {
@@ -73,7 +53,7 @@ impl<'t> FieldReader<'t> {
         self.check_unique_keys(at, object, ours);
         for member in object.members().unwrap_or_default().iter().filter(|member| !ours.contains(&member.key.as_str()))
         {
-            let (found, allowed) = (truncate(&member.key), ours.join("`, `"));
+            let (found, allowed) = (excerpt(&member.key), ours.join("`, `"));
             self.report(&JsonPath::Key(at, &member.key), &member.node, TasksDefect::UnknownKey { found, allowed });
         }
     }
@@ -111,7 +91,7 @@ impl<'t> FieldReader<'t> {
             return None;
         };
         let text = self.string_value(&JsonPath::Key(at, key), node, "a string")?;
-        let line = to_one_line(&text);
+        let line = single_line(&text);
         if line.is_empty() {
             self.report(&JsonPath::Key(at, key), node, TasksDefect::Missing { what });
             return None;
@@ -210,7 +190,7 @@ impl<'t> FieldReader<'t> {
         let meaning = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
         if meaning.is_none() {
             let allowed: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-            self.report(&at, node, TasksDefect::UnknownKeyword { found: truncate(&text), allowed: allowed.join(", ") });
+            self.report(&at, node, TasksDefect::UnknownKeyword { found: excerpt(&text), allowed: allowed.join(", ") });
         }
         meaning
     }
@@ -237,10 +217,4 @@ impl<'t> FieldReader<'t> {
 
 fn as_integer(node: &JsonNode) -> Option<i64> {
     if let JsonValue::Number(text) = &node.value { text.parse().ok() } else { None }
-}
-
-/// The text as one line: runs of white space and control characters made single spaces, none at the ends.
-pub(super) fn to_one_line(text: &str) -> String {
-    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join(" ")
 }

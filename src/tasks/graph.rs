@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
 use super::TasksFile;
 use super::error::TasksDefect;
-use super::field_reader::{FieldReader, JsonPath};
-use super::json::{JsonNode, truncate};
+use super::field_reader::FieldReader;
 use crate::ids::StoryId;
+use crate::json::text::excerpt;
+use crate::json::{JsonNode, JsonPath};
 
 /// A story before its dependencies are found.
 pub(super) struct StoryDraft<'a> {
@@ -51,7 +52,7 @@ pub(super) fn resolve(checker: &mut FieldReader<'_>, drafts: &[StoryDraft<'_>]) 
             let line = checker.line_index.line(drafts[*index].node.span.start);
             format!("`userStories[{index}]` (line {line})")
         });
-        let defect = TasksDefect::DuplicateId { id: truncate(id), places: shown.collect() };
+        let defect = TasksDefect::DuplicateId { id: excerpt(id), places: shown.collect() };
         let again = indices[1];
         checker.report(&JsonPath::Key(&JsonPath::Index(&stories, again), "id"), drafts[again].node, defect);
     }
@@ -71,7 +72,7 @@ pub(super) fn resolve(checker: &mut FieldReader<'_>, drafts: &[StoryDraft<'_>]) 
                 Some(indices) => found.push(indices[0]),
                 None => {
                     let known = list_known_ids(drafts);
-                    let dependency = truncate(&wanted.id);
+                    let dependency = excerpt(&wanted.id);
                     checker.report(&at, wanted.node, TasksDefect::UnknownDependency { dependency, known });
                 }
             }
@@ -83,7 +84,7 @@ pub(super) fn resolve(checker: &mut FieldReader<'_>, drafts: &[StoryDraft<'_>]) 
     checker.current_story = None;
 
     for cycle in find_cycles(&edges) {
-        let name = |index: &usize| drafts[*index].id.as_deref().map(truncate).unwrap_or_default();
+        let name = |index: &usize| drafts[*index].id.as_deref().map(excerpt).unwrap_or_default();
         let first = cycle[0];
         let ids = cycle.iter().chain([&first]).map(name).collect();
         let edge = drafts[first].dependencies.iter().find(|wanted| {
@@ -124,7 +125,7 @@ fn assign_ids(drafts: &[StoryDraft<'_>]) -> Vec<StoryId> {
 
 fn list_known_ids(drafts: &[StoryDraft<'_>]) -> String {
     let ids: Vec<&str> = drafts.iter().filter_map(|draft| draft.id.as_deref()).collect();
-    let shown: Vec<String> = ids.iter().take(8).map(|id| format!("`{}`", truncate(id))).collect();
+    let shown: Vec<String> = ids.iter().take(8).map(|id| format!("`{}`", excerpt(id))).collect();
     let more = ids.len() - shown.len();
     if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }

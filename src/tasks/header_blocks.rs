@@ -7,8 +7,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::error::TasksDefect;
-use super::field_reader::{FieldReader, JsonPath};
-use super::json::{JsonNode, JsonValue};
+use super::field_reader::FieldReader;
+use crate::json::{JsonNode, JsonPath, JsonValue};
 
 /// Header blocks, by their names.
 pub type HeaderBlocks = Map<String, Json>;

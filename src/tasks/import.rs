@@ -20,13 +20,14 @@
 use std::path::Path;
 
 use super::error::{TasksDefect, TasksError};
-use super::field_reader::{FieldReader, JsonPath, to_one_line};
+use super::field_reader::FieldReader;
 use super::graph::{self, DependencyRef, StoryDraft};
-use super::json::{self, JsonNode, JsonValue, truncate};
 use super::{
     AgentIdentity, Criterion, DoneStatus, MAX_FILE_BYTES, MAX_STORIES, RiskLevel, Shape, Story, TasksFile,
     header_blocks, shape,
 };
+use crate::json::text::{excerpt, single_line};
+use crate::json::{self, JsonNode, JsonPath, JsonValue};
 
 /// Where dependencies may stand.
 const DEPENDENCY_KEYS: [&str; 3] = ["dependsOn", "deps", "blockedBy"];
@@ -283,15 +284,15 @@ fn read_agent(checker: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonNode
             Err(_) => checker.report(
                 &JsonPath::Key(&at, "agent"),
                 value,
-                TasksDefect::InvalidAgentId { found: truncate(&text) },
+                TasksDefect::InvalidAgentId { found: excerpt(&text) },
             ),
         }
     }
     if let (Some(value), Some(text)) = (node.get_non_null("role"), checker.non_blank_string(&at, node, "role")) {
-        let role = to_one_line(&text);
+        let role = single_line(&text);
         // It stands in a row of a table.
         if role.contains('|') || role.chars().count() > MAX_ROLE_CHARS {
-            checker.report(&JsonPath::Key(&at, "role"), value, TasksDefect::InvalidRole { found: truncate(&role) });
+            checker.report(&JsonPath::Key(&at, "role"), value, TasksDefect::InvalidRole { found: excerpt(&role) });
         } else {
             seat.role = Some(role);
         }

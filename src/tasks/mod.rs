@@ -12,7 +12,8 @@ mod excerpt;
 mod field_reader;
 mod graph;
 mod import;
-pub(crate) mod json;
+// Until every caller uses `crate::json`.
+pub(crate) use crate::json;
 mod header_blocks;
 mod error;
 #[cfg(feature = "orchestrator")]

@@ -9,7 +9,7 @@
 //! All of them have `userStories`. Called by `import.rs`.
 
 use super::Shape;
-use super::json::{JsonNode, JsonValue};
+use crate::json::{JsonNode, JsonValue};
 
 /// The shape; nothing where it is none of them.
 pub(super) fn detect(root: &JsonNode) -> Option<Shape> {
@@ -31,7 +31,7 @@ pub(super) fn detect(root: &JsonNode) -> Option<Shape> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::json;
+    use crate::json;
 
     #[test]
     fn the_shape_is_detected_from_the_content() {

@@ -8,26 +8,11 @@ use serde_json::{Value, json};
 
 use super::write_back::{WriteBackStatus, apply_outcomes};
 use super::*;
+use crate::json::tests::parser::any_json;
 
 const CANONICAL: &str = include_str!("../../tests/golden/tasks/canonical.json");
 const PASSES: &str = include_str!("../../tests/golden/tasks/passes.json");
 const RALPH: &str = include_str!("../../tests/golden/tasks/ralph.json");
-
-/// Any JSON value, up to a few levels deep.
-pub(crate) fn any_json() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Into::into),
-        any::<i64>().prop_map(Into::into),
-        "\\PC{0,8}|[\\x00-\\x1f\"\\\\]{0,3}".prop_map(Into::into),
-    ];
-    leaf.prop_recursive(4, 40, 6, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
-            prop::collection::vec(("[a-z]{0,5}", inner), 0..6).prop_map(|members| members.into_iter().collect()),
-        ]
-    })
-}
 
 fn story_id(text: &str) -> StoryId {
     text.parse().expect("a story id")

@@ -17,9 +17,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::error::{TasksDefect, TasksProblem};
-use super::json::{JsonNode, JsonValue};
 use super::{Shape, TasksError, import};
 use crate::ids::StoryId;
+use crate::json::{JsonNode, JsonValue};
 
 /// What is written for a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,8 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::rules;
+// Until the mesh uses `crate::json`.
+pub(in crate::protocol) use crate::json::text::excerpt;
 
 /// Why a text is not the field that it was read as.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -26,15 +28,6 @@ impl FieldError {
     pub(super) fn new(rule: &'static str, problem: impl Into<String>) -> Self {
         Self { rule, problem: problem.into() }
     }
-}
-
-/// A text from outside, short and harmless enough for an error: 80 characters, control characters escaped.
-pub(in crate::protocol) fn excerpt(text: &str) -> String {
-    let mut shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
-    if text.chars().nth(80).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 /// A tasks file's path in a task-request: relative, no `..`, no backslash or control character, ends in `.json`.

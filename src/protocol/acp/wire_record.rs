@@ -174,7 +174,7 @@ impl<'a> ObjectSeed<'_, 'a> {
 
 impl WireRecord<'_> {
     fn note_duplicate_key(&mut self, level: ObjectLevel, name: &str) {
-        let name = super::fields::excerpt(name);
+        let name = crate::json::text::excerpt(name);
         let field = if level == ObjectLevel::Payload { format!("payload.{name}") } else { name };
         self.duplicate_key.get_or_insert(field);
     }

@@ -14,8 +14,8 @@ use super::rules::{
     self, AmpViolation, LOCK_WARNING_TEXT, LOCK_WARNING_THRESHOLD, MAX_ENTRIES, MAX_FIX_LINES, MAX_TEXT_CHARS,
 };
 use crate::ids::AssignmentId;
-use crate::protocol::acp::decode::parse_timestamp;
-use crate::protocol::acp::fields::excerpt;
+use crate::json::text::excerpt;
+use crate::protocol::timestamp::parse_timestamp;
 
 type CheckResult = Result<(), AmpViolation>;
 

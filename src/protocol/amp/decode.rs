@@ -18,8 +18,8 @@ use super::message::{
     VERSION, WorkLogEntry,
 };
 use super::rules::{self, AmpViolation};
-use crate::protocol::acp::decode::parse_timestamp;
-use crate::protocol::acp::fields::excerpt;
+use crate::json::text::excerpt;
+use crate::protocol::timestamp::parse_timestamp;
 
 const ENVELOPE_FIELDS: [&str; 11] = [
     "msg_id",

@@ -11,8 +11,8 @@ use serde::de::value::{Error, StrDeserializer};
 use serde_json::Number;
 
 use super::rules::{self, AmpViolation};
-use crate::protocol::acp::fields::excerpt;
-use crate::tasks::json::{self, JsonNode, JsonValue, LineIndex, Member};
+use crate::json::text::excerpt;
+use crate::json::{self, JsonNode, JsonValue, LineIndex, Member};
 
 /// Reads a whole text. Breaks `size`, `json` and `duplicate-key`.
 pub(super) fn parse(text: &str) -> Result<JsonNode, AmpViolation> {

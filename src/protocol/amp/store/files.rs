@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::error::{SsotError, SsotResult};
+use crate::atomic_file;
 
 /// Where files are written before they have their names.
 const TEMP_DIR: &str = "tmp";
@@ -123,29 +124,19 @@ impl SsotFiles {
         serde_json::from_slice(&bytes).map(Some).map_err(|error| SsotError::damaged(path, error))
     }
 
-    /// Gives these bytes a name that nobody has: whoever comes second, in this process or another, is told `false` and
-    /// changes nothing. Its folder must be there.
+    /// Writes a file whose directory exists, or returns `false` if it exists: of several writers, also in other processes,
+    /// one succeeds.
     pub(super) fn create_new(&self, path: &Path, bytes: &[u8]) -> SsotResult<bool> {
-        let aside = self.write_temp(bytes)?;
-        let moved = rename_no_replace(&aside, path);
-        if !matches!(moved, Ok(true)) {
-            // Stays behind at worst, until somebody opens the SSOT tomorrow.
-            let _ = fs::remove_file(&aside);
-        }
-        let moved = moved.map_err(SsotError::io("write", path))?;
-        if moved {
+        let created = atomic_file::create_new(path, &self.temp_path(), bytes).map_err(SsotError::io("write", path))?;
+        if created {
             self.mark_unsynced(path);
         }
-        Ok(moved)
+        Ok(created)
     }
 
-    /// Gives these bytes a name, whatever had it.
+    /// Writes or replaces a file.
     pub(super) fn replace(&self, path: &Path, bytes: &[u8]) -> SsotResult<()> {
-        let aside = self.write_temp(bytes)?;
-        if let Err(error) = fs::rename(&aside, path) {
-            let _ = fs::remove_file(&aside);
-            return Err(SsotError::io("replace", path)(error));
-        }
+        atomic_file::replace(path, &self.temp_path(), bytes).map_err(SsotError::io("write", path))?;
         self.mark_unsynced(path);
         Ok(())
     }
@@ -235,16 +226,9 @@ impl SsotFiles {
         lock_mutex(&self.unsynced).insert(path.to_owned());
     }
 
-    fn write_temp(&self, bytes: &[u8]) -> SsotResult<PathBuf> {
+    fn temp_path(&self) -> PathBuf {
         let number = self.temp_counter.fetch_add(1, Ordering::Relaxed);
-        let path = self.path(TEMP_DIR).join(format!("{}-{number}", self.writer_id));
-        let file = OpenOptions::new().create_new(true).write(true).open(&path);
-        let written = file.and_then(|mut file| file.write_all(bytes));
-        if let Err(error) = written {
-            let _ = fs::remove_file(&path);
-            return Err(SsotError::io("write", &path)(error));
-        }
-        Ok(path)
+        self.path(TEMP_DIR).join(format!("{}-{number}", self.writer_id))
     }
 }
 
@@ -259,26 +243,6 @@ pub(super) fn to_json_bytes(path: &Path, value: &impl Serialize) -> SsotResult<V
 /// Whether this is what a power cut leaves of a file: no JSON, or not all of it.
 pub(super) fn is_torn(bytes: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err()
-}
-
-/// `false` where there is something of that name.
-fn rename_no_replace(from: &Path, to: &Path) -> std::io::Result<bool> {
-    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-    {
-        use rustix::fs::{CWD, RenameFlags, renameat_with};
-        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            Ok(()) => return Ok(true),
-            Err(rustix::io::Errno::EXIST) => return Ok(false),
-            // A file system that cannot: NFS and the like. They can link.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    match fs::hard_link(from, to) {
-        Ok(()) => fs::remove_file(from).map(|()| true),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// The inside of a mutex. Nothing panics while it is held.

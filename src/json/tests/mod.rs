@@ -1,0 +1,4 @@
+//! Tests of the JSON tree and its parser.
+
+mod deserialize;
+pub(crate) mod parser;
