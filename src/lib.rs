@@ -48,7 +48,6 @@
 //! 8. **Everything created carries labels**, and `longshore gc` finds and explains it.
 
 mod atomic_file;
-#[cfg(feature = "orchestrator")]
 mod error_chain;
 #[cfg(feature = "orchestrator")]
 mod fnv;

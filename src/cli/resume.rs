@@ -99,7 +99,7 @@ impl InterruptedSwarm {
         let (engine, info, image) = preflight::connect_engine_with_image(here, &settings.image).await?;
         preflight::check_network(engine.as_ref(), &settings.network).await?;
         let shim = shim::find_shim(&image.arch, CommandContext::current_exe().as_deref(), &CommandContext::env_var)?;
-        let sandbox = settings.to_sandbox_settings(env, image.path, &info)?;
+        let sandbox = settings.to_sandbox_settings(env, &info)?;
         let context =
             finish::FinishContext::for_resume(self.repo.clone(), args.json, settings.write_back, settings.keep);
         let write_error = FirstWriteError::default();

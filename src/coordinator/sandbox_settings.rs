@@ -22,8 +22,6 @@ pub struct ReviewSettings {
 pub struct SandboxSettings {
     /// Image reference.
     pub image: String,
-    /// The image's own `PATH`.
-    pub image_path: Option<String>,
     /// `none`, or the name of a network.
     pub network: String,
     /// Memory limit in bytes.

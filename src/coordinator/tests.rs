@@ -264,7 +264,6 @@ impl Simulation {
     ) -> SwarmSetup {
         let sandbox = SandboxSettings {
             image: "image".to_owned(),
-            image_path: None,
             network: "none".to_owned(),
             memory: 0,
             milli_cpus: 0,

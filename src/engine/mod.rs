@@ -4,8 +4,6 @@
 //! children alone use bollard; `resolve.rs` finds the daemon; `depot/` is the client of a swarm's depot. To add an engine: implement
 //! [`Engine`].
 
-#![expect(missing_docs, reason = "items whose names say it all; the module is public for the tests in tests/ only")]
-
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;

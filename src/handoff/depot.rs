@@ -1,106 +1,106 @@
-//! The depot's frames: how files travel between the host and a swarm's volumes over one attached stream.
+//! The depot's protocol: how files travel between the host and a swarm's volumes over one attached stream of [`frames`].
 //!
-//! A frame is `id: u32 LE, kind: u8, length: u32 LE, payload`; both directions have the same form. A request is one
-//! `DepotRequest` frame (JSON [`DepotRequest`]), then, for requests that have a body, `Data` frames and an `End`. The answer is any
-//! number of `Data` frames, then one `Done` (JSON [`DepotResponse`]) or one `Failed` (JSON [`DepotError`]). Requests run side by
-//! side; answers come as they are ready, and the frames of different ids may alternate. Ids are chosen by the host and not
-//! used twice.
+//! A request is one `Request` frame (JSON [`DepotRequest`]). A request with a body continues with `Data` frames and an `End`. The
+//! response is any number of `Data` frames, then one `Done` (JSON [`DepotResponse`]) or one `Failed` (JSON [`DepotError`]). Requests
+//! run concurrently; responses are sent as they are ready, and the frames of different ids may alternate. The host chooses ids and
+//! uses none twice.
 
-use serde::{Deserialize, Serialize};
+pub mod frames;
 
 use std::collections::BTreeMap;
 
-pub mod frames;
+use serde::{Deserialize, Serialize};
 
 use super::mailbox::{MailFileWrite, MailQuery, MessageNumbers, NewMailFile, RefusedMailFile};
 use crate::ids::CommitId;
 
-/// The most paths that a salvage says were left out.
+/// The most paths that a salvage lists as left out.
 pub const MAX_LEFT_OUT_PATHS: usize = 50;
 /// The most characters of each.
 pub const MAX_LEFT_OUT_PATH_CHARS: usize = 300;
-/// What the host can ask.
+
+/// A request of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DepotRequest {
-    /// Makes the bare repository in the objects volume if it is not there. DepotResponse: [`DepotResponse::OpenObjects`].
+    /// Creates the bare repository in the objects volume if it does not exist. Response: [`DepotResponse::Objects`].
     #[serde(rename = "objects")]
     OpenObjects {
         /// `sha1` or `sha256`.
         format: String,
     },
-    /// The body is a pack (not thin). It is stored, and `tips` are remembered as present. DepotResponse: [`DepotResponse::Empty`].
+    /// Stores the pack in the body (not thin), and records `tips` as complete. Response: [`DepotResponse::Empty`].
     StorePack {
-        /// The commits that are complete in the volume once the pack is stored, each under a ref of its own.
+        /// The commits that are then complete in the volume, each with a ref.
         tips: Vec<ObjectTip>,
-        /// The host repo's `shallow` file, whole; empty where it has none.
+        /// The content of the host repo's `shallow` file; empty without one.
         shallow: String,
     },
-    /// Makes a sandbox's folders for its uid. DepotResponse: [`DepotResponse::Empty`].
+    /// Creates an attempt's directories. Response: [`DepotResponse::Empty`].
     Prepare {
-        /// The attempt's folder name.
+        /// The attempt's directory name.
         #[serde(rename = "folder")]
         attempt_dir: String,
-        /// Owner of all of it.
+        /// The owner of the directories.
         uid: u32,
-        /// Files below `IN/<folder>/`, made read-only with their parent folders.
+        /// Files below `IN/<attempt>/`, made read-only with their parent directories.
         files: Vec<TextFile>,
     },
-    /// Answers with `result.json` (its length in the answer), then the bundle, as `Data`. DepotResponse: [`DepotResponse::CollectedFiles`].
+    /// Sends `result.json`, then the bundle, as `Data`. Response: [`DepotResponse::Collected`].
     Collect {
-        /// The attempt's folder name.
+        /// The attempt's directory name.
         #[serde(rename = "folder")]
         attempt_dir: String,
-        /// Read as this uid.
+        /// The user that reads.
         uid: u32,
-        /// Refuse a bundle larger than this, in bytes.
+        /// The largest bundle to accept, in bytes.
         max_bytes: u64,
     },
-    /// Commits what is in the clone to a salvage ref and answers with a bundle of it as `Data`; for sandboxes whose shim is
-    /// dead. DepotResponse: [`DepotResponse::SalvagedWork`].
+    /// Commits the content of the clone to a salvage ref, and sends a bundle of it as `Data`. For sandboxes whose shim is dead.
+    /// Response: [`DepotResponse::Salvaged`].
     Salvage {
-        /// The attempt's folder name.
+        /// The attempt's directory name.
         #[serde(rename = "folder")]
         attempt_dir: String,
-        /// Run as this uid.
+        /// The user that commits.
         uid: u32,
-        /// Where the branch started.
+        /// The commit at which the branch started.
         base: CommitId,
-        /// The ref to commit to.
+        /// The salvage ref.
         reference: String,
-        /// Refuse a bundle larger than this, in bytes.
+        /// The largest bundle to accept, in bytes.
         max_bytes: u64,
     },
-    /// Removes an attempt's folders in *in* and *work*. DepotResponse: [`DepotResponse::Empty`].
+    /// Removes an attempt's directories in *in* and *work*. Response: [`DepotResponse::Empty`].
     Discard {
-        /// The attempt's folder name.
+        /// The attempt's directory name.
         #[serde(rename = "folder")]
         attempt_dir: String,
-        /// Whose they are.
+        /// The owner of the directories.
         uid: u32,
     },
-    /// Free space and memory. DepotResponse: [`DepotResponse::MeasureSpace`].
+    /// Measures free space and memory. Response: [`DepotResponse::Space`].
     #[serde(rename = "space")]
     MeasureSpace,
-    /// Makes the layout of the mailbox where it is not there. DepotResponse: [`DepotResponse::MailboxState`].
+    /// Creates the layout of the mailbox if it does not exist. Response: [`DepotResponse::MailboxState`].
     #[serde(rename = "mail_open")]
     OpenMailbox,
-    /// Gives an agent's outbox to a sandbox's user, with what is in it. DepotResponse: [`DepotResponse::Empty`].
+    /// Gives an agent's outbox and its content to a sandbox's user. Response: [`DepotResponse::Empty`].
     #[serde(rename = "mail_seat")]
     AssignOutbox {
-        /// The agent.
+        /// The owner of the outbox.
         agent: String,
-        /// The user.
+        /// The sandbox's user.
         uid: u32,
     },
-    /// Waits until the mailbox has what the host has not. The contents are the data, in the order of the answer's files.
-    /// DepotResponse: [`DepotResponse::NewMail`].
+    /// Waits until the mailbox has something new for the host. The contents are the data, in the order of the response's files.
+    /// Response: [`DepotResponse::NewMail`].
     #[serde(rename = "mail_wait")]
     WaitForMail(MailQuery),
-    /// Writes files of the host's. DepotResponse: [`DepotResponse::MailPut`].
+    /// Writes files of the host. Response: [`DepotResponse::MailWritten`].
     #[serde(rename = "mail_put")]
     PutMail {
-        /// Which.
+        /// The files to write.
         files: Vec<MailFileWrite>,
     },
 }
@@ -123,73 +123,73 @@ pub struct TextFile {
     pub text: String,
 }
 
-/// How a request ended well.
+/// The response to a request that succeeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum DepotResponse {
-    /// Nothing to say.
+    /// Done, without a result.
     #[serde(rename = "nothing")]
     Empty,
-    /// What the volume has.
+    /// The content of the objects volume.
     Objects {
         /// Complete commits.
         tips: Vec<ObjectTip>,
     },
-    /// The first `result_bytes` of the data are `result.json`, the rest is the bundle (none where `bundle` is false).
+    /// The first `result_bytes` of the data are `result.json`, the rest is the bundle, if there is one.
     Collected {
-        /// Length of `result.json`; 0 where there is none.
+        /// The length of `result.json`; 0 if it does not exist.
         result_bytes: u64,
         /// Whether a bundle follows.
         bundle: bool,
     },
-    /// The data is a bundle with one ref, unless `commit` is none: then there was nothing beyond `base`.
+    /// The data is a bundle with one ref.
     Salvaged {
-        /// The commit.
+        /// The salvaged commit. `None`, without data, if there was nothing beyond `base`.
         commit: Option<CommitId>,
-        /// Paths that are not in it, though they were there: what git does not take, or nobody may read. Special
-        /// files (FIFOs, sockets, devices) hold no work and are not named. At most [`MAX_LEFT_OUT_PATHS`].
+        /// Paths in the work tree that are not in the commit, because git refuses them or they are unreadable. FIFOs, sockets and
+        /// devices hold no work and are not listed. At most [`MAX_LEFT_OUT_PATHS`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_out: Vec<String>,
     },
-    /// Bytes.
+    /// Free space and memory, in bytes.
     Space {
         /// Free for the volumes.
         free: u64,
-        /// In all.
+        /// The size of the file system.
         total: u64,
-        /// Memory that the engine's machine could give to new processes; 0 where that is not known.
+        /// Memory that the engine's machine has for new processes; 0 if unknown.
         #[serde(default)]
         memory_available: u64,
     },
-    /// What the mailbox has already.
+    /// The content of the mailbox.
     #[serde(rename = "mail_has")]
     MailboxState {
-        /// It was not there before.
+        /// Whether the mailbox did not exist before.
         #[serde(rename = "fresh")]
         created: bool,
         /// The messages of each outbox.
         messages: BTreeMap<String, MessageNumbers>,
     },
-    /// What the host has not.
+    /// Messages and files that are new to the host.
     #[serde(rename = "mail")]
     NewMail {
-        /// Messages and shared files; their contents are the data.
+        /// Messages and shared files. Their contents are the data.
         files: Vec<NewMailFile>,
-        /// Names in `shared` that the host knows and that are gone.
+        /// Names in `shared` that were removed.
         #[serde(rename = "gone")]
         removed: Vec<String>,
-        /// What is not carried, and why.
+        /// Files that are not transferred, and why.
         refused: Vec<RefusedMailFile>,
-        /// There is more than one answer takes: ask again.
+        /// Whether there is more than fits one response.
         #[serde(rename = "more")]
         has_more: bool,
     },
-    /// What was written.
+    /// The result of [`DepotRequest::PutMail`].
     #[serde(rename = "mail_put")]
     MailWritten {
-        /// The stamps of the shared files that were written.
+        /// The stamps of the written shared files.
         stamps: BTreeMap<String, String>,
-        /// Paths where something else is, which stays.
+        /// Paths that were not written because another file exists there.
         #[serde(rename = "kept")]
         conflicts: Vec<String>,
     },
@@ -198,22 +198,22 @@ pub enum DepotResponse {
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DepotError {
-    /// What kind.
+    /// The kind of error.
     pub kind: DepotErrorKind,
-    /// The sentence.
+    /// The message.
     pub message: String,
 }
 
-/// Kinds of fault.
+/// Kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DepotErrorKind {
     /// No space left.
     DiskFull,
-    /// What was asked for is not there.
+    /// A file or directory does not exist.
     NotFound,
-    /// The sandbox's folder holds something that is refused: a link, a FIFO, a file over the limit.
+    /// A sandbox's directory contains something that is refused: a link, a FIFO, a file over the limit.
     Refused,
-    /// Git or the system said no.
+    /// Any other error of git or the system.
     Failed,
 }

@@ -1,4 +1,4 @@
-//! `dispatch.json`: what a sandbox is asked to do, as a frame of the Agentic Mesh Protocol.
+//! `dispatch.json`: the task of a sandbox, as a frame of the Agentic Mesh Protocol.
 //!
 //! ```text
 //! plan, the initial sender         coordinator, an active intermediary        shim, the ultimate receiver
@@ -7,14 +7,15 @@
 //! tasks file adds                  `applied`, its entry in `audit`
 //! ```
 //!
-//! Each node processes it by the rules of 2.6 and 2.7; a fault of either ends the attempt. The frame goes beside
-//! `assignment.json`, which says how the work is done. No value of an environment variable is in it. Made by `coordinator/`,
-//! received by `shim/`. Must not: do I/O or read a clock.
+//! Each node processes the frame by the rules of 2.6 and 2.7. A fault of either ends the attempt. `assignment.json`, beside the frame,
+//! says how the work is done. The frame contains no values of environment variables. `coordinator/` makes it, `shim/` receives it.
+//! Must not: do I/O or read a clock.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::ids::{AttemptId, StoryId, SwarmId};
+use crate::json::text::take_chars;
 use crate::protocol::mesh::change::{ChangeAction, FrameChange};
 use crate::protocol::mesh::fault::Fault;
 use crate::protocol::mesh::frame::Frame;
@@ -28,53 +29,51 @@ use crate::protocol::mesh::node::{BodyProblem, BodySchema, Node, NodeError};
 use crate::protocol::mesh::process::{ProcessOutcome, process};
 use crate::tasks::{HeaderBlocks, Story};
 
-/// The most characters that the Body has of its stories' descriptions and criteria together: the tasks file has them whole.
+/// The most characters of all descriptions and criteria in the Body. The tasks file has the whole texts.
 const MAX_BODY_TEXT_CHARS: usize = 24_000;
 /// The version of the Body's schema.
 const BODY_VERSION: &str = "1.0.0";
-/// The most bytes that a frame may have.
+/// The most bytes of a frame.
 pub const MAX_FRAME_BYTES: usize = 256 * 1024;
 
-/// What the coordinator does to the frames that it relays: it adds what the stories before learned.
+/// The change that the coordinator makes to the frames it relays: it adds what earlier stories learned.
 const MEMORY_FEATURE: &str = "urn:longshore:mesh:feature:memory";
 
-/// A swarm's plan, as the mesh knows it.
 fn plan_uri(swarm: SwarmId) -> String {
     format!("agent://longshore/{swarm}/plan")
 }
 
-/// A swarm's coordinator, as the mesh knows it.
+/// The URI of a swarm's coordinator.
 pub fn coordinator_uri(swarm: SwarmId) -> String {
     format!("agent://longshore/{swarm}/coordinator")
 }
 
-/// A sandbox, as the mesh knows it.
+/// The URI of a sandbox.
 pub fn sandbox_uri(swarm: SwarmId, attempt: &AttemptId) -> String {
     format!("agent://longshore/{swarm}/{}", attempt.dir_name())
 }
 
-/// What a frame is made of.
+/// The content of a frame.
 pub struct DispatchFrame<'a> {
     /// The swarm.
     pub swarm: SwarmId,
-    /// Who is to do it.
+    /// The receiving attempt.
     pub attempt: &'a AttemptId,
     /// The branch to work on.
     pub branch: &'a str,
-    /// What is to be done.
+    /// The stories to do.
     pub stories: &'a [&'a Story],
-    /// What the tasks file adds to the header.
+    /// The header blocks of the tasks file.
     pub blocks: &'a HeaderBlocks,
-    /// What was learned before, where something was.
+    /// What earlier stories learned.
     pub memory: Option<&'a MemoryGram>,
 }
 
 impl DispatchFrame<'_> {
-    /// The frame as the coordinator passes it on to the sandbox.
+    /// The frame as the coordinator relays it to the sandbox.
     ///
     /// # Errors
-    /// The fault that it ends with: what the tasks file adds does not make a header, or a block for the coordinator must be
-    /// understood and is not.
+    /// The blocks of the tasks file make no valid header, or one of them must be understood by the coordinator and is not.
     pub fn build_relayed(&self, now: Timestamp) -> Result<Frame, Box<Fault>> {
         let memory = self.memory.map(|gram| {
             let Value::Object(gram) = gram.to_json() else { unreachable!("a gram is an object") };
@@ -92,8 +91,8 @@ impl DispatchFrame<'_> {
 
     /// The frame as the plan sends it.
     fn build_initial(&self) -> Result<Frame, Box<Fault>> {
-        let room = MAX_BODY_TEXT_CHARS / self.stories.len().max(1);
-        let stories: Vec<Value> = self.stories.iter().map(|story| story_json(story, room)).collect();
+        let max_chars = MAX_BODY_TEXT_CHARS / self.stories.len().max(1);
+        let stories: Vec<Value> = self.stories.iter().map(|story| story_json(story, max_chars)).collect();
         let mut body = Map::new();
         let task = json!({
             "id": self.attempt.assignment, "attempt": self.attempt.number, "branch": self.branch, "stories": stories,
@@ -109,7 +108,7 @@ impl DispatchFrame<'_> {
         frame.header.set("routingIntent", "direct".into())?;
         let (from, to) = (plan_uri(self.swarm), sandbox_uri(self.swarm, self.attempt));
         frame.header.set("routing", json!({"role": "next", "to": to, "visited": [from]}))?;
-        // By the coordinator, and by nobody else.
+        // One hop: the coordinator.
         frame.header.set("ttl", json!({"role": "next", "hops": 1}))?;
         for (name, block) in self.blocks {
             frame.header.set(name, block.clone())?;
@@ -118,11 +117,11 @@ impl DispatchFrame<'_> {
     }
 }
 
-/// A story, in as many characters.
-fn story_json(story: &Story, room: usize) -> Value {
-    let mut left = room;
+/// A story with at most `max_chars` of text.
+fn story_json(story: &Story, max_chars: usize) -> Value {
+    let mut left = max_chars;
     let mut cut = |text: &str| {
-        let text: String = text.chars().take(left).collect();
+        let text = take_chars(text, left).to_owned();
         left -= text.chars().count();
         text
     };
@@ -132,7 +131,7 @@ fn story_json(story: &Story, room: usize) -> Value {
     card
 }
 
-/// The Body that this attempt was promised: its own task.
+/// The expected Body: the attempt's own task.
 struct OwnTaskSchema {
     attempt: AttemptId,
     stories: Vec<StoryId>,
@@ -142,7 +141,7 @@ impl BodySchema for OwnTaskSchema {
     fn check(&self, body: &Map<String, Value>) -> Result<(), BodyProblem> {
         let problem = |pointer: &str, problem: String| Err(BodyProblem { pointer: pointer.to_owned(), problem });
         let Some(task) = body.get("task").and_then(Value::as_object) else {
-            return problem("/task", "must be there, an object".to_owned());
+            return problem("/task", "must be an object".to_owned());
         };
         let (id, number) = (self.attempt.assignment.as_str(), u64::from(self.attempt.number));
         if task.get("id").and_then(Value::as_str) != Some(id) {
@@ -152,15 +151,16 @@ impl BodySchema for OwnTaskSchema {
             return problem("/task/attempt", format!("must be {number}"));
         }
         let stories = task.get("stories").and_then(Value::as_array);
-        let told: Vec<_> = stories.into_iter().flatten().map(|story| story.get("id").and_then(Value::as_str)).collect();
-        if told != self.stories.iter().map(|id| Some(id.as_str())).collect::<Vec<_>>() {
+        let found: Vec<_> =
+            stories.into_iter().flatten().map(|story| story.get("id").and_then(Value::as_str)).collect();
+        if found != self.stories.iter().map(|id| Some(id.as_str())).collect::<Vec<_>>() {
             return problem("/task/stories", "must be the assignment's".to_owned());
         }
         Ok(())
     }
 }
 
-/// A node with what both ends of a dispatch know.
+/// Adds the modules that both ends of a dispatch understand.
 fn with_common_modules(node: Result<Node, NodeError>, audit: Audit) -> Result<Node, Box<Fault>> {
     let node = node.map_err(|error| Fault::receiver("NodeName", error.to_string()))?;
     Ok(node
@@ -171,7 +171,7 @@ fn with_common_modules(node: Result<Node, NodeError>, audit: Audit) -> Result<No
         .with_module(audit))
 }
 
-/// Receives a frame as the sandbox of this attempt: what it was given to remember, none where that is nothing.
+/// Receives a frame as the sandbox of this attempt, and returns its memory.
 ///
 /// # Errors
 /// The fault that ends the attempt.
@@ -193,19 +193,19 @@ pub fn receive(
     if let Some(fault) = processed.fault {
         return Err(fault);
     }
-    let (mut grams, mut lone) = (Vec::new(), GramDraft::default());
-    for (place, entry) in processed.frame.memory_grams_or_empty().iter().enumerate() {
+    let (mut grams, mut single_nodes) = (Vec::new(), GramDraft::default());
+    for (index, entry) in processed.frame.memory_grams_or_empty().iter().enumerate() {
         let read = MemoryGram::from_entry(entry, &gram::GramLimits::default()).map_err(|error| {
             let text = format!("the MemoryGram is not valid: {error}");
-            Fault::sender("MemoryGram", text).at_pointer(&format!("/frame/MemoryGrams/{place}{}", error.pointer))
+            Fault::sender("MemoryGram", text).at_pointer(&format!("/frame/MemoryGrams/{index}{}", error.pointer))
         })?;
         match read {
             gram::GramEntry::Gram(gram) => grams.push(gram),
-            gram::GramEntry::LoneNode(node) => lone.nodes.push(node),
+            gram::GramEntry::LoneNode(node) => single_nodes.nodes.push(node),
         }
     }
-    if !lone.nodes.is_empty() {
-        grams.extend(lone.build(now, &gram::GramLimits::default()).ok());
+    if !single_nodes.nodes.is_empty() {
+        grams.extend(single_nodes.build(now, &gram::GramLimits::default()).ok());
     }
     Ok(match grams.len() {
         0 => None,

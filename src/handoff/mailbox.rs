@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::depot::frames::MAX_PAYLOAD;
 use crate::protocol::mailbox::layout::CLAIM_PREFIX;
 use crate::protocol::mailbox::message::MAX_READ_BYTES;
 use crate::protocol::mailbox::store::MAX_SHARED_BYTES;

@@ -1,16 +1,17 @@
-//! What the orchestrator and the shim hand each other beside ACP: the folders of a sandbox, the file that says what
-//! one attempt is asked to do, the file that says what came of it, and the depot's frames.
+//! What the orchestrator and the shim exchange besides ACP: a sandbox's directories, an attempt's assignment, its result, and the
+//! depot's frames.
 //!
-//! ACP is not extended: what it cannot carry travels here. Written by `coordinator/` and `shim/`, read by the other.
-//! Must not: know Docker. What the shim wrote is hostile to whoever reads it on the host.
+//! ACP is not extended: what it cannot carry travels here. `coordinator/` and `shim/` each write what the other reads. Must not:
+//! know Docker, or trust what the shim wrote: on the host it is hostile input.
 
+pub mod agent_notes;
+pub mod agent_spec;
 pub mod assignment;
 pub mod depot;
 pub mod dispatch;
 pub mod layout;
-pub mod story_knowledge;
-pub mod agent_notes;
 pub mod mailbox;
 pub mod result;
 pub mod review;
 pub mod secrets;
+pub mod story_knowledge;

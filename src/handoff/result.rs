@@ -1,5 +1,5 @@
-//! `out/result.json`: what came of one attempt. Written by the shim; on the host it is hostile input: size-limited,
-//! strictly typed, and nothing in it is believed that the objects do not show.
+//! `out/result.json`: the outcome of one attempt. The shim writes it. On the host it is hostile input: its size is limited, its types
+//! are strict, and every claim in it is checked against the objects.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::verdict::{CriterionResult, StoryLogEntry, StoryOutcome};
 
 /// The version that this build writes and reads.
 pub const RESULT_VERSION: u32 = 1;
-/// The most bytes of `result.json` that the host reads.
+/// The largest `result.json` that the host reads.
 pub const MAX_RESULT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The file.
@@ -22,39 +22,53 @@ pub struct ResultFile {
     pub swarm_id: SwarmId,
     /// The attempt.
     pub attempt: AttemptId,
-    /// Where the branch started.
+    /// The commit at which the branch started.
     pub base: CommitId,
-    /// Where the assigned branch ends; equal to `base` where no story finished. The bundle has it unless it is
-    /// equal to `base`.
+    /// The head of the assigned branch; equal to `base` if no story finished. The bundle contains it unless it equals `base`.
     pub tip: CommitId,
-    /// Whether there is a bundle: not where nothing moved and nothing was salvaged.
+    /// Whether there is a bundle. There is none if the branch did not move and nothing was salvaged.
     pub bundle: bool,
-    /// One entry for each story of the assignment, in the order they were run.
+    /// One entry for each story of the assignment, in the order in which they ran.
     pub stories: Vec<StoryResult>,
 }
 
-/// What came of one story.
+/// The result of one story.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoryResult {
-    /// Which.
+    /// The story's id in the tasks file.
     pub id: StoryId,
-    /// What came of it.
+    /// How the story ended.
     pub outcome: StoryOutcome,
-    /// Its criteria.
+    /// Which acceptance criteria are met.
     #[serde(default)]
     pub criteria: Vec<CriterionResult>,
-    /// What was done, from the progress updates; at most 200 entries.
+    /// The progress updates; at most 200.
     #[serde(default)]
     pub work_log: Vec<StoryLogEntry>,
-    /// What its agent said that it learned.
+    /// What the agent asked to remember.
     #[serde(default, skip_serializing_if = "AgentNotes::is_empty")]
     #[serde(rename = "remembered")]
     pub agent_notes: AgentNotes,
     /// The story's commits on the assigned branch, oldest first.
     #[serde(default)]
     pub commits: Vec<CommitId>,
-    /// How long it took, in milliseconds, checks included.
+    /// How long the story took with its checks, in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
+}
+
+impl StoryResult {
+    /// The result of a story that did not run.
+    pub fn not_run(id: StoryId, outcome: StoryOutcome) -> Self {
+        Self {
+            id,
+            outcome,
+            criteria: Vec::new(),
+            work_log: Vec::new(),
+            commits: Vec::new(),
+            duration_ms: 0,
+            agent_notes: AgentNotes::default(),
+        }
+    }
 }

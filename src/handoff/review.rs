@@ -1,52 +1,51 @@
-//! What a reviewer's attempt is given and gives back: [`ReviewAssignment`] in its `assignment.json`, and [`ReviewFile`], which is
-//! its `out/result.json`.
+//! What a reviewer's attempt receives and returns: [`ReviewAssignment`] in its `assignment.json`, and [`ReviewFile`], its
+//! `out/result.json`.
 //!
-//! The first is written by `coordinator/` and read by the shim; the second the other way round, and on the host it is
-//! hostile input: size-limited, strictly typed, its verdict read again by AMP's rules, its fix looked at by git.
+//! `coordinator/` writes the first and reads the second; the shim does the reverse. On the host, a [`ReviewFile`] is hostile input:
+//! its size is limited, its types are strict, its verdict is parsed again by AMP's rules, and git examines its fix.
 
 use serde::{Deserialize, Serialize};
 
-use super::assignment::AgentSpec;
+use super::agent_spec::AgentSpec;
 use crate::ids::{AttemptId, CommitId, SwarmId};
 use crate::protocol::amp::message::{ReviewRequest, ReviewVerdict, TaskDispatch, TaskResult};
 use crate::verdict::{Failure, StoryLogEntry};
 
 /// The version of [`ReviewFile`] that this build writes and reads.
 pub const REVIEW_VERSION: u32 = 1;
-/// The most bytes of a verdict file that are read.
+/// The largest verdict file that the shim reads.
 pub const MAX_VERDICT_BYTES: u64 = 1024 * 1024;
 
-/// What is to be reviewed, and with what in mind. The commit under review is the assignment's `base` too: the clone is
-/// checked out at it.
+/// What to review, and with what context. The commit under review is also the assignment's `base`: the clone is checked out at it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReviewAssignment {
-    /// What the diff is against.
+    /// The commit that the diff is against.
     pub base: CommitId,
-    /// The commit under review. A verdict counts for it alone.
+    /// The commit under review. A verdict counts for this commit only.
     pub commit: CommitId,
-    /// What the executor was asked to do.
+    /// The executor's task.
     pub dispatch: TaskDispatch,
-    /// How the executor sees what it did; of several stories, the newest.
+    /// The executor's own assessment; the newest one if there are several stories.
     pub result: TaskResult,
-    /// The same of each story, in their order.
+    /// The assessment of each story, in their order.
     pub results: Vec<TaskResult>,
-    /// What the coordinator asks.
+    /// The coordinator's request.
     pub request: ReviewRequest,
-    /// What the verdict must answer, one by one: the dispatch's acceptance criteria, then the config's.
+    /// The criteria that the verdict must answer one by one: the dispatch's acceptance criteria, then the config's.
     pub criteria: Vec<String>,
     /// The verdicts of earlier rounds of this task, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "earlier")]
     pub earlier_verdicts: Vec<ReviewVerdict>,
-    /// What the admin said about this task.
+    /// The admin's comments on this task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guidance: Vec<String>,
     /// The reviewer.
     pub agent: AgentSpec,
 }
 
-/// What came of a review. It has a verdict, or a failure that says why not.
+/// The outcome of a review: a verdict, or a failure that says why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReviewFile {
@@ -54,26 +53,26 @@ pub struct ReviewFile {
     pub schema_version: u32,
     /// The swarm.
     pub swarm_id: SwarmId,
-    /// The attempt.
+    /// The reviewer's attempt.
     pub attempt: AttemptId,
-    /// The commit that was reviewed.
+    /// The reviewed commit.
     pub commit: CommitId,
-    /// The verdict as the reviewer wrote it: AMP's `review_verdict` payload, to be read by AMP's rules.
+    /// The verdict as the reviewer wrote it: AMP's `review_verdict` payload, not yet checked by AMP's rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<serde_json::Value>,
-    /// Why there is none.
+    /// Why there is no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// With `approved_with_fix`: the commit that has the fix, on top of the one under review. In the bundle it is the assigned
-    /// branch.
+    /// With `approved_with_fix`: the commit with the fix, on top of the reviewed one. In the bundle, the assigned branch points to
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<CommitId>,
-    /// Whether there is a bundle: where there is a fix, and only there.
+    /// Whether there is a bundle, which is whether there is a fix.
     pub bundle: bool,
-    /// What was done, from the progress updates; at most 200 entries.
+    /// The progress updates; at most 200.
     #[serde(default)]
     pub work_log: Vec<StoryLogEntry>,
-    /// How long it took, in milliseconds.
+    /// How long the review took, in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
 }

@@ -1,17 +1,17 @@
-//! Values of environment variables, kept out of what is written down and passed on.
+//! Keeps the values of environment variables out of everything that is written or passed on.
 //!
-//! Used by `shim/` for what it saw, and by `coordinator/` for what is handed from one sandbox to another. Must not: keep a value.
+//! Used by `shim/` for evidence and verdicts, and by `coordinator/` for what one sandbox passes to another. Must not: keep a value.
 
-/// Names and values of variables that must not be shown.
+/// Names and values of variables whose values must not be shown.
 pub type Secrets = [(String, String)];
 
-/// A value shorter than this is looked for as a whole word only: it would be found everywhere.
+/// A shorter value is matched as a whole word only: it would occur everywhere.
 const MIN_SUBSTRING_LEN: usize = 4;
 
-/// A word of a command line, or a text, with the names of variables in the place of their values.
+/// Replaces the values of variables in a text, or in a word of a command line, by their names.
 pub fn redact(word: &str, secrets: &Secrets) -> String {
     let mut text = word.to_owned();
-    // Longest first: one value may hold another.
+    // Longest first: one value may contain another.
     let mut order: Vec<&(String, String)> = secrets.iter().filter(|(_, value)| !value.is_empty()).collect();
     order.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
     for (name, value) in order {
@@ -25,4 +25,24 @@ pub fn redact(word: &str, secrets: &Secrets) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redact_replaces_variable_values() {
+        let secrets = [("TOKEN", "s3cret"), ("LONG", "s3cret-and-more"), ("MODE", "1"), ("NONE", "")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        for (word, wanted) in [
+            ("Bearer s3cret", "Bearer $TOKEN"),
+            ("s3cret-and-more", "$LONG"),
+            ("--mode=1", "--mode=$MODE"),
+            ("1", "$MODE"),
+            ("file-1.txt", "file-1.txt"),
+        ] {
+            assert_eq!(redact(word, &secrets), wanted);
+        }
+    }
 }

@@ -1,93 +1,94 @@
-//! What is known once a story was tried, as a MemoryGram: what its agents said, and what shows by itself. Made by the host for a
-//! story that landed, and by the shim for stories of one sandbox that come after each other.
+//! What an attempted story teaches, as a MemoryGram: its agents' notes, and what its results show. Made by the host for a story that
+//! landed, and by the shim for consecutive stories in one sandbox.
 //!
-//! | node | id | what | importance | lost an hour |
+//! | node | id | content | importance | decay per hour |
 //! |---|---|---|---|---|
-//! | `story` | `story:US-001` | title, and the commit that it ends with | 0.6 | |
-//! | what the agent called it, else `note` | its own, or `note:US-001/ATTEMPT.N` | what the agent said | as it said, else 0.7 | |
-//! | `review-finding` | `finding:TASK/ROUND.N` | what a reviewer of a rejected round found | 0.9, 0.8, 0.5 by severity | 0.02 |
+//! | `story` | `story:US-001` | title, and the last commit | 0.6 | |
+//! | the agent's type, else `note` | the agent's, or `note:US-001/ATTEMPT.N` | the agent's text | the agent's, else 0.7 | |
+//! | `review-finding` | `finding:TASK/ROUND.N` | an issue of a rejected review round | 0.9, 0.8, 0.5 by severity | 0.02 |
 //! | `failed-attempt` | `attempt:US-001/ATTEMPT` | why an attempt did not land | 0.7 | 0.02 |
-//! | `file` | `file:MAX_PATH_BYTES` | a path that the story changed | 0.3 | 0.05 |
+//! | `file` | `file:PATH` | a path that the story changed | 0.3 | 0.05 |
 //! | `commit` | `commit:HASH` | a commit of the story | 0.2 | 0.05 |
 //!
-//! Edges go from the story to each of these, and from a note or finding to what it is about. The same facts give the same gram,
-//! whoever makes it, and when. Must not: read a clock.
+//! Edges lead from the story to each of these, and from a note or finding to what it is about. The same facts give the same gram,
+//! wherever and whenever it is made. Must not: read a clock.
 
 use jiff::Timestamp;
 use serde_json::{Map, json};
 
 use super::agent_notes::{AgentNotes, FILE_ID_PREFIX};
 use crate::ids::CommitId;
+use crate::json::text::take_chars;
 use crate::protocol::mesh::gram::{GramDraft, GramEdge, GramLimits, GramNode, MemoryGram, NOTE_TYPE, REFERENCE_TYPE};
 
-/// The most bytes of one story's gram.
+/// The most bytes of a story's gram.
 pub const MAX_STORY_GRAM_BYTES: usize = 48 * 1024;
-/// The most files and commits of one story that become nodes.
+/// The most files and the most commits of a story that become nodes.
 const MAX_FILE_NODES: usize = 200;
 /// The most bytes of a path in an id.
 const MAX_PATH_BYTES: usize = 500;
 /// The most characters of a text.
 const MAX_TEXT_CHARS: usize = 2_000;
 
-/// What is known of a story.
+/// The facts about a story.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoryKnowledge {
-    /// Its id as others say it, `US-001`; with the file's word before it where there are several.
+    /// The story's id, `US-001`, after the file's label if there are several files.
     pub story: String,
     /// Its title.
     pub title: String,
-    /// Who made it: a URI.
+    /// The URI of the gram's author.
     pub source: String,
-    /// The integration branch; empty where that is not known.
+    /// The integration branch; empty if unknown.
     pub branch: String,
-    /// The commit that it ends with.
+    /// The last commit.
     pub commit: Option<CommitId>,
-    /// The paths that it changed.
+    /// The changed paths.
     pub files: Vec<String>,
-    /// Its commits, oldest first.
+    /// All commits, oldest first.
     pub commits: Vec<CommitId>,
     /// The attempts that did not land.
     pub failures: Vec<FailedAttempt>,
-    /// What reviewers of rejected rounds found.
+    /// The issues of rejected review rounds.
     pub findings: Vec<Finding>,
-    /// What agents said, by attempt.
+    /// The agents' notes by attempt.
     pub agent_notes: Vec<(u32, AgentNotes)>,
 }
 
 /// An attempt that did not land.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailedAttempt {
-    /// Its number.
+    /// The number of the attempt.
     pub number: u32,
-    /// The cause's word.
+    /// The name of the cause.
     pub cause: String,
-    /// The sentence.
+    /// The summary of the failure.
     pub summary: String,
-    /// When it was over.
+    /// When the attempt ended.
     pub at: Timestamp,
 }
 
-/// Something that a reviewer found wrong.
+/// An issue that a reviewer found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// The task, the round and the finding's place in it: `T-2026-001/1.1`.
+    /// The task, the round and the position in it: `T-2026-001/1.1`.
     pub id: String,
     /// `critical`, `major` or `minor`.
     pub severity: String,
-    /// Where.
+    /// The path of the file.
     pub file: String,
-    /// Where in it.
+    /// The line in the file.
     pub line: Option<u64>,
-    /// What.
+    /// The problem.
     pub description: String,
-    /// How to mend it.
+    /// The suggested fix.
     pub fix: String,
-    /// When it was told.
+    /// When the review ended.
     pub at: Timestamp,
 }
 
 impl StoryKnowledge {
-    /// The gram, as of that time; at most [`MAX_STORY_GRAM_BYTES`] of it.
+    /// The gram as of `at`, pruned to [`MAX_STORY_GRAM_BYTES`].
     pub fn to_gram(&self, at: Timestamp) -> MemoryGram {
         let story = format!("story:{}", self.story);
         let mut node =
@@ -140,11 +141,11 @@ impl StoryKnowledge {
     }
 
     fn add_agent_notes(&self, story: &str, at: Timestamp, draft: &mut GramDraft) {
-        for (attempt, said) in &self.agent_notes {
-            for (place, note) in said.notes.iter().enumerate() {
-                let id = note.id.clone().unwrap_or_else(|| format!("note:{}/{attempt}.{}", self.story, place + 1));
-                // A sandbox's clock is what it says it is.
-                let since = note.at.parse::<Timestamp>().map_or(at, |said| said.min(at));
+        for (attempt, notes) in &self.agent_notes {
+            for (index, note) in notes.notes.iter().enumerate() {
+                let id = note.id.clone().unwrap_or_else(|| format!("note:{}/{attempt}.{}", self.story, index + 1));
+                // Do not trust a sandbox's clock: no note is from the future.
+                let since = note.at.parse::<Timestamp>().map_or(at, |time| time.min(at));
                 let kind = if note.kind == REFERENCE_TYPE { NOTE_TYPE } else { note.kind.as_str() };
                 let node = GramNode::new(&id, kind, note.importance.unwrap_or(0.7));
                 upsert_node(
@@ -158,7 +159,7 @@ impl StoryKnowledge {
                     draft.edges.push(GramEdge::new(&id, about, 1.0).with_context("is about"));
                 }
             }
-            for link in &said.links {
+            for link in &notes.links {
                 draft.edges.push(GramEdge::new(&link.source, &link.target, link.weight));
             }
         }
@@ -190,8 +191,8 @@ impl StoryKnowledge {
     }
 }
 
-/// Several grams as one within the budget, as of the newest of them; none of none. `sources` are named in its metadata, as
-/// many as fit into a quarter of the budget.
+/// Merges grams into one of at most `budget` bytes, as of the newest of them; `None` without grams. The metadata lists as many
+/// `sources` as fit into a quarter of the budget.
 pub fn merge_grams<'a>(
     grams: impl IntoIterator<Item = &'a MemoryGram>,
     source: &str,
@@ -222,7 +223,7 @@ pub fn merge_grams<'a>(
     Some(seal(draft, at))
 }
 
-/// A gram that has nothing in it.
+/// A gram without nodes.
 pub fn empty_gram(at: Timestamp) -> MemoryGram {
     seal(GramDraft::default(), at)
 }
@@ -232,20 +233,20 @@ fn seal(draft: GramDraft, at: Timestamp) -> MemoryGram {
         debug_assert!(false, "{error}");
         GramDraft::default().build(at, &GramLimits::default())
     });
-    sealed.expect("a gram with nothing in it breaks no rule")
+    sealed.expect("an empty gram is valid")
 }
 
-/// Adds a node, in the place of one that has the id already: who speaks of it again knows better.
+/// Adds a node, or replaces the one with its id: newer knowledge is better.
 fn upsert_node(draft: &mut GramDraft, node: GramNode) {
-    match draft.nodes.iter_mut().find(|there| there.id == node.id) {
-        // What is said of a file weighs more than that it was changed.
-        Some(there) if there.importance() > node.importance() => there.attributes.extend(node.attributes),
-        Some(there) => *there = node,
+    match draft.nodes.iter_mut().find(|existing| existing.id == node.id) {
+        // A note about a file is more important than the fact that it was changed.
+        Some(existing) if existing.importance() > node.importance() => existing.attributes.extend(node.attributes),
+        Some(existing) => *existing = node,
         None => draft.nodes.push(node),
     }
 }
 
-/// The id of a file's node. Of a path that is too long for one, the end says which it is.
+/// The id of a file's node. Of a path that is too long, the end is kept.
 fn file_node_id(path: &str) -> String {
     let path = path.strip_prefix("./").unwrap_or(path);
     let mut from = path.len().saturating_sub(MAX_PATH_BYTES);
@@ -255,6 +256,6 @@ fn file_node_id(path: &str) -> String {
     format!("{FILE_ID_PREFIX}{}", &path[from..])
 }
 
-fn truncate(text: &str) -> String {
-    text.chars().take(MAX_TEXT_CHARS).collect()
+fn truncate(text: &str) -> &str {
+    take_chars(text, MAX_TEXT_CHARS)
 }

@@ -14,16 +14,16 @@ const THREAD_STACK_BYTES: usize = 128 * 1024;
 
 /// The first failed write of a stream, if any. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct FirstWriteError(Arc<OnceLock<std::io::Error>>);
+pub struct FirstWriteError(Arc<OnceLock<io::Error>>);
 
 impl FirstWriteError {
     /// A closed pipe does not count.
-    pub fn error(&self) -> Option<&std::io::Error> {
+    pub fn error(&self) -> Option<&io::Error> {
         self.0.get()
     }
 
-    fn record(&self, error: std::io::Error) {
-        if error.kind() != std::io::ErrorKind::BrokenPipe {
+    fn record(&self, error: io::Error) {
+        if error.kind() != ErrorKind::BrokenPipe {
             let _ = self.0.set(error);
         }
     }

@@ -1,6 +1,6 @@
-//! The sandbox's end of ACP: the protocol descriptor, which nobody but the shim holds, and standard input.
+//! The sandbox's end of ACP: the protocol descriptor, which only the shim holds, and standard input.
 //!
-//! Used by `serve.rs` and `progress.rs`. Must not: know what the stories are.
+//! Used by `serve.rs` and everything that reports. Must not: know the stories.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,18 +11,17 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::ids::{ContainerId, SwarmId};
-use crate::protocol::acp::message::{ContainerMessage, Envelope, encode_container};
+use crate::protocol::acp::message::{Completion, CompletionStatus, ContainerMessage, Envelope, encode_container};
 use crate::wire::{LineSplitter, WireLine};
 
-/// Takes standard output away from everybody else: a private descriptor to it that no child inherits is returned, and
-/// descriptor 1 becomes a second standard error.
+/// Moves standard output to a private descriptor that no child inherits. Descriptor 1 becomes a second standard error.
 pub fn claim_stdout() -> io::Result<File> {
     let private = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
     Ok(File::from(private))
 }
 
-/// Reads lines on a thread of its own, so that a blocking read holds nothing up. The channel ends with the stream.
+/// Reads lines on a thread of its own, so that a blocking read delays nothing. The channel ends with the stream.
 pub fn read_lines(mut input: impl Read + Send + 'static) -> mpsc::Receiver<WireLine> {
     let (send, receive) = mpsc::channel(16);
     thread::spawn(move || {
@@ -47,16 +46,14 @@ pub fn read_lines(mut input: impl Read + Send + 'static) -> mpsc::Receiver<WireL
     receive
 }
 
-/// Who the sandbox is, for the envelope.
+/// The sandbox's ids in each envelope.
 #[derive(Debug, Clone)]
 pub struct SandboxIdentity {
-    /// The swarm.
     pub swarm: SwarmId,
-    /// This container.
     pub container: ContainerId,
 }
 
-/// Writes messages, one line each, whole. Cheap to clone.
+/// Writes messages as whole lines. Cheap to clone.
 #[derive(Clone)]
 pub struct Channel {
     identity: SandboxIdentity,
@@ -64,12 +61,11 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Messages of this sender go to `out`.
-    pub fn new(sender: SandboxIdentity, out: Arc<Mutex<Box<dyn Write + Send>>>) -> Self {
-        Self { identity: sender, out }
+    pub fn new(identity: SandboxIdentity, out: Arc<Mutex<Box<dyn Write + Send>>>) -> Self {
+        Self { identity, out }
     }
 
-    /// Sends a message. That nobody reads any more is not an error: the result is in the work folder.
+    /// Sends a message. A reader that is gone is no error: the result is in the work volume.
     pub fn send(&self, message: &ContainerMessage) {
         let envelope = Envelope {
             timestamp: jiff::Timestamp::now(),
@@ -80,5 +76,9 @@ impl Channel {
         line.push(b'\n');
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = out.write_all(&line).and_then(|()| out.flush());
+    }
+
+    pub fn send_completion(&self, status: CompletionStatus, errors: Vec<String>) {
+        self.send(&ContainerMessage::Completion(Completion { status, pr_url: None, errors }));
     }
 }

@@ -1,14 +1,19 @@
-//! The processes that the shim starts: a list of them, so that PID 1 can reap everybody else's orphans without stealing an
-//! exit status that somebody here waits for; and the means to end all that an agent left behind.
+//! The processes that the shim starts. Their list lets PID 1 reap orphans without stealing an exit status that the shim waits for.
 //!
-//! Every process in `shim/` is started through [`spawn`] or [`OwnedProcess`]. Must not: wait for anything.
+//! Every process in `shim/` is started through [`spawn`] or [`spawn_command`]. Must not: wait for a process.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, WaitOptions};
+
+use super::process;
+
+/// How much of a drained stream is kept.
+const MAX_DRAINED_BYTES: u64 = 64 * 1024;
 
 static OWN_PIDS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
@@ -16,17 +21,17 @@ fn lock_own_pids() -> MutexGuard<'static, BTreeSet<u32>> {
     OWN_PIDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A process that somebody in the shim waits for. Dropped once its exit status was taken.
+/// A process that the shim waits for. Drop it after taking the exit status.
 #[derive(Debug)]
 pub struct OwnedProcess(u32);
 
 impl OwnedProcess {
-    /// The process, which is also its group where it was started as the leader of one.
+    /// The process id, which is also the group's if the process leads one.
     pub fn pid(&self) -> Option<Pid> {
         i32::try_from(self.0).ok().and_then(Pid::from_raw)
     }
 
-    /// Signals the process's group. That nobody is left in it is fine.
+    /// Signals the process group, if it still exists.
     pub fn signal_group(&self, signal: Signal) {
         if let Some(pid) = self.pid() {
             let _ = rustix::process::kill_process_group(pid, signal);
@@ -40,7 +45,7 @@ impl Drop for OwnedProcess {
     }
 }
 
-/// Starts a process and notes it before the reaper can look: both take the same lock.
+/// Starts a process and lists it before the reaper can look: both take the same lock.
 pub fn spawn<C>(
     start: impl FnOnce() -> io::Result<C>,
     id: impl FnOnce(&C) -> Option<u32>,
@@ -52,12 +57,28 @@ pub fn spawn<C>(
     Ok((child, OwnedProcess(pid)))
 }
 
-/// Whether this process is the first of its PID namespace, to which orphans come.
+/// [`spawn`] for a blocking command.
+pub fn spawn_command(command: &mut Command) -> io::Result<(Child, OwnedProcess)> {
+    spawn(|| command.spawn(), |child| Some(child.id()))
+}
+
+/// Reads a stream to its end on a thread of its own, so that its writer never blocks. Returns the first 64 KB as text.
+pub fn drain(stream: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        let mut stream = stream.take(MAX_DRAINED_BYTES);
+        let _ = stream.read_to_end(&mut kept);
+        let _ = io::copy(&mut stream.into_inner(), &mut io::sink());
+        String::from_utf8_lossy(&kept).into_owned()
+    })
+}
+
+/// Whether this process is PID 1 of its namespace, which inherits orphans.
 pub fn is_init() -> bool {
     rustix::process::getpid().is_init()
 }
 
-/// Kills what an agent or a check left running: as PID 1 everything else in the sandbox, otherwise the group alone.
+/// Kills what an agent or a check left running: as PID 1 everything else in the sandbox, otherwise the group.
 pub fn kill_leftovers(group: &OwnedProcess) {
     if is_init() {
         // `kill(-1)`: every process but this one.
@@ -72,24 +93,16 @@ pub fn reap_orphans() {
     if !is_init() {
         return;
     }
-    // The list is locked throughout, so that no child of ours can appear unnoted in between.
+    // The lock is held throughout, so that no own child can appear unlisted in between.
     let list = lock_own_pids();
-    let Ok(entries) = fs::read_dir("/proc") else { return };
-    for entry in entries.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        if list.contains(&pid) || !is_zombie_of_init(pid) {
-            continue;
-        }
-        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+    let is_orphan = |pid: i32| !u32::try_from(pid).is_ok_and(|pid| list.contains(&pid));
+    for process in process::list_all() {
+        if process.state == 'Z'
+            && process.parent == 1
+            && is_orphan(process.pid)
+            && let Some(pid) = Pid::from_raw(process.pid)
+        {
             let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
         }
     }
-}
-
-/// `/proc/<pid>/stat` is `pid (subcommand) shared_state ppid ...`, where the subcommand may hold spaces and brackets.
-fn is_zombie_of_init(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
-    let mut words = rest.split_ascii_whitespace();
-    words.next() == Some("Z") && words.next() == Some("1")
 }

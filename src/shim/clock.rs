@@ -1,19 +1,18 @@
-//! A story's time: what passes while the sandbox runs. A sandbox that is paused for an hour has as much time left as before.
+//! A story's time, which passes only while the sandbox runs: a pause of an hour costs a story no time.
 //!
-//! The kernel's clock goes on in a paused container, and no process of it can see that; but one that ticks sees the gap. Used by
-//! `story.rs`, `review.rs` and `command.rs`; `serve.rs` makes it tick. Must not: end anything.
+//! In a paused container the kernel's clock goes on. No process notices that, but one that ticks sees the gap. `setup.rs` makes the
+//! clock tick. Must not: end anything.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often it ticks.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
-/// A longer time between two ticks is no busy machine's doing.
+/// A longer time between two ticks is a pause, and not a busy machine.
 const PAUSE_THRESHOLD: Duration = Duration::from_secs(5);
 
-/// Sees how long the sandbox did not run. One that does not tick has never seen a gap.
+/// Measures how long the sandbox was paused. Without ticks, it measures nothing.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxClock(Arc<Mutex<PauseTracker>>);
 
@@ -24,7 +23,7 @@ struct PauseTracker {
 }
 
 impl SandboxClock {
-    /// Ticks for ever.
+    /// Ticks forever.
     pub async fn run(self) {
         loop {
             self.tick();
@@ -33,26 +32,26 @@ impl SandboxClock {
     }
 
     fn tick(&self) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.record_pause();
-        seen.last_tick = Some(Instant::now());
+        let mut tracker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tracker.record_pause();
+        tracker.last_tick = Some(Instant::now());
     }
 
-    /// How long the sandbox did not run, all in all.
+    /// The total time of all pauses.
     fn paused(&self) -> Duration {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.record_pause();
-        seen.paused
+        let mut tracker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tracker.record_pause();
+        tracker.paused
     }
 
-    /// So much of the sandbox's time from now on.
+    /// The deadline after `limit` of the sandbox's time.
     pub fn deadline_after(&self, limit: Duration) -> StoryDeadline {
         StoryDeadline { at: Instant::now() + limit, paused_before: self.paused(), clock: self.clone() }
     }
 }
 
 impl PauseTracker {
-    /// Takes a gap in, once.
+    /// Adds a gap since the last tick, once.
     fn record_pause(&mut self) {
         let now = Instant::now();
         if let Some(ticked) = self.last_tick
@@ -64,17 +63,16 @@ impl PauseTracker {
     }
 }
 
-/// When a story's time is over.
 #[derive(Debug, Clone)]
 pub struct StoryDeadline {
     at: Instant,
-    /// What had been frozen when it was set.
+    /// The total time of pauses when the deadline was set.
     paused_before: Duration,
     clock: SandboxClock,
 }
 
 impl StoryDeadline {
-    /// As far as is known now: a pause moves it.
+    /// The current deadline. A pause moves it.
     pub fn instant(&self) -> Instant {
         self.at + (self.clock.paused() - self.paused_before)
     }
@@ -92,7 +90,7 @@ mod tests {
         let ticking = tokio::spawn(clock.clone().run());
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(deadline.instant(), set + Duration::from_secs(30));
-        // Nothing runs for an hour: not even the tick.
+        // Nothing runs for an hour, not even the tick.
         tokio::time::advance(Duration::from_secs(3600)).await;
         let moved = deadline.instant() - set;
         assert!((3629..=3631).contains(&moved.as_secs()), "{moved:?}");
@@ -102,7 +100,7 @@ mod tests {
         assert_eq!(
             SandboxClock::default().deadline_after(TICK_INTERVAL).instant(),
             Instant::now() + TICK_INTERVAL,
-            "one that does not tick sees nothing"
+            "a clock without ticks sees no pause"
         );
     }
 }

@@ -1,9 +1,9 @@
-//! Running one command of a story: the agent, a criterion's test, a verify command.
+//! Runs one command of a story: the agent, a criterion's test, a verify command.
 //!
-//! It runs in its own process group with its output drained always, forwarded to the sandbox's standard error up to a
-//! limit, and its last lines kept. When it ends, everything that it left running is killed, so that a daemon that holds the
-//! pipes open blocks nobody. One that does nothing any more (`watchdog.rs`) is looked at (`hang_snapshot.rs`) and ended, as is one
-//! whose time is over. Used by `story.rs`. Must not: judge what the exit means.
+//! The command runs in its own process group. Its output is always drained, forwarded to the sandbox's standard error up to a limit,
+//! and its last lines are kept. When it ends, everything that it left running is killed, so that a daemon that holds the pipes open
+//! blocks nobody. A command that hangs (`watchdog.rs`) is examined (`hang_snapshot.rs`) and ended, as is one that exceeds its time.
+//! Used by `story.rs` and `review.rs`. Must not: judge what the exit means (`command_failure.rs` does).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,19 +21,19 @@ use tokio_util::sync::CancellationToken;
 use super::agent_requests::AgentRequests;
 use super::children::{self, OwnedProcess};
 use super::clock::StoryDeadline;
-use super::hang_snapshot::{self, HangSnapshot, Secrets};
+use super::hang_snapshot::{self, HangSnapshot};
 use super::memory_gauge::MemoryGauge;
 use super::tail::{LineCutter, OutputTail};
 use super::watchdog::Watchdog;
 
 /// The most bytes of one story's output that are forwarded.
-pub const MAX_FORWARDED_BYTES: u64 = 8 * 1024 * 1024;
-/// How long the pipes are still read after the process ended and all others were killed.
+const MAX_FORWARDED_BYTES: u64 = 8 * 1024 * 1024;
+/// How long the pipes are read after the process ended and all others were killed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Makes the command the kernel's first choice when memory ends, so that the shim survives to tell.
+/// Makes the command the kernel's first choice when memory runs out, so that the shim survives to report it.
 const OOM_WRAPPER: &str = r#"echo 1000 >/proc/self/oom_score_adj 2>/dev/null; exec "$@""#;
 
-/// Where output is forwarded to: the shim's standard error, with an end to what one story may write there.
+/// Forwards output to the shim's standard error, with a limit per story.
 #[derive(Clone)]
 pub struct OutputLog {
     state: Arc<Mutex<OutputLogState>>,
@@ -45,160 +45,232 @@ struct OutputLogState {
 }
 
 impl OutputLog {
-    /// Forwards to this.
     pub fn new(sink: Box<dyn Write + Send>) -> Self {
         Self { state: Arc::new(Mutex::new(OutputLogState { sink, remaining: MAX_FORWARDED_BYTES })) }
     }
 
-    /// Begins a story: it may write [`MAX_FORWARDED_BYTES`] again.
+    /// Starts a story, which may write [`MAX_FORWARDED_BYTES`] again.
     pub fn begin_story(&self, heading: &str) {
-        let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.remaining = MAX_FORWARDED_BYTES;
-        let _ = writeln!(inner.sink, "{heading}");
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.remaining = MAX_FORWARDED_BYTES;
+        let _ = writeln!(state.sink, "{heading}");
     }
 
-    /// A line of the shim's own.
+    /// Writes a line of the shim itself.
     pub fn write_line(&self, line: &str) {
-        let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = writeln!(inner.sink, "acp-shim: {line}");
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = writeln!(state.sink, "acp-shim: {line}");
     }
 
     fn forward(&self, chunk: &[u8]) {
-        let mut inner = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.remaining == 0 {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.remaining == 0 {
             return;
         }
-        let fits = usize::try_from(inner.remaining).unwrap_or(usize::MAX).min(chunk.len());
-        let _ = inner.sink.write_all(&chunk[..fits]);
-        inner.remaining -= fits as u64;
-        if inner.remaining == 0 {
+        let fits = usize::try_from(state.remaining).unwrap_or(usize::MAX).min(chunk.len());
+        let _ = state.sink.write_all(&chunk[..fits]);
+        state.remaining -= fits as u64;
+        if state.remaining == 0 {
             let limit = MAX_FORWARDED_BYTES / (1024 * 1024);
             let _ =
-                writeln!(inner.sink, "\nacp-shim: more than {limit} MB of output in this story: the rest is dropped");
+                writeln!(state.sink, "\nacp-shim: more than {limit} MB of output in this story: the rest is dropped");
         }
     }
 }
 
-/// What to run.
 #[derive(Debug, Clone)]
 pub struct CommandSpec {
-    /// Program and arguments.
     pub argv: Vec<String>,
-    /// Where.
     pub dir: PathBuf,
     /// The whole environment.
     pub env: BTreeMap<OsString, OsString>,
-    /// What it reads on standard input, which then ends; nothing where none.
+    /// The text on standard input, which then ends.
     pub stdin: Option<String>,
-    /// When its time is over.
     pub deadline: StoryDeadline,
-    /// How long it may do nothing; zero: as long as it likes.
+    /// How long the command may do nothing; zero: no limit.
     pub idle_timeout: Duration,
-    /// How long it has between SIGTERM and SIGKILL then.
+    /// The time between SIGTERM and SIGKILL at a timeout or a hang.
     pub grace: Duration,
 }
 
-/// What a job runs with.
-pub struct CommandContext<'a> {
-    /// Where output goes.
-    pub log: &'a OutputLog,
-    /// The memory counters.
-    pub memory: &'a MemoryGauge,
-    /// Cancelled when the sandbox is to stop.
-    pub stop: &'a CancellationToken,
-    /// How long an agent has between SIGTERM and SIGKILL when the sandbox stops.
+/// Runs the commands of a sandbox.
+pub struct CommandRunner {
+    pub log: OutputLog,
+    pub memory: MemoryGauge,
+    /// Cancelled when the sandbox is stopped.
+    pub stop: CancellationToken,
+    /// The time between SIGTERM and SIGKILL when the sandbox is stopped.
     pub stop_grace: Duration,
     /// Where the agent reports its progress.
-    pub agent_requests: &'a AgentRequests,
-    /// What no evidence may show.
-    pub secrets: &'a Secrets,
+    pub agent_requests: AgentRequests,
+    /// The variables whose values no evidence may show.
+    pub secrets: Vec<(String, String)>,
 }
 
-/// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandExit {
-    /// With this exit code.
     Code(i32),
-    /// By this signal, which was not the shim's.
+    /// A signal that the shim did not send.
     Signal(i32),
-    /// Its time ran out, and the shim ended it.
+    /// The shim ended it at its deadline.
     TimedOut,
-    /// It did nothing for so long that the shim looked at it and ended it.
+    /// The shim examined and ended it because it did nothing for too long.
     Hung(Box<DetectedHang>),
-    /// The sandbox was stopped, and the shim ended it.
+    /// The shim ended it because the sandbox was stopped.
     Stopped,
-    /// It could not be started.
     NotStarted(String),
 }
 
-/// A command that does nothing any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetectedHang {
-    /// For how long.
     pub idle: Duration,
-    /// What was seen then.
     pub snapshot: HangSnapshot,
 }
 
-/// What came of a job.
 #[derive(Debug)]
 pub struct CommandOutput {
-    /// How it ended.
     pub exit: CommandExit,
-    /// The last lines that it printed.
+    /// The last lines of output.
     pub tail: Vec<String>,
-    /// How often the kernel killed for memory meanwhile; none where nobody counts.
+    /// How many processes the kernel killed for memory meanwhile; `None` without a counter.
     pub oom_kills: Option<u64>,
     /// Whether memory use came near the limit.
     pub near_memory_limit: bool,
 }
 
-/// Runs a job to its end, and leaves no other process behind. `on_line` gets each line that it prints.
-pub async fn run_command(
-    job: CommandSpec,
-    around: &CommandContext<'_>,
-    mut on_line: impl FnMut(&str),
-) -> CommandOutput {
-    let before = around.memory.oom_kills();
-    let mut tail = OutputTail::default();
-    let end = match spawn(&job) {
-        Err(error) => CommandExit::NotStarted(error.to_string()),
-        Ok((child, owned)) => {
-            let mut keep = |line: String| {
-                if !line.is_empty() {
-                    on_line(&line);
-                }
-                tail.push(line);
-            };
-            supervise(child, &owned, &job, around, &mut keep).await
+impl CommandRunner {
+    /// Runs a command to its end, and leaves no other process behind. `on_line` gets each line of output.
+    pub async fn run(&self, spec: CommandSpec, mut on_line: impl FnMut(&str)) -> CommandOutput {
+        let before = self.memory.oom_kills();
+        let mut tail = OutputTail::default();
+        let exit = match spawn(&spec) {
+            Err(error) => CommandExit::NotStarted(error.to_string()),
+            Ok((child, owned)) => {
+                let mut keep = |line: String| {
+                    if !line.is_empty() {
+                        on_line(&line);
+                    }
+                    tail.push(line);
+                };
+                self.supervise(child, &owned, &spec, &mut keep).await
+            }
+        };
+        children::reap_orphans();
+        let after = self.memory.oom_kills();
+        CommandOutput {
+            exit,
+            tail: tail.into_lines(),
+            oom_kills: before.zip(after).map(|(before, after)| after.saturating_sub(before)),
+            near_memory_limit: self.memory.near_limit(),
         }
-    };
-    children::reap_orphans();
-    let after = around.memory.oom_kills();
-    CommandOutput {
-        exit: end,
-        tail: tail.into_lines(),
-        oom_kills: before.zip(after).map(|(before, after)| after.saturating_sub(before)),
-        near_memory_limit: around.memory.near_limit(),
+    }
+
+    async fn supervise(
+        &self,
+        mut child: tokio::process::Child,
+        owned: &OwnedProcess,
+        spec: &CommandSpec,
+        keep: &mut impl FnMut(String),
+    ) -> CommandExit {
+        let mut out = OutputStream::new(child.stdout.take());
+        let mut err = OutputStream::new(child.stderr.take());
+        let feeding = write_stdin(child.stdin.take(), spec.stdin.clone());
+        tokio::pin!(feeding);
+        let mut fed = false;
+        let mut status = None;
+        let mut phase = CommandPhase::Running;
+        let mut stopping = false;
+        let mut alarm = spec.deadline.instant();
+        let mut watchdog = Watchdog::new(spec.idle_timeout, owned, self.agent_requests.report_count());
+        let mut hang = None;
+
+        while status.is_none() || out.is_open() || err.is_open() {
+            tokio::select! {
+                () = &mut feeding, if !fed => fed = true,
+                length = out.read(), if out.is_open() => {
+                    watchdog.record_output();
+                    out.consume(length, &self.log, keep);
+                }
+                length = err.read(), if err.is_open() => {
+                    watchdog.record_output();
+                    err.consume(length, &self.log, keep);
+                }
+                ended = child.wait(), if status.is_none() => {
+                    status = Some(ended);
+                    children::kill_leftovers(owned);
+                    let drain = if self.stop.is_cancelled() { self.stop_grace.min(DRAIN_TIMEOUT) } else { DRAIN_TIMEOUT };
+                    alarm = Instant::now() + drain;
+                }
+                () = self.stop.cancelled(), if !stopping && status.is_none() => {
+                    stopping = true;
+                    if phase == CommandPhase::Running {
+                        phase = CommandPhase::Ending(TerminationReason::Stop);
+                        owned.signal_group(Signal::TERM);
+                        alarm = Instant::now() + self.stop_grace;
+                    } else {
+                        // A command that is already being ended has no more time than the stop.
+                        alarm = alarm.min(Instant::now() + self.stop_grace);
+                    }
+                }
+                () = sleep_until(watchdog.next_check()), if phase == CommandPhase::Running && status.is_none() => {
+                    if let Some(idle) = watchdog.check(self.agent_requests.report_count()) {
+                        let group = owned.pid().map(|pid| pid.as_raw_nonzero().get());
+                        hang = Some(DetectedHang { idle, snapshot: hang_snapshot::capture(group, &self.secrets) });
+                        phase = CommandPhase::Ending(TerminationReason::Hang);
+                        owned.signal_group(Signal::TERM);
+                        alarm = Instant::now() + spec.grace;
+                    }
+                }
+                () = tokio::time::sleep_until(alarm) => {
+                    if status.is_some() {
+                        break;
+                    }
+                    match phase {
+                        // The sandbox was paused meanwhile, which moved the deadline.
+                        CommandPhase::Running if spec.deadline.instant() > Instant::now() => alarm = spec.deadline.instant(),
+                        CommandPhase::Running => {
+                            phase = CommandPhase::Ending(TerminationReason::Timeout);
+                            owned.signal_group(Signal::TERM);
+                            alarm = Instant::now() + spec.grace;
+                        }
+                        CommandPhase::Ending(why) | CommandPhase::Killed(why) => {
+                            phase = CommandPhase::Killed(why);
+                            owned.signal_group(Signal::KILL);
+                            // A process in a system call may take a while to die.
+                            alarm = Instant::now() + Duration::from_secs(1);
+                        }
+                    }
+                }
+            }
+        }
+        out.cutter.finish(&mut *keep);
+        err.cutter.finish(&mut *keep);
+        match phase {
+            CommandPhase::Ending(why) | CommandPhase::Killed(why) => match (why, hang) {
+                (TerminationReason::Hang, Some(hang)) => CommandExit::Hung(Box::new(hang)),
+                (TerminationReason::Timeout | TerminationReason::Hang, _) => CommandExit::TimedOut,
+                (TerminationReason::Stop, _) => CommandExit::Stopped,
+            },
+            CommandPhase::Running => exit_from_status(status),
+        }
     }
 }
 
-fn spawn(job: &CommandSpec) -> std::io::Result<(tokio::process::Child, OwnedProcess)> {
+fn spawn(spec: &CommandSpec) -> std::io::Result<(tokio::process::Child, OwnedProcess)> {
     let mut command = tokio::process::Command::new("sh");
     command
         .args(["-c", OOM_WRAPPER, "sh"])
-        .args(&job.argv)
+        .args(&spec.argv)
         .env_clear()
-        .envs(&job.env)
-        .current_dir(&job.dir)
+        .envs(&spec.env)
+        .current_dir(&spec.dir)
         .process_group(0)
-        .stdin(if job.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdin(if spec.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     children::spawn(|| command.spawn(), tokio::process::Child::id)
 }
 
-/// Why the shim ends a process, and what comes next.
 #[derive(Clone, Copy, PartialEq)]
 enum CommandPhase {
     Running,
@@ -213,97 +285,7 @@ enum TerminationReason {
     Stop,
 }
 
-async fn supervise(
-    mut child: tokio::process::Child,
-    owned: &OwnedProcess,
-    job: &CommandSpec,
-    around: &CommandContext<'_>,
-    keep: &mut impl FnMut(String),
-) -> CommandExit {
-    let mut out = OutputStream::new(child.stdout.take());
-    let mut err = OutputStream::new(child.stderr.take());
-    let feeding = write_stdin(child.stdin.take(), job.stdin.clone());
-    tokio::pin!(feeding);
-    let mut fed = false;
-    let mut status = None;
-    let mut phase = CommandPhase::Running;
-    let mut stopping = false;
-    let mut alarm = job.deadline.instant();
-    let mut watchdog = Watchdog::new(job.idle_timeout, owned, around.agent_requests.report_count());
-    let mut hang = None;
-
-    while status.is_none() || out.is_open() || err.is_open() {
-        tokio::select! {
-            () = &mut feeding, if !fed => fed = true,
-            length = out.read(), if out.is_open() => {
-                watchdog.record_output();
-                out.consume(length, around.log, keep);
-            }
-            length = err.read(), if err.is_open() => {
-                watchdog.record_output();
-                err.consume(length, around.log, keep);
-            }
-            ended = child.wait(), if status.is_none() => {
-                status = Some(ended);
-                children::kill_leftovers(owned);
-                let drain = if around.stop.is_cancelled() { around.stop_grace.min(DRAIN_TIMEOUT) } else { DRAIN_TIMEOUT };
-                alarm = Instant::now() + drain;
-            }
-            () = around.stop.cancelled(), if !stopping && status.is_none() => {
-                stopping = true;
-                if phase == CommandPhase::Running {
-                    phase = CommandPhase::Ending(TerminationReason::Stop);
-                    owned.signal_group(Signal::TERM);
-                    alarm = Instant::now() + around.stop_grace;
-                } else {
-                    // What was being ended has no more time than a stop gives.
-                    alarm = alarm.min(Instant::now() + around.stop_grace);
-                }
-            }
-            () = sleep_until(watchdog.next_check()), if phase == CommandPhase::Running && status.is_none() => {
-                if let Some(idle) = watchdog.check(around.agent_requests.report_count()) {
-                    let group = owned.pid().map(|pid| pid.as_raw_nonzero().get());
-                    hang = Some(DetectedHang { idle, snapshot: hang_snapshot::capture(group, around.secrets) });
-                    phase = CommandPhase::Ending(TerminationReason::Hang);
-                    owned.signal_group(Signal::TERM);
-                    alarm = Instant::now() + job.grace;
-                }
-            }
-            () = tokio::time::sleep_until(alarm) => {
-                if status.is_some() {
-                    break;
-                }
-                match phase {
-                    // The sandbox was paused meanwhile.
-                    CommandPhase::Running if job.deadline.instant() > Instant::now() => alarm = job.deadline.instant(),
-                    CommandPhase::Running => {
-                        phase = CommandPhase::Ending(TerminationReason::Timeout);
-                        owned.signal_group(Signal::TERM);
-                        alarm = Instant::now() + job.grace;
-                    }
-                    CommandPhase::Ending(why) | CommandPhase::Killed(why) => {
-                        phase = CommandPhase::Killed(why);
-                        owned.signal_group(Signal::KILL);
-                        // A process in the middle of a system call may take its time to die.
-                        alarm = Instant::now() + Duration::from_secs(1);
-                    }
-                }
-            }
-        }
-    }
-    out.cutter.finish(&mut *keep);
-    err.cutter.finish(&mut *keep);
-    match phase {
-        CommandPhase::Ending(why) | CommandPhase::Killed(why) => match (why, hang) {
-            (TerminationReason::Hang, Some(hang)) => CommandExit::Hung(Box::new(hang)),
-            (TerminationReason::Timeout | TerminationReason::Hang, _) => CommandExit::TimedOut,
-            (TerminationReason::Stop, _) => CommandExit::Stopped,
-        },
-        CommandPhase::Running => exit_from_status(status),
-    }
-}
-
-/// Waits until then; for ever where there is no such time.
+/// Waits until `time`, or forever.
 async fn sleep_until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
@@ -319,18 +301,18 @@ fn exit_from_status(status: Option<std::io::Result<std::process::ExitStatus>>) -
             (None, signal) => CommandExit::Signal(signal.unwrap_or(0)),
         },
         Some(Err(error)) => CommandExit::NotStarted(error.to_string()),
-        None => CommandExit::NotStarted("it was not waited for".into()),
+        None => CommandExit::NotStarted("its exit status is unknown".into()),
     }
 }
 
 async fn write_stdin(pipe: Option<tokio::process::ChildStdin>, text: Option<String>) {
     if let (Some(mut pipe), Some(text)) = (pipe, text) {
-        // Many programs end without reading their input: not an error.
+        // Ignore errors: many programs end without reading their input.
         let _ = pipe.write_all(text.as_bytes()).await;
     }
 }
 
-/// One of a process's two streams.
+/// Standard output or standard error of a process.
 struct OutputStream<R> {
     pipe: Option<R>,
     buffer: Vec<u8>,
@@ -346,7 +328,7 @@ impl<R: AsyncRead + Unpin> OutputStream<R> {
         self.pipe.is_some()
     }
 
-    /// Reads a chunk into the buffer; 0 at the end of the stream. Cancel-safe: what is not returned was not read.
+    /// Reads a chunk into the buffer; 0 at the end of the stream. Cancel-safe.
     async fn read(&mut self) -> usize {
         match self.pipe.as_mut() {
             Some(pipe) => pipe.read(&mut self.buffer).await.unwrap_or(0),

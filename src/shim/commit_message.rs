@@ -1,18 +1,17 @@
-//! The messages of the commits that the shim makes.
-//!
-//! Used by `story.rs` and by the depot. Must not: hold anything but ids and the story's title.
+//! The messages of the shim's commits. Must not: contain anything but ids, file names and the story's title.
 
 use crate::ids::{StoryId, SwarmId};
+use crate::json::text::{single_line, take_chars};
 
-/// The most characters of a title in a subject.
+/// The most characters of a title in a subject line.
 const MAX_TITLE_CHARS: usize = 200;
 
-/// `US-001: <title>` with the trailers that say whose it is.
+/// `US-001: <title>`, with trailers.
 pub fn for_finished_story(story: &StoryId, title: &str, swarm: &SwarmId) -> String {
     format!("{story}: {}\n\nLongshore-Swarm: {swarm}\nLongshore-Story: {story}\n", one_line(title))
 }
 
-/// The same for what a story that did not finish left.
+/// The salvaged work of a failed story.
 pub fn for_salvage(story: &StoryId, title: &str, swarm: &SwarmId, cause: &str) -> String {
     format!(
         "salvage {story}: {}\n\nThe story did not finish: {cause}.\n\nLongshore-Swarm: {swarm}\nLongshore-Story: {story}\n",
@@ -20,7 +19,7 @@ pub fn for_salvage(story: &StoryId, title: &str, swarm: &SwarmId, cause: &str) -
     )
 }
 
-/// For what a reviewer mended.
+/// A reviewer's fix.
 pub fn for_review_fix(stories: &[StoryId], files: &[&str], swarm: &SwarmId) -> String {
     let names: Vec<&str> = stories.iter().map(StoryId::as_str).collect();
     let subject = one_line(&format!("review of {}: mend {}", names.join(", "), files.join(", ")));
@@ -29,9 +28,7 @@ pub fn for_review_fix(stories: &[StoryId], files: &[&str], swarm: &SwarmId) -> S
 }
 
 fn one_line(title: &str) -> String {
-    let words: Vec<&str> =
-        title.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
-    words.join(" ").chars().take(MAX_TITLE_CHARS).collect()
+    take_chars(&single_line(title), MAX_TITLE_CHARS).to_owned()
 }
 
 #[cfg(test)]

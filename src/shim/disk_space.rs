@@ -1,37 +1,36 @@
-//! Where no space is left: the file systems that agents and git write to, looked at when something failed.
+//! Free space on the file systems that agents and git write to, measured when something failed.
 //!
-//! Used by `story.rs`, `attempt.rs` and `git.rs`. Must not: write.
+//! Used wherever a failure may have come from a full disk. Must not: write.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::verdict::{Cause, Failure};
 
-/// Less free space than this is none.
+/// Below this, the disk counts as full.
 const FULL_BELOW_BYTES: u64 = 1024 * 1024;
-/// The share, as a divisor, below which a place is short of space.
+/// Below this fraction of the total, given as a divisor, space counts as low.
 const LOW_SPACE_DIVISOR: u64 = 20;
-/// The last lines of a program's output in which it may say that no space was left.
+/// How many of the last lines of output are searched for a message about a full disk.
 const CHECKED_OUTPUT_LINES: usize = 10;
 
-/// A file system, by one of its folders.
+/// The space of a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// The folder.
+    /// A directory on the file system.
     pub path: PathBuf,
-    /// Bytes that are left for us.
+    /// Bytes that this user can still write.
     pub free: u64,
-    /// Bytes in all.
     pub total: u64,
-    /// No more files can be made, however large.
     out_of_inodes: bool,
 }
 
 impl DiskSpace {
-    /// Measures the file system of a folder; none where it cannot be.
-    pub fn measure(path: &Path) -> Option<Self> {
-        let space = rustix::fs::statvfs(path).ok()?;
-        Some(Self {
+    /// Measures the file system of a directory.
+    pub fn measure(path: &Path) -> io::Result<Self> {
+        let space = rustix::fs::statvfs(path)?;
+        Ok(Self {
             path: path.to_owned(),
             free: space.f_bavail.saturating_mul(space.f_frsize),
             total: space.f_blocks.saturating_mul(space.f_frsize),
@@ -39,7 +38,6 @@ impl DiskSpace {
         })
     }
 
-    /// Nothing more can be written.
     pub fn is_full(&self) -> bool {
         self.out_of_inodes || (self.free < FULL_BELOW_BYTES && self.total > 0)
     }
@@ -52,33 +50,36 @@ impl DiskSpace {
 impl fmt::Display for DiskSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (free, total) = (self.free / 1024, self.total / 1024);
-        let files = if self.out_of_inodes { ", and no more files" } else { "" };
+        let files = if self.out_of_inodes { ", and no inodes" } else { "" };
         write!(f, "{free} KB of {total} KB are free in `{}`{files}", self.path.display())
     }
 }
 
-/// The places that are full; or those that are short of space, where the program's last words are that none was left.
-pub fn find_full(folders: &[PathBuf], said: &[String]) -> Vec<DiskSpace> {
-    let places: Vec<DiskSpace> = folders.iter().filter_map(|folder| DiskSpace::measure(folder)).collect();
-    let complained = said.iter().rev().take(CHECKED_OUTPUT_LINES).any(|line| crate::git::mentions_disk_full(line));
-    places.into_iter().filter(|place| place.is_full() || (complained && place.is_low())).collect()
+/// The file systems that are full. If the output ends with a message about a full disk, also those that are low on space.
+pub fn find_full(dirs: &[PathBuf], output: &[String]) -> Vec<DiskSpace> {
+    let complained = output.iter().rev().take(CHECKED_OUTPUT_LINES).any(|line| crate::git::mentions_disk_full(line));
+    measure_all(dirs).filter(|space| space.is_full() || (complained && space.is_low())).collect()
 }
 
-/// Says in a failure for lack of space where that was.
-pub fn add_disk_evidence(failure: &mut Failure, folders: &[PathBuf]) {
+fn measure_all(dirs: &[PathBuf]) -> impl Iterator<Item = DiskSpace> {
+    dirs.iter().filter_map(|dir| DiskSpace::measure(dir).ok())
+}
+
+/// Adds which file systems are full to a failure with that cause.
+pub fn add_disk_evidence(failure: &mut Failure, dirs: &[PathBuf]) {
     if failure.cause != Cause::DiskFull {
         return;
     }
-    let mut places: Vec<DiskSpace> = folders.iter().filter_map(|folder| DiskSpace::measure(folder)).collect();
-    // Where space was made since, the folder that the work is in says most.
-    match places.iter().any(DiskSpace::is_low) {
-        true => places.retain(DiskSpace::is_low),
-        false => places.truncate(1),
+    let mut spaces: Vec<DiskSpace> = measure_all(dirs).collect();
+    // If space was freed meanwhile, the first directory, with the work, is the most telling.
+    match spaces.iter().any(DiskSpace::is_low) {
+        true => spaces.retain(DiskSpace::is_low),
+        false => spaces.truncate(1),
     }
-    for place in places {
-        let shown = place.path.display().to_string();
+    for space in spaces {
+        let shown = space.path.display().to_string();
         if !failure.evidence.paths.contains(&shown) {
-            failure.evidence.summary.push_str(&format!("; {place}"));
+            failure.evidence.summary.push_str(&format!("; {space}"));
             failure.evidence.paths.push(shown);
         }
     }
@@ -98,15 +99,15 @@ mod tests {
         assert!(!disk_space(2 << 20, 1 << 30).is_full() && disk_space(2 << 20, 1 << 30).is_low());
         assert!(!disk_space(1 << 29, 1 << 30).is_low());
         assert!(DiskSpace { out_of_inodes: true, ..disk_space(1 << 29, 1 << 30) }.is_full());
-        assert!(!disk_space(0, 0).is_full(), "a file system without a size says nothing");
+        assert!(!disk_space(0, 0).is_full(), "a file system without a size is not full");
         assert_eq!(disk_space(2048, 10_240).to_string(), "2 KB of 10 KB are free in `/x`");
     }
 
     #[test]
     fn output_alone_does_not_count_as_a_full_disk() {
         let free = std::env::temp_dir();
-        let said = ["cp: error writing 'x': No space left on device".to_owned()];
-        assert!(!DiskSpace::measure(&free).expect("a folder").is_low(), "this test needs some space");
-        assert_eq!(find_full(&[free], &said), []);
+        let output = ["cp: error writing 'x': No space left on device".to_owned()];
+        assert!(!DiskSpace::measure(&free).expect("a directory").is_low(), "this test needs some space");
+        assert_eq!(find_full(&[free], &output), []);
     }
 }

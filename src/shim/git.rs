@@ -1,7 +1,7 @@
 //! Runs git on a repository that an agent may have changed: no hooks, no outside configuration, no prompts, a time limit on
 //! each process.
 //!
-//! Called by everything in `shim/` that needs git. Blocking: `serve.rs` calls it from blocking tasks. Must not: search for a
+//! Called by everything in `shim/` that needs git, from blocking tasks. Must not: search for a
 //! repository; the caller names the git directory and the work tree.
 
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ use crate::git::{harden, identity_env, mentions_disk_full};
 use crate::handoff::assignment::GitIdentity;
 
 /// The default time limit of a process in a clone, because an agent can make git wait.
-pub const GIT_TIMEOUT: Duration = Duration::from_secs(120);
+const GIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How often the watchdog of a process checks whether the sandbox is being stopped.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -170,7 +170,7 @@ impl HardenedGit {
         let mut command = self.command(args);
         command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (child, owned) = children::spawn(|| command.spawn(), |child| Some(child.id())).map_err(GitError::Start)?;
+        let (child, owned) = children::spawn_command(&mut command).map_err(GitError::Start)?;
         let (output, late) =
             wait_or_kill(child, &owned, stdin, self.timeout, self.stop_deadline.as_ref()).map_err(GitError::Start)?;
         if let Some(late) = late {
@@ -202,7 +202,7 @@ impl HardenedGit {
         let mut error = error_from_stderr(args, &output.stderr);
         // If git cannot write an index or a ref, it does not report why.
         if let GitError::Failed { disk_full, .. } = &mut error {
-            *disk_full = *disk_full || DiskSpace::measure(&self.git_dir).is_some_and(|place| place.is_full());
+            *disk_full = *disk_full || DiskSpace::measure(&self.git_dir).is_ok_and(|space| space.is_full());
         }
         Err(error)
     }

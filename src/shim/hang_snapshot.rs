@@ -1,9 +1,8 @@
-//! What can be seen of a command that hangs, before it is ended: the processes as a tree, and who holds which end of which
-//! pipe or socket.
+//! Examines a command that hangs, before it is ended: the processes as a tree, and which of them holds which end of which pipe or
+//! socket.
 //!
-//! Used by `command.rs` when the watchdog finds no progress. Whoever may read the result did not get the values of the sandbox's
-//! environment variables, so a command line that holds one shows the variable's name in its place. Must not: block (nothing
-//! is opened but files of `/proc`).
+//! Used by `command.rs` when the watchdog finds no progress. Readers of the result may not know the values of the sandbox's
+//! environment variables, so a command line shows a variable's name instead. Must not: block, or open anything outside `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,29 +10,29 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-use super::processes::{self, Process};
+use super::process::Process;
+use super::processes;
 use super::tail;
+use crate::handoff::secrets::{Secrets, redact};
+use crate::json::text::take_chars;
 use crate::verdict::{MAX_HANG_SNAPSHOT_CHARS, MAX_HANG_SNAPSHOT_LINES};
 
-/// The most bytes that are looked at of a command line.
+/// The most bytes of a command line that are examined.
 const MAX_COMMAND_BYTES: usize = 64 * 1024;
-/// The most processes that the sentence names.
+/// The most processes that the summary names.
 const MAX_NAMED_PROCESSES: usize = 2;
 
-pub use crate::handoff::secrets::{Secrets, redact};
-
-/// What was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HangSnapshot {
-    /// The processes, a line each, children below their parents and further in.
+    /// A line per process, children indented below their parents.
     pub processes: Vec<String>,
-    /// Pipes and sockets, a line each.
+    /// A line per pipe or socket.
     pub pipes: Vec<String>,
-    /// Who waits for what, as the end of a sentence: "`cat` (pid 31) waits in pipe_read".
+    /// Which processes wait for what: "`cat` (pid 31) waits in pipe_read".
     pub waiting: String,
 }
 
-/// Looks at the processes below the shim.
+/// Examines the processes below the shim. `group` is the command's process group.
 pub fn capture(group: Option<i32>, secrets: &Secrets) -> HangSnapshot {
     let below = processes::list_descendants(group);
     HangSnapshot {
@@ -44,10 +43,10 @@ pub fn capture(group: Option<i32>, secrets: &Secrets) -> HangSnapshot {
 }
 
 fn truncate(text: &str) -> String {
-    text.chars().take(MAX_HANG_SNAPSHOT_CHARS).collect()
+    take_chars(text, MAX_HANG_SNAPSHOT_CHARS).to_owned()
 }
 
-/// No more lines than may be shown; the last says what is missing.
+/// Drops lines over the limit. The last line then counts them.
 fn limit_lines(mut lines: Vec<String>, what: &str) -> Vec<String> {
     if lines.len() > MAX_HANG_SNAPSHOT_LINES {
         let more = lines.len() - (MAX_HANG_SNAPSHOT_LINES - 1);
@@ -60,21 +59,21 @@ fn limit_lines(mut lines: Vec<String>, what: &str) -> Vec<String> {
 fn process_tree(below: &BTreeMap<i32, Process>, secrets: &Secrets) -> Vec<String> {
     let mut lines = Vec::new();
     let roots = below.values().filter(|process| !below.contains_key(&process.parent));
-    // Deepest last: a stack, so its top is the next to be shown.
-    let mut waiting: Vec<(&Process, usize)> = roots.rev().map(|process| (process, 0)).collect();
-    while let Some((process, depth)) = waiting.pop() {
+    // A stack: the last is shown next.
+    let mut pending: Vec<(&Process, usize)> = roots.rev().map(|process| (process, 0)).collect();
+    while let Some((process, depth)) = pending.pop() {
         lines.push(process_line(process, depth, secrets));
         let children = below.values().rev().filter(|child| child.parent == process.pid && child.pid != process.pid);
-        waiting.extend(children.map(|child| (child, depth + 1)));
+        pending.extend(children.map(|child| (child, depth + 1)));
     }
     limit_lines(lines, "processes")
 }
 
 fn process_line(process: &Process, depth: usize, secrets: &Secrets) -> String {
     let Process { pid, parent, state, .. } = process;
-    let waits = process.wait_channel().map(|place| format!(" {place}")).unwrap_or_default();
+    let waits = process.wait_channel().map(|function| format!(" {function}")).unwrap_or_default();
     let command = command_line(process, secrets);
-    // A chain of a thousand shells must leave room for what they are.
+    // A chain of a thousand shells must leave room for the command.
     let indent = "  ".repeat(depth.min(20));
     truncate(&format!("{indent}{pid} (parent {parent}) {state}{waits} {} {command}", format_duration(process.age())))
 }
@@ -88,7 +87,7 @@ fn format_duration(time: Duration) -> String {
     }
 }
 
-/// The command line, without values that must not be shown; the kernel's name in brackets where there is none.
+/// The command line without secret values, or the kernel's name in brackets.
 fn command_line(process: &Process, secrets: &Secrets) -> String {
     let bytes = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
     let bytes = &bytes[..bytes.len().min(MAX_COMMAND_BYTES)];
@@ -102,15 +101,15 @@ fn command_line(process: &Process, secrets: &Secrets) -> String {
     if text.trim().is_empty() { format!("[{}]", process.name) } else { text }
 }
 
-/// The processes at the ends of the tree, the youngest first, and what they wait for.
+/// Describes what the leaves of the tree wait for, youngest first.
 fn describe_waiting(below: &BTreeMap<i32, Process>) -> String {
     let parents: BTreeSet<i32> = below.values().map(|process| process.parent).collect();
     let mut leaves: Vec<&Process> =
         below.values().filter(|process| process.state != 'Z' && !parents.contains(&process.pid)).collect();
     leaves.sort_by_key(|process| std::cmp::Reverse(process.pid));
-    let said = |process: &&Process| {
+    let describe = |process: &&Process| {
         let does = match (process.wait_channel(), process.state) {
-            (Some(place), _) => format!("waits in {place}"),
+            (Some(function), _) => format!("waits in {function}"),
             (None, 'R') => "is ready to run".to_owned(),
             (None, 'D') => "waits for a device".to_owned(),
             (None, 'T' | 't') => "is stopped".to_owned(),
@@ -118,7 +117,7 @@ fn describe_waiting(below: &BTreeMap<i32, Process>) -> String {
         };
         format!("`{}` (pid {}) {does}", process.name, process.pid)
     };
-    let mut parts: Vec<String> = leaves.iter().take(MAX_NAMED_PROCESSES).map(said).collect();
+    let mut parts: Vec<String> = leaves.iter().take(MAX_NAMED_PROCESSES).map(describe).collect();
     match leaves.len().saturating_sub(MAX_NAMED_PROCESSES) {
         0 => {}
         more => parts.push(format!("{more} more wait")),
@@ -126,7 +125,6 @@ fn describe_waiting(below: &BTreeMap<i32, Process>) -> String {
     parts.join(", ")
 }
 
-/// What a descriptor is to the one that it is shared with.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum DescriptorKind {
     Pipe,
@@ -134,7 +132,7 @@ enum DescriptorKind {
     Socket,
 }
 
-/// The ends of one pipe or socket: who holds them.
+/// The holders of the ends of a pipe or socket.
 #[derive(Default)]
 struct DescriptorHolders {
     readers: BTreeSet<String>,
@@ -152,7 +150,7 @@ fn list_pipes(below: &BTreeMap<i32, Process>) -> Vec<String> {
             false,
         );
     }
-    // The shim's own ends of what somebody else holds.
+    // The shim's ends of those pipes.
     let own = rustix::process::getpid().as_raw_nonzero();
     collect_descriptors(&format!("acp-shim ({own})"), "/proc/self", &mut found, true);
     let addresses = socket_addresses();
@@ -185,12 +183,12 @@ fn list_pipes(below: &BTreeMap<i32, Process>) -> Vec<String> {
     limit_lines(lines.collect(), "pipes and sockets")
 }
 
-/// Notes the pipes and sockets that a process holds; `known`: only those that are noted already.
+/// Collects the pipes and sockets that a process holds; with `known_only`, those that are collected already.
 fn collect_descriptors(
     who: &str,
     process: &str,
     found: &mut BTreeMap<(DescriptorKind, u64), DescriptorHolders>,
-    known: bool,
+    known_only: bool,
 ) {
     let Ok(entries) = fs::read_dir(format!("{process}/fd")) else { return };
     for entry in entries.flatten() {
@@ -198,7 +196,7 @@ fn collect_descriptors(
         let Some(key) = parse_descriptor(&target, &entry.path()) else { continue };
         let ends = match found.get_mut(&key) {
             Some(ends) => ends,
-            None if known => continue,
+            None if known_only => continue,
             None => found.entry(key.clone()).or_default(),
         };
         let number = entry.file_name().to_string_lossy().into_owned();
@@ -211,7 +209,7 @@ fn collect_descriptors(
     }
 }
 
-/// What a link of `/proc/<pid>/fd` names: `pipe:[4711]`, `socket:[4712]`, or the path of a FIFO.
+/// Parses a link of `/proc/<pid>/fd`: `pipe:[4711]`, `socket:[4712]`, or the path of a FIFO.
 fn parse_descriptor(target: &Path, link: &Path) -> Option<(DescriptorKind, u64)> {
     let text = target.to_str()?;
     let inode = |prefix: &str| text.strip_prefix(prefix)?.strip_suffix(']')?.parse().ok();
@@ -221,7 +219,7 @@ fn parse_descriptor(target: &Path, link: &Path) -> Option<(DescriptorKind, u64)>
     if let Some(inode) = inode("socket:[") {
         return Some((DescriptorKind::Socket, inode));
     }
-    // Devices and what is in `/proc` are no FIFOs, and need not be looked at.
+    // Devices and `/proc` have no FIFOs.
     if !text.starts_with('/') || text.starts_with("/dev/") || text.starts_with("/proc/") {
         return None;
     }
@@ -229,14 +227,14 @@ fn parse_descriptor(target: &Path, link: &Path) -> Option<(DescriptorKind, u64)>
     Some((DescriptorKind::Fifo(tail::sanitize_line(text.as_bytes())), meta.ino()))
 }
 
-/// How a descriptor was opened: 0 to read, 1 to write, 2 for both.
+/// The access mode of a descriptor: 0 to read, 1 to write, 2 for both.
 fn access_mode(process: &str, number: &str) -> Option<u32> {
     let info = fs::read_to_string(format!("{process}/fdinfo/{number}")).ok()?;
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
     u32::from_str_radix(flags.trim(), 8).ok().map(|flags| flags & 3)
 }
 
-/// What is known of sockets, by their inodes: a path, or the two addresses of a connection.
+/// Sockets by their inodes: a path, or the two addresses of a connection.
 fn socket_addresses() -> BTreeMap<u64, String> {
     let mut found = BTreeMap::new();
     for protocol in ["tcp", "tcp6", "udp", "udp6"] {
@@ -272,13 +270,13 @@ fn tcp_state(state: &str) -> &'static str {
     }
 }
 
-/// `0100007F:1F90` as `127.0.0.1:8080`: words of 32 bits in the machine's order, and a port.
+/// Parses `0100007F:1F90`, which is `127.0.0.1:8080`: 32-bit words in the machine's byte order, and a port.
 fn parse_socket_address(text: &str) -> Option<String> {
     let (host, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     let mut bytes = Vec::new();
-    for place in (0..host.len()).step_by(8) {
-        bytes.extend(u32::from_str_radix(host.get(place..place + 8)?, 16).ok()?.to_ne_bytes());
+    for start in (0..host.len()).step_by(8) {
+        bytes.extend(u32::from_str_radix(host.get(start..start + 8)?, 16).ok()?.to_ne_bytes());
     }
     let host: std::net::IpAddr = match <[u8; 4]>::try_from(bytes.as_slice()) {
         Ok(four) => four.into(),
@@ -287,10 +285,10 @@ fn parse_socket_address(text: &str) -> Option<String> {
     Some(std::net::SocketAddr::new(host, port).to_string())
 }
 
-/// The end of a sentence about a hang: how long, and who waits for what.
-pub fn describe_hang(idle: Duration, scene: &HangSnapshot) -> String {
+/// Describes a hang: its duration, and what the processes wait for.
+pub fn describe_hang(idle: Duration, snapshot: &HangSnapshot) -> String {
     let time = format_duration(idle);
-    match scene.waiting.as_str() {
+    match snapshot.waiting.as_str() {
         "" => format!("no output and no CPU use for {time}; no process is left, and its output is held open"),
         waiting => format!("no output and no CPU use for {time}; {waiting}"),
     }
@@ -299,21 +297,6 @@ pub fn describe_hang(idle: Duration, scene: &HangSnapshot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn redact_replaces_variable_values() {
-        let secrets = [("TOKEN", "s3cret"), ("LONG", "s3cret-and-more"), ("MODE", "1"), ("NONE", "")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        for (word, wanted) in [
-            ("Bearer s3cret", "Bearer $TOKEN"),
-            ("s3cret-and-more", "$LONG"),
-            ("--mode=1", "--mode=$MODE"),
-            ("1", "$MODE"),
-            ("file-1.txt", "file-1.txt"),
-        ] {
-            assert_eq!(redact(word, &secrets), wanted);
-        }
-    }
 
     #[test]
     fn parses_socket_addresses() {

@@ -1,11 +1,10 @@
-//! What the sandbox's memory cgroup says: how often the kernel killed for memory, and how near the limit it came.
+//! Counters of the sandbox's memory cgroup, version 1 or 2: kills by the kernel, and how near the limit memory use came.
 //!
-//! Read by `story.rs` before and after each command. Version 1 and version 2 of cgroups. Must not: judge.
+//! Read by `command.rs` before and after each command. Must not: judge.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The counters of one cgroup.
 #[derive(Debug, Clone)]
 pub struct MemoryGauge {
     root: PathBuf,
@@ -18,18 +17,18 @@ impl Default for MemoryGauge {
 }
 
 impl MemoryGauge {
-    /// The cgroup file system mounted here.
+    /// Counters of the cgroup file system at `root`.
     pub fn with_root(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// How many processes the kernel has killed for memory; none where no counter can be read.
+    /// How many processes the kernel has killed for memory; `None` without a readable counter.
     pub fn oom_kills(&self) -> Option<u64> {
         read_field(&self.root.join("memory.events"), "oom_kill")
             .or_else(|| read_field(&self.root.join("memory/memory.oom_control"), "oom_kill"))
     }
 
-    /// Whether the most memory ever used is within 5 % of the limit; false where there is no limit or no figure.
+    /// Whether peak memory use is within 5 % of the limit. `false` without a limit.
     pub fn near_limit(&self) -> bool {
         let read =
             |peak: &str, limit: &str| Some((read_number(&self.root.join(peak))?, read_number(&self.root.join(limit))?));
@@ -54,7 +53,7 @@ mod tests {
 
     #[test]
     fn reads_cgroup_v1_and_v2() {
-        let v2 = tempfile::tempdir().expect("a folder");
+        let v2 = tempfile::tempdir().expect("a directory");
         fs::write(v2.path().join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n").expect("written");
         fs::write(v2.path().join("memory.peak"), "960\n").expect("written");
         fs::write(v2.path().join("memory.max"), "1000\n").expect("written");
@@ -62,7 +61,7 @@ mod tests {
         assert_eq!(gauge.oom_kills(), Some(2));
         assert!(gauge.near_limit());
 
-        let v1 = tempfile::tempdir().expect("a folder");
+        let v1 = tempfile::tempdir().expect("a directory");
         fs::create_dir(v1.path().join("memory")).expect("made");
         fs::write(v1.path().join("memory/memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
             .expect("written");
@@ -75,7 +74,7 @@ mod tests {
 
     #[test]
     fn missing_cgroup_yields_no_counts() {
-        let none = tempfile::tempdir().expect("a folder");
+        let none = tempfile::tempdir().expect("a directory");
         fs::write(none.path().join("memory.max"), "max\n").expect("written");
         let gauge = MemoryGauge::with_root(none.path());
         assert_eq!(gauge.oom_kills(), None);

@@ -1,14 +1,14 @@
 //! `acp-shim`: the program inside each sandbox, and in the depot.
 //!
 //! ```text
-//! serve      channel (ACP) -> clone -> attempt -> story: prompt, run, examine, checks, salvage -> result and bundle -> completion
-//!                                  | review: brief, run, verdict, examine
-//! depot      frames -> objects | folders (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
-//! task, progress, fail, remember   ask -> socket of a running `serve`
-//! mail                      the mailbox's folder, and the socket while it waits
+//! serve      task-request -> setup -> attempt -> story: prompt, run, examine, check or salvage -> result and bundle -> completion
+//!                                  | review: prompt, run, verdict, examine
+//! depot      frames -> objects | attempt_dirs (as root) | as_uid (as the sandbox's user: read-out, salvage, discard)
+//! task, progress, fail, remember   request to the socket of a running `serve`
+//! mail       the mailbox's directory, and the socket while it waits
 //! ```
-//! `bin/acp-shim.rs` calls [`main`]. Built static and small, with the feature `shim` alone. Must not: use the engine, speak on
-//! standard output beside ACP and the depot's frames, or believe what is in a folder that an agent could write.
+//! `bin/acp-shim.rs` calls [`main`]. Built static and small, with the feature `shim` only. Must not: use the engine, write anything
+//! but ACP and the depot's frames to standard output, or trust a directory that an agent could write to.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -17,55 +17,82 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-pub mod socket_client;
-pub mod attempt;
-pub mod channel;
-pub mod children;
-pub mod clock;
-pub mod clone_dir;
-pub mod commit_message;
-pub mod depot;
-pub mod examination;
+mod agent_requests;
+mod attempt;
+mod channel;
+mod children;
+mod clock;
+mod clone_dir;
+mod command;
+mod command_failure;
+mod commit_message;
+mod conflict_markers;
+mod depot;
+mod disk_space;
+mod examination;
+mod fatal_error;
 mod git;
-pub mod stop_budget;
-pub mod received_dispatch;
-pub mod layout;
-pub mod mail;
-pub mod conflict_markers;
-pub mod memory_gauge;
-pub mod processes;
-pub mod progress;
-pub mod prompt;
+mod hang_snapshot;
+mod layout;
+mod mail;
+mod memory_gauge;
+mod process;
+mod processes;
+mod progress;
+mod prompt;
+mod received_dispatch;
 mod remember_args;
-pub mod review;
-pub mod command;
-pub mod salvage;
-pub mod hang_snapshot;
-pub mod serve;
-pub mod sign_off;
-pub mod signals;
-pub mod agent_requests;
-pub mod disk_space;
-pub mod safe_fs;
-pub mod staging;
-pub mod story;
-pub mod tail;
-pub mod watchdog;
+mod result_files;
+mod review;
+mod safe_fs;
+mod salvage;
+mod sandbox_context;
+mod serve;
+mod setup;
+mod sign_off;
+mod signals;
+mod socket_client;
+mod special_files;
+mod staging;
+mod stop_budget;
+mod story;
+mod story_failure;
+mod tail;
+mod task_card;
+mod watchdog;
 
 #[cfg(test)]
 mod tests;
 
-const USAGE: &str = "usage: acp-shim serve FOLDER | depot | task [--json] | progress TEXT | fail TEXT | remember TEXT ... | mail COMMAND | --version";
+const USAGE: &str = "\
+The program inside a longshore sandbox
 
-/// Runs the program with the arguments behind its name. Exit codes: 0 done; 1 it failed; 2 wrong usage, or not where it can
-/// run; of `mail` also 3 and 4.
+Usage: acp-shim <COMMAND>
+
+Commands for agents:
+  task [--json]      Print the current story
+  progress <TEXT>    Report progress
+  fail <TEXT>        Give up the story, with the reason
+  remember <TEXT>    Keep a note for later stories
+  mail <COMMAND>     Exchange messages with other agents (see `acp-shim mail --help`)
+
+Commands for longshore:
+  serve <DIR>        Run the attempt in this directory
+  depot              Transfer files between the host and the volumes
+
+Options:
+  -h, --help         Print help
+  -V, --version      Print version
+";
+
+/// Runs the program with its arguments. Exit codes: 0 success, 1 failure, 2 wrong usage or wrong place; `mail` also has 3 and 4.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let Some(args) = args_to_strings(args) else {
-        return exit_with_message("the arguments are not UTF-8", 2);
+        return exit_with_message("invalid UTF-8 in the arguments", 2);
     };
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["serve", folder] => serve_sandbox(folder),
+        ["serve", attempt_dir] => serve_sandbox(attempt_dir),
         ["depot"] => serve_depot(),
         ["as", uid, rest @ ..] => ExitCode::from(depot::as_uid::main(uid, rest, &layout::Layout::default())),
         [command @ ("task" | "progress" | "fail" | "remember"), ..] => {
@@ -78,7 +105,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         ["mail", ..] => {
             let variable = |name: &str| std::env::var_os(name);
             let (mut input, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-            let around = mail::MailEnvironment {
+            let environment = mail::MailEnvironment {
                 mailbox: variable(mail::MAILBOX_VARIABLE).map(Into::into),
                 agent: variable(mail::AGENT_VARIABLE),
                 has_more_stories: variable(mail::MORE_STORIES_VARIABLE).is_some(),
@@ -87,15 +114,16 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
                 out: &mut out,
                 err: &mut err,
             };
-            ExitCode::from(mail::run(&args[1..], around))
+            ExitCode::from(mail::run(&args[1..], environment))
         }
         ["--version" | "-V"] => print(&format!("acp-shim {}\n", env!("CARGO_PKG_VERSION"))),
-        ["--help" | "-h"] => print(&format!("{USAGE}\n")),
-        _ => exit_with_message(USAGE, 2),
+        ["--help" | "-h"] => print(USAGE),
+        [] => exit_with_message(&format!("no command\n\n{USAGE}"), 2),
+        [command, ..] => exit_with_message(&format!("unrecognized command `{command}`\n\n{USAGE}"), 2),
     }
 }
 
-/// The arguments as text. What an agent has to say is taken as it is; names and numbers have to be what they are.
+/// Converts the arguments to text. Only the free text of agents may be invalid UTF-8.
 fn args_to_strings(args: Vec<OsString>) -> Option<Vec<String>> {
     let free =
         args.first().is_some_and(|first| ["progress", "fail", "remember", "mail"].iter().any(|free| first == free));
@@ -104,13 +132,13 @@ fn args_to_strings(args: Vec<OsString>) -> Option<Vec<String>> {
 }
 
 fn print(text: &str) -> ExitCode {
-    // A reader that went away is none of our business.
+    // Ignore a reader that is gone.
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 
 fn exit_with_message(message: &str, code: u8) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "acp-shim: {message}");
+    let _ = writeln!(std::io::stderr(), "acp-shim: {}", message.trim_end());
     ExitCode::from(code)
 }
 
@@ -118,26 +146,27 @@ fn build_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-fn serve_sandbox(folder: &str) -> ExitCode {
+fn serve_sandbox(attempt_dir: &str) -> ExitCode {
     let output = match channel::claim_stdout() {
         Ok(output) => output,
-        Err(error) => return exit_with_message(&format!("cannot take standard output: {error}"), 1),
+        Err(error) => return exit_with_message(&format!("cannot claim standard output: {error}"), 1),
     };
-    // An agent has the same user: it must not get at the protocol descriptor through `/proc/1/fd`.
+    // Agents run as the same user. They must not reach the protocol descriptor through `/proc/1/fd`.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-    let layout = layout::Layout::default();
     let stop = CancellationToken::new();
-    let outside = serve::ShimEnvironment {
+    let environment = serve::ShimEnvironment {
         input: Box::new(std::io::stdin()),
         output: Box::new(output),
         log: Box::new(std::io::stderr()),
         hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        env: std::env::vars_os().collect(),
-        memory: memory_gauge::MemoryGauge::default(),
-        stop: stop.clone(),
         request_timeout: serve::REQUEST_TIMEOUT,
-        heartbeat_interval: progress::HEARTBEAT_INTERVAL,
-        layout,
+        sandbox: setup::SandboxEnvironment {
+            layout: layout::Layout::default(),
+            env: std::env::vars_os().collect(),
+            memory: memory_gauge::MemoryGauge::default(),
+            stop: stop.clone(),
+            heartbeat_interval: progress::HEARTBEAT_INTERVAL,
+        },
     };
     let runtime = match build_stoppable_runtime(stop) {
         Ok(runtime) => runtime,
@@ -145,14 +174,14 @@ fn serve_sandbox(folder: &str) -> ExitCode {
     };
     let code = runtime.block_on(async move {
         tokio::spawn(reap_children());
-        serve::serve(outside, folder).await
+        serve::serve(environment, attempt_dir).await
     });
-    // Blocking work that a stop left behind is not waited for.
+    // Do not wait for blocking work that a stop abandoned.
     runtime.shutdown_background();
     ExitCode::from(code)
 }
 
-/// A runtime, with `stop` cancelled when somebody outside asks for an end.
+/// Builds a runtime. A signal from outside the sandbox cancels `stop`.
 fn build_stoppable_runtime(stop: CancellationToken) -> std::io::Result<tokio::runtime::Runtime> {
     signals::cancel_on_signal(stop, |note| {
         let _ = writeln!(std::io::stderr(), "acp-shim: {note}");
@@ -160,10 +189,10 @@ fn build_stoppable_runtime(stop: CancellationToken) -> std::io::Result<tokio::ru
     build_runtime()
 }
 
-/// PID 1 has to reap what its children leave behind: zombies count against the limit of processes.
+/// Reaps orphans, which count against the limit of processes while they are zombies.
 async fn reap_children() {
-    let Ok(mut ended) = signal(SignalKind::child()) else { return };
-    while ended.recv().await.is_some() {
+    let Ok(mut child_ended) = signal(SignalKind::child()) else { return };
+    while child_ended.recv().await.is_some() {
         children::reap_orphans();
     }
 }
@@ -176,7 +205,7 @@ fn serve_depot() -> ExitCode {
     };
     let exe = match std::env::current_exe() {
         Ok(exe) => exe,
-        Err(error) => return exit_with_message(&format!("cannot find the program itself: {error}"), 1),
+        Err(error) => return exit_with_message(&format!("cannot find its own executable: {error}"), 1),
     };
     let depot = depot::DepotServer::new(layout::Layout::default(), depot::SandboxUserHelper::Program(exe));
     let served = runtime.block_on(async move {
@@ -189,6 +218,6 @@ fn serve_depot() -> ExitCode {
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => exit_with_message(&format!("the stream of frames broke: {error}"), 1),
+        Err(error) => exit_with_message(&format!("cannot read the requests: {error}"), 1),
     }
 }

@@ -1,6 +1,6 @@
-//! DONE on behalf of an agent whose work ended well and who said nothing (Shutdown, 1): others may be waiting for it.
+//! Sends DONE on behalf of an agent that succeeded without sending it (mailbox spec, Shutdown, 1): others may be waiting for it.
 //!
-//! Used by `attempt.rs` and `review.rs`, once the work is written down. Must not: fail what the mailbox is no part of.
+//! Used by `attempt.rs` and `review.rs` once the result is on disk. Must not: fail the attempt.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::ids::AgentId;
 use crate::protocol::mailbox::message::{MailboxDraft, MailboxMessageType, MessageRecipient, Seq};
 use crate::protocol::mailbox::store::{Mailbox, MailboxResult, ReadOutcome};
 
-/// An agent's place in the mailbox, as it was when its sandbox began.
+/// An agent's outbox, as it was when its sandbox started.
 #[derive(Debug, Clone)]
 pub struct SignOff {
     root: PathBuf,
@@ -22,18 +22,15 @@ pub struct SignOff {
 }
 
 impl SignOff {
-    /// Notes what was said before.
-    pub fn new(layout: &Layout, seat: &MailboxMembership) -> Self {
-        let (root, agent) = (layout.mailbox_volume(), seat.agent.clone());
+    /// Records the last message of earlier attempts.
+    pub fn new(layout: &Layout, member: &MailboxMembership) -> Self {
+        let (root, agent) = (layout.mailbox_volume(), member.agent.clone());
         let listed = Mailbox::open(&root).and_then(|mailbox| mailbox.list_outbox(&agent));
-        let before = listed.ok().and_then(|listing| listing.files.into_keys().next_back());
-        Self { root, agent, last_seq_before: before }
+        let last_seq_before = listed.ok().and_then(|listing| listing.files.into_keys().next_back());
+        Self { root, agent, last_seq_before }
     }
 
-    /// Says DONE to all, where the agent has not. Whether it had to.
-    ///
-    /// # Errors
-    /// The mailbox cannot be read or written.
+    /// Sends DONE to everybody unless the agent has. Returns whether it was sent.
     pub fn send_done_if_missing(&self, what: &str) -> MailboxResult<bool> {
         let mailbox = Mailbox::open(&self.root)?;
         let mut done = false;
@@ -48,7 +45,7 @@ impl SignOff {
         if done {
             return Ok(false);
         }
-        let body = format!("{what}. Said by longshore, because the agent ended without a word.");
+        let body = format!("{what}. Sent by longshore, because the agent ended without DONE.");
         let draft = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Done, "Signing off", body);
         mailbox.send(&self.agent, &draft, self.last_seq_before, Timestamp::now()).map(|_| true)
     }
@@ -60,39 +57,40 @@ mod tests {
 
     #[test]
     fn done_is_sent_once_per_attempt() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let layout = Layout::with_root(folder.path());
+        let dir = tempfile::tempdir().expect("a directory");
+        let layout = Layout::with_root(dir.path());
         let mailbox = Mailbox::create(&layout.mailbox_volume()).expect("made");
-        let seat =
+        let member =
             MailboxMembership { agent: "alpha".parse().expect("an id"), role: "coder".to_owned(), peers: Vec::new() };
         let kinds = || -> Vec<MailboxMessageType> {
-            let files = mailbox.list_outbox(&seat.agent).expect("listed").files;
-            let read = |(seq, name): (Seq, String)| match mailbox.read_message(&seat.agent, seq, &name).expect("read") {
+            let files = mailbox.list_outbox(&member.agent).expect("listed").files;
+            let read = |(seq, name): (Seq, String)| match mailbox.read_message(&member.agent, seq, &name).expect("read")
+            {
                 ReadOutcome::Message(message) => message.message_type,
                 other => panic!("{other:?}"),
             };
             files.into_iter().map(read).collect()
         };
-        let first = SignOff::new(&layout, &seat);
+        let first = SignOff::new(&layout, &member);
         assert!(first.send_done_if_missing("US-001 is done").expect("said"));
         assert!(!first.send_done_if_missing("US-001 is done").expect("heard"));
         assert_eq!(kinds(), [MailboxMessageType::Done]);
-        // What an earlier attempt said does not count, what the agent says does.
-        let second = SignOff::new(&layout, &seat);
+        // Messages of an earlier attempt do not count, those of the agent do.
+        let second = SignOff::new(&layout, &member);
         let own = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Done, "Bye", "");
-        mailbox.send(&seat.agent, &own, None, Timestamp::now()).expect("sent");
+        mailbox.send(&member.agent, &own, None, Timestamp::now()).expect("sent");
         assert!(!second.send_done_if_missing("US-001 is done").expect("heard"));
-        assert!(SignOff::new(&layout, &seat).send_done_if_missing("US-001 is done").expect("said"));
+        assert!(SignOff::new(&layout, &member).send_done_if_missing("US-001 is done").expect("said"));
         assert_eq!(kinds(), [MailboxMessageType::Done; 3]);
-        // A DONE behind which more was said is none, whatever was asked for again.
-        let third = SignOff::new(&layout, &seat);
+        // A DONE followed by more messages does not count. ERROR messages, which ask for a resend, do not matter.
+        let third = SignOff::new(&layout, &member);
         for kind in [MailboxMessageType::Done, MailboxMessageType::Status] {
             let said = MailboxDraft::new(MessageRecipient::Broadcast, kind, "s", "b");
-            mailbox.send(&seat.agent, &said, None, Timestamp::now()).expect("sent");
+            mailbox.send(&member.agent, &said, None, Timestamp::now()).expect("sent");
         }
         assert!(third.send_done_if_missing("US-001 is done").expect("said"));
         let asks = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Error, "s", "b");
-        mailbox.send(&seat.agent, &asks, None, Timestamp::now()).expect("sent");
+        mailbox.send(&member.agent, &asks, None, Timestamp::now()).expect("sent");
         assert!(!third.send_done_if_missing("US-001 is done").expect("heard"));
     }
 }

@@ -1,8 +1,8 @@
-//! Who asks the shim to stop: SIGTERM and SIGINT from outside of the sandbox do, those of its own processes do not.
+//! Stops the shim on SIGTERM and SIGINT from outside the sandbox, and ignores those of the sandbox's own processes.
 //!
-//! An agent has the shim's user and may signal it. What it ends that way is its own story, and not for a person to wonder who
-//! stopped the sandbox. The kernel says the sender's process in the receiver's numbers: 0 where it has none, because it is
-//! outside of the sandbox's processes. Started by [`main`](super::main). Must not: end anything itself.
+//! An agent runs as the shim's user and may signal it, but must not be able to fake a stop by the user. The kernel reports the sender
+//! as a process id in the receiver's namespace: 0 if the sender is outside of it. Started by [`main`](super::main). Must not: end
+//! anything itself.
 
 use std::io;
 use std::thread;
@@ -15,20 +15,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::children;
 
-/// Cancels at the first SIGTERM or SIGINT from outside. Those after it change nothing. `note` is told of the first from
-/// inside: a program that sends one sends many.
-pub fn cancel_on_signal(stop: CancellationToken, note: impl Fn(&str) + Send + 'static) -> io::Result<()> {
+/// Cancels `stop` at SIGTERM or SIGINT from outside. `log` gets a line about the first ignored signal only, because a program that
+/// sends one sends many.
+pub fn cancel_on_signal(stop: CancellationToken, log: impl Fn(&str) + Send + 'static) -> io::Result<()> {
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGINT])?;
     let init = children::is_init();
     thread::spawn(move || {
-        let mut noted = false;
+        let mut logged = false;
         for origin in &mut signals {
             match sender_pid(&origin).filter(|_| init) {
                 None => stop.cancel(),
-                Some(pid) if !noted => {
-                    noted = true;
+                Some(pid) if !logged => {
+                    logged = true;
                     let signal = origin.signal;
-                    note(&format!("process {pid} of the sandbox sent signal {signal} to the shim: ignored"));
+                    log(&format!("ignored: process {pid} of the sandbox sent signal {signal}"));
                 }
                 Some(_) => {}
             }
@@ -37,7 +37,7 @@ pub fn cancel_on_signal(stop: CancellationToken, note: impl Fn(&str) + Send + 's
     Ok(())
 }
 
-/// The sender's process id, where it is one that this process could see.
+/// The sender's process id, if it is in this process's namespace.
 fn sender_pid(origin: &Origin) -> Option<i32> {
     origin.process.as_ref().map(|process| process.pid).filter(|pid| *pid != 0)
 }

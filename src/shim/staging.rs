@@ -1,43 +1,44 @@
-//! Everything that is in a clone's work tree into its index, and from there into commits, whatever an agent left behind.
+//! Stages everything in a clone's work tree and commits it, whatever an agent left behind.
 //!
-//! Used by `examination.rs` for finished stories and by `salvage.rs` for the others. Must not: decide what becomes of a story.
+//! Used by `examination.rs` for finished stories and by `salvage.rs` for the others. Must not: judge a story.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::clone_dir::{CloneDir, remove_dir};
+use super::clone_dir::CloneDir;
 use super::git::{self, GitError, GitOutput, HardenedGit};
+use super::safe_fs;
 use crate::ids::CommitId;
+use crate::json::text;
 
-/// The most processes that are spent on a work tree that git does not take in as a whole.
+/// The most processes for a work tree that git does not add as a whole.
 const MAX_ADD_TRIES: usize = 200;
-/// What git says after it added what it could, where it was not told to ignore errors.
+/// Printed after git added what it could.
 const ADDING_FAILED: &str = "fatal: adding files failed";
 
-/// What to do about git repositories inside the work tree, whose files git would not take in.
+/// What to do about nested git repositories, whose files git does not add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmbeddedRepos {
-    /// Report them: they would be lost.
+    /// Report them, because their files would be lost.
     Report,
-    /// Remove their git folders, so that at least their files are taken in.
+    /// Remove their git directories, so that their files are added.
     RemoveGitDirs,
 }
 
-/// What staging met.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct StagedChanges {
     /// Whether the index differs from the start.
     pub changed: bool,
-    /// Repositories inside the work tree that were not there at the start, relative to it.
+    /// New nested repositories, relative to the work tree.
     pub embedded: Vec<String>,
-    /// Files and links that are new or changed, relative to the work tree.
+    /// New and changed files and links, relative to the work tree.
     pub files: Vec<PathBuf>,
-    /// Paths that git does not take in.
+    /// Paths that git refuses to add.
     pub refused: Vec<String>,
 }
 
-/// Stages everything. `start` is the commit whose index is taken where the clone's own is broken.
+/// Stages everything. If the clone's index is broken, the one of `start` replaces it.
 pub fn stage_all(
     clone: &CloneDir,
     git: &HardenedGit,
@@ -45,7 +46,7 @@ pub fn stage_all(
     embedded: EmbeddedRepos,
 ) -> Result<StagedChanges, GitError> {
     if std::fs::symlink_metadata(clone.git_dir().join("index")).is_err() {
-        // Without it, files that are both tracked and ignored would count as deleted.
+        // Without an index, files that are both tracked and ignored would count as deleted.
         git.run(&["read-tree", start.as_str()])?;
     }
     let mut refused = Vec::new();
@@ -59,7 +60,7 @@ pub fn stage_all(
             if error.is_disk_full() {
                 return Err(error);
             }
-            // A repository without a commit makes git refuse the whole work tree.
+            // A nested repository without a commit makes git refuse the whole work tree.
             if embedded == EmbeddedRepos::Report && !nested.is_empty() {
                 let embedded = nested.iter().map(|path| nested_repo_path(clone, path)).collect();
                 return Ok(StagedChanges { changed: true, embedded, ..StagedChanges::default() });
@@ -79,12 +80,12 @@ pub fn stage_all(
     Ok(StagedChanges { refused, ..diff_index(git, start)? })
 }
 
-/// Adds all that git takes, and gives the paths that it does not. Where it gives up altogether, entry after entry.
+/// Adds what git accepts, entry by entry if it gives up. Returns the refused paths.
 fn add_each_path(clone: &CloneDir, git: &HardenedGit) -> Result<Vec<String>, GitError> {
     let mut refused = Vec::new();
-    let mut waiting = vec![PathBuf::new()];
+    let mut pending = vec![PathBuf::new()];
     let mut tries = 0;
-    while let Some(path) = waiting.pop() {
+    while let Some(path) = pending.pop() {
         tries += 1;
         let shown = path.to_string_lossy().into_owned();
         if tries > MAX_ADD_TRIES {
@@ -99,7 +100,7 @@ fn add_each_path(clone: &CloneDir, git: &HardenedGit) -> Result<Vec<String>, Git
         }
         let added = match git.output(&args, None) {
             Ok(added) => added,
-            // What makes it wait is somewhere in there.
+            // Something below the path makes git wait.
             Err(GitError::TimedOut { .. }) => GitOutput { success: false, stdout: Vec::new(), stderr: "fatal:".into() },
             Err(error) => return Err(error),
         };
@@ -116,11 +117,11 @@ fn add_each_path(clone: &CloneDir, git: &HardenedGit) -> Result<Vec<String>, Git
             continue;
         }
         clone.remove_git_file("index.lock")?;
-        let folder = clone.repo.join(&path);
-        match std::fs::read_dir(&folder) {
-            Ok(entries) if std::fs::symlink_metadata(&folder).is_ok_and(|meta| meta.is_dir()) => {
+        let full_path = clone.repo.join(&path);
+        match std::fs::read_dir(&full_path) {
+            Ok(entries) if std::fs::symlink_metadata(&full_path).is_ok_and(|meta| meta.is_dir()) => {
                 let names = entries.flatten().map(|entry| entry.file_name()).filter(|name| name != ".git");
-                waiting.extend(names.map(|name| path.join(name)));
+                pending.extend(names.map(|name| path.join(name)));
             }
             _ => refused.push(shown),
         }
@@ -139,7 +140,7 @@ fn quoted_path(line: &str) -> Option<&str> {
     rest.get(start + 1..end).filter(|path| !path.is_empty())
 }
 
-/// A folder that may not be read is a warning to git, and its files would count as deleted.
+/// An unreadable directory is only a warning to git, and its files would count as deleted.
 fn is_clean_add(added: &GitOutput) -> bool {
     added.success && !added.stderr.contains("ermission denied")
 }
@@ -156,7 +157,7 @@ fn retry_add(clone: &CloneDir, git: &HardenedGit, start: &CommitId) -> Result<()
     git.run(&["add", "-A"]).map(|_| ())
 }
 
-/// What the index has that `start` has not.
+/// Compares the index with `start`.
 fn diff_index(git: &HardenedGit, start: &CommitId) -> Result<StagedChanges, GitError> {
     let raw = git.run(&["diff-index", "--cached", "--raw", "-z", "--no-renames", start.as_str()])?.stdout;
     let mut staged = StagedChanges { changed: !raw.is_empty(), ..StagedChanges::default() };
@@ -175,34 +176,42 @@ fn diff_index(git: &HardenedGit, start: &CommitId) -> Result<StagedChanges, GitE
 }
 
 fn remove_nested_git_dir(nested: &Path) {
-    let _ = if nested.is_dir() { remove_dir(nested) } else { std::fs::remove_file(nested) };
+    let _ = safe_fs::remove_any(nested);
 }
 
 fn nested_repo_path(clone: &CloneDir, nested: &Path) -> String {
-    let folder: PathBuf = nested.parent().unwrap_or(nested).to_owned();
-    folder.strip_prefix(&clone.repo).unwrap_or(&folder).to_string_lossy().into_owned()
+    clone.relative_path(nested.parent().unwrap_or(nested))
 }
 
-/// Reads an object's id from git's answer.
+/// Parses an object id that git printed.
 pub fn parse_commit_id(what: &str, output: &GitOutput) -> Result<CommitId, GitError> {
-    let text = output.text();
-    text.parse().map_err(|_| GitError::UnexpectedOutput { what: what.into(), answer: text.chars().take(80).collect() })
+    let printed = output.text();
+    printed
+        .parse()
+        .map_err(|_| GitError::UnexpectedOutput { what: what.into(), answer: text::take_chars(&printed, 80).into() })
 }
 
-/// Commits the index on top of `parents`, and names no ref. None where the tree is the first parent's and there is no
-/// other parent. `differs`: whether it is another than the first parent's, where the caller knows.
+/// How the index compares with the first parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexState {
+    Changed,
+    Unchanged,
+    Unknown,
+}
+
+/// Commits the index on top of `parents` without updating a ref. Returns `None` if there is one parent and the index is unchanged.
 pub fn commit_index(
     git: &HardenedGit,
     parents: &[CommitId],
     message: &str,
-    differs: Option<bool>,
+    state: IndexState,
 ) -> Result<Option<CommitId>, GitError> {
     let first = parents.first().expect("every caller names a parent");
-    if differs == Some(false) && parents.len() == 1 {
+    if state == IndexState::Unchanged && parents.len() == 1 {
         return Ok(None);
     }
     let tree = git.run(&["write-tree"])?.text();
-    if differs.is_none() && parents.len() == 1 {
+    if state == IndexState::Unknown && parents.len() == 1 {
         let before = git.run(&["rev-parse", "--verify", "-q", &format!("{first}^{{tree}}")])?.text();
         if tree == before {
             return Ok(None);

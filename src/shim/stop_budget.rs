@@ -1,36 +1,33 @@
-//! By when what has to be over, once the sandbox is to stop.
+//! Divides the time between a stop of the sandbox and its kill.
 //!
-//! A CI runner gives a stop ten seconds, and then kills. So the time from the SIGTERM on is divided: half of it is the
-//! agent's, and what the shim does for a story that runs on (examining, committing); then comes the salvage, then the bundle;
-//! what is left is for the result and the last word. Work that is not over by its share is cut off: git is killed, anything
-//! else is left behind. What could not be committed is said to be unsaved, and the depot sees to it.
+//! A CI runner kills ten seconds after a stop. So the time since SIGTERM is divided: the first half is for the agent and for
+//! examining and committing its work, then comes the salvage, then the bundle. The rest is for the result and the completion. Work
+//! that exceeds its share is cut off: git is killed, anything else is abandoned. Uncommitted work is reported as unsaved, and the
+//! depot salvages it.
 //!
-//! Made by `serve.rs`; kept by `git.rs` for its processes and by [`StopDeadline::run_blocking`] for all other blocking work.
-//! Must not: stop anything itself.
+//! Made by `setup.rs`. `git.rs` applies it to its processes, and [`StopDeadline::run_blocking`] to all other blocking work. Must not:
+//! stop anything itself.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-/// The least time that a stop is divided from: git needs some of it, and the host waits longer than it says.
+/// The minimum time of a stop. Git needs some time, and the host waits longer than it announces.
 const MIN_STOP_TIME: Duration = Duration::from_secs(3);
-/// What a killed git may take to be gone before the work around it is left behind.
+/// How long a killed git may take to end before the work around it is abandoned.
 const KILL_GRACE: Duration = Duration::from_millis(100);
 
-/// How much of a stop's time, in percent, has passed when something must be over.
+/// When work must be over, in percent of the stop's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum StopPhase {
-    /// What belongs to a story that was going on.
+    /// The running story.
     Work = 50,
-    /// Keeping what it left.
     Salvage = 75,
-    /// The bundle.
     Bundle = 90,
 }
 
-/// The sandbox's stop, which may come at any time.
 #[derive(Debug, Clone)]
 pub struct StopBudget {
     token: CancellationToken,
@@ -39,29 +36,37 @@ pub struct StopBudget {
 }
 
 impl StopBudget {
-    /// A stop that begins when `token` is cancelled, and has `grace`.
+    /// A stop that starts when `token` is cancelled, and takes `grace`.
     pub fn new(token: CancellationToken, grace: Duration) -> Self {
         Self { token, started_at: Arc::default(), total: grace.max(MIN_STOP_TIME) }
     }
 
-    /// When it began; none where it has not.
+    /// When the stop started, if it did.
     pub fn started_at(&self) -> Option<Instant> {
         self.token.is_cancelled().then(|| *self.started_at.get_or_init(Instant::now))
     }
 
-    /// Notes the time of the stop when it comes.
+    /// Waits for the stop, and records its time.
     pub async fn record_start(self) {
         self.token.cancelled().await;
         self.started_at();
     }
 
-    /// The end of a share.
-    pub fn deadline(&self, share: StopPhase) -> StopDeadline {
-        StopDeadline { budget: self.clone(), phase: share }
+    pub fn deadline(&self, phase: StopPhase) -> StopDeadline {
+        StopDeadline { budget: self.clone(), phase }
+    }
+
+    /// [`StopDeadline::run_blocking`] until the end of a phase.
+    pub async fn run_blocking<T: Send + 'static>(
+        &self,
+        phase: StopPhase,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.deadline(phase).run_blocking(work).await
     }
 }
 
-/// The end of a share of a stop's time.
+/// The end of a phase.
 #[derive(Debug, Clone)]
 pub struct StopDeadline {
     budget: StopBudget,
@@ -69,18 +74,17 @@ pub struct StopDeadline {
 }
 
 impl StopDeadline {
-    /// When it is; none as long as nobody stops the sandbox.
+    /// The deadline, once the sandbox is being stopped.
     pub fn instant(&self) -> Option<Instant> {
-        self.budget.started_at().map(|began| began + self.budget.total * self.phase as u32 / 100)
+        self.budget.started_at().map(|started| started + self.budget.total * self.phase as u32 / 100)
     }
 
-    /// Whether it is over.
     pub fn has_passed(&self) -> bool {
         self.instant().is_some_and(|at| at <= Instant::now())
     }
 
-    /// Runs blocking work beside the runtime, which goes on serving the socket. None where the deadline came first: the work
-    /// is left behind then, and its git processes end by themselves.
+    /// Runs blocking work beside the runtime, which keeps serving the socket. Returns `None` at the deadline. The work is then
+    /// abandoned, and its git processes end by themselves.
     pub async fn run_blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let reached = async {
             self.budget.token.cancelled().await;
@@ -102,8 +106,8 @@ mod tests {
     #[tokio::test]
     async fn run_blocking_abandons_work_at_the_stop_deadline() {
         let token = CancellationToken::new();
-        let halt = StopBudget::new(token.clone(), Duration::ZERO);
-        let deadline = halt.deadline(StopPhase::Work);
+        let budget = StopBudget::new(token.clone(), Duration::ZERO);
+        let deadline = budget.deadline(StopPhase::Work);
         assert_eq!(deadline.run_blocking(|| 1).await, Some(1));
         assert!(deadline.instant().is_none() && !deadline.has_passed());
         token.cancel();
@@ -112,6 +116,6 @@ mod tests {
         assert_eq!(deadline.run_blocking(move || held.recv()).await, None);
         drop(release);
         assert!(deadline.has_passed());
-        assert!(!halt.deadline(StopPhase::Bundle).has_passed(), "the later shares are still to come");
+        assert!(!budget.deadline(StopPhase::Bundle).has_passed(), "the later phases are still to come");
     }
 }

@@ -1,24 +1,22 @@
-//! The last lines of what a command printed, safe to show: lossy UTF-8, no control characters, bounded.
+//! The last lines of a command's output, safe to show: valid UTF-8, no control characters, bounded.
 //!
-//! Fed by `command.rs`, one per stream, into one [`OutputTail`] per command. Must not: grow with the output.
+//! `command.rs` uses one [`LineCutter`] per stream and one [`OutputTail`] per command. Must not: grow with the output.
 
 use std::collections::VecDeque;
 
-/// The most lines kept.
-pub const MAX_TAIL_LINES: usize = 50;
-/// The most characters kept of a line.
-pub const MAX_LINE_CHARS: usize = 500;
-/// Bytes of a line that are looked at: enough for [`MAX_LINE_CHARS`] characters of four bytes and some escapes.
+const MAX_TAIL_LINES: usize = 50;
+const MAX_LINE_CHARS: usize = 500;
+/// How many bytes of a line are examined: enough for [`MAX_LINE_CHARS`] characters of four bytes and some escapes.
 const MAX_LINE_BYTES: usize = 4 * MAX_LINE_CHARS + 512;
 
-/// The last lines of a command, oldest first.
+/// The last lines, oldest first.
 #[derive(Debug, Default)]
 pub struct OutputTail {
     lines: VecDeque<String>,
 }
 
 impl OutputTail {
-    /// Adds a line as [`sanitize_line`] made it; an empty one is dropped.
+    /// Adds a sanitized line. Empty lines are dropped.
     pub fn push(&mut self, line: String) {
         if line.is_empty() {
             return;
@@ -29,20 +27,19 @@ impl OutputTail {
         self.lines.push_back(line);
     }
 
-    /// The lines, oldest first.
     pub fn into_lines(self) -> Vec<String> {
         self.lines.into()
     }
 }
 
-/// Cuts one stream's chunks into lines. Both `\n` and `\r` end one, because progress bars use the latter.
+/// Cuts a stream's chunks into lines. They end at `\n` or at `\r`, which progress bars use.
 #[derive(Debug, Default)]
 pub struct LineCutter {
     partial: Vec<u8>,
 }
 
 impl LineCutter {
-    /// Takes a chunk, and hands each line that it completes to `line`.
+    /// Takes a chunk, and passes each completed line to `line`.
     pub fn push(&mut self, chunk: &[u8], mut line: impl FnMut(String)) {
         let mut rest = chunk;
         while let Some(end) = rest.iter().position(|b| matches!(b, b'\n' | b'\r')) {
@@ -54,7 +51,7 @@ impl LineCutter {
         self.append(rest);
     }
 
-    /// Hands an unterminated last line to `line`.
+    /// Passes an unterminated last line to `line`.
     pub fn finish(&mut self, line: impl FnOnce(String)) {
         if !self.partial.is_empty() {
             line(sanitize_line(&self.partial));
@@ -68,8 +65,7 @@ impl LineCutter {
     }
 }
 
-/// Text that can be shown: invalid UTF-8 replaced, terminal escapes and control characters removed, trimmed, at most
-/// [`MAX_LINE_CHARS`] characters.
+/// Replaces invalid UTF-8, removes terminal escapes and control characters, trims, and truncates to [`MAX_LINE_CHARS`].
 pub fn sanitize_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut shown = String::new();
@@ -89,7 +85,7 @@ pub fn sanitize_line(bytes: &[u8]) -> String {
     shown.trim().to_owned()
 }
 
-/// `ESC [ ... letter` is one escape; of any other, the character after ESC belongs to it.
+/// Skips `[ ... letter`, or the one character of any other escape.
 fn skip_escape(chars: &mut std::str::Chars<'_>) {
     if chars.next() == Some('[') {
         for c in chars.by_ref() {

@@ -17,9 +17,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::fnv::fnv1a;
 use crate::ids::SwarmId;
 use crate::state::error::{StateError, StateResult};
-use crate::fnv::fnv1a;
 use crate::state::swarm_dir::write_atomic;
 use crate::swarm::{Event, SwarmSpec};
 

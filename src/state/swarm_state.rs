@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::fnv::fnv1a;
 use crate::ids::{AssignmentId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
 use crate::protocol::acp::message::StoryStatus;
 use crate::state::error::{StateError, StateResult};
-use crate::fnv::fnv1a;
 use crate::state::swarm_dir::write_atomic;
 use crate::swarm::{
     AdminHold, AttemptView, ContainerStatus, HoldKind, StoryProgress, StoryView, SwarmMachine, SwarmOutcome,

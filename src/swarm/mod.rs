@@ -7,8 +7,6 @@
 //!
 //! To add an event: a variant in `event.rs`, its arm in `machine/events.rs`, a test in `machine/tests/`.
 
-#![expect(missing_docs, reason = "items whose names say everything have no docstring")]
-
 pub mod amp_intent;
 pub mod effect;
 pub mod event;

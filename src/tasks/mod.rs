@@ -23,7 +23,6 @@ mod tests;
 pub mod write_back;
 
 // Until every caller uses `crate::json`.
-pub(crate) use crate::json;
 
 pub use error::{MAX_FILE_BYTES, MAX_STORIES, TasksDefect, TasksError, TasksProblem};
 pub use graph::topological_order;

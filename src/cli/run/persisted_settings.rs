@@ -114,7 +114,6 @@ impl PersistedSettings {
     pub(crate) fn to_sandbox_settings(
         &self,
         env: EnvVars,
-        image_path: Option<String>,
         engine: &EngineInfo,
     ) -> Result<SandboxSettings, CommandError> {
         let repo_url = self.repo_url.parse().map_err(|error| {
@@ -122,7 +121,6 @@ impl PersistedSettings {
         })?;
         Ok(SandboxSettings {
             image: self.image.clone(),
-            image_path,
             network: self.network.clone(),
             memory: self.memory_bytes,
             milli_cpus: self.milli_cpus,

@@ -45,7 +45,7 @@ pub(super) async fn set_up_swarm(
     let repo_url = repo_url(&checked.repo).await?;
     let persisted = PersistedSettings::new(args, &checked, checked.repo.identity().await, &repo_url)?;
     let Preflight { plan, repo, engine, engine_info, image, shim, env, .. } = checked;
-    let sandbox = persisted.to_sandbox_settings(env, image.path, &engine_info)?;
+    let sandbox = persisted.to_sandbox_settings(env, &engine_info)?;
     let tasks = copy_tasks_files(&plan);
     let starting = SwarmDir::lock_repo(repo.root())?;
     // Checked again under the lock: another swarm may have started since.

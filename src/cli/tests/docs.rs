@@ -183,7 +183,9 @@ fn bad_examples(pages: &[Page]) -> Vec<String> {
     for page in pages {
         for Fence { language, text } in page.fences() {
             let fault = match language.as_str() {
-                "toml" => crate::cli::settings::config_file::parse_config(&text, Path::new("example")).err().map(|e| e.to_string()),
+                "toml" => crate::cli::settings::config_file::parse_config(&text, Path::new("example"))
+                    .err()
+                    .map(|e| e.to_string()),
                 "json" if text.contains("\"userStories\"") => {
                     crate::tasks::parse(text.as_bytes(), Path::new("example")).err().map(|error| error.to_string())
                 }

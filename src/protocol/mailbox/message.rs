@@ -2,8 +2,6 @@
 //!
 //! Parsed and rendered by `text.rs`. Pure: must not do I/O or read a clock.
 
-#![expect(missing_docs, reason = "most fields and variants have the names of the specification, which explains them")]
-
 use std::fmt;
 use std::str::FromStr;
 

@@ -179,8 +179,6 @@
 //! Write a file in `modules/` with the specification table of the others and a [`node::Module`], add it to
 //! `modules/tests/declarations.rs`, and if it checks a MUST, add a row to the table above.
 
-#![expect(missing_docs, reason = "public for the integration tests only; names that explain themselves need no text")]
-
 pub(crate) mod block;
 pub(crate) mod canonical;
 pub(crate) mod change;

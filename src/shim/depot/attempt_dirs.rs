@@ -1,78 +1,80 @@
-//! The folders of an attempt in the *in* and *work* volumes: made as root for the sandbox's user, removed when empty.
+//! An attempt's directories in the *in* and *work* volumes: created as root for the sandbox's user, removed when empty.
 //!
-//! Used by `depot/mod.rs`. The depot has no FOWNER: it sets modes before it gives a thing away, and makes everything new,
-//! so that it never writes through something that a sandbox put there.
+//! Used by `server.rs`. The depot lacks FOWNER: it sets modes before it gives files away, and creates everything new, so that it
+//! never writes through something that a sandbox put there.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
 
+use super::super::disk_space::DiskSpace;
 use super::super::layout::Layout;
-use super::{depot_error, io_error};
+use super::super::safe_fs;
+use super::error::{depot_error, failed, io_error, refused};
 use crate::handoff::depot::{DepotError, DepotErrorKind, DepotResponse, TextFile};
 use crate::handoff::layout as names;
 
-/// Refuses what is not the name of an attempt's folder.
-pub fn check_attempt_dir_name(folder: &str) -> Result<(), DepotError> {
+/// Refuses anything but the name of an attempt's directory.
+pub fn check_attempt_dir_name(attempt_dir: &str) -> Result<(), DepotError> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-    if folder.starts_with("T-") && folder.len() <= 64 && folder.bytes().all(plain) {
+    if attempt_dir.starts_with("T-") && attempt_dir.len() <= 64 && attempt_dir.bytes().all(plain) {
         Ok(())
     } else {
-        Err(depot_error(DepotErrorKind::Refused, format!("`{folder}` is not the name of an attempt's folder")))
+        Err(refused(format!("`{attempt_dir}` is not the name of an attempt's directory")))
     }
 }
 
-/// Makes an attempt's folders. What was made is removed again where it fails.
-pub fn prepare_dirs(layout: &Layout, folder: &str, uid: u32, files: &[TextFile]) -> Result<DepotResponse, DepotError> {
-    check_attempt_dir_name(folder)?;
-    remove_half_made(layout, folder, uid)?;
-    let (inbox, work) = (layout.in_volume().join(folder), layout.work_volume().join(folder));
+/// Creates an attempt's directories, or none of them.
+pub fn prepare_dirs(
+    layout: &Layout,
+    attempt_dir: &str,
+    uid: u32,
+    files: &[TextFile],
+) -> Result<DepotResponse, DepotError> {
+    check_attempt_dir_name(attempt_dir)?;
+    remove_half_made(layout, attempt_dir, uid)?;
+    let (inbox, work) = (layout.in_volume().join(attempt_dir), layout.work_volume().join(attempt_dir));
     for path in [&inbox, &work] {
         if fs::symlink_metadata(path).is_ok() {
-            return Err(depot_error(DepotErrorKind::Failed, format!("`{}` is there already", path.display())));
+            return Err(failed(format!("`{}` already exists", path.display())));
         }
     }
-    let made = create_dirs(layout, &inbox, &work, uid, files);
-    if made.is_err() {
-        // No sandbox has seen these folders: nothing in them is hostile.
+    let created = create_dirs(layout, &inbox, &work, uid, files);
+    if created.is_err() {
+        // No sandbox has seen these directories, so nothing in them is hostile.
         let _ = fs::remove_dir_all(&inbox);
         let _ = fs::remove_dir_all(&work);
     }
-    made.map(|()| DepotResponse::Empty)
+    created.map(|()| DepotResponse::Empty)
 }
 
-/// Removes what a depot that died in [`prepare_dirs`] left. Its last step gives the work folder away, and no sandbox can take that
-/// back: where it is not given away no sandbox has seen any of it, and nothing in it is hostile.
-pub fn remove_half_made(layout: &Layout, folder: &str, uid: u32) -> Result<(), DepotError> {
-    let (inbox, work) = (layout.in_volume().join(folder), layout.work_volume().join(folder));
+/// Removes what a depot that died in [`prepare_dirs`] left. Its last step gives the work directory away, and no sandbox can undo
+/// that: before it, no sandbox has seen any of the files, so nothing in them is hostile.
+pub fn remove_half_made(layout: &Layout, attempt_dir: &str, uid: u32) -> Result<(), DepotError> {
+    let (inbox, work) = (layout.in_volume().join(attempt_dir), layout.work_volume().join(attempt_dir));
     if fs::symlink_metadata(&work).is_ok_and(|meta| meta.uid() == uid) {
         return Ok(());
     }
     for path in [inbox, work] {
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io_error("remove", &path, &error));
-            }
-            _ => {}
-        }
+        safe_fs::missing_is_ok(fs::remove_dir_all(&path)).map_err(|error| io_error("remove", &path, &error))?;
     }
     Ok(())
 }
 
 fn create_dirs(layout: &Layout, inbox: &Path, work: &Path, uid: u32, files: &[TextFile]) -> Result<(), DepotError> {
     for volume in [layout.in_volume(), layout.work_volume()] {
-        fs::create_dir_all(&volume).map_err(|error| io_error("make", &volume, &error))?;
+        fs::create_dir_all(&volume).map_err(|error| io_error("create", &volume, &error))?;
     }
-    let mut folders = vec![inbox.to_owned()];
+    let mut dirs = vec![inbox.to_owned()];
     make_dir(inbox)?;
     let mut written = Vec::new();
     for file in files {
         let path = inbox.join(check_relative_path(&file.path)?);
         for parent in parents_below(inbox, &path) {
-            if !folders.contains(&parent) {
+            if !dirs.contains(&parent) {
                 make_dir(&parent)?;
-                folders.push(parent);
+                dirs.push(parent);
             }
         }
         write_new(&path, &file.text)?;
@@ -81,8 +83,8 @@ fn create_dirs(layout: &Layout, inbox: &Path, work: &Path, uid: u32, files: &[Te
     for path in &written {
         chown_to(path, uid)?;
     }
-    // From the inside out: a folder that is given away is one that root goes through by DAC_OVERRIDE alone.
-    for path in folders.iter().rev() {
+    // From the inside out: root enters a directory that it gave away by DAC_OVERRIDE only.
+    for path in dirs.iter().rev() {
         set_mode(path, 0o500)?;
         chown_to(path, uid)?;
     }
@@ -101,11 +103,11 @@ fn check_relative_path(text: &str) -> Result<&Path, DepotError> {
     if plain && !text.is_empty() && !text.contains('\0') {
         Ok(path)
     } else {
-        Err(depot_error(DepotErrorKind::Refused, format!("`{text}` is not a relative path without `..`")))
+        Err(refused(format!("`{text}` is not a relative path without `..`")))
     }
 }
 
-/// The folders between `top` and a file, from the outside in.
+/// The directories between `top` and a file, from the outside in.
 fn parents_below(top: &Path, path: &Path) -> Vec<PathBuf> {
     let mut parents: Vec<PathBuf> =
         path.ancestors().skip(1).take_while(|parent| *parent != top).map(Path::to_owned).collect();
@@ -114,13 +116,13 @@ fn parents_below(top: &Path, path: &Path) -> Vec<PathBuf> {
 }
 
 fn make_dir(path: &Path) -> Result<(), DepotError> {
-    DirBuilder::new().mode(0o700).create(path).map_err(|error| io_error("make", path, &error))
+    safe_fs::create_private_dir(path).map_err(|error| io_error("create", path, &error))
 }
 
 fn write_new(path: &Path, text: &str) -> Result<(), DepotError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o400);
-    let mut file = options.open(path).map_err(|error| io_error("make", path, &error))?;
+    let mut file = options.open(path).map_err(|error| io_error("create", path, &error))?;
     file.write_all(text.as_bytes()).map_err(|error| io_error("write", path, &error))
 }
 
@@ -129,37 +131,32 @@ fn set_mode(path: &Path, mode: u32) -> Result<(), DepotError> {
 }
 
 fn chown_to(path: &Path, uid: u32) -> Result<(), DepotError> {
-    chown(path, Some(uid), Some(uid)).map_err(|error| io_error("give away", path, &error))
+    chown(path, Some(uid), Some(uid)).map_err(|error| io_error("change the owner of", path, &error))
 }
 
-/// Removes an attempt's folders, which its user has emptied. That they are gone already is fine.
-pub fn remove_empty(layout: &Layout, folder: &str) -> Result<DepotResponse, DepotError> {
-    for path in [layout.in_volume().join(folder), layout.work_volume().join(folder)] {
-        match fs::remove_dir(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io_error("remove", &path, &error));
-            }
-            _ => {}
-        }
+/// Removes an attempt's directories, which its user has emptied. Missing ones are no error.
+pub fn remove_empty(layout: &Layout, attempt_dir: &str) -> Result<DepotResponse, DepotError> {
+    for path in [layout.in_volume().join(attempt_dir), layout.work_volume().join(attempt_dir)] {
+        safe_fs::missing_is_ok(fs::remove_dir(&path)).map_err(|error| io_error("remove", &path, &error))?;
     }
     Ok(DepotResponse::Empty)
 }
 
-/// `MemAvailable`, which is the whole machine's also in a container, in bytes; 0 where it is not there.
+/// `MemAvailable` in bytes, or 0. Also in a container, it is the whole machine's.
 fn memory_available(meminfo: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0).saturating_mul(1024)
 }
 
-/// The space of the *work* volume, which on an engine is that of all its volumes.
+/// Measures the space of the *work* volume, which is that of all volumes of an engine.
 pub fn measure_space(layout: &Layout) -> Result<DepotResponse, DepotError> {
     let path = [layout.work_volume(), layout.objects_volume()].into_iter().find(|path| path.is_dir());
-    let path = path.ok_or_else(|| depot_error(DepotErrorKind::NotFound, "there is no volume"))?;
-    let space = rustix::fs::statvfs(&path).map_err(|error| io_error("measure", &path, &error.into()))?;
+    let path = path.ok_or_else(|| depot_error(DepotErrorKind::NotFound, "no volume is mounted"))?;
+    let space = DiskSpace::measure(&path).map_err(|error| io_error("measure", &path, &error))?;
     Ok(DepotResponse::Space {
-        free: space.f_bavail.saturating_mul(space.f_frsize),
-        total: space.f_blocks.saturating_mul(space.f_frsize),
+        free: space.free,
+        total: space.total,
         memory_available: memory_available(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
     })
 }

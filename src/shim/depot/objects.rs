@@ -1,45 +1,45 @@
-//! The objects volume: one bare repository, filled by packs, whose refs say which commits are complete in it.
+//! The objects volume: one bare repository, filled by packs. Its refs name the commits that are complete in it.
 //!
-//! It lives on between swarms, so what is said to be stored is on the disk: git syncs here. Used by `depot/mod.rs`, as root;
-//! no sandbox can write here. Must not: run several inits at once (a lock sees to it).
+//! It outlives swarms, so git syncs what it stores. Used by `server.rs`, as root; no sandbox can write here.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use super::super::children;
 use super::super::git::{self, HardenedGit};
 use super::super::layout::Layout;
-use super::{RequestBody, depot_error, io_error};
-use crate::handoff::depot::{DepotError, DepotErrorKind, DepotResponse, ObjectTip};
+use super::super::safe_fs;
+use super::error::{failed, io_error};
+use super::streams::RequestBody;
+use crate::handoff::depot::{DepotError, DepotResponse, ObjectTip};
 
-/// A pack of at most this many objects is unpacked: many small packs would make every lookup slow.
+/// A pack of at most this many objects is unpacked, because many small packs slow down every lookup.
 const MAX_UNPACKED_OBJECTS: u32 = 100;
-/// Bytes of a pack before its objects: `PACK`, version, number of objects.
+/// The length of a pack's header: `PACK`, version, number of objects.
 const PACK_HEADER_LEN: usize = 12;
 
+/// Prevents concurrent inits.
 static INIT_LOCK: Mutex<()> = Mutex::new(());
 
-/// Makes the repository if it is not there, and lists what is complete in it.
+/// Creates the repository if it does not exist, and lists the complete commits.
 pub fn open_repo(layout: &Layout, format: &str) -> Result<DepotResponse, DepotError> {
     if !matches!(format, "sha1" | "sha256") {
-        return Err(depot_error(DepotErrorKind::Failed, format!("`{format}` is no object format")));
+        return Err(failed(format!("`{format}` is not an object format")));
     }
-    let _one = INIT_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = INIT_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let repo = layout.objects_repo();
     let git = HardenedGit::for_bare_repo(&repo);
     if !repo.join("HEAD").is_file() {
         let volume = layout.objects_volume();
-        fs::create_dir_all(&volume).map_err(|error| io_error("make", &volume, &error))?;
+        fs::create_dir_all(&volume).map_err(|error| io_error("create", &volume, &error))?;
         let format = format!("--object-format={format}");
         git.run(&["init", "-q", "--bare", "--template=", "--initial-branch=none", &format])?;
     }
     let found = git.run(&["rev-parse", "--show-object-format"])?.text();
     if found != format {
-        let message = format!("the objects volume holds `{found}` objects, and the repository has `{format}`");
-        return Err(depot_error(DepotErrorKind::Failed, message));
+        return Err(failed(format!("the objects volume has `{found}` objects, the repository `{format}`")));
     }
     let listed = git.run(&["for-each-ref", "--format=%(objectname) %(refname)"])?.text();
     let tip = |line: &str| {
@@ -49,7 +49,7 @@ pub fn open_repo(layout: &Layout, format: &str) -> Result<DepotResponse, DepotEr
     Ok(DepotResponse::Objects { tips: listed.lines().filter_map(tip).collect() })
 }
 
-/// Stores a pack, then says that the tips are complete. An empty body is a request for the tips alone.
+/// Stores a pack, then records that the tips are complete. An empty body records the tips only.
 pub fn store_pack(
     layout: &Layout,
     tips: &[ObjectTip],
@@ -57,24 +57,24 @@ pub fn store_pack(
     body: &RequestBody,
 ) -> Result<DepotResponse, DepotError> {
     let git = HardenedGit::for_bare_repo(&layout.objects_repo());
-    let mut begun = Vec::new();
-    while begun.len() < PACK_HEADER_LEN {
+    let mut header = Vec::new();
+    while header.len() < PACK_HEADER_LEN {
         match body.next_chunk()? {
-            Some(bytes) => begun.extend(bytes),
+            Some(bytes) => header.extend(bytes),
             None => break,
         }
     }
-    // The history's edge first: without it, git would miss the parents beyond.
+    // First the edge of a shallow history: without it, git would look for the parents beyond.
     write_shallow(layout, shallow)?;
-    if !begun.is_empty() {
-        let Some(count) = object_count(&begun) else {
-            return Err(depot_error(DepotErrorKind::Failed, "the body is not a pack"));
+    if !header.is_empty() {
+        let Some(count) = object_count(&header) else {
+            return Err(failed("the body is not a pack"));
         };
-        import_pack(&git, count, &begun, body)?;
+        import_pack(&git, count, &header, body)?;
     }
-    let orders: String = tips.iter().map(|tip| format!("update {} {}\n", tip.name, tip.commit)).collect();
-    if !orders.is_empty() {
-        git.run_with_stdin(&["update-ref", "--no-deref", "--stdin"], Some(orders.as_bytes()))?;
+    let commands: String = tips.iter().map(|tip| format!("update {} {}\n", tip.name, tip.commit)).collect();
+    if !commands.is_empty() {
+        git.run_with_stdin(&["update-ref", "--no-deref", "--stdin"], Some(commands.as_bytes()))?;
     }
     Ok(DepotResponse::Empty)
 }
@@ -85,7 +85,7 @@ fn object_count(pack: &[u8]) -> Option<u32> {
     (header.starts_with(b"PACK") && matches!(number(4), 2 | 3)).then(|| number(8))
 }
 
-fn import_pack(git: &HardenedGit, count: u32, begun: &[u8], body: &RequestBody) -> Result<(), DepotError> {
+fn import_pack(git: &HardenedGit, count: u32, header: &[u8], body: &RequestBody) -> Result<(), DepotError> {
     let args: &[&str] = if count <= MAX_UNPACKED_OBJECTS {
         &["unpack-objects", "-q"]
     } else {
@@ -93,31 +93,26 @@ fn import_pack(git: &HardenedGit, count: u32, begun: &[u8], body: &RequestBody) 
     };
     let mut command = git.command(args);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let (mut child, _owned) = children::spawn(|| command.spawn(), |child| Some(child.id()))
-        .map_err(|error| depot_error(DepotErrorKind::Failed, format!("cannot run `git`: {error}")))?;
+    let (mut child, _owned) =
+        children::spawn_command(&mut command).map_err(|error| failed(format!("cannot run `git`: {error}")))?;
     let mut pipe = child.stdin.take().expect("standard input is piped");
-    let mut said = child.stderr.take().expect("standard error is piped");
-    let listener = thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = said.read_to_end(&mut text);
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let fed = write_pack(&mut pipe, begun, body);
+    let stderr = children::drain(child.stderr.take().expect("standard error is piped"));
+    let written = write_pack(&mut pipe, header, body);
     drop(pipe);
     let status = child.wait();
-    let stderr = listener.join().unwrap_or_default();
-    // A body that broke off explains whatever git says about it.
-    fed?;
+    let stderr = stderr.join().unwrap_or_default();
+    // A body that broke off explains any error of git.
+    written?;
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(git::error_from_stderr(args, &stderr).into()),
-        Err(error) => Err(depot_error(DepotErrorKind::Failed, format!("cannot wait for `git`: {error}"))),
+        Err(error) => Err(failed(format!("cannot wait for `git`: {error}"))),
     }
 }
 
-/// Passes the body on. That git stops reading is not an error here: its exit says why.
-fn write_pack(pipe: &mut impl Write, begun: &[u8], body: &RequestBody) -> Result<(), DepotError> {
-    if pipe.write_all(begun).is_err() {
+/// Forwards the body. If git stops reading, its exit explains why.
+fn write_pack(pipe: &mut impl Write, header: &[u8], body: &RequestBody) -> Result<(), DepotError> {
+    if pipe.write_all(header).is_err() {
         return Ok(());
     }
     while let Some(bytes) = body.next_chunk()? {
@@ -131,10 +126,7 @@ fn write_pack(pipe: &mut impl Write, begun: &[u8], body: &RequestBody) -> Result
 fn write_shallow(layout: &Layout, shallow: &str) -> Result<(), DepotError> {
     let path = layout.objects_repo().join("shallow");
     if shallow.is_empty() {
-        return match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", &path, &error)),
-            _ => Ok(()),
-        };
+        return safe_fs::missing_is_ok(fs::remove_file(&path)).map_err(|error| io_error("remove", &path, &error));
     }
     let temporary = path.with_extension("tmp");
     fs::write(&temporary, shallow)

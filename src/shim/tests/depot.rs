@@ -17,14 +17,14 @@ pub(super) struct DepotClient {
     serving: Option<std::thread::JoinHandle<std::io::Result<()>>>,
 }
 
-/// An answered request: what it ended with, and its data.
+/// The outcome of a request, and its data.
 pub(super) type DepotReply = (Result<DepotResponse, DepotError>, Vec<u8>);
 
 impl DepotClient {
     pub(super) fn new(layout: &Layout) -> Self {
         let (input, to) = std::io::pipe().unwrap();
         let (from, output) = std::io::pipe().unwrap();
-        let depot = DepotServer::new(layout.clone(), SandboxUserHelper::InProcess);
+        let depot = DepotServer::new(layout.clone(), SandboxUserHelper::InProcess(layout.clone()));
         let serving = std::thread::spawn(move || depot.serve(input, Box::new(output)));
         let mut host = Self { to, from, next: 1, serving: Some(serving) };
         assert_eq!(host.read_frame(), (0, FrameKind::Ready as u8, Vec::new()));
@@ -122,16 +122,16 @@ fn collect_request(max_bytes: u64) -> DepotRequest {
 
 #[test]
 fn store_pack_accepts_small_and_large_packs_and_records_tips() {
-    let world = SandboxFixture::new();
-    let host_repo = world.dir.path().join("host");
-    let layout = Layout::with_root(world.dir.path().join("volumes"));
+    let fixture = SandboxFixture::new();
+    let host_repo = fixture.dir.path().join("host");
+    let layout = Layout::with_root(fixture.dir.path().join("volumes"));
     let mut host = DepotClient::new(&layout);
     let objects = DepotRequest::OpenObjects { format: "sha1".into() };
     assert_eq!(host.request(&objects).0, Ok(DepotResponse::Objects { tips: Vec::new() }));
 
-    let small = ObjectTip { name: "refs/longshore/objects/small".into(), commit: world.base.clone() };
+    let small = ObjectTip { name: "refs/longshore/objects/small".into(), commit: fixture.base.clone() };
     assert_eq!(
-        host.store(&pack_of(&host_repo, world.base.as_str()), std::slice::from_ref(&small)),
+        host.store(&pack_of(&host_repo, fixture.base.as_str()), std::slice::from_ref(&small)),
         Ok(DepotResponse::Empty)
     );
     assert_eq!(host.request(&objects).0, Ok(DepotResponse::Objects { tips: vec![small.clone()] }));
@@ -156,7 +156,7 @@ fn store_pack_accepts_small_and_large_packs_and_records_tips() {
     let missing = ObjectTip { commit: "1234567890123456789012345678901234567890".parse().unwrap(), ..small };
     assert_eq!(host.store(&[], &[missing]).expect_err("no such commit").kind, DepotErrorKind::Failed);
     assert_eq!(host.store(b"PACK but not one", &[]).expect_err("no pack").kind, DepotErrorKind::Failed);
-    let mut torn = pack_of(&host_repo, world.base.as_str());
+    let mut torn = pack_of(&host_repo, fixture.base.as_str());
     torn.truncate(torn.len() - 5);
     assert_eq!(host.store(&torn, &[]).expect_err("a torn pack").kind, DepotErrorKind::Failed);
     assert_eq!(host.request_refused(&DepotRequest::OpenObjects { format: "sha256".into() }), DepotErrorKind::Failed);
@@ -164,8 +164,8 @@ fn store_pack_accepts_small_and_large_packs_and_records_tips() {
 
 #[test]
 fn an_unread_body_does_not_block_other_requests() {
-    let world = SandboxFixture::new();
-    let mut host = DepotClient::new(&world.layout());
+    let fixture = SandboxFixture::new();
+    let mut host = DepotClient::new(&fixture.layout());
     let id = host.send_request(&DepotRequest::StorePack { tips: Vec::new(), shallow: String::new() });
     for _ in 0..200 {
         host.send(id, FrameKind::Data, &[b'x'; 60_000]);
@@ -179,8 +179,8 @@ fn an_unread_body_does_not_block_other_requests() {
 
 #[test]
 fn prepare_creates_dirs_once_and_rejects_unsafe_names() {
-    let world = SandboxFixture::new();
-    let layout = Layout::with_root(world.dir.path().join("volumes"));
+    let fixture = SandboxFixture::new();
+    let layout = Layout::with_root(fixture.dir.path().join("volumes"));
     let mut host = DepotClient::new(&layout);
     let file = |path: &str| TextFile { path: path.into(), text: format!("content of {path}") };
     let prepare = |folder: &str, files: &[&str]| DepotRequest::Prepare {
@@ -217,7 +217,7 @@ fn prepare_creates_dirs_once_and_rejects_unsafe_names() {
 
     fs::create_dir_all(layout.repo_dir(ATTEMPT_DIR).join("deep/closed")).unwrap();
     fs::set_permissions(layout.repo_dir(ATTEMPT_DIR).join("deep/closed"), fs::Permissions::from_mode(0o000)).unwrap();
-    let outside = world.dir.path().join("outside");
+    let outside = fixture.dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("kept"), "").unwrap();
     std::os::unix::fs::symlink(&outside, layout.repo_dir(ATTEMPT_DIR).join("link")).unwrap();
@@ -230,12 +230,12 @@ fn prepare_creates_dirs_once_and_rejects_unsafe_names() {
 
 #[test]
 fn collect_reads_regular_files_only() {
-    let world = SandboxFixture::new();
-    let mut host = DepotClient::new(&world.layout());
+    let fixture = SandboxFixture::new();
+    let mut host = DepotClient::new(&fixture.layout());
     let none = DepotResponse::Collected { result_bytes: 0, bundle: false };
     assert_eq!(host.request(&collect_request(100)), (Ok(none), Vec::new()));
 
-    let (result, bundle) = (world.out().join("result.json"), world.out().join("result.bundle"));
+    let (result, bundle) = (fixture.out().join("result.json"), fixture.out().join("result.bundle"));
     fs::write(&result, "{}").unwrap();
     fs::write(&bundle, [7; 70_000]).unwrap();
     let (answer, data) = host.request(&collect_request(100_000));
@@ -253,85 +253,85 @@ fn collect_reads_regular_files_only() {
     fs::create_dir(&bundle).unwrap();
     assert_eq!(host.request_refused(&collect_request(100_000)), DepotErrorKind::Refused, "a folder");
 
-    fs::remove_dir_all(world.out()).unwrap();
+    fs::remove_dir_all(fixture.out()).unwrap();
     assert_eq!(host.request_refused(&collect_request(100_000)), DepotErrorKind::NotFound);
-    std::os::unix::fs::symlink("/etc", world.out()).unwrap();
+    std::os::unix::fs::symlink("/etc", fixture.out()).unwrap();
     assert_eq!(host.request_refused(&collect_request(100_000)), DepotErrorKind::Refused, "a folder that is a link");
 }
 
 #[test]
 fn collect_opens_closed_dirs_and_follows_no_links() {
-    let world = SandboxFixture::new();
-    let mut host = DepotClient::new(&world.layout());
-    let outside = world.dir.path().join("outside");
+    let fixture = SandboxFixture::new();
+    let mut host = DepotClient::new(&fixture.layout());
+    let outside = fixture.dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
-    fs::remove_dir(world.layout().run_dir(ATTEMPT_DIR)).unwrap();
-    std::os::unix::fs::symlink(&outside, world.layout().run_dir(ATTEMPT_DIR)).unwrap();
-    fs::write(world.out().join("result.json"), "{}").unwrap();
-    let top = world.layout().work_volume().join(ATTEMPT_DIR);
-    for folder in [&outside, &world.out(), &world.repo(), &top] {
+    fs::remove_dir(fixture.layout().run_dir(ATTEMPT_DIR)).unwrap();
+    std::os::unix::fs::symlink(&outside, fixture.layout().run_dir(ATTEMPT_DIR)).unwrap();
+    fs::write(fixture.out().join("result.json"), "{}").unwrap();
+    let top = fixture.layout().work_volume().join(ATTEMPT_DIR);
+    for folder in [&outside, &fixture.out(), &fixture.repo(), &top] {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o000)).unwrap();
     }
     let (answer, _) = host.request(&collect_request(100));
     assert_eq!(answer, Ok(DepotResponse::Collected { result_bytes: 2, bundle: false }));
     let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!([mode(&top), mode(&world.out()), mode(&world.repo()), mode(&outside)], [0o700, 0o700, 0o700, 0]);
+    assert_eq!([mode(&top), mode(&fixture.out()), mode(&fixture.repo()), mode(&outside)], [0o700, 0o700, 0o700, 0]);
 }
 
 #[test]
 fn salvage_works_after_the_shim_died() {
-    let mut world = SandboxFixture::new();
+    let mut fixture = SandboxFixture::new();
     let reference = "refs/longshore/salvage/all";
-    let salvage = |world: &SandboxFixture| DepotRequest::Salvage {
+    let salvage = |fixture: &SandboxFixture| DepotRequest::Salvage {
         attempt_dir: ATTEMPT_DIR.into(),
         uid: uid(),
-        base: world.base.clone(),
+        base: fixture.base.clone(),
         reference: reference.into(),
         max_bytes: 1_000_000,
     };
-    let mut host = DepotClient::new(&world.layout());
+    let mut host = DepotClient::new(&fixture.layout());
     // Before the clone, there is nothing: not a deletion of all files.
     assert_eq!(
-        host.request(&salvage(&world)),
+        host.request(&salvage(&fixture)),
         (Ok(DepotResponse::Salvaged { commit: None, left_out: Vec::new() }), Vec::new())
     );
 
-    world.run_command("echo one > one.txt");
-    fs::write(world.repo().join("two.txt"), "two").unwrap();
-    fs::write(world.repo().join(".git/index.lock"), "").unwrap();
-    fs::write(world.repo().join(".git/config"), "[core]\n\tfsmonitor = touch /tmp/should-not-run\n\tbroken").unwrap();
+    fixture.run_command("echo one > one.txt");
+    fs::write(fixture.repo().join("two.txt"), "two").unwrap();
+    fs::write(fixture.repo().join(".git/index.lock"), "").unwrap();
+    fs::write(fixture.repo().join(".git/config"), "[core]\n\tfsmonitor = touch /tmp/should-not-run\n\tbroken").unwrap();
     for without_git in [false, true] {
         if without_git {
-            fs::remove_dir_all(world.repo().join(".git")).unwrap();
+            fs::remove_dir_all(fixture.repo().join(".git")).unwrap();
         }
-        let (answer, data) = host.request(&salvage(&world));
+        let (answer, data) = host.request(&salvage(&fixture));
         let Ok(DepotResponse::Salvaged { commit: Some(commit), .. }) = answer else { panic!("{answer:?}") };
-        let bundle = world.dir.path().join("salvage.bundle");
+        let bundle = fixture.dir.path().join("salvage.bundle");
         fs::write(&bundle, data).unwrap();
-        let host_repo = world.dir.path().join("host");
+        let host_repo = fixture.dir.path().join("host");
         git(&host_repo, &["fetch", "-q", bundle.to_str().unwrap(), &format!("+{reference}:{reference}")]);
         assert_eq!(git(&host_repo, &["rev-parse", reference]), commit.as_str());
         let files = git(&host_repo, &["ls-tree", "--name-only", commit.as_str()]);
         assert!(files.contains("one.txt") && files.contains("two.txt") && files.contains("README"), "{files}");
-        git(&host_repo, &["merge-base", "--is-ancestor", world.base.as_str(), commit.as_str()]);
+        git(&host_repo, &["merge-base", "--is-ancestor", fixture.base.as_str(), commit.as_str()]);
     }
 }
 
 #[test]
 fn salvage_lists_left_out_files_but_no_special_files() {
     for (leave, wanted) in [("true", false), ("mkdir -p a/.GIT; echo work > a/.GIT/config", true)] {
-        let mut world = SandboxFixture::new();
-        world.run_command("echo one > one.txt");
+        let mut fixture = SandboxFixture::new();
+        fixture.run_command("echo one > one.txt");
         let left = format!("rm -f .gitignore; mkfifo .gitignore pipe; echo two > two.txt; {leave}");
-        assert!(Command::new("sh").args(["-c", &left]).current_dir(world.repo()).status().unwrap().success());
+        assert!(Command::new("sh").args(["-c", &left]).current_dir(fixture.repo()).status().unwrap().success());
         let request = DepotRequest::Salvage {
             attempt_dir: ATTEMPT_DIR.into(),
             uid: uid(),
-            base: world.base.clone(),
+            base: fixture.base.clone(),
             reference: "refs/longshore/salvage/all".into(),
             max_bytes: 1_000_000,
         };
-        let (answer, _) = DepotClient::new(&world.layout()).request(&request);
+        let (answer, _) = DepotClient::new(&fixture.layout()).request(&request);
         let Ok(DepotResponse::Salvaged { commit: Some(_), left_out }) = answer else { panic!("{answer:?}") };
         assert_eq!(left_out.iter().any(|path| path.contains(".GIT")), wanted, "{left_out:?}");
         assert!(left_out.iter().all(|path| path.contains(".GIT")), "{left_out:?}");

@@ -1,9 +1,8 @@
-//! No space left, for real: each case runs in a process of its own, whose temporary files are on a small file system that is
-//! mounted for it alone.
+//! Full disks: each case runs in a process of its own, whose temporary files are on a small file system.
 
 use super::*;
 
-/// Set in the process that has the small disk.
+/// Set in the process with the small disk.
 const SMALL_DISK_VARIABLE: &str = "LONGSHORE_TEST_SMALL_DISK";
 
 /// Runs a case where the test of this name is on a small disk; else runs that test in a process that has one.
@@ -52,27 +51,27 @@ fn an_agent_failing_on_a_full_disk_is_reported_as_disk_full() {
 }
 
 fn check_full_disk_at_commit() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[
         json!({"command": format!("{FILL_DISK_COMMAND}; exit 0")}),
         json!({"command": "echo x > x.txt"}),
     ]);
-    let outcome = world.run();
+    let outcome = fixture.run();
     let (failure, salvage) = outcome.failure(0);
     assert_eq!(failure.cause, Cause::DiskFull, "{failure:?}");
     assert!(salvage.is_none() && outcome.unsaved(0));
-    let repo = world.repo();
+    let repo = fixture.repo();
     assert!(failure.evidence.summary.contains(&format!("are free in `{}`", repo.display())), "{failure:?}");
     assert!(failure.evidence.paths.contains(&repo.display().to_string()), "{failure:?}");
-    // Nobody has put the folder in order, and nothing else was begun in it.
+    // The work tree was not reset, and no other story started in it.
     assert_eq!(fs::read_to_string(repo.join("half.txt")).unwrap(), "half\n");
     assert!(fs::metadata(repo.join("big")).unwrap().len() > 1 << 20);
     assert_eq!(outcome.story(1).outcome, StoryOutcome::NotReached);
 }
 
 fn check_full_disk_in_agent() {
-    let mut world = SandboxFixture::new();
-    let outcome = world.run_command(FILL_DISK_COMMAND);
+    let mut fixture = SandboxFixture::new();
+    let outcome = fixture.run_command(FILL_DISK_COMMAND);
     let failure = outcome.failure(0).0;
     assert_eq!(failure.cause, Cause::DiskFull, "{failure:?}");
     assert_eq!(failure.evidence.exit_code, Some(1));

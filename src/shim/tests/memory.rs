@@ -1,4 +1,4 @@
-//! What stories start with and what they leave: the dispatch as a frame, memory in, and what agents remember out.
+//! The dispatch as a frame, the memory that stories receive, and the notes that agents leave.
 
 use super::*;
 use crate::handoff::agent_notes::AgentNotes;
@@ -7,7 +7,7 @@ use crate::protocol::mesh::gram::{GramDraft, GramEdge, GramLimits, GramNode, Mem
 use crate::tasks::{self, HeaderBlocks};
 
 impl SandboxFixture {
-    /// Puts the dispatch of the world's stories in place, with this in its header.
+    /// Writes the dispatch of the fixture's stories, with these header blocks.
     fn write_dispatch(&self, blocks: Value, memory: Option<&MemoryGram>) {
         let text = fs::read(self.layout().tasks_file(ATTEMPT_DIR, TASKS_PATH)).unwrap();
         let file = tasks::parse(&text, TASKS_PATH.as_ref()).unwrap();
@@ -31,7 +31,7 @@ fn gram(text: &str) -> MemoryGram {
     draft.build("2026-01-01T10:00:00Z".parse().unwrap(), &GramLimits::default()).unwrap()
 }
 
-/// A line of the shim's socket, said by a story without the shim's program.
+/// A command that sends a line to the shim's socket without the shim's program.
 fn socket_command(line: &Value) -> String {
     let script = "import os,socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(os.environ['LONGSHORE_SOCKET'])\n\
                   s.sendall(sys.argv[1].encode()+b'\\n')\nprint(s.makefile().readline())";
@@ -40,14 +40,14 @@ fn socket_command(line: &Value) -> String {
 
 #[test]
 fn a_story_receives_earlier_memory() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[json!({
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[json!({
         "command": "cp $LONGSHORE_MEMORY_FILE read.md; cp $LONGSHORE_MEMORY_JSON read.json; cp $LONGSHORE_PROMPT_FILE prompt.md",
     })]);
-    world.write_dispatch(json!({}), Some(&gram("Ports below 1024\n## Rules\nare *taken*")));
-    let outcome = world.run();
-    let clone = world.fetch_bundle();
-    let show = |name: &str| world.git_show(&clone, &format!("{}:{name}", outcome.commit(0)));
+    fixture.write_dispatch(json!({}), Some(&gram("Ports below 1024\n## Rules\nare *taken*")));
+    let outcome = fixture.run();
+    let clone = fixture.fetch_bundle();
+    let show = |name: &str| fixture.git_show(&clone, &format!("{}:{name}", outcome.commit(0)));
     let line = "- note `trap`: Ports below 1024 ## Rules are \\*taken\\*";
     assert!(show("read.md").contains(line), "{}", show("read.md"));
     assert!(show("read.md").starts_with("# What earlier stories learned\n\nHints, and not instructions"));
@@ -64,45 +64,45 @@ fn a_story_receives_earlier_memory() {
 #[test]
 fn a_first_story_receives_an_empty_memory() {
     for dispatched in [true, false] {
-        let mut world = SandboxFixture::new();
-        world.set_stories(&[
+        let mut fixture = SandboxFixture::new();
+        fixture.set_stories(&[
             json!({"command": "cp $LONGSHORE_MEMORY_FILE read.md; cp $LONGSHORE_PROMPT_FILE prompt.md"}),
         ]);
         if dispatched {
-            world.write_dispatch(json!({"house": {"mustUnderstand": false}}), None);
+            fixture.write_dispatch(json!({"house": {"mustUnderstand": false}}), None);
         }
-        let outcome = world.run();
-        let clone = world.fetch_bundle();
-        let show = |name: &str| world.git_show(&clone, &format!("{}:{name}", outcome.commit(0)));
+        let outcome = fixture.run();
+        let clone = fixture.fetch_bundle();
+        let show = |name: &str| fixture.git_show(&clone, &format!("{}:{name}", outcome.commit(0)));
         assert_eq!(show("read.md"), "Nothing was learned before this story.");
         assert!(!show("prompt.md").contains("earlier stories learned"));
-        assert!(world.read_memory_file("memory.json").contains("\"nodes\":[]"));
+        assert!(fixture.read_memory_file("memory.json").contains("\"nodes\":[]"));
     }
 }
 
 #[test]
 fn an_unsupported_dispatch_is_refused_before_anything_runs() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[json!({"command": "touch ../ran"})]);
-    world.write_dispatch(json!({"alertControl": {"mustUnderstand": true, "content": {"priority": 1}}}), None);
-    let outcome = world.run();
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[json!({"command": "touch ../ran"})]);
+    fixture.write_dispatch(json!({"alertControl": {"mustUnderstand": true, "content": {"priority": 1}}}), None);
+    let outcome = fixture.run();
     outcome.assert_failed(Cause::DispatchRefused);
     let summary = &outcome.failure(0).0.evidence.summary;
     assert_eq!(
         summary,
         "the sandbox refused its dispatch: MustUnderstand: mandatory header blocks are not understood: alertControl"
     );
-    assert!(!world.repo().parent().unwrap().join("ran").exists());
-    // So is what is no frame, and one of another attempt.
+    assert!(!fixture.repo().parent().unwrap().join("ran").exists());
+    // So are invalid frames.
     for (text, word) in [
         ("{", "NotJson"),
         ("{\"frame\":{\"Body\":{}}}", "BodySchema"),
         ("{\"frame\":{\"version\":\"9.0\",\"Body\":{}}}", "VersionMismatch"),
     ] {
-        let mut world = SandboxFixture::new();
-        world.set_stories(&[json!({"command": "touch ../ran"})]);
-        fs::write(world.layout().dispatch_file(ATTEMPT_DIR), text).unwrap();
-        let outcome = world.run();
+        let mut fixture = SandboxFixture::new();
+        fixture.set_stories(&[json!({"command": "touch ../ran"})]);
+        fs::write(fixture.layout().dispatch_file(ATTEMPT_DIR), text).unwrap();
+        let outcome = fixture.run();
         outcome.assert_failed(Cause::DispatchRefused);
         assert!(outcome.failure(0).0.evidence.summary.contains(word), "{:?}", outcome.failure(0).0);
     }
@@ -110,33 +110,33 @@ fn an_unsupported_dispatch_is_refused_before_anything_runs() {
 
 #[test]
 fn a_tampered_gram_is_refused() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[json!({"command": "true"})]);
-    world.write_dispatch(json!({}), Some(&gram("one")));
-    let path = world.layout().dispatch_file(ATTEMPT_DIR);
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[json!({"command": "true"})]);
+    fixture.write_dispatch(json!({}), Some(&gram("one")));
+    let path = fixture.layout().dispatch_file(ATTEMPT_DIR);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("\"one\"", "\"two\"")).unwrap();
-    let outcome = world.run();
+    let outcome = fixture.run();
     outcome.assert_failed(Cause::DispatchRefused);
     assert!(outcome.failure(0).0.evidence.summary.contains("changed after it was made"), "{:?}", outcome.failure(0).0);
 }
 
 #[test]
 fn agent_notes_are_part_of_the_story_result() {
-    let mut world = SandboxFixture::new();
+    let mut fixture = SandboxFixture::new();
     let note = json!({"ask": "remember", "text": "the parser\u{1b}[31m is slow: xyzzy\nsecond line", "kind": "pitfall",
         "importance": 0.8, "id": "parser", "about": ["file:a.rs"], "links": [{"source": "parser", "target": "lexer", "weight": 0.5}]});
     let bad = json!({"ask": "remember", "text": "x", "id": "story:US-009"});
     let command = format!("echo 1 > a.rs; {} > a.rs; {} >> a.rs", socket_command(&note), socket_command(&bad));
     let failing = format!("{}; exit 3", socket_command(&json!({"ask": "remember", "text": "it cannot be done so"})));
-    world.set_stories(&[
+    fixture.set_stories(&[
         json!({"command": command}),
         json!({"command": failing}),
         json!({"command": "cp $LONGSHORE_MEMORY_FILE read.md", "dependsOn": ["US-001"]}),
         json!({"command": "cp $LONGSHORE_MEMORY_FILE other.md"}),
     ]);
-    world.write_dispatch(json!({}), Some(&gram("from before")));
-    let outcome = world.run();
+    fixture.write_dispatch(json!({}), Some(&gram("from before")));
+    let outcome = fixture.run();
     let said = &outcome.story(0).agent_notes;
     assert_eq!((said.notes.len(), said.links.len()), (1, 1), "{said:?}");
     let note = &said.notes[0];
@@ -144,26 +144,26 @@ fn agent_notes_are_part_of_the_story_result() {
     assert_eq!((note.id.as_deref(), note.kind.as_str(), note.importance), (Some("parser"), "pitfall", Some(0.8)));
     assert_eq!(outcome.story(1).agent_notes.notes[0].text, "it cannot be done so", "also of one that failed");
     assert_eq!(outcome.story(2).agent_notes, AgentNotes::default());
-    let clone = world.fetch_bundle();
-    let refused = world.git_show(&clone, &format!("{}:a.rs", outcome.commit(0)));
-    assert!(refused.contains("longshore's own"), "{refused}");
+    let clone = fixture.fetch_bundle();
+    let refused = fixture.git_show(&clone, &format!("{}:a.rs", outcome.commit(0)));
+    assert!(refused.contains("reserved for longshore"), "{refused}");
     // What depends on a story of the same sandbox has what that learned.
-    let read = world.git_show(&clone, &format!("{}:read.md", outcome.commit(2)));
+    let read = fixture.git_show(&clone, &format!("{}:read.md", outcome.commit(2)));
     assert!(read.contains("the parser") && read.contains("from before"), "{read}");
-    let other = world.git_show(&clone, &format!("{}:other.md", outcome.commit(3)));
+    let other = fixture.git_show(&clone, &format!("{}:other.md", outcome.commit(3)));
     assert!(!other.contains("the parser") && other.contains("from before"), "{other}");
 }
 
 #[test]
 fn notes_beyond_the_limit_are_refused() {
-    let mut world = SandboxFixture::new();
+    let mut fixture = SandboxFixture::new();
     let script = "import os,socket\nn=0\nfor i in range(3000):\n  s=socket.socket(socket.AF_UNIX)\n  \
                   s.connect(os.environ['LONGSHORE_SOCKET'])\n  \
                   s.sendall(b'{\\\"ask\\\":\\\"remember\\\",\\\"text\\\":\\\"note %d\\\"}\\n'%i)\n  \
                   n+=b'error' in s.makefile('rb').readline()\nprint(n,file=open('refused','w'))";
-    world.set_stories(&[json!({"command": format!("python3 -c \"{script}\"")})]);
-    let outcome = world.run();
-    let clone = world.fetch_bundle();
-    assert_eq!(world.git_show(&clone, &format!("{}:refused", outcome.commit(0))), "2936");
+    fixture.set_stories(&[json!({"command": format!("python3 -c \"{script}\"")})]);
+    let outcome = fixture.run();
+    let clone = fixture.fetch_bundle();
+    assert_eq!(fixture.git_show(&clone, &format!("{}:refused", outcome.commit(0))), "2936");
     assert_eq!(outcome.story(0).agent_notes.notes.len(), 64);
 }

@@ -1,14 +1,15 @@
-//! The shim as a whole, with real git and real processes in a temporary folder, without a container.
+//! The shim as a whole, with real git and real processes in a temporary directory, without a container.
 
 mod depot;
-mod startup_and_stop;
 mod disk_full;
-mod special_files;
-mod memory;
 mod mailbox;
-mod review;
-mod stories;
+mod memory;
+mod progress;
 mod repo_violations;
+mod review;
+mod special_files;
+mod startup_and_stop;
+mod stories;
 mod watchdog;
 
 use std::fs;
@@ -25,6 +26,7 @@ use super::layout::Layout;
 use super::memory_gauge::MemoryGauge;
 use super::progress::HEARTBEAT_INTERVAL;
 use super::serve::{ShimEnvironment, serve};
+use super::setup::SandboxEnvironment;
 use crate::handoff::assignment::AssignmentFile;
 use crate::handoff::result::{ResultFile, StoryResult};
 use crate::handoff::review::ReviewFile;
@@ -39,7 +41,7 @@ const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 const CONTAINER: &str = "abc123def456abc123def456abc123def456abc123def456abc123def456abcd";
 const TASKS_PATH: &str = "tasks/feature.json";
 
-/// Bytes that somebody else may look at while they are written.
+/// A writer whose bytes can be read meanwhile.
 #[derive(Clone, Default)]
 struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
@@ -60,9 +62,9 @@ impl Write for SharedBuffer {
     }
 }
 
-fn git(folder: &Path, args: &[&str]) -> String {
+fn git(dir: &Path, args: &[&str]) -> String {
     let output = Command::new("git")
-        .current_dir(folder)
+        .current_dir(dir)
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=trunk"])
@@ -73,7 +75,7 @@ fn git(folder: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// The volumes of a swarm in a temporary folder, with a base commit in the objects.
+/// A swarm's volumes in a temporary directory, with a base commit in the objects.
 struct SandboxFixture {
     dir: tempfile::TempDir,
     base: CommitId,
@@ -82,11 +84,10 @@ struct SandboxFixture {
     heartbeat: Duration,
 }
 
-/// What came out.
 struct ShimOutcome {
     code: u8,
     messages: Vec<ContainerMessage>,
-    /// Of a review, `review` has it.
+    /// `None` for a review.
     result: Option<ResultFile>,
     review: Option<ReviewFile>,
     log: String,
@@ -107,19 +108,19 @@ impl SandboxFixture {
         let objects = dir.path().join("objects");
         fs::create_dir(&objects).unwrap();
         git(&objects, &["clone", "-q", "--bare", host.to_str().unwrap(), "repo.git"]);
-        for folder in ["repo", "run", "out"] {
-            fs::create_dir_all(dir.path().join("work").join(ATTEMPT_DIR).join(folder)).unwrap();
+        for name in ["repo", "run", "out"] {
+            fs::create_dir_all(dir.path().join("work").join(ATTEMPT_DIR).join(name)).unwrap();
         }
         fs::create_dir_all(dir.path().join("in").join(ATTEMPT_DIR).join("tasks/tasks")).unwrap();
-        let mut world =
+        let mut fixture =
             Self { dir, base, assignment: Value::Null, stop: CancellationToken::new(), heartbeat: HEARTBEAT_INTERVAL };
-        world.assignment = json!({
+        fixture.assignment = json!({
             "schemaVersion": 1, "swarmId": SWARM, "attempt": {"assignment": "T-2026-001", "number": 1},
-            "branch": "feat/work", "base": world.base.as_str(), "integrationBranch": "feat/all",
+            "branch": "feat/work", "base": fixture.base.as_str(), "integrationBranch": "feat/all",
             "objectFormat": "sha1", "taskFilePath": TASKS_PATH, "stories": [{"id": "US-001"}], "agent": null, "verify": [],
             "storyTimeoutSecs": 60, "graceSecs": 2, "identity": {"name": "A Person", "email": "person@example.com"},
         });
-        world
+        fixture
     }
 
     fn layout(&self) -> Layout {
@@ -138,7 +139,7 @@ impl SandboxFixture {
         fs::write(self.layout().tasks_file(ATTEMPT_DIR, TASKS_PATH), text).unwrap();
     }
 
-    /// Puts the assignment and a tasks file with these stories in place; each is `{id, command, ...}`, the rest is filled in.
+    /// Writes a tasks file with these stories. Fields that are missing are filled in.
     fn set_stories(&mut self, stories: &[Value]) {
         let full: Vec<Value> = stories
             .iter()
@@ -183,16 +184,18 @@ impl SandboxFixture {
     fn environment(&self, input: PipeReader, output: SharedBuffer, log: SharedBuffer) -> ShimEnvironment {
         fs::write(self.layout().assignment_file(ATTEMPT_DIR), self.assignment.to_string()).unwrap();
         ShimEnvironment {
-            layout: self.layout(),
             input: Box::new(input),
             output: Box::new(output),
             log: Box::new(log),
             hostname: CONTAINER[..12].into(),
-            env: ["PATH"].into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect(),
-            memory: MemoryGauge::with_root(self.dir.path().join("no-cgroup")),
-            stop: self.stop.clone(),
             request_timeout: Duration::from_secs(60),
-            heartbeat_interval: self.heartbeat,
+            sandbox: SandboxEnvironment {
+                layout: self.layout(),
+                env: ["PATH"].into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect(),
+                memory: MemoryGauge::with_root(self.dir.path().join("no-cgroup")),
+                stop: self.stop.clone(),
+                heartbeat_interval: self.heartbeat,
+            },
         }
     }
 
@@ -205,7 +208,7 @@ impl SandboxFixture {
         })
     }
 
-    /// Runs the shim with what `feed` writes; the input ends at once unless `feed` gives it back.
+    /// Runs the shim with what `feed` writes. The input then ends unless `feed` returns it.
     fn run_with(&self, feed: impl FnOnce(PipeWriter) -> Option<PipeWriter>) -> ShimOutcome {
         let (read, write) = std::io::pipe().unwrap();
         let open = feed(write);
@@ -219,7 +222,7 @@ impl SandboxFixture {
             .bytes()
             .split(|b| *b == b'\n')
             .filter(|line| !line.is_empty())
-            .map(|line| decode_container(line).expect("the shim says nothing but ACP").1)
+            .map(|line| decode_container(line).expect("the shim writes ACP only").1)
             .collect();
         let result = fs::read(self.out().join("result.json")).ok();
         let (result, review) = if self.assignment.get("review").is_some() { (None, result) } else { (result, None) };
@@ -232,13 +235,13 @@ impl SandboxFixture {
         }
     }
 
-    /// A story's only command, run to its end.
+    /// Runs the shim with one story.
     fn run_command(&mut self, command: &str) -> ShimOutcome {
         self.set_stories(&[json!({"command": command})]);
         self.run()
     }
 
-    /// Fetches the bundle into a fresh clone of the host's repo, which checks it, and gives the clone.
+    /// Fetches the bundle into a fresh clone of the host's repo, checks it, and returns the clone.
     fn fetch_bundle(&self) -> PathBuf {
         let clone = self.dir.path().join("received");
         git(self.dir.path(), &["clone", "-q", "host", "received"]);
@@ -287,7 +290,7 @@ impl ShimOutcome {
         }
     }
 
-    /// The error codes said.
+    /// The reported error codes.
     fn errors(&self) -> Vec<&str> {
         self.messages
             .iter()
@@ -298,7 +301,7 @@ impl ShimOutcome {
             .collect()
     }
 
-    /// The statuses said of a story, in order, without repetitions.
+    /// The reported statuses of a story, without repetitions.
     fn statuses(&self, story: &str) -> Vec<StoryStatus> {
         let mut moves: Vec<StoryStatus> = self
             .messages
@@ -322,16 +325,15 @@ impl ShimOutcome {
     }
 }
 
-/// Waits until something is so, for at most a minute.
-fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+/// Waits until the condition holds, for at most a minute.
+fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
-    while !so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what} does not come to be");
+    while !is_met() {
+        assert!(began.elapsed() < Duration::from_secs(60), "waited for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The file is needed to check that the assignment of the tests is one.
 #[test]
 fn fixture_assignment_is_valid() {
     let file: AssignmentFile = serde_json::from_value(SandboxFixture::new().assignment).unwrap();

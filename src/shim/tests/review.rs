@@ -5,25 +5,26 @@ use crate::protocol::amp::message::{ReviewDecision, ReviewVerdict};
 
 const CRITERIA: [&str; 2] = ["it is done", "no typo in the README"];
 
-/// A world whose base commit is under review, with the commit before it as what the diff is against.
+/// A fixture whose base commit is under review, with the commit before it as what the diff is against.
 fn review_fixture(script: &str) -> SandboxFixture {
-    let mut world = SandboxFixture::new();
-    let host = world.dir.path().join("host");
+    let mut fixture = SandboxFixture::new();
+    let host = fixture.dir.path().join("host");
     fs::write(host.join("README"), "helo\n").unwrap();
     git(&host, &["commit", "-qam", "US-001: greet"]);
     let commit: CommitId = git(&host, &["rev-parse", "HEAD"]).parse().unwrap();
-    git(&host, &["push", "-q", world.layout().objects_repo().to_str().unwrap(), "HEAD:refs/heads/under-review"]);
-    let before = std::mem::replace(&mut world.base, commit);
-    world.set_stories(&[json!({"command": "echo the story is not done again; exit 7"}), json!({"command": "exit 7"})]);
-    world.assignment["base"] = json!(world.base);
+    git(&host, &["push", "-q", fixture.layout().objects_repo().to_str().unwrap(), "HEAD:refs/heads/under-review"]);
+    let before = std::mem::replace(&mut fixture.base, commit);
+    fixture
+        .set_stories(&[json!({"command": "echo the story is not done again; exit 7"}), json!({"command": "exit 7"})]);
+    fixture.assignment["base"] = json!(fixture.base);
     let result = json!({
         "subtask_id": "T-2026-001-S1", "completion_status": "complete",
         "diff_summary": {"files_changed": ["README"], "lines_added": 1, "lines_removed": 1},
         "self_assessment": {"criteria_met": [null], "notes": ["looks good to me"]},
         "work_log": [],
     });
-    world.assignment["review"] = json!({
-        "base": before, "commit": world.base,
+    fixture.assignment["review"] = json!({
+        "base": before, "commit": fixture.base,
         "dispatch": {
             "description": "Greet the reader.", "repo": "/home/me/repo", "branch": "feat/work",
             "subtasks": [{"subtask_id": "T-2026-001-S1", "description": "Greet.", "estimated_lines": 0}],
@@ -49,7 +50,7 @@ fn review_fixture(script: &str) -> SandboxFixture {
         "guidance": ["a short greeting will do"],
         "agent": {"name": "checker", "argv": ["sh", "-c", script], "prompt": "stdin"},
     });
-    world
+    fixture
 }
 
 /// A verdict's text. `more` is put into it.
@@ -94,12 +95,12 @@ impl ShimOutcome {
 
     /// The summary of a review that came to nothing, after it was seen that nothing came out.
     #[track_caller]
-    fn assert_no_verdict(&self, world: &SandboxFixture, cause: Cause) -> String {
+    fn assert_no_verdict(&self, fixture: &SandboxFixture, cause: Cause) -> String {
         let file = self.review_file();
         let failure = file.failure.as_ref().unwrap_or_else(|| panic!("it has a verdict: {file:?}"));
         assert_eq!(failure.cause, cause, "{failure:?}\n{}", self.log);
         assert!(file.verdict.is_none() && file.fix.is_none() && !file.bundle);
-        assert!(!world.out().join("result.bundle").exists());
+        assert!(!fixture.out().join("result.bundle").exists());
         for story in ["US-001", "US-002"] {
             assert_eq!(self.statuses(story), [StoryStatus::InProgress, StoryStatus::Failed]);
         }
@@ -132,12 +133,12 @@ fn a_reviewer_receives_its_input_and_approves() {
            test ! -e verdict.json"#,
         &verdict_text("approved", json!({})),
     );
-    let world = review_fixture(&script);
-    let outcome = world.run();
+    let fixture = review_fixture(&script);
+    let outcome = fixture.run();
     assert_eq!(outcome.verdict().decision, ReviewDecision::Approved);
     let file = outcome.review_file();
-    assert_eq!((&file.commit, &file.fix, file.bundle), (&world.base, &None, false));
-    assert!(!world.out().join("result.bundle").exists(), "nothing leaves but the verdict");
+    assert_eq!((&file.commit, &file.fix, file.bundle), (&fixture.base, &None, false));
+    assert!(!fixture.out().join("result.bundle").exists(), "nothing leaves but the verdict");
     assert_eq!(outcome.code, 0);
     assert_eq!(outcome.completion().errors, Vec::<String>::new());
     for story in ["US-001", "US-002"] {
@@ -146,7 +147,7 @@ fn a_reviewer_receives_its_input_and_approves() {
     }
     assert_eq!(file.work_log.first().unwrap().text, "review started");
     assert!(!outcome.log.contains("the story is not done again"));
-    let prompt = fs::read_to_string(world.repo().join("prompt-as-read")).unwrap();
+    let prompt = fs::read_to_string(fixture.repo().join("prompt-as-read")).unwrap();
     for part in [
         "Greet the reader.",
         "delete the README",
@@ -169,9 +170,9 @@ fn a_reviewer_receives_its_input_and_approves() {
 #[test]
 fn the_example_in_the_prompt_is_a_valid_verdict() {
     let script = script_with_verdict("cat > /dev/null", "");
-    let world = review_fixture(&script);
-    world.run();
-    let prompt = fs::read_to_string(world.layout().run_dir(ATTEMPT_DIR).join("review/review.md")).unwrap();
+    let fixture = review_fixture(&script);
+    fixture.run();
+    let prompt = fs::read_to_string(fixture.layout().run_dir(ATTEMPT_DIR).join("review/review.md")).unwrap();
     let example = prompt.split("```json\n").nth(1).and_then(|rest| rest.split("\n```").next()).unwrap();
     let criteria: Vec<String> = CRITERIA.map(str::to_owned).to_vec();
     ReviewVerdict::parse(example, &criteria).expect("the example is valid");
@@ -179,31 +180,31 @@ fn the_example_in_the_prompt_is_a_valid_verdict() {
 
 #[test]
 fn a_rejection_exports_no_commits() {
-    let world = review_fixture(&script_with_verdict(
+    let fixture = review_fixture(&script_with_verdict(
         "echo changed > README; git commit -qam mine; echo more > new",
         &verdict_text("rejected", issues()),
     ));
-    let outcome = world.run();
+    let outcome = fixture.run();
     let verdict = outcome.verdict();
     assert_eq!(verdict.decision, ReviewDecision::Rejected);
     assert_eq!(verdict.issues[0].description, "$SECRET_WORD is no word", "a variable's value is not in a message");
     assert_eq!((&outcome.review_file().fix, outcome.review_file().bundle), (&None, false));
-    assert!(!world.out().join("result.bundle").exists());
+    assert!(!fixture.out().join("result.bundle").exists());
     assert_eq!(outcome.last_output("US-001"), "review: rejected, confidence 0.95");
 }
 
 #[test]
 fn a_fix_is_committed_on_top_of_the_reviewed_commit() {
     for (mend, own) in [("echo hello > README", false), ("echo hello > README; git commit -qam 'mine'", true)] {
-        let world = review_fixture(&script_with_verdict(mend, &verdict_text("approved_with_fix", typo_fix())));
-        let outcome = world.run();
+        let fixture = review_fixture(&script_with_verdict(mend, &verdict_text("approved_with_fix", typo_fix())));
+        let outcome = fixture.run();
         assert_eq!(outcome.verdict().decision, ReviewDecision::ApprovedWithFix);
         let fix = outcome.review_file().fix.as_ref().expect("a fix").as_str();
         assert!(outcome.review_file().bundle);
-        let clone = world.fetch_bundle();
+        let clone = fixture.fetch_bundle();
         assert_eq!(git(&clone, &["rev-parse", "refs/got/heads/feat/work"]), fix);
-        assert_eq!(git(&clone, &["rev-parse", &format!("{fix}~1")]), world.base.as_str());
-        assert_eq!(git(&clone, &["diff", "--name-only", world.base.as_str(), fix]), "README");
+        assert_eq!(git(&clone, &["rev-parse", &format!("{fix}~1")]), fixture.base.as_str());
+        assert_eq!(git(&clone, &["diff", "--name-only", fixture.base.as_str(), fix]), "README");
         let message = git(&clone, &["log", "-1", "--format=%B", fix]);
         if own {
             assert_eq!(message, "mine");
@@ -217,19 +218,22 @@ fn a_fix_is_committed_on_top_of_the_reviewed_commit() {
 
 #[test]
 fn an_oversized_fix_is_exported_for_the_host_to_judge() {
-    let world = review_fixture(&script_with_verdict(
+    let fixture = review_fixture(&script_with_verdict(
         "seq 100 > README; seq 9 > new",
         &verdict_text("approved_with_fix", typo_fix()),
     ));
-    let outcome = world.run();
+    let outcome = fixture.run();
     let fix = outcome.review_file().fix.clone().expect("the shim does not judge it");
-    assert_eq!(git(&world.fetch_bundle(), &["diff", "--name-only", world.base.as_str(), fix.as_str()]), "README\nnew");
+    assert_eq!(
+        git(&fixture.fetch_bundle(), &["diff", "--name-only", fixture.base.as_str(), fix.as_str()]),
+        "README\nnew"
+    );
 }
 
 #[test]
 fn approved_with_fix_without_changes_is_invalid() {
-    let world = review_fixture(&script_with_verdict("", &verdict_text("approved_with_fix", typo_fix())));
-    let summary = world.run().assert_no_verdict(&world, Cause::ProtocolViolation);
+    let fixture = review_fixture(&script_with_verdict("", &verdict_text("approved_with_fix", typo_fix())));
+    let summary = fixture.run().assert_no_verdict(&fixture, Cause::ProtocolViolation);
     assert!(summary.contains("nothing was changed"), "{summary}");
 }
 
@@ -259,12 +263,12 @@ fn invalid_verdicts_name_the_violated_rule() {
         ("printf '\\377' > \"$LONGSHORE_VERDICT_FILE\"".into(), &["not UTF-8"]),
         ("mkfifo \"$LONGSHORE_VERDICT_FILE\"".into(), &["not a regular file"]),
         ("mkdir \"$LONGSHORE_VERDICT_FILE\"".into(), &["verdict.json"]),
-        ("ln -s /etc/passwd \"$LONGSHORE_VERDICT_FILE\"".into(), &["cannot be read"]),
+        ("ln -s /etc/passwd \"$LONGSHORE_VERDICT_FILE\"".into(), &["cannot read"]),
     ];
     for (script, said) in table {
-        let world = review_fixture(&script);
+        let fixture = review_fixture(&script);
         let began = std::time::Instant::now();
-        let summary = world.run().assert_no_verdict(&world, Cause::ProtocolViolation);
+        let summary = fixture.run().assert_no_verdict(&fixture, Cause::ProtocolViolation);
         assert!(said.iter().all(|said| summary.contains(said)), "{script}: {summary}");
         assert!(began.elapsed() < Duration::from_secs(20), "it waited: {script}");
     }
@@ -277,8 +281,8 @@ fn a_failing_reviewers_verdict_is_ignored() {
         (script_with_verdict("", &approve) + "exit 1", Cause::AgentFailed, "the reviewer exited 1"),
         (script_with_verdict("", &approve) + "kill -SEGV $$", Cause::AgentFailed, "killed by signal 11"),
     ] {
-        let world = review_fixture(&script);
-        let summary = world.run().assert_no_verdict(&world, cause);
+        let fixture = review_fixture(&script);
+        let summary = fixture.run().assert_no_verdict(&fixture, cause);
         assert!(summary.contains(said), "{summary}");
     }
     let mut gone = review_fixture("");
@@ -288,13 +292,13 @@ fn a_failing_reviewers_verdict_is_ignored() {
 
 #[test]
 fn evidence_contains_no_variable_values() {
-    let world = review_fixture("echo \"the word is $SECRET_WORD\"; exit 1");
-    let outcome = world.run();
-    outcome.assert_no_verdict(&world, Cause::AgentFailed);
+    let fixture = review_fixture("echo \"the word is $SECRET_WORD\"; exit 1");
+    let outcome = fixture.run();
+    outcome.assert_no_verdict(&fixture, Cause::AgentFailed);
     let evidence = &outcome.review_file().failure.as_ref().unwrap().evidence;
     assert_eq!(evidence.tail, ["the word is $SECRET_WORD"]);
-    let world = review_fixture(&script_with_verdict("", "{\"xyzzy\": 1}"));
-    let summary = world.run().assert_no_verdict(&world, Cause::ProtocolViolation);
+    let fixture = review_fixture(&script_with_verdict("", "{\"xyzzy\": 1}"));
+    let summary = fixture.run().assert_no_verdict(&fixture, Cause::ProtocolViolation);
     assert!(!summary.contains("xyzzy"), "{summary}");
 }
 
@@ -313,45 +317,45 @@ fn a_verdict_is_rejected_if_refs_moved_or_the_clone_is_damaged() {
     ] {
         for decision in ["approved", "approved_with_fix"] {
             let text = if decision == "approved" { approve.clone() } else { verdict_text(decision, typo_fix()) };
-            let world =
+            let fixture =
                 review_fixture(&script_with_verdict(&format!("{command} || exit 9; echo hello > README"), &text));
-            world.run().assert_no_verdict(&world, cause);
+            fixture.run().assert_no_verdict(&fixture, cause);
         }
     }
 }
 
 #[test]
 fn a_reviewer_that_hangs_or_times_out_is_killed() {
-    let mut world = review_fixture("echo looking; sleep 1000");
-    world.assignment["idleTimeoutSecs"] = json!(1);
-    let summary = world.run().assert_no_verdict(&world, Cause::Hung);
+    let mut fixture = review_fixture("echo looking; sleep 1000");
+    fixture.assignment["idleTimeoutSecs"] = json!(1);
+    let summary = fixture.run().assert_no_verdict(&fixture, Cause::Hung);
     assert!(summary.contains("the reviewer hung") && summary.contains("sleep"), "{summary}");
 
-    let mut world = review_fixture("while :; do :; done");
-    world.assignment["storyTimeoutSecs"] = json!(1);
-    let summary = world.run().assert_no_verdict(&world, Cause::Timeout);
+    let mut fixture = review_fixture("while :; do :; done");
+    fixture.assignment["storyTimeoutSecs"] = json!(1);
+    let summary = fixture.run().assert_no_verdict(&fixture, Cause::Timeout);
     assert!(summary.contains("its 1 s were over"), "{summary}");
 }
 
 #[test]
 fn a_stop_ends_the_reviewer() {
-    let world = review_fixture("touch ../begun; sleep 1000");
-    let (stop, begun) = (world.stop.clone(), world.repo().parent().unwrap().join("begun"));
+    let fixture = review_fixture("touch ../begun; sleep 1000");
+    let (stop, begun) = (fixture.stop.clone(), fixture.repo().parent().unwrap().join("begun"));
     let stopping = std::thread::spawn(move || {
         wait_until("the reviewer", || begun.exists());
         stop.cancel();
     });
-    let outcome = world.run();
+    let outcome = fixture.run();
     stopping.join().unwrap();
-    outcome.assert_no_verdict(&world, Cause::StoppedByUser);
+    outcome.assert_no_verdict(&fixture, Cause::StoppedByUser);
     assert_eq!(outcome.completion().status, crate::protocol::acp::message::CompletionStatus::Stopped);
 }
 
 #[test]
 fn a_reviewers_give_up_reason_is_reported() {
     let script = "touch ../run/begun; until test -e ../run/go; do sleep 0.01; done";
-    let world = review_fixture(&script_with_verdict(script, &verdict_text("approved", json!({}))));
-    let (socket, run) = (world.layout().socket_path(ATTEMPT_DIR), world.layout().run_dir(ATTEMPT_DIR));
+    let fixture = review_fixture(&script_with_verdict(script, &verdict_text("approved", json!({}))));
+    let (socket, run) = (fixture.layout().socket_path(ATTEMPT_DIR), fixture.layout().run_dir(ATTEMPT_DIR));
     let asking = std::thread::spawn(move || {
         wait_until("the reviewer's begin", || run.join("begun").exists());
         let ask =
@@ -360,35 +364,35 @@ fn a_reviewers_give_up_reason_is_reported() {
         fs::write(run.join("go"), "").unwrap();
         answers
     });
-    let outcome = world.run();
+    let outcome = fixture.run();
     let (task, fail) = asking.join().unwrap();
     assert_eq!(fail, Ok(String::new()));
     let card: Value = serde_json::from_str(&task.unwrap()).unwrap();
     assert_eq!(card["acceptanceCriteria"][1]["text"], json!(CRITERIA[1]));
-    let summary = outcome.assert_no_verdict(&world, Cause::AgentFailed);
+    let summary = outcome.assert_no_verdict(&fixture, Cause::AgentFailed);
     assert!(summary.contains("gave up: no idea"), "{summary}");
 }
 
 #[test]
 fn setup_failures_are_recorded_in_the_review_result() {
-    let mut world = review_fixture("");
+    let mut fixture = review_fixture("");
     let nowhere: CommitId = "1".repeat(40).parse().unwrap();
-    world.assignment["base"] = json!(nowhere);
-    world.assignment["review"]["commit"] = json!(nowhere);
-    let outcome = world.run();
+    fixture.assignment["base"] = json!(nowhere);
+    fixture.assignment["review"]["commit"] = json!(nowhere);
+    let outcome = fixture.run();
     assert_eq!(outcome.review_file().failure.as_ref().unwrap().cause, Cause::CloneFailed, "{}", outcome.log);
     assert_eq!(outcome.errors(), ["GIT_CLONE_FAILED"]);
 
     // The diff has a beginning that is not there.
-    let mut world = review_fixture("");
-    world.assignment["review"]["base"] = json!(nowhere);
-    let summary = world.run().assert_no_verdict(&world, Cause::CloneFailed);
-    assert!(summary.contains("the diff cannot be made"), "{summary}");
+    let mut fixture = review_fixture("");
+    fixture.assignment["review"]["base"] = json!(nowhere);
+    let summary = fixture.run().assert_no_verdict(&fixture, Cause::CloneFailed);
+    assert!(summary.contains("cannot create the diff"), "{summary}");
 
     // What is reviewed is what is checked out.
-    let mut world = review_fixture("");
-    world.assignment["review"]["commit"] = json!(nowhere);
-    let outcome = world.run();
+    let mut fixture = review_fixture("");
+    fixture.assignment["review"]["commit"] = json!(nowhere);
+    let outcome = fixture.run();
     assert!(
         outcome.review.is_none() && outcome.completion().errors[0].contains("is to be reviewed"),
         "{}",

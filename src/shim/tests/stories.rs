@@ -1,17 +1,17 @@
-//! Stories that finish, or fail by their own doing.
+//! Stories that finish or fail on their own.
 
 use super::*;
 use crate::protocol::acp::message::CompletionStatus;
 
 #[test]
 fn a_finished_story_is_committed_to_the_bundle() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[json!({
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[json!({
         "title": "Write it", "command": "echo text > new.txt; env > ../env; echo secret > ignored.txt",
         "acceptanceCriteria": ["in words", {"id": "AC-x", "text": "is there", "testCommand": "test -f new.txt"}],
         "verify": ["grep -q text new.txt; touch left-by-check"],
     })]);
-    let outcome = world.run();
+    let outcome = fixture.run();
     assert_eq!(outcome.code, 0);
     assert_eq!(outcome.errors(), [""; 0]);
     assert_eq!(outcome.completion().status, CompletionStatus::Completed);
@@ -23,10 +23,10 @@ fn a_finished_story_is_committed_to_the_bundle() {
     let met: Vec<_> = outcome.story(0).criteria.iter().map(|c| (c.id.as_str(), c.met)).collect();
     assert_eq!(met, [("AC-1", None), ("AC-x", Some(true))]);
 
-    let clone = world.fetch_bundle();
+    let clone = fixture.fetch_bundle();
     assert_eq!(git(&clone, &["rev-parse", "refs/got/heads/feat/work"]), commit.as_str());
-    assert_eq!(world.git_show(&clone, &format!("{commit}:new.txt")), "text");
-    assert_eq!(git(&clone, &["rev-parse", &format!("{commit}^")]), world.base.as_str());
+    assert_eq!(fixture.git_show(&clone, &format!("{commit}:new.txt")), "text");
+    assert_eq!(git(&clone, &["rev-parse", &format!("{commit}^")]), fixture.base.as_str());
     let message = git(&clone, &["log", "-1", "--format=%B|%an|%ce", commit.as_str()]);
     assert!(message.starts_with("US-001: Write it\n\n"), "{message}");
     assert!(message.contains(&format!("Longshore-Swarm: {SWARM}\nLongshore-Story: US-001")), "{message}");
@@ -34,7 +34,7 @@ fn a_finished_story_is_committed_to_the_bundle() {
     let files = git(&clone, &["ls-tree", "--name-only", commit.as_str()]);
     assert!(!files.contains("left-by-check"), "a check changed what was committed: {files}");
 
-    let env = fs::read_to_string(world.repo().parent().unwrap().join("env")).unwrap();
+    let env = fs::read_to_string(fixture.repo().parent().unwrap().join("env")).unwrap();
     for (name, value) in [
         ("SECRET_WORD", "xyzzy"),
         ("LONGSHORE_SWARM", SWARM),
@@ -58,77 +58,77 @@ fn an_agent_gets_its_prompt_on_standard_input_or_in_a_file() {
             json!(["sh", "-c", "cp \"$1\" prompt.txt; cmp \"$1\" \"$LONGSHORE_PROMPT_FILE\"", "sh", "{prompt_file}"]),
         ),
     ] {
-        let mut world = SandboxFixture::new();
-        world.set_stories(&[json!({"title": "Find it"})]);
-        world.assignment["agent"] = json!({"name": "fake", "argv": argv, "prompt": via});
-        world.assignment["stories"][0]["previousFailure"] = json!("the moon was full");
-        let outcome = world.run();
-        let prompt = world.git_show(&world.fetch_bundle(), &format!("{}:prompt.txt", outcome.commit(0)));
+        let mut fixture = SandboxFixture::new();
+        fixture.set_stories(&[json!({"title": "Find it"})]);
+        fixture.assignment["agent"] = json!({"name": "fake", "argv": argv, "prompt": via});
+        fixture.assignment["stories"][0]["previousFailure"] = json!("the moon was full");
+        let outcome = fixture.run();
+        let prompt = fixture.git_show(&fixture.fetch_bundle(), &format!("{}:prompt.txt", outcome.commit(0)));
         assert!(prompt.contains("US-001: Find it") && prompt.contains("the moon was full"), "{via}: {prompt}");
     }
 }
 
 #[test]
 fn disk_full_output_alone_is_not_a_full_disk() {
-    let mut world = SandboxFixture::new();
-    let outcome = world.run_command("echo x > x.txt; dd if=/dev/zero of=/dev/full count=1");
+    let mut fixture = SandboxFixture::new();
+    let outcome = fixture.run_command("echo x > x.txt; dd if=/dev/zero of=/dev/full count=1");
     outcome.assert_failed(Cause::AgentFailed);
     assert!(outcome.failure(0).0.evidence.tail.iter().any(|line| line.contains("No space left")));
 }
 
 #[test]
 fn a_story_without_an_agent_fails() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[json!({})]);
-    let outcome = world.run();
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[json!({})]);
+    let outcome = fixture.run();
     outcome.assert_failed(Cause::AgentFailed);
     assert!(outcome.failure(0).0.evidence.summary.contains("no agent"));
 }
 
 #[test]
 fn agent_commits_are_kept_and_uncommitted_changes_added() {
-    let mut world = SandboxFixture::new();
-    let outcome = world.run_command(
+    let mut fixture = SandboxFixture::new();
+    let outcome = fixture.run_command(
         "echo a > a.txt; git add a.txt; git commit -qm 'mine'; echo b > b.txt; git add b.txt; git commit -qm 'mine too'; echo c > c.txt",
     );
     assert_eq!(outcome.story(0).commits.len(), 3);
-    let log = git(&world.fetch_bundle(), &["log", "--format=%s", outcome.commit(0).as_str()]);
+    let log = git(&fixture.fetch_bundle(), &["log", "--format=%s", outcome.commit(0).as_str()]);
     assert_eq!(log, "US-001: Story 1\nmine too\nmine\nbase");
 }
 
 #[test]
 fn rewritten_history_is_put_on_top_of_the_start() {
-    let mut world = SandboxFixture::new();
-    let outcome = world.run_command("echo a > a.txt; git add a.txt; git commit -q --amend -m 'rewritten'");
-    let clone = world.fetch_bundle();
-    assert_eq!(git(&clone, &["rev-parse", &format!("{}^", outcome.commit(0))]), world.base.as_str());
-    assert_eq!(world.git_show(&clone, &format!("{}:a.txt", outcome.commit(0))), "a");
+    let mut fixture = SandboxFixture::new();
+    let outcome = fixture.run_command("echo a > a.txt; git add a.txt; git commit -q --amend -m 'rewritten'");
+    let clone = fixture.fetch_bundle();
+    assert_eq!(git(&clone, &["rev-parse", &format!("{}^", outcome.commit(0))]), fixture.base.as_str());
+    assert_eq!(fixture.git_show(&clone, &format!("{}:a.txt", outcome.commit(0))), "a");
 }
 
 #[test]
 fn a_failed_verification_salvages_the_work_and_records_evidence() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[json!({"command": "echo x > x.txt", "verify": ["echo tail of it; exit 3"]})]);
-    let outcome = world.run();
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[json!({"command": "echo x > x.txt", "verify": ["echo tail of it; exit 3"]})]);
+    let outcome = fixture.run();
     outcome.assert_failed(Cause::VerificationFailed);
     let (failure, salvage) = outcome.failure(0);
     assert_eq!(failure.evidence.exit_code, Some(3));
     assert_eq!(failure.evidence.command.as_deref(), Some("echo tail of it; exit 3"));
     assert_eq!(failure.evidence.tail, ["tail of it"]);
-    assert_eq!(outcome.result.as_ref().unwrap().tip, world.base, "the branch ends where it began");
-    let clone = world.fetch_bundle();
+    assert_eq!(outcome.result.as_ref().unwrap().tip, fixture.base, "the branch ends where it began");
+    let clone = fixture.fetch_bundle();
     let salvage = salvage.unwrap().as_str();
     assert_eq!(git(&clone, &["rev-parse", "refs/got/longshore/salvage/US-001"]), salvage);
-    assert_eq!(world.git_show(&clone, &format!("{salvage}:x.txt")), "x");
+    assert_eq!(fixture.git_show(&clone, &format!("{salvage}:x.txt")), "x");
 }
 
 #[test]
 fn all_criteria_are_checked_and_an_unmet_one_fails_the_story() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[json!({"command": "echo x > x.txt", "acceptanceCriteria": [
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[json!({"command": "echo x > x.txt", "acceptanceCriteria": [
         {"id": "A", "text": "no", "testCommand": "false"}, {"id": "B", "text": "yes", "testCommand": "true"}, "words",
     ]})]);
-    let outcome = world.run();
+    let outcome = fixture.run();
     outcome.assert_failed(Cause::VerificationFailed);
     let met: Vec<_> = outcome.story(0).criteria.iter().map(|criterion| criterion.met).collect();
     assert_eq!(met, [Some(false), Some(true), None]);
@@ -136,18 +136,18 @@ fn all_criteria_are_checked_and_an_unmet_one_fails_the_story() {
 
 #[test]
 fn a_story_without_changes_fails() {
-    let mut world = SandboxFixture::new();
-    let outcome = world.run_command("mkdir ignored; echo x > ignored/x; git commit -q --allow-empty -m nothing");
+    let mut fixture = SandboxFixture::new();
+    let outcome = fixture.run_command("mkdir ignored; echo x > ignored/x; git commit -q --allow-empty -m nothing");
     outcome.assert_failed(Cause::NoChanges);
 }
 
 #[test]
 fn stashed_changes_are_salvaged() {
-    let mut world = SandboxFixture::new();
-    let outcome = world.run_command("echo stashed > README; git stash -q; exit 1");
+    let mut fixture = SandboxFixture::new();
+    let outcome = fixture.run_command("echo stashed > README; git stash -q; exit 1");
     outcome.assert_failed(Cause::AgentFailed);
     let salvage = outcome.failure(0).1.unwrap().to_string();
-    assert_eq!(world.git_show(&world.fetch_bundle(), &format!("{salvage}^2:README")), "stashed");
+    assert_eq!(fixture.git_show(&fixture.fetch_bundle(), &format!("{salvage}^2:README")), "stashed");
 }
 
 #[test]
@@ -155,8 +155,8 @@ fn exit_codes_and_signals_are_recorded() {
     for (command, code, signal) in
         [("exit 7", Some(7), None), ("exit 137", Some(137), None), ("kill -9 $$", None, Some(9))]
     {
-        let mut world = SandboxFixture::new();
-        let outcome = world.run_command(command);
+        let mut fixture = SandboxFixture::new();
+        let outcome = fixture.run_command(command);
         outcome.assert_failed(Cause::AgentFailed);
         let evidence = &outcome.failure(0).0.evidence;
         assert_eq!((evidence.exit_code, evidence.signal), (code, signal), "{command}");
@@ -165,38 +165,38 @@ fn exit_codes_and_signals_are_recorded() {
 
 #[test]
 fn an_oom_kill_counter_increase_is_reported_as_oom() {
-    let mut world = SandboxFixture::new();
-    let cgroup = world.dir.path().join("no-cgroup");
+    let mut fixture = SandboxFixture::new();
+    let cgroup = fixture.dir.path().join("no-cgroup");
     fs::create_dir(&cgroup).unwrap();
     let events = cgroup.join("memory.events");
     fs::write(&events, "oom 0\noom_kill 0\n").unwrap();
-    let outcome = world.run_command(&format!("printf 'oom 1\\noom_kill 1\\n' > {}; kill -9 $$", events.display()));
+    let outcome = fixture.run_command(&format!("printf 'oom 1\\noom_kill 1\\n' > {}; kill -9 $$", events.display()));
     outcome.assert_failed(Cause::Oom);
     assert_eq!(outcome.failure(0).0.evidence.oom_kills, Some(1));
 }
 
 #[test]
 fn a_timeout_kills_an_agent_that_ignores_sigterm() {
-    let mut world = SandboxFixture::new();
-    world.assignment["storyTimeoutSecs"] = json!(1);
-    world.assignment["graceSecs"] = json!(1);
-    let outcome = world.run_command("echo half > half.txt; trap '' TERM; while :; do sleep 1; done");
+    let mut fixture = SandboxFixture::new();
+    fixture.assignment["storyTimeoutSecs"] = json!(1);
+    fixture.assignment["graceSecs"] = json!(1);
+    let outcome = fixture.run_command("echo half > half.txt; trap '' TERM; while :; do sleep 1; done");
     outcome.assert_failed(Cause::Timeout);
     let salvage = outcome.failure(0).1.unwrap().to_string();
-    assert_eq!(world.git_show(&world.fetch_bundle(), &format!("{salvage}:half.txt")), "half");
+    assert_eq!(fixture.git_show(&fixture.fetch_bundle(), &format!("{salvage}:half.txt")), "half");
 }
 
 #[test]
 fn dependents_are_skipped_and_independent_stories_start_clean() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[
         json!({"command": "echo bad > bad.txt; echo changed > README; exit 1"}),
         json!({"command": "echo no > no.txt", "dependsOn": ["US-001"]}),
         json!({"command": "echo no > no.txt", "dependsOn": ["US-002"]}),
         json!({"command": "test ! -e bad.txt && echo good > good.txt && git status --porcelain > state.txt"}),
         json!({"command": "test -f good.txt && echo more > more.txt", "dependsOn": ["US-004"]}),
     ]);
-    let outcome = world.run();
+    let outcome = fixture.run();
     assert_eq!(outcome.code, 0);
     assert_eq!(outcome.completion().status, CompletionStatus::Completed);
     assert_eq!(outcome.cause(0), Cause::AgentFailed);
@@ -205,20 +205,20 @@ fn dependents_are_skipped_and_independent_stories_start_clean() {
         assert_eq!(outcome.story(place).outcome, skipped);
         assert_eq!(outcome.statuses(id), [StoryStatus::Skipped]);
     }
-    let clone = world.fetch_bundle();
+    let clone = fixture.fetch_bundle();
     let tip = outcome.commit(4);
     assert_eq!(outcome.result.as_ref().unwrap().tip, *tip);
     assert_eq!(git(&clone, &["log", "--format=%s", tip.as_str()]), "US-005: Story 5\nUS-004: Story 4\nbase");
-    assert_eq!(world.git_show(&clone, &format!("{tip}:state.txt")), "?? good.txt\n?? state.txt");
-    assert_eq!(world.git_show(&clone, "refs/got/longshore/salvage/US-001:bad.txt"), "bad");
+    assert_eq!(fixture.git_show(&clone, &format!("{tip}:state.txt")), "?? good.txt\n?? state.txt");
+    assert_eq!(fixture.git_show(&clone, "refs/got/longshore/salvage/US-001:bad.txt"), "bad");
 }
 
 #[test]
 fn an_agent_can_read_its_task_report_progress_and_give_up() {
-    let mut world = SandboxFixture::new();
-    world.set_stories(&[json!({"title": "Ask", "command": "echo x > x.txt; touch ../run/begun; until test -e ../run/go; do sleep 0.01; done"})]);
-    let socket = world.layout().socket_path(ATTEMPT_DIR);
-    let run = world.layout().run_dir(ATTEMPT_DIR);
+    let mut fixture = SandboxFixture::new();
+    fixture.set_stories(&[json!({"title": "Ask", "command": "echo x > x.txt; touch ../run/begun; until test -e ../run/go; do sleep 0.01; done"})]);
+    let socket = fixture.layout().socket_path(ATTEMPT_DIR);
+    let run = fixture.layout().run_dir(ATTEMPT_DIR);
     let asking = std::thread::spawn(move || {
         wait_until("the agent's begin", || run.join("begun").exists());
         let ask = |command: &str, args: &[&str]| {
@@ -235,7 +235,7 @@ fn an_agent_can_read_its_task_report_progress_and_give_up() {
         fs::write(run.join("go"), "").unwrap();
         answers
     });
-    let outcome = world.run();
+    let outcome = fixture.run();
     let (task, progress, fail) = asking.join().unwrap();
     let card: Value = serde_json::from_str(&task.unwrap()).unwrap();
     assert_eq!((card["id"].as_str(), card["title"].as_str()), (Some("US-001"), Some("Ask")));

@@ -1,0 +1,66 @@
+//! A story as an agent sees it: the JSON of `acp-shim task --json`, and the text of `acp-shim task` and the prompt.
+//!
+//! Made by `story.rs` and `review.rs`. Must not: hold values of environment variables.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskCard {
+    pub id: String,
+    pub title: String,
+    pub description: String,
+    /// The branch to work on.
+    pub branch: String,
+    pub acceptance_criteria: Vec<CriterionCard>,
+    pub notes: String,
+    /// The commands that verify the work.
+    pub verify: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_failure: Option<String>,
+    /// The admin's comments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guidance: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CriterionCard {
+    pub id: String,
+    pub text: String,
+    /// The command that checks the criterion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_command: Option<String>,
+}
+
+impl TaskCard {
+    /// The title, which is the first line of both texts.
+    pub fn heading(&self) -> String {
+        format!("# {}: {}\n", self.id, self.title)
+    }
+
+    /// The sections that are not empty, as markdown.
+    pub fn sections(&self) -> String {
+        let mut text = String::new();
+        let mut section = |heading: &str, body: &str| {
+            if !body.is_empty() {
+                text.push_str(&format!("\n## {heading}\n\n{body}\n"));
+            }
+        };
+        section("What to do", &self.description);
+        let criteria = self.acceptance_criteria.iter().map(|criterion| match &criterion.test_command {
+            Some(command) => format!("- {}: {}\n  Checked by running: `{command}`", criterion.id, criterion.text),
+            None => format!("- {}: {}", criterion.id, criterion.text),
+        });
+        section("Acceptance criteria", &criteria.collect::<Vec<_>>().join("\n"));
+        section("Notes", &self.notes);
+        if !self.verify.is_empty() {
+            let commands: Vec<String> = self.verify.iter().map(|command| format!("- `{command}`")).collect();
+            let intro = "Each of these commands must exit with 0 when you are done:";
+            section("How the work is verified", &format!("{intro}\n\n{}", commands.join("\n")));
+        }
+        section("What the admin says", &self.guidance.join("\n\n"));
+        section("The previous attempt failed", self.previous_failure.as_deref().unwrap_or_default());
+        text
+    }
+}
