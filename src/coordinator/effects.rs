@@ -28,7 +28,7 @@ use super::merge::MergeRequest;
 use super::pause_worker::PauseWorker;
 use super::recovery::reconcile::{ReconcileAction, compare};
 use super::recovery::resume::{ResumeAction, find_orphans, resume_action};
-use super::session::{Session, SessionOrigin};
+use super::session::{SandboxSession, SessionOrigin};
 use super::session_context::SessionContext;
 use super::start::sandbox_spec::{SandboxSpec, SandboxTask};
 use super::swarm_context::SwarmContext;
@@ -165,7 +165,7 @@ impl EffectExecutor {
         let Some(spec) = spec else { return };
         let (handle, control) = AttemptHandle::new(context);
         let events = self.sessions.events.with_own_share();
-        let session = Session { spec, context: SessionContext { events, ..self.sessions.clone() }, control };
+        let session = SandboxSession { spec, context: SessionContext { events, ..self.sessions.clone() }, control };
         self.attempts.insert(attempt.clone(), handle);
         self.tasks.spawn(session.run(origin));
     }

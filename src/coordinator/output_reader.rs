@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::engine::{AttachedStreams, Engine, EngineError, EngineResult, OutputChunk, Signal};
 use crate::error_chain::error_chain;
 use crate::ids::{ContainerId, StoryId, StoryKey};
-use crate::protocol::acp::machine::{RecordOutcome, Session as AcpSession};
+use crate::protocol::acp::machine::{RecordOutcome, Session};
 use crate::protocol::acp::message::{CompletionStatus, ContainerMessage};
 use crate::swarm::{ContainerExit, Event};
 use crate::wire::{LineSplitter, WireLine};
@@ -38,7 +38,7 @@ pub(super) struct OutputReader<'a> {
     engine_monitor: EngineMonitor,
     container: ContainerId,
     lines: LineSplitter,
-    session: AcpSession,
+    session: Session,
     /// Records up to this number are in the journal already.
     applied_records: u64,
     log: SandboxLog,
@@ -271,9 +271,9 @@ impl<'a> OutputReader<'a> {
     }
 }
 
-fn new_acp_session(spec: &SandboxSpec, container: &ContainerId) -> AcpSession {
+fn new_acp_session(spec: &SandboxSpec, container: &ContainerId) -> Session {
     let stories: Vec<StoryId> = spec.context.stories.iter().map(|(id, _)| id.clone()).collect();
-    AcpSession::new(spec.context.swarm, container.clone(), &stories)
+    Session::new(spec.context.swarm, container.clone(), &stories)
 }
 
 /// Waits for the exit code. Every error is retried, except that the container does not exist.

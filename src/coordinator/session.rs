@@ -32,7 +32,7 @@ pub(super) enum SessionOrigin {
 }
 
 /// One sandbox's session.
-pub(super) struct Session {
+pub(super) struct SandboxSession {
     pub spec: SandboxSpec,
     pub context: SessionContext,
     pub control: SessionControl,
@@ -73,7 +73,7 @@ impl From<CoordinatorError> for StartError {
     }
 }
 
-impl Session {
+impl SandboxSession {
     /// Runs the sandbox to its end. The last event is either `StartFailed` or `SandboxEnded`, and only one of them is sent.
     pub async fn run(mut self, origin: SessionOrigin) {
         let attempt = self.spec.context.attempt.clone();

@@ -150,7 +150,8 @@ pub fn paths(tokens: &[Token]) -> Vec<NamedPath> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        if tokens[at].is_word("use") {
+        // `use<'a>` in a type is no import.
+        if tokens[at].is_word("use") && tokens.get(at + 1) != Some(&Token::Punct('<')) {
             let end = (at..tokens.len()).find(|&end| tokens[end] == Token::Punct(';')).unwrap_or(tokens.len());
             let kind = if is_public(&tokens[..at]) { PathKind::Reexport } else { PathKind::Import };
             use_tree(&tokens[at + 1..end], &[], kind, &mut found);

@@ -33,7 +33,6 @@ pub(crate) struct Preflight {
     pub repo: Repo,
     pub engine: Arc<dyn Engine>,
     pub engine_info: EngineInfo,
-    pub image: ImageInfo,
     pub shim: ShimBinary,
     /// The environment of the sandboxes.
     pub env: EnvVars,
@@ -93,33 +92,13 @@ pub(crate) async fn check(args: &RunArgs, here: &CommandContext) -> Result<Prefl
     }
     CommandError::combine(problems)?;
     let all = (settings, plan, bases, repo, engine, shim, env);
-    let (
-        Some(settings),
-        Some(plan),
-        Some(bases),
-        Some(repo),
-        Some((engine, engine_info, image)),
-        Some(shim),
-        Some(env),
-    ) = all
+    let (Some(settings), Some(plan), Some(bases), Some(repo), Some((engine, engine_info, _)), Some(shim), Some(env)) =
+        all
     else {
         return Err(CommandError::machinery("a check gave neither a value nor a problem"));
     };
     let relaxations = describe_relaxations(&settings, &engine_info, &env, &plan);
-    Ok(Preflight {
-        settings,
-        plan,
-        bases,
-        repo,
-        engine,
-        engine_info,
-        image,
-        shim,
-        env,
-        start_notes,
-        notes,
-        relaxations,
-    })
+    Ok(Preflight { settings, plan, bases, repo, engine, engine_info, shim, env, start_notes, notes, relaxations })
 }
 
 /// The flags of `run` as a layer of settings. Clap has refused all other invalid flags.

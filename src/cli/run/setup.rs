@@ -44,7 +44,7 @@ pub(super) async fn set_up_swarm(
     spec.amp = Some(amp_spec(&checked.settings, started)?);
     let repo_url = repo_url(&checked.repo).await?;
     let persisted = PersistedSettings::new(args, &checked, checked.repo.identity().await, &repo_url)?;
-    let Preflight { plan, repo, engine, engine_info, image, shim, env, .. } = checked;
+    let Preflight { plan, repo, engine, engine_info, shim, env, .. } = checked;
     let sandbox = persisted.to_sandbox_settings(env, &engine_info)?;
     let tasks = copy_tasks_files(&plan);
     let starting = SwarmDir::lock_repo(repo.root())?;

@@ -15,7 +15,7 @@ const MAX_LISTED_NAMES: usize = 20;
 
 /// Kept work, with what the swarm's journal says of it.
 #[derive(Debug, Clone)]
-pub(super) struct SalvagedWork {
+pub(super) struct SalvagedRef {
     /// The ref.
     pub(super) kept_ref: KeptRef,
     /// The journal's word; none where the swarm's folder is gone or cannot be read.
@@ -28,7 +28,7 @@ pub(super) struct SalvagedWork {
     swarm_rank: usize,
 }
 
-impl SalvagedWork {
+impl SalvagedRef {
     /// Why the first of its stories did not land.
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.journal_entry.as_ref()?.stories.iter().find_map(|(_, failure)| failure.as_ref())
@@ -56,11 +56,11 @@ impl SalvagedWork {
 }
 
 /// All that is kept: the newest swarm first, then by story, the newest attempt first. Results that landed are not among it.
-pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result<Vec<SalvagedWork>, CommandError> {
+pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result<Vec<SalvagedRef>, CommandError> {
     let mut refs = repo.kept_refs().await?;
     refs.retain(|at| swarm.is_none_or(|swarm| swarm.matches(&at.swarm)));
     let swarms = SwarmJournals::load(repo, &refs)?;
-    let mut found: Vec<SalvagedWork> = Vec::new();
+    let mut found: Vec<SalvagedRef> = Vec::new();
     for at in refs {
         let journal = swarms.journals.get(&at.swarm);
         let known = journal.and_then(|(_, kept)| kept.get(&at.name)).cloned();
@@ -85,9 +85,9 @@ pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result
             titles.extend(names.and_then(|names| Some(names.title(names.find(&at.path).first()?).to_owned())));
         }
         let age = swarms.rank(&at.swarm);
-        found.push(SalvagedWork { kept_ref: at, journal_entry: known, labels, titles, swarm_rank: age });
+        found.push(SalvagedRef { kept_ref: at, journal_entry: known, labels, titles, swarm_rank: age });
     }
-    let order = |kept: &SalvagedWork| {
+    let order = |kept: &SalvagedRef| {
         (kept.swarm_rank, kept.kept_ref.swarm, kept.kept_ref.path.clone(), std::cmp::Reverse(kept.kept_ref.attempt))
     };
     found.sort_by_key(order);
@@ -126,7 +126,7 @@ impl SwarmJournals {
 }
 
 /// The one that is meant.
-pub(super) async fn find_one(repo: &Repo, typed: &str) -> Result<SalvagedWork, CommandError> {
+pub(super) async fn find_one(repo: &Repo, typed: &str) -> Result<SalvagedRef, CommandError> {
     let found = find_all(repo, None).await?;
     match select(&found, typed) {
         Ok(kept) => Ok(kept.clone()),
@@ -136,7 +136,7 @@ pub(super) async fn find_one(repo: &Repo, typed: &str) -> Result<SalvagedWork, C
                 true => CommandError::input(message)
                     .with_hint("nothing is kept: everything that a swarm made here has landed"),
                 false => {
-                    let names: Vec<String> = found.iter().map(SalvagedWork::full_name).take(MAX_LISTED_NAMES).collect();
+                    let names: Vec<String> = found.iter().map(SalvagedRef::full_name).take(MAX_LISTED_NAMES).collect();
                     CommandError::input(message)
                         .with_hint(format!("`longshore salvage list` shows it all: {}", names.join(", ")))
                 }
@@ -149,7 +149,7 @@ pub(super) async fn find_one(repo: &Repo, typed: &str) -> Result<SalvagedWork, C
 
 /// By the ref's name, or `[SWARM/]STORY[/ATTEMPT]`: the newest swarm's newest attempt of what is left out. `Err` has the names that
 /// it could mean.
-fn select<'a>(found: &'a [SalvagedWork], typed: &str) -> Result<&'a SalvagedWork, Vec<String>> {
+fn select<'a>(found: &'a [SalvagedRef], typed: &str) -> Result<&'a SalvagedRef, Vec<String>> {
     if let Some(kept) = found.iter().find(|kept| kept.kept_ref.name == typed) {
         return Ok(kept);
     }
@@ -158,9 +158,9 @@ fn select<'a>(found: &'a [SalvagedWork], typed: &str) -> Result<&'a SalvagedWork
         _ => (typed, None),
     };
     // A slug may look like the beginning of a swarm's id: it is the slug that is meant.
-    let exact = |kept: &SalvagedWork| kept.kept_ref.path == rest || kept.labels.iter().any(|label| label == rest);
+    let exact = |kept: &SalvagedRef| kept.kept_ref.path == rest || kept.labels.iter().any(|label| label == rest);
     let only_exact = found.iter().any(exact);
-    let matches = |kept: &&SalvagedWork| {
+    let matches = |kept: &&SalvagedRef| {
         let of_swarm = |name: &str| name.parse::<SwarmPrefix>().is_ok_and(|name| name.matches(&kept.kept_ref.swarm));
         let named = || {
             kept.matches_story(rest)
@@ -169,17 +169,17 @@ fn select<'a>(found: &'a [SalvagedWork], typed: &str) -> Result<&'a SalvagedWork
         attempt.is_none_or(|attempt| attempt == kept.kept_ref.attempt) && if only_exact { exact(kept) } else { named() }
     };
     // They are in order, so the first swarm is the newest, and the first of a story is its newest attempt.
-    let all: Vec<&SalvagedWork> = found.iter().filter(matches).collect();
+    let all: Vec<&SalvagedRef> = found.iter().filter(matches).collect();
     let Some(first) = all.first() else { return Err(Vec::new()) };
-    let mut stories: Vec<&SalvagedWork> =
+    let mut stories: Vec<&SalvagedRef> =
         all.iter().copied().filter(|kept| kept.kept_ref.swarm == first.kept_ref.swarm).collect();
     // The newest attempt, whichever of its stories names the ref.
     stories.sort_by_key(|kept| std::cmp::Reverse(kept.kept_ref.attempt));
-    let slug = |kept: &SalvagedWork| {
+    let slug = |kept: &SalvagedRef| {
         kept.labels.first().and_then(|label| label.split_once('/')).map(|(slug, _)| slug.to_owned())
     };
     if stories.iter().any(|kept| slug(kept) != slug(first)) {
-        return Err(stories.into_iter().map(SalvagedWork::full_name).collect());
+        return Err(stories.into_iter().map(SalvagedRef::full_name).collect());
     }
     stories.into_iter().next().ok_or_else(Vec::new)
 }
@@ -191,7 +191,7 @@ mod tests {
     const NEW: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
     const OLD: &str = "feedc3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 
-    fn salvaged_work(age: usize, swarm: &str, path: &str, attempt: u32) -> SalvagedWork {
+    fn salvaged_work(age: usize, swarm: &str, path: &str, attempt: u32) -> SalvagedRef {
         let at = KeptRef {
             name: format!("refs/longshore/salvage/{swarm}/{path}/{attempt}"),
             is_result: false,
@@ -202,7 +202,7 @@ mod tests {
             committed_at: 0,
             subject: String::new(),
         };
-        SalvagedWork {
+        SalvagedRef {
             kept_ref: at,
             journal_entry: None,
             labels: vec![path.to_owned()],
@@ -221,7 +221,7 @@ mod tests {
             salvaged_work(1, OLD, "other/US-002", 3),
             salvaged_work(1, OLD, "other/US-004", 1),
         ];
-        let full = |typed: &str| select(&found, typed).map(SalvagedWork::full_name);
+        let full = |typed: &str| select(&found, typed).map(SalvagedRef::full_name);
         for (typed, wanted) in [
             ("US-001", "a1b2c3d4/US-001/2"),
             ("US-001/1", "a1b2c3d4/US-001/1"),

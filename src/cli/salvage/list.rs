@@ -7,7 +7,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::find::{self, SalvagedWork};
+use super::find::{self, SalvagedRef};
 use crate::cli::args::SalvageListArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::{CommandError, CommandErrorKind};
@@ -67,7 +67,7 @@ pub(super) async fn list(args: &SalvageListArgs, here: &CommandContext) -> Comma
     Ok(ExitStatus::Success)
 }
 
-async fn load_row(repo: &Repo, kept: &SalvagedWork) -> Result<SalvageRow, CommandError> {
+async fn load_row(repo: &Repo, kept: &SalvagedRef) -> Result<SalvageRow, CommandError> {
     let base = kept.base(repo).await?;
     let (stats, branches) =
         tokio::join!(repo.diff_stat(&base, &kept.kept_ref.commit), repo.branches_containing(&kept.kept_ref.commit));

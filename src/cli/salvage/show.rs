@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write, stdout};
 
-use super::find::{self, SalvagedWork};
+use super::find::{self, SalvagedRef};
 use crate::cli::args::SalvageShowArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
@@ -33,7 +33,7 @@ pub(super) async fn show(args: &SalvageShowArgs, here: &CommandContext) -> Comma
     Ok(ExitStatus::Success)
 }
 
-async fn render_heading(repo: &Repo, kept: &SalvagedWork, base: &CommitId) -> Result<String, CommandError> {
+async fn render_heading(repo: &Repo, kept: &SalvagedRef, base: &CommitId) -> Result<String, CommandError> {
     let mut text = format!("{}\n", kept.kept_ref.name);
     let mut fact = |name: &str, value: &str| {
         let _ = writeln!(text, "{} {value}", pad_to_width(name, 9));

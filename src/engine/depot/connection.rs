@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::frame_decoder::{DepotFrame, FrameDecoder};
 use crate::engine::{AttachedStreams, EngineError, EngineResult, EngineStream, OutputChunk};
 use crate::error_chain::error_chain;
-use crate::handoff::depot::frames::{DATA_CHUNK_LEN, FRAME_HEADER_LEN, FrameHeader, FrameKind, encode_frame};
+use crate::handoff::depot::frames::{DATA_CHUNK_LEN, DepotFrameHeader, FRAME_HEADER_LEN, FrameKind, encode_frame};
 use crate::handoff::depot::{DepotError, DepotErrorKind, DepotRequest, DepotResponse};
 
 /// Frames that wait to be written: half a megabyte of data.
@@ -176,7 +176,7 @@ impl PendingRequest {
                     return if empty { Err(failed("the body is empty".into())) } else { Ok(()) };
                 }
                 empty = false;
-                let header = FrameHeader { id, kind: FrameKind::Data, length }.encode();
+                let header = DepotFrameHeader { id, kind: FrameKind::Data, length }.encode();
                 chunk[..FRAME_HEADER_LEN].copy_from_slice(&header.expect("a data chunk fits a frame"));
                 shared.send(operation, chunk.freeze(), timeout).await?;
             }

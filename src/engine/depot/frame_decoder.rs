@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::handoff::depot::frames::{FRAME_HEADER_LEN, FrameError, FrameHeader, FrameKind};
+use crate::handoff::depot::frames::{DepotFrameHeader, FRAME_HEADER_LEN, FrameError, FrameKind};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DepotFrame {
@@ -26,7 +26,7 @@ impl FrameDecoder {
     /// The next whole frame, if there is one. After an error, the stream cannot be read any further.
     pub(super) fn next_frame(&mut self) -> Result<Option<DepotFrame>, FrameError> {
         let Some(header) = self.buffer.first_chunk::<FRAME_HEADER_LEN>() else { return Ok(None) };
-        let FrameHeader { id, kind, length } = FrameHeader::decode(header)?;
+        let DepotFrameHeader { id, kind, length } = DepotFrameHeader::decode(header)?;
         if self.buffer.len() < FRAME_HEADER_LEN + length {
             return Ok(None);
         }

@@ -32,7 +32,7 @@ pub enum FrameKind {
 
 /// The part of a frame before its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FrameHeader {
+pub struct DepotFrameHeader {
     /// The request that the frame belongs to.
     pub id: u32,
     /// The meaning of the frame.
@@ -52,7 +52,7 @@ pub enum FrameError {
     TooLong(usize),
 }
 
-impl FrameHeader {
+impl DepotFrameHeader {
     /// Parses a header.
     pub fn decode(bytes: &[u8; FRAME_HEADER_LEN]) -> Result<Self, FrameError> {
         use FrameKind::{Data, Done, End, Failed, Ready, Request};
@@ -77,7 +77,7 @@ impl FrameHeader {
 
 /// A whole frame as bytes, or an error if the payload is too long.
 pub fn encode_frame(id: u32, kind: FrameKind, payload: &[u8]) -> Result<Vec<u8>, FrameError> {
-    let header = FrameHeader { id, kind, length: payload.len() }.encode()?;
+    let header = DepotFrameHeader { id, kind, length: payload.len() }.encode()?;
     Ok([&header[..], payload].concat())
 }
 
@@ -90,15 +90,18 @@ mod tests {
         let frame = encode_frame(0x0102_0304, FrameKind::Data, b"x").expect("short");
         assert_eq!(frame, b"\x04\x03\x02\x01\x02\x01\x00\x00\x00x");
         let header = frame.first_chunk().expect("a header");
-        let expected = FrameHeader { id: 0x0102_0304, kind: FrameKind::Data, length: 1 };
-        assert_eq!(FrameHeader::decode(header), Ok(expected));
-        let long = FrameHeader { length: MAX_PAYLOAD + 1, ..expected };
+        let expected = DepotFrameHeader { id: 0x0102_0304, kind: FrameKind::Data, length: 1 };
+        assert_eq!(DepotFrameHeader::decode(header), Ok(expected));
+        let long = DepotFrameHeader { length: MAX_PAYLOAD + 1, ..expected };
         assert_eq!(long.encode(), Err(FrameError::TooLong(MAX_PAYLOAD + 1)));
     }
 
     #[test]
     fn invalid_headers_are_rejected() {
-        assert_eq!(FrameHeader::decode(b"\x01\0\0\0\x09\0\0\0\0"), Err(FrameError::UnknownKind(9)));
-        assert_eq!(FrameHeader::decode(b"\x01\0\0\0\x02\xff\xff\xff\xff"), Err(FrameError::TooLong(u32::MAX as usize)));
+        assert_eq!(DepotFrameHeader::decode(b"\x01\0\0\0\x09\0\0\0\0"), Err(FrameError::UnknownKind(9)));
+        assert_eq!(
+            DepotFrameHeader::decode(b"\x01\0\0\0\x02\xff\xff\xff\xff"),
+            Err(FrameError::TooLong(u32::MAX as usize))
+        );
     }
 }

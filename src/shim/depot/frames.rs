@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 
-use crate::handoff::depot::frames::{FRAME_HEADER_LEN, FrameHeader, FrameKind, encode_frame};
+use crate::handoff::depot::frames::{DepotFrameHeader, FRAME_HEADER_LEN, FrameKind, encode_frame};
 
 /// A frame from the host.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,7 +28,8 @@ pub fn read_frame(input: &mut impl Read) -> io::Result<Option<HostFrame>> {
         }
     }
     let invalid = |problem: String| io::Error::new(io::ErrorKind::InvalidData, format!("the host sent {problem}"));
-    let FrameHeader { id, kind, length } = FrameHeader::decode(&header).map_err(|error| invalid(error.to_string()))?;
+    let DepotFrameHeader { id, kind, length } =
+        DepotFrameHeader::decode(&header).map_err(|error| invalid(error.to_string()))?;
     if !matches!(kind, FrameKind::Request | FrameKind::Data | FrameKind::End) {
         return Err(invalid(format!("a frame of kind {kind:?}")));
     }

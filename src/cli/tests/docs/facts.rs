@@ -139,14 +139,6 @@ fn target<'a>(schema: &'a Value, mut node: &'a Value) -> &'a Value {
     node
 }
 
-fn described(schema: &Value, key: &str) -> String {
-    let mut node = schema;
-    for part in key.split('.') {
-        node = &target(schema, node)["properties"][part];
-    }
-    node["description"].as_str().unwrap_or_default().replace('\n', " ").trim_end_matches('.').to_owned()
-}
-
 /// The keys of the config file: `max`, `amp.heartbeat`, `agents.NAME.argv`.
 pub(super) fn config_keys() -> BTreeSet<String> {
     fn walk(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<String>) {
