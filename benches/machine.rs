@@ -1,5 +1,5 @@
-//! Events a second through the machine, for a swarm of 24 stories and one of 1,000: what an event costs must not grow with
-//! the stories. `cargo bench --bench machine`.
+//! Throughput of the machine in events per second, for swarms of 10, 24 and 1,000 stories: the cost of an event must not grow
+//! with the number of stories. `cargo bench --bench machine`.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use longshore::swarm::{
 use longshore::tasks::RiskLevel;
 use longshore::verdict::StoryOutcome;
 
-/// Stories of one tasks file, in the bench.
+/// The stories of one tasks file.
 const STORIES_PER_FILE: usize = 500;
 
 fn key(n: usize) -> StoryKey {
@@ -27,7 +27,7 @@ fn commit(number: usize) -> CommitId {
     format!("{number:040x}").parse().expect("40 digits")
 }
 
-/// Each story depends on up to two before it, the third and the seventh back.
+/// Each story depends on the third and the seventh before it, if there are any.
 fn spec(stories: usize) -> SwarmSpec {
     let file = |file| TasksFileSpec {
         path: format!("tasks/{file}.json"),
@@ -72,23 +72,23 @@ fn spec(stories: usize) -> SwarmSpec {
     }
 }
 
-/// The events of a swarm in which everything lands, `updates` progress updates a story, as many sandboxes talking at once as may.
+/// The events of a swarm in which everything lands, with `updates` progress updates per story and the sandboxes interleaved.
 fn simulate_events(stories: usize, updates: u64) -> Vec<Event> {
     let mut machine = SwarmMachine::new(spec(stories));
     let mut pending = VecDeque::from([vec![Event::Began]]);
-    let mut taken = Vec::new();
+    let mut events = Vec::new();
     let mut commits = 1;
     let mut next_commit = || {
         commits += 1;
         commit(commits)
     };
-    // One event of each sandbox in turn.
+    // The sandboxes take turns.
     while let Some(mut script) = pending.pop_front() {
         let event = script.remove(0);
         if !script.is_empty() {
             pending.push_back(script);
         }
-        for effect in machine.handle(&event, Duration::from_millis(taken.len() as u64)) {
+        for effect in machine.handle(&event, Duration::from_millis(events.len() as u64)) {
             match effect {
                 Effect::Start { attempt, stories, .. } => {
                     let name = attempt.dir_name();
@@ -144,10 +144,10 @@ fn simulate_events(stories: usize, updates: u64) -> Vec<Event> {
                 _ => {}
             }
         }
-        taken.push(event);
+        events.push(event);
     }
     assert!(machine.outcome().is_some(), "the whole swarm");
-    taken
+    events
 }
 
 fn bench_machine(criterion: &mut Criterion) {

@@ -24,6 +24,7 @@
 //! | [`wire`] | the NDJSON codec, 64 KB a line, both ways |
 //! | [`protocol`] | what agents speak: ACP, AMP with its SSOT, the mailbox, and mesh frames |
 //! | [`handoff`] | what orchestrator and shim hand each other beside ACP |
+//! | `git` | the hardened environment of every git process |
 //! | `engine` | what runs sandboxes: the trait, Docker, the depot's client |
 //! | `delivery` | git on the host: objects out, bundles in, verification, merging |
 //! | `state` | the swarm's folder: lock, journal, `swarm-state.json`, recovery |
@@ -47,6 +48,7 @@
 //! 8. **Everything created carries labels**, and `longshore gc` finds and explains it.
 
 mod atomic_file;
+#[cfg(feature = "orchestrator")]
 mod error_chain;
 mod fnv;
 pub mod ids;
@@ -60,6 +62,7 @@ mod json;
 pub mod wire;
 pub mod protocol;
 pub mod handoff;
+mod git;
 #[cfg(feature = "orchestrator")]
 pub mod engine;
 #[cfg(feature = "orchestrator")]

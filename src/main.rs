@@ -1,7 +1,7 @@
-//! `longshore`: everything is in the library; here the command line is parsed and the exit code given.
+//! The `longshore` program. Everything is in the library.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    longshore::cli::main()
+    longshore::cli::dispatch::main()
 }

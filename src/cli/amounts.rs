@@ -1,6 +1,6 @@
 //! Amounts as people type them, in flags, environment and config alike: `2g`, `30m`, `1.5`.
 //!
-//! Used by `args.rs` and `config.rs`. Must not: know what the amounts are for.
+//! Used by the settings and by other arguments. Must not: know what the amounts are for.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,26 +9,21 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-/// Why a text is not an amount.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum AmountError {
-    /// Not a size.
+pub(crate) enum AmountError {
     #[error("`{0}` is not a size: write a number and a unit, as in `512m` or `2g` (units: b, k, m, g, t)")]
     Size(String),
-    /// Not a duration.
     #[error("`{0}` is not a duration: write numbers with units, as in `90s`, `30m` or `1h30m` (units: ms, s, m, h, d)")]
     Span(String),
-    /// A duration without a unit.
     #[error("`{0}` has no unit: write `{0}s` for seconds or `{0}m` for minutes")]
     MissingUnit(String),
-    /// Not a number of processors.
     #[error("`{0}` is not a number of CPUs: write it as in `2` or `1.5`, with at most three decimals")]
     Cpus(String),
 }
 
-/// A size in bytes. `2g`, `512m`, `1.5G`, `2GiB`; units count in 1024s, as Docker's do.
+/// A size in bytes, as in `2g`, `512m`, `1.5G` or `2GiB`. Units are powers of 1024, as Docker's are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
+pub(crate) struct Size(pub u64);
 
 impl FromStr for Size {
     type Err = AmountError;
@@ -59,7 +54,7 @@ impl fmt::Display for Size {
                 return if self.0.is_multiple_of(unit) {
                     write!(f, "{}{name}", self.0 / unit)
                 } else {
-                    // For people: one decimal is enough, and the exact number is never read back from here.
+                    // One decimal is enough for people. Nothing parses this back.
                     write!(f, "{:.1}{name}", self.0 as f64 / unit as f64)
                 };
             }
@@ -68,9 +63,9 @@ impl fmt::Display for Size {
     }
 }
 
-/// A length of time. `90s`, `30m`, `2h`, `1h30m`, `500ms`.
+/// A duration, as in `90s`, `30m`, `2h`, `1h30m` or `500ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub(crate) struct Span(pub Duration);
 
 impl FromStr for Span {
     type Err = AmountError;
@@ -99,7 +94,7 @@ impl FromStr for Span {
                 "d" => 86_400_000,
                 _ => return Err(wrong()),
             };
-            // Units fall from left to right, so that `30m1h` is caught as the slip that it is.
+            // Units must get smaller from left to right. `30m1h` is a mistake.
             if millis >= smallest {
                 return Err(wrong());
             }
@@ -130,9 +125,9 @@ impl fmt::Display for Span {
     }
 }
 
-/// A length of time as [`Span`], or `off`, which is zero.
+/// A duration, or `off`, which is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SpanOrOff(pub Duration);
+pub(crate) struct SpanOrOff(pub Duration);
 
 impl FromStr for SpanOrOff {
     type Err = AmountError;
@@ -147,9 +142,9 @@ impl fmt::Display for SpanOrOff {
     }
 }
 
-/// Processors, in thousandths. `2`, `1.5`, `0.25`.
+/// A number of CPUs in thousandths, as in `2`, `1.5` or `0.25`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cpus(pub u64);
+pub(crate) struct Cpus(pub u64);
 
 impl FromStr for Cpus {
     type Err = AmountError;
@@ -225,77 +220,4 @@ amount_serde!(SpanOrOff, "a duration such as `90s`, `30m` or `1h30m`, or `off`")
 amount_serde!(Cpus, "a number of CPUs such as `2` or `1.5`");
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_parse_and_display() {
-        let table = [
-            ("0", 0),
-            ("512", 512),
-            ("1k", 1024),
-            ("512m", 512 << 20),
-            ("2g", 2 << 30),
-            ("2G", 2 << 30),
-            ("2GiB", 2 << 30),
-            ("2 gb", 2 << 30),
-            ("1.5g", 3 << 29),
-            ("1t", 1 << 40),
-        ];
-        for (text, bytes) in table {
-            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
-        }
-        for wrong in ["", "g", "-1g", "2x", "1.g", "1.2345g", "2g2", "99999999999999999999", "20000000t", "١g"] {
-            assert!(matches!(wrong.parse::<Size>(), Err(AmountError::Size(_))), "{wrong}");
-        }
-        assert_eq!(Size(2 << 30).to_string(), "2g");
-        assert_eq!(Size(3 << 29).to_string(), "1.5g");
-        assert_eq!(Size(100).to_string(), "100");
-    }
-
-    #[test]
-    fn durations_parse_and_display() {
-        let table = [
-            ("90s", 90_000),
-            ("30m", 1_800_000),
-            ("2h", 7_200_000),
-            ("1h30m", 5_400_000),
-            ("1h 30m", 5_400_000),
-            ("1.5h", 5_400_000),
-            ("250ms", 250),
-            ("0", 0),
-            ("1d", 86_400_000),
-        ];
-        for (text, millis) in table {
-            assert_eq!(text.parse(), Ok(Span(Duration::from_millis(millis))), "{text}");
-        }
-        assert_eq!("30".parse::<Span>(), Err(AmountError::MissingUnit("30".into())));
-        for wrong in ["", "m", "-3s", "3w", "30m1h", "1s1s", "s3", "1..5s"] {
-            assert!(matches!(wrong.parse::<Span>(), Err(AmountError::Span(_))), "{wrong}");
-        }
-        assert_eq!(Span(Duration::from_secs(5400)).to_string(), "1h30m");
-        assert_eq!(Span(Duration::ZERO).to_string(), "0s");
-    }
-
-    #[test]
-    fn off_parses_as_zero_duration() {
-        for (text, seconds, shown) in [("off", 0, "off"), ("0", 0, "off"), ("90s", 90, "1m30s")] {
-            let span: SpanOrOff = text.parse().expect("good");
-            assert_eq!((span.0.as_secs(), span.to_string().as_str()), (seconds, shown), "{text}");
-        }
-        assert_eq!("30".parse::<SpanOrOff>(), Err(AmountError::MissingUnit("30".into())));
-    }
-
-    #[test]
-    fn cpus_parse_and_display() {
-        for (text, thousandths) in [("1", 1000), ("1.5", 1500), ("0.25", 250), ("0", 0)] {
-            assert_eq!(text.parse(), Ok(Cpus(thousandths)), "{text}");
-        }
-        for wrong in ["", "-1", "one", "1.2345", ".5", "1e3", "99999"] {
-            assert!(wrong.parse::<Cpus>().is_err(), "{wrong}");
-        }
-        assert_eq!(Cpus(1500).to_string(), "1.5");
-        assert_eq!(Cpus(2000).to_string(), "2");
-        assert_eq!(Cpus(10_000).to_string(), "10");
-    }
-}
+mod tests;

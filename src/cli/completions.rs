@@ -1,14 +1,13 @@
-//! `longshore completions`: a completion script for a shell.
+//! `longshore completions`: prints a completion script for a shell.
 
 use clap::CommandFactory;
 
 use super::args::Cli;
-use super::{CommandResult, print_stdout};
+use super::{CommandResult, ExitStatus, print_stdout};
 
-/// Carries it out.
-pub fn completions(shell: clap_complete::Shell) -> CommandResult {
+pub(crate) fn completions(shell: clap_complete::Shell) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "longshore", &mut script);
     print_stdout(&String::from_utf8_lossy(&script))?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }

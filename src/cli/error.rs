@@ -1,42 +1,46 @@
 //! Errors as the user sees them: `error: what`, `  caused by: ...`, `  hint: what to do`, and the exit code.
 //!
-//! Every command returns [`CommandError`]; `cli/mod.rs` prints it. Modules below know nothing of exit codes or hints: they are
-//! given here. Must not: panic, or print by itself.
+//! Every command returns [`CommandError`]; `dispatch.rs` prints it. Other modules know nothing of exit codes or hints:
+//! `conversions.rs` adds them. Must not: panic, or print.
+
+mod conversions;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error;
 use std::fmt::{self, Write};
-use std::io;
 
-use crate::engine::EngineError;
+use super::exit_status::ExitStatus;
+use super::settings::SettingsError;
+use crate::report::text::sanitize;
 
-/// What kind of trouble, which decides the exit code (README, "Exit codes").
+pub(crate) type CommandResult = Result<ExitStatus, CommandError>;
+
+/// The kind of a problem, from the least to the most important.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CommandErrorKind {
-    /// Standard output was closed by its reader: nothing is said, and nothing is wrong.
+pub(crate) enum CommandErrorKind {
+    /// The reader of standard output is gone. Nothing is printed.
     OutputClosed,
-    /// Some story did not land, or what was asked about is not well.
     Unsuccessful,
-    /// The engine, the disk or git failed us.
     Machinery,
-    /// Bad usage or bad input: the user can mend it.
+    /// Comes first, because the user can correct it.
     Input,
 }
 
 impl CommandErrorKind {
-    /// The exit code.
-    pub fn exit_code(self) -> u8 {
+    fn exit_status(self) -> ExitStatus {
         match self {
-            CommandErrorKind::OutputClosed => 0,
-            CommandErrorKind::Unsuccessful => 1,
-            CommandErrorKind::Input => 2,
-            CommandErrorKind::Machinery => 3,
+            CommandErrorKind::OutputClosed => ExitStatus::Success,
+            CommandErrorKind::Unsuccessful => ExitStatus::Unsuccessful,
+            CommandErrorKind::Input => ExitStatus::InvalidInput,
+            CommandErrorKind::Machinery => ExitStatus::Machinery,
         }
     }
 }
 
-/// One or more problems, ready to be shown.
+/// One or more problems.
 #[derive(Debug)]
-pub struct CommandError {
+pub(crate) struct CommandError {
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -49,64 +53,65 @@ struct Diagnostic {
 }
 
 impl CommandError {
-    /// A problem in one sentence.
-    pub fn new(kind: CommandErrorKind, message: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: CommandErrorKind, message: impl Into<String>) -> Self {
         Self { diagnostics: vec![Diagnostic { kind, message: message.into(), causes: Vec::new(), hint: None }] }
     }
 
-    /// Bad usage or bad input.
-    pub fn input(message: impl Into<String>) -> Self {
+    pub(crate) fn input(message: impl Into<String>) -> Self {
         Self::new(CommandErrorKind::Input, message)
     }
 
-    /// The machinery failed.
-    pub fn machinery(message: impl Into<String>) -> Self {
+    pub(crate) fn machinery(message: impl Into<String>) -> Self {
         Self::new(CommandErrorKind::Machinery, message)
     }
 
-    /// An error with its chain of causes.
-    pub fn from_error(kind: CommandErrorKind, error: &dyn Error) -> Self {
+    /// An error and its chain of sources.
+    pub(crate) fn from_error(kind: CommandErrorKind, error: &dyn Error) -> Self {
         Self {
-            diagnostics: vec![Diagnostic { kind, message: error.to_string(), causes: error_chain(error), hint: None }],
+            diagnostics: vec![Diagnostic { kind, message: error.to_string(), causes: source_chain(error), hint: None }],
         }
     }
 
-    /// Several problems, shown one after the other; `Ok` where there are none.
-    pub fn combine(problems: Vec<CommandError>) -> Result<(), CommandError> {
+    /// Joins several problems into one error. `Ok` if there are none.
+    pub(crate) fn combine(problems: Vec<CommandError>) -> Result<(), CommandError> {
         if problems.is_empty() {
             return Ok(());
         }
-        Err(CommandError { diagnostics: problems.into_iter().flat_map(|shown| shown.diagnostics).collect() })
+        Err(CommandError { diagnostics: problems.into_iter().flat_map(|problem| problem.diagnostics).collect() })
     }
 
-    /// Adds what caused it, with that one's own causes.
+    /// Adds a cause and its chain of sources to the last problem.
     #[must_use]
-    pub fn with_cause(mut self, error: &dyn Error) -> Self {
+    pub(crate) fn with_cause(mut self, error: &dyn Error) -> Self {
         if let Some(last) = self.diagnostics.last_mut() {
             last.causes.push(error.to_string());
-            last.causes.extend(error_chain(error));
+            last.causes.extend(source_chain(error));
         }
         self
     }
 
-    /// Says what to do about it.
+    /// Adds what to do about the last problem.
     #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         if let Some(last) = self.diagnostics.last_mut() {
             last.hint = Some(hint.into());
         }
         self
     }
 
-    /// The exit code: that of the gravest problem. Bad input comes first, because it is what the user can mend.
-    pub fn exit_code(&self) -> u8 {
-        self.diagnostics.iter().map(|problem| problem.kind).max().unwrap_or(CommandErrorKind::Machinery).exit_code()
+    /// The exit status of the most important problem.
+    pub(crate) fn exit_status(&self) -> ExitStatus {
+        self.diagnostics.iter().map(|problem| problem.kind).max().unwrap_or(CommandErrorKind::Machinery).exit_status()
     }
 
-    /// Whether there is nothing to say.
-    pub fn is_output_closed(&self) -> bool {
+    /// Whether there is nothing to print.
+    pub(crate) fn is_output_closed(&self) -> bool {
         self.diagnostics.iter().all(|problem| problem.kind == CommandErrorKind::OutputClosed)
     }
+}
+
+pub(crate) fn settings_errors(problems: Vec<SettingsError>) -> Vec<CommandError> {
+    problems.into_iter().map(CommandError::from).collect()
 }
 
 impl fmt::Display for CommandError {
@@ -124,122 +129,28 @@ impl fmt::Display for CommandError {
     }
 }
 
-/// Errors may quote what a file or a sandbox said: control characters are taken out, and lines after the first indented.
+/// Removes control characters, since errors may quote files and sandboxes, and indents all lines but the first.
 fn clean_and_indent(text: &str) -> String {
     let mut out = String::new();
     for (number, line) in text.trim_end().lines().enumerate() {
-        let line = crate::report::text::sanitize(line);
+        let line = sanitize(line);
         let _ = if number == 0 { write!(out, "{line}") } else { write!(out, "\n    {line}") };
     }
     out
 }
 
-/// What is behind an error, nearest first. A cause that only repeats the one before is left out.
-fn error_chain(error: &dyn Error) -> Vec<String> {
+/// The sources of an error, nearest first, without those that repeat the error before them.
+fn source_chain(error: &dyn Error) -> Vec<String> {
     let mut causes: Vec<String> = Vec::new();
-    let mut before = error.to_string();
+    let mut previous = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
         let text = cause.to_string();
-        if !before.contains(&text) {
+        if !previous.contains(&text) {
             causes.push(text.clone());
         }
-        before = text;
+        previous = text;
         next = cause.source();
     }
     causes
-}
-
-impl From<EngineError> for CommandError {
-    fn from(error: EngineError) -> Self {
-        let shown = |kind| CommandError::from_error(kind, &error);
-        match &error {
-            EngineError::Unreachable { endpoint, .. } => {
-                shown(CommandErrorKind::Machinery).with_hint(unreachable_hint(endpoint))
-            }
-            EngineError::PermissionDenied { .. } => shown(CommandErrorKind::Machinery).with_hint(
-                "add yourself to the `docker` group (`sudo usermod -aG docker $USER`, then log in again), or use \
-                 rootless Docker and set DOCKER_HOST to its socket",
-            ),
-            EngineError::InvalidSettings { .. } => {
-                shown(CommandErrorKind::Input).with_hint("look at DOCKER_HOST, DOCKER_CONTEXT and `docker context ls`")
-            }
-            EngineError::DiskFull { .. } => shown(CommandErrorKind::Machinery).with_hint(
-                "`longshore gc --dry-run` shows what longshore could give back; `docker system df` the rest",
-            ),
-            EngineError::NotFound { .. }
-            | EngineError::TimedOut { .. }
-            | EngineError::Refused { .. }
-            | EngineError::Failed { .. }
-            | EngineError::Depot { .. } => shown(CommandErrorKind::Machinery)
-                .with_hint("`longshore doctor` checks the engine and all that a run needs"),
-        }
-    }
-}
-
-fn unreachable_hint(endpoint: &str) -> String {
-    if endpoint.contains(".sock") || endpoint.starts_with("unix") || endpoint.starts_with('/') {
-        "start Docker (`sudo systemctl start docker`, `sudo service docker start`, or Docker Desktop), or set \
-         DOCKER_HOST to an engine that runs"
-            .to_owned()
-    } else {
-        "look whether the engine that DOCKER_HOST or the current docker context names is up and can be reached"
-            .to_owned()
-    }
-}
-
-/// Writing to standard output failed: a reader that left is no error.
-impl From<io::Error> for CommandError {
-    fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            CommandError::new(CommandErrorKind::OutputClosed, "")
-        } else {
-            CommandError::machinery("cannot write to standard output").with_cause(&error)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn error_causes_and_hint_are_printed_on_separate_lines() {
-        let error = EngineError::Unreachable {
-            endpoint: "unix:///var/run/docker.sock".to_owned(),
-            source: Box::new(io::Error::new(io::ErrorKind::NotFound, "no such file")),
-        };
-        let shown = CommandError::from(error);
-        let text = shown.to_string();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "error: no engine answers at `unix:///var/run/docker.sock`");
-        assert_eq!(lines[1], "  caused by: no such file");
-        assert!(lines[2].starts_with("  hint: start Docker"), "{text}");
-        assert_eq!(shown.exit_code(), 3);
-    }
-
-    #[test]
-    fn invalid_input_takes_precedence_for_the_exit_code() {
-        let both = CommandError::combine(vec![
-            CommandError::machinery("no engine"),
-            CommandError::input("no file").with_hint("make one"),
-        ]);
-        let both = both.expect_err("two problems");
-        assert_eq!(both.exit_code(), 2);
-        assert_eq!(both.to_string(), "error: no engine\nerror: no file\n  hint: make one\n");
-        assert!(CommandError::combine(Vec::new()).is_ok());
-    }
-
-    #[test]
-    fn broken_pipe_prints_nothing_and_exits_0() {
-        let shown = CommandError::from(io::Error::from(io::ErrorKind::BrokenPipe));
-        assert!(shown.is_output_closed());
-        assert_eq!((shown.exit_code(), shown.to_string().as_str()), (0, ""));
-        assert_eq!(CommandError::from(io::Error::from(io::ErrorKind::StorageFull)).exit_code(), 3);
-    }
-
-    #[test]
-    fn quoted_text_is_stripped_of_control_characters() {
-        assert_eq!(CommandError::input("a\u{1b}[31mb\nc").to_string(), "error: ab\n    c\n");
-    }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::args::ImagesCommand;
 use super::context::CommandContext;
 use super::error::CommandError;
-use super::{CommandResult, print_stderr, print_stdout};
+use super::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::engine::{Engine, ImageInfo, label};
 use crate::report::text::{display_width, pad_to_width, sanitize};
 
@@ -40,7 +40,7 @@ async fn list_images(engine: &dyn Engine) -> CommandResult {
     let images = longshore_images(engine).await?;
     if images.is_empty() {
         print_stdout("no images of longshore's: `longshore images build` makes the default one\n")?;
-        return Ok(0);
+        return Ok(ExitStatus::Success);
     }
     let rows: Vec<[String; 4]> = images
         .iter()
@@ -64,7 +64,7 @@ async fn list_images(engine: &dyn Engine) -> CommandResult {
         text.push('\n');
     }
     print_stdout(&text)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 async fn build_image(engine: &dyn Engine, base: &str, tag: &str) -> CommandResult {
@@ -84,7 +84,7 @@ async fn build_image(engine: &dyn Engine, base: &str, tag: &str) -> CommandResul
         ))
     })?;
     print_stdout(&format!("built {tag} from {base}\n"))?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// The tar that the engine builds from: the Dockerfile, and the label by which `images list` and `gc` know the image.

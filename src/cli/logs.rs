@@ -7,10 +7,11 @@ use std::io::{IsTerminal, Read, Seek, SeekFrom, Write, stdout};
 use std::path::Path;
 use std::time::Duration;
 
-use super::args::{LogsArgs, SwarmPrefix};
+use super::args::LogsArgs;
 use super::context::CommandContext;
 use super::error::CommandError;
-use super::{CommandResult, print_stdout};
+use super::swarm_prefix::SwarmPrefix;
+use super::{CommandResult, ExitStatus, print_stdout};
 use crate::ids::AssignmentId;
 use crate::report::StoryLabels;
 use crate::report::text::sanitize;
@@ -60,7 +61,7 @@ pub async fn logs(args: &LogsArgs, here: &CommandContext) -> CommandResult {
         offset = print_from(&path, offset, &mut printer)?;
         if !live {
             printer.finish()?;
-            return Ok(0);
+            return Ok(ExitStatus::Success);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -88,7 +89,7 @@ fn list_logs(dir: &SwarmDir) -> CommandResult {
         });
     }
     print_stdout(&text)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// Whether a sandbox has run; of this assignment, or any.

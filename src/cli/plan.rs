@@ -1,72 +1,53 @@
-//! `longshore plan`: what `run` would do, and everything that is wrong with the files. Runs nothing, and needs neither an
-//! engine nor commits.
+//! `longshore plan`: shows what `run` would do and what is wrong with the tasks files. Needs neither an engine nor commits.
 //!
 //! [`load_tasks_files`] and [`plan_options`] are shared with `run/`.
 
 use jiff::Zoned;
 
-use super::args::{CommonPlanArgs, FanOutArg};
-use super::context::{CommandContext, settings_errors};
-use super::error::CommandError;
+use super::args::{CommonPlanArgs, PlanArgs};
+use super::context::CommandContext;
+use super::error::{CommandError, settings_errors};
 use super::settings::{self, Settings};
-use super::{CommandResult, print_stderr, print_stdout};
-use crate::plan::{self, FanOut, Plan, PlanError, PlanOptions};
+use super::{CommandResult, ExitStatus, print_stderr, print_stdout};
+use crate::plan::{self, Plan, PlanError, PlanOptions};
 use crate::report::text::pluralize;
 use crate::tasks::{self, TasksError, TasksFile, TasksProblem};
 
-/// Carries it out.
-pub async fn plan(flags: &CommonPlanArgs, here: &CommandContext) -> CommandResult {
-    // A file can be planned before there is a repo: then the current folder stands for it.
+pub(crate) async fn plan(args: &PlanArgs, here: &CommandContext) -> CommandResult {
+    // Without a repository, the current directory stands for it.
     let root = match here.discover_repo().await {
         Ok(repo) => repo.root().to_owned(),
         Err(_) => here.dir().to_owned(),
     };
     let mut problems = Vec::new();
-    let settings = match settings::load(settings::plan_layer(flags), Some(&root), &CommandContext::env_var) {
-        Ok(settings) => Some(settings),
-        Err(faults) => {
-            problems.extend(settings_errors(faults));
-            None
-        }
-    };
+    let settings = settings::load(args.settings.0.clone(), Some(&root), &CommandContext::env_var)
+        .map_err(|errors| problems.extend(settings_errors(errors)))
+        .ok();
     if let Some(Err(error)) = settings.as_ref().map(Settings::agent) {
         problems.push(error.into());
     }
-    let plan = match (load_tasks_files(flags), &settings) {
-        (Ok(files), Some(settings)) => {
-            // What runs the stories can be settled later; `run` insists.
-            let options = PlanOptions { has_agent: true, ..plan_options(flags, settings) };
-            match plan::build(files, &root, &options) {
-                Ok(plan) => Some(plan),
-                Err(error) => {
-                    problems.extend(plan_errors(&error));
-                    None
-                }
-            }
-        }
-        (Ok(_), None) => None,
-        (Err(faults), _) => {
-            problems.extend(faults);
-            None
-        }
-    };
+    let files = load_tasks_files(&args.common).map_err(|errors| problems.extend(errors)).ok();
+    let plan = files.zip(settings.as_ref()).and_then(|(files, settings)| {
+        // Only `run` insists on an agent.
+        let options = PlanOptions { has_agent: true, ..plan_options(&args.common, settings) };
+        plan::build(files, &root, &options).map_err(|error| problems.extend(plan_errors(&error))).ok()
+    });
     CommandError::combine(problems)?;
-    let Some(plan) = plan else { return Ok(0) };
-    print_stdout(&render_plan(&plan, flags.json)?)?;
+    let Some(plan) = plan else { return Ok(ExitStatus::Success) };
+    print_stdout(&render_plan(&plan, args.common.json)?)?;
     if settings.is_some_and(|settings| settings.agent.value.is_none()) {
         note_missing_agent(&plan);
     }
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
-/// Says which stories have nothing to run them yet.
 fn note_missing_agent(plan: &Plan) {
     let to_run = plan.assignments.iter().flat_map(|assignment| &assignment.stories);
-    let number = to_run.filter(|key| plan.story(key).command.is_none()).count();
-    if number > 0 {
-        let stories = pluralize(number, "story needs", "stories need");
+    let count = to_run.filter(|key| plan.story(key).command.is_none()).count();
+    if count > 0 {
+        let stories = pluralize(count, "story needs", "stories need");
         print_stderr(&format!(
-            "note: {stories} an agent: `longshore run` wants `--agent NAME`, or `agent` in the config"
+            "note: {stories} an agent: give `longshore run` one with `--agent NAME`, or set `agent` in the config"
         ));
     }
 }
@@ -80,7 +61,7 @@ fn render_plan(plan: &Plan, json: bool) -> Result<String, CommandError> {
     Ok(text + "\n")
 }
 
-/// Reads the tasks files; the problems of all of them.
+/// Reads the tasks files. Reports the problems of all of them.
 pub(crate) fn load_tasks_files(flags: &CommonPlanArgs) -> Result<Vec<(TasksFile, Vec<u8>)>, Vec<CommandError>> {
     let mut files = Vec::new();
     let mut problems = Vec::new();
@@ -112,13 +93,9 @@ pub(crate) fn plan_errors(error: &PlanError) -> Vec<CommandError> {
         .collect()
 }
 
-/// The choices that planning needs.
 pub(crate) fn plan_options(flags: &CommonPlanArgs, settings: &Settings) -> PlanOptions {
     PlanOptions {
-        fan_out: match settings.fan_out.value {
-            FanOutArg::Story => FanOut::Story,
-            FanOutArg::File => FanOut::File,
-        },
+        fan_out: settings.fan_out.value,
         rerun_done: flags.again,
         branch: flags.branch.clone(),
         year: u16::try_from(Zoned::now().year()).unwrap_or_default(),

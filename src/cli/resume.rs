@@ -1,206 +1,176 @@
-//! `longshore resume`: takes a swarm up again from its journal, after a stop, a failure of the machinery, or the orchestrator's death.
+//! `longshore resume`: goes on with a swarm from its journal, after a stop, a failure of the machinery, or the orchestrator's
+//! death.
 //!
-//! The header of the journal says how the swarm was set up; its tasks files are those of then, however they have changed since. The
-//! values of environment variables are not kept anywhere: they are taken again from the environment or from `--env`.
+//! The journal's header says how the swarm was set up. Its tasks files are those of then, however they have changed since. The
+//! values of environment variables are kept nowhere: they are taken again from the environment or from `--env`.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use super::args::{ResumeArgs, SwarmPrefix};
+use super::args::ResumeArgs;
 use super::context::CommandContext;
 use super::error::{CommandError, CommandErrorKind};
-use super::run::setup::{self, PersistedSettings};
-use super::run::{finish, preflight};
+use super::run::persisted_settings::PersistedSettings;
+use super::run::{finish, preflight, setup};
+use super::runtime::init_file_logging;
+use super::swarm_prefix::SwarmPrefix;
 use super::{CommandResult, admin, print_stderr, shim};
 use crate::coordinator::notify::{EscalationNotifier, NotifyPolicy};
 use crate::coordinator::{
-    self, AmpComposer, EscalationListener, MAX_MEMORY_BUDGET, Reserve, ResumedSwarm, SandboxSettings, SwarmSetup,
-    restore_memories, restore_messages,
+    AmpComposer, EscalationListener, Reserve, ResumedSwarm, SwarmSetup, restore_memories, restore_messages,
 };
+use crate::delivery::Repo;
 use crate::plan::{self, Plan, PlanOptions};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::protocol::amp::store::Ssot;
-use crate::report::{self, FirstWriteError, ReportMode, StoryLabels, TextStyle};
+use crate::report::FirstWriteError;
 use crate::state::journal::JournalHeader;
 use crate::state::recovery::{RecoveredSwarm, replay};
 use crate::state::{SwarmDir, SwarmStore};
-use crate::swarm::SwarmSpec;
+use crate::swarm::{SwarmOutcome, TaskDecision};
 use crate::tasks;
 
-/// Carries it out.
-pub async fn resume(args: ResumeArgs, here: &CommandContext) -> CommandResult {
+/// The swarm to resume, locked.
+struct InterruptedSwarm {
+    repo: Repo,
+    dir: SwarmDir,
+    store: SwarmStore,
+    ssot: Arc<Ssot>,
+    recovered: RecoveredSwarm,
+}
+
+pub(crate) async fn resume(args: ResumeArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let dir = here.resolve_swarm_dir(args.swarm.as_ref().map(SwarmPrefix::as_str)).await?;
-    let beginning = SwarmDir::lock_repo(repo.root())?;
+    let starting = SwarmDir::lock_repo(repo.root())?;
     let _lock = dir.lock()?;
-    drop(beginning);
-    setup::init_file_logging(&dir);
-    let (mut store, contents) = SwarmStore::open(dir.clone())?;
-    let RecoveredSwarm { header, machine, elapsed, last_event_at: last, amp_intents: words, .. } = replay(contents);
+    drop(starting);
+    init_file_logging(&dir);
+    let (store, contents) = SwarmStore::open(dir.clone())?;
     let ssot = Arc::new(Ssot::open(repo.root())?);
-    let (decisions, machine_then) = admin::pending_decisions(&ssot, &machine)?;
-    if let Some(outcome) = machine.outcome().filter(|_| machine_then.is_complete()) {
-        print_stderr(&format!("swarm {} is over: there is nothing to resume", header.swarm_id));
-        // It may have ended before all who wanted to had heard of its escalations. Without settings there is nobody.
-        if let Ok(kept) = persisted_settings(&header) {
-            let mut heard = build_escalation_listener(&kept, repo.root(), &dir, &ssot, &header.spec)?;
-            let (warn, mut warnings) = tokio::sync::mpsc::unbounded_channel();
-            heard.set_warning_sender(warn);
-            heard.close().await;
-            while let Ok(problem) = warnings.try_recv() {
-                print_stderr(&format!("warning: a notification failed: {problem}"));
-            }
-        }
-        // Its orchestrator may have died after its last record, and before the state file and the report that say the same.
-        let kept = persisted_settings(&header)?;
-        let plan = rebuild_plan(&header, &kept, repo.root())?;
-        restore_memories(&plan, &machine, &words, &ssot)?;
-        let bridge = AmpComposer::new(&repo, &dir, plan, !kept.verify.is_empty(), kept.review.as_ref());
-        restore_messages(bridge, &ssot, &words)?;
-        let last = store.snapshot(&machine, elapsed)?;
-        if !last.is_written() {
-            last.write()?;
-            finish::finish(&finish::FinishContext::for_resume(repo, args.json, kept.write_back, kept.keep), &dir)
-                .await?;
-        }
-        return Ok(outcome.exit_code());
+    let swarm = InterruptedSwarm { repo, dir, store, ssot, recovered: replay(contents) };
+    let (decisions, machine_with_decisions) = admin::pending_decisions(&swarm.ssot, &swarm.recovered.machine)?;
+    match swarm.recovered.machine.outcome().filter(|_| machine_with_decisions.is_complete()) {
+        Some(outcome) => swarm.complete_record(&args, outcome).await,
+        None => swarm.run(&args, decisions, here).await,
     }
-    let kept = persisted_settings(&header)?;
-    let plan = rebuild_plan(&header, &kept, repo.root())?;
-    let env = resolve_environment(&kept, &args)?;
-    let branches = header.spec.files.iter().map(|file| file.branch.as_str()).collect();
-    CommandError::combine(
-        preflight::conflicting_swarm_error(repo.root(), &branches, Some(header.swarm_id)).into_iter().collect(),
-    )?;
-    let (engine, info, image) = preflight::connect_engine_with_image(here, &kept.image).await?;
-    preflight::check_network(engine.as_ref(), &kept.network).await?;
-    let shim = shim::find_shim(&image.arch, CommandContext::current_exe().as_deref(), &CommandContext::env_var)?;
-    let sandbox = SandboxSettings {
-        image: kept.image.clone(),
-        image_path: image.path,
-        network: kept.network.clone(),
-        memory: kept.memory_bytes,
-        milli_cpus: kept.milli_cpus,
-        pids: kept.pids_limit,
-        agent: kept.agent.clone(),
-        review: kept.review.clone(),
-        memory_budget: kept.memory_budget.min(MAX_MEMORY_BUDGET),
-        verify: kept.verify.clone(),
-        env,
-        identity: kept.identity.clone(),
-        repo_url: kept.repo_url.parse().map_err(|error| {
-            CommandError::machinery("the repository's URL in the swarm's record is not one").with_cause(&error)
-        })?,
-        reserve: Reserve {
-            memory: args.reserve_memory.map_or(kept.reserve.memory, |size| size.0),
-            disk: args.reserve_disk.map_or(kept.reserve.disk, |size| size.0),
-        },
-        keep_containers: kept.keep,
-        max_bundle: setup::MAX_BUNDLE_BYTES,
-        supports_subpath: info.volume_subpath,
-    };
-    let (mode, look) = {
-        let mode = ReportMode::detect(args.json, args.quiet, &CommandContext::env_var);
-        let json = mode == ReportMode::Json;
-        (
-            mode,
-            if json {
-                TextStyle::for_stream(&std::io::stdout(), &CommandContext::env_var)
-            } else {
-                TextStyle::for_stream(&std::io::stderr(), &CommandContext::env_var)
-            },
-        )
-    };
-    let ending = finish::FinishContext::for_resume(repo.clone(), args.json, kept.write_back, kept.keep);
-    let trouble = FirstWriteError::default();
-    let reporter = report::new_reporter(mode, StoryLabels::from_spec(&header.spec), look, &trouble);
-    let heard = build_escalation_listener(&kept, repo.root(), &dir, &ssot, &header.spec)?;
-    let setup = SwarmSetup {
-        plan,
-        spec: header.spec,
-        sandbox,
-        repo,
-        engine,
-        dir: dir.clone(),
-        store,
-        reporter,
-        ssot,
-        escalation_listener: heard,
-        shim: shim.bytes.into(),
-        resumed: Some(ResumedSwarm { machine, elapsed, last_event_at: last, intents: words, decisions }),
-    };
-    let ended = coordinator::run(setup).await;
-    let told = finish::finish(&ending, &dir).await;
-    let ended = ended.map_err(CommandError::from)?;
-    told?;
-    super::run::check_events_written(&trouble)?;
-    Ok(ended.outcome.exit_code())
 }
 
-/// Who hears of escalations, those among them that an earlier orchestrator did not get to tell.
-fn build_escalation_listener(
-    kept: &PersistedSettings,
-    root: &std::path::Path,
-    dir: &SwarmDir,
-    ssot: &Ssot,
-    spec: &SwarmSpec,
-) -> Result<Box<dyn EscalationListener>, CommandError> {
-    let Some(listeners) = setup::build_listeners(kept.notify.as_deref(), kept.notify_url.as_deref())? else {
-        return Ok(Box::new(()));
-    };
-    let mut notify = EscalationNotifier::new(listeners, root, dir, NotifyPolicy::default());
-    notify.notify_missed(ssot, spec)?;
-    Ok(Box::new(notify))
+impl InterruptedSwarm {
+    /// Writes what an orchestrator that died after the swarm's last record may have left out: notifications, memories,
+    /// messages, the state file and the report.
+    async fn complete_record(mut self, args: &ResumeArgs, outcome: SwarmOutcome) -> CommandResult {
+        let RecoveredSwarm { header, machine, elapsed, amp_intents, .. } = &self.recovered;
+        print_stderr(&format!("swarm {} is over: there is nothing to resume", header.swarm_id));
+        let settings = PersistedSettings::from_journal(header)?;
+        let mut listener = self.escalation_listener(&settings)?;
+        let (warn, mut warnings) = tokio::sync::mpsc::unbounded_channel();
+        listener.set_warning_sender(warn);
+        listener.close().await;
+        while let Ok(problem) = warnings.try_recv() {
+            print_stderr(&format!("warning: a notification failed: {problem}"));
+        }
+        let plan = rebuild_plan(header, &settings, self.repo.root())?;
+        restore_memories(&plan, machine, amp_intents, &self.ssot)?;
+        let has_verify = !settings.verify.is_empty();
+        let composer = AmpComposer::new(&self.repo, &self.dir, plan, has_verify, settings.review.as_ref());
+        restore_messages(composer, &self.ssot, amp_intents)?;
+        let snapshot = self.store.snapshot(machine, *elapsed)?;
+        if !snapshot.is_written() {
+            snapshot.write()?;
+            let context = finish::FinishContext::for_resume(self.repo, args.json, settings.write_back, settings.keep);
+            finish::finish(&context, &self.dir).await?;
+        }
+        Ok(outcome.into())
+    }
+
+    async fn run(self, args: &ResumeArgs, decisions: Vec<TaskDecision>, here: &CommandContext) -> CommandResult {
+        let header = &self.recovered.header;
+        let mut settings = PersistedSettings::from_journal(header)?;
+        settings.reserve = Reserve {
+            memory: args.reserve_memory.map_or(settings.reserve.memory, |size| size.0),
+            disk: args.reserve_disk.map_or(settings.reserve.disk, |size| size.0),
+        };
+        let plan = rebuild_plan(header, &settings, self.repo.root())?;
+        let env = resolve_environment(&settings, args)?;
+        let branches = header.spec.files.iter().map(|file| file.branch.as_str()).collect();
+        let conflict = preflight::conflicting_swarm_error(self.repo.root(), &branches, Some(header.swarm_id));
+        CommandError::combine(conflict.into_iter().collect())?;
+        let (engine, info, image) = preflight::connect_engine_with_image(here, &settings.image).await?;
+        preflight::check_network(engine.as_ref(), &settings.network).await?;
+        let shim = shim::find_shim(&image.arch, CommandContext::current_exe().as_deref(), &CommandContext::env_var)?;
+        let sandbox = settings.to_sandbox_settings(env, image.path, &info)?;
+        let context =
+            finish::FinishContext::for_resume(self.repo.clone(), args.json, settings.write_back, settings.keep);
+        let write_error = FirstWriteError::default();
+        let escalation_listener = self.escalation_listener(&settings)?;
+        let RecoveredSwarm { header, machine, elapsed, last_event_at, amp_intents, .. } = self.recovered;
+        let setup = SwarmSetup {
+            plan,
+            sandbox,
+            repo: self.repo,
+            engine,
+            dir: self.dir.clone(),
+            store: self.store,
+            reporter: setup::new_reporter(args.json, args.quiet, &header.spec, &write_error),
+            spec: header.spec,
+            ssot: self.ssot,
+            escalation_listener,
+            shim: shim.bytes.into(),
+            resumed: Some(ResumedSwarm { machine, elapsed, last_event_at, intents: amp_intents, decisions }),
+        };
+        finish::run_and_finish(setup, &context, &write_error).await
+    }
+
+    /// What hears of escalations, those included that an earlier orchestrator did not get to tell.
+    fn escalation_listener(&self, settings: &PersistedSettings) -> Result<Box<dyn EscalationListener>, CommandError> {
+        let Some(targets) = setup::notify_targets(settings)? else { return Ok(Box::new(())) };
+        let mut notifier = EscalationNotifier::new(targets, self.repo.root(), &self.dir, NotifyPolicy::default());
+        notifier.notify_missed(&self.ssot, &self.recovered.header.spec)?;
+        Ok(Box::new(notifier))
+    }
 }
 
-fn persisted_settings(header: &JournalHeader) -> Result<PersistedSettings, CommandError> {
-    serde_json::from_value(header.settings.clone()).map_err(|error| {
-        CommandError::machinery(format!("the settings of swarm {} cannot be read", header.swarm_id)).with_cause(&error)
-    })
-}
-
-/// The plan as it was: made again from the tasks files in the journal.
-fn rebuild_plan(
-    header: &JournalHeader,
-    kept: &PersistedSettings,
-    root: &std::path::Path,
-) -> Result<Plan, CommandError> {
-    let damaged = |what: &str| {
-        CommandError::machinery(format!("swarm {} cannot be resumed: {what}", header.swarm_id)).with_hint(
-            "its finished work is on its branch and under refs/longshore/; `longshore run` starts a new swarm",
+/// Builds the plan as it was, from the tasks files in the journal.
+fn rebuild_plan(header: &JournalHeader, settings: &PersistedSettings, root: &Path) -> Result<Plan, CommandError> {
+    let damaged = |problem: &str| {
+        CommandError::machinery(format!("swarm {} cannot be resumed: {problem}", header.swarm_id)).with_hint(
+            "its finished work is on its branch and under refs/longshore/; start a new swarm with `longshore run`",
         )
     };
     let mut files = Vec::new();
     for copy in &header.tasks {
         let bytes = copy.content.clone().into_bytes();
-        let file = tasks::parse(&bytes, std::path::Path::new(&copy.path))
+        let file = tasks::parse(&bytes, Path::new(&copy.path))
             .map_err(|error| damaged("a tasks file in its journal cannot be read").with_cause(&error))?;
         files.push((file, bytes));
     }
-    let year = header.spec.assignments.first().and_then(|first| first.id.as_str().get(2..6)?.parse().ok());
+    let first = header.spec.assignments.first();
     let options = PlanOptions {
-        fan_out: kept.fan_out,
-        rerun_done: kept.again,
-        branch: kept.branch.clone(),
-        year: year.unwrap_or_default(),
-        mailbox: Some(kept.mailbox),
+        fan_out: settings.fan_out,
+        rerun_done: settings.again,
+        branch: settings.branch.clone(),
+        year: first.and_then(|first| first.id.as_str().get(2..6)?.parse().ok()).unwrap_or_default(),
+        mailbox: Some(settings.mailbox),
         has_agent: true,
     };
-    let mut plan = plan::build(files, root, &options)
-        .map_err(|error| damaged("its plan cannot be made again").with_cause(&error))?;
-    if let Some(first) = header.spec.assignments.first() {
+    let mut plan =
+        plan::build(files, root, &options).map_err(|error| damaged("its plan cannot be rebuilt").with_cause(&error))?;
+    if let Some(first) = first {
         plan.renumber(first.id.year(), first.id.number());
     }
     if plan.assignments != header.spec.assignments || plan.stories != header.spec.stories {
-        return Err(damaged("this version of longshore plans its tasks files otherwise"));
+        return Err(damaged("this version of longshore plans its tasks files differently"));
     }
     Ok(plan)
 }
 
-/// The variables' values, from `--env` or from the environment.
-fn resolve_environment(kept: &PersistedSettings, args: &ResumeArgs) -> Result<EnvVars, CommandError> {
+/// The values of the swarm's variables, from `--env` or from the environment.
+fn resolve_environment(settings: &PersistedSettings, args: &ResumeArgs) -> Result<EnvVars, CommandError> {
+    let invalid = |error: &dyn std::error::Error| CommandError::from_error(CommandErrorKind::Input, error);
     let mut env = EnvVars::new();
     let mut missing = Vec::new();
-    for name in &kept.env {
+    for name in &settings.env {
         let typed = args.env.iter().filter_map(|typed| typed.0.as_ref().ok()).find(|variable| variable.key() == name);
         let value = match typed.and_then(|variable| variable.value()) {
             Some(value) => Some(value.to_owned()),
@@ -208,10 +178,8 @@ fn resolve_environment(kept: &PersistedSettings, args: &ResumeArgs) -> Result<En
         };
         match value {
             Some(value) => {
-                let key = name
-                    .parse::<EnvKey>()
-                    .map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))?;
-                env.insert(key, value).map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))?;
+                let key = name.parse::<EnvKey>().map_err(|error| invalid(&error))?;
+                env.insert(key, value).map_err(|error| invalid(&error))?;
             }
             None => missing.push(name.as_str()),
         }
@@ -219,9 +187,7 @@ fn resolve_environment(kept: &PersistedSettings, args: &ResumeArgs) -> Result<En
     if missing.is_empty() {
         return Ok(env);
     }
-    Err(CommandError::input(format!(
-        "variables that the swarm was started with have no value now: {}",
-        missing.join(", ")
-    ))
-    .with_hint("values are not kept: set them in the environment, or give them with `--env NAME=VALUE`"))
+    let message = format!("variables that the swarm was started with have no value: {}", missing.join(", "));
+    Err(CommandError::input(message)
+        .with_hint("values are not kept: set them in the environment, or give them with `--env NAME=VALUE`"))
 }

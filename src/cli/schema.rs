@@ -1,17 +1,16 @@
-//! `longshore schema`: the JSON schemas of what longshore reads and writes.
+//! `longshore schema`: prints the JSON schema of what longshore reads or writes.
 
 use super::args::SchemaName;
-use super::config::Config;
 use super::error::CommandError;
-use super::{CommandResult, print_stdout};
+use super::settings::Config;
+use super::{CommandResult, ExitStatus, print_stdout};
 use crate::plan::PlanDocument;
 use crate::protocol::amp;
 use crate::report::event::EventLine;
 use crate::report::summary::Summary;
 use crate::state::SwarmState;
 
-/// Carries it out.
-pub fn schema(what: SchemaName) -> CommandResult {
+pub(crate) fn schema(what: SchemaName) -> CommandResult {
     let schema = match what {
         SchemaName::Tasks => crate::tasks::schema(),
         SchemaName::State => schemars::schema_for!(SwarmState),
@@ -26,9 +25,9 @@ pub fn schema(what: SchemaName) -> CommandResult {
     let text = serde_json::to_string_pretty(&schema)
         .map_err(|error| CommandError::machinery("cannot write the schema").with_cause(&error))?;
     print_stdout(&format!("{text}\n"))?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 fn handwritten_schema(schema: serde_json::Value) -> schemars::Schema {
-    schemars::Schema::try_from(schema).expect("it is an object")
+    schemars::Schema::try_from(schema).expect("the schema is an object")
 }

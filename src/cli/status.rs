@@ -3,20 +3,20 @@
 use std::fmt::Write;
 use std::io::stdout;
 
-use super::args::{StatusArgs, SwarmPrefix};
+use super::args::StatusArgs;
 use super::context::CommandContext;
 use super::error::CommandError;
 use super::ssot::message_summary::summarize_message;
-use super::{CommandResult, print_stdout, terminal_columns};
+use super::swarm_prefix::SwarmPrefix;
+use super::{CommandResult, ExitStatus, print_stdout, terminal_columns};
 use crate::protocol::amp::message::{EscalationSeverity, Payload};
 use crate::protocol::amp::store::Ssot;
 use crate::report::TextStyle;
 use crate::report::summary::Summary;
 use crate::report::text::{pad_to_width, sanitize};
 use crate::state::recovery::recover;
-use crate::state::swarm_state::SavedContainerStatus;
 use crate::state::{SandboxRole, SwarmDir, SwarmState, SwarmStatus};
-use crate::swarm::SwarmSpec;
+use crate::swarm::{ContainerStatus, SwarmSpec};
 
 /// Carries it out.
 pub async fn status(args: &StatusArgs, here: &CommandContext) -> CommandResult {
@@ -26,7 +26,7 @@ pub async fn status(args: &StatusArgs, here: &CommandContext) -> CommandResult {
     let state = SwarmState::from_machine(&recovered.machine, recovered.header.started);
     if args.json {
         print_stdout(&String::from_utf8_lossy(&state.to_bytes()?))?;
-        return Ok(0);
+        return Ok(ExitStatus::Success);
     }
     let live = dir.is_locked()?;
     let mut summary = Summary::from_state(&state, &recovered.header.spec, &dir);
@@ -41,7 +41,7 @@ pub async fn status(args: &StatusArgs, here: &CommandContext) -> CommandResult {
     text.push_str(&summary.render(terminal_columns(&stdout()), look.colour));
     text.push_str(&render_containers(&state));
     print_stdout(&text)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// The escalations that nobody has answered, each with what it suggests; empty where there are none. Those for the record only
@@ -122,12 +122,12 @@ fn render_containers(state: &SwarmState) -> String {
     out
 }
 
-fn container_status_name(status: SavedContainerStatus) -> &'static str {
+fn container_status_name(status: ContainerStatus) -> &'static str {
     match status {
-        SavedContainerStatus::Pending => "pending",
-        SavedContainerStatus::Running => "running",
-        SavedContainerStatus::Completed => "completed",
-        SavedContainerStatus::Failed => "failed",
-        SavedContainerStatus::Stopped => "stopped",
+        ContainerStatus::Pending => "pending",
+        ContainerStatus::Running => "running",
+        ContainerStatus::Completed => "completed",
+        ContainerStatus::Failed => "failed",
+        ContainerStatus::Stopped => "stopped",
     }
 }

@@ -1,14 +1,14 @@
-//! `longshore stop`: asks the orchestrator of a running swarm to stop, over its control socket.
+//! `longshore stop`: asks the orchestrator of a running swarm, over its control socket, to stop.
 
-use super::args::{StopArgs, SwarmPrefix};
+use super::args::StopArgs;
 use super::context::CommandContext;
-use super::error::CommandError;
-use super::{CommandResult, print_stdout};
+use super::error::{CommandError, CommandErrorKind};
+use super::swarm_prefix::SwarmPrefix;
+use super::{CommandResult, ExitStatus, print_stdout};
 use crate::coordinator::control::{self, ControlCommand, ControlReply};
 use crate::swarm::StopLevel;
 
-/// Carries it out.
-pub async fn stop(args: &StopArgs, here: &CommandContext) -> CommandResult {
+pub(crate) async fn stop(args: &StopArgs, here: &CommandContext) -> CommandResult {
     let dir = here.resolve_swarm_dir(args.swarm.as_ref().map(SwarmPrefix::as_str)).await?;
     let swarm = dir.swarm();
     if !dir.is_locked()? {
@@ -18,20 +18,17 @@ pub async fn stop(args: &StopArgs, here: &CommandContext) -> CommandResult {
     let level = if args.kill { StopLevel::Kill } else { StopLevel::Graceful };
     match control::send(&dir, &ControlCommand::Stop { level }).await {
         Ok(ControlReply::Accepted) => {
-            print_stdout(&match level {
-                StopLevel::Graceful => format!(
-                    "swarm {swarm} stops: nothing new is started, its sandboxes are asked to finish (`--kill` ends them at once)\n"
-                ),
-                StopLevel::Kill => {
-                    format!("swarm {swarm} stops: its sandboxes are killed and their work is salvaged\n")
-                }
-            })?;
-            Ok(0)
+            let consequence = match level {
+                StopLevel::Graceful => "its sandboxes are asked to finish (`--kill` ends them at once)",
+                StopLevel::Kill => "its sandboxes are killed and their work is salvaged",
+            };
+            print_stdout(&format!("stopping swarm {swarm}: {consequence}\n"))?;
+            Ok(ExitStatus::Success)
         }
         Ok(ControlReply::Refused { problem }) => {
             Err(CommandError::machinery(format!("swarm `{swarm}` refused to stop: {problem}")))
         }
-        Err(error) => Err(CommandError::from_error(super::error::CommandErrorKind::Machinery, &error)
-            .with_hint("it may be starting or ending: try again; SIGTERM to its process does the same")),
+        Err(error) => Err(CommandError::from_error(CommandErrorKind::Machinery, &error)
+            .with_hint("it may be starting or ending: try again, or send SIGTERM to its process")),
     }
 }

@@ -1,9 +1,9 @@
 //! The control socket: how `longshore stop` and `longshore admin` reach a running swarm.
 //!
-//! `control.sock` in the swarm's folder. One line of JSON each way a connection: [`ControlCommand`], then [`ControlReply`]. A socket's
-//! path may have 108 bytes only, so it is reached through the open folder (`/proc/self/fd/N/control.sock`) where there is
-//! `/proc`. Served by the coordinator; [`send`] is called by `cli/stop.rs`. To add a command: a variant, and its arm in the
-//! coordinator's loop. Must not: carry anything secret.
+//! `control.sock` in the swarm's directory. A connection carries one line of JSON each way: [`ControlCommand`], then [`ControlReply`].
+//! A socket's path is limited to 108 bytes, so it is opened relative to the directory (`/proc/self/fd/N/control.sock`) if there is a
+//! `/proc`. Served by the coordinator; [`send`] is called by `cli/stop.rs` and `cli/admin`. To add a command: a variant, and its arm
+//! in `event_loop.rs`. Must not: carry anything secret.
 
 use std::fs::File;
 use std::io;
@@ -22,84 +22,84 @@ use tokio::task::JoinHandle;
 use crate::state::SwarmDir;
 use crate::swarm::{StopLevel, TaskDecision};
 
-/// The socket's name in the swarm's folder.
+/// The socket's name in the swarm's directory.
 pub const SOCKET_FILE: &str = "control.sock";
 /// The longest line, in bytes.
 const MAX_LINE: u64 = 256 * 1024;
 /// How long one connection may take.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a running swarm can be told.
+/// A command to a running swarm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControlCommand {
-    /// Stop.
+    /// Stop the swarm.
     Stop {
-        /// How hard.
+        /// How hard to stop.
         level: StopLevel,
     },
-    /// A decision of the admin's.
+    /// Apply a decision of the admin.
     Decide {
-        /// What.
+        /// The decision.
         decision: TaskDecision,
     },
 }
 
-/// A command, and where its answer goes.
+/// A command, and the channel for its reply.
 #[derive(Debug)]
 pub struct ControlRequest {
-    /// What is wanted.
+    /// The command.
     pub command: ControlCommand,
-    /// Whether it is done.
+    /// Takes the reply.
     pub reply: oneshot::Sender<ControlReply>,
 }
 
-/// What it answers.
+/// The reply to a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum ControlReply {
     /// The command will be carried out.
     Accepted,
-    /// It will not.
+    /// The command will not be carried out.
     Refused {
-        /// Why.
+        /// The reason.
         problem: String,
     },
 }
 
-/// Why a swarm could not be told something.
+/// Why a command could not be sent.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// Nobody listens there.
+    /// No orchestrator listens on the socket.
     #[error("no orchestrator listens on `{}`", path.display())]
     NotListening {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// It was reached, and the exchange failed.
+    /// The connection failed.
     #[error("no answer from the orchestrator on `{}`", path.display())]
     NoReply {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
 }
 
-/// Listens in the folder of a swarm whose lock the caller holds. Aborting the task closes and removes the socket.
+/// Listens in the directory of a swarm whose lock the caller holds. Aborting the task closes and removes the socket.
 pub fn serve(dir: &SwarmDir, commands: mpsc::Sender<ControlRequest>) -> io::Result<JoinHandle<()>> {
-    let folder = dir.path();
-    let path = folder.join(SOCKET_FILE);
-    // What a killed orchestrator left; nobody else listens, because the lock is ours.
+    let dir = dir.path();
+    let path = dir.join(SOCKET_FILE);
+    // A killed orchestrator left it. Nobody listens: the caller holds the lock.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = with_short_path(&folder, UnixListener::bind)?;
+    let listener = with_short_path(&dir, UnixListener::bind)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
     let socket = SocketGuard(path);
     Ok(tokio::spawn(async move {
@@ -107,10 +107,10 @@ pub fn serve(dir: &SwarmDir, commands: mpsc::Sender<ControlRequest>) -> io::Resu
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    // One after the other: a client that says nothing holds the next one up for no longer than this.
+                    // One connection at a time: a silent client delays the next one by the timeout at most.
                     let _ = tokio::time::timeout(CONNECTION_TIMEOUT, handle_connection(stream, &commands)).await;
                 }
-                // Out of file descriptors, perhaps for a moment.
+                // Out of file descriptors, perhaps temporarily.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
@@ -129,27 +129,27 @@ impl Drop for SocketGuard {
 async fn handle_connection(mut stream: UnixStream, commands: &mpsc::Sender<ControlRequest>) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new((&mut stream).take(MAX_LINE)).read_line(&mut line).await?;
-    let answer = match serde_json::from_str(&line) {
+    let reply = match serde_json::from_str(&line) {
         Ok(command) => {
-            let (answer, answered) = oneshot::channel();
-            let _ = commands.send(ControlRequest { command, reply: answer }).await;
-            // Nobody to answer where the loop has ended, or ends before it comes to it.
-            answered.await.unwrap_or_else(|_| ControlReply::Refused { problem: "the swarm is ending".to_owned() })
+            let (sender, reply) = oneshot::channel();
+            let _ = commands.send(ControlRequest { command, reply: sender }).await;
+            // The loop may have ended, or end before it handles the command.
+            reply.await.unwrap_or_else(|_| ControlReply::Refused { problem: "the swarm is ending".to_owned() })
         }
         Err(error) => ControlReply::Refused { problem: format!("not a command: {error}") },
     };
-    stream.write_all(&to_json_line(&answer)?).await?;
+    stream.write_all(&to_json_line(&reply)?).await?;
     stream.shutdown().await
 }
 
-/// Tells a running swarm something and waits for its answer.
+/// Sends a command to a running swarm and waits for the reply.
 pub async fn send(dir: &SwarmDir, command: &ControlCommand) -> Result<ControlReply, ControlError> {
     let path = dir.path().join(SOCKET_FILE);
     let stream = with_short_path(&dir.path(), std::os::unix::net::UnixStream::connect)
         .and_then(|stream| stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)))
         .map_err(|source| ControlError::NotListening { path: path.clone(), source })?;
     match tokio::time::timeout(2 * CONNECTION_TIMEOUT, exchange(stream, command)).await {
-        Ok(Ok(answer)) => Ok(answer),
+        Ok(Ok(reply)) => Ok(reply),
         Ok(Err(source)) => Err(ControlError::NoReply { path, source }),
         Err(_) => Err(ControlError::NoReply { path, source: io::ErrorKind::TimedOut.into() }),
     }
@@ -171,63 +171,14 @@ fn to_json_line<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Calls `act` with a short path of the socket in this folder.
-fn with_short_path<T>(folder: &Path, act: impl FnOnce(PathBuf) -> io::Result<T>) -> io::Result<T> {
-    let open = File::open(folder)?;
+/// Calls `act` with a short path of the socket in `dir`.
+fn with_short_path<T>(dir: &Path, act: impl FnOnce(PathBuf) -> io::Result<T>) -> io::Result<T> {
+    let open = File::open(dir)?;
     let short = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
-    // Elsewhere than on Linux the folder itself has to do.
-    let base = if short.exists() { short } else { folder.to_owned() };
+    // There is no `/proc` outside of Linux.
+    let base = if short.exists() { short } else { dir.to_owned() };
     act(base.join(SOCKET_FILE))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dir(root: &Path) -> SwarmDir {
-        let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid");
-        SwarmDir::create(root, swarm).expect("a folder")
-    }
-
-    #[tokio::test]
-    async fn stop_is_answered_even_with_a_long_socket_path() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let deep = folder.path().join("a".repeat(100)).join("b".repeat(100));
-        std::fs::create_dir_all(&deep).expect("made");
-        let dir = dir(&deep);
-        let (commands, mut arrived) = mpsc::channel(1);
-        std::fs::write(dir.path().join(SOCKET_FILE), "left behind").expect("written");
-        let server = serve(&dir, commands).expect("listening");
-        let stop = ControlCommand::Stop { level: StopLevel::Kill };
-        let loop_of_it = async {
-            let order = arrived.recv().await.expect("an order");
-            order.reply.send(ControlReply::Accepted).expect("somebody waits");
-            order.command
-        };
-        let (answer, command) = tokio::join!(send(&dir, &stop), loop_of_it);
-        assert_eq!((answer.expect("answered"), command), (ControlReply::Accepted, stop.clone()));
-        drop(arrived);
-        assert!(matches!(send(&dir, &stop).await.expect("answered"), ControlReply::Refused { .. }));
-        server.abort();
-        let _ = server.await;
-        assert!(!dir.path().join(SOCKET_FILE).exists());
-        assert!(matches!(send(&dir, &stop).await, Err(ControlError::NotListening { .. })));
-    }
-
-    #[tokio::test]
-    async fn invalid_commands_are_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let dir = dir(folder.path());
-        let (commands, mut arrived) = mpsc::channel(1);
-        let server = serve(&dir, commands).expect("listening");
-        for nonsense in ["{\"command\":\"dance\"}\n", "\n", "{\"command\":\"stop\",\"level\":\"kill\",\"x\":1}\n"] {
-            let mut stream = UnixStream::connect(dir.path().join(SOCKET_FILE)).await.expect("connected");
-            stream.write_all(nonsense.as_bytes()).await.expect("written");
-            let mut text = String::new();
-            stream.read_to_string(&mut text).await.expect("read");
-            assert!(text.starts_with("{\"answer\":\"refused\""), "{nonsense}: {text}");
-        }
-        assert!(arrived.try_recv().is_err());
-        server.abort();
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! The way in for events: one queue for the loop, fair between senders. Each sender may have only so many events waiting, so a
-//! sandbox that talks without end holds up itself alone.
+//! The queue of machine events, fair between senders: each sender may have only [`MAX_WAITING_EVENTS`] in the queue, so a sandbox
+//! that writes without end delays itself only.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::swarm::Event;
 /// How many events of one sender may wait.
 const MAX_WAITING_EVENTS: usize = 32;
 
-/// An event, with the place that it holds in its sender's share until the loop has taken it.
+/// An event. Until it is dropped it counts against its sender's share.
 pub(super) struct QueuedEvent {
     pub event: Event,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The sending side. Clones made by [`EventSender::with_own_share`] have a with_own_share of their own; `clone` keeps the with_own_share.
+/// The sending side. A clone uses the same share of the queue; [`EventSender::with_own_share`] gets a share of its own.
 #[derive(Clone)]
 pub(super) struct EventSender {
     queue: mpsc::UnboundedSender<QueuedEvent>,
@@ -24,32 +24,31 @@ pub(super) struct EventSender {
 }
 
 impl EventSender {
-    /// A queue and its first sender. The queue itself has no bound: it is bounded by the shares of those who send.
+    /// The queue itself is unbounded: the senders' shares bound it.
     pub fn new() -> (Self, mpsc::UnboundedReceiver<QueuedEvent>) {
         let (queue, receiver) = mpsc::unbounded_channel();
         (Self { queue, permits: Arc::new(Semaphore::new(MAX_WAITING_EVENTS)) }, receiver)
     }
 
-    /// A sender with a share of its own.
     pub fn with_own_share(&self) -> Self {
         Self { queue: self.queue.clone(), permits: Arc::new(Semaphore::new(MAX_WAITING_EVENTS)) }
     }
 
-    /// Posts an event, waiting while this sender's share is used up.
+    /// Sends an event. Waits while this sender's share is used up.
     pub async fn send(&self, event: Event) {
-        let place = Arc::clone(&self.permits).acquire_owned().await.ok();
-        // The loop is gone only when the swarm is over: nobody is left to tell.
-        let _ = self.queue.send(QueuedEvent { event, _permit: place });
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
+        // The loop drops the receiver only when the swarm is over.
+        let _ = self.queue.send(QueuedEvent { event, _permit: permit });
     }
 
-    /// Posts an event that happens at most a few times in a swarm, without waiting.
+    /// Sends an event without waiting. For events that occur a few times in a swarm.
     pub fn send_now(&self, event: Event) {
-        let _ = self.queue.send(QueuedEvent { event, _permit: None });
+        let _ = self.queue.send(QueuedEvent::from(event));
     }
 }
 
 impl From<Event> for QueuedEvent {
-    /// An event of the loop's own, which holds nobody's place.
+    /// An event that counts against nobody's share.
     fn from(event: Event) -> Self {
         Self { event, _permit: None }
     }

@@ -1,11 +1,10 @@
-//! What the stories of a swarm learned, from the words that are said of them to the frame that a later story is dispatched with.
+//! The memory of a swarm's stories: from AMP intents to the frame that a later story is dispatched with.
 //!
-//! Words say all that a story's memory is made of, and the journal says all words again: after a crash the same memory is made of
-//! them. Grams are made where they are wanted, and not by the loop: a [`StoryMemory`] has the facts, and becomes a gram in the session
-//! that hands it on, or in the thread that writes it down. What a story is given is the memory of the stories that it depends on,
-//! merged and pruned, and of those that they depend on: each story's own gram is merged with what it was given itself, within the
-//! same budget, so that the cost of a dispatch does not grow with the number of stories before it. Called by `run.rs` and
-//! `dispatch.rs`. Must not: believe what agents said, beyond its being text.
+//! Intents contain all facts of a story's memory, and a replayed journal repeats all intents: after a crash the memory is the same.
+//! Grams are not made by the loop: a [`StoryMemory`] has the facts and becomes a gram in the session that sends it, or in the
+//! thread that writes it. A story is given the merged and pruned memory of its dependencies and of theirs: each story's own gram
+//! is merged with what it was given, within the same budget, so that the cost of a dispatch does not grow with the number of
+//! stories before it. Used by `effects.rs`. Must not: trust agents' texts beyond their being text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -23,18 +22,13 @@ use crate::protocol::amp::message::{MsgId, SubtaskCompletionStatus};
 use crate::protocol::amp::store::{Ssot, SsotError};
 use crate::protocol::mesh::gram::MemoryGram;
 use crate::swarm::amp_intent::{AmpIntent, ResultIntent};
-use crate::swarm::effect::Announcement;
 use crate::swarm::{MachineryFault, SwarmMachine};
 use crate::tasks::{DoneStatus, HeaderBlocks, Story};
 use crate::verdict::{Cause, Failure};
 
-use super::SwarmSetup;
-use super::run::Coordinator;
-use crate::error_chain::error_chain;
-
-/// How much memory a story is given where nobody said, in bytes.
+/// The default limit of the memory that a story is given, in bytes.
 pub const DEFAULT_MEMORY_BUDGET: usize = 16 * 1024;
-/// The most that it can be given.
+/// The highest limit that can be set.
 pub const MAX_MEMORY_BUDGET: usize = 64 * 1024;
 
 /// The memory of a swarm.
@@ -42,9 +36,8 @@ pub(super) struct SwarmMemory {
     swarm: SwarmId,
     budget: usize,
     secrets: Vec<(String, String)>,
-    /// Each story's own dependencies.
     dependencies: BTreeMap<StoryKey, Vec<StoryKey>>,
-    /// Whose words were taken in.
+    /// Messages that were applied.
     processed_messages: BTreeSet<MsgId>,
     dispatched_stories: BTreeMap<AssignmentId, Vec<StoryKey>>,
     review_rounds: BTreeMap<AssignmentId, u32>,
@@ -52,16 +45,22 @@ pub(super) struct SwarmMemory {
     memories: BTreeMap<StoryKey, Arc<StoryMemory>>,
 }
 
-/// What was said of a story.
+/// What the intents say of a story.
 #[derive(Default)]
 struct StoryFacts {
     last_result_at: Timestamp,
     learned: StoryKnowledge,
-    /// The attempts that said they finished it.
-    finished_attempts: Vec<(AttemptId, Vec<String>, Vec<CommitId>)>,
+    finished_attempts: Vec<FinishedAttempt>,
 }
 
-/// What is known of a story that landed. Becomes a gram when somebody wants one.
+/// An attempt that reported the story as finished.
+struct FinishedAttempt {
+    attempt: AttemptId,
+    files: Vec<String>,
+    commits: Vec<CommitId>,
+}
+
+/// The memory of a story that landed. Becomes a gram on demand.
 pub(super) struct StoryMemory {
     /// The name of its file in the SSOT.
     pub name: String,
@@ -75,17 +74,26 @@ pub(super) struct StoryMemory {
     merged_gram: OnceLock<MemoryGram>,
 }
 
-/// What became of stories and attempts.
+/// The outcomes of stories and attempts.
 pub(super) trait StoryOutcomes {
-    /// Whether a story landed, and the commit that it ends with.
-    fn landed_commit(&self, story: &StoryKey) -> Option<Option<CommitId>>;
-    /// Whether an attempt began with what a reviewer rejected.
+    fn landing(&self, story: &StoryKey) -> StoryLanding;
+    /// Whether an attempt started with rejected work.
     fn is_rework(&self, attempt: &AttemptId) -> bool;
 }
 
+/// Whether a story landed.
+pub(super) enum StoryLanding {
+    NotLanded,
+    /// The story's last commit, if it is known.
+    Landed(Option<CommitId>),
+}
+
 impl StoryOutcomes for SwarmMachine {
-    fn landed_commit(&self, story: &StoryKey) -> Option<Option<CommitId>> {
-        self.story(story).filter(|view| view.has_landed()).map(|view| view.commit.clone())
+    fn landing(&self, story: &StoryKey) -> StoryLanding {
+        match self.story(story).filter(|view| view.has_landed()) {
+            Some(view) => StoryLanding::Landed(view.commit.clone()),
+            None => StoryLanding::NotLanded,
+        }
     }
 
     fn is_rework(&self, attempt: &AttemptId) -> bool {
@@ -93,7 +101,7 @@ impl StoryOutcomes for SwarmMachine {
     }
 }
 
-/// A dispatch that is to be made.
+/// The content of a dispatch.
 #[derive(Clone)]
 pub(super) struct DispatchContext {
     pub swarm: SwarmId,
@@ -106,14 +114,14 @@ pub(super) struct DispatchContext {
 }
 
 impl SwarmMemory {
-    /// Nothing was said yet.
-    pub fn new(plan: &Plan, swarm: SwarmId, budget: usize, secrets: Vec<(String, String)>) -> Self {
-        let needs = plan.stories.iter().map(|story| (story.key.clone(), story.depends_on.clone())).collect();
+    /// A memory without any story.
+    fn new(plan: &Plan, swarm: SwarmId, budget: usize, secrets: Vec<(String, String)>) -> Self {
+        let dependencies = plan.stories.iter().map(|story| (story.key.clone(), story.depends_on.clone())).collect();
         Self {
             swarm,
             budget,
             secrets,
-            dependencies: needs,
+            dependencies,
             processed_messages: BTreeSet::new(),
             dispatched_stories: BTreeMap::new(),
             review_rounds: BTreeMap::new(),
@@ -122,20 +130,21 @@ impl SwarmMemory {
         }
     }
 
-    /// That of a swarm that is begun, with what earlier swarms learned of what is done. What cannot be read of that is told.
-    pub fn from_setup(setup: &mut SwarmSetup) -> Self {
-        let secrets = setup.sandbox.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let mut memory = Self::new(&setup.plan, setup.spec.swarm, setup.sandbox.memory_budget, secrets);
-        let damaged = memory.load_earlier_memories(&setup.plan, &setup.ssot).unwrap_or_else(|error| vec![error]);
-        for error in damaged {
-            let problem = error_chain(&error);
-            setup.reporter.announce(Timestamp::now(), &Announcement::MemoryDamaged { problem });
-        }
-        memory
+    /// The memory at the start of a swarm: that of the stories that earlier swarms completed. Also returns the errors of damaged
+    /// files.
+    pub fn open(
+        plan: &Plan,
+        swarm: SwarmId,
+        budget: usize,
+        secrets: Vec<(String, String)>,
+        ssot: &Ssot,
+    ) -> (Self, Vec<SsotError>) {
+        let mut memory = Self::new(plan, swarm, budget, secrets);
+        let damaged = memory.load_earlier_memories(plan, ssot).unwrap_or_else(|error| vec![error]);
+        (memory, damaged)
     }
 
-    /// Takes up what swarms before this one kept of the stories that were done before, and that others need, themselves or
-    /// through each other. What is damaged.
+    /// Loads the memories of completed stories that others depend on, and returns the errors of damaged files.
     fn load_earlier_memories(&mut self, plan: &Plan, ssot: &Ssot) -> Result<Vec<SsotError>, SsotError> {
         let mut damaged = Vec::new();
         if self.budget == 0 {
@@ -153,45 +162,37 @@ impl SwarmMemory {
             damaged.extend(newest.damaged);
             grams.insert(key, newest.gram);
         }
-        // What a story needs is known before it; the plan has no circles.
-        let mut waiting: Vec<StoryKey> = grams.keys().cloned().collect();
-        while let Some(key) = waiting.last().cloned() {
-            let needs = self.dependencies.get(&key).cloned().unwrap_or_default();
-            let open: Vec<StoryKey> = needs.iter().filter(|need| grams.contains_key(*need)).cloned().collect();
-            if grams.contains_key(&key) && !open.is_empty() {
-                waiting.extend(open);
-                continue;
-            }
-            waiting.pop();
+        let needs = |story: &StoryKey| self.dependencies.get(story).into_iter().flatten();
+        let known = |story: &StoryKey| needs(story).filter(|need| grams.contains_key(*need)).cloned().collect();
+        for key in dependencies_first(grams.keys().cloned().collect(), known) {
             if let Some(Some(gram)) = grams.remove(&key) {
-                let known = self.earlier_memory(&key, &needs, plan, gram);
-                self.memories.insert(key, Arc::new(known));
+                let at = gram.timestamp();
+                let memory = StoryMemory { at, own_gram: OnceLock::from(gram), ..self.empty_memory(&key, plan) };
+                self.memories.insert(key, Arc::new(memory));
             }
         }
         Ok(damaged)
     }
 
-    fn earlier_memory(&self, key: &StoryKey, needs: &[StoryKey], plan: &Plan, gram: MemoryGram) -> StoryMemory {
+    /// A story's memory without facts.
+    fn empty_memory(&self, key: &StoryKey, plan: &Plan) -> StoryMemory {
+        let needs = self.dependencies.get(key).into_iter().flatten();
         StoryMemory {
             name: memory_name(plan, key),
             label: plan.label(key),
-            at: gram.timestamp(),
+            at: Timestamp::default(),
             learned: StoryKnowledge::default(),
             budget: self.budget,
             source: dispatch::coordinator_uri(self.swarm),
-            dependencies: self.memories_of(needs),
-            own_gram: OnceLock::from(gram),
+            dependencies: needs.filter_map(|story| self.memories.get(story)).cloned().collect(),
+            own_gram: OnceLock::new(),
             merged_gram: OnceLock::new(),
         }
     }
 
-    fn memories_of(&self, stories: &[StoryKey]) -> Vec<Arc<StoryMemory>> {
-        stories.iter().filter_map(|story| self.memories.get(story)).cloned().collect()
-    }
-
-    /// Takes in a word. The same word again says nothing new.
-    pub fn apply_intent(&mut self, word: &AmpIntent) {
-        match word {
+    /// Applies an intent. Applying it again changes nothing.
+    pub fn apply_intent(&mut self, intent: &AmpIntent) {
+        match intent {
             AmpIntent::Dispatch(dispatch) if dispatch.attempt.is_some() => {
                 self.dispatched_stories.insert(dispatch.id.task_id().clone(), dispatch.stories.clone());
             }
@@ -199,11 +200,11 @@ impl SwarmMemory {
             AmpIntent::Escalation { id, failed_stories: Some(failed), .. }
                 if self.processed_messages.insert(id.clone()) =>
             {
-                // Of a failure within the attempt its result said so.
+                // A failure within the attempt is in its result.
                 for story in &failed.stories {
-                    let heard = self.facts.entry(story.clone()).or_default();
-                    if heard.finished_attempts.iter().any(|(attempt, ..)| *attempt == failed.attempt) {
-                        heard.add_failure(&failed.attempt, &failed.failure, message_timestamp(id), &self.secrets);
+                    let facts = self.facts.entry(story.clone()).or_default();
+                    if facts.finished_attempts.iter().any(|finished| finished.attempt == failed.attempt) {
+                        facts.add_failure(&failed.attempt, &failed.failure, id.timestamp(), &self.secrets);
                     }
                 }
             }
@@ -211,15 +212,15 @@ impl SwarmMemory {
                 let task = id.task_id();
                 let round = self.review_rounds.entry(task.clone()).or_default();
                 *round += 1;
-                for (place, issue) in verdict.issues.iter().enumerate() {
+                for (index, issue) in verdict.issues.iter().enumerate() {
                     let finding = Finding {
-                        id: format!("{task}/{round}.{}", place + 1),
+                        id: format!("{task}/{round}.{}", index + 1),
                         severity: format!("{:?}", issue.severity).to_lowercase(),
                         file: redact(&issue.file, &self.secrets),
                         line: issue.line,
                         description: redact(&issue.description, &self.secrets),
                         fix: redact(&issue.suggested_fix, &self.secrets),
-                        at: message_timestamp(id),
+                        at: id.timestamp(),
                     };
                     for story in self.dispatched_stories.get(task).into_iter().flatten() {
                         self.facts.entry(story.clone()).or_default().learned.findings.push(finding.clone());
@@ -231,96 +232,69 @@ impl SwarmMemory {
     }
 
     fn apply_story_end(&mut self, end: &ResultIntent) {
-        let heard = self.facts.entry(end.story.clone()).or_default();
-        heard.last_result_at = message_timestamp(&end.id);
+        let facts = self.facts.entry(end.story.clone()).or_default();
+        facts.last_result_at = end.id.timestamp();
         let number = end.attempt.number;
         if let Some(result) = end.result.as_ref().filter(|result| !result.agent_notes.is_empty()) {
-            heard.learned.agent_notes.push((number, result.agent_notes.clone().redacted(&self.secrets)));
+            facts.learned.agent_notes.push((number, result.agent_notes.clone().redacted(&self.secrets)));
         }
         match &end.failure {
-            Some(failure) => heard.add_failure(&end.attempt, failure, message_timestamp(&end.id), &self.secrets),
+            Some(failure) => facts.add_failure(&end.attempt, failure, end.id.timestamp(), &self.secrets),
             _ if end.status == SubtaskCompletionStatus::Complete => {
                 let commits = end.result.as_ref().map(|result| result.commits.clone()).unwrap_or_default();
-                heard.finished_attempts.push((end.attempt.clone(), end.diff.files_changed.clone(), commits));
+                let files = end.diff.files_changed.clone();
+                facts.finished_attempts.push(FinishedAttempt { attempt: end.attempt.clone(), files, commits });
             }
             _ => {}
         }
     }
 
-    /// What is known of a story that landed; none of one that did not, and of one of which nothing was said.
+    /// The memory of a story; `None` if it did not land, or if no intent is about it.
     pub fn story_memory(
         &mut self,
         key: &StoryKey,
         plan: &Plan,
         outcomes: &impl StoryOutcomes,
     ) -> Option<Arc<StoryMemory>> {
-        // What it needs first, and no recursion: a chain may have hundreds.
-        let mut waiting = vec![key.clone()];
-        // One that did not land never becomes known, and is not waited for twice.
-        let mut tried = BTreeSet::new();
-        while let Some(next) = waiting.last().cloned() {
-            let needs = self.dependencies.get(&next).cloned().unwrap_or_default();
-            let open = |need: &&StoryKey| {
-                !self.memories.contains_key(*need)
-                    && self.facts.contains_key(*need)
-                    && !waiting.contains(*need)
-                    && !tried.contains(*need)
-            };
-            let open: Vec<StoryKey> = needs.iter().filter(open).cloned().collect();
-            if !open.is_empty() && !self.memories.contains_key(&next) {
-                waiting.extend(open);
-                continue;
-            }
-            waiting.pop();
-            tried.insert(next.clone());
-            if !self.memories.contains_key(&next)
-                && let Some(known) = self.build_story_memory(&next, &needs, plan, outcomes)
-            {
-                self.memories.insert(next, Arc::new(known));
+        if self.memories.contains_key(key) {
+            return self.memories.get(key).cloned();
+        }
+        let is_open = |story: &&StoryKey| !self.memories.contains_key(*story) && self.facts.contains_key(*story);
+        let open =
+            |story: &StoryKey| self.dependencies.get(story).into_iter().flatten().filter(is_open).cloned().collect();
+        for story in dependencies_first(vec![key.clone()], open) {
+            if let Some(memory) = self.build_story_memory(&story, plan, outcomes) {
+                self.memories.insert(story, Arc::new(memory));
             }
         }
         self.memories.get(key).cloned()
     }
 
-    fn build_story_memory(
-        &self,
-        key: &StoryKey,
-        needs: &[StoryKey],
-        plan: &Plan,
-        outcomes: &impl StoryOutcomes,
-    ) -> Option<StoryMemory> {
-        let commit = outcomes.landed_commit(key)?;
-        let heard = self.facts.get(key)?;
-        let mut learned = heard.learned.clone();
+    fn build_story_memory(&self, key: &StoryKey, plan: &Plan, outcomes: &impl StoryOutcomes) -> Option<StoryMemory> {
+        let StoryLanding::Landed(commit) = outcomes.landing(key) else { return None };
+        let facts = self.facts.get(key)?;
+        let mut learned = facts.learned.clone();
         learned.story = plan.label(key);
         learned.title = redact(&plan.story(key).title, &self.secrets);
         learned.branch = plan.files[usize::from(key.file)].branch.to_string();
         learned.commit = commit;
-        // What was reviewed and mended landed with what it was before; what was begun anew did not.
-        for (attempt, files, commits) in heard.finished_attempts.iter().rev() {
-            let new = |file: &&String| !learned.files.contains(file);
-            let files: Vec<String> = files.iter().map(|file| redact(file, &self.secrets)).collect();
-            learned.files.extend(files.iter().filter(new).cloned().collect::<Vec<_>>());
+        // Rework landed together with the attempt before it; a new start did not.
+        for FinishedAttempt { attempt, files, commits } in facts.finished_attempts.iter().rev() {
+            for file in files.iter().map(|file| redact(file, &self.secrets)) {
+                if !learned.files.contains(&file) {
+                    learned.files.push(file);
+                }
+            }
             learned.commits.splice(0..0, commits.iter().cloned());
             learned.source = dispatch::sandbox_uri(self.swarm, attempt);
             if !outcomes.is_rework(attempt) {
                 break;
             }
         }
-        Some(StoryMemory {
-            name: memory_name(plan, key),
-            label: plan.label(key),
-            at: heard.last_result_at,
-            learned,
-            budget: self.budget,
-            source: dispatch::coordinator_uri(self.swarm),
-            dependencies: self.memories_of(needs),
-            own_gram: OnceLock::new(),
-            merged_gram: OnceLock::new(),
-        })
+        Some(StoryMemory { at: facts.last_result_at, learned, ..self.empty_memory(key, plan) })
     }
 
-    /// What a sandbox that does these stories is given: the memory of what they need, and are not to do themselves.
+    /// The memories of the stories' dependencies, without those among the stories themselves.
     pub fn dependency_memories(
         &mut self,
         stories: &[StoryKey],
@@ -335,7 +309,7 @@ impl SwarmMemory {
 }
 
 impl StoryFacts {
-    /// An attempt did not land. That somebody stopped it says nothing of the story.
+    /// Adds a failed attempt. A stop by the user says nothing about the story.
     fn add_failure(&mut self, attempt: &AttemptId, failure: &Failure, at: Timestamp, secrets: &[(String, String)]) {
         if failure.cause == Cause::StoppedByUser {
             return;
@@ -350,12 +324,11 @@ impl StoryFacts {
 }
 
 impl StoryMemory {
-    /// What this story learned.
     pub fn own_gram(&self) -> &MemoryGram {
         self.own_gram.get_or_init(|| self.learned.to_gram(self.at))
     }
 
-    /// The same with what it was given.
+    /// The story's gram merged with those of its dependencies.
     fn merged_gram(&self) -> &MemoryGram {
         if let Some(all) = self.merged_gram.get() {
             return all;
@@ -383,7 +356,7 @@ impl StoryMemory {
         self.merged_gram.get_or_init(|| self.own_gram().clone())
     }
 
-    /// This and all that it was given of, each once.
+    /// Adds the labels and grams of this story and its dependencies, each once.
     fn collect_sources<'k>(&'k self, seen: &mut BTreeSet<&'k str>, named: &mut Vec<(String, String)>) {
         let mut waiting = vec![self];
         while let Some(next) = waiting.pop() {
@@ -396,7 +369,7 @@ impl StoryMemory {
 }
 
 impl DispatchContext {
-    /// The frame, as the file that the sandbox gets. `now` is when it passes through the coordinator.
+    /// The frame, as the file that the sandbox gets. `now` is the time at which the coordinator relays it.
     pub fn to_file(&self, now: Timestamp) -> Result<TextFile, Box<MachineryFault>> {
         let memory = self.merged_memory();
         let stories: Vec<&Story> = self.stories.iter().collect();
@@ -429,66 +402,53 @@ impl DispatchContext {
             return None;
         }
         let (mut seen, mut named) = (BTreeSet::new(), Vec::new());
-        self.memory.iter().for_each(|known| known.collect_sources(&mut seen, &mut named));
-        let grams = self.memory.iter().map(|known| known.merged_gram());
+        self.memory.iter().for_each(|memory| memory.collect_sources(&mut seen, &mut named));
+        let grams = self.memory.iter().map(|memory| memory.merged_gram());
         story_knowledge::merge_grams(grams, &dispatch::coordinator_uri(self.swarm), named, self.budget)
     }
 }
 
-impl Coordinator {
-    /// Says a word, and takes in what it says of a story.
-    pub(super) fn emit_intent(&mut self, word: &AmpIntent) {
-        self.memory.apply_intent(word);
-        self.ssot_writer.write_intent(word);
-    }
-
-    /// Has what a story learned written down.
-    pub(super) fn save_memory(&mut self, story: &StoryKey) {
-        if let Some(known) = self.memory.story_memory(story, &self.setup.plan, &self.machine) {
-            self.ssot_writer.write_memory(known);
-        }
-    }
-
-    /// The same of all that landed under an orchestrator that is gone.
-    pub(super) fn save_all_memories(&mut self) {
-        let landed = self.machine.stories().filter(|view| view.has_landed() && !view.done_before);
-        for story in landed.map(|view| view.key.clone()).collect::<Vec<_>>() {
-            self.save_memory(&story);
-        }
-    }
-}
-
-/// Writes down what is missing of the memory of a swarm that is over, whose orchestrator may have died before it had.
+/// Writes the memories of a finished swarm that the SSOT lacks. Its orchestrator may have died before it had written them.
 ///
 /// # Errors
 /// The SSOT cannot be written.
 pub fn restore_memories(
     plan: &Plan,
     machine: &SwarmMachine,
-    words: &[AmpIntent],
+    intents: &[AmpIntent],
     ssot: &Ssot,
 ) -> Result<(), SsotError> {
     let swarm = machine.spec().swarm;
     let mut memory = SwarmMemory::new(plan, swarm, DEFAULT_MEMORY_BUDGET, Vec::new());
-    words.iter().for_each(|word| memory.apply_intent(word));
+    intents.iter().for_each(|intent| memory.apply_intent(intent));
     for story in &plan.stories {
-        if let Some(known) = memory.story_memory(&story.key, plan, machine) {
-            ssot.ensure_memory(swarm, &known.name, known.own_gram())?;
+        if let Some(story_memory) = memory.story_memory(&story.key, plan, machine) {
+            ssot.ensure_memory(swarm, &story_memory.name, story_memory.own_gram())?;
         }
     }
     ssot.sync()
 }
 
-/// The name of a story's file in the SSOT.
-pub fn memory_name(plan: &Plan, key: &StoryKey) -> String {
-    format!("{}-{}", plan.files[usize::from(key.file)].slug, key.id)
+/// The stories and their dependencies, each once and after its own dependencies, which must have no cycle. Without recursion: a
+/// chain may have hundreds.
+fn dependencies_first(stories: Vec<StoryKey>, dependencies: impl Fn(&StoryKey) -> Vec<StoryKey>) -> Vec<StoryKey> {
+    let mut stack: Vec<(StoryKey, bool)> = stories.into_iter().map(|story| (story, false)).collect();
+    let (mut seen, mut order) = (BTreeSet::new(), Vec::new());
+    while let Some((story, is_expanded)) = stack.pop() {
+        if is_expanded {
+            order.push(story);
+        } else if seen.insert(story.clone()) {
+            let next = dependencies(&story);
+            stack.push((story, true));
+            stack.extend(next.into_iter().map(|need| (need, false)));
+        }
+    }
+    order
 }
 
-fn message_timestamp(id: &MsgId) -> Timestamp {
-    i64::try_from(id.unix_ms())
-        .ok()
-        .and_then(|ms| Timestamp::from_millisecond(ms).ok())
-        .unwrap_or(Timestamp::UNIX_EPOCH)
+/// The name of a story's memory in the SSOT.
+fn memory_name(plan: &Plan, key: &StoryKey) -> String {
+    format!("{}-{}", plan.files[usize::from(key.file)].slug, key.id)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A sandbox's log: what it prints to stderr, in a bounded file, with the last lines kept as evidence. Used by `session.rs`. Must not:
-//! stop or wait, whatever the disk says: a reader that stands still blocks the sandbox.
+//! A sandbox's log: its stderr in a bounded file, and the last lines as evidence. Used by `output_reader.rs`. Must not: fail or wait
+//! because of the disk; a reader that stops blocks the sandbox.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -9,13 +9,12 @@ use jiff::Timestamp;
 
 use crate::ids::AttemptId;
 
-/// Lines of stderr kept as evidence, and the characters of each.
+/// The lines of stderr that are kept as evidence, and the characters of each.
 const TAIL_LINES: usize = 50;
 const TAIL_CHARS: usize = 500;
-/// Bytes of a sandbox's log file; what comes after is drained and dropped.
+/// The size limit of a log file. Later output is read and dropped.
 const MAX_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A sandbox's stderr: a bounded file, and the last lines as evidence. Never stops reading, whatever the disk says.
 pub(super) struct SandboxLog {
     file: Option<std::fs::File>,
     bytes_written: u64,
@@ -34,7 +33,7 @@ impl SandboxLog {
         log
     }
 
-    /// A line of our own.
+    /// Writes a line of longshore itself.
     pub fn note(&mut self, text: &str) {
         let line = format!("[longshore {:.0}] {text}\n", Timestamp::now());
         self.append(line.as_bytes());
@@ -63,7 +62,7 @@ impl SandboxLog {
             file.write_all(bytes)
         };
         if let Err(error) = result {
-            tracing::warn!(%error, "cannot write a sandbox's log; going on without it");
+            tracing::warn!(%error, "cannot write a sandbox's log; continuing without it");
             self.file = None;
         }
     }

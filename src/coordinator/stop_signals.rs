@@ -1,8 +1,8 @@
-//! SIGINT and SIGTERM, counted: the first asks, the second insists, the third leaves. Used by `run.rs`.
+//! SIGINT and SIGTERM, counted: the first stops gracefully, the second kills, the third leaves at once. Used by `event_loop.rs` and
+//! `shutdown.rs`.
 
 use crate::swarm::StopLevel;
 
-/// SIGINT and SIGTERM, counted.
 pub(super) struct StopSignals {
     count: u32,
     interrupt: Option<tokio::signal::unix::Signal>,
@@ -19,7 +19,7 @@ impl StopSignals {
         }
     }
 
-    /// The next one: how hard to stop, or `None` for at once, and its name.
+    /// The next signal: how hard to stop, or `None` to leave at once, and its name.
     pub async fn next(&mut self) -> (Option<StopLevel>, String) {
         async fn recv_or_pending(signal: &mut Option<tokio::signal::unix::Signal>) {
             match signal {

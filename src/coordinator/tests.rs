@@ -1,9 +1,9 @@
-//! The coordinator as a whole on an engine that does all that Docker may do to it, under a clock that stands still while real work
-//! is done and jumps when nothing is: hours of delays and outages pass in milliseconds. Git, the journal and the merges are real.
+//! The whole coordinator on an engine with all the faults that Docker may have, under a paused clock: it advances only when no work
+//! is left, so hours of delays and outages pass in milliseconds. Git, the journal and the merges are real.
 //!
-//! Each run plays a swarm that a seed decides, through orchestrators that may die, to its end. A failing seed is printed;
-//! `LONGSHORE_SEED=<seed>` plays that one alone, `LONGSHORE_RUNS=<n>` plays more of them. What git and the disk take their time
-//! for is not the seed's to decide: a seed that failed may have to be played some times.
+//! Each run simulates a swarm from a seed to its end, through orchestrators that may die. A failing seed is printed;
+//! `LONGSHORE_SEED=<seed>` runs that seed alone, `LONGSHORE_RUNS=<n>` sets the number of runs. The seed does not control how long git
+//! and the disk take: reproducing a failure may need several runs.
 
 mod faulty_engine;
 mod sandbox_script;
@@ -14,30 +14,36 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
+use crate::delivery::Repo;
 use crate::engine::depot::fake::FakeVolumes;
 use crate::engine::fake::FakeEngine;
+use crate::handoff::assignment::GitIdentity;
 use crate::ids::SwarmId;
-use crate::plan::{FanOut, PlanOptions};
+use crate::plan::{FanOut, Plan, PlanOptions};
+use crate::protocol::acp::message::EnvVars;
 use crate::protocol::amp::store::Ssot;
+use crate::report::Reporter;
 use crate::state::journal::{JOURNAL_VERSION, JournalHeader, TasksFileCopy};
 use crate::state::recovery::{recover, replay};
-use crate::state::{SwarmLock, SwarmState};
-use crate::swarm::{Announcement, SwarmLimits};
+use crate::state::{StateError, SwarmDir, SwarmLock, SwarmState, SwarmStore};
+use crate::swarm::{Announcement, SwarmLimits, SwarmOutcome, SwarmSpec};
 use crate::test_rng::SeededRng;
 use crate::verdict::Cause;
 use faulty_engine::{FaultRates, FaultyEngine};
 use sandbox_script::SandboxScript;
 
-/// Runs of an ordinary `cargo test`.
+/// The number of runs in an ordinary `cargo test`.
 const RUNS: u64 = 120;
-/// No swarm takes longer than this by its own clock.
+/// The longest swarm by its own clock.
 const MAX_SWARM_TIME: Duration = Duration::from_secs(48 * 3600);
-/// And none takes longer than this in real time.
+/// The longest run in real time.
 const MAX_REAL_TIME: Duration = Duration::from_secs(60);
 const BRANCH: &str = "feat/random";
 
@@ -50,26 +56,26 @@ fn random_faults() {
     }
     let runs = number("LONGSHORE_RUNS").unwrap_or(RUNS);
     let next = std::sync::atomic::AtomicU64::new(0);
-    let (met, failed) = (Mutex::new(BTreeMap::<String, u64>::new()), Mutex::new(BTreeSet::new()));
-    let at_work = Mutex::new(BTreeMap::new());
+    let (seen, failed) = (Mutex::new(BTreeMap::<String, u64>::new()), Mutex::new(BTreeSet::new()));
+    let in_progress = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for thread in 0..2 {
-            let (next, met, failed, at_work) = (&next, &met, &failed, &at_work);
+            let (next, seen, failed, in_progress) = (&next, &seen, &failed, &in_progress);
             scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     if seed >= runs {
-                        at_work.lock().unwrap().remove(&thread);
+                        in_progress.lock().unwrap().remove(&thread);
                         return;
                     }
-                    at_work.lock().unwrap().insert(thread, (seed, std::time::Instant::now()));
+                    in_progress.lock().unwrap().insert(thread, (seed, std::time::Instant::now()));
                     match catch_unwind(AssertUnwindSafe(|| simulate(seed))) {
                         Ok(tally) => {
-                            let mut met = met.lock().unwrap();
-                            tally.into_iter().for_each(|(what, count)| *met.entry(what).or_default() += count);
+                            let mut seen = seen.lock().unwrap();
+                            tally.into_iter().for_each(|(what, count)| *seen.entry(what).or_default() += count);
                         }
                         Err(_) => {
-                            println!("that was LONGSHORE_SEED={seed}");
+                            println!("failed: LONGSHORE_SEED={seed}");
                             failed.lock().unwrap().insert(seed);
                         }
                     }
@@ -77,19 +83,19 @@ fn random_faults() {
             });
         }
         std::thread::sleep(Duration::from_millis(100));
-        while !at_work.lock().unwrap().is_empty() {
+        while !in_progress.lock().unwrap().is_empty() {
             std::thread::sleep(Duration::from_millis(100));
-            for (seed, begun) in at_work.lock().unwrap().values() {
-                if begun.elapsed() > MAX_REAL_TIME {
-                    // Its thread cannot be ended, and would keep this one from ending.
+            for (seed, started_at) in in_progress.lock().unwrap().values() {
+                if started_at.elapsed() > MAX_REAL_TIME {
+                    // Its thread cannot be stopped, and would block the end of this one.
                     eprintln!("stuck: LONGSHORE_SEED={seed} cargo test --lib random_faults");
                     std::process::exit(101);
                 }
             }
         }
     });
-    let (met, failed) = (met.into_inner().unwrap(), failed.into_inner().unwrap());
-    println!("{met:#?}");
+    let (seen, failed) = (seen.into_inner().unwrap(), failed.into_inner().unwrap());
+    println!("{seen:#?}");
     assert!(failed.is_empty(), "replay with LONGSHORE_SEED=<seed> cargo test --lib random_faults: {failed:?}");
     for wanted in [
         "story landed",
@@ -97,17 +103,17 @@ fn random_faults() {
         "life cut",
         "create lost its answer",
         "attach stream cut",
-        "folder sealed",
+        "directory sealed",
     ] {
-        assert!(met.contains_key(wanted), "nothing like `{wanted}` was met, which would prove little: {met:?}");
+        assert!(seen.contains_key(wanted), "`{wanted}` did not occur, so the test proves little: {seen:?}");
     }
 }
 
-/// Plays a swarm to its end, and says what was met.
+/// Simulates a swarm to its end, and counts what occurred.
 fn simulate(seed: u64) -> BTreeMap<String, u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let tally = runtime.block_on(Simulation::new(seed).run_to_end());
-    // What is left of a life that was cut may wait for ever.
+    // Tasks of a cut life may wait forever.
     runtime.shutdown_background();
     tally
 }
@@ -124,33 +130,33 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = SeededRng(seed);
-        let folder = tempfile::tempdir().unwrap();
-        git(folder.path(), &["init", "--quiet", "--initial-branch=main", "."]);
-        std::fs::write(folder.path().join("lines.txt"), "one\n").unwrap();
-        git(folder.path(), &["add", "."]);
-        git(folder.path(), &["-c", "user.name=Ada", "-c", "user.email=a@b.c", "commit", "--quiet", "-m", "Begin"]);
-        let world = SandboxScript {
+        let repo_dir = tempfile::tempdir().unwrap();
+        git(repo_dir.path(), &["init", "--quiet", "--initial-branch=main", "."]);
+        std::fs::write(repo_dir.path().join("lines.txt"), "one\n").unwrap();
+        git(repo_dir.path(), &["add", "."]);
+        git(repo_dir.path(), &["-c", "user.name=Ada", "-c", "user.email=a@b.c", "commit", "--quiet", "-m", "Begin"]);
+        let sandboxes = SandboxScript {
             seed,
             volumes: FakeVolumes::default(),
-            repo: folder.path().to_owned(),
+            repo: repo_dir.path().to_owned(),
             finished_commits: Arc::default(),
             unsalvageable_dirs: Arc::default(),
             bad_agent_percent: random.choose(&[0, 20, 50]),
             noise_percent: random.choose(&[0, 30]),
         };
-        let script = world.clone();
+        let script = sandboxes.clone();
         let engine = FakeEngine::new(move |run| script.clone().run(run)).with_image("image");
         let calm = random.chance(40);
-        let odds = FaultRates {
+        let rates = FaultRates {
             failed_calls: random.choose(&[0, 2, 10]),
             lost_replies: random.choose(&[0, 2, 5]),
             slow_calls: random.choose(&[0, 10, 30]),
             broken_streams: random.choose(&[0, 5, 30]),
         };
-        // Then only orchestrators and the engine as a whole die.
-        let odds = if calm { FaultRates::default() } else { odds };
-        let faulty = FaultyEngine::new(engine.clone(), random.next_u64(), odds);
-        Self { random, repo_dir: folder, sandboxes: world, engine, faulty_engine: faulty, tally: BTreeMap::new() }
+        // In a calm run only orchestrators and the whole engine die.
+        let rates = if calm { FaultRates::default() } else { rates };
+        let faulty_engine = FaultyEngine::new(engine.clone(), random.next_u64(), rates);
+        Self { random, repo_dir, sandboxes, engine, faulty_engine, tally: BTreeMap::new() }
     }
 
     async fn run_to_end(mut self) -> BTreeMap<String, u64> {
@@ -179,7 +185,7 @@ impl Simulation {
         self.tally
     }
 
-    /// The tasks, in a plan.
+    /// A swarm with random stories.
     async fn new_swarm(&mut self) -> (SwarmSetup, SwarmLock) {
         let count = 1 + self.random.below(4);
         let mut stories = Vec::new();
@@ -223,10 +229,10 @@ impl Simulation {
         (self.setup(plan, spec, repo, dir, store, None), lock)
     }
 
-    /// As `longshore resume` does it.
+    /// Resumes as `longshore resume` does.
     async fn resume(&mut self, dir: &SwarmDir) -> (SwarmSetup, SwarmLock) {
         let lock = loop {
-            // A process that another thread is just starting has all open files for a moment.
+            // A process that another thread is starting shares all open files for a moment.
             match dir.lock() {
                 Ok(lock) => break lock,
                 Err(StateError::Locked { .. }) => std::thread::yield_now(),
@@ -237,14 +243,14 @@ impl Simulation {
         let recovered = replay(contents);
         let plan = parse_plan(&recovered.header.tasks[0].content, self.repo_dir.path());
         let repo = Repo::discover(self.repo_dir.path()).await.unwrap();
-        let taken_up = ResumedSwarm {
+        let resumed = ResumedSwarm {
             machine: recovered.machine,
             elapsed: recovered.elapsed,
             last_event_at: recovered.last_event_at,
             intents: recovered.amp_intents,
             decisions: Vec::new(),
         };
-        (self.setup(plan, recovered.header.spec, repo, dir.clone(), store, Some(taken_up)), lock)
+        (self.setup(plan, recovered.header.spec, repo, dir.clone(), store, Some(resumed)), lock)
     }
 
     fn setup(
@@ -254,7 +260,7 @@ impl Simulation {
         repo: Repo,
         dir: SwarmDir,
         store: SwarmStore,
-        taken_up: Option<ResumedSwarm>,
+        resumed: Option<ResumedSwarm>,
     ) -> SwarmSetup {
         let sandbox = SandboxSettings {
             image: "image".to_owned(),
@@ -279,28 +285,15 @@ impl Simulation {
         let engine = Arc::new(self.faulty_engine.clone());
         let shim = Bytes::from_static(b"shim");
         let ssot = Arc::new(Ssot::open(repo.root()).unwrap());
-        let heard = Box::new(());
-        SwarmSetup {
-            plan,
-            spec,
-            sandbox,
-            repo,
-            engine,
-            dir,
-            store,
-            reporter,
-            ssot,
-            escalation_listener: heard,
-            shim,
-            resumed: taken_up,
-        }
+        let escalation_listener = Box::new(());
+        SwarmSetup { plan, spec, sandbox, repo, engine, dir, store, reporter, ssot, escalation_listener, shim, resumed }
     }
 
-    /// One orchestrator, from its start to its end, or to its death.
-    async fn run_orchestrator(&mut self, setup: SwarmSetup, may_be_cut: bool) -> Option<RunReport> {
+    /// Runs one orchestrator from its start to its end, or to its death.
+    async fn run_orchestrator(&mut self, setup: SwarmSetup, may_be_cut: bool) -> Option<SwarmOutcome> {
         let outages = tokio::spawn(inject_outages(self.engine.clone(), self.random.next_u64(), may_be_cut));
         let mut running = std::pin::pin!(run(setup));
-        // By the clock, or by what the loop has done: the clock stands still while git works.
+        // Cut by the clock, or by the number of polls: the clock does not advance while git works.
         let (mut bound, mut turns) = (MAX_SWARM_TIME, u64::MAX);
         if may_be_cut && self.random.chance(60) {
             match self.random.chance(30) {
@@ -322,7 +315,7 @@ impl Simulation {
         outages.abort();
         self.engine.come_back();
         let (what, ended) = match ended {
-            Ok(Some(Ok(ended))) => (format!("life {:?}", ended.outcome), Some(ended)),
+            Ok(Some(Ok(ended))) => (format!("life {ended:?}"), Some(ended)),
             Ok(Some(Err(error))) => (format!("life error: {error}"), None),
             Ok(None) => ("life cut".to_owned(), None),
             Err(_) => {
@@ -334,8 +327,8 @@ impl Simulation {
         ended
     }
 
-    /// What must hold of a swarm that is over.
-    fn check_invariants(&mut self, dir: &SwarmDir, ended: Option<RunReport>) {
+    /// Checks what must hold after a swarm has ended.
+    fn check_invariants(&mut self, dir: &SwarmDir, ended: Option<SwarmOutcome>) {
         let machine = recover(dir).unwrap().machine;
         let root = self.repo_dir.path();
         let branch = format!("refs/heads/{BRANCH}");
@@ -348,9 +341,9 @@ impl Simulation {
             let subject = format!("{}: Story", story.key.id);
             let times = history.lines().filter(|line| *line == subject).count();
             let cause = story.failure.as_ref().map(|failure| failure.cause);
-            let is = story.has_landed();
-            assert_eq!(times, usize::from(is), "{} is in the history so often; {cause:?}", story.key.id);
-            let word = if is { "landed" } else { cause.map_or("undecided", Cause::as_str) };
+            let has_landed = story.has_landed();
+            assert_eq!(times, usize::from(has_landed), "{} is in the history so often; {cause:?}", story.key.id);
+            let word = if has_landed { "landed" } else { cause.map_or("undecided", Cause::as_str) };
             *self.tally.entry(format!("story {word}")).or_default() += 1;
             let injected = [
                 Cause::AgentFailed,
@@ -361,29 +354,29 @@ impl Simulation {
                 Cause::DependencyFailed,
             ];
             assert!(
-                is || cause.is_some_and(|cause| injected.contains(&cause)),
+                has_landed || cause.is_some_and(|cause| injected.contains(&cause)),
                 "{} is {word}: {:?}",
                 story.key.id,
                 story.failure
             );
         }
-        // Work that a sandbox said to be finished, or could not save, is under a ref, or its folder is kept and named.
+        // Work that a sandbox reported as finished, or could not save, is under a ref, or its directory is kept.
         let reachable = git(root, &["log", "--all", "--format=%H"]);
         let kept: Vec<String> = machine.attempts().filter(|it| it.work_dir_kept).map(|it| it.id.dir_name()).collect();
-        for (folder, commit) in self.sandboxes.finished_commits.lock().unwrap().iter() {
+        for (attempt_dir, commit) in self.sandboxes.finished_commits.lock().unwrap().iter() {
             let saved = reachable.lines().any(|line| line == commit.to_string());
-            let held = kept.contains(folder) && self.sandboxes.volumes.attempt_dir_names().contains(folder);
-            assert!(saved || held, "the work of {folder} is lost");
+            let held = kept.contains(attempt_dir) && self.sandboxes.volumes.attempt_dir_names().contains(attempt_dir);
+            assert!(saved || held, "the work of {attempt_dir} is lost");
         }
-        for folder in self.sandboxes.unsalvageable_dirs.lock().unwrap().iter() {
-            let held = kept.contains(folder) && self.sandboxes.volumes.attempt_dir_names().contains(folder);
-            assert!(held, "what no salvage takes of {folder} is lost");
-            *self.tally.entry("folder sealed".to_owned()).or_default() += 1;
+        for attempt_dir in self.sandboxes.unsalvageable_dirs.lock().unwrap().iter() {
+            let held = kept.contains(attempt_dir) && self.sandboxes.volumes.attempt_dir_names().contains(attempt_dir);
+            assert!(held, "the unsalvageable work of {attempt_dir} is lost");
+            *self.tally.entry("directory sealed".to_owned()).or_default() += 1;
         }
-        // What could not be removed is left to `longshore gc`, and so is what a life left that was cut when all was decided.
+        // `longshore gc` removes what could not be removed, and what a life left that was cut after the last decision.
         let mut left = self.engine.containers();
         left.extend(self.engine.volumes().into_keys().filter(|name| !name.contains("objects") && kept.is_empty()));
-        // The depot, then its volumes go one after the other within a bound: one that is slow to go leaves the next.
+        // The depot and its volumes are removed one after the other within a limit: a slow removal leaves the next ones.
         let excused = self.faulty_engine.expected_leftovers();
         let order = ["-depot", "-in", "-work"];
         let stuck = order.iter().position(|end| excused.iter().any(|name| name.ends_with(end)));
@@ -391,8 +384,7 @@ impl Simulation {
         left.retain(|name| !(excused.contains(name) || after.iter().any(|end| name.ends_with(end))));
         assert!(left.is_empty() || ended.is_none(), "left behind: {left:?}");
         if let Some(ended) = ended {
-            let named: Vec<String> = ended.unsalvaged.iter().map(|(id, _)| id.dir_name()).collect();
-            assert_eq!(named, kept);
+            assert_eq!(machine.outcome(), Some(ended));
             let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.state_file()).unwrap()).unwrap();
             let folded = SwarmState::from_machine(&machine, recover(dir).unwrap().header.started).to_bytes().unwrap();
             assert_eq!(state, serde_json::from_slice::<serde_json::Value>(&folded).unwrap());
@@ -400,7 +392,7 @@ impl Simulation {
     }
 }
 
-/// The engine goes away now and then, and its containers with it or not.
+/// Makes the engine unavailable now and then, with or without its containers.
 async fn inject_outages(engine: FakeEngine, seed: u64, wanted: bool) {
     let mut random = SeededRng(seed);
     if !wanted || !random.chance(40) {
@@ -439,7 +431,7 @@ fn git(root: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Says nothing, but when one seed alone is played.
+/// Prints announcements if a single seed is run.
 struct DebugReporter(bool);
 
 impl Reporter for DebugReporter {

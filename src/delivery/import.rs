@@ -1,11 +1,11 @@
-//! A result bundle in: hostile until every object of it was checked.
+//! Imports a result bundle, which is hostile until git has checked every object of it.
 //!
-//! Called by `coordinator/` after the depot handed a bundle over. The objects go to a quarantine folder first, where git
-//! checks their form (`index-pack --strict`: what `fsck` calls an error or a warning is refused, such as `.git` or `..` in a
-//! tree) and that nothing is missing (`rev-list --objects`). Then the pack is moved into the repo, and the refs are made in
-//! one transaction. On any failure the quarantine folder is removed, and neither object nor ref of the bundle stays.
+//! Called by `coordinator/` after the depot handed a bundle over. The objects go to a quarantine directory first, where git checks
+//! their form (`index-pack --strict` refuses what `fsck` reports as an error or a warning, such as `.git` or `..` in a tree)
+//! and that none is missing (`rev-list --objects`). Then the pack moves into the repository and one transaction creates the
+//! refs. After a failure the quarantine directory is removed, and neither an object nor a ref of the bundle stays.
 //!
-//! Must not: take a ref's name from the bundle. Only refs that the caller names are made, all below `refs/longshore/`.
+//! Must not: take a ref name from the bundle. The caller names the refs to create, all below `refs/longshore/`.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -17,74 +17,47 @@ use std::time::Duration;
 
 use super::bundle::{BundleHeader, read_header};
 use super::error::{BundleError, DeliveryError};
-use super::git::unexpected_output;
+use super::git_runner::{GitCommand, sanitize, unexpected_output};
 use super::refs::check_longshore_ref;
 use super::repo::Repo;
 use crate::handoff::layout;
 use crate::ids::{BranchName, CommitId, StoryId};
 
-/// How long git may take to check a bundle.
+/// The time limit for checking a bundle.
 const TIME_LIMIT: Duration = Duration::from_secs(15 * 60);
-/// The memory that git may use to unpack one: a few kilobytes of pack can claim gigabytes.
+/// The memory limit for unpacking a bundle: a pack of a few kilobytes can claim gigabytes.
 const MEMORY_LIMIT: u64 = 2 * 1024 * 1024 * 1024;
-/// The most commits that one bundle may bring.
+/// The most new commits in one bundle.
 const MAX_COMMITS: usize = 100_000;
-/// The trailer by which a commit names the story that it belongs to.
-pub(super) const STORY_TRAILER: &str = "Longshore-Story";
-
-/// What a bundle must hold, and where it goes. Anything else in it is refused.
+/// The refs that a bundle must hold, and where they go. Anything else in it is refused.
 #[derive(Debug, Clone)]
-pub struct ExpectedBundle {
+pub(crate) struct ExpectedBundle {
     /// The assigned branch.
     pub branch: BranchName,
-    /// Where it started.
+    /// The commit where the branch started.
     pub base: CommitId,
-    /// Where it ends; none where it did not move: then the bundle must not have it.
+    /// The branch's commit, or `None` if the branch did not move: then the bundle must not have it.
     pub tip: Option<CommitId>,
     /// The host's ref for the tip, below `refs/longshore/`.
     pub result_ref: String,
-    /// What failed stories left: the story, its commit, the host's ref for it. In the bundle it is
+    /// The leftovers of failed stories: the story, its commit, and the host's ref for it. In the bundle the ref is
     /// [`layout::salvage_ref`].
     pub salvage: Vec<(StoryId, CommitId, String)>,
 }
 
-/// What came in: all of it verified, and all of it under refs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportedResult {
-    /// The branch's new commits, newest first; empty where it did not move.
-    pub commits: Vec<CommitId>,
-    /// The refs that were made.
-    pub refs: Vec<String>,
-}
-
-/// How a tip relates to its base.
-#[derive(Debug, Clone)]
-pub(super) struct Lineage {
-    /// Where it started.
-    pub(super) base: CommitId,
-    /// All commits from there to the tip.
-    pub(super) commits: HashSet<CommitId>,
-    /// The stories that their trailers name.
-    pub(super) stories: HashSet<String>,
-}
-
-/// One ref wanted of a bundle.
+/// A ref that the bundle must hold.
 struct ExpectedRef<'a> {
     bundle_ref: String,
     commit: &'a CommitId,
     host_ref: &'a str,
 }
 
-/// Commits that came in, with their parents and the stories that they name.
-type CommitGraph = HashMap<CommitId, (Vec<CommitId>, Vec<String>)>;
+/// New commits with their parents.
+type CommitGraph = HashMap<CommitId, Vec<CommitId>>;
 
 impl Repo {
-    /// Takes a result bundle in. The caller has limited its size.
-    pub async fn import_bundle(
-        &self,
-        bundle: &Path,
-        expected: &ExpectedBundle,
-    ) -> Result<ImportedResult, DeliveryError> {
+    /// Imports a result bundle. The caller has limited its size. Importing the same bundle again is not an error.
+    pub(crate) async fn import_bundle(&self, bundle: &Path, expected: &ExpectedBundle) -> Result<(), DeliveryError> {
         let mut wanted = Vec::new();
         if let Some(tip) = &expected.tip {
             let in_bundle = format!("refs/heads/{}", expected.branch);
@@ -93,25 +66,18 @@ impl Repo {
         for (story, commit, on_host) in &expected.salvage {
             wanted.push(ExpectedRef { bundle_ref: layout::salvage_ref(story), commit, host_ref: on_host });
         }
-        let graph = self.import_refs(bundle, &wanted, Some(&expected.base), |graph| match &expected.tip {
+        let check = |graph: &CommitGraph| match &expected.tip {
             Some(tip) if !is_descendant(graph, tip, &expected.base) => {
                 Err(BundleError::NotDescendedFromBase { tip: tip.clone(), base: expected.base.clone() })
             }
             _ => Ok(()),
-        });
-        let graph = graph.await?;
-        let mut commits = Vec::new();
-        if let Some(tip) = &expected.tip {
-            let lineage;
-            (commits, lineage) = trace_lineage(&graph, tip, &expected.base);
-            self.lineages().lock().expect("nothing panics while it is locked").insert(tip.clone(), lineage);
-        }
-        Ok(ImportedResult { commits, refs: wanted.iter().map(|wanted| wanted.host_ref.to_owned()).collect() })
+        };
+        self.import_refs(bundle, &wanted, Some(&expected.base), check).await
     }
 
-    /// Takes in a bundle of one ref: what the depot saved from the work folder of a dead sandbox. It need not descend from
-    /// anything, but nothing of it may be missing. The same again is no error.
-    pub async fn import_salvage(
+    /// Imports a bundle of one ref, which the depot salvaged from the work directory of a dead sandbox. It need not descend from
+    /// anything, but none of its objects may be missing. Importing the same bundle again is not an error.
+    pub(crate) async fn import_salvage(
         &self,
         bundle: &Path,
         from_ref: &str,
@@ -119,17 +85,18 @@ impl Repo {
         to_ref: &str,
     ) -> Result<(), DeliveryError> {
         let wanted = [ExpectedRef { bundle_ref: from_ref.to_owned(), commit, host_ref: to_ref }];
-        self.import_refs(bundle, &wanted, None, |_| Ok(())).await.map(drop)
+        self.import_refs(bundle, &wanted, None, |_| Ok(())).await
     }
 
-    /// The steps that both have in common. Without a `base`, what the repo's refs reach counts as complete.
+    /// Verifies the bundle, moves its pack into the repository and creates the refs. Without a `base`, the history of the
+    /// repository's refs counts as complete.
     async fn import_refs(
         &self,
         bundle: &Path,
         wanted: &[ExpectedRef<'_>],
         base: Option<&CommitId>,
         check: impl FnOnce(&CommitGraph) -> Result<(), BundleError>,
-    ) -> Result<CommitGraph, DeliveryError> {
+    ) -> Result<(), DeliveryError> {
         for wanted in wanted {
             check_longshore_ref(wanted.host_ref)?;
         }
@@ -144,15 +111,15 @@ impl Repo {
         if let Some(commit) = header.prerequisites.into_iter().find(|commit| graph.contains_key(commit)) {
             return Err(BundleError::ForeignPrerequisite { commit }.into());
         }
-        let strange: Vec<&CommitId> = (wanted.iter().map(|wanted| wanted.commit))
+        let unseen: Vec<&CommitId> = (wanted.iter().map(|wanted| wanted.commit))
             .filter(|commit| !graph.contains_key(*commit) && base != Some(*commit))
             .collect();
-        // Without a base, what a ref of the repo's reaches is left out of the walk: an earlier import may have got so far.
-        let had = match base {
-            None if !strange.is_empty() => self.existing_commits(strange.iter().copied()).await?,
+        // Without a base, the walk skips what the repository's refs reach: an earlier import may have come this far.
+        let existing = match base {
+            None if !unseen.is_empty() => self.existing_commits(unseen.iter().copied()).await?,
             _ => Vec::new(),
         };
-        if let Some(commit) = strange.into_iter().find(|commit| !had.contains(commit)) {
+        if let Some(commit) = unseen.into_iter().find(|commit| !existing.contains(commit)) {
             return Err(BundleError::NotACommit { tip: commit.clone() }.into());
         }
         check(&graph)?;
@@ -161,33 +128,30 @@ impl Repo {
         let moved = tokio::task::spawn_blocking(move || {
             pack.map(|name| quarantine.move_pack_into(&name, &objects)).transpose()
         });
-        // Held until the refs are there: it keeps a `git repack -d` from dropping the pack in between.
+        // Held until the refs exist: it keeps a `git repack -d` from dropping the pack in between.
         let _keep = moved.await.expect("moving a pack does not panic")?;
         let refs: Vec<_> = wanted.iter().map(|wanted| (wanted.host_ref, wanted.commit)).collect();
-        self.create_refs(&refs).await?;
-        Ok(graph)
+        self.create_refs(&refs).await
     }
 
-    /// Has git check the objects' form and index them in the quarantine folder. Answers with the pack's name.
+    /// Checks the form of the objects and indexes them in the quarantine directory. Returns the pack's name.
     async fn index_pack(&self, pack: File, quarantine: &Quarantine) -> Result<String, DeliveryError> {
         let operation = "check the result's objects";
-        // Large files are checked piece by piece, not in memory.
+        // Large files are checked in chunks, not in memory.
         let args =
             ["-c", "core.bigFileThreshold=16m", "index-pack", "--stdin", "--fix-thin", "--strict", "--threads=1"];
-        let call = quarantine.confine(self.git().new_command(operation, args), self.objects_dir());
-        let call = call.input_file(pack).time_limit(TIME_LIMIT).memory_limit(MEMORY_LIMIT);
-        let line = call
-            .run()
-            .await
-            .map_err(|error| as_bundle_error(error, |detail| BundleError::InvalidObjects { detail }))?
-            .trimmed_stdout();
+        let command = quarantine.confine(self.git(operation, args), self.objects_dir());
+        let command = command.input_file(pack).time_limit(TIME_LIMIT).memory_limit(MEMORY_LIMIT);
+        let output = command.run().await;
+        let refused = |error| as_bundle_error(error, |detail| BundleError::InvalidObjects { detail });
+        let line = output.map_err(refused)?.trimmed_stdout();
         let name = line.strip_prefix("pack\t").unwrap_or_default();
         let valid = matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         if valid { Ok(name.to_owned()) } else { Err(unexpected_output(operation, &line)) }
     }
 
-    /// Walks all that is new, down to the last blob, and answers with the commits. Prerequisites are walked too: one that
-    /// is not in the base's history shows up among the new commits.
+    /// Walks all new objects and returns the commits among them. A prerequisite that is not in the history of the base is
+    /// one of them.
     async fn walk_new_commits(
         &self,
         quarantine: &Quarantine,
@@ -196,20 +160,19 @@ impl Repo {
         base: Option<&CommitId>,
     ) -> Result<CommitGraph, DeliveryError> {
         let operation = "check that the result is complete";
-        let format = format!("--format=: %H|%P|%(trailers:key={STORY_TRAILER},valueonly,unfold,separator=%x2C)");
-        let args = ["rev-list", "--objects", "--no-object-names", "--no-commit-header", &format, "--stdin"];
+        let args = ["rev-list", "--objects", "--no-object-names", "--no-commit-header", "--format=: %H %P", "--stdin"];
         let mut revisions = String::new();
         for commit in wanted.iter().map(|wanted| wanted.commit).chain(&header.prerequisites) {
             revisions.push_str(&format!("{commit}\n"));
         }
-        let mut call = self.git().new_command(operation, args);
+        let mut command = self.git(operation, args);
         match base {
             Some(base) => revisions.push_str(&format!("^{base}\n")),
-            None => call = call.args(["--not", "--all", "--not"]),
+            None => command = command.args(["--not", "--all", "--not"]),
         }
-        let call = quarantine.confine(call, self.objects_dir()).input(revisions).time_limit(TIME_LIMIT);
+        let command = quarantine.confine(command, self.objects_dir()).input(revisions).time_limit(TIME_LIMIT);
         let mut commits = CommitCollector::default();
-        let ended = call.run_streaming(|chunk| commits.push_output(chunk)).await;
+        let ended = command.run_streaming(|chunk| commits.push_output(chunk)).await;
         let ended = ended.map_err(|error| match (&error, base) {
             (DeliveryError::CommandFailed { tail, .. }, Some(base)) if tail.contains(&format!("bad object {base}")) => {
                 DeliveryError::MissingCommit { commit: base.clone() }
@@ -223,7 +186,7 @@ impl Repo {
     }
 }
 
-/// What git refuses is the bundle's fault; a full disk, missing permission or a time limit is not.
+/// A refusal by git is the fault of the bundle; a full disk, a missing permission or a time limit is not.
 fn as_bundle_error(error: DeliveryError, fault: impl FnOnce(String) -> BundleError) -> DeliveryError {
     match error {
         DeliveryError::CommandFailed { code: Some(_), tail, .. } => fault(tail).into(),
@@ -241,7 +204,7 @@ fn open_bundle(bundle: &Path, objects: &Path, format: &str) -> Result<(File, Bun
     Ok((file, header, Quarantine::new(objects)?))
 }
 
-/// Each wanted ref once, at its commit, and no other.
+/// Requires each wanted ref once, at its commit, and no other ref.
 fn check_expected_refs(header: &BundleHeader, wanted: &[ExpectedRef<'_>]) -> Result<(), BundleError> {
     let mut seen = HashSet::new();
     for (name, found) in &header.refs {
@@ -252,9 +215,7 @@ fn check_expected_refs(header: &BundleHeader, wanted: &[ExpectedRef<'_>]) -> Res
                 return Err(BundleError::WrongTip { name: name.clone(), expected, found: found.clone() });
             }
             _ => {
-                return Err(BundleError::UnexpectedRef {
-                    name: super::git::sanitize(name).chars().take(200).collect(),
-                });
+                return Err(BundleError::UnexpectedRef { name: sanitize(name).chars().take(200).collect() });
             }
         }
     }
@@ -272,20 +233,16 @@ struct CommitCollector {
 }
 
 impl CommitCollector {
-    /// Takes a piece of output; `false` when there are too many commits.
+    /// Parses a chunk of output. Returns `false` when there are too many commits.
     fn push_output(&mut self, chunk: &[u8]) -> bool {
         self.buffer.extend_from_slice(chunk);
         let mut from = 0;
         while let Some(length) = self.buffer[from..].iter().position(|&byte| byte == b'\n') {
             if let Some(line) = self.buffer[from..from + length].strip_prefix(b": ") {
                 let line = String::from_utf8_lossy(line);
-                let mut parts = line.splitn(3, '|');
-                let mut part = || parts.next().unwrap_or_default();
-                let (id, parents, stories) = (part(), part(), part());
-                if let Ok(id) = id.parse() {
-                    let parents = parents.split(' ').filter_map(|parent| parent.parse().ok()).collect();
-                    let stories = stories.split(',').map(|story| story.trim().to_owned());
-                    self.graph.insert(id, (parents, stories.filter(|story| !story.is_empty()).collect()));
+                let mut ids = line.split(' ').filter_map(|id| id.parse().ok());
+                if let Some(commit) = ids.next() {
+                    self.graph.insert(commit, ids.collect());
                 }
             }
             from += length + 1;
@@ -295,8 +252,8 @@ impl CommitCollector {
     }
 }
 
-/// Whether `base` is an ancestor of `tip`. `graph` has all commits that `tip` reaches and `base` does not: if there is a way
-/// from one to the other, its last step is in there.
+/// Whether `base` is an ancestor of `tip`. `graph` has all commits that `tip` reaches and `base` does not, so the last step of
+/// any path between them is in it.
 fn is_descendant(graph: &CommitGraph, tip: &CommitId, base: &CommitId) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![tip];
@@ -304,7 +261,7 @@ fn is_descendant(graph: &CommitGraph, tip: &CommitId, base: &CommitId) -> bool {
         if commit == base {
             return true;
         }
-        if let Some((parents, _)) = graph.get(commit)
+        if let Some(parents) = graph.get(commit)
             && seen.insert(commit)
         {
             open.extend(parents);
@@ -313,25 +270,8 @@ fn is_descendant(graph: &CommitGraph, tip: &CommitId, base: &CommitId) -> bool {
     false
 }
 
-/// The commits between base and tip, newest first, and what they say of themselves.
-fn trace_lineage(graph: &CommitGraph, tip: &CommitId, base: &CommitId) -> (Vec<CommitId>, Lineage) {
-    let mut lineage = Lineage { base: base.clone(), commits: HashSet::new(), stories: HashSet::new() };
-    let mut commits = Vec::new();
-    let mut open = std::collections::VecDeque::from([tip]);
-    while let Some(commit) = open.pop_front() {
-        if let Some((parents, stories)) = graph.get(commit)
-            && lineage.commits.insert(commit.clone())
-        {
-            commits.push(commit.clone());
-            lineage.stories.extend(stories.iter().cloned());
-            open.extend(parents);
-        }
-    }
-    (commits, lineage)
-}
-
-/// A folder of objects that are not yet the repo's. Removed when dropped. Its name is one that `git gc` knows how to remove
-/// after a crash, and it is on the same file system as the repo's objects.
+/// A directory of objects that do not belong to the repository yet. Removed when dropped. `git gc` removes directories of this
+/// name after a crash. It is on the same file system as the repository's objects.
 struct Quarantine {
     path: PathBuf,
 }
@@ -340,20 +280,20 @@ impl Quarantine {
     fn new(objects: &Path) -> Result<Self, DeliveryError> {
         let path = objects.join(format!("tmp_objdir-longshore-{}", uuid::Uuid::new_v4().simple()));
         let quarantine = Self { path };
-        let folder = quarantine.path.join("pack");
-        fs::create_dir_all(&folder)
-            .map_err(|source| DeliveryError::from_io("make a quarantine folder", folder, source))?;
+        let dir = quarantine.path.join("pack");
+        fs::create_dir_all(&dir)
+            .map_err(|source| DeliveryError::from_io("create a quarantine directory", dir, source))?;
         Ok(quarantine)
     }
 
-    /// Has a command write its objects here and read the repo's beside them; nothing is fetched.
-    fn confine<'g>(&self, call: super::git::GitCommand<'g>, objects: &Path) -> super::git::GitCommand<'g> {
-        call.env("GIT_OBJECT_DIRECTORY", &self.path)
+    /// Makes a command write objects here and read those of the repository too, without fetching any.
+    fn confine<'g>(&self, command: GitCommand<'g>, objects: &Path) -> GitCommand<'g> {
+        command
+            .env("GIT_OBJECT_DIRECTORY", &self.path)
             .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_path(objects))
             .env("GIT_NO_LAZY_FETCH", "1")
     }
 
-    /// Moves the pack into the repo.
     fn move_pack_into(self, name: &str, objects: &Path) -> Result<KeepFile, DeliveryError> {
         let operation = "move the result's objects into the repository";
         let (from, to) = (self.path.join("pack"), objects.join("pack"));
@@ -364,17 +304,17 @@ impl Quarantine {
         };
         fs::create_dir_all(&to).map_err(failed(&to))?;
         if to.join(format!("pack-{name}.idx")).exists() {
-            // The same pack came in before.
+            // The same pack was imported before.
             return Ok(keep);
         }
         fs::write(&keep.0, "longshore\n").map_err(failed(&keep.0))?;
-        // The index last: a pack is seen when its index is.
+        // The index last: git sees a pack when its index exists.
         for extension in ["pack", "idx"] {
             let file = format!("pack-{name}.{extension}");
             fs::rename(from.join(&file), to.join(&file)).map_err(failed(&to.join(&file)))?;
         }
-        // The files were synced by git; now their names.
-        File::open(&to).and_then(|folder| folder.sync_all()).map_err(failed(&to))?;
+        // Git has synced the files; this syncs their names.
+        File::open(&to).and_then(|dir| dir.sync_all()).map_err(failed(&to))?;
         Ok(keep)
     }
 }
@@ -382,7 +322,7 @@ impl Quarantine {
 impl Drop for Quarantine {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "a quarantine folder could not be removed");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove a quarantine directory");
         }
     }
 }
@@ -392,12 +332,12 @@ struct KeepFile(PathBuf);
 
 impl Drop for KeepFile {
     fn drop(&mut self) {
-        // Not there if the pack was there before; left behind, it only keeps the pack from being repacked.
+        // Missing if the pack existed before. A leftover only keeps the pack from being repacked.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// A path as an entry of a list that is separated by colons: quoted, as git reads it.
+/// Quotes a path as an entry of a colon-separated list, as git reads it.
 fn quote_path(path: &Path) -> OsString {
     let mut entry = vec![b'"'];
     for &byte in path.as_os_str().as_bytes() {

@@ -1,68 +1,79 @@
-//! Verified commits onto the integration branch, without the user's working tree, index, hooks or merge drivers.
+//! Merges verified commits onto the integration branch, without the user's working tree, index, hooks or merge drivers.
 //!
-//! Called by `coordinator/`, one at a time for a branch. The branch is moved by compare-and-swap, and never while a working
-//! tree has it checked out. Attributes (`merge=union`, ...) are those of the branch's head, from git 2.41 on; the files of
-//! the user's checkout have no say.
+//! Called by `coordinator/`, one merge at a time for a branch. The branch moves by compare-and-swap, and never while a working tree
+//! has it checked out. Attributes (`merge=union`, ...) are those of the branch's head, from git 2.41 on; the files of the
+//! user's checkout have no influence.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use super::error::DeliveryError;
-use super::git::unexpected_output;
-use super::import::STORY_TRAILER;
+use super::git_runner::unexpected_output;
 use super::repo::Repo;
+use crate::git::identity_env;
 use crate::handoff::assignment::GitIdentity;
 use crate::ids::{BranchName, CommitId, StoryId, SwarmId};
 
-/// How long git may take to merge two trees.
+/// The time limit for merging two trees.
 const TIME_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// How often a branch that somebody moves is followed, in one merge.
+/// How often one merge follows a branch that somebody else moves.
 const MAX_BRANCH_MOVES: usize = 8;
 
-/// What a merge commit says.
+/// The trailer by which a commit names the story that it belongs to.
+const STORY_TRAILER: &str = "Longshore-Story";
+
+/// The parts of a merge commit's message.
 #[derive(Debug, Clone)]
-pub struct MergeMessage {
+pub(crate) struct MergeMessage {
     /// The first line: "Merge US-003: short title".
     pub subject: String,
-    /// Paragraphs after it; may be empty.
+    /// Paragraphs after the subject; may be empty.
     pub body: String,
     /// For the `Longshore-Swarm` trailer.
     pub swarm: SwarmId,
-    /// For the `Longshore-Story` trailers: the stories that land. The branch is fast-forwarded only if the commits name all
-    /// of them themselves, so that the history names each story either way.
+    /// For the `Longshore-Story` trailers: the stories that land. The branch is fast-forwarded only if the commits themselves
+    /// name all of them, so that the history names each story either way.
     pub stories: Vec<StoryId>,
 }
 
 /// How a merge ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MergeOutcome {
-    /// The branch has the commits.
-    Merged {
-        /// Its head now.
-        head: CommitId,
-    },
-    /// The trees do not merge; nothing was changed.
+pub(crate) enum MergeOutcome {
+    /// The branch contains the commits; `head` is its head now.
+    Merged { head: CommitId },
+    /// The trees do not merge; nothing changed.
     Conflict {
-        /// The files concerned, sorted; bytes that are not UTF-8 are replaced.
+        /// The conflicting files, sorted; invalid UTF-8 is replaced.
         paths: Vec<String>,
     },
 }
 
-/// How two commits relate.
+/// Two trees merged by git.
+pub(super) enum MergedTree {
+    /// The id of the merged tree.
+    Clean(CommitId),
+    /// The conflicting files, sorted.
+    Conflicting(Vec<String>),
+}
+
+/// How the branch's head and the tip relate.
 enum BranchRelation {
-    /// The branch has the tip already.
+    /// The branch contains the tip already.
     Landed,
-    /// The tip descends from the branch's head; whether its commits name all stories.
+    /// The tip descends from the branch's head.
     Ahead { names_stories: bool },
     /// Both have commits of their own.
     Diverged,
 }
 
 impl Repo {
-    /// Merges `tip` onto `branch`, whose head must be `onto`. [`DeliveryError::BranchMoved`] where it is not,
-    /// [`DeliveryError::BranchCheckedOut`] where a working tree has it.
-    pub async fn merge(
+    /// Merges `tip` onto `branch`, whose head must be `onto`.
+    ///
+    /// # Errors
+    /// [`DeliveryError::BranchMoved`] if the head is another commit, [`DeliveryError::BranchCheckedOut`] if a working tree has
+    /// the branch.
+    async fn merge(
         &self,
         branch: &BranchName,
         onto: &CommitId,
@@ -74,29 +85,27 @@ impl Repo {
             BranchRelation::Landed => return Ok(MergeOutcome::Merged { head: onto.clone() }),
             BranchRelation::Ahead { names_stories: true } => tip.clone(),
             BranchRelation::Ahead { names_stories: false } => {
-                // The tree itself, as it is: a merge could not say more.
-                let tree = format!("{tip}^{{tree}}");
-                let tree = self
-                    .git()
-                    .new_command("read a tree", ["rev-parse", "--verify", &tree])
-                    .run()
-                    .await?
-                    .trimmed_stdout();
+                let tree = self.tree_id(tip).await?;
                 self.create_merge_commit(&tree, onto, tip, message, identity).await?
             }
             BranchRelation::Diverged => match self.merge_trees(onto, tip).await? {
-                Ok(tree) => self.create_merge_commit(&tree, onto, tip, message, identity).await?,
-                Err(paths) => return Ok(MergeOutcome::Conflict { paths }),
+                MergedTree::Clean(tree) => {
+                    self.create_merge_commit(tree.as_str(), onto, tip, message, identity).await?
+                }
+                MergedTree::Conflicting(paths) => return Ok(MergeOutcome::Conflict { paths }),
             },
         };
         self.move_branch(branch, onto, &head, &message.subject, identity).await?;
         Ok(MergeOutcome::Merged { head })
     }
 
-    /// [`Repo::merge`] onto the branch wherever it is now, if that descends from `onto`: what somebody committed on it meanwhile
-    /// stays. Also gives the head that was merged onto. A tip that is there already, from a merge whose record was lost, is merged.
-    /// [`DeliveryError::BranchMoved`] where the branch was rewound or deleted, or moves faster than git merges.
-    pub async fn land(
+    /// Merges `tip` onto `branch`, wherever its head is now, if that descends from `onto`: commits that somebody else made on the
+    /// branch stay. Also returns the head that was merged onto. A tip that the branch contains already counts as merged.
+    ///
+    /// # Errors
+    /// [`DeliveryError::BranchMoved`] if the branch was rewound or deleted, or moves faster than git merges;
+    /// [`DeliveryError::BranchCheckedOut`] if a working tree has it.
+    pub(crate) async fn land(
         &self,
         branch: &BranchName,
         onto: &CommitId,
@@ -107,7 +116,7 @@ impl Repo {
         let mut at = onto.clone();
         for _ in 0..MAX_BRANCH_MOVES {
             let mut merged = self.merge(branch, &at, tip, message, identity).await;
-            // A conflict with what the branch was says nothing of what it is.
+            // A conflict with an outdated head says nothing about the current one.
             if let Ok(MergeOutcome::Conflict { .. }) = &merged {
                 let found = self.branch_head(branch.as_str()).await?;
                 if found.as_ref() != Some(&at) {
@@ -127,15 +136,19 @@ impl Repo {
         self.merge(branch, &at, tip, message, identity).await.map(|outcome| (outcome, at))
     }
 
-    /// Whether `from` is in the history of `commit`.
-    async fn is_descendant(&self, commit: &CommitId, from: &CommitId) -> Result<bool, DeliveryError> {
-        let args = ["merge-base", "--is-ancestor", from.as_str(), commit.as_str()];
-        let call = self.git().new_command("look whether the branch went on", args);
-        Ok(call.accept_codes(&[0, 1]).run().await?.code == 0)
+    /// Whether `ancestor` is in the history of `commit`.
+    async fn is_descendant(&self, commit: &CommitId, ancestor: &CommitId) -> Result<bool, DeliveryError> {
+        let args = ["merge-base", "--is-ancestor", ancestor.as_str(), commit.as_str()];
+        let command = self.git("check whether the branch advanced", args).accept_codes(&[0, 1]);
+        Ok(command.run().await?.code == 0)
     }
 
-    /// The branch's head, if it has `tip` already; none where it does not, or where there is no branch.
-    pub async fn head_if_landed(&self, branch: &BranchName, tip: &CommitId) -> Result<Option<CommitId>, DeliveryError> {
+    /// The branch's head if it contains `tip`; `None` if it does not, or if there is no branch.
+    pub(crate) async fn head_if_landed(
+        &self,
+        branch: &BranchName,
+        tip: &CommitId,
+    ) -> Result<Option<CommitId>, DeliveryError> {
         let Some(head) = self.branch_head(branch.as_str()).await? else { return Ok(None) };
         Ok(matches!(self.relation(&head, tip, &[]).await?, BranchRelation::Landed).then_some(head))
     }
@@ -146,27 +159,13 @@ impl Repo {
         tip: &CommitId,
         stories: &[StoryId],
     ) -> Result<BranchRelation, DeliveryError> {
-        let names_all = |named: &HashSet<String>| stories.iter().all(|story| named.contains(story.as_str()));
-        // What the import saw needs no process. Used once: a merge that is tried again asks git, because the first try may
-        // have got further than it could say.
-        let known = self.lineages().lock().expect("nothing panics while it is locked").remove(tip);
-        if let Some(known) = known
-            && !known.commits.contains(onto)
-            && onto != tip
-        {
-            let ahead = known.base == *onto;
-            return Ok(if ahead {
-                BranchRelation::Ahead { names_stories: names_all(&known.stories) }
-            } else {
-                BranchRelation::Diverged
-            });
-        }
         let operation = "compare the branch with the result";
         let format = format!("--format=%m|%(trailers:key={STORY_TRAILER},valueonly,unfold,separator=%x2C)");
-        let args = ["rev-list", "--left-right", "--no-commit-header", &format, "--end-of-options"];
-        let output = self.git().new_command(operation, args).arg(format!("{onto}...{tip}")).arg("--").run().await?;
+        let range = format!("{onto}...{tip}");
+        let args = ["rev-list", "--left-right", "--no-commit-header", &format, "--end-of-options", &range, "--"];
+        let output = self.git(operation, args).run().await?;
         let (mut behind, mut ahead, mut named) = (false, false, HashSet::new());
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
+        for line in output.text().lines() {
             match line.split_once('|') {
                 Some(("<", _)) => behind = true,
                 Some((">", stories)) => {
@@ -178,36 +177,32 @@ impl Repo {
         }
         Ok(match (behind, ahead) {
             (_, false) => BranchRelation::Landed,
-            (false, true) => BranchRelation::Ahead { names_stories: names_all(&named) },
             (true, true) => BranchRelation::Diverged,
+            (false, true) => {
+                let names_stories = stories.iter().all(|story| named.contains(story.as_str()));
+                BranchRelation::Ahead { names_stories }
+            }
         })
     }
 
-    /// The merged tree, or the paths in conflict.
-    pub(super) async fn merge_trees(
-        &self,
-        onto: &CommitId,
-        tip: &CommitId,
-    ) -> Result<Result<String, Vec<String>>, DeliveryError> {
+    /// Merges the trees of two commits, without a checkout.
+    pub(super) async fn merge_trees(&self, onto: &CommitId, tip: &CommitId) -> Result<MergedTree, DeliveryError> {
         let operation = "merge the result";
         let args = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options"];
-        let call = self.git().new_command(operation, args).args([onto.as_str(), tip.as_str()]);
-        let call = call.env("GIT_ATTR_SOURCE", onto.as_str()).time_limit(TIME_LIMIT).accept_codes(&[0, 1]);
-        let output = call.run().await?;
-        let mut fields =
-            output.stdout.split(|&byte| byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
-        let tree = fields.next().unwrap_or_default();
-        // Also how a git without `--write-tree` would show itself.
-        if tree.parse::<CommitId>().is_err() {
-            return Err(unexpected_output(operation, &output.trimmed_stdout()));
-        }
+        let command = self.git(operation, args).args([onto.as_str(), tip.as_str()]);
+        let command = command.env("GIT_ATTR_SOURCE", onto.as_str()).time_limit(TIME_LIMIT).accept_codes(&[0, 1]);
+        let output = command.run().await?;
+        let text = output.text();
+        let mut fields = text.split('\0');
+        // A git without `--write-tree` fails here too.
+        let tree = fields.next().unwrap_or_default().parse().map_err(|_| unexpected_output(operation, &text))?;
         if output.code == 0 {
-            return Ok(Ok(tree));
+            return Ok(MergedTree::Clean(tree));
         }
-        let mut paths: Vec<String> = fields.take_while(|field| !field.is_empty()).collect();
+        let mut paths: Vec<String> = fields.take_while(|field| !field.is_empty()).map(str::to_owned).collect();
         paths.sort();
         paths.dedup();
-        Ok(Err(paths))
+        Ok(MergedTree::Conflicting(paths))
     }
 
     async fn create_merge_commit(
@@ -218,10 +213,10 @@ impl Repo {
         message: &MergeMessage,
         identity: &GitIdentity,
     ) -> Result<CommitId, DeliveryError> {
-        let operation = "make a merge commit";
+        let operation = "create a merge commit";
         let args = ["commit-tree", "--no-gpg-sign", "-F", "-", "-p", onto.as_str(), "-p", tip.as_str(), tree];
-        let call = self.git().new_command(operation, args).input(message.render());
-        let line = with_identity(call, identity).run().await?.trimmed_stdout();
+        let command = self.git(operation, args).input(message.render()).envs(identity_env(identity));
+        let line = command.run().await?.trimmed_stdout();
         line.parse().map_err(|_| unexpected_output(operation, &line))
     }
 
@@ -233,17 +228,16 @@ impl Repo {
         subject: &str,
         identity: &GitIdentity,
     ) -> Result<(), DeliveryError> {
-        // As late as it can be: the user may have checked it out since the swarm began.
+        // As late as possible: the user may have checked the branch out since the swarm started.
         if let Some(at) = self.checked_out_at(branch.as_str()).await? {
             return Err(DeliveryError::BranchCheckedOut { branch: branch.to_string(), at });
         }
         let name = format!("refs/heads/{branch}");
-        let reason = format!("longshore: {}", subject.lines().next().unwrap_or_default().replace('\0', ""));
-        let call =
-            self.git().new_command("move the integration branch", ["update-ref", "--no-deref", "-m", &reason, "--"]);
-        let call = call.args([name.as_str(), to.as_str(), from.as_str()]);
-        let Err(error) = with_identity(call, identity).run().await else {
-            self.known_commits().lock().expect("nothing panics while it is locked").insert(to.clone());
+        let reflog = format!("longshore: {}", subject.lines().next().unwrap_or_default().replace('\0', ""));
+        let args = ["update-ref", "--no-deref", "-m", &reflog, "--", &name, to.as_str(), from.as_str()];
+        let command = self.git("move the integration branch", args).envs(identity_env(identity));
+        let Err(error) = command.run().await else {
+            self.known_commits().insert(to.clone());
             return Ok(());
         };
         match self.branch_head(branch.as_str()).await {
@@ -256,7 +250,7 @@ impl Repo {
 }
 
 impl MergeMessage {
-    /// Subject, body and trailers as git keeps them.
+    /// Subject, body and trailers as git stores them.
     fn render(&self) -> String {
         // A subject of several lines would push the trailers out of the last paragraph.
         let subject = self.subject.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -272,13 +266,6 @@ impl MergeMessage {
         }
         text
     }
-}
-
-fn with_identity<'g>(call: super::git::GitCommand<'g>, identity: &GitIdentity) -> super::git::GitCommand<'g> {
-    call.env("GIT_AUTHOR_NAME", &identity.name)
-        .env("GIT_AUTHOR_EMAIL", &identity.email)
-        .env("GIT_COMMITTER_NAME", &identity.name)
-        .env("GIT_COMMITTER_EMAIL", &identity.email)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The repo's objects as a pack, for the objects volume.
+//! The repository's objects as a pack for the objects volume.
 //!
-//! Called by `coordinator/`, which streams the pack to the depot. Not thin: the volume may not have what a delta needs. Must
-//! not: hold a pack in memory.
+//! Called by `coordinator/`, which streams the pack to the depot. Packs are not thin, because the volume may lack the base of a
+//! delta. Must not: hold a pack in memory.
 
 use std::io::Cursor;
 use std::pin::Pin;
@@ -11,34 +11,27 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, Chain, ReadBuf};
 
 use super::error::DeliveryError;
-use super::git::{RunningGit, unexpected_output};
+use super::git_runner::{RunningGit, unexpected_output};
 use super::repo::Repo;
 use crate::ids::CommitId;
 
-/// A pack's header: "PACK", version, number of objects.
+/// "PACK", version, number of objects.
 const PACK_HEADER_LEN: usize = 12;
-/// In a partial clone, blobs of the wanted commits may have to come from the remote one by one.
+/// In a partial clone, git may have to fetch blobs of the wanted commits one by one.
 const FETCH_TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// A pack while git makes it. Read it to its end, then call [`PackStream::finish`]: a pack that ends early looks like any
-/// other until then. Dropping it stops git.
-pub struct PackStream {
+/// A pack that git is writing. Read it to its end, then call [`PackStream::finish`], which detects a truncated pack. Dropping
+/// the stream stops git.
+pub(crate) struct PackStream {
     pack: Chain<Cursor<Vec<u8>>, Box<dyn AsyncRead + Send + Unpin>>,
     git: RunningGit,
-    /// The number of objects in it.
-    object_count: u32,
 }
 
 impl PackStream {
-    /// How many objects the pack has.
-    pub fn object_count(&self) -> u32 {
-        self.object_count
-    }
-
-    /// Whether git made all of it. Call it after the end of the stream.
-    pub async fn finish(self) -> Result<(), DeliveryError> {
-        let Self { pack, git, .. } = self;
-        // Git may still be writing if the reader stopped early: without a reader it ends.
+    /// Checks that git wrote the whole pack. Call it after the end of the stream.
+    pub(crate) async fn finish(self) -> Result<(), DeliveryError> {
+        let Self { pack, git } = self;
+        // If the reader stopped early, git still writes; it exits without a reader.
         drop(pack);
         git.finish().await
     }
@@ -51,12 +44,16 @@ impl AsyncRead for PackStream {
 }
 
 impl Repo {
-    /// A pack of all that is reachable from `want` and not from `have`; none where that is nothing. Commits of `have` that
-    /// this repo does not have are ignored; one of `want` is an error.
+    /// Packs the objects reachable from `want` and not from `have`; `None` if there are none. Missing commits of `have` are
+    /// ignored; a missing commit of `want` is an error.
     ///
-    /// In a read_shallow_file clone it ends where the clone's history ends ([`Repo::read_shallow_file`] goes with it). In a partial clone the
-    /// wanted commits are made complete, and of their history only what is here is sent.
-    pub async fn create_pack(&self, want: &[CommitId], have: &[CommitId]) -> Result<Option<PackStream>, DeliveryError> {
+    /// The pack of a shallow clone ends where the clone's history ends ([`Repo::read_shallow_file`] belongs to it). In a partial
+    /// clone, missing objects of the wanted commits are fetched, and of their history only local objects are packed.
+    pub(crate) async fn create_pack(
+        &self,
+        want: &[CommitId],
+        have: &[CommitId],
+    ) -> Result<Option<PackStream>, DeliveryError> {
         if want.iter().all(|commit| have.contains(commit)) {
             return Ok(None);
         }
@@ -77,14 +74,14 @@ impl Repo {
             revisions.push_str(&format!("^{commit}\n"));
         }
         let operation = "pack the repository's objects";
-        let (git, mut stdout) = self.git().new_command(operation, args).input(revisions).start()?;
+        let (git, mut stdout) = self.git(operation, args).input(revisions).start()?;
         let mut header = vec![0; PACK_HEADER_LEN];
         if stdout.read_exact(&mut header).await.is_err() {
             git.finish().await?;
             return Err(unexpected_output(operation, "no pack"));
         }
-        let objects = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
-        if objects == 0 {
+        // The number of objects.
+        if header.ends_with(&[0; 4]) {
             tokio::io::copy(&mut stdout, &mut tokio::io::sink())
                 .await
                 .map_err(|source| DeliveryError::from_io(operation, "the pack", source))?;
@@ -92,19 +89,19 @@ impl Repo {
             return Ok(None);
         }
         let stdout: Box<dyn AsyncRead + Send + Unpin> = Box::new(stdout);
-        Ok(Some(PackStream { pack: Cursor::new(header).chain(stdout), git, object_count: objects }))
+        Ok(Some(PackStream { pack: Cursor::new(header).chain(stdout), git }))
     }
 
-    /// Those of the commits that this repo has.
+    /// The commits that exist in this repository.
     pub(super) async fn existing_commits(
         &self,
         commits: impl Iterator<Item = &CommitId>,
     ) -> Result<Vec<CommitId>, DeliveryError> {
         let (mut present, mut names) = (Vec::new(), String::new());
         {
-            let seen = self.known_commits().lock().expect("nothing panics while it is locked");
+            let known = self.known_commits();
             for commit in commits {
-                if seen.contains(commit) {
+                if known.contains(commit) {
                     present.push(commit.clone());
                 } else {
                     names.push_str(&format!("{commit}\n"));
@@ -115,21 +112,21 @@ impl Repo {
             return Ok(present);
         }
         let args = ["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"];
-        // Without fetching: what a partial clone lacks, it does not have.
-        let call = self.git().new_command("look for commits", args).input(names).env("GIT_NO_LAZY_FETCH", "1");
-        let output = call.run().await?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let found: Vec<CommitId> = text.lines().filter_map(|line| line.strip_suffix(" commit")?.parse().ok()).collect();
-        self.known_commits().lock().expect("nothing panics while it is locked").extend(found.iter().cloned());
+        // In a partial clone, a commit that git would have to fetch does not exist.
+        let command = self.git("look for commits", args).input(names).env("GIT_NO_LAZY_FETCH", "1");
+        let output = command.run().await?;
+        let parse = |line: &str| line.strip_suffix(" commit")?.parse().ok();
+        let found: Vec<CommitId> = output.text().lines().filter_map(parse).collect();
+        self.known_commits().extend(found.iter().cloned());
         present.extend(found);
         Ok(present)
     }
 
-    /// Has git fetch, in a partial clone, what the trees of these commits lack.
+    /// Fetches the missing objects of these commits' trees in a partial clone.
     async fn fetch_missing_objects(&self, commits: &[CommitId]) -> Result<(), DeliveryError> {
         let args = ["rev-list", "--objects", "--no-object-names", "--no-walk", "--quiet", "--end-of-options"];
-        let call = self.git().new_command("complete a partial clone", args);
-        call.args(commits.iter().map(CommitId::as_str)).time_limit(FETCH_TIME_LIMIT).run().await.map(drop)
+        let command = self.git("complete a partial clone", args);
+        command.args(commits.iter().map(CommitId::as_str)).time_limit(FETCH_TIME_LIMIT).run().await.map(drop)
     }
 }
 

@@ -1,16 +1,15 @@
-//! The user's repository: where it is, what state it is in, who commits.
+//! The user's repository: its location, state and config.
 //!
-//! Called by `cli/` and `coordinator/` before a swarm begins. Must not: change anything.
+//! Called by `cli/` and `coordinator/` before a swarm starts. Must not: change the repository.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::DeliveryError;
-use super::git::{GitRunner, unexpected_output};
-use super::import::Lineage;
+use super::git_runner::{GitCommand, GitRunner, unexpected_output};
 use super::worktrees;
 use crate::handoff::assignment::GitIdentity;
 use crate::ids::CommitId;
@@ -29,29 +28,26 @@ struct RepoInner {
     objects_dir: PathBuf,
     object_format: String,
     hash: String,
-    /// The effective config, keys as git prints them (section and variable in lower case), the last value of each.
+    /// The effective config: the last value of each key. Section and variable names are in lower case.
     config: HashMap<String, String>,
     git: GitRunner,
-    /// What imports learned of their tips, for the merges that follow.
-    lineages: Mutex<HashMap<CommitId, Lineage>>,
-    /// Commits that were seen to be here; git prunes nothing that a swarm's refs reach.
+    /// Commits known to exist. Git does not prune what the refs of a swarm reach.
     known_commits: Mutex<HashSet<CommitId>>,
 }
 
-/// Where the user's checkout is.
+/// The `HEAD` of the user's checkout.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RepoHead {
-    /// The commit.
+pub(crate) struct RepoHead {
     pub commit: CommitId,
-    /// The branch; none where the head is detached.
+    /// `None` if `HEAD` is detached.
     pub branch: Option<String>,
 }
 
 impl Repo {
-    /// The repository that `dir` is in. A repository without commits is found; [`Repo::head`] tells.
+    /// Finds the repository that contains `dir`. It may have no commits yet; [`Repo::head`] checks that.
     pub async fn discover(dir: &Path) -> Result<Repo, DeliveryError> {
         let git = GitRunner::in_dir(dir);
-        check_version(&git.new_command("find git", ["version"]).run().await?.trimmed_stdout())?;
+        check_version(&git.command("find git", ["version"]).run().await?.trimmed_stdout())?;
         let operation = "find the repository";
         let fields = [
             "rev-parse",
@@ -63,7 +59,7 @@ impl Repo {
             "objects",
             "--show-toplevel",
         ];
-        let output = git.new_command(operation, fields).run().await.map_err(|error| discover_error(error, dir))?;
+        let output = git.command(operation, fields).run().await.map_err(|error| discover_error(error, dir))?;
         let lines: Vec<&[u8]> = output.stdout.split(|&byte| byte == b'\n').collect();
         let [format, git_dir, common_dir, objects, root, b""] = lines[..] else {
             return Err(DeliveryError::PathWithNewline { path: dir.to_owned() });
@@ -73,10 +69,10 @@ impl Repo {
             [git_dir, common_dir, objects, root].map(|path| PathBuf::from(OsStr::from_bytes(path)));
         let common_dir =
             common_dir.canonicalize().map_err(|source| DeliveryError::from_io(operation, &common_dir, source))?;
-        let config = git.new_command("read the config", ["config", "--null", "--list"]).run().await?.stdout;
+        let config = git.command("read the config", ["config", "--null", "--list"]).run().await?.stdout;
         let config = parse_config(&config);
-        // Merge drivers are the user's programs. One that runs `false` ends in a conflict on that file.
-        let settings = config
+        // Merge drivers are the user's programs. With `false` as its driver, a file that needs one conflicts.
+        let overrides = config
             .keys()
             .filter(|key| key.starts_with("merge.") && key.ends_with(".driver") && key.len() > "merge..driver".len())
             .map(|key| (key.clone(), "false".to_owned()))
@@ -86,53 +82,62 @@ impl Repo {
             objects_dir: objects,
             hash: hash_repo(&common_dir, &format),
             object_format: format.into_owned(),
-            git: git.with_git_dir(&git_dir, settings),
+            git: git.with_git_dir(&git_dir, overrides),
             git_dir,
             common_dir,
             config,
-            lineages: Mutex::default(),
             known_commits: Mutex::default(),
         };
         Ok(Repo { inner: Arc::new(inner) })
     }
 
-    /// The root of the working tree that was discovered.
-    pub fn root(&self) -> &Path {
+    /// The root of the working tree.
+    pub(crate) fn root(&self) -> &Path {
         &self.inner.root
     }
 
     /// `sha1` or `sha256`.
-    pub fn object_format(&self) -> &str {
+    pub(crate) fn object_format(&self) -> &str {
         &self.inner.object_format
     }
 
-    /// 12 hexadecimal digits that name the repository: the same for all its working trees and from run to run, different
-    /// for another path or object format. FNV-1a of the common git folder's path and the format; not a secret.
+    /// 12 hexadecimal digits that identify the repository: stable across its working trees and across runs, different for
+    /// another path or object format. FNV-1a of the common git directory's path and the format; not a secret.
     pub fn hash(&self) -> String {
         self.inner.hash.clone()
     }
 
-    pub(super) fn git(&self) -> &GitRunner {
-        &self.inner.git
+    /// A git command in the git directory; see [`GitRunner::command`].
+    pub(super) fn git<S: AsRef<OsStr>>(
+        &self,
+        operation: &'static str,
+        args: impl IntoIterator<Item = S>,
+    ) -> GitCommand<'_> {
+        self.inner.git.command(operation, args)
+    }
+
+    /// A git command in the user's working tree.
+    pub(super) fn git_in_work_tree<S: AsRef<OsStr>>(
+        &self,
+        operation: &'static str,
+        args: impl IntoIterator<Item = S>,
+    ) -> GitCommand<'_> {
+        self.git(operation, args).cwd(self.root()).env("GIT_WORK_TREE", self.root())
     }
 
     pub(super) fn objects_dir(&self) -> &Path {
         &self.inner.objects_dir
     }
 
-    pub(super) fn known_commits(&self) -> &Mutex<HashSet<CommitId>> {
-        &self.inner.known_commits
-    }
-
-    pub(super) fn lineages(&self) -> &Mutex<HashMap<CommitId, Lineage>> {
-        &self.inner.lineages
+    pub(super) fn known_commits(&self) -> MutexGuard<'_, HashSet<CommitId>> {
+        self.inner.known_commits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn ignores_case(&self) -> bool {
         self.inner.config.get("core.ignorecase").is_some_and(|value| value == "true")
     }
 
-    /// Whether objects may be missing here, to be fetched from a remote when they are wanted.
+    /// Whether objects may be missing that git fetches from a remote on demand.
     pub(super) fn is_partial_clone(&self) -> bool {
         self.inner
             .config
@@ -140,12 +145,15 @@ impl Repo {
             .any(|key| key == "extensions.partialclone" || (key.starts_with("remote.") && key.ends_with(".promisor")))
     }
 
-    /// Where the checkout is. An error where there is no commit yet.
-    pub async fn head(&self) -> Result<RepoHead, DeliveryError> {
+    /// Reads `HEAD`.
+    ///
+    /// # Errors
+    /// [`DeliveryError::NoCommits`] if there is no commit yet.
+    pub(crate) async fn head(&self) -> Result<RepoHead, DeliveryError> {
         let operation = "read the head";
-        // `--`: the folder that it runs in has a file of that name.
-        let call = self.git().new_command(operation, ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD", "--"]);
-        let output = call.run().await.map_err(|error| match error {
+        // `--`: the directory that git runs in has a file of that name.
+        let command = self.git(operation, ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD", "--"]);
+        let output = command.run().await.map_err(|error| match error {
             DeliveryError::CommandFailed { tail, .. } if tail.contains("bad revision 'HEAD'") => {
                 DeliveryError::NoCommits { path: self.root().to_owned() }
             }
@@ -159,49 +167,25 @@ impl Repo {
         Ok(RepoHead { commit, branch })
     }
 
-    /// Whether the working tree or the index differs from the head, or there are files that git neither tracks nor ignores:
-    /// what sandboxes will not see.
-    pub async fn is_dirty(&self) -> Result<bool, DeliveryError> {
+    /// Whether the working tree or the index differs from the head, or there are files that git neither tracks nor ignores.
+    /// Sandboxes do not see any of it.
+    pub(crate) async fn is_dirty(&self) -> Result<bool, DeliveryError> {
+        let args = ["status", "--porcelain", "-z", "--ignore-submodules=dirty", "--no-renames"];
         let mut dirty = false;
-        self.git()
-            .new_command(
-                "look for changes",
-                ["status", "--porcelain", "-z", "--ignore-submodules=dirty", "--no-renames"],
-            )
-            .cwd(self.root())
-            .env("GIT_WORK_TREE", self.root())
-            .run_streaming(|chunk| {
-                dirty = !chunk.is_empty();
-                !dirty
-            })
-            .await?;
+        let status = self.git_in_work_tree("look for changes", args).run_streaming(|chunk| {
+            dirty = !chunk.is_empty();
+            !dirty
+        });
+        status.await?;
         Ok(dirty)
     }
 
-    /// The branch's commit; none where there is no such branch.
-    pub async fn branch_head(&self, branch: &str) -> Result<Option<CommitId>, DeliveryError> {
-        let operation = "read a branch";
-        let name = format!("refs/heads/{branch}");
-        let call =
-            self.git().new_command(operation, ["for-each-ref", "--format=%(objectname) %(refname)", "--", &name]);
-        let output = call.run().await?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        for line in text.lines() {
-            if let Some((commit, found)) = line.split_once(' ')
-                && found == name
-            {
-                return commit.parse().map(Some).map_err(|_| unexpected_output(operation, line));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The working tree, main or linked, that has the branch checked out, or is rebasing or bisecting it.
-    pub async fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, DeliveryError> {
+    /// The working tree, main or linked, that has the branch checked out or is rebasing or bisecting it.
+    pub(crate) async fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, DeliveryError> {
         let operation = "look for the branch in working trees";
         let inner = &self.inner;
         if inner.config.get("extensions.refstorage").is_some_and(|format| format != "files") {
-            let list = self.git().new_command(operation, ["worktree", "list", "--porcelain", "-z"]).run().await?;
+            let list = self.git(operation, ["worktree", "list", "--porcelain", "-z"]).run().await?;
             return Ok(worktrees::find_checkout_in_list(&list.stdout, branch));
         }
         let main = if inner.git_dir.canonicalize().is_ok_and(|git_dir| git_dir == inner.common_dir) {
@@ -216,34 +200,29 @@ impl Repo {
     }
 
     /// The URL of `origin`, else of the only remote, with the config's `insteadOf` applied.
-    pub async fn remote_url(&self) -> Option<String> {
+    pub(crate) async fn remote_url(&self) -> Option<String> {
         let names = self.inner.config.keys().filter_map(|key| key.strip_prefix("remote.")?.strip_suffix(".url"));
         let names: Vec<&str> = names.collect();
         let name = match names[..] {
             [only] => only,
             _ => names.into_iter().find(|name| *name == "origin")?,
         };
-        let url = self
-            .git()
-            .new_command("read the remote", ["remote", "get-url", "--", name])
-            .run()
-            .await
-            .ok()?
-            .trimmed_stdout();
+        let command = self.git("read the remote", ["remote", "get-url", "--", name]);
+        let url = command.run().await.ok()?.trimmed_stdout();
         (!url.is_empty()).then_some(url)
     }
 
-    /// Who commits, as the user has set it; none where nothing is set (git's guess from the host's name is not used).
-    pub async fn identity(&self) -> Option<GitIdentity> {
+    /// The configured committer, or `None`. Git's guess from the host name is not used.
+    pub(crate) async fn identity(&self) -> Option<GitIdentity> {
         let args = ["-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT"];
-        let text = self.git().new_command("read the identity", args).run().await.ok()?.trimmed_stdout();
+        let text = self.git("read the identity", args).run().await.ok()?.trimmed_stdout();
         let (name, rest) = text.split_once(" <")?;
         let (email, _) = rest.rsplit_once("> ")?;
         (!name.is_empty() && !email.is_empty()).then(|| GitIdentity { name: name.to_owned(), email: email.to_owned() })
     }
 
-    /// The `shallow` file, whole; empty where the repository has its full history.
-    pub async fn read_shallow_file(&self) -> Result<String, DeliveryError> {
+    /// The content of the `shallow` file; empty if the repository has its full history.
+    pub(crate) async fn read_shallow_file(&self) -> Result<String, DeliveryError> {
         let path = self.inner.common_dir.join("shallow");
         match tokio::fs::read_to_string(&path).await {
             Ok(text) => Ok(text),
@@ -277,7 +256,7 @@ fn discover_error(error: DeliveryError, dir: &Path) -> DeliveryError {
     }
 }
 
-/// `key LF value NUL`, or `key NUL` for a key without a value, which stands for `true`.
+/// Parses `key LF value NUL`, or `key NUL` for a key without a value, which means `true`.
 fn parse_config(bytes: &[u8]) -> HashMap<String, String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let entries = bytes.split(|&byte| byte == 0).filter(|entry| !entry.is_empty());

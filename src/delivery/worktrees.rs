@@ -1,7 +1,7 @@
-//! Which working tree has a branch checked out.
+//! Finds the working tree that has a branch checked out.
 //!
 //! Called by the checks before a swarm and before each merge, so it reads git's files instead of starting a process. A
-//! branch that is being rebased or bisected counts: git detaches the head meanwhile and puts the branch back later.
+//! branch that is being rebased or bisected counts: git detaches the head and restores the branch later.
 //! Must not: write.
 
 use std::ffi::OsString;
@@ -10,10 +10,10 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The working tree that has `branch`, if one has. `main` is the main working tree's path. Working trees whose folder is
-/// gone count, as they do for git: it may be a disk that is not mounted.
+/// The working tree that has `branch`. `main` is the main working tree's path. Working trees whose directory is gone count, as
+/// they do for git: their disk may not be mounted.
 ///
-/// Repositories with the reftable format have no `HEAD` files to read: the caller asks git there.
+/// Repositories in the reftable format have no `HEAD` files; for those, see [`find_checkout_in_list`].
 pub(super) fn find_checkout(common_dir: &Path, main: &Path, branch: &str) -> io::Result<Option<PathBuf>> {
     if has_branch(common_dir, branch)? {
         return Ok(Some(main.to_owned()));
@@ -32,7 +32,7 @@ pub(super) fn find_checkout(common_dir: &Path, main: &Path, branch: &str) -> io:
     Ok(None)
 }
 
-/// The working tree in the output of `git worktree list --porcelain -z` that has `branch`.
+/// The working tree that has `branch`, from the output of `git worktree list --porcelain -z`.
 pub(super) fn find_checkout_in_list(list: &[u8], branch: &str) -> Option<PathBuf> {
     let wanted = format!("branch refs/heads/{branch}");
     let mut path = None;
@@ -46,11 +46,11 @@ pub(super) fn find_checkout_in_list(list: &[u8], branch: &str) -> Option<PathBuf
     None
 }
 
-/// Whether the working tree of this git folder has the branch.
+/// Whether the working tree of this git directory has the branch.
 fn has_branch(git_dir: &Path, branch: &str) -> io::Result<bool> {
     let full = format!("refs/heads/{branch}");
     let head = git_dir.join("HEAD");
-    // Very old repositories have a symbolic link.
+    // In very old repositories, `HEAD` is a symbolic link.
     if fs::read_link(&head).is_ok_and(|target| target == Path::new(&full)) {
         return Ok(true);
     }
@@ -65,7 +65,7 @@ fn has_branch(git_dir: &Path, branch: &str) -> io::Result<bool> {
     if read_optional(&git_dir.join("BISECT_START"))?.is_some_and(|text| text.trim_end() == branch) {
         return Ok(true);
     }
-    // `rebase --update-refs`: a ref name and two ids, a line each.
+    // `rebase --update-refs` writes a ref name and two ids, each on a line.
     Ok(read_optional(&git_dir.join("rebase-merge/update-refs"))?
         .is_some_and(|text| text.lines().any(|line| line == full)))
 }
@@ -78,7 +78,7 @@ fn read_optional(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// A linked working tree's path, from the file in which git keeps it; its git folder where that cannot be read.
+/// A linked working tree's path, from the file in which git stores it; its git directory if that cannot be read.
 fn worktree_path(git_dir: &Path) -> PathBuf {
     let Ok(mut bytes) = fs::read(git_dir.join("gitdir")) else { return git_dir.to_owned() };
     while bytes.last() == Some(&b'\n') {

@@ -1,91 +1,47 @@
-//! What an engine can answer instead of what was asked.
+//! The errors of an engine and of the depot, in kinds that callers act on.
+
+use std::error::Error as StdError;
+use std::time::Duration;
 
 use thiserror::Error;
 
-/// An engine's failure, in kinds that callers act on.
+use crate::handoff::depot::DepotErrorKind;
+
+/// A failure of an engine. `operation` names the call: "starting a container".
 #[derive(Debug, Error)]
 pub enum EngineError {
-    /// Nobody answers there, or nobody does any more: what was asked may have been done or not.
+    /// The engine does not answer, or no longer. The call may have taken effect.
     #[error("no engine answers at `{endpoint}`")]
-    Unreachable {
-        /// Where.
-        endpoint: String,
-        /// Why.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// Somebody is there, and does not let us in.
+    Unreachable { endpoint: String, source: Box<dyn StdError + Send + Sync> },
     #[error("no permission to use the engine at `{endpoint}`")]
-    PermissionDenied {
-        /// Where.
-        endpoint: String,
-    },
-    /// The settings that say where the engine is cannot be used.
+    PermissionDenied { endpoint: String },
+    /// The settings that select the engine are unusable.
     #[error("cannot tell which engine to use: {problem}")]
-    InvalidSettings {
-        /// What is wrong with which setting.
-        problem: String,
-    },
-    /// What it is about is not there.
+    InvalidSettings { problem: String },
     #[error("{operation}: `{subject}` is not there")]
-    NotFound {
-        /// What was tried.
-        operation: &'static str,
-        /// On what.
-        subject: String,
-    },
-    /// No space left on the engine's side.
+    NotFound { operation: &'static str, subject: String },
     #[error("{operation}: no space left on the engine's disk")]
-    DiskFull {
-        /// What was tried.
-        operation: &'static str,
-    },
-    /// It did not answer in time.
+    DiskFull { operation: &'static str },
     #[error("{operation}: no answer from the engine within {} s", .after.as_secs())]
-    TimedOut {
-        /// What was tried.
-        operation: &'static str,
-        /// How long it was waited for.
-        after: std::time::Duration,
-    },
-    /// It refused: trying the same again does not help.
+    TimedOut { operation: &'static str, after: Duration },
+    /// Another try does not help. `status` is the HTTP status.
     #[error("{operation}: the engine refused: {message}")]
-    Refused {
-        /// What was tried.
-        operation: &'static str,
-        /// HTTP status.
-        status: u16,
-        /// Its words.
-        message: String,
-    },
-    /// It failed: trying again may help.
+    Refused { operation: &'static str, status: u16, message: String },
+    /// Another try may help.
     #[error("{operation}: the engine failed")]
-    Failed {
-        /// What was tried.
-        operation: &'static str,
-        /// Why.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The depot said no, or its stream ended.
+    Failed { operation: &'static str, source: Box<dyn StdError + Send + Sync> },
+    /// An error of the depot. `kind` is `None` if the depot did not answer: its connection closed, or the answer is invalid.
     #[error("depot, {operation}: {message}")]
-    Depot {
-        /// What was tried.
-        operation: &'static str,
-        /// What kind, where the depot itself answered.
-        kind: Option<crate::handoff::depot::DepotErrorKind>,
-        /// Its words.
-        message: String,
-    },
+    Depot { operation: &'static str, kind: Option<DepotErrorKind>, message: String },
 }
 
 impl EngineError {
-    /// Whether trying the same again may help.
+    /// Whether another try may help.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Failed { .. })
     }
 
-    /// Whether the engine itself did not answer, as against one that answered with an error.
+    /// Whether the engine itself did not answer.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }

@@ -10,38 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use std::collections::BTreeMap;
 
+pub mod frames;
+
 use super::mailbox::{MailFileWrite, MailQuery, MessageNumbers, NewMailFile, RefusedMailFile};
 use crate::ids::CommitId;
 
-/// The largest payload of one frame, in bytes. A longer one is a fault of the stream and ends it.
-pub const MAX_PAYLOAD: usize = 1024 * 1024;
-/// The size of the `Data` frames that are written, in bytes.
-pub const DATA_CHUNK_LEN: usize = 64 * 1024;
 /// The most paths that a salvage says were left out.
 pub const MAX_LEFT_OUT_PATHS: usize = 50;
 /// The most characters of each.
 pub const MAX_LEFT_OUT_PATH_CHARS: usize = 300;
-/// Bytes before the payload.
-pub const FRAME_HEADER_LEN: usize = 9;
-
-/// What a frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum FrameKind {
-    /// Host to depot: JSON [`DepotRequest`].
-    Request = 1,
-    /// Either way: a piece of the body.
-    Data = 2,
-    /// Host to depot: the body is complete.
-    End = 3,
-    /// Depot to host: JSON [`DepotResponse`]; the request is over.
-    Done = 4,
-    /// Depot to host: JSON [`DepotError`]; the request is over.
-    Failed = 5,
-    /// Depot to host, once, with id 0 and no payload: the depot is ready.
-    Ready = 6,
-}
-
 /// What the host can ask.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]

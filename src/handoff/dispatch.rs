@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::ids::{AttemptId, StoryId, SwarmId};
+use crate::protocol::mesh::change::{ChangeAction, FrameChange};
 use crate::protocol::mesh::fault::Fault;
 use crate::protocol::mesh::frame::Frame;
 use crate::protocol::mesh::gram::{self, GramDraft, MemoryGram};
@@ -25,7 +26,6 @@ use crate::protocol::mesh::modules::upgrade::Upgrade;
 use crate::protocol::mesh::modules::validation::Validation;
 use crate::protocol::mesh::node::{BodyProblem, BodySchema, Node, NodeError};
 use crate::protocol::mesh::process::{ProcessOutcome, process};
-use crate::protocol::mesh::relay::{ChangeAction, FrameChange};
 use crate::tasks::{HeaderBlocks, Story};
 
 /// The most characters that the Body has of its stories' descriptions and criteria together: the tasks file has them whole.
@@ -200,8 +200,8 @@ pub fn receive(
             Fault::sender("MemoryGram", text).at_pointer(&format!("/frame/MemoryGrams/{place}{}", error.pointer))
         })?;
         match read {
-            Ok(gram) => grams.push(gram),
-            Err(node) => lone.nodes.push(node),
+            gram::GramEntry::Gram(gram) => grams.push(gram),
+            gram::GramEntry::LoneNode(node) => lone.nodes.push(node),
         }
     }
     if !lone.nodes.is_empty() {

@@ -1,28 +1,27 @@
 //! Tasks files and the user's choices -> [`Plan`], with all problems at once.
 //!
-//! Called through [`super::build()`].
+//! Called by `cli/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::agents::assign_agents;
+use super::agent_assignment::assign_agents;
 use super::branch;
 use super::error::{PlanDefect, PlanError, PlanProblem, story_name};
 use super::graph::StoryGraph;
+use super::limits::{MAX_DELIVERED_BYTES, MAX_FILES, MAX_HEADER_BYTES, json_string_length};
+use super::model::{FanOut, Plan, PlanOptions, PlannedFile};
 use super::path_scope::{PathScope, any_overlap};
-use super::{
-    FanOut, MAX_DELIVERED_BYTES, MAX_FILES, MAX_HEADER_BYTES, Plan, PlanOptions, PlannedFile, json_string_length,
-};
+use super::slug::{file_slug, make_unique};
 use crate::ids::{AssignmentId, BranchName, StoryKey};
 use crate::swarm::{AssignmentSpec, StorySpec};
 use crate::tasks::{Story, TasksFile, topological_order};
 
-/// See [`super::build()`].
-pub(super) fn build(
-    files: Vec<(TasksFile, Vec<u8>)>,
-    repo_root: &Path,
-    options: &PlanOptions,
-) -> Result<Plan, PlanError> {
+/// Makes the plan.
+///
+/// # Errors
+/// All problems at once.
+pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanOptions) -> Result<Plan, PlanError> {
     let mut problems = check_arguments(&files, options);
     if files.is_empty() || files.len() > MAX_FILES {
         return Err(PlanError::new(problems));
@@ -31,7 +30,7 @@ pub(super) fn build(
     let mut planned = Vec::with_capacity(files.len());
     let mut reaches = Vec::new();
     for (tasks, bytes) in files {
-        let slug = branch::make_unique(branch::file_slug(&tasks.path), &slugs);
+        let slug = make_unique(file_slug(&tasks.path), &slugs);
         slugs.insert(slug.clone());
         reaches.extend(parse_touches(&tasks, &mut problems));
         check_commands(&tasks, options, &mut problems);
@@ -58,7 +57,7 @@ pub(super) fn build(
     let waves = graph.waves(|key| (priority(key), place[key]));
     let groups = group_stories(&planned, &stories, options.fan_out);
     let branches = assignment_branches(&planned, &groups, options.fan_out)?;
-    let seats = assign_agents(&planned, &groups, options)?;
+    let agents = assign_agents(&planned, &groups, options)?;
     let mut assignments: Vec<AssignmentSpec> = (1_u32..)
         .zip(groups.into_iter().zip(branches))
         .map(|(number, (group, branch))| AssignmentSpec {
@@ -73,7 +72,7 @@ pub(super) fn build(
     check_delivered_sizes(&planned, &assignments)?;
     check_header_blocks(&planned, &assignments)?;
     fill_apart_from(&mut assignments, &graph, |key| &reaches[place[key]]);
-    Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves, agents: seats })
+    Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves, agents })
 }
 
 /// What is wrong with the files as a list.

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{FanOut, Plan};
+use super::model::{FanOut, Plan};
 use crate::ids::StoryKey;
 use crate::swarm::StorySpec;
 use crate::tasks::{DoneStatus, RiskLevel, Shape};

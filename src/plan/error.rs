@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::{MAX_DELIVERED_BYTES, MAX_FILES, MAX_HEADER_BYTES};
+use super::limits::{MAX_DELIVERED_BYTES, MAX_FILES, MAX_HEADER_BYTES};
+use super::slug::slugify;
 use crate::tasks::{Shape, Story};
 
 /// Everything that is wrong with what was to be planned. Its `Display` has a line for each problem, and its remedy below it.
@@ -217,7 +218,7 @@ impl PlanDefect {
                  when you have looked at it"
             }
             Self::BranchCharacters { branch, .. } | Self::InvalidBranch { branch, .. } => {
-                let name = super::branch::slugify(branch);
+                let name = slugify(branch);
                 let name = if name.is_empty() || name == "main" || name == "master" { "NAME".to_owned() } else { name };
                 return format!("give another one with `--branch {name}`, or change it in the tasks file");
             }

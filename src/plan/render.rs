@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::document::PlanDocument;
-use super::{FanOut, Plan, PlannedFile};
+use super::model::{FanOut, Plan, PlannedFile};
 use crate::ids::StoryKey;
 use crate::swarm::AssignmentSpec;
 use crate::tasks::{DoneStatus, RiskLevel, Shape};

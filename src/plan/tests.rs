@@ -8,9 +8,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::limits::*;
 use super::*;
-use crate::ids::AssignmentId;
-use crate::tasks::{self, DoneStatus};
+use crate::ids::{AssignmentId, CommitId, StoryKey, SwarmId};
+use crate::swarm::SwarmLimits;
+use crate::tasks::{self, DoneStatus, TasksFile};
 
 const CANONICAL: &str = include_str!("../../tests/golden/tasks/canonical.json");
 const PASSES: &str = include_str!("../../tests/golden/tasks/passes.json");

@@ -1,65 +1,79 @@
-//! Writing aside: a thread of its own writes, so that a reader that is slow, or stands still, holds nothing else up.
+//! Writes lines on a thread of its own, so that a slow or blocked reader delays nothing else.
 //!
-//! Used by `json.rs` and `plain.rs`. Lines wait in memory, in their order, as long as they must. Must not: make its caller
-//! wait but in [`BackgroundWriter::close`], and there for [`DRAIN_TIMEOUT`] at most.
+//! Used by `json.rs` and `plain.rs`. Lines wait in memory, in order. Must not: block its caller, except in
+//! [`BackgroundWriter::close`], and there for [`DRAIN_TIMEOUT`] at most.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::FirstWriteError;
-
-/// How long the end waits for what is not written yet.
+/// How long `close` waits for lines that are not written yet.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// What the thread needs.
 const THREAD_STACK_BYTES: usize = 128 * 1024;
 
-/// A writer on a thread of its own.
+/// The first failed write of a stream, if any. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct FirstWriteError(Arc<OnceLock<std::io::Error>>);
+
+impl FirstWriteError {
+    /// A closed pipe does not count.
+    pub fn error(&self) -> Option<&std::io::Error> {
+        self.0.get()
+    }
+
+    fn record(&self, error: std::io::Error) {
+        if error.kind() != std::io::ErrorKind::BrokenPipe {
+            let _ = self.0.set(error);
+        }
+    }
+}
+
 pub(super) struct BackgroundWriter {
-    /// Gone when it is closed.
+    /// `None` once closed.
     lines: Option<Sender<Vec<u8>>>,
-    /// Hangs up when the last line is written.
+    /// Disconnects when the last line is written.
     drained: Receiver<()>,
     first_error: FirstWriteError,
     drain_timeout: Duration,
 }
 
 impl BackgroundWriter {
-    /// Writes to `writer`, and flushes it after each line. What goes wrong is noted in `trouble`; the lines after it are tried all the same.
-    pub(super) fn new(mut writer: impl Write + Send + 'static, trouble: FirstWriteError) -> Self {
+    /// Writes to `writer` and flushes it after each line. The first failure is recorded in `first_error`; later lines are still tried.
+    pub(super) fn new(mut writer: impl Write + Send + 'static, first_error: FirstWriteError) -> Self {
         let (lines, queue) = channel::<Vec<u8>>();
         let (done, drained) = channel::<()>();
-        let noted = trouble.clone();
+        let recorded = first_error.clone();
         let write = move || {
-            // Dropped when the thread ends, however it does.
+            // Dropped however the thread ends.
             let _done = done;
             for line in queue {
                 if let Err(error) = writer.write_all(&line).and_then(|()| writer.flush()) {
-                    noted.record(error);
+                    recorded.record(error);
                 }
             }
         };
         let thread = std::thread::Builder::new().name("report".to_owned()).stack_size(THREAD_STACK_BYTES).spawn(write);
         if let Err(error) = thread {
-            trouble.record(error);
+            first_error.record(error);
         }
-        Self { lines: Some(lines), drained, first_error: trouble, drain_timeout: DRAIN_TIMEOUT }
+        Self { lines: Some(lines), drained, first_error, drain_timeout: DRAIN_TIMEOUT }
     }
 
     /// Takes a line, with its newline. Never waits.
     pub(super) fn write(&mut self, line: Vec<u8>) {
         if let Some(lines) = &self.lines {
-            // Without its thread all is lost, and that is noted.
+            // Without the thread the line is lost; that was recorded when the thread failed to start.
             let _ = lines.send(line);
         }
     }
 
-    /// Waits until all is written, but not for long.
+    /// Waits until all lines are written, for [`DRAIN_TIMEOUT`] at most.
     pub(super) fn close(&mut self) {
         if self.lines.take().is_some()
             && self.drained.recv_timeout(self.drain_timeout) == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
         {
-            self.first_error.record(io::Error::new(ErrorKind::TimedOut, "its reader stands still"));
+            self.first_error.record(io::Error::new(ErrorKind::TimedOut, "the reader has stopped reading"));
         }
     }
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::StoryLabels;
+use super::story_labels::StoryLabels;
 use crate::ids::AttemptId;
 use crate::protocol::amp::message::{EscalationSeverity, EscalationType, ReviewDecision};
 use crate::swarm::event::ContainerExit;

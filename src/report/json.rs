@@ -4,9 +4,10 @@ use std::io::Write;
 
 use jiff::Timestamp;
 
-use super::background_writer::BackgroundWriter;
+use super::background_writer::{BackgroundWriter, FirstWriteError};
 use super::event::{EVENT_VERSION, EventLine, event_body};
-use super::{FirstWriteError, Reporter, StoryLabels};
+use super::reporter::Reporter;
+use super::story_labels::StoryLabels;
 use crate::swarm::Announcement;
 
 /// Events on a writer.

@@ -8,9 +8,11 @@ use std::io::Write;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::background_writer::BackgroundWriter;
+use super::background_writer::{BackgroundWriter, FirstWriteError};
 use super::report_line::{ReportLine, Tone, describe_announcement};
-use super::{FirstWriteError, Reporter, StoryLabels, TextStyle};
+use super::reporter::Reporter;
+use super::story_labels::StoryLabels;
+use super::text_style::TextStyle;
 use crate::ids::StoryKey;
 use crate::swarm::Announcement;
 

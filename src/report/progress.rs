@@ -15,8 +15,10 @@ use jiff::Timestamp;
 
 use super::plain::format_line;
 use super::report_line::{Tone, describe_announcement};
+use super::reporter::Reporter;
+use super::story_labels::StoryLabels;
 use super::text::sanitize;
-use super::{Reporter, StoryLabels, TextStyle};
+use super::text_style::TextStyle;
 use crate::ids::{AttemptId, StoryKey};
 use crate::protocol::amp::message::EscalationSeverity;
 use crate::swarm::Announcement;

@@ -2,7 +2,7 @@
 //!
 //! To add an announcement: its arm in [`describe_announcement`], and in `event.rs`.
 
-use super::StoryLabels;
+use super::story_labels::StoryLabels;
 use super::text::{format_duration, pluralize, sanitize};
 use crate::protocol::amp::message::{EscalationSeverity, ReviewDecision};
 use crate::swarm::event::ContainerExit;

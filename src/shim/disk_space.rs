@@ -5,7 +5,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::git;
 use crate::verdict::{Cause, Failure};
 
 /// Less free space than this is none.
@@ -61,7 +60,7 @@ impl fmt::Display for DiskSpace {
 /// The places that are full; or those that are short of space, where the program's last words are that none was left.
 pub fn find_full(folders: &[PathBuf], said: &[String]) -> Vec<DiskSpace> {
     let places: Vec<DiskSpace> = folders.iter().filter_map(|folder| DiskSpace::measure(folder)).collect();
-    let complained = said.iter().rev().take(CHECKED_OUTPUT_LINES).any(|line| git::mentions_disk_full(line));
+    let complained = said.iter().rev().take(CHECKED_OUTPUT_LINES).any(|line| crate::git::mentions_disk_full(line));
     places.into_iter().filter(|place| place.is_full() || (complained && place.is_low())).collect()
 }
 

@@ -1,12 +1,11 @@
-//! Running git on a repository that an agent may have touched: no hooks, no outside configuration, no prompts, a time
-//! limit on each process.
+//! Runs git on a repository that an agent may have changed: no hooks, no outside configuration, no prompts, a time limit on
+//! each process.
 //!
-//! Used by everything in `shim/` that needs git. Blocking: `serve.rs` calls it from blocking tasks. Must not: look for a
-//! repository. It is told where the git folder and the work tree are.
+//! Called by everything in `shim/` that needs git. Blocking: `serve.rs` calls it from blocking tasks. Must not: search for a
+//! repository; the caller names the git directory and the work tree.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -20,66 +19,46 @@ use super::children;
 use super::disk_space::DiskSpace;
 use super::stop_budget::StopDeadline;
 use super::tail;
+use crate::git::{harden, identity_env, mentions_disk_full};
 use crate::handoff::assignment::GitIdentity;
 
-/// How long a process in a clone may take, unless the caller says otherwise: an agent can make git wait.
+/// The default time limit of a process in a clone, because an agent can make git wait.
 pub const GIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often a process's watcher looks whether the sandbox is being stopped.
+/// How often the watchdog of a process checks whether the sandbox is being stopped.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Why git did not do what it was asked.
+/// A failure of git. `what` is the subcommand.
 #[derive(Debug, Error)]
 pub enum GitError {
-    /// There is no git, or no process could be made.
+    /// There is no git, or its process cannot be started.
     #[error("cannot run `git`")]
     Start(#[source] io::Error),
-    /// It said no.
     #[error("`git {what}` failed: {stderr}")]
     Failed {
-        /// The subcommand.
         what: String,
-        /// The end of what it said, on one line.
+        /// The end of stderr, on one line.
         stderr: String,
-        /// No space was left on the device.
         disk_full: bool,
     },
-    /// It took too long and was killed.
+    /// It was killed.
     #[error("`git {what}` did not end within {} s", limit.as_secs())]
-    TimedOut {
-        /// The subcommand.
-        what: String,
-        /// What it had.
-        limit: Duration,
-    },
-    /// The sandbox has to end, and it was killed for that, or not begun any more.
+    TimedOut { what: String, limit: Duration },
+    /// The sandbox is being stopped: it was killed, or not started.
     #[error("`git {what}` was cut off: the sandbox was stopped")]
-    Stopped {
-        /// The subcommand.
-        what: String,
-    },
-    /// It answered something that cannot be.
-    #[error("`git {what}` answered `{answer}`")]
+    Stopped { what: String },
+    #[error("unexpected output of `git {what}`: `{answer}`")]
     UnexpectedOutput {
-        /// The subcommand.
         what: String,
-        /// What it said, shortened.
+        /// Truncated.
         answer: String,
     },
-    /// A file of the repository could not be written, read or removed.
+    /// A file operation in the repository failed. Here, `what` is the operation: "write", "remove", ...
     #[error("cannot {what} `{}`", path.display())]
-    File {
-        /// "write", "remove", ...
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl GitError {
-    /// Whether the cause is a full disk.
     pub fn is_disk_full(&self) -> bool {
         match self {
             Self::Failed { disk_full, .. } => *disk_full,
@@ -93,11 +72,6 @@ impl GitError {
     }
 }
 
-/// Says whether a program's words mean that the disk is full.
-pub fn mentions_disk_full(stderr: &str) -> bool {
-    stderr.contains("No space left on device") || stderr.contains("Disk quota exceeded")
-}
-
 /// Git for one repository.
 #[derive(Debug, Clone)]
 pub struct HardenedGit {
@@ -109,26 +83,25 @@ pub struct HardenedGit {
     config_overrides: Vec<String>,
 }
 
-/// What a process that ended had to say.
+/// The output of a process that exited.
 #[derive(Debug)]
 pub struct GitOutput {
-    /// Exit code 0.
+    /// Whether the exit code is 0.
     pub success: bool,
-    /// All of it.
     pub stdout: Vec<u8>,
-    /// All of it, lossy.
+    /// Invalid UTF-8 is replaced.
     pub stderr: String,
 }
 
 impl GitOutput {
-    /// Standard output as text, without the newline at its end.
+    /// Standard output as text, without trailing white space.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim_end().to_owned()
     }
 }
 
 impl HardenedGit {
-    /// For the clone in `repo`, with the git folder `repo/.git`.
+    /// For the clone in `repo`, with the git directory `repo/.git`.
     pub fn for_clone(repo: &Path, identity: GitIdentity) -> Self {
         Self {
             git_dir: repo.join(".git"),
@@ -136,12 +109,12 @@ impl HardenedGit {
             timeout: GIT_TIMEOUT,
             stop_deadline: None,
             identity,
-            // The bundle is what has to survive, and it is synced once.
+            // Only the bundle has to survive a crash, and it is synced once.
             config_overrides: vec!["core.fsync=none".to_owned()],
         }
     }
 
-    /// For a bare repository whose content has to survive a crash.
+    /// For a bare repository, whose content has to survive a crash.
     pub fn for_bare_repo(repo: &Path) -> Self {
         Self {
             git_dir: repo.to_owned(),
@@ -153,17 +126,17 @@ impl HardenedGit {
         }
     }
 
-    /// The same with another limit on each process.
+    /// The same git with another time limit.
     pub fn with_timeout(&self, limit: Duration) -> Self {
         Self { timeout: limit, ..self.clone() }
     }
 
-    /// The same with processes that are killed when the deadline of a stop comes; none begins after it.
-    pub fn with_stop_deadline(&self, halt: Option<StopDeadline>) -> Self {
-        Self { stop_deadline: halt, ..self.clone() }
+    /// The same git with processes that are killed at the deadline of a stop. None starts after it.
+    pub fn with_stop_deadline(&self, stop_deadline: Option<StopDeadline>) -> Self {
+        Self { stop_deadline, ..self.clone() }
     }
 
-    /// A command with the safe environment and settings, for callers that stream.
+    /// A command with the hardened environment and settings, for callers that stream.
     pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new("git");
         command.env_clear();
@@ -173,40 +146,23 @@ impl HardenedGit {
             }
         }
         command
-            .env("LC_ALL", "C")
             .env("GIT_DIR", &self.git_dir)
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .env("GIT_NO_REPLACE_OBJECTS", "1")
-            .env("GIT_OPTIONAL_LOCKS", "0")
-            .env("GIT_AUTHOR_NAME", &self.identity.name)
-            .env("GIT_AUTHOR_EMAIL", &self.identity.email)
-            .env("GIT_COMMITTER_NAME", &self.identity.name)
-            .env("GIT_COMMITTER_EMAIL", &self.identity.email);
+            .envs(identity_env(&self.identity));
         if let Some(work_tree) = &self.work_tree {
             command.env("GIT_WORK_TREE", work_tree).current_dir(work_tree);
         } else {
             command.current_dir("/");
         }
         // Files over 50 MB are streamed and not compared line by line: an agent may leave one of a gigabyte.
-        let fixed = [
-            "core.hooksPath=/dev/null",
-            "core.fsmonitor=false",
-            "core.bigFileThreshold=50m",
-            "gc.auto=0",
-            "maintenance.auto=false",
-            "advice.addEmbeddedRepo=false",
-            "protocol.ext.allow=never",
-        ];
-        for setting in fixed.iter().copied().chain(self.config_overrides.iter().map(String::as_str)) {
-            command.args(["-c", setting]);
-        }
-        command.args(args).process_group(0);
+        let fixed = ["core.bigFileThreshold=50m", "advice.addEmbeddedRepo=false"];
+        harden(&mut command, fixed.into_iter().chain(self.config_overrides.iter().map(String::as_str)));
+        command.args(args);
         command
     }
 
-    /// Runs git to its end. A non-zero exit is not an error here.
+    /// Runs git until it exits. A non-zero exit code is not an error here.
     pub fn output<S: AsRef<OsStr>>(&self, args: &[S], stdin: Option<&[u8]>) -> Result<GitOutput, GitError> {
         if self.stop_deadline.as_ref().is_some_and(StopDeadline::has_passed) {
             return Err(GitError::Stopped { what: subcommand(args) });
@@ -218,7 +174,7 @@ impl HardenedGit {
         let (output, late) =
             wait_or_kill(child, &owned, stdin, self.timeout, self.stop_deadline.as_ref()).map_err(GitError::Start)?;
         if let Some(late) = late {
-            // A killed git leaves it, and the next one would refuse to work.
+            // A killed git leaves the lock, which would block the next one.
             let _ = std::fs::remove_file(self.git_dir.join("index.lock"));
             return Err(match late {
                 KillReason::Timeout => GitError::TimedOut { what: subcommand(args), limit: self.timeout },
@@ -232,7 +188,7 @@ impl HardenedGit {
         })
     }
 
-    /// Runs git; anything but exit code 0 is an error.
+    /// Runs git. Any exit code but 0 is an error.
     pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<GitOutput, GitError> {
         self.run_with_stdin(args, None)
     }
@@ -244,7 +200,7 @@ impl HardenedGit {
             return Ok(output);
         }
         let mut error = error_from_stderr(args, &output.stderr);
-        // Of an index or a ref that it cannot write, git does not say why.
+        // If git cannot write an index or a ref, it does not report why.
         if let GitError::Failed { disk_full, .. } = &mut error {
             *disk_full = *disk_full || DiskSpace::measure(&self.git_dir).is_some_and(|place| place.is_full());
         }
@@ -252,7 +208,7 @@ impl HardenedGit {
     }
 }
 
-/// The error for a git that said no.
+/// The error of a git that failed.
 pub fn error_from_stderr<S: AsRef<OsStr>>(args: &[S], stderr: &str) -> GitError {
     let lines: Vec<String> =
         stderr.lines().map(|line| tail::sanitize_line(line.as_bytes())).filter(|line| !line.is_empty()).collect();
@@ -264,25 +220,29 @@ fn subcommand<S: AsRef<OsStr>>(args: &[S]) -> String {
     args.first().map(|arg| arg.as_ref().to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// What came before the process ended.
+/// Why a process was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KillReason {
     Timeout,
     Stop,
 }
 
-/// Waits until the process is done or late.
-fn wait_for_exit(ended: &mpsc::Receiver<()>, limit: Duration, halt: Option<&StopDeadline>) -> Option<KillReason> {
+/// Waits until the process ends or has to be killed.
+fn wait_for_exit(
+    ended: &mpsc::Receiver<()>,
+    limit: Duration,
+    stop_deadline: Option<&StopDeadline>,
+) -> Option<KillReason> {
     let begun = Instant::now();
     loop {
         let left = limit.saturating_sub(begun.elapsed());
-        let next = match halt.map(StopDeadline::instant) {
+        let next = match stop_deadline.map(StopDeadline::instant) {
             Some(Some(at)) => left.min(at.saturating_duration_since(Instant::now())),
             Some(None) => left.min(STOP_POLL_INTERVAL),
             None => left,
         };
         match ended.recv_timeout(next) {
-            Err(mpsc::RecvTimeoutError::Timeout) if halt.is_some_and(StopDeadline::has_passed) => {
+            Err(mpsc::RecvTimeoutError::Timeout) if stop_deadline.is_some_and(StopDeadline::has_passed) => {
                 return Some(KillReason::Stop);
             }
             Err(mpsc::RecvTimeoutError::Timeout) if begun.elapsed() >= limit => return Some(KillReason::Timeout),
@@ -292,26 +252,26 @@ fn wait_for_exit(ended: &mpsc::Receiver<()>, limit: Duration, halt: Option<&Stop
     }
 }
 
-/// Waits for a process, feeding it and collecting what it prints; kills its group when it is late.
+/// Waits for a process while writing its input and collecting its output. Kills its group at the limit.
 fn wait_or_kill(
     mut child: std::process::Child,
     owned: &children::OwnedProcess,
     stdin: Option<&[u8]>,
     limit: Duration,
-    halt: Option<&StopDeadline>,
+    stop_deadline: Option<&StopDeadline>,
 ) -> io::Result<(Output, Option<KillReason>)> {
     let input = child.stdin.take();
     let (done, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let watchdog = scope.spawn(move || {
-            let late = wait_for_exit(&ended, limit, halt);
+            let late = wait_for_exit(&ended, limit, stop_deadline);
             if late.is_some() {
                 owned.signal_group(Signal::KILL);
             }
             late
         });
         if let (Some(mut pipe), Some(bytes)) = (input, stdin) {
-            // A process that ends without reading all of it says why on its standard error.
+            // A process that exits before reading all of it reports why on stderr.
             scope.spawn(move || pipe.write_all(bytes));
         }
         let output = child.wait_with_output();
@@ -330,14 +290,15 @@ mod tests {
 
     #[test]
     fn a_stop_kills_running_git_and_rejects_new_runs() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir_all(dir.path().join(".git")).expect("made");
         let lock = dir.path().join(".git/index.lock");
         std::fs::write(&lock, "").expect("written");
         let token = CancellationToken::new();
-        let halt = StopBudget::new(token.clone(), Duration::ZERO);
+        let budget = StopBudget::new(token.clone(), Duration::ZERO);
         let identity = GitIdentity { name: "A".into(), email: "a@b".into() };
-        let git = HardenedGit::for_clone(dir.path(), identity).with_stop_deadline(Some(halt.deadline(StopPhase::Work)));
+        let git =
+            HardenedGit::for_clone(dir.path(), identity).with_stop_deadline(Some(budget.deadline(StopPhase::Work)));
         let begun = Instant::now();
         let stopping = thread::spawn(move || {
             thread::sleep(Duration::from_millis(300));
@@ -352,7 +313,7 @@ mod tests {
         assert!(matches!(git.run(&["--version"]), Err(GitError::Stopped { .. })));
         assert!(again.elapsed() < Duration::from_millis(100));
         assert!(
-            git.with_stop_deadline(Some(halt.deadline(StopPhase::Bundle))).run(&["--version"]).is_ok(),
+            git.with_stop_deadline(Some(budget.deadline(StopPhase::Bundle))).run(&["--version"]).is_ok(),
             "its time is still to come"
         );
         let limited = git.with_stop_deadline(None).with_timeout(Duration::from_millis(300));

@@ -26,7 +26,7 @@ pub mod clone_dir;
 pub mod commit_message;
 pub mod depot;
 pub mod examination;
-pub mod git;
+mod git;
 pub mod stop_budget;
 pub mod received_dispatch;
 pub mod layout;

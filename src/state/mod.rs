@@ -25,9 +25,7 @@ pub use recovery::{RecoveredSwarm, recover};
 pub use salvage_records::{SalvageRecord, salvage_records};
 pub use store::{PendingSnapshot, SnapshotPolicy, SwarmStore};
 pub use swarm_dir::{RepoLock, SwarmDir, SwarmLock};
-pub use swarm_state::{
-    ContainerState, SandboxRole, StoryState, SwarmState, SwarmStatus, WaitKind, WaitState, hold_since,
-};
+pub use swarm_state::{ContainerState, SandboxRole, StoryState, SwarmState, SwarmStatus, WaitState, hold_since};
 
 #[cfg(test)]
 mod tests;

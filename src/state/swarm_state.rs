@@ -16,7 +16,9 @@ use crate::protocol::acp::message::StoryStatus;
 use crate::state::error::{StateError, StateResult};
 use crate::fnv::fnv1a;
 use crate::state::swarm_dir::write_atomic;
-use crate::swarm::{AdminHold, AttemptView, ContainerStatus, HoldKind, StoryView, SwarmMachine, SwarmOutcome};
+use crate::swarm::{
+    AdminHold, AttemptView, ContainerStatus, HoldKind, StoryProgress, StoryView, SwarmMachine, SwarmOutcome,
+};
 use crate::verdict::{Cause, Evidence};
 
 /// The version that this build writes, and the newest that it reads.
@@ -90,7 +92,7 @@ pub struct ContainerState {
     #[schemars(with = "String")]
     pub branch_name: BranchName,
     /// `pending`, `running`, `completed`, `failed` or `stopped`.
-    pub status: SavedContainerStatus,
+    pub status: ContainerStatus,
     /// Its stories, counted by its own words.
     pub story_progress: StoryProgress,
     /// Always null for now: longshore opens no pull requests.
@@ -123,22 +125,6 @@ pub struct ContainerState {
     pub work_kept: Option<String>,
 }
 
-/// A container's status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SavedContainerStatus {
-    /// Not started.
-    Pending,
-    /// Started, not ended.
-    Running,
-    /// Ended after `completion completed`.
-    Completed,
-    /// Ended in another way, or never started.
-    Failed,
-    /// Ended because the swarm was stopped.
-    Stopped,
-}
-
 /// What a sandbox is for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -156,7 +142,7 @@ pub enum SandboxRole {
 pub struct WaitState {
     /// In a word.
     #[serde(rename = "what")]
-    pub kind: WaitKind,
+    pub kind: HoldKind,
     /// In a sentence.
     pub reason: String,
     /// Since when, RFC 3339.
@@ -165,66 +151,6 @@ pub struct WaitState {
     /// The `msg_id` of the escalation that says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalation: Option<String>,
-}
-
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum WaitKind {
-    /// It is of high risk and has no approval.
-    Approval,
-    /// It was rejected too often.
-    Locked,
-    /// The reviewer is not sure of the verdict.
-    LowConfidence,
-    /// No review gave a verdict.
-    NoVerdict,
-    /// Its sandbox is paused.
-    Suspended,
-}
-
-impl WaitKind {
-    /// For people.
-    pub fn label(self) -> &'static str {
-        match self {
-            WaitKind::Approval => HoldKind::Approval,
-            WaitKind::Locked => HoldKind::Locked,
-            WaitKind::LowConfidence => HoldKind::LowConfidence,
-            WaitKind::NoVerdict => HoldKind::NoVerdict,
-            WaitKind::Suspended => HoldKind::Suspended,
-        }
-        .label()
-    }
-}
-
-impl From<HoldKind> for WaitKind {
-    fn from(kind: HoldKind) -> Self {
-        match kind {
-            HoldKind::Approval => WaitKind::Approval,
-            HoldKind::Locked => WaitKind::Locked,
-            HoldKind::LowConfidence => WaitKind::LowConfidence,
-            HoldKind::NoVerdict => WaitKind::NoVerdict,
-            HoldKind::Suspended => WaitKind::Suspended,
-        }
-    }
-}
-
-/// Stories, counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct StoryProgress {
-    /// All.
-    pub total: u32,
-    /// Said to be finished.
-    pub completed: u32,
-    /// Said to have failed.
-    pub failed: u32,
-    /// Being worked on.
-    pub in_progress: u32,
-    /// Not begun.
-    pub pending: u32,
-    /// Not tried.
-    pub skipped: u32,
 }
 
 /// One story.
@@ -397,27 +323,13 @@ pub fn wall_clock_time(started: Timestamp, elapsed: Duration) -> Timestamp {
 fn container_state(machine: &SwarmMachine, view: &AttemptView, started: Timestamp) -> ContainerState {
     let assignment =
         machine.assignment_spec(&view.id.assignment).expect("an attempt is made of an assignment of the plan");
-    let counts = view.progress();
     ContainerState {
         container_id: view.container.clone(),
         container_name: view.container_name.clone(),
         task_file_path: machine.spec().files[usize::from(assignment.file)].path.clone(),
         branch_name: assignment.branch.clone(),
-        status: match view.status {
-            ContainerStatus::Pending => SavedContainerStatus::Pending,
-            ContainerStatus::Running => SavedContainerStatus::Running,
-            ContainerStatus::Completed => SavedContainerStatus::Completed,
-            ContainerStatus::Failed => SavedContainerStatus::Failed,
-            ContainerStatus::Stopped => SavedContainerStatus::Stopped,
-        },
-        story_progress: StoryProgress {
-            total: counts.total,
-            completed: counts.completed,
-            failed: counts.failed,
-            in_progress: counts.in_progress,
-            pending: counts.pending,
-            skipped: counts.skipped,
-        },
+        status: view.status,
+        story_progress: view.progress(),
         pr_url: None,
         exit_code: view.exit.as_ref().and_then(|exit| exit.code),
         error: view.error.clone(),
@@ -449,7 +361,7 @@ fn story_state(machine: &SwarmMachine, view: &StoryView, started: Timestamp) -> 
         because: view.blocked_by.as_ref().map(|key| key.id.clone()),
         assignment: view.assignment.clone(),
         waits_for: hold.map(|hold| WaitState {
-            kind: hold.kind.into(),
+            kind: hold.kind,
             reason: hold.reason.clone(),
             since: hold_since(hold, started),
             escalation: hold.escalation_id.as_ref().map(ToString::to_string),

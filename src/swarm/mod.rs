@@ -1,23 +1,27 @@
 //! The pure core: what a swarm does, as a machine. Events in (`event.rs`), effects out (`effect.rs`), deadlines in between;
-//! no I/O, no clock. `coordinator/` owns the one machine and is its only caller; `state/` folds a journal through it.
+//! no I/O, no clock. `coordinator/` owns the one machine and is its only caller; `state/` replays a journal through it.
 //!
-//! The journal is the list of events that the machine was given, with their times: folding them through a new machine of the
-//! same [`SwarmSpec`] gives the same machine again. So every decision must follow from the spec, the events and their times.
+//! The journal is the list of events that the machine was given, with their times: replaying them through a new machine of
+//! the same [`SwarmSpec`] gives the same machine again. So every decision must follow from the spec, the events and their
+//! times.
 //!
-//! To add an event: a variant in `event.rs`, its arm in `machine.rs`, a row in the machine's tests.
+//! To add an event: a variant in `event.rs`, its arm in `machine/events.rs`, a test in `machine/tests/`.
 
+#![expect(missing_docs, reason = "items whose names say everything have no docstring")]
+
+pub mod amp_intent;
 pub mod effect;
 pub mod event;
+mod index;
 pub mod machine;
 pub mod review_outcome;
 pub mod spec;
-pub mod amp_intent;
 
 pub use amp_intent::AmpIntent;
 pub use effect::{Announcement, CollectMode, Effect, SwarmOutcome};
 pub use event::{ContainerExit, Event, Leftover, MachineryFault, StopLevel, TaskAction, TaskDecision};
 pub use machine::{
-    AdminHold, AttemptPhase, AttemptProgress, AttemptView, ContainerStatus, HoldKind, StoryView, SwarmMachine,
+    AdminHold, AttemptPhase, AttemptView, ContainerStatus, HoldKind, StoryProgress, StoryView, SwarmMachine,
 };
 pub use review_outcome::{ReviewFix, ReviewOutcome};
 pub use spec::{

@@ -283,7 +283,7 @@ impl TasksDefect {
             Self::SelfDependency => "remove it",
             Self::Cycle { .. } => "remove one of these dependencies",
             Self::ConflictingStatus { .. } => "make the two agree, or remove one of them",
-            Self::InvalidHeaderBlock { .. } => "correct it, or remove the block; see \"Memory\" in the README",
+            Self::InvalidHeaderBlock { .. } => "correct it, or remove the block; see docs/memory.md of longshore",
             Self::InvalidAgentId { .. } => "give it a simple name, like `alpha`, or remove the key",
             Self::InvalidRole { .. } => "say it in a word or two",
             Self::NoSuchStory { .. } => {

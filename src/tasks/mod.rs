@@ -12,8 +12,6 @@ mod excerpt;
 mod field_reader;
 mod graph;
 mod import;
-// Until every caller uses `crate::json`.
-pub(crate) use crate::json;
 mod header_blocks;
 mod error;
 #[cfg(feature = "orchestrator")]

@@ -1,9 +1,11 @@
-//! The command line as a user meets it: the real program, a cleared environment, stdout, stderr and exit code together.
+//! Runs the real program with a cleared environment, and checks stdout, stderr and exit code together.
 //!
-//! Nothing here needs a Docker daemon: `DOCKER_HOST` names a socket that is not there.
+//! No test needs a Docker daemon: `DOCKER_HOST` names a socket that does not exist.
 
 mod admin;
 mod mailbox;
+mod settings;
+mod ssot;
 mod validate;
 
 use std::path::PathBuf;
@@ -12,20 +14,18 @@ use std::time::Duration;
 
 use longshore::coordinator::control;
 use longshore::ids::{AssignmentId, StoryKey};
-use longshore::protocol::amp::message::{Ack, AmpMessage};
-use longshore::protocol::amp::store::Ssot;
 use longshore::state::journal::JOURNAL_VERSION;
 use longshore::state::{Journal, JournalHeader, SwarmDir};
 use longshore::swarm::{AssignmentSpec, StopLevel, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec};
 
 const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 
-/// A git repository with one commit, on `main`, and a home folder of its own.
+/// A git repository with one commit, on `main`, and a home directory of its own.
 struct World {
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
-/// What a command gave.
+/// The exit code and output of a command.
 struct Said {
     code: Option<i32>,
     out: String,
@@ -46,14 +46,14 @@ impl World {
     }
 
     fn without_repo() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::create_dir_all(folder.path().join("repo")).expect("made");
-        std::fs::create_dir_all(folder.path().join("home")).expect("made");
-        Self { folder }
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(dir.path().join("repo")).expect("made");
+        std::fs::create_dir_all(dir.path().join("home")).expect("made");
+        Self { dir }
     }
 
     fn root(&self) -> PathBuf {
-        self.folder.path().join("repo")
+        self.dir.path().join("repo")
     }
 
     fn command(&self, program: &str) -> Command {
@@ -62,10 +62,10 @@ impl World {
             .current_dir(self.root())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").expect("a PATH"))
-            .env("HOME", self.folder.path().join("home"))
+            .env("HOME", self.dir.path().join("home"))
             .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CEILING_DIRECTORIES", self.folder.path())
-            .env("DOCKER_HOST", format!("unix://{}/none.sock", self.folder.path().display()))
+            .env("GIT_CEILING_DIRECTORIES", self.dir.path())
+            .env("DOCKER_HOST", format!("unix://{}/none.sock", self.dir.path().display()))
             .stdin(Stdio::null());
         command
     }
@@ -99,7 +99,7 @@ impl World {
         Said::of(&output)
     }
 
-    /// The folder of a swarm with one story that has not begun.
+    /// Creates a swarm with one story that has not started.
     fn swarm(&self) -> SwarmDir {
         let spec = spec();
         let dir = SwarmDir::create(&self.root(), spec.swarm).expect("made");
@@ -127,7 +127,7 @@ impl Said {
         }
     }
 
-    /// Checks the exit code, and that each of these is in stdout or stderr.
+    /// Checks the exit code, and that stdout or stderr contains each of `wanted`.
     #[track_caller]
     fn expect(self, code: i32, wanted: &[&str]) -> Self {
         let all = format!("{}\n{}", self.out, self.err);
@@ -183,7 +183,7 @@ fn spec() -> SwarmSpec {
 }
 
 #[test]
-fn usage() {
+fn help_and_usage_errors() {
     let world = World::without_repo();
     world.run(&["--help"]).expect(0, &["Usage: longshore", "Exit codes:"]);
     world.run(&["--version"]).expect(0, &["longshore 0."]);
@@ -201,13 +201,13 @@ fn usage() {
 }
 
 #[test]
-fn a_good_file_is_planned_and_its_json_fits_the_schema() {
+fn plan_json_matches_its_schema() {
     let world = World::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
-    let said = world.run(&["plan", "t.json"]).expect(0, &["US-001", "US-002", "feat/x"]);
-    assert_eq!(said.err, "");
-    let said = world.run(&["plan", "t.json", "--json"]).expect(0, &[]);
-    let plan: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    let output = world.run(&["plan", "t.json"]).expect(0, &["US-001", "US-002", "feat/x"]);
+    assert_eq!(output.err, "");
+    let output = world.run(&["plan", "t.json", "--json"]).expect(0, &[]);
+    let plan: serde_json::Value = serde_json::from_str(&output.out).expect("JSON");
     let schema: serde_json::Value =
         serde_json::from_str(&world.run(&["schema", "plan"]).expect(0, &[]).out).expect("JSON");
     let validator = jsonschema::validator_for(&schema).expect("a good schema");
@@ -224,7 +224,7 @@ fn a_plan_needs_no_repository_and_no_agent() {
 }
 
 #[test]
-fn all_that_is_wrong_with_files_is_told_at_once() {
+fn plan_reports_all_problems_at_once() {
     let world = World::new();
     world.tasks("main.json", "main", r#","command":"true""#);
     world.file("no.json", "{");
@@ -242,7 +242,7 @@ fn all_that_is_wrong_with_files_is_told_at_once() {
 }
 
 #[test]
-fn run_tells_everything_at_once_and_makes_nothing() {
+fn run_reports_all_problems_and_creates_nothing() {
     let world = World::new();
     let all = [
         "error: gone.json: there is no such file",
@@ -255,7 +255,7 @@ fn run_tells_everything_at_once_and_makes_nothing() {
 }
 
 #[test]
-fn without_a_daemon_it_is_the_machinery_that_failed() {
+fn missing_daemon_exits_with_3() {
     let world = World::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
     world.run(&["run", "t.json"]).expect(3, &["error: no engine answers at", "caused by:", "hint: start Docker"]);
@@ -264,7 +264,7 @@ fn without_a_daemon_it_is_the_machinery_that_failed() {
 }
 
 #[test]
-fn repositories_that_cannot_be_run_in() {
+fn unusable_repositories_are_refused() {
     let nowhere = World::without_repo();
     nowhere.tasks("t.json", "feat/x", r#","command":"true""#);
     nowhere.run(&["run", "t.json"]).expect(2, &["is not in a git repository", "`-C DIR`"]);
@@ -282,63 +282,11 @@ fn repositories_that_cannot_be_run_in() {
 }
 
 #[test]
-fn settings_come_in_layers_and_say_where_from() {
-    let world = World::new();
-    world.file(".longshore.toml", "memory = '1g'\nmax = 3\nretries = 5\n[agents.mine]\nargv = ['agent', '--go']\n");
-    let config = world.folder.path().join("home/.config/longshore");
-    std::fs::create_dir_all(&config).expect("made");
-    std::fs::write(config.join("config.toml"), "memory = '8g'\ngrace = '3s'\nretries = 6\n").expect("written");
-    let environment = [("LONGSHORE_MAX", "7"), ("LONGSHORE_NETWORK", "bridge")];
-    let said = world.run_with(&["doctor", "--image", "my/image"], &environment).expect(3, &["BAD   engine"]);
-    let row = |name: &str| {
-        let mut lines = said.out.lines().map(str::trim);
-        let found = lines.find(|line| line.split_whitespace().next() == Some(name) && !line.contains("BAD"));
-        found.unwrap_or_else(|| panic!("{name} in {}", said.out)).to_owned()
-    };
-    assert!(row("memory").contains("1g") && row("memory").ends_with(".longshore.toml"));
-    assert!(row("max").contains('7') && row("max").ends_with("LONGSHORE_MAX"));
-    assert!(row("retries").contains('5'));
-    assert!(row("grace").contains("3s") && row("grace").ends_with("config.toml"));
-    assert!(row("timeout").contains("30m") && row("timeout").ends_with("default"));
-    assert!(row("agents.mine").contains("agent --go"));
-    assert!(said.out.contains("my/image") && said.out.contains("--image"));
-}
-
-#[test]
-fn faults_in_settings_have_a_place() {
-    let world = World::new();
-    world.tasks("t.json", "feat/x", r#","command":"true""#);
-    world.file(".longshore.toml", "max = 3\nmemroy = '1g'\n");
-    world
-        .run(&["plan", "t.json"])
-        .expect(2, &[".longshore.toml:2:1: unknown field `memroy`", "longshore schema config"]);
-    world.file(".longshore.toml", "");
-    world.run_with(&["plan", "t.json"], &[("LONGSHORE_MAX", "many")]).expect(2, &["`LONGSHORE_MAX`", "`many`"]);
-    for refused in ["LD_PRELOAD", "PATH", "GIT_DIR", "LONGSHORE_SWARM", "lower", "A-B"] {
-        let said = world.run(&["run", "t.json", "--env", &format!("{refused}=s3cret")]).expect(2, &[refused]);
-        assert!(!said.err.contains("s3cret"), "{}", said.err);
-    }
-    world.run(&["run", "t.json", "--env", "NOT_SET_ANYWHERE"]).expect(2, &["`NOT_SET_ANYWHERE` is not set"]);
-    world.run(&["run", "t.json", "--network", "host"]).expect(2, &["may not share the host's network"]);
-}
-
-#[test]
-fn values_of_variables_are_not_shown() {
-    let world = World::new();
-    world.tasks("t.json", "feat/x", r#","command":"true""#);
-    let environment = [("LONGSHORE_ENV", "TOKEN"), ("TOKEN", "s3cret-one"), ("LONGSHORE_LOG", "trace")];
-    for args in [&["run", "t.json", "--env", "OTHER=s3cret-two"][..], &["doctor"]] {
-        let said = world.run_with(args, &environment).expect(3, &[]);
-        assert!(!said.out.contains("s3cret") && !said.err.contains("s3cret"), "{}{}", said.out, said.err);
-    }
-}
-
-#[test]
 fn schemas_completions_and_manual_pages() {
     let world = World::without_repo();
     for what in ["tasks", "state", "events", "plan", "config", "report", "amp", "amp-ack", "amp-verdict"] {
-        let said = world.run(&["schema", what]).expect(0, &["\"$schema\""]);
-        let schema: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        let output = world.run(&["schema", what]).expect(0, &["\"$schema\""]);
+        let schema: serde_json::Value = serde_json::from_str(&output.out).expect("JSON");
         assert!(jsonschema::validator_for(&schema).is_ok(), "{what}");
     }
     world.run(&["schema", "everything"]).expect(2, &["everything"]);
@@ -352,7 +300,7 @@ fn schemas_completions_and_manual_pages() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_it_quietly() {
+fn closed_stdout_ends_a_command_quietly() {
     let world = World::without_repo();
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -367,7 +315,7 @@ fn a_reader_that_leaves_ends_it_quietly() {
 }
 
 #[test]
-fn without_a_swarm_there_is_nothing_to_tell() {
+fn commands_without_a_swarm_fail() {
     let world = World::new();
     for args in [&["status"][..], &["stop"], &["logs", "US-001"]] {
         world.run(args).expect(2, &["no swarm has been run here", "`longshore run FILE`"]);
@@ -377,7 +325,7 @@ fn without_a_swarm_there_is_nothing_to_tell() {
 }
 
 #[test]
-fn status_tells_the_living_from_the_dead() {
+fn status_distinguishes_running_and_dead_swarms() {
     let world = World::new();
     let dir = world.swarm();
     world.run(&["status"]).expect(0, &["dead", "US-001", "First", "pending", "feat/x"]);
@@ -385,8 +333,8 @@ fn status_tells_the_living_from_the_dead() {
     world.run(&["status", "a1b2"]).expect(0, &[": running\n", "US-001"]);
     drop(lock);
     world.run(&["status", "b1b2"]).expect(2, &["no swarm `b1b2`"]);
-    let said = world.run(&["status", "--json"]).expect(0, &[]);
-    let state: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    let output = world.run(&["status", "--json"]).expect(0, &[]);
+    let state: serde_json::Value = serde_json::from_str(&output.out).expect("JSON");
     assert_eq!((&state["swarmId"], &state["stories"][0]["id"]), (&SWARM.into(), &"US-001".into()));
     let schema = serde_json::from_str(&world.run(&["schema", "state"]).out).expect("JSON");
     assert!(jsonschema::validator_for(&schema).expect("a good schema").is_valid(&state), "{state}");
@@ -408,7 +356,7 @@ fn logs_are_found_by_story_and_by_assignment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stop_reaches_a_running_swarm_and_no_other() {
+async fn stop_reaches_only_a_running_swarm() {
     let world = World::new();
     let dir = world.swarm();
     world.run(&["stop"]).expect(2, &["is not running"]);
@@ -452,26 +400,7 @@ fn help_is_quick() {
 }
 
 #[test]
-fn values_that_mean_nothing_are_refused_for_what_they_are() {
-    let world = World::new();
-    world.tasks("t.json", "feat/x", r#","command":"true""#);
-    for (flag, value, wanted) in [
-        ("--max", "-1", "-1 is not in 1..=1000"),
-        ("--retries", "-1", "-1 is not in 0..=100"),
-        ("--memory", "-5g", "'-5g'"),
-        ("--cpus", "-1", "'-1'"),
-        ("--timeout", "-5s", "'-5s'"),
-        ("--grace", "-1", "'-1'"),
-    ] {
-        let said = world.run(&["run", "t.json", flag, value]).expect(2, &["invalid value", flag, wanted]);
-        assert!(!said.err.contains("tip:"), "{}", said.err);
-    }
-    world.run(&["run", "t.json", "--verify", " "]).expect(2, &["a verify command is empty (from --verify)"]);
-    world.run_with(&["run", "t.json"], &[("LONGSHORE_VERIFY", " ")]).expect(2, &["is empty (from LONGSHORE_VERIFY)"]);
-}
-
-#[test]
-fn logs_are_listed_where_none_is_named() {
+fn logs_without_a_name_lists_them() {
     let world = World::new();
     let dir = world.swarm();
     world.run(&["logs"]).expect(0, &["none yet"]);
@@ -482,7 +411,7 @@ fn logs_are_listed_where_none_is_named() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error() {
+fn write_errors_are_reported() {
     let world = World::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
     world.swarm();
@@ -490,25 +419,13 @@ fn what_cannot_be_written_is_an_error() {
         let mut shell = world.command("sh");
         let line = format!("exec \"$0\" {command} >/dev/full");
         let output = shell.args(["-c", &line, env!("CARGO_BIN_EXE_longshore")]).output().expect("a shell");
-        let said = Said::of(&output);
-        said.expect(if command.starts_with("salvage") { 0 } else { 3 }, &[]);
+        let output = Said::of(&output);
+        output.expect(if command.starts_with("salvage") { 0 } else { 3 }, &[]);
     }
 }
 
 #[test]
-fn the_doctor_speaks_json() {
-    let world = World::new();
-    let said = world.run(&["doctor", "--json", "--image", "some/image"]).expect(3, &[]);
-    let lines: Vec<serde_json::Value> =
-        said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let find = |name: &str| lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{name}"));
-    assert_eq!((&find("engine")["thing"], &find("engine")["verdict"]), (&"check".into(), &"bad".into()));
-    assert!(find("engine")["hint"].as_str().is_some_and(|hint| hint.contains("start Docker")));
-    assert_eq!((&find("image")["verdict"], find("image")["reason"].as_str()), (&"some/image".into(), Some("--image")));
-}
-
-#[test]
-fn kept_work_without_a_swarm() {
+fn salvage_without_a_swarm() {
     let world = World::new();
     world.run(&["salvage"]).expect(0, &["nothing is kept"]);
     assert_eq!(world.run(&["salvage", "--json"]).expect(0, &[]).out, "");
@@ -518,73 +435,4 @@ fn kept_work_without_a_swarm() {
     world.run(&["completions", "bash"]).expect(0, &["salvage"]);
     world.git(&["update-ref", &format!("refs/longshore/salvage/{SWARM}/US-001/1"), "HEAD"]);
     world.run(&["salvage"]).expect(0, &["a1b2c3d4  US-001  1", "main"]);
-}
-
-#[test]
-fn the_conversation_is_told() {
-    let world = World::new();
-    world.run(&["ssot", "log"]).expect(0, &["nothing was said"]);
-    world.run(&["ssot", "log", "T-2026-001"]).expect(2, &["nothing was said about a task `T-2026-001`", "--all"]);
-    world.run(&["ssot", "log", "T-1"]).expect(2, &["an assignment id"]);
-    world.run(&["ssot", "show", "escalation-T-2026-001-5"]).expect(2, &["there is no message"]);
-    assert!(!world.root().join(".longshore").exists(), "reading makes nothing");
-
-    let swarm = world.swarm().swarm();
-    let ssot = Ssot::open(&world.root()).expect("opened");
-    let say = |task: &str, text: &str| {
-        let text = text.replace("TASK", task);
-        let message = AmpMessage::parse(&text).expect("a good message");
-        ssot.ensure_message(&message).expect("written");
-        message
-    };
-    let dispatch = r#"{"msg_id":"task_dispatch-TASK-1772116327001","protocol_version":"AMP/1.0","type":"task_dispatch",
-        "from":"coordinator","to":"executor","task_id":"TASK","timestamp":"2026-02-26T14:32:07.001+00:00",
-        "requires_ack":true,"payload":{"description":"Do the story","repo":"/r","branch":"feat/x","subtasks":
-        [{"subtask_id":"TASK-S1","description":"a","estimated_lines":1}],"acceptance_criteria":["it works"],
-        "risk_level":"low"}}"#;
-    let escalation = r#"{"msg_id":"escalation-TASK-1772116327002","protocol_version":"AMP/1.0","type":"escalation",
-        "from":"system","to":"admin","task_id":"TASK","timestamp":"2026-02-26T14:32:07.002+00:00","requires_ack":false,
-        "payload":{"escalation_type":"unknown","severity":"warning","triggered_by":"system","description":"It crashed",
-        "affected_msgs":["task_dispatch-TASK-1772116327001"],"system_state_snapshot":{"task_status":"failed",
-        "reject_count":0,"last_successful_msg_id":null},"auto_suspended":true}}"#;
-    let first = say("T-2026-001", dispatch);
-    say("T-2026-001", escalation);
-    say("T-2026-002", dispatch);
-    let ack = format!(r#"{{"ack_of":"{}","by":"executor","timestamp":"2026-02-26T14:32:10.001+00:00"}}"#, first.id());
-    ssot.ensure_ack(&Ack::parse(&ack).expect("a good ack")).expect("written");
-    let file = |task: &str, swarm: &str| {
-        let text = format!(
-            r#"{{"task_id":"{task}","swarm_id":"{swarm}","branch":"feat/x","status":"running","risk_level":"low",
-            "attempts":1,"reject_count":0,"stories":[],"updated_at":"2026-02-26T14:32:07Z"}}"#
-        );
-        ssot.write_task_file(&serde_json::from_str(&text).expect("a good task file")).expect("written");
-    };
-    file("T-2026-001", &swarm.to_string());
-    file("T-2026-002", "b1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d");
-
-    let said = world
-        .run(&["ssot", "log"])
-        .expect(0, &["coordinator -> executor", "acked after 3.0 s", "1 story: Do the story"]);
-    let lines: Vec<&str> = said.out.lines().collect();
-    assert_eq!(lines.len(), 2, "the newest swarm's task alone: {}", said.out);
-    assert!(lines[1].contains("system -> admin") && lines[1].contains("warning unknown: It crashed"), "{}", said.out);
-    assert!(lines[1].contains("  open  "), "{}", said.out);
-    assert_eq!(world.run(&["ssot", "log", "T-2026-001"]).expect(0, &[]).out, said.out);
-    let all = world.run(&["ssot", "log", "--all"]).expect(0, &["T-2026-001", "T-2026-002", "overdue by"]);
-    assert_eq!(all.out.lines().count(), 3);
-    let json = world.run(&["ssot", "log", "T-2026-001", "--json"]).expect(0, &[]);
-    let lines: Vec<serde_json::Value> =
-        json.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!((&lines[0]["message"]["type"], &lines[0]["ack_state"]), (&"task_dispatch".into(), &"acked".into()));
-    assert_eq!((&lines[0]["ack_seconds"], &lines[0]["ack"]["by"]), (&3.0.into(), &"executor".into()));
-    assert_eq!((&lines[1]["ack_state"], &lines[1]["ack"]), (&"open".into(), &serde_json::Value::Null));
-    world.run(&["ssot", "show", first.id().as_str()]).expect(0, &["\"Do the story\"", "\"ack_of\""]);
-
-    world.run(&["ssot", "check"]).expect(0, &["3 messages: 0 errors, 1 warning", "its ack is overdue"]);
-    world.run(&["ssot", "mirror"]).expect(0, &["branch longshore/ssot is at "]);
-    world.run(&["ssot", "mirror"]).expect(0, &["branch longshore/ssot has it all"]);
-    std::fs::write(ssot.message_path(first.id()), "{").expect("torn");
-    let check = world.run(&["ssot", "check", "--json"]).expect(1, &["\"weight\":\"error\"", "it is torn"]);
-    assert!(check.out.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{}", check.out);
-    world.run(&["ssot", "check", "--reindex"]).expect(1, &["0 entries were wrong"]);
 }

@@ -6,6 +6,7 @@ mod cli;
 mod depot;
 mod engine;
 mod fuzz;
+mod journal;
 mod mesh;
 mod run;
 mod second_daemon;

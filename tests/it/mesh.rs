@@ -1,7 +1,7 @@
-//! Nodes of the mesh over HTTP: real processes, real sockets on 127.0.0.1, what they say to each other looked at from outside.
+//! Mesh nodes over HTTP, as real processes on 127.0.0.1, observed from outside.
 //!
-//! `table.rs` is the forwarding table (2.7.1) on the wire, `line.rs` three nodes in a row, `http.rs` the binding itself, `keys.rs` what
-//! signatures, seals and leaves hold, `hostile.rs` what tries to do harm. No Docker daemon is needed.
+//! `table.rs`: the forwarding table (2.7.1); `line.rs`: three nodes in a row; `http.rs`: the binding; `keys.rs`: signatures, encryption and
+//! permissions; `hostile.rs`: attacks. No Docker daemon is needed.
 
 mod hostile;
 mod http;
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longshore");
-/// Answers with the frame as it came, so that a test sees what reached the end of the line.
+/// A handler that answers with the received frame.
 const ECHO: &str = "printf '{\"got\":%s}' \"$(cat)\"";
-/// The roles of the tests.
+/// Roles of the first and the second node.
 const FIRST: &str = "amp://example.org/first";
 const SECOND: &str = "amp://example.org/second";
 
@@ -29,7 +29,7 @@ fn program() -> Command {
     command
 }
 
-/// A node that runs.
+/// A running node.
 struct Node {
     child: Child,
     url: String,
@@ -47,8 +47,8 @@ impl Node {
             .expect("the program starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let said: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("it listens: {line:?} {args:?}"));
-        let text = |key: &str| said[key].as_str().expect("a text").to_owned();
+        let output: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("it listens: {line:?} {args:?}"));
+        let text = |key: &str| output[key].as_str().expect("a text").to_owned();
         Self { child, url: text("url"), address: text("listening") }
     }
 
@@ -73,19 +73,19 @@ impl Node {
         rustix::process::kill_process(pid.expect("a pid"), signal).expect("it is there");
     }
 
-    /// Sends a frame's inside with these flags.
-    fn send(&self, frame: &Value, args: &[&str]) -> Said {
+    /// Sends the content of a frame with these flags.
+    fn send(&self, frame: &Value, args: &[&str]) -> SendOutput {
         send(&self.url, &json!({"frame": frame}).to_string(), args)
     }
 
-    /// Sends bytes over a connection of their own, and gives all that is answered.
-    fn raw(&self, request: &[u8]) -> Raw {
+    /// Sends bytes over a new connection and reads the whole response.
+    fn raw(&self, request: &[u8]) -> HttpResponse {
         let mut stream = self.connect();
-        // A server may refuse, and close, before all is written.
+        // The server may refuse and close before everything is written.
         let _ = stream.write_all(request);
         let mut text = Vec::new();
         let _ = stream.read_to_end(&mut text);
-        Raw::of(&String::from_utf8_lossy(&text))
+        HttpResponse::of(&String::from_utf8_lossy(&text))
     }
 
     fn connect(&self) -> TcpStream {
@@ -94,8 +94,8 @@ impl Node {
         stream
     }
 
-    /// Posts a body with these header lines, and no others but what HTTP needs.
-    fn post(&self, path: &str, lines: &[&str], body: &[u8]) -> Raw {
+    /// Posts a body with these header lines and those that HTTP requires.
+    fn post(&self, path: &str, lines: &[&str], body: &[u8]) -> HttpResponse {
         let mut head = format!("POST {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         if !lines.iter().any(|line| line.starts_with("Host:")) {
             head.push_str(&format!("Host: {}\r\n", self.address));
@@ -113,27 +113,27 @@ impl Drop for Node {
     }
 }
 
-/// What `mesh send` gave.
-struct Said {
+/// Output of `mesh send`.
+struct SendOutput {
     code: Option<i32>,
-    /// What it printed, if that is JSON.
+    /// Standard output as JSON, or null.
     frame: Value,
     err: String,
 }
 
-impl Said {
-    /// Something of the frame's inside.
+impl SendOutput {
+    /// A value in the frame.
     fn at(&self, pointer: &str) -> &Value {
         self.frame.pointer(&format!("/frame{pointer}")).unwrap_or(&Value::Null)
     }
 
-    /// The frame that reached the end of the line, of a node that echoes.
-    fn got(&self) -> &Value {
+    /// The frame that reached the last node, which runs [`ECHO`].
+    fn received_frame(&self) -> &Value {
         assert_eq!(self.code, Some(0), "{} {}", self.err, self.frame);
         self.at("/Body/got/frame")
     }
 
-    /// Code, subcode and node of the fault that came back.
+    /// Code, subcode and node of the fault in the answer.
     fn fault(&self) -> (&str, &str, &str) {
         assert_eq!(self.code, Some(1), "a fault must come back: {} {}", self.err, self.frame);
         let text = |pointer: &str| self.at(pointer).as_str().unwrap_or_default();
@@ -141,8 +141,8 @@ impl Said {
     }
 }
 
-/// `mesh send` of what it is told on its input.
-fn sending(url: &str, how: &[&str], args: &[&str]) -> Child {
+/// Starts `mesh send` with a piped input.
+fn spawn_send(url: &str, how: &[&str], args: &[&str]) -> Child {
     program()
         .args(["mesh", "send", "-", "--to", url])
         .args(how)
@@ -154,27 +154,27 @@ fn sending(url: &str, how: &[&str], args: &[&str]) -> Child {
         .expect("the program starts")
 }
 
-fn send(url: &str, input: &str, args: &[&str]) -> Said {
-    let mut child = sending(url, &["--json"], args);
+fn send(url: &str, input: &str, args: &[&str]) -> SendOutput {
+    let mut child = spawn_send(url, &["--json"], args);
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
     let output = child.wait_with_output().expect("it ends");
     let out = String::from_utf8_lossy(&output.stdout);
-    Said {
+    SendOutput {
         code: output.status.code(),
         frame: serde_json::from_str(&out).unwrap_or(Value::Null),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
 
-/// An HTTP answer.
-struct Raw {
+/// A parsed HTTP response.
+struct HttpResponse {
     status: u16,
     head: String,
     body: Value,
     text: String,
 }
 
-impl Raw {
+impl HttpResponse {
     fn of(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
@@ -187,28 +187,28 @@ impl Raw {
     }
 }
 
-/// A stream that is being sent: a line in, a line out.
-struct Streaming {
+/// A running `mesh send --stream`.
+struct StreamSender {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<std::process::ChildStdout>,
 }
 
-impl Streaming {
+impl StreamSender {
     fn open(url: &str, args: &[&str]) -> Self {
-        let mut child = sending(url, &["--stream"], args);
+        let mut child = spawn_send(url, &["--stream"], args);
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         Self { child, input, output }
     }
 
-    fn say(&mut self, line: &str) {
+    fn send_line(&mut self, line: &str) {
         let input = self.input.as_mut().expect("it is open");
         input.write_all(line.as_bytes()).and_then(|()| input.write_all(b"\n")).expect("it reads");
         input.flush().expect("it reads");
     }
 
-    fn hear(&mut self) -> Value {
+    fn read_answer(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a line");
         serde_json::from_str(&line).unwrap_or(Value::Null)
@@ -220,18 +220,18 @@ impl Streaming {
     }
 }
 
-impl Drop for Streaming {
+impl Drop for StreamSender {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits for something; fails if it does not come.
-fn until(what: &str, limit: Duration, mut is: impl FnMut() -> bool) {
-    let begin = Instant::now();
+/// Waits for a condition, or panics.
+fn wait_until(what: &str, limit: Duration, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
     while !is() {
-        assert!(begin.elapsed() < limit, "{what}: not within {limit:?}");
+        assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

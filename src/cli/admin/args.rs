@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::SwarmPrefix;
+use crate::cli::swarm_prefix::SwarmPrefix;
 
 /// `longshore admin`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 //! A running swarm's own orchestrator says whether it can be; what it accepted is in its journal, and is kept in the SSOT too,
 //! under the same id. For a swarm that does not run the journal's machine says so, with the decisions that wait already.
 
-use std::io::Read;
+use std::error::Error;
 
 use jiff::Timestamp;
 
@@ -12,7 +12,8 @@ use super::args::AdminTargetArgs;
 use super::target::{AdminContext, ResolvedTarget, resolve_target};
 use crate::cli::context::CommandContext;
 use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::input::read_limited;
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::coordinator::control::{self, ControlCommand, ControlError, ControlReply};
 use crate::protocol::amp::store::{AdminAction, AdminDecision, DecisionId, Ssot};
 use crate::report::text::sanitize;
@@ -23,12 +24,14 @@ const MAX_ANSWER_BYTES: usize = 32 * 1024;
 
 /// The words of an answer, as typed or from standard input.
 pub(super) fn read_answer(typed: &str) -> Result<String, CommandError> {
-    let mut text = typed.to_owned();
-    if typed == "-" {
-        text.clear();
-        let read = std::io::stdin().lock().take(MAX_ANSWER_BYTES as u64 + 1).read_to_string(&mut text);
-        read.map_err(|error| CommandError::input("the answer on standard input cannot be read").with_cause(&error))?;
-    }
+    let unreadable =
+        |error: &dyn Error| CommandError::input("the answer on standard input cannot be read").with_cause(error);
+    let text = if typed == "-" {
+        let bytes = read_limited("-", MAX_ANSWER_BYTES).map_err(|error| unreadable(&error))?;
+        String::from_utf8(bytes).map_err(|error| unreadable(&error))?
+    } else {
+        typed.to_owned()
+    };
     let text = text.trim().to_owned();
     match text.len() {
         0 => Err(CommandError::input("the answer is empty")
@@ -69,7 +72,7 @@ pub(super) async fn decide(args: &AdminTargetArgs, action: TaskAction, here: &Co
         false => format!("kept; `longshore resume {}` takes it in", scene.dir.swarm().short()),
     };
     print_stdout(&format!("{what}: {does}\n{then}\n"))?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// Tells the running orchestrator; false where it ended meanwhile.

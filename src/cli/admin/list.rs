@@ -12,12 +12,12 @@ use super::target::AdminContext;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
 use crate::cli::ssot::message_summary::summarize_message;
-use crate::cli::{CommandResult, print_stderr, print_stdout, terminal_columns};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout, terminal_columns};
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::{AmpMessage, AmpMessageType, EscalationSeverity, Payload};
 use crate::protocol::amp::store::{SsotResult, compare_by_time};
 use crate::report::text::{pluralize, sanitize, truncate_to_width};
-use crate::state::{WaitKind, hold_since};
+use crate::state::hold_since;
 use crate::swarm::{AdminHold, HoldKind, TaskDecision};
 
 /// Something that waits.
@@ -90,7 +90,7 @@ pub(super) async fn list(args: &AdminListArgs, here: &CommandContext) -> Command
             out.push_str(&format!("{}\n", escalation_json(message, *answered)?));
         }
         print_stdout(&out)?;
-        return Ok(0);
+        return Ok(ExitStatus::Success);
     }
     let columns = terminal_columns(&stdout());
     let zone = TimeZone::system();
@@ -122,7 +122,7 @@ pub(super) async fn list(args: &AdminListArgs, here: &CommandContext) -> Command
     } else if let Some(hint) = next_step_hint(&scene, &waits) {
         print_stderr(&hint);
     }
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// What to do next.
@@ -175,7 +175,7 @@ fn held_task_json(scene: &AdminContext, wait: &HeldTask<'_>) -> serde_json::Valu
         "thing": "wait",
         "task": wait.task.as_str(),
         "stories": stories,
-        "what": WaitKind::from(wait.hold.kind),
+        "what": wait.hold.kind,
         "reason": wait.hold.reason,
         "since": wait.since.to_string(),
         "escalation": wait.hold.escalation_id.as_ref().map(ToString::to_string),

@@ -12,7 +12,7 @@ use super::target::{AdminContext, ResolvedTarget, resolve_target};
 use crate::cli::context::CommandContext;
 use crate::cli::ssot::log::format_entry;
 use crate::cli::ssot::message_summary::AckState;
-use crate::cli::{CommandResult, print_stdout, terminal_columns};
+use crate::cli::{CommandResult, ExitStatus, print_stdout, terminal_columns};
 use crate::ids::AssignmentId;
 use crate::protocol::acp::message::StoryStatus;
 use crate::protocol::amp::message::{AmpMessage, Escalation, Payload, ReviewVerdict};
@@ -55,7 +55,7 @@ pub(super) async fn show(args: &AdminTargetArgs, here: &CommandContext) -> Comma
     write_messages(&mut out, &entries);
     write_allowed_actions(&mut out, &scene, &task);
     print_stdout(&out)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// The task, its stories, and what it waits for. Writing to a string cannot fail, here and below.

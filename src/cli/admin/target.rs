@@ -4,9 +4,9 @@ use jiff::Timestamp;
 
 use super::args::AdminTargetArgs;
 use super::pending_decisions;
-use crate::cli::args::SwarmPrefix;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
+use crate::cli::swarm_prefix::SwarmPrefix;
 use crate::delivery::Repo;
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::{AmpMessage, AmpMessageType, MsgId};

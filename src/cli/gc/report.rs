@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use super::decision::GcDecision;
 use crate::cli::args::GcArgs;
-use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::error::CommandError;
+use crate::cli::output::print_json_line;
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::report::text::sanitize;
 
 /// A line of `--json`.
@@ -75,9 +76,7 @@ impl GcReport {
             return print_stdout(&format!("{word:<12} {thing} {}: {}\n", sanitize(name), sanitize(reason)));
         }
         let verdict = word.to_lowercase().replace(' ', "_");
-        let line = serde_json::to_string(&GcJsonLine { kind: thing, name, action: verdict, reason })
-            .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
-        print_stdout(&format!("{line}\n"))
+        print_json_line(&GcJsonLine { kind: thing, name, action: verdict, reason })
     }
 
     pub(super) fn finish(self) -> CommandResult {
@@ -90,6 +89,6 @@ impl GcReport {
         } else {
             print_stdout(&format!("{numbers}\n"))?;
         }
-        Ok(if self.failed > 0 { 3 } else { 0 })
+        Ok(if self.failed > 0 { ExitStatus::Machinery } else { ExitStatus::Success })
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::SwarmPrefix;
+use crate::cli::swarm_prefix::SwarmPrefix;
 use crate::protocol::mailbox::message::{AgentId, MailboxMessageType, MessageRecipient, MessageRef, Priority};
 
 /// `longshore mailbox`.

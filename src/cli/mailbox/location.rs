@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::args::{MailboxLocationArgs, ParticipantArgs};
-use crate::cli::args::SwarmPrefix;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
+use crate::cli::swarm_prefix::SwarmPrefix;
 use crate::coordinator::mailbox::{COPY_DIR, MailboxState};
 use crate::protocol::mailbox::agent_mailbox::AgentMailbox;
 use crate::protocol::mailbox::error::MailboxError;

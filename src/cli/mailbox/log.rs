@@ -6,7 +6,7 @@ use serde_json::json;
 use super::args::{MailboxLocationArgs, MailboxLogArgs};
 use super::location::MailboxLocation;
 use crate::cli::context::CommandContext;
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::mailbox::layout::AGENTS_DIR;
 use crate::protocol::mailbox::message::{AgentId, MailboxMessage};
 use crate::protocol::mailbox::order::conversation_order;
@@ -29,7 +29,7 @@ pub(super) async fn log(args: &MailboxLogArgs, here: &CommandContext) -> Command
             print_stdout(&format_message(&message, args.full, args.location.json))?;
         }
     }
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// Sorts messages in the order of the conversation. The file's modification time refines a timestamp within its second.
@@ -78,5 +78,5 @@ pub(super) async fn roster(args: &MailboxLocationArgs, here: &CommandContext) ->
             format!("{}\n", show::render_pending(pending, now))
         })?;
     }
-    Ok(0)
+    Ok(ExitStatus::Success)
 }

@@ -12,8 +12,6 @@ mod watch;
 
 use super::CommandResult;
 use super::context::CommandContext;
-use super::error::{CommandError, CommandErrorKind};
-use crate::protocol::mailbox::store::MailboxError;
 use args::{MailboxArgs, MailboxCommand};
 
 /// Runs a subcommand.
@@ -24,20 +22,5 @@ pub async fn mailbox(args: &MailboxArgs, here: &CommandContext) -> CommandResult
         MailboxCommand::Watch(args) => watch::watch(args, here).await,
         MailboxCommand::Roster(args) => log::roster(args, here).await,
         MailboxCommand::Log(args) => log::log(args, here).await,
-    }
-}
-
-impl From<MailboxError> for CommandError {
-    fn from(error: MailboxError) -> Self {
-        let kind = match &error {
-            MailboxError::Io { .. } | MailboxError::Locked(_) => CommandErrorKind::Machinery,
-            _ => CommandErrorKind::Input,
-        };
-        let shown = CommandError::from_error(kind, &error);
-        match &error {
-            MailboxError::NoMailbox(_) => shown.with_hint("`longshore mailbox send --dir DIR` creates one"),
-            MailboxError::IdTaken { .. } => shown.with_hint("choose another id with `--as ID`"),
-            _ => shown,
-        }
     }
 }

@@ -8,7 +8,7 @@ use super::args::MailboxReadArgs;
 use super::location::MailboxLocation;
 use crate::cli::context::CommandContext;
 use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::mailbox::agent_mailbox::{AgentMailbox, MessageBatch};
 use crate::protocol::mailbox::machine::DeliveredMessage;
 use crate::protocol::mailbox::show;
@@ -30,7 +30,7 @@ pub(super) async fn read(args: &MailboxReadArgs, here: &CommandContext) -> Comma
             return print_selected(args, &agent_mailbox);
         }
         print_messages(&agent_mailbox.history(Timestamp::now())?, json)?;
-        return Ok(0);
+        return Ok(ExitStatus::Success);
     }
     let agent_mailbox = location.open_as_sender(&args.participant, false)?;
     if args.wait {
@@ -42,7 +42,7 @@ pub(super) async fn read(args: &MailboxReadArgs, here: &CommandContext) -> Comma
     }
     print_batch(&batch, json)?;
     batch.commit()?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 fn print_selected(args: &MailboxReadArgs, agent_mailbox: &AgentMailbox) -> CommandResult {
@@ -57,7 +57,7 @@ fn print_selected(args: &MailboxReadArgs, agent_mailbox: &AgentMailbox) -> Comma
         }
     }
     CommandError::combine(problems)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 fn wait_for_messages(
@@ -79,13 +79,13 @@ fn wait_for_messages(
                 break "the swarm has ended: its agents send no more messages".to_owned();
             }
             WaitStep::Idle => {}
-            WaitStep::Matched => return Ok(0),
+            WaitStep::Matched => return Ok(ExitStatus::Success),
             WaitStep::NoMoreMessages(reason) => break reason,
             WaitStep::TimedOut => break format!("no message within {} s", args.timeout.unwrap_or_default()),
         }
     };
     print_stderr(&reason);
-    Ok(CommandErrorKind::Unsuccessful.exit_code())
+    Ok(ExitStatus::Unsuccessful)
 }
 
 fn print_batch(batch: &MessageBatch, json: bool) -> Result<(), CommandError> {

@@ -8,7 +8,7 @@ use super::location::MailboxLocation;
 use super::log::{format_message, sort_chronologically, warn_invalid_files};
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::mailbox::message::{AgentId, MailboxMessage, Seq};
 use crate::protocol::mailbox::outbox::{InvalidFile, ReadOutcome};
 use crate::protocol::mailbox::show;
@@ -42,7 +42,7 @@ pub(super) async fn watch(args: &MailboxWatchArgs, here: &CommandContext) -> Com
         let all_gone = state.report_statuses(&mailbox, quiet || args.location.json)?;
         if all_gone && new.is_empty() {
             print_stderr("all agents are gone");
-            return Ok(0);
+            return Ok(ExitStatus::Success);
         }
         quiet = false;
         let timeout = if all_gone {

@@ -1,8 +1,9 @@
-//! Keys: `longshore mesh keygen`, the file with a node's own, and the files with those that it trusts.
+//! `longshore mesh keygen`, key files and trust files.
 //!
-//! A key file is this program's own secret, and is not read if others could read it. What `keygen` prints is the public half, and is
-//! itself a trust file; one with several agents has them in `agents`, as JSON or TOML. Must not: print a secret.
+//! A key file is secret, and is refused if other users can read it. The output of `keygen` is the public half and a trust file of one
+//! agent; a list of agents is in `agents`, as JSON or TOML. Must not: print a secret.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -12,18 +13,17 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::args::MeshKeygenArgs;
 use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
+use crate::protocol::mesh::canonical::sha256_hex;
 use crate::protocol::mesh::modules::encryption::{RecipientKey, RecipientKeyPair};
 use crate::protocol::mesh::modules::keys::{KeyPermission, KeyRing, PublicKey, SecretKey};
 
-/// The most of a file that is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The file with a node's own keys.
+/// A node's own keys.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct KeyFile {
@@ -35,7 +35,6 @@ struct KeyFile {
     decryption_key: String,
 }
 
-/// An agent that is trusted.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct TrustedAgent {
@@ -47,16 +46,9 @@ struct TrustedAgent {
     #[serde(rename = "seal")]
     encryption_key: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    rights: Vec<RightName>,
+    rights: Vec<KeyPermission>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     allow: Vec<String>,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RightName {
-    Authorize,
-    Change,
 }
 
 #[derive(Deserialize)]
@@ -65,54 +57,48 @@ struct TrustFile {
     agents: Vec<TrustedAgent>,
 }
 
-/// A node's own keys.
 #[derive(Clone)]
 pub struct NodeKeys {
-    /// What it signs with.
     pub signing_key: Arc<SecretKey>,
-    /// What it opens with.
     pub decryption_key: RecipientKeyPair,
 }
 
-/// Those that a node trusts.
 #[derive(Default)]
 pub struct TrustedKeys {
-    /// Their keys.
     pub ring: Arc<KeyRing>,
-    /// What each may have done here.
+    /// Actions permitted to each agent.
     pub allowed_actions: Vec<(String, Vec<String>)>,
-    /// Whom something can be sealed for.
+    /// Agents to encrypt for.
     pub recipients: Vec<RecipientKey>,
 }
 
-/// Makes a key file, and prints its public half.
+/// Creates a key file and prints its public half.
 pub fn keygen(args: &MeshKeygenArgs) -> CommandResult {
-    let cannot = |error| CommandError::machinery("cannot get random bytes of the system").with_cause(&error);
+    let cannot = |error| CommandError::machinery("cannot read random bytes from the system").with_cause(&error);
     let mut random = [0; 64];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random)).map_err(cannot)?;
-    let encode = |bytes: &[u8]| BASE64.encode(bytes);
     let mut file = KeyFile {
         agent: args.agent.clone(),
         key_id: String::new(),
-        signing_key: encode(&random[..32]),
-        decryption_key: encode(&random[32..]),
+        signing_key: BASE64.encode(&random[..32]),
+        decryption_key: BASE64.encode(&random[32..]),
     };
     let verify = decode_node_keys(&file)
-        .ok_or_else(|| CommandError::input(format!("`{}` is no absolute URI", args.agent)))?
+        .ok_or_else(|| CommandError::input(format!("`{}` is not an absolute URI", args.agent)))?
         .signing_key
         .public_key()
         .to_base64();
-    file.key_id = Sha256::digest(&verify).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let own = decode_node_keys(&file).ok_or_else(|| CommandError::machinery("the key is none"))?;
-    let text = serde_json::to_string_pretty(&file)
-        .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
+    file.key_id = sha256_hex(&verify)[..16].to_owned();
+    let own = decode_node_keys(&file).ok_or_else(|| CommandError::machinery("the created key is invalid"))?;
+    let machinery = |error| CommandError::from_error(CommandErrorKind::Machinery, &error);
+    let text = serde_json::to_string_pretty(&file).map_err(machinery)?;
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()
     });
     written.map_err(|error| {
-        CommandError::input(format!("cannot make the key file `{}`", args.file.display())).with_cause(&error)
+        CommandError::input(format!("cannot create the key file `{}`", args.file.display())).with_cause(&error)
     })?;
     let public = TrustedAgent {
         agent: file.agent,
@@ -122,12 +108,8 @@ pub fn keygen(args: &MeshKeygenArgs) -> CommandResult {
         rights: Vec::new(),
         allow: Vec::new(),
     };
-    print_stdout(&format!(
-        "{}\n",
-        serde_json::to_string(&public)
-            .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?
-    ))?;
-    Ok(0)
+    print_stdout(&format!("{}\n", serde_json::to_string(&public).map_err(machinery)?))?;
+    Ok(ExitStatus::Success)
 }
 
 fn decode_node_keys(file: &KeyFile) -> Option<NodeKeys> {
@@ -144,7 +126,7 @@ fn read_key_file(path: &Path, what: &str, secret: bool) -> Result<String, Comman
         |error| CommandError::input(format!("cannot read the {what} file `{}`", path.display())).with_cause(&error);
     let file = File::open(path).map_err(bad)?;
     if secret && file.metadata().map_err(bad)?.mode() & 0o077 != 0 {
-        let text = format!("others can read the {what} file `{}`", path.display());
+        let text = format!("other users can read the {what} file `{}`", path.display());
         return Err(CommandError::input(text).with_hint(format!("chmod 600 {}", path.display())));
     }
     let mut text = String::new();
@@ -152,62 +134,57 @@ fn read_key_file(path: &Path, what: &str, secret: bool) -> Result<String, Comman
     Ok(text)
 }
 
-/// The keys of a key file.
 pub fn load_node_keys(path: &Path) -> Result<NodeKeys, CommandError> {
     let text = read_key_file(path, "key", true)?;
-    // What is in it is not quoted: it is a secret.
+    // Parse errors quote the content, which is secret.
     let file = serde_json::from_str::<KeyFile>(&text).ok();
     file.as_ref().and_then(decode_node_keys).ok_or_else(|| {
-        CommandError::input(format!("`{}` is no key file", path.display()))
-            .with_hint("`longshore mesh keygen` makes one")
+        CommandError::input(format!("`{}` is not a key file", path.display()))
+            .with_hint("create one with `longshore mesh keygen`")
     })
 }
 
-/// The agents of trust files.
 pub fn load_trusted_keys<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<TrustedKeys, CommandError> {
     let mut agents = Vec::new();
     for path in paths {
         agents.extend(load_trust_file(path)?);
     }
     let mut trust = TrustedKeys::default();
-    let mut keys = Vec::new();
+    let mut keys = BTreeMap::new();
     for agent in agents {
-        let bad = |error: &dyn std::error::Error| CommandError::from_error(CommandErrorKind::Input, error);
-        if keys.iter().any(|(id, _): &(String, PublicKey)| *id == agent.key_id) {
-            return Err(CommandError::input(format!("the key `{}` is trusted twice", agent.key_id)));
-        }
-        let mut key = PublicKey::new(&agent.key_id, &agent.agent, &agent.verifying_key).map_err(|error| bad(&error))?;
-        for right in &agent.rights {
-            key = key.with_permission(match right {
-                RightName::Authorize => KeyPermission::Authorize,
-                RightName::Change => KeyPermission::ModifyMessages,
-            });
+        let invalid = |error: &dyn std::error::Error| CommandError::from_error(CommandErrorKind::Input, error);
+        let mut key =
+            PublicKey::new(&agent.key_id, &agent.agent, &agent.verifying_key).map_err(|error| invalid(&error))?;
+        for permission in &agent.rights {
+            key = key.with_permission(*permission);
         }
         if let Some(seal) = &agent.encryption_key {
-            trust.recipients.push(RecipientKey::new(&agent.key_id, seal).map_err(|error| bad(&error))?);
+            trust.recipients.push(RecipientKey::new(&agent.key_id, seal).map_err(|error| invalid(&error))?);
         }
-        keys.push((agent.key_id, key));
+        if keys.insert(agent.key_id.clone(), key).is_some() {
+            return Err(CommandError::input(format!("duplicate key `{}` in the trust files", agent.key_id)));
+        }
         trust.allowed_actions.push((agent.agent, agent.allow));
     }
-    trust.ring = Arc::new(keys.into_iter().map(|(_, key)| key).collect());
+    trust.ring = Arc::new(keys.into_values().collect());
     Ok(trust)
 }
 
 fn load_trust_file(path: &Path) -> Result<Vec<TrustedAgent>, CommandError> {
     let text = read_key_file(path, "trust", false)?;
-    let none = |error: &dyn std::error::Error| {
-        CommandError::input(format!("`{}` is no trust file", path.display())).with_cause(error).with_hint(
-            "it has what `longshore mesh keygen` prints, or `agents`, a list of such; `rights` (authorize, change) and \
-             `allow` (names of blocks, or Body) may be added to each",
+    let invalid = |error: &dyn std::error::Error| {
+        CommandError::input(format!("`{}` is not a trust file", path.display())).with_cause(error).with_hint(
+            "use the output of `longshore mesh keygen`, or a list of such in `agents`; each may have `rights` (authorize, \
+             change) and `allow` (names of blocks, or Body)",
         )
     };
     if path.extension().is_some_and(|extension| extension == "toml") {
-        return toml::from_str::<TrustFile>(&text).map(|file| file.agents).map_err(|error| none(&error));
+        return toml::from_str::<TrustFile>(&text).map(|file| file.agents).map_err(|error| invalid(&error));
     }
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| none(&error))?;
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| invalid(&error))?;
     if value.get("agents").is_some() {
-        serde_json::from_value::<TrustFile>(value).map(|file| file.agents).map_err(|error| none(&error))
+        serde_json::from_value::<TrustFile>(value).map(|file| file.agents).map_err(|error| invalid(&error))
     } else {
-        serde_json::from_value::<TrustedAgent>(value).map(|one| vec![one]).map_err(|error| none(&error))
+        serde_json::from_value::<TrustedAgent>(value).map(|one| vec![one]).map_err(|error| invalid(&error))
     }
 }

@@ -1,6 +1,4 @@
-//! A node, as the command line describes it.
-//!
-//! Called by `serve.rs`. Must not: open a socket.
+//! Builds a node and its next hops from the arguments of `longshore mesh serve`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +10,8 @@ use serde_json::Value;
 use super::args::MeshServeArgs;
 use super::keys::{NodeKeys, TrustedKeys};
 use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::protocol::mesh::frame::Header;
+use crate::protocol::mesh::change::{APPLIED_BLOCK, ChangeAction, FrameChange};
+use crate::protocol::mesh::frame::FrameHeader;
 use crate::protocol::mesh::http::{Client, ClientOptions, NextHops, NodeAddress};
 use crate::protocol::mesh::limits::FrameLimits;
 use crate::protocol::mesh::modules::audit::Audit;
@@ -26,46 +25,43 @@ use crate::protocol::mesh::modules::ttl::Ttl;
 use crate::protocol::mesh::modules::upgrade::Upgrade;
 use crate::protocol::mesh::modules::validation::Validation;
 use crate::protocol::mesh::node::{Node, NodeKind};
-use crate::protocol::mesh::relay::{APPLIED_BLOCK, ChangeAction, FrameChange};
-use crate::protocol::mesh::role::is_iri;
+use crate::protocol::mesh::syntax::is_iri;
 
-/// The features of an active intermediary, by URI.
+/// Features of an active intermediary.
 const ANNOTATE_FEATURE: &str = "urn:longshore:mesh:feature:annotate";
 const MASK_FEATURE: &str = "urn:longshore:mesh:feature:mask";
 
-/// How long messages are remembered where somebody is trusted.
+/// Default with trusted agents.
 const DEFAULT_REPLAY_WINDOW: Duration = Duration::from_secs(300);
 
-/// Where the node stands on the path, by what it is asked to do.
 fn node_kind(args: &MeshServeArgs) -> Result<NodeKind, CommandError> {
     let active = args.active || !args.annotate.is_empty() || !args.mask.is_empty();
     match (args.forward.is_some() || !args.route.is_empty(), active) {
         (false, false) => Ok(NodeKind::UltimateReceiver),
         (true, false) => Ok(NodeKind::ForwardingIntermediary),
         (true, true) => Ok(NodeKind::ActiveIntermediary),
-        (false, true) => Err(CommandError::input("an active intermediary has to know where frames go")
-            .with_hint("add --forward URL, or --route URI=URL")),
+        (false, true) => Err(CommandError::input("an active intermediary needs a next node")
+            .with_hint("add --forward URL or --route URI=URL")),
     }
 }
 
-/// What would make a node that takes or answers nothing.
+/// Refuses values with which a node could not answer anything.
 fn validate_args(args: &MeshServeArgs) -> Result<(), CommandError> {
-    let none = |flag: &str| CommandError::input(format!("`{flag}` leaves nothing: it must be more than 0"));
+    let zero = |flag: &str| CommandError::input(format!("`{flag}` must be greater than 0"));
     for (flag, time) in [("--timeout", &args.timeout), ("--patience", &args.patience)] {
         if time.0.is_zero() {
-            return Err(none(flag));
+            return Err(zero(flag));
         }
     }
     if args.max_frame.0 == 0 {
-        return Err(none("--max-frame"));
+        return Err(zero("--max-frame"));
     }
     if args.handler.as_deref().is_some_and(|command| command.trim().is_empty()) {
-        return Err(CommandError::input("`--handler` is empty: it must be a command"));
+        return Err(CommandError::input("`--handler` must not be empty"));
     }
     Ok(())
 }
 
-/// The node.
 pub fn build_node(
     args: &MeshServeArgs,
     uri: &str,
@@ -75,48 +71,42 @@ pub fn build_node(
     validate_args(args)?;
     let bad = |error| CommandError::from_error(CommandErrorKind::Input, &error);
     let mut node = Node::new(uri, node_kind(args)?).map_err(bad)?;
-    let bytes = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
-    node.limits = FrameLimits { bytes, text: bytes.min(FrameLimits::default().text), ..FrameLimits::default() };
+    let bytes = args.max_frame_bytes();
+    let text = bytes.min(FrameLimits::default().text);
+    node = node.with_limits(FrameLimits { bytes, text, ..FrameLimits::default() });
     for role in &args.role {
         let role = match role.split_once('=').filter(|(token, iri)| !token.contains(':') && is_iri(iri)) {
             Some((token, iri)) => {
-                node.role_registry
-                    .register_token(token, iri)
-                    .map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))?;
+                node = node.with_role_token(token, iri).map_err(bad)?;
                 token
             }
             None => role,
         };
         node = node.with_role(role).map_err(bad)?;
     }
-    let names = |names: &[String]| -> Result<(), CommandError> {
-        names.iter().try_for_each(|name| validate_block(name, serde_json::Map::new()))
-    };
-    for list in [&args.understand, &args.reinsert, &args.allow] {
-        names(list)?;
-    }
-    for name in args.need.iter().filter(|name| *name != BODY_ACTION) {
-        names(std::slice::from_ref(name))?;
+    let needed_blocks = args.need.iter().filter(|name| *name != BODY_ACTION);
+    for name in [&args.understand, &args.reinsert, &args.allow].into_iter().flatten().chain(needed_blocks) {
+        validate_block(name, serde_json::Map::new())?;
     }
     if let Some(name) = args.need.iter().find(|name| !is_covered_by_signature(name)) {
         return Err(CommandError::input(format!(
-            "`{name}` cannot be needed from a sender: every node on the way may change it"
+            "`--need {name}` is not possible: every node on the path may change the block"
         )));
     }
     if let Some(own) = own.filter(|own| own.signing_key.agent() != uri) {
         return Err(CommandError::input(format!(
-            "the key is of `{}`, and the node is `{uri}`",
+            "the key belongs to `{}`, but the node is `{uri}`",
             own.signing_key.agent()
         )));
     }
     if own.is_some() && args.trust.is_empty() && !args.audit && node.kind() != NodeKind::UltimateReceiver {
-        return Err(CommandError::input("an intermediary does nothing with a key, unless it knows whom it trusts")
-            .with_hint("add --trust FILE, so that it checks what it presents itself with and signs anew"));
+        return Err(CommandError::input("an intermediary cannot use a key without trusted agents")
+            .with_hint("add --trust FILE, so that it verifies frames before it adds its credential or signs again"));
     }
     if args.need.iter().any(|name| name == BODY_ACTION) && node.kind() != NodeKind::UltimateReceiver {
-        return Err(CommandError::input("`--need Body` is for the end of the path: an intermediary processes no Body"));
+        return Err(CommandError::input("`--need Body` is not possible: an intermediary processes no Body"));
     }
-    // Whoever says which ways there are lets the node go them, and so with its log (7.2, rule 3).
+    // Configuring routes or the audit log authorizes the node to process the blocks (7.2, rule 3).
     let routing = (!args.route.is_empty()).then_some("routing");
     let audit = args.audit.then_some("audit");
     Ok(add_modules(node, args, own, trust)
@@ -126,7 +116,7 @@ pub fn build_node(
         .with_changes(build_changes(args)?))
 }
 
-/// All modules that there are, with the keys that there are.
+/// Adds all modules for which there are keys.
 fn add_modules(node: Node, args: &MeshServeArgs, own: Option<&NodeKeys>, trust: &TrustedKeys) -> Node {
     let mut node = node.with_module(Ttl).with_module(Upgrade).with_module(Validation::default()).with_module(Routing);
     let mut audit = if args.audit { Audit::starting_log() } else { Audit::default() };
@@ -136,8 +126,8 @@ fn add_modules(node: Node, args: &MeshServeArgs, own: Option<&NodeKeys>, trust: 
             node = node.with_module(Encryption::with_keys([own.decryption_key.clone()]));
         }
     }
-    let usual = if args.trust.is_empty() { None } else { Some(DEFAULT_REPLAY_WINDOW) };
-    let window = args.replay_window.map_or(usual, |window| (!window.0.is_zero()).then_some(window.0));
+    let default_window = if args.trust.is_empty() { None } else { Some(DEFAULT_REPLAY_WINDOW) };
+    let window = args.replay_window.map_or(default_window, |window| (!window.0.is_zero()).then_some(window.0));
     if let Some(window) = window {
         let fresh = Freshness::within_window(SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX));
         node = node.with_module(if args.require_signature { fresh } else { fresh.with_optional_id() });
@@ -163,9 +153,9 @@ fn add_modules(node: Node, args: &MeshServeArgs, own: Option<&NodeKeys>, trust: 
 }
 
 fn validate_block(name: &str, properties: serde_json::Map<String, Value>) -> Result<(), CommandError> {
-    let fault = Header::default().set_block(name, properties).err();
+    let fault = FrameHeader::default().set_block(name, properties).err();
     fault.map_or(Ok(()), |fault| {
-        Err(CommandError::input(format!("`{name}` cannot be a header block: {}", fault.reason_text())))
+        Err(CommandError::input(format!("`{name}` is not a valid header block: {}", fault.reason_text())))
     })
 }
 
@@ -173,14 +163,14 @@ fn build_changes(args: &MeshServeArgs) -> Result<Vec<FrameChange>, CommandError>
     let mut changes = Vec::new();
     for typed in &args.annotate {
         let bad = || {
-            CommandError::input(format!("`{typed}` is no header block"))
+            CommandError::input(format!("`{typed}` is not a header block"))
                 .with_hint("write it as NAME={\"key\": \"value\"}")
         };
         let (name, json) = typed.split_once('=').ok_or_else(bad)?;
         let Ok(Value::Object(properties)) = serde_json::from_str(json) else { return Err(bad()) };
         validate_block(name, properties.clone())?;
         if [APPLIED_BLOCK, "signature"].contains(&name) {
-            return Err(CommandError::input(format!("`{name}` is the node's own to say")));
+            return Err(CommandError::input(format!("`{name}` is reserved for the node itself")));
         }
         changes.push(FrameChange {
             feature: ANNOTATE_FEATURE.to_owned(),
@@ -195,25 +185,24 @@ fn build_changes(args: &MeshServeArgs) -> Result<Vec<FrameChange>, CommandError>
     Ok(changes)
 }
 
-/// The nodes behind it.
 pub fn build_hops(args: &MeshServeArgs, token: Option<String>) -> Result<NextHops, CommandError> {
-    let limit = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
-    let manner = ClientOptions { http2: args.next_http2, token, timeout: args.timeout.0, max_response_bytes: limit };
+    let max_response_bytes = args.max_frame_bytes();
+    let options = ClientOptions { http2: args.next_http2, token, timeout: args.timeout.0, max_response_bytes };
     let client = |address: NodeAddress| {
-        Client::new(address, manner.clone()).map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))
+        Client::new(address, options.clone()).map_err(|error| CommandError::from_error(CommandErrorKind::Input, &error))
     };
-    let mut ways = BTreeMap::new();
+    let mut routes = BTreeMap::new();
     for typed in &args.route {
-        let bad = |problem: String| CommandError::input(format!("`{typed}` is no way to a node: {problem}"));
-        // A URI may have a `=` of its own; the URL's beginning tells them apart.
+        let bad = |problem: String| CommandError::input(format!("`{typed}` is not a route: {problem}"));
+        // The URI may contain `=`, so split before the URL's scheme.
         let split = ["=http://", "=https://"].iter().find_map(|mark| typed.find(mark));
         let (uri, url) = split
-            .map(|place| (&typed[..place], &typed[place + 1..]))
-            .ok_or_else(|| bad("it is written as URI=URL".to_owned()))?;
+            .map(|index| (&typed[..index], &typed[index + 1..]))
+            .ok_or_else(|| bad("write it as URI=URL".to_owned()))?;
         if !is_iri(uri) {
-            return Err(bad(format!("`{uri}` is no absolute URI")));
+            return Err(bad(format!("`{uri}` is not an absolute URI")));
         }
-        ways.insert(uri.to_owned(), client(url.parse().map_err(bad)?)?);
+        routes.insert(uri.to_owned(), client(url.parse().map_err(bad)?)?);
     }
-    Ok(NextHops { default_hop: args.forward.clone().map(client).transpose()?, by_uri: ways })
+    Ok(NextHops { default_hop: args.forward.clone().map(client).transpose()?, by_uri: routes })
 }

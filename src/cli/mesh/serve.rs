@@ -1,6 +1,6 @@
-//! `longshore mesh serve`: a node of the mesh, until a signal ends it.
+//! `longshore mesh serve`: runs a mesh node until a signal.
 //!
-//! The first signal lets what is being answered come to its end, for two seconds; a second one ends it at once.
+//! The first signal gives open exchanges two seconds; the second one exits at once.
 
 use std::path::PathBuf;
 
@@ -12,58 +12,52 @@ use tokio_util::sync::CancellationToken;
 use super::args::MeshServeArgs;
 use super::{keys, node, token};
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stderr, print_stdout};
-use crate::protocol::mesh::http::{FRAME_PATH, Handler, NodeService, Server, ServerOptions};
-use crate::protocol::mesh::node::NodeKind;
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
+use crate::protocol::mesh::http::binding::FRAME_PATH;
+use crate::protocol::mesh::http::{Handler, NodeService, Server, ServerOptions};
 
-/// Serves.
 pub async fn serve(args: &MeshServeArgs) -> CommandResult {
     let token = token::load_token(args.token_file.as_deref())?;
     if !args.listen.ip().is_loopback() && token.is_none() {
         return Err(CommandError::input(format!(
-            "`{}` can be reached from other machines, and there is no token",
+            "`{}` is reachable from other machines and needs a token",
             args.listen
         ))
-        .with_hint(format!(
-            "put one into a file for --token-file, or into {}; or listen on 127.0.0.1",
-            token::TOKEN_ENV_VAR
-        )));
+        .with_hint(format!("use --token-file or set {}; or listen on 127.0.0.1", token::TOKEN_ENV_VAR)));
     }
     let next_token = args.next_token_file.as_deref().map(|file| token::load_token(Some(file))).transpose()?.flatten();
     let hops = node::build_hops(args, next_token)?;
-    // All that is wrong with what was typed is told before anything listens.
+    // Report invalid arguments before listening.
     let own = args.key.as_deref().map(keys::load_node_keys).transpose()?;
     let trust = keys::load_trusted_keys(args.trust.iter().map(PathBuf::as_path))?;
     let uri = args.uri.as_deref().or(own.as_ref().map(|own| own.signing_key.agent()));
     let node = |url: &str| node::build_node(args, uri.unwrap_or(url), own.as_ref(), &trust);
     node("http://127.0.0.1/mesh")?;
-    if let Some(folder) = &args.attachments {
-        std::fs::create_dir_all(folder).map_err(|error| {
-            CommandError::input(format!("cannot make the folder `{}`", folder.display())).with_cause(&error)
+    if let Some(dir) = &args.attachments {
+        std::fs::create_dir_all(dir).map_err(|error| {
+            CommandError::input(format!("cannot create the directory `{}`", dir.display())).with_cause(&error)
         })?;
     }
     let machinery = |what: String| move |error| CommandError::machinery(what).with_cause(&error);
     let listener =
-        TcpListener::bind(args.listen).await.map_err(machinery(format!("cannot listen at `{}`", args.listen)))?;
-    let address = listener.local_addr().map_err(machinery("cannot tell where it listens".to_owned()))?;
+        TcpListener::bind(args.listen).await.map_err(machinery(format!("cannot listen on `{}`", args.listen)))?;
+    let address = listener.local_addr().map_err(machinery("cannot determine the listening address".to_owned()))?;
     let url = format!("http://{address}{FRAME_PATH}");
     let node = node(&url)?;
-    let (uri, place) = (node.uri().to_owned(), node.kind());
-    let mut station = NodeService::new(node, hops);
+    let (uri, kind) = (node.uri().to_owned(), node.kind());
+    let mut service = NodeService::new(node, hops);
     if let Some(command) = &args.handler {
-        let answer = usize::try_from(args.max_frame.0).unwrap_or(usize::MAX);
-        let hidden = vec![token::TOKEN_ENV_VAR.to_owned()];
-        station = station.with_handler(Handler {
+        service = service.with_handler(Handler {
             command: command.clone(),
             timeout: args.timeout.0,
-            max_output_bytes: answer,
-            removed_env: hidden,
+            max_output_bytes: args.max_frame_bytes(),
+            removed_env: vec![token::TOKEN_ENV_VAR.to_owned()],
         });
     }
-    if let Some(folder) = &args.attachments {
-        station = station.with_attachment_dir(folder.clone());
+    if let Some(dir) = &args.attachments {
+        service = service.with_attachment_dir(dir.clone());
     }
-    let terms = ServerOptions {
+    let options = ServerOptions {
         token,
         max_attachment_bytes: usize::try_from(args.max_attachments.0).unwrap_or(usize::MAX),
         header_timeout: args.patience.0,
@@ -78,26 +72,21 @@ pub async fn serve(args: &MeshServeArgs) -> CommandResult {
             json!({"listening": address.to_string(), "url": url, "uri": uri, "pid": std::process::id()})
         ))?;
     } else {
-        let what = match place {
-            NodeKind::UltimateReceiver => "ultimate receiver",
-            NodeKind::ForwardingIntermediary => "forwarding intermediary",
-            NodeKind::ActiveIntermediary => "active intermediary",
-        };
-        print_stderr(&format!("{what} {uri}, at {url}"));
+        print_stderr(&format!("{kind} {uri}, at {url}"));
     }
-    let mut serving = tokio::spawn(Server::new(station, terms, address, stop.clone()).serve(listener));
+    let mut serving = tokio::spawn(Server::new(service, options, address, stop.clone()).serve(listener));
     let ended = tokio::select! {
         ended = &mut serving => ended,
         () = signals.recv() => {
             stop.cancel();
             tokio::select! {
                 ended = &mut serving => ended,
-                () = signals.recv() => return Ok(130),
+                () = signals.recv() => return Ok(ExitStatus::Interrupted),
             }
         }
     };
-    ended.map_err(|error| CommandError::machinery("the server broke").with_cause(&error))?;
-    Ok(0)
+    ended.map_err(|error| CommandError::machinery("the server failed").with_cause(&error))?;
+    Ok(ExitStatus::Success)
 }
 
 struct ServeSignals {

@@ -1,7 +1,5 @@
-//! `longshore mesh show`: MemoryGrams of the SSOT, of a file or of standard input. One that breaks a rule is an error that says
-//! which.
+//! `longshore mesh show`: shows MemoryGrams of the SSOT, a file or standard input.
 
-use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
@@ -9,27 +7,24 @@ use serde_json::Value;
 use super::args::MeshShowArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::input::read_limited;
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::delivery::{DeliveryError, Repo};
 use crate::handoff::story_knowledge;
 use crate::protocol::amp::store::Ssot;
 use crate::protocol::mesh::frame::Frame;
-use crate::protocol::mesh::gram::{GramDraft, GramLimits, MemoryGram, render};
+use crate::protocol::mesh::gram::{GramDraft, GramEntry, GramLimits, MemoryGram, render};
 use crate::protocol::mesh::limits;
 
-/// The most bytes that are read.
-const MAX_INPUT_BYTES: u64 = 8 << 20;
+const MAX_INPUT_BYTES: usize = 8 << 20;
 
-/// Carries it out.
-pub(super) async fn show(args: &MeshShowArgs, here: &CommandContext) -> CommandResult {
+pub(super) async fn show(args: &MeshShowArgs, context: &CommandContext) -> CommandResult {
     let grams = if args.what == "-" {
-        read_grams(std::io::stdin(), "standard input")?
+        read_grams(&args.what, "standard input")?
     } else if Path::new(&args.what).is_file() {
-        let file = std::fs::File::open(&args.what)
-            .map_err(|error| CommandError::input(format!("cannot read `{}`", args.what)).with_cause(&error))?;
-        read_grams(file, &args.what)?
+        read_grams(&args.what, &args.what)?
     } else {
-        vec![load_story_gram(&args.what, here).await?]
+        vec![load_story_gram(&args.what, context).await?]
     };
     let text = if args.json {
         match grams.as_slice() {
@@ -37,11 +32,11 @@ pub(super) async fn show(args: &MeshShowArgs, here: &CommandContext) -> CommandR
             several => several.iter().map(|gram| format!("{}\n", gram.to_json())).collect(),
         }
     } else if args.dot || args.mermaid || args.markdown {
-        // Several are one graph.
+        // Merge several into one graph.
         let one = match grams.as_slice() {
             [one] => one.clone(),
             several => story_knowledge::merge_grams(several, "urn:longshore:show", Vec::new(), usize::MAX)
-                .ok_or_else(|| CommandError::input("there is no MemoryGram in it"))?,
+                .ok_or_else(|| CommandError::input("no MemoryGram found"))?,
         };
         match (args.dot, args.mermaid) {
             (true, _) => render::dot(&one),
@@ -52,17 +47,15 @@ pub(super) async fn show(args: &MeshShowArgs, here: &CommandContext) -> CommandR
         grams.iter().map(render::table).collect::<Vec<_>>().join("\n")
     };
     print_stdout(&text)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
-/// What a text has: a gram, a list of them, or a frame.
-fn read_grams(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, CommandError> {
-    let mut bytes = Vec::new();
-    from.take(MAX_INPUT_BYTES + 1)
-        .read_to_end(&mut bytes)
+/// Reads a gram, a list of grams, or the grams of a frame. Lone nodes become one gram.
+fn read_grams(path: &str, name: &str) -> Result<Vec<MemoryGram>, CommandError> {
+    let bytes = read_limited(path, MAX_INPUT_BYTES)
         .map_err(|error| CommandError::input(format!("cannot read `{name}`")).with_cause(&error))?;
-    if bytes.len() as u64 > MAX_INPUT_BYTES {
-        return Err(CommandError::input(format!("`{name}` has more than {} MB", MAX_INPUT_BYTES >> 20)));
+    if bytes.len() > MAX_INPUT_BYTES {
+        return Err(CommandError::input(format!("`{name}` is larger than {} MB", MAX_INPUT_BYTES >> 20)));
     }
     let value: Value = serde_json::from_slice(&bytes)
         .map_err(|error| CommandError::input(format!("`{name}` is not JSON")).with_cause(&error))?;
@@ -83,54 +76,52 @@ fn read_grams(from: impl Read, name: &str) -> Result<Vec<MemoryGram>, CommandErr
         _ => Vec::new(),
     };
     if entries.is_empty() {
-        return Err(CommandError::input(format!("there is no MemoryGram in `{name}`")));
+        return Err(CommandError::input(format!("no MemoryGram found in `{name}`")));
     }
     let mut grams = Vec::new();
     let mut lone = GramDraft::default();
-    for (place, entry) in entries.iter().enumerate() {
+    for (index, entry) in entries.iter().enumerate() {
         let read = MemoryGram::from_entry(entry, &GramLimits::default()).map_err(|error| {
-            CommandError::input(format!("MemoryGram {} of `{name}` is not valid: {error}", place + 1))
+            CommandError::input(format!("MemoryGram {} of `{name}` is invalid: {error}", index + 1))
         })?;
         match read {
-            Ok(gram) => grams.push(gram),
-            Err(node) => lone.nodes.push(node),
+            GramEntry::Gram(gram) => grams.push(gram),
+            GramEntry::LoneNode(node) => lone.nodes.push(node),
         }
     }
     if !lone.nodes.is_empty() {
-        let sealed = lone.build(jiff::Timestamp::now(), &GramLimits::default());
-        grams.push(
-            sealed.map_err(|error| CommandError::input(format!("the nodes of `{name}` are not valid: {error}")))?,
-        );
+        let built = lone.build(jiff::Timestamp::now(), &GramLimits::default());
+        grams.push(built.map_err(|error| CommandError::input(format!("the nodes of `{name}` are invalid: {error}")))?);
     }
     Ok(grams)
 }
 
-/// What the SSOT has of a story: `[SWARM/][FILE/]STORY`. What stands before one `/` may be either.
-async fn load_story_gram(what: &str, here: &CommandContext) -> Result<MemoryGram, CommandError> {
-    let repo = Repo::discover(here.dir()).await.map_err(|error| match error {
+/// Loads the memory of `[SWARM/][FILE/]STORY` from the SSOT. A single prefix may be either.
+async fn load_story_gram(what: &str, context: &CommandContext) -> Result<MemoryGram, CommandError> {
+    let repo = Repo::discover(context.dir()).await.map_err(|error| match error {
         DeliveryError::NotARepo { path } => CommandError::input(format!(
-            "there is no file `{what}`, and `{}` is in no git repository that would have the memory of a story",
+            "there is no file `{what}`, and `{}` is in no git repository with the memory of a story",
             path.display()
         ))
-        .with_hint("run it inside a git repository, or name one with `-C DIR`"),
+        .with_hint("run inside a git repository, or use `-C DIR`"),
         error => error.into(),
     })?;
     let ssot = Ssot::open_read_only(repo.root());
-    let read: Vec<(Option<&str>, String)> = match what.split('/').collect::<Vec<_>>()[..] {
+    let candidates: Vec<(Option<&str>, String)> = match what.split('/').collect::<Vec<_>>()[..] {
         [story] => vec![(None, story.to_owned())],
         [one, story] => vec![(Some(one), story.to_owned()), (None, format!("{one}-{story}"))],
         [swarm, file, story] => vec![(Some(swarm), format!("{file}-{story}"))],
         _ => Vec::new(),
     };
-    let newest = match read.as_slice() {
+    let newest = match candidates.as_slice() {
         [(Some(_), _)] | [] => None,
-        [(None, _)] => Some(here.resolve_swarm_dir(None).await?.swarm()),
-        _ => here.resolve_swarm_dir(None).await.ok().map(|dir| dir.swarm()),
+        [(None, _)] => Some(context.resolve_swarm_dir(None).await?.swarm()),
+        _ => context.resolve_swarm_dir(None).await.ok().map(|dir| dir.swarm()),
     };
     let mut found = Vec::new();
     for id in ssot.memory_swarms()? {
         let names = ssot.memory_names(id)?;
-        for (swarm, story) in &read {
+        for (swarm, story) in &candidates {
             let wanted = match swarm {
                 Some(prefix) => prefix.len() >= 4 && id.to_string().starts_with(&prefix.to_lowercase()),
                 None => newest == Some(id),
@@ -145,15 +136,13 @@ async fn load_story_gram(what: &str, here: &CommandContext) -> Result<MemoryGram
     match found.as_slice() {
         [(id, name)] => {
             let gram = ssot.memory(*id, name)?;
-            gram.ok_or_else(|| {
-                CommandError::input(format!("the memory of `{what}` is torn: no JSON, or not all of it"))
-            })
+            gram.ok_or_else(|| CommandError::input(format!("the memory of `{what}` is corrupt")))
         }
-        [] => Err(CommandError::input(format!("there is no file `{what}`, and no memory of a story of that name"))
-            .with_hint("a story has a memory once it landed; `longshore status` shows which did")),
+        [] => Err(CommandError::input(format!("there is no file `{what}`, and no memory of a story with that name"))
+            .with_hint("a story has a memory once it has landed; `longshore status` lists those")),
         several => {
             let names: Vec<String> = several.iter().map(|(id, name)| format!("{}/{name}", id.short())).collect();
-            Err(CommandError::input(format!("`{what}` may be several: {}", names.join(", "))))
+            Err(CommandError::input(format!("`{what}` is ambiguous: {}", names.join(", "))))
         }
     }
 }

@@ -1,13 +1,12 @@
-//! The token that opens a node to others: from a file, or from the environment; never from the command line, which everybody can read.
+//! Bearer tokens, from a file or the environment; never from the command line, which other users can read.
 
 use std::path::Path;
 
 use crate::cli::error::{CommandError, CommandErrorKind};
 
-/// The variable that has it where no file is named.
 pub const TOKEN_ENV_VAR: &str = "LONGSHORE_MESH_TOKEN";
 
-/// The token of a file, or of the environment.
+/// Reads the token from a file, or else from [`TOKEN_ENV_VAR`].
 pub fn load_token(file: Option<&Path>) -> Result<Option<String>, CommandError> {
     let (text, what) = match file {
         Some(path) => {
@@ -25,9 +24,9 @@ pub fn load_token(file: Option<&Path>) -> Result<Option<String>, CommandError> {
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(CommandError::new(
             CommandErrorKind::Input,
-            format!("{what} must be visible characters of ASCII, with no space inside"),
+            format!("{what} must consist of visible ASCII characters without spaces"),
         )
-        .with_hint("`openssl rand -hex 32` makes one"));
+        .with_hint("create one with `openssl rand -hex 32`"));
     }
     Ok(Some(token.to_owned()))
 }

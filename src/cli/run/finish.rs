@@ -1,6 +1,7 @@
-//! The end of a run: the report's files, the table, and the outcome into the tasks files where that was asked for.
+//! Runs a swarm and finishes it: the report's files, the final table, and the outcome in the tasks files with `--write-back`.
 //!
-//! Called by `run/mod.rs`, also after a failure: what landed before it has landed. Everything is told from the swarm's record.
+//! Shared by `run` and `resume`. Finishing reads the swarm's record and happens after failures too: what landed before has
+//! landed.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stderr, stdout};
@@ -10,34 +11,32 @@ use super::preflight::Preflight;
 use crate::cli::args::RunArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{print_stderr, print_stdout, terminal_columns};
-use crate::coordinator::reason_to_keep_volumes;
+use crate::cli::{CommandResult, print_stderr, print_stdout, terminal_columns};
+use crate::coordinator::{self, SwarmSetup, reason_to_keep_volumes};
 use crate::delivery::Repo;
 use crate::ids::StoryId;
 use crate::protocol::acp::message::StoryStatus;
 use crate::report::summary::Summary;
-use crate::report::{TextStyle, report_file};
+use crate::report::{FirstWriteError, TextStyle, report_file};
 use crate::state::recovery::recover;
 use crate::state::{SwarmDir, SwarmState, SwarmStatus};
 use crate::tasks::write_back::{self, WriteBackStatus};
 
-/// What is needed at the end, taken before the coordinator has the rest.
-pub struct FinishContext {
+/// What finishing needs, taken before the coordinator gets the rest.
+pub(crate) struct FinishContext {
     repo: Repo,
     json: bool,
     write_back: bool,
     notes: Vec<String>,
     relaxations: Vec<String>,
-    /// Volumes that `--keep` keeps.
     keep: bool,
 }
 
 impl FinishContext {
-    /// Of this run.
-    pub fn for_run(args: &RunArgs, checked: &Preflight) -> Self {
+    pub(super) fn for_run(args: &RunArgs, checked: &Preflight) -> Self {
         Self {
             repo: checked.repo.clone(),
-            json: args.plan.json,
+            json: args.common.json,
             write_back: args.write_back,
             notes: checked.notes.clone(),
             relaxations: checked.relaxations.clone(),
@@ -45,51 +44,76 @@ impl FinishContext {
         }
     }
 
-    /// Of a swarm that was taken up again.
-    pub fn for_resume(repo: Repo, json: bool, write_back: bool, keep: bool) -> Self {
+    pub(crate) fn for_resume(repo: Repo, json: bool, write_back: bool, keep: bool) -> Self {
         Self { repo, json, write_back, notes: Vec::new(), relaxations: Vec::new(), keep }
     }
 }
 
-/// Tells how the swarm ended.
-pub async fn finish(ending: &FinishContext, dir: &SwarmDir) -> Result<(), CommandError> {
+pub(crate) async fn run_and_finish(
+    setup: SwarmSetup,
+    context: &FinishContext,
+    write_error: &FirstWriteError,
+) -> CommandResult {
+    let dir = setup.dir.clone();
+    let ended = coordinator::run(setup).await;
+    let finished = finish(context, &dir).await;
+    let ended = ended.map_err(CommandError::from)?;
+    finished?;
+    check_events_written(write_error)?;
+    Ok(ended.into())
+}
+
+/// Fails if events were lost: a program must not take a broken stream for a whole one.
+fn check_events_written(write_error: &FirstWriteError) -> Result<(), CommandError> {
+    match write_error.error() {
+        None => Ok(()),
+        Some(error) => {
+            Err(CommandError::machinery("events could not be written to standard output: the stream is incomplete")
+                .with_cause(error)
+                .with_hint("`longshore status` shows how the swarm ended"))
+        }
+    }
+}
+
+/// Reports how the swarm ended.
+pub(crate) async fn finish(context: &FinishContext, dir: &SwarmDir) -> Result<(), CommandError> {
     let recovered = recover(dir)?;
     if recovered.event_count == 0 {
-        // It did not begin: the error says it all.
+        // It did not start. The error says why.
         return Ok(());
     }
     let state = SwarmState::from_machine(&recovered.machine, recovered.header.started);
     let mut summary = Summary::from_state(&state, &recovered.header.spec, dir);
     for branch in &mut summary.branches {
-        branch.head = ending.repo.branch_head(&branch.name).await?.map(|commit| commit.to_string());
+        branch.head = context.repo.branch_head(&branch.name).await?.map(|commit| commit.to_string());
     }
-    summary.relaxations.clone_from(&ending.relaxations);
-    summary.notes.splice(0..0, ending.notes.iter().cloned());
-    if let Some(why) = reason_to_keep_volumes(&recovered.machine, ending.keep) {
+    summary.relaxations.clone_from(&context.relaxations);
+    summary.notes.splice(0..0, context.notes.iter().cloned());
+    if let Some(reason) = reason_to_keep_volumes(&recovered.machine, context.keep) {
         let short = dir.swarm().short();
-        let containers = if ending.keep { ", and the containers" } else { "" };
+        let containers = if context.keep { " and the containers" } else { "" };
         let volumes = format!("volumes longshore-{short}-in and longshore-{short}-work{containers}");
-        summary.notes.push(format!("kept: {volumes}, because {why}"));
+        summary.notes.push(format!("kept: {volumes}, because {reason}"));
     }
-    if ending.write_back {
+    if context.write_back {
         let written = write_outcomes(&state);
         summary.notes.extend(written);
     }
     if state.status == SwarmStatus::Suspended {
         let short = dir.swarm().short();
         summary.notes.push(format!(
-            "exit code 4: what is left waits for you. `longshore admin list` shows it, `longshore admin show TARGET` what \
-             you can decide; then `longshore resume {short}`"
+            "exit code 4: the rest waits for you. `longshore admin list` shows it, `longshore admin show TARGET` what you can \
+             decide; then run `longshore resume {short}`"
         ));
     }
     if matches!(state.status, SwarmStatus::Interrupted | SwarmStatus::Running | SwarmStatus::Stopping) {
-        summary.notes.push(format!("swarm {} did not finish: `longshore resume` goes on with it", summary.swarm));
+        summary.notes.push(format!("swarm {} did not finish: resume it with `longshore resume`", summary.swarm));
     }
     if let Err(error) = report_file::write_report(&mut summary, &dir.path()) {
         print_stderr(&format!("warning: cannot write the report: {error}"));
     }
-    if ending.json {
-        // Standard output is the event stream's.
+    if context.json {
+        // Standard output belongs to the event stream.
         print_summary(&summary, &stderr(), |text| {
             let _ = stderr().write_all(text.as_bytes());
             Ok(())
@@ -104,12 +128,12 @@ fn print_summary(
     stream: &impl IsTerminal,
     write: impl FnOnce(&str) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
-    let look = TextStyle::for_stream(stream, &CommandContext::env_var);
-    write(&format!("\n{}", summary.render(terminal_columns(stream), look.colour)))
+    let style = TextStyle::for_stream(stream, &CommandContext::env_var);
+    write(&format!("\n{}", summary.render(terminal_columns(stream), style.colour)))
 }
 
-/// Writes the outcomes into the tasks files, as they are now: somebody may have edited them meanwhile. What cannot be
-/// written is told, and costs nothing else.
+/// Writes the outcomes into the tasks files as they are now, since they may have been edited meanwhile. Gives notes about
+/// what was written and what could not be.
 fn write_outcomes(state: &SwarmState) -> Vec<String> {
     let mut notes = Vec::new();
     for (path, outcomes) in outcomes_by_file(state) {
@@ -125,14 +149,14 @@ fn write_outcomes(state: &SwarmState) -> Vec<String> {
     notes
 }
 
-/// What is to be written, by tasks file. Stories that were done before are left as they are.
+/// The outcomes by tasks file, without stories that were done before.
 fn outcomes_by_file(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, WriteBackStatus>> {
     let mut files: BTreeMap<PathBuf, BTreeMap<StoryId, WriteBackStatus>> = BTreeMap::new();
     for story in state.stories.iter().filter(|story| !story.done_before) {
         let written = match story.status {
             StoryStatus::Completed => WriteBackStatus::Completed,
             StoryStatus::Failed => WriteBackStatus::Failed,
-            // Passed over because of another story: still to be done.
+            // Skipped because of another story, so still to be done.
             StoryStatus::Skipped | StoryStatus::Pending | StoryStatus::InProgress => WriteBackStatus::Pending,
         };
         files.entry(PathBuf::from(&story.tasks_file)).or_default().insert(story.id.clone(), written);
@@ -140,9 +164,9 @@ fn outcomes_by_file(state: &SwarmState) -> BTreeMap<PathBuf, BTreeMap<StoryId, W
     files
 }
 
-/// Whether there was something to write.
+/// Gives whether the file changed.
 fn write_back_file(path: &Path, outcomes: &BTreeMap<StoryId, WriteBackStatus>) -> Result<bool, String> {
-    // Through a link, the file itself is replaced and not the link.
+    // A link stays, and the file that it leads to is replaced.
     let real = path.canonicalize().map_err(|error| error.to_string())?;
     let original = std::fs::read(&real).map_err(|error| error.to_string())?;
     let bytes = write_back::apply_outcomes(&original, path, outcomes).map_err(|error| error.to_string())?;

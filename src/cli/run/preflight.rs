@@ -1,17 +1,18 @@
-//! Everything that must hold before a swarm begins: settings, tasks files, plan, repository, branches, engine, image, shim.
+//! Checks what must hold before a swarm starts: settings, tasks files, plan, repository, branches, engine, image, shim.
 //!
-//! Called by `run/mod.rs`. All problems are collected. Must not: make or change anything.
+//! Called by `run/mod.rs`; `resume` shares the single checks. Must not: create or change anything.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::unfinished;
+use super::unfinished::{UnfinishedSwarm, copy_tasks_files, find_unfinished_swarms};
 use crate::cli::args::RunArgs;
-use crate::cli::context::{CommandContext, settings_errors};
-use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::settings::{self, DEFAULT_IMAGE, SettingSource, Settings};
-use crate::cli::{plan as plan_command, shim};
+use crate::cli::context::CommandContext;
+use crate::cli::error::{CommandError, CommandErrorKind, settings_errors};
+use crate::cli::plan as plan_command;
+use crate::cli::settings::{self, Config, DEFAULT_IMAGE, SettingSource, Settings, SettingsError};
+use crate::cli::shim::{ShimBinary, find_shim};
 use crate::delivery::{Repo, RepoHead};
 use crate::engine::{Engine, EngineInfo, ImageInfo};
 use crate::ids::{CommitId, SwarmId};
@@ -19,81 +20,63 @@ use crate::plan::{self, Plan};
 use crate::protocol::acp::message::{EnvKey, EnvVars};
 use crate::state::{Journal, SwarmDir};
 
-/// The most bytes that the variables' names and values may have together: they travel in one ACP message of 64 KB, where
-/// JSON may double some characters.
+/// The most bytes of all variables' names and values: they travel in one ACP message of 64 KB, where JSON may double some
+/// characters.
 const MAX_ENV_BYTES: usize = 32 * 1024;
 
-/// All that a swarm needs, checked.
-pub struct Preflight {
-    /// The settings.
+/// Everything a swarm needs, checked.
+pub(crate) struct Preflight {
     pub settings: Settings,
-    /// The plan.
     pub plan: Plan,
-    /// The heads of the files' integration branches, one a file.
+    /// The heads of the files' integration branches, one per file.
     pub bases: Vec<CommitId>,
-    /// The repository.
     pub repo: Repo,
-    /// The engine.
     pub engine: Arc<dyn Engine>,
-    /// What the engine is.
     pub engine_info: EngineInfo,
-    /// The image.
     pub image: ImageInfo,
-    /// The shim.
-    pub shim: shim::ShimBinary,
-    /// The sandboxes' environment.
+    pub shim: ShimBinary,
+    /// The environment of the sandboxes.
     pub env: EnvVars,
-    /// Worth knowing before it begins: where each branch starts.
+    /// Notes for the start: where each branch starts.
     pub start_notes: Vec<String>,
-    /// Worth knowing before it begins and when it is over.
+    /// Notes for the start and for the report.
     pub notes: Vec<String>,
-    /// What makes the sandboxes less closed than the defaults.
+    /// What makes the sandboxes less isolated than by default.
     pub relaxations: Vec<String>,
 }
 
-/// Checks.
-pub async fn check(args: &RunArgs, here: &CommandContext) -> Result<Preflight, CommandError> {
+/// Checks a run. Reports all problems.
+pub(crate) async fn check(args: &RunArgs, here: &CommandContext) -> Result<Preflight, CommandError> {
     let mut problems = Vec::new();
     let repo = collect_error(here.discover_repo().await, &mut problems);
     let root = repo.as_ref().map(Repo::root);
-    let loaded = settings::run_layer(args).and_then(|flags| settings::load(flags, root, &CommandContext::env_var));
-    let settings = match loaded {
-        Ok(settings) => Some(settings),
-        Err(faults) => {
-            problems.extend(settings_errors(faults));
-            None
-        }
-    };
-    let files = plan_command::load_tasks_files(&args.plan).map_err(|faults| problems.extend(faults)).ok();
-    let plan = match (files, &settings) {
-        (Some(files), Some(settings)) => {
-            let options = plan_command::plan_options(&args.plan, settings);
-            let built = plan::build(files, root.unwrap_or(here.dir()), &options);
-            built.map_err(|error| problems.extend(plan_command::plan_errors(&error))).ok()
-        }
-        _ => None,
-    };
-    let (mut opening, mut notes) = (Vec::new(), Vec::new());
-    // The rest takes its time in other programs: side by side.
+    let loaded = flags_layer(args).and_then(|flags| settings::load(flags, root, &CommandContext::env_var));
+    let settings = collect_errors(loaded.map_err(settings_errors), &mut problems);
+    let files = collect_errors(plan_command::load_tasks_files(&args.common), &mut problems);
+    let plan = files.zip(settings.as_ref()).and_then(|(files, settings)| {
+        let options = plan_command::plan_options(&args.common, settings);
+        let built = plan::build(files, root.unwrap_or(here.dir()), &options);
+        collect_errors(built.map_err(|error| plan_command::plan_errors(&error)), &mut problems)
+    });
+    let (mut start_notes, mut notes) = (Vec::new(), Vec::new());
+    // Both wait for other programs, so they run side by side.
     let image_name = settings.as_ref().map_or(DEFAULT_IMAGE, |settings| settings.image.value.as_str());
-    let (branches, engine) = tokio::join!(
-        resolve_bases(repo.as_ref(), plan.as_ref(), &mut opening, &mut notes),
+    let (bases, engine) = tokio::join!(
+        resolve_bases(repo.as_ref(), plan.as_ref(), &mut start_notes, &mut notes),
         connect_engine_with_image(here, image_name)
     );
-    let bases = branches.map_err(|faults| problems.extend(faults)).ok();
+    let bases = collect_errors(bases, &mut problems);
     let engine = collect_error(engine, &mut problems);
     let shim = engine.as_ref().and_then(|(_, _, image)| {
-        collect_error(
-            shim::find_shim(&image.arch, CommandContext::current_exe().as_deref(), &CommandContext::env_var),
-            &mut problems,
-        )
+        let exe = CommandContext::current_exe();
+        collect_error(find_shim(&image.arch, exe.as_deref(), &CommandContext::env_var), &mut problems)
     });
     problems.extend(settings.as_ref().and_then(blank_verify_error));
     let env = settings.as_ref().and_then(|settings| {
         for named in [settings.agent(), settings.reviewer()] {
             problems.extend(named.err().map(CommandError::from));
         }
-        resolve_environment(settings).map_err(|faults| problems.extend(faults)).ok()
+        collect_errors(resolve_environment(settings), &mut problems)
     });
     if let (Some((engine, _, _)), Some(settings)) = (&engine, &settings) {
         problems.extend(check_network(engine.as_ref(), &settings.network.value).await.err());
@@ -101,69 +84,93 @@ pub async fn check(args: &RunArgs, here: &CommandContext) -> Result<Preflight, C
     if let (Some(root), Some(plan)) = (root, &plan) {
         let branches = plan.files.iter().map(|file| file.branch.as_str()).collect();
         problems.extend(conflicting_swarm_error(root, &branches, None));
-        let unfinished = unfinished::find_unfinished_swarms(root, &unfinished::copy_tasks_files(plan));
+        let unfinished = find_unfinished_swarms(root, &copy_tasks_files(plan));
         if args.new {
-            opening.extend(unfinished.iter().map(unfinished::UnfinishedSwarm::ignored_note));
+            start_notes.extend(unfinished.iter().map(UnfinishedSwarm::ignored_note));
         } else if !plan.assignments.is_empty() {
-            problems.extend(unfinished.iter().map(unfinished::UnfinishedSwarm::to_error));
+            problems.extend(unfinished.iter().map(UnfinishedSwarm::to_error));
         }
     }
     CommandError::combine(problems)?;
     let all = (settings, plan, bases, repo, engine, shim, env);
-    let (Some(settings), Some(plan), Some(bases), Some(repo), Some((engine, info, image)), Some(shim), Some(env)) = all
+    let (
+        Some(settings),
+        Some(plan),
+        Some(bases),
+        Some(repo),
+        Some((engine, engine_info, image)),
+        Some(shim),
+        Some(env),
+    ) = all
     else {
-        // Each of them is there, or is a problem.
         return Err(CommandError::machinery("a check gave neither a value nor a problem"));
     };
-    let relaxations = describe_relaxations(&settings, &info, &env, &plan);
+    let relaxations = describe_relaxations(&settings, &engine_info, &env, &plan);
     Ok(Preflight {
         settings,
         plan,
         bases,
         repo,
         engine,
-        engine_info: info,
+        engine_info,
         image,
         shim,
         env,
-        start_notes: opening,
+        start_notes,
         notes,
         relaxations,
     })
+}
+
+/// The flags of `run` as a layer of settings. Clap has refused all other invalid flags.
+pub(crate) fn flags_layer(args: &RunArgs) -> Result<Config, Vec<SettingsError>> {
+    let mut flags = args.settings.0.clone();
+    let mut problems = Vec::new();
+    for variable in &args.env {
+        match &variable.0 {
+            Ok(variable) => flags.env.get_or_insert_default().push(variable.clone()),
+            Err(error) => problems.push(SettingsError::InvalidVariable(error.clone())),
+        }
+    }
+    if problems.is_empty() { Ok(flags) } else { Err(problems) }
 }
 
 fn collect_error<T>(result: Result<T, CommandError>, problems: &mut Vec<CommandError>) -> Option<T> {
     result.map_err(|error| problems.push(error)).ok()
 }
 
-/// Where each file's stories start, and what there is to say about branches and working tree.
+fn collect_errors<T>(result: Result<T, Vec<CommandError>>, problems: &mut Vec<CommandError>) -> Option<T> {
+    result.map_err(|errors| problems.extend(errors)).ok()
+}
+
+/// The commits where each file's stories start, with notes about branches and the working tree.
 async fn resolve_bases(
     repo: Option<&Repo>,
     plan: Option<&Plan>,
-    opening: &mut Vec<String>,
+    start_notes: &mut Vec<String>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<CommitId>, Vec<CommandError>> {
     let Some(repo) = repo else { return Ok(Vec::new()) };
     let head = repo.head().await.map_err(|error| vec![error.into()])?;
     if repo.is_dirty().await.unwrap_or(false) {
-        notes.push("the working tree has changes that are not committed: sandboxes will not see them".to_owned());
+        notes.push("the working tree has uncommitted changes: sandboxes will not see them".to_owned());
     }
     let Some(plan) = plan else { return Ok(Vec::new()) };
     let mut bases = Vec::new();
     let mut problems = Vec::new();
-    let mut told: Vec<&str> = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
     for file in &plan.files {
         let name = file.branch.as_str();
-        let again = told.contains(&name);
-        told.push(name);
+        let is_repeated = seen.contains(&name);
+        seen.push(name);
         match resolve_base(repo, &head, name).await {
             Ok((base, note)) => {
-                if !again {
-                    opening.push(note);
+                if !is_repeated {
+                    start_notes.push(note);
                 }
                 bases.push(base);
             }
-            Err(problem) if !again => problems.push(problem),
+            Err(problem) if !is_repeated => problems.push(problem),
             Err(_) => {}
         }
     }
@@ -175,15 +182,15 @@ async fn resolve_base(repo: &Repo, head: &RepoHead, branch: &str) -> Result<(Com
         return Err(crate::delivery::DeliveryError::BranchCheckedOut { branch: branch.to_owned(), at }.into());
     }
     if let Some(commit) = repo.branch_head(branch).await? {
-        let note = format!("branch {branch} exists: the swarm goes on from its head {}", commit.short());
+        let note = format!("branch {branch} exists: the swarm continues from its head {}", commit.short());
         return Ok((commit, note));
     }
     if let Some(with) = repo.conflicting_branch(branch).await? {
         return Err(crate::delivery::DeliveryError::BranchNameConflict { branch: branch.to_owned(), with }.into());
     }
-    let whence =
+    let origin =
         head.branch.as_deref().map_or("the detached HEAD".to_owned(), |branch| format!("the head of {branch}"));
-    let note = format!("branch {branch} will be made at {}, {whence}", head.commit.short());
+    let note = format!("branch {branch} will be created at {}, {origin}", head.commit.short());
     Ok((head.commit.clone(), note))
 }
 
@@ -197,67 +204,66 @@ pub(crate) async fn connect_engine_with_image(
     Ok((engine, info?, found))
 }
 
-/// Whether the engine has the network.
+/// Fails if the engine does not have the network.
 pub(crate) async fn check_network(engine: &dyn Engine, name: &str) -> Result<(), CommandError> {
     if name == "none" || engine.network_exists(name).await? {
         return Ok(());
     }
     Err(CommandError::machinery(format!("the engine has no network `{name}`"))
-        .with_hint("`docker network ls` lists those that it has; `none` is no network"))
+        .with_hint("`docker network ls` lists its networks; `none` means no network"))
 }
 
-/// A live swarm that lands on one of these branches: each would find the branch moved by the other.
+/// The error for a running swarm that lands on one of these branches: each swarm would find the branch moved by the other.
 pub(crate) fn conflicting_swarm_error(
     root: &Path,
     branches: &BTreeSet<&str>,
     own: Option<SwarmId>,
 ) -> Option<CommandError> {
-    // What cannot be read is no swarm that runs, or will be told by what needs it.
+    // Unreadable swarms do not run, or are reported by the code that needs them.
     let swarms = SwarmDir::list(root).unwrap_or_default();
     let live = swarms.iter().filter(|dir| Some(dir.swarm()) != own && dir.is_locked().unwrap_or(false));
     live.filter_map(|dir| Some((dir.swarm(), Journal::read_header(&dir.journal_file()).ok()?))).find_map(
         |(swarm, header)| {
             let file = header.spec.files.iter().find(|file| branches.contains(file.branch.as_str()))?;
-            let message = format!("swarm {swarm} is running, and lands on the branch `{}` too", file.branch);
+            let message = format!("swarm {swarm} is running and lands on branch `{}` too", file.branch);
             let stop = format!("`longshore stop {}`", swarm.short());
             Some(
                 CommandError::input(message)
-                    .with_hint(format!("wait for its end, {stop}, or land on another branch (`run --branch NAME`)")),
+                    .with_hint(format!("wait until it ends, {stop}, or land on another branch (`run --branch NAME`)")),
             )
         },
     )
 }
 
-/// The engine does not have the image.
-pub fn missing_image_error(image: &str) -> CommandError {
+pub(crate) fn missing_image_error(image: &str) -> CommandError {
     let shown = CommandError::machinery(format!("the engine has no image `{image}`"));
     if image == DEFAULT_IMAGE {
-        shown.with_hint("`longshore images build` builds it (or scripts/setup.sh, where no registry can be reached)")
+        shown
+            .with_hint("build it with `longshore images build`, or with scripts/setup.sh if no registry can be reached")
     } else {
         shown.with_hint(format!(
-            "`docker pull {image}`, or build it; `longshore images build --tag NAME` builds the default one"
+            "pull it with `docker pull {image}` or build it; `longshore images build --tag NAME` builds the default image"
         ))
     }
 }
 
-/// A verify command of blanks alone would pass whatever the story did.
+/// The error for a blank verify command, which would always pass.
 fn blank_verify_error(settings: &Settings) -> Option<CommandError> {
     let verify = &settings.verify;
     verify.value.iter().any(|command| command.trim().is_empty()).then(|| {
         CommandError::input(format!("a verify command is empty (from {})", verify.source))
-            .with_hint("it would check nothing: give a command, or leave it out")
+            .with_hint("it would check nothing: give a command or leave it out")
     })
 }
 
-/// The variables with their values.
 fn resolve_environment(settings: &Settings) -> Result<EnvVars, Vec<CommandError>> {
     let values = settings.resolve_variables(&CommandContext::env_var).map_err(settings_errors)?;
     let size: usize = values.iter().map(|(key, value)| key.len() + value.len()).sum();
     if size > MAX_ENV_BYTES {
         let message =
-            format!("the environment for the sandboxes has {size} bytes, and at most {MAX_ENV_BYTES} can be sent");
+            format!("the environment of the sandboxes has {size} bytes, and at most {MAX_ENV_BYTES} can be sent");
         return Err(vec![
-            CommandError::input(message).with_hint("send the large values as files of the repository or the image"),
+            CommandError::input(message).with_hint("put large values into files of the repository or the image"),
         ]);
     }
     let mut env = EnvVars::new();
@@ -271,7 +277,7 @@ fn resolve_environment(settings: &Settings) -> Result<EnvVars, Vec<CommandError>
     if problems.is_empty() { Ok(env) } else { Err(problems) }
 }
 
-/// What is less closed than the defaults, each with the setting that made it so.
+/// What is less isolated than by default, each with the setting that caused it.
 fn describe_relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars, plan: &Plan) -> Vec<String> {
     let mut list = Vec::new();
     let from = |source: &SettingSource| format!("from {source}");
@@ -308,77 +314,4 @@ fn describe_relaxations(settings: &Settings, info: &EngineInfo, env: &EnvVars, p
         list.push(format!("the engine cannot limit: {}", info.missing_limits.join(", ")));
     }
     list
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::fake::FakeEngine;
-    use crate::state::JournalHeader;
-    use crate::state::journal::JOURNAL_VERSION;
-    use crate::swarm::{SwarmLimits, SwarmSpec, TasksFileSpec};
-
-    #[tokio::test]
-    async fn missing_network_is_an_error() {
-        let engine = FakeEngine::new(|_| async { 0 }).with_network("build");
-        assert!(check_network(&engine, "none").await.is_ok() && check_network(&engine, "build").await.is_ok());
-        assert_eq!(check_network(&engine, "bulid").await.expect_err("not there").exit_code(), 3);
-    }
-
-    fn create_swarm_on(root: &Path, branch: &str) -> SwarmDir {
-        let file = TasksFileSpec {
-            path: "a.json".to_owned(),
-            slug: "a".to_owned(),
-            title: "A".to_owned(),
-            branch: branch.parse().expect("valid"),
-            base: "0123456789".repeat(4).parse().expect("valid"),
-        };
-        let limits = SwarmLimits {
-            max_sandboxes: 1,
-            retries: 0,
-            machinery_retries: 0,
-            backoff: std::time::Duration::ZERO,
-            story_timeout: std::time::Duration::ZERO,
-            idle_timeout: std::time::Duration::ZERO,
-            slack: std::time::Duration::ZERO,
-            grace_period: std::time::Duration::ZERO,
-            max_bad_records: 1,
-            liveness_timeout: crate::swarm::default_liveness_timeout(),
-        };
-        let swarm = SwarmId::random();
-        let header = JournalHeader {
-            schema_version: JOURNAL_VERSION,
-            program_version: String::new(),
-            swarm_id: swarm,
-            started: jiff::Timestamp::UNIX_EPOCH,
-            spec: SwarmSpec {
-                swarm,
-                files: vec![file],
-                stories: Vec::new(),
-                assignments: Vec::new(),
-                limits,
-                amp: None,
-            },
-            settings: serde_json::Value::Null,
-            tasks: Vec::new(),
-        };
-        let dir = SwarmDir::create(root, swarm).expect("made");
-        Journal::create(&dir.journal_file(), &header).expect("begun");
-        dir
-    }
-
-    #[test]
-    fn a_branch_allows_one_live_swarm() {
-        let root = tempfile::tempdir().expect("a folder");
-        let asked = |branch: &str, own| conflicting_swarm_error(root.path(), &BTreeSet::from([branch]), own);
-        assert!(asked("feat/a", None).is_none(), "no swarm at all");
-        let (dir, other) = (create_swarm_on(root.path(), "feat/a"), create_swarm_on(root.path(), "feat/b"));
-        let lock = dir.lock().expect("free");
-        let _other = other.lock().expect("free");
-        let refused = asked("feat/a", None).expect("refused");
-        assert_eq!(refused.exit_code(), 2);
-        assert!(asked("feat/c", None).is_none() && asked("feat/a", Some(dir.swarm())).is_none());
-        drop(lock);
-        assert!(asked("feat/a", None).is_none(), "it is over");
-    }
 }

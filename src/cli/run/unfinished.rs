@@ -1,8 +1,8 @@
-//! An earlier swarm of the same tasks file that did not finish: `run` does not begin beside it unless that is asked for.
+//! Finds earlier swarms of the same tasks file that did not finish. `run` refuses to start beside one without `--new`.
 //!
-//! Called by `preflight.rs`, so that the user is told with all other problems, and by `setup.rs`, under the repository's lock, so that
-//! of two that begin at the same instant one is told. Only the newest swarm of a file counts: one that was passed over with
-//! `--new` stays resumable, and is not in the way again.
+//! Called by `preflight.rs`, to report it with all other problems, and by `setup.rs` under the repository's lock, so that one of
+//! two swarms that start at the same instant is refused. Only the newest swarm of a file counts: older ones stay resumable and
+//! block nothing.
 
 use std::path::Path;
 
@@ -14,59 +14,51 @@ use crate::state::recovery::recover;
 use crate::state::{Journal, SwarmDir, TasksFileCopy};
 use crate::swarm::{AttemptPhase, SwarmMachine};
 
-/// A swarm that did not finish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnfinishedSwarm {
-    swarm: SwarmId,
-    /// The file that both have, as typed now.
+    pub(super) swarm: SwarmId,
+    /// The tasks file that both have, as typed now.
     file: String,
     undecided_stories: usize,
     total_stories: usize,
-    /// Sandboxes that may still run.
+    /// Sandboxes that may still be running.
     running_sandboxes: usize,
-    /// Why its record cannot be read, where it cannot.
+    /// Why its record cannot be read.
     read_error: Option<String>,
 }
 
 impl UnfinishedSwarm {
-    /// Why a new swarm is not begun.
+    /// Why a new swarm may not start.
     pub(crate) fn to_error(&self) -> CommandError {
-        let Self {
-            swarm,
-            file,
-            undecided_stories: undecided,
-            total_stories: stories,
-            running_sandboxes: sandboxes,
-            read_error: unreadable,
-        } = self;
-        if let Some(problem) = unreadable {
-            return CommandError::input(format!("swarm {swarm} of `{}` may not have finished: {problem}", sanitize(file))).with_hint(
-                "its sandboxes may still run: put a good copy of its journal in its place and `longshore resume` it, or give `--new` \
-                 to start a fresh swarm",
+        let Self { swarm, undecided_stories, total_stories, .. } = self;
+        let file = sanitize(&self.file);
+        if let Some(problem) = &self.read_error {
+            return CommandError::input(format!("swarm {swarm} of `{file}` may not have finished: {problem}")).with_hint(
+                "its sandboxes may still be running: restore its journal from a copy and run `longshore resume`, or start \
+                 a new swarm with `--new`",
             );
         }
-        let running = if *sandboxes > 0 { ", and sandboxes of it may still be running" } else { "" };
+        let running = if self.running_sandboxes > 0 { ", and sandboxes of it may still be running" } else { "" };
         let message = format!(
-            "swarm {swarm} of `{}` did not finish: {undecided} of {stories} stories are undecided{running}",
-            sanitize(file)
+            "swarm {swarm} of `{file}` did not finish: {undecided_stories} of {total_stories} stories are undecided{running}"
         );
-        let short = swarm.short();
         CommandError::input(message).with_hint(format!(
-            "`longshore resume {short}` goes on with it; `--new` starts a fresh swarm and leaves that one as it is"
+            "resume it with `longshore resume {}`, or start a new swarm beside it with `--new`",
+            swarm.short()
         ))
     }
 
-    /// What becomes of it where a new one is begun all the same.
+    /// The note for a new swarm that starts all the same.
     pub(crate) fn ignored_note(&self) -> String {
         let short = self.swarm.short();
         format!(
-            "swarm {short} of the same tasks file did not finish and stays as it is: `longshore resume {short}` goes on with it, \
-             `longshore gc --all` salvages what it left and removes that"
+            "swarm {short} of the same tasks file did not finish and stays as it is: `longshore resume {short}` resumes it, \
+             `longshore gc --all` salvages and removes what it left"
         )
     }
 }
 
-/// The tasks files as the journal keeps them.
+/// Copies of the tasks files for the journal.
 pub(crate) fn copy_tasks_files(plan: &Plan) -> Vec<TasksFileCopy> {
     let copy = |file: &crate::plan::PlannedFile| TasksFileCopy {
         path: file.tasks.path.display().to_string(),
@@ -76,9 +68,10 @@ pub(crate) fn copy_tasks_files(plan: &Plan) -> Vec<TasksFileCopy> {
     plan.files.iter().map(copy).collect()
 }
 
-/// For each of the files the newest swarm of it, where that did not finish and nobody runs it. A live one is told of elsewhere.
+/// Finds, for each file, its newest swarm if that did not finish and is not running. Running swarms are reported by
+/// `conflicting_swarm_error`.
 pub(crate) fn find_unfinished_swarms(root: &Path, files: &[TasksFileCopy]) -> Vec<UnfinishedSwarm> {
-    // One whose header cannot be read may be of any file: nothing can be said of it here.
+    // A swarm without a readable header cannot be matched to a file.
     let mut swarms: Vec<_> = (SwarmDir::list(root).unwrap_or_default().into_iter())
         .filter_map(|dir| Some((Journal::read_header(&dir.journal_file()).ok()?, dir)))
         .collect();
@@ -96,33 +89,31 @@ pub(crate) fn find_unfinished_swarms(root: &Path, files: &[TasksFileCopy]) -> Ve
         let recovered = match recover(dir) {
             Ok(recovered) => recovered,
             Err(error) => {
-                let unreadable = Some(error.to_string());
-                let (swarm, file) = (dir.swarm(), file.path.clone());
                 found.push(UnfinishedSwarm {
-                    swarm,
-                    file,
+                    swarm: dir.swarm(),
+                    file: file.path.clone(),
                     undecided_stories: 0,
                     total_stories: 0,
                     running_sandboxes: 0,
-                    read_error: unreadable,
+                    read_error: Some(error.to_string()),
                 });
                 continue;
             }
         };
         let machine = &recovered.machine;
-        // One that never began has done nothing and left nothing.
+        // A swarm that never began has left nothing.
         if machine.has_begun() && !machine.is_complete() {
-            found.push(UnfinishedSwarm { file: file.path.clone(), ..from_machine(machine) });
+            found.push(from_machine(machine, file.path.clone()));
         }
     }
     found
 }
 
-fn from_machine(machine: &SwarmMachine) -> UnfinishedSwarm {
+fn from_machine(machine: &SwarmMachine, file: String) -> UnfinishedSwarm {
     let running = |phase| matches!(phase, AttemptPhase::Created | AttemptPhase::Running | AttemptPhase::Completed);
     UnfinishedSwarm {
         swarm: machine.spec().swarm,
-        file: String::new(),
+        file,
         read_error: None,
         undecided_stories: machine.stories().filter(|story| !story.is_closed()).count(),
         total_stories: machine.stories().count(),
@@ -130,76 +121,7 @@ fn from_machine(machine: &SwarmMachine) -> UnfinishedSwarm {
     }
 }
 
-/// The same file by its path, or by its text. Journals of before have no path that can be compared.
+/// Whether both are the same file by path or by content. Old journals have no canonical path.
 fn is_same_tasks_file(one: &TasksFileCopy, other: &TasksFileCopy) -> bool {
     (one.canonical.is_some() && one.canonical == other.canonical) || one.content == other.content
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::story_labels::tests::spec;
-    use crate::state::JournalHeader;
-    use crate::state::journal::JOURNAL_VERSION;
-    use crate::swarm::{Event, StopLevel};
-    use std::time::Duration;
-
-    fn tasks_copy(canonical: Option<&str>, content: &str) -> TasksFileCopy {
-        let canonical = canonical.map(str::to_owned);
-        TasksFileCopy { path: "typed.json".to_owned(), canonical, content: content.to_owned() }
-    }
-
-    /// A swarm that was begun so many seconds after 1970, and stopped, or that never began.
-    fn create_swarm(root: &Path, at: i64, tasks: TasksFileCopy, began: bool) -> SwarmDir {
-        let swarm = SwarmId::random();
-        let header = JournalHeader {
-            schema_version: JOURNAL_VERSION,
-            program_version: String::new(),
-            swarm_id: swarm,
-            started: jiff::Timestamp::from_second(at).expect("a time"),
-            spec: crate::swarm::SwarmSpec { swarm, ..spec(1) },
-            settings: serde_json::Value::Null,
-            tasks: vec![tasks],
-        };
-        let dir = SwarmDir::create(root, swarm).expect("made");
-        let mut journal = Journal::create(&dir.journal_file(), &header).expect("begun");
-        if began {
-            let stop = Event::StopRequested { level: StopLevel::Kill, by: "test".to_owned() };
-            let events = [(Event::Began, Duration::ZERO), (stop, Duration::from_secs(1))];
-            journal.append(&events, header.started).expect("written");
-        }
-        dir
-    }
-
-    #[test]
-    fn newest_unfinished_swarm_blocks_a_new_run() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let root = folder.path();
-        let asked = |file: TasksFileCopy| -> Vec<SwarmId> {
-            find_unfinished_swarms(root, &[file.clone(), file]).into_iter().map(|found| found.swarm).collect()
-        };
-        let old = create_swarm(root, 1, tasks_copy(Some("/a"), "one"), true);
-        assert_eq!(asked(tasks_copy(Some("/a"), "edited since")), [old.swarm()], "by its path");
-        assert_eq!(asked(tasks_copy(Some("/b"), "one")), [old.swarm()], "by its text");
-        assert_eq!(asked(tasks_copy(None, "two")), [], "no path is no path in common");
-        assert_eq!(asked(tasks_copy(Some("/b"), "two")), []);
-        let lock = old.lock().expect("free");
-        assert_eq!(asked(tasks_copy(Some("/a"), "one")), [], "a live one is told of elsewhere");
-        drop(lock);
-        let never = create_swarm(root, 2, tasks_copy(Some("/a"), "one"), false);
-        assert_eq!(asked(tasks_copy(Some("/a"), "one")), [], "the newest did not begin");
-        let newest = create_swarm(root, 3, tasks_copy(Some("/a"), "one"), true);
-        assert_eq!(asked(tasks_copy(Some("/a"), "one")), [newest.swarm()]);
-        assert_ne!(never.swarm(), newest.swarm());
-
-        let told = find_unfinished_swarms(root, &[tasks_copy(Some("/a"), "one")]).remove(0);
-        let refusal = told.to_error();
-        assert_eq!(refusal.exit_code(), 2);
-        let text = refusal.to_string();
-        assert!(text.contains("2 of 2 stories are undecided"), "{text}");
-        assert!(
-            text.contains(&format!("`longshore resume {}`", newest.swarm().short())) && text.contains("--new"),
-            "{text}"
-        );
-    }
 }

@@ -4,7 +4,7 @@ use super::find;
 use crate::cli::args::SalvageApplyArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::delivery::{ApplyOutcome, DeliveryError};
 use crate::report::text::{pluralize, sanitize};
 
@@ -23,13 +23,13 @@ pub(super) async fn apply(args: &SalvageApplyArgs, here: &CommandContext) -> Com
             sanitize(name),
             kept.kept_ref.commit.short()
         ))?;
-        return Ok(0);
+        return Ok(ExitStatus::Success);
     }
     let base = kept.base(&repo).await?;
     match repo.apply(&base, &kept.kept_ref.commit).await.map_err(apply_error)? {
         ApplyOutcome::Changed { paths } if paths.is_empty() => {
             print_stdout(&format!("nothing to do: the head has all of the work of {what}\n"))?;
-            Ok(0)
+            Ok(ExitStatus::Success)
         }
         ApplyOutcome::Changed { paths } => {
             let files = pluralize(paths.len(), "file", "files");
@@ -39,7 +39,7 @@ pub(super) async fn apply(args: &SalvageApplyArgs, here: &CommandContext) -> Com
                 text.push_str(&format!("  and {} more\n", paths.len() - MAX_LISTED_PATHS));
             }
             print_stdout(&text)?;
-            Ok(0)
+            Ok(ExitStatus::Success)
         }
         ApplyOutcome::Conflict { paths } => {
             let named: Vec<String> = paths.iter().take(MAX_LISTED_PATHS).map(|path| sanitize(path)).collect();

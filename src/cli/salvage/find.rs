@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::args::SwarmPrefix;
 use crate::cli::error::CommandError;
+use crate::cli::swarm_prefix::SwarmPrefix;
 use crate::delivery::{KeptRef, Repo};
 use crate::ids::{CommitId, StoryKey, SwarmId};
 use crate::report::StoryLabels;

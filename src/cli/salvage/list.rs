@@ -11,7 +11,7 @@ use super::find::{self, SalvagedWork};
 use crate::cli::args::SalvageListArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stdout, terminal_columns};
+use crate::cli::{CommandResult, ExitStatus, print_stdout, terminal_columns};
 use crate::delivery::Repo;
 use crate::report::text::{display_width, format_duration, pad_to_width, sanitize, truncate_to_width};
 use crate::verdict::Cause;
@@ -64,7 +64,7 @@ pub(super) async fn list(args: &SalvageListArgs, here: &CommandContext) -> Comma
         text = render_table(&lines, Timestamp::now(), terminal_columns(&stdout()));
     }
     print_stdout(&text)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 async fn load_row(repo: &Repo, kept: &SalvagedWork) -> Result<SalvageRow, CommandError> {

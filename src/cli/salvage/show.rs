@@ -7,7 +7,7 @@ use super::find::{self, SalvagedWork};
 use crate::cli::args::SalvageShowArgs;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::delivery::{FileStat, Repo};
 use crate::ids::CommitId;
 use crate::report::summary::render_evidence;
@@ -30,7 +30,7 @@ pub(super) async fn show(args: &SalvageShowArgs, here: &CommandContext) -> Comma
     }
     text.push_str(&render_files(&repo.diff_stat(&base, &kept.kept_ref.commit).await?));
     print_stdout(&text)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 async fn render_heading(repo: &Repo, kept: &SalvagedWork, base: &CommitId) -> Result<String, CommandError> {
@@ -117,6 +117,6 @@ async fn print_patch(repo: &Repo, base: &CommitId, tip: &CommitId) -> CommandRes
     shown.await?;
     match trouble {
         Some(error) => Err(error.into()),
-        None => Ok(0),
+        None => Ok(ExitStatus::Success),
     }
 }

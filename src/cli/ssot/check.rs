@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::args::SsotCheckArgs;
 use crate::cli::context::CommandContext;
-use crate::cli::error::CommandErrorKind;
-use crate::cli::{CommandResult, print_stderr, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::amp::store::{ProblemSeverity, Ssot};
 use crate::report::text::{pluralize, sanitize};
 
@@ -44,5 +43,5 @@ pub(super) async fn check(args: &SsotCheckArgs, here: &CommandContext) -> Comman
         let _ = writeln!(text, "{messages}: {}, {warnings}", pluralize(errors, "error", "errors"));
     }
     print_stdout(&text)?;
-    Ok(if errors > 0 { CommandErrorKind::Unsuccessful.exit_code() } else { 0 })
+    Ok(if errors > 0 { ExitStatus::Unsuccessful } else { ExitStatus::Success })
 }

@@ -9,7 +9,7 @@ use super::message_summary::{AckState, summarize_message};
 use super::{args::SsotLogArgs, entry_json};
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stderr, terminal_columns};
+use crate::cli::{CommandResult, ExitStatus, print_stderr, terminal_columns};
 use crate::ids::AssignmentId;
 use crate::protocol::amp::message::MsgId;
 use crate::protocol::amp::store::{LogEntry, Ssot, compare_by_time};
@@ -38,7 +38,7 @@ pub(super) async fn log(args: &SsotLogArgs, here: &CommandContext) -> CommandRes
         }
     }
     out.flush()?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }
 
 /// What is to be told, in order.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::cli::context::CommandContext;
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::delivery::{MIRROR_BRANCH, MirrorFile};
 use crate::handoff::assignment::GitIdentity;
 use crate::protocol::amp::store::Ssot;
@@ -22,5 +22,5 @@ pub(super) async fn mirror(here: &CommandContext) -> CommandResult {
         Some(commit) => format!("branch {MIRROR_BRANCH} is at {}\n", commit.short()),
         None => format!("branch {MIRROR_BRANCH} has it all\n"),
     })?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::CommandResult;
 use super::context::CommandContext;
 use super::error::{CommandError, CommandErrorKind};
-use crate::protocol::amp::store::{LogEntry, SsotError};
+use crate::protocol::amp::store::LogEntry;
 use args::{SsotArgs, SsotCommand};
 use message_summary::AckState;
 
@@ -39,24 +39,4 @@ fn entry_json(entry: &LogEntry, state: &AckState) -> Result<Value, CommandError>
     let ack = entry.ack.as_ref().map(|ack| parse(ack.to_json())).transpose();
     let ack = ack.map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
     Ok(json!({ "message": message, "ack": ack, "ack_state": state.as_str(), "ack_seconds": state.seconds() }))
-}
-
-impl From<SsotError> for CommandError {
-    fn from(error: SsotError) -> Self {
-        match error {
-            SsotError::State(error) => error.into(),
-            error => {
-                let kind = match &error {
-                    SsotError::NotDirectory(_) | SsotError::MessageNotFound(_) => CommandErrorKind::Input,
-                    _ => CommandErrorKind::Machinery,
-                };
-                let shown = CommandError::from_error(kind, &error);
-                match &error {
-                    error if error.is_disk_full() => shown.with_hint("make room on the disk that has the repository"),
-                    SsotError::Damaged { .. } => shown.with_hint("`longshore ssot check` tells all that is wrong"),
-                    _ => shown,
-                }
-            }
-        }
-    }
 }

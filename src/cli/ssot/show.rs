@@ -7,7 +7,8 @@ use super::entry_json;
 use super::message_summary::AckState;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::output::print_json_line;
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::protocol::amp::store::Ssot;
 use crate::report::text::sanitize_lines;
 
@@ -23,8 +24,8 @@ pub(super) async fn show(args: &SsotShowArgs, here: &CommandContext) -> CommandR
     };
     let state = AckState::from_entry(&entry, Timestamp::now());
     if args.json {
-        print_stdout(&format!("{}\n", entry_json(&entry, &state)?))?;
-        return Ok(0);
+        print_json_line(&entry_json(&entry, &state)?)?;
+        return Ok(ExitStatus::Success);
     }
     // JSON escapes control characters; those that reorder text it does not.
     let mut text = sanitize_lines(&entry.message.to_json());
@@ -35,5 +36,5 @@ pub(super) async fn show(args: &SsotShowArgs, here: &CommandContext) -> CommandR
     }
     text.push('\n');
     print_stdout(&text)?;
-    Ok(0)
+    Ok(ExitStatus::Success)
 }

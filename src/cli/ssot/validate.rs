@@ -4,15 +4,16 @@
 //! folder only `messages` and `acks` are read: what else is in there is not AMP's. Exit code 2 where a rule is broken.
 
 use std::fmt::Write;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use super::args::SsotValidateArgs;
-use crate::cli::error::{CommandError, CommandErrorKind};
-use crate::cli::{CommandResult, print_stdout};
+use crate::cli::error::CommandError;
+use crate::cli::input::read_limited;
+use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::protocol::amp::message::{Ack, AmpMessage};
 use crate::protocol::amp::rules::{self, AmpViolation, MAX_MESSAGE_BYTES};
 use crate::report::text::{pluralize, sanitize};
@@ -28,7 +29,7 @@ pub(super) fn validate(args: &SsotValidateArgs) -> CommandResult {
     let (mut text, mut messages, mut acks, mut broken) = (String::new(), 0, 0, 0);
     for path in expand_paths(&args.files)? {
         let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
-        let bytes = read_limited(&path).map_err(|error| read_error(&name, &error))?;
+        let bytes = read_limited(&path, MAX_MESSAGE_BYTES).map_err(|error| read_error(&name, &error))?;
         match validate_document(&bytes) {
             Ok(ValidDocument::Message) => messages += 1,
             Ok(ValidDocument::Ack) => acks += 1,
@@ -49,7 +50,7 @@ pub(super) fn validate(args: &SsotValidateArgs) -> CommandResult {
         let _ = writeln!(text, "{messages} and {acks} break none; {broken}");
     }
     print_stdout(&text)?;
-    Ok(if broken > 0 { CommandErrorKind::Input.exit_code() } else { 0 })
+    Ok(if broken > 0 { ExitStatus::InvalidInput } else { ExitStatus::Success })
 }
 
 fn read_error(name: &str, error: &io::Error) -> CommandError {
@@ -96,18 +97,6 @@ fn collect_json_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), (Pa
         }
     }
     Ok(())
-}
-
-/// The bytes, and one more than are allowed where there are too many.
-fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
-    let most = MAX_MESSAGE_BYTES as u64 + 1;
-    let mut bytes = Vec::new();
-    if path == Path::new("-") {
-        io::stdin().lock().take(most).read_to_end(&mut bytes)?;
-    } else {
-        File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
 }
 
 fn validate_document(bytes: &[u8]) -> Result<ValidDocument, AmpViolation> {

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::depot::mailbox::{MailboxChanges, MailboxWriteOutcome};
 use crate::error_chain::error_chain;
-use crate::handoff::depot::MAX_PAYLOAD;
+use crate::handoff::depot::frames::MAX_PAYLOAD;
 use crate::handoff::mailbox::{
     MAX_SHARED_FILE_BYTES, MAX_SHARED_FILES, MailFileWrite, MessageNumbers, format_stamp, is_shared_name,
 };

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::super::run::run_blocking;
+use super::super::runtime::run_blocking;
 use super::host_copy::log_error;
 use crate::handoff::assignment::MailboxMembership;
 use crate::ids::AgentId;

@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::CoordinatorError;
-use super::super::run::{run_blocking, sleep_until_deadline};
+use super::super::error::CoordinatorError;
+use super::super::runtime::{run_blocking, sleep_until_deadline};
 use super::host_copy::{self, HostCopy, OutgoingSource, ReceivedFile, ScanOptions, log_error};
 use super::roster::{self, RosterKeeper, SandboxExit};
 use super::state::MailboxState;

@@ -1,4 +1,4 @@
-//! What words make of a story's memory, and what of it a later story is given.
+//! Stories' memories from AMP intents, and what later stories are given of them.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::protocol::amp::message::{
     ReviewDecision, ReviewVerdict, SystemStateSnapshot,
 };
 use crate::protocol::mesh::gram::render;
-use crate::swarm::amp_intent::DispatchIntent as DispatchWord;
+use crate::swarm::amp_intent::DispatchIntent;
 use crate::verdict::{Failure, StoryOutcome};
 
 const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
@@ -59,9 +59,9 @@ fn commit(n: u32) -> CommitId {
 struct LandedUpTo(u32);
 
 impl StoryOutcomes for LandedUpTo {
-    fn landed_commit(&self, story: &StoryKey) -> Option<Option<CommitId>> {
+    fn landing(&self, story: &StoryKey) -> StoryLanding {
         let number: u32 = story.id.as_str()[3..].parse().expect("a number");
-        (number <= self.0).then(|| Some(commit(number)))
+        if number <= self.0 { StoryLanding::Landed(Some(commit(number))) } else { StoryLanding::NotLanded }
     }
 
     fn is_rework(&self, attempt: &AttemptId) -> bool {
@@ -127,7 +127,7 @@ fn story_end(story: u32, number: u32, ms: u64, cause: Option<Cause>, files: &[&s
 }
 
 fn dispatch_intent(story: u32, ms: u64) -> AmpIntent {
-    AmpIntent::Dispatch(DispatchWord {
+    AmpIntent::Dispatch(DispatchIntent {
         id: format!("task_dispatch-{}-{ms}", AssignmentId::new(2026, story)).parse().expect("an id"),
         stories: vec![key(story)],
         attempt: Some(attempt(story, 1)),
@@ -175,16 +175,16 @@ fn ids(gram: &MemoryGram) -> Vec<&str> {
 fn story_memory_holds_notes_findings_failures_files_and_commits() {
     let plan = plan(&[&[]]);
     let mut memory = memory(&plan, DEFAULT_MEMORY_BUDGET);
-    let words = [
+    let intents = [
         dispatch_intent(1, 1000),
         story_end(1, 1, 2000, Some(Cause::VerificationFailed), &["lost.rs"], &["the tests need a port"]),
         story_end(1, 3, 3000, None, &["src/a.rs"], &["hunter2secret is the token"]),
         rejection_intent(1, 4000, "it is too slow"),
         story_end(1, 4, 5000, None, &["src/b.rs", "src/a.rs"], &[]),
     ];
-    assert!(memory.story_memory(&key(1), &plan, &LandedUpTo(1)).is_none(), "nothing was said yet");
-    // Each word twice, as after a crash.
-    words.iter().chain(&words).for_each(|word| memory.apply_intent(word));
+    assert!(memory.story_memory(&key(1), &plan, &LandedUpTo(1)).is_none(), "no intent was applied yet");
+    // Each intent twice, as after a crash.
+    intents.iter().chain(&intents).for_each(|intent| memory.apply_intent(intent));
     assert!(memory.story_memory(&key(1), &plan, &LandedUpTo(0)).is_none(), "it has not landed");
     let known = memory.story_memory(&key(1), &plan, &LandedUpTo(1)).expect("it is known");
     assert_eq!(known.name, "work-US-001");
@@ -215,9 +215,9 @@ fn story_memory_holds_notes_findings_failures_files_and_commits() {
     }
     assert!(!text.contains("hunter2") && !gram.to_json().to_string().contains("hunter2"), "{text}");
     assert_eq!(gram.metadata().expect("some")["branch"], "feat/a");
-    // The same words give the same gram, hash and id.
+    // The same intents give the same gram, hash and id.
     let mut again = SwarmMemory::new(&plan, swarm(), 1, vec![("TOKEN".into(), "hunter2secret".into())]);
-    words.iter().for_each(|word| again.apply_intent(word));
+    intents.iter().for_each(|intent| again.apply_intent(intent));
     assert_eq!(again.story_memory(&key(1), &plan, &LandedUpTo(1)).expect("known").own_gram().to_json(), gram.to_json());
 }
 
@@ -273,7 +273,7 @@ fn long_chain_stays_within_budget_and_is_reproducible() {
     let needs: Vec<Vec<usize>> = (0..150).map(|n| if n == 0 { Vec::new() } else { vec![n] }).collect();
     let needs: Vec<&[usize]> = needs.iter().map(Vec::as_slice).collect();
     let plan = plan(&needs);
-    let words: Vec<AmpIntent> = (1..150)
+    let intents: Vec<AmpIntent> = (1..150)
         .map(|story| {
             let text = format!("story {story}: {}", "x".repeat(400));
             story_end(story, 1, 1000 * u64::from(story), None, &["a.rs"], &[&text, "short"])
@@ -282,13 +282,13 @@ fn long_chain_stays_within_budget_and_is_reproducible() {
     let budget = 4096;
     // As it goes along, and all at once.
     let mut along = memory(&plan, budget);
-    for (story, word) in (1..).zip(&words) {
-        along.apply_intent(word);
+    for (story, intent) in (1..).zip(&intents) {
+        along.apply_intent(intent);
         let known = along.story_memory(&key(story), &plan, &LandedUpTo(story)).expect("known");
         known.merged_gram();
     }
     let mut at_once = memory(&plan, budget);
-    words.iter().for_each(|word| at_once.apply_intent(word));
+    intents.iter().for_each(|intent| at_once.apply_intent(intent));
     let one = dispatch_context(&mut along, &plan, 150, budget).to_file(Timestamp::UNIX_EPOCH).expect("a frame");
     let two = dispatch_context(&mut at_once, &plan, 150, budget).to_file(Timestamp::UNIX_EPOCH).expect("a frame");
     assert_eq!(one, two);
@@ -392,8 +392,8 @@ fn unmerged_work_counts_as_a_failed_attempt() {
             failed_stories: Some(Box::new(failed)),
         }
     };
-    // One that failed before it was said to be complete, one that did not merge, and the one that landed.
-    let words = [
+    // An attempt that failed before it completed, one that did not merge, and one that landed.
+    let intents = [
         story_end(1, 1, 1000, Some(Cause::VerificationFailed), &[], &[]),
         lost(1, Cause::VerificationFailed),
         story_end(1, 3, 1500, None, &["a.rs"], &[]),
@@ -401,14 +401,14 @@ fn unmerged_work_counts_as_a_failed_attempt() {
         story_end(1, 5, 3000, None, &["a.rs"], &[]),
     ];
     for _ in 0..2 {
-        words.iter().for_each(|word| memory.apply_intent(word));
+        intents.iter().for_each(|intent| memory.apply_intent(intent));
     }
     let gram = memory.story_memory(&key(1), &plan, &LandedUpTo(1)).expect("known").own_gram().clone();
     let attempts: Vec<&str> =
         gram.nodes().iter().map(|node| node.id.as_str()).filter(|id| id.starts_with("attempt:")).collect();
     assert_eq!(attempts, ["attempt:US-001/1", "attempt:US-001/3"]);
     let tried = gram.edges().iter().filter(|edge| edge.target.starts_with("attempt:"));
-    assert_eq!(tried.count(), 2, "each is said once");
+    assert_eq!(tried.count(), 2, "each occurs once");
     let text = render::markdown(&gram);
     assert!(text.contains("conflict: conflict in") && !text.contains("hunter2"), "{text}");
 }

@@ -1,5 +1,5 @@
-//! One escalation to the user's command: `sh -c` in the repo's root, the message's JSON on standard input, and what a script
-//! wants most in variables.
+//! Runs the user's command for an escalation: `sh -c` in the repo's root, with the message's JSON on standard input and its main
+//! fields in variables.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,19 +13,16 @@ use tokio::process::{Child, Command};
 use crate::protocol::amp::message::{AmpMessage, Payload};
 use crate::report::text::sanitize;
 
-/// How much of what it says on standard error is told.
+/// The most bytes of standard error in the reported problem.
 const MAX_STDERR_BYTES: usize = 400;
-/// How long its standard error is read after its end: something that it left running may hold it open.
+/// How long standard error is read after the command ended: a background child may hold it open.
 const STDERR_DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Runs it.
-///
 /// # Errors
-/// Why it cannot be said to have heard, for people.
+/// The reason as text.
 pub(super) async fn run(command: &str, root: &Path, message: &AmpMessage, limit: Duration) -> Result<(), String> {
     let Payload::Escalation(escalation) = message.payload() else { return Ok(()) };
     let word = |value: serde_json::Result<serde_json::Value>| -> String {
-        // A word on the wire.
         value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
     };
     let mut shell = Command::new("sh");
@@ -36,12 +33,12 @@ pub(super) async fn run(command: &str, root: &Path, message: &AmpMessage, limit:
         .env("LONGSHORE_ESCALATION_SEVERITY", word(serde_json::to_value(escalation.severity)))
         .env("LONGSHORE_ESCALATION_TASK", message.task_id().as_str())
         .env("LONGSHORE_ESCALATION_MSG_ID", message.id().to_string())
-        // Without control characters: a NUL cannot be in a variable.
+        // Without control characters: a variable cannot contain NUL.
         .env("LONGSHORE_ESCALATION_DESCRIPTION", sanitize(&escalation.description))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        // A Ctrl-C is for longshore; and the whole group can be ended.
+        // Ctrl-C is for longshore only, and the whole group can be killed.
         .process_group(0)
         .kill_on_drop(true);
     let mut child = shell.spawn().map_err(|error| format!("`sh` cannot be started: {error}"))?;
@@ -56,7 +53,7 @@ pub(super) async fn run(command: &str, root: &Path, message: &AmpMessage, limit:
     }
 }
 
-/// The command's process group, killed when it is no longer waited for.
+/// The command's process group. Killed on drop unless disarmed.
 struct ProcessGroup(Option<u32>);
 
 impl ProcessGroup {
@@ -78,18 +75,18 @@ async fn feed_and_wait(child: &mut Child, json: String) -> Result<(), String> {
     let (input, errors) = (child.stdin.take(), child.stderr.take());
     let write = async {
         if let Some(mut input) = input {
-            // One that does not read it wants the variables alone.
+            // A command that uses only the variables does not read it.
             let _ = input.write_all(json.as_bytes()).await;
             let _ = input.write_all(b"\n").await;
         }
     };
-    let mut said = Vec::new();
+    let mut stderr = Vec::new();
     let read = async {
         if let Some(mut errors) = errors {
             let mut piece = [0; 1024];
             while let Ok(count @ 1..) = errors.read(&mut piece).await {
-                let room = MAX_STDERR_BYTES.saturating_sub(said.len()).min(count);
-                said.extend_from_slice(&piece[..room]);
+                let room = MAX_STDERR_BYTES.saturating_sub(stderr.len()).min(count);
+                stderr.extend_from_slice(&piece[..room]);
             }
         }
     };
@@ -112,9 +109,9 @@ async fn feed_and_wait(child: &mut Child, json: String) -> Result<(), String> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => {
-            let said = sanitize(&String::from_utf8_lossy(&said));
-            let said = if said.trim().is_empty() { String::new() } else { format!(": {}", said.trim()) };
-            Err(format!("the command ended with {status}{said}"))
+            let stderr = sanitize(&String::from_utf8_lossy(&stderr));
+            let stderr = if stderr.trim().is_empty() { String::new() } else { format!(": {}", stderr.trim()) };
+            Err(format!("the command ended with {status}{stderr}"))
         }
         Err(error) => Err(format!("the command cannot be waited for: {error}")),
     }

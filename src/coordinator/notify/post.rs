@@ -1,5 +1,5 @@
-//! One escalation to a URL: a POST of the whole message as JSON. Any 2xx is a yes; what may pass (no connection, no answer
-//! in time, 408, 429, 5xx) is tried again with growing pauses. Redirects are not followed.
+//! Posts an escalation to a URL: the whole message as JSON. Any 2xx is a success; transient failures (no connection, no response in
+//! time, 408, 429, 5xx) are retried with growing pauses. Redirects are not followed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,26 +15,24 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-use super::NotifyPolicy;
+use super::policy::NotifyPolicy;
 use crate::error_chain::error_chain;
 use crate::protocol::amp::message::AmpMessage;
 
-/// The most of an answer's body that is read.
+/// The most bytes of a response body that are read.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// Where escalations are posted to. Neither `Debug` nor `Display` show what may be a secret: user, path and query.
+/// The URL that escalations are posted to. `Debug` and `Display` hide what may be secret: user, path and query.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NotifyUrl {
     uri: Uri,
-    /// `Authorization`, of the user and password in it.
+    /// The `Authorization` header for the user and password in the URL.
     authorization: Option<HeaderValue>,
 }
 
 impl NotifyUrl {
-    /// Reads it.
-    ///
     /// # Errors
-    /// Why it cannot be one, without quoting it.
+    /// What is wrong with the URL, without quoting it.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let not_url = "it is not a URL";
         let uri = Uri::from_str(text.trim()).map_err(|_| not_url)?;
@@ -72,7 +70,7 @@ impl fmt::Debug for NotifyUrl {
     }
 }
 
-/// `user:password`, percent-decoded, as a header.
+/// The header for a percent-encoded `user:password`.
 fn basic_auth_header(login: &str) -> Option<HeaderValue> {
     let mut bytes = Vec::with_capacity(login.len());
     let mut rest = login.as_bytes();
@@ -92,44 +90,41 @@ fn basic_auth_header(login: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Why it was not taken, and whether another try could help.
 struct PostError {
     problem: String,
     retryable: bool,
 }
 
-/// Posts it.
-///
 /// # Errors
-/// Why it cannot be said to have heard, for people; without the URL.
-pub(super) async fn post(url: &NotifyUrl, message: &AmpMessage, patience: &NotifyPolicy) -> Result<(), String> {
+/// The reason as text, with the redacted URL.
+pub(super) async fn post(url: &NotifyUrl, message: &AmpMessage, policy: &NotifyPolicy) -> Result<(), String> {
     let body = Bytes::from(message.to_json());
     let pauses = ExponentialBuilder::default()
-        .with_min_delay(patience.retry_delay)
-        .with_max_delay(patience.retry_delay * 32)
-        .with_max_times(patience.retries)
+        .with_min_delay(policy.retry_delay)
+        .with_max_delay(policy.retry_delay * 32)
+        .with_max_times(policy.retries)
         .with_jitter();
     let posted = (|| async {
-        match tokio::time::timeout(patience.request_timeout, post_once(url, body.clone())).await {
+        match tokio::time::timeout(policy.request_timeout, post_once(url, body.clone())).await {
             Ok(posted) => posted,
             Err(_) => {
-                let problem = format!("no answer within {} s", patience.request_timeout.as_secs_f64());
+                let problem = format!("no response within {} s", policy.request_timeout.as_secs_f64());
                 Err(PostError { problem, retryable: true })
             }
         }
     })
     .retry(pauses)
-    .when(|refusal: &PostError| refusal.retryable);
-    posted.await.map_err(|refusal| format!("{url}: {}", refusal.problem))
+    .when(|error: &PostError| error.retryable);
+    posted.await.map_err(|error| format!("{url}: {}", error.problem))
 }
 
 async fn post_once(url: &NotifyUrl, body: Bytes) -> Result<(), PostError> {
-    let refusal = |may_pass| move |problem: String| PostError { problem, retryable: may_pass };
-    // Certificates are read for each: escalations are rare, and they may have changed.
+    let failed = |retryable| move |problem: String| PostError { problem, retryable };
+    // Certificates are read for each request: escalations are rare, and certificates may change.
     let builder = HttpsConnectorBuilder::new();
     let builder = builder
         .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-        .map_err(|error| refusal(false)(format!("the system's certificates cannot be read: {error}")))?;
+        .map_err(|error| failed(false)(format!("the system's certificates cannot be read: {error}")))?;
     let client = Client::builder(TokioExecutor::new()).build(builder.https_or_http().enable_http1().build());
     let mut request = Request::post(&url.uri)
         .header(CONTENT_TYPE, "application/json")
@@ -137,15 +132,15 @@ async fn post_once(url: &NotifyUrl, body: Bytes) -> Result<(), PostError> {
     if let Some(login) = &url.authorization {
         request = request.header(AUTHORIZATION, login);
     }
-    let request = request.body(Full::new(body)).map_err(|error| refusal(false)(error.to_string()))?;
-    let answer = client.request(request).await.map_err(|error| refusal(true)(error_chain(&error)))?;
-    let status = answer.status();
-    // Read, so that the other side is not cut off.
-    let _ = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect().await;
+    let request = request.body(Full::new(body)).map_err(|error| failed(false)(error.to_string()))?;
+    let response = client.request(request).await.map_err(|error| failed(true)(error_chain(&error)))?;
+    let status = response.status();
+    // Read the body, so that the server is not cut off.
+    let _ = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
     if status.is_success() {
         return Ok(());
     }
-    let may_pass =
+    let retryable =
         status.is_server_error() || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-    Err(refusal(may_pass)(format!("the answer was {status}")))
+    Err(failed(retryable)(format!("the response was {status}")))
 }

@@ -1,11 +1,18 @@
-//! Commands that hear, fail and hang; a listener that answers otherwise each time; what is told once.
+//! Commands that succeed, fail and hang; servers with different responses; each notification is sent once.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
+use super::notifier::MARKERS_DIR;
 use super::*;
+use crate::coordinator::EscalationListener;
+use crate::protocol::amp::message::AmpMessage;
+use crate::protocol::amp::store::Ssot;
+use crate::state::SwarmDir;
 
 const FAST_POLICY: NotifyPolicy = NotifyPolicy {
     command_timeout: Duration::from_secs(20),
@@ -35,18 +42,18 @@ struct NotifierFixture {
 }
 
 impl NotifierFixture {
-    fn new(listeners: NotifyTargets, patience: NotifyPolicy) -> Self {
-        Self::new_in(tempfile::tempdir().expect("a folder"), listeners, patience)
+    fn new(listeners: NotifyTargets, policy: NotifyPolicy) -> Self {
+        Self::new_in(tempfile::tempdir().expect("a directory"), listeners, policy)
     }
 
-    /// In a folder where swarms were before.
-    fn new_in(folder: tempfile::TempDir, listeners: NotifyTargets, patience: NotifyPolicy) -> Self {
+    /// In a directory where swarms were before.
+    fn new_in(repo_dir: tempfile::TempDir, listeners: NotifyTargets, policy: NotifyPolicy) -> Self {
         let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("valid");
-        let dir = SwarmDir::create(folder.path(), swarm).expect("a folder");
-        let mut notify = Box::new(EscalationNotifier::new(listeners, folder.path(), &dir, patience));
+        let swarm_dir = SwarmDir::create(repo_dir.path(), swarm).expect("a directory");
+        let mut notify = Box::new(EscalationNotifier::new(listeners, repo_dir.path(), &swarm_dir, policy));
         let (warn, warnings) = mpsc::unbounded_channel();
         notify.set_warning_sender(warn);
-        Self { repo_dir: folder, swarm_dir: dir, warnings, notifier: notify }
+        Self { repo_dir, swarm_dir, warnings, notifier: notify }
     }
 
     fn markers(dir: &SwarmDir) -> Vec<String> {
@@ -57,7 +64,7 @@ impl NotifierFixture {
         names
     }
 
-    /// Waits for all; gives the folder, the markers and the warnings.
+    /// Waits for all; returns the directory, the markers and the warnings.
     async fn end(mut self) -> (tempfile::TempDir, Vec<String>, Vec<String>) {
         self.notifier.close().await;
         let mut warnings = Vec::new();
@@ -72,7 +79,7 @@ fn command_target(text: &str) -> NotifyTargets {
     NotifyTargets { command: Some(text.to_owned()), url: None }
 }
 
-/// A listener that answers the requests with these status lines in turn; gives the requests.
+/// A server that answers with these status lines in turn, and returns the requests.
 async fn server(answers: &'static [&'static str]) -> (String, tokio::task::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -111,57 +118,57 @@ async fn command_runs_once_per_escalation() {
     let script = "cat >>heard; printf '%s|' \"$LONGSHORE_ESCALATION_TYPE\" \"$LONGSHORE_ESCALATION_SEVERITY\" \
                   \"$LONGSHORE_ESCALATION_TASK\" \"$LONGSHORE_ESCALATION_MSG_ID\" \"$LONGSHORE_ESCALATION_DESCRIPTION\" >>vars; \
                   echo noise";
-    let mut world = NotifierFixture::new(command_target(script), FAST_POLICY);
-    world.notifier.on_escalation(&message(1));
-    world.notifier.on_escalation(&message(1));
-    let (folder, markers, warnings) = world.end().await;
-    let heard = || std::fs::read_to_string(folder.path().join("heard")).expect("heard");
+    let mut fixture = NotifierFixture::new(command_target(script), FAST_POLICY);
+    fixture.notifier.on_escalation(&message(1));
+    fixture.notifier.on_escalation(&message(1));
+    let (dir, markers, warnings) = fixture.end().await;
+    let heard = || std::fs::read_to_string(dir.path().join("heard")).expect("heard");
     assert_eq!(AmpMessage::parse(&heard()).expect("one message"), message(1));
-    let vars = std::fs::read_to_string(folder.path().join("vars")).expect("vars");
+    let vars = std::fs::read_to_string(dir.path().join("vars")).expect("vars");
     let id = "escalation-T-2026-001-1772116327001";
     let text = "rejected 4 times, \"it does not work\"";
     assert_eq!(vars, format!("hallucination_lock|critical|T-2026-001|{id}|{text}|"));
     assert_eq!((markers, warnings), (vec![format!("{id}.command")], Vec::new()));
 
     let before = heard();
-    let mut world = NotifierFixture::new_in(folder, command_target(script), FAST_POLICY);
-    world.notifier.on_escalation(&message(1));
-    let (folder, ..) = world.end().await;
-    assert_eq!(std::fs::read_to_string(folder.path().join("heard")).expect("heard"), before, "it was told before");
+    let mut fixture = NotifierFixture::new_in(dir, command_target(script), FAST_POLICY);
+    fixture.notifier.on_escalation(&message(1));
+    let (dir, ..) = fixture.end().await;
+    assert_eq!(std::fs::read_to_string(dir.path().join("heard")).expect("heard"), before, "it was sent before");
 }
 
 #[tokio::test]
 async fn missed_notifications_are_sent_on_resume() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let ssot = Ssot::open(folder.path()).expect("an SSOT");
+    let dir = tempfile::tempdir().expect("a directory");
+    let ssot = Ssot::open(dir.path()).expect("an SSOT");
     for number in [1, 2] {
         ssot.ensure_message(&message(number)).expect("written");
     }
     let spec = crate::report::story_labels::tests::spec(1);
     let script = "echo \"$LONGSHORE_ESCALATION_MSG_ID\" >>heard; test -e well || exit 7";
-    let mut world = NotifierFixture::new_in(folder, command_target(script), FAST_POLICY);
-    world.notifier.notify_missed(&ssot, &spec).expect("read");
-    let (folder, markers, warnings) = world.end().await;
+    let mut fixture = NotifierFixture::new_in(dir, command_target(script), FAST_POLICY);
+    fixture.notifier.notify_missed(&ssot, &spec).expect("read");
+    let (dir, markers, warnings) = fixture.end().await;
     assert_eq!((markers, warnings.len()), (Vec::new(), 1), "the first failure is shown, and no other");
     assert!(warnings[0].contains("exit status: 7") && warnings[0].contains("to the command"), "{warnings:?}");
 
-    std::fs::write(folder.path().join("well"), "").expect("written");
-    let mut world = NotifierFixture::new_in(folder, command_target(script), FAST_POLICY);
-    world.notifier.notify_missed(&ssot, &spec).expect("read");
-    let (folder, markers, _) = world.end().await;
+    std::fs::write(dir.path().join("well"), "").expect("written");
+    let mut fixture = NotifierFixture::new_in(dir, command_target(script), FAST_POLICY);
+    fixture.notifier.notify_missed(&ssot, &spec).expect("read");
+    let (dir, markers, _) = fixture.end().await;
     assert_eq!(markers.len(), 2);
-    let heard = || std::fs::read_to_string(folder.path().join("heard")).expect("heard").lines().count();
+    let heard = || std::fs::read_to_string(dir.path().join("heard")).expect("heard").lines().count();
     assert_eq!(heard(), 4, "twice without success, twice with it");
 }
 
 #[tokio::test]
 async fn hanging_command_is_killed_with_its_process_group() {
-    let patience = NotifyPolicy { command_timeout: Duration::from_millis(300), ..FAST_POLICY };
-    let mut world = NotifierFixture::new(command_target("sleep 600 & echo $! >child; wait"), patience);
-    world.notifier.on_escalation(&message(1));
-    let (folder, markers, warnings) = world.end().await;
+    let policy = NotifyPolicy { command_timeout: Duration::from_millis(300), ..FAST_POLICY };
+    let mut fixture = NotifierFixture::new(command_target("sleep 600 & echo $! >child; wait"), policy);
+    fixture.notifier.on_escalation(&message(1));
+    let (dir, markers, warnings) = fixture.end().await;
     assert!(markers.is_empty() && warnings[0].contains("did not end within 0.3 s"), "{warnings:?}");
-    let child = std::fs::read_to_string(folder.path().join("child")).expect("it began");
+    let child = std::fs::read_to_string(dir.path().join("child")).expect("it began");
     let gone = |stat: std::io::Result<String>| stat.map_or(true, |stat| stat.contains(") Z "));
     let path = format!("/proc/{}/stat", child.trim());
     for _ in 0..500 {
@@ -175,10 +182,10 @@ async fn hanging_command_is_killed_with_its_process_group() {
 
 #[tokio::test]
 async fn command_with_a_background_child_counts_as_notified() {
-    let mut world = NotifierFixture::new(command_target("sleep 5 & exit 0"), FAST_POLICY);
-    world.notifier.on_escalation(&message(1));
+    let mut fixture = NotifierFixture::new(command_target("sleep 5 & exit 0"), FAST_POLICY);
+    fixture.notifier.on_escalation(&message(1));
     let began = std::time::Instant::now();
-    let (_, markers, warnings) = world.end().await;
+    let (_, markers, warnings) = fixture.end().await;
     assert_eq!((markers.len(), warnings), (1, Vec::new()));
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
@@ -187,9 +194,9 @@ async fn command_with_a_background_child_counts_as_notified() {
 async fn transient_url_failure_is_retried() {
     let (address, served) = server(&["500 Oh", "503 Wait", "204 No Content"]).await;
     let with_login = address.replace("http://", "http://me:p%40ss@");
-    let mut world = NotifierFixture::new(url_target(&with_login), FAST_POLICY);
-    world.notifier.on_escalation(&message(1));
-    let (_, markers, warnings) = world.end().await;
+    let mut fixture = NotifierFixture::new(url_target(&with_login), FAST_POLICY);
+    fixture.notifier.on_escalation(&message(1));
+    let (_, markers, warnings) = fixture.end().await;
     assert_eq!((markers, warnings), (vec!["escalation-T-2026-001-1772116327001.url".to_owned()], Vec::new()));
     let requests = served.await.expect("served");
     for request in &requests {
@@ -205,9 +212,9 @@ async fn transient_url_failure_is_retried() {
 #[tokio::test]
 async fn permanent_url_failure_is_not_retried() {
     let (address, served) = server(&["404 Not Found"]).await;
-    let mut world = NotifierFixture::new(url_target(&address), FAST_POLICY);
-    world.notifier.on_escalation(&message(1));
-    let (_, markers, warnings) = world.end().await;
+    let mut fixture = NotifierFixture::new(url_target(&address), FAST_POLICY);
+    fixture.notifier.on_escalation(&message(1));
+    let (_, markers, warnings) = fixture.end().await;
     assert!(markers.is_empty() && warnings[0].contains("404"), "{warnings:?}");
     assert!(!warnings[0].contains("s3cret"), "{warnings:?}");
     assert_eq!(served.await.expect("served").len(), 1);
@@ -223,36 +230,37 @@ async fn unreachable_url_is_reported_once() {
         command: Some("cat >>heard".to_owned()),
         ..url_target(&format!("http://{address}/?key=s3cret"))
     };
-    let mut world = NotifierFixture::new(both, FAST_POLICY);
-    world.notifier.on_escalation(&message(1));
-    world.notifier.on_escalation(&message(2));
-    let (folder, markers, warnings) = world.end().await;
-    assert_eq!((markers.len(), warnings.len()), (2, 1), "the command heard both");
+    let mut fixture = NotifierFixture::new(both, FAST_POLICY);
+    fixture.notifier.on_escalation(&message(1));
+    fixture.notifier.on_escalation(&message(2));
+    let (dir, markers, warnings) = fixture.end().await;
+    assert_eq!((markers.len(), warnings.len()), (2, 1), "the command received both");
     assert!(warnings[0].contains("to the url") && !warnings[0].contains("s3cret"), "{warnings:?}");
-    assert_eq!(std::fs::read_to_string(folder.path().join("heard")).expect("heard").lines().count() % 2, 0);
+    assert_eq!(std::fs::read_to_string(dir.path().join("heard")).expect("heard").lines().count() % 2, 0);
 }
 
 #[tokio::test]
 async fn close_waits_at_most_the_close_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let patience = NotifyPolicy { close_timeout: Duration::from_millis(200), ..FAST_POLICY };
-    let mut world = NotifierFixture::new(url_target(&format!("http://{address}/")), patience);
-    world.notifier.on_escalation(&message(1));
+    let policy = NotifyPolicy { close_timeout: Duration::from_millis(200), ..FAST_POLICY };
+    let mut fixture = NotifierFixture::new(url_target(&format!("http://{address}/")), policy);
+    fixture.notifier.on_escalation(&message(1));
     let began = std::time::Instant::now();
-    let (_, markers, warnings) = world.end().await;
+    let (_, markers, warnings) = fixture.end().await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    assert!(markers.is_empty() && warnings[0].contains("not all was told in time"), "{warnings:?}");
+    assert!(markers.is_empty() && warnings[0].contains("not all notifications were sent in time"), "{warnings:?}");
 }
 
 #[tokio::test]
 async fn unwritable_marker_is_reported() {
-    let mut world = NotifierFixture::new(command_target("true"), FAST_POLICY);
-    std::fs::write(world.swarm_dir.path().join(MARKERS_DIR), "in the way").expect("written");
-    std::fs::set_permissions(world.swarm_dir.path().join(MARKERS_DIR), PermissionsExt::from_mode(0o400)).expect("set");
-    world.notifier.on_escalation(&message(1));
-    let (_, _, warnings) = world.end().await;
-    assert!(warnings[0].contains("it was told, and that cannot be noted"), "{warnings:?}");
+    let mut fixture = NotifierFixture::new(command_target("true"), FAST_POLICY);
+    std::fs::write(fixture.swarm_dir.path().join(MARKERS_DIR), "in the way").expect("written");
+    std::fs::set_permissions(fixture.swarm_dir.path().join(MARKERS_DIR), PermissionsExt::from_mode(0o400))
+        .expect("set");
+    fixture.notifier.on_escalation(&message(1));
+    let (_, _, warnings) = fixture.end().await;
+    assert!(warnings[0].contains("its marker cannot be written"), "{warnings:?}");
 }
 
 #[test]

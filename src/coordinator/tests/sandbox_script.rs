@@ -47,8 +47,8 @@ impl SandboxScript {
     }
 
     async fn run_sandbox(self, mut run: FakeProcess) -> i64 {
-        let folder = run.spec.argv[2].clone();
-        let Some(found) = self.volumes.attempt_dir(&folder) else { return 70 };
+        let attempt_dir = run.spec.argv[2].clone();
+        let Some(found) = self.volumes.attempt_dir(&attempt_dir) else { return 70 };
         let file = found.files.iter().find(|file| file.path == layout::ASSIGNMENT_FILE).expect("an assignment file");
         let work: AssignmentFile = serde_json::from_str(&file.text).expect("an assignment");
         let mut byte = [0];
@@ -59,17 +59,23 @@ impl SandboxScript {
                 _ => return 71,
             }
         }
-        let seed = folder.bytes().fold(self.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+        let seed = attempt_dir.bytes().fold(self.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let mut random = SeededRng(seed);
         let mut terms = std::mem::replace(&mut run.sigterms, tokio::sync::mpsc::unbounded_channel().1);
         tokio::select! {
-            code = self.run_story(&run, &folder, &work, &mut random) => code,
-            // As a shim that is asked to end and has nothing to save.
+            code = self.run_story(&run, &attempt_dir, &work, &mut random) => code,
+            // Like a shim that is told to stop and has nothing to save.
             Some(()) = terms.recv() => 143,
         }
     }
 
-    async fn run_story(&self, run: &FakeProcess, folder: &str, work: &AssignmentFile, random: &mut SeededRng) -> i64 {
+    async fn run_story(
+        &self,
+        run: &FakeProcess,
+        attempt_dir: &str,
+        work: &AssignmentFile,
+        random: &mut SeededRng,
+    ) -> i64 {
         let story = work.stories[0].id.clone();
         let say = |message: ContainerMessage| {
             let envelope =
@@ -92,13 +98,13 @@ impl SandboxScript {
         let bad = random.chance(self.bad_agent_percent);
         let sealed = bad && random.chance(25);
         if sealed {
-            self.volumes.update_attempt_dir(folder, |folder| folder.left_out = vec![".GIT/config".to_owned()]);
-            self.unsalvageable_dirs.lock().expect("no panic holds it").push(folder.to_owned());
+            self.volumes.update_attempt_dir(attempt_dir, |dir| dir.left_out = vec![".GIT/config".to_owned()]);
+            self.unsalvageable_dirs.lock().expect("no panic holds it").push(attempt_dir.to_owned());
         }
         if bad && random.chance(40) {
-            // Gone without a word, and with work in its folder.
+            // It ends without a record, and with work in its directory.
             let (commit, bundle) = self.commit(work, &story, &layout::salvage_ref(&story)).await;
-            self.volumes.update_attempt_dir(folder, |folder| folder.salvage = Some((commit, bundle)));
+            self.volumes.update_attempt_dir(attempt_dir, |dir| dir.salvage = Some((commit, bundle)));
             return random.choose(&[1, 101, 139]);
         }
         let reference = if bad { layout::salvage_ref(&story) } else { format!("refs/heads/{}", work.branch) };
@@ -132,13 +138,13 @@ impl SandboxScript {
         };
         if !bad || unsaved {
             let commit = commit.clone();
-            self.finished_commits.lock().expect("no panic holds it").push((folder.to_owned(), commit));
+            self.finished_commits.lock().expect("no panic holds it").push((attempt_dir.to_owned(), commit));
         }
-        self.volumes.update_attempt_dir(folder, |folder| {
+        self.volumes.update_attempt_dir(attempt_dir, |dir| {
             let saved = rename_bundle_ref(&bundle, &reference, &layout::salvage_ref(&story));
-            folder.salvage = Some((commit.clone(), saved));
-            folder.result = Some(serde_json::to_vec(&result).expect("a result is JSON"));
-            folder.bundle = (!unsaved).then_some(bundle);
+            dir.salvage = Some((commit.clone(), saved));
+            dir.result = Some(serde_json::to_vec(&result).expect("a result is JSON"));
+            dir.bundle = (!unsaved).then_some(bundle);
         });
         progress(if bad { StoryStatus::Failed } else { StoryStatus::Completed }, "done");
         say(ContainerMessage::Completion(Completion {
@@ -176,10 +182,10 @@ fn print_noise(run: &FakeProcess, random: &mut SeededRng) {
 }
 
 fn commit_and_bundle(repo: &Path, base: &str, reference: &str, story: &str, number: u32) -> (CommitId, Vec<u8>) {
-    let scratch = tempfile::tempdir().expect("a folder");
+    let scratch = tempfile::tempdir().expect("a directory");
     let git_dir = scratch.path();
-    for folder in ["refs/heads", "objects/info"] {
-        std::fs::create_dir_all(git_dir.join(folder)).expect("made");
+    for dir in ["refs/heads", "objects/info"] {
+        std::fs::create_dir_all(git_dir.join(dir)).expect("made");
     }
     std::fs::write(git_dir.join("HEAD"), "ref: refs/heads/none\n").expect("written");
     let borrowed = format!("{}\n", repo.join(".git/objects").display());

@@ -1,26 +1,26 @@
-//! Does a kind of change explain what changed? Plain text in, yes or no out.
+//! Checks whether a declared kind of change explains the changed lines.
 //!
 //! | kind | explains |
 //! |---|---|
-//! | `whitespace` | lines that are the same but for white space, blank lines not counted (`git diff -w` with nothing left) |
-//! | `typo` | as many lines as before, in which only words of letters differ, each by a few letters |
-//! | `import_order` | the same lines in another order, all of which look like imports |
-//! | `lint` | white space; lines that are the same but for the punctuation that ends or quotes things; imports, comments and blank lines that go; a name that gets or loses an underscore before it |
+//! | `whitespace` | lines that differ only in white space, blank lines ignored (as `git diff -w` with empty output) |
+//! | `typo` | the same number of lines, in which only words differ, each by a few letters |
+//! | `import_order` | the same lines in another order, all of them imports |
+//! | `lint` | white space; lines that differ only in trailing or quoting punctuation; removed imports, comments and blank lines; a name that gains or loses a leading underscore |
 //!
-//! Where white space has a meaning (Python, YAML, makefiles), a line may not move in or out.
+//! Where indentation has a meaning (Python, YAML, makefiles), it must not change.
 //!
-//! Used by `fix.rs`. Must not: run git.
+//! Called by `direct_fix.rs`. Must not: run git.
 
 use crate::protocol::amp::message::ChangeType;
 
-/// Lines that took other lines' place. Without their newlines.
+/// Replaced lines, without their newlines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Hunk {
     pub(super) removed: Vec<Vec<u8>>,
     pub(super) added: Vec<Vec<u8>>,
 }
 
-/// The hunks of a patch of one file that has no context lines.
+/// Parses a patch of one file without context lines.
 pub(super) fn parse_hunks(patch: &[u8]) -> Vec<Hunk> {
     let mut hunks: Vec<Hunk> = Vec::new();
     let patch = patch.strip_suffix(b"\n").unwrap_or(patch);
@@ -39,11 +39,11 @@ pub(super) fn parse_hunks(patch: &[u8]) -> Vec<Hunk> {
     hunks
 }
 
-/// Whether the hunks of a file are what the kinds declared for it say. The error says what is missing.
+/// Checks that the declared kinds explain the hunks of a file. The error is the reason.
 pub(super) fn check_declared_kinds(file: &str, hunks: &[Hunk], kinds: &[ChangeType]) -> Result<(), String> {
     let has = |kind| kinds.contains(&kind);
     let mut rest = Vec::new();
-    let mut why = None;
+    let mut typo_error = None;
     for hunk in hunks {
         let spaces = has(ChangeType::Whitespace) || has(ChangeType::Lint);
         if spaces && is_whitespace_change(&hunk.removed, &hunk.added) && !changes_indentation(file, hunk) {
@@ -55,7 +55,7 @@ pub(super) fn check_declared_kinds(file: &str, hunks: &[Hunk], kinds: &[ChangeTy
         if has(ChangeType::Typo) {
             match check_typos(hunk, spaces) {
                 Ok(()) => continue,
-                Err(reason) => why = Some(reason),
+                Err(reason) => typo_error = Some(reason),
             }
         }
         rest.push(hunk);
@@ -63,22 +63,22 @@ pub(super) fn check_declared_kinds(file: &str, hunks: &[Hunk], kinds: &[ChangeTy
     if rest.is_empty() || (has(ChangeType::ImportOrder) && is_import_reordering(file, &rest)) {
         return Ok(());
     }
-    Err(match why {
-        Some(why) => why,
+    Err(match typo_error {
+        Some(reason) => reason,
         None if has(ChangeType::ImportOrder) => "it is not the same imports in another order".to_owned(),
         None if has(ChangeType::Lint) => "it is more than punctuation, comments and imports".to_owned(),
         None => "more than white space differs".to_owned(),
     })
 }
 
-/// Languages in which a line's indentation says what it belongs to.
+/// Extensions of languages in which indentation has a meaning.
 const INDENTATION_SENSITIVE: [&str; 12] =
     ["py", "pyi", "yml", "yaml", "mk", "coffee", "haml", "pug", "nim", "fs", "hs", "sass"];
 
-/// Whether the hunk moves a line in or out where that has a meaning.
+/// Whether the hunk changes an indentation that has a meaning.
 fn changes_indentation(file: &str, hunk: &Hunk) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
-    let meant = name
+    let is_sensitive = name
         .rsplit_once('.')
         .is_some_and(|(_, end)| INDENTATION_SENSITIVE.contains(&end.to_ascii_lowercase().as_str()))
         || name.to_ascii_lowercase().contains("makefile");
@@ -86,29 +86,29 @@ fn changes_indentation(file: &str, hunk: &Hunk) -> bool {
         let written = lines.iter().filter(|line| line.iter().any(|&byte| !is_space(byte)));
         written.map(|line| line.iter().copied().take_while(|&byte| is_space(byte)).collect()).collect()
     };
-    meant && indents(&hunk.removed) != indents(&hunk.added)
+    is_sensitive && indents(&hunk.removed) != indents(&hunk.added)
 }
 
-/// What a linter asks for that changes nothing that the program does.
+/// Whether the hunk is a typical linter fix that does not change behaviour.
 fn is_lint_change(file: &str, hunk: &Hunk) -> bool {
-    let goes = |line: &Vec<u8>| {
+    let is_removable = |line: &Vec<u8>| {
         let text = String::from_utf8_lossy(line);
         let text = text.trim();
         text.is_empty() || is_comment(text) || is_import(file, line)
     };
     if hunk.added.is_empty() {
-        return hunk.removed.iter().all(goes);
+        return hunk.removed.iter().all(is_removable);
     }
-    // What ends a line, which quotes are used, and the underscore of what is not used.
+    // Ignores the end of the line, the kind of quotes, and the underscore before an unused name.
     let bare = |line: &Vec<u8>| -> Vec<u8> {
         let line = line.trim_ascii_end();
         let line = line.strip_suffix(b";").or_else(|| line.strip_suffix(b",")).unwrap_or(line);
         let mut bare = Vec::with_capacity(line.len());
         for (at, &byte) in line.iter().enumerate() {
-            let word =
-                |place: Option<usize>| place.and_then(|place| line.get(place)).is_some_and(u8::is_ascii_alphanumeric);
-            let begins = byte == b'_' && !word(at.checked_sub(1)) && word(Some(at + 1));
-            if !is_space(byte) && !begins {
+            let is_word =
+                |index: Option<usize>| index.and_then(|index| line.get(index)).is_some_and(u8::is_ascii_alphanumeric);
+            let leading = byte == b'_' && !is_word(at.checked_sub(1)) && is_word(Some(at + 1));
+            if !is_space(byte) && !leading {
                 bare.push(if byte == b'\'' { b'"' } else { byte });
             }
         }
@@ -122,7 +122,7 @@ fn is_comment(text: &str) -> bool {
     ["//", "# ", "--", "/*", "*/", "* ", ";;", "<!--"].iter().any(|begin| text.starts_with(begin)) || text == "#"
 }
 
-/// White space as git's `-w` sees it.
+/// White space as in `git diff -w`.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\x0b' | b'\x0c')
 }
@@ -135,10 +135,10 @@ fn is_whitespace_change(removed: &[Vec<u8>], added: &[Vec<u8>]) -> bool {
     bare(removed) == bare(added)
 }
 
-/// Whether the added lines are the removed ones with some words spelled otherwise. `spaces`: or with other white space.
+/// Checks that the added lines are the removed ones with respelled words. With `spaces`, white space may differ too.
 fn check_typos(hunk: &Hunk, spaces: bool) -> Result<(), String> {
     if hunk.removed.len() != hunk.added.len() {
-        return Err("a typo is mended within its line".to_owned());
+        return Err("a typo is fixed within its line".to_owned());
     }
     for (before, after) in hunk.removed.iter().zip(&hunk.added) {
         if spaces && is_whitespace_change(std::slice::from_ref(before), std::slice::from_ref(after)) {
@@ -149,7 +149,7 @@ fn check_typos(hunk: &Hunk, spaces: bool) -> Result<(), String> {
         };
         let (before, after) = (tokenize(before), tokenize(after));
         if before.len() != after.len() {
-            return Err("more than the letters of words differs".to_owned());
+            return Err("more than the letters of words differ".to_owned());
         }
         for (old, new) in before.into_iter().zip(after).filter(|(old, new)| old != new) {
             match (old, new) {
@@ -158,55 +158,55 @@ fn check_typos(hunk: &Hunk, spaces: bool) -> Result<(), String> {
                     let shown = |word: &str| word.chars().take(40).collect::<String>();
                     return Err(format!("`{}` and `{}` are different words", shown(old), shown(new)));
                 }
-                _ => return Err("more than the letters of words differs".to_owned()),
+                _ => return Err("more than the letters of words differ".to_owned()),
             }
         }
     }
     Ok(())
 }
 
-/// A word of letters, with apostrophes between letters, or what is between words.
+/// A word of letters and inner apostrophes, or the text between words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineToken<'a> {
     Word(&'a str),
     Separator(&'a str),
 }
 
-/// A line's pieces: between, word, between, ..., between. What is between may be empty.
+/// Splits a line into separator, word, separator, ..., separator. Separators may be empty.
 fn tokenize(line: &str) -> Vec<LineToken<'_>> {
     let chars: Vec<(usize, char)> = line.char_indices().collect();
-    let letter = |place: usize| chars.get(place).is_some_and(|(_, c)| c.is_alphabetic());
-    let in_word = |place: usize| {
-        let apostrophe = chars.get(place).is_some_and(|(_, c)| matches!(c, '\'' | '\u{2019}'));
-        letter(place) || (apostrophe && place > 0 && letter(place - 1) && letter(place + 1))
+    let is_letter = |index: usize| chars.get(index).is_some_and(|(_, c)| c.is_alphabetic());
+    let in_word = |index: usize| {
+        let apostrophe = chars.get(index).is_some_and(|(_, c)| matches!(c, '\'' | '\u{2019}'));
+        is_letter(index) || (apostrophe && index > 0 && is_letter(index - 1) && is_letter(index + 1))
     };
-    let at = |place: usize| chars.get(place).map_or(line.len(), |(at, _)| *at);
-    let mut pieces = Vec::new();
-    let mut place = 0;
+    let offset = |index: usize| chars.get(index).map_or(line.len(), |(offset, _)| *offset);
+    let mut tokens = Vec::new();
+    let mut index = 0;
     loop {
-        let begin = place;
-        while place < chars.len() && !in_word(place) {
-            place += 1;
+        let start = index;
+        while index < chars.len() && !in_word(index) {
+            index += 1;
         }
-        pieces.push(LineToken::Separator(&line[at(begin)..at(place)]));
-        if place == chars.len() {
-            return pieces;
+        tokens.push(LineToken::Separator(&line[offset(start)..offset(index)]));
+        if index == chars.len() {
+            return tokens;
         }
-        let begin = place;
-        while in_word(place) {
-            place += 1;
+        let start = index;
+        while in_word(index) {
+            index += 1;
         }
-        pieces.push(LineToken::Word(&line[at(begin)..at(place)]));
+        tokens.push(LineToken::Word(&line[offset(start)..offset(index)]));
     }
 }
 
-/// The most letters of a word that is compared.
+/// Longer words are never respellings.
 const MAX_WORD_LETTERS: usize = 64;
 
-/// Whether one is the other, spelled otherwise: one letter of up to four, two of up to eight, three of more; a swap of
-/// neighbours is one, another case is none.
+/// Whether the words differ by at most one letter of up to four, two of up to eight, or three of more. A swap of neighbours
+/// counts as one, a change of case as none.
 fn is_respelling(old: &str, new: &str) -> bool {
-    // A letter of another script that only looks the same is no correction.
+    // A look-alike letter of another script is not a correction.
     if mixes_scripts(new) && !mixes_scripts(old) {
         return false;
     }
@@ -223,13 +223,13 @@ fn is_respelling(old: &str, new: &str) -> bool {
     edit_distance(&old, &new) <= allowed
 }
 
-/// Latin letters beside those of another script.
+/// Whether the word mixes Latin letters with those of another script.
 fn mixes_scripts(word: &str) -> bool {
     let latin_ends = '\u{24f}';
     word.chars().any(|c| c.is_ascii_alphabetic()) && word.chars().any(|c| c.is_alphabetic() && c > latin_ends)
 }
 
-/// How many letters have to be added, removed, replaced or swapped with their neighbour.
+/// The number of letters to add, remove, replace or swap with their neighbour.
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for (i, from) in a.iter().enumerate() {
@@ -247,7 +247,7 @@ fn edit_distance(a: &[char], b: &[char]) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// How a line begins that imports something, in the languages that are met most.
+/// The starts of import lines in common languages.
 const IMPORT_PREFIXES: &[&str] = &[
     "use ",
     "pub use ",
@@ -290,7 +290,7 @@ fn is_import(file: &str, line: &[u8]) -> bool {
     let Ok(line) = std::str::from_utf8(line) else { return false };
     let line = line.trim();
     let declared = ["const ", "let ", "var "].iter().any(|word| line.starts_with(word)) && line.contains("require(");
-    // Go: a path in quotes, with a name before it or without.
+    // Go: a quoted path, optionally after a name.
     let in_block = || {
         let path = line.rsplit([' ', '\t']).next().unwrap_or_default();
         let name = line.strip_suffix(path).unwrap_or_default().trim();
@@ -301,58 +301,4 @@ fn is_import(file: &str, line: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn respellings_are_distinguished_from_different_words() {
-        for (old, new) in [
-            ("teh", "the"),
-            ("recieve", "receive"),
-            ("occured", "occurred"),
-            ("dont", "don't"),
-            ("english", "English"),
-            ("json", "JSON"),
-            ("cafe", "café"),
-            ("implementaion", "implementation"),
-            ("seperatley", "separately"),
-            ("привте", "привет"),
-        ] {
-            assert!(is_respelling(old, new), "{old} {new}");
-        }
-        for (old, new) in [
-            ("true", "false"),
-            ("max", "min"),
-            ("add", "sub"),
-            ("allow", "deny"),
-            ("scope", "sc\u{43e}pe"), // a Cyrillic o
-            ("read", "write"),
-            ("not", ""),
-            ("", "unsafe"),
-        ] {
-            assert!(!is_respelling(old, new), "{old} {new}");
-        }
-        assert!(!is_respelling(&"a".repeat(100), &"a".repeat(99)), "no word is that long");
-    }
-
-    #[test]
-    fn a_line_is_tokenized_into_words_and_separators() {
-        use LineToken::{Separator, Word};
-        assert_eq!(tokenize(""), [Separator("")]);
-        assert_eq!(tokenize("a"), [Separator(""), Word("a"), Separator("")]);
-        assert_eq!(tokenize("it's 'x'2b"), {
-            [Separator(""), Word("it's"), Separator(" '"), Word("x"), Separator("'2"), Word("b"), Separator("")]
-        });
-    }
-
-    #[test]
-    fn a_patch_is_parsed_from_its_first_hunk() {
-        let patch =
-            b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@ fn\n--- x\n+++ y\n\\ No newline\n@@ -9 +8,0 @@\n-\n";
-        let hunks = parse_hunks(patch);
-        assert_eq!(hunks.len(), 2);
-        assert_eq!(hunks[0], Hunk { removed: vec![b"-- x".to_vec()], added: vec![b"++ y".to_vec()] });
-        assert_eq!(hunks[1], Hunk { removed: vec![vec![]], added: vec![] });
-        assert_eq!(parse_hunks(b""), []);
-    }
-}
+mod tests;

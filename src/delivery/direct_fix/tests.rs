@@ -1,14 +1,14 @@
-//! Fixes that are direct fixes, and fixes that are not.
+//! Accepted and refused fixes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::super::scratch_repo::ScratchRepo;
 use super::*;
+use crate::delivery::tests::scratch_repo::ScratchRepo;
 
 const SOURCE: &str = "use a::A;\nuse b::B;\n\nfn main() {\n    // Recieves teh thing.\n    run(1);\n}\n";
 
-/// A repo with some files to mend.
+/// A repository with files to fix.
 fn fix_repo() -> (ScratchRepo, CommitId) {
     let scratch = ScratchRepo::new();
     scratch.write("src/lib.rs", SOURCE);
@@ -32,18 +32,25 @@ fn declared(fixes: &[(&str, ChangeType)]) -> Vec<DirectFix> {
     fixes.iter().map(fix).collect()
 }
 
-/// What is said of a change that `make` makes in one commit.
-async fn verify_change(fixes: &[(&str, ChangeType)], make: impl FnOnce(&ScratchRepo)) -> Result<VerifiedFix, String> {
+/// The size of the fix, or reason it is refused.
+async fn verify(repo: &Repo, from: &CommitId, to: &CommitId, fixes: &[DirectFix]) -> Result<FixSize, String> {
+    match repo.verify_direct_fix(from, to, fixes).await.expect("git answers") {
+        FixVerdict::Accepted(size) => Ok(size),
+        FixVerdict::Refused(reason) => Err(reason),
+    }
+}
+
+/// Verifies a change that `make` makes in one commit.
+async fn verify_change(fixes: &[(&str, ChangeType)], make: impl FnOnce(&ScratchRepo)) -> Result<FixSize, String> {
     let (scratch, base) = fix_repo();
     make(&scratch);
     scratch.git(&["add", "-A"]);
     scratch.git(&["commit", "-q", "--allow-empty", "-m", "fix"]);
-    let repo = scratch.repo().await;
-    repo.verify_direct_fix(&base, &scratch.head(), &declared(fixes)).await.expect("git answers")
+    verify(&scratch.repo().await, &base, &scratch.head(), &declared(fixes)).await
 }
 
-/// The same for a change of a file's text.
-async fn verify_replacement(file: &str, kind: ChangeType, from: &str, to: &str) -> Result<VerifiedFix, String> {
+/// Verifies a change of a file's text.
+async fn verify_replacement(file: &str, kind: ChangeType, from: &str, to: &str) -> Result<FixSize, String> {
     verify_change(&[(file, kind)], |scratch| {
         let text = fs::read_to_string(scratch.root.join(file)).expect("read");
         assert!(text.contains(from), "{file} has no {from:?}");
@@ -52,7 +59,7 @@ async fn verify_replacement(file: &str, kind: ChangeType, from: &str, to: &str) 
     .await
 }
 
-/// What is declared, what is done, and what is said of it.
+/// The declared fixes, the change, and a part of the refusal.
 type FixCase<'a> = (&'a [(&'a str, ChangeType)], fn(&ScratchRepo), &'a str);
 
 use ChangeType::{ImportOrder, Lint, Typo, Whitespace};
@@ -78,7 +85,7 @@ async fn allowed_direct_fixes_are_accepted() {
     ] {
         let seen = verify_replacement(file, kind, from, to).await;
         let files = vec![file.trim_start_matches("./").to_owned()];
-        assert_eq!(seen, Ok(VerifiedFix { files, lines }), "{kind:?} {from:?} -> {to:?}");
+        assert_eq!(seen, Ok(FixSize { files, lines }), "{kind:?} {from:?} -> {to:?}");
     }
 }
 
@@ -101,7 +108,7 @@ async fn one_file_may_have_several_kinds_of_fix() {
 #[tokio::test]
 async fn disallowed_direct_fixes_are_refused() {
     let code = "src/lib.rs";
-    for (file, kind, from, to, said) in [
+    for (file, kind, from, to, expected) in [
         // The kind does not explain it.
         (code, Typo, "run(1)", "run(2)", "more than the letters"),
         (code, Typo, "run", "stop", "different words"),
@@ -125,8 +132,8 @@ async fn disallowed_direct_fixes_are_refused() {
         (code, Typo, "run(1)", "\0run(1)", "binary"),
         ("bin", Lint, "\n", "\n\n", "binary"),
     ] {
-        let why = verify_replacement(file, kind, from, to).await.expect_err(to);
-        assert!(why.contains(said), "{kind:?} {from:?} -> {to:?}: {why}");
+        let reason = verify_replacement(file, kind, from, to).await.expect_err(to);
+        assert!(reason.contains(expected), "{kind:?} {from:?} -> {to:?}: {reason}");
     }
 }
 
@@ -137,9 +144,9 @@ async fn only_declared_regular_files_may_change() {
     assert!(verify_change(&[run], typo).await.is_ok());
     let table: [FixCase; 13] = [
         (&[run], |_| {}, "nothing was changed"),
-        (&[], |s| s.write("run.sh", "echo hello\n"), "does not say so"),
-        (&[("RUN.sh", Typo)], |s| s.write("run.sh", "echo hello\n"), "does not say so"),
-        (&[run, ("src/lib.rs", Typo)], |s| s.write("run.sh", "echo hello\n"), "`src/lib.rs` is said to be mended"),
+        (&[], |s| s.write("run.sh", "echo hello\n"), "does not declare it"),
+        (&[("RUN.sh", Typo)], |s| s.write("run.sh", "echo hello\n"), "does not declare it"),
+        (&[run, ("src/lib.rs", Typo)], |s| s.write("run.sh", "echo hello\n"), "`src/lib.rs` is declared as fixed"),
         (&[run, ("new", Lint)], |s| s.write("new", "x\n"), "`new` was added"),
         (&[("run.sh", Lint)], |s| fs::remove_file(s.root.join("run.sh")).expect("removed"), "was deleted"),
         (&[("run.sh", Lint), ("go.sh", Lint)], |s| drop(s.git(&["mv", "run.sh", "go.sh"])), "was added"),
@@ -154,7 +161,7 @@ async fn only_declared_regular_files_may_change() {
                 fs::remove_file(s.root.join("link")).expect("removed");
                 std::os::unix::fs::symlink("/etc/passwd", s.root.join("link")).expect("linked");
             },
-            "`link` is no plain file",
+            "`link` is not a regular file",
         ),
         (
             &[("run.sh", Lint)],
@@ -183,34 +190,32 @@ async fn only_declared_regular_files_may_change() {
             "too long",
         ),
     ];
-    for (fixes, make, said) in table {
-        // `git add` would take a submodule that has no folder out again.
-        let why = if said.contains("sub") {
+    for (fixes, make, expected) in table {
+        // `git add` would take a submodule that has no directory out again.
+        let reason = if expected.contains("sub") {
             let (scratch, base) = fix_repo();
             make(&scratch);
             scratch.git(&["commit", "-q", "-m", "fix"]);
-            let repo = scratch.repo().await;
-            repo.verify_direct_fix(&base, &scratch.head(), &declared(fixes)).await.expect("git answers")
+            verify(&scratch.repo().await, &base, &scratch.head(), &declared(fixes)).await
         } else {
             verify_change(fixes, make).await
         };
-        let why = why.expect_err(said);
-        assert!(why.contains(said), "{said}: {why}");
+        let reason = reason.expect_err(expected);
+        assert!(reason.contains(expected), "{expected}: {reason}");
     }
 }
 
 #[tokio::test]
 async fn fix_history_is_linear_short_and_small() {
     let run = declared(&[("run.sh", Typo)]);
-    // Two commits that are a fix together.
+    // Two commits that are one fix together.
     let (scratch, base) = fix_repo();
     scratch.commit("run.sh", "echo heloo\n");
     let two = scratch.commit("run.sh", "echo hello\n");
     let repo = scratch.repo().await;
-    let check =
-        async |to: &CommitId, fixes: &[DirectFix]| repo.verify_direct_fix(&base, to, fixes).await.expect("git answers");
-    assert_eq!(check(&two, &run).await, Ok(VerifiedFix { files: vec!["run.sh".into()], lines: 2 }));
-    // Something that is gone again would be in the history.
+    let check = async |to: &CommitId, fixes: &[DirectFix]| verify(&repo, &base, to, fixes).await;
+    assert_eq!(check(&two, &run).await, Ok(FixSize { files: vec!["run.sh".into()], lines: 2 }));
+    // A file that was added and removed again would be in the history.
     scratch.commit("secret", "x\n");
     scratch.git(&["rm", "-q", "secret"]);
     let hidden = scratch.commit("run.sh", "echo hello\n");
@@ -218,8 +223,8 @@ async fn fix_history_is_linear_short_and_small() {
     scratch.git(&["reset", "-q", "--hard", two.as_str()]);
     scratch.commit("run.sh", &"x\n".repeat(100));
     let grown = scratch.commit("run.sh", "echo hello\n");
-    let why = check(&grown, &run).await.expect_err("grown");
-    assert!(why.starts_with("in commit ") && why.contains("101 lines"), "{why}");
+    let reason = check(&grown, &run).await.expect_err("grown");
+    assert!(reason.starts_with("in commit ") && reason.contains("101 lines"), "{reason}");
     // Too many.
     scratch.git(&["reset", "-q", "--hard", two.as_str()]);
     for text in ["echo hallo\n", "echo hello\n", "echo hallo\n"] {
@@ -232,10 +237,7 @@ async fn fix_history_is_linear_short_and_small() {
     scratch.git(&["checkout", "-q", "-b", "merged", two.as_str()]);
     scratch.git(&["merge", "-q", "-s", "ours", "-m", "both", "side"]);
     assert!(check(&scratch.head(), &run).await.expect_err("merged").contains("not a line"));
-    let from_side = repo.verify_direct_fix(&side, &two, &run).await.expect("git answers");
-    assert!(from_side.expect_err("a sibling").contains("does not begin"));
-    assert!(
-        repo.verify_direct_fix(&two, &base, &run).await.expect("git answers").expect_err("older").contains("nothing")
-    );
+    assert!(verify(&repo, &side, &two, &run).await.expect_err("a sibling").contains("does not begin"));
+    assert!(verify(&repo, &two, &base, &run).await.expect_err("older").contains("nothing"));
     assert!(repo.verify_direct_fix(&base, &"1".repeat(40).parse().expect("40 digits"), &run).await.is_err());
 }

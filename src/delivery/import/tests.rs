@@ -1,14 +1,11 @@
-//! Bundles as they should be, and as a hostile sandbox would make them.
+//! Valid bundles, and bundles that a hostile sandbox could make.
 
-use std::io::Write;
-use std::process::Stdio;
-
-use super::super::scratch_repo::{ScratchRepo, git_command};
 use super::*;
+use crate::delivery::tests::scratch_repo::{ScratchRepo, git_in, git_with_input};
 
 const RESULT_REF: &str = "refs/longshore/results/s/US-001/1";
 
-/// A repo, a clone of it on the assigned branch, and where that starts.
+/// A repository, a clone of it on the assigned branch, and the branch's base.
 struct ImportFixture {
     host: ScratchRepo,
     sandbox: ScratchRepo,
@@ -45,16 +42,10 @@ impl ImportFixture {
         self.sandbox.bundle(&["refs/heads/work/us-001", &format!("^{}", self.base)])
     }
 
-    /// A bundle with this header around the objects that these revisions name.
+    /// A bundle with this header and the objects of these revisions.
     fn craft_bundle(&self, header: &str, revisions: &str) -> PathBuf {
-        let mut child = git_command(&self.sandbox.root)
-            .args(["pack-objects", "--revs", "--stdout", "-q"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("git runs");
-        child.stdin.take().expect("piped").write_all(revisions.as_bytes()).expect("written");
-        let pack = child.wait_with_output().expect("ended").stdout;
+        let args = ["pack-objects", "--revs", "--stdout", "-q"];
+        let pack = git_with_input(&self.sandbox.root, &args, revisions.as_bytes());
         self.write_bundle(&[format!("# v2 git bundle\n{header}\n").as_bytes(), &pack].concat())
     }
 
@@ -64,54 +55,47 @@ impl ImportFixture {
         path
     }
 
-    /// Writes a tree whose entries are lines of `git mktree`, and a commit of it on the base.
+    /// Commits a tree with these `git mktree` entries on the base.
     fn commit_tree(&self, entries: &str) -> CommitId {
-        let mut child = git_command(&self.sandbox.root)
-            .args(["mktree", "--missing"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("git runs");
-        child.stdin.take().expect("piped").write_all(entries.as_bytes()).expect("written");
-        let tree = String::from_utf8(child.wait_with_output().expect("ended").stdout).expect("UTF-8");
+        let tree = git_with_input(&self.sandbox.root, &["mktree", "--missing"], entries.as_bytes());
+        let tree = String::from_utf8(tree).expect("UTF-8");
         let commit = self.sandbox.git(&["commit-tree", "-m", "x", "-p", self.base.as_str(), tree.trim()]);
         self.sandbox.git(&["update-ref", "refs/heads/work/us-001", &commit]);
         commit.parse().expect("a commit")
     }
 
-    /// The import must be refused, and leave neither object nor ref.
+    /// The import must be refused and leave neither an object nor a ref.
     async fn assert_refused(&self, bundle: &Path, expected: &ExpectedBundle) -> BundleError {
         let (objects, refs) = (self.host.object_files(), self.host.git(&["for-each-ref"]));
         let repo = self.host.repo().await;
-        let fault = match repo.import_bundle(bundle, expected).await {
-            Err(DeliveryError::BundleRefused(fault)) => fault,
+        let error = match repo.import_bundle(bundle, expected).await {
+            Err(DeliveryError::BundleRefused(error)) => error,
             other => panic!("not refused: {other:?}"),
         };
-        assert_eq!(self.host.object_files(), objects, "{fault}");
-        assert_eq!(self.host.git(&["for-each-ref"]), refs, "{fault}");
-        fault
+        assert_eq!(self.host.object_files(), objects, "{error}");
+        assert_eq!(self.host.git(&["for-each-ref"]), refs, "{error}");
+        error
     }
 }
 
-async fn assert_result_is_imported(pair: ImportFixture) {
-    let first = pair.sandbox.commit("one\n\"odd\" ü", "1\n");
-    let changed = fs::read_to_string(pair.sandbox.root.join("big")).expect("read") + "one more\n";
-    let tip = pair.sandbox.commit("big", &changed);
-    let bundle = pair.bundle();
+async fn assert_result_is_imported(fixture: ImportFixture) {
+    let first = fixture.sandbox.commit("one\n\"odd\" ü", "1\n");
+    let changed = fs::read_to_string(fixture.sandbox.root.join("big")).expect("read") + "one more\n";
+    let tip = fixture.sandbox.commit("big", &changed);
+    let bundle = fixture.bundle();
     assert!(fs::metadata(&bundle).expect("there").len() < 2_000, "thin: the big file is a delta against the base");
-    let repo = pair.host.repo().await;
-    let status = pair.host.git(&["status", "--porcelain"]);
-    let imported = repo.import_bundle(&bundle, &pair.expected(&tip)).await.expect("imported");
-    assert_eq!(imported, ImportedResult { commits: vec![tip.clone(), first], refs: vec![RESULT_REF.into()] });
-    assert_eq!(pair.host.git(&["rev-parse", RESULT_REF]), tip.as_str());
-    assert_eq!(pair.host.git(&["for-each-ref", "--format=%(refname)"]), format!("refs/heads/main\n{RESULT_REF}"));
-    assert_eq!(pair.host.git(&["status", "--porcelain"]), status);
-    pair.host.git(&["fsck", "--strict", "--full"]);
+    let repo = fixture.host.repo().await;
+    let status = fixture.host.git(&["status", "--porcelain"]);
+    repo.import_bundle(&bundle, &fixture.expected(&tip)).await.expect("imported");
+    assert_eq!(fixture.host.git(&["rev-list", RESULT_REF, &format!("^{}", fixture.base)]), format!("{tip}\n{first}"));
+    assert_eq!(fixture.host.git(&["for-each-ref", "--format=%(refname)"]), format!("refs/heads/main\n{RESULT_REF}"));
+    assert_eq!(fixture.host.git(&["status", "--porcelain"]), status);
+    fixture.host.git(&["fsck", "--strict", "--full"]);
     let left = |name: &str| name.contains("tmp_") || name.contains(".keep");
-    assert!(!pair.host.object_files().iter().any(|path| left(&path.to_string_lossy())));
-    assert!(!pair.host.root.join(".git/FETCH_HEAD").exists());
+    assert!(!fixture.host.object_files().iter().any(|path| left(&path.to_string_lossy())));
+    assert!(!fixture.host.root.join(".git/FETCH_HEAD").exists());
     // Again, as after a crash between the import and its record.
-    assert_eq!(repo.import_bundle(&bundle, &pair.expected(&tip)).await.expect("imported again").commits.len(), 2);
+    repo.import_bundle(&bundle, &fixture.expected(&tip)).await.expect("imported again");
 }
 
 #[tokio::test]
@@ -126,59 +110,61 @@ async fn a_sha256_result_is_imported() {
 
 #[tokio::test]
 async fn salvage_is_imported_with_or_without_the_branch() {
-    let pair = ImportFixture::new();
-    let tip = pair.sandbox.commit("one", "1\n");
-    let left = pair.sandbox.commit("two", "half\n");
-    pair.sandbox.git(&["reset", "-q", "--hard", tip.as_str()]);
+    let fixture = ImportFixture::new();
+    let tip = fixture.sandbox.commit("one", "1\n");
+    let left = fixture.sandbox.commit("two", "half\n");
+    fixture.sandbox.git(&["reset", "-q", "--hard", tip.as_str()]);
     let story: StoryId = "US-002".parse().expect("valid");
     let in_bundle = layout::salvage_ref(&story);
-    pair.sandbox.git(&["update-ref", &in_bundle, left.as_str()]);
-    let not_base = format!("^{}", pair.base);
+    fixture.sandbox.git(&["update-ref", &in_bundle, left.as_str()]);
+    let not_base = format!("^{}", fixture.base);
     let both = ["refs/heads/work/us-001", &in_bundle, &not_base];
-    let bundle = pair.sandbox.bundle(&both);
+    let bundle = fixture.sandbox.bundle(&both);
     let kept = "refs/longshore/salvage/s/US-002/1";
-    let expected = ExpectedBundle { salvage: vec![(story, left.clone(), kept.into())], ..pair.expected(&tip) };
-    let repo = pair.host.repo().await;
-    let imported = repo.import_bundle(&bundle, &expected).await.expect("imported");
-    assert_eq!(imported, ImportedResult { commits: vec![tip], refs: vec![RESULT_REF.into(), kept.into()] });
-    assert_eq!(pair.host.git(&["rev-parse", kept]), left.as_str());
+    let expected = ExpectedBundle { salvage: vec![(story, left.clone(), kept.into())], ..fixture.expected(&tip) };
+    let repo = fixture.host.repo().await;
+    repo.import_bundle(&bundle, &expected).await.expect("imported");
+    assert_eq!(fixture.host.git(&["rev-parse", RESULT_REF, kept]), format!("{tip}\n{left}"));
+    let refs = format!("refs/heads/main\n{RESULT_REF}\n{kept}");
+    assert_eq!(fixture.host.git(&["for-each-ref", "--format=%(refname)"]), refs);
 
-    let alone = pair.sandbox.bundle(&[&in_bundle, &not_base]);
+    let alone = fixture.sandbox.bundle(&[&in_bundle, &not_base]);
     let expected = ExpectedBundle { tip: None, result_ref: "refs/longshore/none".into(), ..expected };
-    assert_eq!(repo.import_bundle(&alone, &expected).await.expect("imported").refs, [kept]);
+    repo.import_bundle(&alone, &expected).await.expect("imported");
+    assert_eq!(fixture.host.git(&["for-each-ref", "--format=%(refname)"]), refs, "no other ref is created");
     assert!(matches!(
-        pair.assert_refused(&pair.sandbox.bundle(&both), &expected).await,
+        fixture.assert_refused(&fixture.sandbox.bundle(&both), &expected).await,
         BundleError::UnexpectedRef { .. }
     ));
 }
 
 #[tokio::test]
 async fn salvage_of_a_dead_sandbox_is_imported() {
-    let pair = ImportFixture::new();
-    pair.sandbox.git(&["checkout", "-q", "--orphan", "elsewhere"]);
-    let left = pair.sandbox.commit("two", "half\n");
-    pair.sandbox.git(&["update-ref", "refs/longshore/left", left.as_str()]);
-    let bundle = pair.sandbox.bundle(&["refs/longshore/left", &format!("^{}", pair.base)]);
-    let repo = pair.host.repo().await;
+    let fixture = ImportFixture::new();
+    fixture.sandbox.git(&["checkout", "-q", "--orphan", "elsewhere"]);
+    let left = fixture.sandbox.commit("two", "half\n");
+    fixture.sandbox.git(&["update-ref", "refs/longshore/left", left.as_str()]);
+    let bundle = fixture.sandbox.bundle(&["refs/longshore/left", &format!("^{}", fixture.base)]);
+    let repo = fixture.host.repo().await;
     let to = "refs/longshore/salvage/s/US-001/1";
     let wrong = repo.import_salvage(&bundle, "refs/longshore/other", &left, to).await;
     assert!(matches!(wrong, Err(DeliveryError::BundleRefused(BundleError::UnexpectedRef { .. }))));
     let outside = repo.import_salvage(&bundle, "refs/longshore/left", &left, "refs/heads/main").await;
     assert!(matches!(outside, Err(DeliveryError::ForbiddenRef { .. })));
     repo.import_salvage(&bundle, "refs/longshore/left", &left, to).await.expect("imported");
-    assert_eq!(pair.host.git(&["rev-parse", to]), left.as_str());
+    assert_eq!(fixture.host.git(&["rev-parse", to]), left.as_str());
     // Again: an orchestrator may have died before it wrote down that it came in.
     repo.import_salvage(&bundle, "refs/longshore/left", &left, to).await.expect("the same again");
     let other = "refs/longshore/salvage/s/US-001/2";
     repo.import_salvage(&bundle, "refs/longshore/left", &left, other).await.expect("under another name");
-    assert_eq!(pair.host.git(&["rev-parse", to, other]), format!("{left}\n{left}"));
-    let tree = pair.sandbox.git(&["rev-parse", &format!("{left}^{{tree}}")]);
-    let of_tree = pair.craft_bundle(&format!("{tree} refs/longshore/left\n"), &format!("{left}\n"));
+    assert_eq!(fixture.host.git(&["rev-parse", to, other]), format!("{left}\n{left}"));
+    let tree = fixture.sandbox.git(&["rev-parse", &format!("{left}^{{tree}}")]);
+    let of_tree = fixture.craft_bundle(&format!("{tree} refs/longshore/left\n"), &format!("{left}\n"));
     let tree = tree.parse().expect("an id");
     let tree = repo.import_salvage(&of_tree, "refs/longshore/left", &tree, "refs/longshore/salvage/s/US-001/3").await;
     assert!(matches!(tree, Err(DeliveryError::BundleRefused(BundleError::NotACommit { .. }))), "{tree:?}");
 
-    let crafted = pair.craft_bundle(&format!("{left} refs/longshore/left\n"), &format!("{left}^{{tree}}\n"));
+    let crafted = fixture.craft_bundle(&format!("{left} refs/longshore/left\n"), &format!("{left}^{{tree}}\n"));
     let again = ImportFixture::new();
     let missing = again.host.repo().await.import_salvage(&crafted, "refs/longshore/left", &left, to).await;
     assert!(matches!(missing, Err(DeliveryError::BundleRefused(BundleError::Incomplete { .. }))), "{missing:?}");
@@ -186,15 +172,15 @@ async fn salvage_of_a_dead_sandbox_is_imported() {
 
 #[tokio::test]
 async fn unexpected_refs_are_refused() {
-    let pair = ImportFixture::new();
-    let tip = pair.sandbox.commit("one", "1\n");
-    pair.sandbox.git(&["update-ref", "refs/heads/main", tip.as_str()]);
-    pair.sandbox.git(&["tag", "v1"]);
-    let base = format!("^{}", pair.base);
+    let fixture = ImportFixture::new();
+    let tip = fixture.sandbox.commit("one", "1\n");
+    fixture.sandbox.git(&["update-ref", "refs/heads/main", tip.as_str()]);
+    fixture.sandbox.git(&["tag", "v1"]);
+    let base = format!("^{}", fixture.base);
     for extra in ["refs/heads/main", "refs/tags/v1", "HEAD"] {
-        let bundle = pair.sandbox.bundle(&["refs/heads/work/us-001", extra, &base]);
+        let bundle = fixture.sandbox.bundle(&["refs/heads/work/us-001", extra, &base]);
         assert!(
-            matches!(pair.assert_refused(&bundle, &pair.expected(&tip)).await, BundleError::UnexpectedRef { name } if name == extra)
+            matches!(fixture.assert_refused(&bundle, &fixture.expected(&tip)).await, BundleError::UnexpectedRef { name } if name == extra)
         );
     }
     // The same ref twice, and a name that differs in case alone.
@@ -202,161 +188,165 @@ async fn unexpected_refs_are_refused() {
     for (header, revisions) in
         [(format!("{line}{line}"), format!("{tip}\n")), (format!("{tip} refs/heads/Work/us-001\n"), format!("{tip}\n"))]
     {
-        let bundle = pair.craft_bundle(&header, &revisions);
-        assert!(matches!(pair.assert_refused(&bundle, &pair.expected(&tip)).await, BundleError::UnexpectedRef { .. }));
+        let bundle = fixture.craft_bundle(&header, &revisions);
+        assert!(matches!(
+            fixture.assert_refused(&bundle, &fixture.expected(&tip)).await,
+            BundleError::UnexpectedRef { .. }
+        ));
     }
 }
 
 #[tokio::test]
 async fn a_wrong_or_missing_tip_is_refused() {
-    let pair = ImportFixture::new();
-    let said = pair.sandbox.commit("one", "1\n");
+    let fixture = ImportFixture::new();
+    let claimed = fixture.sandbox.commit("one", "1\n");
     let story: StoryId = "US-002".parse().expect("valid");
-    let salvage = vec![(story, said.clone(), "refs/longshore/salvage/s/US-002/1".to_owned())];
-    let lacking = ExpectedBundle { salvage, ..pair.expected(&said) };
-    assert!(matches!(pair.assert_refused(&pair.bundle(), &lacking).await, BundleError::MissingRef { .. }));
-    let tip = pair.sandbox.commit("one", "2\n");
-    let bundle = pair.bundle();
+    let salvage = vec![(story, claimed.clone(), "refs/longshore/salvage/s/US-002/1".to_owned())];
+    let lacking = ExpectedBundle { salvage, ..fixture.expected(&claimed) };
+    assert!(matches!(fixture.assert_refused(&fixture.bundle(), &lacking).await, BundleError::MissingRef { .. }));
+    let tip = fixture.sandbox.commit("one", "2\n");
+    let bundle = fixture.bundle();
     assert!(matches!(
-        pair.assert_refused(&bundle, &pair.expected(&said)).await,
+        fixture.assert_refused(&bundle, &fixture.expected(&claimed)).await,
         BundleError::WrongTip { found, .. } if found == tip
     ));
-    let none = ExpectedBundle { tip: None, ..pair.expected(&said) };
-    assert!(matches!(pair.assert_refused(&bundle, &none).await, BundleError::UnexpectedRef { .. }));
+    let without_tip = ExpectedBundle { tip: None, ..fixture.expected(&claimed) };
+    assert!(matches!(fixture.assert_refused(&bundle, &without_tip).await, BundleError::UnexpectedRef { .. }));
 }
 
 #[tokio::test]
 async fn a_branch_not_descended_from_its_base_is_refused() {
-    let pair = ImportFixture::new();
-    pair.sandbox.git(&["reset", "-q", "--hard", "HEAD~1"]);
-    let beside = pair.sandbox.commit("one", "1\n");
+    let fixture = ImportFixture::new();
+    fixture.sandbox.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    let beside = fixture.sandbox.commit("one", "1\n");
     assert!(matches!(
-        pair.assert_refused(&pair.bundle(), &pair.expected(&beside)).await,
+        fixture.assert_refused(&fixture.bundle(), &fixture.expected(&beside)).await,
         BundleError::NotDescendedFromBase { .. }
     ));
 
-    pair.sandbox.git(&["checkout", "-q", "--orphan", "fresh"]);
-    let orphan = pair.sandbox.commit("one", "1\n");
-    pair.sandbox.git(&["update-ref", "refs/heads/work/us-001", orphan.as_str()]);
+    fixture.sandbox.git(&["checkout", "-q", "--orphan", "fresh"]);
+    let orphan = fixture.sandbox.commit("one", "1\n");
+    fixture.sandbox.git(&["update-ref", "refs/heads/work/us-001", orphan.as_str()]);
     assert!(matches!(
-        pair.assert_refused(&pair.bundle(), &pair.expected(&orphan)).await,
+        fixture.assert_refused(&fixture.bundle(), &fixture.expected(&orphan)).await,
         BundleError::NotDescendedFromBase { .. }
     ));
     // Neither a message nor a file name makes the base a parent.
-    pair.sandbox.git(&["checkout", "-q", "-B", "older", &format!("{}~1", pair.base)]);
-    let parent = pair.sandbox.head();
-    for line in
-        ["\n ", "\r", "\n", "\n\t\n"].map(|gap| format!("x\n\nLongshore-Story: US-001{gap}: {parent}|{}|", pair.base))
+    fixture.sandbox.git(&["checkout", "-q", "-B", "older", &format!("{}~1", fixture.base)]);
+    let parent = fixture.sandbox.head();
+    for line in ["\n ", "\r", "\n", "\n\t\n"]
+        .map(|gap| format!("x\n\nLongshore-Story: US-001{gap}: {parent}|{}|", fixture.base))
     {
-        let tip = pair.sandbox.commit_with_message("one", "1\n", &line);
-        let bundle = pair.craft_bundle(&format!("{tip} refs/heads/work/us-001\n"), &format!("{tip}\n^{parent}\n"));
+        let tip = fixture.sandbox.commit_with_message("one", "1\n", &line);
+        let bundle = fixture.craft_bundle(&format!("{tip} refs/heads/work/us-001\n"), &format!("{tip}\n^{parent}\n"));
         assert!(
             matches!(
-                pair.assert_refused(&bundle, &pair.expected(&tip)).await,
+                fixture.assert_refused(&bundle, &fixture.expected(&tip)).await,
                 BundleError::NotDescendedFromBase { .. }
             ),
             "{line:?}"
         );
-        pair.sandbox.git(&["reset", "-q", "--hard", parent.as_str()]);
+        fixture.sandbox.git(&["reset", "-q", "--hard", parent.as_str()]);
     }
-    pair.sandbox.git(&["checkout", "-q", "fresh"]);
-    let orphan = pair.sandbox.commit(pair.base.as_str(), "1\n");
-    let bundle = pair.craft_bundle(&format!("{orphan} refs/heads/work/us-001\n"), &format!("{orphan}\n"));
+    fixture.sandbox.git(&["checkout", "-q", "fresh"]);
+    let orphan = fixture.sandbox.commit(fixture.base.as_str(), "1\n");
+    let bundle = fixture.craft_bundle(&format!("{orphan} refs/heads/work/us-001\n"), &format!("{orphan}\n"));
     assert!(matches!(
-        pair.assert_refused(&bundle, &pair.expected(&orphan)).await,
+        fixture.assert_refused(&bundle, &fixture.expected(&orphan)).await,
         BundleError::NotDescendedFromBase { .. }
     ));
 }
 
 #[tokio::test]
 async fn a_tip_that_is_not_a_new_commit_is_refused() {
-    let pair = ImportFixture::new();
-    pair.sandbox.commit("one", "1\n");
-    pair.sandbox.git(&["tag", "-a", "-m", "x", "t"]);
+    let fixture = ImportFixture::new();
+    fixture.sandbox.commit("one", "1\n");
+    fixture.sandbox.git(&["tag", "-a", "-m", "x", "t"]);
     for name in ["refs/tags/t", "HEAD^{tree}", "HEAD:one"] {
-        let tip: CommitId = pair.sandbox.git(&["rev-parse", name]).parse().expect("an id");
-        let bundle = pair.craft_bundle(&format!("{tip} refs/heads/work/us-001\n"), "refs/tags/t\n");
-        let fault = pair.assert_refused(&bundle, &pair.expected(&tip)).await;
-        assert!(matches!(fault, BundleError::NotACommit { .. } | BundleError::NotDescendedFromBase { .. }), "{fault}");
+        let tip: CommitId = fixture.sandbox.git(&["rev-parse", name]).parse().expect("an id");
+        let bundle = fixture.craft_bundle(&format!("{tip} refs/heads/work/us-001\n"), "refs/tags/t\n");
+        let error = fixture.assert_refused(&bundle, &fixture.expected(&tip)).await;
+        assert!(matches!(error, BundleError::NotACommit { .. } | BundleError::NotDescendedFromBase { .. }), "{error}");
     }
     // A commit that was there before: not the sandbox's work.
-    let old: CommitId = pair.host.git(&["rev-parse", "HEAD~1"]).parse().expect("a commit");
-    let bundle = pair.craft_bundle(&format!("{old} refs/heads/work/us-001\n"), "HEAD\n^HEAD~1\n");
-    assert!(matches!(pair.assert_refused(&bundle, &pair.expected(&old)).await, BundleError::NotACommit { .. }));
+    let old: CommitId = fixture.host.git(&["rev-parse", "HEAD~1"]).parse().expect("a commit");
+    let bundle = fixture.craft_bundle(&format!("{old} refs/heads/work/us-001\n"), "HEAD\n^HEAD~1\n");
+    assert!(matches!(fixture.assert_refused(&bundle, &fixture.expected(&old)).await, BundleError::NotACommit { .. }));
 }
 
 #[tokio::test]
 async fn prerequisites_outside_the_base_history_are_refused() {
-    let pair = ImportFixture::new();
-    let tip = pair.sandbox.commit("one", "1\n");
-    let base = &pair.base;
+    let fixture = ImportFixture::new();
+    let tip = fixture.sandbox.commit("one", "1\n");
+    let base = &fixture.base;
     let refs = format!("{tip} refs/heads/work/us-001\n");
     let unknown = "1".repeat(40);
-    let bundle = pair.craft_bundle(&format!("-{unknown} x\n{refs}"), &format!("{tip}\n^{base}\n"));
-    assert!(matches!(pair.assert_refused(&bundle, &pair.expected(&tip)).await, BundleError::Incomplete { .. }));
+    let bundle = fixture.craft_bundle(&format!("-{unknown} x\n{refs}"), &format!("{tip}\n^{base}\n"));
+    assert!(matches!(fixture.assert_refused(&bundle, &fixture.expected(&tip)).await, BundleError::Incomplete { .. }));
     // The host has it, but the assignment has nothing to do with it.
-    pair.host.git(&["checkout", "-q", "-b", "private"]);
-    let private = pair.host.commit("secret", "1\n");
-    pair.host.git(&["checkout", "-q", "main"]);
-    let bundle = pair.craft_bundle(&format!("-{private} x\n{refs}"), &format!("{tip}\n^{base}\n"));
+    fixture.host.git(&["checkout", "-q", "-b", "private"]);
+    let private = fixture.host.commit("secret", "1\n");
+    fixture.host.git(&["checkout", "-q", "main"]);
+    let bundle = fixture.craft_bundle(&format!("-{private} x\n{refs}"), &format!("{tip}\n^{base}\n"));
     assert!(matches!(
-        pair.assert_refused(&bundle, &pair.expected(&tip)).await,
+        fixture.assert_refused(&bundle, &fixture.expected(&tip)).await,
         BundleError::ForeignPrerequisite { .. }
     ));
     // An ancestor of the base is fine.
-    let old = pair.host.git(&["rev-parse", "HEAD~1"]);
-    let bundle = pair.craft_bundle(&format!("-{old} x\n{refs}"), &format!("{tip}\n^{old}\n"));
-    pair.host.repo().await.import_bundle(&bundle, &pair.expected(&tip)).await.expect("imported");
+    let old = fixture.host.git(&["rev-parse", "HEAD~1"]);
+    let bundle = fixture.craft_bundle(&format!("-{old} x\n{refs}"), &format!("{tip}\n^{old}\n"));
+    fixture.host.repo().await.import_bundle(&bundle, &fixture.expected(&tip)).await.expect("imported");
 }
 
 #[tokio::test]
 async fn damaged_and_truncated_packs_are_refused() {
-    let pair = ImportFixture::new();
-    let tip = pair.sandbox.commit("one", &"some text\n".repeat(50));
-    let whole = fs::read(pair.bundle()).expect("read");
+    let fixture = ImportFixture::new();
+    let tip = fixture.sandbox.commit("one", &"some text\n".repeat(50));
+    let whole = fs::read(fixture.bundle()).expect("read");
     let refused =
-        |fault: &BundleError| matches!(fault, BundleError::InvalidObjects { .. } | BundleError::MalformedHeader { .. });
+        |error: &BundleError| matches!(error, BundleError::InvalidObjects { .. } | BundleError::MalformedHeader { .. });
     for cut in [whole.len() - 1, whole.len() - 25, whole.len() / 2, 60, 10, 0] {
-        let bundle = pair.write_bundle(&whole[..cut]);
-        let fault = pair.assert_refused(&bundle, &pair.expected(&tip)).await;
-        assert!(refused(&fault), "cut to {cut}: {fault}");
+        let bundle = fixture.write_bundle(&whole[..cut]);
+        let error = fixture.assert_refused(&bundle, &fixture.expected(&tip)).await;
+        assert!(refused(&error), "cut to {cut}: {error}");
     }
     for at in [whole.len() - 5, whole.len() - 40, whole.len() - 80] {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x55;
-        let fault = pair.assert_refused(&pair.write_bundle(&bytes), &pair.expected(&tip)).await;
-        assert!(refused(&fault), "damaged at {at}: {fault}");
+        let error = fixture.assert_refused(&fixture.write_bundle(&bytes), &fixture.expected(&tip)).await;
+        assert!(refused(&error), "damaged at {at}: {error}");
     }
 }
 
 #[tokio::test]
 async fn bundles_with_missing_objects_are_refused() {
-    let pair = ImportFixture::new();
-    let tip = pair.sandbox.commit("dir/one", "nowhere else\n");
-    let header = format!("-{} x\n{tip} refs/heads/work/us-001\n", pair.base);
-    let name = |what: &str| pair.sandbox.git(&["rev-parse", what]);
+    let fixture = ImportFixture::new();
+    let tip = fixture.sandbox.commit("dir/one", "nowhere else\n");
+    let header = format!("-{} x\n{tip} refs/heads/work/us-001\n", fixture.base);
+    let name = |what: &str| fixture.sandbox.git(&["rev-parse", what]);
     let (tree, dir, blob) = (name("HEAD^{tree}"), name("HEAD:dir"), name("HEAD:dir/one"));
-    // All but one: the commit, the tree, the folder, the file.
+    // All but one: the file, the directory, the tree, the commit.
     for (lacking, revisions) in [
-        ("blob", format!("{tip}\n^{}\n^{blob}\n", pair.base)),
-        ("folder", format!("{tip}\n^{}\n^{dir}\n", pair.base)),
-        ("tree", format!("{tip}\n^{}\n^{tree}\n", pair.base)),
-        ("commit", format!("{tree}\n^{}\n", pair.base)),
+        ("blob", format!("{tip}\n^{}\n^{blob}\n", fixture.base)),
+        ("directory", format!("{tip}\n^{}\n^{dir}\n", fixture.base)),
+        ("tree", format!("{tip}\n^{}\n^{tree}\n", fixture.base)),
+        ("commit", format!("{tree}\n^{}\n", fixture.base)),
     ] {
-        let bundle = pair.craft_bundle(&header, &revisions);
-        let fault = pair.assert_refused(&bundle, &pair.expected(&tip)).await;
+        let bundle = fixture.craft_bundle(&header, &revisions);
+        let error = fixture.assert_refused(&bundle, &fixture.expected(&tip)).await;
         assert!(
-            matches!(fault, BundleError::InvalidObjects { .. } | BundleError::Incomplete { .. }),
-            "{lacking}: {fault}"
+            matches!(error, BundleError::InvalidObjects { .. } | BundleError::Incomplete { .. }),
+            "{lacking}: {error}"
         );
     }
 }
 
 #[tokio::test]
 async fn trees_with_dangerous_paths_are_refused() {
-    let pair = ImportFixture::new();
-    pair.sandbox.commit("x", "#!/bin/sh\n");
-    let (blob, tree) = (pair.sandbox.git(&["rev-parse", "HEAD:x"]), pair.sandbox.git(&["rev-parse", "HEAD^{tree}"]));
+    let fixture = ImportFixture::new();
+    fixture.sandbox.commit("x", "#!/bin/sh\n");
+    let (blob, tree) =
+        (fixture.sandbox.git(&["rev-parse", "HEAD:x"]), fixture.sandbox.git(&["rev-parse", "HEAD^{tree}"]));
     for entries in [
         format!("040000 tree {tree}\t.git\n"),
         format!("040000 tree {tree}\t.GIT\n"),
@@ -366,55 +356,58 @@ async fn trees_with_dangerous_paths_are_refused() {
         format!("040000 tree {tree}\t.\n"),
         format!("120000 blob {blob}\t.gitmodules\n"),
     ] {
-        let tip = pair.commit_tree(&entries);
-        let fault = pair.assert_refused(&pair.bundle(), &pair.expected(&tip)).await;
-        assert!(matches!(fault, BundleError::InvalidObjects { .. }), "{entries}: {fault}");
+        let tip = fixture.commit_tree(&entries);
+        let error = fixture.assert_refused(&fixture.bundle(), &fixture.expected(&tip)).await;
+        assert!(matches!(error, BundleError::InvalidObjects { .. }), "{entries}: {error}");
     }
     // A module whose URL is an option, the way CVE-2018-17456 went.
-    let tip = pair.sandbox.commit(".gitmodules", "[submodule \"a\"]\n\tpath = a\n\turl = -u./payload\n");
-    let bundle = pair.sandbox.bundle(&["refs/heads/work/us-001", &format!("^{}", pair.base)]);
-    assert!(matches!(pair.assert_refused(&bundle, &pair.expected(&tip)).await, BundleError::InvalidObjects { .. }));
+    let tip = fixture.sandbox.commit(".gitmodules", "[submodule \"a\"]\n\tpath = a\n\turl = -u./payload\n");
+    let bundle = fixture.sandbox.bundle(&["refs/heads/work/us-001", &format!("^{}", fixture.base)]);
+    assert!(matches!(
+        fixture.assert_refused(&bundle, &fixture.expected(&tip)).await,
+        BundleError::InvalidObjects { .. }
+    ));
 }
 
 #[tokio::test]
 async fn a_pack_over_the_memory_limit_is_refused() {
-    let pair = ImportFixture::new();
-    let tip = pair.sandbox.commit("x", "1\n");
+    let fixture = ImportFixture::new();
+    let tip = fixture.sandbox.commit("x", "1\n");
     // One commit of 3 GiB, by its header: more than the limit, and little enough for a system to promise.
     let mut pack = b"PACK\0\0\0\x02\0\0\0\x01".to_vec();
     pack.extend([0x90, 0x80, 0x80, 0x80, 0x60]);
     pack.extend([0x78, 0x9c, 0x03, 0, 0, 0, 0, 1]);
     pack.extend([0; 20]);
     let header = format!("# v2 git bundle\n{tip} refs/heads/work/us-001\n\n");
-    let bundle = pair.write_bundle(&[header.as_bytes(), &pack].concat());
-    let fault = pair.assert_refused(&bundle, &pair.expected(&tip)).await;
-    assert!(matches!(fault, BundleError::InvalidObjects { .. }), "{fault}");
+    let bundle = fixture.write_bundle(&[header.as_bytes(), &pack].concat());
+    let error = fixture.assert_refused(&bundle, &fixture.expected(&tip)).await;
+    assert!(matches!(error, BundleError::InvalidObjects { .. }), "{error}");
     if cfg!(target_os = "linux") {
-        assert!(fault.to_string().to_lowercase().contains("out of memory"), "{fault}");
+        assert!(error.to_string().to_lowercase().contains("out of memory"), "{error}");
     }
 }
 
 #[tokio::test]
 async fn import_does_not_overwrite_an_existing_ref() {
-    let pair = ImportFixture::new();
-    let tip = pair.sandbox.commit("x", "1\n");
-    pair.host.git(&["update-ref", RESULT_REF, pair.base.as_str()]);
-    let taken = pair.host.repo().await.import_bundle(&pair.bundle(), &pair.expected(&tip)).await;
+    let fixture = ImportFixture::new();
+    let tip = fixture.sandbox.commit("x", "1\n");
+    fixture.host.git(&["update-ref", RESULT_REF, fixture.base.as_str()]);
+    let taken = fixture.host.repo().await.import_bundle(&fixture.bundle(), &fixture.expected(&tip)).await;
     assert!(matches!(taken, Err(DeliveryError::RefExists { .. })));
-    assert_eq!(pair.host.git(&["rev-parse", RESULT_REF]), pair.base.as_str());
+    assert_eq!(fixture.host.git(&["rev-parse", RESULT_REF]), fixture.base.as_str());
 }
 
 #[tokio::test]
 async fn a_base_missing_on_the_host_is_a_host_error() {
-    let pair = ImportFixture::new();
-    let tip = pair.sandbox.commit("x", "1\n");
-    let bundle = pair.sandbox.bundle(&["refs/heads/work/us-001"]);
+    let fixture = ImportFixture::new();
+    let tip = fixture.sandbox.commit("x", "1\n");
+    let bundle = fixture.sandbox.bundle(&["refs/heads/work/us-001"]);
     let gone: CommitId = "1".repeat(40).parse().expect("valid");
-    let failed = pair
+    let failed = fixture
         .host
         .repo()
         .await
-        .import_bundle(&bundle, &ExpectedBundle { base: gone.clone(), ..pair.expected(&tip) })
+        .import_bundle(&bundle, &ExpectedBundle { base: gone.clone(), ..fixture.expected(&tip) })
         .await;
     assert!(matches!(failed, Err(DeliveryError::MissingCommit { commit }) if commit == gone));
 }
@@ -423,7 +416,7 @@ async fn a_base_missing_on_the_host_is_a_host_error() {
 async fn results_are_imported_into_a_shallow_repo() {
     let full = ImportFixture::new();
     let url = format!("file://{}", full.host.root.display());
-    super::super::scratch_repo::git_in(full.host.parent_dir(), &["clone", "-q", "--depth=1", &url, "shallow"]);
+    git_in(full.host.parent_dir(), &["clone", "-q", "--depth=1", &url, "shallow"]);
     let repo = Repo::discover(&full.host.parent_dir().join("shallow")).await.expect("a repo");
     let tip = full.sandbox.commit("x", "1\n");
     repo.import_bundle(&full.bundle(), &full.expected(&tip)).await.expect("imported");
@@ -431,13 +424,13 @@ async fn results_are_imported_into_a_shallow_repo() {
 
 #[tokio::test]
 async fn hooks_are_not_run() {
-    let pair = ImportFixture::new();
-    pair.host.write(".git/hooks/reference-transaction", "#!/bin/sh\ntouch \"$(dirname \"$0\")/ran\"\nexit 1\n");
-    let hook = pair.host.root.join(".git/hooks/reference-transaction");
+    let fixture = ImportFixture::new();
+    fixture.host.write(".git/hooks/reference-transaction", "#!/bin/sh\ntouch \"$(dirname \"$0\")/ran\"\nexit 1\n");
+    let hook = fixture.host.root.join(".git/hooks/reference-transaction");
     fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("made executable");
-    let tip = pair.sandbox.commit("x", "1\n");
-    pair.host.repo().await.import_bundle(&pair.bundle(), &pair.expected(&tip)).await.expect("imported");
-    assert!(!pair.host.root.join(".git/hooks/ran").exists());
+    let tip = fixture.sandbox.commit("x", "1\n");
+    fixture.host.repo().await.import_bundle(&fixture.bundle(), &fixture.expected(&tip)).await.expect("imported");
+    assert!(!fixture.host.root.join(".git/hooks/ran").exists());
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! The states that a user's repo can be in.
+//! Repositories in the states that users leave them in.
 
 use std::fs;
 
-use super::super::scratch_repo::{ScratchRepo, git_in};
 use super::*;
+use crate::delivery::tests::scratch_repo::{ScratchRepo, git_command, git_in};
 
 #[test]
 fn git_versions_are_checked() {
@@ -19,7 +19,7 @@ fn git_versions_are_checked() {
 
 #[tokio::test]
 async fn discover_fails_without_repo_directory_or_work_tree() {
-    let outside = tempfile::tempdir().expect("a temporary folder");
+    let outside = tempfile::tempdir().expect("a temporary directory");
     assert!(matches!(Repo::discover(outside.path()).await, Err(DeliveryError::NotARepo { .. })));
     assert!(matches!(Repo::discover(&outside.path().join("none")).await, Err(DeliveryError::Io { .. })));
     git_in(outside.path(), &["init", "-q", "--bare", "bare.git"]);
@@ -99,8 +99,7 @@ async fn a_branch_in_a_rebase_or_bisect_is_checked_out() {
     scratch.commit("a", "2");
     scratch.git(&["checkout", "-q", "main"]);
     scratch.commit("a", "3");
-    let stopped =
-        super::super::scratch_repo::git_command(&scratch.root).args(["rebase", "-q", "main", "topic"]).output();
+    let stopped = git_command(&scratch.root).args(["rebase", "-q", "main", "topic"]).output();
     assert!(!stopped.expect("git runs").status.success(), "a conflict stops the rebase");
     let repo = scratch.repo().await;
     assert_eq!(repo.head().await.expect("read").branch, None);

@@ -1,14 +1,13 @@
 //! The depot client's requests for a swarm's mailbox. Used by `coordinator/mailbox`. Must not: trust the content of responses.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::task::AbortOnDropHandle;
-
-use super::connection::{AnswerPart, DepotConnection, PendingRequest};
-use super::{ANSWER_TIMEOUT, DepotClient, EngineError, EngineResult, expect_nothing, unexpected_answer};
-use crate::handoff::depot::{DepotErrorKind, DepotRequest, DepotResponse};
+use super::client::{ANSWER_TIMEOUT, DepotClient, expect_nothing, unexpected_answer};
+use super::connection::depot_error;
+use super::spool::Spool;
+use crate::engine::EngineResult;
+use crate::handoff::depot::{DepotRequest, DepotResponse};
 use crate::handoff::mailbox::{
     MAX_BATCH_BYTES, MAX_BATCH_FILES, MAX_MESSAGE_BYTES, MAX_REFUSALS, MAX_SHARED_FILE_BYTES, MailFileWrite, MailQuery,
     MessageNumbers, NewMailFile, RefusedMailFile,
@@ -63,27 +62,15 @@ impl DepotClient {
         const OPERATION: &str = "waiting for mail";
         let within = Duration::from_millis(query.timeout_ms) + ANSWER_TIMEOUT;
         let request = DepotRequest::WaitForMail(query);
-        let request = &request;
-        let waiting = |link: Arc<DepotConnection>, _| async move {
-            let exchange = link.send_request(OPERATION, request, within).await?;
-            // In a task of its own, so that a caller that polls slowly does not block the connection.
-            match AbortOnDropHandle::new(tokio::spawn(receive_data(exchange))).await {
-                Ok(received) => received,
-                Err(panicked) => Err(EngineError::Failed { operation: OPERATION, source: Box::new(panicked) }),
-            }
-        };
-        let (answer, data) = self.supervisor.request_with_retry(OPERATION, waiting).await?;
+        let spool = || Spool::in_memory(MAX_DATA_BYTES);
+        let (answer, spool) = self.request_data(OPERATION, &request, within, spool).await?;
         let DepotResponse::NewMail { files, removed, refused, has_more } = answer else {
             return Err(unexpected_answer(OPERATION, &answer));
         };
-        split_files(files, &data)
+        split_files(files, &spool.into_memory())
             .filter(|files| files.len() <= MAX_BATCH_FILES && refused.len() <= MAX_REFUSALS)
             .map(|files| MailboxChanges { files, removed, refused, has_more })
-            .ok_or_else(|| EngineError::Depot {
-                operation: OPERATION,
-                kind: None,
-                message: "its data does not match the files that it lists".to_owned(),
-            })
+            .ok_or_else(|| depot_error(OPERATION, "its data does not match the files that it lists"))
     }
 
     /// Writes files, which must fit one frame together.
@@ -92,21 +79,6 @@ impl DepotClient {
         match self.request(OPERATION, &DepotRequest::PutMail { files }, ANSWER_TIMEOUT).await? {
             DepotResponse::MailWritten { stamps, conflicts } => Ok(MailboxWriteOutcome { stamps, conflicts }),
             other => Err(unexpected_answer(OPERATION, &other)),
-        }
-    }
-}
-
-async fn receive_data(mut exchange: PendingRequest) -> EngineResult<(DepotResponse, Vec<u8>)> {
-    let operation = exchange.operation();
-    let mut data = Vec::new();
-    loop {
-        match exchange.next_part().await? {
-            AnswerPart::Answer(answer) => return Ok((answer, data)),
-            AnswerPart::Data(bytes) if data.len() as u64 + bytes.len() as u64 > MAX_DATA_BYTES => {
-                let message = format!("it sent more than the allowed {MAX_DATA_BYTES} bytes");
-                return Err(EngineError::Depot { operation, kind: Some(DepotErrorKind::Refused), message });
-            }
-            AnswerPart::Data(bytes) => data.extend_from_slice(&bytes),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! From nothing to a depot that is ready: volumes, container, shim, first frame. Called by `depot.rs` for the first time and by
-//! `supervisor.rs` for every other.
+//! Starts a depot: volumes, container, shim, first frame.
+//!
+//! Called by `client.rs` for the first start and by `supervisor.rs` for restarts.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,56 +11,54 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 
-use super::super::{ContainerSpec, Engine, EngineError, EngineResourceKind, EngineResult, VolumeMount, label};
-use super::DepotSpec;
-use super::connection::DepotConnection;
+use super::connection::{DepotConnection, depot_error};
+use super::spec::DepotSpec;
+use crate::engine::{ContainerSpec, Engine, EngineError, EngineResourceKind, EngineResult, VolumeMount, label};
 use crate::handoff::layout;
 use crate::ids::{ContainerId, SwarmId};
 
-/// What the depot's root may do: own folders for others, and become them.
+/// The depot's root creates directories for other users and becomes those users.
 const CAPABILITIES: [&str; 4] = ["CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"];
-/// The depot's process limit: git runs a few at a time for each request.
+/// Git runs a few processes at a time for each request.
 const PIDS_LIMIT: i64 = 1024;
-/// From the start of the container to its first frame.
+/// The time from the start of the container to its first frame.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long to look for the cause of a depot's end.
+/// How long to wait for the reason of a depot's exit.
 const POST_MORTEM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a tar has besides its one file, in bytes, at most.
+/// The most bytes of a tar besides its one file.
 const TAR_OVERHEAD: usize = 64 * 1024;
+/// How often to create the container while its name is taken.
+const MAX_CREATE_RETRIES: u32 = 5;
+/// Added to the delay before each retry.
+const CREATE_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// A depot's container, and the stream to it.
+/// A depot's container and the connection to it.
 #[derive(Clone)]
 pub(super) struct RunningDepot {
     pub container: ContainerId,
     pub connection: Arc<DepotConnection>,
 }
 
-/// How often a depot's name is tried to be had, and the pause that grows by so much.
-const MAX_CREATE_RETRIES: u32 = 5;
-const CREATE_RETRY_DELAY: Duration = Duration::from_millis(200);
-
-/// How the shim gets there.
+/// When to upload the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShimInstall {
-    /// It is brought, whatever is there.
     Always,
-    /// It should be there, and sandboxes may be starting with it: it is only brought where it is missing or another.
+    /// Only if the volume lacks this very shim. Sandboxes may be starting with the existing one.
     IfMissing,
 }
 
-/// Makes the volumes and the container, and waits until the depot is ready; see [`DepotClient::start_depot`](super::DepotClient::start_depot).
+/// Creates the volumes and the container, and waits until the depot is ready.
 pub(super) async fn start_depot(
     engine: &Arc<dyn Engine>,
     spec: &DepotSpec,
     shim: ShimInstall,
 ) -> EngineResult<RunningDepot> {
-    let of_swarm = |role: &str| {
-        let labels = [(label::SWARM, spec.swarm.to_string()), (label::ROLE, role.to_owned())];
-        BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value)))
+    let labels = |owner: (&str, String), role: &str| {
+        BTreeMap::from([(owner.0.to_owned(), owner.1), (label::ROLE.to_owned(), role.to_owned())])
     };
-    let objects = [(label::REPO, spec.repo.clone()), (label::ROLE, "objects".to_owned())];
-    let objects = BTreeMap::from(objects.map(|(key, value)| (key.to_owned(), value)));
+    let of_swarm = |role: &str| labels((label::SWARM, spec.swarm.to_string()), role);
+    let objects = labels((label::REPO, spec.repo.clone()), "objects");
     let (inbox, work, mailbox) = (of_swarm("in"), of_swarm("work"), of_swarm("mailbox"));
     let with_mailbox = async {
         match &spec.volumes.mailbox {
@@ -78,7 +77,7 @@ pub(super) async fn start_depot(
     let mut tries = 0;
     let container = loop {
         match engine.create(&body).await {
-            // The name is taken: by the depot of an orchestrator that died, which may still be in the making.
+            // The name is taken by the depot of an orchestrator that died, whose creation may still be in progress.
             Err(EngineError::Refused { status: 409, .. }) if tries < MAX_CREATE_RETRIES => {
                 tokio::time::sleep(CREATE_RETRY_DELAY * tries).await;
                 remove_stale_depots(&**engine, spec.swarm).await?;
@@ -88,10 +87,10 @@ pub(super) async fn start_depot(
         }
     };
     match install_and_start(engine, &container, spec, shim).await {
-        Ok(link) => Ok(RunningDepot { container, connection: Arc::new(link) }),
+        Ok(connection) => Ok(RunningDepot { container, connection: Arc::new(connection) }),
         Err(error) => {
-            if let Err(left) = engine.remove(&container).await {
-                tracing::warn!(error = &left as &dyn std::error::Error, %container, "the depot could not be removed");
+            if let Err(error) = engine.remove(&container).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, %container, "cannot remove the depot");
             }
             Err(error)
         }
@@ -107,24 +106,24 @@ async fn install_and_start(
     if shim == ShimInstall::Always || !has_shim(&**engine, container, &spec.shim_binary).await {
         engine.upload(container, layout::IN, shim_tar(&spec.shim_binary)?).await?;
     }
-    let attachment = engine.attach(container).await?;
-    let (link, ready) = DepotConnection::open(attachment, post_mortem(Arc::clone(engine), container.clone()));
+    let streams = engine.attach(container).await?;
+    let (connection, ready) = DepotConnection::open(streams, post_mortem(Arc::clone(engine), container.clone()));
     engine.start(container).await?;
     match tokio::time::timeout(READY_TIMEOUT, ready).await {
-        Ok(Ok(())) => Ok(link),
-        // The reader is gone, and has left word.
-        Ok(Err(_)) => Err(link.closed_error("starting")),
+        Ok(Ok(())) => Ok(connection),
+        // The connection closed, and has the reason.
+        Ok(Err(_)) => Err(depot_error("starting", &connection.close_reason())),
         Err(_) => Err(EngineError::TimedOut { operation: "starting the depot", after: READY_TIMEOUT }),
     }
 }
 
-/// Whether the volume has this very shim. Every doubt is a no.
+/// Whether the volume has this very shim. `false` if that cannot be read.
 async fn has_shim(engine: &dyn Engine, container: &ContainerId, shim: &[u8]) -> bool {
-    let Ok(mut pieces) = engine.download(container, layout::SHIM).await else { return false };
+    let Ok(mut chunks) = engine.download(container, layout::SHIM).await else { return false };
     let mut archive = Vec::new();
-    while let Some(piece) = pieces.next().await {
-        match piece {
-            Ok(piece) if archive.len() + piece.len() <= shim.len() + TAR_OVERHEAD => archive.extend_from_slice(&piece),
+    while let Some(chunk) = chunks.next().await {
+        match chunk {
+            Ok(chunk) if archive.len() + chunk.len() <= shim.len() + TAR_OVERHEAD => archive.extend_from_slice(&chunk),
             _ => return false,
         }
     }
@@ -167,7 +166,7 @@ pub(super) fn depot_container_spec(spec: &DepotSpec, labels: BTreeMap<String, St
     }
 }
 
-/// A tar with the shim where [`layout::SHIM`] says, relative to [`layout::IN`].
+/// A tar with the shim at the path of [`layout::SHIM`] relative to [`layout::IN`].
 fn shim_tar(shim: &[u8]) -> EngineResult<Bytes> {
     let failed = |error| EngineError::Failed { operation: "packing the shim", source: Box::new(error) };
     let mut archive = tar::Builder::new(Vec::with_capacity(shim.len() + 4096));
@@ -178,14 +177,14 @@ fn shim_tar(shim: &[u8]) -> EngineResult<Bytes> {
         header.set_mode(0o755);
         header
     };
-    let mut folder = entry(tar::EntryType::Directory, 0);
-    archive.append_data(&mut folder, "bin/", std::io::empty()).map_err(failed)?;
+    let mut dir = entry(tar::EntryType::Directory, 0);
+    archive.append_data(&mut dir, "bin/", std::io::empty()).map_err(failed)?;
     let mut file = entry(tar::EntryType::Regular, shim.len() as u64);
     archive.append_data(&mut file, "bin/acp-shim", shim).map_err(failed)?;
     archive.into_inner().map(Bytes::from).map_err(failed)
 }
 
-/// Removes the depots of this swarm that nobody speaks to any more.
+/// Removes the swarm's depots that an earlier orchestrator or an interrupted start left.
 pub(super) async fn remove_stale_depots(engine: &dyn Engine, swarm: SwarmId) -> EngineResult<()> {
     for found in engine.find_resources(label::SWARM, Some(&swarm.to_string())).await? {
         let is_depot = found.labels.get(label::ROLE).is_some_and(|role| role == "depot");
@@ -199,19 +198,19 @@ pub(super) async fn remove_stale_depots(engine: &dyn Engine, swarm: SwarmId) -> 
     Ok(())
 }
 
-/// What became of the container, as the end of a sentence.
+/// The state of the container, as the end of a sentence.
 fn post_mortem(engine: Arc<dyn Engine>, container: ContainerId) -> BoxFuture<'static, String> {
     Box::pin(async move {
-        // The end of the stream comes a little before the end of the container.
+        // The stream ends shortly before the container exits.
         let _ = tokio::time::timeout(POST_MORTEM_TIMEOUT, engine.wait(&container)).await;
         match tokio::time::timeout(POST_MORTEM_TIMEOUT, engine.inspect(&container)).await {
-            Err(_) => "and the engine does not say why".to_owned(),
-            Ok(Err(error)) => format!("and the engine does not say why ({error})"),
+            Err(_) => "and the engine does not report why".to_owned(),
+            Ok(Err(error)) => format!("and the engine does not report why ({error})"),
             Ok(Ok(None)) => "and its container is gone".to_owned(),
             Ok(Ok(Some(state))) => match (state.exit_code, state.oom_killed) {
                 (_, true) => "its container ran out of memory".to_owned(),
                 (Some(code), false) => format!("its container ended with code {code}"),
-                (None, false) => "though its container runs".to_owned(),
+                (None, false) => "although its container runs".to_owned(),
             },
         }
     })

@@ -1,10 +1,10 @@
-//! Keeps a depot alive: starts it again when its stream ended, and repeats what was asked of the one that died.
+//! Keeps a depot alive: restarts it after its stream ended, and repeats the requests of the one that died.
 //!
-//! - One start at a time, for all who find it dead; those who waited for one that failed get its failure.
-//! - What can be repeated is repeated once. A request that kills each depot it is asked of fails on the second.
-//! - [`MAX_RESTARTS`] starts in a row without one answer are the last: what is wrong is not going to pass.
-//! - An engine that does not answer is no failure of the depot, and costs it none of these.
-//! - After [`close`](Keeper::close) nothing is started.
+//! - One restart at a time serves all callers. If it fails, all of them get its error.
+//! - A repeatable request is repeated once. A request that kills two depots fails.
+//! - After [`MAX_RESTARTS`] restarts without an answer, the supervisor gives up.
+//! - An unreachable engine is not a failure of the depot, and does not count.
+//! - After [`close`](DepotSupervisor::close), nothing is started.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,39 +14,39 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Engine, EngineError, EngineResult};
-use super::DepotSpec;
-use super::connection::DepotConnection;
+use super::connection::{DepotConnection, depot_error};
+use super::spec::DepotSpec;
 use super::start::{self, RunningDepot, ShimInstall};
+use crate::engine::{Engine, EngineError, EngineResult};
+use crate::error_chain::error_chain;
 
-/// How often it is started again with no answer in between.
+/// The most restarts without an answer in between.
 const MAX_RESTARTS: u32 = 5;
-/// What callers hear once it was closed.
 const CLOSED_REASON: &str = "it was closed";
 
-/// The depot that there is, and what it takes to make another.
+/// The running depot, and the spec to start another one.
 pub(super) struct DepotSupervisor {
     engine: Arc<dyn Engine>,
     spec: DepotSpec,
     current: RwLock<RunningDepot>,
-    /// Held by whoever starts it again.
+    /// Held during a restart.
     restart_lock: Mutex<RestartOutcome>,
-    /// How many tries to start it again have come to an end.
+    /// The number of restarts that have ended, successful or not.
     finished_restarts: AtomicU64,
-    /// How often it was started since the last answer.
+    /// The number of restarts since the last answer.
     restarts_since_answer: AtomicU32,
     closed: CancellationToken,
 }
 
-/// What came of the last try, as far as it matters to those who waited for it.
+/// The outcome of the last restart, for the callers that waited for it.
 #[derive(Default)]
 struct RestartOutcome {
     failure: Option<RestartFailure>,
-    /// A try was begun and not ended: a container may be left of it.
+    /// Whether the restart was dropped before it ended: its container may be left.
     interrupted: bool,
 }
 
-/// A failure that many are told of.
+/// A failed restart, which several callers report.
 enum RestartFailure {
     Unreachable { endpoint: String, message: String },
     DiskFull,
@@ -67,52 +67,52 @@ impl DepotSupervisor {
         }
     }
 
-    /// The depot as it is known, alive or not.
+    /// The last known depot, alive or not.
     pub(super) fn running_depot(&self) -> RunningDepot {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks; where the depot dies of it or during it, asks another one once more, and says that it is the second time.
-    pub(super) async fn request_with_retry<T, Asked>(
+    /// Sends a request. If the depot dies during it, sends it once more to the next depot, with `true` for a retry.
+    pub(super) async fn request_with_retry<T, Sent>(
         &self,
         operation: &'static str,
-        ask: impl Fn(Arc<DepotConnection>, bool) -> Asked,
+        send: impl Fn(Arc<DepotConnection>, bool) -> Sent,
     ) -> EngineResult<T>
     where
-        Asked: Future<Output = EngineResult<T>>,
+        Sent: Future<Output = EngineResult<T>>,
     {
-        let (mut again, mut tries) = (false, self.finished_restarts());
+        let (mut is_retry, mut known_restarts) = (false, self.finished_restarts());
         loop {
-            let link = self.live_connection_since(operation, tries).await?;
-            tries = self.finished_restarts();
-            let answer = ask(Arc::clone(&link), again).await;
-            if again || !depot_died(&link, &answer) {
+            let connection = self.live_connection_since(operation, known_restarts).await?;
+            // All requests that were pending when the depot died share one restart, or its failure.
+            known_restarts = self.finished_restarts();
+            let answer = send(Arc::clone(&connection), is_retry).await;
+            if is_retry || !depot_died(&connection, &answer) {
                 return self.record_answer(answer);
             }
-            // Those who were asking when it died get one new depot, or one failure, together.
-            again = true;
+            is_retry = true;
         }
     }
 
-    /// Asks what cannot be asked twice. Where the depot dies, the next one is there before the caller hears of it.
-    pub(super) async fn request_once<T, Asked>(
+    /// Sends a request that cannot be repeated. If the depot dies during it, the next one runs before this returns.
+    pub(super) async fn request_once<T, Sent>(
         &self,
         operation: &'static str,
-        ask: impl FnOnce(Arc<DepotConnection>) -> Asked,
+        send: impl FnOnce(Arc<DepotConnection>) -> Sent,
     ) -> EngineResult<T>
     where
-        Asked: Future<Output = EngineResult<T>>,
+        Sent: Future<Output = EngineResult<T>>,
     {
-        let link = self.live_connection(operation).await?;
-        let tries = self.finished_restarts();
-        let answer = ask(Arc::clone(&link)).await;
-        if depot_died(&link, &answer) {
-            self.live_connection_since(operation, tries).await?;
+        let connection = self.live_connection(operation).await?;
+        let known_restarts = self.finished_restarts();
+        let answer = send(Arc::clone(&connection)).await;
+        if depot_died(&connection, &answer) {
+            self.live_connection_since(operation, known_restarts).await?;
         }
         self.record_answer(answer)
     }
 
-    /// A link that was alive a moment ago.
+    /// A connection that is open at this moment. Restarts the depot if needed.
     pub(super) async fn live_connection(&self, operation: &'static str) -> EngineResult<Arc<DepotConnection>> {
         self.live_connection_since(operation, self.finished_restarts()).await
     }
@@ -121,11 +121,16 @@ impl DepotSupervisor {
         self.finished_restarts.load(Ordering::Acquire)
     }
 
-    /// The same for one who knows of so many tries: a later one that failed is also that caller's failure.
-    async fn live_connection_since(&self, operation: &'static str, tries: u64) -> EngineResult<Arc<DepotConnection>> {
-        let link = self.running_depot().connection;
-        if !link.is_closed() {
-            return Ok(link);
+    /// [`live_connection`](Self::live_connection) for a caller that knows of so many restarts: a later one that failed counts as the
+    /// caller's own.
+    async fn live_connection_since(
+        &self,
+        operation: &'static str,
+        known_restarts: u64,
+    ) -> EngineResult<Arc<DepotConnection>> {
+        let connection = self.running_depot().connection;
+        if !connection.is_closed() {
+            return Ok(connection);
         }
         let started = async {
             let mut outcome = self.restart_lock.lock().await;
@@ -133,10 +138,10 @@ impl DepotSupervisor {
             if !dead.connection.is_closed() {
                 return Ok(dead.connection);
             }
-            if self.finished_restarts() == tries || outcome.failure.is_none() {
+            if self.finished_restarts() == known_restarts || outcome.failure.is_none() {
                 outcome.interrupted = true;
-                let before = outcome.failure.take();
-                let failure = self.restart(&dead, before).await.err();
+                let previous = outcome.failure.take();
+                let failure = self.restart(&dead, previous).await.err();
                 *outcome = RestartOutcome { failure, interrupted: false };
                 self.finished_restarts.fetch_add(1, Ordering::Release);
             }
@@ -147,37 +152,36 @@ impl DepotSupervisor {
         };
         tokio::select! {
             biased;
-            () = self.closed.cancelled() => Err(RestartFailure::Other(CLOSED_REASON.to_owned()).to_engine_error(operation)),
+            () = self.closed.cancelled() => Err(depot_error(operation, CLOSED_REASON)),
             started = started => started,
         }
     }
 
-    /// `failure` is what came of the try before, where it failed.
-    async fn restart(&self, dead: &RunningDepot, failure: Option<RestartFailure>) -> Result<(), RestartFailure> {
+    /// `previous` is the failure of the last restart.
+    async fn restart(&self, dead: &RunningDepot, previous: Option<RestartFailure>) -> Result<(), RestartFailure> {
         self.engine.ping().await.map_err(|error| RestartFailure::from_engine_error(error, None))?;
-        let why = dead.connection.close_reason();
-        let before = self.restarts_since_answer.load(Ordering::Acquire);
-        if before >= MAX_RESTARTS {
-            let last = match failure {
-                Some(RestartFailure::GivenUp(said)) => return Err(RestartFailure::GivenUp(said)),
-                Some(RestartFailure::Other(said)) => said,
-                _ => why,
+        let reason = dead.connection.close_reason();
+        let restarts = self.restarts_since_answer.load(Ordering::Acquire);
+        if restarts >= MAX_RESTARTS {
+            let last = match previous {
+                Some(RestartFailure::GivenUp(message)) => return Err(RestartFailure::GivenUp(message)),
+                Some(RestartFailure::Other(message)) => message,
+                _ => reason,
             };
-            return Err(RestartFailure::GivenUp(format!(
-                "it was started again {before} times and never answered: {last}"
-            )));
+            let message = format!("it was restarted {restarts} times and never answered: {last}");
+            return Err(RestartFailure::GivenUp(message));
         }
-        tracing::warn!(container = %dead.container.short(), "the depot is started again: {why}");
-        // The first at once.
-        if let Some(pause) = before.checked_sub(1).and_then(|before| restart_delays().nth(before as usize)) {
-            tokio::time::sleep(pause).await;
+        tracing::warn!(container = %dead.container.short(), "restarting the depot: {reason}");
+        // The first restart has no delay.
+        if let Some(delay) = restarts.checked_sub(1).and_then(|number| restart_delays().nth(number as usize)) {
+            tokio::time::sleep(delay).await;
         }
         let started = async {
-            // A container whose stream broke may be running still, and has the name.
+            // A container whose stream broke may still run, and has the name.
             self.engine.remove(&dead.container).await?;
             start::start_depot(&self.engine, &self.spec, ShimInstall::IfMissing).await
         };
-        let started = started.await.map_err(|error| RestartFailure::from_engine_error(error, Some(&why)));
+        let started = started.await.map_err(|error| RestartFailure::from_engine_error(error, Some(&reason)));
         if !matches!(started, Err(RestartFailure::Unreachable { .. })) {
             self.restarts_since_answer.fetch_add(1, Ordering::AcqRel);
         }
@@ -185,12 +189,12 @@ impl DepotSupervisor {
         Ok(())
     }
 
-    /// Ends it for good; the volumes stay.
+    /// Removes the depot for good and keeps the volumes.
     pub(super) async fn close(&self) -> EngineResult<()> {
         self.closed.cancel();
-        // The stream first: removal can hang on one that nobody reads.
+        // The stream first: removal can hang on a stream without a reader.
         self.running_depot().connection.close(CLOSED_REASON);
-        // Whoever was starting it has let go.
+        // A restart in progress is cancelled and releases the lock.
         let outcome = self.restart_lock.lock().await;
         let running = self.running_depot();
         running.connection.close(CLOSED_REASON);
@@ -198,7 +202,7 @@ impl DepotSupervisor {
         if outcome.interrupted { start::remove_stale_depots(&*self.engine, self.spec.swarm).await } else { Ok(()) }
     }
 
-    /// An answer, good or bad, of a depot that works.
+    /// Resets the count of restarts after any answer of the depot.
     fn record_answer<T>(&self, answer: EngineResult<T>) -> EngineResult<T> {
         if matches!(answer, Ok(_) | Err(EngineError::Depot { kind: Some(_), .. })) {
             self.restarts_since_answer.store(0, Ordering::Release);
@@ -207,9 +211,9 @@ impl DepotSupervisor {
     }
 }
 
-/// Whether this is no answer because the depot died.
-fn depot_died<T>(link: &DepotConnection, answer: &EngineResult<T>) -> bool {
-    matches!(answer, Err(EngineError::Depot { kind: None, .. })) && link.is_closed()
+/// Whether the request failed because the depot died.
+fn depot_died<T>(connection: &DepotConnection, answer: &EngineResult<T>) -> bool {
+    matches!(answer, Err(EngineError::Depot { kind: None, .. })) && connection.is_closed()
 }
 
 fn restart_delays() -> impl Iterator<Item = Duration> {
@@ -221,30 +225,27 @@ fn restart_delays() -> impl Iterator<Item = Duration> {
 }
 
 impl RestartFailure {
-    /// `why` is what the depot died of before.
-    fn from_engine_error(error: EngineError, why: Option<&str>) -> Self {
+    /// `reason` is why the depot died.
+    fn from_engine_error(error: EngineError, reason: Option<&str>) -> Self {
         match error {
             EngineError::Unreachable { endpoint, source } => {
                 Self::Unreachable { endpoint, message: source.to_string() }
             }
             EngineError::DiskFull { .. } => Self::DiskFull,
             other => {
-                let cause = std::error::Error::source(&other).map(|cause| format!(": {cause}")).unwrap_or_default();
-                let why = why.map(|why| format!("{why}; ")).unwrap_or_default();
-                Self::Other(format!("{why}it cannot be started again: {other}{cause}"))
+                let reason = reason.map(|reason| format!("{reason}; ")).unwrap_or_default();
+                Self::Other(format!("{reason}it cannot be started again: {}", error_chain(&other)))
             }
         }
     }
 
     fn to_engine_error(&self, operation: &'static str) -> EngineError {
         match self {
-            Self::Unreachable { endpoint, message: words } => {
-                EngineError::Unreachable { endpoint: endpoint.clone(), source: words.clone().into() }
+            Self::Unreachable { endpoint, message } => {
+                EngineError::Unreachable { endpoint: endpoint.clone(), source: message.clone().into() }
             }
             Self::DiskFull => EngineError::DiskFull { operation },
-            Self::Other(message) | Self::GivenUp(message) => {
-                EngineError::Depot { operation, kind: None, message: message.clone() }
-            }
+            Self::Other(message) | Self::GivenUp(message) => depot_error(operation, message),
         }
     }
 }

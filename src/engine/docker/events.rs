@@ -1,7 +1,7 @@
-//! Whether the daemon is there, and what it says of its own accord: the events of containers.
+//! The ping, and the events of containers.
 //!
-//! The daemon keeps the last 256 events in memory, of all containers together, and none over a restart; `since` brings what is
-//! left of them. So events only make others look sooner.
+//! The daemon keeps the last 256 events of all containers in memory, and none across a restart; `since` returns what is left
+//! of them. So events are hints to look sooner.
 
 use std::collections::HashMap;
 
@@ -13,25 +13,23 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::{EngineEvent, EngineEventKind, EngineResult, EngineStream, PING_TIMEOUT};
-use super::DockerEngine;
-use super::error_mapping::{self, CallContext};
+use super::client::DockerEngine;
+use super::error_mapping;
+use crate::engine::{EngineEvent, EngineEventKind, EngineResult, EngineStream, PING_TIMEOUT};
 
-/// Events that wait to be taken.
+/// Events that wait for the reader.
 const EVENT_QUEUE_LEN: usize = 64;
 
 impl DockerEngine {
-    /// The smallest call there is.
     pub(super) async fn ping_daemon(&self) -> EngineResult<()> {
-        let about = CallContext { operation: "asking whether the engine is there", subject: "" };
         match timeout(PING_TIMEOUT, self.client.ping()).await {
-            Ok(answer) => answer.map(drop).map_err(|error| error_mapping::from_bollard(error, about, &self.endpoint)),
+            Ok(answer) => answer.map(drop).map_err(|error| self.map_error("pinging the engine", "", error)),
             Err(_) => Err(error_mapping::ping_timed_out(&self.endpoint, PING_TIMEOUT)),
         }
     }
 
-    /// The events of the containers with this label. A task reads them: bollard connects when it is first asked for an item,
-    /// and the daemon forgets what nobody fetches.
+    /// The events of the containers with this label. A task reads them, because bollard connects only when the first item is
+    /// polled, and the daemon drops events without a reader.
     pub(super) async fn event_stream(
         &self,
         label: &str,
@@ -45,20 +43,19 @@ impl DockerEngine {
         ]);
         let since = format!("{}.{:09}", since.as_second(), since.subsec_nanosecond());
         let options = query::EventsOptionsBuilder::default().since(&since).filters(&filters).build();
-        let endpoint = self.endpoint.clone();
-        let about = CallContext { operation: "listening for events", subject: "" };
+        let engine = self.clone();
         let events = self.client.events(Some(options)).filter_map(move |message| {
             std::future::ready(match message {
                 Ok(message) => parse_event(message).map(Ok),
-                Err(error) => Some(Err(error_mapping::from_bollard(error, about, &endpoint))),
+                Err(error) => Some(Err(engine.map_error("listening for events", "", error))),
             })
         });
         let (sender, receiver) = mpsc::channel(EVENT_QUEUE_LEN);
         let reading = async move {
             let mut events = std::pin::pin!(events);
             while let Some(event) = events.next().await {
-                let over = event.is_err();
-                if sender.send(event).await.is_err() || over {
+                let is_last = event.is_err();
+                if sender.send(event).await.is_err() || is_last {
                     break;
                 }
             }
@@ -70,7 +67,7 @@ impl DockerEngine {
     }
 }
 
-/// An event in our words; none where it does not say what happened to whom.
+/// Parses an event. `None` if it lacks the action, the container or the time.
 fn parse_event(message: EventMessage) -> Option<EngineEvent> {
     let action = message.action?;
     let actor = message.actor?;
@@ -119,7 +116,7 @@ mod tests {
         assert_eq!(event_kind("destroy", "{}"), EngineEventKind::Removed);
         assert_eq!(event_kind("start", "null"), EngineEventKind::Started);
         assert_eq!(event_kind("exec_die", "{}"), EngineEventKind::Other("exec_die".to_owned()));
-        // Without the number it is not known what happened, but that something did.
+        // Without the number, only the action is known.
         assert_eq!(event_kind("die", "{}"), EngineEventKind::Other("die".to_owned()));
     }
 

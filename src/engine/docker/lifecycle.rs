@@ -1,50 +1,44 @@
-//! Start and removal: the two that fail for a while under load and work a little later.
+//! Start and removal of containers, which fail under load and succeed a little later.
 
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use bollard::query_parameters as query;
 
-use super::super::{EngineError, EngineResult};
-use super::error_mapping::CallContext;
-use super::{DockerEngine, LONG_TIMEOUT};
+use super::client::{DockerEngine, LONG_TIMEOUT};
+use crate::engine::{EngineError, EngineResult};
 use crate::ids::ContainerId;
 
-/// How long one start may take. With many waiting in the daemon the last has been seen to take 20 s.
+/// The timeout of one start. With many starts waiting in the daemon, one has taken 20 s.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl DockerEngine {
-    /// Starts it, in turn, with a few tries where the daemon itself fails. A container is never started twice: after a
-    /// failure that leaves it open, its state decides.
+    /// Starts a container when a permit is free, and retries transient errors. It never starts one twice: after an error that
+    /// leaves it open whether the container started, its state decides.
     pub(super) async fn start_container(&self, id: &ContainerId) -> EngineResult<()> {
-        let _turn = self.start_permits.acquire().await.expect("the semaphore is never closed");
-        let about = CallContext { operation: "starting a container", subject: id.as_str() };
+        let _permit = self.start_permits.acquire().await.expect("the semaphore is never closed");
+        let operation = "starting a container";
         let once = || async {
             let call = self.client.start_container(id.as_str(), None::<query::StartContainerOptions>);
-            let error = match self.bounded_call(about, START_TIMEOUT, call).await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
+            let error = match self.call(operation, id.as_str(), START_TIMEOUT, call).await {
+                Err(error) if error.is_retryable() => error,
+                other => return other,
             };
-            match &error {
-                error if is_transient(error) => {}
-                _ => return Err(error),
-            }
             match self.inspect_container(id).await {
                 Ok(Some(state)) if !state.never_started && state.error.is_empty() => Ok(()),
-                Ok(None) => Err(EngineError::NotFound { operation: about.operation, subject: id.to_string() }),
+                Ok(None) => Err(EngineError::NotFound { operation, subject: id.to_string() }),
                 _ => Err(error),
             }
         };
-        retry_with_backoff(once, is_transient).await
+        retry_with_backoff(once, EngineError::is_retryable).await
     }
 
-    /// Removes it with its anonymous volumes; the named ones stay.
+    /// Removes a container with its anonymous volumes; named volumes stay.
     pub(super) async fn remove_container(&self, id: &ContainerId) -> EngineResult<()> {
-        let about = CallContext { operation: "removing a container", subject: id.as_str() };
         let once = || async {
             let options = query::RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-            match self.bounded_call(about, LONG_TIMEOUT, self.client.remove_container(id.as_str(), Some(options))).await
-            {
+            let call = self.client.remove_container(id.as_str(), Some(options));
+            match self.call("removing a container", id.as_str(), LONG_TIMEOUT, call).await {
                 Err(EngineError::NotFound { .. }) => Ok(()),
                 Err(EngineError::Refused { status: 409, message, .. }) if message.contains("already in progress") => {
                     Ok(())
@@ -52,28 +46,23 @@ impl DockerEngine {
                 other => other,
             }
         };
-        retry_with_backoff(once, is_transient).await
+        retry_with_backoff(once, EngineError::is_retryable).await
     }
 }
 
-/// The failures that pass: a connection may break also where the daemon lives on.
-fn is_transient(error: &EngineError) -> bool {
-    error.is_retryable()
-}
-
-/// A few tries within some seconds, while it is worth it.
+/// Calls `once` up to six times within a few seconds, as long as `when` accepts the error.
 pub(super) async fn retry_with_backoff<T, F>(once: impl FnMut() -> F, when: fn(&EngineError) -> bool) -> EngineResult<T>
 where
     F: Future<Output = EngineResult<T>>,
 {
-    let pauses = ExponentialBuilder::default()
+    let delays = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
         .with_max_delay(Duration::from_secs(2))
         .with_max_times(5)
         .with_jitter();
-    once.retry(pauses)
+    once.retry(delays)
         .when(when)
-        .notify(|error, pause| tracing::debug!(error = error as &dyn std::error::Error, ?pause, "trying again"))
+        .notify(|error, delay| tracing::debug!(error = error as &dyn std::error::Error, ?delay, "retrying"))
         .await
 }
 
@@ -87,7 +76,7 @@ mod tests {
         let tries = AtomicU32::new(0);
         let answer = retry_with_backoff(
             || async { if tries.fetch_add(1, Ordering::Relaxed) < 2 { Err(error()) } else { Ok(()) } },
-            is_transient,
+            EngineError::is_retryable,
         )
         .await;
         (tries.load(Ordering::Relaxed), answer.is_ok())

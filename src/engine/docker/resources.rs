@@ -1,4 +1,4 @@
-//! The engine itself, images, volumes, networks, and the search over all of them by label.
+//! The engine itself, images, volumes, networks, and the search for all of them by label.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -8,21 +8,21 @@ use bollard::query_parameters as query;
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::super::{
+use super::client::{DockerEngine, LONG_TIMEOUT, not_found_as_none};
+use super::lifecycle::retry_with_backoff;
+use crate::engine::{
     CALL_TIMEOUT, EngineError, EngineInfo, EngineResource, EngineResourceKind, EngineResult, ImageInfo,
 };
-use super::error_mapping::{self, CallContext};
-use super::{DockerEngine, LONG_TIMEOUT, lifecycle, not_found_as_none};
 
-/// How long a build may print nothing.
+/// The longest time without output of a build.
 const BUILD_IDLE_TIMEOUT: Duration = Duration::from_secs(1800);
 
 impl DockerEngine {
     pub(super) async fn engine_info(&self) -> EngineResult<EngineInfo> {
-        let about = CallContext { operation: "asking the engine what it is", subject: "" };
+        let operation = "identifying the engine";
         let (version, info) = futures::try_join!(
-            self.bounded_call(about, CALL_TIMEOUT, self.client.version()),
-            self.bounded_call(about, CALL_TIMEOUT, self.client.info()),
+            self.call(operation, "", CALL_TIMEOUT, self.client.version()),
+            self.call(operation, "", CALL_TIMEOUT, self.client.info()),
         )?;
         let podman = version.components.iter().flatten().find(|component| component.name.contains("Podman"));
         let name = match podman {
@@ -43,18 +43,15 @@ impl DockerEngine {
     }
 
     pub(super) async fn inspect_image(&self, name: &str) -> EngineResult<Option<ImageInfo>> {
-        let about = CallContext { operation: "looking for an image", subject: name };
-        // It becomes a part of the call's path.
-        let strange = |c: char| !(c.is_ascii_alphanumeric() || "._-:/@".contains(c));
-        if name.is_empty() || name.starts_with(['/', '.']) || name.contains("..") || name.contains(strange) {
+        let operation = "looking for an image";
+        // The name becomes part of a URL path.
+        let is_invalid = |c: char| !(c.is_ascii_alphanumeric() || "._-:/@".contains(c));
+        if name.is_empty() || name.starts_with(['/', '.']) || name.contains("..") || name.contains(is_invalid) {
             let message = format!("`{name}` is not a valid image name");
-            return Err(EngineError::Refused { operation: about.operation, status: 400, message });
+            return Err(EngineError::Refused { operation, status: 400, message });
         }
-        let Some(image) =
-            not_found_as_none(self.bounded_call(about, CALL_TIMEOUT, self.client.inspect_image(name)).await)?
-        else {
-            return Ok(None);
-        };
+        let answer = self.call(operation, name, CALL_TIMEOUT, self.client.inspect_image(name)).await;
+        let Some(image) = not_found_as_none(answer)? else { return Ok(None) };
         let config = image.config.unwrap_or_default();
         let path = config.env.into_iter().flatten().find_map(|pair| pair.strip_prefix("PATH=").map(str::to_owned));
         Ok(Some(ImageInfo {
@@ -68,11 +65,11 @@ impl DockerEngine {
     }
 
     pub(super) async fn list_images(&self, label: &str) -> EngineResult<Vec<ImageInfo>> {
-        let about = CallContext { operation: "listing images", subject: label };
         let options = query::ListImagesOptionsBuilder::default().filters(&label_filter(label, None)).build();
+        let call = self.client.list_images(Some(options));
         let mut images = Vec::new();
-        for summary in self.bounded_call(about, CALL_TIMEOUT, self.client.list_images(Some(options))).await? {
-            // One may be removed while we look.
+        for summary in self.call("listing images", label, CALL_TIMEOUT, call).await? {
+            // Skips images that were removed meanwhile.
             images.extend(self.inspect_image(&summary.id).await?);
         }
         Ok(images)
@@ -85,7 +82,7 @@ impl DockerEngine {
         args: &[(String, String)],
         progress: &mut (dyn FnMut(&str) + Send),
     ) -> EngineResult<()> {
-        let about = CallContext { operation: "building an image", subject: tag };
+        let operation = "building an image";
         let args: HashMap<&str, &str> = args.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let options = query::BuildImageOptionsBuilder::default()
             .t(tag)
@@ -98,10 +95,10 @@ impl DockerEngine {
         let mut line = String::new();
         loop {
             let Ok(answer) = tokio::time::timeout(BUILD_IDLE_TIMEOUT, answers.next()).await else {
-                return Err(EngineError::TimedOut { operation: about.operation, after: BUILD_IDLE_TIMEOUT });
+                return Err(EngineError::TimedOut { operation, after: BUILD_IDLE_TIMEOUT });
             };
             let Some(answer) = answer else { break };
-            let answer = answer.map_err(|error| error_mapping::from_bollard(error, about, &self.endpoint))?;
+            let answer = answer.map_err(|error| self.map_error(operation, tag, error))?;
             line.push_str(answer.stream.as_deref().unwrap_or_default());
             while let Some(end) = line.find('\n') {
                 let whole: String = line.drain(..=end).collect();
@@ -117,68 +114,59 @@ impl DockerEngine {
     }
 
     pub(super) async fn create_volume(&self, name: &str, labels: &BTreeMap<String, String>) -> EngineResult<()> {
-        let about = CallContext { operation: "making a volume", subject: name };
         let request = VolumeCreateRequest {
             name: Some(name.to_owned()),
             labels: Some(labels.clone().into_iter().collect()),
             ..VolumeCreateRequest::default()
         };
-        self.bounded_call(about, CALL_TIMEOUT, self.client.create_volume(request)).await.map(|_| ())
+        self.call("creating a volume", name, CALL_TIMEOUT, self.client.create_volume(request)).await.map(drop)
     }
 
     pub(super) async fn delete_volume(&self, name: &str) -> EngineResult<()> {
-        let about = CallContext { operation: "removing a volume", subject: name };
         let once = || async {
-            let options = None::<query::RemoveVolumeOptions>;
-            not_found_as_none(self.bounded_call(about, LONG_TIMEOUT, self.client.remove_volume(name, options)).await)
-                .map(|_| ())
+            let call = self.client.remove_volume(name, None::<query::RemoveVolumeOptions>);
+            not_found_as_none(self.call("removing a volume", name, LONG_TIMEOUT, call).await).map(drop)
         };
-        // 409: its container was just removed, and the daemon has not let go of it yet.
-        lifecycle::retry_with_backoff(once, |error| matches!(error, EngineError::Refused { status: 409, .. })).await
+        // 409: its container was just removed, and the daemon has not released the volume yet.
+        retry_with_backoff(once, |error| matches!(error, EngineError::Refused { status: 409, .. })).await
     }
 
     pub(super) async fn has_network(&self, name: &str) -> EngineResult<bool> {
-        // It becomes a part of the call's path; no engine has a network of another name.
+        // The name becomes part of a URL path. Engines allow no other names.
         if name.starts_with('.') || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) {
             return Ok(false);
         }
-        let about = CallContext { operation: "looking for a network", subject: name };
-        let found = self.bounded_call(about, CALL_TIMEOUT, self.client.inspect_network(name, None)).await;
-        not_found_as_none(found).map(|network| network.is_some())
+        let call = self.client.inspect_network(name, None);
+        let answer = self.call("looking for a network", name, CALL_TIMEOUT, call).await;
+        not_found_as_none(answer).map(|network| network.is_some())
     }
 
     pub(super) async fn delete_network(&self, name: &str) -> EngineResult<()> {
-        let about = CallContext { operation: "removing a network", subject: name };
-        not_found_as_none(self.bounded_call(about, CALL_TIMEOUT, self.client.remove_network(name)).await).map(|_| ())
+        let answer = self.call("removing a network", name, CALL_TIMEOUT, self.client.remove_network(name)).await;
+        not_found_as_none(answer).map(drop)
     }
 
     pub(super) async fn search_resources(&self, label: &str, value: Option<&str>) -> EngineResult<Vec<EngineResource>> {
-        let about = CallContext { operation: "looking for what is ours", subject: label };
+        let operation = "searching by label";
         let filters = label_filter(label, value);
         let containers = query::ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let volumes = query::ListVolumesOptionsBuilder::default().filters(&filters).build();
         let networks = query::ListNetworksOptionsBuilder::default().filters(&filters).build();
         let images = query::ListImagesOptionsBuilder::default().filters(&filters).build();
         let (containers, volumes, networks, images) = futures::try_join!(
-            self.bounded_call(about, CALL_TIMEOUT, self.client.list_containers(Some(containers))),
-            self.bounded_call(about, CALL_TIMEOUT, self.client.list_volumes(Some(volumes))),
-            self.bounded_call(about, CALL_TIMEOUT, self.client.list_networks(Some(networks))),
-            self.bounded_call(about, CALL_TIMEOUT, self.client.list_images(Some(images))),
+            self.call(operation, label, CALL_TIMEOUT, self.client.list_containers(Some(containers))),
+            self.call(operation, label, CALL_TIMEOUT, self.client.list_volumes(Some(volumes))),
+            self.call(operation, label, CALL_TIMEOUT, self.client.list_networks(Some(networks))),
+            self.call(operation, label, CALL_TIMEOUT, self.client.list_images(Some(images))),
         )?;
         let mut found = Vec::new();
         for container in containers {
             let name = container.names.into_iter().flatten().next().unwrap_or_default();
-            found.push(EngineResource {
-                kind: EngineResourceKind::Container,
-                id: container.id.unwrap_or_default(),
-                name: name.trim_start_matches('/').to_owned(),
-                labels: sorted_labels(container.labels),
-                running: matches!(
-                    container.state,
-                    Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED)
-                ),
-                paused: container.state == Some(ContainerSummaryStateEnum::PAUSED),
-            });
+            let (id, name) = (container.id.unwrap_or_default(), name.trim_start_matches('/').to_owned());
+            let paused = container.state == Some(ContainerSummaryStateEnum::PAUSED);
+            let running = paused || container.state == Some(ContainerSummaryStateEnum::RUNNING);
+            let resource = resource(EngineResourceKind::Container, id, name, container.labels);
+            found.push(EngineResource { running, paused, ..resource });
         }
         for volume in volumes.volumes.into_iter().flatten() {
             found.push(resource(EngineResourceKind::Volume, volume.name.clone(), volume.name, Some(volume.labels)));
@@ -201,19 +189,15 @@ fn resource(
     name: String,
     labels: Option<HashMap<String, String>>,
 ) -> EngineResource {
-    EngineResource { kind, id, name, labels: sorted_labels(labels), running: false, paused: false }
-}
-
-fn sorted_labels(labels: Option<HashMap<String, String>>) -> BTreeMap<String, String> {
-    labels.into_iter().flatten().collect()
+    EngineResource { kind, id, name, labels: labels.into_iter().flatten().collect(), running: false, paused: false }
 }
 
 fn label_filter(label: &str, value: Option<&str>) -> HashMap<String, Vec<String>> {
-    let wanted = value.map_or_else(|| label.to_owned(), |value| format!("{label}={value}"));
-    HashMap::from([("label".to_owned(), vec![wanted])])
+    let filter = value.map_or_else(|| label.to_owned(), |value| format!("{label}={value}"));
+    HashMap::from([("label".to_owned(), vec![filter])])
 }
 
-/// Docker takes Go's names for images and the kernel's for the machine; here they are Rust's, which are the kernel's.
+/// The architecture as Rust names it. Docker uses Go's names for images and the kernel's for the machine.
 fn rust_arch(name: &str) -> String {
     match name {
         "amd64" => "x86_64",
@@ -223,7 +207,7 @@ fn rust_arch(name: &str) -> String {
     .to_owned()
 }
 
-/// Limits that the engine says it cannot apply. An engine that says nothing about one is believed to have it.
+/// The limits that the engine reports as unsupported.
 fn missing_limits(info: &SystemInfo) -> Vec<String> {
     let limits = [
         ("memory", info.memory_limit),

@@ -131,6 +131,11 @@ impl MsgId {
     pub fn unix_ms(&self) -> u64 {
         self.unix_ms
     }
+
+    /// The same as a timestamp; the latest one if it is out of range.
+    pub fn timestamp(&self) -> Timestamp {
+        i64::try_from(self.unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX)
+    }
 }
 
 impl FromStr for MsgId {

@@ -1,116 +1,26 @@
-//! Canonical JSON (RFC 8785): the one text of a value that is signed and hashed (2.7.2.1, rule 9).
-//!
-//! Used by `limits.rs`, the gram's content hash and the modules. Keys stand in the order of their UTF-16 units, numbers as
-//! ECMAScript writes doubles, texts with the fewest escapes, and there is no white space. Must not: change a value.
+//! Canonical JSON (RFC 8785), the form that is signed and hashed (2.7.2.1, rule 9), and SHA-256 digests as hexadecimal text.
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
 
-/// The largest integer up to which every integer is a double of its own.
-pub const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
+/// Every integer up to this one is a double of its own.
+pub(super) const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 
-/// The canonical bytes of a value.
-pub fn to_canonical_json(value: &Value) -> Vec<u8> {
-    serde_json_canonicalizer::to_vec(value).expect("a JSON value has text keys and finite numbers")
+/// Canonical bytes of a JSON value or object.
+pub(crate) fn to_canonical_json(json: &impl Serialize) -> Vec<u8> {
+    serde_json_canonicalizer::to_vec(json).expect("JSON values have string keys and finite numbers")
 }
 
-/// The canonical bytes of an object.
-pub fn object_to_canonical_json(object: &Map<String, Value>) -> Vec<u8> {
-    serde_json_canonicalizer::to_vec(object).expect("a JSON object has text keys and finite numbers")
-}
-
-/// A finite number as ECMAScript writes it.
+/// Formats a finite number as ECMAScript does.
 pub(super) fn format_number(double: f64) -> String {
     serde_json_canonicalizer::to_string(&double).unwrap_or_default()
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn canonical_text(value: &Value) -> String {
-        String::from_utf8(to_canonical_json(value)).expect("canonical JSON is UTF-8")
-    }
-
-    fn parse_json(json: &str) -> Value {
-        serde_json::from_str(json).expect("JSON")
-    }
-
-    #[test]
-    fn rfc_8785_section_3_2_2_and_3_2_4_sample_object() {
-        let input = r#"{
-          "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
-          "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
-          "literals": [null, true, false]
-        }"#;
-        let expected = "{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],\
-                        \"string\":\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}";
-        assert_eq!(canonical_text(&parse_json(input)), expected);
-    }
-
-    #[test]
-    fn rfc_8785_section_3_2_3_keys_are_sorted_by_utf_16_units() {
-        let input = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One",
-            "\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}"#;
-        let sorted = [
-            "Carriage Return",
-            "One",
-            "Control",
-            "Latin Small Letter O With Diaeresis",
-            "Euro Sign",
-            "Emoji: Grinning Face",
-            "Hebrew Letter Dalet With Dagesh",
-        ];
-        let written = canonical_text(&parse_json(input));
-        let places: Vec<usize> = sorted.iter().map(|name| written.find(name).expect("it is in there")).collect();
-        assert!(places.is_sorted(), "{written}");
-    }
-
-    #[test]
-    fn rfc_8785_appendix_b_number_samples() {
-        let samples: [(u64, &str); 24] = [
-            (0x0000000000000000, "0"),
-            (0x8000000000000000, "0"),
-            (0x0000000000000001, "5e-324"),
-            (0x8000000000000001, "-5e-324"),
-            (0x7fefffffffffffff, "1.7976931348623157e+308"),
-            (0xffefffffffffffff, "-1.7976931348623157e+308"),
-            (0x4340000000000000, "9007199254740992"),
-            (0xc340000000000000, "-9007199254740992"),
-            (0x4430000000000000, "295147905179352830000"),
-            (0x44b52d02c7e14af5, "9.999999999999997e+22"),
-            (0x44b52d02c7e14af6, "1e+23"),
-            (0x44b52d02c7e14af7, "1.0000000000000001e+23"),
-            (0x444b1ae4d6e2ef4e, "999999999999999700000"),
-            (0x444b1ae4d6e2ef4f, "999999999999999900000"),
-            (0x444b1ae4d6e2ef50, "1e+21"),
-            (0x3eb0c6f7a0b5ed8c, "9.999999999999997e-7"),
-            (0x3eb0c6f7a0b5ed8d, "0.000001"),
-            (0x41b3de4355555553, "333333333.3333332"),
-            (0x41b3de4355555554, "333333333.33333325"),
-            (0x41b3de4355555555, "333333333.3333333"),
-            (0x41b3de4355555556, "333333333.3333334"),
-            (0x41b3de4355555557, "333333333.33333343"),
-            (0xbecbf647612f3696, "-0.0000033333333333333333"),
-            (0x43143ff3c1cb0959, "1424953923781206.2"),
-        ];
-        for (bits, expected) in samples {
-            assert_eq!(format_number(f64::from_bits(bits)), expected, "{bits:016x}");
-            assert_eq!(canonical_text(&json!(f64::from_bits(bits))), expected, "{bits:016x}");
-        }
-        // NaN and the infinities are errors there; a JSON value cannot hold them.
-        for bits in [0x7fffffffffffffff_u64, 0x7ff0000000000000] {
-            assert!(serde_json::Number::from_f64(f64::from_bits(bits)).is_none());
-        }
-    }
-
-    #[test]
-    fn integers_and_strings_are_canonical() {
-        assert_eq!(canonical_text(&json!({"b": 10, "a": -5, "": [], "c": {}})), r#"{"":[],"a":-5,"b":10,"c":{}}"#);
-        assert_eq!(
-            canonical_text(&json!("\u{8}\t\n\u{c}\r\"\\/\u{1}\u{7f}é")),
-            "\"\\b\\t\\n\\f\\r\\\"\\\\/\\u0001\u{7f}é\""
-        );
-    }
+/// SHA-256 as 64 hexadecimal digits.
+pub(crate) fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+#[path = "tests/canonical.rs"]
+mod tests;

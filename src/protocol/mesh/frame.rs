@@ -1,100 +1,95 @@
-//! The frame: bytes -> a checked [`Frame`], and back (5, 5.1, 5.2, 5.3).
+//! The frame: parses bytes into a validated [`Frame`], and serializes it (5, 5.1, 5.2, 5.3).
 //!
-//! Used by everybody who speaks the mesh protocol. What a frame says that nobody here knows is kept, in its place and order: it
-//! may be meant for a node further on. Must not: know who looks at it; roles are compared in `process.rs`.
+//! Keeps unknown content in its place and order: it may be for a node further on. Must not: compare roles; that is up to `process.rs`.
 
 use serde_json::{Map, Value, json};
 
 use super::block::{self, BlockForm, HeaderBlock};
-use super::fault::{Fault, FaultCode};
+use super::fault::Fault;
 use super::limits::{self, FrameLimits};
 use super::rules;
+use super::syntax::{escape_pointer_token, is_camel_case, parse_whole_number};
 use super::version::SupportedVersions;
-use crate::protocol::acp::fields::excerpt;
+use crate::json::text::excerpt;
 
-/// A message. Its JSON is `{"frame": {..}}`.
+/// A message: `{"frame": {..}}`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
-    /// The version that it conforms to; the latest, if it does not say (5.1.1).
+    /// `None` means the latest version (5.1.1).
     pub version: Option<String>,
-    /// What nodes on the path look at.
-    pub header: Header,
-    /// What the ultimate receiver is told (5.3).
+    pub header: FrameHeader,
+    /// Content for the ultimate receiver (5.3).
     pub body: Map<String, Value>,
-    /// The snapshots that travel along, as they came; none at all is not the same as an empty list.
+    /// Unparsed MemoryGrams. `None` and an empty list serialize differently.
     pub memory_grams: Option<Vec<Map<String, Value>>>,
 }
 
-/// The header: fields of the message itself, and blocks for nodes.
+/// Message fields, and blocks for nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Header {
+pub struct FrameHeader {
     entries: Option<Map<String, Value>>,
 }
 
 impl Frame {
-    /// A frame with a Body and nothing else.
     pub fn new(body: Map<String, Value>) -> Self {
-        Self { version: None, header: Header::default(), body, memory_grams: None }
+        Self { version: None, header: FrameHeader::default(), body, memory_grams: None }
     }
 
-    /// Reads a frame of one of the versions that this build knows.
+    /// Parses a frame of a version that this build supports.
     pub fn parse(bytes: &[u8], limits: &FrameLimits) -> Result<Self, Box<Fault>> {
         Self::parse_with_versions(bytes, limits, &SupportedVersions::default())
     }
 
-    /// Reads a frame of one of these versions. The version comes first: what a frame of another has beside it is nobody's fault.
+    /// Parses a frame of one of these versions. Checks the version first: other rules do not apply to a frame of another version.
     pub fn parse_with_versions(
         bytes: &[u8],
         limits: &FrameLimits,
         versions: &SupportedVersions,
     ) -> Result<Self, Box<Fault>> {
         let Value::Object(mut root) = limits::parse_json(bytes, limits)? else {
-            return Err(
-                Fault::sender(rules::FRAME_ROOT, "the message must be an object with one `frame`").at_pointer("")
-            );
+            return Fault::reject(rules::FRAME_ROOT, "", "the message must be an object with one `frame`");
         };
         let mut frame = match root.shift_remove("frame") {
             Some(Value::Object(frame)) => frame,
-            Some(_) => return Err(Fault::sender(rules::FRAME_ROOT, "`frame` must be an object").at_pointer("/frame")),
-            None => return Err(Fault::sender(rules::FRAME_ROOT, "the message must have one `frame`").at_pointer("")),
+            Some(_) => return Fault::reject(rules::FRAME_ROOT, "/frame", "`frame` must be an object"),
+            None => return Fault::reject(rules::FRAME_ROOT, "", "the message must have one `frame`"),
         };
         let version = match frame.shift_remove("version") {
             None => None,
             Some(Value::String(version)) => Some(version),
             Some(_) => {
-                return Err(
-                    Fault::sender(rules::VERSION_TYPE, "`version` must be a string").at_pointer("/frame/version")
-                );
+                return Fault::reject(rules::VERSION_TYPE, "/frame/version", "`version` must be a string");
             }
         };
-        versions.check_supported(version.as_deref()).map_err(|fault| fault.with_message_ids_of(&frame))?;
+        versions.check_supported(version.as_deref()).map_err(|fault| {
+            let id = |key: &str| frame.get("Header")?.get(key)?.as_str();
+            fault.with_message_ids(id("messageId"), id("traceId"))
+        })?;
         if let Some(key) = root.keys().next() {
             return Err(extraneous_key_fault(key, ""));
         }
-        let header = Header::parse(frame.shift_remove("Header"), limits)?;
-        Self::from_parts(version, header.clone(), frame, limits).map_err(|mut fault| {
-            fault.set_message_ids(&header);
-            fault
-        })
+        let header = FrameHeader::parse(frame.shift_remove("Header"), limits)?;
+        Self::from_parts(version, header.clone(), frame, limits)
+            .map_err(|fault| fault.with_message_ids(header.message_id(), header.trace_id()))
     }
 
     fn from_parts(
         version: Option<String>,
-        header: Header,
+        header: FrameHeader,
         mut frame: Map<String, Value>,
         limits: &FrameLimits,
     ) -> Result<Self, Box<Fault>> {
         let body = match frame.shift_remove("Body") {
             Some(Value::Object(body)) => body,
-            Some(_) => return Err(Fault::sender(rules::BODY, "`Body` must be an object").at_pointer("/frame/Body")),
-            None => return Err(Fault::sender(rules::BODY, "`frame` must have a `Body`").at_pointer("/frame")),
+            Some(_) => return Fault::reject(rules::BODY, "/frame/Body", "`Body` must be an object"),
+            None => return Fault::reject(rules::BODY, "/frame", "`frame` must have a `Body`"),
         };
         let memory_grams = parse_memory_grams(frame.shift_remove("MemoryGrams"), limits)?;
         if frame.contains_key("frame")
             || body.get("frame").is_some_and(looks_like_frame)
             || header.get("frame").is_some_and(looks_like_frame)
         {
-            return Err(Fault::sender(rules::NESTED_FRAME, "a frame must not hold another").at_pointer("/frame"));
+            return Fault::reject(rules::NESTED_FRAME, "/frame", "a frame must not contain another frame");
         }
         if let Some(key) = frame.keys().next() {
             return Err(extraneous_key_fault(key, "/frame"));
@@ -102,7 +97,6 @@ impl Frame {
         Ok(Self { version, header, body, memory_grams })
     }
 
-    /// Its JSON.
     pub fn to_json(&self) -> Value {
         let mut frame = Map::new();
         frame.extend(self.version.iter().map(|version| ("version".to_owned(), json!(version))));
@@ -113,54 +107,42 @@ impl Frame {
         json!({"frame": frame})
     }
 
-    /// Its JSON as UTF-8 text (5, rule 6), without white space.
+    /// Serializes the frame as UTF-8 JSON (5, rule 6) without white space.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.to_json().to_string().into_bytes()
     }
 
-    /// The snapshots that travel along.
     pub fn memory_grams_or_empty(&self) -> &[Map<String, Value>] {
         self.memory_grams.as_deref().unwrap_or_default()
     }
 
-    /// Whether it tells a fault: whoever gets it never answers with another.
+    /// Whether the Body carries a fault. Such a frame is never answered with a fault.
     pub fn is_fault(&self) -> bool {
         self.body.contains_key("fault")
     }
-}
 
-impl Fault {
-    /// The same with the ids of the message, read with care from a frame that was not understood.
-    fn with_message_ids_of(mut self: Box<Self>, frame: &Map<String, Value>) -> Box<Self> {
-        if self.code == FaultCode::VersionMismatch {
-            self.set_message_ids(&Header { entries: frame.get("Header").and_then(Value::as_object).cloned() });
+    /// 5.4.5, rule 4: a fault's detail is only for the next node.
+    pub(super) fn remove_fault_detail(&mut self) {
+        if let Some(Value::Object(fault)) = self.body.get_mut("fault") {
+            fault.shift_remove("detail");
         }
-        self
-    }
-
-    /// Takes the ids of the message that it is about.
-    pub(super) fn set_message_ids(&mut self, header: &Header) {
-        let id = |id: Option<&str>| id.filter(|id| id.len() <= 1024).map(str::to_owned);
-        self.relates_to = self.relates_to.take().or_else(|| id(header.message_id()));
-        self.trace_id = self.trace_id.take().or_else(|| id(header.trace_id()));
     }
 }
 
-impl Header {
+impl FrameHeader {
     fn parse(value: Option<Value>, limits: &FrameLimits) -> Result<Self, Box<Fault>> {
         let entries = match value {
             None => return Ok(Self::default()),
             Some(Value::Object(entries)) => entries,
             Some(_) => {
-                return Err(Fault::sender(rules::HEADER, "`Header` must be an object").at_pointer("/frame/Header"));
+                return Fault::reject(rules::HEADER, "/frame/Header", "`Header` must be an object");
             }
         };
         let header = Self { entries: Some(entries) };
-        header.validate(limits).map_err(|mut fault| {
-            fault.set_message_ids(&header);
-            fault
-        })?;
-        Ok(header)
+        match header.validate(limits) {
+            Ok(()) => Ok(header),
+            Err(fault) => Err(fault.with_message_ids(header.message_id(), header.trace_id())),
+        }
     }
 
     fn validate(&self, limits: &FrameLimits) -> Result<(), Box<Fault>> {
@@ -171,7 +153,7 @@ impl Header {
             return Err(limits::limit_exceeded("/frame/Header", "entries", count, limits.blocks));
         }
         for (key, value) in entries {
-            let pointer = format!("/frame/Header/{}", limits::escape_pointer_token(key));
+            let pointer = format!("/frame/Header/{}", escape_pointer_token(key));
             block::check_block_name(key, &pointer)?;
             if let Value::Object(properties) = value {
                 block::check_core_properties(properties, &pointer)?;
@@ -184,8 +166,8 @@ impl Header {
         let base = "/frame/Header/headerBlocks";
         let entries = listed.as_array().ok_or_else(|| problem(base.to_owned(), "`headerBlocks` must be a list"))?;
         let mut names: Vec<&str> = Vec::new();
-        for (place, entry) in entries.iter().enumerate() {
-            let pointer = format!("{base}/{place}");
+        for (index, entry) in entries.iter().enumerate() {
+            let pointer = format!("{base}/{index}");
             let entry =
                 entry.as_object().ok_or_else(|| problem(pointer.clone(), "a header block must be an object"))?;
             let name = entry.get("type").and_then(Value::as_str);
@@ -193,30 +175,28 @@ impl Header {
             block::check_block_name(name, &pointer)?;
             block::check_core_properties(entry, &pointer)?;
             if names.contains(&name) || self.get(name).is_some() {
-                let problem = format!("the header block `{}` stands twice", excerpt(name));
-                return Err(Fault::sender(rules::BLOCK_TWICE, problem).at_pointer(&pointer));
+                let problem = format!("duplicate header block `{}`", excerpt(name));
+                return Fault::reject(rules::BLOCK_TWICE, &pointer, problem);
             }
             names.push(name);
         }
         Ok(())
     }
 
-    /// An entry of the object, be it a field or a block.
+    /// A field or keyed block.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entries.as_ref()?.get(key)
     }
 
-    /// The message's id (1.4).
     pub fn message_id(&self) -> Option<&str> {
         self.get("messageId").and_then(Value::as_str)
     }
 
-    /// The trace that the message is part of (1.4).
     pub fn trace_id(&self) -> Option<&str> {
         self.get("traceId").and_then(Value::as_str)
     }
 
-    /// The blocks, those of the object first. An entry that is no object is a field of the message, not a block.
+    /// All blocks, keyed ones first. An entry that is not an object is a message field, not a block.
     pub fn blocks(&self) -> Vec<HeaderBlock<'_>> {
         let keyed = self.entries.iter().flatten().filter_map(|(name, value)| {
             Some(HeaderBlock { name, form: BlockForm::Keyed, properties: value.as_object()? })
@@ -228,14 +208,13 @@ impl Header {
         keyed.chain(listed).collect()
     }
 
-    /// A block by its name.
     pub fn block(&self, name: &str) -> Option<HeaderBlock<'_>> {
         self.blocks().into_iter().find(|block| block.name == name)
     }
 
-    /// Sets a block, in its place if it is there, in the form it has there. Refuses what [`Frame::parse_json`] would.
+    /// Sets a block, keeping place and form of an existing one. Enforces the rules of [`Frame::parse`].
     pub fn set_block(&mut self, name: &str, properties: Map<String, Value>) -> Result<(), Box<Fault>> {
-        let pointer = format!("/frame/Header/{}", limits::escape_pointer_token(name));
+        let pointer = format!("/frame/Header/{}", escape_pointer_token(name));
         block::check_block_name(name, &pointer)?;
         block::check_core_properties(&properties, &pointer)?;
         check_message_field(name, &Value::Object(properties.clone()), &pointer)?;
@@ -246,17 +225,17 @@ impl Header {
         Ok(())
     }
 
-    /// Sets a field of the message; the header is there from then on.
+    /// Sets a message field without validation.
     pub(super) fn set_field(&mut self, key: &str, value: Value) {
         self.entries.get_or_insert_default().insert(key.to_owned(), value);
     }
 
-    /// Sets a field of the message, such as `messageId`. Refuses what [`Frame::parse_json`] would.
+    /// Sets a message field or block. Enforces the rules of [`Frame::parse`].
     pub fn set(&mut self, key: &str, value: Value) -> Result<(), Box<Fault>> {
         match value {
             Value::Object(properties) => self.set_block(key, properties),
             value => {
-                let pointer = format!("/frame/Header/{}", limits::escape_pointer_token(key));
+                let pointer = format!("/frame/Header/{}", escape_pointer_token(key));
                 block::check_block_name(key, &pointer)?;
                 check_message_field(key, &value, &pointer)?;
                 self.set_field(key, value);
@@ -265,12 +244,12 @@ impl Header {
         }
     }
 
-    /// Takes a block or field out. The order of the others stays.
+    /// Removes a block or field and keeps the order of the others.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         if let Some(list) = self.header_blocks_mut()
-            && let Some(place) = list.iter().position(|entry| has_type(entry, name))
+            && let Some(index) = list.iter().position(|entry| has_type(entry, name))
         {
-            return Some(list.remove(place));
+            return Some(list.remove(index));
         }
         self.entries.as_mut()?.shift_remove(name)
     }
@@ -284,7 +263,7 @@ fn has_type(entry: &Value, name: &str) -> bool {
     entry.get("type").and_then(Value::as_str) == Some(name)
 }
 
-/// A block as `headerBlocks` has it: what is not a core property goes into `content`, unless it is there already.
+/// Converts a block to an entry of `headerBlocks`: other than core properties go into `content`, unless the block has one.
 fn to_listed_entry(name: &str, mut properties: Map<String, Value>) -> Value {
     let mut entry = Map::new();
     entry.insert("type".to_owned(), json!(name));
@@ -304,7 +283,7 @@ fn to_listed_entry(name: &str, mut properties: Map<String, Value>) -> Value {
     Value::Object(entry)
 }
 
-/// The fields of the message that the spec's example has (1.4, 5.4.8). The same key may be a block of a module.
+/// Types of the message fields in the spec's examples (1.4, 5.4.8). The same key may be a module's block.
 fn check_message_field(key: &str, value: &Value, pointer: &str) -> Result<(), Box<Fault>> {
     let texts = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
     let (good, wanted) = match key {
@@ -312,21 +291,18 @@ fn check_message_field(key: &str, value: &Value, pointer: &str) -> Result<(), Bo
         "routingIntent" => (value.is_string(), "a string"),
         "roles" => (texts(value), "a list of strings"),
         "notUnderstood" => {
-            let names = value
-                .as_array()
-                .is_some_and(|list| list.iter().all(|name| name.as_str().is_some_and(block::is_camel_case)));
+            let names =
+                value.as_array().is_some_and(|list| list.iter().all(|name| name.as_str().is_some_and(is_camel_case)));
             (names, "a list of names in camelCase")
         }
-        "ttl" => {
-            (value.is_object() || limits::parse_whole_number(value).is_some(), "a whole number from 0, or a block")
-        }
+        "ttl" => (value.is_object() || parse_whole_number(value).is_some(), "a non-negative integer, or a block"),
         "headerBlocks" => (value.is_array(), "a list"),
         _ => return Ok(()),
     };
     if good {
         return Ok(());
     }
-    Err(Fault::sender(rules::HEADER_FIELD, format!("`{key}` must be {wanted}")).at_pointer(pointer))
+    Fault::reject(rules::HEADER_FIELD, pointer, format!("`{key}` must be {wanted}"))
 }
 
 fn parse_memory_grams(
@@ -337,32 +313,28 @@ fn parse_memory_grams(
     let list = match value {
         None => return Ok(None),
         Some(Value::Array(list)) => list,
-        Some(_) => return Err(Fault::sender(rules::MEMORY_GRAMS, "`MemoryGrams` must be a list").at_pointer(base)),
+        Some(_) => return Fault::reject(rules::MEMORY_GRAMS, base, "`MemoryGrams` must be a list"),
     };
     if list.len() > limits.grams {
         return Err(limits::limit_exceeded(base, "MemoryGrams", list.len(), limits.grams));
     }
     let mut grams = Vec::with_capacity(list.len());
-    for (place, gram) in list.into_iter().enumerate() {
-        let pointer = format!("{base}/{place}");
+    for (index, gram) in list.into_iter().enumerate() {
+        let pointer = format!("{base}/{index}");
         let Value::Object(gram) = gram else {
-            return Err(Fault::sender(rules::MEMORY_GRAMS, "a MemoryGram must be an object").at_pointer(&pointer));
+            return Fault::reject(rules::MEMORY_GRAMS, &pointer, "a MemoryGram must be an object");
         };
-        block::check_core_properties(unwrapped_gram(&gram), &pointer)?;
+        block::check_core_properties(block::unwrap_gram(&gram), &pointer)?;
         grams.push(gram);
     }
     check_graph_totals(&grams, limits)?;
     Ok(Some(grams))
 }
 
-fn unwrapped_gram(gram: &Map<String, Value>) -> &Map<String, Value> {
-    gram.get("MemoryGram").and_then(Value::as_object).unwrap_or(gram)
-}
-
-/// Whether all grams of a frame together are within the limits: when it comes, and when those that were sealed are open.
+/// Checks the limits for all grams of a frame together, on parsing and after decryption.
 pub(super) fn check_graph_totals(grams: &[Map<String, Value>], limits: &FrameLimits) -> Result<(), Box<Fault>> {
     for (what, limit) in [("nodes", limits.nodes), ("edges", limits.edges)] {
-        let count = grams.iter().filter_map(|gram| unwrapped_gram(gram).get(what)?.as_array()).map(Vec::len).sum();
+        let count = grams.iter().filter_map(|gram| block::unwrap_gram(gram).get(what)?.as_array()).map(Vec::len).sum();
         if count > limit {
             return Err(limits::limit_exceeded("/frame/MemoryGrams", what, count, limit));
         }
@@ -370,18 +342,18 @@ pub(super) fn check_graph_totals(grams: &[Map<String, Value>], limits: &FrameLim
     Ok(())
 }
 
-/// Whether a value looks like a frame and not like something that an application calls so.
+/// Distinguishes a nested frame from an application's own `frame` field.
 fn looks_like_frame(value: &Value) -> bool {
     value
         .as_object()
         .is_some_and(|object| ["Header", "Body", "MemoryGrams"].iter().any(|key| object.contains_key(*key)))
 }
 
-fn extraneous_key_fault(key: &str, above: &str) -> Box<Fault> {
-    let problem = format!("there is no place for the key `{}`", excerpt(key));
-    Fault::sender(rules::EXTRANEOUS_KEY, problem).at_pointer(&format!("{above}/{}", limits::escape_pointer_token(key)))
+fn extraneous_key_fault(key: &str, parent: &str) -> Box<Fault> {
+    let problem = format!("unexpected key `{}`", excerpt(key));
+    Fault::sender(rules::EXTRANEOUS_KEY, problem).at_pointer(&format!("{parent}/{}", escape_pointer_token(key)))
 }
 
 #[cfg(test)]
-#[path = "frame_tests.rs"]
+#[path = "tests/frame.rs"]
 mod tests;

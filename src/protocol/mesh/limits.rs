@@ -1,7 +1,7 @@
-//! How large a frame may be, and JSON text -> values within that: the first thing that a frame from outside meets.
+//! Size limits of a frame, and the JSON parser that enforces them.
 //!
-//! Used by `frame.rs`. What is over a limit, stands twice, or is a number that not every reader reads the same is a [`Fault`] with
-//! the place as a JSON Pointer (1.1). Must not: know what a frame is made of, but for the nodes and edges of its grams.
+//! Refuses whatever two readers could take for two things: duplicate keys, and numbers that a double cannot hold. Every refusal is a
+//! [`Fault`] with a JSON Pointer. Must not: know the structure of a frame.
 
 use std::collections::HashSet;
 
@@ -10,23 +10,23 @@ use serde_json::{Map, Number, Value};
 use super::canonical;
 use super::fault::Fault;
 use super::rules;
-use crate::protocol::acp::fields::excerpt;
-use crate::tasks::json::{self, JsonNode};
+use super::syntax::escape_pointer_token;
+use crate::json::text::excerpt;
+use crate::json::{self, JsonNode};
 
-/// The sizes above which a frame is refused (7.0, rule 5: sanitise against overflow).
+/// Sizes above which a frame is refused (7.0, rule 5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameLimits {
-    /// Bytes of the whole text.
+    /// Bytes of the whole message.
     pub bytes: usize,
-    /// How deep arrays and objects nest. Never more than 128.
+    /// Nesting of arrays and objects. Never more than 128.
     pub depth: usize,
-    /// Values of any kind in the whole frame.
+    /// JSON values in the whole frame.
     pub values: usize,
     /// Bytes of one text or key.
     pub text: usize,
-    /// Entries of `Header`, `headerBlocks` counted in.
+    /// Entries of `Header` and of `headerBlocks` together.
     pub blocks: usize,
-    /// MemoryGrams.
     pub grams: usize,
     /// Nodes of all MemoryGrams together.
     pub nodes: usize,
@@ -49,7 +49,7 @@ impl Default for FrameLimits {
     }
 }
 
-/// Reads a whole text as one JSON value within the limits.
+/// Parses a text as one JSON value within the limits.
 pub(super) fn parse_json(bytes: &[u8], limits: &FrameLimits) -> Result<Value, Box<Fault>> {
     if bytes.len() > limits.bytes {
         return Err(limit_exceeded("", "bytes", bytes.len(), limits.bytes));
@@ -61,11 +61,9 @@ pub(super) fn parse_json(bytes: &[u8], limits: &FrameLimits) -> Result<Value, Bo
         let problem = format!("the message is not JSON: byte {} must be {}", syntax.offset, syntax.expected);
         Fault::sender(rules::JSON, problem)
     })?;
-    let mut walk = ValueConverter { limits, value_count: 0, path: Vec::new() };
-    walk.convert_value(root, 0)
+    ValueConverter { limits, value_count: 0, path: Vec::new() }.convert_value(root, 0)
 }
 
-/// What is over a limit.
 pub(super) fn limit_exceeded(pointer: &str, what: &str, found: usize, limit: usize) -> Box<Fault> {
     Fault::sender(rules::LIMIT_EXCEEDED, format!("has {found} {what}, {limit} are allowed")).at_pointer(pointer)
 }
@@ -106,8 +104,8 @@ impl ValueConverter<'_> {
             json::JsonValue::Number(text) => Value::Number(self.convert_number(&text)?),
             json::JsonValue::Array(items) => {
                 let mut array = Vec::with_capacity(items.len().min(1024));
-                for (place, item) in items.into_iter().enumerate() {
-                    self.path.push(place.to_string());
+                for (index, item) in items.into_iter().enumerate() {
+                    self.path.push(index.to_string());
                     array.push(self.convert_value(item, depth + 1)?);
                     self.path.pop();
                 }
@@ -120,8 +118,8 @@ impl ValueConverter<'_> {
                     self.check_text(&member.key)?;
                     self.path.push(member.key.clone());
                     if !seen.insert(member.key.clone()) {
-                        let problem = format!("the key `{}` stands twice", excerpt(&member.key));
-                        return Err(Fault::sender(rules::DUPLICATE_KEY, problem).at_pointer(&self.pointer()));
+                        let problem = format!("duplicate key `{}`", excerpt(&member.key));
+                        return Fault::reject(rules::DUPLICATE_KEY, &self.pointer(), problem);
                     }
                     let value = self.convert_value(member.node, depth + 1)?;
                     self.path.pop();
@@ -132,18 +130,19 @@ impl ValueConverter<'_> {
         })
     }
 
-    /// A number that every reader takes for the same: an integer that a double holds as it is written, or the double that is nearest
-    /// to what is written, which is not zero unless that is.
+    /// Accepts an integer that a double holds exactly, and any decimal whose nearest double is finite and is zero only if the decimal
+    /// is.
     fn convert_number(&self, text: &str) -> Result<Number, Box<Fault>> {
         let whole = text.parse::<u64>().ok().map(Number::from).or_else(|| text.parse::<i64>().ok().map(Number::from));
         let double = text.parse::<f64>().ok().filter(|double| double.is_finite());
         let is_integer = !text.contains(['.', 'e', 'E']);
         let kept = double.filter(|double| {
-            let of_zeros = || !text.split(['e', 'E']).next().unwrap_or(text).contains(|c| ('1'..='9').contains(&c));
+            let has_zero_digits =
+                || !text.split(['e', 'E']).next().unwrap_or(text).contains(|c| ('1'..='9').contains(&c));
             if is_integer {
                 double.abs() <= canonical::MAX_SAFE_INTEGER || canonical::format_number(*double) == text
             } else {
-                *double != 0.0 || of_zeros()
+                *double != 0.0 || has_zero_digits()
             }
         });
         let number = match (whole, kept) {
@@ -152,105 +151,12 @@ impl ValueConverter<'_> {
             (_, None) => None,
         };
         number.ok_or_else(|| {
-            let problem = format!("the number `{}` is not one that every reader reads the same", excerpt(text));
+            let problem = format!("the number `{}` cannot be represented as a double", excerpt(text));
             Fault::sender(rules::NUMBER, problem).at_pointer(&self.pointer())
         })
     }
 }
 
-/// A whole number from 0, however it is written: `3`, `3.0` and `3e0` are forms of one value (1.3).
-pub(super) fn parse_whole_number(value: &Value) -> Option<u64> {
-    let double =
-        value.as_f64().filter(|double| double.fract() == 0.0 && (0.0..=canonical::MAX_SAFE_INTEGER).contains(double));
-    double.map(|double| double as u64)
-}
-
-/// A key as a part of a JSON Pointer (RFC 6901).
-pub(super) fn escape_pointer_token(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rejection(text: &str, limits: &FrameLimits) -> (String, String) {
-        let fault = parse_json(text.as_bytes(), limits).expect_err("it must be refused");
-        let pointer = fault.detail.get("pointer").and_then(Value::as_str).unwrap_or_default().to_owned();
-        (fault.subcode.clone().unwrap_or_default(), pointer)
-    }
-
-    #[test]
-    fn exceeded_limits_are_refused_with_a_pointer() {
-        let all = FrameLimits::default();
-        let case = |text: &str, limits: FrameLimits, pointer: &str| {
-            assert_eq!(rejection(text, &limits), (rules::LIMIT_EXCEEDED.to_owned(), pointer.to_owned()), "{text}");
-            assert!(parse_json(text.as_bytes(), &FrameLimits::default()).is_ok(), "{text}");
-        };
-        case(r#"{"a":1}"#, FrameLimits { bytes: 6, ..all.clone() }, "");
-        case(r#"{"a":[[1]]}"#, FrameLimits { depth: 2, ..all.clone() }, "/a/0/0");
-        case(r#"{"a":[1,2]}"#, FrameLimits { values: 3, ..all.clone() }, "");
-        case(r#"{"a/b":{"c":"long"}}"#, FrameLimits { text: 3, ..all.clone() }, "/a~1b/c");
-        case(r#"{"longKey":1}"#, FrameLimits { text: 3, ..all }, "");
-    }
-
-    #[test]
-    fn nesting_never_exhausts_the_stack() {
-        let deep = "[".repeat(500_000);
-        assert!(parse_json(deep.as_bytes(), &FrameLimits { depth: usize::MAX, ..FrameLimits::default() }).is_err());
-    }
-
-    #[test]
-    fn duplicate_keys_are_refused_at_any_depth() {
-        let (subcode, pointer) = rejection(r#"{"frame":{"Body":{"a":[{"b":1,"b":1}]}}}"#, &FrameLimits::default());
-        assert_eq!((subcode.as_str(), pointer.as_str()), (rules::DUPLICATE_KEY, "/frame/Body/a/0/b"));
-        assert_eq!(rejection(r#"{"a":1,"\u0061":2}"#, &FrameLimits::default()).0, rules::DUPLICATE_KEY);
-    }
-
-    #[test]
-    fn numbers_keep_their_value_or_are_refused() {
-        for kept in [
-            "0",
-            "-1",
-            "9007199254740991",
-            "-9007199254740991",
-            "100000000000000000000",
-            "1.5",
-            "1e30",
-            "-0",
-            "0.0",
-            "0e9",
-            "-0.00E-999",
-            "5e-324",
-            "0.1234567890123456789012",
-            "3.0",
-        ] {
-            let read = parse_json(kept.as_bytes(), &FrameLimits::default()).expect("a good number");
-            assert_eq!(read.as_f64(), kept.parse().ok(), "{kept}");
-        }
-        // A decimal goes on as the shortest text of the nearest double, and -0 keeps its sign: forms of the same value.
-        let written =
-            |text: &str| parse_json(text.as_bytes(), &FrameLimits::default()).expect("a good number").to_string();
-        assert_eq!(written("0.1234567890123456789012"), "0.12345678901234568");
-        assert_eq!((written("-0"), written("9007199254740991")), ("-0.0".to_owned(), "9007199254740991".to_owned()));
-        for refused in [
-            "9007199254740993",
-            "18446744073709551615",
-            "1e400",
-            "123456789012345678901234567890",
-            "1e-400",
-            "-0.01e-330",
-        ] {
-            assert_eq!(rejection(refused, &FrameLimits::default()).0, rules::NUMBER, "{refused}");
-        }
-    }
-
-    #[test]
-    fn invalid_json_and_invalid_utf8_are_refused() {
-        for text in ["", "{", "{}x", "{'a':1}", "{\"a\":1,}", "// no\n{}", "\u{feff}{}"] {
-            assert_eq!(rejection(text, &FrameLimits::default()).0, rules::JSON, "{text}");
-        }
-        let subcode = parse_json(b"\"\xff\"", &FrameLimits::default()).expect_err("not UTF-8").subcode;
-        assert_eq!(subcode.as_deref(), Some(rules::UTF8));
-    }
-}
+#[path = "tests/limits.rs"]
+mod tests;

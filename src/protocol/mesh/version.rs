@@ -1,14 +1,13 @@
-//! Versions of the frame, and the `Upgrade` that a mismatch is answered with (2.8, 5.1.1, 5.4.6).
+//! Frame versions, and the check against the versions that a node supports (2.8, 5.1.1, 5.4.6).
 //!
-//! Used by `frame.rs` before anything else of a frame is looked at, and by `process.rs`. Must not: know modules; their versions are
-//! their own.
+//! `frame.rs` checks the version before anything else of a frame. Versions of modules are not handled here.
 
 use serde_json::json;
 
 use super::fault::{Fault, FaultCode};
-use crate::protocol::acp::fields::excerpt;
+use crate::json::text::excerpt;
 
-/// The versions that a node supports. Never empty; best first.
+/// Versions that a node supports, best first. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SupportedVersions(Vec<String>);
 
@@ -19,17 +18,11 @@ impl Default for SupportedVersions {
 }
 
 impl SupportedVersions {
-    /// The latest of them: what a frame conforms to that does not say (5.1.1).
-    pub fn latest(&self) -> &str {
-        self.0.iter().max_by_key(|version| parse_major_minor(version)).map_or("1.0", String::as_str)
-    }
-
-    /// All of them.
     pub fn all(&self) -> &[String] {
         &self.0
     }
 
-    /// The latest that is in both lists.
+    /// The latest version that is also in `others`.
     pub fn latest_common(&self, others: &[String]) -> Option<String> {
         let has = |version: &&String| {
             others.iter().any(|other| {
@@ -39,7 +32,7 @@ impl SupportedVersions {
         self.0.iter().filter(has).max_by_key(|version| parse_major_minor(version)).cloned()
     }
 
-    /// Refuses a version that is not supported. Only major and minor count: `1.0` and `1.0.7` are the same frame.
+    /// Refuses an unsupported version. Only major and minor count: `1.0` and `1.0.7` are the same version.
     pub fn check_supported(&self, version: Option<&str>) -> Result<(), Box<Fault>> {
         let Some(version) = version else { return Ok(()) };
         if parse_major_minor(version)
@@ -56,14 +49,14 @@ impl SupportedVersions {
 }
 
 impl FromIterator<String> for SupportedVersions {
-    /// Those that are versions; the default if none is.
+    /// Drops invalid versions; yields the default if none is left.
     fn from_iter<T: IntoIterator<Item = String>>(versions: T) -> Self {
         let known: Vec<String> = versions.into_iter().filter(|version| parse_major_minor(version).is_some()).collect();
         if known.is_empty() { Self::default() } else { Self(known) }
     }
 }
 
-/// Major and minor of a release: `1.0` or `1.0.0`, as 2.8 and 5.1.1 write them. A pre-release is none.
+/// Major and minor of a release, as 2.8 and 5.1.1 write them: `1.0` or `1.0.0`. Pre-releases are not accepted.
 fn parse_major_minor(version: &str) -> Option<(u64, u64)> {
     let version = version.split('+').next()?;
     let number = |part: &str| {
@@ -97,7 +90,7 @@ mod tests {
     #[test]
     fn section_5_1_1_a_frame_without_a_version_has_the_latest() {
         let versions: SupportedVersions = ["1.0", "2.1", "1.10", "x"].map(str::to_owned).into_iter().collect();
-        assert_eq!(versions.latest(), "2.1");
+        assert_eq!(versions.latest_common(versions.all()).as_deref(), Some("2.1"));
         assert_eq!(versions.all().len(), 3);
         assert!(versions.check_supported(Some("1.10.2")).is_ok() && versions.check_supported(Some("1.1")).is_err());
         assert_eq!(SupportedVersions::from_iter(["x".to_owned()]), SupportedVersions::default());

@@ -14,7 +14,8 @@ use std::thread;
 
 use super::git::GitError;
 use super::layout::Layout;
-use crate::handoff::depot::{DATA_CHUNK_LEN, DepotError, DepotErrorKind, DepotRequest, DepotResponse, FrameKind};
+use crate::handoff::depot::frames::{DATA_CHUNK_LEN, FrameKind, MAX_PAYLOAD};
+use crate::handoff::depot::{DepotError, DepotErrorKind, DepotRequest, DepotResponse};
 
 pub mod as_uid;
 mod attempt_dirs;
@@ -215,7 +216,7 @@ fn send_response(sender: &ResponseSender, outcome: Result<DepotResponse, DepotEr
         Err(fault) => (FrameKind::Failed, serde_json::to_vec(fault)),
     };
     let mut payload = payload.expect("answers and faults are always JSON");
-    if payload.len() > crate::handoff::depot::MAX_PAYLOAD {
+    if payload.len() > MAX_PAYLOAD {
         let fault = depot_error(
             DepotErrorKind::Failed,
             format!("the answer has {} bytes, too many for a frame", payload.len()),

@@ -6,9 +6,8 @@ use std::process::Stdio;
 
 use super::super::depot::{DepotServer, SandboxUserHelper};
 use super::*;
-use crate::handoff::depot::{
-    DepotError, DepotErrorKind, DepotRequest, DepotResponse, FRAME_HEADER_LEN, FrameKind, ObjectTip, TextFile,
-};
+use crate::handoff::depot::frames::{FRAME_HEADER_LEN, FrameKind};
+use crate::handoff::depot::{DepotError, DepotErrorKind, DepotRequest, DepotResponse, ObjectTip, TextFile};
 
 /// The host's end of a depot.
 pub(super) struct DepotClient {

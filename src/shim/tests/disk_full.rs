@@ -21,7 +21,7 @@ fn run_on_small_disk(name: &str, case: fn()) {
             .args(["sh", "-c", script, "sh"])
             .arg(dir.path())
             .arg(std::env::current_exe().unwrap())
-            .arg(format!("shim::tests::full::{name}"))
+            .arg(format!("shim::tests::disk_full::{name}"))
             .output()
             .expect("`unshare` is part of util-linux")
     };
@@ -43,12 +43,12 @@ const FILL_DISK_COMMAND: &str = "echo half > half.txt; dd if=/dev/urandom of=big
 
 #[test]
 fn uncommittable_work_stays_in_the_work_dir_on_a_full_disk() {
-    run_on_small_disk("work_that_cannot_be_committed_for_lack_of_space_stays_in_its_folder", check_full_disk_at_commit);
+    run_on_small_disk("uncommittable_work_stays_in_the_work_dir_on_a_full_disk", check_full_disk_at_commit);
 }
 
 #[test]
 fn an_agent_failing_on_a_full_disk_is_reported_as_disk_full() {
-    run_on_small_disk("an_agent_that_fails_for_lack_of_space_is_told_apart", check_full_disk_in_agent);
+    run_on_small_disk("an_agent_failing_on_a_full_disk_is_reported_as_disk_full", check_full_disk_in_agent);
 }
 
 fn check_full_disk_at_commit() {

@@ -1,107 +1,115 @@
-//! A story is decided, once: it landed, failed for good, or is skipped because a story that it depends on did. What depends
-//! on it may run, or is skipped in turn; all else goes on.
+//! Closes stories, each once: it landed, failed for good, or is skipped because a story that it depends on did. What depends
+//! on it becomes ready, or is skipped in turn; everything else continues.
 
-use super::SwarmMachine;
-use super::settle::FinishedStory;
+use std::time::Duration;
+
+use super::attempt::{FailedStory, FinishedStory};
+use super::review_state::RejectedWork;
+use super::state::{SwarmMachine, TrackedStory};
 use crate::ids::{CommitId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
-use crate::swarm::effect::{Announcement, Effect};
+use crate::swarm::effect::Announcement;
+use crate::swarm::index::StoryIndex;
 use crate::verdict::{Cause, CauseClass, Failure};
 
 impl SwarmMachine {
     /// The story is on its integration branch, whose head is now `head`.
-    pub(super) fn land_story(&mut self, done: FinishedStory, head: &CommitId, out: &mut Vec<Effect>) {
-        let FinishedStory { story, commit, duration } = done;
-        let view = &mut self.stories[story];
+    pub(super) fn land_story(&mut self, finished: FinishedStory, head: &CommitId) {
+        let FinishedStory { story, commit, duration } = finished;
+        let view = &mut self.stories[story].view;
         view.status = StoryStatus::Completed;
         view.commit = Some(commit.clone());
         view.failure = None;
         view.duration = Some(duration);
         self.counts.landed += 1;
-        out.push(Effect::Announce(Announcement::StoryLanded {
-            story: view.key.clone(),
-            commit,
-            head: head.clone(),
-            duration,
-        }));
+        let (story_key, head) = (view.key.clone(), head.clone());
+        self.announce(Announcement::StoryLanded { story: story_key, commit, head, duration });
         self.close_story(story);
     }
 
     /// The stories, all of one assignment, have failed for good.
-    pub(super) fn fail_stories(&mut self, failed: Vec<(usize, Failure)>, out: &mut Vec<Effect>) {
-        let stories: Vec<usize> = failed.iter().map(|(story, _)| *story).collect();
-        for (story, mut failure) in failed {
-            // What a reviewer rejected, and nobody mended.
-            if let Some((place, reference)) =
-                self.index.story_assignment[story].and_then(|owner| self.review_states[owner].rejected_ref.clone())
+    pub(super) fn fail_stories(&mut self, failed: Vec<FailedStory>) {
+        let stories: Vec<StoryIndex> = failed.iter().map(|failed| failed.story).collect();
+        for FailedStory { story, mut failure } in failed {
+            let owner = self.stories[story].assignment;
+            if let Some(RejectedWork { attempt, reference }) =
+                owner.and_then(|owner| self.assignments[owner].review.rejected_work.clone())
             {
                 failure.salvage.get_or_insert_with(|| reference.clone());
-                self.record_salvage(place, &[story], &reference, out);
+                self.record_salvage(attempt, &[story], &reference);
             }
-            let view = &mut self.stories[story];
+            let view = &mut self.stories[story].view;
             view.status = StoryStatus::Failed;
             view.failure = Some(failure.clone());
             self.counts.failed += 1;
             self.counts.failed_by_machinery += usize::from(failure.cause.class() == CauseClass::Machinery);
-            out.push(Effect::Announce(Announcement::StoryFailed {
-                story: view.key.clone(),
-                failure,
-                attempts: view.attempts,
-            }));
+            let (story_key, attempts) = (view.key.clone(), view.attempts);
+            self.announce(Announcement::StoryFailed { story: story_key, failure, attempts });
             self.close_story(story);
         }
-        // After all of them: one that failed itself is not also skipped because of another.
+        // After all of them: a story that failed itself is not also skipped because of another.
         for story in stories {
-            self.skip_dependents(story, out);
+            self.skip_dependents(story);
         }
     }
 
-    fn skip_dependents(&mut self, root: usize, out: &mut Vec<Effect>) {
-        let because = self.stories[root].key.clone();
+    fn skip_dependents(&mut self, root: StoryIndex) {
+        let blocked_by = self.stories[root].view.key.clone();
         let mut reached = vec![root];
         while let Some(story) = reached.pop() {
-            for at in 0..self.index.dependents[story].len() {
-                let dependent = self.index.dependents[story][at];
-                if !self.stories[dependent].is_closed() {
-                    self.skip_story(dependent, &because, out);
+            for dependent in self.stories[story].dependents.clone() {
+                if !self.stories[dependent].view.is_closed() {
+                    self.skip_story(dependent, &blocked_by);
                     reached.push(dependent);
                 }
             }
         }
     }
 
-    fn skip_story(&mut self, story: usize, because: &StoryKey, out: &mut Vec<Effect>) {
-        let view = &mut self.stories[story];
+    fn skip_story(&mut self, story: StoryIndex, blocked_by: &StoryKey) {
+        let view = &mut self.stories[story].view;
         view.status = StoryStatus::Skipped;
-        view.blocked_by = Some(because.clone());
-        view.failure = Some(Failure::new(Cause::DependencyFailed, format!("`{}` did not land", because.id)));
+        view.blocked_by = Some(blocked_by.clone());
+        view.failure = Some(Failure::new(Cause::DependencyFailed, format!("`{}` did not land", blocked_by.id)));
         self.counts.skipped += 1;
-        out.push(Effect::Announce(Announcement::StorySkipped { story: view.key.clone(), blocked_by: because.clone() }));
+        let (story_key, blocked_by) = (view.key.clone(), blocked_by.clone());
+        self.announce(Announcement::StorySkipped { story: story_key, blocked_by });
         self.close_story(story);
     }
 
-    /// Nobody waits for the story any more, nor does it wait for others.
-    fn close_story(&mut self, story: usize) {
-        self.stories[story].ended = Some(self.now);
+    /// No story waits for this one any more, nor does it wait for others.
+    fn close_story(&mut self, story: StoryIndex) {
+        self.stories[story].view.ended = Some(self.now);
         self.counts.open -= 1;
-        let own = self.index.story_assignment[story];
+        let own = self.stories[story].assignment;
         if let Some(own) = own {
-            let waits = |other: &&usize| {
-                self.index.story_assignment[**other] != Some(own) && !self.stories[**other].is_closed()
-            };
-            let edges = self.index.dependencies[story].iter().filter(waits).count();
+            let unmet = self.count_unmet(&self.stories[story]);
             let state = &mut self.assignments[own];
-            state.unmet_dependencies -= edges;
+            state.unmet_dependencies -= unmet;
             state.open_stories -= 1;
             self.update_readiness(own);
         }
-        for at in 0..self.index.dependents[story].len() {
-            let dependent = self.index.dependents[story][at];
-            let owner = self.index.story_assignment[dependent];
-            if let Some(other) = owner.filter(|_| owner != own && !self.stories[dependent].is_closed()) {
+        for dependent in self.stories[story].dependents.clone() {
+            let dependent = &self.stories[dependent];
+            let waits = dependent.assignment != own && !dependent.view.is_closed();
+            if let Some(other) = dependent.assignment.filter(|_| waits) {
                 self.assignments[other].unmet_dependencies -= 1;
                 self.update_readiness(other);
             }
         }
+    }
+
+    /// The story is to be done again, in the assignment's next attempt.
+    pub(super) fn retry_story(&mut self, story: StoryIndex, failure: &Failure, delay: Duration) {
+        self.requeue_story(story, failure);
+        let TrackedStory { view, assignment, .. } = &self.stories[story];
+        let next_attempt = assignment.map_or(1, |assignment| self.assignments[assignment].next_attempt_number());
+        let (story, failure) = (view.key.clone(), failure.clone());
+        self.announce(Announcement::StoryRetried { story, failure, next_attempt, delay });
+    }
+
+    pub(super) fn requeue_story(&mut self, story: StoryIndex, failure: &Failure) {
+        let view = &mut self.stories[story].view;
+        (view.status, view.failure) = (StoryStatus::Pending, Some(failure.clone()));
     }
 }

@@ -1,110 +1,117 @@
-//! Causes, from evidence. Pure functions: what a sandbox died of, and what the sandbox's own words mean.
+//! Failure causes, from evidence. Pure functions.
 //!
-//! For a sandbox that ended without a completion, the first that holds:
+//! The summaries go into AMP messages, and replaying a journal must give the messages that the SSOT already has. So a changed
+//! text breaks the resume of a swarm that began with an earlier version.
+//!
+//! For a sandbox that ended without a completion, the first that applies:
 //!
 //! | evidence | cause |
 //! |---|---|
-//! | the machine ended it for its time, for bad records, for a stop | `timeout`, `protocol_violation`, `stopped_by_user` |
-//! | the machine ended it because its shim said nothing | `connection_lost` |
+//! | the machine ended it because of its time, bad records, or a stop | `timeout`, `protocol_violation`, `stopped_by_user` |
+//! | the machine ended it because its shim sent nothing | `connection_lost` |
 //! | the engine's OOM flag | `oom` |
 //! | an error record | its code's cause |
-//! | the container is gone, or died of a signal or was told to stop, and the engine was away meanwhile | `engine_error` |
-//! | the container is gone, or died of SIGKILL or SIGTERM, and not by us | `killed_outside` |
-//! | nothing of these | `shim_crash` |
+//! | the container is gone, or ended by a signal or a stop, and the engine was lost meanwhile | `engine_error` |
+//! | the container is gone, or ended by SIGKILL or SIGTERM, and not by longshore | `killed_outside` |
+//! | none of these | `shim_crash` |
 
-use super::AttemptState;
+use super::attempt::{Attempt, EndReason};
 use crate::protocol::acp::message::CompletionStatus;
 use crate::swarm::event::ContainerExit;
 use crate::verdict::{Cause, Evidence, Failure};
 
-/// The longest text about an earlier failure that goes into a prompt, in characters.
+/// The longest text about an earlier failure that goes into a prompt.
 pub(super) const MAX_PREVIOUS_FAILURE_CHARS: usize = 4000;
-/// Of that, the most that the summary takes.
+/// The summary's share of that.
 const MAX_SUMMARY_CHARS: usize = 1000;
 
-/// Why the machine ended a sandbox.
+pub(super) const ADMIN_ABORT_SUMMARY: &str = "the admin gave it up";
+const ENGINE_LOST_SUMMARY: &str = "the engine went away while the sandbox ran, and the sandbox ended with it";
+const PAUSED_SUMMARY: &str = "the container was paused, and not by longshore, while its time ran out";
+
+/// What a sandbox reported before the machine ended it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EndReason {
-    /// It took longer than all its stories may take.
-    SandboxTimeout,
-    /// It said `completion` and did not end.
-    ExitOverdue,
-    /// Too many bad records.
-    BadRecords,
-    /// The swarm was stopped.
-    SwarmStopped,
-    /// Its shim said nothing for too long.
-    Silent,
-    /// The admin ended it, to have it tried again.
-    AdminRetry,
-    /// The same, from the integration branch.
-    AdminRollback,
-    /// The admin gave it up.
-    AdminAbort,
+enum Reported {
+    Nothing,
+    Completion,
+    Story,
 }
 
-/// For a sandbox that the admin ended.
-const ADMIN_RETRY_SUMMARY: &str = "the admin ended it, to have it tried again";
-pub(super) const ADMIN_ABORT_SUMMARY: &str = "the admin gave it up";
-/// For a sandbox that the engine's end took along.
-const ENGINE_LOST_SUMMARY: &str = "the engine went away while the sandbox ran, and the sandbox ended with it";
-
-/// What a sandbox died of that said no completion.
-pub(super) fn exit_failure(attempt: &AttemptState, exit: &ContainerExit) -> Failure {
-    let ours = attempt.end_reason.is_some();
-    let signal = exit.code.and_then(|code| i32::try_from(code - 128).ok()).filter(|signal| (1..=64).contains(signal));
-    let (cause, summary) = match attempt.end_reason {
-        Some(EndReason::SandboxTimeout) if attempt.was_paused => paused_cause(),
-        Some(EndReason::SandboxTimeout) => {
-            (Cause::Timeout, "the sandbox did not end within the time of its stories and was ended".to_owned())
-        }
-        Some(EndReason::BadRecords) => (
-            Cause::ProtocolViolation,
-            format!("the sandbox sent {} records that break the protocol and was ended", attempt.view.bad_records),
+/// The failure of a sandbox that the machine ended; `None` if it did not, or only because the exit was overdue.
+fn end_reason_failure(attempt: &Attempt, reported: Reported) -> Option<(Cause, String)> {
+    let (cause, summary) = match attempt.end_reason? {
+        EndReason::SandboxTimeout if attempt.was_paused => (Cause::KilledOutside, PAUSED_SUMMARY),
+        EndReason::SandboxTimeout => (
+            Cause::Timeout,
+            match reported {
+                Reported::Nothing => "the sandbox did not end within the time of its stories and was ended",
+                Reported::Completion => "the sandbox did not end within the time of its stories",
+                Reported::Story => "the story's time ran out",
+            },
         ),
-        Some(EndReason::SwarmStopped) => (Cause::StoppedByUser, "the swarm was stopped".to_owned()),
-        Some(EndReason::Silent) => (Cause::ConnectionLost, silence_summary(attempt)),
-        Some(EndReason::AdminRetry | EndReason::AdminRollback) => {
-            (Cause::StoppedByUser, ADMIN_RETRY_SUMMARY.to_owned())
+        EndReason::BadRecords => match reported {
+            // It may still have reported what went wrong.
+            Reported::Completion => return None,
+            Reported::Story => (Cause::ProtocolViolation, "the sandbox sent too many bad records"),
+            Reported::Nothing => {
+                let count = attempt.view.bad_records;
+                let summary = format!("the sandbox sent {count} records that break the protocol and was ended");
+                return Some((Cause::ProtocolViolation, summary));
+            }
+        },
+        EndReason::SwarmStopped => (Cause::StoppedByUser, "the swarm was stopped"),
+        EndReason::Silent if attempt.view.paused => (
+            Cause::ConnectionLost,
+            "the sandbox said nothing for too long, and was ended; its container was paused, and not by longshore",
+        ),
+        EndReason::Silent => (Cause::ConnectionLost, "the sandbox said nothing for too long, and was ended"),
+        EndReason::AdminRetry | EndReason::AdminRollback => {
+            (Cause::StoppedByUser, "the admin ended it, to have it tried again")
         }
-        Some(EndReason::AdminAbort) => (Cause::AbortedByAdmin, ADMIN_ABORT_SUMMARY.to_owned()),
-        _ if exit.oom_killed => (Cause::Oom, "the kernel killed the sandbox for memory".to_owned()),
-        _ => match &attempt.first_error {
-            Some(reported) => (reported.cause, reported.evidence.summary.clone()),
-            None if attempt.engine_lost && !ours && (exit.vanished || matches!(exit.code, Some(137 | 143 | 255))) => {
+        EndReason::AdminAbort => (Cause::AbortedByAdmin, ADMIN_ABORT_SUMMARY),
+        EndReason::ExitOverdue => return None,
+    };
+    Some((cause, summary.to_owned()))
+}
+
+/// The failure of a sandbox that ended without a completion.
+pub(super) fn exit_failure(attempt: &Attempt, exit: &ContainerExit) -> Failure {
+    let signal = exit.code.and_then(|code| i32::try_from(code - 128).ok()).filter(|signal| (1..=64).contains(signal));
+    let (cause, summary) = end_reason_failure(attempt, Reported::Nothing).unwrap_or_else(|| {
+        if exit.oom_killed {
+            return (Cause::Oom, "the kernel killed the sandbox for memory".to_owned());
+        }
+        if let Some(reported) = &attempt.first_error {
+            return (reported.cause, reported.evidence.summary.clone());
+        }
+        let ended_by_machine = attempt.end_reason.is_some();
+        let ended_by_engine = exit.vanished || matches!(exit.code, Some(137 | 143 | 255));
+        match (signal, exit.code) {
+            _ if attempt.engine_lost && !ended_by_machine && ended_by_engine => {
                 (Cause::EngineError, ENGINE_LOST_SUMMARY.to_owned())
             }
-            None if exit.vanished => (Cause::KilledOutside, "the container is gone, and not by longshore".to_owned()),
-            None if !ours && matches!(signal, Some(9 | 15)) => (
-                Cause::KilledOutside,
-                format!("signal {} ended the sandbox, and not by longshore", signal.unwrap_or_default()),
-            ),
-            None => (
-                Cause::ShimCrash,
-                match exit.code {
-                    Some(code) => format!("the sandbox ended with exit code {code} and no completion"),
-                    None => "the sandbox ended with no completion".to_owned(),
-                },
-            ),
-        },
-    };
-    let processes = attempt.processes.clone();
-    let mut evidence = Evidence {
+            _ if exit.vanished => (Cause::KilledOutside, "the container is gone, and not by longshore".to_owned()),
+            (Some(signal @ (9 | 15)), _) if !ended_by_machine => {
+                (Cause::KilledOutside, format!("signal {signal} ended the sandbox, and not by longshore"))
+            }
+            (_, Some(code)) => (Cause::ShimCrash, format!("the sandbox ended with exit code {code} and no completion")),
+            (_, None) => (Cause::ShimCrash, "the sandbox ended with no completion".to_owned()),
+        }
+    });
+    let summary = if exit.error.is_empty() { summary } else { format!("{summary}: {}", exit.error) };
+    let evidence = Evidence {
         exit_code: exit.code,
         signal,
-        processes,
+        processes: attempt.processes.clone(),
         tail: exit.stderr_tail.clone(),
         ..Evidence::from_summary(summary)
     };
-    if !exit.error.is_empty() {
-        evidence.summary = format!("{}: {}", evidence.summary, exit.error);
-    }
     Failure { cause, evidence, salvage: None }
 }
 
-/// For a container of which the engine says nothing although it was killed.
-pub(super) fn kill_timeout_failure(ending: Option<EndReason>) -> Failure {
-    match ending {
+/// The failure of a killed container whose end the engine never reported.
+pub(super) fn kill_timeout_failure(reason: Option<EndReason>) -> Failure {
+    match reason {
         Some(EndReason::SwarmStopped) => Failure::new(
             Cause::StoppedByUser,
             "the swarm was stopped, and the engine did not say that the killed sandbox ended",
@@ -113,89 +120,44 @@ pub(super) fn kill_timeout_failure(ending: Option<EndReason>) -> Failure {
     }
 }
 
-/// Why stories were not reached by a sandbox that said `completion` all the same; none where nothing explains it.
-pub(super) fn unreached_failure(attempt: &AttemptState) -> Option<Failure> {
-    match attempt.end_reason {
-        Some(EndReason::SandboxTimeout) if attempt.was_paused => {
-            let (cause, summary) = paused_cause();
-            return Some(Failure::new(cause, summary));
-        }
-        Some(EndReason::SandboxTimeout) => {
-            return Some(Failure::new(Cause::Timeout, "the sandbox did not end within the time of its stories"));
-        }
-        Some(EndReason::SwarmStopped) => return Some(Failure::new(Cause::StoppedByUser, "the swarm was stopped")),
-        Some(EndReason::Silent) => return Some(Failure::new(Cause::ConnectionLost, silence_summary(attempt))),
-        Some(EndReason::AdminRetry | EndReason::AdminRollback) => {
-            return Some(Failure::new(Cause::StoppedByUser, ADMIN_RETRY_SUMMARY));
-        }
-        Some(EndReason::AdminAbort) => return Some(Failure::new(Cause::AbortedByAdmin, ADMIN_ABORT_SUMMARY)),
-        Some(EndReason::BadRecords | EndReason::ExitOverdue) | None => {}
+/// Why a sandbox that reported a completion did not reach all its stories, if there is an explanation.
+pub(super) fn unreached_failure(attempt: &Attempt) -> Option<Failure> {
+    if let Some((cause, summary)) = end_reason_failure(attempt, Reported::Completion) {
+        return Some(Failure::new(cause, summary));
     }
-    if let Some(reported) = &attempt.first_error {
-        return Some(reported.clone());
-    }
-    (attempt.view.completion == Some(CompletionStatus::Stopped)).then(|| {
-        let (cause, summary) = external_stop_cause(attempt);
-        Failure::new(cause, summary)
+    attempt.first_error.clone().or_else(|| {
+        let (cause, summary) = external_stop_failure(attempt);
+        (attempt.view.completion == Some(CompletionStatus::Stopped)).then(|| Failure::new(cause, summary))
     })
 }
 
-/// What a sandbox that was told to stop, and not by longshore, was stopped by.
-fn external_stop_cause(attempt: &AttemptState) -> (Cause, &'static str) {
-    if attempt.engine_lost {
-        (Cause::EngineError, ENGINE_LOST_SUMMARY)
-    } else {
-        (Cause::KilledOutside, "the sandbox was told to stop, and not by longshore")
-    }
-}
-
-/// For a sandbox whose time ran out while it could not run.
-fn paused_cause() -> (Cause, String) {
-    (Cause::KilledOutside, "the container was paused, and not by longshore, while its time ran out".to_owned())
-}
-
-/// The sentence for a sandbox that was ended for its silence.
-fn silence_summary(attempt: &AttemptState) -> String {
-    let paused = if attempt.view.paused { "; its container was paused, and not by longshore" } else { "" };
-    format!("the sandbox said nothing for too long, and was ended{paused}")
-}
-
-/// A story's failure as the sandbox says it, made true by what the sandbox cannot know: who stopped it.
-pub(super) fn story_failure(attempt: &AttemptState, said: &Failure) -> Failure {
-    if matches!(said.cause, Cause::Timeout | Cause::Hung) && attempt.was_paused {
-        // Its clock ran on while it was frozen.
-        let (cause, summary) = paused_cause();
-        let evidence = Evidence { summary, ..said.evidence.clone() };
-        return Failure { cause, evidence, salvage: said.salvage.clone() };
-    }
-    if matches!(said.cause, Cause::Timeout | Cause::Hung) && attempt.was_suspended {
-        let summary = "its time ran out, some of it while the sandbox was suspended for the admin".to_owned();
-        let evidence = Evidence { summary, ..said.evidence.clone() };
-        return Failure { cause: Cause::KilledOutside, evidence, salvage: said.salvage.clone() };
-    }
-    if said.cause != Cause::StoppedByUser {
-        return said.clone();
-    }
-    let (cause, summary) = match attempt.end_reason {
-        Some(EndReason::SwarmStopped) => return said.clone(),
-        Some(EndReason::AdminRetry | EndReason::AdminRollback) => {
-            (Cause::StoppedByUser, ADMIN_RETRY_SUMMARY.to_owned())
-        }
-        Some(EndReason::AdminAbort) => (Cause::AbortedByAdmin, ADMIN_ABORT_SUMMARY.to_owned()),
-        Some(EndReason::SandboxTimeout) if attempt.was_paused => paused_cause(),
-        Some(EndReason::SandboxTimeout) => (Cause::Timeout, "the story's time ran out".to_owned()),
-        Some(EndReason::BadRecords) => (Cause::ProtocolViolation, "the sandbox sent too many bad records".to_owned()),
-        Some(EndReason::Silent) => (Cause::ConnectionLost, silence_summary(attempt)),
-        Some(EndReason::ExitOverdue) | None => {
-            let (cause, summary) = external_stop_cause(attempt);
-            (cause, summary.to_owned())
-        }
+/// The failure of a sandbox that someone other than longshore stopped.
+fn external_stop_failure(attempt: &Attempt) -> (Cause, String) {
+    let (cause, summary) = match attempt.engine_lost {
+        true => (Cause::EngineError, ENGINE_LOST_SUMMARY),
+        false => (Cause::KilledOutside, "the sandbox was told to stop, and not by longshore"),
     };
-    let evidence = Evidence { summary, ..said.evidence.clone() };
-    Failure { cause, evidence, salvage: said.salvage.clone() }
+    (cause, summary.to_owned())
 }
 
-/// What an error record means.
+/// A story's failure as the sandbox reported it, corrected by what the sandbox cannot know: who stopped or paused it.
+pub(super) fn story_failure(attempt: &Attempt, reported: &Failure) -> Failure {
+    let (cause, summary) = match reported.cause {
+        // Its clock ran on while it was frozen.
+        Cause::Timeout | Cause::Hung if attempt.was_paused => (Cause::KilledOutside, PAUSED_SUMMARY.to_owned()),
+        Cause::Timeout | Cause::Hung if attempt.was_suspended() => {
+            let summary = "its time ran out, some of it while the sandbox was suspended for the admin";
+            (Cause::KilledOutside, summary.to_owned())
+        }
+        Cause::StoppedByUser if attempt.end_reason != Some(EndReason::SwarmStopped) => {
+            end_reason_failure(attempt, Reported::Story).unwrap_or_else(|| external_stop_failure(attempt))
+        }
+        _ => return reported.clone(),
+    };
+    let evidence = Evidence { summary, ..reported.evidence.clone() };
+    Failure { cause, evidence, salvage: reported.salvage.clone() }
+}
+
 pub(super) fn error_record_failure(code: &str, message: &str) -> Failure {
     let cause = match code {
         "CONTAINER_OOM" => Cause::Oom,
@@ -211,7 +173,7 @@ pub(super) fn error_record_failure(code: &str, message: &str) -> Failure {
     Failure::new(cause, format!("{code}: {}", truncate_chars(message, MAX_SUMMARY_CHARS)))
 }
 
-/// Whether another try could end otherwise.
+/// Whether another attempt could end differently.
 pub(super) fn is_retryable(cause: Cause) -> bool {
     !matches!(
         cause,
@@ -223,7 +185,7 @@ pub(super) fn is_retryable(cause: Cause) -> bool {
     )
 }
 
-/// What the next try is told of this one: the summary and the end of the output, at most 4,000 characters.
+/// What the next prompt says of this failure: the summary and the end of the output.
 pub(super) fn previous_failure_text(failure: &Failure) -> String {
     let mut text = truncate_chars(&failure.evidence.summary, MAX_SUMMARY_CHARS);
     if failure.evidence.tail.is_empty() {
@@ -242,7 +204,6 @@ pub(super) fn previous_failure_text(failure: &Failure) -> String {
     text
 }
 
-/// The first `most` characters.
 pub(super) fn truncate_chars(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }

@@ -1,72 +1,61 @@
-//! The engine goes away and comes back: its daemon is restarted, or its connection is lost.
+//! Loss and return of the engine: its daemon restarts, or the connection to it breaks.
 //!
-//! While it is away nothing is started, silence proves nothing, and what fails of it costs no attempt. A stop that comes meanwhile
-//! leaves the sandboxes as they are, for `resume`; so does an absence of more than [`ENGINE_RETURN_TIMEOUT`].
+//! While the engine is lost, nothing starts, silence proves nothing, and failures of the machinery cost no retry. A stop that
+//! comes meanwhile leaves the sandboxes as they are, for `resume`; so does a loss of more than [`ENGINE_RETURN_TIMEOUT`].
 
 use std::time::Duration;
 
-use super::SwarmMachine;
-use super::timer::Timer;
-use crate::swarm::effect::{Announcement, Effect, SwarmOutcome};
+use super::deadlines::Timer;
+use super::state::{Applied, SwarmMachine};
+use crate::swarm::effect::{Announcement, SwarmOutcome};
 use crate::swarm::event::MachineryFault;
 use crate::verdict::Cause;
 
-/// How long an absent engine is waited for.
+/// How long the machine waits for a lost engine.
 pub(super) const ENGINE_RETURN_TIMEOUT: Duration = Duration::from_secs(300);
-/// An engine that is told to end stops its containers first, for so long, and answers meanwhile.
+/// An engine that shuts down stops its containers first, for up to this long, and still answers meanwhile.
 const ENGINE_SHUTDOWN_WINDOW: Duration = Duration::from_secs(20);
 
 impl SwarmMachine {
-    pub(super) fn on_engine_lost(&mut self, problem: &str, out: &mut Vec<Effect>) -> bool {
-        if self.engine_wait_until.is_some() {
-            return false;
+    pub(super) fn is_engine_lost(&self) -> bool {
+        self.deadlines.contains(Timer::EngineReturn)
+    }
+
+    pub(super) fn on_engine_lost(&mut self, problem: &str) -> Option<Applied> {
+        if self.is_engine_lost() {
+            return None;
         }
-        self.set_engine_wait(Some(ENGINE_RETURN_TIMEOUT));
-        out.push(Effect::Announce(Announcement::EngineLost { problem: problem.to_owned() }));
-        // What it took along in its last moments is its doing too.
-        for assignment in &mut self.assignments {
+        self.set_deadline(Timer::EngineReturn, Some(ENGINE_RETURN_TIMEOUT));
+        self.announce(Announcement::EngineLost { problem: problem.to_owned() });
+        // Failures just before the loss count as caused by it.
+        for assignment in self.assignments.iter_mut() {
             if assignment.last_machinery_failure.take().is_some_and(|at| self.now - at <= ENGINE_SHUTDOWN_WINDOW) {
                 assignment.machinery_failures -= 1;
                 assignment.engine_losses += 1;
             }
         }
         if self.stop_level.is_some() {
-            self.interrupt(out);
+            self.finish(SwarmOutcome::Interrupted);
         }
-        true
+        Some(Applied)
     }
 
-    pub(super) fn on_engine_reconnected(&mut self, out: &mut Vec<Effect>) -> bool {
-        if self.engine_wait_until.is_none() {
-            return false;
+    pub(super) fn on_engine_reconnected(&mut self) -> Option<Applied> {
+        if !self.is_engine_lost() {
+            return None;
         }
-        self.set_engine_wait(None);
-        for place in self.running.iter().copied().collect::<Vec<_>>() {
-            if self.attempts[place].silence_deadline.is_some() {
-                self.reset_silence(place);
+        self.set_deadline(Timer::EngineReturn, None);
+        for attempt in self.running.clone() {
+            if self.deadlines.contains(Timer::AttemptSilence(attempt)) {
+                self.reset_silence(attempt);
             }
         }
-        out.push(Effect::Announce(Announcement::EngineReconnected));
-        true
+        self.announce(Announcement::EngineReconnected);
+        Some(Applied)
     }
 
-    pub(super) fn on_engine_timeout(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn on_engine_timeout(&mut self) {
         let summary = format!("the engine could not be reached for {} s", ENGINE_RETURN_TIMEOUT.as_secs());
-        self.fail_machinery(&MachineryFault::new(Cause::EngineError, summary, false), out);
-    }
-
-    /// Ends a swarm that is being stopped while no sandbox can be told so.
-    pub(super) fn interrupt(&mut self, out: &mut Vec<Effect>) {
-        self.finish(SwarmOutcome::Interrupted, out);
-    }
-
-    pub(super) fn set_engine_wait(&mut self, wait: Option<Duration>) {
-        let new = wait.map(|wait| self.now.saturating_add(wait));
-        if let Some(at) = std::mem::replace(&mut self.engine_wait_until, new) {
-            self.deadlines.remove(&(at, Timer::EngineReturn));
-        }
-        if let Some(at) = new {
-            self.deadlines.insert((at, Timer::EngineReturn));
-        }
+        self.fail_machinery(&MachineryFault::new(Cause::EngineError, summary, false));
     }
 }

@@ -1,174 +1,150 @@
-//! One merge at a time for a branch, in the order in which results came. Stories land here and nowhere else.
+//! One merge at a time for a branch, in the order in which results arrive. Stories land here and nowhere else.
 //!
-//! A merge that failed by the host's doing keeps its turn while it waits to be tried again, so that the order of what lands
-//! does not depend on how long a backoff is. What does not merge for the first time is done again on top of what it does not merge
-//! with; for the second time it has failed.
+//! A merge that failed because of the host keeps its turn while it waits to be retried, so that the landing order does not
+//! depend on the length of a backoff. Work that conflicts is done again once, on top of what it conflicts with; the second
+//! conflict fails it.
 
 use std::time::Duration;
 
-use super::timer::AttemptTimer;
-use super::{AttemptPhase, SwarmMachine, diagnosis};
+use super::attempt::FailedStory;
+use super::deadlines::AttemptTimer;
+use super::diagnosis;
+use super::state::{Applied, SwarmMachine};
+use super::view::AttemptPhase;
 use crate::ids::{AttemptId, CommitId};
 use crate::protocol::acp::message::StoryStatus;
-use crate::swarm::effect::{Announcement, Effect};
+use crate::swarm::amp_intent::TaskPhase;
+use crate::swarm::effect::Effect;
 use crate::swarm::event::MachineryFault;
+use crate::swarm::index::{AttemptIndex, BranchIndex, StoryIndex};
 use crate::verdict::{Cause, Evidence, Failure};
 
 impl SwarmMachine {
-    /// Puts the attempt's tip in the queue of its branch.
-    pub(super) fn queue_merge(&mut self, place: usize, out: &mut Vec<Effect>) {
-        self.attempts[place].view.phase = AttemptPhase::MergeQueued;
-        let branch = self.branch_of(place);
-        self.branches[branch].queue.push_back(place);
-        self.start_next_merge(branch, out);
+    pub(super) fn queue_merge(&mut self, attempt: AttemptIndex) {
+        self.attempts[attempt].view.phase = AttemptPhase::MergeQueued;
+        let branch = self.branch_of(attempt);
+        self.branches[branch].queue.push_back(attempt);
+        self.start_next_merge(branch);
     }
 
-    fn branch_of(&self, place: usize) -> usize {
-        self.index.file_branch[usize::from(self.spec.assignments[self.attempts[place].assignment].file)]
+    fn branch_of(&self, attempt: AttemptIndex) -> BranchIndex {
+        self.assignments[self.attempts[attempt].assignment].branch
     }
 
-    fn start_next_merge(&mut self, branch: usize, out: &mut Vec<Effect>) {
+    fn start_next_merge(&mut self, branch: BranchIndex) {
         let state = &mut self.branches[branch];
         if state.merging.is_some() {
             return;
         }
         state.merging = state.queue.pop_front();
-        if let Some(place) = state.merging {
-            self.request_merge(place, out);
+        if let Some(attempt) = state.merging {
+            self.request_merge(attempt);
         }
     }
 
-    /// Asks for the merge whose turn it is.
-    pub(super) fn request_merge(&mut self, place: usize, out: &mut Vec<Effect>) {
-        let onto = self.branches[self.branch_of(place)].head.clone();
-        let attempt = &mut self.attempts[place];
-        attempt.view.phase = AttemptPhase::Merging;
-        attempt.view.updated = self.now;
-        let Some(tip) = attempt.view.tip.clone() else { return };
-        out.push(Effect::Merge {
-            attempt: attempt.view.id.clone(),
-            file: self.spec.assignments[attempt.assignment].file,
-            onto,
-            tip,
-            stories: attempt.finished_stories.iter().map(|done| self.stories[done.story].key.clone()).collect(),
-        });
+    pub(super) fn request_merge(&mut self, attempt: AttemptIndex) {
+        let onto = self.branches[self.branch_of(attempt)].head.clone();
+        let stories = self.story_keys(&self.attempts[attempt].finished_indices());
+        let state = &mut self.attempts[attempt];
+        state.view.phase = AttemptPhase::Merging;
+        state.view.updated = self.now;
+        let Some(tip) = state.view.tip.clone() else { return };
+        let file = self.assignments[state.assignment].file;
+        self.effects.push(Effect::Merge { attempt: state.view.id.clone(), file, onto, tip, stories });
     }
 
-    pub(super) fn on_merged(&mut self, id: &AttemptId, head: &CommitId, out: &mut Vec<Effect>) -> bool {
-        let Some(place) = self.attempt_in(id, &[AttemptPhase::Merging]) else { return false };
-        let branch = self.branch_of(place);
+    pub(super) fn on_merged(&mut self, id: &AttemptId, head: &CommitId) -> Option<Applied> {
+        let attempt = self.attempt_in(id, &[AttemptPhase::Merging])?;
+        let branch = self.branch_of(attempt);
         self.branches[branch].head = head.clone();
-        for done in std::mem::take(&mut self.attempts[place].finished_stories) {
-            self.land_story(done, head, out);
+        for finished in std::mem::take(&mut self.attempts[attempt].finished_stories) {
+            self.land_story(finished, head);
         }
-        let assignment = self.attempts[place].assignment;
-        // What was escalated before has settled itself.
-        self.task_amp_states[assignment].open_escalations.clear();
-        // What is left of it begins on top of what has landed.
-        self.review_states[assignment].discard_tip();
-        let failed = |story: &usize| self.stories[*story].status == StoryStatus::Failed;
-        let status = match self.assignments[assignment].open_stories {
-            0 if self.index.assignment_stories[assignment].iter().any(failed) => "failed",
-            0 => "landed",
-            _ => "in_progress",
+        let assignment = self.attempts[attempt].assignment;
+        let state = &mut self.assignments[assignment];
+        // The merge settles what was escalated before, and the stories that are left start from the new head.
+        self.amp.close_escalations(&state.id);
+        state.review.discard_tip();
+        let failed = |story: &StoryIndex| self.stories[*story].view.status == StoryStatus::Failed;
+        let phase = match state.open_stories {
+            0 if state.stories.iter().any(failed) => TaskPhase::Failed,
+            0 => TaskPhase::Landed,
+            _ => TaskPhase::InProgress,
         };
-        self.send_task_update(assignment, status, None, out);
-        self.finish_merge(place, out);
-        true
+        self.send_task_update(assignment, phase);
+        self.finish_merge(attempt);
+        Some(Applied)
     }
 
     pub(super) fn on_merge_conflicted(
         &mut self,
         id: &AttemptId,
         paths: &[String],
-        kept: &str,
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        let Some(place) = self.attempt_in(id, &[AttemptPhase::Merging]) else { return false };
-        let summary = match paths {
-            [] => "the commits do not merge onto the integration branch".to_owned(),
-            [path] => format!("the commits do not merge onto the integration branch: conflict in `{path}`"),
-            [path, rest @ ..] => format!(
-                "the commits do not merge onto the integration branch: conflicts in `{path}` and {} more",
-                rest.len()
-            ),
+        result_ref: &str,
+    ) -> Option<Applied> {
+        let attempt = self.attempt_in(id, &[AttemptPhase::Merging])?;
+        let conflicts = match paths {
+            [] => String::new(),
+            [path] => format!(": conflict in `{path}`"),
+            [path, rest @ ..] => format!(": conflicts in `{path}` and {} more", rest.len()),
         };
+        let summary = format!("the commits do not merge onto the integration branch{conflicts}");
         let evidence = Evidence { paths: paths.to_vec(), ..Evidence::from_summary(summary) };
-        let failure = Failure { cause: Cause::Conflict, evidence, salvage: Some(kept.to_owned()) };
-        let assignment = self.attempts[place].assignment;
-        self.assignments[assignment].merge_conflicts += 1;
-        if self.assignments[assignment].merge_conflicts > 1 || self.stop_level.is_some() {
-            self.fail_unmerged(place, &failure, out);
-        } else {
-            self.retry_after_conflict(place, &failure, out);
-        }
-        true
+        let failure = Failure { cause: Cause::Conflict, evidence, salvage: Some(result_ref.to_owned()) };
+        let state = &mut self.assignments[self.attempts[attempt].assignment];
+        state.merge_conflicts += 1;
+        let retried = state.merge_conflicts == 1 && self.stop_level.is_none();
+        self.reject_merge(attempt, &failure, retried);
+        Some(Applied)
     }
 
     pub(super) fn on_merge_failed(
         &mut self,
         id: &AttemptId,
         fault: &MachineryFault,
-        kept: &str,
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        let Some(place) = self.attempt_in(id, &[AttemptPhase::Merging]) else { return false };
-        let attempt = &mut self.attempts[place];
-        if fault.retryable && attempt.merge_retries < self.spec.limits.machinery_retries {
-            attempt.merge_retries += 1;
-            attempt.view.phase = AttemptPhase::MergeQueued;
-            attempt.view.updated = self.now;
-            let wait = self.backoff_duration(self.attempts[place].merge_retries);
-            self.set_timer(place, Some((wait, AttemptTimer::MergeRetry)));
-            return true;
+        result_ref: &str,
+    ) -> Option<Applied> {
+        let attempt = self.attempt_in(id, &[AttemptPhase::Merging])?;
+        let state = &mut self.attempts[attempt];
+        if fault.retryable && state.merge_retries < self.spec.limits.machinery_retries {
+            state.merge_retries += 1;
+            state.view.phase = AttemptPhase::MergeQueued;
+            state.view.updated = self.now;
+            let wait = self.backoff_duration(self.attempts[attempt].merge_retries);
+            self.set_timer(attempt, AttemptTimer::MergeRetry, wait);
+        } else {
+            let failure = Failure { salvage: Some(result_ref.to_owned()), ..Failure::from(fault) };
+            self.reject_merge(attempt, &failure, false);
         }
-        let failure = Failure { cause: fault.cause, evidence: fault.evidence.clone(), salvage: Some(kept.to_owned()) };
-        self.fail_unmerged(place, &failure, out);
-        true
+        Some(Applied)
     }
 
-    /// What does not merge is done once more, on top of what it does not merge with; that costs no retry.
-    fn retry_after_conflict(&mut self, place: usize, failure: &Failure, out: &mut Vec<Effect>) {
-        let assignment = self.attempts[place].assignment;
-        let next = self.assignments[assignment].attempts.len() as u32 + 1;
-        let done = std::mem::take(&mut self.attempts[place].finished_stories);
-        let stories: Vec<usize> = done.into_iter().map(|done| done.story).collect();
+    /// Work that did not merge is done again, which costs no retry, or fails for good. A ref keeps its commits.
+    fn reject_merge(&mut self, attempt: AttemptIndex, failure: &Failure, retried: bool) {
+        let assignment = self.attempts[attempt].assignment;
+        let finished = std::mem::take(&mut self.attempts[attempt].finished_stories);
+        let stories: Vec<StoryIndex> = finished.into_iter().map(|finished| finished.story).collect();
         if let Some(reference) = &failure.salvage {
-            self.record_salvage(place, &stories, reference, out);
+            self.record_salvage(attempt, &stories, reference);
         }
-        let tried: Vec<(usize, Failure, bool)> = stories.iter().map(|story| (*story, failure.clone(), true)).collect();
-        self.escalate_failures(place, &tried, out);
-        self.review_states[assignment].discard_tip();
-        for story in stories {
-            let view = &mut self.stories[story];
-            view.status = StoryStatus::Pending;
-            view.failure = Some(failure.clone());
-            view.previous_failure = Some(diagnosis::previous_failure_text(failure));
-            let story = view.key.clone();
-            let (failure, after) = (failure.clone(), Duration::ZERO);
-            out.push(Effect::Announce(Announcement::StoryRetried { story, failure, next_attempt: next, delay: after }));
+        let failed = FailedStory::for_all(stories.iter().copied(), failure);
+        self.escalate_failures(attempt, &failed, retried);
+        self.assignments[assignment].review.discard_tip();
+        if retried {
+            for story in stories {
+                self.stories[story].previous_failure = Some(diagnosis::previous_failure_text(failure));
+                self.retry_story(story, failure, Duration::ZERO);
+            }
+        } else {
+            self.fail_stories(failed);
         }
-        self.finish_merge(place, out);
+        self.finish_merge(attempt);
     }
 
-    /// What would have landed has failed for good; its commits are under a ref.
-    fn fail_unmerged(&mut self, place: usize, failure: &Failure, out: &mut Vec<Effect>) {
-        let stories: Vec<usize> =
-            std::mem::take(&mut self.attempts[place].finished_stories).into_iter().map(|done| done.story).collect();
-        if let Some(reference) = &failure.salvage {
-            self.record_salvage(place, &stories, reference, out);
-        }
-        let tried: Vec<(usize, Failure, bool)> = stories.iter().map(|story| (*story, failure.clone(), false)).collect();
-        self.escalate_failures(place, &tried, out);
-        self.review_states[self.attempts[place].assignment].discard_tip();
-        self.fail_stories(stories.into_iter().map(|story| (story, failure.clone())).collect(), out);
-        self.finish_merge(place, out);
-    }
-
-    fn finish_merge(&mut self, place: usize, out: &mut Vec<Effect>) {
-        let branch = self.branch_of(place);
+    fn finish_merge(&mut self, attempt: AttemptIndex) {
+        let branch = self.branch_of(attempt);
         self.branches[branch].merging = None;
-        self.settle_attempt(place);
-        self.start_next_merge(branch, out);
+        self.settle_attempt(attempt);
+        self.start_next_merge(branch);
     }
 }

@@ -1,115 +1,102 @@
-//! A sandbox's life and words, from its start to its end.
+//! A sandbox's life and records, from its start to its end.
 //!
-//! Records carry their number; one that is not newer than the newest taken in is a replay and counts for nothing. The
-//! sandbox's words move views and are told to the user; they decide nothing. `completion` is its last word.
+//! Records are numbered; one that is not newer than the newest is a replay and is ignored. Records change views and are shown
+//! to the user, but decide nothing. `completion` is the last one.
 
 use std::time::Duration;
 
-use super::diagnosis::{self, EndReason};
-use super::timer::{AttemptTimer, SHIM_SHUTDOWN_MARGIN};
-use super::{AttemptPhase, ContainerStatus, SwarmMachine};
+use super::attempt::{EndReason, WorkDirFate};
+use super::deadlines::{AttemptTimer, Timer};
+use super::diagnosis;
+use super::state::{Applied, SwarmMachine};
+use super::timers::SHIM_SHUTDOWN_MARGIN;
+use super::view::{AttemptPhase, ContainerStatus};
 use crate::ids::{AttemptId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::swarm::effect::{Announcement, CollectMode, Effect};
 use crate::swarm::event::{ContainerExit, MachineryFault, StopLevel};
+use crate::swarm::index::AttemptIndex;
 use crate::verdict::Failure;
 
-/// How long a sandbox that was let go on may still be seen paused.
+/// How long an unpaused sandbox may still be seen paused.
 const UNPAUSE_WINDOW: Duration = Duration::from_secs(20);
-/// The most characters of a story's newest words that are kept.
 const MAX_OUTPUT_CHARS: usize = 500;
-/// From the container's being there to the sandbox's last word.
+/// The phases in which a sandbox may send records.
 const REPORTING_PHASES: [AttemptPhase; 2] = [AttemptPhase::Created, AttemptPhase::Running];
-/// While a container may exist that has not ended.
+/// The phases in which a container may exist that has not ended.
 const LIVE_PHASES: [AttemptPhase; 4] =
     [AttemptPhase::Starting, AttemptPhase::Created, AttemptPhase::Running, AttemptPhase::Completed];
 
-/// What is to become of a work folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WorkDirFate {
-    /// What was in it is on the host, or there was nothing.
-    Remove,
-    /// It has what no ref on the host has, and refs have the rest.
-    KeepPartlySalvaged,
-    /// It is all there is.
-    KeepUnsalvaged,
-}
-
-impl WorkDirFate {
-    /// `safe`: it may go. `partly`: some of it is under a ref.
-    pub(super) fn from_salvage(safe: bool, partly: bool) -> Self {
-        match (safe, partly) {
-            (true, _) => Self::Remove,
-            (false, true) => Self::KeepPartlySalvaged,
-            (false, false) => Self::KeepUnsalvaged,
-        }
-    }
-}
-
 impl SwarmMachine {
-    pub(super) fn on_sandbox_created(&mut self, id: &AttemptId, container: &ContainerId, name: &str) -> bool {
-        let Some(place) = self.attempt_in(id, &[AttemptPhase::Starting, AttemptPhase::Created]) else { return false };
-        let view = &mut self.attempts[place].view;
-        // Another one where a resumed swarm could not go on with the first.
+    pub(super) fn on_sandbox_created(
+        &mut self,
+        id: &AttemptId,
+        container: &ContainerId,
+        name: &str,
+    ) -> Option<Applied> {
+        let attempt = self.attempt_in(id, &[AttemptPhase::Starting, AttemptPhase::Created])?;
+        let view = &mut self.attempts[attempt].view;
+        // A resumed swarm that cannot continue with the first container creates another one.
         if view.container.as_ref() == Some(container) {
-            return false;
+            return None;
         }
         view.phase = AttemptPhase::Created;
         view.container = Some(container.clone());
         view.container_name = Some(name.to_owned());
         view.updated = self.now;
-        true
+        Some(Applied)
     }
 
-    pub(super) fn on_sandbox_started(&mut self, id: &AttemptId, out: &mut Vec<Effect>) -> bool {
-        let Some(place) = self.attempt_in(id, &[AttemptPhase::Created]) else { return false };
-        let view = &mut self.attempts[place].view;
-        view.phase = AttemptPhase::Running;
-        view.status = ContainerStatus::Running;
-        view.started = Some(self.now);
-        view.updated = self.now;
-        if let Some(container) = view.container.clone() {
-            out.push(Effect::Announce(Announcement::SandboxStarted { attempt: id.clone(), container }));
+    pub(super) fn on_sandbox_started(&mut self, id: &AttemptId) -> Option<Applied> {
+        let attempt = self.attempt_in(id, &[AttemptPhase::Created])?;
+        let state = &mut self.attempts[attempt];
+        state.view.phase = AttemptPhase::Running;
+        state.view.status = ContainerStatus::Running;
+        state.view.started = Some(self.now);
+        state.view.updated = self.now;
+        let (timer, stories) = (state.timer, u32::try_from(state.stories.len()).unwrap_or(u32::MAX));
+        if let Some(container) = state.view.container.clone() {
+            self.announce(Announcement::SandboxStarted { attempt: id.clone(), container });
         }
-        match self.attempts[place].timer {
-            // It was told to end before anything ran that could hear it.
-            Some((_, AttemptTimer::Grace)) => out.push(Effect::Terminate { attempt: id.clone() }),
-            Some(_) => out.push(Effect::Kill { attempt: id.clone() }),
+        match timer {
+            // It was terminated before anything ran in it that could hear the signal.
+            Some(AttemptTimer::Grace) => self.effects.push(Effect::Terminate { attempt: id.clone() }),
+            Some(_) => self.effects.push(Effect::Kill { attempt: id.clone() }),
             None => {
-                let stories = u32::try_from(self.attempts[place].stories.len()).unwrap_or(u32::MAX);
                 let limits = &self.spec.limits;
                 let wait = limits.story_timeout.saturating_mul(stories).saturating_add(limits.slack);
-                self.set_timer(place, Some((wait, AttemptTimer::SandboxTimeout)));
+                self.set_timer(attempt, AttemptTimer::SandboxTimeout, wait);
             }
         }
-        self.reset_silence(place);
-        self.send_dispatch(place, out);
-        true
+        self.reset_silence(attempt);
+        self.send_dispatch(attempt);
+        Some(Applied)
     }
 
-    pub(super) fn on_start_delayed(&mut self, id: &AttemptId, reason: &str, out: &mut Vec<Effect>) -> bool {
-        let Some(place) = self.attempt_in(id, &[AttemptPhase::Starting]) else { return false };
-        self.attempts[place].view.updated = self.now;
-        out.push(Effect::Announce(Announcement::StartDelayed { attempt: id.clone(), reason: reason.to_owned() }));
-        true
+    pub(super) fn on_start_delayed(&mut self, id: &AttemptId, reason: &str) -> Option<Applied> {
+        let attempt = self.attempt_in(id, &[AttemptPhase::Starting])?;
+        self.attempts[attempt].view.updated = self.now;
+        self.announce(Announcement::StartDelayed { attempt: id.clone(), reason: reason.to_owned() });
+        Some(Applied)
     }
 
-    /// The sandbox lives: it has the whole of `liveness` again.
-    pub(super) fn reset_silence(&mut self, place: usize) {
-        self.attempts[place].inspection_pending = false;
-        let phase = self.attempts[place].view.phase;
-        let suspended = self.attempts[place].suspended.is_some();
-        let wait = Some(self.spec.limits.liveness_timeout).filter(|_| phase == AttemptPhase::Running && !suspended);
-        self.set_silence_deadline(place, wait);
+    /// The sandbox is alive: its silence counts from now.
+    pub(super) fn reset_silence(&mut self, attempt: AttemptIndex) {
+        let state = &mut self.attempts[attempt];
+        state.inspection_pending = false;
+        let counts = state.view.phase == AttemptPhase::Running && !state.is_suspended();
+        let wait = counts.then_some(self.spec.limits.liveness_timeout);
+        self.set_deadline(Timer::AttemptSilence(attempt), wait);
     }
 
-    /// It has said nothing for too long. What its container looks like is the proof that goes with its end.
-    pub(super) fn on_silence_timeout(&mut self, place: usize, out: &mut Vec<Effect>) {
-        self.reset_silence(place);
-        // What an absent engine's sandboxes say cannot be heard.
-        if self.engine_wait_until.is_none() && self.attempts[place].view.phase == AttemptPhase::Running {
-            self.attempts[place].inspection_pending = true;
-            out.push(Effect::Inspect { attempt: self.attempts[place].view.id.clone() });
+    /// The state of its container will explain the silence, or be the evidence when it is terminated.
+    pub(super) fn on_silence_timeout(&mut self, attempt: AttemptIndex) {
+        self.reset_silence(attempt);
+        // With the engine lost, no sandbox can be heard.
+        if !self.is_engine_lost() && self.attempts[attempt].view.phase == AttemptPhase::Running {
+            let state = &mut self.attempts[attempt];
+            state.inspection_pending = true;
+            self.effects.push(Effect::Inspect { attempt: state.view.id.clone() });
         }
     }
 
@@ -118,55 +105,57 @@ impl SwarmMachine {
         id: &AttemptId,
         paused: bool,
         processes: &[String],
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        let Some(place) = self.attempt_in(id, &[AttemptPhase::Running]) else { return false };
-        let woken = self.attempts[place].last_unpaused.is_some_and(|woken| paused && self.now - woken < UNPAUSE_WINDOW);
-        if self.attempts[place].suspended.is_some() || woken {
-            // That is, or was, longshore's own doing.
-            return false;
+    ) -> Option<Applied> {
+        let attempt = self.attempt_in(id, &[AttemptPhase::Running])?;
+        let state = &mut self.attempts[attempt];
+        let just_unpaused = state.last_unpaused.is_some_and(|at| paused && self.now - at < UNPAUSE_WINDOW);
+        if state.is_suspended() || just_unpaused {
+            // The pause is, or was, longshore's own.
+            return None;
         }
-        let attempt = &mut self.attempts[place];
-        let news = attempt.view.paused != paused;
-        attempt.view.paused = paused;
-        attempt.was_paused |= paused;
-        if news && paused {
-            let container = attempt.view.container_name.clone().unwrap_or_default();
-            out.push(Effect::Announce(Announcement::SandboxPaused { attempt: id.clone(), container }));
+        let changed = state.view.paused != paused;
+        state.view.paused = paused;
+        state.was_paused |= paused;
+        let inspected = state.inspection_pending && state.end_reason.is_none();
+        if inspected {
+            state.processes = processes.to_vec();
         }
-        if !attempt.inspection_pending || attempt.end_reason.is_some() {
-            return news;
+        if changed && paused {
+            let container = state.view.container_name.clone().unwrap_or_default();
+            self.announce(Announcement::SandboxPaused { attempt: id.clone(), container });
         }
-        attempt.processes = processes.to_vec();
+        if !inspected {
+            return changed.then_some(Applied);
+        }
         if paused {
-            // It would not hear the polite signal.
-            attempt.end_reason = Some(EndReason::Silent);
-            self.kill(place, out);
+            // A frozen sandbox does not get the polite signal.
+            self.attempts[attempt].end_reason = Some(EndReason::Silent);
+            self.kill(attempt);
         } else {
-            self.terminate(place, EndReason::Silent, out);
+            self.terminate(attempt, EndReason::Silent);
         }
-        true
+        Some(Applied)
     }
 
-    pub(super) fn on_start_failed(&mut self, id: &AttemptId, fault: &MachineryFault, out: &mut Vec<Effect>) -> bool {
-        let Some(place) = self.attempt_in(id, &[AttemptPhase::Starting, AttemptPhase::Created]) else { return false };
-        self.running.remove(&place);
-        self.set_timer(place, None);
-        let away = self.engine_wait_until.is_some() && fault.retryable;
-        let attempt = &mut self.attempts[place];
-        attempt.engine_lost |= fault.engine_unreachable || away;
-        let stopped = attempt.end_reason == Some(EndReason::SwarmStopped);
-        attempt.view.status = if stopped { ContainerStatus::Stopped } else { ContainerStatus::Failed };
-        attempt.view.error = Some(fault.evidence.summary.clone());
-        attempt.view.updated = self.now;
-        let failure = Failure { cause: fault.cause, evidence: fault.evidence.clone(), salvage: None };
-        self.request_removal(place, WorkDirFate::Remove, out);
-        if self.attempts[place].view.review.is_some() {
-            self.on_no_verdict(place, &failure, fault.retryable, out);
+    pub(super) fn on_start_failed(&mut self, id: &AttemptId, fault: &MachineryFault) -> Option<Applied> {
+        let attempt = self.attempt_in(id, &[AttemptPhase::Starting, AttemptPhase::Created])?;
+        self.running.remove(&attempt);
+        self.clear_timer(attempt);
+        let engine_lost = fault.engine_unreachable || self.is_engine_lost() && fault.retryable;
+        let state = &mut self.attempts[attempt];
+        state.engine_lost |= engine_lost;
+        let stopped = state.end_reason == Some(EndReason::SwarmStopped);
+        state.view.status = if stopped { ContainerStatus::Stopped } else { ContainerStatus::Failed };
+        state.view.error = Some(fault.evidence.summary.clone());
+        state.view.updated = self.now;
+        let is_review = state.is_review();
+        self.request_removal(attempt, WorkDirFate::Remove);
+        if is_review {
+            self.on_no_verdict(attempt, &Failure::from(fault), fault.retryable);
         } else {
-            self.fail_unstarted(place, failure, fault.retryable, out);
+            self.fail_unstarted(attempt, &Failure::from(fault), fault.retryable);
         }
-        true
+        Some(Applied)
     }
 
     pub(super) fn on_story_reported(
@@ -176,43 +165,46 @@ impl SwarmMachine {
         key: &StoryKey,
         status: StoryStatus,
         output: &str,
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        let Some(place) = self.accept_record(id, record, &REPORTING_PHASES) else { return false };
-        let attempt = &mut self.attempts[place];
-        let Some(at) = attempt.view.stories.iter().position(|(story, _)| story == key) else { return true };
-        let before = std::mem::replace(&mut attempt.view.stories[at].1, status);
-        let reviews = attempt.view.review.is_some();
-        self.report_progress(place, status, output, out);
-        let view = &mut self.stories[self.attempts[place].stories[at]];
+    ) -> Option<Applied> {
+        let attempt = self.accept_record(id, record, &REPORTING_PHASES)?;
+        let state = &mut self.attempts[attempt];
+        let Some(position) = state.view.stories.iter().position(|(story, _)| story == key) else {
+            return Some(Applied);
+        };
+        let before = std::mem::replace(&mut state.view.stories[position].1, status);
+        let (story_index, is_review) = (state.stories[position], state.is_review());
+        self.report_progress(attempt, status, output);
+        let view = &mut self.stories[story_index].view;
         if !output.is_empty() {
             view.latest_output = diagnosis::truncate_chars(output, MAX_OUTPUT_CHARS);
         }
         if matches!(status, StoryStatus::Pending | StoryStatus::Skipped) {
-            return true;
+            return Some(Applied);
         }
-        if reviews {
-            // The story is done, as far as its executor goes; what is said is of the review.
-            // The verdict has its own announcement.
-            if !output.is_empty() && status == StoryStatus::InProgress {
-                let (story, text) = (key.clone(), output.to_owned());
-                out.push(Effect::Announce(Announcement::StoryProgress { story, text }));
-            }
-            return true;
-        }
-        // Whatever the sandbox says of it, it is not decided before its commit has landed.
-        view.status = StoryStatus::InProgress;
-        view.started.get_or_insert(self.now);
         let story = key.clone();
-        out.push(Effect::Announce(match status {
-            StoryStatus::Completed if before != StoryStatus::Completed => Announcement::StoryFinished { story },
-            StoryStatus::InProgress if before == StoryStatus::Pending => {
-                Announcement::StoryStarted { story, attempt: id.clone() }
+        let progress = (!output.is_empty()).then(|| {
+            let (story, text) = (story.clone(), output.to_owned());
+            Announcement::StoryProgress { story, text }
+        });
+        let announcement = if is_review {
+            // The reviewer reports about its review, not about the story; the verdict has an announcement of its own.
+            progress.filter(|_| status == StoryStatus::InProgress)
+        } else {
+            // A story is only completed when its commit has landed.
+            view.status = StoryStatus::InProgress;
+            view.started.get_or_insert(self.now);
+            match status {
+                StoryStatus::Completed if before != StoryStatus::Completed => {
+                    Some(Announcement::StoryFinished { story })
+                }
+                StoryStatus::InProgress if before == StoryStatus::Pending => {
+                    Some(Announcement::StoryStarted { story, attempt: id.clone() })
+                }
+                _ => progress,
             }
-            _ if output.is_empty() => return true,
-            _ => Announcement::StoryProgress { story, text: output.to_owned() },
-        }));
-        true
+        };
+        self.effects.extend(announcement.map(Effect::Announce));
+        Some(Applied)
     }
 
     pub(super) fn on_error_reported(
@@ -221,18 +213,17 @@ impl SwarmMachine {
         record: u64,
         code: &str,
         message: &str,
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        let Some(place) = self.accept_record(id, record, &REPORTING_PHASES) else { return false };
-        let attempt = &mut self.attempts[place];
-        let failure = attempt.first_error.get_or_insert_with(|| diagnosis::error_record_failure(code, message));
-        attempt.view.error.get_or_insert_with(|| failure.evidence.summary.clone());
-        out.push(Effect::Announce(Announcement::ErrorReported {
+    ) -> Option<Applied> {
+        let attempt = self.accept_record(id, record, &REPORTING_PHASES)?;
+        let state = &mut self.attempts[attempt];
+        let failure = state.first_error.get_or_insert_with(|| diagnosis::error_record_failure(code, message));
+        state.view.error.get_or_insert_with(|| failure.evidence.summary.clone());
+        self.announce(Announcement::ErrorReported {
             attempt: id.clone(),
             code: code.to_owned(),
             message: message.to_owned(),
-        }));
-        true
+        });
+        Some(Applied)
     }
 
     pub(super) fn on_completion_reported(
@@ -241,92 +232,82 @@ impl SwarmMachine {
         record: u64,
         status: CompletionStatus,
         errors: &[String],
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        let Some(place) = self.accept_record(id, record, &REPORTING_PHASES) else { return false };
-        if self.attempts[place].suspended.is_some() {
-            // It had said so before it was paused: there is nothing to decide any more, and it has to go on to end.
-            self.release_suspended(place);
-            out.push(Effect::Unpause { attempt: id.clone() });
+    ) -> Option<Applied> {
+        let attempt = self.accept_record(id, record, &REPORTING_PHASES)?;
+        if self.attempts[attempt].is_suspended() {
+            // It reported this before it was paused: nothing is left to decide, and it must run to exit.
+            self.release_suspended(attempt);
+            self.effects.push(Effect::Unpause { attempt: id.clone() });
         }
-        let attempt = &mut self.attempts[place];
-        attempt.view.phase = AttemptPhase::Completed;
-        attempt.view.completion = Some(status);
-        self.set_silence_deadline(place, None);
-        let attempt = &mut self.attempts[place];
+        let state = &mut self.attempts[attempt];
+        state.view.phase = AttemptPhase::Completed;
+        state.view.completion = Some(status);
         if let Some(error) = errors.first() {
-            attempt.view.error.get_or_insert_with(|| diagnosis::truncate_chars(error, MAX_OUTPUT_CHARS));
+            state.view.error.get_or_insert_with(|| diagnosis::truncate_chars(error, MAX_OUTPUT_CHARS));
         }
-        // What was told to end already has its deadline.
-        if attempt.end_reason.is_none() {
-            self.set_timer(place, Some((self.spec.limits.grace_period, AttemptTimer::ExitOverdue)));
+        let ending = state.end_reason.is_some();
+        self.set_deadline(Timer::AttemptSilence(attempt), None);
+        // A terminated sandbox already has its deadline.
+        if !ending {
+            self.set_timer(attempt, AttemptTimer::ExitOverdue, self.spec.limits.grace_period);
         }
-        true
+        Some(Applied)
     }
 
-    pub(super) fn on_record_refused(
-        &mut self,
-        id: &AttemptId,
-        record: u64,
-        reason: &str,
-        out: &mut Vec<Effect>,
-    ) -> bool {
+    pub(super) fn on_record_refused(&mut self, id: &AttemptId, record: u64, reason: &str) -> Option<Applied> {
         let most = self.spec.limits.max_bad_records.max(1);
-        // A sandbox that goes on after it was killed for this must not fill the journal.
-        if self.attempt_index(id).is_some_and(|place| self.attempts[place].view.bad_records >= most) {
-            return false;
+        // A sandbox that sends on after it was killed for this must not fill the journal.
+        if self.attempt(id).is_some_and(|view| view.bad_records >= most) {
+            return None;
         }
-        let Some(place) =
-            self.accept_record(id, record, &[AttemptPhase::Created, AttemptPhase::Running, AttemptPhase::Completed])
-        else {
-            return false;
-        };
-        let attempt = &mut self.attempts[place];
-        attempt.view.bad_records += 1;
-        let count = attempt.view.bad_records;
-        out.push(Effect::Announce(Announcement::RecordRefused {
-            attempt: id.clone(),
-            reason: reason.to_owned(),
-            count,
-        }));
-        if count == most && attempt.view.phase != AttemptPhase::Completed {
-            attempt.end_reason.get_or_insert(EndReason::BadRecords);
-            self.kill(place, out);
+        let phases = [AttemptPhase::Created, AttemptPhase::Running, AttemptPhase::Completed];
+        let attempt = self.accept_record(id, record, &phases)?;
+        let state = &mut self.attempts[attempt];
+        state.view.bad_records += 1;
+        let count = state.view.bad_records;
+        let kill = count == most && state.view.phase != AttemptPhase::Completed;
+        if kill {
+            state.end_reason.get_or_insert(EndReason::BadRecords);
         }
-        true
+        self.announce(Announcement::RecordRefused { attempt: id.clone(), reason: reason.to_owned(), count });
+        if kill {
+            self.kill(attempt);
+        }
+        Some(Applied)
     }
 
-    /// Takes a record's number in; none where the record is a replay or cannot come now.
-    fn accept_record(&mut self, id: &AttemptId, record: u64, phases: &[AttemptPhase]) -> Option<usize> {
-        let place = self.attempt_in(id, phases)?;
-        let view = &mut self.attempts[place].view;
+    /// Takes a record's number in; `None` if the record is a replay or cannot come now.
+    fn accept_record(&mut self, id: &AttemptId, record: u64, phases: &[AttemptPhase]) -> Option<AttemptIndex> {
+        let attempt = self.attempt_in(id, phases)?;
+        let view = &mut self.attempts[attempt].view;
         if record <= view.record_count {
             return None;
         }
         view.record_count = record;
         view.updated = self.now;
-        self.reset_silence(place);
-        Some(place)
+        self.reset_silence(attempt);
+        Some(attempt)
     }
 
-    pub(super) fn on_sandbox_ended(&mut self, id: &AttemptId, exit: &ContainerExit, out: &mut Vec<Effect>) -> bool {
-        let Some(place) = self.attempt_in(id, &LIVE_PHASES) else { return false };
-        self.attempts[place].engine_lost |= exit.engine_lost;
-        let death = diagnosis::exit_failure(&self.attempts[place], exit);
-        self.attempts[place].view.exit = Some(exit.clone());
-        out.push(Effect::Announce(Announcement::SandboxEnded { attempt: id.clone(), exit: exit.clone() }));
-        self.end_sandbox(place, death, out);
-        true
+    pub(super) fn on_sandbox_ended(&mut self, id: &AttemptId, exit: &ContainerExit) -> Option<Applied> {
+        let attempt = self.attempt_in(id, &LIVE_PHASES)?;
+        let state = &mut self.attempts[attempt];
+        state.engine_lost |= exit.engine_lost;
+        let failure = diagnosis::exit_failure(state, exit);
+        state.view.exit = Some(exit.clone());
+        self.announce(Announcement::SandboxEnded { attempt: id.clone(), exit: exit.clone() });
+        self.end_sandbox(attempt, failure);
+        Some(Applied)
     }
 
-    /// The container has ended, or is given up. `death` is what it died of, unless it said `completion` before.
-    pub(super) fn end_sandbox(&mut self, place: usize, death: Failure, out: &mut Vec<Effect>) {
-        self.release_suspended(place);
-        self.clear_amp_deadlines(place);
-        self.running.remove(&place);
-        let attempt = &mut self.attempts[place];
-        let view = &mut attempt.view;
-        view.status = match (view.completion, attempt.end_reason) {
+    /// The container has ended, or is given up. `failure` explains it, unless the sandbox reported a completion before.
+    pub(super) fn end_sandbox(&mut self, attempt: AttemptIndex, failure: Failure) {
+        self.release_suspended(attempt);
+        self.clear_amp_deadlines(attempt);
+        self.running.remove(&attempt);
+        let state = &mut self.attempts[attempt];
+        let view = &mut state.view;
+        view.status = match (view.completion, state.end_reason) {
             (Some(CompletionStatus::Completed), _) => ContainerStatus::Completed,
             (_, Some(EndReason::SwarmStopped)) => ContainerStatus::Stopped,
             _ => ContainerStatus::Failed,
@@ -335,55 +316,51 @@ impl SwarmMachine {
             view.collect_mode = Some(CollectMode::Result);
         } else {
             view.collect_mode = Some(CollectMode::Salvage);
-            view.error.get_or_insert_with(|| death.evidence.summary.clone());
-            attempt.end_failure = Some(death);
+            view.error.get_or_insert_with(|| failure.evidence.summary.clone());
+            state.end_failure = Some(failure);
         }
         view.phase = AttemptPhase::Collecting;
         view.updated = self.now;
-        self.set_timer(place, None);
-        self.set_silence_deadline(place, None);
-        self.request_collect(place, out);
+        self.clear_timer(attempt);
+        self.set_deadline(Timer::AttemptSilence(attempt), None);
+        self.request_collect(attempt);
     }
 
-    /// Asks for what is in the work folder.
-    pub(super) fn request_collect(&mut self, place: usize, out: &mut Vec<Effect>) {
-        let view = &self.attempts[place].view;
-        let what = view.collect_mode.unwrap_or(CollectMode::Salvage);
-        out.push(Effect::Collect { attempt: view.id.clone(), mode: what });
+    pub(super) fn request_collect(&mut self, attempt: AttemptIndex) {
+        let view = &self.attempts[attempt].view;
+        let mode = view.collect_mode.unwrap_or(CollectMode::Salvage);
+        self.effects.push(Effect::Collect { attempt: view.id.clone(), mode });
         if self.stop_level == Some(StopLevel::Kill) {
-            self.set_timer(
-                place,
-                Some((self.spec.limits.grace_period + SHIM_SHUTDOWN_MARGIN, AttemptTimer::CollectTimeout)),
-            );
+            self.set_collect_timeout(attempt);
         }
     }
 
-    /// Asks for the container's removal, and for that of its work folder where that may go.
-    pub(super) fn request_removal(&mut self, place: usize, folder: WorkDirFate, out: &mut Vec<Effect>) {
-        let attempt = &mut self.attempts[place];
-        let keep_work = folder != WorkDirFate::Remove;
-        attempt.removal = Some(keep_work);
-        attempt.view.work_dir_kept = keep_work;
-        out.push(Effect::Remove { attempt: attempt.view.id.clone(), keep_work_dir: keep_work });
-        if keep_work {
-            let (attempt, partly) = (attempt.view.id.clone(), folder == WorkDirFate::KeepPartlySalvaged);
-            let folder = attempt.dir_name();
-            out.push(Effect::Announce(Announcement::WorkDirKept {
-                attempt,
-                work_dir: folder,
-                partly_salvaged: partly,
-            }));
+    pub(super) fn set_collect_timeout(&mut self, attempt: AttemptIndex) {
+        let wait = self.spec.limits.grace_period + SHIM_SHUTDOWN_MARGIN;
+        self.set_timer(attempt, AttemptTimer::CollectTimeout, wait);
+    }
+
+    /// Requests the removal of the container, and of its work directory unless that is kept.
+    pub(super) fn request_removal(&mut self, attempt: AttemptIndex, fate: WorkDirFate) {
+        let state = &mut self.attempts[attempt];
+        let (id, keep_work_dir) = (state.view.id.clone(), fate != WorkDirFate::Remove);
+        state.removal = Some(fate);
+        state.view.work_dir_kept = keep_work_dir;
+        self.effects.push(Effect::Remove { attempt: id.clone(), keep_work_dir });
+        if keep_work_dir {
+            let (work_dir, partly_salvaged) = (id.dir_name(), fate == WorkDirFate::KeepPartlySalvaged);
+            self.announce(Announcement::WorkDirKept { attempt: id, work_dir, partly_salvaged });
         }
     }
 
-    pub(super) fn on_sandbox_removed(&mut self, id: &AttemptId) -> bool {
-        let Some(place) = self.attempt_index(id) else { return false };
-        let attempt = &mut self.attempts[place];
-        if attempt.removal.is_none() || attempt.view.removed {
-            return false;
+    pub(super) fn on_sandbox_removed(&mut self, id: &AttemptId) -> Option<Applied> {
+        let attempt = self.attempt_index(id)?;
+        let state = &mut self.attempts[attempt];
+        if state.removal.is_none() || state.view.removed {
+            return None;
         }
-        attempt.view.removed = true;
-        attempt.view.updated = self.now;
-        true
+        state.view.removed = true;
+        state.view.updated = self.now;
+        Some(Applied)
     }
 }

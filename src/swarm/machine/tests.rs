@@ -1,16 +1,18 @@
-//! Tests of the machine: what they share. `table.rs` and `ends.rs` go through the rules one by one, `walk.rs` plays random swarms,
-//! `check.rs` computes again from scratch what the machine keeps up to date.
+//! Tests of the machine, and their fixtures. `random_walk.rs` plays random swarms; the other files test the rules one by one.
+//! `consistency.rs` computes from scratch what the machine keeps up to date.
 
 mod amp_fixtures;
+mod amp_messages;
+mod collect;
 mod consistency;
-mod sandbox_ends;
 mod engine;
 mod hold;
 mod leftover;
-mod review;
-mod scheduling;
-mod amp_messages;
+mod lifecycle;
 pub(crate) mod random_walk;
+mod review;
+mod sandbox_ends;
+mod scheduling;
 
 use std::time::Duration;
 
@@ -18,8 +20,8 @@ use super::SwarmMachine;
 use crate::handoff::result::StoryResult;
 use crate::ids::{AssignmentId, AttemptId, CommitId, ContainerId, StoryId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
-use crate::swarm::effect::{Announcement, Effect, SwarmOutcome};
-use crate::swarm::event::{ContainerExit, Event, MachineryFault};
+use crate::swarm::effect::{Announcement, CollectMode, Effect, SwarmOutcome};
+use crate::swarm::event::{ContainerExit, Event, MachineryFault, StopLevel};
 use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec};
 use crate::tasks::RiskLevel;
 use crate::verdict::{Cause, Failure, StoryOutcome};
@@ -64,7 +66,7 @@ pub(super) fn limits() -> SwarmLimits {
     }
 }
 
-/// A plan of one file. Each entry is an assignment: its stories' numbers, each with the numbers that it depends on.
+/// A plan of one file. Each entry is an assignment: its story numbers, each with those that it depends on.
 pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
     let file = TasksFileSpec {
         path: "tasks/a.json".to_owned(),
@@ -81,8 +83,7 @@ pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
         limits: limits(),
         amp: None,
     };
-    for (place, stories) in assignments.iter().enumerate() {
-        let number = place as u32 + 1;
+    for (number, stories) in (1..).zip(assignments) {
         spec.assignments.push(AssignmentSpec {
             id: assignment(number),
             file: 0,
@@ -104,13 +105,13 @@ pub(super) fn spec(assignments: &[&[(u32, &[u32])]]) -> SwarmSpec {
     spec
 }
 
-/// A machine with the clock and the journal that its coordinator would have.
+/// A machine with the clock and the journal of its coordinator.
 #[derive(Clone)]
 pub(super) struct MachineHarness {
     pub(super) machine: SwarmMachine,
     pub(super) now: Duration,
     pub(super) journal: Vec<(Event, Duration)>,
-    /// What costs more than the machine itself is checked for one in this many events.
+    /// One in this many events gets the expensive checks.
     pub(super) full_check_every: u64,
     handled_events: u64,
 }
@@ -126,14 +127,14 @@ impl MachineHarness {
         }
     }
 
-    /// A swarm that has begun, and its first effects.
+    /// A swarm that has begun, and the effects of that.
     pub(super) fn begun(spec: SwarmSpec) -> (Self, Vec<Effect>) {
         let mut rig = Self::new(spec);
         let effects = rig.handle(Event::Began);
         (rig, effects)
     }
 
-    /// Gives an event, checks what holds of every event, and gives the effects without the `Persist`.
+    /// Handles an event, checks what holds for all of them, and returns the effects without the `Persist`.
     pub(super) fn handle(&mut self, event: Event) -> Vec<Effect> {
         self.handled_events += 1;
         let before = self.handled_events.is_multiple_of(self.full_check_every).then(|| self.machine.clone());
@@ -153,7 +154,7 @@ impl MachineHarness {
         effects
     }
 
-    /// Gives an event that must change nothing.
+    /// Handles an event that must change nothing.
     pub(super) fn assert_ignored(&mut self, event: Event) {
         let before = self.journal.len();
         let effects = self.handle(event.clone());
@@ -164,7 +165,7 @@ impl MachineHarness {
         self.now += Duration::from_secs(seconds);
     }
 
-    /// Goes to the next deadline, which must be this many seconds away, and fires it.
+    /// Advances to the next deadline, which must be this many seconds away, and fires it.
     pub(super) fn fire_deadline_in(&mut self, seconds: u64) -> Vec<Effect> {
         let at = self.machine.next_deadline().expect("a deadline");
         assert_eq!(at, self.now + Duration::from_secs(seconds), "the next deadline");
@@ -184,27 +185,19 @@ impl MachineHarness {
         effects
     }
 
-    /// A sandbox's whole life with a completion, up to its end.
+    /// Runs a sandbox with a completion, up to its end.
     pub(super) fn run_to_completion(&mut self, id: &AttemptId) -> Vec<Effect> {
         self.start_sandbox(id);
         self.handle(completion_reported(id, 1, CompletionStatus::Completed));
         self.handle(sandbox_ended(id, container_exit(0)))
     }
 
-    /// The same, with every story finished and merged; `head` is the new head.
+    /// The same, with all stories finished and merged; `head` is the new head.
     pub(super) fn run_and_land(&mut self, id: &AttemptId, stories: &[u32], head: u32) -> Vec<Effect> {
         self.run_to_completion(id);
         let results = stories.iter().map(|story| finished_story(*story)).collect();
-        self.handle(Event::ResultCollected {
-            attempt: id.clone(),
-            tip: Some(commit(900 + head)),
-            stories: results,
-            leftover: None,
-            diffs: Vec::new(),
-            tree: None,
-            result_ref: None,
-        });
-        self.handle(Event::Merged { attempt: id.clone(), head: commit(head) })
+        self.handle(result_collected(id, Some(900 + head), results));
+        self.handle(merged(id, head))
     }
 
     pub(super) fn status(&self, story: u32) -> StoryStatus {
@@ -215,15 +208,43 @@ impl MachineHarness {
         self.machine.story(&key(story)).expect("in the plan").failure.as_ref().map(|failure| failure.cause)
     }
 
-    /// The journal, folded, is the machine.
+    /// Replays the journal, which must give the same machine.
     pub(super) fn replay_journal(&self) -> SwarmMachine {
         let mut machine = SwarmMachine::new(self.machine.spec().clone());
         for (event, at) in &self.journal {
             assert!(!machine.handle(event, *at).is_empty(), "{event:?}");
         }
-        assert!(machine == self.machine, "the folded journal is another machine");
+        assert!(machine == self.machine, "the replayed journal gives another machine");
         machine
     }
+}
+
+pub(super) fn single_story_swarm() -> (MachineHarness, AttemptId) {
+    let (rig, _) = MachineHarness::begun(spec(&[&[(1, &[])]]));
+    (rig, attempt(1, 1))
+}
+
+/// Ends a single-story sandbox without a result. Returns the cause of the story's failure.
+pub(super) fn diagnosed_cause(rig: &mut MachineHarness, id: &AttemptId, exit: ContainerExit) -> Cause {
+    let effects = rig.handle(sandbox_ended(id, exit));
+    assert_eq!(effects.last(), Some(&Effect::Collect { attempt: id.clone(), mode: CollectMode::Salvage }));
+    let effects = rig.handle(collect_failed(id, Cause::HostError, false, Some("refs/salvage")));
+    assert!(effects.contains(&Effect::Remove { attempt: id.clone(), keep_work_dir: false }));
+    let failure = rig.machine.story(&key(1)).expect("there").failure.clone().expect("failed");
+    assert_eq!(failure.salvage.as_deref(), Some("refs/salvage"));
+    failure.cause
+}
+
+pub(super) fn stop_requested(level: StopLevel) -> Event {
+    Event::StopRequested { level, by: "SIGINT".to_owned() }
+}
+
+pub(super) fn merged(id: &AttemptId, head: u32) -> Event {
+    Event::Merged { attempt: id.clone(), head: commit(head) }
+}
+
+pub(super) fn error_reported(id: &AttemptId, record_number: u64, code: &str) -> Event {
+    Event::ErrorReported { attempt: id.clone(), record_number, code: code.to_owned(), message: "m".to_owned() }
 }
 
 pub(super) fn container_exit(code: i64) -> ContainerExit {

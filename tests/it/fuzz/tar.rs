@@ -3,7 +3,7 @@
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 
-use longshore::coordinator::archive::extract_result;
+use longshore::coordinator::collect::archive::extract_result;
 use longshore::handoff::result::MAX_RESULT_BYTES;
 use tar::{EntryType, Header};
 

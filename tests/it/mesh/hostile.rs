@@ -1,19 +1,19 @@
-//! What tries to do harm: slow and huge requests, names that only resolve to this machine, web pages.
+//! Attacks: slow and huge requests, DNS rebinding, web pages.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Node, send, until};
+use super::{Node, send, wait_until};
 
 const FRAME: &str = r#"{"frame":{"Header":{"messageId":"m-1"},"Body":{"task":"t"}}}"#;
 const AMP: &str = "Content-Type: application/amp+json";
 
 #[test]
-fn slow_requests_hurt_nobody_and_come_to_an_end() {
+fn slow_requests_time_out_without_blocking_others() {
     let node = Node::last(&["--patience", "1s"]);
-    let begins: [&[u8]; 5] = [
+    let prefixes: [&[u8]; 5] = [
         b"",
         b"PRI * HT",
         b"POST /mesh HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ",
@@ -23,16 +23,16 @@ fn slow_requests_hurt_nobody_and_come_to_an_end() {
     let mut slow: Vec<_> = (0..100)
         .map(|number| {
             let mut stream = node.connect();
-            stream.write_all(begins[number % begins.len()]).expect("it listens");
+            stream.write_all(prefixes[number % prefixes.len()]).expect("it listens");
             stream
         })
         .collect();
-    let begin = Instant::now();
+    let start = Instant::now();
     for flags in [&[][..], &["--http2"]] {
         assert_eq!(send(&node.url, FRAME, flags).code, Some(0), "{flags:?}");
     }
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-    // Each of them is ended by the node, with an answer or without.
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    // The node closes each of them, with or without a response.
     for (number, stream) in slow.iter_mut().enumerate() {
         let mut rest = Vec::new();
         let ended = stream.read_to_end(&mut rest);
@@ -49,23 +49,23 @@ fn a_huge_body_is_refused_before_it_is_read() {
     let head = |more: &str| {
         format!("POST /mesh HTTP/1.1\r\nHost: {}\r\n{AMP}\r\nConnection: close\r\n{more}\r\n", node.address)
     };
-    let said = node.raw(head("Content-Length: 1000000000000\r\n").as_bytes());
-    assert_eq!((said.status, said.subcode()), (413, "LimitExceeded"));
-    // One that does not say how long it is ends at the limit.
+    let output = node.raw(head("Content-Length: 1000000000000\r\n").as_bytes());
+    assert_eq!((output.status, output.subcode()), (413, "LimitExceeded"));
+    // A body of undeclared length ends at the limit.
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
     let endless = [head("Transfer-Encoding: chunked\r\n"), chunk.repeat(3)].concat();
-    let said = node.raw(endless.as_bytes());
-    assert_eq!((said.status, said.subcode()), (413, "LimitExceeded"));
+    let output = node.raw(endless.as_bytes());
+    assert_eq!((output.status, output.subcode()), (413, "LimitExceeded"));
     let long = json!({"frame": {"Body": {"text": "x".repeat(70_000)}}}).to_string();
-    let said = node.post("/mesh", &[AMP], long.as_bytes());
-    assert_eq!((said.status, said.subcode()), (413, "LimitExceeded"));
+    let output = node.post("/mesh", &[AMP], long.as_bytes());
+    assert_eq!((output.status, output.subcode()), (413, "LimitExceeded"));
     let many = format!("X-Many: {}\r\n", "x".repeat(200_000));
     assert_eq!(node.raw(head(&many).as_bytes()).status, 431);
     assert_eq!(send(&node.url, FRAME, &[]).code, Some(0));
 }
 
 #[test]
-fn a_line_of_a_stream_that_is_too_long_is_a_fault_and_the_next_one_is_taken() {
+fn an_overlong_line_is_a_fault_and_the_stream_continues() {
     let node = Node::last(&["--max-frame", "64k"]);
     let lines = format!("{}\n{FRAME}\n", "x".repeat(1_000_000));
     let mut answer = node.connect();
@@ -82,7 +82,7 @@ fn a_line_of_a_stream_that_is_too_long_is_a_fault_and_the_next_one_is_taken() {
 }
 
 #[test]
-fn section_7_3_a_web_page_cannot_send_to_a_node_of_its_readers_machine() {
+fn section_7_3_requests_from_web_pages_are_refused() {
     let node = Node::last(&[]);
     for host in ["Host: evil.example", "Host: evil.example:80", "Host: 10.0.0.1", "Host: localhost.evil.example"] {
         let answer = node.post("/mesh", &[host, AMP], FRAME.as_bytes());
@@ -96,20 +96,20 @@ fn section_7_3_a_web_page_cannot_send_to_a_node_of_its_readers_machine() {
 }
 
 #[test]
-fn what_a_frame_says_does_not_drive_the_terminal() {
+fn control_characters_in_a_frame_do_not_reach_the_terminal() {
     let last = Node::last(&[
         "--handler",
         "printf '{\"fault\":{\"code\":{\"value\":\"Sender\"},\"reason\":[{\"text\":\"a\\\\u001b[31mb\",\"lang\":\"en\"}]}}'",
     ]);
-    let said = last.send(&json!({"Body": {}}), &[]);
-    assert_eq!(said.code, Some(1), "{}", said.err);
-    assert!(!said.err.contains('\u{1b}') && said.err.contains("ab"), "{:?}", said.err);
+    let output = last.send(&json!({"Body": {}}), &[]);
+    assert_eq!(output.code, Some(1), "{}", output.err);
+    assert!(!output.err.contains('\u{1b}') && output.err.contains("ab"), "{:?}", output.err);
 }
 
 #[test]
-fn a_handler_leaves_nothing_running() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("pid");
+fn a_handler_leaves_no_processes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("pid");
     let command = format!("sleep 60 & echo $! > '{}'; wait", file.display());
     let last = Node::last(&["--handler", &command, "--timeout", "500ms"]);
     assert_eq!(last.send(&json!({"Body": {}}), &[]).fault().1, "HandlerFailed");
@@ -118,5 +118,5 @@ fn a_handler_leaves_nothing_running() {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
         stat.is_empty() || stat.contains(") Z ")
     };
-    until("the handler's child ends", Duration::from_secs(5), is_over);
+    wait_until("the handler's child ends", Duration::from_secs(5), is_over);
 }

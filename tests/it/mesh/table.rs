@@ -1,12 +1,10 @@
-//! The forwarding table (section 2.7.1, Table 3), row by row, on the wire: a forwarding and an active intermediary before the end.
-//!
-//! Each row is sent to both of them in one line of three nodes, and what the last one got is looked at.
+//! The forwarding table (2.7.1, Table 3) on the wire, with a forwarding and an active intermediary before the ultimate receiver.
 
 use serde_json::{Map, Value, json};
 
 use super::{ECHO, FIRST, Node, SECOND};
 
-/// A line of three: `first` forwards, `second` is active, the last one tells what it got.
+/// A forwarding and an active intermediary, and a receiver that runs [`ECHO`].
 struct Line {
     _last: Node,
     _second: Node,
@@ -14,7 +12,7 @@ struct Line {
 }
 
 impl Line {
-    /// With these flags for both intermediaries.
+    /// `flags` are for both intermediaries.
     fn with(flags: &[&str]) -> Self {
         let last = Node::last(&["--handler", ECHO]);
         let second = Node::active(&last, flags);
@@ -22,10 +20,10 @@ impl Line {
         Self { _last: last, _second: second, first }
     }
 
-    /// The header that reached the end.
+    /// Sends a header and returns the received one.
     fn header(&self, header: Value) -> Map<String, Value> {
-        let said = self.first.send(&json!({"Header": header, "Body": {"task": "t"}}), &[]);
-        said.got()["Header"].as_object().cloned().unwrap_or_default()
+        let output = self.first.send(&json!({"Header": header, "Body": {"task": "t"}}), &[]);
+        output.received_frame()["Header"].as_object().cloned().unwrap_or_default()
     }
 }
 
@@ -35,17 +33,17 @@ fn section_2_7_1_row_1_next_assumed_and_processed_is_not_forwarded_unless_reinse
     for relay in [true, false] {
         let done = json!({"role": "next", "relay": relay, "mustUnderstand": true});
         let again = json!({"role": "next", "relay": relay, "x": 1});
-        let got = line.header(json!({"done": done, "again": again}));
-        assert_eq!((got.get("done"), got.get("again")), (None, Some(&again)), "{relay}");
+        let received_frame = line.header(json!({"done": done, "again": again}));
+        assert_eq!((received_frame.get("done"), received_frame.get("again")), (None, Some(&again)), "{relay}");
     }
 }
 
 #[test]
 fn section_2_7_1_row_2_next_not_processed_is_forwarded_if_relay() {
     let line = Line::with(&[]);
-    let got = line.header(json!({"kept": {"role": "next", "relay": true, "x": 1}, "lost": {"role": "next"}, "lostToo": {"role": "next", "relay": false}}));
-    assert_eq!(got.get("kept"), Some(&json!({"role": "next", "relay": true, "x": 1})));
-    assert!(!got.contains_key("lost") && !got.contains_key("lostToo"), "{got:?}");
+    let received_frame = line.header(json!({"kept": {"role": "next", "relay": true, "x": 1}, "lost": {"role": "next"}, "lostToo": {"role": "next", "relay": false}}));
+    assert_eq!(received_frame.get("kept"), Some(&json!({"role": "next", "relay": true, "x": 1})));
+    assert!(!received_frame.contains_key("lost") && !received_frame.contains_key("lostToo"), "{received_frame:?}");
 }
 
 #[test]
@@ -63,9 +61,12 @@ fn section_2_7_1_row_3_user_defined_assumed_and_processed_is_not_forwarded_unles
     let block = |role: &str| json!({"role": role, "relay": true, "mustUnderstand": true, "x": 1});
     let header =
         json!({"done": block(FIRST), "again": block(FIRST), "doneToo": block(SECOND), "againToo": block(SECOND)});
-    let got = line.header(header);
-    assert!(!got.contains_key("done") && !got.contains_key("doneToo"), "{got:?}");
-    assert_eq!((got.get("again"), got.get("againToo")), (Some(&block(FIRST)), Some(&block(SECOND))));
+    let received_frame = line.header(header);
+    assert!(!received_frame.contains_key("done") && !received_frame.contains_key("doneToo"), "{received_frame:?}");
+    assert_eq!(
+        (received_frame.get("again"), received_frame.get("againToo")),
+        (Some(&block(FIRST)), Some(&block(SECOND)))
+    );
 }
 
 #[test]
@@ -73,8 +74,8 @@ fn section_2_7_1_row_4_user_defined_not_processed_is_forwarded_if_relay() {
     let line = Line::with(&[]);
     for role in [FIRST, SECOND] {
         let block = |relay: bool| json!({"role": role, "relay": relay});
-        let got = line.header(json!({"kept": block(true), "lost": block(false)}));
-        assert_eq!((got.get("kept"), got.get("lost")), (Some(&block(true)), None), "{role}");
+        let received_frame = line.header(json!({"kept": block(true), "lost": block(false)}));
+        assert_eq!((received_frame.get("kept"), received_frame.get("lost")), (Some(&block(true)), None), "{role}");
     }
 }
 
@@ -88,7 +89,7 @@ fn section_2_7_1_row_4_user_defined_not_assumed_is_forwarded_and_relay_has_no_ef
 }
 
 #[test]
-fn section_2_7_1_row_5_ultimate_receiver_is_processed_at_the_end_alone() {
+fn section_2_7_1_row_5_ultimate_receiver_is_processed_only_at_the_end() {
     let last = Node::last(&["--understand", "order"]);
     let second = Node::active(&last, &["--understand", "order"]);
     let first = Node::forwarding(&second, &["--understand", "order"]);
@@ -97,10 +98,10 @@ fn section_2_7_1_row_5_ultimate_receiver_is_processed_at_the_end_alone() {
         if role.is_null() {
             block.as_object_mut().expect("an object").remove("role");
         }
-        let said = first.send(&json!({"Header": {"order": block}, "Body": {}}), &[]);
-        assert_eq!(said.code, Some(0), "{}", said.err);
-        assert_eq!(said.at("/Body/acknowledgment/processed"), &json!(["order"]), "{role}");
-        assert_eq!(said.at("/Body/acknowledgment/node"), "agent://last");
+        let output = first.send(&json!({"Header": {"order": block}, "Body": {}}), &[]);
+        assert_eq!(output.code, Some(0), "{}", output.err);
+        assert_eq!(output.at("/Body/acknowledgment/processed"), &json!(["order"]), "{role}");
+        assert_eq!(output.at("/Body/acknowledgment/node"), "agent://last");
     }
 }
 
@@ -118,12 +119,12 @@ fn section_2_7_1_listed_blocks_follow_the_same_rows() {
     let line = Line::with(&["--understand", "done", "--reinsert", "again"]);
     let block = |name: &str, relay: bool| json!({"type": name, "role": "next", "relay": relay, "content": {"x": 1}});
     let blocks = [block("done", true), block("again", false), block("kept", true), block("lost", false)];
-    let got = line.header(json!({"headerBlocks": blocks}));
-    assert_eq!(got["headerBlocks"], json!([block("again", false), block("kept", true)]));
+    let received_frame = line.header(json!({"headerBlocks": blocks}));
+    assert_eq!(received_frame["headerBlocks"], json!([block("again", false), block("kept", true)]));
 }
 
 #[test]
-fn section_2_7_2_and_4_2_and_5_the_rest_of_the_frame_is_relayed_as_it_came() {
+fn section_2_7_2_and_4_2_and_5_the_rest_of_the_frame_is_relayed_unchanged() {
     let line = Line::with(&[]);
     let frame = json!({
         "version": "1.0",
@@ -132,14 +133,16 @@ fn section_2_7_2_and_4_2_and_5_the_rest_of_the_frame_is_relayed_as_it_came() {
         "MemoryGrams": [{"MemoryGram": {"id": "550e8400-e29b-41d4-a716-446655440000", "timestamp": "2025-06-26T23:00:00Z",
             "nodes": [{"id": "n1", "type": "entity"}], "edges": []}}]
     });
-    let said = line.first.send(&frame, &[]);
-    let mut got = said.got().clone();
-    let mark =
-        got["Header"].as_object_mut().and_then(|header| header.shift_remove("applied")).expect("the active one's mark");
-    assert_eq!(got.to_string(), frame.to_string());
-    // 2.7.3, rule 1: it says who did what; the forwarding one changed nothing and says nothing.
+    let output = line.first.send(&frame, &[]);
+    let mut received_frame = output.received_frame().clone();
+    let mark = received_frame["Header"]
+        .as_object_mut()
+        .and_then(|header| header.shift_remove("applied"))
+        .expect("the active one's mark");
+    assert_eq!(received_frame.to_string(), frame.to_string());
+    // 2.7.3, rule 1: only the active intermediary is on record.
     assert_eq!(mark["by"].as_array().map(Vec::len), Some(1), "{mark}");
     assert_eq!(mark["by"][0]["node"], "agent://second");
-    assert_eq!(said.at("/Header/relatesTo"), "m-1");
-    assert_eq!(said.at("/Header/traceId"), "t-1");
+    assert_eq!(output.at("/Header/relatesTo"), "m-1");
+    assert_eq!(output.at("/Header/traceId"), "t-1");
 }

@@ -89,9 +89,10 @@ struct Usurped(String);
 impl Usurped {
     fn new(scratch: &Scratch) -> Self {
         let name = depot(scratch);
-        docker(&["kill", &name]).expect("killed");
+        // The name is taken before the depot dies, so that its replacement cannot be quicker.
         docker(&["rename", &name, &format!("{name}-dead")]).expect("renamed");
         docker(&["create", "--name", &name, "longshore/sandbox:latest", "true"]).expect("created");
+        docker(&["kill", &format!("{name}-dead")]).expect("killed");
         Self(name)
     }
 }

@@ -1,28 +1,11 @@
-//! A depot that dies, and what callers see of it.
+//! Depots that die, and what callers see.
 
 use std::time::Duration;
 
 use futures::FutureExt;
 
 use super::*;
-
-const DEPOT_NAME: &str = "longshore-a1b2c3d4-depot";
-
-/// A depot that is ready, the one who plays it, and those who will.
-async fn start_restartable_depot() -> (DepotClient, ScriptedDepot, FakeEngine, mpsc::UnboundedReceiver<ScriptedDepot>) {
-    let (engine, mut containers) = scripted_engine();
-    let spec = depot_spec();
-    let (depot, played) =
-        tokio::join!(DepotClient::start(Arc::new(engine.clone()), &spec), next_ready(&mut containers));
-    (depot.unwrap(), played, engine, containers)
-}
-
-/// The next container, ready.
-async fn next_ready(containers: &mut mpsc::UnboundedReceiver<ScriptedDepot>) -> ScriptedDepot {
-    let played = containers.recv().await.unwrap();
-    played.send(0, FrameKind::Ready, &[]);
-    played
-}
+use crate::ids::CommitId;
 
 fn start_count(engine: &FakeEngine) -> usize {
     engine.calls().iter().filter(|call| call.starts_with("start ")).count()
@@ -53,20 +36,20 @@ async fn make_request(depot: &DepotClient, request: &str, to: &Path) {
 }
 
 /// Answers it.
-async fn answer_request(played: &mut ScriptedDepot, request: &str) {
-    let (id, asked) = played.next_request().await;
+async fn answer_request(scripted: &mut ScriptedDepot, request: &str) {
+    let (id, asked) = scripted.next_request().await;
     match asked {
-        DepotRequest::OpenObjects { .. } => played.send_answer(id, &DepotResponse::Objects { tips: Vec::new() }),
-        DepotRequest::Prepare { .. } | DepotRequest::Discard { .. } => played.send_answer(id, &DepotResponse::Empty),
+        DepotRequest::OpenObjects { .. } => scripted.send_answer(id, &DepotResponse::Objects { tips: Vec::new() }),
+        DepotRequest::Prepare { .. } | DepotRequest::Discard { .. } => scripted.send_answer(id, &DepotResponse::Empty),
         DepotRequest::Collect { .. } => {
-            played.send(id, FrameKind::Data, b"{}whole");
-            played.send_answer(id, &DepotResponse::Collected { result_bytes: 2, bundle: true });
+            scripted.send(id, FrameKind::Data, b"{}whole");
+            scripted.send_answer(id, &DepotResponse::Collected { result_bytes: 2, bundle: true });
         }
         DepotRequest::Salvage { .. } => {
-            played.send(id, FrameKind::Data, b"whole");
-            played.send_answer(id, &DepotResponse::Salvaged { commit: Some(zero_commit()), left_out: Vec::new() });
+            scripted.send(id, FrameKind::Data, b"whole");
+            scripted.send_answer(id, &DepotResponse::Salvaged { commit: Some(zero_commit()), left_out: Vec::new() });
         }
-        DepotRequest::MeasureSpace => played.send_answer(id, &SPACE_ANSWER),
+        DepotRequest::MeasureSpace => scripted.send_answer(id, &SPACE_ANSWER),
         other => panic!("{other:?} for {request}"),
     }
 }
@@ -76,20 +59,20 @@ const REPEATABLE_REQUESTS: [&str; 6] = ["objects", "prepare", "collect", "salvag
 #[tokio::test(start_paused = true)]
 async fn a_depot_that_died_between_requests_is_restarted_silently() {
     for request in REPEATABLE_REQUESTS {
-        let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+        let (depot, mut scripted, engine, mut containers) = start_restartable_depot().await;
         let dir = tempfile::tempdir().unwrap();
         let first = depot.container_id();
-        played.exit(137);
+        scripted.exit(137);
         while !depot.supervisor.running_depot().connection.is_closed() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let to = dir.path().join("bundle");
-        let playing = async {
-            let mut played = next_ready(&mut containers).await;
-            answer_request(&mut played, request).await;
-            played
+        let script = async {
+            let mut scripted = next_ready(&mut containers).await;
+            answer_request(&mut scripted, request).await;
+            scripted
         };
-        let ((), _played) = tokio::join!(make_request(&depot, request, &to), playing);
+        let ((), _played) = tokio::join!(make_request(&depot, request, &to), script);
         assert_eq!(start_count(&engine), 2, "{request}");
         assert_ne!(depot.container_id(), first);
         assert_eq!(engine.containers(), [DEPOT_NAME], "the dead one is removed");
@@ -101,28 +84,28 @@ async fn a_depot_that_died_between_requests_is_restarted_silently() {
 #[tokio::test(start_paused = true)]
 async fn a_request_during_which_the_depot_dies_is_repeated() {
     for request in REPEATABLE_REQUESTS {
-        let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+        let (depot, mut scripted, engine, mut containers) = start_restartable_depot().await;
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("bundle");
-        let playing = async {
-            let (id, _) = played.next_request().await;
+        let script = async {
+            let (id, _) = scripted.next_request().await;
             if matches!(request, "collect" | "salvage") {
                 // More than is kept in memory: half a file is there already.
-                (0..8).for_each(|_| played.send(id, FrameKind::Data, &[7; DATA_CHUNK_LEN]));
+                (0..8).for_each(|_| scripted.send(id, FrameKind::Data, &[7; DATA_CHUNK_LEN]));
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            played.exit(137);
-            let mut played = next_ready(&mut containers).await;
+            scripted.exit(137);
+            let mut scripted = next_ready(&mut containers).await;
             if request == "prepare" {
                 // What the dead one made of it is taken away first.
-                let (id, asked) = played.next_request().await;
+                let (id, asked) = scripted.next_request().await;
                 assert!(matches!(asked, DepotRequest::Discard { .. }), "{asked:?}");
-                played.send_answer(id, &DepotResponse::Empty);
+                scripted.send_answer(id, &DepotResponse::Empty);
             }
-            answer_request(&mut played, request).await;
-            played
+            answer_request(&mut scripted, request).await;
+            scripted
         };
-        let ((), _played) = tokio::join!(make_request(&depot, request, &to), playing);
+        let ((), _played) = tokio::join!(make_request(&depot, request, &to), script);
         assert_eq!(start_count(&engine), 2, "{request}");
         let wants_file = matches!(request, "collect" | "salvage");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), usize::from(wants_file), "{request}");
@@ -134,7 +117,7 @@ async fn a_request_during_which_the_depot_dies_is_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_callers_share_one_restart() {
-    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+    let (depot, mut scripted, engine, mut containers) = start_restartable_depot().await;
     let requests: Vec<_> = (0..40)
         .map(|_| {
             let depot = depot.clone();
@@ -142,12 +125,12 @@ async fn concurrent_callers_share_one_restart() {
         })
         .collect();
     for _ in 0..requests.len() {
-        played.next_request().await;
+        scripted.next_request().await;
     }
-    played.exit(137);
-    let mut played = next_ready(&mut containers).await;
+    scripted.exit(137);
+    let mut scripted = next_ready(&mut containers).await;
     for _ in 0..requests.len() {
-        answer_request(&mut played, "space").await;
+        answer_request(&mut scripted, "space").await;
     }
     for request in requests {
         request.await.unwrap().unwrap();
@@ -157,36 +140,36 @@ async fn concurrent_callers_share_one_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pack_is_not_repeated_but_the_depot_is_restarted() {
-    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+    let (depot, mut scripted, engine, mut containers) = start_restartable_depot().await;
     let storing = tokio::spawn({
         let depot = depot.clone();
         async move { depot.store_pack(tokio::io::repeat(7), Vec::new(), String::new()).await }
     });
-    played.next_request().await;
-    played.exit(137);
-    let mut played = next_ready(&mut containers).await;
+    scripted.next_request().await;
+    scripted.exit(137);
+    let mut scripted = next_ready(&mut containers).await;
     let error = storing.await.unwrap().unwrap_err();
     assert!(matches!(error, EngineError::Depot { kind: None, .. }), "{error:?}");
     assert!(error.to_string().contains("ended with code 137"), "{error}");
-    let (space, ()) = tokio::join!(depot.free_space(), answer_request(&mut played, "space"));
+    let (space, ()) = tokio::join!(depot.free_space(), answer_request(&mut scripted, "space"));
     space.unwrap();
     assert_eq!(start_count(&engine), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_kills_two_depots_fails() {
-    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
-    let playing = async {
-        played.next_request().await;
-        played.exit(1);
-        let mut played = next_ready(&mut containers).await;
-        played.next_request().await;
-        played.output.write_stderr("out of luck\n");
-        played.exit(2);
+    let (depot, mut scripted, engine, mut containers) = start_restartable_depot().await;
+    let script = async {
+        scripted.next_request().await;
+        scripted.exit(1);
+        let mut scripted = next_ready(&mut containers).await;
+        scripted.next_request().await;
+        scripted.output.write_stderr("out of luck\n");
+        scripted.exit(2);
     };
-    let (space, ()) = tokio::join!(depot.free_space(), playing);
+    let (space, ()) = tokio::join!(depot.free_space(), script);
     let text = depot_message(&space.unwrap_err());
-    assert!(text.contains("ended with code 2; its last words: out of luck"), "{text}");
+    assert!(text.contains("ended with code 2; stderr: out of luck"), "{text}");
     assert_eq!(start_count(&engine), 2, "nobody has asked a third");
     let (alive, _played) = tokio::join!(depot.ensure_alive(), next_ready(&mut containers));
     alive.unwrap();
@@ -195,28 +178,28 @@ async fn a_request_that_kills_two_depots_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn restarts_are_limited_and_an_answer_resets_the_count() {
-    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
+    let (depot, mut scripted, engine, mut containers) = start_restartable_depot().await;
     // Twice as many deaths as are allowed, with answers in between.
     for _ in 0..10 {
-        played.exit(1);
-        let playing = async {
-            let mut played = next_ready(&mut containers).await;
-            answer_request(&mut played, "space").await;
-            played
+        scripted.exit(1);
+        let script = async {
+            let mut scripted = next_ready(&mut containers).await;
+            answer_request(&mut scripted, "space").await;
+            scripted
         };
-        let (space, next) = tokio::join!(depot.free_space(), playing);
+        let (space, next) = tokio::join!(depot.free_space(), script);
         space.unwrap();
-        played = next;
+        scripted = next;
     }
     let before = start_count(&engine);
     tokio::spawn(async move {
-        played.next_request().await;
-        played.exit(1);
-        while let Some(mut played) = containers.recv().await {
-            played.send(0, FrameKind::Ready, &[]);
-            played.next_request().await;
-            played.output.write_stderr("no disk in the drive\n");
-            played.exit(1);
+        scripted.next_request().await;
+        scripted.exit(1);
+        while let Some(mut scripted) = containers.recv().await {
+            scripted.send(0, FrameKind::Ready, &[]);
+            scripted.next_request().await;
+            scripted.output.write_stderr("no disk in the drive\n");
+            scripted.exit(1);
         }
     });
     let began = tokio::time::Instant::now();
@@ -237,22 +220,22 @@ async fn restarts_are_limited_and_an_answer_resets_the_count() {
 
 #[tokio::test(start_paused = true)]
 async fn a_depot_that_cannot_start_is_given_up_with_the_reason() {
-    let (depot, mut played, engine, _containers) = start_restartable_depot().await;
+    let (depot, mut scripted, engine, _containers) = start_restartable_depot().await;
     for _ in 0..100 {
         let refused = EngineError::Refused { operation: "create", status: 400, message: "no such image".to_owned() };
         engine.fail_next("create", refused);
     }
-    played.output.write_stderr("its last words\n");
-    played.exit(9);
+    scripted.output.write_stderr("no space on the drive\n");
+    scripted.exit(9);
     let mut texts = Vec::new();
     for _ in 0..8 {
         texts.push(depot_message(&depot.free_space().await.unwrap_err()));
     }
     for text in &texts {
-        let all = ["ended with code 9", "its last words", "cannot be started again", "no such image"];
+        let all = ["ended with code 9", "stderr: no space on the drive", "cannot be started again", "no such image"];
         assert!(all.iter().all(|words| text.contains(words)), "{text}");
     }
-    assert!(texts[5].contains("started again 5 times"), "{}", texts[5]);
+    assert!(texts[5].contains("restarted 5 times"), "{}", texts[5]);
     assert_eq!(texts[5], texts[7]);
     let creations = engine.calls().iter().filter(|call| call.starts_with("create ")).count();
     assert_eq!(creations, 1 + 5);
@@ -269,11 +252,11 @@ async fn an_unreachable_engine_does_not_count_as_a_restart() {
     }
     engine.kill_all(255);
     engine.come_back();
-    let playing = async {
-        let mut played = next_ready(&mut containers).await;
-        answer_request(&mut played, "space").await;
+    let script = async {
+        let mut scripted = next_ready(&mut containers).await;
+        answer_request(&mut scripted, "space").await;
     };
-    let (space, ()) = tokio::join!(depot.free_space(), playing);
+    let (space, ()) = tokio::join!(depot.free_space(), script);
     space.unwrap();
     assert_eq!(start_count(&engine), 2);
     assert_eq!(engine.containers(), [DEPOT_NAME]);
@@ -281,11 +264,11 @@ async fn an_unreachable_engine_does_not_count_as_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pending_request_reports_an_unreachable_engine() {
-    let (depot, mut played, engine, _containers) = start_restartable_depot().await;
+    let (depot, mut scripted, engine, _containers) = start_restartable_depot().await;
     let (storing, asking) = (depot.clone(), depot.clone());
     let storing =
         tokio::spawn(async move { storing.store_pack(tokio::io::repeat(7), Vec::new(), String::new()).await });
-    played.next_request().await;
+    scripted.next_request().await;
     let asking = tokio::spawn(async move { asking.remove_sandbox_dirs("a", 1).await });
     tokio::time::sleep(Duration::from_millis(1)).await;
     engine.go_down();
@@ -295,8 +278,8 @@ async fn a_pending_request_reports_an_unreachable_engine() {
 
 #[tokio::test(start_paused = true)]
 async fn close_cancels_a_restart_and_leaves_no_container() {
-    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
-    played.exit(1);
+    let (depot, mut scripted, engine, mut containers) = start_restartable_depot().await;
+    scripted.exit(1);
     let asking = tokio::spawn({
         let depot = depot.clone();
         async move { depot.free_space().await }
@@ -315,8 +298,8 @@ async fn close_cancels_a_restart_and_leaves_no_container() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_caller_leaves_the_restart_to_the_next() {
-    let (depot, mut played, engine, mut containers) = start_restartable_depot().await;
-    played.exit(1);
+    let (depot, mut scripted, engine, mut containers) = start_restartable_depot().await;
+    scripted.exit(1);
     while !depot.supervisor.running_depot().connection.is_closed() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -328,21 +311,21 @@ async fn a_dropped_caller_leaves_the_restart_to_the_next() {
     asking.abort();
     assert!(asking.await.unwrap_err().is_cancelled());
     assert!(depot.free_space().now_or_never().is_none());
-    let playing = async {
+    let script = async {
         // The one of the question that was dropped just now, and then ours.
-        let mut played = containers.recv().await.unwrap();
+        let mut scripted = containers.recv().await.unwrap();
         while let Ok(later) = containers.try_recv() {
-            played = later;
+            scripted = later;
         }
-        played.send(0, FrameKind::Ready, &[]);
-        played
+        scripted.send(0, FrameKind::Ready, &[]);
+        scripted
     };
-    let (alive, mut played) = tokio::join!(depot.ensure_alive(), async {
+    let (alive, mut scripted) = tokio::join!(depot.ensure_alive(), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        playing.await
+        script.await
     });
     alive.unwrap();
-    let (space, ()) = tokio::join!(depot.free_space(), answer_request(&mut played, "space"));
+    let (space, ()) = tokio::join!(depot.free_space(), answer_request(&mut scripted, "space"));
     space.unwrap();
     assert_eq!(engine.containers(), [DEPOT_NAME]);
 }

@@ -1,31 +1,31 @@
-//! A gram for people: readable markdown, a table, DOT and Mermaid. What is in it comes from agents, so every text is cleaned of
-//! control characters and of what reorders text, and escaped for where it stands.
+//! Renders grams as markdown, table, DOT and Mermaid.
+//!
+//! Texts come from agents: every text is stripped of control and bidirectional characters and escaped for its format.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{GramEdge, GramNode, MemoryGram};
+use super::memory_gram::MemoryGram;
+use super::model::{GramEdge, GramNode, HASH_KEY};
 
-/// The most characters of a value in a table, a DOT label or a Mermaid label.
+/// Maximum length of a table cell, a DOT label or a Mermaid label.
 const MAX_CELL_CHARS: usize = 80;
-/// Attributes that say in words what a node is, the first of them that is there.
+/// Attributes that describe a node; the first one present is its summary.
 const SUMMARY_ATTRIBUTES: [&str; 6] = ["text", "summary", "title", "name", "path", "status"];
 
-/// The nodes, what is worth most first.
 fn nodes_by_importance(gram: &MemoryGram) -> Vec<&GramNode> {
     let now = gram.timestamp();
-    let worth = |node: &GramNode| node.importance_at(now, now);
+    let importance = |node: &GramNode| node.importance_at(now, now);
     let mut nodes: Vec<&GramNode> = gram.nodes().iter().collect();
-    nodes.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then_with(|| a.id.cmp(&b.id)));
+    nodes.sort_by(|a, b| importance(b).total_cmp(&importance(a)).then_with(|| a.id.cmp(&b.id)));
     nodes
 }
 
-/// What a node says of itself.
 fn node_summary(node: &GramNode) -> String {
-    let said = SUMMARY_ATTRIBUTES.iter().find_map(|name| node.attributes.get(*name));
-    said.map(value_text).unwrap_or_default()
+    let summary = SUMMARY_ATTRIBUTES.iter().find_map(|name| node.attributes.get(*name));
+    summary.map(value_text).unwrap_or_default()
 }
 
 fn value_text(value: &Value) -> String {
@@ -38,7 +38,7 @@ fn value_text(value: &Value) -> String {
     }
 }
 
-/// On one line, with nothing in it that a terminal or a renderer obeys.
+/// Collapses white space and removes characters that a terminal or renderer interprets.
 fn single_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -55,7 +55,7 @@ fn single_line(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// Marks that reorder or hide text.
+/// Characters that reorder or hide text.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
         | '\u{e0000}'..='\u{e007f}')
@@ -68,7 +68,7 @@ fn truncate(text: &str, most: usize) -> String {
     }
 }
 
-/// Text within a paragraph of markdown.
+/// Escapes text for a markdown paragraph.
 fn escape_markdown(text: &str) -> String {
     let text = single_line(text);
     let mut out = String::with_capacity(text.len() + 8);
@@ -77,7 +77,7 @@ fn escape_markdown(text: &str) -> String {
     while let Some(c) = chars.next() {
         let special = match c {
             '\\' | '`' | '*' | '[' | ']' | '<' | '>' | '&' | '|' | '~' | '$' => true,
-            // Within a word it means nothing.
+            // No emphasis within a word.
             '_' => !(before.is_alphanumeric() && chars.peek().is_some_and(|next| next.is_alphanumeric())),
             _ => false,
         };
@@ -87,7 +87,7 @@ fn escape_markdown(text: &str) -> String {
         out.push(c);
         before = c;
     }
-    // What makes a heading, a list or a rule stands at the beginning.
+    // Headings, lists and rules are recognized at the beginning only.
     match out.chars().next() {
         Some('#' | '-' | '+' | '=' | '!') => out.insert(0, '\\'),
         Some(c) if c.is_ascii_digit() => {
@@ -101,13 +101,11 @@ fn escape_markdown(text: &str) -> String {
     out
 }
 
-/// A name as code in markdown.
 fn markdown_code(text: &str) -> String {
     format!("`{}`", single_line(text).replace('`', "'"))
 }
 
-/// For an agent to read: the nodes, what is worth most first, by what they are, with what they have to do with each other. Empty
-/// where nothing is remembered.
+/// Lists nodes and their relations for an agent, the most important first. Empty for a gram without nodes.
 pub fn markdown(gram: &MemoryGram) -> String {
     let mut edges: BTreeMap<&str, Vec<&GramEdge>> = BTreeMap::new();
     for edge in gram.edges() {
@@ -115,10 +113,10 @@ pub fn markdown(gram: &MemoryGram) -> String {
     }
     let mut text = String::new();
     for node in nodes_by_importance(gram).into_iter().filter(|node| !node.is_reference()) {
-        let said = node_summary(node);
+        let summary = node_summary(node);
         text.push_str(&format!("- {} {}", escape_markdown(&node.kind), markdown_code(&node.id)));
-        if !said.is_empty() && said != node.id {
-            text.push_str(&format!(": {}", escape_markdown(&said)));
+        if !summary.is_empty() && summary != node.id {
+            text.push_str(&format!(": {}", escape_markdown(&summary)));
         }
         text.push('\n');
         let used =
@@ -134,10 +132,10 @@ pub fn markdown(gram: &MemoryGram) -> String {
     text
 }
 
-/// For a terminal: what it is, its nodes, its edges.
+/// Shows metadata, nodes and edges for a terminal.
 pub fn table(gram: &MemoryGram) -> String {
     let mut text = format!("MemoryGram {} of {}\n{}\n", gram.id(), gram.timestamp(), gram.hash());
-    for (name, value) in gram.metadata().into_iter().flatten().filter(|(name, _)| *name != super::HASH_KEY) {
+    for (name, value) in gram.metadata().into_iter().flatten().filter(|(name, _)| *name != HASH_KEY) {
         text.push_str(&format!(
             "{}: {}\n",
             single_line(name),
@@ -175,36 +173,36 @@ fn push_columns(text: &mut String, head: [&str; 4], rows: impl Iterator<Item = [
 }
 
 fn node_label(node: &GramNode) -> String {
-    let said = node_summary(node);
-    let said = if said == node.id { String::new() } else { truncate(&single_line(&said), MAX_CELL_CHARS) };
+    let summary = node_summary(node);
+    let summary = if summary == node.id { String::new() } else { truncate(&single_line(&summary), MAX_CELL_CHARS) };
     let name = truncate(&single_line(&node.id), MAX_CELL_CHARS);
-    if said.is_empty() {
+    if summary.is_empty() {
         format!("{}: {name}", single_line(&node.kind))
     } else {
-        format!("{}: {name}\n{said}", single_line(&node.kind))
+        format!("{}: {name}\n{summary}", single_line(&node.kind))
     }
 }
 
-/// For Graphviz.
+/// Renders a graph for Graphviz.
 pub fn dot(gram: &MemoryGram) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
     let mut text = String::from("digraph memory {\n  rankdir=LR;\n  node [shape=box];\n");
-    let places = node_indexes(gram);
-    for (place, node) in gram.nodes().iter().enumerate() {
-        text.push_str(&format!("  n{place} [label={}];\n", quoted(&node_label(node))));
+    let indexes = node_indexes(gram);
+    for (index, node) in gram.nodes().iter().enumerate() {
+        text.push_str(&format!("  n{index} [label={}];\n", quoted(&node_label(node))));
     }
     for edge in gram.edges() {
         let context = truncate(&single_line(edge.context.as_deref().unwrap_or_default()), MAX_CELL_CHARS);
-        let (source, target) = (places[edge.source.as_str()], places[edge.target.as_str()]);
+        let (source, target) = (indexes[edge.source.as_str()], indexes[edge.target.as_str()]);
         text.push_str(&format!("  n{source} -> n{target} [label={}, weight={:.2}];\n", quoted(&context), edge.weight));
     }
     text.push_str("}\n");
     text
 }
 
-/// For Mermaid.
+/// Renders a graph for Mermaid.
 pub fn mermaid(gram: &MemoryGram) -> String {
-    // What is no letter, digit or space is written as Mermaid's entity of its number.
+    // Other characters become numeric entities.
     let quoted = |text: &str| {
         let mut out = String::from("\"");
         for c in text.chars() {
@@ -218,12 +216,12 @@ pub fn mermaid(gram: &MemoryGram) -> String {
         out
     };
     let mut text = String::from("graph LR\n");
-    let places = node_indexes(gram);
-    for (place, node) in gram.nodes().iter().enumerate() {
-        text.push_str(&format!("  n{place}[{}]\n", quoted(&node_label(node))));
+    let indexes = node_indexes(gram);
+    for (index, node) in gram.nodes().iter().enumerate() {
+        text.push_str(&format!("  n{index}[{}]\n", quoted(&node_label(node))));
     }
     for edge in gram.edges() {
-        let (source, target) = (places[edge.source.as_str()], places[edge.target.as_str()]);
+        let (source, target) = (indexes[edge.source.as_str()], indexes[edge.target.as_str()]);
         match truncate(&single_line(edge.context.as_deref().unwrap_or_default()), MAX_CELL_CHARS).as_str() {
             "" => text.push_str(&format!("  n{source} --> n{target}\n")),
             context => text.push_str(&format!("  n{source} -->|{}| n{target}\n", quoted(context))),
@@ -232,7 +230,7 @@ pub fn mermaid(gram: &MemoryGram) -> String {
     text
 }
 
-/// Nodes by their place: an id of an agent's is no name in these languages.
+/// Graph names are indexes: ids from agents are not valid names in these languages.
 fn node_indexes(gram: &MemoryGram) -> BTreeMap<&str, usize> {
-    gram.nodes().iter().enumerate().map(|(place, node)| (node.id.as_str(), place)).collect()
+    gram.nodes().iter().enumerate().map(|(index, node)| (node.id.as_str(), index)).collect()
 }

@@ -1,7 +1,7 @@
-//! The program behind an ultimate receiver: the processed frame on its standard input, and the Body of the answer on its standard output.
+//! Runs the handler of an ultimate receiver: the processed frame on its standard input, the Body of the answer on its standard output.
 //!
-//! Called by `node_service.rs`. What fails, is killed by a signal, takes too long or says no JSON object is a `Receiver` fault; what it
-//! writes to standard error is this program's own, and never told to a peer. Must not: leave anything of its running behind.
+//! A handler that fails, times out or does not print a JSON object is a `Receiver` fault. Its standard error is inherited and never sent
+//! to a peer. Must not: leave processes behind.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,20 +14,17 @@ use super::super::fault::Fault;
 use super::super::limits::{self, FrameLimits};
 use super::status::HANDLER_FAILED;
 
-/// A command for `sh -c`.
 #[derive(Debug, Clone)]
 pub struct Handler {
-    /// The command.
+    /// A command for `sh -c`.
     pub command: String,
-    /// How long it may take.
     pub timeout: Duration,
-    /// The most bytes that it may answer.
     pub max_output_bytes: usize,
-    /// Variables that it must not see.
+    /// Environment variables hidden from the command.
     pub removed_env: Vec<String>,
 }
 
-/// The command's process group, killed when it is no longer waited for.
+/// Kills the command's process group on drop.
 struct ProcessGroupGuard(Option<u32>);
 
 impl Drop for ProcessGroupGuard {
@@ -40,10 +37,10 @@ impl Drop for ProcessGroupGuard {
 }
 
 impl Handler {
-    /// Runs it with a frame and more variables: the Body of the answer, within these limits.
+    /// Runs the command for a frame. Returns the Body of the answer, within the limits.
     ///
     /// # Errors
-    /// The fault that the sender is told.
+    /// The fault to answer with.
     pub async fn run(
         &self,
         frame: &[u8],
@@ -56,23 +53,23 @@ impl Handler {
         for name in &self.removed_env {
             shell.env_remove(name);
         }
-        // Without control characters: a NUL cannot be in a variable.
+        // A variable cannot contain NUL; drop all control characters.
         shell.envs(variables.iter().map(|(name, value)| (name, value.replace(|c: char| c.is_control(), ""))));
         let mut child = shell.spawn().map_err(|_| handler_failed("the handler cannot be started".to_owned()))?;
         let _group = ProcessGroupGuard(child.id());
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let write = async {
             if let Some(mut input) = input {
-                // One that does not read it is content with less.
+                // The handler need not read its input.
                 let _ = input.write_all(frame).await;
                 let _ = input.write_all(b"\n").await;
             }
         };
         let work = async {
-            let (said, ()) = tokio::join!(read_limited(output, self.max_output_bytes), write);
-            (said, child.wait().await)
+            let (answer, ()) = tokio::join!(read_limited(output, self.max_output_bytes), write);
+            (answer, child.wait().await)
         };
-        let Ok((said, status)) = tokio::time::timeout(self.timeout, work).await else {
+        let Ok((answer, status)) = tokio::time::timeout(self.timeout, work).await else {
             return Err(handler_failed(format!("the handler did not end within {} s", self.timeout.as_secs_f64())));
         };
         match status {
@@ -80,10 +77,10 @@ impl Handler {
             Ok(status) => return Err(handler_failed(format!("the handler ended with {status}"))),
             Err(_) => return Err(handler_failed("the handler cannot be waited for".to_owned())),
         }
-        let said = said.ok_or_else(|| {
+        let answer = answer.ok_or_else(|| {
             handler_failed(format!("the handler answered with more than {} bytes", self.max_output_bytes))
         })?;
-        match limits::parse_json(&said, limits) {
+        match limits::parse_json(&answer, limits) {
             Ok(Value::Object(body)) => Ok(body),
             Ok(_) => Err(handler_failed("the handler did not answer with a JSON object".to_owned())),
             Err(fault) => Err(invalid_output(&fault)),
@@ -95,22 +92,17 @@ fn handler_failed(problem: String) -> Box<Fault> {
     Fault::receiver(HANDLER_FAILED, problem)
 }
 
-/// What the handler said is nothing that could be sent: a number that is not the same for everybody, a key twice, a frame in a frame.
+/// The fault for output that cannot be part of a frame, such as a duplicate key or a nested frame.
 pub(super) fn invalid_output(fault: &Fault) -> Box<Fault> {
-    let place = fault.pointer().filter(|pointer| !pointer.is_empty()).map(|pointer| format!(", at `{pointer}`"));
-    handler_failed(format!(
-        "the handler did not answer with a JSON object that a frame may have: {}{}",
-        fault.reason_text(),
-        place.unwrap_or_default()
-    ))
+    handler_failed(format!("the handler did not answer with a valid JSON object: {}", fault.reason_with_pointer()))
 }
 
-/// All that it says, up to a limit; what is over is not read, so that it cannot go on.
+/// Reads the output. `None` if it exceeds the limit; then the rest stays unread, which stops the handler.
 async fn read_limited(output: Option<impl AsyncRead + Unpin>, limit: usize) -> Option<Vec<u8>> {
-    let mut said = Vec::new();
+    let mut bytes = Vec::new();
     if let Some(output) = output {
         let mut bounded = output.take(limit as u64 + 1);
-        let _ = bounded.read_to_end(&mut said).await;
+        let _ = bounded.read_to_end(&mut bytes).await;
     }
-    (said.len() <= limit).then_some(said)
+    (bytes.len() <= limit).then_some(bytes)
 }

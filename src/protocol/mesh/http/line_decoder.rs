@@ -1,42 +1,38 @@
-//! Frames in a stream: one a line, as `application/x-ndjson` has them, each bounded.
+//! Splits a stream of frames (`application/x-ndjson`) into bounded lines, for both ends of a stream.
 //!
-//! Used by both ends of a stream. A line that is too long is told once and skipped up to its end; a blank one keeps a connection
-//! alive and says nothing. Must not: look into a line.
+//! An overlong line is reported once and skipped; blank lines, which keep a connection alive, are dropped.
 
 use bytes::{Bytes, BytesMut};
 use memchr::memchr;
 
-/// A line of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamLine {
-    /// One that may be a frame.
     Complete(Bytes),
-    /// One with more bytes than are taken.
+    /// Exceeds the limit.
     TooLong,
 }
 
-/// Pieces of a stream in, lines out.
+/// Push chunks in, iterate over the lines.
 #[derive(Debug)]
 pub struct LineDecoder {
     limit: usize,
     buffer: BytesMut,
-    /// Where the search for the next end of a line goes on.
+    /// Bytes already searched for a line break.
     searched: usize,
     skipping: bool,
 }
 
 impl LineDecoder {
-    /// Lines of up to `limit` bytes, their ends not counted.
+    /// `limit`: bytes of a line without its end.
     pub fn new(limit: usize) -> Self {
         Self { limit, buffer: BytesMut::new(), searched: 0, skipping: false }
     }
 
-    /// Takes the next piece. The iterator has its lines.
-    pub fn push(&mut self, piece: &[u8]) {
-        self.buffer.extend_from_slice(piece);
+    pub fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
     }
 
-    /// What is left at the end of the stream: a last line need not have an end.
+    /// The last line at the end of the stream, which needs no line break.
     pub fn finish(&mut self) -> Option<StreamLine> {
         let line = self.buffer.split().freeze();
         self.searched = 0;
@@ -55,10 +51,10 @@ impl LineDecoder {
 impl Iterator for LineDecoder {
     type Item = StreamLine;
 
-    /// The next line that is whole, if there is one.
+    /// The next complete line.
     fn next(&mut self) -> Option<StreamLine> {
         loop {
-            let Some(place) = memchr(b'\n', &self.buffer[self.searched..]) else {
+            let Some(offset) = memchr(b'\n', &self.buffer[self.searched..]) else {
                 let too_long = self.buffer.len() > self.limit + 1;
                 if !too_long && !self.skipping {
                     self.searched = self.buffer.len();
@@ -66,10 +62,10 @@ impl Iterator for LineDecoder {
                 }
                 self.buffer.clear();
                 self.searched = 0;
-                let told = std::mem::replace(&mut self.skipping, true);
-                return (!told).then_some(StreamLine::TooLong);
+                let reported = std::mem::replace(&mut self.skipping, true);
+                return (!reported).then_some(StreamLine::TooLong);
             };
-            let line = self.buffer.split_to(self.searched + place + 1).freeze();
+            let line = self.buffer.split_to(self.searched + offset + 1).freeze();
             self.searched = 0;
             if std::mem::take(&mut self.skipping) {
                 continue;
@@ -82,46 +78,5 @@ impl Iterator for LineDecoder {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn decode_all(limit: usize, pieces: &[&str]) -> Vec<String> {
-        let mut lines = LineDecoder::new(limit);
-        let mut found = Vec::new();
-        let word = |line: StreamLine| match line {
-            StreamLine::Complete(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            StreamLine::TooLong => "TOO LONG".to_owned(),
-        };
-        for piece in pieces {
-            lines.push(piece.as_bytes());
-            found.extend(lines.by_ref().map(word));
-        }
-        found.extend(lines.finish().map(word));
-        found
-    }
-
-    #[test]
-    fn lines_are_reassembled_from_any_chunks() {
-        let text = "one\r\n\n  \ntwo\nthree";
-        let wanted = ["one", "two", "three"];
-        assert_eq!(decode_all(100, &[text]), wanted);
-        let pieces: Vec<String> = text.chars().map(String::from).collect();
-        assert_eq!(decode_all(100, &pieces.iter().map(String::as_str).collect::<Vec<_>>()), wanted);
-    }
-
-    #[test]
-    fn a_too_long_line_is_reported_once_and_the_next_is_decoded() {
-        let pieces = ["12345\n123456\nok\n", "1234567890", "1234567890", "1234567890\nok", "\n", "1234567"];
-        assert_eq!(decode_all(5, &pieces), ["12345", "TOO LONG", "ok", "TOO LONG", "ok", "TOO LONG"]);
-    }
-
-    #[test]
-    fn skipped_bytes_are_not_buffered() {
-        let mut lines = LineDecoder::new(5);
-        for _ in 0..1000 {
-            lines.push(&[b'x'; 100]);
-            assert!(lines.by_ref().count() <= 1);
-            assert!(lines.buffer.len() <= 6);
-        }
-    }
-}
+#[path = "tests/line_decoder.rs"]
+mod tests;

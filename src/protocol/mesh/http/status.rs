@@ -1,41 +1,41 @@
-//! What a fault is in HTTP, and the faults that HTTP itself gives occasion to.
+//! HTTP statuses of faults, and the subcodes of faults that the binding itself reports.
 //!
-//! Used by the rest of `http/`. Must not: change a fault; the status repeats what the fault frame says, for those that look no further.
+//! The status only repeats what the fault frame says.
 
 use hyper::StatusCode;
 
 use super::super::fault::{Fault, FaultCode};
 
-/// The token is missing or not the one (5.4.6 names this subcode).
+/// The token is missing or wrong (5.4.6 names this subcode).
 pub const AUTHENTICATION_FAILED: &str = "AuthenticationFailed";
-/// The request came for a name that this node is not known by, or from a web page.
+/// The request is for another host name, or from a web page.
 pub const HOST_REFUSED: &str = "HostRefused";
 /// The content is neither a frame nor a frame with attachments.
 pub const UNSUPPORTED_MEDIA_TYPE: &str = "MediaType";
-/// There is nothing at that path, or it takes another method.
+/// Unknown path or method.
 pub const NO_RESOURCE: &str = "NoResource";
-/// The request did not come to an end in time.
+/// The request did not complete in time.
 pub const TOO_SLOW: &str = "TooSlow";
-/// The node has as much to do as it takes.
+/// Too many exchanges at once.
 pub const BUSY: &str = "Busy";
-/// An attachment is not what the frame says.
+/// An attachment differs from the frame's list.
 pub const ATTACHMENT: &str = "Attachment";
-/// The parts of a multipart message cannot be told apart.
+/// The multipart message is malformed.
 pub const MULTIPART: &str = "Multipart";
-/// An attachment cannot be kept.
+/// An attachment cannot be stored.
 pub const STORE_FAILED: &str = "StoreFailed";
-/// The program behind an ultimate receiver failed.
+/// The handler of an ultimate receiver failed.
 pub const HANDLER_FAILED: &str = "HandlerFailed";
-/// The next node does not answer, or not in time.
+/// The next node does not answer in time.
 pub const NEXT_HOP_UNREACHABLE: &str = "NextHopUnreachable";
-/// The next node does not take anything from this one.
+/// The next node refuses this one.
 pub const NEXT_HOP_REFUSED: &str = "NextHopRefused";
-/// What the next node answers is no frame.
+/// The answer of the next node is not a frame.
 pub const NEXT_HOP_ANSWER: &str = "NextHopAnswer";
-/// Nobody said how to get to where the frame wants to go.
+/// No route to the frame's destination is configured.
 pub const NO_ROUTE: &str = "NoRoute";
 
-/// The status that goes with a fault. An own status of the faults above; otherwise 400 for what the sender has to mend and 500 for the rest.
+/// The status of a fault: that of its subcode above, or else of its code.
 pub fn status_for_fault(fault: &Fault) -> StatusCode {
     let own = match fault.subcode.as_deref() {
         Some(AUTHENTICATION_FAILED) => StatusCode::UNAUTHORIZED,
@@ -50,7 +50,8 @@ pub fn status_for_fault(fault: &Fault) -> StatusCode {
     if fault.code == class { own } else { status_for_code(fault.code) }
 }
 
-fn status_for_code(code: FaultCode) -> StatusCode {
+/// 400 for `Sender` faults, 500 for all others.
+pub(super) fn status_for_code(code: FaultCode) -> StatusCode {
     if code == FaultCode::Sender { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR }
 }
 

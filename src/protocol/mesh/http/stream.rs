@@ -1,87 +1,92 @@
-//! A stream of frames: one a line in, one line an answer out, in their order and as they come.
+//! Streams of frames: one frame a line in, one answer a line out, in order and as they arrive.
 //!
-//! Called by `server.rs`. Over HTTP/2, and over HTTP/1.1 with chunks, answers go out while frames still come in. A line that is no
-//! frame is a line with a fault, and the next one is taken as ever. A frame that tells a fault has no line of its own if nothing is
-//! to be said to it. Must not: take the next frame before the last is answered; that is what keeps the order, and the sender waiting.
+//! Answers go out while frames still come in, over HTTP/2 and chunked HTTP/1.1. An invalid line is answered with a fault, and the stream
+//! continues. A frame that carries a fault has no line if its answer is empty. Must not: process a frame before the previous one is
+//! answered, which keeps the order and slows the sender down.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::super::fault::Fault;
 use super::super::rules;
+use super::activity::InFlightRequest;
+use super::binding::NDJSON_MEDIA_TYPE;
 use super::line_decoder::{LineDecoder, StreamLine};
-use super::node_service::NodeResponse;
-use super::server::{InFlightRequest, Server, stream_response};
+use super::state::ServerState;
 
-/// How many answers wait to be taken.
 const MAX_PENDING_ANSWERS: usize = 16;
 
-/// Answers a stream.
-pub(super) fn serve_stream(server: Arc<Server>, mut request: Request) -> Response {
-    let (answers, pieces) = mpsc::channel(MAX_PENDING_ANSWERS);
+pub(super) fn serve_stream(state: Arc<ServerState>, mut request: Request) -> Response {
+    let (answers, lines) = mpsc::channel(MAX_PENDING_ANSWERS);
     let in_flight = request.extensions_mut().remove::<Option<Arc<InFlightRequest>>>();
     tokio::spawn(async move {
-        let stop = server.stop.clone();
         tokio::select! {
-            () = stop.cancelled() => {}
+            () = state.stop.cancelled() => {}
             () = answers.closed() => {}
-            () = read_lines(&server, request, &answers) => {}
+            () = read_lines(&state, request, &answers) => {}
         }
         drop(in_flight);
     });
-    stream_response(pieces)
+    let lines = futures::stream::unfold(lines, |mut lines| async {
+        let line = lines.recv().await?;
+        Some((Ok::<_, Infallible>(line), lines))
+    });
+    let mut response = Response::new(Body::from_stream(lines));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(NDJSON_MEDIA_TYPE));
+    response
 }
 
-async fn read_lines(server: &Server, request: Request, answers: &mpsc::Sender<Bytes>) {
+async fn read_lines(state: &ServerState, request: Request, answers: &mpsc::Sender<Bytes>) {
     let mut body = request.into_body();
-    let mut lines = LineDecoder::new(server.service.node().limits.bytes);
+    let mut lines = LineDecoder::new(state.service.node().limits.bytes);
     loop {
-        let piece = match timeout(server.options.idle_timeout, body.frame()).await {
-            Ok(Some(Ok(piece))) => piece.into_data().unwrap_or_default(),
-            // It ended as it should: the last line counts, with its end or without.
+        let chunk = match timeout(state.options.idle_timeout, body.frame()).await {
+            Ok(Some(Ok(chunk))) => chunk.into_data().unwrap_or_default(),
+            // A regular end: the last line counts, with or without a line break.
             Ok(None) => break,
-            // It broke off, or says nothing any more: half a line is no frame.
+            // Aborted or idle: an incomplete line is not a frame.
             Ok(Some(Err(_))) | Err(_) => return,
         };
-        lines.push(&piece);
+        lines.push(&chunk);
         for line in lines.by_ref() {
-            if !answer_line(server, line, answers).await {
+            if !answer_line(state, line, answers).await {
                 return;
             }
         }
     }
     if let Some(line) = lines.finish() {
-        answer_line(server, line, answers).await;
+        answer_line(state, line, answers).await;
     }
 }
 
-/// Answers a line; false if nobody takes the answer.
-async fn answer_line(server: &Server, line: StreamLine, answers: &mpsc::Sender<Bytes>) -> bool {
-    let limit = server.service.node().limits.bytes;
-    let NodeResponse { body: content, .. } = match line {
+/// Answers a line. Returns false if nobody reads the answers.
+async fn answer_line(state: &ServerState, line: StreamLine, answers: &mpsc::Sender<Bytes>) -> bool {
+    let limit = state.service.node().limits.bytes;
+    let answer = match line {
         StreamLine::TooLong => {
             let text = format!("the line has more than {limit} bytes");
-            server.service.fault_response(Fault::sender(rules::LIMIT_EXCEEDED, text))
+            state.service.fault_response(Fault::sender(rules::LIMIT_EXCEEDED, text))
         }
         StreamLine::Complete(frame) => {
-            let place = server.acquire_exchange().await;
-            let answer = server.service.handle_frame(frame, Vec::new()).await;
-            drop(place);
-            answer
+            let _permit = state.acquire_exchange().await;
+            state.service.handle_frame(frame, Vec::new()).await
         }
     };
-    if content.is_empty() {
+    if answer.body.is_empty() {
         return true;
     }
-    let mut line = BytesMut::with_capacity(content.len() + 1);
-    line.put(content);
+    let mut line = BytesMut::with_capacity(answer.body.len() + 1);
+    line.put(answer.body);
     line.put_u8(b'\n');
-    // One that takes no answers holds a connection, and not for ever.
-    matches!(timeout(server.options.idle_timeout, answers.send(line.freeze())).await, Ok(Ok(())))
+    // A client that reads no answers must not keep the connection open forever.
+    matches!(timeout(state.options.idle_timeout, answers.send(line.freeze())).await, Ok(Ok(())))
 }

@@ -1,43 +1,41 @@
-//! Whether a message is as it was sent (7.0 rule 3, 7.2 rule 1): Ed25519 over its canonical JSON (RFC 8785).
+//! Message integrity (7.0 rule 3, 7.2 rule 1): Ed25519 signatures over canonical JSON (RFC 8785).
 //!
 //! | | |
 //! |---|---|
-//! | feature | `urn:longshore:mesh:feature:signature`: a change to what is signed is seen by every node that has the key |
-//! | node state | the keys that it trusts; whether it wants every message signed; the key that it signs again with |
+//! | feature | `urn:longshore:mesh:feature:signature`: every node with the key detects changes to signed content |
+//! | node state | trusted keys; whether every message must be signed; the key for signing again |
 //! | block | `signature: {role: "next", relay: true, algorithm: "Ed25519", keyId, signer: URI, created, sender?: URI, sent?: time, to?: URI, hops: {name: digest}, grams: [digest], value}` |
-//! | processing | a node that is targeted makes the signing form of what it has and checks `value`; an intermediary puts the block in again; an active one that changed the message signs it anew, if it has a key and what came was signed: it vouches for its own changes and not for those of others, and says in `sender` and `sent` whose message it had, and of when. `to` is the `routing.to` of the message as it was signed; an ultimate receiver of another name refuses it |
-//! | fault | `Receiver`, subcode `SecurityViolation.Signature`, and a person is asked to look: no signature where one must be, an unknown key, a message that is not what was signed, or one for another receiver |
-//! | Body | covered whole; not processed unless the signature holds |
-//! | other modules | says who the sender is: `sender`, which only one who may change messages may say of another, or else the signer. Acts after `authentication`, whose first credential must be that sender's; before `encryption`, for what is signed is what travels, sealed as it is |
+//! | processing | a targeted node verifies `value` over the signing form; an intermediary reinserts the block. An active intermediary with a key signs again what it changed, if the received message was signed: it answers for its own changes only, and names the original sender and time in `sender` and `sent`. `to` is `routing.to` at signing; an ultimate receiver with another name refuses the message |
+//! | fault | `Receiver`, subcode `SecurityViolation.Signature`, escalated to a human: missing signature, unknown key, changed message, or another receiver |
+//! | Body | covered completely; not processed unless the signature is valid |
+//! | other modules | establishes the sender: `sender`, which only a key with [`KeyPermission::ModifyMessages`] may set to another agent, or else the signer. Acts after `authentication`, whose first credential must be that sender's, and before `encryption`, as the ciphertext is signed |
 //!
 //! # The signing form
 //!
-//! The frame as it travels, in canonical form, less what nodes on the way may change by the rules of section 2.7:
-//! the blocks `signature`, `authentication`, `ttl`, `routing`, `audit` and `applied`; blocks and grams for intermediaries (any role
-//! but `ultimateReceiver` and `none`), which are taken out on the way; and the `detail` of a fault (5.4.5). An empty Header or list counts
-//! as none. A role token that the spec does not have counts as `ultimateReceiver`, as at the end of the path (5.2.2). Of the blocks and grams for intermediaries, the signature has the SHA-256 of each: those that are still there must be as they
-//! were, and grams must be among those. A block that was added may pass a node, but none acts on it (an `authorization` is signed by
-//! itself), and at the end of the path it is taken out. The fields of `signature` itself, but `value`, its role and flags, are signed with the rest.
+//! The canonical form of the frame without what nodes on the path may change by section 2.7: the blocks `signature`, `authentication`,
+//! `ttl`, `routing`, `audit` and `applied`; blocks and grams for intermediaries (any known role but `ultimateReceiver` and `none`), which
+//! are removed on the path; and the `detail` of a fault (5.4.5). An empty Header or list counts as absent. Unknown role tokens count as
+//! `ultimateReceiver` (5.2.2). For blocks and grams of intermediaries the signature lists SHA-256 digests: those still present must match,
+//! and no gram may be added. An added block may pass a node but is not processed (an `authorization` has its own signature), and is
+//! removed at the end of the path. The block's own fields are signed too, except `value`, role and flags.
 //!
-//! Must not: say who may do what; that is `authorization`'s.
+//! Must not: decide on permissions; that is up to `authorization`.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::super::block::HeaderBlock;
-use super::super::canonical::{object_to_canonical_json, to_canonical_json};
+use super::super::canonical::{sha256_hex, to_canonical_json};
 use super::super::fault::Fault;
 use super::super::frame::Frame;
-use super::super::process::{ProcessingContext, gram_as_block};
+use super::super::node::{Module, ModuleDescriptor, ModuleStage, ProcessingContext};
 use super::super::role::{Role, RoleRegistry};
 use super::block_fields::BlockFields;
 use super::keys::{KeyPermission, KeyRing, SecretKey};
-use super::{Module, ModuleDescriptor, ModuleStage};
+use super::signing::MessageSigner;
 
-/// The module.
 #[derive(Debug, Clone)]
 pub struct Signature {
     keys: Arc<KeyRing>,
@@ -54,35 +52,35 @@ const DESCRIPTOR: ModuleDescriptor = ModuleDescriptor {
 
 const PURPOSE: &str = "frame";
 const ALGORITHM: &str = "Ed25519";
-/// Blocks that nodes on the way change.
+/// Blocks that nodes on the path may change.
 const MUTABLE_BLOCKS: [&str; 6] = ["signature", "authentication", "ttl", "routing", "audit", "applied"];
-/// Properties of the block that may be changed on the way, or are not part of what is signed.
+/// Properties of the signature block that are not signed.
 const UNSIGNED_PROPERTIES: [&str; 4] = ["value", "role", "relay", "mustUnderstand"];
 
 impl Signature {
-    /// One that checks the signatures that are there.
+    /// Checks signatures if present.
     pub fn optional(keys: Arc<KeyRing>) -> Self {
         Self { keys, required: false, resigning_key: None }
     }
 
-    /// One that wants every message signed.
+    /// Requires signatures.
     pub fn required(keys: Arc<KeyRing>) -> Self {
         Self { keys, required: true, resigning_key: None }
     }
 
-    /// The same signing anew what an active intermediary changed.
+    /// Signs again what an active intermediary changed.
     pub fn with_resigning_key(mut self, key: Arc<SecretKey>) -> Self {
         self.resigning_key = Some(key);
         self
     }
 }
 
-/// Whether whoever signs a message answers for that block, or for the Body: no node on the way may change it or put it in.
+/// Whether signatures cover a block, or the Body: no node on the path may change or add it.
 pub fn is_covered_by_signature(name: &str) -> bool {
     !MUTABLE_BLOCKS.contains(&name) && name != "authorization"
 }
 
-/// Signs a frame, in the place of whoever signed it before. It is for the receiver that its `routing` block names, if it has one.
+/// Signs a frame for the receiver in its `routing` block, if any, and replaces an existing signature.
 pub fn sign(frame: &mut Frame, key: &SecretKey, now: Timestamp) -> Result<(), Box<Fault>> {
     let to = frame.header.block("routing").and_then(|block| block.content().get("to").cloned());
     sign_with_fields(frame, key, now, to.map(|to| ("to", to)))
@@ -101,14 +99,14 @@ fn sign_with_fields(
     let grams: Vec<Value> = frame
         .memory_grams_or_empty()
         .iter()
-        .filter(|gram| !is_for_end_of_path(&gram_as_block(gram)))
+        .filter(|gram| !is_for_end_of_path(&HeaderBlock::from_gram(gram)))
         .map(|gram| json!(object_digest(gram)))
         .collect();
     for (key, value) in [
         ("role", json!("next")),
         ("relay", json!(true)),
         ("algorithm", json!(ALGORITHM)),
-        ("keyId", json!(key.id())),
+        ("keyId", json!(key.key_id())),
         ("signer", json!(key.agent())),
         ("created", json!(now.to_string())),
         ("hops", Value::Object(hops)),
@@ -122,21 +120,22 @@ fn sign_with_fields(
     frame.header.set_block("signature", block)
 }
 
-/// What is signed: the canonical bytes of the frame's lasting parts and of the signature's own fields.
+/// Canonical bytes of the frame's immutable parts and the signature's own fields.
 fn signing_form(frame: &Frame, signature: &Map<String, Value>) -> Vec<u8> {
     let mut lasting = frame.clone();
     for name in MUTABLE_BLOCKS {
         lasting.header.remove(name);
     }
-    let gone: Vec<String> = blocks_for_intermediaries(&lasting).iter().map(|block| block.name.to_owned()).collect();
-    for name in gone {
-        lasting.header.remove(&name);
+    for block in blocks_for_intermediaries(frame) {
+        lasting.header.remove(block.name);
     }
-    if let Some(Value::Object(fault)) = lasting.body.get_mut("fault") {
-        fault.shift_remove("detail");
-    }
-    let grams: Vec<_> =
-        frame.memory_grams_or_empty().iter().filter(|gram| is_for_end_of_path(&gram_as_block(gram))).cloned().collect();
+    lasting.remove_fault_detail();
+    let grams: Vec<_> = frame
+        .memory_grams_or_empty()
+        .iter()
+        .filter(|gram| is_for_end_of_path(&HeaderBlock::from_gram(gram)))
+        .cloned()
+        .collect();
     lasting.memory_grams = (!grams.is_empty()).then_some(grams);
     let mut form = lasting.to_json();
     if let Some(Value::Object(frame)) = form.get_mut("frame") {
@@ -159,7 +158,7 @@ fn signing_form(frame: &Frame, signature: &Map<String, Value>) -> Vec<u8> {
     to_canonical_json(&form)
 }
 
-/// Whether a block or gram goes on to the end of the path, whoever relays it: it is for the ultimate receiver, or for nobody.
+/// Whether a block or gram reaches the end of the path: its role is the ultimate receiver or `none`.
 fn is_for_end_of_path(block: &HeaderBlock<'_>) -> bool {
     let role = block.properties.get("role").and_then(Value::as_str).map(|role| RoleRegistry::default().resolve(role));
     matches!(role, None | Some(None | Some(Role::UltimateReceiver | Role::None)))
@@ -171,7 +170,12 @@ fn blocks_for_intermediaries(frame: &Frame) -> Vec<HeaderBlock<'_>> {
 }
 
 fn object_digest(object: &Map<String, Value>) -> String {
-    Sha256::digest(object_to_canonical_json(object)).iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256_hex(to_canonical_json(object))
+}
+
+/// Note or fault for a block without a digest in the signature.
+fn unsigned_block_note(name: &str) -> String {
+    format!("the block `{name}` was added after signing")
 }
 
 fn violation(problem: impl Into<String>) -> Box<Fault> {
@@ -179,7 +183,7 @@ fn violation(problem: impl Into<String>) -> Box<Fault> {
 }
 
 impl Signature {
-    fn verify(&self, work: &mut ProcessingContext<'_>, block: Map<String, Value>) -> Result<(), Box<Fault>> {
+    fn verify(&self, context: &mut ProcessingContext<'_>, block: Map<String, Value>) -> Result<(), Box<Fault>> {
         let content = BlockFields::new("signature", block.clone());
         let algorithm = content.require("algorithm", content.text("algorithm")?)?;
         if algorithm != ALGORITHM {
@@ -193,51 +197,48 @@ impl Signature {
         let value = content.require("value", content.text("value")?)?;
         let hops = content.object("hops")?.cloned().unwrap_or_default();
         let grams = content.texts("grams")?.unwrap_or_default();
-        let frame = work.original;
+        let frame = context.original;
         let key = self.keys.verify(key_id, PURPOSE, &signing_form(frame, &block), value);
-        let key = key.ok_or_else(|| violation("the message is not as it was signed, or by a key that is not known"))?;
+        let key = key.ok_or_else(|| violation("the signature is invalid or by an unknown key"))?;
         if key.agent() != signer {
-            return Err(violation("the key is not the signer's"));
+            return Err(violation("the key does not belong to the signer"));
         }
-        if let Some(to) = content.uri("to")?.filter(|to| !work.is_intermediary() && *to != work.node.uri()) {
-            return Err(violation(format!("the message was signed for `{to}`, and this is `{}`", work.node.uri())));
+        if let Some(to) = content.uri("to")?.filter(|to| !context.is_intermediary() && *to != context.node.uri()) {
+            return Err(violation(format!("the message was signed for `{to}`, this node is `{}`", context.node.uri())));
         }
         for block in blocks_for_intermediaries(frame) {
             match hops.get(block.name).and_then(Value::as_str) {
                 Some(signed) if signed != object_digest(block.properties) => {
-                    return Err(violation(format!("the block `{}` is not as it was signed", block.name)));
+                    return Err(violation(format!("the block `{}` was changed after signing", block.name)));
                 }
                 Some(_) => {}
-                None if block.name != "authorization" && work.will_process(block.name) => {
-                    return Err(violation(format!(
-                        "the block `{}` was added on the way and is not signed",
-                        block.name
-                    )));
+                None if block.name != "authorization" && context.will_process(block.name) => {
+                    return Err(violation(unsigned_block_note(block.name)));
                 }
                 None => {
-                    work.notes.push(format!("the block `{}` was added on the way and is not signed", block.name));
-                    if !work.is_intermediary() && block.name != "authorization" {
-                        work.frame.header.remove(block.name);
+                    context.record.notes.push(unsigned_block_note(block.name));
+                    if !context.is_intermediary() && block.name != "authorization" {
+                        context.frame.header.remove(block.name);
                     }
                 }
             }
         }
         let unsigned = |gram: &&Map<String, Value>| {
-            !is_for_end_of_path(&gram_as_block(gram)) && !grams.contains(&object_digest(gram))
+            !is_for_end_of_path(&HeaderBlock::from_gram(gram)) && !grams.contains(&object_digest(gram))
         };
         if frame.memory_grams_or_empty().iter().any(|gram| unsigned(&gram)) {
-            return Err(violation("a MemoryGram was changed or added on the way"));
+            return Err(violation("a MemoryGram was changed or added after signing"));
         }
-        if work.sender.as_deref().is_some_and(|presented| presented != sender) {
-            return Err(violation("the message is signed as another's than who presents themselves as its sender"));
+        if context.record.sender.as_deref().is_some_and(|presented| presented != sender) {
+            return Err(violation("the signature is for another sender than the credential"));
         }
         if sender != signer && !key.has_permission(KeyPermission::ModifyMessages) {
-            return Err(violation("the message is signed by another than its sender, who may not change it"));
+            return Err(violation("the signer may not change messages of another sender"));
         }
-        work.sender = Some(sender.to_owned());
-        work.sent_at = Some(work.sent_at.map_or(sent, |stamp| stamp.min(sent)));
-        work.is_intact = true;
-        work.audit_actions.push(format!("verified the signature of {signer}"));
+        context.record.sender = Some(sender.to_owned());
+        context.sent_at = Some(context.sent_at.map_or(sent, |stamp| stamp.min(sent)));
+        context.is_intact = true;
+        context.audit_actions.push(format!("verified the signature of {signer}"));
         Ok(())
     }
 }
@@ -247,24 +248,20 @@ impl Module for Signature {
         &DESCRIPTOR
     }
 
-    fn receive(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
-        match work.targeted_block("signature") {
-            Some(block) => self.verify(work, block),
+    fn receive(&self, context: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        match context.targeted_block("signature") {
+            Some(block) => self.verify(context, block),
             None if self.required => Err(violation("the message is not signed")),
             None => Ok(()),
         }
     }
 
-    fn forward(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
-        if work.targeted_block("signature").is_some() { work.reinsert("signature", None) } else { Ok(()) }
-    }
-
-    fn finish(&self, work: &mut ProcessingContext<'_>, changed: bool) -> Result<(), Box<Fault>> {
+    fn finish(&self, context: &mut ProcessingContext<'_>, changed: bool) -> Result<(), Box<Fault>> {
         match &self.resigning_key {
-            // What nobody signed is passed on as such: whoever stripped a signature must not be given another.
-            Some(key) if changed && work.is_intact => {
-                // Whose it was, and of when, stays.
-                let block = work.targeted_block("signature").unwrap_or_default();
+            // An unsigned message stays unsigned: a stripped signature must not be replaced.
+            Some(key) if changed && context.is_intact => {
+                // The original sender and time stay.
+                let block = context.targeted_block("signature").unwrap_or_default();
                 let field = |keys: [&str; 2]| keys.iter().find_map(|key| block.get(*key)).cloned();
                 let more = [
                     ("sender", field(["sender", "signer"])),
@@ -272,7 +269,7 @@ impl Module for Signature {
                     ("to", field(["to"; 2])),
                 ];
                 let more = more.into_iter().filter_map(|(key, value)| Some((key, value?)));
-                sign_with_fields(&mut work.frame, key, work.now, more)
+                sign_with_fields(&mut context.frame, key, context.now, more)
             }
             _ => Ok(()),
         }
@@ -280,5 +277,5 @@ impl Module for Signature {
 }
 
 #[cfg(test)]
-#[path = "signature_tests.rs"]
+#[path = "tests/signature.rs"]
 mod tests;

@@ -1,27 +1,23 @@
-//! How long a message lives: hops, and a time.
+//! Lifetime of a message, in hops and time.
 //!
 //! | | |
 //! |---|---|
-//! | feature | `urn:longshore:mesh:feature:lifetime`: a message that goes in a circle, or comes too late, ends |
+//! | feature | `urn:longshore:mesh:feature:lifetime`: a message that loops or arrives late ends |
 //! | node state | none |
-//! | block | `Header.ttl: 3` (1.4), which is for every node; or `ttl: {hops?: 3, expires?: "2025-06-26T15:00:00Z"}` for the nodes of its role |
-//! | processing | at or after `expires` the message ends at whichever node has it; an intermediary that is given 0 hops does not pass it on, and one that is given more passes on one less |
-//! | fault | `Sender`, subcode `amp:TTLExpired` (1.5.2): sent again as it is, it would end again |
-//! | Body | not looked at; it is not processed once the message has expired |
-//! | other modules | acts before all others; `signature` leaves `ttl` out, because every hop changes it |
-//!
-//! Must not: read a clock; the time comes with the frame.
+//! | block | `Header.ttl: 3` (1.4), for every node; or `ttl: {hops?: 3, expires?: "2025-06-26T15:00:00Z"}` for the nodes of its role |
+//! | processing | any node refuses a message at or after `expires`; an intermediary refuses a message with 0 hops left, and otherwise forwards it with one hop less |
+//! | fault | `Sender`, subcode `amp:TTLExpired` (1.5.2), as resending the message unchanged fails again |
+//! | Body | not read; not processed once the message has expired |
+//! | other modules | acts first; `signature` does not cover `ttl`, as every hop changes it |
 
 use serde_json::json;
 
 use super::super::fault::Fault;
-use super::super::limits::parse_whole_number;
-use super::super::process::ProcessingContext;
+use super::super::node::{Module, ModuleDescriptor, ModuleStage, ProcessingContext};
 use super::super::rules;
+use super::super::syntax::parse_whole_number;
 use super::block_fields::{BlockFields, set_block_field};
-use super::{Module, ModuleDescriptor, ModuleStage};
 
-/// The module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ttl;
 
@@ -36,11 +32,10 @@ fn ttl_expired(text: &str) -> Box<Fault> {
     Fault::sender(rules::TTL_EXPIRED, text).at_pointer("/frame/Header/ttl")
 }
 
-/// The hops that a message may still take, if it says.
-fn remaining_hops(work: &ProcessingContext<'_>) -> Result<Option<u64>, Box<Fault>> {
-    match work.targeted_block("ttl") {
+fn remaining_hops(context: &ProcessingContext<'_>) -> Result<Option<u64>, Box<Fault>> {
+    match context.targeted_block("ttl") {
         Some(block) => BlockFields::new("ttl", block).whole_number("hops"),
-        None => Ok(work.original.header.get("ttl").and_then(parse_whole_number)),
+        None => Ok(context.original.header.get("ttl").and_then(parse_whole_number)),
     }
 }
 
@@ -49,29 +44,29 @@ impl Module for Ttl {
         &DESCRIPTOR
     }
 
-    fn receive(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
-        if let Some(block) = work.targeted_block("ttl")
+    fn receive(&self, context: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        if let Some(block) = context.targeted_block("ttl")
             && let Some(expires) = BlockFields::new("ttl", block).timestamp("expires")?
-            && expires <= work.now
+            && expires <= context.now
         {
             return Err(ttl_expired(&format!("the message expired at {expires}")));
         }
-        if remaining_hops(work)? == Some(0) && work.is_intermediary() {
-            return Err(ttl_expired("the message may take no hop more"));
+        if remaining_hops(context)? == Some(0) && context.is_intermediary() {
+            return Err(ttl_expired("the message has no hops left"));
         }
         Ok(())
     }
 
-    fn forward(&self, work: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
-        let left = remaining_hops(work)?.map(|hops| hops.saturating_sub(1));
-        match (left, work.targeted_block("ttl")) {
-            (Some(left), None) => work.frame.header.set("ttl", json!(left)),
+    fn forward(&self, context: &mut ProcessingContext<'_>) -> Result<(), Box<Fault>> {
+        let left = remaining_hops(context)?.map(|hops| hops.saturating_sub(1));
+        match (left, context.targeted_block("ttl")) {
+            (Some(left), None) => context.frame.header.set("ttl", json!(left)),
             (left, Some(_)) => {
-                let mut block = work.block_properties("ttl");
+                let mut block = context.block_properties("ttl");
                 if let Some(left) = left {
                     set_block_field(&mut block, "hops", json!(left));
                 }
-                work.reinsert("ttl", Some(block))
+                context.reinsert("ttl", Some(block))
             }
             (None, None) => Ok(()),
         }
@@ -79,103 +74,5 @@ impl Module for Ttl {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::super::frame::Frame;
-    use super::super::test_support::{
-        expect_fault, expect_processed, expect_relayed, forwarding_intermediary, frame, ultimate_receiver,
-    };
-    use super::*;
-
-    #[test]
-    fn section_1_4_every_hop_decrements_and_the_receiver_accepts_zero() {
-        let mut frame = frame(json!({"Header": {"messageId": "m", "ttl": 2}, "Body": {}}));
-        for left in [1, 0] {
-            frame = expect_relayed(forwarding_intermediary().with_module(Ttl), frame).frame;
-            assert_eq!(frame.header.get("ttl"), Some(&json!(left)));
-        }
-        let ended = expect_fault(forwarding_intermediary().with_module(Ttl), frame.clone());
-        assert_eq!((ended.code.as_str(), ended.subcode.as_deref()), ("Sender", Some("amp:TTLExpired")));
-        assert_eq!(ended.relates_to.as_deref(), Some("m"));
-        expect_processed(ultimate_receiver().with_module(Ttl), frame);
-    }
-
-    #[test]
-    fn section_1_3_forms_of_one_value_are_equivalent() {
-        for form in ["2", "2.0", "20e-1"] {
-            let text = |ttl: &str| format!(r#"{{"frame":{{"Header":{{"ttl":{ttl}}},"Body":{{}}}}}}"#);
-            let plain = Frame::parse(text(form).as_bytes(), &Default::default()).expect("a good frame");
-            assert_eq!(
-                expect_relayed(forwarding_intermediary().with_module(Ttl), plain).frame.header.get("ttl"),
-                Some(&json!(1)),
-                "{form}"
-            );
-            let block = text(&format!(r#"{{"role":"next","hops":{form}}}"#));
-            let block = Frame::parse(block.as_bytes(), &Default::default()).expect("a good frame");
-            let sent = expect_relayed(forwarding_intermediary().with_module(Ttl), block).frame.to_json();
-            assert_eq!(sent["frame"]["Header"]["ttl"]["hops"], json!(1), "{form}");
-        }
-        let none = Frame::parse(br#"{"frame":{"Header":{"ttl":0.0},"Body":{}}}"#, &Default::default()).expect("good");
-        assert_eq!(
-            expect_fault(forwarding_intermediary().with_module(Ttl), none).subcode.as_deref(),
-            Some("amp:TTLExpired")
-        );
-    }
-
-    #[test]
-    fn section_1_5_2_an_expired_message_is_refused_at_any_node() {
-        let with = |expires: &str| frame(json!({"Header": {"ttl": {"role": "next", "expires": expires}}, "Body": {}}));
-        for late in ["1970-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "1970-01-01T01:00:00+01:00"] {
-            assert_eq!(
-                expect_fault(ultimate_receiver().with_module(Ttl), with(late)).subcode.as_deref(),
-                Some("amp:TTLExpired"),
-                "{late}"
-            );
-            assert_eq!(
-                expect_fault(forwarding_intermediary().with_module(Ttl), with(late)).subcode.as_deref(),
-                Some("amp:TTLExpired"),
-                "{late}"
-            );
-        }
-        expect_processed(ultimate_receiver().with_module(Ttl), with("1970-01-01T00:00:01Z"));
-        assert_eq!(
-            expect_relayed(forwarding_intermediary().with_module(Ttl), with("1970-01-01T00:00:01Z")).frame,
-            with("1970-01-01T00:00:01Z")
-        );
-    }
-
-    #[test]
-    fn section_2_7_1_and_2_7_2_the_block_is_reinserted_with_one_hop_less_in_both_forms() {
-        let keyed = json!({"Header": {"ttl": {"role": "next", "hops": 3, "more": 1}}, "Body": {}});
-        let sent = expect_relayed(forwarding_intermediary().with_module(Ttl), frame(keyed)).frame.to_json();
-        assert_eq!(sent["frame"]["Header"]["ttl"], json!({"role": "next", "hops": 2, "more": 1}));
-        let listed =
-            json!({"Header": {"headerBlocks": [{"type": "ttl", "role": "next", "content": {"hops": 3}}]}, "Body": {}});
-        let sent = expect_relayed(forwarding_intermediary().with_module(Ttl), frame(listed)).frame.to_json();
-        let expected = json!([{"type": "ttl", "role": "next", "content": {"hops": 2}}]);
-        assert_eq!(sent["frame"]["Header"]["headerBlocks"], expected);
-    }
-
-    #[test]
-    fn section_2_3_a_block_for_another_role_is_left_unchanged() {
-        let value = json!({"Header": {"ttl": {"hops": 0, "expires": "1960-01-01T00:00:00Z"}}, "Body": {}});
-        assert_eq!(
-            expect_relayed(forwarding_intermediary().with_module(Ttl), frame(value.clone())).frame,
-            frame(value.clone())
-        );
-        assert_eq!(
-            expect_fault(ultimate_receiver().with_module(Ttl), frame(value)).subcode.as_deref(),
-            Some("amp:TTLExpired")
-        );
-    }
-
-    #[test]
-    fn section_2_6_and_5_2_1_the_module_validates_its_fields() {
-        for block in [json!({"hops": -1}), json!({"hops": "3"}), json!({"expires": "soon"}), json!({"expires": 7})] {
-            let refused = expect_fault(
-                ultimate_receiver().with_module(Ttl),
-                frame(json!({"Header": {"ttl": block}, "Body": {}})),
-            );
-            assert_eq!(refused.subcode.as_deref(), Some(rules::BLOCK_CONTENT), "{block}");
-        }
-    }
-}
+#[path = "tests/ttl.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! What the tests of reviews, of holds and of what is said share.
+//! Fixtures of the tests of reviews, holds and AMP messages.
 
 use super::*;
 use crate::protocol::amp::message::{
@@ -6,14 +6,14 @@ use crate::protocol::amp::message::{
     ReviewDecision, ReviewVerdict,
 };
 use crate::swarm::amp_intent::{AmpIntent, ReviewSpec};
-use crate::swarm::event::{TaskAction, TaskDecision as Decided};
+use crate::swarm::event::{TaskAction, TaskDecision};
 use crate::swarm::review_outcome::{ReviewFix, ReviewOutcome};
 use crate::swarm::spec::{AckTimeouts, AmpSpec, DEFAULT_HEARTBEAT_TIMEOUT, DEFAULT_REVIEW_ROUNDS};
 
-/// When the swarms of these tests began.
+/// When the swarms of these tests begin.
 pub(super) const BEGAN_MS: u64 = 1_760_000_000_000;
 
-/// A plan that speaks AMP; `rounds` as in [`AmpSpec`].
+/// A plan with AMP settings; `rounds` is [`AmpSpec::review_rounds`].
 pub(super) fn amp_swarm_spec(assignments: &[&[(u32, &[u32])]], rounds: Option<u32>) -> SwarmSpec {
     let amp = AmpSpec {
         began_ms: BEGAN_MS,
@@ -35,33 +35,31 @@ pub(super) fn attempt_tip(id: &AttemptId) -> CommitId {
 }
 
 impl MachineHarness {
-    /// An executor's whole life: these stories are finished, and the tree is this one.
+    /// Runs an executor's attempt that finishes the stories.
     pub(super) fn finish_work_with_tree(&mut self, id: &AttemptId, stories: &[u32], tree: &str) -> Vec<Effect> {
         self.run_to_completion(id);
-        self.handle(Event::ResultCollected {
-            attempt: id.clone(),
-            tip: Some(attempt_tip(id)),
-            stories: stories.iter().map(|story| finished_story(*story)).collect(),
-            leftover: None,
-            diffs: Vec::new(),
-            tree: Some(tree.to_owned()),
-            result_ref: Some(format!("refs/kept/{}", id.number)),
-        })
+        let stories = stories.iter().map(|story| finished_story(*story)).collect();
+        let mut event = result_collected(id, None, stories);
+        if let Event::ResultCollected { tip, tree: tip_tree, result_ref, .. } = &mut event {
+            (*tip, *tip_tree) = (Some(attempt_tip(id)), Some(tree.to_owned()));
+            *result_ref = Some(format!("refs/kept/{}", id.number));
+        }
+        self.handle(event)
     }
 
     pub(super) fn finish_work(&mut self, id: &AttemptId, stories: &[u32]) -> Vec<Effect> {
         self.finish_work_with_tree(id, stories, &format!("tree of {id}"))
     }
 
-    /// A reviewer's whole life.
-    pub(super) fn finish_review(&mut self, id: &AttemptId, reviewed: ReviewOutcome) -> Vec<Effect> {
+    /// Runs a reviewer's attempt.
+    pub(super) fn finish_review(&mut self, id: &AttemptId, outcome: ReviewOutcome) -> Vec<Effect> {
         self.run_to_completion(id);
-        self.handle(Event::ReviewCollected { attempt: id.clone(), outcome: Box::new(reviewed) })
+        self.handle(Event::ReviewCollected { attempt: id.clone(), outcome: Box::new(outcome) })
     }
 
     pub(super) fn apply_decision(&mut self, number: u32, action: TaskAction) -> Vec<Effect> {
         let id = format!("decision {}", self.journal.len());
-        let decision = Decided { id, task: assignment(number), action, by: "admin".to_owned() };
+        let decision = TaskDecision { id, task: assignment(number), action, by: "admin".to_owned() };
         assert_eq!(self.machine.check_decision(&decision.task, &decision.action), Ok(()));
         let effects = self.handle(Event::DecisionMade { decision: decision.clone() });
         assert!(!effects.is_empty() && self.machine.has_applied_decision(&decision.id));
@@ -120,7 +118,7 @@ pub(super) fn review_without_verdict(cause: Cause) -> ReviewOutcome {
     ReviewOutcome::failed(Failure::new(cause, "nothing that is a verdict"))
 }
 
-/// The review that is started by these effects.
+/// The review that these effects start.
 pub(super) fn started_review(effects: &[Effect]) -> Option<(AttemptId, ReviewSpec)> {
     let mut all = effects.iter().filter_map(|effect| match effect {
         Effect::StartReview { attempt, review } => Some((attempt.clone(), (**review).clone())),
@@ -140,17 +138,17 @@ pub(super) fn merged_tips(effects: &[Effect]) -> Vec<CommitId> {
     merges.collect()
 }
 
-/// What is said but for the pictures of the tasks.
+/// The intents, without task updates.
 pub(super) fn sent_intents(effects: &[Effect]) -> Vec<AmpIntent> {
-    let words = effects.iter().filter_map(|effect| match effect {
-        Effect::SendAmp(word) if !matches!(**word, AmpIntent::TaskUpdate(_)) => Some((**word).clone()),
+    let intents = effects.iter().filter_map(|effect| match effect {
+        Effect::SendAmp(intent) if !matches!(**intent, AmpIntent::TaskUpdate(_)) => Some((**intent).clone()),
         _ => None,
     });
-    words.collect()
+    intents.collect()
 }
 
 pub(super) fn escalations(effects: &[Effect]) -> Vec<Escalation> {
-    let all = sent_intents(effects).into_iter().filter_map(|word| match word {
+    let all = sent_intents(effects).into_iter().filter_map(|intent| match intent {
         AmpIntent::Escalation { escalation, .. } => Some(*escalation),
         _ => None,
     });
@@ -161,11 +159,11 @@ pub(super) fn escalation_kinds(effects: &[Effect]) -> Vec<(EscalationType, Escal
     escalations(effects).iter().map(|one| (one.escalation_type, one.severity)).collect()
 }
 
-/// The newest status of each task's file.
+/// The phase in the newest task update.
 pub(super) fn last_task_status(effects: &[Effect]) -> Option<&'static str> {
     let mut all = effects.iter().filter_map(|effect| match effect {
-        Effect::SendAmp(word) => match &**word {
-            AmpIntent::TaskUpdate(news) => Some(news.status),
+        Effect::SendAmp(intent) => match &**intent {
+            AmpIntent::TaskUpdate(update) => Some(update.phase.as_str()),
             _ => None,
         },
         _ => None,
@@ -174,7 +172,7 @@ pub(super) fn last_task_status(effects: &[Effect]) -> Option<&'static str> {
 }
 
 impl MachineHarness {
-    /// Goes to the next deadline, whenever that is.
+    /// Advances to the next deadline and fires it.
     pub(super) fn fire_next_deadline(&mut self) -> Vec<Effect> {
         self.now = self.machine.next_deadline().expect("a deadline");
         self.handle(Event::DeadlinePassed)

@@ -1,23 +1,23 @@
-//! What is said in AMP, and when, one by one.
+//! Which AMP messages are sent, and when.
 
 use super::amp_fixtures::*;
 use super::*;
 use crate::protocol::amp::machine::CATCH_UP_PERIOD;
 use crate::protocol::amp::message::{
-    AmpMessageType, AmpRole, EscalationSeverity, EscalationType, MsgId, SubtaskCompletionStatus as Came,
+    AmpMessageType, AmpRole, EscalationSeverity, EscalationType, MsgId, SubtaskCompletionStatus,
 };
 use crate::swarm::amp_intent::AmpIntent;
 use crate::swarm::event::TaskAction;
 use crate::swarm::spec::DEFAULT_HEARTBEAT_TIMEOUT;
 
-/// A word in short: what, and of which message.
-fn intent_summary(word: &AmpIntent) -> String {
-    match word {
+/// An intent in short: its type, and the type of an acked message.
+fn intent_summary(intent: &AmpIntent) -> String {
+    match intent {
         AmpIntent::Dispatch(dispatch) => match dispatch.attempt {
             Some(_) => "dispatch".to_owned(),
             None => "guidance".to_owned(),
         },
-        AmpIntent::Result(end) => format!("result {:?}", end.status).to_lowercase(),
+        AmpIntent::Result(result) => format!("result {:?}", result.status).to_lowercase(),
         AmpIntent::ReviewRequest(_) => "request".to_owned(),
         AmpIntent::Verdict { .. } => "verdict".to_owned(),
         AmpIntent::Escalation { escalation, .. } => format!("escalation {:?}", escalation.escalation_type),
@@ -31,9 +31,9 @@ fn intent_summaries(effects: &[Effect]) -> Vec<String> {
 }
 
 fn msg_ids(effects: &[Effect]) -> Vec<MsgId> {
-    let ids = sent_intents(effects).into_iter().filter_map(|word| match word {
+    let ids = sent_intents(effects).into_iter().filter_map(|intent| match intent {
         AmpIntent::Dispatch(dispatch) => Some(dispatch.id),
-        AmpIntent::Result(end) => Some(end.id),
+        AmpIntent::Result(result) => Some(result.id),
         AmpIntent::ReviewRequest(request) => Some(request.id),
         AmpIntent::Verdict { id, .. } | AmpIntent::Escalation { id, .. } => Some(id),
         AmpIntent::Ack { .. } | AmpIntent::TaskUpdate(_) => None,
@@ -51,7 +51,7 @@ fn a_reviewed_task_sends_the_expected_messages() {
     all.extend(rig.handle(story_reported(&id, 2, 1, StoryStatus::InProgress)));
     all.extend(rig.handle(completion_reported(&id, 3, CompletionStatus::Completed)));
     all.extend(rig.handle(sandbox_ended(&id, container_exit(0))));
-    assert_eq!(intent_summaries(&all)[1..], ["ack of task_dispatch by executor"], "once, at its first word");
+    assert_eq!(intent_summaries(&all)[1..], ["ack of task_dispatch by executor"], "once, with its first progress");
     all.extend(rig.handle(result_collected(&id, Some(50), vec![finished_story(1)])));
     all.extend(rig.start_sandbox(&reviewer));
     all.extend(rig.handle(story_reported(&reviewer, 1, 1, StoryStatus::InProgress)));
@@ -74,8 +74,8 @@ fn a_reviewed_task_sends_the_expected_messages() {
     );
     let ids = msg_ids(&all);
     assert!(ids.iter().all(|id| id.unix_ms() >= BEGAN_MS), "{ids:?}");
-    let told = sent_intents(&all);
-    let request = told.iter().find_map(|word| match word {
+    let sent = sent_intents(&all);
+    let request = sent.iter().find_map(|intent| match intent {
         AmpIntent::ReviewRequest(request) => Some(request.clone()),
         _ => None,
     });
@@ -102,7 +102,7 @@ fn a_missing_ack_is_escalated_once_and_waiting_continues() {
             rig.finish_work(&id, &[1]);
             id = attempt(1, 2);
         }
-        let asked = msg_ids(&rig.start_sandbox(&id)).pop().expect("told");
+        let asked = msg_ids(&rig.start_sandbox(&id)).pop().expect("sent");
         let (kind, seconds) =
             if review { (AmpMessageType::ReviewRequest, 600) } else { (AmpMessageType::TaskDispatch, 300) };
         assert_eq!(asked.message_type(), kind);
@@ -112,7 +112,7 @@ fn a_missing_ack_is_escalated_once_and_waiting_continues() {
         assert!(!late.auto_suspended && late.affected_msgs.contains(&asked), "{late:?}");
         assert_eq!(late.triggered_by, AmpRole::System);
         assert_eq!(last_task_status(&effects), Some(if review { "in_review" } else { "dispatched" }));
-        // It comes after all, and is written.
+        // A late ack is written all the same.
         let effects = rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
         assert_eq!(
             intent_summaries(&effects),
@@ -148,7 +148,7 @@ fn deadlines_missed_during_an_absence_are_escalated_once_after_replay() {
         assert_eq!((escalation_kinds(&rig.handle(Event::Resumed)), rig.now), (vec![], before));
         if heard {
             let effects = rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
-            let at = sent_intents(&effects).into_iter().find_map(|word| match word {
+            let at = sent_intents(&effects).into_iter().find_map(|intent| match intent {
                 AmpIntent::Ack { at_ms, .. } => Some(at_ms),
                 _ => None,
             });
@@ -162,8 +162,8 @@ fn deadlines_missed_during_an_absence_are_escalated_once_after_replay() {
         }
         let effects = rig.fire_deadline_in(CATCH_UP_PERIOD.as_secs());
         let both = [EscalationType::AckTimeout, EscalationType::HeartbeatTimeout];
-        let told: Vec<EscalationType> = escalation_kinds(&effects).into_iter().map(|(kind, _)| kind).collect();
-        assert_eq!(told, both);
+        let escalated: Vec<EscalationType> = escalation_kinds(&effects).into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(escalated, both);
         rig.handle(Event::OrchestratorAbsent { ms: 86_400_000 });
         assert_eq!(escalation_kinds(&rig.handle(Event::Resumed)), [], "once");
         rig.advance_secs(10);
@@ -176,7 +176,7 @@ fn deadlines_missed_during_an_absence_are_escalated_once_after_replay() {
 fn failures_are_escalated_by_cause() {
     use crate::protocol::amp::message::EscalationType::*;
     for (cause, first, last) in [
-        // Checks that fail go back to the executor; the admin hears of the last time.
+        // Failing checks go back to the executor; the admin hears of the last failure.
         (Cause::VerificationFailed, None, CiFailure),
         (Cause::AgentFailed, Some(Unknown), Unknown),
         (Cause::BranchViolation, Some(BranchViolation), BranchViolation),
@@ -203,15 +203,15 @@ fn a_stopped_story_is_reported_as_partial() {
     let id = attempt(1, 1);
     rig.start_sandbox(&id);
     rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
-    rig.handle(Event::StopRequested { level: crate::swarm::event::StopLevel::Graceful, by: "SIGINT".to_owned() });
+    rig.handle(stop_requested(StopLevel::Graceful));
     rig.handle(completion_reported(&id, 2, CompletionStatus::Stopped));
     rig.handle(sandbox_ended(&id, container_exit(0)));
     let effects = rig.handle(result_collected(&id, None, vec![failed_story(1, Cause::StoppedByUser)]));
-    let ends = sent_intents(&effects).into_iter().find_map(|word| match word {
-        AmpIntent::Result(end) => Some((end.status, end.failure.map(|failure| failure.cause))),
+    let ends = sent_intents(&effects).into_iter().find_map(|intent| match intent {
+        AmpIntent::Result(result) => Some((result.status, result.failure.map(|failure| failure.cause))),
         _ => None,
     });
-    assert_eq!(ends, Some((Came::Partial, Some(Cause::StoppedByUser))));
+    assert_eq!(ends, Some((SubtaskCompletionStatus::Partial, Some(Cause::StoppedByUser))));
     assert_eq!(escalation_kinds(&effects), [], "it was the user who did it");
 }
 
@@ -220,7 +220,7 @@ fn an_admin_decision_acks_the_open_escalations() {
     let mut plan = amp_swarm_spec(&[&[(1, &[])]], None);
     plan.stories[0].risk = RiskLevel::High;
     let (mut rig, effects) = MachineHarness::begun(plan);
-    let escalation = msg_ids(&effects).pop().expect("told");
+    let escalation = msg_ids(&effects).pop().expect("sent");
     let effects = rig.apply_decision(1, answer_action("mind the dog"));
     assert_eq!(
         intent_summaries(&effects),
@@ -228,15 +228,15 @@ fn an_admin_decision_acks_the_open_escalations() {
     );
     let notes: Vec<Option<String>> = sent_intents(&effects)
         .into_iter()
-        .filter_map(|word| match word {
+        .filter_map(|intent| match intent {
             AmpIntent::Ack { note, by: AmpRole::Admin, .. } => Some(note),
             _ => None,
         })
         .collect();
     assert_eq!(notes, [Some("answer: mind the dog".to_owned())]);
-    let guidance = msg_ids(&effects).pop().expect("told");
+    let guidance = msg_ids(&effects).pop().expect("sent");
     rig.handle(Event::Resumed);
-    // The task's dispatch refers to both.
+    // The task's next dispatch refers to both.
     let dispatch = sent_intents(&rig.start_sandbox(&attempt(1, 1))).remove(0);
     let AmpIntent::Dispatch(dispatch) = dispatch else { panic!("{dispatch:?}") };
     assert_eq!(dispatch.refs, [escalation, guidance]);

@@ -1,7 +1,6 @@
-//! The engine's absence, silence and pauses, rule by rule.
+//! Loss of the engine, silent sandboxes, and external pauses.
 
 use super::*;
-use crate::swarm::event::StopLevel;
 use crate::swarm::machine::AttemptPhase;
 
 fn engine_lost() -> Event {
@@ -16,8 +15,8 @@ fn start_failed_unreachable(id: &AttemptId) -> Event {
     Event::StartFailed { attempt: id.clone(), fault }
 }
 
-/// One story, no machinery retry, and a sandbox that may say nothing for 20 s.
-fn single_story_swarm() -> (MachineHarness, AttemptId) {
+/// One story, no machinery retry, and a liveness timeout of 20 s.
+fn impatient_swarm() -> (MachineHarness, AttemptId) {
     let mut plan = spec(&[&[(1, &[])]]);
     plan.limits.machinery_retries = 0;
     plan.limits.liveness_timeout = Duration::from_secs(20);
@@ -27,7 +26,7 @@ fn single_story_swarm() -> (MachineHarness, AttemptId) {
 
 #[test]
 fn failures_while_the_engine_is_lost_cost_no_retry_and_wait_for_it() {
-    let (mut rig, id) = single_story_swarm();
+    let (mut rig, id) = impatient_swarm();
     rig.handle(engine_lost());
     rig.assert_ignored(engine_lost());
     rig.handle(start_failed_unreachable(&id));
@@ -35,7 +34,7 @@ fn failures_while_the_engine_is_lost_cost_no_retry_and_wait_for_it() {
     assert_eq!(started_attempts(&rig.handle(Event::DeadlinePassed)), [], "its backoff is over, and the engine is away");
     assert_eq!(started_attempts(&rig.handle(Event::EngineReconnected)), [attempt(1, 2)]);
     rig.assert_ignored(Event::EngineReconnected);
-    // Also where the engine's absence is not told yet.
+    // The same before the loss is reported.
     rig.handle(start_failed_unreachable(&attempt(1, 2)));
     assert_eq!(started_attempts(&rig.fire_deadline_in(1)), [attempt(1, 3)]);
     assert_eq!(finish_outcome(&rig.run_and_land(&attempt(1, 3), &[1], 7)), Some(SwarmOutcome::Landed));
@@ -44,7 +43,7 @@ fn failures_while_the_engine_is_lost_cost_no_retry_and_wait_for_it() {
 #[test]
 fn a_sandbox_that_ends_with_the_engine_is_an_engine_error_and_costs_no_retry() {
     for (code, vanished) in [(Some(137), false), (Some(143), false), (None, true), (Some(255), false)] {
-        let (mut rig, id) = single_story_swarm();
+        let (mut rig, id) = impatient_swarm();
         rig.start_sandbox(&id);
         let exit = ContainerExit { code, vanished, engine_lost: true, ..ContainerExit::default() };
         rig.handle(sandbox_ended(&id, exit));
@@ -56,16 +55,16 @@ fn a_sandbox_that_ends_with_the_engine_is_an_engine_error_and_costs_no_retry() {
             "no machinery retry was there to be used up"
         );
     }
-    // A shim that was told to stop by the engine's own end says so.
-    let (mut rig, id) = single_story_swarm();
+    // The engine's shutdown stopped the shim, which reports that.
+    let (mut rig, id) = impatient_swarm();
     rig.start_sandbox(&id);
     rig.handle(completion_reported(&id, 1, CompletionStatus::Stopped));
     rig.handle(sandbox_ended(&id, ContainerExit { engine_lost: true, ..container_exit(0) }));
     rig.handle(result_collected(&id, None, vec![failed_story(1, Cause::StoppedByUser)]));
     assert_eq!(rig.cause(1), Some(Cause::EngineError));
     assert_eq!(started_attempts(&rig.fire_deadline_in(1)), [attempt(1, 2)]);
-    // Memory stays memory.
-    let (mut rig, id) = single_story_swarm();
+    // An OOM kill stays one.
+    let (mut rig, id) = impatient_swarm();
     rig.start_sandbox(&id);
     rig.handle(sandbox_ended(&id, ContainerExit { oom_killed: true, engine_lost: true, ..container_exit(137) }));
     rig.handle(collect_failed(&id, Cause::HostError, false, Some("refs/salvage")));
@@ -92,7 +91,7 @@ fn sandboxes_killed_just_before_an_engine_loss_cost_no_retry() {
 
 #[test]
 fn collect_is_retried_longer_while_the_engine_is_lost() {
-    let (mut rig, id) = single_story_swarm();
+    let (mut rig, id) = impatient_swarm();
     rig.run_to_completion(&id);
     rig.handle(engine_lost());
     for _ in 0..10 {
@@ -108,7 +107,7 @@ fn collect_is_retried_longer_while_the_engine_is_lost() {
 
 #[test]
 fn an_engine_lost_for_too_long_ends_the_swarm_resumably() {
-    let (mut rig, id) = single_story_swarm();
+    let (mut rig, id) = impatient_swarm();
     rig.start_sandbox(&id);
     rig.handle(engine_lost());
     while finish_outcome(&rig.handle(Event::DeadlinePassed)).is_none() {
@@ -127,9 +126,9 @@ fn an_engine_lost_for_too_long_ends_the_swarm_resumably() {
 
 #[test]
 fn a_stop_while_the_engine_is_lost_leaves_sandboxes_for_resume() {
-    let stop = Event::StopRequested { level: StopLevel::Graceful, by: "SIGINT".to_owned() };
+    let stop = stop_requested(StopLevel::Graceful);
     for order in [[engine_lost(), stop.clone()], [stop, engine_lost()]] {
-        let (mut rig, id) = single_story_swarm();
+        let (mut rig, id) = impatient_swarm();
         rig.start_sandbox(&id);
         let [first, second] = order;
         assert_eq!(finish_outcome(&rig.handle(first)), None);
@@ -143,13 +142,13 @@ fn a_stop_while_the_engine_is_lost_leaves_sandboxes_for_resume() {
 #[test]
 fn a_silent_sandbox_is_inspected_and_ended_with_the_evidence() {
     for paused in [false, true] {
-        let (mut rig, id) = single_story_swarm();
+        let (mut rig, id) = impatient_swarm();
         rig.start_sandbox(&id);
         rig.advance_secs(15);
         rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
         let examine = [Effect::Inspect { attempt: id.clone() }];
         assert_eq!(rig.fire_deadline_in(20), examine, "20 s after its last word");
-        // No answer: asked again.
+        // Without an answer, it is inspected again.
         assert_eq!(rig.fire_deadline_in(20), examine);
         let processes = vec!["1 acp-shim serve".to_owned()];
         let effects = rig.handle(Event::SandboxInspected { attempt: id.clone(), paused, processes: processes.clone() });
@@ -169,12 +168,12 @@ fn a_silent_sandbox_is_inspected_and_ended_with_the_evidence() {
 
 #[test]
 fn a_record_during_inspection_keeps_the_sandbox() {
-    let (mut rig, id) = single_story_swarm();
+    let (mut rig, id) = impatient_swarm();
     rig.start_sandbox(&id);
     rig.fire_deadline_in(20);
     rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
     rig.assert_ignored(Event::SandboxInspected { attempt: id.clone(), paused: false, processes: Vec::new() });
-    // A pause is told, and ends nothing by itself; its end is not told.
+    // A pause is announced and ends nothing by itself; its end is not announced.
     let pause = |paused| Event::SandboxInspected { attempt: id.clone(), paused, processes: Vec::new() };
     assert!(matches!(rig.handle(pause(true))[..], [Effect::Announce(Announcement::SandboxPaused { .. })]));
     rig.assert_ignored(pause(true));
@@ -183,7 +182,7 @@ fn a_record_during_inspection_keeps_the_sandbox() {
 
 #[test]
 fn silence_is_ignored_while_the_engine_is_lost() {
-    let (mut rig, id) = single_story_swarm();
+    let (mut rig, id) = impatient_swarm();
     rig.start_sandbox(&id);
     rig.handle(engine_lost());
     assert_eq!(rig.fire_deadline_in(20), []);

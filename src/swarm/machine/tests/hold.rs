@@ -1,15 +1,11 @@
-//! What waits for the admin, and what the admin decides, one by one.
+//! What waits for the admin, and what the admin decides.
 
 use super::amp_fixtures::*;
 use super::*;
 use crate::protocol::amp::message::{EscalationSeverity, EscalationType};
-use crate::swarm::event::{StopLevel, TaskAction, TaskDecision as Decided};
+use crate::swarm::event::{TaskAction, TaskDecision};
 use crate::swarm::machine::{AttemptPhase, HoldKind};
 use crate::swarm::spec::DEFAULT_HEARTBEAT_TIMEOUT;
-
-fn stop_requested(level: StopLevel) -> Event {
-    Event::StopRequested { level, by: "SIGINT".to_owned() }
-}
 
 fn high_risk_spec() -> SwarmSpec {
     let mut plan = amp_swarm_spec(&[&[(1, &[])], &[(2, &[1])], &[(3, &[])]], None);
@@ -17,7 +13,7 @@ fn high_risk_spec() -> SwarmSpec {
     plan
 }
 
-/// A swarm of two tasks with one place, of which the first is suspended for its silence; and the effects of that.
+/// A swarm of two tasks with one slot, whose first sandbox is suspended for a missing heartbeat; and the effects of that.
 fn suspended_swarm() -> (MachineHarness, AttemptId, Vec<Effect>) {
     let mut plan = amp_swarm_spec(&[&[(1, &[])], &[(2, &[])]], None);
     plan.limits.max_sandboxes = 1;
@@ -93,7 +89,7 @@ fn a_heartbeat_timeout_pauses_the_sandbox_and_frees_its_slot() {
     assert!(effects.contains(&Effect::Pause { attempt: id.clone() }), "{effects:?}");
     assert_eq!(escalation_kinds(&effects), [(EscalationType::HeartbeatTimeout, EscalationSeverity::Critical)]);
     assert_eq!(started_attempts(&effects), [attempt(2, 1)]);
-    // What the pipe still held says nothing new, and no clock of it runs.
+    // Records that were on their way change nothing, and its timers stand still.
     rig.handle(story_reported(&id, 2, 1, StoryStatus::InProgress));
     rig.assert_ignored(Event::SandboxInspected { attempt: id.clone(), paused: true, processes: Vec::new() });
     assert_eq!(finish_outcome(&rig.run_and_land(&attempt(2, 1), &[2], 7)), Some(SwarmOutcome::Suspended));
@@ -107,9 +103,9 @@ fn a_heartbeat_timeout_pauses_the_sandbox_and_frees_its_slot() {
     let effects = rig.handle(Event::Resumed);
     assert!(effects.contains(&Effect::Unpause { attempt: id.clone() }), "{effects:?}");
     assert!(!effects.contains(&Effect::Pause { attempt: id.clone() }), "{effects:?}");
-    // Who looks before the engine has done it sees longshore's own doing.
+    // An inspection just after the unpause still sees longshore's own pause.
     rig.assert_ignored(Event::SandboxInspected { attempt: id.clone(), paused: true, processes: Vec::new() });
-    // What was left of its time: two heartbeats and 10 s, of which one and 10 s are gone. Its new heartbeat is as long.
+    // One heartbeat timeout of its time is left, as much as until its next heartbeat is due.
     let effects = rig.fire_deadline_in(DEFAULT_HEARTBEAT_TIMEOUT.as_secs());
     assert!(
         effects.contains(&Effect::Pause { attempt: id.clone() })
@@ -152,7 +148,7 @@ fn a_story_timeout_during_a_suspension_costs_no_retry() {
     rig.apply_decision(1, TaskAction::Resume);
     rig.handle(Event::Resumed);
     rig.advance_secs(5);
-    // Its shim counted the time in which it was frozen.
+    // Its shim counted the time of the suspension.
     rig.handle(completion_reported(&id, 2, CompletionStatus::Failed));
     rig.handle(sandbox_ended(&id, container_exit(0)));
     rig.handle(result_collected(&id, None, vec![failed_story(1, Cause::Timeout)]));
@@ -171,7 +167,7 @@ fn a_suspended_sandbox_is_aborted_or_restarted() {
             assert!(effects.contains(&Effect::Kill { attempt: id.clone() }), "{effects:?}");
             assert_eq!(rig.hold_kind(1), None);
             rig.handle(sandbox_ended(&id, container_exit(137)));
-            // What it had finished before does not land where the task was given up.
+            // Its finished work does not land if the task was aborted.
             let effects = rig.handle(match finishes {
                 true => result_collected(&id, Some(50), vec![finished_story(1)]),
                 false => result_collected(&id, None, vec![story_result(1, StoryOutcome::NotReached)]),
@@ -200,7 +196,7 @@ fn aborting_a_task_aborts_all_its_stories() {
         MachineHarness::begun(plan).0
     };
     let all = |rig: &MachineHarness| [rig.cause(1), rig.cause(2)];
-    // Of one that is locked, a story waits for its next try.
+    // In a locked task, a story waits for its next attempt.
     let mut rig = plan();
     rig.run_to_completion(&attempt(1, 1));
     rig.handle(result_collected(
@@ -213,7 +209,7 @@ fn aborting_a_task_aborts_all_its_stories() {
     rig.apply_decision(1, TaskAction::Abort);
     assert_eq!(all(&rig), [Some(Cause::AbortedByAdmin); 2]);
     assert_eq!(finish_outcome(&rig.handle(Event::Resumed)), Some(SwarmOutcome::SomeFailed));
-    // Of one that is suspended, one was begun and the other was not.
+    // In a suspended task, one story was begun and the other was not.
     let mut rig = plan();
     rig.start_sandbox(&attempt(1, 1));
     rig.handle(story_reported(&attempt(1, 1), 1, 1, StoryStatus::InProgress));
@@ -276,7 +272,7 @@ fn a_suspended_sandbox_that_already_completed_is_unpaused() {
     rig.handle(result_collected(&id, Some(50), vec![finished_story(1)]));
     rig.handle(Event::Merged { attempt: id, head: commit(7) });
     assert_eq!(rig.status(1), StoryStatus::Completed);
-    // One that sends nothing but rubbish is killed, paused or not.
+    // Too many bad records kill it, paused or not.
     let (mut rig, id, _) = suspended_swarm();
     rig.handle(record_refused(&id, 2));
     rig.handle(record_refused(&id, 3));
@@ -341,7 +337,7 @@ fn resume_reissues_a_lost_unpause() {
 
 #[test]
 fn retry_reopens_failed_stories_and_their_skipped_dependents() {
-    // 4 depends on 1 and, by way of 3, on 2; both fail.
+    // 4 depends on 1 and, through 3, on 2; both fail.
     for (action, from) in [(TaskAction::Retry, 1), (TaskAction::Rollback, 1)] {
         let mut plan = amp_swarm_spec(&[&[(1, &[])], &[(2, &[])], &[(3, &[2])], &[(4, &[1, 3])], &[(5, &[1])]], None);
         plan.limits.retries = 0;
@@ -364,7 +360,7 @@ fn retry_reopens_failed_stories_and_their_skipped_dependents() {
             |rig: &MachineHarness| (1..=5).map(|story| rig.status(story) == StoryStatus::Pending).collect::<Vec<_>>();
         assert_eq!(pending(&rig), [true, false, false, false, true], "4 waits for what will not come");
         assert_eq!(started_attempts(&rig.run_and_land(&attempt(1, 2), &[1], 7)), [attempt(5, 1)]);
-        // And then the other one, too, while the swarm runs.
+        // Then the other one, too, while the swarm runs.
         assert_eq!(started_attempts(&rig.apply_decision(2, TaskAction::Retry)), [attempt(2, 2)]);
         rig.run_and_land(&attempt(5, 1), &[5], 8);
         assert_eq!(started_attempts(&rig.run_and_land(&attempt(2, 2), &[2], 9)), [attempt(3, 1)]);
@@ -391,13 +387,14 @@ fn an_inapplicable_decision_is_refused_with_a_reason() {
     };
     assert_eq!(refusals(&rig, 9), vec!["the swarm has no task T-2026-009"; 6]);
     let refused = refusals(&rig, 1);
-    assert_eq!(refused[0], "nothing of T-2026-001 waits for the admin: there is nothing to approve");
-    assert!(refused[2].starts_with("T-2026-001 is being worked on"), "{}", refused[2]);
+    assert_eq!(refused[0], "T-2026-001 does not wait for the admin: there is nothing to approve");
+    assert!(refused[2].starts_with("T-2026-001 is running"), "{}", refused[2]);
     rig.finish_work(&id, &[1]);
     rig.finish_review(&attempt(1, 2), approved_review());
     rig.handle(Event::Merged { attempt: id, head: commit(7) });
     assert!(refusals(&rig, 1)[4].starts_with("no story of T-2026-001 has failed"), "{:?}", refusals(&rig, 1));
-    let decision = Decided { id: "1".to_owned(), task: assignment(1), action: TaskAction::Abort, by: "me".to_owned() };
+    let decision =
+        TaskDecision { id: "1".to_owned(), task: assignment(1), action: TaskAction::Abort, by: "me".to_owned() };
     rig.assert_ignored(Event::DecisionMade { decision });
     assert!(!rig.machine.has_applied_decision("1"), "what was refused may come again when it can be done");
 }
@@ -412,7 +409,7 @@ fn an_aborted_story_is_not_reopened_before_its_dependencies() {
     rig.run_to_completion(&attempt(1, 1));
     rig.handle(result_collected(&attempt(1, 1), None, vec![failed_story(1, Cause::AgentFailed)]));
     let refusal = rig.machine.check_decision(&assignment(2), &TaskAction::Retry).expect_err("1 has failed");
-    assert_eq!(refusal, "what T-2026-002 depends on has not landed: `retry` that first");
+    assert_eq!(refusal, "the dependencies of `T-2026-002` have not landed: retry these first");
     rig.apply_decision(1, TaskAction::Retry);
     rig.apply_decision(2, TaskAction::Retry);
     assert_eq!(started_attempts(&rig.handle(Event::Resumed)), [attempt(1, 2)]);

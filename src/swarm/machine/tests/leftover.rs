@@ -1,12 +1,7 @@
-//! What becomes of a work folder that has more than its result.
+//! Work directories that have more than their result.
 
 use super::*;
 use crate::swarm::event::Leftover;
-
-fn single_story_swarm() -> (MachineHarness, AttemptId) {
-    let (rig, _) = MachineHarness::begun(spec(&[&[(1, &[])]]));
-    (rig, attempt(1, 1))
-}
 
 #[test]
 fn a_leftover_is_reported_and_its_work_dir_removed_if_fully_salvaged() {
@@ -17,15 +12,10 @@ fn a_leftover_is_reported_and_its_work_dir_removed_if_fully_salvaged() {
         rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
         rig.handle(sandbox_ended(&id, container_exit(137)));
         let stories = vec![story_result(1, StoryOutcome::NotReached)];
-        let event = Event::ResultCollected {
-            attempt: id.clone(),
-            tip: None,
-            stories,
-            leftover: Some(rest.clone()),
-            diffs: Vec::new(),
-            tree: None,
-            result_ref: None,
-        };
+        let mut event = result_collected(&id, None, stories);
+        if let Event::ResultCollected { leftover, .. } = &mut event {
+            *leftover = Some(rest.clone());
+        }
         let effects = rig.handle(event);
         assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work_dir: keep_work });
         let view = rig.machine.story(&key(1)).expect("there");

@@ -1,7 +1,8 @@
-//! Random swarms: random plans, and a world that answers the machine's effects at random, with crashes, hangs, faults, stops,
-//! replays and `kill -9`; half of them with reviews, an admin and long absences. What must always hold is checked after every event.
+//! Random swarms: random plans, and a simulation that answers the machine's effects at random, with crashes, hangs, faults,
+//! stops, replays and `kill -9`; half of them with reviews, an admin and long absences. Every event is followed by a check of
+//! the invariants.
 //!
-//! A failing seed is printed. `LONGSHORE_SEED=<seed>` plays that one alone; `LONGSHORE_RUNS=<n>` plays more of them.
+//! A failing seed is printed. `LONGSHORE_SEED=<seed>` runs only that one; `LONGSHORE_RUNS=<n>` sets the number of runs.
 
 mod responses;
 mod invariants;
@@ -16,12 +17,11 @@ use invariants::ObservedState;
 
 use super::*;
 use crate::swarm::amp_intent::AmpIntent;
-use crate::swarm::event::StopLevel;
 use crate::swarm::spec::{AckTimeouts, AmpSpec};
 use crate::tasks::DoneStatus;
 use crate::test_rng::SeededRng;
 
-/// Runs of an ordinary `cargo test`.
+/// The number of runs without `LONGSHORE_RUNS`.
 const DEFAULT_RUNS: u64 = 2000;
 /// A swarm that takes more events than this does not end.
 const MAX_EVENTS: usize = 20_000;
@@ -33,30 +33,30 @@ fn random_swarms() {
         SwarmSimulation::new(seed).run_to_outcome();
         return;
     }
-    let (mut met, mut others) = (BTreeMap::new(), BTreeMap::new());
+    let (mut outcomes, mut covered) = (BTreeMap::new(), BTreeMap::new());
     for seed in 0..number("LONGSHORE_RUNS").unwrap_or(DEFAULT_RUNS) {
         match catch_unwind(AssertUnwindSafe(|| SwarmSimulation::new(seed).run_to_outcome())) {
             Ok((outcome, also)) => {
-                *met.entry(format!("{outcome:?}")).or_insert(0) += 1;
-                also.into_iter().for_each(|what| *others.entry(what).or_insert(0) += 1);
+                *outcomes.entry(format!("{outcome:?}")).or_insert(0) += 1;
+                also.into_iter().for_each(|what| *covered.entry(what).or_insert(0) += 1);
             }
             Err(_) => {
                 panic!("random swarm failed: replay it with LONGSHORE_SEED={seed} cargo test --lib random_swarms")
             }
         }
     }
-    // A walk that never gets anywhere would prove nothing.
-    assert_eq!(met.len(), 4, "every outcome is met: {met:?}");
+    // Runs that never get anywhere would prove nothing.
+    assert_eq!(outcomes.len(), 4, "every outcome occurs: {outcomes:?}");
     let kinds = ["Approval", "Locked", "LowConfidence", "NoVerdict", "Suspended"].map(|kind| format!("Some({kind})"));
     for action in ["approve", "resume", "retry", "abort", "rollback", "answer"] {
         for kind in &kinds {
             let refused = kind == "Some(Approval)" && ["resume", "retry", "rollback"].contains(&action);
-            assert_eq!(others.contains_key(&format!("{action} {kind}")), !refused, "{action} {kind}: {others:?}");
+            assert_eq!(covered.contains_key(&format!("{action} {kind}")), !refused, "{action} {kind}: {covered:?}");
         }
-        assert_eq!(others.contains_key(&format!("{action} None")), action.starts_with('r') && action != "resume");
+        assert_eq!(covered.contains_key(&format!("{action} None")), action.starts_with('r') && action != "resume");
     }
     for kind in ["HallucinationLock", "AckTimeout", "HeartbeatTimeout", "Conflict", "PermissionDenied", "Unknown"] {
-        assert!(others.contains_key(kind), "{kind}: {others:?}");
+        assert!(covered.contains_key(kind), "{kind}: {covered:?}");
     }
 }
 
@@ -113,7 +113,7 @@ fn random_plan(random: &mut SeededRng) -> SwarmSpec {
                 open.push(key);
             }
         }
-        // Runs of neighbours: their dependencies cannot wait for each other in a ring.
+        // Consecutive stories, so that assignments cannot wait for each other in a cycle.
         while !open.is_empty() {
             let width = (1 + random.below(widest) as usize).min(open.len());
             number += 1;
@@ -130,35 +130,33 @@ fn random_plan(random: &mut SeededRng) -> SwarmSpec {
     plan
 }
 
-/// What a random swarm of this plan says in AMP.
+/// The AMP intents of a random swarm of this plan.
 pub(crate) fn random_amp_intents(seed: u64, plan: SwarmSpec) -> Vec<AmpIntent> {
-    let mut world = SwarmSimulation::with_plan(seed, SeededRng(seed), plan);
-    world.wild_texts = true;
-    world.run();
-    world.amp_observer.intents
+    let mut simulation = SwarmSimulation::with_plan(seed, SeededRng(seed), plan);
+    simulation.wild_texts = true;
+    simulation.run();
+    simulation.amp_observer.intents
 }
 
-/// What the sandboxes, the depot and git do, and what must hold meanwhile.
+/// Simulates sandboxes, depot, git, engine and admin, and checks the invariants.
 struct SwarmSimulation {
     random: SeededRng,
     rig: MachineHarness,
-    /// By attempt: what it will say next.
+    /// The next events of each attempt.
     scripts: BTreeMap<AttemptId, VecDeque<Event>>,
-    /// The whole of it, which a new orchestrator reads again.
+    /// All events of each attempt, which a new orchestrator reads again.
     full_scripts: BTreeMap<AttemptId, Vec<Event>>,
-    /// The sandboxes that are paused: they say nothing and do not end.
+    /// The paused sandboxes, which send nothing and do not end.
     paused: BTreeSet<AttemptId>,
-    /// Answers of the depot, git and the engine that are on their way.
+    /// The answers of the depot, git and the engine that are on their way.
     pending_responses: Vec<Event>,
     last_commit: u32,
     stop_count: u32,
-    /// Whether the engine is away.
     engine_lost: bool,
-    /// How bad this world is, in percent.
+    /// The probability of a fault.
     fault_percent: u64,
-    /// How many decisions the admin made.
     decision_count: u32,
-    /// Sandboxes say things of any length.
+    /// Sandboxes send texts of any length.
     wild_texts: bool,
     observed: ObservedState,
     amp_observer: AmpObserver,
@@ -172,10 +170,10 @@ impl SwarmSimulation {
     }
 
     fn with_plan(seed: u64, mut random: SeededRng, plan: SwarmSpec) -> Self {
-        let badness = random.choose(&[0, 10, 40]);
-        let mut seen = ObservedState::default();
+        let fault_percent = random.choose(&[0, 10, 40]);
+        let mut observed = ObservedState::default();
         for file in &plan.files {
-            seen.heads.insert(file.branch.to_string(), file.base.clone());
+            observed.heads.insert(file.branch.to_string(), file.base.clone());
         }
         Self {
             random,
@@ -190,17 +188,17 @@ impl SwarmSimulation {
             last_commit: 1000,
             stop_count: 0,
             engine_lost: false,
-            fault_percent: badness,
+            fault_percent,
             decision_count: 0,
             wild_texts: false,
-            observed: seen,
+            observed,
             amp_observer: AmpObserver::default(),
         }
     }
 
     fn roll_fault(&mut self) -> bool {
-        let badness = self.fault_percent;
-        self.random.chance(badness)
+        let percent = self.fault_percent;
+        self.random.chance(percent)
     }
 
     fn next_commit(&mut self) -> CommitId {
@@ -229,7 +227,7 @@ impl SwarmSimulation {
                 }
                 self.kill_and_resume();
                 match self.observed.outcome {
-                    // Nothing but what waits for the admin was left.
+                    // Only held work was left.
                     Some(SwarmOutcome::Suspended) => continue,
                     Some(_) => return outcome,
                     None => {}
@@ -246,7 +244,7 @@ impl SwarmSimulation {
             0..=3 if self.stop_count < 3 => {
                 self.stop_count += 1;
                 let level = self.random.choose(&[StopLevel::Graceful, StopLevel::Graceful, StopLevel::Kill]);
-                self.handle_event(Event::StopRequested { level, by: "SIGINT".to_owned() });
+                self.handle_event(stop_requested(level));
             }
             4 if self.stop_count < 3 => {
                 self.stop_count += 1;
@@ -266,7 +264,7 @@ impl SwarmSimulation {
                 self.kill_and_resume();
             }
             13..=60 => {
-                // A duplicate of anything, at any time; a sandbox's records only, so that answers stay believable.
+                // A duplicate of an earlier event, at any time.
                 if let Some((event, _)) =
                     self.rig.journal.get(self.random.below(self.rig.journal.len() as u64) as usize)
                 {
@@ -294,11 +292,11 @@ impl SwarmSimulation {
         }
     }
 
-    /// Something legal happens, or, if nothing can, the next deadline comes.
+    /// Delivers a pending event, or fires the next deadline if there is none.
     fn advance(&mut self) {
         let talking: Vec<AttemptId> =
             self.scripts.iter().filter(|(_, script)| !script.is_empty()).map(|(id, _)| id.clone()).collect();
-        // What was on its way when it was frozen still arrives.
+        // Records that were on their way when a sandbox was paused still arrive.
         let frozen = |id: &AttemptId| self.paused.contains(id);
         let late = self.random.chance(5);
         let talking: Vec<AttemptId> = talking.into_iter().filter(|id| late || !frozen(id)).collect();
@@ -326,7 +324,7 @@ impl SwarmSimulation {
         self.handle_event(event);
     }
 
-    /// An event that is well-formed, and may be about anything.
+    /// A valid event, possibly about something unknown.
     fn random_event(&mut self) -> Event {
         let number = 1 + self.random.below(12) as u32;
         let id = attempt(number, 1 + self.random.below(3) as u32);
@@ -346,8 +344,8 @@ impl SwarmSimulation {
         }
     }
 
-    /// `kill -9`, perhaps before the newest effects were carried out, and `resume`: sandboxes went on meanwhile and are read
-    /// from their beginning; all other answers are lost.
+    /// `kill -9`, possibly before the newest effects were carried out, and `resume`: the sandboxes kept running, and their records
+    /// are read from the beginning; all other answers are lost.
     fn kill_and_resume(&mut self) {
         self.amp_observer.check_replay(&self.rig);
         self.rig.machine = self.rig.replay_journal();
@@ -365,7 +363,7 @@ impl SwarmSimulation {
             let ms = self.random.choose(&[1, 4000, 86_400_000]);
             self.handle_event(Event::OrchestratorAbsent { ms });
         }
-        // What was decided while nobody ran comes before the swarm is taken up, if it had ended; else after.
+        // Decisions made meanwhile come before the resume if the swarm had ended, else after it.
         let decisions = (0..5).filter(|_| self.random.chance(10)).count();
         let ended = self.rig.machine.outcome().is_some();
         if ended {

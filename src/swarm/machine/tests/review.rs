@@ -1,4 +1,4 @@
-//! The rules of the review loop, one by one.
+//! The review loop.
 
 use super::amp_fixtures::*;
 use super::*;
@@ -8,7 +8,7 @@ use crate::swarm::event::{StopLevel, TaskAction};
 use crate::swarm::machine::{AttemptPhase, HoldKind};
 use crate::swarm::review_outcome::ReviewOutcome;
 
-/// The base and the guidance of the attempt that is started, and what its only story is told of the time before.
+/// The started attempt, its base and guidance, and the previous failure of its only story.
 fn next_start(effects: &[Effect]) -> (AttemptId, CommitId, Vec<String>, String) {
     let mut starts = effects.iter().filter_map(|effect| match effect {
         Effect::Start { attempt, stories, guidance, base } => {
@@ -88,13 +88,13 @@ fn rejected_work_goes_back_with_the_findings_and_costs_no_retry() {
         let failure = rig.machine.story(&key(1)).expect("there").failure.clone().expect("why");
         assert_eq!((failure.cause, failure.salvage), (Cause::Rejected, Some(format!("refs/kept/{}", id.number))));
         assert_eq!(rig.status(1), StoryStatus::Pending);
-        // The dispatch refers to what came before it.
+        // The dispatch refers to the messages before it.
         let said = sent_intents(&rig.start_sandbox(&again));
         let Some(AmpIntent::Dispatch(dispatch)) = said.first() else { panic!("{said:?}") };
         let kinds: Vec<AmpMessageType> = dispatch.refs.iter().map(|id| id.message_type()).collect();
         assert_eq!(kinds, [AmpMessageType::TaskResult, AmpMessageType::ReviewVerdict]);
         rig.handle(sandbox_ended(&again, container_exit(1)));
-        // Once more from the start, so that the helper's whole life can be used: the machinery lost it.
+        // The machinery loses the sandbox, so that the fixture can run the next attempt from its start.
         rig.handle(collect_failed(&again, Cause::HostError, false, None));
         let effects = rig.fire_next_deadline();
         let (after, base, _, text) = next_start(&effects);
@@ -141,9 +141,9 @@ fn the_fourth_rejection_locks_only_that_task() {
     assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::Suspended), "and then there is nothing left to do");
     assert_eq!(SwarmOutcome::Suspended.exit_code(), 4);
     assert!(!rig.machine.is_complete());
-    // Nobody decided: the same again.
+    // Without a decision, a resume changes nothing.
     assert_eq!(finish_outcome(&rig.handle(Event::Resumed)), Some(SwarmOutcome::Suspended));
-    // The admin's words, while nothing runs: what follows is done when the swarm is taken up.
+    // An answer while no orchestrator runs takes effect with the resume.
     let effects = rig.apply_decision(1, answer_action("use a set"));
     assert_eq!(started_attempts(&effects), []);
     let said = sent_intents(&effects);
@@ -232,7 +232,7 @@ fn a_low_confidence_verdict_waits_for_the_admin() {
         }
         rig.replay_journal();
     }
-    // 0.8 is sure.
+    // 0.8 is enough.
     let (mut rig, id) = single_reviewed_story();
     rig.finish_work(&id, &[1]);
     assert_eq!(
@@ -272,7 +272,7 @@ fn a_review_failed_by_the_machinery_is_retried_after_a_backoff() {
     plan.limits.machinery_retries = 2;
     let (mut rig, _) = MachineHarness::begun(plan);
     rig.finish_work(&attempt(1, 1), &[1]);
-    // It cannot be started; it dies; it leaves nothing that can be had.
+    // The start fails, the sandbox dies, and its output cannot be collected.
     let fault = MachineryFault::new(Cause::EngineError, "busy", true);
     rig.handle(Event::StartFailed { attempt: attempt(1, 2), fault });
     assert_eq!(started_review(&rig.fire_deadline_in(1)).map(|(id, _)| id), Some(attempt(1, 3)));
@@ -289,7 +289,7 @@ fn a_review_failed_by_the_machinery_is_retried_after_a_backoff() {
         (rig.hold_kind(1), finish_outcome(&effects)),
         (Some(HoldKind::NoVerdict), Some(SwarmOutcome::Suspended))
     );
-    // The engine's absence costs nothing.
+    // The loss of the engine costs no retry.
     rig.apply_decision(1, TaskAction::Resume);
     rig.handle(Event::Resumed);
     for number in 5..12 {
@@ -303,7 +303,7 @@ fn a_review_failed_by_the_machinery_is_retried_after_a_backoff() {
 
 #[test]
 fn repeated_findings_escalate_a_conflict_and_work_continues() {
-    // By round: what was found, and the tree; then whether that is a conflict.
+    // By round: the finding and the tree; then whether they are a conflict.
     let circles: [&[(&str, &str, bool)]; 4] = [
         &[
             ("the sum is wrong", "a", false),
@@ -346,7 +346,7 @@ fn several_stories_of_one_assignment_are_reviewed_together() {
     let newest = newest.expect("the result that the request is about is told");
     assert_eq!((newest.story, newest.failure), (key(2), None), "a complete one");
     assert_eq!(escalation_kinds(&effects), [], "a failed check goes back to the executor");
-    // All that was reviewed goes back; then part of it lands, and the rest begins on top of that.
+    // All reviewed stories go back; then some of them land, and the rest starts on top of these.
     let effects = rig.finish_review(&attempt(1, 2), rejected_review("bad"));
     let Some(Effect::Start { stories, base, .. }) = effects.iter().find(|one| matches!(one, Effect::Start { .. }))
     else {
@@ -400,11 +400,11 @@ fn a_merge_conflict_after_review_is_redone_once_and_reviewed_again() {
 #[test]
 fn a_stop_during_a_running_or_queued_review_leaves_the_work_for_resume() {
     for level in [StopLevel::Graceful, StopLevel::Kill] {
-        // While it runs.
+        // While the review runs.
         let (mut rig, id) = single_reviewed_story();
         rig.finish_work(&id, &[1]);
         rig.start_sandbox(&attempt(1, 2));
-        let stop = Event::StopRequested { level, by: "SIGINT".to_owned() };
+        let stop = stop_requested(level);
         let effects = rig.handle(stop.clone());
         let reviewer = attempt(1, 2);
         let end = match level {
@@ -422,7 +422,7 @@ fn a_stop_during_a_running_or_queued_review_leaves_the_work_for_resume() {
         assert_eq!(started_review(&effects).map(|(id, _)| id), Some(attempt(1, 3)));
         assert_eq!(merged_tips(&rig.finish_review(&attempt(1, 3), approved_review())), [attempt_tip(&id)]);
         rig.replay_journal();
-        // While one waits: for a place, or for a backoff.
+        // While it waits for a slot or a backoff.
         let (mut rig, id) = single_reviewed_story();
         rig.finish_work(&id, &[1]);
         rig.handle(Event::StartFailed {

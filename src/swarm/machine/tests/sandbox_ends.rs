@@ -1,29 +1,7 @@
-//! The rules of how sandboxes and swarms end, one by one.
+//! How sandboxes end, and what their end means for their stories.
 
 use super::*;
-use crate::swarm::effect::CollectMode;
-use crate::swarm::event::StopLevel;
-use crate::swarm::machine::{AttemptPhase, ContainerStatus};
-
-fn stop_requested(level: StopLevel) -> Event {
-    Event::StopRequested { level, by: "SIGINT".to_owned() }
-}
-
-fn single_story_swarm() -> (MachineHarness, AttemptId) {
-    let (rig, _) = MachineHarness::begun(spec(&[&[(1, &[])]]));
-    (rig, attempt(1, 1))
-}
-
-/// The cause that a single-story sandbox is judged by which ends so, after it began its story.
-fn diagnosed_cause(rig: &mut MachineHarness, id: &AttemptId, exit: ContainerExit) -> Cause {
-    let effects = rig.handle(sandbox_ended(id, exit));
-    assert_eq!(effects.last(), Some(&Effect::Collect { attempt: id.clone(), mode: CollectMode::Salvage }));
-    let effects = rig.handle(collect_failed(id, Cause::HostError, false, Some("refs/salvage")));
-    assert!(effects.contains(&Effect::Remove { attempt: id.clone(), keep_work_dir: false }));
-    let failure = rig.machine.story(&key(1)).expect("there").failure.clone().expect("failed");
-    assert_eq!(failure.salvage.as_deref(), Some("refs/salvage"));
-    failure.cause
-}
+use crate::swarm::machine::ContainerStatus;
 
 #[test]
 fn sandbox_failures_are_diagnosed_from_evidence() {
@@ -51,20 +29,9 @@ fn sandbox_failures_are_diagnosed_from_evidence() {
         rig.start_sandbox(&id);
         rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
         if let Some(code) = report {
-            rig.handle(Event::ErrorReported {
-                attempt: id.clone(),
-                record_number: 2,
-                code: code.to_owned(),
-                message: "m".to_owned(),
-            });
-            // Only the first decides.
-            let second = "AGENT_CRASH".to_owned();
-            rig.handle(Event::ErrorReported {
-                attempt: id.clone(),
-                record_number: 3,
-                code: second,
-                message: "m".to_owned(),
-            });
+            rig.handle(error_reported(&id, 2, code));
+            // Only the first counts.
+            rig.handle(error_reported(&id, 3, "AGENT_CRASH"));
         }
         assert_eq!(diagnosed_cause(&mut rig, &id, exit.clone()), cause, "{report:?} {exit:?}");
         rig.replay_journal();
@@ -151,7 +118,7 @@ fn sandbox_timeout_terminates_then_kills_then_blames_the_engine() {
         [],
         "already tried again"
     );
-    // Or the engine never says that it ended.
+    // The engine never reports the end.
     assert_eq!(rig.fire_deadline_in(30), [Effect::Collect { attempt: id.clone(), mode: CollectMode::Salvage }]);
     rig.assert_ignored(sandbox_ended(&id, container_exit(137)));
     let effects = rig.handle(collect_failed(&id, Cause::HostError, false, None));
@@ -200,25 +167,10 @@ fn stories_finished_before_a_crash_still_land() {
     rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
     rig.handle(sandbox_ended(&id, container_exit(137)));
     rig.handle(result_collected(&id, Some(9), vec![finished_story(1), story_result(2, StoryOutcome::NotReached)]));
-    rig.handle(Event::Merged { attempt: id, head: commit(20) });
+    rig.handle(merged(&id, 20));
     assert_eq!((rig.status(1), rig.status(2)), (StoryStatus::Completed, StoryStatus::Pending));
     assert_eq!(rig.cause(2), Some(Cause::KilledOutside));
     assert_eq!(started_attempts(&rig.fire_deadline_in(1)), [attempt(1, 2)]);
-}
-
-#[test]
-fn work_missing_from_the_result_keeps_the_work_dir() {
-    let (mut rig, _) = MachineHarness::begun(spec(&[&[(1, &[]), (2, &[])]]));
-    let id = attempt(1, 1);
-    rig.start_sandbox(&id);
-    rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
-    rig.handle(story_reported(&id, 2, 1, StoryStatus::Completed));
-    rig.handle(story_reported(&id, 3, 2, StoryStatus::InProgress));
-    rig.handle(sandbox_ended(&id, container_exit(137)));
-    let effects =
-        rig.handle(result_collected(&id, Some(9), vec![finished_story(1), story_result(2, StoryOutcome::NotReached)]));
-    assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work_dir: true });
-    assert_eq!(count_announcements(&effects, |said| matches!(said, Announcement::WorkDirKept { .. })), 1);
 }
 
 #[test]
@@ -234,22 +186,19 @@ fn a_completion_holds_regardless_of_the_container_exit() {
     assert_eq!(effects.last(), Some(&Effect::Collect { attempt: id.clone(), mode: CollectMode::Result }));
     assert_eq!(rig.machine.attempt(&id).map(|view| view.status), Some(ContainerStatus::Completed));
     rig.handle(result_collected(&id, Some(9), vec![finished_story(1)]));
-    assert_eq!(
-        finish_outcome(&rig.handle(Event::Merged { attempt: id, head: commit(20) })),
-        Some(SwarmOutcome::Landed)
-    );
+    assert_eq!(finish_outcome(&rig.handle(merged(&id, 20))), Some(SwarmOutcome::Landed));
 }
 
 #[test]
 fn the_machine_decides_who_stopped_a_sandbox() {
-    // By its own word stopped by the user; but nobody told the machine.
+    // It reports that the user stopped it, but the machine knows of no stop.
     let (mut rig, id) = single_story_swarm();
     rig.start_sandbox(&id);
     rig.handle(completion_reported(&id, 1, CompletionStatus::Stopped));
     rig.handle(sandbox_ended(&id, container_exit(0)));
     rig.handle(result_collected(&id, None, vec![failed_story(1, Cause::StoppedByUser)]));
     assert_eq!(rig.cause(1), Some(Cause::KilledOutside));
-    // The same after the backstop.
+    // The same after the sandbox timeout.
     let (mut rig, id) = single_story_swarm();
     rig.start_sandbox(&id);
     rig.fire_deadline_in(70);
@@ -265,12 +214,7 @@ fn a_completion_without_tried_stories_is_a_machinery_failure() {
         let (mut rig, id) = single_story_swarm();
         rig.start_sandbox(&id);
         if let Some(code) = report {
-            rig.handle(Event::ErrorReported {
-                attempt: id.clone(),
-                record_number: 1,
-                code: code.to_owned(),
-                message: "m".to_owned(),
-            });
+            rig.handle(error_reported(&id, 1, code));
         }
         rig.handle(completion_reported(&id, 2, CompletionStatus::Failed));
         rig.handle(sandbox_ended(&id, container_exit(1)));
@@ -302,316 +246,6 @@ fn replayed_records_are_ignored() {
     rig.assert_ignored(story_reported(&id, 1, 1, StoryStatus::InProgress));
     rig.assert_ignored(story_reported(&id, 2, 1, StoryStatus::Completed));
     assert_eq!(rig.machine.attempt(&id).map(|view| view.record_count), Some(2));
-    // A story of another assignment: the record counts, and moves nothing.
+    // For a story of another assignment, only the record number counts.
     assert_eq!(rig.handle(story_reported(&id, 3, 7, StoryStatus::InProgress)), []);
-}
-
-#[test]
-fn collect_is_retried_for_retryable_faults() {
-    let (mut rig, id) = single_story_swarm();
-    rig.run_to_completion(&id);
-    for wait in [1, 2] {
-        assert_eq!(rig.handle(collect_failed(&id, Cause::DiskFull, true, None)), []);
-        rig.assert_ignored(result_collected(&id, Some(9), vec![finished_story(1)]));
-        assert_eq!(rig.fire_deadline_in(wait), [Effect::Collect { attempt: id.clone(), mode: CollectMode::Result }]);
-    }
-    let effects = rig.handle(collect_failed(&id, Cause::DiskFull, true, None));
-    assert!(effects.contains(&Effect::Remove { attempt: id.clone(), keep_work_dir: true }));
-    assert_eq!(rig.cause(1), Some(Cause::DiskFull));
-    assert_eq!(rig.status(1), StoryStatus::Pending, "it is tried again");
-}
-
-#[test]
-fn salvaged_work_is_collected_again_only_after_a_completion() {
-    for completes in [false, true] {
-        let (mut rig, id) = single_story_swarm();
-        rig.start_sandbox(&id);
-        if completes {
-            rig.handle(completion_reported(&id, 1, CompletionStatus::Completed));
-        }
-        rig.handle(sandbox_ended(&id, container_exit(i64::from(!completes))));
-        assert_eq!(rig.handle(collect_failed(&id, Cause::EngineError, true, None)), [], "not safe: once more");
-        rig.fire_deadline_in(1);
-        if completes {
-            let again = rig.handle(collect_failed(&id, Cause::EngineError, true, Some("refs/salvage")));
-            assert_eq!(again, [], "safe, and finished: its result is worth another try");
-            rig.fire_deadline_in(2);
-        }
-        let effects = rig.handle(collect_failed(&id, Cause::EngineError, true, Some("refs/salvage")));
-        assert!(effects.contains(&Effect::Remove { attempt: id, keep_work_dir: false }));
-        let failure = rig.machine.story(&key(1)).and_then(|view| view.failure.clone()).expect("it failed");
-        assert_eq!(failure.salvage.as_deref(), Some("refs/salvage"));
-    }
-}
-
-#[test]
-fn collect_is_not_retried_after_a_depot_timeout() {
-    let (mut rig, id) = single_story_swarm();
-    rig.run_to_completion(&id);
-    let fault = MachineryFault::new(Cause::EngineError, "no answer", true);
-    let event = Event::CollectFailed {
-        attempt: id.clone(),
-        fault,
-        salvage_ref: None,
-        work_dir_empty: false,
-        salvage_incomplete: false,
-        depot_timed_out: true,
-    };
-    let effects = rig.handle(event);
-    assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work_dir: true });
-    assert_eq!(rig.status(1), StoryStatus::Pending, "it is tried again");
-}
-
-#[test]
-fn a_work_dir_with_unsaved_work_is_kept() {
-    for unsaved in [false, true] {
-        let (mut rig, id) = single_story_swarm();
-        rig.run_to_completion(&id);
-        let failure = Failure::new(Cause::DiskFull, "cannot commit");
-        let outcome = StoryOutcome::Failed { failure, salvage: None, unsaved };
-        let effects = rig.handle(result_collected(&id, None, vec![story_result(1, outcome)]));
-        assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work_dir: unsaved });
-        assert_eq!(
-            count_announcements(&effects, |said| matches!(said, Announcement::WorkDirKept { .. })),
-            usize::from(unsaved)
-        );
-    }
-}
-
-#[test]
-fn an_empty_work_dir_is_removed() {
-    let (mut rig, id) = single_story_swarm();
-    rig.start_sandbox(&id);
-    rig.handle(sandbox_ended(&id, container_exit(1)));
-    let effects = rig.handle(Event::CollectFailed {
-        attempt: id.clone(),
-        fault: MachineryFault::new(Cause::HostError, "no result", false),
-        salvage_ref: None,
-        work_dir_empty: true,
-        salvage_incomplete: false,
-        depot_timed_out: false,
-    });
-    assert!(effects.contains(&Effect::Remove { attempt: id, keep_work_dir: false }));
-}
-
-#[test]
-fn a_graceful_stop_terminates_sandboxes_and_keeps_finished_work() {
-    let mut plan = spec(&[&[(1, &[])], &[(2, &[])], &[(3, &[])], &[(4, &[1])]]);
-    plan.limits.max_sandboxes = 3;
-    let (mut rig, _) = MachineHarness::begun(plan);
-    rig.start_sandbox(&attempt(1, 1));
-    rig.run_to_completion(&attempt(2, 1));
-    let effects = rig.handle(stop_requested(StopLevel::Graceful));
-    assert_eq!(
-        effects[1..],
-        [Effect::Terminate { attempt: attempt(1, 1) }, Effect::Terminate { attempt: attempt(3, 1) }]
-    );
-    rig.assert_ignored(stop_requested(StopLevel::Graceful));
-    // One that was just being made is told again once it can hear.
-    let effects = rig.start_sandbox(&attempt(3, 1));
-    assert_eq!(effects.last(), Some(&Effect::Terminate { attempt: attempt(3, 1) }));
-    assert_eq!(
-        rig.fire_deadline_in(7),
-        [Effect::Kill { attempt: attempt(1, 1) }, Effect::Kill { attempt: attempt(3, 1) }]
-    );
-    rig.handle(result_collected(&attempt(2, 1), Some(9), vec![finished_story(2)]));
-    rig.handle(Event::Merged { attempt: attempt(2, 1), head: commit(20) });
-    for number in [1, 3] {
-        rig.handle(sandbox_ended(&attempt(number, 1), container_exit(137)));
-        let salvage = collect_failed(&attempt(number, 1), Cause::HostError, false, Some("refs/salvage"));
-        let effects = rig.handle(salvage);
-        assert_eq!(finish_outcome(&effects).is_some(), number == 3, "after the last");
-    }
-    assert_eq!(rig.machine.outcome(), Some(SwarmOutcome::Interrupted));
-    assert_eq!((rig.status(1), rig.cause(1)), (StoryStatus::Pending, Some(Cause::StoppedByUser)));
-    assert_eq!(rig.status(2), StoryStatus::Completed);
-    assert_eq!(rig.machine.attempt(&attempt(1, 1)).map(|view| view.status), Some(ContainerStatus::Stopped));
-    rig.replay_journal();
-    // And it goes on from there, from the new head.
-    let effects = rig.handle(Event::Resumed);
-    assert_eq!(started_attempts(&effects), [attempt(1, 2), attempt(3, 2)]);
-    rig.run_and_land(&attempt(1, 2), &[1], 21);
-    rig.run_and_land(&attempt(3, 2), &[3], 22);
-    assert_eq!(finish_outcome(&rig.run_and_land(&attempt(4, 1), &[4], 23)), Some(SwarmOutcome::Landed));
-    rig.replay_journal();
-}
-
-#[test]
-fn a_second_stop_kills_sandboxes() {
-    let (mut rig, id) = single_story_swarm();
-    rig.start_sandbox(&id);
-    rig.handle(stop_requested(StopLevel::Graceful));
-    let effects = rig.handle(stop_requested(StopLevel::Kill));
-    assert_eq!(effects[1..], [Effect::Kill { attempt: id.clone() }]);
-    rig.assert_ignored(stop_requested(StopLevel::Graceful));
-    assert_eq!(diagnosed_cause(&mut rig, &id, container_exit(137)), Cause::StoppedByUser);
-    assert_eq!(rig.machine.outcome(), Some(SwarmOutcome::Interrupted));
-}
-
-#[test]
-fn a_kill_does_not_wait_for_a_hanging_collect() {
-    // Under way before the kill, waiting for another try, and begun after it; with a completion and without.
-    for (again, completes, before) in
-        [(false, true, true), (false, false, true), (true, true, true), (false, true, false), (false, false, false)]
-    {
-        let (mut rig, id) = single_story_swarm();
-        let what = if completes { CollectMode::Result } else { CollectMode::Salvage };
-        let collect = Effect::Collect { attempt: id.clone(), mode: what };
-        rig.start_sandbox(&id);
-        if completes {
-            rig.handle(completion_reported(&id, 1, CompletionStatus::Completed));
-        }
-        if before {
-            rig.handle(sandbox_ended(&id, container_exit(i64::from(!completes))));
-            if again {
-                rig.handle(collect_failed(&id, Cause::EngineError, true, None));
-            }
-            assert_eq!(rig.handle(stop_requested(StopLevel::Kill)).contains(&collect), again);
-        } else {
-            rig.handle(stop_requested(StopLevel::Kill));
-            assert!(rig.handle(sandbox_ended(&id, container_exit(137))).contains(&collect));
-        }
-        let effects = rig.fire_deadline_in(7);
-        assert_eq!(effects[0], Effect::Remove { attempt: id.clone(), keep_work_dir: true });
-        assert_eq!(count_announcements(&effects, |said| matches!(said, Announcement::WorkDirKept { .. })), 1);
-        assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::Interrupted));
-        assert_eq!(rig.status(1), StoryStatus::Pending);
-        rig.assert_ignored(result_collected(&id, Some(9), vec![finished_story(1)]));
-        rig.replay_journal();
-        let effects = rig.handle(Event::Resumed);
-        assert!(effects.contains(&Effect::Remove { attempt: id, keep_work_dir: true }));
-        assert_eq!(started_attempts(&effects), [attempt(1, 2)]);
-    }
-}
-
-#[test]
-fn results_collected_in_time_survive_a_kill() {
-    let (mut rig, id) = single_story_swarm();
-    rig.run_to_completion(&id);
-    rig.handle(stop_requested(StopLevel::Kill));
-    rig.handle(result_collected(&id, Some(9), vec![finished_story(1)]));
-    assert_eq!(
-        finish_outcome(&rig.handle(Event::Merged { attempt: id, head: commit(20) })),
-        Some(SwarmOutcome::Landed)
-    );
-    let (mut rig, id) = single_story_swarm();
-    rig.run_to_completion(&id);
-    rig.handle(stop_requested(StopLevel::Kill));
-    let effects = rig.handle(collect_failed(&id, Cause::EngineError, true, None));
-    assert_eq!(effects[0], Effect::Remove { attempt: id, keep_work_dir: true }, "no other try");
-    assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::Interrupted));
-}
-
-#[test]
-fn a_stop_cancels_backoffs_and_does_not_interrupt_a_finished_swarm() {
-    let (mut rig, id) = single_story_swarm();
-    rig.handle(Event::StartFailed { attempt: id, fault: MachineryFault::new(Cause::EngineError, "busy", true) });
-    assert_eq!(finish_outcome(&rig.handle(stop_requested(StopLevel::Graceful))), Some(SwarmOutcome::Interrupted));
-    assert_eq!(started_attempts(&rig.handle(Event::Resumed)), [attempt(1, 2)], "without a wait");
-
-    let (mut rig, id) = single_story_swarm();
-    rig.run_to_completion(&id);
-    rig.handle(stop_requested(StopLevel::Graceful));
-    rig.handle(result_collected(&id, Some(9), vec![finished_story(1)]));
-    assert_eq!(
-        finish_outcome(&rig.handle(Event::Merged { attempt: id, head: commit(20) })),
-        Some(SwarmOutcome::Landed)
-    );
-}
-
-#[test]
-fn a_stop_before_begin_interrupts_the_swarm() {
-    let mut rig = MachineHarness::new(spec(&[&[(1, &[])]]));
-    assert_eq!(finish_outcome(&rig.handle(stop_requested(StopLevel::Graceful))), Some(SwarmOutcome::Interrupted));
-    rig.assert_ignored(Event::Began);
-    assert_eq!(started_attempts(&rig.handle(Event::Resumed)), [attempt(1, 1)]);
-}
-
-#[test]
-fn a_machinery_failure_ends_the_swarm_and_leaves_sandboxes_running() {
-    let (mut rig, id) = single_story_swarm();
-    rig.start_sandbox(&id);
-    let effects =
-        rig.handle(Event::MachineryFailed { fault: MachineryFault::new(Cause::EngineError, "no daemon", false) });
-    assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::MachineryFailed));
-    assert!(!rig.machine.is_complete());
-    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Kill { .. } | Effect::Terminate { .. })));
-    rig.assert_ignored(story_reported(&id, 1, 1, StoryStatus::InProgress));
-    rig.handle(Event::Resumed);
-    assert_eq!(rig.machine.attempt(&id).map(|view| view.phase), Some(AttemptPhase::Running));
-    rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
-    rig.replay_journal();
-}
-
-#[test]
-fn resume_reissues_effects_that_may_be_lost() {
-    let mut plan = spec(&[&[(1, &[])], &[(2, &[])], &[(3, &[])], &[(4, &[])]]);
-    plan.limits.max_sandboxes = 4;
-    let (mut rig, _) = MachineHarness::begun(plan);
-    rig.run_to_completion(&attempt(2, 1));
-    rig.run_to_completion(&attempt(3, 1));
-    rig.handle(result_collected(&attempt(3, 1), Some(9), vec![finished_story(3)]));
-    rig.start_sandbox(&attempt(4, 1));
-    rig.machine = rig.replay_journal();
-    let effects = rig.handle(Event::Resumed);
-    let merge =
-        Effect::Merge { attempt: attempt(3, 1), file: 0, onto: commit(1), tip: commit(9), stories: vec![key(3)] };
-    assert_eq!(
-        effects[1..],
-        [
-            Effect::Start {
-                attempt: attempt(1, 1),
-                stories: vec![(key(1), None)],
-                guidance: Vec::new(),
-                base: commit(1)
-            },
-            Effect::Collect { attempt: attempt(2, 1), mode: CollectMode::Result },
-            merge,
-            Effect::Remove { attempt: attempt(3, 1), keep_work_dir: false },
-        ]
-    );
-    rig.handle(Event::SandboxRemoved { attempt: attempt(3, 1) });
-    let effects = rig.handle(Event::Resumed);
-    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Remove { .. })), "it is gone");
-}
-
-#[test]
-fn time_is_truncated_to_milliseconds_and_never_decreases() {
-    let (mut rig, id) = single_story_swarm();
-    rig.now = Duration::from_micros(1_500_999);
-    rig.start_sandbox(&id);
-    assert_eq!(rig.machine.last_event_at(), Duration::from_millis(1500));
-    rig.now = Duration::from_millis(3);
-    rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
-    assert_eq!(rig.machine.last_event_at(), Duration::from_millis(1500));
-    assert_eq!(rig.machine.next_deadline(), Some(Duration::from_millis(71_500)));
-    rig.advance_secs(1);
-    rig.replay_journal();
-}
-
-#[test]
-fn events_about_unknown_ids_are_ignored() {
-    let (mut rig, id) = single_story_swarm();
-    for unknown in [attempt(1, 0), attempt(1, 2), attempt(9, 1)] {
-        rig.assert_ignored(Event::SandboxCreated {
-            attempt: unknown.clone(),
-            container: container(&id),
-            name: "box".to_owned(),
-        });
-        rig.assert_ignored(sandbox_ended(&unknown, container_exit(0)));
-        rig.assert_ignored(Event::SandboxRemoved { attempt: unknown.clone() });
-        rig.assert_ignored(record_refused(&unknown, 1));
-    }
-    for early in [
-        Event::SandboxStarted { attempt: id.clone() },
-        story_reported(&id, 1, 1, StoryStatus::InProgress),
-        result_collected(&id, Some(9), vec![finished_story(1)]),
-        collect_failed(&id, Cause::HostError, true, None),
-        Event::Merged { attempt: id.clone(), head: commit(9) },
-        Event::SandboxRemoved { attempt: id.clone() },
-        Event::DeadlinePassed,
-        Event::Began,
-    ] {
-        rig.assert_ignored(early);
-    }
 }

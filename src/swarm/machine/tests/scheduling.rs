@@ -1,7 +1,8 @@
-//! The rules of starting, merging and deciding, one by one.
+//! Starting, merging and closing.
 
 use super::*;
 use crate::swarm::effect::CollectMode;
+use crate::swarm::machine::diagnosis::previous_failure_text;
 use crate::tasks::DoneStatus;
 
 #[test]
@@ -218,17 +219,17 @@ fn a_story_failure_costs_a_retry_and_is_passed_to_the_next_attempt() {
 #[test]
 fn the_previous_failure_text_is_bounded() {
     let mut failure = Failure::new(Cause::VerificationFailed, "s".repeat(3000));
-    assert_eq!(super::super::diagnosis::previous_failure_text(&failure).chars().count(), 1000);
+    assert_eq!(previous_failure_text(&failure).chars().count(), 1000);
     failure.evidence.tail = vec!["é".repeat(490); 50];
     failure.evidence.tail.push("the end".to_owned());
-    let text = super::super::diagnosis::previous_failure_text(&failure);
+    let text = previous_failure_text(&failure);
     assert_eq!(text.chars().count(), 4000);
     assert!(text.ends_with("\nthe end"));
 }
 
 #[test]
 fn the_remaining_stories_run_together_after_the_others_land() {
-    // 2 depends on 1, 3 on nothing: 1 fails, 2 is skipped in the sandbox, 3 lands; then 1 and 2 again.
+    // 2 depends on 1: 1 fails, 2 is skipped in the sandbox, 3 lands; then 1 and 2 run again.
     let (mut rig, _) = MachineHarness::begun(spec(&[&[(1, &[]), (2, &[1]), (3, &[])]]));
     rig.run_to_completion(&attempt(1, 1));
     let skipped = story_result(2, StoryOutcome::Skipped { because: story_id(1) });
@@ -336,7 +337,7 @@ fn every_salvage_ref_is_recorded() {
     let (mut rig, _) = MachineHarness::begun(spec(&[&[(1, &[]), (2, &[])]]));
     let salvaged =
         |rig: &MachineHarness, story: u32| rig.machine.story(&key(story)).expect("there").salvage_refs.clone();
-    // One ref for each story, then one for the work folder of both, then the commits that did not merge.
+    // A ref for each story, one for the work directory of both, and one for the commits that did not merge.
     rig.run_to_completion(&attempt(1, 1));
     let none = |story| failed_story(story, Cause::AgentFailed);
     let effects = rig.handle(result_collected(&attempt(1, 1), None, vec![none(1), none(2)]));

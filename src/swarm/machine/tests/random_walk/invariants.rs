@@ -1,4 +1,4 @@
-//! What must always hold, by what was seen of the machine from outside.
+//! The invariants, checked from outside by events and effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::SwarmSimulation;
 use super::reviews::ObservedReviews;
 use crate::swarm::machine::AttemptPhase;
 
-/// What the checks remember, from effects and events alone.
+/// What the checks remember of events and effects.
 #[derive(Default)]
 pub(super) struct ObservedState {
     pub(super) occupying_slots: BTreeSet<AttemptId>,
@@ -21,7 +21,7 @@ pub(super) struct ObservedState {
 }
 
 impl SwarmSimulation {
-    /// What an event that was taken in says of the world.
+    /// Remembers an applied event.
     pub(super) fn observe_event(&mut self, event: &Event) {
         if let Event::ReviewCollected { attempt, outcome: reviewed } = event {
             self.observe_verdict(attempt, reviewed);
@@ -35,7 +35,7 @@ impl SwarmSimulation {
         | Event::MergeFailed { attempt, .. } = event
         {
             let branch = self.branch_of(attempt);
-            // What is left of the task begins on the branch again.
+            // The stories that are left start from the branch again.
             if !matches!(event, Event::MergeFailed { .. }) {
                 self.observed.reviews.tips.remove(&attempt.assignment);
             }
@@ -73,15 +73,15 @@ impl SwarmSimulation {
                 assert_eq!(other, None, "one merge at a time for a branch");
             }
             Effect::Finish(outcome) => self.observed.outcome = Some(*outcome),
-            Effect::Announce(said) => {
-                let (story, word) = match said {
+            Effect::Announce(announcement) => {
+                let (story, closed) = match announcement {
                     Announcement::StoryLanded { story, .. } => (story, "landed"),
                     Announcement::StoryFailed { story, .. } => (story, "failed"),
                     Announcement::StorySkipped { story, .. } => (story, "skipped"),
                     _ => return,
                 };
-                let before = self.observed.closed_stories.insert(story.clone(), word);
-                assert_eq!(before, None, "a story is decided once: {said:?}");
+                let before = self.observed.closed_stories.insert(story.clone(), closed);
+                assert_eq!(before, None, "a story is decided once: {announcement:?}");
             }
             Effect::Persist | Effect::Terminate { .. } | Effect::Kill { .. } => {}
             Effect::StartReview { attempt, review } => self.check_start_review(attempt, review),
@@ -89,7 +89,7 @@ impl SwarmSimulation {
                 self.observed.occupying_slots.remove(attempt);
             }
             Effect::Unpause { attempt } => {
-                // One that has said its last word takes no place any more.
+                // A sandbox that reported its completion needs no slot.
                 if self.rig.machine.attempt(attempt).is_some_and(|view| view.completion.is_none()) {
                     self.observed.occupying_slots.insert(attempt.clone());
                     self.check_sandbox_limit();
@@ -141,7 +141,7 @@ impl SwarmSimulation {
         }
     }
 
-    /// The journal survives its being written down.
+    /// The journal survives a round trip through JSON.
     fn check_journal_round_trip(&self) {
         let json = serde_json::to_string(&self.rig.journal).expect("events are JSON");
         let read: Vec<(Event, Duration)> = serde_json::from_str(&json).expect("what was written is read");
@@ -189,15 +189,15 @@ impl SwarmSimulation {
             machine.attempts().any(|attempt| here(&attempt))
         };
         for view in machine.stories().filter(|view| !view.done_before) {
-            let word = self.observed.closed_stories.get(&view.key).copied();
+            let closed = self.observed.closed_stories.get(&view.key).copied();
             let right = match view.status {
-                StoryStatus::Completed => word == Some("landed") && view.commit.is_some() && view.failure.is_none(),
-                StoryStatus::Failed => word == Some("failed") && view.failure.is_some(),
-                StoryStatus::Skipped => word == Some("skipped") && view.blocked_by.is_some(),
-                StoryStatus::Pending => word.is_none(),
-                StoryStatus::InProgress => under_review(&view.key) && word.is_none(),
+                StoryStatus::Completed => closed == Some("landed") && view.commit.is_some() && view.failure.is_none(),
+                StoryStatus::Failed => closed == Some("failed") && view.failure.is_some(),
+                StoryStatus::Skipped => closed == Some("skipped") && view.blocked_by.is_some(),
+                StoryStatus::Pending => closed.is_none(),
+                StoryStatus::InProgress => under_review(&view.key) && closed.is_none(),
             };
-            assert!(right, "{view:?} was told as {word:?}");
+            assert!(right, "{view:?} was announced as {closed:?}");
         }
     }
 }

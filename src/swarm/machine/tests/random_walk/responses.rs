@@ -1,4 +1,4 @@
-//! What the sandboxes, the depot, git and the engine do about effects.
+//! How the simulated sandboxes, depot, git and engine respond to effects.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,7 +10,6 @@ use crate::test_rng::SeededRng;
 use crate::verdict::StoryLogEntry;
 
 impl SwarmSimulation {
-    /// What the world does about an effect.
     pub(super) fn respond(&mut self, effect: &Effect) {
         match effect {
             Effect::Start { attempt, stories, .. } => {
@@ -25,14 +24,14 @@ impl SwarmSimulation {
                 self.paused.remove(attempt);
             }
             Effect::Terminate { attempt } => {
-                // Some do not listen.
+                // Some sandboxes ignore the signal.
                 if !self.roll_fault() {
                     let polite = self.random.chance(70);
                     self.end_early(attempt, polite, 143);
                 }
             }
             Effect::Kill { attempt } => {
-                // Sometimes the engine does not either.
+                // Sometimes the kill fails.
                 if !(self.roll_fault() && self.random.chance(30)) {
                     self.end_early(attempt, false, 137);
                 }
@@ -58,7 +57,7 @@ impl SwarmSimulation {
                 self.pending_responses.push(event);
             }
             Effect::Inspect { attempt } => {
-                // The engine does not always say.
+                // The engine does not always answer.
                 if !self.roll_fault() {
                     let paused = self.random.chance(50);
                     let processes = vec!["1 acp-shim".to_owned()];
@@ -85,7 +84,7 @@ impl SwarmSimulation {
         self.scripts.insert(attempt.clone(), script.into());
     }
 
-    /// The sandbox ends now, with a last word or without.
+    /// The sandbox ends now, with a completion or without.
     fn end_early(&mut self, id: &AttemptId, polite: bool, code: i64) {
         self.paused.remove(id);
         let Some(view) = self.rig.machine.attempt(id) else { return };
@@ -108,7 +107,7 @@ impl SwarmSimulation {
         self.scripts.insert(id.clone(), script);
     }
 
-    /// A sandbox's whole life.
+    /// All events of a sandbox.
     fn sandbox_script(&mut self, id: &AttemptId, stories: &[StoryKey]) -> Vec<Event> {
         let mut events = Vec::new();
         let fails = |random: &mut SeededRng| Event::StartFailed {
@@ -163,7 +162,7 @@ impl SwarmSimulation {
             let status = self.random.choose(&[CompletionStatus::Completed, CompletionStatus::Failed]);
             events.push(completion_reported(id, next(), status));
         }
-        // Some never end.
+        // Some sandboxes never end.
         if !(self.roll_fault() && self.random.chance(30)) {
             let mut exit = container_exit(self.random.choose(&[0, 0, 0, 1, 137]));
             exit.oom_killed = self.roll_fault();
@@ -174,7 +173,6 @@ impl SwarmSimulation {
         events
     }
 
-    /// What somebody says.
     pub(super) fn random_text(&mut self) -> String {
         match self.random.below(8) {
             0 if self.wild_texts => "\u{1}".repeat(70_000),
@@ -225,7 +223,7 @@ impl SwarmSimulation {
                 .iter()
                 .find(|other| view.stories.iter().any(|(own, _)| own == *other) && !ok.contains(&other.id));
             let outcome = match unmet {
-                // A hostile one says so all the same.
+                // A hostile sandbox reports it all the same.
                 Some(other) if !self.random.chance(5) => StoryOutcome::Skipped { because: other.id.clone() },
                 _ if self.roll_fault() => match self.random.below(4) {
                     0 => StoryOutcome::NotReached,

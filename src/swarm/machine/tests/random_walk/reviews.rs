@@ -1,4 +1,4 @@
-//! Reviewers that say anything, an admin who decides anything, and what must hold of both.
+//! Random verdicts and decisions, and the invariants of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,30 +7,30 @@ use super::super::*;
 use super::SwarmSimulation;
 use crate::protocol::amp::message::ReviewDecision;
 use crate::swarm::amp_intent::ReviewSpec;
-use crate::swarm::event::{TaskAction, TaskDecision as Decided};
+use crate::swarm::event::{TaskAction, TaskDecision};
 use crate::swarm::machine::{AttemptPhase, HoldKind};
 use crate::swarm::review_outcome::{ReviewFix, ReviewOutcome};
 
-/// The admin decides no more than this before it only aborts and approves.
+/// After this many decisions, the admin only aborts and approves.
 const MAX_FREE_DECISIONS: u32 = 40;
 
 /// What the checks remember of reviews and decisions.
 #[derive(Default)]
 pub(super) struct ObservedReviews {
-    /// By task: the newest commit that was under review, while work may go on from it.
+    /// By task: the newest reviewed commit, while the next attempt may start from it.
     pub(super) tips: BTreeMap<AssignmentId, CommitId>,
     /// By executor's attempt: the commit that may land.
     approved_tips: BTreeMap<AttemptId, CommitId>,
-    /// The same of a verdict that nobody believed yet; none for a rejection.
+    /// The same for a verdict of low confidence; `None` for a rejection.
     low_confidence_tips: BTreeMap<AttemptId, Option<CommitId>>,
-    /// What was under review last.
+    /// The newest commit under review.
     last_reviewed: BTreeMap<AssignmentId, (AttemptId, CommitId)>,
-    /// The tasks that the admin let run.
+    /// The approved tasks.
     approved_tasks: BTreeSet<AssignmentId>,
 }
 
 impl SwarmSimulation {
-    /// What a reviewer comes to.
+    /// A random review outcome.
     pub(super) fn random_review_outcome(&mut self) -> ReviewOutcome {
         if self.roll_fault() {
             let causes = [Cause::ProtocolViolation, Cause::Timeout, Cause::StoppedByUser, Cause::HostError];
@@ -68,23 +68,23 @@ impl SwarmSimulation {
         self.random.choose(&all)
     }
 
-    /// The admin decides something about some task, which may be nonsense.
+    /// The admin decides something about some task, which may be refused.
     pub(super) fn decide_randomly(&mut self) {
         let task = assignment(1 + self.random.below(self.rig.machine.spec().assignments.len() as u64 + 1) as u32);
         let action = self.random_action();
         self.send_decision(task, action);
     }
 
-    /// An id that was used before is one that was taken in before: it counts for nothing.
+    /// A decision whose id was applied before changes nothing.
     fn send_decision(&mut self, task: AssignmentId, action: TaskAction) {
         let again = self.decision_count > 0 && self.random.chance(10);
         self.decision_count += u32::from(!again);
         let id = if again { self.random.below(self.decision_count.into()) } else { self.decision_count.into() };
-        let decision = Decided { id: format!("{id}"), task, action, by: "admin".to_owned() };
+        let decision = TaskDecision { id: format!("{id}"), task, action, by: "admin".to_owned() };
         self.handle_event(Event::DecisionMade { decision });
     }
 
-    /// What is held is decided; now and then, what failed is taken back.
+    /// The admin decides about held work, and sometimes reopens failed stories.
     pub(super) fn decide_after_end(&mut self, outcome: SwarmOutcome) {
         let tasks: Vec<AssignmentId> = self.rig.machine.spec().assignments.iter().map(|one| one.id.clone()).collect();
         let enough = self.decision_count >= MAX_FREE_DECISIONS;
@@ -100,7 +100,7 @@ impl SwarmSimulation {
         }
     }
 
-    /// What waits for the admin, where an event is a decision about it.
+    /// The hold that a decision is about.
     pub(super) fn hold_kind_before(&self, event: &Event) -> Option<HoldKind> {
         let Event::DecisionMade { decision } = event else { return None };
         if !self.rig.machine.has_applied_decision(&decision.id) {
@@ -110,9 +110,9 @@ impl SwarmSimulation {
         }
     }
 
-    /// A decision was taken in.
-    pub(super) fn observe_decision(&mut self, decision: &Decided, held: Option<HoldKind>) {
-        let Decided { task, action, .. } = decision;
+    /// Remembers an applied decision.
+    pub(super) fn observe_decision(&mut self, decision: &TaskDecision, held: Option<HoldKind>) {
+        let TaskDecision { task, action, .. } = decision;
         self.amp_observer.mark_covered(format!("{} {held:?}", action.as_str()));
         let reviews = &mut self.observed.reviews;
         if *action == TaskAction::Rollback {
@@ -138,7 +138,7 @@ impl SwarmSimulation {
         }
     }
 
-    /// A verdict was taken in.
+    /// Remembers an applied verdict.
     pub(super) fn observe_verdict(&mut self, id: &AttemptId, reviewed: &ReviewOutcome) {
         let review = self.rig.machine.attempt(id).and_then(|view| view.review.clone()).expect("a reviewer's");
         let Some(verdict) = &reviewed.verdict else { return };
@@ -182,14 +182,14 @@ impl SwarmSimulation {
         );
     }
 
-    /// Only what a verdict or the admin let land is merged.
+    /// Only work that a verdict or the admin approved is merged.
     pub(super) fn check_tip_may_land(&self, id: &AttemptId, tip: &CommitId) {
         if self.rig.machine.spec().amp.as_ref().is_some_and(|amp| amp.review_rounds.is_some()) {
             assert_eq!(self.observed.reviews.approved_tips.get(id), Some(tip), "it lands unreviewed");
         }
     }
 
-    /// High risk runs approved, or not at all.
+    /// Stories of high risk run only with an approval.
     pub(super) fn check_approved(&self, id: &AttemptId) {
         let view = self.rig.machine.attempt(id).expect("there");
         let high = |key: &StoryKey| self.rig.machine.story_spec(key).expect("there").risk == RiskLevel::High;
@@ -197,7 +197,7 @@ impl SwarmSimulation {
         assert!(approved || !view.stories.iter().any(|(story, _)| high(story)), "{id} runs unapproved");
     }
 
-    /// Nothing can go on but what the admin decides.
+    /// All that is left waits for the admin.
     pub(super) fn check_suspended(&self, machine: &SwarmMachine) {
         assert!(machine.stories().any(|view| !view.is_closed()) && machine.stop_level().is_none());
         let held = |id: &AssignmentId| machine.admin_hold(id);

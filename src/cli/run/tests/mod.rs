@@ -1,0 +1,5 @@
+//! Tests of the steps of a run that need no engine.
+
+mod preflight;
+mod setup;
+mod unfinished;

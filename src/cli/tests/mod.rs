@@ -1,0 +1,3 @@
+//! Tests of the command line as a whole.
+
+mod docs;

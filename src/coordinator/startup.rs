@@ -1,0 +1,218 @@
+//! Runs a swarm: starts or resumes it (control socket, depot, objects volume, mailbox, executor, first events), runs the loop, and
+//! shuts down. Called by `cli/run` and `cli/resume`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::delivery::Repo;
+use crate::engine::depot::DepotClient;
+use crate::error_chain::error_chain;
+use crate::plan::Plan;
+use crate::report::StoryLabels;
+use crate::state::SwarmDir;
+use crate::swarm::{AmpIntent, Announcement, Event, SwarmMachine, SwarmOutcome, SwarmSpec, TaskDecision};
+
+use super::amp::composer::AmpComposer;
+use super::amp::ssot_writer::SsotWriter;
+use super::collect::collector::{Collector, INCOMING_DIR};
+use super::control::{self, ControlRequest};
+use super::effects::EffectExecutor;
+use super::engine_monitor::EngineMonitor;
+use super::error::CoordinatorError;
+use super::event_loop::{Coordinator, LoopInputs};
+use super::event_queue::EventSender;
+use super::mailbox::{self, MailboxHandle};
+use super::memory::SwarmMemory;
+use super::recovery::reconcile::RECONCILE_INTERVAL;
+use super::resource_names::ResourceNames;
+use super::runtime::SwarmClock;
+use super::session_context::SessionContext;
+use super::setup::{ResumedSwarm, SwarmSetup};
+use super::shutdown::{close_depot, remove_volumes, shut_down};
+use super::snapshot_writer::SnapshotWriter;
+use super::start::admission::Admission;
+use super::start::objects_volume::ObjectsVolume;
+use super::stop_signals::StopSignals;
+use super::swarm_context::SwarmContext;
+
+/// Runs a swarm to its end.
+///
+/// # Errors
+/// [`CoordinatorError`] if the swarm cannot start, or its record cannot be written.
+pub async fn run(setup: SwarmSetup) -> Result<SwarmOutcome, CoordinatorError> {
+    let (command_sender, commands) = mpsc::channel(8);
+    let control_server = control::serve(&setup.dir, command_sender).map_err(|source| {
+        CoordinatorError::ControlSocket { path: setup.dir.path().join(control::SOCKET_FILE), source }
+    })?;
+    let _control_server = AbortOnDropHandle::new(control_server);
+    let (mut coordinator, engine_watcher) = start(setup, commands).await?;
+    let loop_result = coordinator.run_loop().await;
+    drop(engine_watcher);
+    shut_down(coordinator, loop_result).await
+}
+
+/// What a dead orchestrator left to be done first.
+struct PendingWork {
+    intents: Vec<AmpIntent>,
+    decisions: Vec<TaskDecision>,
+    last_event_at: Option<Timestamp>,
+}
+
+/// Prepares a swarm for its loop, and queues its first events. Also returns the task that watches the engine.
+///
+/// # Errors
+/// [`CoordinatorError`] if the swarm cannot start. The depot, and the volumes of a new swarm, are removed again.
+async fn start(
+    setup: SwarmSetup,
+    commands: mpsc::Receiver<ControlRequest>,
+) -> Result<(Coordinator, AbortOnDropHandle<()>), CoordinatorError> {
+    let SwarmSetup { plan, spec, sandbox, repo, engine, dir, ssot, mut reporter, resumed, .. } = setup;
+    let incoming = create_incoming_dir(&dir)?;
+    let names = ResourceNames::new(spec.swarm, &repo, plan.has_mailbox());
+    let depot_spec = names.depot_spec(sandbox.image.clone(), setup.shim, resumed.is_some());
+    let depot = DepotClient::start(Arc::clone(&engine), &depot_spec).await?;
+    let resumed_machine = resumed.as_ref().map(|resumed| &resumed.machine);
+    let prepared = prepare_depot(&depot, &repo, &spec, &dir, &plan, resumed_machine).await;
+    let (objects, mailbox, mailbox_task) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            close_depot(&depot).await;
+            // The volumes of a resumed swarm have its work.
+            if resumed.is_none() {
+                remove_volumes(engine.as_ref(), &names).await;
+            }
+            return Err(error);
+        }
+    };
+    let (events, event_queue) = EventSender::new();
+    let reconcile_requested = Arc::new(Notify::new());
+    let (engine_monitor, watch_engine) =
+        EngineMonitor::new(Arc::clone(&engine), spec.swarm, events.clone(), Arc::clone(&reconcile_requested));
+    let (machine, elapsed, pending) = match resumed {
+        Some(ResumedSwarm { machine, elapsed, last_event_at, intents, decisions }) => {
+            (machine, elapsed, Some(PendingWork { intents, decisions, last_event_at }))
+        }
+        // The journal's header, and AMP with it, counts from before there was a depot.
+        None => (SwarmMachine::new(spec.clone()), elapsed_since_header(&spec), None),
+    };
+    let secrets = sandbox.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let (memory, damaged) = SwarmMemory::open(&plan, spec.swarm, sandbox.memory_budget, secrets, &ssot);
+    for error in damaged {
+        reporter.announce(Timestamp::now(), &Announcement::MemoryDamaged { problem: error_chain(&error) });
+    }
+    let mut listener = setup.escalation_listener;
+    let (warning_sender, warnings) = mpsc::unbounded_channel();
+    listener.set_warning_sender(warning_sender);
+    let composer = AmpComposer::new(&repo, &dir, plan.clone(), !sandbox.verify.is_empty(), sandbox.review.as_ref());
+    let amp = SsotWriter::spawn(composer, Arc::clone(&ssot), listener, events.clone());
+    let sessions = SessionContext {
+        engine: Arc::clone(&engine),
+        depot: depot.clone(),
+        repo: repo.clone(),
+        objects: Arc::new(objects),
+        events: events.clone(),
+        engine_monitor,
+        admission: Arc::new(Admission::new(sandbox.reserve)),
+        mailbox,
+    };
+    let collector =
+        Collector { engine: Arc::clone(&engine), depot, repo: repo.clone(), incoming, max_bundle: sandbox.max_bundle };
+    let labels = StoryLabels::from_spec(&spec);
+    let swarm = SwarmContext { plan, spec, sandbox, names, labels, dir, repo, engine, ssot };
+    let (scan_sender, engine_scans) = mpsc::unbounded_channel();
+    let mut executor =
+        EffectExecutor::new(swarm, reporter, amp, memory, mailbox_task, sessions, collector, scan_sender);
+    match pending {
+        Some(pending) => {
+            resume(pending, &mut executor, &machine, &events).await?;
+            reconcile_requested.notify_one();
+        }
+        None => events.send_now(Event::Began),
+    }
+    let coordinator = Coordinator {
+        machine,
+        clock: SwarmClock::starting_at(elapsed),
+        store: setup.store,
+        snapshots: SnapshotWriter::spawn(events),
+        executor,
+        inputs: LoopInputs {
+            events: event_queue,
+            commands,
+            signals: StopSignals::new(),
+            reconcile_requested,
+            next_reconcile: Instant::now() + RECONCILE_INTERVAL,
+            engine_scans,
+            warnings,
+        },
+        resuming: false,
+        outcome: None,
+        abandoned: false,
+    };
+    Ok((coordinator, AbortOnDropHandle::new(tokio::spawn(watch_engine))))
+}
+
+fn create_incoming_dir(dir: &SwarmDir) -> Result<PathBuf, CoordinatorError> {
+    let path = dir.path().join(INCOMING_DIR);
+    match std::fs::create_dir_all(&path) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(CoordinatorError::IncomingDir { path, source }),
+    }
+}
+
+/// Stores the first bases in the objects volume, and opens the mailbox.
+async fn prepare_depot(
+    depot: &DepotClient,
+    repo: &Repo,
+    spec: &SwarmSpec,
+    dir: &SwarmDir,
+    plan: &Plan,
+    resumed: Option<&SwarmMachine>,
+) -> Result<(ObjectsVolume, Option<MailboxHandle>, Option<AbortOnDropHandle<()>>), CoordinatorError> {
+    let objects = ObjectsVolume::open(depot, repo).await?;
+    for file in &spec.files {
+        objects.ensure(depot, repo, &file.branch, &file.base).await?;
+    }
+    if !plan.has_mailbox() {
+        return Ok((objects, None, None));
+    }
+    let (mailbox, task) = mailbox::open(depot, dir, plan, resumed).await?;
+    Ok((objects, Some(mailbox), Some(task)))
+}
+
+/// Restores what a dead orchestrator knew, and queues the events of the resumed swarm.
+async fn resume(
+    pending: PendingWork,
+    executor: &mut EffectExecutor,
+    machine: &SwarmMachine,
+    events: &EventSender,
+) -> Result<(), CoordinatorError> {
+    let PendingWork { intents, decisions, last_event_at } = pending;
+    intents.iter().for_each(|intent| executor.emit_intent(intent));
+    executor.save_all_memories(machine);
+    executor.resume(machine).await?;
+    if let Some(last) = last_event_at {
+        // Zero if the wall clock was set back.
+        let ms = u64::try_from(Timestamp::now().as_millisecond() - last.as_millisecond()).unwrap_or_default();
+        events.send_now(Event::OrchestratorAbsent { ms });
+    }
+    // A finished swarm is resumed because of the decisions, which come first. Otherwise the attempts are restored before the
+    // decisions start others.
+    let resumed_at = if machine.outcome().is_some() { decisions.len() } else { 0 };
+    let mut queue: Vec<Event> = decisions.into_iter().map(|decision| Event::DecisionMade { decision }).collect();
+    queue.insert(resumed_at, Event::Resumed);
+    queue.into_iter().for_each(|event| events.send_now(event));
+    Ok(())
+}
+
+/// The time since the swarm's journal was created.
+fn elapsed_since_header(spec: &SwarmSpec) -> Duration {
+    let began = spec.amp.as_ref().and_then(|amp| i64::try_from(amp.began_ms).ok());
+    let ms = began.map_or(0, |began| Timestamp::now().as_millisecond() - began);
+    Duration::from_millis(u64::try_from(ms).unwrap_or_default())
+}

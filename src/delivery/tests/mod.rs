@@ -1,0 +1,4 @@
+//! Support for the tests of `delivery/`: repositories in temporary directories, and the clock beside real processes.
+
+pub(super) mod paused_clock;
+pub(super) mod scratch_repo;

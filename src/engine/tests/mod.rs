@@ -1,0 +1,3 @@
+//! Support for tests: an engine in memory.
+
+pub(crate) mod fake;

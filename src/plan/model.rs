@@ -1,0 +1,174 @@
+//! A plan: the tasks files, their stories, the assignments, and the order in which they run. Made by `build.rs`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::agents::PlannedAgent;
+use super::limits::{MAX_DELIVERED_BYTES, json_string_length};
+use crate::ids::{AssignmentId, BranchName, CommitId, StoryId, StoryKey, SwarmId};
+use crate::swarm::{AssignmentSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec};
+use crate::tasks::{HeaderBlocks, Story, TasksFile};
+
+/// How stories are spread over sandboxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FanOut {
+    /// A sandbox for each story, started when its dependencies have landed.
+    #[default]
+    Story,
+    /// A sandbox for each tasks file, with all its stories one after the other.
+    File,
+}
+
+/// What the user chose.
+#[derive(Debug, Clone)]
+pub struct PlanOptions {
+    /// How stories are spread.
+    pub fan_out: FanOut,
+    /// Run stories that are done too.
+    pub rerun_done: bool,
+    /// Replaces `metadata.branchName`; for a single tasks file.
+    pub branch: Option<String>,
+    /// For the assignments' ids.
+    pub year: u16,
+    /// Whether the agents have a mailbox; none: where a tasks file says so.
+    pub mailbox: Option<bool>,
+    /// Whether there is an agent for stories without a `command`. False makes such stories a problem.
+    pub has_agent: bool,
+}
+
+/// What a swarm is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// How stories are spread.
+    pub fan_out: FanOut,
+    /// The tasks files, by [`StoryKey::file`].
+    pub files: Vec<PlannedFile>,
+    /// Every story, done ones included, by file and then in the file's order.
+    pub stories: Vec<StorySpec>,
+    /// The assignments: each story that is to run is in exactly one. By file, and then in the file's order.
+    pub assignments: Vec<AssignmentSpec>,
+    /// The stories to run, in layers: each depends only on layers before it, and is in the earliest such layer.
+    pub waves: Vec<Vec<StoryKey>>,
+    /// Who each assignment's agent is in the mailbox, by the assignment's place; empty where there is no mailbox.
+    pub agents: Vec<PlannedAgent>,
+}
+
+/// A tasks file in a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedFile {
+    /// What is in it.
+    pub tasks: TasksFile,
+    /// The file as read.
+    pub bytes: Vec<u8>,
+    /// A word for it that is unique in the plan and fit for a ref name.
+    pub slug: String,
+    /// Its integration branch. Files of one plan may share one.
+    pub branch: BranchName,
+    /// Where the sandbox gets it, by ACP's rules: relative, no `..`, ends in `.json`.
+    pub task_file_path: String,
+}
+
+impl Plan {
+    /// Whether the agents have a mailbox.
+    pub fn has_mailbox(&self) -> bool {
+        !self.agents.is_empty()
+    }
+
+    /// The lowest `metadata.maxConcurrency` of the files that set one.
+    pub fn max_concurrency(&self) -> Option<usize> {
+        self.files.iter().filter_map(|file| file.tasks.max_concurrency).min()
+    }
+
+    /// The story behind a key of this plan.
+    ///
+    /// # Panics
+    /// Where the key is not of this plan.
+    pub fn story(&self, key: &StoryKey) -> &Story {
+        let stories = &self.files[usize::from(key.file)].tasks.stories;
+        stories.iter().find(|story| story.id == key.id).expect("the key is of this plan")
+    }
+
+    /// How people see a story: `US-001`, or `slug/US-001` where the plan has several files.
+    pub fn label(&self, key: &StoryKey) -> String {
+        if self.files.len() > 1 {
+            format!("{}/{}", self.files[usize::from(key.file)].slug, key.id)
+        } else {
+            key.id.to_string()
+        }
+    }
+
+    /// The tasks file as the sandbox of these stories gets it: the user's own, or, where that is too large, its part for them.
+    ///
+    /// # Panics
+    /// Where the file is not of this plan.
+    pub fn tasks_file_for(&self, file: u16, stories: &[StoryKey]) -> String {
+        self.files[usize::from(file)].tasks_file_for(stories)
+    }
+
+    /// The header blocks for a sandbox that does these stories of a file: the file's, and each story's own in their place.
+    ///
+    /// # Panics
+    /// Where the file is not of this plan.
+    pub fn header_blocks(&self, file: u16, stories: &[StoryKey]) -> HeaderBlocks {
+        let tasks = &self.files[usize::from(file)].tasks;
+        let mut blocks = tasks.mesh.clone();
+        for key in stories {
+            blocks.extend(self.story(key).mesh.clone());
+        }
+        blocks
+    }
+
+    /// The year of the assignments' ids.
+    pub fn year(&self) -> u16 {
+        self.assignments.first().map(|first| first.id.year()).unwrap_or_default()
+    }
+
+    /// Gives the assignments other numbers: the first is `first`, and the others follow.
+    pub fn renumber(&mut self, year: u16, first: u32) {
+        let new: BTreeMap<AssignmentId, AssignmentId> =
+            (first..).zip(&self.assignments).map(|(n, one)| (one.id.clone(), AssignmentId::new(year, n))).collect();
+        for assignment in &mut self.assignments {
+            for id in std::iter::once(&mut assignment.id).chain(&mut assignment.exclusive_with) {
+                if let Some(other) = new.get(id) {
+                    *id = other.clone();
+                }
+            }
+        }
+    }
+
+    /// What the machine needs to know. `bases` are the heads of the files' integration branches, one a file.
+    ///
+    /// # Panics
+    /// Where there are not as many bases as files.
+    pub fn to_swarm_spec(&self, swarm: SwarmId, bases: &[CommitId], limits: SwarmLimits) -> SwarmSpec {
+        assert_eq!(bases.len(), self.files.len(), "each tasks file has a base");
+        let files = self.files.iter().zip(bases).map(|(file, base)| TasksFileSpec {
+            path: file.tasks.path.display().to_string(),
+            slug: file.slug.clone(),
+            title: file.tasks.title.clone(),
+            branch: file.branch.clone(),
+            base: base.clone(),
+        });
+        SwarmSpec {
+            swarm,
+            files: files.collect(),
+            stories: self.stories.clone(),
+            assignments: self.assignments.clone(),
+            limits,
+            amp: None,
+        }
+    }
+}
+
+impl PlannedFile {
+    pub(super) fn tasks_file_for(&self, stories: &[StoryKey]) -> String {
+        let whole = String::from_utf8_lossy(&self.bytes);
+        if json_string_length(&whole) <= MAX_DELIVERED_BYTES {
+            return whole.into_owned();
+        }
+        let ids: Vec<StoryId> = stories.iter().map(|key| key.id.clone()).collect();
+        self.tasks.excerpt(&ids)
+    }
+}

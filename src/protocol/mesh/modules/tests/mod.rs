@@ -1,0 +1,5 @@
+//! Tests of all modules together.
+
+mod declarations;
+#[cfg(feature = "orchestrator")]
+mod end_to_end;
