@@ -1,13 +1,12 @@
 //! `longshore mailbox send`.
 
-use std::io::Read;
-
 use jiff::Timestamp;
 
 use super::args::MailboxSendArgs;
 use super::location::MailboxLocation;
 use crate::cli::context::CommandContext;
-use crate::cli::error::{CommandError, CommandErrorKind};
+use crate::cli::error::CommandError;
+use crate::cli::input::read_limited;
 use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::mailbox::message::{
     MAX_BODY_BYTES, MailboxDraft, MailboxMessageType, MessageContent, resolve_address,
@@ -54,10 +53,7 @@ fn read_body(args: &MailboxSendArgs) -> Result<String, CommandError> {
     if args.subject.is_some() && !from_input {
         return Ok(String::new());
     }
-    let mut bytes = Vec::new();
-    let read = std::io::stdin().take(4 * MAX_BODY_BYTES as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| {
-        CommandError::new(CommandErrorKind::Machinery, "cannot read standard input").with_cause(&error)
-    })?;
+    let bytes = read_limited("-", 4 * MAX_BODY_BYTES)
+        .map_err(|error| CommandError::machinery("cannot read standard input").with_cause(&error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::CoordinatorError;
+use super::error::CoordinatorError;
 use crate::engine::EngineResult;
 use crate::engine::depot::DepotClient;
 use crate::handoff::assignment::MailboxMembership;

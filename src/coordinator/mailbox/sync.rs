@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::CoordinatorError;
+use super::super::error::CoordinatorError;
 use super::super::runtime::{run_blocking, sleep_until_deadline};
 use super::host_copy::{self, HostCopy, OutgoingSource, ReceivedFile, ScanOptions, log_error};
 use super::roster::{self, RosterKeeper, SandboxExit};

@@ -100,7 +100,7 @@ impl AgentMailbox {
     }
 
     fn lock_private_dir(&self) -> MailboxResult<(OpenDir, DirLock)> {
-        std::fs::create_dir_all(&self.private_dir).map_err(MailboxError::io("create", &self.private_dir))?;
+        std::fs::create_dir_all(&self.private_dir).map_err(MailboxError::io("create", self.private_dir.clone()))?;
         let dir = OpenDir::open(&self.private_dir)?;
         let lock = dir.lock(LOCK_FILE)?;
         Ok((dir, lock))

@@ -1,7 +1,7 @@
 //! Errors of a mailbox's directory.
 
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use thiserror::Error;
 
@@ -36,8 +36,7 @@ pub type MailboxResult<T> = Result<T, MailboxError>;
 
 impl MailboxError {
     /// For `map_err`: an I/O error of this operation on this path.
-    pub(super) fn io<E: Into<io::Error>>(operation: &'static str, path: &Path) -> impl Fn(E) -> Self + use<E> {
-        let path = path.to_owned();
+    pub(super) fn io<E: Into<io::Error>>(operation: &'static str, path: PathBuf) -> impl Fn(E) -> Self {
         move |error| Self::Io { operation, path: path.clone(), source: error.into() }
     }
 

@@ -60,7 +60,7 @@ impl OpenDir {
     /// Opens a directory whose path the caller trusts.
     pub(crate) fn open(path: &Path) -> MailboxResult<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(MailboxError::io("open", path))?;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(MailboxError::io("open", path.to_owned()))?;
         Ok(Self { fd, path: path.to_owned() })
     }
 
@@ -76,7 +76,7 @@ impl OpenDir {
             Ok(fd) => Ok(Some(Self { fd, path })),
             Err(Errno::NOENT) => Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => Err(MailboxError::NotDirectory(path)),
-            Err(error) => Err(MailboxError::io("open", &path)(error)),
+            Err(error) => Err(MailboxError::io("open", path.clone())(error)),
         }
     }
 
@@ -104,11 +104,11 @@ impl OpenDir {
         let created = match mkdirat(&self.fd, name, Mode::from_bits_truncate(mode as _)) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
-            Err(error) => return Err(MailboxError::io("create", &path)(error)),
+            Err(error) => return Err(MailboxError::io("create", path.clone())(error)),
         };
         let subdir = self.open_subdir(name)?.ok_or_else(|| MailboxError::NotDirectory(path.clone()))?;
         if created {
-            finish(&subdir).map_err(MailboxError::io("create", &path))?;
+            finish(&subdir).map_err(MailboxError::io("create", path.clone()))?;
         }
         Ok(subdir)
     }
@@ -120,7 +120,7 @@ impl OpenDir {
 
     /// The same, at most `limit` of them.
     pub(crate) fn first_entry_names(&self, limit: usize) -> MailboxResult<Vec<String>> {
-        let failed = MailboxError::io("list", &self.path);
+        let failed = MailboxError::io("list", self.path.clone());
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd).map_err(&failed)? {
             let entry = entry.map_err(&failed)?;
@@ -148,7 +148,7 @@ impl OpenDir {
 
     /// `None` if there is no such entry.
     pub(super) fn read(&self, name: &str, limit: usize) -> MailboxResult<Option<FileContent>> {
-        let failed = MailboxError::io("read", &self.path.join(name));
+        let failed = MailboxError::io("read", self.path.join(name));
         let file = match self.open_file(name) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
@@ -182,7 +182,7 @@ impl OpenDir {
         if !matches!(renamed, Ok(true)) {
             let _ = unlinkat(&self.fd, &temp, AtFlags::empty());
         }
-        renamed.map_err(MailboxError::io("write", &self.path.join(name)))
+        renamed.map_err(MailboxError::io("write", self.path.join(name)))
     }
 
     /// Creates or replaces a file.
@@ -190,7 +190,7 @@ impl OpenDir {
         let temp = self.write_temp(name, bytes, mode)?;
         renameat(&self.fd, &temp, &self.fd, name).map_err(|error| {
             let _ = unlinkat(&self.fd, &temp, AtFlags::empty());
-            MailboxError::io("replace", &self.path.join(name))(error)
+            MailboxError::io("replace", self.path.join(name))(error)
         })
     }
 
@@ -198,7 +198,7 @@ impl OpenDir {
     pub(super) fn remove(&self, name: &str) -> MailboxResult<()> {
         match unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(MailboxError::io("remove", &self.path.join(name))(error)),
+            Err(error) => Err(MailboxError::io("remove", self.path.join(name))(error)),
         }
     }
 
@@ -212,7 +212,7 @@ impl OpenDir {
             let unusable = matches!(error, Errno::ACCESS | Errno::LOOP);
             if unusable && unlinkat(&self.fd, name, AtFlags::empty()).is_ok() { open() } else { Err(error) }
         });
-        let fd = opened.map_err(MailboxError::io("open the lock", &path))?;
+        let fd = opened.map_err(MailboxError::io("open the lock", path.clone()))?;
         // The next holder may be another user, whatever the umask. Change it only if needed: a change wakes up watchers.
         let unreadable = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_mode & 0o444 != 0o444);
         if unreadable {
@@ -226,7 +226,7 @@ impl OpenDir {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(MailboxError::Locked(path)),
-                Err(error) => return Err(MailboxError::io("lock", &path)(error)),
+                Err(error) => return Err(MailboxError::io("lock", path.clone())(error)),
             }
         }
     }
@@ -241,7 +241,7 @@ impl OpenDir {
     /// Writes a file under a name that must be free, with exactly this mode. Leaves nothing behind if it fails.
     pub(crate) fn write_new(&self, name: &str, bytes: &[u8], mode: u32) -> MailboxResult<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let failed = MailboxError::io("write", &self.path.join(name));
+        let failed = MailboxError::io("write", self.path.join(name));
         let fd = openat(&self.fd, name, flags, Mode::from_raw_mode(0o600)).map_err(|error| failed(error.into()))?;
         let mut file = File::from(fd);
         let written = file

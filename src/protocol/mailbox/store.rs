@@ -65,7 +65,7 @@ pub struct Mailbox {
 impl Mailbox {
     /// Opens a mailbox, and creates what is missing of it.
     pub fn create(root: &Path) -> MailboxResult<Self> {
-        std::fs::create_dir_all(root).map_err(MailboxError::io("create", root))?;
+        std::fs::create_dir_all(root).map_err(MailboxError::io("create", root.to_owned()))?;
         let root = OpenDir::open(root)?;
         root.create_subdir(AGENTS_DIR)?;
         root.create_new(PROTOCOL_FILE, PROTOCOL_TEXT.as_bytes(), 0o644)?;

@@ -118,7 +118,7 @@ fn a_tampered_gram_is_refused() {
     fs::write(&path, text.replace("\"one\"", "\"two\"")).unwrap();
     let outcome = fixture.run();
     outcome.assert_failed(Cause::DispatchRefused);
-    assert!(outcome.failure(0).0.evidence.summary.contains("changed after it was made"), "{:?}", outcome.failure(0).0);
+    assert!(outcome.failure(0).0.evidence.summary.contains("the gram was modified"), "{:?}", outcome.failure(0).0);
 }
 
 #[test]

@@ -176,16 +176,11 @@ pub(super) fn causes() -> Vec<CauseFacts> {
 
 /// Every number that a `fn exit_code` of the command line or the machine gives.
 pub(super) fn exit_codes() -> BTreeSet<String> {
-    let body = Regex::new(r"(?s)fn exit_code\(self\) -> u8 \{(.*?)\n    \}").expect("a good pattern");
-    let number = Regex::new(r"=> (\d+)").expect("a good pattern");
-    let mut found = BTreeSet::new();
-    for (_, text) in sources("src").iter().filter(|(path, text)| !is_test(path) && text.contains("fn exit_code(self)"))
-    {
-        for body in body.captures_iter(text) {
-            found.extend(number.captures_iter(&body[1]).map(|code| code[1].to_owned()));
-        }
-    }
-    found
+    let variants = Regex::new(r"(?s)enum ExitStatus \{(.*?)\n\}").expect("a good pattern");
+    let number = Regex::new(r"= (\d+),").expect("a good pattern");
+    let text = fs::read_to_string(root().join("src/cli/exit_status.rs")).expect("the source is there");
+    let variants = variants.captures(&text).expect("the enum is there");
+    number.captures_iter(&variants[1]).map(|code| code[1].to_owned()).collect()
 }
 
 /// The numbers that `longshore --help` explains.
