@@ -21,18 +21,18 @@ use longshore::swarm::{AssignmentSpec, StopLevel, StorySpec, SwarmLimits, SwarmS
 const SWARM: &str = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 
 /// A git repository with one commit, on `main`, and a home directory of its own.
-struct World {
+struct CliFixture {
     dir: tempfile::TempDir,
 }
 
 /// The exit code and output of a command.
-struct Said {
+struct CliOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-impl World {
+impl CliFixture {
     fn new() -> Self {
         let world = Self::without_commits();
         world.git(&["commit", "--quiet", "--allow-empty", "-m", "Begin"]);
@@ -89,14 +89,14 @@ impl World {
         self.file(name, &text);
     }
 
-    fn run(&self, args: &[&str]) -> Said {
+    fn run(&self, args: &[&str]) -> CliOutput {
         self.run_with(args, &[])
     }
 
-    fn run_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Said {
+    fn run_with(&self, args: &[&str], environment: &[(&str, &str)]) -> CliOutput {
         let mut command = self.command(env!("CARGO_BIN_EXE_longshore"));
         let output = command.args(args).envs(environment.iter().copied()).output().expect("longshore runs");
-        Said::of(&output)
+        CliOutput::of(&output)
     }
 
     /// Creates a swarm with one story that has not started.
@@ -118,7 +118,7 @@ impl World {
     }
 }
 
-impl Said {
+impl CliOutput {
     fn of(output: &Output) -> Self {
         Self {
             code: output.status.code(),
@@ -184,7 +184,7 @@ fn spec() -> SwarmSpec {
 
 #[test]
 fn help_and_usage_errors() {
-    let world = World::without_repo();
+    let world = CliFixture::without_repo();
     world.run(&["--help"]).expect(0, &["Usage: longshore", "Exit codes:"]);
     world.run(&["--version"]).expect(0, &["longshore 0."]);
     world.run(&[]).expect(2, &["Usage: longshore"]);
@@ -202,7 +202,7 @@ fn help_and_usage_errors() {
 
 #[test]
 fn plan_json_matches_its_schema() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
     let output = world.run(&["plan", "t.json"]).expect(0, &["US-001", "US-002", "feat/x"]);
     assert_eq!(output.err, "");
@@ -218,14 +218,14 @@ fn plan_json_matches_its_schema() {
 
 #[test]
 fn a_plan_needs_no_repository_and_no_agent() {
-    let world = World::without_repo();
+    let world = CliFixture::without_repo();
     world.tasks("t.json", "feat/x", "");
     world.run(&["plan", "t.json"]).expect(0, &["US-001", "1 story needs an agent"]);
 }
 
 #[test]
 fn plan_reports_all_problems_at_once() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.tasks("main.json", "main", r#","command":"true""#);
     world.file("no.json", "{");
     world.file(
@@ -243,7 +243,7 @@ fn plan_reports_all_problems_at_once() {
 
 #[test]
 fn run_reports_all_problems_and_creates_nothing() {
-    let world = World::new();
+    let world = CliFixture::new();
     let all = [
         "error: gone.json: there is no such file",
         "error: no engine answers",
@@ -256,7 +256,7 @@ fn run_reports_all_problems_and_creates_nothing() {
 
 #[test]
 fn missing_daemon_exits_with_3() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
     world.run(&["run", "t.json"]).expect(3, &["error: no engine answers at", "caused by:", "hint: start Docker"]);
     world.run(&["images", "list"]).expect(3, &["error: no engine answers at"]);
@@ -265,25 +265,25 @@ fn missing_daemon_exits_with_3() {
 
 #[test]
 fn unusable_repositories_are_refused() {
-    let nowhere = World::without_repo();
+    let nowhere = CliFixture::without_repo();
     nowhere.tasks("t.json", "feat/x", r#","command":"true""#);
     nowhere.run(&["run", "t.json"]).expect(2, &["is not in a git repository", "`-C DIR`"]);
-    let empty = World::without_commits();
+    let empty = CliFixture::without_commits();
     empty.tasks("t.json", "feat/x", r#","command":"true""#);
     empty.run(&["run", "t.json"]).expect(2, &["has no commits yet", "git commit --allow-empty"]);
-    let busy = World::new();
+    let busy = CliFixture::new();
     busy.tasks("t.json", "feat/x", r#","command":"true""#);
     busy.git(&["checkout", "--quiet", "-b", "feat/x"]);
     busy.run(&["run", "t.json"]).expect(2, &["branch `feat/x` is checked out", "`--branch`"]);
-    let clash = World::new();
+    let clash = CliFixture::new();
     clash.tasks("t.json", "feat/x", r#","command":"true""#);
     clash.git(&["branch", "feat"]);
     clash.run(&["run", "t.json"]).expect(2, &["`feat/x` cannot exist beside branch `feat`"]);
 }
 
 #[test]
-fn schemas_completions_and_manual_pages() {
-    let world = World::without_repo();
+fn schemas_completions_and_man_pages_are_printed() {
+    let world = CliFixture::without_repo();
     for what in ["tasks", "state", "events", "plan", "config", "report", "amp", "amp-ack", "amp-verdict"] {
         let output = world.run(&["schema", what]).expect(0, &["\"$schema\""]);
         let schema: serde_json::Value = serde_json::from_str(&output.out).expect("JSON");
@@ -301,7 +301,7 @@ fn schemas_completions_and_manual_pages() {
 
 #[test]
 fn closed_stdout_ends_a_command_quietly() {
-    let world = World::without_repo();
+    let world = CliFixture::without_repo();
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = world
@@ -316,7 +316,7 @@ fn closed_stdout_ends_a_command_quietly() {
 
 #[test]
 fn commands_without_a_swarm_fail() {
-    let world = World::new();
+    let world = CliFixture::new();
     for args in [&["status"][..], &["stop"], &["logs", "US-001"]] {
         world.run(args).expect(2, &["no swarm has been run here", "`longshore run FILE`"]);
     }
@@ -326,7 +326,7 @@ fn commands_without_a_swarm_fail() {
 
 #[test]
 fn status_distinguishes_running_and_dead_swarms() {
-    let world = World::new();
+    let world = CliFixture::new();
     let dir = world.swarm();
     world.run(&["status"]).expect(0, &["dead", "US-001", "First", "pending", "feat/x"]);
     let lock = dir.lock().expect("free");
@@ -343,7 +343,7 @@ fn status_distinguishes_running_and_dead_swarms() {
 
 #[test]
 fn logs_are_found_by_story_and_by_assignment() {
-    let world = World::new();
+    let world = CliFixture::new();
     let dir = world.swarm();
     world.run(&["logs", "US-001"]).expect(2, &["there is no log of T-2026-001"]);
     std::fs::write(dir.log_file(&AssignmentId::new(2026, 1)), "one\ntwo\nthree\n").expect("written");
@@ -357,7 +357,7 @@ fn logs_are_found_by_story_and_by_assignment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_reaches_only_a_running_swarm() {
-    let world = World::new();
+    let world = CliFixture::new();
     let dir = world.swarm();
     world.run(&["stop"]).expect(2, &["is not running"]);
     let _lock = dir.lock().expect("free");
@@ -385,8 +385,8 @@ async fn stop_reaches_only_a_running_swarm() {
 }
 
 #[test]
-fn help_is_quick() {
-    let world = World::without_repo();
+fn help_starts_no_runtime() {
+    let world = CliFixture::without_repo();
     let fastest = (0..5)
         .map(|_| {
             let begun = std::time::Instant::now();
@@ -401,7 +401,7 @@ fn help_is_quick() {
 
 #[test]
 fn logs_without_a_name_lists_them() {
-    let world = World::new();
+    let world = CliFixture::new();
     let dir = world.swarm();
     world.run(&["logs"]).expect(0, &["none yet"]);
     std::fs::write(dir.log_file(&"T-2026-001".parse().expect("valid")), "one\n").expect("written");
@@ -412,21 +412,21 @@ fn logs_without_a_name_lists_them() {
 
 #[test]
 fn write_errors_are_reported() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
     world.swarm();
     for command in ["plan t.json --json", "status --json", "salvage --json", "doctor --json", "schema state"] {
         let mut shell = world.command("sh");
         let line = format!("exec \"$0\" {command} >/dev/full");
         let output = shell.args(["-c", &line, env!("CARGO_BIN_EXE_longshore")]).output().expect("a shell");
-        let output = Said::of(&output);
+        let output = CliOutput::of(&output);
         output.expect(if command.starts_with("salvage") { 0 } else { 3 }, &[]);
     }
 }
 
 #[test]
 fn salvage_without_a_swarm() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.run(&["salvage"]).expect(0, &["nothing is kept"]);
     assert_eq!(world.run(&["salvage", "--json"]).expect(0, &[]).out, "");
     world.run(&["salvage", "show", "US-001"]).expect(2, &["no kept work is called `US-001`", "nothing is kept"]);

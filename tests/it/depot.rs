@@ -13,7 +13,7 @@ use longshore::ids::{CommitId, SwarmId};
 
 const IMAGE: &str = "longshore/sandbox:latest";
 const UID: u32 = 20_123;
-const FOLDER: &str = "T-2026-001-1";
+const ATTEMPT_DIR: &str = "T-2026-001-1";
 
 /// The static shim: the one that is named, or one as fresh as the sources, for which cargo has nothing to do where it is.
 pub fn shim() -> PathBuf {
@@ -31,12 +31,12 @@ fn build_shim() -> PathBuf {
 }
 
 /// A swarm's volumes and containers, removed in the end.
-struct Swarm {
+struct DepotFixture {
     docker: DockerEngine,
     spec: DepotSpec,
 }
 
-impl Swarm {
+impl DepotFixture {
     async fn new() -> Self {
         let endpoint = resolve::resolve_endpoint(&|name| std::env::var(name).ok()).expect("the engine's settings");
         let docker = DockerEngine::connect(&endpoint, DockerOptions::default()).await.unwrap_or_else(|error| {
@@ -110,7 +110,7 @@ impl Swarm {
     }
 }
 
-impl Drop for Swarm {
+impl Drop for DepotFixture {
     fn drop(&mut self) {
         let ours = format!("label={}={}", label::SWARM, self.spec.swarm);
         if let Ok(found) = Command::new("docker").args(["ps", "-aq", "--filter", &ours]).output() {
@@ -145,7 +145,7 @@ fn pack(dir: &Path, commit: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_repository_goes_in_and_a_bundle_comes_out() {
-    let swarm = Swarm::new().await;
+    let swarm = DepotFixture::new().await;
     let depot = swarm.depot().await;
     let dir = tempfile::tempdir().unwrap();
     let repo = dir.path().join("repo");
@@ -170,15 +170,15 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     assert_eq!(depot.prepare_objects_volume("sha1").await.unwrap(), tips);
 
     let files = vec![TextFile { path: "tasks/a/b.json".to_owned(), text: "{}".to_owned() }];
-    let (prepared, space) = tokio::join!(depot.prepare_sandbox_dirs(FOLDER, UID, files), depot.free_space());
+    let (prepared, space) = tokio::join!(depot.prepare_sandbox_dirs(ATTEMPT_DIR, UID, files), depot.free_space());
     prepared.unwrap();
     let EngineSpace { free, total, memory_available } = space.unwrap();
     assert!(memory_available > 1 << 20, "{memory_available}");
     assert!(0 < free && free <= total, "{free} of {total}");
     let script = format!(
         r#"
-        cd /longshore/in/{FOLDER}; stat -c '%a %u %g %n' . tasks tasks/a tasks/a/b.json
-        cd /longshore/work/{FOLDER}; stat -c '%a %u %g %n' . repo run out
+        cd /longshore/in/{ATTEMPT_DIR}; stat -c '%a %u %g %n' . tasks tasks/a tasks/a/b.json
+        cd /longshore/work/{ATTEMPT_DIR}; stat -c '%a %u %g %n' . repo run out
         cd repo; git init -q -b work .; echo /longshore/objects/repo.git/objects > .git/objects/info/alternates
         git reset -q --hard {base}; wc -l < large
         echo two > file
@@ -197,7 +197,7 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     assert_eq!(lines[8], "200000");
 
     let bundle = dir.path().join("bundle");
-    let collected = depot.collect(FOLDER, UID, 1 << 20, &bundle).await.unwrap();
+    let collected = depot.collect(ATTEMPT_DIR, UID, 1 << 20, &bundle).await.unwrap();
     assert_eq!(collected, CollectedFiles { result: Some(b"{\"a\": 1}".to_vec()), has_bundle: true });
     git(&repo, &["fetch", "-q", bundle.to_str().unwrap(), "work:work"]);
     assert_eq!(git(&repo, &["rev-parse", "work"]), lines[9]);
@@ -205,16 +205,16 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     // The shim is dead, and "three" was never committed.
     let salvaged = dir.path().join("salvaged");
     let reference = "refs/longshore/salvage/US-001";
-    let kept = depot.salvage(FOLDER, UID, &base, reference, 1 << 20, &salvaged).await.unwrap();
+    let kept = depot.salvage(ATTEMPT_DIR, UID, &base, reference, 1 << 20, &salvaged).await.unwrap();
     let commit = kept.commit.expect("there is something");
     assert_eq!(kept.left_out, [""; 0]);
     git(&repo, &["fetch", "-q", salvaged.to_str().unwrap(), reference]);
     assert_eq!(git(&repo, &["show", &format!("{commit}:file")]), "three");
 
-    let too_large = depot.collect(FOLDER, UID, 10, &dir.path().join("none")).await;
+    let too_large = depot.collect(ATTEMPT_DIR, UID, 10, &dir.path().join("none")).await;
     let refused = matches!(too_large, Err(EngineError::Depot { kind: Some(DepotErrorKind::Refused), .. }));
     assert!(refused, "{too_large:?}");
-    depot.remove_sandbox_dirs(FOLDER, UID).await.unwrap();
+    depot.remove_sandbox_dirs(ATTEMPT_DIR, UID).await.unwrap();
     assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in").await, "/longshore/in:\nbin\n\n/longshore/work:\n");
     depot.close().await.unwrap();
 }
@@ -225,7 +225,7 @@ fn docker_kill(depot: &DepotClient) {
 }
 
 /// A repository with one commit, in the objects volume.
-async fn with_base(depot: &DepotClient, dir: &Path) -> (CommitId, Vec<ObjectTip>) {
+async fn push_base_commit(depot: &DepotClient, dir: &Path) -> (CommitId, Vec<ObjectTip>) {
     git(dir, &["init", "-q", "-b", "main"]);
     std::fs::write(dir.join("file"), "one\n").expect("done");
     git(dir, &["add", "."]);
@@ -239,10 +239,10 @@ async fn with_base(depot: &DepotClient, dir: &Path) -> (CommitId, Vec<ObjectTip>
 
 #[tokio::test]
 async fn a_depot_killed_between_requests_comes_back_with_everything() {
-    let swarm = Swarm::new().await;
+    let swarm = DepotFixture::new().await;
     let depot = swarm.depot().await;
     let dir = tempfile::tempdir().unwrap();
-    let (base, tips) = with_base(&depot, dir.path()).await;
+    let (base, tips) = push_base_commit(&depot, dir.path()).await;
     let first = depot.container_id();
     let shim = swarm.sandbox("stat -c %i /longshore/in/bin/acp-shim").await;
 
@@ -254,25 +254,25 @@ async fn a_depot_killed_between_requests_comes_back_with_everything() {
 
     docker_kill(&depot);
     let files = vec![TextFile { path: "a.json".to_owned(), text: "{}".to_owned() }];
-    depot.prepare_sandbox_dirs(FOLDER, UID, files).await.unwrap();
+    depot.prepare_sandbox_dirs(ATTEMPT_DIR, UID, files).await.unwrap();
     docker_kill(&depot);
     let script = format!(
         r#"
-        cd /longshore/work/{FOLDER}/repo; git init -q -b work .
+        cd /longshore/work/{ATTEMPT_DIR}/repo; git init -q -b work .
         echo /longshore/objects/repo.git/objects > .git/objects/info/alternates
-        git reset -q --hard {base}; echo two > file; printf '{{"a": 1}}' > ../out/result.json; cat /longshore/in/{FOLDER}/a.json"#
+        git reset -q --hard {base}; echo two > file; printf '{{"a": 1}}' > ../out/result.json; cat /longshore/in/{ATTEMPT_DIR}/a.json"#
     );
     assert_eq!(swarm.sandbox(&script).await, "{}");
     let to = dir.path().join("bundle");
-    let collected = depot.collect(FOLDER, UID, 1 << 20, &to).await.unwrap();
+    let collected = depot.collect(ATTEMPT_DIR, UID, 1 << 20, &to).await.unwrap();
     assert_eq!(collected, CollectedFiles { result: Some(b"{\"a\": 1}".to_vec()), has_bundle: false });
     docker_kill(&depot);
     let commit =
-        depot.salvage(FOLDER, UID, &base, "refs/longshore/salvage/x", 1 << 20, &to).await.unwrap().commit.unwrap();
+        depot.salvage(ATTEMPT_DIR, UID, &base, "refs/longshore/salvage/x", 1 << 20, &to).await.unwrap().commit.unwrap();
     git(dir.path(), &["fetch", "-q", to.to_str().unwrap(), "refs/longshore/salvage/x"]);
     assert_eq!(git(dir.path(), &["show", &format!("{commit}:file")]), "two");
     docker_kill(&depot);
-    depot.remove_sandbox_dirs(FOLDER, UID).await.unwrap();
+    depot.remove_sandbox_dirs(ATTEMPT_DIR, UID).await.unwrap();
     assert_eq!(swarm.sandbox("ls /longshore/work /longshore/in").await, "/longshore/in:\nbin\n\n/longshore/work:\n");
     docker_kill(&depot);
     depot.close().await.unwrap();
@@ -282,10 +282,10 @@ async fn a_depot_killed_between_requests_comes_back_with_everything() {
 
 #[tokio::test]
 async fn a_depot_killed_during_requests_loses_none() {
-    let swarm = Swarm::new().await;
+    let swarm = DepotFixture::new().await;
     let depot = swarm.depot().await;
     let dir = tempfile::tempdir().unwrap();
-    let (_, tips) = with_base(&depot, dir.path()).await;
+    let (_, tips) = push_base_commit(&depot, dir.path()).await;
     let first = depot.container_id();
     // A pack under way, which nobody ends, and many requests beside it.
     let (mut source, body) = tokio::io::duplex(1024);
@@ -313,19 +313,19 @@ async fn a_depot_killed_during_requests_loses_none() {
     let seen = swarm.sandbox("ls /longshore/in | grep -c ^T; ls /longshore/work | wc -l").await;
     assert_eq!(seen, "30\n30\n");
     // What is in a work folder is whole: one of each, owned by its user.
-    depot.remove_sandbox_dirs(FOLDER, UID).await.unwrap();
+    depot.remove_sandbox_dirs(ATTEMPT_DIR, UID).await.unwrap();
     depot
-        .prepare_sandbox_dirs(FOLDER, UID, vec![TextFile { path: "a.json".to_owned(), text: "x".to_owned() }])
+        .prepare_sandbox_dirs(ATTEMPT_DIR, UID, vec![TextFile { path: "a.json".to_owned(), text: "x".to_owned() }])
         .await
         .unwrap();
-    assert_eq!(swarm.sandbox(&format!("cat /longshore/in/{FOLDER}/a.json")).await, "x");
+    assert_eq!(swarm.sandbox(&format!("cat /longshore/in/{ATTEMPT_DIR}/a.json")).await, "x");
 
     depot.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn folders_that_a_depot_left_half_made_are_made_again_or_removed() {
-    let swarm = Swarm::new().await;
+async fn a_new_depot_remakes_or_removes_half_made_directories() {
+    let swarm = DepotFixture::new().await;
     let depot = swarm.depot().await;
     let DepotVolumes { inbox, work, .. } = &swarm.spec.volumes;
     // As far as a depot gets: the files, the work folder, some of its folders, none of them given away or some.
@@ -366,8 +366,8 @@ async fn folders_that_a_depot_left_half_made_are_made_again_or_removed() {
 }
 
 #[tokio::test]
-async fn a_depot_that_an_orchestrator_left_is_replaced() {
-    let swarm = Swarm::new().await;
+async fn a_leftover_depot_is_replaced() {
+    let swarm = DepotFixture::new().await;
     let left = swarm.depot().await;
     let next = swarm.depot().await;
     assert_eq!(next.prepare_objects_volume("sha1").await.unwrap(), []);

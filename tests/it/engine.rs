@@ -22,15 +22,15 @@ mod faults;
 
 const IMAGE: &str = "longshore/sandbox:latest";
 /// Bounds every test: a test that hangs must say where.
-const BOUND: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// An engine, and a label that nothing else has.
-struct Scene {
+struct EngineFixture {
     docker: DockerEngine,
     label: String,
 }
 
-impl Scene {
+impl EngineFixture {
     async fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let endpoint = resolve::resolve_endpoint(&|name| std::env::var(name).ok()).expect("the engine's settings");
@@ -77,14 +77,14 @@ impl Scene {
     /// Runs to the end: exit code and what was printed to both streams.
     async fn finish(&self, spec: &ContainerSpec) -> (i64, String, String) {
         let (id, attachment) = self.run(spec).await;
-        let code = bounded(self.docker.wait(&id)).await.expect("wait");
-        let (out, err) = bounded(collect(attachment.output)).await;
+        let code = with_timeout(self.docker.wait(&id)).await.expect("wait");
+        let (out, err) = with_timeout(collect(attachment.output)).await;
         self.docker.remove(&id).await.expect("remove");
         (code, out, err)
     }
 }
 
-impl Drop for Scene {
+impl Drop for EngineFixture {
     fn drop(&mut self) {
         let ours = format!("label=test={}", self.label);
         let kinds: [(&[&str], &[&str]); 3] = [
@@ -103,8 +103,8 @@ impl Drop for Scene {
     }
 }
 
-async fn bounded<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(BOUND, future).await.expect("done within the bound")
+async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, future).await.expect("done within the bound")
 }
 
 async fn collect(mut output: futures::stream::BoxStream<'static, EngineResult<OutputChunk>>) -> (String, String) {
@@ -122,7 +122,7 @@ async fn collect(mut output: futures::stream::BoxStream<'static, EngineResult<Ou
 async fn read_until(attachment: &mut AttachedStreams, until: &str) -> String {
     let mut text = String::new();
     while !text.ends_with(until) {
-        match bounded(attachment.output.next()).await {
+        match with_timeout(attachment.output.next()).await {
             Some(Ok(OutputChunk::Stdout(bytes))) => text.push_str(&String::from_utf8_lossy(&bytes)),
             Some(Ok(OutputChunk::Stderr(_))) => {}
             other => panic!("the output ended with {other:?} after {text:?}"),
@@ -133,7 +133,7 @@ async fn read_until(attachment: &mut AttachedStreams, until: &str) -> String {
 
 #[tokio::test]
 async fn a_container_lives_from_create_to_remove() {
-    let scene = Scene::new().await;
+    let scene = EngineFixture::new().await;
     let spec = scene.spec("life", r#"echo "out $GREETING"; echo err >&2; read line; echo "got $line"; exit 3"#);
     let id = scene.docker.create(&spec).await.unwrap();
     let fresh = scene.docker.inspect(&id).await.unwrap().unwrap();
@@ -154,14 +154,14 @@ async fn a_container_lives_from_create_to_remove() {
     attachment.stdin.write_all(b"hello\n").await.unwrap();
     attachment.stdin.flush().await.unwrap();
     assert_eq!(read_until(&mut attachment, "hello\n").await, "got hello\n");
-    assert_eq!(bounded(waiting).await.unwrap().unwrap(), 3);
+    assert_eq!(with_timeout(waiting).await.unwrap().unwrap(), 3);
 
     let ended = scene.docker.inspect(&id).await.unwrap().unwrap();
     assert_eq!((ended.running, ended.exit_code, ended.oom_killed), (false, Some(3), false));
     // Waiting for what has ended answers at once, and the log has both streams from the start.
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 3);
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 3);
     let log = scene.docker.logs(&id, true).await.unwrap();
-    assert_eq!(bounded(collect(log)).await, ("out a=b c\ngot hello\n".to_owned(), "err\n".to_owned()));
+    assert_eq!(with_timeout(collect(log)).await, ("out a=b c\ngot hello\n".to_owned(), "err\n".to_owned()));
 
     scene.docker.remove(&id).await.unwrap();
     scene.docker.remove(&id).await.unwrap();
@@ -175,8 +175,8 @@ async fn a_container_lives_from_create_to_remove() {
 }
 
 #[tokio::test]
-async fn the_sandbox_is_closed_as_its_inspection_shows() {
-    let scene = Scene::new().await;
+async fn inspect_shows_the_hardening() {
+    let scene = EngineFixture::new().await;
     let volume = format!("{}-v", scene.label);
     scene.docker.ensure_volume(&volume, &scene.labels()).await.unwrap();
     let mut spec = scene.spec("closed", "read line");
@@ -212,8 +212,8 @@ async fn the_sandbox_is_closed_as_its_inspection_shows() {
 }
 
 #[tokio::test]
-async fn the_sandbox_is_closed_as_seen_from_inside() {
-    let scene = Scene::new().await;
+async fn the_hardening_holds_inside_the_sandbox() {
+    let scene = EngineFixture::new().await;
     let volume = format!("{}-v", scene.label);
     scene.docker.ensure_volume(&volume, &scene.labels()).await.unwrap();
     let script = r#"
@@ -244,8 +244,8 @@ async fn the_sandbox_is_closed_as_seen_from_inside() {
 }
 
 #[tokio::test]
-async fn named_capabilities_are_all_that_root_keeps() {
-    let scene = Scene::new().await;
+async fn root_keeps_only_the_named_capabilities() {
+    let scene = EngineFixture::new().await;
     let mut spec = scene.spec("caps", "grep CapEff /proc/self/status");
     spec.user = (0, 0);
     spec.added_capabilities = ["CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"].map(str::to_owned).to_vec();
@@ -255,11 +255,11 @@ async fn named_capabilities_are_all_that_root_keeps() {
 
 #[tokio::test]
 async fn a_kill_is_137_and_an_oom_is_flagged() {
-    let scene = Scene::new().await;
+    let scene = EngineFixture::new().await;
     let (id, mut attachment) = scene.run(&scene.spec("kill", "echo up; read line")).await;
     read_until(&mut attachment, "up\n").await;
     scene.docker.signal(&id, Signal::Kill).await.unwrap();
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 137);
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 137);
     assert!(!scene.docker.inspect(&id).await.unwrap().unwrap().oom_killed);
     // It does not run any more, which is not an error.
     scene.docker.signal(&id, Signal::Term).await.unwrap();
@@ -267,25 +267,25 @@ async fn a_kill_is_137_and_an_oom_is_flagged() {
     let mut spec = scene.spec("oom", "exec tail /dev/zero");
     spec.memory_limit = 32 << 20;
     let (id, _attachment) = scene.run(&spec).await;
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 137);
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 137);
     let ended = scene.docker.inspect(&id).await.unwrap().unwrap();
     assert!(ended.oom_killed, "{ended:?}");
 }
 
 #[tokio::test]
 async fn sigterm_reaches_the_first_process() {
-    let scene = Scene::new().await;
+    let scene = EngineFixture::new().await;
     let (id, mut attachment) =
         scene.run(&scene.spec("term", "trap 'echo bye; exit 9' TERM; echo up; read line; echo no")).await;
     read_until(&mut attachment, "up\n").await;
     scene.docker.signal(&id, Signal::Term).await.unwrap();
     assert_eq!(read_until(&mut attachment, "\n").await, "bye\n");
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 9);
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 9);
 }
 
 #[tokio::test]
-async fn a_paused_container_says_so_and_can_be_removed() {
-    let scene = Scene::new().await;
+async fn a_paused_container_reports_it_and_can_be_removed() {
+    let scene = EngineFixture::new().await;
     let (id, mut attachment) = scene.run(&scene.spec("pause", "echo up; read line; echo on; read line")).await;
     read_until(&mut attachment, "up\n").await;
     scene.docker.pause(&id).await.unwrap();
@@ -297,13 +297,13 @@ async fn a_paused_container_says_so_and_can_be_removed() {
     assert_eq!(read_until(&mut attachment, "on\n").await, "on\n");
     scene.docker.pause(&id).await.unwrap();
     drop(attachment);
-    bounded(scene.docker.remove(&id)).await.unwrap();
+    with_timeout(scene.docker.remove(&id)).await.unwrap();
     assert_eq!(scene.docker.inspect(&id).await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn pausing_twice_is_pausing_once_and_what_does_not_run_says_so() {
-    let scene = Scene::new().await;
+async fn pause_is_idempotent_and_fails_for_a_stopped_container() {
+    let scene = EngineFixture::new().await;
     let refused = |answer: EngineResult<()>| match answer {
         Err(error @ EngineError::Refused { status: 409, .. }) => error.to_string(),
         other => panic!("{other:?}"),
@@ -321,7 +321,7 @@ async fn pausing_twice_is_pausing_once_and_what_does_not_run_says_so() {
     }
     attachment.stdin.write_all(b"\n").await.unwrap();
     attachment.stdin.flush().await.unwrap();
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 4);
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 4);
     // One that has ended, one that was never started, one that is gone.
     let fresh = scene.docker.create(&scene.spec("fresh", "true")).await.unwrap();
     for still in [&id, &fresh] {
@@ -336,20 +336,20 @@ async fn pausing_twice_is_pausing_once_and_what_does_not_run_says_so() {
 
 #[tokio::test]
 async fn long_output_arrives_whole() {
-    let scene = Scene::new().await;
+    let scene = EngineFixture::new().await;
     let mut spec = scene.spec("long", "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end");
     spec.milli_cpus = 0;
     let (id, attachment) = scene.run(&spec).await;
-    let (out, _) = bounded(collect(attachment.output)).await;
+    let (out, _) = with_timeout(collect(attachment.output)).await;
     assert_eq!(out.len(), 3_000_005);
     assert!(out.ends_with("x\nend\n"));
     let log = scene.docker.logs(&id, false).await.unwrap();
-    assert!(bounded(collect(log)).await.0 == out, "the log differs from what was attached");
+    assert!(with_timeout(collect(log)).await.0 == out, "the log differs from what was attached");
 }
 
 #[tokio::test]
-async fn an_attach_that_goes_away_leaves_stdin_open() {
-    let scene = Scene::new().await;
+async fn a_dropped_attach_leaves_stdin_open() {
+    let scene = EngineFixture::new().await;
     let (id, mut first) = scene.run(&scene.spec("again", "echo up; read line; echo got $line")).await;
     read_until(&mut first, "up\n").await;
     drop(first);
@@ -357,12 +357,12 @@ async fn an_attach_that_goes_away_leaves_stdin_open() {
     second.stdin.write_all(b"me\n").await.unwrap();
     second.stdin.flush().await.unwrap();
     assert_eq!(read_until(&mut second, "me\n").await, "got me\n");
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 0);
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 0);
 }
 
 #[tokio::test]
-async fn a_volume_carries_uploads_and_is_found_by_its_label() {
-    let scene = Scene::new().await;
+async fn a_volume_keeps_uploads_and_is_found_by_label() {
+    let scene = EngineFixture::new().await;
     let volume = format!("{}-v", scene.label);
     scene.docker.ensure_volume(&volume, &scene.labels()).await.unwrap();
     // Making it again finds it.
@@ -380,7 +380,7 @@ async fn a_volume_carries_uploads_and_is_found_by_its_label() {
     scene.docker.upload(&id, "/vol", tar.into_inner().unwrap().into()).await.unwrap();
     let attachment = scene.docker.attach(&id).await.unwrap();
     scene.docker.start(&id).await.unwrap();
-    assert_eq!(bounded(collect(attachment.output)).await.0, "text\n750 20001\n");
+    assert_eq!(with_timeout(collect(attachment.output)).await.0, "text\n750 20001\n");
 
     let found = scene.docker.find_resources("test", Some(&scene.label)).await.unwrap();
     let mut seen: Vec<_> = found.iter().map(|it| (it.kind, it.name.as_str())).collect();
@@ -404,8 +404,8 @@ async fn a_volume_carries_uploads_and_is_found_by_its_label() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said() {
-    let scene = Scene::new().await;
+async fn missing_resources_are_not_found_errors() {
+    let scene = EngineFixture::new().await;
     assert_eq!(scene.docker.image("longshore/no-such-image:1").await.unwrap(), None);
     let odd = scene.docker.image("../containers/json").await;
     assert!(matches!(odd, Err(EngineError::Refused { .. })), "{odd:?}");
@@ -434,7 +434,7 @@ async fn what_is_missing_is_said() {
 
 #[tokio::test]
 async fn a_name_in_use_is_refused() {
-    let scene = Scene::new().await;
+    let scene = EngineFixture::new().await;
     let spec = scene.spec("twice", "true");
     scene.docker.create(&spec).await.unwrap();
     let error = scene.docker.create(&spec).await.unwrap_err();
@@ -442,7 +442,7 @@ async fn a_name_in_use_is_refused() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn an_absent_socket_is_unreachable() {
     let at = |path: PathBuf| Endpoint { address: EngineAddress::Unix(path), reason: "test".to_owned() };
     let dir = tempfile::tempdir().unwrap();
     let absent = at(dir.path().join("absent.sock"));
@@ -457,7 +457,7 @@ async fn nobody_there() {
 }
 
 #[test]
-fn no_permission() {
+fn a_forbidden_socket_is_permission_denied() {
     use std::os::unix::fs::PermissionsExt;
 
     let dir = tempfile::tempdir().unwrap();
@@ -479,7 +479,7 @@ fn no_permission() {
 }
 
 #[tokio::test]
-async fn something_else_there() {
+async fn a_socket_that_is_no_engine_is_unreachable() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("other.sock");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -499,7 +499,7 @@ async fn something_else_there() {
 
 #[tokio::test]
 async fn the_engine_describes_itself() {
-    let scene = Scene::new().await;
+    let scene = EngineFixture::new().await;
     let info = scene.docker.info().await.unwrap();
     assert!(info.name.starts_with("Docker ") || info.name.starts_with("Podman "), "{info:?}");
     assert_eq!(info.arch, std::env::consts::ARCH);
@@ -511,8 +511,8 @@ async fn the_engine_describes_itself() {
 }
 
 #[tokio::test]
-async fn images_are_built_and_their_failures_told() {
-    let scene = Scene::new().await;
+async fn images_are_built_and_build_failures_reported() {
+    let scene = EngineFixture::new().await;
     let context = |dockerfile: &str| {
         let mut tar = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();

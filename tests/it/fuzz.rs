@@ -141,7 +141,7 @@ pub fn fuzz_tasks(data: &[u8]) -> bool {
 }
 
 pub fn fuzz_journal(data: &[u8]) -> bool {
-    let path = scratch("journal");
+    let path = scratch_path("journal");
     std::fs::write(&path, data).expect("written");
     let (_, whole) = &*JOURNAL;
     if let Ok(contents) = Journal::read(&path) {
@@ -153,19 +153,19 @@ pub fn fuzz_journal(data: &[u8]) -> bool {
         for record in &whole.records[..contents.records.len()] {
             exact.handle(&record.event, record.elapsed);
         }
-        assert_eq!(picture(&machine), picture(&exact));
+        assert_eq!(state_bytes(&machine), state_bytes(&exact));
         // To go on with it takes the torn end off and nothing else.
         let (journal, again) = Journal::open(&path).expect("what can be read can be gone on with");
         assert_eq!((journal.event_count() as usize, again.records), (contents.records.len(), contents.records));
     }
     // The same with checksums that are right, so that what comes after them is reached.
-    std::fs::write(&path, signed(data)).expect("written");
+    std::fs::write(&path, with_checksum(data)).expect("written");
     let read = Journal::read(&path);
-    read.is_ok_and(|contents| !picture(&replay(contents).machine).is_empty())
+    read.is_ok_and(|contents| !state_bytes(&replay(contents).machine).is_empty())
 }
 
 pub fn fuzz_state(data: &[u8]) -> bool {
-    let path = scratch("state");
+    let path = scratch_path("state");
     std::fs::write(&path, data).expect("written");
     match SwarmState::read(&path) {
         Ok(state) => {
@@ -180,7 +180,7 @@ pub fn fuzz_state(data: &[u8]) -> bool {
 }
 
 pub fn fuzz_handoff(data: &[u8]) -> bool {
-    fn same<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(data: &[u8]) -> bool {
+    fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(data: &[u8]) -> bool {
         let read = serde_json::from_slice::<T>(data);
         if let Ok(read) = &read {
             let written = serde_json::to_vec(read).expect("JSON");
@@ -188,43 +188,46 @@ pub fn fuzz_handoff(data: &[u8]) -> bool {
         }
         read.is_ok()
     }
-    same::<ResultFile>(data) | same::<AssignmentFile>(data) | same::<DepotRequest>(data) | same::<DepotResponse>(data)
+    assert_round_trip::<ResultFile>(data)
+        | assert_round_trip::<AssignmentFile>(data)
+        | assert_round_trip::<DepotRequest>(data)
+        | assert_round_trip::<DepotResponse>(data)
 }
 
 #[test]
-fn lines() {
-    let mut corpus = golden("acp");
+fn ndjson_lines() {
+    let mut corpus = golden_corpus("acp");
     corpus.push([vec![b'x'; 65_536], b"\n".to_vec(), vec![b'y'; 65_537], b"\nz".to_vec()].concat());
-    drive("lines", 15_000, &corpus, fuzz_lines);
+    run_target("lines", 15_000, &corpus, fuzz_lines);
 }
 
 #[test]
-fn acp() {
-    drive("acp", 40_000, &golden("acp"), fuzz_acp);
+fn acp_records() {
+    run_target("acp", 40_000, &golden_corpus("acp"), fuzz_acp);
 }
 
 #[test]
 fn amp_messages() {
-    drive("amp", 20_000, &golden("amp/valid"), fuzz_amp);
+    run_target("amp", 20_000, &golden_corpus("amp/valid"), fuzz_amp);
 }
 
 #[test]
 fn tasks_files() {
-    drive("tasks", 6_000, &golden("tasks"), fuzz_tasks);
+    run_target("tasks", 6_000, &golden_corpus("tasks"), fuzz_tasks);
 }
 
 #[test]
-fn journal() {
-    drive("journal", 4_000, std::slice::from_ref(&JOURNAL.0), fuzz_journal);
+fn journal_records() {
+    run_target("journal", 4_000, std::slice::from_ref(&JOURNAL.0), fuzz_journal);
 }
 
 #[test]
-fn state() {
-    drive("state", 10_000, std::slice::from_ref(&STATE), fuzz_state);
+fn state_file() {
+    run_target("state", 10_000, std::slice::from_ref(&STATE), fuzz_state);
 }
 
 #[test]
-fn handoff() {
+fn handoff_files() {
     let result = r#"{"schemaVersion":1,"swarmId":"a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d","attempt":{"assignment":"T-2026-001","number":1},"base":"1111111111111111111111111111111111111111","tip":"2222222222222222222222222222222222222222","bundle":true,"stories":[{"id":"US-001","outcome":{"outcome":"finished","commit":"2222222222222222222222222222222222222222"},"criteria":[{"id":"AC-1","text":"It works","met":null}],"workLog":[{"at":"2026-01-01T00:00:00Z","text":"half done"}],"commits":["2222222222222222222222222222222222222222"],"durationMs":7},{"id":"US-002","outcome":{"outcome":"failed","failure":{"cause":"agent_failed","evidence":{"summary":"the agent exited 1","exitCode":1}},"salvage":"3333333333333333333333333333333333333333","unsaved":false}},{"id":"US-003","outcome":{"outcome":"skipped","because":"US-002"}},{"id":"US-004","outcome":{"outcome":"not_reached"}}]}"#;
     let assignment = r#"{"schemaVersion":1,"swarmId":"a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d","attempt":{"assignment":"T-2026-001","number":2},"branch":"longshore/a1b2c3d4/US-001","base":"1111111111111111111111111111111111111111","integrationBranch":"feat/x","objectFormat":"sha1","taskFilePath":"tasks/x.json","stories":[{"id":"US-001","previousFailure":"it failed"}],"agent":{"name":"a","argv":["agent","-p"],"prompt":"stdin"},"verify":["true"],"storyTimeoutSecs":60,"idleTimeoutSecs":0,"graceSecs":10,"identity":{"name":"Ada","email":"a@b.c"}}"#;
     let request =
@@ -236,11 +239,11 @@ fn handoff() {
     serde_json::from_str::<AssignmentFile>(assignment).expect("the corpus is good");
     serde_json::from_str::<DepotRequest>(request).expect("the corpus is good");
     serde_json::from_str::<DepotResponse>(answer).expect("the corpus is good");
-    drive("handoff", 40_000, &corpus, fuzz_handoff);
+    run_target("handoff", 40_000, &corpus, fuzz_handoff);
 }
 
 /// Calls a target with the corpus itself, then with mutations of it.
-fn drive(name: &str, runs: u64, corpus: &[Vec<u8>], target: fn(&[u8]) -> bool) {
+fn run_target(name: &str, runs: u64, corpus: &[Vec<u8>], target: fn(&[u8]) -> bool) {
     assert!(!corpus.is_empty(), "there is nothing to begin with");
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("LONGSHORE_SEED").unwrap_or(0);
@@ -266,7 +269,7 @@ fn drive(name: &str, runs: u64, corpus: &[Vec<u8>], target: fn(&[u8]) -> bool) {
 }
 
 /// What makes parsers stumble.
-const WORDS: [&str; 24] = [
+const TOKENS: [&str; 24] = [
     "null",
     "true",
     "-1",
@@ -316,13 +319,13 @@ fn mutate(data: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut SeededRng) {
         }
         3 => {
             let at = place(data, random);
-            let word = random.choose(&WORDS);
+            let word = random.choose(&TOKENS);
             data.splice(at..at, word.bytes());
         }
         4 => {
             // A JSON value for another.
             let range = span(data, random);
-            let word = random.choose(&WORDS);
+            let word = random.choose(&TOKENS);
             data.splice(range, word.bytes());
         }
         5 => {
@@ -349,38 +352,38 @@ fn mutate(data: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut SeededRng) {
     }
 }
 
-fn golden(folder: &str) -> Vec<Vec<u8>> {
-    fn read(folder: &Path, into: &mut Vec<(PathBuf, Vec<u8>)>) {
+fn golden_corpus(folder: &str) -> Vec<Vec<u8>> {
+    fn collect_files(folder: &Path, into: &mut Vec<(PathBuf, Vec<u8>)>) {
         for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
             let path = entry.path();
             match path.is_dir() {
-                true => read(&path, into),
+                true => collect_files(&path, into),
                 false => into.push((path.clone(), std::fs::read(&path).expect("read"))),
             }
         }
     }
     let mut files = Vec::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder), &mut files);
+    collect_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder), &mut files);
     files.sort();
     files.into_iter().map(|(_, bytes)| bytes).filter(|bytes| bytes.len() < 20_000).collect()
 }
 
 /// A file of this process for what is read by path.
-fn scratch(name: &str) -> PathBuf {
-    static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+fn scratch_path(name: &str) -> PathBuf {
+    static SCRATCH_DIR: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         // In memory, where there is such a place: a disk would be worn for nothing.
         tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
     });
-    FOLDER.path().join(name)
+    SCRATCH_DIR.path().join(name)
 }
 
 /// A journal of a swarm of two stories, as bytes and as read.
 static JOURNAL: LazyLock<(Vec<u8>, JournalContents)> = LazyLock::new(|| {
     let text = r#"{"schemaVersion":"3.0","metadata":{"title":"T","type":"feat","branchName":"feat/x","createdAt":"2026-01-01"},"userStories":[{"id":"US-001","title":"A","command":"true"},{"id":"US-002","title":"B","command":"true","dependsOn":["US-001"]}]}"#;
-    let plan = plan(text);
+    let plan = plan_from(text);
     let swarm = "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d".parse().expect("an id");
     let commit = |digit: &str| digit.repeat(40).parse().expect("an id");
-    let limits = serde_json::from_str(LIMITS).expect("limits");
+    let limits = serde_json::from_str(LIMITS_JSON).expect("limits");
     let header = JournalHeader {
         schema_version: JOURNAL_VERSION,
         program_version: "0.1.0".to_owned(),
@@ -417,7 +420,7 @@ static JOURNAL: LazyLock<(Vec<u8>, JournalContents)> = LazyLock::new(|| {
         Event::Resumed,
         Event::SandboxRemoved { attempt },
     ];
-    let path = scratch("whole");
+    let path = scratch_path("whole");
     let mut journal = Journal::create(&path, &header).expect("made");
     for (second, event) in events.into_iter().enumerate() {
         journal.append(&[(event, Duration::from_secs(second as u64))], Timestamp::UNIX_EPOCH).expect("appended");
@@ -425,7 +428,7 @@ static JOURNAL: LazyLock<(Vec<u8>, JournalContents)> = LazyLock::new(|| {
     (std::fs::read(&path).expect("read"), Journal::read(&path).expect("read"))
 });
 
-const LIMITS: &str = r#"{"max":2,"retries":1,"machineryRetries":3,"backoff":{"secs":1,"nanos":0},"storyTimeout":{"secs":60,"nanos":0},"slack":{"secs":60,"nanos":0},"grace":{"secs":10,"nanos":0},"maxBadRecords":100}"#;
+const LIMITS_JSON: &str = r#"{"max":2,"retries":1,"machineryRetries":3,"backoff":{"secs":1,"nanos":0},"storyTimeout":{"secs":60,"nanos":0},"slack":{"secs":60,"nanos":0},"grace":{"secs":10,"nanos":0},"maxBadRecords":100}"#;
 
 /// The state file of that swarm.
 static STATE: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -433,11 +436,11 @@ static STATE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     SwarmState::from_machine(&recovered.machine, Timestamp::UNIX_EPOCH).to_bytes().expect("JSON")
 });
 
-fn picture(machine: &SwarmMachine) -> Vec<u8> {
+fn state_bytes(machine: &SwarmMachine) -> Vec<u8> {
     SwarmState::from_machine(machine, Timestamp::UNIX_EPOCH).to_bytes().expect("JSON")
 }
 
-fn plan(text: &str) -> Plan {
+fn plan_from(text: &str) -> Plan {
     let file = tasks::parse(text.as_bytes(), Path::new("tasks.json")).expect("a tasks file");
     let options = PlanOptions {
         fan_out: FanOut::Story,
@@ -451,7 +454,7 @@ fn plan(text: &str) -> Plan {
 }
 
 /// The lines with the checksums that they would have (`state/journal.rs` says which), numbered as they stand.
-fn signed(data: &[u8]) -> Vec<u8> {
+fn with_checksum(data: &[u8]) -> Vec<u8> {
     const BODY: usize = "{\"c\":\"0123456789abcdef\",".len();
     let mut before = 0;
     let mut out = Vec::new();

@@ -13,13 +13,13 @@ use longshore::state::{Journal, JournalHeader, SwarmDir};
 use longshore::swarm::{AckTimeouts, AmpSpec, Announcement, Effect, Event, StorySpec, SwarmMachine, TaskAction};
 use longshore::tasks::RiskLevel;
 
-use super::{SWARM, Said, World, spec};
+use super::{CliFixture, CliOutput, SWARM, spec};
 
-const BEGAN: &str = "2026-11-21T12:00:00Z";
+const STARTED_AT: &str = "2026-11-21T12:00:00Z";
 
 /// Two stories of high risk that wait for an approval, as a coordinator leaves them: journal, messages, task files.
-fn held(world: &World) -> SwarmDir {
-    let began: Timestamp = BEGAN.parse().expect("a time");
+fn suspended_swarm(world: &CliFixture) -> SwarmDir {
+    let began: Timestamp = STARTED_AT.parse().expect("a time");
     let mut spec = spec();
     spec.stories[0].risk = RiskLevel::High;
     let key = StoryKey { file: 0, id: "US-002".parse().expect("valid") };
@@ -72,7 +72,7 @@ fn held(world: &World) -> SwarmDir {
     }
     // For the record only.
     let info = format!("escalation-T-2026-001-{}", began.as_millisecond() + 500);
-    let text = said(
+    let text = message_json(
         &info,
         "T-2026-001",
         serde_json::json!({
@@ -85,7 +85,7 @@ fn held(world: &World) -> SwarmDir {
     dir
 }
 
-fn said(id: &str, task: &str, payload: serde_json::Value) -> String {
+fn message_json(id: &str, task: &str, payload: serde_json::Value) -> String {
     let millis: i64 = id.rsplit('-').next().expect("a number").parse().expect("a number");
     let at = Timestamp::from_millisecond(millis).expect("a time");
     serde_json::json!({
@@ -98,24 +98,24 @@ fn said(id: &str, task: &str, payload: serde_json::Value) -> String {
 
 fn escalation_of(id: &str, task: &AssignmentId, escalation: &Escalation) -> AmpMessage {
     let payload = serde_json::to_value(escalation).expect("JSON");
-    AmpMessage::parse(&said(id, task.as_str(), payload)).expect("a good message")
+    AmpMessage::parse(&message_json(id, task.as_str(), payload)).expect("a good message")
 }
 
-fn decisions(world: &World) -> Vec<(DecisionTarget, AdminAction, String)> {
+fn decisions(world: &CliFixture) -> Vec<(DecisionTarget, AdminAction, String)> {
     let swarm = SWARM.parse().expect("valid");
     let made = Ssot::open_read_only(&world.root()).decisions(&swarm).expect("read");
     made.into_iter().map(|made| (made.target, made.action, made.by)).collect()
 }
 
-fn lines(said: &Said) -> Vec<serde_json::Value> {
+fn json_lines(said: &CliOutput) -> Vec<serde_json::Value> {
     said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 #[test]
-fn what_waits_is_listed_and_shown() {
-    let world = World::new();
+fn held_tasks_are_listed_and_shown() {
+    let world = CliFixture::new();
     world.run(&["admin", "list"]).expect(2, &["no swarm has been run here"]);
-    held(&world);
+    suspended_swarm(&world);
     let listed = world.run(&["admin", "list"]).expect(0, &["2 tasks wait for you"]);
     let rows: Vec<&str> = listed.out.lines().collect();
     assert_eq!(rows.len(), 2, "what waits is told once, and what is for the record is not: {}", listed.out);
@@ -125,12 +125,12 @@ fn what_waits_is_listed_and_shown() {
         }
     }
     world.run(&["admin", "list", "--all"]).expect(0, &["info ack_timeout: late, that is all"]);
-    let json = lines(&world.run(&["admin", "list", "--json", "--all"]).expect(0, &[]));
+    let json = json_lines(&world.run(&["admin", "list", "--json", "--all"]).expect(0, &[]));
     assert_eq!(json.len(), 5, "{json:?}");
     assert_eq!((&json[0]["thing"], &json[0]["what"]), (&"wait".into(), &"approval".into()));
     assert_eq!(json[0]["actions"], serde_json::json!(["approve", "answer", "abort"]));
     let since: Timestamp = json[0]["since"].as_str().expect("text").parse().expect("a time");
-    assert_eq!(since.as_second(), BEGAN.parse::<Timestamp>().expect("a time").as_second());
+    assert_eq!(since.as_second(), STARTED_AT.parse::<Timestamp>().expect("a time").as_second());
 
     let escalation = json[0]["escalation"].as_str().expect("an id").to_owned();
     let all = ["permission_denied", "critical", "longshore admin approve T-2026-001", "lets it run", &escalation];
@@ -152,9 +152,9 @@ fn what_waits_is_listed_and_shown() {
 }
 
 #[test]
-fn decisions_for_a_swarm_that_does_not_run_are_kept() {
-    let world = World::new();
-    let dir = held(&world);
+fn decisions_for_a_stopped_swarm_are_stored() {
+    let world = CliFixture::new();
+    let dir = suspended_swarm(&world);
     world.run(&["admin", "retry", "T-2026-001"]).expect(2, &["waits for an approval", "admin show T-2026-001"]);
     world.run(&["admin", "approve", "T-2026-009"]).expect(2, &["has no task `T-2026-009`", "T-2026-001 to T-2026-002"]);
     world.run(&["admin", "approve", "US-009"]).expect(2, &["no story, task or escalation `US-009`", "US-001, US-002"]);
@@ -182,7 +182,7 @@ fn decisions_for_a_swarm_that_does_not_run_are_kept() {
         .spawn()
         .expect("longshore runs");
     child.stdin.take().expect("piped").write_all(b"mind the gap\n--really\n").expect("written");
-    Said::of(&child.wait_with_output().expect("ended")).expect(0, &["answer: lets it run, with your words"]);
+    CliOutput::of(&child.wait_with_output().expect("ended")).expect(0, &["answer: lets it run, with your words"]);
     world.run(&["admin", "list"]).expect(0, &["all is decided: `longshore resume a1b2c3d4`"]);
     let made = decisions(&world);
     let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
@@ -193,9 +193,9 @@ fn decisions_for_a_swarm_that_does_not_run_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_swarm_is_told() {
-    let world = World::new();
-    let dir = held(&world);
+async fn a_running_swarm_receives_the_decision() {
+    let world = CliFixture::new();
+    let dir = suspended_swarm(&world);
     let _lock = dir.lock().expect("free");
     world.run(&["admin", "approve", "US-001"]).expect(3, &["no orchestrator listens", "try again"]);
     assert!(decisions(&world).is_empty(), "nobody was told");
@@ -227,8 +227,8 @@ async fn a_running_swarm_is_told() {
 }
 
 #[test]
-fn a_url_that_may_be_a_secret_is_not_shown() {
-    let world = World::new();
+fn notify_urls_are_redacted() {
+    let world = CliFixture::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
     world.file(
         ".longshore.toml",

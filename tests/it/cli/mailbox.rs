@@ -9,10 +9,10 @@ use longshore::protocol::mailbox::roster::RosterEntry;
 use longshore::protocol::mailbox::store::Mailbox;
 use longshore::state::SwarmDir;
 
-use super::{Said, World};
+use super::{CliFixture, CliOutput};
 
-impl World {
-    fn mailbox(&self, me: &str, args: &[&str]) -> Said {
+impl CliFixture {
+    fn mailbox(&self, me: &str, args: &[&str]) -> CliOutput {
         self.run(&[args, &["--dir", "amp", "--as", me]].concat())
     }
 
@@ -37,8 +37,8 @@ impl World {
 struct Running(Option<Child>);
 
 impl Running {
-    fn end(mut self) -> Said {
-        Said::of(&self.0.take().expect("it runs").wait_with_output().expect("it ends"))
+    fn end(mut self) -> CliOutput {
+        CliOutput::of(&self.0.take().expect("it runs").wait_with_output().expect("it ends"))
     }
 }
 
@@ -77,7 +77,7 @@ const SESSION: [(&str, &str, &str, &str, &str); 9] = [
 ];
 
 /// One of the two agents: sends its own messages and waits for the other's. Returns what it read, in order.
-fn take_part(world: &World, me: &str) -> Vec<serde_json::Value> {
+fn take_part(world: &CliFixture, me: &str) -> Vec<serde_json::Value> {
     let mut read: Vec<serde_json::Value> = Vec::new();
     for (reference, kind, to, re, text) in SESSION {
         if reference.starts_with(me) {
@@ -100,7 +100,7 @@ fn take_part(world: &World, me: &str) -> Vec<serde_json::Value> {
 /// Example.
 #[test]
 fn the_specs_session_between_two_programs_message_by_message() {
-    let world = World::without_repo();
+    let world = CliFixture::without_repo();
     let (alpha, bravo) = std::thread::scope(|scope| {
         let bravo = scope.spawn(|| take_part(&world, "bravo"));
         (take_part(&world, "alpha"), bravo.join().expect("bravo ends"))
@@ -147,7 +147,7 @@ fn the_specs_session_between_two_programs_message_by_message() {
 
 #[test]
 fn commands_use_the_newest_swarm_by_default() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.run(&["mailbox", "log"]).expect(2, &["no swarm has been run here"]);
     let swarm: SwarmDir = world.swarm();
     world.run(&["mailbox", "log"]).expect(2, &["swarm a1b2c3d4 has no mailbox", "--mailbox"]);
@@ -172,7 +172,7 @@ fn commands_use_the_newest_swarm_by_default() {
 
 #[test]
 fn the_host_cannot_act_as_a_sandbox_and_is_warned_when_the_swarm_has_ended() {
-    let world = World::new();
+    let world = CliFixture::new();
     let swarm: SwarmDir = world.swarm();
     let mailbox = Mailbox::create(&swarm.path().join("mailbox")).expect("made");
     for agent in ["alpha", "Walter"] {
@@ -203,7 +203,7 @@ fn the_host_cannot_act_as_a_sandbox_and_is_warned_when_the_swarm_has_ended() {
 
 #[test]
 fn the_log_has_the_order_of_the_conversation_whatever_the_clocks_say() {
-    let world = World::without_repo();
+    let world = CliFixture::without_repo();
     let mailbox = Mailbox::create(&world.root().join("amp")).expect("made");
     // All within one second: replies determine the order, and otherwise the times of the files.
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("a time");
@@ -222,7 +222,7 @@ fn the_log_has_the_order_of_the_conversation_whatever_the_clocks_say() {
     say("zulu", None, 300);
     say("charlie", None, 400);
     let wanted = ["zulu/001", "charlie/001", "bravo/001", "alpha/001", "bravo/002"];
-    let order = |said: Said| -> Vec<String> {
+    let order = |said: CliOutput| -> Vec<String> {
         said.out.lines().filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
     };
     // The file of alpha/001 is the oldest, and pulls up the message that it answers.
@@ -239,7 +239,7 @@ fn the_log_has_the_order_of_the_conversation_whatever_the_clocks_say() {
 
 #[test]
 fn usage_errors_are_reported() {
-    let world = World::without_repo();
+    let world = CliFixture::without_repo();
     world.run(&["mailbox", "log", "--dir", "nowhere"]).expect(2, &["there is no directory", "nowhere"]);
     world.run(&["mailbox", "log", "--dir", "."]).expect(2, &["there is no mailbox in"]);
     world.mailbox("alpha", &["mailbox", "send", "hello"]).expect(2, &["the recipient is missing", "--to ID"]);
@@ -253,7 +253,7 @@ fn usage_errors_are_reported() {
 
 #[test]
 fn watch_prints_messages_as_they_are_sent() {
-    let world = World::without_repo();
+    let world = CliFixture::without_repo();
     let send = |me: &str, args: &[&str]| world.mailbox(me, &[&["mailbox", "send"], args].concat()).expect(0, &[]).out;
     send("alpha", &["--to", "bravo", "before"]);
     let watched = world.root().join("watched");

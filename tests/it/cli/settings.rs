@@ -1,10 +1,10 @@
 //! Settings from flags, variables and config files, their errors, and how `doctor` shows them.
 
-use super::World;
+use super::CliFixture;
 
 #[test]
 fn doctor_shows_settings_and_their_sources() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.file(".longshore.toml", "memory = '1g'\nmax = 3\nretries = 5\n[agents.mine]\nargv = ['agent', '--go']\n");
     let config = world.dir.path().join("home/.config/longshore");
     std::fs::create_dir_all(&config).expect("made");
@@ -27,7 +27,7 @@ fn doctor_shows_settings_and_their_sources() {
 
 #[test]
 fn settings_errors_report_their_location() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
     world.file(".longshore.toml", "max = 3\nmemroy = '1g'\n");
     world
@@ -45,7 +45,7 @@ fn settings_errors_report_their_location() {
 
 #[test]
 fn variable_values_are_never_printed() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
     let environment = [("LONGSHORE_ENV", "TOKEN"), ("TOKEN", "s3cret-one"), ("LONGSHORE_LOG", "trace")];
     for args in [&["run", "t.json", "--env", "OTHER=s3cret-two"][..], &["doctor"]] {
@@ -56,7 +56,7 @@ fn variable_values_are_never_printed() {
 
 #[test]
 fn invalid_values_are_named_in_usage_errors() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.tasks("t.json", "feat/x", r#","command":"true""#);
     for (flag, value, wanted) in [
         ("--max", "-1", "-1 is not in 1..=1000"),
@@ -75,7 +75,7 @@ fn invalid_values_are_named_in_usage_errors() {
 
 #[test]
 fn doctor_prints_json() {
-    let world = World::new();
+    let world = CliFixture::new();
     let output = world.run(&["doctor", "--json", "--image", "some/image"]).expect(3, &[]);
     let lines: Vec<serde_json::Value> =
         output.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();

@@ -3,11 +3,11 @@
 use longshore::protocol::amp::message::{Ack, AmpMessage};
 use longshore::protocol::amp::store::Ssot;
 
-use super::World;
+use super::CliFixture;
 
 #[test]
 fn ssot_commands_show_and_check_messages() {
-    let world = World::new();
+    let world = CliFixture::new();
     world.run(&["ssot", "log"]).expect(0, &["nothing was said"]);
     world.run(&["ssot", "log", "T-2026-001"]).expect(2, &["nothing was said about a task `T-2026-001`", "--all"]);
     world.run(&["ssot", "log", "T-1"]).expect(2, &["an assignment id"]);

@@ -1,10 +1,10 @@
 //! `longshore ssot validate`: files, folders and standard input, for people and for programs.
 
-use super::{Said, World};
+use super::{CliFixture, CliOutput};
 
 #[test]
 fn messages_are_validated() {
-    let world = World::without_repo();
+    let world = CliFixture::without_repo();
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/amp");
     let valid = std::fs::read_dir(format!("{golden}/valid")).expect("a folder").flatten();
     let mut sound: Vec<String> = valid.map(|entry| entry.path().display().to_string()).collect();
@@ -43,7 +43,7 @@ fn messages_are_validated() {
         std::fs::write(&path, input).expect("written");
         let mut command = world.command(env!("CARGO_BIN_EXE_longshore"));
         command.args(["ssot", "validate", "-"]).stdin(std::fs::File::open(&path).expect("opened"));
-        Said::of(&command.output().expect("it runs")).expect(code, &[expected]);
+        CliOutput::of(&command.output().expect("it runs")).expect(code, &[expected]);
     }
     world.run(&["ssot", "validate", "gone.json"]).expect(2, &["cannot read `gone.json`", "No such file"]);
     world.run(&["ssot", "validate"]).expect(2, &["FILE"]);

@@ -5,14 +5,14 @@ use longshore::engine::{EngineEvent, EngineEventKind, EngineStream};
 use super::*;
 
 /// The kinds of what is told of a container, until this one.
-async fn told_until(
+async fn events_until(
     events: &mut EngineStream<EngineEvent>,
     id: &ContainerId,
     last: impl Fn(&EngineEventKind) -> bool,
 ) -> Vec<EngineEventKind> {
     let mut kinds = Vec::new();
     loop {
-        let event = bounded(events.next()).await.expect("the stream goes on").expect("an event");
+        let event = with_timeout(events.next()).await.expect("the stream goes on").expect("an event");
         if event.container == id.as_str() {
             kinds.push(event.kind.clone());
             if last(&event.kind) {
@@ -23,25 +23,25 @@ async fn told_until(
 }
 
 #[tokio::test]
-async fn events_tell_of_memory_and_death_and_of_nobody_else() {
-    let scene = Scene::new().await;
-    bounded(scene.docker.ping()).await.unwrap();
+async fn events_report_oom_and_exit_of_own_containers_only() {
+    let scene = EngineFixture::new().await;
+    with_timeout(scene.docker.ping()).await.unwrap();
     let since = jiff::Timestamp::now();
     let mut events = scene.docker.events(label::SWARM, &scene.label, since).await.unwrap();
-    let other = Scene::new().await;
+    let other = EngineFixture::new().await;
     other.finish(&other.spec("other", "exit 0")).await;
     let (id, attachment) = scene.run(&scene.spec("hungry", "exec tail /dev/zero")).await;
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 137);
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 137);
     drop(attachment);
-    let kinds = told_until(&mut events, &id, |kind| matches!(kind, EngineEventKind::Died { .. })).await;
+    let kinds = events_until(&mut events, &id, |kind| matches!(kind, EngineEventKind::Died { .. })).await;
     assert!(kinds.contains(&EngineEventKind::Started), "{kinds:?}");
     assert!(kinds.contains(&EngineEventKind::OutOfMemory), "{kinds:?}");
     assert_eq!(kinds.last(), Some(&EngineEventKind::Died { code: 137 }));
     scene.docker.remove(&id).await.unwrap();
-    told_until(&mut events, &id, |kind| *kind == EngineEventKind::Removed).await;
+    events_until(&mut events, &id, |kind| *kind == EngineEventKind::Removed).await;
     // Past events come again with `since`, and only those since then.
     let mut again = scene.docker.events(label::SWARM, &scene.label, since).await.unwrap();
-    let all = told_until(&mut again, &id, |kind| *kind == EngineEventKind::Removed).await;
+    let all = events_until(&mut again, &id, |kind| *kind == EngineEventKind::Removed).await;
     assert!(all.starts_with(&kinds), "{all:?}");
     let now = jiff::Timestamp::now();
     let mut none = scene.docker.events(label::SWARM, &scene.label, now).await.unwrap();
@@ -51,27 +51,27 @@ async fn events_tell_of_memory_and_death_and_of_nobody_else() {
 
 #[tokio::test]
 async fn a_frozen_container_can_be_killed_and_removed() {
-    let scene = Scene::new().await;
+    let scene = EngineFixture::new().await;
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
     let (id, mut attachment) = scene.run(&scene.spec("frozen", script)).await;
     read_until(&mut attachment, "ready\n").await;
     scene.docker.pause(&id).await.unwrap();
-    bounded(scene.docker.signal(&id, Signal::Term)).await.unwrap();
-    bounded(scene.docker.signal(&id, Signal::Kill)).await.unwrap();
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 137);
+    with_timeout(scene.docker.signal(&id, Signal::Term)).await.unwrap();
+    with_timeout(scene.docker.signal(&id, Signal::Kill)).await.unwrap();
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 137);
     let seen = scene.docker.inspect(&id).await.unwrap().unwrap();
     assert!(!seen.running && !seen.paused, "{seen:?}");
 
     let (id, mut attachment) = scene.run(&scene.spec("kept", script)).await;
     read_until(&mut attachment, "ready\n").await;
     scene.docker.pause(&id).await.unwrap();
-    bounded(scene.docker.remove(&id)).await.unwrap();
+    with_timeout(scene.docker.remove(&id)).await.unwrap();
     assert!(scene.docker.inspect(&id).await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn after_a_lost_attachment_the_log_has_everything_from_the_start() {
-    let scene = Scene::new().await;
+async fn the_log_has_all_output_after_a_lost_attach() {
+    let scene = EngineFixture::new().await;
     let script = "n=0; while [ $n -lt 300 ]; do n=$((n + 1)); echo record $n; [ $n = 100 ] && read line; done; exit 4";
     let (id, mut attachment) = scene.run(&scene.spec("records", script)).await;
     let seen = read_until(&mut attachment, "record 100\n").await;
@@ -81,16 +81,16 @@ async fn after_a_lost_attachment_the_log_has_everything_from_the_start() {
     input.write_all(b"go on\n").await.unwrap();
     input.flush().await.unwrap();
     let log = scene.docker.logs(&id, true).await.unwrap();
-    let (out, err) = bounded(collect(log)).await;
+    let (out, err) = with_timeout(collect(log)).await;
     let all: String = (1..=300).map(|n| format!("record {n}\n")).collect();
     assert_eq!((out.as_str(), err.as_str()), (all.as_str(), ""));
     assert!(all.starts_with(&seen));
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 4);
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 4);
 }
 
 #[tokio::test]
-async fn files_come_out_of_a_container_that_ended() {
-    let scene = Scene::new().await;
+async fn files_can_be_downloaded_from_a_stopped_container() {
+    let scene = EngineFixture::new().await;
     let volume = format!("{}-files", scene.label);
     scene.docker.ensure_volume(&volume, &scene.labels()).await.unwrap();
     let script = "mkdir /data/out; head -c 300000 /dev/zero > /data/out/large; echo hello > /data/out/small; ln -s /etc/passwd /data/out/link";
@@ -98,11 +98,11 @@ async fn files_come_out_of_a_container_that_ended() {
     spec.user = (0, 0);
     spec.mounts = vec![VolumeMount { volume, target: "/data".to_owned(), read_only: false, subpath: None }];
     let (id, attachment) = scene.run(&spec).await;
-    assert_eq!(bounded(scene.docker.wait(&id)).await.unwrap(), 0);
+    assert_eq!(with_timeout(scene.docker.wait(&id)).await.unwrap(), 0);
     drop(attachment);
     let mut pieces = scene.docker.download(&id, "/data/out").await.unwrap();
     let mut tar = Vec::new();
-    while let Some(piece) = bounded(pieces.next()).await {
+    while let Some(piece) = with_timeout(pieces.next()).await {
         tar.extend_from_slice(&piece.unwrap());
     }
     let mut archive = tar::Archive::new(&tar[..]);

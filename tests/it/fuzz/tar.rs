@@ -7,23 +7,23 @@ use longshore::coordinator::collect::archive::extract_result;
 use longshore::handoff::result::MAX_RESULT_BYTES;
 use tar::{EntryType, Header};
 
-use super::{drive, scratch};
+use super::{run_target, scratch_path};
 
 const BLOCK: usize = 512;
 /// The most that a bundle may have here, in bytes.
-const MOST: u64 = 3000;
+const MAX_BUNDLE_BYTES: u64 = 3000;
 /// What may be read of a tar without an end: a result, a bundle, what stands around them, and the reader's buffers.
-const READ_AT_MOST: u64 = MAX_RESULT_BYTES + MOST + 2 * 1024 * 1024;
+const MAX_READ_BYTES: u64 = MAX_RESULT_BYTES + MAX_BUNDLE_BYTES + 2 * 1024 * 1024;
 
 /// Counts what is read.
-struct Counted<'a, R> {
+struct CountingReader<'a, R> {
     inner: R,
     count: &'a mut u64,
     /// The most that one call gives.
     piece: usize,
 }
 
-impl<R: Read> Read for Counted<'_, R> {
+impl<R: Read> Read for CountingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = buffer.len().min(self.piece);
         let count = self.inner.read(&mut buffer[..length])?;
@@ -36,15 +36,15 @@ impl<R: Read> Read for Counted<'_, R> {
 type Taken = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// What comes of an archive, and what it did to the folder around it.
-fn taken(tar: impl Read, piece: usize) -> Option<Taken> {
-    let place = scratch("tar");
+fn extract(tar: impl Read, piece: usize) -> Option<Taken> {
+    let place = scratch_path("tar");
     let folder = place.join("incoming");
     let _ = std::fs::remove_dir_all(&place);
     std::fs::create_dir_all(&folder).expect("made");
     let bundle = folder.join("bundle");
     let mut count = 0;
-    let collected = extract_result(Counted { inner: tar, count: &mut count, piece }, MOST, &bundle);
-    assert!(count <= READ_AT_MOST, "{count} bytes were read");
+    let collected = extract_result(CountingReader { inner: tar, count: &mut count, piece }, MAX_BUNDLE_BYTES, &bundle);
+    assert!(count <= MAX_READ_BYTES, "{count} bytes were read");
     let names = |folder: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(folder).expect("the folder is still there");
         entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -59,13 +59,13 @@ fn taken(tar: impl Read, piece: usize) -> Option<Taken> {
         assert!(kind.is_file(), "{kind:?}");
         std::fs::read(&bundle).expect("read")
     });
-    assert!(bundle.as_ref().is_none_or(|bytes| bytes.len() as u64 <= MOST));
+    assert!(bundle.as_ref().is_none_or(|bytes| bytes.len() as u64 <= MAX_BUNDLE_BYTES));
     assert!(collected.result.as_ref().is_none_or(|bytes| bytes.len() as u64 <= MAX_RESULT_BYTES && !bytes.is_empty()));
     Some((collected.result, bundle))
 }
 
 /// The archive with the checksums that its headers would have, so that what comes after them is reached.
-fn signed(data: &[u8]) -> Vec<u8> {
+fn with_header_checksums(data: &[u8]) -> Vec<u8> {
     let mut out = data.to_vec();
     for block in out.chunks_exact_mut(BLOCK).filter(|block| block.iter().any(|byte| *byte != 0)) {
         // Only what looks like a header: the contents of files stay.
@@ -81,23 +81,23 @@ fn signed(data: &[u8]) -> Vec<u8> {
 
 pub fn fuzz_tar(data: &[u8]) -> bool {
     let mut good = false;
-    for tar in [data.to_vec(), signed(data)] {
-        let found = taken(&tar[..], usize::MAX);
+    for tar in [data.to_vec(), with_header_checksums(data)] {
+        let found = extract(&tar[..], usize::MAX);
         let piece = 1 + tar.iter().fold(0, |sum: usize, byte| sum + usize::from(*byte)) % 701;
-        assert_eq!(taken(&tar[..], piece), found, "in pieces of {piece} bytes");
+        assert_eq!(extract(&tar[..], piece), found, "in pieces of {piece} bytes");
         good |= found.is_some_and(|(result, bundle)| result.is_some() || bundle.is_some());
     }
     // Seldom: it is long.
     if data.len().is_multiple_of(101) {
-        endless(data);
+        assert_endless_archive_is_refused(data);
     }
     good
 }
 
 /// The archive as one that does not end, whatever sizes its headers claim.
-fn endless(data: &[u8]) {
+fn assert_endless_archive_is_refused(data: &[u8]) {
     let byte = data.first().copied().unwrap_or_default();
-    taken(Cursor::new(signed(data)).chain(io::repeat(byte)), usize::MAX);
+    extract(Cursor::new(with_header_checksums(data)).chain(io::repeat(byte)), usize::MAX);
 }
 
 /// One entry, as an attacker writes it: the builder refuses names that an attacker would not.
@@ -133,8 +133,8 @@ fn result_tar() {
         [&folder[..], &file("../../outside", b"x"), &file("/tmp/outside", b"x"), &result, &end].concat(),
         [&link("out/result.bundle")[..], &link("out"), &bundle, &result, &end].concat(),
         [&entry("out/result.json", EntryType::Link, 0, b"")[..], &result, &end].concat(),
-        [&file("out/result.bundle", &[7; MOST as usize + 1])[..], &result, &end].concat(),
-        [&file("out/result.bundle", &[7; MOST as usize])[..], &result, &end].concat(),
+        [&file("out/result.bundle", &[7; MAX_BUNDLE_BYTES as usize + 1])[..], &result, &end].concat(),
+        [&file("out/result.bundle", &[7; MAX_BUNDLE_BYTES as usize])[..], &result, &end].concat(),
         [&entry("out/result.bundle", EntryType::Regular, u64::MAX, b"x")[..], &end].concat(),
         entry("out/result.bundle", EntryType::Regular, 1 << 33, b"x"),
         entry("out/agent.log", EntryType::Regular, 1 << 33, b"x"),
@@ -144,7 +144,7 @@ fn result_tar() {
         [&entry("out/result.bundle", EntryType::GNUSparse, 1 << 40, b"")[..], &bundle, &end].concat(),
     ];
     for data in &corpus {
-        endless(data);
+        assert_endless_archive_is_refused(data);
     }
-    drive("tar", 4_000, &corpus, fuzz_tar);
+    run_target("tar", 4_000, &corpus, fuzz_tar);
 }

@@ -3,11 +3,15 @@
 use super::*;
 
 #[test]
-fn high_risk_waits_and_is_approved_while_the_swarm_runs_and_after() {
-    let scratch = Scratch::new();
-    let risky = |number| but(story(number, "echo risky > f$LONGSHORE_STORY"), json!({ "riskLevel": "high" }));
-    let stories =
-        json!([risky(1), after(story(2, "echo 2 > f2"), &[1]), story(3, &format!("{WAIT}echo 3 > f3")), risky(4)]);
+fn high_risk_is_approved_during_and_after_the_swarm() {
+    let scratch = SwarmFixture::new();
+    let risky = |number| with_fields(story(number, "echo risky > f$LONGSHORE_STORY"), json!({ "riskLevel": "high" }));
+    let stories = json!([
+        risky(1),
+        depending_on(story(2, "echo 2 > f2"), &[1]),
+        story(3, &format!("{WAIT_FOR_GO}echo 3 > f3")),
+        risky(4)
+    ]);
     let tasks = scratch.tasks("feat/risk", stories);
     let hear = "echo \"$LONGSHORE_ESCALATION_TYPE $LONGSHORE_ESCALATION_SEVERITY\" >> .longshore/heard";
     let running = scratch.start(&["run", &tasks, "--yes", "--notify", hear]);
@@ -16,7 +20,7 @@ fn high_risk_waits_and_is_approved_while_the_swarm_runs_and_after() {
     eventually("what was approved lands, and what depends on it", || {
         (scratch.state().story(2)["status"] == "completed").then_some(())
     });
-    sandbox.go();
+    sandbox.release();
     let ran = running.wait().expect(4, &["US-004 waits for the admin: awaiting approval", "exit code 4"]);
     assert!(!ran.err.contains("a notification failed"), "{}", ran.err);
     assert_eq!(scratch.state().story(4)["waitsFor"]["what"], "approval");
@@ -31,13 +35,15 @@ fn high_risk_waits_and_is_approved_while_the_swarm_runs_and_after() {
 }
 
 #[test]
-fn a_swarm_that_was_over_takes_back_what_failed() {
-    let scratch = Scratch::new();
+fn a_finished_swarm_retries_failed_stories_on_request() {
+    let scratch = SwarmFixture::new();
     let late = "test \"$LONGSHORE_ATTEMPT\" -ge 3 && echo 1 > f1";
-    let tasks = scratch
-        .tasks("feat/late", json!([story(1, late), after(story(2, "echo 2 > f2"), &[1]), story(3, "echo 3 > f3")]));
+    let tasks = scratch.tasks(
+        "feat/late",
+        json!([story(1, late), depending_on(story(2, "echo 2 > f2"), &[1]), story(3, "echo 3 > f3")]),
+    );
     scratch.longshore(&["run", &tasks]).expect(1, &["1 landed, 1 failed, 1 skipped"]);
-    assert!(!scratch.in_engine().iter().any(|thing| thing.contains("-work")), "its volumes are gone");
+    assert!(!scratch.engine_resources().iter().any(|thing| thing.contains("-work")), "its volumes are gone");
     scratch.longshore(&["resume"]).expect(1, &["there is nothing to resume"]);
     scratch.longshore(&["admin", "abort", "US-001"]).expect(2, &["there is nothing to abort"]);
     scratch.longshore(&["admin", "retry", "US-001"]).expect(0, &["takes it in"]);
@@ -46,5 +52,8 @@ fn a_swarm_that_was_over_takes_back_what_failed() {
     assert_eq!(content, ["1", "2", "3"]);
     let attempts = scratch.state().story(3)["attempts"].clone();
     assert_eq!(attempts, 1, "what had landed is not run again");
-    assert!(!scratch.in_engine().iter().any(|thing| thing.contains("-work")), "and what was made again is gone too");
+    assert!(
+        !scratch.engine_resources().iter().any(|thing| thing.contains("-work")),
+        "and what was made again is gone too"
+    );
 }

@@ -3,12 +3,12 @@
 use super::*;
 
 #[test]
-fn what_is_not_verified_does_not_land() {
-    let scratch = Scratch::new();
+fn unverified_work_does_not_land() {
+    let scratch = SwarmFixture::new();
     let criteria = |story, commands: &[&str]| {
         let object = |command: &&str| json!({ "text": format!("`{command}` holds"), "testCommand": command });
         let list: Vec<Value> = [json!("somebody likes it")].into_iter().chain(commands.iter().map(object)).collect();
-        but(story, json!({ "acceptanceCriteria": list }))
+        with_fields(story, json!({ "acceptanceCriteria": list }))
     };
     let tasks = scratch.tasks_with(
         "checked.json",
@@ -17,9 +17,12 @@ fn what_is_not_verified_does_not_land() {
             criteria(story(1, "echo 1 > f1"), &["test -e f1", "test $(cat f1) = 1"]),
             criteria(story(2, "echo 2 > f2"), &["test -e f2", "echo why >&2; test -e nothing", "true"]),
             story(3, "echo 3 > f3; touch bad-file-wide"),
-            but(story(4, "echo 4 > f4"), json!({ "verify": "test -e own" })),
+            with_fields(story(4, "echo 4 > f4"), json!({ "verify": "test -e own" })),
             story(5, "echo 5 > f5; touch bad-flag"),
-            but(story(6, "echo 6 > f6"), json!({ "verify": "echo changed > f6; echo more > more; git commit -qam x" })),
+            with_fields(
+                story(6, "echo 6 > f6"),
+                json!({ "verify": "echo changed > f6; echo more > more; git commit -qam x" })
+            ),
         ]),
     );
     let args = ["run", &tasks, "--retries", "0", "--verify", "test ! -e bad-flag", "--write-back"];
@@ -57,7 +60,7 @@ fn what_is_not_verified_does_not_land() {
     assert_eq!(first["diff_summary"], json!({ "files_changed": ["f1"], "lines_added": 1, "lines_removed": 0 }));
     assert_eq!(first["commit_hash"], state.story(1)["commit"]);
     assert_eq!((&first["completion_status"], &second["completion_status"]), (&json!("complete"), &json!("failed")));
-    assert!(text(&second["blockers"][0]).starts_with("verification_failed"), "{second}");
+    assert!(as_text(&second["blockers"][0]).starts_with("verification_failed"), "{second}");
 
     let written = std::fs::read(scratch.folder.path().join("checked.json")).expect("a tasks file");
     let written: Value = serde_json::from_slice(&written).expect("JSON");
@@ -67,11 +70,11 @@ fn what_is_not_verified_does_not_land() {
 
 #[test]
 fn an_agent_gets_the_prompt() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     scratch.write(".longshore.toml", "[agents.copy]\nargv = ['sh', '-c', 'cat > from-stdin; cat \"$1\" > from-file; acp-shim task > card', 'agent', '{prompt_file}']\n");
     let mut told = story(1, "");
     told.as_object_mut().expect("an object").remove("command");
-    let told = but(told, json!({ "description": "Make it *shine*", "acceptanceCriteria": ["It shines"] }));
+    let told = with_fields(told, json!({ "description": "Make it *shine*", "acceptanceCriteria": ["It shines"] }));
     let tasks = scratch.tasks("feat/agent", json!([told]));
     scratch.longshore(&["run", &tasks]).expect(2, &["`US-001`", "no agent was named"]);
     scratch.longshore(&["run", &tasks, "--agent", "copy"]).expect(0, &["1 landed"]);

@@ -6,7 +6,7 @@
 use super::*;
 
 /// How far the clock is stepped: further than any limit of the swarm.
-const STEP: &str = "+3600";
+const OFFSET: &str = "+3600";
 
 /// The wall clock of the program.
 struct FakeClock {
@@ -15,7 +15,7 @@ struct FakeClock {
 }
 
 impl FakeClock {
-    fn new(scratch: &Scratch) -> Self {
+    fn new(scratch: &SwarmFixture) -> Self {
         let folders: Vec<PathBuf> =
             std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|it| it.path()).collect();
         let folders = folders.into_iter().chain(["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(PathBuf::from));
@@ -34,7 +34,7 @@ impl FakeClock {
         std::fs::rename(&next, &self.offset).expect("whole or not at all");
     }
 
-    fn start(&self, scratch: &Scratch, args: &[&str]) -> Running {
+    fn start(&self, scratch: &SwarmFixture, args: &[&str]) -> RunningCommand {
         let environment = [
             ("LD_PRELOAD", &*self.library.to_string_lossy()),
             ("FAKETIME_TIMESTAMP_FILE", &*self.offset.to_string_lossy()),
@@ -50,44 +50,44 @@ impl FakeClock {
 }
 
 /// The journal's records: the wall clock's times, and the swarm's own.
-fn times(scratch: &Scratch) -> Vec<(jiff::Timestamp, u64)> {
+fn times(scratch: &SwarmFixture) -> Vec<(jiff::Timestamp, u64)> {
     let swarm = scratch.swarms().pop().expect("a swarm");
     let path = scratch.root().join(".longshore/swarms").join(swarm).join("journal.ndjson");
     let journal = std::fs::read_to_string(path).expect("a journal");
     let records = journal.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     records
         .map(|record| {
-            let at = text(&record["at"]).parse().expect("a time");
+            let at = as_text(&record["at"]).parse().expect("a time");
             (at, record["elapsedMs"].as_u64().expect("a number"))
         })
         .collect()
 }
 
 #[test]
-fn a_clock_that_is_stepped_forth_and_back_changes_no_verdict() {
-    let scratch = Scratch::new();
+fn a_stepped_clock_changes_no_verdict() {
+    let scratch = SwarmFixture::new();
     let clock = FakeClock::new(&scratch);
-    let waits = |number: usize| story(number, &format!("{WAIT} echo run >> f{number}"));
-    let stories = json!([waits(1), after(waits(2), &[1]), after(waits(3), &[2])]);
+    let waits = |number: usize| story(number, &format!("{WAIT_FOR_GO} echo run >> f{number}"));
+    let stories = json!([waits(1), depending_on(waits(2), &[1]), depending_on(waits(3), &[2])]);
     let tasks = scratch.tasks("feat/clock", stories);
     let args = ["run", &tasks, "--max", "1", "--retries", "0", "--timeout", "60s", "--idle-timeout", "60s"];
     let running = clock.start(&scratch, &args);
-    let next = |known: &[Sandbox]| {
-        let fresh = |found: Sandbox| known.iter().all(|other| other.0 != found.0).then_some(found);
+    let next = |known: &[SandboxHandle]| {
+        let fresh = |found: SandboxHandle| known.iter().all(|other| other.0 != found.0).then_some(found);
         eventually("the next sandbox runs", || fresh(scratch.sandboxes(1).remove(0)))
     };
     let first = next(&[]);
-    clock.set(STEP);
-    first.go();
+    clock.set(OFFSET);
+    first.release();
     let second = next(&[first]);
     clock.set("-3600");
-    second.go();
+    second.release();
     let third = next(&[second]);
     running.signal("KILL");
     running.wait();
     // Two hours before what the journal has seen.
     let resumed = clock.start(&scratch, &["resume"]);
-    third.go();
+    third.release();
     let ran = resumed.wait().expect(0, &["3 landed"]);
     for word in ["timeout", "hung", "connection_lost", "trying again"] {
         assert!(!ran.err.contains(word), "{}", ran.err);
@@ -106,7 +106,7 @@ fn a_clock_that_is_stepped_forth_and_back_changes_no_verdict() {
     assert!(times.windows(2).all(|pair| pair[0].1 <= pair[1].1), "the swarm's own time never goes back: {times:?}");
     assert!(times.last().expect("records").1 < 120_000, "and knows of no hour: {times:?}");
     let in_order = |value: &Value| {
-        let at = |name: &str| -> jiff::Timestamp { text(&value[name]).parse().expect("a time") };
+        let at = |name: &str| -> jiff::Timestamp { as_text(&value[name]).parse().expect("a time") };
         assert!(at("createdAt") <= at("updatedAt"), "{value:#}");
     };
     in_order(&state.0);
@@ -115,5 +115,5 @@ fn a_clock_that_is_stepped_forth_and_back_changes_no_verdict() {
     for args in [&["status"][..], &["salvage"], &["gc", "--dry-run"]] {
         clock.start(&scratch, args).wait().expect(0, &[]);
     }
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }

@@ -5,9 +5,9 @@
 use super::*;
 
 #[test]
-fn a_container_killed_from_outside_is_told_as_that_and_its_work_is_kept() {
-    let scratch = Scratch::new();
-    let first = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then echo half > half; {WAIT} fi; echo whole > whole");
+fn a_container_killed_from_outside_is_reported_and_salvaged() {
+    let scratch = SwarmFixture::new();
+    let first = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then echo half > half; {WAIT_FOR_GO} fi; echo whole > whole");
     let tasks = scratch.tasks("feat/killed", json!([story(1, &first)]));
     let running = scratch.start(&["run", &tasks, "--retries", "0"]);
     let sandbox = scratch.sandboxes(1).remove(0);
@@ -19,12 +19,12 @@ fn a_container_killed_from_outside_is_told_as_that_and_its_work_is_kept() {
     let salvage = format!("refs/longshore/salvage/{}/US-001/1", state.swarm());
     assert_eq!(scratch.show(&salvage, "half"), "half");
     assert_eq!(scratch.paths("feat/killed"), ["lines.txt", "whole"]);
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 #[test]
-fn memory_used_up_to_the_last_process_is_oom_and_the_work_is_kept() {
-    let scratch = Scratch::new();
+fn oom_of_pid_1_is_reported_and_salvaged() {
+    let scratch = SwarmFixture::new();
     // What is in a tmpfs stays when its writer is killed: the kernel goes on until nothing is left to kill.
     let fill =
         "echo half > half; cat /dev/zero > /tmp/fill & cat /dev/zero > /tmp/more; cat /dev/zero > /tmp/most; wait";
@@ -34,40 +34,42 @@ fn memory_used_up_to_the_last_process_is_oom_and_the_work_is_kept() {
     let state = scratch.state();
     state.expect(&["failed oom", "landed"]);
     assert_eq!(scratch.show(state.salvage(1), "half"), "half");
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 #[test]
-fn an_orchestrator_that_stands_still_loses_nothing() {
-    let scratch = Scratch::new();
+fn a_stopped_orchestrator_process_loses_nothing() {
+    let scratch = SwarmFixture::new();
     // More than all pipes and sockets on the way can hold: the sandbox cannot end meanwhile. (What one that ended had not got rid
     // of within two seconds is lost in Docker itself.) And so little that a log takes it twice: a stream that broke is read again.
     const LINES: usize = 560_000;
-    let command = format!("{WAIT} seq 1 {LINES} >&2; echo 1 > f1");
+    let command = format!("{WAIT_FOR_GO} seq 1 {LINES} >&2; echo 1 > f1");
     let tasks = scratch.tasks("feat/slow", json!([story(1, &command)]));
     let running = scratch.start(&["run", &tasks, "--retries", "0"]);
     let sandbox = scratch.sandboxes(1).remove(0);
-    sandbox.go();
+    sandbox.release();
     running.signal("STOP");
     // The time is the fault itself: nobody reads, and all that is between the agent and the orchestrator is full.
     std::thread::sleep(Duration::from_secs(4));
     running.signal("CONT");
     running.wait().expect(0, &["1 landed"]);
     let state = scratch.state();
-    let log = scratch.latest().join(format!("logs/{}.log", text(&state.story(1)["assignment"])));
+    let log = scratch.latest().join(format!("logs/{}.log", as_text(&state.story(1)["assignment"])));
     let log = String::from_utf8(std::fs::read(log).expect("a log")).expect("text");
     // A stream that broke meanwhile was read again from its beginning, which the log says.
     let log = log.rsplit("from its beginning").next().expect("the end of a text");
     let numbers: Vec<usize> = log.lines().filter_map(|line| line.trim().parse().ok()).collect();
     assert!(numbers.iter().copied().eq(1..=LINES), "{} lines of {LINES} are there", numbers.len());
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 #[test]
-fn a_damaged_journal_is_told_and_never_guessed_at() {
-    let scratch = Scratch::new();
-    let tasks = scratch
-        .tasks("feat/damaged", json!([story(1, "echo 1 > f1"), after(story(2, &format!("{WAIT} echo 2 > f2")), &[1])]));
+fn a_damaged_journal_is_reported() {
+    let scratch = SwarmFixture::new();
+    let tasks = scratch.tasks(
+        "feat/damaged",
+        json!([story(1, "echo 1 > f1"), depending_on(story(2, &format!("{WAIT_FOR_GO} echo 2 > f2")), &[1])]),
+    );
     let running = scratch.start(&["run", &tasks]);
     let sandbox = scratch.sandboxes(1).remove(0);
     running.signal("KILL");
@@ -97,15 +99,15 @@ fn a_damaged_journal_is_told_and_never_guessed_at() {
     std::fs::write(path.with_file_name("swarm-state.json"), "{\"schemaVersion\":").expect("written");
     assert_eq!(scratch.longshore(&["status", "--json"]).expect(0, &[]).out, before);
     let resumed = scratch.start(&["resume"]);
-    sandbox.go();
+    sandbox.release();
     resumed.wait().expect(0, &["2 landed"]);
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 /// The state folder is on a small file system that only the test's own processes see.
 #[test]
-fn a_host_without_space_stops_the_swarm_which_is_resumed_with_space() {
-    let scratch = Scratch::new();
+fn a_full_host_disk_stops_the_swarm_until_resumed() {
+    let scratch = SwarmFixture::new();
     // Its log alone takes more than there is.
     let chatty = "seq 1 200000 >&2; echo 1 > f1";
     let tasks = scratch.tasks("feat/space", json!([story(1, chatty), story(2, "echo 2 > f2")]));
@@ -122,9 +124,9 @@ fn a_host_without_space_stops_the_swarm_which_is_resumed_with_space() {
     );
     let mut command = scratch.command("unshare");
     command.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_longshore")]);
-    let ran = Running::start(command).wait().expect(0, &["run: 3", "status: 0", "resume: 0", "gc: 0"]);
+    let ran = RunningCommand::start(command).wait().expect(0, &["run: 3", "status: 0", "resume: 0", "gc: 0"]);
     assert!(ran.err.contains("no space left") || ran.err.contains("No space left"), "{}", ran.err);
     assert_eq!(scratch.paths("feat/space"), ["f1", "f2", "lines.txt"]);
     let swarm = ran.out.lines().last().expect("a swarm").trim().to_owned();
-    assert_eq!(things(&format!("{}={swarm}", label::SWARM)), []);
+    assert_eq!(resources_with_label(&format!("{}={swarm}", label::SWARM)), []);
 }

@@ -3,7 +3,11 @@
 use super::*;
 
 /// A swarm on this branch whose stories have begun: the orchestrator, the swarm's id, and the sandboxes.
-fn begun(scratch: &Scratch, branch: &str, stories: Value) -> (Running, String, Vec<Sandbox>) {
+fn start_waiting_swarm(
+    scratch: &SwarmFixture,
+    branch: &str,
+    stories: Value,
+) -> (RunningCommand, String, Vec<SandboxHandle>) {
     let count = stories.as_array().expect("stories").len();
     let before = scratch.swarms();
     let name = format!("{}.json", branch.replace('/', "-"));
@@ -12,44 +16,46 @@ fn begun(scratch: &Scratch, branch: &str, stories: Value) -> (Running, String, V
     let swarm = eventually("the swarm's folder", || scratch.swarms().into_iter().find(|id| !before.contains(id)));
     let sandboxes = eventually("its sandboxes run", || {
         let filter = format!("label={}={swarm}", label::SWARM);
-        let listed = docker(&["ps", "-q", "--no-trunc", "--filter", &filter, "--filter", SANDBOXES]).ok()?;
+        let listed = docker(&["ps", "-q", "--no-trunc", "--filter", &filter, "--filter", SANDBOX_FILTER]).ok()?;
         let ready = |id: &&str| docker(&["exec", id, "test", "-e", "/tmp/begun"]).is_ok();
-        let found: Vec<Sandbox> = listed.split_whitespace().filter(ready).map(|id| Sandbox(id.to_owned())).collect();
+        let found: Vec<SandboxHandle> =
+            listed.split_whitespace().filter(ready).map(|id| SandboxHandle(id.to_owned())).collect();
         (found.len() == count).then_some(found)
     });
     (running, swarm, sandboxes)
 }
 
-fn writes(number: usize) -> Value {
-    story(number, &format!("echo half {number} > half-{number}; {WAIT} echo whole > whole-{number}"))
+fn writing_story(number: usize) -> Value {
+    story(number, &format!("echo half {number} > half-{number}; {WAIT_FOR_GO} echo whole > whole-{number}"))
 }
 
-fn of(swarm: &str) -> Vec<(&'static str, String)> {
-    things(&format!("{}={swarm}", label::SWARM))
+fn resources_of(swarm: &str) -> Vec<(&'static str, String)> {
+    resources_with_label(&format!("{}={swarm}", label::SWARM))
 }
 
 #[test]
-fn work_is_salvaged_before_it_is_removed_and_a_live_swarm_is_left_alone() {
-    let scratch = Scratch::new();
-    let (dead, old, sandboxes) = begun(&scratch, "feat/dead", json!([writes(1), writes(2)]));
+fn gc_salvages_before_removing_and_spares_live_swarms() {
+    let scratch = SwarmFixture::new();
+    let (dead, old, sandboxes) =
+        start_waiting_swarm(&scratch, "feat/dead", json!([writing_story(1), writing_story(2)]));
     dead.signal("KILL");
     dead.wait();
     // One of them finishes, and nobody hears it.
-    sandboxes[0].go();
+    sandboxes[0].release();
     eventually("it ends", || (sandboxes[0].inspect()["State"]["Running"] == false).then_some(()));
-    let (alive, new, other) = begun(&scratch, "feat/alive", json!([writes(3)]));
-    let alive_has = of(&new);
+    let (alive, new, other) = start_waiting_swarm(&scratch, "feat/alive", json!([writing_story(3)]));
+    let alive_has = resources_of(&new);
 
-    let left = of(&old);
+    let left = resources_of(&old);
     assert!(left.len() >= 5, "two sandboxes, a depot, two volumes: {left:?}");
     scratch.longshore(&["gc"]).expect(0, &["it may hold work that is nowhere else", "0 removed"]);
     scratch.longshore(&["gc", "--all", "--dry-run"]).expect(0, &["what is not on the host is salvaged first"]);
     scratch.longshore(&["gc", "--all", "--force", "--dry-run"]).expect(0, &["which is running"]);
-    assert_eq!(of(&old), left, "nothing was done");
+    assert_eq!(resources_of(&old), left, "nothing was done");
 
     let ran = scratch.longshore(&["gc", "--all"]).expect(0, &["whose work was salvaged", "which is running"]);
-    assert_eq!(of(&old), [], "{}", ran.out);
-    assert_eq!(of(&new), alive_has);
+    assert_eq!(resources_of(&old), [], "{}", ran.out);
+    assert_eq!(resources_of(&new), alive_has);
     for number in [1, 2] {
         let reference = scratch.refs().into_iter().filter(|name| name.starts_with("refs/longshore/salvage/"));
         let kept: Vec<String> =
@@ -63,27 +69,27 @@ fn work_is_salvaged_before_it_is_removed_and_a_live_swarm_is_left_alone() {
         scratch.refs().iter().filter(|name| scratch.paths(name).iter().any(|path| path.starts_with("whole-"))).count();
     assert!(whole >= 1, "what was finished is there whole");
 
-    other[0].go();
+    other[0].release();
     alive.wait().expect(0, &["1 landed"]);
     // What was rescued can be begun anew, too.
     scratch.git(&["fsck", "--strict"]);
     let resumed = scratch.start(&["resume", &old[..8]]);
     let again = eventually("both begin again", || {
         let filter = format!("label={}={old}", label::SWARM);
-        let listed = docker(&["ps", "-q", "--no-trunc", "--filter", &filter, "--filter", SANDBOXES]).ok()?;
-        let ids: Vec<Sandbox> = listed.split_whitespace().map(|id| Sandbox(id.to_owned())).collect();
+        let listed = docker(&["ps", "-q", "--no-trunc", "--filter", &filter, "--filter", SANDBOX_FILTER]).ok()?;
+        let ids: Vec<SandboxHandle> = listed.split_whitespace().map(|id| SandboxHandle(id.to_owned())).collect();
         (ids.len() == 2).then_some(ids)
     });
-    again.iter().for_each(Sandbox::go);
+    again.iter().for_each(SandboxHandle::release);
     resumed.wait().expect(0, &["2 landed"]);
     scratch.longshore(&["gc", "--all"]).expect(0, &[]);
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 #[test]
-fn what_cannot_be_salvaged_is_kept_until_it_is_forced() {
-    let scratch = Scratch::new();
-    let (dead, swarm, _) = begun(&scratch, "feat/dead", json!([writes(1)]));
+fn gc_keeps_unsalvageable_work_unless_forced() {
+    let scratch = SwarmFixture::new();
+    let (dead, swarm, _) = start_waiting_swarm(&scratch, "feat/dead", json!([writing_story(1)]));
     dead.signal("KILL");
     dead.wait();
     let short = &swarm[..8];
@@ -98,7 +104,7 @@ fn what_cannot_be_salvaged_is_kept_until_it_is_forced() {
     let told = |thing: &str| lines.iter().filter(|line| line["thing"] == thing).count();
     assert!(told("swarm") == 1 && told("volume") == 2 && told("container") >= 1, "{}", ran.out);
     assert!(ran.out.contains("/nowhere"), "{}", ran.out);
-    assert!(of(&swarm).len() >= 3);
+    assert!(resources_of(&swarm).len() >= 3);
 
     // A record that cannot be read says nothing of what there is.
     let journal = scratch.root().join(".longshore/swarms").join(&swarm).join("journal.ndjson");
@@ -107,10 +113,10 @@ fn what_cannot_be_salvaged_is_kept_until_it_is_forced() {
     damaged[40] ^= 1;
     std::fs::write(&journal, damaged).expect("written");
     scratch.longshore(&["gc", "--all"]).expect(0, &["whose record cannot be read", "--force removes it"]);
-    assert!(of(&swarm).len() >= 3);
+    assert!(resources_of(&swarm).len() >= 3);
     std::fs::write(&journal, whole).expect("written");
 
     let ran = scratch.longshore(&["gc", short, "--json"]).expect(0, &["\"salvaged\"", "\"removed\""]);
-    assert_eq!(of(&swarm), [], "{}", ran.out);
+    assert_eq!(resources_of(&swarm), [], "{}", ran.out);
     assert_eq!(scratch.show(&format!("refs/longshore/salvage/{swarm}/US-001/1"), "half-1"), "half 1");
 }

@@ -4,17 +4,17 @@
 use super::*;
 
 #[test]
-fn five_megabytes_of_stories() {
-    let scratch = Scratch::new();
+fn a_five_megabyte_tasks_file_runs() {
+    let scratch = SwarmFixture::new();
     let long = "Lorem ipsum \"dolor\" sit amet.\n".repeat(900);
     let stories: Vec<Value> = (1..=190)
         .map(|number| {
             let status = if number <= 2 { "pending" } else { "completed" };
             let one = story(number, "acp-shim task > card; grep -c dolor $LONGSHORE_TASKS_FILE > count");
-            but(one, json!({ "description": long, "status": status }))
+            with_fields(one, json!({ "description": long, "status": status }))
         })
         .collect();
-    let stories = [vec![stories[0].clone(), after(stories[1].clone(), &[1, 3])], stories[2..].to_vec()].concat();
+    let stories = [vec![stories[0].clone(), depending_on(stories[1].clone(), &[1, 3])], stories[2..].to_vec()].concat();
     let tasks = scratch.tasks("feat/large", Value::Array(stories.clone()));
     let size = std::fs::metadata(scratch.folder.path().join("tasks.json")).expect("a file").len();
     assert!(size > 5_000_000, "{size}");
@@ -22,7 +22,8 @@ fn five_megabytes_of_stories() {
     ran.expect(0, &["2 landed"]);
     assert!(scratch.show("feat/large", "card").contains("Lorem ipsum \"dolor\""));
 
-    let all = Value::Array(stories.into_iter().map(|story| but(story, json!({ "status": "pending" }))).collect());
+    let all =
+        Value::Array(stories.into_iter().map(|story| with_fields(story, json!({ "status": "pending" }))).collect());
     let tasks = scratch.tasks("feat/larger", all);
     scratch
         .longshore(&["run", &tasks, "--fan-out", "file"])
@@ -31,8 +32,8 @@ fn five_megabytes_of_stories() {
 }
 
 #[test]
-fn files_that_are_refused_before_anything_starts() {
-    let scratch = Scratch::new();
+fn invalid_tasks_files_are_refused_before_anything_starts() {
+    let scratch = SwarmFixture::new();
     let write = |name: &str, bytes: &[u8]| std::fs::write(scratch.folder.path().join(name), bytes).expect("written");
     let good = |stories: Value| {
         let metadata = json!({ "title": "A", "type": "feat", "branchName": "feat/x", "createdAt": "2026-01-01" });
@@ -46,8 +47,12 @@ fn files_that_are_refused_before_anything_starts() {
     write("list.json", b"[]");
     write("none.json", good(json!([])).as_bytes());
     write("twice.json", good(json!([story(1, "true"), story(1, "true")])).as_bytes());
-    write("unknown.json", good(json!([after(story(1, "true"), &[9])])).as_bytes());
-    let cycle = json!([after(story(1, "true"), &[3]), after(story(2, "true"), &[1]), after(story(3, "true"), &[2])]);
+    write("unknown.json", good(json!([depending_on(story(1, "true"), &[9])])).as_bytes());
+    let cycle = json!([
+        depending_on(story(1, "true"), &[3]),
+        depending_on(story(2, "true"), &[1]),
+        depending_on(story(3, "true"), &[2])
+    ]);
     write("cycle.json", good(cycle).as_bytes());
     write("huge.json", &vec![b' '; 17 << 20]);
     let protected = good(json!([story(1, "true")])).replace("feat/x", "main");
@@ -76,8 +81,8 @@ fn files_that_are_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_byte_order_mark_is_fine_and_an_image_must_be_there() {
-    let scratch = Scratch::new();
+fn a_byte_order_mark_is_accepted_and_a_missing_image_is_refused() {
+    let scratch = SwarmFixture::new();
     let tasks = scratch.tasks("feat/bom", json!([story(1, "echo x > x")]));
     let file = scratch.folder.path().join("tasks.json");
     let with_mark = [b"\xef\xbb\xbf".as_slice(), &std::fs::read(&file).expect("read")].concat();

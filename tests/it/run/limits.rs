@@ -3,8 +3,8 @@
 use super::*;
 
 #[test]
-fn time_and_memory_have_ends() {
-    let scratch = Scratch::new();
+fn time_and_memory_limits_end_a_story() {
+    let scratch = SwarmFixture::new();
     let tasks = scratch.tasks(
         "feat/limits",
         json!([
@@ -23,13 +23,13 @@ fn time_and_memory_have_ends() {
     }
     assert!(state.story(3)["evidence"]["oomKills"].as_u64() > Some(0), "{}", state.story(3));
     assert_eq!(scratch.paths("feat/limits"), ["lines.txt", "whole"]);
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 #[test]
-fn an_engine_that_is_short_is_waited_for_and_the_wait_is_told() {
+fn starts_wait_for_reserves_and_report_it() {
     for (flag, what) in [("--reserve-memory", "of memory left"), ("--reserve-disk", "of disk left")] {
-        let scratch = Scratch::new();
+        let scratch = SwarmFixture::new();
         let tasks = scratch.tasks("feat/short", json!([story(1, "echo 1 > f")]));
         let running = scratch.start(&["run", &tasks, flag, "900000g", "--json"]);
         let journal = || {
@@ -43,6 +43,6 @@ fn an_engine_that_is_short_is_waited_for_and_the_wait_is_told() {
         assert!(ran.out.contains("\"type\":\"start_held\"") && ran.out.contains(what), "{}", ran.out);
         scratch.state().expect(&["pending stopped_by_user"]);
         // What it was set to stays with it: nothing but a stop ends the wait.
-        assert_eq!(scratch.in_engine().len(), 2, "its volumes, for `resume`");
+        assert_eq!(scratch.engine_resources().len(), 2, "its volumes, for `resume`");
     }
 }

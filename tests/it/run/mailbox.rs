@@ -29,14 +29,14 @@ hear() {  # hear AGENT/NNN
 
 /// A story whose agent has this id and role in the mailbox.
 fn agent(number: usize, id: &str, role: &str, command: &str) -> Value {
-    but(story(number, command), json!({ "mailbox": { "agent": id, "role": role } }))
+    with_fields(story(number, command), json!({ "mailbox": { "agent": id, "role": role } }))
 }
 
 fn id(text: &str) -> AgentId {
     text.parse().expect("an id")
 }
 
-impl Scratch {
+impl SwarmFixture {
     /// Tasks with a mailbox, whose agents all run at once.
     fn mail_tasks(&self, branch: &str, stories: Value) -> String {
         let count = stories.as_array().map_or(1, Vec::len);
@@ -132,7 +132,7 @@ acp-shim mail roster >> /tmp/read
 /// Design Principles.
 #[test]
 fn the_kernel_keeps_each_agent_to_its_own_outbox() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let alpha = agent(
         1,
         "alpha",
@@ -180,5 +180,5 @@ fn the_kernel_keeps_each_agent_to_its_own_outbox() {
         state.contains("of 3 agents, 3 signed off") && state.contains("| charlie | trespasser | done | 3 |"),
         "{state}"
     );
-    assert_eq!(scratch.in_engine(), [""; 0], "the volume is removed with the swarm");
+    assert_eq!(scratch.engine_resources(), [""; 0], "the volume is removed with the swarm");
 }

@@ -5,14 +5,14 @@ use super::*;
 
 const BRANCH: &str = "feat/learned";
 /// Debug builds end themselves after this record of the journal.
-const HOOK: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
+const KILL_POINT: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
 /// Puts what a story was given into the repository.
-const DUMP: &str = "cp $LONGSHORE_MEMORY_FILE memory.md; cp $LONGSHORE_MEMORY_JSON memory.json; \
+const SAVE_MEMORY: &str = "cp $LONGSHORE_MEMORY_FILE memory.md; cp $LONGSHORE_MEMORY_JSON memory.json; \
                     cp $LONGSHORE_PROMPT_FILE prompt.md";
 
-impl Scratch {
+impl SwarmFixture {
     /// The ids of the nodes that a story was given, as it put them into the repository.
-    fn given(&self) -> Vec<String> {
+    fn memory_lines(&self) -> Vec<String> {
         let gram: Value = serde_json::from_str(&self.show(BRANCH, "memory.json")).expect("JSON");
         ids(&gram)
     }
@@ -25,12 +25,12 @@ impl Scratch {
 
 fn ids(gram: &Value) -> Vec<String> {
     let nodes = gram["MemoryGram"]["nodes"].as_array().expect("nodes");
-    nodes.iter().map(|node| text(&node["id"]).to_owned()).collect()
+    nodes.iter().map(|node| as_text(&node["id"]).to_owned()).collect()
 }
 
 #[test]
-fn the_last_of_a_diamond_knows_what_the_first_learned() {
-    let scratch = Scratch::new();
+fn a_story_receives_memory_of_indirect_dependencies() {
+    let scratch = SwarmFixture::new();
     let first = "echo 1 > one; acp-shim remember \"tabs break the parser, and $TOKEN opens it\" --type pitfall --importance 0.95 \
                  --about one --id tabs --edge tabs:file:lines.txt:0.5; \
                  if [ $LONGSHORE_ATTEMPT = 1 ]; then acp-shim remember 'the first way is a dead end'; exit 7; fi";
@@ -39,9 +39,9 @@ fn the_last_of_a_diamond_knows_what_the_first_learned() {
     let third = "acp-shim remember 'three goes right' && echo 3 > three";
     let stories = json!([
         story(1, first),
-        after(story(2, second), &[1]),
-        after(story(3, third), &[1]),
-        after(story(4, DUMP), &[2, 3]),
+        depending_on(story(2, second), &[1]),
+        depending_on(story(3, third), &[1]),
+        depending_on(story(4, SAVE_MEMORY), &[2, 3]),
     ]);
     let tasks = scratch.tasks(BRANCH, stories);
     let ran = scratch.longshore(&["run", &tasks, "--retries", "1", "--env", "TOKEN=s3cret-word"]);
@@ -86,13 +86,13 @@ fn the_last_of_a_diamond_knows_what_the_first_learned() {
 }
 
 #[test]
-fn a_block_that_must_be_understood_and_is_not_stops_its_story_alone() {
-    let scratch = Scratch::new();
+fn an_unknown_must_understand_block_fails_only_its_story() {
+    let scratch = SwarmFixture::new();
     let block = json!({"header": {"alertControl": {"mustUnderstand": true, "content": {"priority": 1}}}});
     let stories = json!([
-        but(story(1, "echo 1 > one"), json!({ "mesh": block })),
+        with_fields(story(1, "echo 1 > one"), json!({ "mesh": block })),
         story(2, "echo 2 > two"),
-        after(story(3, "echo 3 > three"), &[1]),
+        depending_on(story(3, "echo 3 > three"), &[1]),
     ]);
     let metadata = json!({ "branchName": BRANCH, "mesh": {"header": {"house": {"rules": ["be kind"]}}} });
     let tasks = scratch.tasks_with("tasks.json", metadata, stories);
@@ -110,8 +110,8 @@ fn a_block_that_must_be_understood_and_is_not_stops_its_story_alone() {
 }
 
 #[test]
-fn an_agent_that_remembers_rubbish_hurts_nobody() {
-    let scratch = Scratch::new();
+fn invalid_notes_of_an_agent_are_harmless() {
+    let scratch = SwarmFixture::new();
     let hostile = "out=$(dirname $LONGSHORE_SOCKET)/../out; own=$(dirname $LONGSHORE_MEMORY_FILE); echo rubbish > $out/result.json; \
                    rm -rf $own; ln -s /etc $own; \
                    for n in $(seq 400); do acp-shim remember \"note $n $(head -c 1500 /dev/zero | tr '\\0' x)\" 2>>refused; done; \
@@ -122,8 +122,8 @@ fn an_agent_that_remembers_rubbish_hurts_nobody() {
         "acp-shim remember \"$(printf 'a\\033[31m\\n## Rules\\n\\007b')\" --id ctl --importance 1; echo 0 > zero";
     let stories = json!([
         story(1, first),
-        after(story(2, hostile), &[1]),
-        after(story(3, DUMP), &[1, 2]),
+        depending_on(story(2, hostile), &[1]),
+        depending_on(story(3, SAVE_MEMORY), &[1, 2]),
         story(4, "echo 4 > four"),
     ]);
     let tasks = scratch.tasks(BRANCH, stories);
@@ -139,30 +139,30 @@ fn an_agent_that_remembers_rubbish_hurts_nobody() {
 }
 
 /// The place of the first record of the journal that tells of a merge.
-fn merged(scratch: &Scratch) -> usize {
+fn merge_count(scratch: &SwarmFixture) -> usize {
     let journal = std::fs::read_to_string(scratch.latest().join("journal.ndjson")).expect("a journal");
     journal.lines().position(|line| line.contains("\"event\":\"merged\"")).expect("a merge")
 }
 
 #[test]
-fn an_orchestrator_that_dies_between_two_stories_loses_no_memory() {
+fn memory_survives_a_kill_between_two_stories() {
     let one = || story(1, "acp-shim remember 'one is odd' --id odd; echo 1 > one");
-    let two = || after(story(2, DUMP), &[1]);
-    let whole = Scratch::new();
+    let two = || depending_on(story(2, SAVE_MEMORY), &[1]);
+    let whole = SwarmFixture::new();
     let tasks = whole.tasks(BRANCH, json!([one(), two()]));
     whole.longshore(&["run", &tasks]).expect(0, &["2 landed"]);
-    let place = merged(&whole);
+    let place = merge_count(&whole);
     // The same but for the commit, which has a time in it.
     let lasting = |ids: Vec<String>| ids.into_iter().filter(|id| !id.starts_with("commit:")).collect::<Vec<_>>();
-    let wanted = lasting(whole.given());
+    let wanted = lasting(whole.memory_lines());
     assert_eq!(wanted, ["file:one", "odd", "story:US-001"]);
     for later in 0..3 {
-        let scratch = Scratch::new();
+        let scratch = SwarmFixture::new();
         let tasks = scratch.tasks(BRANCH, json!([one(), two()]));
-        let died = scratch.start_with(&["run", &tasks], &[(HOOK, &(place + later).to_string())]).wait();
+        let died = scratch.start_with(&["run", &tasks], &[(KILL_POINT, &(place + later).to_string())]).wait();
         assert_ne!(died.status.code(), Some(0), "{}", died.err);
         scratch.longshore(&["resume"]).expect(0, &["2 landed"]);
-        let given = scratch.given();
+        let given = scratch.memory_lines();
         assert_eq!(lasting(given.clone()), wanted, "record {}", place + later);
         // What the story was given is what is kept of the one before.
         let mut kept = ids(&scratch.gram("US-001"));
@@ -174,14 +174,14 @@ fn an_orchestrator_that_dies_between_two_stories_loses_no_memory() {
 }
 
 #[test]
-fn a_second_run_remembers_what_the_first_learned_of_what_is_done() {
-    let scratch = Scratch::new();
+fn a_second_run_loads_the_memory_of_done_stories() {
+    let scratch = SwarmFixture::new();
     let one = story(1, "acp-shim remember 'learned in the first run'; echo 1 > one");
     let tasks = scratch.tasks(BRANCH, json!([one.clone()]));
     scratch.longshore(&["run", &tasks]).expect(0, &["1 landed"]);
     let first = scratch.state().swarm().to_owned();
-    let done = but(one, json!({ "status": "completed" }));
-    let tasks = scratch.tasks(BRANCH, json!([done, after(story(2, DUMP), &[1])]));
+    let done = with_fields(one, json!({ "status": "completed" }));
+    let tasks = scratch.tasks(BRANCH, json!([done, depending_on(story(2, SAVE_MEMORY), &[1])]));
     scratch.longshore(&["run", &tasks]).expect(0, &["2 landed"]);
     assert!(scratch.show(BRANCH, "memory.md").contains("learned in the first run"));
     let second = scratch.state().swarm().to_owned();
@@ -189,10 +189,10 @@ fn a_second_run_remembers_what_the_first_learned_of_what_is_done() {
     assert_eq!([&first, &second].map(|swarm| all_files(&memory.join(swarm)).len()), [1, 1]);
     scratch.longshore(&["mesh", "show", &format!("{}/US-001", &first[..8])]).expect(0, &["learned in the first run"]);
     // And a third what came before both.
-    let done = |number: usize| but(story(number, "true"), json!({ "status": "completed" }));
-    let chain = json!([done(1), after(done(2), &[1]), after(story(3, DUMP), &[2])]);
+    let done = |number: usize| with_fields(story(number, "true"), json!({ "status": "completed" }));
+    let chain = json!([done(1), depending_on(done(2), &[1]), depending_on(story(3, SAVE_MEMORY), &[2])]);
     scratch.longshore(&["run", &scratch.tasks(BRANCH, chain)]).expect(0, &["3 landed"]);
-    let given = scratch.given();
+    let given = scratch.memory_lines();
     assert!(
         ["story:US-001", "story:US-002", "file:one"].iter().all(|id| given.contains(&(*id).to_owned())),
         "{given:?}"
@@ -202,26 +202,29 @@ fn a_second_run_remembers_what_the_first_learned_of_what_is_done() {
     let whole = std::fs::read_to_string(&file).expect("a file");
     for damaged in [whole.replace("learned in the first run", "changed"), whole[..whole.len() / 2].to_owned()] {
         std::fs::write(&file, &damaged).expect("written");
-        let dump = format!("{DUMP}; echo {} > size", damaged.len());
-        let chain = json!([done(1), after(done(2), &[1]), after(story(3, &dump), &[2])]);
+        let dump = format!("{SAVE_MEMORY}; echo {} > size", damaged.len());
+        let chain = json!([done(1), depending_on(done(2), &[1]), depending_on(story(3, &dump), &[2])]);
         let ran = scratch.longshore(&["run", &scratch.tasks(BRANCH, chain)]);
         ran.expect(0, &["what an earlier swarm learned cannot be read", "US-001.json"]);
-        assert!(!scratch.given().contains(&"story:US-001".to_owned()));
+        assert!(!scratch.memory_lines().contains(&"story:US-001".to_owned()));
     }
     // Another branch is another's work.
     let tasks = scratch.tasks(
         "feat/other",
-        json!([but(story(1, "true"), json!({ "status": "completed" })), after(story(2, DUMP), &[1])]),
+        json!([
+            with_fields(story(1, "true"), json!({ "status": "completed" })),
+            depending_on(story(2, SAVE_MEMORY), &[1])
+        ]),
     );
     scratch.longshore(&["run", &tasks]).expect(0, &["2 landed"]);
     assert!(scratch.show("feat/other", "memory.md").contains("Nothing was learned"));
 }
 
 #[test]
-fn what_a_reviewer_found_is_known_to_those_that_come_after() {
+fn review_findings_reach_later_stories() {
     let scratch = review::with_reviewer();
-    let dump = but(after(story(1, DUMP), &[2]), json!({ "acceptanceCriteria": ["it is right"] }));
-    let tasks = scratch.tasks(BRANCH, json!([review::adds(2, "two"), dump]));
+    let dump = with_fields(depending_on(story(1, SAVE_MEMORY), &[2]), json!({ "acceptanceCriteria": ["it is right"] }));
+    let tasks = scratch.tasks(BRANCH, json!([review::story_adding(2, "two"), dump]));
     scratch.longshore(&["run", &tasks, "--review", "rev", "--retries", "0"]).expect(0, &["2 landed"]);
     let memory = scratch.show(BRANCH, "memory.md");
     for part in [
@@ -235,10 +238,12 @@ fn what_a_reviewer_found_is_known_to_those_that_come_after() {
 }
 
 #[test]
-fn stories_of_one_sandbox_hand_on_what_they_learn() {
-    let scratch = Scratch::new();
-    let stories =
-        json!([story(1, "acp-shim remember 'in the same sandbox'; echo 1 > one"), after(story(2, DUMP), &[1]),]);
+fn stories_of_one_sandbox_share_memory() {
+    let scratch = SwarmFixture::new();
+    let stories = json!([
+        story(1, "acp-shim remember 'in the same sandbox'; echo 1 > one"),
+        depending_on(story(2, SAVE_MEMORY), &[1]),
+    ]);
     let tasks = scratch.tasks(BRANCH, stories);
     scratch.longshore(&["run", &tasks, "--fan-out", "file"]).expect(0, &["2 landed"]);
     assert!(scratch.show(BRANCH, "memory.md").contains("in the same sandbox"));
@@ -246,10 +251,10 @@ fn stories_of_one_sandbox_hand_on_what_they_learn() {
 }
 
 #[test]
-fn a_budget_of_nothing_gives_nothing() {
-    let scratch = Scratch::new();
-    let tasks = scratch.tasks(BRANCH, json!([story(1, "echo 1 > one"), after(story(2, DUMP), &[1])]));
+fn a_zero_budget_gives_no_memory() {
+    let scratch = SwarmFixture::new();
+    let tasks = scratch.tasks(BRANCH, json!([story(1, "echo 1 > one"), depending_on(story(2, SAVE_MEMORY), &[1])]));
     scratch.longshore(&["run", &tasks, "--memory-budget", "65k"]).expect(2, &["memory_budget", "64k is the most"]);
     scratch.longshore(&["run", &tasks, "--memory-budget", "0"]).expect(0, &["2 landed"]);
-    assert_eq!(scratch.given(), [""; 0]);
+    assert_eq!(scratch.memory_lines(), [""; 0]);
 }

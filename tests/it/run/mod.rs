@@ -4,30 +4,30 @@
 //! ([`SandboxContext::go`]). What a swarm leaves in the engine is removed by its label, also after a failure.
 
 mod admin;
-mod again;
-mod bad;
-mod boundary;
+mod second_run;
+mod failing_stories;
+mod kill_points;
 mod checks;
 mod clock;
 mod faults;
-mod files;
-mod full;
+mod tasks_files;
+mod disk_full;
 mod gc;
-mod happy;
+mod landing;
 mod inputs;
 mod limits;
-mod luck;
+mod interference;
 mod memory;
 mod mailbox;
-mod order;
-mod outage;
-mod ran;
+mod scheduling;
+mod engine_outage;
+mod longshore_process;
 mod resume;
 mod review;
 mod salvage;
 mod sandbox;
 mod stop;
-mod watch;
+mod watchdog;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,12 +38,12 @@ use longshore::delivery::Repo;
 use longshore::engine::label;
 use serde_json::{Value, json};
 
-use ran::{Ran, Running, State};
+use longshore_process::{CommandResult, RunningCommand, StateFile};
 
 /// What a command of a story begins with that waits until the test lets it go.
-const WAIT: &str = "touch /tmp/begun; until [ -e /tmp/go ]; do sleep 0.05; done; ";
+const WAIT_FOR_GO: &str = "touch /tmp/begun; until [ -e /tmp/go ]; do sleep 0.05; done; ";
 /// Bounds every wait: a test that hangs must say where.
-const BOUND: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A story with a command.
 fn story(number: usize, command: &str) -> Value {
@@ -57,12 +57,12 @@ fn story(number: usize, command: &str) -> Value {
 /// A swarm of two stories, one sandbox each, that change the same line: both begin before either goes on, so neither has the
 /// other's work. The one that does not merge is done again on top of the other, where there is nothing for it to change. Gives
 /// its state, and the numbers of the story that landed and of the one that lost.
-fn conflict(scratch: &Scratch) -> (State, usize, usize) {
-    let first = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {WAIT}fi; ");
+fn conflict(scratch: &SwarmFixture) -> (StateFile, usize, usize) {
+    let first = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {WAIT_FOR_GO}fi; ");
     let edit = |number| story(number, &format!("{first}sed -i s/two/{number}/ lines.txt"));
     let tasks = scratch.tasks("feat/conflict", json!([edit(1), edit(2)]));
     let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
-    scratch.sandboxes(2).iter().for_each(Sandbox::go);
+    scratch.sandboxes(2).iter().for_each(SandboxHandle::release);
     running.wait().expect(1, &["1 landed, 1 failed", "conflict in `lines.txt`; trying again (attempt 2)"]);
     let state = scratch.state();
     let lost = if state.verdicts()["US-001"] == "landed" { 2 } else { 1 };
@@ -70,24 +70,24 @@ fn conflict(scratch: &Scratch) -> (State, usize, usize) {
 }
 
 /// A value with more or other fields.
-fn but(mut story: Value, fields: Value) -> Value {
+fn with_fields(mut story: Value, fields: Value) -> Value {
     let fields = fields.as_object().expect("an object").clone();
     story.as_object_mut().expect("an object").extend(fields);
     story
 }
 
 /// A story that depends on others.
-fn after(story: Value, others: &[usize]) -> Value {
+fn depending_on(story: Value, others: &[usize]) -> Value {
     let ids: Vec<String> = others.iter().map(|number| format!("US-{number:03}")).collect();
-    but(story, json!({ "dependsOn": ids }))
+    with_fields(story, json!({ "dependsOn": ids }))
 }
 
 /// A repository with a file and two commits on `main`, and a home folder of its own.
-struct Scratch {
+struct SwarmFixture {
     folder: tempfile::TempDir,
 }
 
-impl Scratch {
+impl SwarmFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let scratch = Self { folder };
@@ -118,7 +118,7 @@ impl Scratch {
 
     fn tasks_with(&self, name: &str, metadata: Value, stories: Value) -> String {
         let common = json!({ "title": "A feature", "type": "feat", "createdAt": "2026-01-01" });
-        let file = json!({ "schemaVersion": "3.0", "metadata": but(common, metadata), "userStories": stories });
+        let file = json!({ "schemaVersion": "3.0", "metadata": with_fields(common, metadata), "userStories": stories });
         std::fs::write(self.folder.path().join(name), file.to_string()).expect("written");
         format!("../{name}")
     }
@@ -161,17 +161,17 @@ impl Scratch {
         self.git(&["for-each-ref", "--format=%(refname)"]).lines().map(str::to_owned).collect()
     }
 
-    fn start(&self, args: &[&str]) -> Running {
+    fn start(&self, args: &[&str]) -> RunningCommand {
         self.start_with(args, &[])
     }
 
-    fn start_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Running {
+    fn start_with(&self, args: &[&str], environment: &[(&str, &str)]) -> RunningCommand {
         let mut command = self.command(env!("CARGO_BIN_EXE_longshore"));
         command.args(args).envs(environment.iter().copied());
-        Running::start(command)
+        RunningCommand::start(command)
     }
 
-    fn longshore(&self, args: &[&str]) -> Ran {
+    fn longshore(&self, args: &[&str]) -> CommandResult {
         self.start(args).wait()
     }
 
@@ -185,11 +185,11 @@ impl Scratch {
     fn latest(&self) -> PathBuf {
         let latest = self.longshore(&["status", "--json"]).expect(0, &[]);
         let state: Value = serde_json::from_str(&latest.out).expect("JSON");
-        self.root().join(".longshore/swarms").join(text(&state["swarmId"]))
+        self.root().join(".longshore/swarms").join(as_text(&state["swarmId"]))
     }
 
     /// The newest swarm's state file, which has to be by its schema.
-    fn state(&self) -> State {
+    fn state(&self) -> StateFile {
         let file = self.latest().join("swarm-state.json");
         let state = std::fs::read(&file).expect("a state file");
         let state: Value = serde_json::from_slice(&state).expect("JSON");
@@ -197,21 +197,25 @@ impl Scratch {
         let validator = jsonschema::validator_for(&schema).expect("a good schema");
         let errors: Vec<String> = validator.iter_errors(&state).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{errors:?}");
-        State(state)
+        StateFile(state)
     }
 
     /// What the engine has of all swarms of this repository.
-    fn in_engine(&self) -> Vec<String> {
-        self.swarms().iter().flat_map(|swarm| things(&format!("{}={swarm}", label::SWARM))).map(|(_, id)| id).collect()
+    fn engine_resources(&self) -> Vec<String> {
+        self.swarms()
+            .iter()
+            .flat_map(|swarm| resources_with_label(&format!("{}={swarm}", label::SWARM)))
+            .map(|(_, id)| id)
+            .collect()
     }
 
     /// The sandbox of a story, once its story has begun; `count` of them.
-    fn sandboxes(&self, count: usize) -> Vec<Sandbox> {
+    fn sandboxes(&self, count: usize) -> Vec<SandboxHandle> {
         let mut known = std::collections::BTreeSet::new();
         eventually("the sandboxes run their stories", || {
             let swarm = self.swarms().pop()?;
             let filter = format!("label={}={swarm}", label::SWARM);
-            let listed = docker(&["ps", "-q", "--no-trunc", "--filter", &filter, "--filter", SANDBOXES]).ok()?;
+            let listed = docker(&["ps", "-q", "--no-trunc", "--filter", &filter, "--filter", SANDBOX_FILTER]).ok()?;
             let mut begun = |id: &&str| {
                 let is = known.contains(*id) || docker(&["exec", id, "test", "-e", "/tmp/begun"]).is_ok();
                 if is {
@@ -219,24 +223,24 @@ impl Scratch {
                 }
                 is
             };
-            let found: Vec<Sandbox> =
-                listed.split_whitespace().filter(&mut begun).map(|id| Sandbox(id.to_owned())).collect();
+            let found: Vec<SandboxHandle> =
+                listed.split_whitespace().filter(&mut begun).map(|id| SandboxHandle(id.to_owned())).collect();
             (found.len() == count).then_some(found)
         })
     }
 }
 
 /// What `docker ps` is asked for sandboxes alone.
-const SANDBOXES: &str = "label=dev.longshore.role=sandbox";
+const SANDBOX_FILTER: &str = "label=dev.longshore.role=sandbox";
 
-impl Drop for Scratch {
+impl Drop for SwarmFixture {
     fn drop(&mut self) {
         let mut labels: Vec<String> = self.swarms().iter().map(|swarm| format!("{}={swarm}", label::SWARM)).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         if let Ok(repo) = runtime.block_on(Repo::discover(&self.root())) {
             labels.push(format!("{}={}", label::REPO, repo.hash()));
         }
-        for (kind, id) in labels.iter().flat_map(|label| things(label)) {
+        for (kind, id) in labels.iter().flat_map(|label| resources_with_label(label)) {
             let _ = match kind {
                 "volume" => docker(&["volume", "rm", &id]),
                 _ => docker(&["rm", "-fv", &id]),
@@ -246,7 +250,7 @@ impl Drop for Scratch {
 }
 
 /// Containers, then volumes, by a label.
-fn things(label: &str) -> Vec<(&'static str, String)> {
+fn resources_with_label(label: &str) -> Vec<(&'static str, String)> {
     let filter = format!("label={label}");
     let mut found = Vec::new();
     let kinds: [(_, &[&str]); 2] = [("container", &["ps", "-aq"]), ("volume", &["volume", "ls", "-q"])];
@@ -267,11 +271,11 @@ fn docker(args: &[&str]) -> Result<String, String> {
 }
 
 /// A running sandbox whose story waits.
-struct Sandbox(String);
+struct SandboxHandle(String);
 
-impl Sandbox {
+impl SandboxHandle {
     /// Lets its story go on.
-    fn go(&self) {
+    fn release(&self) {
         // Not waited for: the story may end, and the shim kill all that is left, before `touch` has exited.
         docker(&["exec", "--detach", &self.0, "touch", "/tmp/go"]).expect("the sandbox runs");
     }
@@ -291,13 +295,13 @@ fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(begun.elapsed() < BOUND, "not within {BOUND:?}: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 #[track_caller]
-fn text(value: &Value) -> &str {
+fn as_text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("a string, and not {value}"))
 }
 

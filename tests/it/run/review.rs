@@ -7,7 +7,7 @@ use super::*;
 
 const BRANCH: &str = "feat/reviewed";
 /// Debug builds end themselves after this record of the journal.
-const HOOK: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
+const KILL_POINT: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
 
 /// A reviewer that answers by story, and by how often the story was rejected.
 const REVIEWER: &str = r#"#!/bin/sh
@@ -42,8 +42,8 @@ answer > "$LONGSHORE_VERDICT_FILE"
 "#;
 
 /// A repository with a reviewer `rev`.
-pub(super) fn with_reviewer() -> Scratch {
-    let scratch = Scratch::new();
+pub(super) fn with_reviewer() -> SwarmFixture {
+    let scratch = SwarmFixture::new();
     scratch.write("reviewer.sh", REVIEWER);
     scratch.write(".longshore.toml", "[agents.rev]\nargv = [\"sh\", \"reviewer.sh\"]\n");
     scratch.git(&["add", "."]);
@@ -52,21 +52,21 @@ pub(super) fn with_reviewer() -> Scratch {
 }
 
 /// A story whose command adds to a file at each attempt, and to say what it was told.
-pub(super) fn adds(number: usize, file: &str) -> Value {
+pub(super) fn story_adding(number: usize, file: &str) -> Value {
     let command =
         format!("echo $LONGSHORE_ATTEMPT >> {file}; grep -o 'the second way' $LONGSHORE_PROMPT_FILE >> {file}; true");
-    but(story(number, &command), json!({ "acceptanceCriteria": ["the file is right"] }))
+    with_fields(story(number, &command), json!({ "acceptanceCriteria": ["the file is right"] }))
 }
 
-impl Scratch {
+impl SwarmFixture {
     /// The conversation of each task, without its times; the SSOT is sound.
-    fn talk(&self) -> BTreeMap<String, Vec<String>> {
+    fn conversation(&self) -> BTreeMap<String, Vec<String>> {
         self.longshore(&["ssot", "check"]).expect(0, &["0 errors"]);
         let mut talk: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for line in self.longshore(&["ssot", "log", "--all", "--json"]).expect(0, &[]).out.lines() {
             let entry: Value = serde_json::from_str(line).expect("JSON");
             let message = &entry["message"];
-            let word = |key: &str| text(&message[key]).to_owned();
+            let word = |key: &str| as_text(&message[key]).to_owned();
             let payload = &message["payload"];
             let more = ["decision", "completion_status", "escalation_type", "reject_count", "branch"];
             let more = more.into_iter().filter(|key| !payload[key].is_null()).map(|key| payload[key].to_string());
@@ -84,7 +84,7 @@ impl Scratch {
     }
 
     /// Holds every message and ack against the schemas that the program prints, and what they refer to against what is there.
-    fn messages_are_by_the_schema(&self) {
+    fn assert_messages_match_schema(&self) {
         let schema = |name: &str| {
             let schema: Value = serde_json::from_str(&self.longshore(&["schema", name]).out).expect("JSON");
             jsonschema::validator_for(&schema).expect("a good schema")
@@ -104,19 +104,19 @@ impl Scratch {
         };
         let messages = read("messages", "amp");
         let acks = read("acks", "amp-ack");
-        let ids: BTreeSet<&str> = messages.iter().map(|message| text(&message["msg_id"])).collect();
+        let ids: BTreeSet<&str> = messages.iter().map(|message| as_text(&message["msg_id"])).collect();
         assert_eq!(ids.len(), messages.len(), "every id once");
-        let acked: BTreeSet<&str> = acks.iter().map(|ack| text(&ack["ack_of"])).collect();
+        let acked: BTreeSet<&str> = acks.iter().map(|ack| as_text(&ack["ack_of"])).collect();
         assert_eq!(acked.len(), acks.len());
         for message in &messages {
-            let id = text(&message["msg_id"]);
+            let id = as_text(&message["msg_id"]);
             assert!(message["requires_ack"] == json!(false) || acked.contains(id), "{id} has no ack");
             let payload = &message["payload"];
             let lists = [&message["context_ref"], &payload["affected_msgs"]];
             let single = [&payload["original_dispatch_ref"], &payload["task_result_ref"]];
             let refs = lists.into_iter().filter_map(Value::as_array).flatten().chain(single);
             for reference in refs.filter(|value| !value.is_null()) {
-                assert!(ids.contains(text(reference)), "{id} refers to {reference}, which is not there");
+                assert!(ids.contains(as_text(reference)), "{id} refers to {reference}, which is not there");
             }
         }
         assert!(acked.iter().all(|of| ids.contains(of)));
@@ -124,10 +124,11 @@ impl Scratch {
 }
 
 #[test]
-fn verdicts_decide_what_lands_and_the_admin_what_is_locked() {
+fn verdicts_decide_landing_and_the_admin_unlocks() {
     let scratch = with_reviewer();
-    let typo = but(story(3, "echo 'teh end' > three"), json!({ "acceptanceCriteria": ["the file is right"] }));
-    let tasks = scratch.tasks(BRANCH, json!([adds(1, "one"), adds(2, "two"), typo, adds(4, "four")]));
+    let typo = with_fields(story(3, "echo 'teh end' > three"), json!({ "acceptanceCriteria": ["the file is right"] }));
+    let tasks =
+        scratch.tasks(BRANCH, json!([story_adding(1, "one"), story_adding(2, "two"), typo, story_adding(4, "four")]));
     let ran = scratch.longshore(&["run", &tasks, "--review", "rev", "--max", "2", "--retries", "0"]);
     ran.expect(4, &["3 landed", "T-2026-004 is locked", "longshore admin"]);
     let state = scratch.state();
@@ -144,8 +145,8 @@ fn verdicts_decide_what_lands_and_the_admin_what_is_locked() {
     scratch.longshore(&["admin", "answer", "US-004", "Do it the second way."]).expect(0, &["longshore resume"]);
     scratch.longshore(&["resume"]).expect(0, &["4 landed"]);
     assert_eq!(scratch.show(BRANCH, "four"), "1\n3\n5\n7\n9\nthe second way");
-    scratch.messages_are_by_the_schema();
-    let talk = scratch.talk();
+    scratch.assert_messages_match_schema();
+    let talk = scratch.conversation();
     let round = ["task_dispatch coordinator -> executor", "task_result executor -> coordinator \"complete\""];
     let review = ["review_request coordinator -> reviewer", "review_verdict reviewer -> coordinator"];
     let kinds = |task: &str| talk[task].iter().map(|said| said.split(' ').next().unwrap_or_default().to_owned());
@@ -160,72 +161,72 @@ fn verdicts_decide_what_lands_and_the_admin_what_is_locked() {
 }
 
 #[test]
-fn several_stories_of_a_sandbox_are_reviewed_together_and_mended_where_they_have_to_be() {
+fn stories_of_one_sandbox_are_reviewed_together() {
     let scratch = with_reviewer();
     let once = "if [ ! -e five ]; then echo 5 > five; fi";
-    let tasks = scratch.tasks(BRANCH, json!([adds(2, "two"), after(story(5, once), &[2])]));
+    let tasks = scratch.tasks(BRANCH, json!([story_adding(2, "two"), depending_on(story(5, once), &[2])]));
     let args = ["run", &tasks, "--fan-out", "file", "--review", "rev", "--retries", "0"];
     scratch.longshore(&args).expect(0, &["2 landed"]);
     assert_eq!(scratch.show(BRANCH, "two"), "1\n3\n5");
     assert_eq!(scratch.show(BRANCH, "five"), "5");
-    scratch.messages_are_by_the_schema();
-    scratch.talk();
+    scratch.assert_messages_match_schema();
+    scratch.conversation();
 }
 
 #[test]
-fn what_is_of_high_risk_waits_for_an_approval_and_the_rest_goes_on() {
-    let scratch = Scratch::new();
-    let risky = but(story(1, "echo 1 > one"), json!({ "riskLevel": "high" }));
+fn high_risk_waits_for_approval_and_the_rest_runs() {
+    let scratch = SwarmFixture::new();
+    let risky = with_fields(story(1, "echo 1 > one"), json!({ "riskLevel": "high" }));
     let tasks =
-        scratch.tasks(BRANCH, json!([risky, after(story(2, "echo 2 > two"), &[1]), story(3, "echo 3 > three")]));
+        scratch.tasks(BRANCH, json!([risky, depending_on(story(2, "echo 2 > two"), &[1]), story(3, "echo 3 > three")]));
     scratch.longshore(&["run", &tasks, "--yes"]).expect(4, &["1 landed", "waits for an approval"]);
     assert_eq!(scratch.paths(BRANCH), ["lines.txt", "three"]);
     scratch.longshore(&["admin", "approve", "US-001"]).expect(0, &["longshore resume"]);
     scratch.longshore(&["resume"]).expect(0, &["3 landed"]);
     assert_eq!(scratch.paths(BRANCH), ["lines.txt", "one", "three", "two"]);
-    scratch.messages_are_by_the_schema();
-    let talk = scratch.talk();
+    scratch.assert_messages_match_schema();
+    let talk = scratch.conversation();
     assert_eq!(talk["T-2026-001"][0], "escalation coordinator -> admin \"permission_denied\" acked");
 }
 
 /// Every so many records the orchestrator dies.
-const STEP: usize = 6;
+const RECORDS_PER_KILL: usize = 6;
 
 #[test]
-fn an_orchestrator_that_dies_anywhere_in_a_review_says_nothing_twice_and_leaves_nothing_out() {
+fn the_conversation_is_identical_after_kills_in_a_review() {
     let prepared = || {
         let scratch = with_reviewer();
-        let tasks = scratch.tasks(BRANCH, json!([adds(1, "one"), adds(2, "two")]));
+        let tasks = scratch.tasks(BRANCH, json!([story_adding(1, "one"), story_adding(2, "two")]));
         (scratch, tasks)
     };
-    fn run(tasks: &str) -> Vec<&str> {
+    fn run_args(tasks: &str) -> Vec<&str> {
         vec!["run", tasks, "--review", "rev", "--max", "2", "--retries", "0", "--grace", "1s"]
     }
     let (undisturbed, tasks) = prepared();
-    undisturbed.longshore(&run(&tasks)).expect(0, &["2 landed"]);
-    let whole = undisturbed.talk();
+    undisturbed.longshore(&run_args(&tasks)).expect(0, &["2 landed"]);
+    let whole = undisturbed.conversation();
     let tree = undisturbed.git(&["rev-parse", &format!("{BRANCH}^{{tree}}")]);
     let journal = std::fs::read_to_string(undisturbed.latest().join("journal.ndjson")).expect("a journal");
     let records = journal.lines().count() - 1;
-    assert!(records > 4 * STEP, "{records}");
+    assert!(records > 4 * RECORDS_PER_KILL, "{records}");
     // The last record too: then all that is left is to say what follows from it.
-    let deaths: Vec<usize> = (1..records).step_by(STEP).chain([records]).collect();
+    let deaths: Vec<usize> = (1..records).step_by(RECORDS_PER_KILL).chain([records]).collect();
     std::thread::scope(|scope| {
         for some in deaths.chunks(deaths.len().div_ceil(3)) {
             let (whole, tree) = (&whole, &tree);
             scope.spawn(move || {
                 for record in some {
                     let (scratch, tasks) = prepared();
-                    let ran = scratch.start_with(&run(&tasks), &[(HOOK, &record.to_string())]).wait();
+                    let ran = scratch.start_with(&run_args(&tasks), &[(KILL_POINT, &record.to_string())]).wait();
                     // How many records there are depends on how fast the sandboxes are: the last may not be there.
                     let journal = std::fs::read_to_string(scratch.latest().join("journal.ndjson")).expect("a journal");
                     let died = ran.status.code().is_none();
                     assert!(died || journal.lines().count() - 1 < *record, "it dies at {record}: {:?}", ran.status);
                     scratch.longshore(&["resume"]).expect(0, &[]);
                     scratch.longshore(&["gc"]).expect(0, &[]);
-                    assert_eq!(&scratch.talk(), whole, "after a death at {record}");
+                    assert_eq!(&scratch.conversation(), whole, "after a death at {record}");
                     assert_eq!(&scratch.git(&["rev-parse", &format!("{BRANCH}^{{tree}}")]), tree);
-                    assert_eq!(scratch.in_engine(), [""; 0]);
+                    assert_eq!(scratch.engine_resources(), [""; 0]);
                 }
             });
         }

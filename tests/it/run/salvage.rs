@@ -3,19 +3,19 @@
 use super::*;
 
 /// A swarm with a story that fails twice, one that conflicts, and one that lands; the second's title and file are hostile.
-fn swarm(scratch: &Scratch) -> Ran {
+fn run_failing_swarm(scratch: &SwarmFixture) -> CommandResult {
     let fails = "echo attempt $LONGSHORE_ATTEMPT > half; printf 'one\\ntwo\\nthree\\nfour\\n' > lines.txt; \
                  touch \"$(printf 'odd\\033[31mname')\"; echo said; exit 7";
-    let evil = but(story(1, fails), json!({ "title": "Add \u{1b}[31mred" }));
+    let evil = with_fields(story(1, fails), json!({ "title": "Add \u{1b}[31mred" }));
     let tasks = scratch.tasks("feat/salvage", json!([evil, story(2, "echo 2 > f2")]));
     scratch.longshore(&["run", &tasks, "--max", "1"])
 }
 
 #[test]
-fn what_is_kept_is_listed_shown_and_taken_over() {
-    let scratch = Scratch::new();
+fn salvaged_work_is_listed_shown_and_applied() {
+    let scratch = SwarmFixture::new();
     scratch.longshore(&["salvage"]).expect(0, &["nothing is kept"]);
-    swarm(&scratch).expect(1, &["1 landed, 1 failed"]);
+    run_failing_swarm(&scratch).expect(1, &["1 landed, 1 failed"]);
     let state = scratch.state();
     let short = &state.swarm()[..8];
 
@@ -36,8 +36,8 @@ fn what_is_kept_is_listed_shown_and_taken_over() {
     assert_eq!(scratch.longshore(&["salvage", "--swarm", "0000"]).expect(0, &[]).out.lines().count(), 1);
     let json = scratch.longshore(&["salvage", "--json"]).expect(0, &[]).out;
     let line: Value = serde_json::from_str(json.lines().next().expect("a line")).expect("JSON");
-    assert_eq!((text(&line["reference"]), &line["cause"]), (state.salvage(1), &json!("agent_failed")));
-    assert_eq!((text(&line["base"]), &line["branches"]), (scratch.git(&["rev-parse", "main"]).as_str(), &json!([])));
+    assert_eq!((as_text(&line["reference"]), &line["cause"]), (state.salvage(1), &json!("agent_failed")));
+    assert_eq!((as_text(&line["base"]), &line["branches"]), (scratch.git(&["rev-parse", "main"]).as_str(), &json!([])));
 
     // The newest attempt, by whatever name; each with its own evidence.
     for name in ["US-001", state.salvage(1), &format!("{short}/US-001/2")] {
@@ -81,12 +81,12 @@ fn what_is_kept_is_listed_shown_and_taken_over() {
 }
 
 #[test]
-fn the_commits_of_a_conflict_are_kept_work_and_a_lost_record_loses_nothing() {
-    let scratch = Scratch::new();
+fn salvage_lists_conflicting_commits_without_a_swarm_record() {
+    let scratch = SwarmFixture::new();
     let (state, _, lost) = conflict(&scratch);
     let story = format!("US-{lost:03}");
     let shown = scratch.longshore(&["salvage", "show", &story]).expect(0, &["lines.txt"]);
-    assert!(shown.out.starts_with(text(&state.story(lost)["salvaged"][0])), "{}", shown.out);
+    assert!(shown.out.starts_with(as_text(&state.story(lost)["salvaged"][0])), "{}", shown.out);
     assert_eq!(scratch.longshore(&["salvage"]).out.lines().count(), 2);
     // Without the swarm's folder, the refs alone say it.
     std::fs::remove_dir_all(scratch.root().join(".longshore")).expect("removed");
@@ -98,8 +98,8 @@ fn the_commits_of_a_conflict_are_kept_work_and_a_lost_record_loses_nothing() {
 }
 
 #[test]
-fn a_work_folder_stays_that_has_what_no_salvage_takes() {
-    let scratch = Scratch::new();
+fn a_work_dir_with_unsalvaged_files_is_kept() {
+    let scratch = SwarmFixture::new();
     // Git takes no path that could be its own folder's on some file system.
     let fails = "echo half > half; mkdir -p a/.GIT; echo work > a/.GIT/config; exit 7";
     let tasks = scratch.tasks("feat/left", json!([story(1, fails), story(2, "echo 2 > f2")]));
@@ -109,12 +109,12 @@ fn a_work_folder_stays_that_has_what_no_salvage_takes() {
     let state = scratch.state();
     assert_eq!(scratch.show(state.salvage(1), "half"), "half");
     assert_eq!(state.story(1)["salvaged"].as_array().map(Vec::len), Some(1), "one work, one name: {}", state.story(1));
-    assert!(text(&state.story(1)["evidence"]["summary"]).contains("a/.GIT/config"), "{}", state.story(1));
+    assert!(as_text(&state.story(1)["evidence"]["summary"]).contains("a/.GIT/config"), "{}", state.story(1));
     let containers = state.0["containers"].as_array().expect("containers");
     let kept: Vec<&str> = containers.iter().filter_map(|container| container["workKept"].as_str()).collect();
     let [folder] = kept[..] else { panic!("one folder is kept: {kept:?}") };
     assert!(ran.out.contains(folder), "{}", ran.out);
-    let volumes = scratch.in_engine();
+    let volumes = scratch.engine_resources();
     let work = volumes.iter().find(|name| name.ends_with("-work")).expect("the work volume is there");
     let file = format!("/work/{folder}/repo/a/.GIT/config");
     let mount = format!("{work}:/work");

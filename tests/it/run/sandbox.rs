@@ -2,23 +2,23 @@
 
 use super::*;
 
-const TYPED: &str = "typed-hunter-aaa";
-const INHERITED: &str = "inherited-hunter-aaa";
+const FLAG_SECRET: &str = "typed-hunter-aaa";
+const INHERITED_SECRET: &str = "inherited-hunter-aaa";
 
 #[test]
-fn a_sandbox_is_closed_and_secrets_reach_the_agent_alone() {
-    let scratch = Scratch::new();
+fn a_sandbox_is_hardened_and_secrets_reach_only_the_agent() {
+    let scratch = SwarmFixture::new();
     // It writes down what it sees of its own confinement, and the secrets with other letters.
     let look = "printf '%s %s' \"$SECRET_X\" \"$SECRET_Y\" | tr a b > secrets; \
                 { id -u; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys/class/net; } > seen; \
                 touch /outside 2>> seen && exit 7; touch /longshore/objects/x 2>> seen && exit 6; \
                 ls /longshore/work/*/ > others 2>&1; ls -a /longshore/in; exit 0";
-    let tasks = scratch.tasks("feat/closed", json!([story(1, &format!("{WAIT}{look}"))]));
+    let tasks = scratch.tasks("feat/closed", json!([story(1, &format!("{WAIT_FOR_GO}{look}"))]));
     let args = [
         "run",
         &tasks,
         "--env",
-        &format!("SECRET_X={TYPED}"),
+        &format!("SECRET_X={FLAG_SECRET}"),
         "--env",
         "SECRET_Y",
         "--json",
@@ -27,25 +27,25 @@ fn a_sandbox_is_closed_and_secrets_reach_the_agent_alone() {
         "--cpus",
         "0.5",
     ];
-    let running = scratch.start_with(&args, &[("SECRET_Y", INHERITED), ("LONGSHORE_LOG", "trace")]);
+    let running = scratch.start_with(&args, &[("SECRET_Y", INHERITED_SECRET), ("LONGSHORE_LOG", "trace")]);
     let sandbox = &scratch.sandboxes(1)[0];
     let inspected = sandbox.inspect();
     let swarm = scratch.swarms().pop().expect("a swarm");
-    let everything: Vec<String> = things(&format!("{}={swarm}", label::SWARM))
+    let everything: Vec<String> = resources_with_label(&format!("{}={swarm}", label::SWARM))
         .into_iter()
         .map(|(kind, id)| docker(&[kind, "inspect", &id]).expect("it is there"))
         .collect();
     let printed = docker(&["logs", &sandbox.0]).expect("it runs");
-    sandbox.go();
+    sandbox.release();
     let ran = running.wait().expect(0, &["1 landed", "relaxed: environment variables: SECRET_X"]);
 
     let config = &inspected["HostConfig"];
-    let user = text(&inspected["Config"]["User"]);
+    let user = as_text(&inspected["Config"]["User"]);
     let uid: u32 = user.split(':').next().and_then(|uid| uid.parse().ok()).expect("a number");
     assert!(uid >= 20_000 && user == format!("{uid}:{uid}"), "{user}");
     assert_eq!(config["CapDrop"], json!(["ALL"]));
     assert!(config["CapAdd"].as_array().is_none_or(Vec::is_empty), "{}", config["CapAdd"]);
-    let options: Vec<&str> = config["SecurityOpt"].as_array().expect("a list").iter().map(text).collect();
+    let options: Vec<&str> = config["SecurityOpt"].as_array().expect("a list").iter().map(as_text).collect();
     assert!(options.iter().any(|option| option.starts_with("no-new-privileges")), "{options:?}");
     assert!(!options.iter().any(|option| option.contains("unconfined")), "{options:?}");
     assert_eq!(config["ReadonlyRootfs"], true);
@@ -58,7 +58,11 @@ fn a_sandbox_is_closed_and_secrets_reach_the_agent_alone() {
     }
     for mount in inspected["Mounts"].as_array().expect("a list") {
         assert_eq!(mount["Type"], "volume", "no path of the host: {mount}");
-        assert_eq!(mount["RW"].as_bool(), Some(text(&mount["Destination"]).starts_with("/longshore/work")), "{mount}");
+        assert_eq!(
+            mount["RW"].as_bool(),
+            Some(as_text(&mount["Destination"]).starts_with("/longshore/work")),
+            "{mount}"
+        );
     }
     assert!(config["Binds"].as_array().is_none_or(Vec::is_empty));
     let labels = &inspected["Config"]["Labels"];
@@ -80,8 +84,8 @@ fn a_sandbox_is_closed_and_secrets_reach_the_agent_alone() {
     assert!(seen.lines().any(|line| line == "lo") && !seen.contains("eth"), "{seen}");
 
     // The secrets are nowhere but in the agent's environment.
-    assert_eq!(scratch.show("feat/closed", "secrets"), format!("{TYPED} {INHERITED}").replace('a', "b"));
-    for secret in [TYPED, INHERITED] {
+    assert_eq!(scratch.show("feat/closed", "secrets"), format!("{FLAG_SECRET} {INHERITED_SECRET}").replace('a', "b"));
+    for secret in [FLAG_SECRET, INHERITED_SECRET] {
         let found = |text: &str| text.contains(secret);
         assert!(!found(&ran.out) && !found(&ran.err), "{}\n{}", ran.out, ran.err);
         assert!(!found(&printed) && !everything.iter().any(|inspected| found(inspected)));
@@ -91,10 +95,10 @@ fn a_sandbox_is_closed_and_secrets_reach_the_agent_alone() {
         }
         assert_eq!(scratch.git(&["log", "--all", "--format=%H", "-S", secret]), "");
     }
-    events_fit_the_schema(&scratch, &ran.out);
+    assert_events_match_schema(&scratch, &ran.out);
 }
 
-fn events_fit_the_schema(scratch: &Scratch, stream: &str) {
+fn assert_events_match_schema(scratch: &SwarmFixture, stream: &str) {
     let schema: Value = serde_json::from_str(&scratch.longshore(&["schema", "events"]).out).expect("JSON");
     let validator = jsonschema::validator_for(&schema).expect("a good schema");
     assert!(stream.lines().count() > 3, "{stream}");

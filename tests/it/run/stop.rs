@@ -3,16 +3,16 @@
 use super::*;
 
 /// Two stories that have begun, and one that has not.
-fn begun(scratch: &Scratch) -> (Running, Vec<Sandbox>) {
-    let waiting = |number| story(number, &format!("echo {number} > half; {WAIT}"));
-    let tasks = scratch.tasks("feat/stop", json!([waiting(1), waiting(2), after(story(3, "echo 3 > f"), &[1])]));
+fn start_waiting_swarm(scratch: &SwarmFixture) -> (RunningCommand, Vec<SandboxHandle>) {
+    let waiting = |number| story(number, &format!("echo {number} > half; {WAIT_FOR_GO}"));
+    let tasks = scratch.tasks("feat/stop", json!([waiting(1), waiting(2), depending_on(story(3, "echo 3 > f"), &[1])]));
     let running = scratch.start(&["run", &tasks, "--max", "2", "--grace", "2s"]);
     let sandboxes = scratch.sandboxes(2);
     (running, sandboxes)
 }
 
 /// What is true after any stop.
-fn stopped(scratch: &Scratch, sandboxes: &[Sandbox]) {
+fn assert_stopped(scratch: &SwarmFixture, sandboxes: &[SandboxHandle]) {
     let state = scratch.state();
     assert_eq!(state.0["status"], "interrupted");
     state.expect(&["pending stopped_by_user", "pending stopped_by_user", "pending -"]);
@@ -29,40 +29,40 @@ fn stopped(scratch: &Scratch, sandboxes: &[Sandbox]) {
 }
 
 #[test]
-fn an_interrupt_keeps_what_there_is() {
-    let scratch = Scratch::new();
-    let (running, sandboxes) = begun(&scratch);
+fn an_interrupt_salvages_the_work() {
+    let scratch = SwarmFixture::new();
+    let (running, sandboxes) = start_waiting_swarm(&scratch);
     scratch.longshore(&["status"]).expect(0, &["running", "US-001", "US-003"]);
     scratch.longshore(&["logs", "US-001"]).expect(0, &["US-001 begins"]);
     running.signal("INT");
     running.wait().expect(130, &["stopped_by_user", "refs/longshore/salvage/"]);
-    stopped(&scratch, &sandboxes);
+    assert_stopped(&scratch, &sandboxes);
     scratch.longshore(&["status"]).expect(0, &["interrupted"]);
     scratch.longshore(&["stop"]).expect(2, &["is not running"]);
 }
 
 #[test]
-fn another_process_stops_it() {
-    let scratch = Scratch::new();
-    let (running, sandboxes) = begun(&scratch);
+fn longshore_stop_ends_the_swarm() {
+    let scratch = SwarmFixture::new();
+    let (running, sandboxes) = start_waiting_swarm(&scratch);
     scratch.longshore(&["stop"]).expect(0, &["its sandboxes are asked to finish"]);
     running.wait().expect(130, &[]);
-    stopped(&scratch, &sandboxes);
+    assert_stopped(&scratch, &sandboxes);
 }
 
 #[test]
-fn another_process_kills_it() {
-    let scratch = Scratch::new();
-    let (running, sandboxes) = begun(&scratch);
+fn longshore_stop_kill_ends_the_swarm() {
+    let scratch = SwarmFixture::new();
+    let (running, sandboxes) = start_waiting_swarm(&scratch);
     scratch.longshore(&["stop", "--kill"]).expect(0, &["its sandboxes are killed"]);
     running.wait().expect(130, &[]);
-    stopped(&scratch, &sandboxes);
+    assert_stopped(&scratch, &sandboxes);
 }
 
 #[test]
-fn a_sandbox_killed_from_outside_is_begun_anew() {
-    let scratch = Scratch::new();
-    let command = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then echo half > half; {WAIT} fi; echo whole > whole");
+fn a_sandbox_killed_from_outside_is_retried() {
+    let scratch = SwarmFixture::new();
+    let command = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then echo half > half; {WAIT_FOR_GO} fi; echo whole > whole");
     let tasks = scratch.tasks("feat/killed", json!([story(1, &command)]));
     let running = scratch.start(&["run", &tasks, "--retries", "0"]);
     let sandbox = &scratch.sandboxes(1)[0];
@@ -72,5 +72,5 @@ fn a_sandbox_killed_from_outside_is_begun_anew() {
     let state = scratch.state();
     assert_eq!(scratch.paths("feat/killed"), ["lines.txt", "whole"]);
     assert_eq!(scratch.show(&format!("refs/longshore/salvage/{}/US-001/1", state.swarm()), "half"), "half");
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }

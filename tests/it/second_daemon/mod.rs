@@ -18,7 +18,7 @@ mod tests;
 /// The image that it gets from the machine's daemon.
 pub const IMAGE: &str = "longshore/sandbox:latest";
 /// How long it may take to start, to end, or to clean up after itself.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The daemon. Ends, with its containers and files, when it is dropped. Its methods block.
 pub struct SecondDaemon {
@@ -37,17 +37,17 @@ impl SecondDaemon {
     pub fn start_on_a_small_disk(room: u64) -> Self {
         let this = Self::start_after(|this| {
             std::fs::create_dir(this.data()).expect("made");
-            this.on_data(&["mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs"]);
+            this.run_on_data_disk(&["mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs"]);
         });
-        this.leave_room(room);
+        this.leave_free_space(room);
         this
     }
 
     /// Makes that file system so large that it has this room left; in megabytes.
-    pub fn leave_room(&self, room: u64) {
-        let used = self.on_data(&["df", "--output=used", "-B1M"]);
+    pub fn leave_free_space(&self, room: u64) {
+        let used = self.run_on_data_disk(&["df", "--output=used", "-B1M"]);
         let used: u64 = used.split_whitespace().last().and_then(|word| word.parse().ok()).expect("a number");
-        self.on_data(&["mount", "-o", &format!("remount,size={}m", used + room)]);
+        self.run_on_data_disk(&["mount", "-o", &format!("remount,size={}m", used + room)]);
     }
 
     fn data(&self) -> PathBuf {
@@ -55,7 +55,7 @@ impl SecondDaemon {
     }
 
     /// Runs a command on the folder that the daemon keeps everything in, as it is to be seen in its own namespace.
-    fn on_data(&self, command: &[&str]) -> String {
+    fn run_on_data_disk(&self, command: &[&str]) -> String {
         let mut nsenter = Command::new("nsenter");
         nsenter.args(["--target", &self.keeper.id().to_string(), "--mount", "--"]).args(command).arg(self.data());
         let output = nsenter.output().expect("nsenter");
@@ -113,12 +113,12 @@ impl SecondDaemon {
 
     /// SIGKILL to the daemon, which takes its containerd with it. What runs in the containers runs on.
     pub fn kill(&self) {
-        self.end("-KILL");
+        self.stop_with("-KILL");
     }
 
     /// SIGTERM to the daemon, which stops its containers first.
     pub fn terminate(&self) {
-        self.end("-TERM");
+        self.stop_with("-TERM");
     }
 
     /// Starts it again after [`kill`](Self::kill) or [`terminate`](Self::terminate), and waits until it answers.
@@ -146,7 +146,7 @@ impl SecondDaemon {
         self.wait_for("an answer", || self.docker(&["version"]).status.success());
     }
 
-    fn end(&self, signal: &str) {
+    fn stop_with(&self, signal: &str) {
         let mut daemon = self.daemon().take().expect("it runs");
         let pid = std::fs::read_to_string(self.folder.join("pid")).expect("a pid file");
         // `nsenter` became the daemon.
@@ -179,7 +179,7 @@ impl SecondDaemon {
         let began = Instant::now();
         while !is_there() {
             let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-            assert!(began.elapsed() < PATIENCE, "the second daemon: waited in vain for {what}; its log:\n{}", log());
+            assert!(began.elapsed() < TIMEOUT, "the second daemon: waited in vain for {what}; its log:\n{}", log());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -190,7 +190,7 @@ impl Drop for SecondDaemon {
         // The end of its input is the keeper's sign.
         drop(self.keeper.stdin.take());
         let began = Instant::now();
-        while matches!(self.keeper.try_wait(), Ok(None)) && began.elapsed() < PATIENCE {
+        while matches!(self.keeper.try_wait(), Ok(None)) && began.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(20));
         }
         if let Some(mut daemon) = self.daemon().take() {

@@ -35,18 +35,18 @@ fn spec(name: &str, script: &str) -> ContainerSpec {
     }
 }
 
-async fn bounded<T>(future: impl Future<Output = T>) -> T {
+async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("done within the bound")
 }
 
 /// What a test of these sets up: containers in every state, and everything that can be waited for under way.
-struct Scene {
+struct DaemonFixture {
     engine: DockerEngine,
     ids: BTreeMap<&'static str, ContainerId>,
     since: Timestamp,
 }
 
-impl Scene {
+impl DaemonFixture {
     async fn new(daemon: &SecondDaemon) -> Self {
         let engine = daemon.connect().await;
         let since = Timestamp::now();
@@ -66,7 +66,7 @@ impl Scene {
             ids.insert(name, id);
         }
         engine.pause(&ids["paused"]).await.expect("pause");
-        bounded(engine.wait(&ids["ended"])).await.expect("wait");
+        with_timeout(engine.wait(&ids["ended"])).await.expect("wait");
         Self { engine, ids, since }
     }
 
@@ -75,7 +75,7 @@ impl Scene {
         tokio::spawn(async move { engine.wait(&id).await })
     }
 
-    async fn codes(&self) -> BTreeMap<&'static str, Option<i64>> {
+    async fn exit_codes(&self) -> BTreeMap<&'static str, Option<i64>> {
         let mut codes = BTreeMap::new();
         for (name, id) in &self.ids {
             let seen = self.engine.inspect(id).await.expect("inspect").expect("still there");
@@ -86,7 +86,7 @@ impl Scene {
         codes
     }
 
-    async fn clear(self) {
+    async fn remove_all(self) {
         for id in self.ids.values() {
             self.engine.remove(id).await.expect("remove");
         }
@@ -95,10 +95,10 @@ impl Scene {
 
 /// The next item, which must be there.
 async fn next<T>(stream: &mut EngineStream<T>) -> EngineResult<T> {
-    bounded(stream.next()).await.expect("the stream goes on")
+    with_timeout(stream.next()).await.expect("the stream goes on")
 }
 
-async fn until(events: &mut EngineStream<EngineEvent>, id: &ContainerId, kind: EngineEventKind) {
+async fn wait_for_event(events: &mut EngineStream<EngineEvent>, id: &ContainerId, kind: EngineEventKind) {
     loop {
         let event = next(events).await.expect("an event");
         if event.container == id.as_str() && event.kind == kind {
@@ -108,14 +108,14 @@ async fn until(events: &mut EngineStream<EngineEvent>, id: &ContainerId, kind: E
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_daemon_that_dies_and_comes_back_says_and_does() {
+async fn waits_and_events_across_a_daemon_restart() {
     let daemon = block_in_place(SecondDaemon::start);
 
     // Killed: whatever is asked breaks, as unreachable, and the containers live on.
-    let scene = Scene::new(&daemon).await;
+    let scene = DaemonFixture::new(&daemon).await;
     let engine = &scene.engine;
     let mut events = engine.events(label::SWARM, SWARM, scene.since).await.unwrap();
-    until(&mut events, &scene.ids["paused"], EngineEventKind::Paused).await;
+    wait_for_event(&mut events, &scene.ids["paused"], EngineEventKind::Paused).await;
     let waits = ["listens", "paused"].map(|name| scene.wait(name));
     let mut logs = engine.logs(&scene.ids["listens"], true).await.unwrap();
     assert_eq!(next(&mut logs).await.unwrap(), OutputChunk::Stdout("ready\n".into()));
@@ -123,11 +123,11 @@ async fn what_a_daemon_that_dies_and_comes_back_says_and_does() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     block_in_place(|| daemon.kill());
     for wait in waits {
-        let error = bounded(wait).await.unwrap().unwrap_err();
+        let error = with_timeout(wait).await.unwrap().unwrap_err();
         assert!(error.is_unreachable() && error.is_retryable(), "{error:?}");
     }
     assert!(next(&mut logs).await.unwrap_err().is_unreachable());
-    assert!(bounded(attached.next()).await.is_none(), "an attached stream has no other end than its end");
+    assert!(with_timeout(attached.next()).await.is_none(), "an attached stream has no other end than its end");
     let broken = loop {
         if let Err(error) = next(&mut events).await {
             break error;
@@ -151,30 +151,30 @@ async fn what_a_daemon_that_dies_and_comes_back_says_and_does() {
         ("listens", Some(7)),
         ("paused", Some(8)),
     ]);
-    assert_eq!(scene.codes().await, codes);
-    assert_eq!(bounded(engine.wait(&scene.ids["listens"])).await.unwrap(), 7);
+    assert_eq!(scene.exit_codes().await, codes);
+    assert_eq!(with_timeout(engine.wait(&scene.ids["listens"])).await.unwrap(), 7);
     // Of the time before the restart nothing is told; what the daemon did when it started is.
     let mut events = engine.events(label::SWARM, SWARM, scene.since).await.unwrap();
     let first = next(&mut events).await.unwrap();
     assert_eq!(first.kind, EngineEventKind::Killed { signal: 15 }, "{first:?}");
-    scene.clear().await;
+    scene.remove_all().await;
 
     // Asked to end: it ends the containers first, and says so, like anyone who stops them.
-    let scene = Scene::new(&daemon).await;
+    let scene = DaemonFixture::new(&daemon).await;
     let mut events = scene.engine.events(label::SWARM, SWARM, scene.since).await.unwrap();
     let waits = ["listens", "paused", "ends"].map(|name| scene.wait(name));
     tokio::time::sleep(Duration::from_millis(300)).await;
     block_in_place(|| daemon.terminate());
     let mut ended = Vec::new();
     for wait in waits {
-        ended.push(bounded(wait).await.unwrap().unwrap());
+        ended.push(with_timeout(wait).await.unwrap().unwrap());
     }
     assert_eq!(ended, [7, 8, 5]);
-    until(&mut events, &scene.ids["listens"], EngineEventKind::Killed { signal: 15 }).await;
-    until(&mut events, &scene.ids["listens"], EngineEventKind::Other("stop".to_owned())).await;
+    wait_for_event(&mut events, &scene.ids["listens"], EngineEventKind::Killed { signal: 15 }).await;
+    wait_for_event(&mut events, &scene.ids["listens"], EngineEventKind::Other("stop".to_owned())).await;
     assert!(scene.engine.ping().await.unwrap_err().is_unreachable());
     block_in_place(|| daemon.restart());
-    assert_eq!(scene.codes().await, codes);
+    assert_eq!(scene.exit_codes().await, codes);
     let folder = daemon.socket().parent().unwrap().to_owned();
     block_in_place(|| drop(daemon));
     assert!(!folder.exists());

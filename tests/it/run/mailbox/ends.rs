@@ -6,13 +6,13 @@ use longshore::protocol::mailbox::roster::RosterEntry;
 use super::*;
 
 /// The sandbox of a story.
-pub(super) fn sandbox(scratch: &Scratch, number: usize) -> Sandbox {
+pub(super) fn sandbox(scratch: &SwarmFixture, number: usize) -> SandboxHandle {
     eventually("the story's sandbox runs", || {
         let swarm = scratch.swarms().pop()?;
         let of_swarm = format!("label={}={swarm}", label::SWARM);
         let of_story = format!("label={}=US-{number:03}", label::STORY);
         let listed = docker(&["ps", "-q", "--no-trunc", "--filter", &of_swarm, "--filter", &of_story]).ok()?;
-        listed.split_whitespace().next().map(|id| Sandbox(id.to_owned()))
+        listed.split_whitespace().next().map(|id| SandboxHandle(id.to_owned()))
     })
 }
 
@@ -22,13 +22,13 @@ fn nanoseconds() -> u128 {
 
 #[test]
 fn a_killed_agent_is_noticed_by_the_others_and_in_the_roster() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let waits = r#"acp-shim mail wait --from bravo --timeout 100 && acp-shim mail send --to bravo "Go on" && touch /tmp/waiting
         code=0; acp-shim mail wait --from bravo --timeout 100 2> said || code=$?
         date +%s%N > when; echo $code > code; acp-shim mail roster > roster"#;
     let dies = r#"[ "$LONGSHORE_ATTEMPT" = 1 ] || exit 1; acp-shim mail send --to alpha --type STATUS "Here I am"; acp-shim mail wait --from alpha; sleep 1000"#;
     // The third story takes the victim's place, so that the victim's second attempt has to wait.
-    let third = story(3, &format!("{WAIT} echo 3 > 3"));
+    let third = story(3, &format!("{WAIT_FOR_GO} echo 3 > 3"));
     let stories = json!([agent(1, "alpha", "survivor", waits), agent(2, "bravo", "victim", dies), third]);
     let tasks = scratch.mail_tasks("feat/crash", stories);
     let running = scratch.start(&["run", &tasks, "--retries", "0", "--max", "2"]);
@@ -46,7 +46,7 @@ fn a_killed_agent_is_noticed_by_the_others_and_in_the_roster() {
     let in_roster = killed.0.elapsed();
     eventually("alpha is done", || (statuses(&mailbox)["alpha"] == AgentStatus::Done).then_some(()));
     assert_eq!(statuses(&mailbox)["bravo"], AgentStatus::Crashed);
-    sandbox(&scratch, 3).go();
+    sandbox(&scratch, 3).release();
     running.wait().expect(1, &["2 landed, 1 failed"]);
     let when: u128 = scratch.show("feat/crash", "when").parse().expect("a time");
     let noticed = Duration::from_nanos(u64::try_from(when.saturating_sub(killed.1)).expect("soon"));
@@ -91,7 +91,7 @@ mv request last
 
 #[test]
 fn a_killed_orchestrator_loses_and_doubles_nothing_of_a_conversation() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let stories = json!([agent(1, "alpha", "asks", PING), agent(2, "bravo", "answers", PONG)]);
     let tasks = scratch.mail_tasks("feat/talk", stories);
     let running = scratch.start(&["run", &tasks, "--retries", "0"]);
@@ -137,14 +137,14 @@ fn a_killed_orchestrator_loses_and_doubles_nothing_of_a_conversation() {
     assert_eq!(rows.len(), 3, "each once: {rows:?}");
     assert_eq!(mailbox.roster().expect("a roster").text().matches("| alpha |").count(), 1);
     assert_eq!(statuses(&mailbox)["alpha"], AgentStatus::Done);
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 #[test]
 fn a_depot_that_dies_is_replaced() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let speaks = format!(
-        "acp-shim mail send --to bravo --type STATUS one; {WAIT} acp-shim mail send --to bravo --type STATUS two; \
+        "acp-shim mail send --to bravo --type STATUS one; {WAIT_FOR_GO} acp-shim mail send --to bravo --type STATUS two; \
                           acp-shim mail wait --from host --timeout 100 > heard"
     );
     let hears = "acp-shim mail wait --from alpha; acp-shim mail wait --from alpha --timeout 100 > heard-too";
@@ -157,7 +157,7 @@ fn a_depot_that_dies_is_replaced() {
     let swarm = scratch.swarms().pop().expect("a swarm");
     let short = &swarm[..8];
     docker(&["kill", &format!("longshore-{short}-depot")]).expect("it runs");
-    alpha.go();
+    alpha.release();
     eventually("the second is on the host", || (messages(&mailbox, "alpha").len() == 2).then_some(()));
     let draft = MailboxDraft::new(MessageRecipient::Agent(id("alpha")), MailboxMessageType::Status, "three", "three");
     mailbox.send(&id("host"), &draft, None, jiff::Timestamp::now()).expect("sent");
@@ -173,10 +173,10 @@ fn a_depot_that_dies_is_replaced() {
 
 #[test]
 fn a_removed_volume_is_filled_again() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let command = format!(
         r#"if [ $LONGSHORE_ATTEMPT = 1 ]; then
-            acp-shim mail send --to '*' --type STATUS before; acp-shim mail state --append "kept"; {WAIT}
+            acp-shim mail send --to '*' --type STATUS before; acp-shim mail state --append "kept"; {WAIT_FOR_GO}
         else
             grep -q before $LONGSHORE_MAILBOX/agents/alpha/001.md && cat $LONGSHORE_MAILBOX/shared/*.md > shared
             acp-shim mail send --to '*' --type STATUS behind

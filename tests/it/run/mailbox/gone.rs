@@ -17,18 +17,18 @@ fn becomes(mailbox: &Mailbox, agent: &str, status: &AgentStatus) {
 
 #[test]
 fn a_message_after_done_makes_active_and_at_the_end_all_are_gone() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let alpha = format!(
-        r#"for n in one two three; do acp-shim mail send --to host --type STATUS $n; done; {WAIT}
+        r#"for n in one two three; do acp-shim mail send --to host --type STATUS $n; done; {WAIT_FOR_GO}
         acp-shim mail wait --from host
         code=0; acp-shim mail wait --from host --timeout 2 2> said || code=$?; echo $code > code"#
     );
     let bravo = format!(
-        r#"[ "$LONGSHORE_ATTEMPT" = 1 ] || exit 1; acp-shim mail send --type DONE bye; {WAIT}
+        r#"[ "$LONGSHORE_ATTEMPT" = 1 ] || exit 1; acp-shim mail send --type DONE bye; {WAIT_FOR_GO}
         acp-shim mail send --to alpha --type STATUS "one thing more"; sleep 1000"#
     );
     // The third story takes bravo's place when bravo is killed.
-    let third = story(3, &format!("{WAIT} echo 3 > 3"));
+    let third = story(3, &format!("{WAIT_FOR_GO} echo 3 > 3"));
     let stories = json!([agent(1, "alpha", "listener", &alpha), agent(2, "bravo", "talker", &bravo), third]);
     let tasks = scratch.mail_tasks("feat/more", stories);
     let running = scratch.start(&["run", &tasks, "--retries", "0", "--max", "2"]);
@@ -43,10 +43,10 @@ fn a_message_after_done_makes_active_and_at_the_end_all_are_gone() {
     becomes(&mailbox, "host", &AgentStatus::Active);
     // A sandbox's agent continues, and then is killed.
     becomes(&mailbox, "bravo", &AgentStatus::Done);
-    let is_bravo = |one: &&Sandbox| one.inspect()["Config"]["Labels"][label::STORY] == "US-002";
+    let is_bravo = |one: &&SandboxHandle| one.inspect()["Config"]["Labels"][label::STORY] == "US-002";
     let bravo = boxes.iter().find(is_bravo).expect("bravo's sandbox");
     let alpha = boxes.iter().find(|one| one.0 != bravo.0).expect("alpha's sandbox");
-    bravo.go();
+    bravo.release();
     becomes(&mailbox, "bravo", &AgentStatus::Active);
     docker(&["kill", &bravo.0]).expect("it runs");
     becomes(&mailbox, "bravo", &AgentStatus::Crashed);
@@ -64,9 +64,9 @@ fn a_message_after_done_makes_active_and_at_the_end_all_are_gone() {
         ran.expect(2, &["is the agent of a sandbox"]);
     }
     let watching = scratch.start(&["mailbox", "watch"]);
-    alpha.go();
+    alpha.release();
     becomes(&mailbox, "alpha", &AgentStatus::Done);
-    sandbox(&scratch, 3).go();
+    sandbox(&scratch, 3).release();
     running.wait().expect(1, &["2 landed, 1 failed"]);
     assert_eq!(scratch.show("feat/more", "code"), "4", "host is there: {}", scratch.show("feat/more", "said"));
     // No agent is left, not even on the host.
@@ -81,7 +81,7 @@ fn a_message_after_done_makes_active_and_at_the_end_all_are_gone() {
 
 #[test]
 fn a_second_attempt_is_awaited_and_can_send_whatever_the_umask_was() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let fails = r#"umask 077
         acp-shim mail send --to bravo --type STATUS "attempt $LONGSHORE_ATTEMPT"
         acp-shim mail state --append "attempt $LONGSHORE_ATTEMPT"
@@ -109,7 +109,7 @@ fn a_second_attempt_is_awaited_and_can_send_whatever_the_umask_was() {
 
 #[test]
 fn no_agent_signs_off_between_two_stories_of_its_sandbox() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let first = r#"acp-shim mail send --type DONE "the first is done" 2> told; grep -q "DONE is for the end" "$LONGSHORE_PROMPT_FILE""#;
     let second = r#"acp-shim mail wait --from listener; grep -q "mail send --type DONE" "$LONGSHORE_PROMPT_FILE"
         acp-shim mail send --type DONE "all is done"; echo 2 > 2"#;
@@ -131,8 +131,8 @@ fn no_agent_signs_off_between_two_stories_of_its_sandbox() {
 
 #[test]
 fn removing_a_dead_swarm_marks_its_agents_as_left() {
-    let scratch = Scratch::new();
-    let speaks = format!("acp-shim mail send --to host --type STATUS hello; {WAIT} echo 1 > 1");
+    let scratch = SwarmFixture::new();
+    let speaks = format!("acp-shim mail send --to host --type STATUS hello; {WAIT_FOR_GO} echo 1 > 1");
     let tasks = scratch.mail_tasks("feat/dead", json!([agent(1, "alpha", "speaks", &speaks)]));
     let running = scratch.start(&["run", &tasks, "--retries", "0"]);
     let mailbox = scratch.mailbox();

@@ -27,7 +27,7 @@ cp /tmp/err "err-$LONGSHORE_AGENT"
 
 #[test]
 fn a_thousand_messages_between_eight_sandboxes() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let command = format!("{FILES}{SPEAKS}");
     let stories: Vec<Value> = (1..=AGENTS).map(|n| agent(n, &format!("a{n}"), "speaker", &command)).collect();
     let tasks = scratch.mail_tasks("feat/many", json!(stories));
@@ -66,7 +66,7 @@ fn a_thousand_messages_between_eight_sandboxes() {
 
 #[test]
 fn a_message_is_read_in_another_sandbox_at_once() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let sends = r#"set -e
         acp-shim mail wait --from bravo > /dev/null
         for n in $(seq 20); do sleep 0.3; acp-shim mail send --to bravo --type STATUS "$(date +%s%N)" > /dev/null; done

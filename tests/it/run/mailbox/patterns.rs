@@ -4,8 +4,8 @@
 use super::*;
 
 /// Runs a pattern.
-fn pattern(name: &str) -> (Scratch, Mailbox) {
-    let scratch = Scratch::new();
+fn pattern(name: &str) -> (SwarmFixture, Mailbox) {
+    let scratch = SwarmFixture::new();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tasks/patterns").join(format!("{name}.json"));
     std::fs::copy(file, scratch.folder.path().join("pattern.json")).expect("a pattern");
     scratch.longshore(&["plan", "../pattern.json"]).expect(0, &["in the mailbox alpha", "in the mailbox bravo"]);

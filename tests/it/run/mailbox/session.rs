@@ -59,7 +59,7 @@ fn file((from, to, seq, kind, re, subject, body): Said<'_>, time: &str) -> Strin
 /// During Work; Shutdown.
 #[test]
 fn the_two_agent_session_of_the_spec() {
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     scratch.write("brain.py", "import os\nimport rank_bm25\n");
     scratch.git(&["add", "."]);
     scratch.git(&["commit", "--quiet", "-m", "A brain"]);
@@ -151,5 +151,5 @@ fn the_two_agent_session_of_the_spec() {
     assert!(state.contains("\n- RULE-006 is written") && state.contains("of 3 agents, 2 signed off"), "{state}");
     let protocol = std::fs::read_to_string(mailbox.root().join("PROTOCOL.md")).expect("a protocol");
     assert!(protocol.contains("Agent Mailbox Protocol"), "{protocol}");
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }

@@ -3,9 +3,9 @@
 use super::*;
 
 #[test]
-fn retries_priority_and_cascades() {
-    let scratch = Scratch::new();
-    let priority = |story, priority: i64| but(story, json!({ "priority": priority }));
+fn retries_priority_and_skipped_dependents() {
+    let scratch = SwarmFixture::new();
+    let priority = |story, priority: i64| with_fields(story, json!({ "priority": priority }));
     let tasks = scratch.tasks(
         "feat/order",
         json!([
@@ -13,8 +13,8 @@ fn retries_priority_and_cascades() {
             priority(story(2, "echo b > b"), 3),
             priority(story(3, "echo $LONGSHORE_ATTEMPT >> c; [ $LONGSHORE_ATTEMPT = 2 ]"), 4),
             priority(story(4, "echo d > d; exit 1"), 6),
-            priority(after(story(5, "echo never > never"), &[4]), 1),
-            priority(after(story(6, "echo never > never"), &[5, 1]), 1),
+            priority(depending_on(story(5, "echo never > never"), &[4]), 1),
+            priority(depending_on(story(6, "echo never > never"), &[5, 1]), 1),
         ]),
     );
     let ran = scratch.longshore(&["run", &tasks, "--max", "1"]).expect(1, &["3 landed, 1 failed, 2 skipped"]);
@@ -44,33 +44,33 @@ fn retries_priority_and_cascades() {
     }
     assert_eq!((&state.story(5)["because"], &state.story(6)["because"]), (&json!("US-004"), &json!("US-004")));
     let mut begun: Vec<(&str, usize)> =
-        (1..=4).map(|number| (text(&state.story(number)["startedAt"]), number)).collect();
+        (1..=4).map(|number| (as_text(&state.story(number)["startedAt"]), number)).collect();
     begun.sort();
     assert_eq!(begun.into_iter().map(|(_, number)| number).collect::<Vec<_>>(), [2, 3, 1, 4]);
 }
 
 #[test]
-fn two_that_edit_the_same_line_do_not_both_land() {
-    let scratch = Scratch::new();
+fn conflicting_edits_do_not_both_land() {
+    let scratch = SwarmFixture::new();
     let (state, won, lost) = conflict(&scratch);
     let verdicts = state.verdicts();
     assert_eq!(verdicts[&format!("US-{lost:03}")], "failed no_changes");
     assert_eq!(verdicts[&format!("US-{won:03}")], "landed");
     assert_eq!(scratch.show("feat/conflict", "lines.txt"), format!("one\n{won}\nthree"));
-    let kept = text(&state.story(lost)["salvaged"][0]);
+    let kept = as_text(&state.story(lost)["salvaged"][0]);
     assert_eq!(scratch.show(kept, "lines.txt"), format!("one\n{lost}\nthree"));
     scratch.git(&["fsck", "--strict"]);
 }
 
 #[test]
-fn what_does_not_merge_is_done_again_on_top_of_what_landed() {
-    let scratch = Scratch::new();
-    let first = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {WAIT}fi; ");
+fn a_conflicting_story_runs_again_on_the_landed_work() {
+    let scratch = SwarmFixture::new();
+    let first = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {WAIT_FOR_GO}fi; ");
     let told = "grep -o 'conflict in `lines.txt`' \"$LONGSHORE_PROMPT_FILE\" > why";
     let append = |number| story(number, &format!("{first}{told}; echo {number} >> lines.txt; true"));
     let tasks = scratch.tasks("feat/again", json!([append(1), append(2)]));
     let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
-    scratch.sandboxes(2).iter().for_each(Sandbox::go);
+    scratch.sandboxes(2).iter().for_each(SandboxHandle::release);
     running.wait().expect(0, &["2 landed"]);
     let state = scratch.state();
     let mut tries = [1, 2].map(|number| state.story(number)["attempts"].as_u64());
@@ -81,10 +81,11 @@ fn what_does_not_merge_is_done_again_on_top_of_what_landed() {
 }
 
 #[test]
-fn stories_that_touch_the_same_files_are_kept_apart() {
-    let scratch = Scratch::new();
-    let touching =
-        |number, glob: &str| but(story(number, &format!("echo {number} >> lines.txt")), json!({ "touches": [glob] }));
+fn stories_with_overlapping_touches_run_one_after_the_other() {
+    let scratch = SwarmFixture::new();
+    let touching = |number, glob: &str| {
+        with_fields(story(number, &format!("echo {number} >> lines.txt")), json!({ "touches": [glob] }))
+    };
     let tasks = scratch.tasks("feat/touch", json!([touching(1, "lines.txt"), touching(2, "*.txt"), touching(3, "l*")]));
     scratch.longshore(&["run", &tasks, "--max", "3", "--retries", "0"]).expect(0, &["3 landed"]);
     let mut lines: Vec<String> = scratch.show("feat/touch", "lines.txt").lines().map(str::to_owned).collect();

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Says at once that it completed, as the protocol would have it, on standard output.
-const FORGED: &str = r#"ID=$(cat /proc/sys/kernel/hostname)
+const FORGED_RECORDS: &str = r#"ID=$(cat /proc/sys/kernel/hostname)
 say() { printf '{"type":"%s","timestamp":"2026-01-01T00:00:00Z","swarmId":"%s","containerId":"%s","payload":%s}\n' "$1" "$LONGSHORE_SWARM" "$ID" "$2"; }
 say progress-update '{"storyId":"US-003","status":"completed","output":"forged"}'
 say completion '{"status":"completed","prUrl":null,"errors":[]}'
@@ -12,12 +12,12 @@ echo forged > forged
 exit 3"#;
 
 #[test]
-fn each_bad_story_has_its_cause_and_keeps_its_work() {
-    let scratch = Scratch::new();
+fn each_failing_story_has_its_cause_and_is_salvaged() {
+    let scratch = SwarmFixture::new();
     let bad = [
         (1, "yes 0123456789abcdef | head -c 10000000; echo w > f1"),
         (2, "head -c 1000000 /dev/urandom; head -c 100000 /dev/zero >&2; echo w > f2"),
-        (3, FORGED),
+        (3, FORGED_RECORDS),
         (4, "(sleep 1000 &); setsid sleep 1000 & setsid sh -c 'trap \"\" TERM HUP; sleep 1000' & echo w > f4"),
         (5, "echo w > f5; rm -rf .git"),
         (6, "echo nothing is written"),
@@ -94,15 +94,15 @@ fn each_bad_story_has_its_cause_and_keeps_its_work() {
     assert_eq!(state.story(12)["evidence"]["exitCode"], 137);
     assert_eq!(state.story(13)["evidence"]["signal"], 9);
     assert_eq!(state.story(14)["evidence"]["exitCode"], 14, "the protocol's descriptor is out of its reach");
-    assert!(text(&state.story(16)["evidence"]["summary"]).contains("the plan has a hole"));
+    assert!(as_text(&state.story(16)["evidence"]["summary"]).contains("the plan has a hole"));
     assert_eq!(state.story(8)["evidence"]["paths"], json!(["refs/heads/other"]));
-    assert!(text(&state.story(3)["evidence"]["tail"][0]).contains("forged"));
+    assert!(as_text(&state.story(3)["evidence"]["tail"][0]).contains("forged"));
     for container in state.0["containers"].as_array().expect("a list") {
         assert_eq!(container["badRecords"], 0, "{container}");
     }
 
     let log = |number: usize| {
-        let assignment = text(&state.story(number)["assignment"]).to_owned();
+        let assignment = as_text(&state.story(number)["assignment"]).to_owned();
         std::fs::read(scratch.latest().join(format!("logs/{assignment}.log"))).expect("a log")
     };
     let length = log(1).len();
@@ -111,7 +111,7 @@ fn each_bad_story_has_its_cause_and_keeps_its_work() {
     assert!(log(2).len() > 1_100_000, "binary output is kept as it is");
     scratch.git(&["fsck", "--strict"]);
     assert_eq!(scratch.git(&["status", "--porcelain"]), "");
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
     // What a salvage ref has can be had back.
     scratch.git(&["checkout", "--quiet", state.salvage(9)]);
     assert_eq!(std::fs::read_to_string(scratch.root().join("f9")).expect("read"), "w\n");

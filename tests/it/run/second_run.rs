@@ -3,10 +3,11 @@
 use super::*;
 
 #[test]
-fn an_unfinished_swarm_is_not_passed_over_in_silence() {
-    let scratch = Scratch::new();
+fn run_refuses_to_start_beside_an_unfinished_swarm() {
+    let scratch = SwarmFixture::new();
     let first = story(1, "echo 1 > f1");
-    let tasks = scratch.tasks("feat/again", json!([first, after(story(2, &format!("{WAIT}echo 2 > f2")), &[1])]));
+    let tasks =
+        scratch.tasks("feat/again", json!([first, depending_on(story(2, &format!("{WAIT_FOR_GO}echo 2 > f2")), &[1])]));
     let running = scratch.start(&["run", &tasks]);
     let sandbox = scratch.sandboxes(1).remove(0);
     running.signal("KILL");
@@ -37,7 +38,7 @@ fn an_unfinished_swarm_is_not_passed_over_in_silence() {
     // The newest swarm of the file finished; the old one can be resumed all the same.
     scratch.longshore(&["run", &tasks]).expect(1, &["no_changes"]);
     let resumed = scratch.start(&["resume", short]);
-    sandbox.go();
+    sandbox.release();
     resumed.wait().expect(0, &["2 landed"]);
     assert_eq!(
         (scratch.show("feat/again", "f1"), scratch.show("feat/again", "f2")),
@@ -46,16 +47,16 @@ fn an_unfinished_swarm_is_not_passed_over_in_silence() {
 }
 
 #[test]
-fn of_two_that_begin_at_once_one_is_told() {
-    let scratch = Scratch::new();
-    let tasks = scratch.tasks("feat/once", json!([story(1, &format!("{WAIT}echo 1 > f1"))]));
-    let mut all: Vec<Running> = (0..3).map(|_| scratch.start(&["run", &tasks])).collect();
+fn of_two_concurrent_runs_one_is_refused() {
+    let scratch = SwarmFixture::new();
+    let tasks = scratch.tasks("feat/once", json!([story(1, &format!("{WAIT_FOR_GO}echo 1 > f1"))]));
+    let mut all: Vec<RunningCommand> = (0..3).map(|_| scratch.start(&["run", &tasks])).collect();
     let sandbox = eventually("one begins, and the others have ended", || {
         let mut found = scratch.sandboxes(1);
-        all.iter_mut().map(Running::ended).filter(|ended| *ended).count().eq(&2).then(|| found.remove(0))
+        all.iter_mut().map(RunningCommand::has_exited).filter(|ended| *ended).count().eq(&2).then(|| found.remove(0))
     });
-    sandbox.go();
-    let ended: Vec<Ran> = all.into_iter().map(Running::wait).collect();
+    sandbox.release();
+    let ended: Vec<CommandResult> = all.into_iter().map(RunningCommand::wait).collect();
     let mut codes: Vec<Option<i32>> = ended.iter().map(|ran| ran.status.code()).collect();
     codes.sort();
     let told: String = ended.iter().map(|ran| ran.err.as_str()).collect();

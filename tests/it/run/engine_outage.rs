@@ -4,21 +4,24 @@ use super::*;
 use crate::second_daemon::SecondDaemon;
 
 /// At its first attempt a story writes a file and waits for ever; at its second it is done at once.
-fn twice(number: usize) -> Value {
+fn two_step_story(number: usize) -> Value {
     let once = "if [ $LONGSHORE_ATTEMPT = 1 ]; then echo half > half; touch /tmp/begun; sleep 1000; fi; ";
     story(number, &format!("{once}echo {number} > f{number}"))
 }
 
 /// Takes the daemon away from two running sandboxes by `end`, gives it back, and expects that nothing was lost by it.
-fn survives(end: impl Fn(&SecondDaemon)) {
+fn assert_survives(end: impl Fn(&SecondDaemon)) {
     let daemon = SecondDaemon::start();
     let host = daemon.host();
-    let scratch = Scratch::new();
-    let tasks = scratch.tasks("feat/outage", json!([twice(1), twice(2), after(story(3, "cat f1 f2 > f3"), &[1, 2])]));
+    let scratch = SwarmFixture::new();
+    let tasks = scratch.tasks(
+        "feat/outage",
+        json!([two_step_story(1), two_step_story(2), depending_on(story(3, "cat f1 f2 > f3"), &[1, 2])]),
+    );
     let args = ["run", &tasks, "--max", "2", "--retries", "0", "--grace", "2s"];
     let running = scratch.start_with(&args, &[("DOCKER_HOST", &host)]);
     eventually("both sandboxes run their stories", || {
-        let listed = daemon.docker(&["ps", "-q", "--filter", SANDBOXES]);
+        let listed = daemon.docker(&["ps", "-q", "--filter", SANDBOX_FILTER]);
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         let begun = |id: &&str| daemon.docker(&["exec", id, "test", "-e", "/tmp/begun"]).status.success();
         (listed.split_whitespace().filter(begun).count() == 2).then_some(())
@@ -48,24 +51,24 @@ fn survives(end: impl Fn(&SecondDaemon)) {
 }
 
 #[test]
-fn a_daemon_that_is_killed_and_started_again_costs_no_attempt() {
-    survives(SecondDaemon::kill);
+fn a_killed_and_restarted_daemon_costs_no_attempt() {
+    assert_survives(SecondDaemon::kill);
 }
 
 #[test]
-fn a_daemon_that_is_told_to_end_and_started_again_costs_no_attempt() {
-    survives(SecondDaemon::terminate);
+fn a_terminated_and_restarted_daemon_costs_no_attempt() {
+    assert_survives(SecondDaemon::terminate);
 }
 
 #[test]
-fn a_swarm_that_is_interrupted_without_its_engine_can_be_resumed() {
+fn a_swarm_interrupted_without_its_engine_can_be_resumed() {
     let daemon = SecondDaemon::start();
     let host = daemon.host();
-    let scratch = Scratch::new();
-    let tasks = scratch.tasks("feat/outage", json!([twice(1)]));
+    let scratch = SwarmFixture::new();
+    let tasks = scratch.tasks("feat/outage", json!([two_step_story(1)]));
     let running = scratch.start_with(&["run", &tasks, "--grace", "2s"], &[("DOCKER_HOST", &host)]);
     eventually("the sandbox runs", || {
-        let listed = daemon.docker(&["ps", "-q", "--filter", SANDBOXES]);
+        let listed = daemon.docker(&["ps", "-q", "--filter", SANDBOX_FILTER]);
         let id = String::from_utf8_lossy(&listed.stdout).trim().to_owned();
         (!id.is_empty() && daemon.docker(&["exec", &id, "test", "-e", "/tmp/begun"]).status.success()).then_some(())
     });

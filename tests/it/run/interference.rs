@@ -3,8 +3,9 @@
 use super::*;
 
 /// One story that lands, and one that waits until the first has.
-fn half_way(scratch: &Scratch) -> (Running, Sandbox) {
-    let tasks = scratch.tasks("feat/luck", json!([story(1, "echo 1 > f1"), story(2, &format!("{WAIT}echo 2 > f2"))]));
+fn run_to_half(scratch: &SwarmFixture) -> (RunningCommand, SandboxHandle) {
+    let tasks =
+        scratch.tasks("feat/luck", json!([story(1, "echo 1 > f1"), story(2, &format!("{WAIT_FOR_GO}echo 2 > f2"))]));
     let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
     let sandbox = scratch.sandboxes(1).remove(0);
     eventually("the first landed", || {
@@ -16,7 +17,7 @@ fn half_way(scratch: &Scratch) -> (Running, Sandbox) {
 }
 
 /// What is true in any case: the first landed, and the second is under a ref.
-fn kept(scratch: &Scratch, cause: &str) {
+fn assert_salvaged(scratch: &SwarmFixture, cause: &str) {
     let state = scratch.state();
     state.expect(&["landed", cause]);
     assert_eq!(state.0["status"], "machinery_failed");
@@ -24,16 +25,16 @@ fn kept(scratch: &Scratch, cause: &str) {
     assert_eq!(state.salvage(2), results);
     assert_eq!(scratch.show(&results, "f2"), "2");
     // Every story is decided and nothing is kept in them: its volumes are gone.
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 #[test]
-fn what_somebody_else_commits_on_the_branch_is_merged_with() {
-    let scratch = Scratch::new();
-    let (running, sandbox) = half_way(&scratch);
+fn foreign_commits_on_the_branch_are_merged() {
+    let scratch = SwarmFixture::new();
+    let (running, sandbox) = run_to_half(&scratch);
     let theirs = scratch.git(&["commit-tree", "-p", "feat/luck", "-m", "Theirs", "feat/luck^{tree}"]);
     scratch.git(&["branch", "--force", "feat/luck", &theirs]);
-    sandbox.go();
+    sandbox.release();
     running.wait().expect(0, &["2 landed"]);
     assert_eq!(scratch.git(&["rev-parse", "feat/luck^1"]), theirs);
     assert_eq!(scratch.show("feat/luck", "f2"), "2");
@@ -42,53 +43,53 @@ fn what_somebody_else_commits_on_the_branch_is_merged_with() {
 }
 
 #[test]
-fn a_branch_that_somebody_else_rewinds_is_left_to_them() {
-    let scratch = Scratch::new();
-    let (running, sandbox) = half_way(&scratch);
+fn a_rewound_branch_is_left_alone() {
+    let scratch = SwarmFixture::new();
+    let (running, sandbox) = run_to_half(&scratch);
     let theirs = scratch.git(&["commit-tree", "-p", "main", "-m", "Theirs", "main^{tree}"]);
     scratch.git(&["branch", "--force", "feat/luck", &theirs]);
-    sandbox.go();
+    sandbox.release();
     running.wait().expect(3, &["branch `feat/luck` was moved by somebody else"]);
     assert_eq!(scratch.git(&["rev-parse", "feat/luck"]), theirs);
-    kept(&scratch, "failed host_error");
+    assert_salvaged(&scratch, "failed host_error");
 }
 
 #[test]
-fn a_branch_that_is_checked_out_meanwhile_is_left_alone() {
-    let scratch = Scratch::new();
-    let (running, sandbox) = half_way(&scratch);
+fn a_branch_checked_out_meanwhile_is_left_alone() {
+    let scratch = SwarmFixture::new();
+    let (running, sandbox) = run_to_half(&scratch);
     scratch.git(&["checkout", "--quiet", "feat/luck"]);
     let head = scratch.git(&["rev-parse", "HEAD"]);
-    sandbox.go();
+    sandbox.release();
     running.wait().expect(3, &["branch `feat/luck` is checked out"]);
     assert_eq!(scratch.git(&["rev-parse", "HEAD"]), head);
     assert_eq!(scratch.git(&["status", "--porcelain"]), "");
-    kept(&scratch, "failed host_error");
+    assert_salvaged(&scratch, "failed host_error");
 }
 
 #[test]
-fn a_depot_that_dies_is_replaced_and_nobody_notices() {
-    let scratch = Scratch::new();
-    let (running, sandbox) = half_way(&scratch);
-    docker(&["kill", &depot(&scratch)]).expect("killed");
-    sandbox.go();
+fn a_killed_depot_is_replaced_unnoticed() {
+    let scratch = SwarmFixture::new();
+    let (running, sandbox) = run_to_half(&scratch);
+    docker(&["kill", &depot_container(&scratch)]).expect("killed");
+    sandbox.release();
     running.wait().expect(0, &[]);
     scratch.state().expect(&["landed", "landed"]);
     assert_eq!(scratch.show("feat/luck", "f2"), "2");
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
-fn depot(scratch: &Scratch) -> String {
+fn depot_container(scratch: &SwarmFixture) -> String {
     let swarm = scratch.swarms().pop().expect("a swarm");
     format!("longshore-{}-depot", &swarm[..8])
 }
 
 /// The depot is dead, and a container that is none of ours has its name: none can be made.
-struct Usurped(String);
+struct DepotNameTaken(String);
 
-impl Usurped {
-    fn new(scratch: &Scratch) -> Self {
-        let name = depot(scratch);
+impl DepotNameTaken {
+    fn new(scratch: &SwarmFixture) -> Self {
+        let name = depot_container(scratch);
         // The name is taken before the depot dies, so that its replacement cannot be quicker.
         docker(&["rename", &name, &format!("{name}-dead")]).expect("renamed");
         docker(&["create", "--name", &name, "longshore/sandbox:latest", "true"]).expect("created");
@@ -97,33 +98,33 @@ impl Usurped {
     }
 }
 
-impl Drop for Usurped {
+impl Drop for DepotNameTaken {
     fn drop(&mut self) {
         let _ = docker(&["rm", "--force", &self.0]);
     }
 }
 
 #[test]
-fn past_a_depot_that_cannot_come_back_finished_work_lands() {
-    let scratch = Scratch::new();
-    let (running, sandbox) = half_way(&scratch);
-    let _usurped = Usurped::new(&scratch);
-    sandbox.go();
+fn finished_work_lands_without_a_depot() {
+    let scratch = SwarmFixture::new();
+    let (running, sandbox) = run_to_half(&scratch);
+    let _usurped = DepotNameTaken::new(&scratch);
+    sandbox.release();
     running.wait().expect(0, &[]);
     scratch.state().expect(&["landed", "landed"]);
     assert_eq!(scratch.show("feat/luck", "f2"), "2");
 }
 
 #[test]
-fn without_depot_and_result_a_swarm_says_where_the_work_is() {
-    let scratch = Scratch::new();
-    let (running, sandbox) = half_way(&scratch);
-    let usurped = Usurped::new(&scratch);
+fn without_depot_and_result_the_work_location_is_reported() {
+    let scratch = SwarmFixture::new();
+    let (running, sandbox) = run_to_half(&scratch);
+    let usurped = DepotNameTaken::new(&scratch);
     docker(&["kill", &sandbox.0]).expect("killed");
     let ran = running.wait().expect(3, &["its container ended with code 137; it cannot be started again"]);
     let state = scratch.state();
     state.expect(&["landed", "failed engine_error"]);
-    let folder = format!("{}-1", text(&state.story(2)["assignment"]));
+    let folder = format!("{}-1", as_text(&state.story(2)["assignment"]));
     assert!(ran.out.contains(&format!("folder {folder} of the work volume is kept")), "{}", ran.out);
     drop(usurped);
     // It is there, with the clone in it, and not to be collected.
@@ -134,11 +135,13 @@ fn without_depot_and_result_a_swarm_says_where_the_work_is() {
 }
 
 #[test]
-fn events_that_cannot_be_written_are_told_and_cost_nothing_else() {
-    let scratch = Scratch::new();
+fn a_full_event_stream_is_reported_and_harmless() {
+    let scratch = SwarmFixture::new();
     let tasks = scratch.tasks("feat/full", json!([story(1, "echo 1 > f1")]));
     let mut command = scratch.command("sh");
     command.args(["-c", "exec \"$0\" run \"$1\" --json >/dev/full", env!("CARGO_BIN_EXE_longshore"), &tasks]);
-    Running::start(command).wait().expect(3, &["1 landed", "error: events could not be written", "No space left"]);
+    RunningCommand::start(command)
+        .wait()
+        .expect(3, &["1 landed", "error: events could not be written", "No space left"]);
     assert_eq!(scratch.show("feat/full", "f1"), "1");
 }

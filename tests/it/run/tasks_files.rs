@@ -3,16 +3,16 @@
 use super::*;
 
 #[test]
-fn a_file_in_one_sandbox_lands_what_was_finished() {
-    let scratch = Scratch::new();
+fn fan_out_file_lands_finished_stories() {
+    let scratch = SwarmFixture::new();
     let tasks = scratch.tasks(
         "feat/file",
         json!([
-            after(story(1, "cat two > one; echo $LONGSHORE_STORY >> one"), &[2]),
+            depending_on(story(1, "cat two > one; echo $LONGSHORE_STORY >> one"), &[2]),
             story(2, "echo two > two"),
             story(3, "test ! -e junk; echo broken > junk; exit 3"),
-            after(story(4, "echo never > never"), &[3]),
-            after(story(5, "echo never > never"), &[4]),
+            depending_on(story(4, "echo never > never"), &[3]),
+            depending_on(story(5, "echo never > never"), &[4]),
             story(6, "test ! -e junk && echo six > six"),
         ]),
     );
@@ -35,13 +35,14 @@ fn a_file_in_one_sandbox_lands_what_was_finished() {
     assert_eq!(scratch.paths(state.salvage(3)).iter().filter(|path| *path == "junk").count(), 1);
     let subjects = scratch.git(&["log", "--reverse", "--no-merges", "--format=%s", "main..feat/file"]);
     assert_eq!(subjects, "US-002: Story 2\nUS-001: Story 1\nUS-006: Story 6");
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 #[test]
-fn several_files_with_the_same_story_ids_at_once() {
-    let scratch = Scratch::new();
-    let stories = |word: &str| json!([story(1, &format!("echo {word} > a")), after(story(2, "cat a a > b"), &[1])]);
+fn tasks_files_with_equal_story_ids_run_together() {
+    let scratch = SwarmFixture::new();
+    let stories =
+        |word: &str| json!([story(1, &format!("echo {word} > a")), depending_on(story(2, "cat a a > b"), &[1])]);
     let left = scratch.tasks_with("left.json", json!({ "branchName": "feat/left" }), stories("left"));
     let right = scratch.tasks_with("right.json", json!({ "branchName": "feat/right" }), stories("right"));
     let again =
@@ -55,5 +56,5 @@ fn several_files_with_the_same_story_ids_at_once() {
     assert!(scratch.refs().contains(&format!("refs/longshore/results/{swarm}/right/US-002/1")));
     scratch.longshore(&["logs", "right/US-002"]).expect(0, &["US-002 begins"]);
     scratch.longshore(&["logs", "US-002"]).expect(2, &["left/US-002, right/US-002"]);
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }

@@ -3,8 +3,8 @@
 use super::*;
 
 #[test]
-fn a_story_that_hangs_is_tried_twice_and_its_work_is_kept() {
-    let scratch = Scratch::new();
+fn a_hung_story_is_retried_once_and_salvaged() {
+    let scratch = SwarmFixture::new();
     // The second does as little, and says something now and then.
     let hang = "echo half > half; echo the last words; mkfifo /tmp/line; exec 3<>/tmp/line; cat </tmp/line";
     let slow = "for i in 1 2 3 4 5 6; do echo $i; sleep 1; done; echo x > x";
@@ -18,22 +18,22 @@ fn a_story_that_hangs_is_tried_twice_and_its_work_is_kept() {
     assert_eq!(hung["attempts"], 2, "{hung}");
     let evidence = &hung["evidence"];
     assert_eq!(evidence["tail"], json!(["the last words"]));
-    assert!(text(&evidence["summary"]).contains("waits in "), "{evidence}");
+    assert!(as_text(&evidence["summary"]).contains("waits in "), "{evidence}");
     let lines = |name: &str| {
         let lines = evidence[name].as_array().unwrap_or_else(|| panic!("no {name} in {evidence}"));
-        lines.iter().map(|line| text(line).to_owned()).collect::<Vec<_>>().join("\n")
+        lines.iter().map(|line| as_text(line).to_owned()).collect::<Vec<_>>().join("\n")
     };
     assert!(lines("processes").contains(" cat"), "{evidence}");
     assert!(lines("pipes").contains("fifo /tmp/line: read by cat ("), "{evidence}");
     assert!(lines("pipes").contains("read by acp-shim (1)"), "{evidence}");
     assert_eq!(scratch.show(state.salvage(1), "half"), "half");
     assert!(ran.out.contains("fifo /tmp/line"), "the summary shows it\n{}", ran.out);
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }
 
 #[test]
-fn a_signal_from_inside_the_sandbox_stops_nothing() {
-    let scratch = Scratch::new();
+fn a_signal_from_inside_the_sandbox_is_ignored() {
+    let scratch = SwarmFixture::new();
     let command = "kill -TERM 1; kill -INT 1; sleep 1; kill -TERM 1; echo x > x";
     let tasks = scratch.tasks("feat/signal", json!([story(1, command)]));
     scratch.longshore(&["run", &tasks, "--retries", "0"]).expect(0, &["1 landed"]);
@@ -46,8 +46,8 @@ fn a_signal_from_inside_the_sandbox_stops_nothing() {
 }
 
 #[test]
-fn a_signal_from_outside_stops_the_sandbox_and_is_told_apart() {
-    let scratch = Scratch::new();
+fn a_signal_from_outside_stops_the_sandbox() {
+    let scratch = SwarmFixture::new();
     let tasks = scratch.tasks("feat/outside", json!([story(1, "echo half > half; touch /tmp/begun; sleep 1000")]));
     let running = scratch.start(&["run", &tasks, "--retries", "0", "--grace", "5s"]);
     let sandbox = &scratch.sandboxes(1)[0];
@@ -66,8 +66,8 @@ fn a_signal_from_outside_stops_the_sandbox_and_is_told_apart() {
 }
 
 #[test]
-fn a_sandbox_that_somebody_froze_is_told_ended_salvaged_and_tried_again() {
-    let scratch = Scratch::new();
+fn a_paused_sandbox_is_reported_salvaged_and_retried() {
+    let scratch = SwarmFixture::new();
     // It says something all the time, so that its silence can only be the frost.
     let talks = "echo half > half; touch /tmp/begun; while :; do echo alive; sleep 0.2; done";
     let command = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {talks}; fi; echo whole > whole");
@@ -82,10 +82,10 @@ fn a_sandbox_that_somebody_froze_is_told_ended_salvaged_and_tried_again() {
     state.expect(&["landed"]);
     assert_eq!(state.story(1)["attempts"], 2, "it is the machinery's failure, and costs no retry");
     let containers = state.0["containers"].as_array().expect("containers");
-    assert!(text(&containers[0]["error"]).contains("paused"), "{:#}", containers[0]);
+    assert!(as_text(&containers[0]["error"]).contains("paused"), "{:#}", containers[0]);
     let salvage = format!("refs/longshore/salvage/{}/US-001/1", state.swarm());
     assert!(ran.err.contains(&salvage), "{}", ran.err);
     assert_eq!(scratch.show(&salvage, "half"), "half");
     assert_eq!(scratch.paths("feat/frozen"), ["lines.txt", "whole"]);
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
 }

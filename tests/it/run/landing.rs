@@ -3,7 +3,7 @@
 use super::*;
 
 /// Everything about the user's checkout that a swarm must leave as it is.
-fn checkout(scratch: &Scratch) -> BTreeMap<PathBuf, Vec<u8>> {
+fn checkout_files(scratch: &SwarmFixture) -> BTreeMap<PathBuf, Vec<u8>> {
     let root = scratch.root();
     let files = all_files(&root).into_iter().filter(|path| {
         let inside = path.strip_prefix(&root).expect("below the root");
@@ -15,8 +15,8 @@ fn checkout(scratch: &Scratch) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_diamond_lands_and_the_checkout_is_as_it_was() {
-    let scratch = Scratch::new();
+fn a_diamond_lands_and_the_checkout_is_untouched() {
+    let scratch = SwarmFixture::new();
     scratch.write("staged.txt", "staged\n");
     scratch.git(&["add", "staged.txt"]);
     scratch.write("lines.txt", "changed, and not staged\n");
@@ -25,21 +25,21 @@ fn a_diamond_lands_and_the_checkout_is_as_it_was() {
         "feat/diamond",
         json!([
             story(1, "echo base > a; sed -i s/two/TWO/ lines.txt"),
-            after(story(2, "cat a > b; echo left >> b; test ! -e c"), &[1]),
-            after(story(3, "cat a > c; echo right >> c; git add c; git commit -qm 'a commit of its own'"), &[1]),
-            after(story(4, "cat b c lines.txt > d; test ! -e untracked.txt"), &[2, 3]),
+            depending_on(story(2, "cat a > b; echo left >> b; test ! -e c"), &[1]),
+            depending_on(story(3, "cat a > c; echo right >> c; git add c; git commit -qm 'a commit of its own'"), &[1]),
+            depending_on(story(4, "cat b c lines.txt > d; test ! -e untracked.txt"), &[2, 3]),
         ]),
     );
     let head = scratch.git(&["rev-parse", "HEAD"]);
     let status = scratch.git(&["status", "--porcelain"]);
-    let before = checkout(&scratch);
+    let before = checkout_files(&scratch);
 
     let ran = scratch
         .longshore(&["run", &tasks])
         .expect(0, &["4 landed", "the working tree has changes that are not committed"]);
     assert!(ran.out.contains("feat/diamond"), "{}", ran.out);
 
-    assert!(before == checkout(&scratch), "the checkout changed");
+    assert!(before == checkout_files(&scratch), "the checkout changed");
     assert_eq!(scratch.git(&["status", "--porcelain"]), status);
     assert_eq!(scratch.git(&["symbolic-ref", "HEAD"]), "refs/heads/main");
     assert_eq!(scratch.git(&["rev-parse", "HEAD"]), head);
@@ -54,7 +54,7 @@ fn a_diamond_lands_and_the_checkout_is_as_it_was() {
         ["refs/heads/feat/diamond", "refs/heads/main"].map(str::to_owned).into_iter().chain(results).collect();
     assert_eq!(scratch.refs(), refs);
     for number in 1..=4 {
-        let commit = text(&state.story(number)["commit"]);
+        let commit = as_text(&state.story(number)["commit"]);
         scratch.git(&["merge-base", "--is-ancestor", commit, "feat/diamond"]);
         let history = scratch.git(&["log", "--format=%B", "main..feat/diamond"]);
         assert!(history.contains(&format!("US-{number:03}: Story {number}")), "{history}");
@@ -62,11 +62,11 @@ fn a_diamond_lands_and_the_checkout_is_as_it_was() {
         assert!(history.contains(&format!("Longshore-Swarm: {swarm}")), "{history}");
     }
     for container in state.0["containers"].as_array().expect("a list") {
-        assert_eq!((text(&container["status"]), &container["exitCode"]), ("completed", &json!(0)));
+        assert_eq!((as_text(&container["status"]), &container["exitCode"]), ("completed", &json!(0)));
     }
-    assert_eq!(scratch.in_engine(), [""; 0], "nothing of the swarm is left in the engine");
+    assert_eq!(scratch.engine_resources(), [""; 0], "nothing of the swarm is left in the engine");
     scratch.git(&["fsck", "--strict"]);
-    let log = format!("logs/{}.log", text(&state.story(1)["assignment"]));
+    let log = format!("logs/{}.log", as_text(&state.story(1)["assignment"]));
     for kept in ["report.md", "report.json", "journal.ndjson", &log] {
         assert!(scratch.latest().join(kept).is_file(), "{kept}");
     }
@@ -76,8 +76,8 @@ fn a_diamond_lands_and_the_checkout_is_as_it_was() {
 }
 
 #[test]
-fn from_a_detached_head_and_on_from_a_branch_that_exists() {
-    let scratch = Scratch::new();
+fn runs_start_at_a_detached_head_or_an_existing_branch() {
+    let scratch = SwarmFixture::new();
     scratch.git(&["checkout", "--quiet", "--detach"]);
     let first = scratch.tasks("feat/x", json!([story(1, "echo 1 > one")]));
     scratch.longshore(&["run", &first]).expect(0, &["the detached HEAD", "1 landed"]);

@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 
-const HOOK: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
+const KILL_POINT: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
 const BRANCH: &str = "feat/boundary";
 /// Swarms at work at a time: each waits for the disk and the engine as much as for a processor.
-const AT_ONCE: usize = 3;
+const PARALLEL_SWARMS: usize = 3;
 
 /// One story that another one builds upon, and one whose first attempt does not pass its check.
 fn stories() -> Value {
@@ -26,21 +26,21 @@ fn stories() -> Value {
         |number: usize, command: &str| story(number, &format!("echo \"it runs: $LONGSHORE_ATTEMPT\" >&2; {command}"));
     json!([
         ran(1, "echo $LONGSHORE_ATTEMPT >> one"),
-        but(ran(2, "echo $LONGSHORE_ATTEMPT >> two"), json!({ "verify": ["grep -q 2 two"] })),
-        after(ran(3, "cat one one > three; echo $LONGSHORE_ATTEMPT >> three"), &[1]),
+        with_fields(ran(2, "echo $LONGSHORE_ATTEMPT >> two"), json!({ "verify": ["grep -q 2 two"] })),
+        depending_on(ran(3, "cat one one > three; echo $LONGSHORE_ATTEMPT >> three"), &[1]),
     ])
 }
 
 /// What a swarm comes to that nobody disturbs, and has to come to if somebody does.
 #[derive(Debug, PartialEq, Eq)]
-struct Came {
+struct SwarmOutcome {
     verdicts: Vec<String>,
     tree: String,
     history: BTreeSet<String>,
     refs: Vec<String>,
 }
 
-fn came(scratch: &Scratch) -> Came {
+fn swarm_outcome(scratch: &SwarmFixture) -> SwarmOutcome {
     let state = scratch.state();
     let history = scratch.git(&["log", "--format=%s", &format!("main..{BRANCH}")]);
     let lines: Vec<&str> = history.lines().collect();
@@ -49,7 +49,7 @@ fn came(scratch: &Scratch) -> Came {
     // Which of them needs no merge commit depends on which is the first.
     history.retain(|line| !line.starts_with("Merge "));
     let refs = scratch.refs().into_iter().map(|name| name.replace(state.swarm(), "SWARM")).collect();
-    Came {
+    SwarmOutcome {
         verdicts: state.verdicts().into_iter().map(|(id, verdict)| format!("{id} {verdict}")).collect(),
         tree: scratch.git(&["rev-parse", &format!("{BRANCH}^{{tree}}")]),
         history,
@@ -58,12 +58,12 @@ fn came(scratch: &Scratch) -> Came {
 }
 
 /// The engine's word on which sandboxes it started.
-struct Watch {
+struct ContainerEvents {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
 }
 
-impl Watch {
+impl ContainerEvents {
     fn new() -> Self {
         let mut child = Command::new("docker")
             .args(["events", "--filter", "type=container", "--filter", &format!("label={}", label::SWARM)])
@@ -81,12 +81,12 @@ impl Watch {
             }
         });
         let watch = Self { child, lines };
-        watch.up_to_now();
+        watch.catch_up();
         watch
     }
 
     /// Waits until all is seen that has happened: something that it does itself, the last thing there is, is seen.
-    fn up_to_now(&self) {
+    fn catch_up(&self) {
         let mark = uuid::Uuid::new_v4().to_string();
         eventually("the engine tells its events", || {
             let name = format!("longshore-test-mark-{}", uuid::Uuid::new_v4());
@@ -95,7 +95,7 @@ impl Watch {
             docker(&["rm", &name]).expect("removed");
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_secs(2) {
-                if self.of(&mark, "destroy").next().is_some() {
+                if self.attributes_of(&mark, "destroy").next().is_some() {
                     return Some(());
                 }
                 std::thread::sleep(Duration::from_millis(20));
@@ -105,7 +105,7 @@ impl Watch {
     }
 
     /// The attributes of a swarm's containers to which this happened.
-    fn of(&self, swarm: &str, what: &str) -> impl Iterator<Item = Value> {
+    fn attributes_of(&self, swarm: &str, what: &str) -> impl Iterator<Item = Value> {
         let lines = self.lines.lock().expect("no panic holds it");
         let found = lines.iter().filter(|event| event["Action"] == what);
         let attributes = found.map(|event| &event["Actor"]["Attributes"]).filter(|it| it[label::SWARM] == swarm);
@@ -115,14 +115,14 @@ impl Watch {
     /// How many sandboxes were started for each attempt of each story.
     fn starts(&self, swarm: &str) -> BTreeMap<String, usize> {
         let mut starts = BTreeMap::new();
-        for it in self.of(swarm, "start").filter(|it| it[label::ROLE] == "sandbox") {
-            *starts.entry(format!("{} {}", text(&it[label::STORY]), text(&it[label::ATTEMPT]))).or_default() += 1;
+        for it in self.attributes_of(swarm, "start").filter(|it| it[label::ROLE] == "sandbox") {
+            *starts.entry(format!("{} {}", as_text(&it[label::STORY]), as_text(&it[label::ATTEMPT]))).or_default() += 1;
         }
         starts
     }
 }
 
-impl Drop for Watch {
+impl Drop for ContainerEvents {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -130,9 +130,9 @@ impl Drop for Watch {
 }
 
 /// Shows the journal of a swarm that did not come to what it should.
-struct ToldOnPanic<'a>(&'a Scratch);
+struct JournalOnPanic<'a>(&'a SwarmFixture);
 
-impl Drop for ToldOnPanic<'_> {
+impl Drop for JournalOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", std::fs::read_to_string(self.0.journal()).unwrap_or_default());
@@ -142,14 +142,14 @@ impl Drop for ToldOnPanic<'_> {
 
 /// A swarm whose orchestrator dies at these places, one life after the other, and then may live. Gives the swarm, and whether it
 /// died as often as that: a journal may be too short for it.
-fn lives(places: &[String], whole: &Came) -> (String, bool) {
-    let scratch = Scratch::new();
-    let _told = ToldOnPanic(&scratch);
+fn run_with_kills(places: &[String], whole: &SwarmOutcome) -> (String, bool) {
+    let scratch = SwarmFixture::new();
+    let _told = JournalOnPanic(&scratch);
     let tasks = scratch.tasks(BRANCH, stories());
     let mut died = 0;
     for place in places {
-        let args = if died == 0 { run(&tasks) } else { vec!["resume"] };
-        let ran = scratch.start_with(&args, &[(HOOK, place)]).wait();
+        let args = if died == 0 { run_args(&tasks) } else { vec!["resume"] };
+        let ran = scratch.start_with(&args, &[(KILL_POINT, place)]).wait();
         if ran.status.code().is_some() {
             ran.expect(0, &["3 landed"]);
             break;
@@ -170,8 +170,8 @@ fn lives(places: &[String], whole: &Came) -> (String, bool) {
             resumed.expect(0, &["3 landed"]);
         }
     }
-    assert_eq!(&came(&scratch), whole);
-    assert_eq!(scratch.in_engine(), [""; 0]);
+    assert_eq!(&swarm_outcome(&scratch), whole);
+    assert_eq!(scratch.engine_resources(), [""; 0]);
     scratch.git(&["fsck", "--strict"]);
     for log in all_files(&scratch.latest().join("logs")) {
         let log = std::fs::read_to_string(log).expect("text");
@@ -186,11 +186,11 @@ fn lives(places: &[String], whole: &Came) -> (String, bool) {
     (scratch.swarms().pop().expect("a swarm"), died == places.len())
 }
 
-fn run(tasks: &str) -> Vec<&str> {
+fn run_args(tasks: &str) -> Vec<&str> {
     vec!["run", tasks, "--max", "2", "--retries", "1", "--grace", "1s"]
 }
 
-impl Scratch {
+impl SwarmFixture {
     /// The journal of the only swarm.
     fn journal(&self) -> PathBuf {
         let swarm = self.swarms().pop().expect("a swarm");
@@ -199,12 +199,12 @@ impl Scratch {
 }
 
 /// Goes through swarms with their deaths, several at a time, until `places` has no more or a journal ends before a death.
-fn at_each(places: impl Fn(u64) -> Option<Vec<String>> + Sync) -> usize {
-    let watch = Watch::new();
-    let undisturbed = Scratch::new();
+fn kill_at_each(places: impl Fn(u64) -> Option<Vec<String>> + Sync) -> usize {
+    let watch = ContainerEvents::new();
+    let undisturbed = SwarmFixture::new();
     let tasks = undisturbed.tasks(BRANCH, stories());
-    undisturbed.longshore(&run(&tasks)).expect(0, &["3 landed"]);
-    let whole = came(&undisturbed);
+    undisturbed.longshore(&run_args(&tasks)).expect(0, &["3 landed"]);
+    let whole = swarm_outcome(&undisturbed);
     assert_eq!(whole.verdicts, ["US-001 landed", "US-002 landed", "US-003 landed"]);
     assert_eq!(undisturbed.show(BRANCH, "two"), "2");
     let swarm = undisturbed.swarms().pop().expect("a swarm");
@@ -213,7 +213,7 @@ fn at_each(places: impl Fn(u64) -> Option<Vec<String>> + Sync) -> usize {
     let (next, end) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     let rows = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..PARALLEL_SWARMS {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::SeqCst);
@@ -222,7 +222,7 @@ fn at_each(places: impl Fn(u64) -> Option<Vec<String>> + Sync) -> usize {
                     }
                     let Some(deaths) = places(index) else { return };
                     let begun = Instant::now();
-                    let lived = catch_unwind(AssertUnwindSafe(|| lives(&deaths, &whole)));
+                    let lived = catch_unwind(AssertUnwindSafe(|| run_with_kills(&deaths, &whole)));
                     if let Ok((_, false)) = lived {
                         end.fetch_min(index, Ordering::SeqCst);
                     }
@@ -231,7 +231,7 @@ fn at_each(places: impl Fn(u64) -> Option<Vec<String>> + Sync) -> usize {
             });
         }
     });
-    watch.up_to_now();
+    watch.catch_up();
     let once = watch.starts(&swarm);
     let rows = rows.into_inner().expect("no panic held it");
     let (mut failed, mut boundaries) = (Vec::new(), 0);
@@ -267,21 +267,25 @@ fn at_each(places: impl Fn(u64) -> Option<Vec<String>> + Sync) -> usize {
 }
 
 /// A bound on the records of such a small swarm.
-const MOST: u64 = 200;
+const MAX_RECORDS: u64 = 200;
 
 #[test]
-fn an_orchestrator_that_dies_after_any_record_is_replaced() {
-    let boundaries = at_each(|index| (index < MOST).then(|| vec![index.to_string()]));
-    assert!(boundaries >= 2 * APART as usize, "{boundaries}");
+fn resume_continues_after_a_kill_at_any_record() {
+    let boundaries = kill_at_each(|index| (index < MAX_RECORDS).then(|| vec![index.to_string()]));
+    assert!(boundaries >= 2 * RECORDS_BETWEEN_KILLS as usize, "{boundaries}");
 }
 
 /// How far apart the deaths of one swarm are below.
-const APART: u64 = 12;
+const RECORDS_BETWEEN_KILLS: u64 = 12;
 
 /// And dies again within another, while what the first death left is taken up, and again.
 #[test]
-fn an_orchestrator_that_dies_within_any_record_is_replaced_and_its_replacement_too() {
-    let deaths = |first: u64| [first, first + APART, first + 2 * APART].map(|record| format!("{record}-")).to_vec();
-    let swarms = at_each(|index| (index < APART).then(|| deaths(index + 1)));
-    assert_eq!(swarms, APART as usize, "every death has come");
+fn resume_continues_after_kills_within_records_of_run_and_resume() {
+    let deaths = |first: u64| {
+        [first, first + RECORDS_BETWEEN_KILLS, first + 2 * RECORDS_BETWEEN_KILLS]
+            .map(|record| format!("{record}-"))
+            .to_vec()
+    };
+    let swarms = kill_at_each(|index| (index < RECORDS_BETWEEN_KILLS).then(|| deaths(index + 1)));
+    assert_eq!(swarms, RECORDS_BETWEEN_KILLS as usize, "every death has come");
 }

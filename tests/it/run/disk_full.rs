@@ -5,7 +5,7 @@ use super::*;
 use crate::second_daemon::SecondDaemon;
 
 /// At its first attempt the first story fills the disk with what comes from `from`; the second waits for its end.
-fn stories(scratch: &Scratch, name: &str, from: &str) -> String {
+fn stories(scratch: &SwarmFixture, name: &str, from: &str) -> String {
     let fills = format!("echo half > half; dd if={from} of=big bs=1M; exit 1");
     let first = story(1, &format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {fills}; fi; echo whole > whole"));
     let metadata = json!({ "branchName": format!("feat/{name}") });
@@ -13,13 +13,13 @@ fn stories(scratch: &Scratch, name: &str, from: &str) -> String {
 }
 
 #[test]
-fn a_full_work_volume_is_told_stops_cleanly_and_loses_nothing() {
+fn a_full_work_volume_is_reported_and_loses_nothing() {
     let daemon = SecondDaemon::start_on_a_small_disk(45);
     let host = daemon.host();
     let host: &[(&str, &str)] = &[("DOCKER_HOST", &host)];
-    let scratch = Scratch::new();
+    let scratch = SwarmFixture::new();
     let limits = ["--max", "1", "--retries", "0", "--reserve-disk", "15m", "--memory", "1g"];
-    let saved = |state: &State, file: &str| {
+    let saved = |state: &StateFile, file: &str| {
         let object = format!("refs/longshore/salvage/{}/US-001/1:{file}", state.swarm());
         let size: u64 = scratch.git(&["cat-file", "-s", &object]).parse().expect("a size");
         assert!(size > if file == "big" { 20 << 20 } else { 4 }, "{object} has {size} bytes");
@@ -50,11 +50,11 @@ fn a_full_work_volume_is_told_stops_cleanly_and_loses_nothing() {
     let state = scratch.state();
     assert_eq!(state.verdicts()["US-001"], "pending disk_full");
     let containers = state.0["containers"].as_array().expect("containers");
-    let folder = text(&containers[0]["workKept"]);
+    let folder = as_text(&containers[0]["workKept"]);
     let told = format!("work could not be salvaged: all of it is kept in the work volume, folder {folder}");
     assert!(ran.err.contains(&told), "{}", ran.err);
 
-    daemon.leave_room(200);
+    daemon.leave_free_space(200);
     scratch.start_with(&["resume"], host).wait().expect(0, &["2 landed", folder]);
     assert_eq!(scratch.paths("feat/noise"), ["f2", "lines.txt", "whole"]);
     // What could not be saved then can be now.

@@ -7,13 +7,13 @@ use std::thread::JoinHandle;
 use super::*;
 
 /// The program at work; its output is read all the time. Killed when it is dropped.
-pub struct Running {
+pub struct RunningCommand {
     child: Child,
     out: Option<JoinHandle<Vec<u8>>>,
     err: Option<JoinHandle<Vec<u8>>>,
 }
 
-impl Running {
+impl RunningCommand {
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("longshore runs");
         fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
@@ -35,17 +35,17 @@ impl Running {
     }
 
     /// Whether it has ended.
-    pub fn ended(&mut self) -> bool {
+    pub fn has_exited(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_some()
     }
 
     #[track_caller]
-    pub fn wait(mut self) -> Ran {
+    pub fn wait(mut self) -> CommandResult {
         let begun = Instant::now();
         let status = loop {
             match self.child.try_wait().expect("a child") {
                 Some(status) => break Some(status),
-                None if begun.elapsed() > BOUND => break None,
+                None if begun.elapsed() > TIMEOUT => break None,
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };
@@ -58,13 +58,13 @@ impl Running {
         };
         let (out, err) = (text(self.out.take()), text(self.err.take()));
         match status {
-            Some(status) => Ran { status, out, err },
-            None => panic!("longshore did not end within {BOUND:?}\n{out}\n{err}"),
+            Some(status) => CommandResult { status, out, err },
+            None => panic!("longshore did not end within {TIMEOUT:?}\n{out}\n{err}"),
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -72,13 +72,13 @@ impl Drop for Running {
 }
 
 /// What the program gave.
-pub struct Ran {
+pub struct CommandResult {
     pub status: ExitStatus,
     pub out: String,
     pub err: String,
 }
 
-impl Ran {
+impl CommandResult {
     /// Checks the exit code, and that each of these is in stdout or stderr.
     #[track_caller]
     pub fn expect(self, code: i32, wanted: &[&str]) -> Self {
@@ -93,11 +93,11 @@ impl Ran {
 }
 
 /// `swarm-state.json`.
-pub struct State(pub Value);
+pub struct StateFile(pub Value);
 
-impl State {
+impl StateFile {
     pub fn swarm(&self) -> &str {
-        text(&self.0["swarmId"])
+        as_text(&self.0["swarmId"])
     }
 
     #[track_caller]
@@ -109,12 +109,12 @@ impl State {
 
     /// `landed`, or the status and cause of each story: `failed timeout`.
     pub fn verdicts(&self) -> BTreeMap<String, String> {
-        let verdict = |story: &Value| match (text(&story["status"]), story["cause"].as_str()) {
+        let verdict = |story: &Value| match (as_text(&story["status"]), story["cause"].as_str()) {
             ("completed", None) => "landed".to_owned(),
             (status, cause) => format!("{status} {}", cause.unwrap_or("-")),
         };
         let stories = self.0["stories"].as_array().expect("stories");
-        stories.iter().map(|story| (text(&story["id"]).to_owned(), verdict(story))).collect()
+        stories.iter().map(|story| (as_text(&story["id"]).to_owned(), verdict(story))).collect()
     }
 
     /// Checks every story's verdict, from US-001 on.
@@ -128,6 +128,6 @@ impl State {
     /// The ref that keeps what a story left.
     #[track_caller]
     pub fn salvage(&self, number: usize) -> &str {
-        text(&self.story(number)["salvage"])
+        as_text(&self.story(number)["salvage"])
     }
 }
