@@ -1,5 +1,5 @@
 //! Numbers that a seed decides, for tests that play at random and have to play the same again. The library's tests share them, and
-//! the fuzz targets of `tests/it/fuzz.rs`, which take this file in by its path.
+//! the fuzz targets of `tests/it/offline/fuzz.rs`, which take this file in by its path.
 
 /// SplitMix64, from its seed.
 pub struct SeededRng(pub u64);

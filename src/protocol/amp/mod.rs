@@ -39,7 +39,7 @@
 //! | 01 | After the Admin approves the Coordinator plan | | `high_risk_stories_and_their_dependents_wait_for_approval` |
 //! | 01 | ACK Required, Timeout: 300s | `ack-required` | `ack_timeouts_match_the_spec` |
 //! | 01 | description: it should be specific enough to avoid ambiguity | `text-empty` | |
-//! | 01 | repo: the local absolute path; must exist .git | `repo-path` | `run` and `resume` begin in a git repository or not at all (`tests/it/cli.rs`) |
+//! | 01 | repo: the local absolute path; must exist .git | `repo-path` | `run` and `resume` begin in a git repository or not at all (`tests/it/offline/cli.rs`) |
 //! | 01 | branch: prohibit main or master; Executor should be verified before execution | `branch-protected` | `branches`, and the shim's own check of each task-request |
 //! | 01 | subtasks: an ordered list | `subtasks-empty`, `subtask-id` | |
 //! | 01 | acceptance_criteria: the only basis for the Executor's self-judgment; each item should be verifiable | `acceptance-criteria` | `what_is_not_verified_does_not_land` |

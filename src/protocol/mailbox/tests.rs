@@ -33,10 +33,10 @@ fn every_spec_sentence_has_tests_and_every_rule_a_sentence() {
         include_str!("../../coordinator/mailbox/shared_state/tests.rs"),
         include_str!("../../coordinator/mailbox/summary/tests.rs"),
         include_str!("../../shim/mail/tests.rs"),
-        include_str!("../../../tests/it/cli/mailbox.rs"),
-        include_str!("../../../tests/it/run/mailbox.rs"),
-        include_str!("../../../tests/it/run/mailbox/patterns.rs"),
-        include_str!("../../../tests/it/run/mailbox/session.rs"),
+        include_str!("../../../tests/it/offline/cli/mailbox.rs"),
+        include_str!("../../../tests/it/docker/run/mailbox.rs"),
+        include_str!("../../../tests/it/docker/run/mailbox/patterns.rs"),
+        include_str!("../../../tests/it/docker/run/mailbox/session.rs"),
     ]
     .concat();
     let rows = table_rows();

@@ -44,9 +44,9 @@ fn section_3_2_and_4_and_4_2_the_binding_specification_is_complete() {
 fn section_1_2_every_rule_of_the_binding_has_a_test() {
     let sources = [
         include_str!("../status.rs"),
-        include_str!("../../../../../tests/it/mesh/http.rs"),
-        include_str!("../../../../../tests/it/mesh/line.rs"),
-        include_str!("../../../../../tests/it/mesh/table.rs"),
+        include_str!("../../../../../tests/it/offline/mesh/http.rs"),
+        include_str!("../../../../../tests/it/offline/mesh/line.rs"),
+        include_str!("../../../../../tests/it/offline/mesh/table.rs"),
         include_str!("mod.rs"),
     ];
     let rows = table_rows(include_str!("../mod.rs"));

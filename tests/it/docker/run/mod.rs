@@ -133,7 +133,7 @@ impl SwarmFixture {
             .env("HOME", self.folder.path().join("home"))
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_CEILING_DIRECTORIES", self.folder.path())
-            .env("LONGSHORE_SHIM", crate::depot::shim());
+            .env("LONGSHORE_SHIM", crate::docker::depot::shim());
         command
     }
 

@@ -118,7 +118,8 @@ fn a_work_dir_with_unsalvaged_files_is_kept() {
     let work = volumes.iter().find(|name| name.ends_with("-work")).expect("the work volume is there");
     let file = format!("/work/{folder}/repo/a/.GIT/config");
     let mount = format!("{work}:/work");
-    let read = docker(&["run", "--rm", "--network", "none", "-v", &mount, crate::second_daemon::IMAGE, "cat", &file]);
+    let read =
+        docker(&["run", "--rm", "--network", "none", "-v", &mount, crate::docker::second_daemon::IMAGE, "cat", &file]);
     assert_eq!(read.as_deref(), Ok("work\n"));
 
     // Logs that were removed are not logs that never were.

@@ -2,7 +2,7 @@
 //! small.
 
 use super::*;
-use crate::second_daemon::SecondDaemon;
+use crate::docker::second_daemon::SecondDaemon;
 
 /// At its first attempt the first story fills the disk with what comes from `from`; the second waits for its end.
 fn stories(scratch: &SwarmFixture, name: &str, from: &str) -> String {

@@ -15,7 +15,7 @@
 //!
 //! A failing input is printed. `LONGSHORE_SEED=<n>` begins at that input, `LONGSHORE_RUNS=<n>` plays so many.
 
-#[path = "../../src/test_rng.rs"]
+#[path = "../../../src/test_rng.rs"]
 mod test_rng;
 mod tar;
 

@@ -65,7 +65,7 @@ impl SecondDaemon {
 
     fn start_after(prepare: impl FnOnce(&Self)) -> Self {
         let folder = tempfile::Builder::new().prefix("longshore-dockerd-").tempdir().expect("a folder").keep();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/second_daemon/keeper.sh");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/docker/second_daemon/keeper.sh");
         let keeper = std::os::unix::process::CommandExt::process_group(&mut Command::new("unshare"), 0)
             .args(["--net", "--mount", "--", "sh"])
             .args([&script, &folder])

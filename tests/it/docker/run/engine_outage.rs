@@ -1,7 +1,7 @@
 //! The engine goes away in the middle of a swarm, and comes back: a daemon of the test's own is killed or told to end.
 
 use super::*;
-use crate::second_daemon::SecondDaemon;
+use crate::docker::second_daemon::SecondDaemon;
 
 /// At its first attempt a story writes a file and waits for ever; at its second it is done at once.
 fn two_step_story(number: usize) -> Value {
