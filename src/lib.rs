@@ -1,5 +1,5 @@
-//! longshore fans the stories of a tasks file out over hardened Docker sandboxes, has a coding agent do each, brings the commits
-//! back verified, merges them, and keeps an exact record of it all.
+//! longshore runs the stories of a tasks file in hardened Docker sandboxes, one coding agent per story. It verifies the commits,
+//! merges them, and keeps an exact, resumable record.
 //!
 //! # The map
 //!
@@ -9,41 +9,40 @@
 //!                              repo objects in <- delivery -> verified commits out -> merge -> report
 //! ```
 //!
-//! In reading order:
+//! In reading order. Each module's own `//!` lists its files.
 //!
-//! | module | what is there |
-//! |---|---|
-//! | [`ids`] | identifiers that are valid wherever they are seen |
-//! | `error_chain` | an error with its sources in one line |
-//! | `atomic_file`, `fnv`, `repo_dir` | files that are whole or not there; a checksum; the `.longshore` directory |
-//! | [`verdict`] | what became of a story: causes, their evidence, criteria |
-//! | [`tasks`] | the tasks file: three shapes read into one, and written back |
-//! | `plan` | dependency graph, waves, assignments, branches |
-//! | `swarm` | the pure core: events in, effects out, deadlines; no I/O, no clock |
-//! | `json` | JSON as a tree with positions and paths; text cut for messages |
-//! | [`wire`] | the NDJSON codec, 64 KB a line, both ways |
-//! | [`protocol`] | what agents speak: ACP, AMP with its SSOT, the mailbox, and mesh frames |
-//! | [`handoff`] | what orchestrator and shim hand each other beside ACP |
-//! | `git` | the hardened environment of every git process |
-//! | `engine` | what runs sandboxes: the trait, Docker, the depot's client |
-//! | `delivery` | git on the host: objects out, bundles in, verification, merging |
-//! | `state` | the swarm's folder: lock, journal, `swarm-state.json`, recovery |
-//! | `report` | what the user is shown: bars, plain lines, JSON events, the table |
-//! | `coordinator` | the one loop that ties it together |
-//! | `cli` | one file a command |
-//! | `shim` | the program inside a sandbox, and the depot |
+//! | module | contents | start at |
+//! |---|---|---|
+//! | [`ids`] | identifiers that are valid by construction | |
+//! | `error_chain`, `atomic_file`, `fnv`, `repo_dir` | an error with its sources; whole-file writes; a checksum; `.longshore/` | |
+//! | `json` | JSON with positions and paths, for errors; truncation of text | `json/tree.rs` |
+//! | [`verdict`] | causes of failures, their evidence, criteria results | |
+//! | [`tasks`] | the tasks file: three shapes read into one, and written back | `tasks/load.rs` |
+//! | `plan` | dependency graph, waves, assignments, branches | `plan/build.rs` |
+//! | `swarm` | the pure core: events in, effects out, deadlines, retries; AMP as a child machine | `swarm/event.rs`, `swarm/machine.rs` |
+//! | [`wire`] | the NDJSON codec, 64 KB a line, both ways | `wire/codec.rs` |
+//! | [`protocol`] | `acp`, `amp` with its SSOT store, `mailbox`, `mesh` | each `message.rs` |
+//! | [`handoff`] | files and frames that orchestrator and shim exchange beside ACP | `handoff/assignment.rs` |
+//! | `git` | the hardened environment of every git process | |
+//! | `engine` | the `Engine` trait; `docker/` (create and hardening, events, errors); `depot/` (the depot's client) | `engine/mod.rs` |
+//! | `delivery` | git on the host: packs out, bundles in, verification, refs, merging onto the integration branch | `delivery/merge.rs` |
+//! | `state` | the swarm's directory: lock, journal, `swarm-state.json`, recovery | `state/swarm_state.rs` |
+//! | `report` | output for users: bars, plain lines, JSON events, the summary | `report/summary.rs` |
+//! | `coordinator` | the only loop: events, effects, sessions with sandboxes, collecting, recovery, AMP, memory, mailbox | `coordinator/event_loop.rs` |
+//! | `cli` | one file or directory per command; `settings/` declares every setting; `exit_status.rs` | `cli/dispatch.rs` |
+//! | `shim` | the program inside a sandbox: stories, checks, commits, salvage; `depot/`, the depot's server | `shim/serve.rs`, `shim/story.rs` |
 //!
 //! The orchestrator's modules need the feature `orchestrator`, the shim's the feature `shim`; both are on by default.
 //!
 //! # Invariants
 //!
-//! 1. **No finished work is lost.** The shim commits and bundles before it says `completion`; a bundle is verified and under a ref
-//!    on the host before its story counts as landed or its sandbox is removed; what a failing path leaves is salvaged.
-//! 2. **A verdict is true, or says that it does not know.** Completed means: the commit is on the host and its checks passed.
-//! 3. **Exactly once across restarts.** The journal has every event before anything follows from it; folding it gives the machine.
-//! 4. **The core is pure.** One loop owns the machine; retries, timeouts and grace periods are its deadlines.
-//! 5. **One slow or hostile sandbox never stalls another.** A reader each, bounded shares; a bad line is a value.
-//! 6. **No credentials in a sandbox unless the user named them.** Values travel in the task-request alone.
+//! 1. **No finished work is lost.** The shim commits and bundles before it sends `completion`. The host verifies a bundle and gives
+//!    it a ref before the story counts as landed or the sandbox is removed. Every failure path salvages the work.
+//! 2. **A verdict is true, or says that it does not know.** Completed means that the commit is on the host and its checks passed.
+//! 3. **Exactly once across restarts.** The journal holds every event before its effects are visible. Replaying it gives the machine.
+//! 4. **The core is pure.** One loop owns the machine. Retries, timeouts and grace periods are its deadlines.
+//! 5. **One slow or hostile sandbox never stalls another.** Each has its own reader and a bounded share. A bad line is a value.
+//! 6. **No credentials in a sandbox unless the user names them.** Values travel only in the task-request.
 //! 7. **Everything goes through the engine's API**, never a bind mount.
 //! 8. **Everything created carries labels**, and `longshore gc` finds and explains it.
 

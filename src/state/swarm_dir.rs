@@ -1,11 +1,15 @@
-//! The folder of one swarm, `<repo>/.longshore/swarms/<swarm>/`, and the lock on it.
+//! The directory of one swarm, `<repo>/.longshore/swarms/<swarm>/`, and the lock on it.
 //!
-//! Called by `coordinator/` (create, lock) and by `cli/` (find, read). The lock is the kernel's, held by the open file:
-//! it is gone the moment its process is, however that ended. The process id in the file is information for people.
+//! Called by `coordinator/` (create, lock) and by `cli/` (find, read). The kernel holds the lock for the open file and releases it
+//! when the process ends, however it ends. The process id in the file is information for people.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::Pid;
 
 use crate::atomic_file;
 use crate::ids::{AssignmentId, SwarmId};
@@ -21,20 +25,24 @@ pub struct SwarmDir {
     swarm: SwarmId,
 }
 
-/// Says that this process runs the swarm, for as long as it lives.
+/// The lock of the process that runs the swarm.
 #[derive(Debug)]
 pub struct SwarmLock {
     _file: File,
 }
 
-/// Says that this process is about to begin a swarm, or to take one up: nobody else does meanwhile.
+/// Repository-wide lock, held while a process starts or resumes a swarm.
 #[derive(Debug)]
 pub struct RepoLock {
     _file: File,
 }
 
+/// How long a lock may outlive its holder: a child that the holder has just forked keeps the file open until it runs its program.
+const LOCK_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
 impl SwarmDir {
-    /// Waits until no other process is between looking at a repo's swarms and adding to those that run.
+    /// Waits for the repository lock.
     pub fn lock_repo(repo_root: &Path) -> StateResult<RepoLock> {
         let root = create_state_dir(repo_root)?;
         let path = root.join("lock");
@@ -173,19 +181,24 @@ impl SwarmDir {
             .write(true)
             .open(&path)
             .map_err(StateError::io("open the lock", &path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                // A holder that has not written its id yet leaves it empty: that is no error.
-                let _ = file.take(64).read_to_string(&mut text);
-                let holder = match text.trim().parse::<u32>() {
-                    Ok(pid) => format!("process {pid}"),
-                    Err(_) => "another process".to_owned(),
-                };
-                return Err(StateError::Locked { swarm: self.swarm.to_string(), holder });
+        let deadline = Instant::now() + LOCK_RELEASE_TIMEOUT;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => {
+                    let holder = read_holder(&mut file);
+                    if holder.is_some_and(has_exited) && Instant::now() < deadline {
+                        std::thread::sleep(LOCK_RETRY_INTERVAL);
+                        continue;
+                    }
+                    let holder = match holder {
+                        Some(pid) => format!("process {}", pid.as_raw_nonzero()),
+                        None => "another process".to_owned(),
+                    };
+                    return Err(StateError::Locked { swarm: self.swarm.to_string(), holder });
+                }
+                Err(TryLockError::Error(error)) => return Err(StateError::io("lock", path)(error)),
             }
-            Err(TryLockError::Error(error)) => return Err(StateError::io("lock", path)(error)),
         }
         file.set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)))
@@ -232,4 +245,16 @@ pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> StateResult<()> {
 
 fn sync_dir(path: &Path) -> StateResult<()> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(StateError::io("sync the folder", path))
+}
+
+/// The process that a lock names. A holder that has not written its id yet leaves the file empty.
+fn read_holder(file: &mut File) -> Option<Pid> {
+    let mut text = String::new();
+    file.seek(SeekFrom::Start(0)).ok()?;
+    file.take(64).read_to_string(&mut text).ok()?;
+    Pid::from_raw(text.trim().parse().ok()?)
+}
+
+fn has_exited(holder: Pid) -> bool {
+    rustix::process::test_kill_process(holder) == Err(Errno::SRCH)
 }

@@ -95,7 +95,7 @@ pub enum SwarmOutcome {
 }
 
 impl SwarmOutcome {
-    /// The exit code (README, "Exit codes").
+    /// The exit code; see docs/causes.md.
     pub fn exit_code(self) -> u8 {
         match self {
             SwarmOutcome::Landed => 0,
