@@ -316,6 +316,9 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> StateResult<JournalContents> {
             if read.n != 0 {
                 return Err(damaged(offset, n, format!("it says that it is record {}", read.n)));
             }
+            if let Some(file) = read.header.spec.unknown_file() {
+                return Err(damaged(offset, n, format!("it refers to tasks file {file}, which it does not list")));
+            }
             header = Some(read.header);
         } else {
             let read: EventRecordOwned =

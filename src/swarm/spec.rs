@@ -25,6 +25,14 @@ pub struct SwarmSpec {
     pub amp: Option<AmpSpec>,
 }
 
+impl SwarmSpec {
+    /// A tasks file that a story or an assignment refers to and that is not listed.
+    pub fn unknown_file(&self) -> Option<u16> {
+        let files = self.assignments.iter().map(|one| one.file).chain(self.stories.iter().map(|story| story.key.file));
+        files.into_iter().find(|file| usize::from(*file) >= self.files.len())
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AmpSpec {

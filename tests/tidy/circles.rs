@@ -88,8 +88,9 @@ impl ModuleTree {
             is_relative = true;
             rest = tail;
         }
-        let is_child =
-            rest.first().is_some_and(|name| self.modules.contains_key(&[&from[..], &[name.clone()]].concat()));
+        let is_child = rest
+            .first()
+            .is_some_and(|name| self.modules.contains_key(&[&from[..], std::slice::from_ref(name)].concat()));
         (is_relative || is_child).then(|| [&from[..], rest].concat())
     }
 

@@ -88,7 +88,7 @@ fn a_byte_order_mark_is_accepted_and_a_missing_image_is_refused() {
     let with_mark = [b"\xef\xbb\xbf".as_slice(), &std::fs::read(&file).expect("read")].concat();
     std::fs::write(&file, with_mark).expect("written");
     let args = ["run", &tasks, "--image", "longshore/no-such-image:none"];
-    let hint = "hint: `docker pull longshore/no-such-image:none`";
+    let hint = "hint: pull it with `docker pull longshore/no-such-image:none`";
     scratch.longshore(&args).expect(3, &["the engine has no image `longshore/no-such-image:none`", hint]);
     assert!(scratch.swarms().is_empty());
     scratch.longshore(&["run", &tasks]).expect(0, &["1 landed"]);

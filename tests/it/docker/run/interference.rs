@@ -39,7 +39,7 @@ fn foreign_commits_on_the_branch_are_merged() {
     assert_eq!(scratch.git(&["rev-parse", "feat/luck^1"]), theirs);
     assert_eq!(scratch.show("feat/luck", "f2"), "2");
     let log = std::fs::read_to_string(scratch.latest().join("logs/longshore.log")).expect("a log");
-    assert!(log.contains("somebody committed on the branch meanwhile"), "{log}");
+    assert!(log.contains("the branch was moved by somebody else"), "{log}");
 }
 
 #[test]

@@ -34,9 +34,7 @@ fn a_diamond_lands_and_the_checkout_is_untouched() {
     let status = scratch.git(&["status", "--porcelain"]);
     let before = checkout_files(&scratch);
 
-    let ran = scratch
-        .longshore(&["run", &tasks])
-        .expect(0, &["4 landed", "the working tree has changes that are not committed"]);
+    let ran = scratch.longshore(&["run", &tasks]).expect(0, &["4 landed", "the working tree has uncommitted changes"]);
     assert!(ran.out.contains("feat/diamond"), "{}", ran.out);
 
     assert!(before == checkout_files(&scratch), "the checkout changed");

@@ -81,8 +81,8 @@ fn a_story_receives_memory_of_indirect_dependencies() {
     let file = kept.iter().find(|file| file.ends_with("tasks-US-001.json")).expect("that of the first");
     let changed = std::fs::read_to_string(file).expect("read").replace("tabs break", "tabs mend");
     std::fs::write(file, changed).expect("written");
-    scratch.longshore(&["ssot", "check"]).expect(1, &["was changed after it was made", "gram-hash"]);
-    scratch.longshore(&["mesh", "show", "US-001"]).expect(3, &["was changed after it was made"]);
+    scratch.longshore(&["ssot", "check"]).expect(1, &["the gram was modified", "gram-hash"]);
+    scratch.longshore(&["mesh", "show", "US-001"]).expect(3, &["the gram was modified"]);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn stories_of_one_sandbox_share_memory() {
 fn a_zero_budget_gives_no_memory() {
     let scratch = SwarmFixture::new();
     let tasks = scratch.tasks(BRANCH, json!([story(1, "echo 1 > one"), depending_on(story(2, SAVE_MEMORY), &[1])]));
-    scratch.longshore(&["run", &tasks, "--memory-budget", "65k"]).expect(2, &["memory_budget", "64k is the most"]);
+    scratch.longshore(&["run", &tasks, "--memory-budget", "65k"]).expect(2, &["memory_budget", "at most 64k"]);
     scratch.longshore(&["run", &tasks, "--memory-budget", "0"]).expect(0, &["2 landed"]);
     assert_eq!(scratch.memory_lines(), [""; 0]);
 }

@@ -128,7 +128,7 @@ fn a_killed_orchestrator_loses_and_doubles_nothing_of_a_conversation() {
         let mut wanted: Vec<String> = (1..=30).map(|turn| format!("{word} {turn}")).collect();
         wanted.push(said.last().cloned().unwrap_or_default());
         assert_eq!(said, wanted);
-        assert!(said[30].contains("Said by longshore"), "{said:?}");
+        assert!(said[30].contains("Sent by longshore"), "{said:?}");
     }
     let turns: Vec<String> = (1..=30).map(|turn| turn.to_string()).collect();
     assert_eq!(scratch.show("feat/talk", "turns"), turns.join("\n"));
