@@ -1,7 +1,7 @@
-//! The identifiers that everything else speaks in: newtypes with private fields, built by `FromStr` or
-//! `TryFrom<String>`, so that a value of one of these types is valid wherever it is seen.
+//! Identifiers: newtypes with private fields, built by `FromStr` or
+//! `TryFrom<String>`, so that every value is valid.
 //!
-//! Used by every module. Must not: do I/O, read a clock, or know what the things named here do.
+//! Used by every module. Must not: do I/O, read a clock, or depend on what the ids identify.
 
 use std::fmt;
 use std::str::FromStr;
@@ -84,7 +84,7 @@ text_id! {
 }
 
 impl StoryId {
-    /// The story with this number; `None` from 1000 on, which the id cannot say.
+    /// The story with this number; `None` from 1000 on, which does not fit the id.
     pub fn from_number(number: u32) -> Option<Self> {
         (number < 1000).then(|| Self(format!("US-{number:03}")))
     }
@@ -165,8 +165,8 @@ text_id! {
 }
 
 text_id! {
-    /// Who takes part in a mailbox: `alpha`, `us-001`, `host`. The name of its outbox, and so what file systems, shells and
-    /// Markdown tables leave alone.
+    /// A participant of a mailbox: `alpha`, `us-001`, `host`. Also names its outbox, so it is safe in file systems, shells
+    /// and Markdown tables.
     AgentId, "an agent id", "1 to 64 letters, digits, `_` and `-`, beginning with a letter or digit",
     |text| {
         let alphabet = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
@@ -235,7 +235,7 @@ impl fmt::Debug for SwarmId {
 pub struct AttemptId {
     /// The assignment tried.
     pub assignment: AssignmentId,
-    /// Which try it is, from 1; never used twice for the same assignment, whatever the earlier ones died of.
+    /// Which try it is, from 1; never used twice for the same assignment, however the earlier attempts ended.
     pub number: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What became of a story, and why: the closed list of causes, each with its class, its ACP error code and the
+//! The outcome of a story: the closed list of causes, each with its class, its ACP error code and the
 //! evidence beside it.
 //!
 //! Written by the shim (`shim/`) for what it saw inside a sandbox and by the machine (`swarm/`) for what was seen from
@@ -71,7 +71,7 @@ pub enum Cause {
     HostError,
 }
 
-/// Who has to do something about a cause, and so what a retry costs.
+/// Who is responsible for a cause, and so what a retry costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CauseClass {
     /// The story's own doing: costs one of its retries.
@@ -83,7 +83,6 @@ pub enum CauseClass {
 }
 
 impl Cause {
-    /// Who has to act.
     pub fn class(self) -> CauseClass {
         use Cause::*;
         match self {
@@ -114,7 +113,7 @@ impl Cause {
         }
     }
 
-    /// The word that files and reports use.
+    /// The name in files and reports.
     pub fn as_str(self) -> &'static str {
         use Cause::*;
         match self {
@@ -149,7 +148,7 @@ impl Cause {
     }
 }
 
-/// What proves a cause. Every field is optional; what is absent was not seen.
+/// The evidence for a cause. Every field is optional; absent means not observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -174,7 +173,7 @@ pub struct Evidence {
     /// The last lines that it printed, oldest first; at most 50 lines of at most 500 characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tail: Vec<String>,
-    /// The processes of a sandbox that hung or said nothing, a line each, children below their parents and further in; at most
+    /// The processes of a hung or silent sandbox, a line each, children below their parents and further in; at most
     /// [`MAX_HANG_SNAPSHOT_LINES`] lines of [`MAX_HANG_SNAPSHOT_CHARS`] characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
@@ -195,13 +194,11 @@ impl Evidence {
     }
 }
 
-/// A cause with what proves it.
+/// A cause with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// The word.
     pub cause: Cause,
-    /// The proof.
     pub evidence: Evidence,
     /// Where the host keeps what the sandbox had in its work folder, as a ref name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,7 +236,7 @@ pub struct StoryLogEntry {
     pub text: String,
 }
 
-/// What the sandbox says became of one story. The host believes `Finished` only after it has the commit.
+/// The outcome of one story as reported by the sandbox. The host accepts `Finished` only once it has the commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[expect(clippy::large_enum_variant, reason = "there is one for each story, and none is moved often")]

@@ -1,7 +1,7 @@
 //! The names that a plan gives: slugs, integration branches, the branches of assignments, and the paths at which sandboxes
 //! get their tasks files.
 //!
-//! Called by `build.rs`. Must not: ask git whether a branch is there.
+//! Called by `build.rs`. Must not: ask git whether a branch exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,13 +16,13 @@ use crate::tasks::TasksFile;
 /// The longest delivered path, in bytes: far below what one ACP line holds.
 const MAX_PATH_BYTES: usize = 1024;
 
-/// A file's integration branch: `--branch`, else the file's own, else `longshore/` and the title. An error comes with its
-/// place.
+/// A file's integration branch: `--branch`, else the file's own, else `longshore/` and the title. An error includes
+/// its location.
 pub(super) fn integration_branch(
     file: &TasksFile,
     flag: Option<&str>,
 ) -> Result<BranchName, (&'static str, PlanDefect)> {
-    let (place, name) = match (flag, &file.branch) {
+    let (location, name) = match (flag, &file.branch) {
         (Some(flag), _) => ("--branch", flag.to_owned()),
         (None, Some(branch)) => (branch_key(file.shape), branch.clone()),
         (None, None) => {
@@ -31,7 +31,7 @@ pub(super) fn integration_branch(
             (branch_key(file.shape), format!("longshore/{word}"))
         }
     };
-    parse_branch(&name).map_err(|defect| (place, defect))
+    parse_branch(&name).map_err(|defect| (location, defect))
 }
 
 fn parse_branch(name: &str) -> Result<BranchName, PlanDefect> {
@@ -62,34 +62,34 @@ fn parse_branch(name: &str) -> Result<BranchName, PlanDefect> {
     })
 }
 
-/// The branch of an assignment: the integration branch and an ending, new to `taken`, which gets it.
+/// The branch of an assignment: the integration branch and a suffix, made unique in `taken`, and added to it.
 pub(super) fn assignment_branch(
     integration: &BranchName,
-    ending: &str,
+    suffix: &str,
     taken: &mut BTreeSet<String>,
 ) -> Result<BranchName, PlanDefect> {
-    let name = make_unique(format!("{integration}-{ending}"), taken);
+    let name = make_unique(format!("{integration}-{suffix}"), taken);
     let branch = name
         .parse()
-        .map_err(|_| PlanDefect::BranchTooLong { branch: integration.to_string(), suffix: format!("-{ending}") })?;
+        .map_err(|_| PlanDefect::BranchTooLong { branch: integration.to_string(), suffix: format!("-{suffix}") })?;
     taken.insert(name);
     Ok(branch)
 }
 
-/// The path without links and dots; where it is not there, made absolute only.
+/// The canonical path, or the absolute path if the file does not exist.
 pub(super) fn resolve_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Where the sandbox gets the tasks file, by ACP's rules: where it is in the repo, or a place of ours.
+/// The path of the tasks file in the sandbox, by ACP's rules: its path in the repo, or a default under `.longshore/`.
 pub(super) fn sandbox_path(file: &Path, repo_root: &Path, slug: &str) -> String {
-    let ours = || format!(".longshore/tasks/{slug}.json");
+    let default_path = || format!(".longshore/tasks/{slug}.json");
     let file = resolve_path(file);
-    let Ok(inside) = file.strip_prefix(resolve_path(repo_root)) else { return ours() };
+    let Ok(inside) = file.strip_prefix(resolve_path(repo_root)) else { return default_path() };
     let parts: Option<Vec<&str>> =
         inside.components().map(|part| if let Component::Normal(part) = part { part.to_str() } else { None }).collect();
-    let Some(path) = parts.map(|parts| parts.join("/")) else { return ours() };
-    if path.len() <= MAX_PATH_BYTES && path.parse::<TaskFilePath>().is_ok() { path } else { ours() }
+    let Some(path) = parts.map(|parts| parts.join("/")) else { return default_path() };
+    if path.len() <= MAX_PATH_BYTES && path.parse::<TaskFilePath>().is_ok() { path } else { default_path() }
 }
 
 #[cfg(test)]
@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn invalid_branches_are_rejected_with_a_reason() {
         for (name, expected) in [
-            ("main", "stories are never merged onto `main`: that is for a person to do"),
-            ("master", "stories are never merged onto `master`: that is for a person to do"),
+            ("main", "longshore never merges stories onto `main`: only a person may"),
+            ("master", "longshore never merges stories onto `master`: only a person may"),
             (
                 "feat/ä b.c",
                 "the branch name `feat/ä b.c` has a space, `.`, `ä`; allowed are letters, digits, `/`, `_` and `-`",

@@ -17,7 +17,7 @@ use crate::ids::{AssignmentId, BranchName, StoryKey};
 use crate::swarm::{AssignmentSpec, StorySpec};
 use crate::tasks::{Story, TasksFile, topological_order};
 
-/// Makes the plan.
+/// Makes a plan from parsed tasks files.
 ///
 /// # Errors
 /// All problems at once.
@@ -28,19 +28,20 @@ pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanO
     }
     let mut slugs = BTreeSet::new();
     let mut planned = Vec::with_capacity(files.len());
-    let mut reaches = Vec::new();
+    let mut scopes = Vec::new();
     for (tasks, bytes) in files {
         let slug = make_unique(file_slug(&tasks.path), &slugs);
         slugs.insert(slug.clone());
-        reaches.extend(parse_touches(&tasks, &mut problems));
+        scopes.extend(parse_touches(&tasks, &mut problems));
         check_commands(&tasks, options, &mut problems);
         match branch::integration_branch(&tasks, options.branch.as_deref()) {
             Ok(branch) => {
                 let task_file_path = branch::sandbox_path(&tasks.path, repo_root, &slug);
                 planned.push(PlannedFile { tasks, bytes, slug, branch, task_file_path });
             }
-            Err((place, defect)) => {
-                problems.push(PlanProblem { location: place.to_owned(), ..PlanProblem::for_file(&tasks.path, defect) });
+            Err((location, defect)) => {
+                problems
+                    .push(PlanProblem { location: location.to_owned(), ..PlanProblem::for_file(&tasks.path, defect) });
             }
         }
     }
@@ -51,10 +52,11 @@ pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanO
 
     let stories = story_specs(&planned, options.rerun_done);
     let graph = StoryGraph::new(&stories);
-    let place: BTreeMap<&StoryKey, usize> = stories.iter().enumerate().map(|(at, story)| (&story.key, at)).collect();
+    let story_index: BTreeMap<&StoryKey, usize> =
+        stories.iter().enumerate().map(|(index, story)| (&story.key, index)).collect();
     let as_read: Vec<&Story> = planned.iter().flat_map(|file| &file.tasks.stories).collect();
-    let priority = |key: &StoryKey| as_read[place[key]].priority;
-    let waves = graph.waves(|key| (priority(key), place[key]));
+    let priority = |key: &StoryKey| as_read[story_index[key]].priority;
+    let waves = graph.waves(|key| (priority(key), story_index[key]));
     let groups = group_stories(&planned, &stories, options.fan_out);
     let branches = assignment_branches(&planned, &groups, options.fan_out)?;
     let agents = assign_agents(&planned, &groups, options)?;
@@ -71,24 +73,24 @@ pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanO
         .collect();
     check_delivered_sizes(&planned, &assignments)?;
     check_header_blocks(&planned, &assignments)?;
-    fill_apart_from(&mut assignments, &graph, |key| &reaches[place[key]]);
+    set_exclusions(&mut assignments, &graph, |key| &scopes[story_index[key]]);
     Ok(Plan { fan_out: options.fan_out, files: planned, stories, assignments, waves, agents })
 }
 
-/// What is wrong with the files as a list.
+/// Checks the list of files, independent of their contents.
 fn check_arguments(files: &[(TasksFile, Vec<u8>)], options: &PlanOptions) -> Vec<PlanProblem> {
-    let plain =
-        |place: &str, defect| PlanProblem { file: None, location: place.to_owned(), stories: Vec::new(), defect };
+    let problem =
+        |location: &str, defect| PlanProblem { file: None, location: location.to_owned(), stories: Vec::new(), defect };
     let count = files.len();
     if count == 0 {
-        return vec![plain("", PlanDefect::NoFiles)];
+        return vec![problem("", PlanDefect::NoFiles)];
     }
     if count > MAX_FILES {
-        return vec![plain("", PlanDefect::TooManyFiles { count })];
+        return vec![problem("", PlanDefect::TooManyFiles { count })];
     }
     let mut problems = Vec::new();
     if count > 1 && options.branch.is_some() {
-        problems.push(plain("--branch", PlanDefect::BranchForSeveralFiles { count }));
+        problems.push(problem("--branch", PlanDefect::BranchForSeveralFiles { count }));
     }
     let mut seen: BTreeMap<PathBuf, &Path> = BTreeMap::new();
     for (file, _) in files {
@@ -99,25 +101,25 @@ fn check_arguments(files: &[(TasksFile, Vec<u8>)], options: &PlanOptions) -> Vec
     problems
 }
 
-/// Each story's reach; of its good globs only, where some are reported.
+/// Each story's path scopes. Invalid globs are reported and left out.
 fn parse_touches(file: &TasksFile, problems: &mut Vec<PlanProblem>) -> Vec<Vec<PathScope>> {
-    let mut reaches = Vec::with_capacity(file.stories.len());
+    let mut scopes = Vec::with_capacity(file.stories.len());
     for (index, story) in file.stories.iter().enumerate() {
-        let mut reach = Vec::with_capacity(story.touches.len());
-        for (at, glob) in story.touches.iter().enumerate() {
+        let mut story_scopes = Vec::with_capacity(story.touches.len());
+        for (glob_index, glob) in story.touches.iter().enumerate() {
             match PathScope::from_glob(glob) {
-                Ok(one) => reach.push(one),
+                Ok(scope) => story_scopes.push(scope),
                 Err(defect) => problems.push(PlanProblem {
                     file: Some(file.path.clone()),
-                    location: format!("userStories[{index}].touches[{at}]"),
+                    location: format!("userStories[{index}].touches[{glob_index}]"),
                     stories: vec![story_name(story)],
                     defect,
                 }),
             }
         }
-        reaches.push(reach);
+        scopes.push(story_scopes);
     }
-    reaches
+    scopes
 }
 
 /// Every story that is to run needs an agent or a command.
@@ -149,7 +151,7 @@ fn check_nesting(files: &[PlannedFile], problems: &mut Vec<PlanProblem>) {
     }
 }
 
-/// What a sandbox gets of its tasks file has to be deliverable.
+/// Checks that each sandbox's tasks file fits the delivery limit.
 fn check_delivered_sizes(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<(), PlanError> {
     // A small file is delivered whole, whatever the assignment.
     let large = |file: &PlannedFile| json_string_length(&String::from_utf8_lossy(&file.bytes)) > MAX_DELIVERED_BYTES;
@@ -167,7 +169,7 @@ fn check_delivered_sizes(files: &[PlannedFile], assignments: &[AssignmentSpec]) 
     if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }
 }
 
-/// Stories that share a sandbox share the frame that it is dispatched with.
+/// Checks that stories in one sandbox have equal header blocks, because they share one dispatch frame.
 fn check_header_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) -> Result<(), PlanError> {
     let mut problems = Vec::new();
     for assignment in assignments {
@@ -181,15 +183,15 @@ fn check_header_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) ->
         for story in &stories {
             let common = file.tasks.mesh.iter().filter(|(block, _)| !story.mesh.contains_key(*block));
             for (block, content) in common.chain(&story.mesh) {
-                let (other, said) = blocks.entry(block.clone()).or_insert_with(|| (story, content.clone()));
-                if said != content {
+                let (other, existing_content) = blocks.entry(block.clone()).or_insert_with(|| (story, content.clone()));
+                if existing_content != content {
                     let defect = PlanDefect::HeaderBlockConflict { block: block.clone() };
                     problems.push(problem(vec![other, story], defect));
                 }
             }
         }
         let blocks: BTreeMap<&String, &serde_json::Value> =
-            blocks.iter().map(|(name, (_, said))| (name, said)).collect();
+            blocks.iter().map(|(name, (_, content))| (name, content)).collect();
         let bytes = serde_json::to_string(&blocks).map_or(0, |text| text.len());
         if bytes > MAX_HEADER_BYTES {
             problems.push(problem(stories, PlanDefect::HeaderBlocksTooLarge { bytes }));
@@ -219,7 +221,7 @@ fn story_specs(files: &[PlannedFile], again: bool) -> Vec<StorySpec> {
     (0_u16..).zip(files).flat_map(of_file).collect()
 }
 
-/// The stories of each assignment: one each, in the file's order, or a file's all, in the order in which they run.
+/// The stories of each assignment: one story each in the file's order, or all stories of a file in execution order.
 fn group_stories(files: &[PlannedFile], stories: &[StorySpec], fan_out: FanOut) -> Vec<Vec<StoryKey>> {
     if fan_out == FanOut::Story {
         return stories.iter().filter(|story| story.done.is_none()).map(|story| vec![story.key.clone()]).collect();
@@ -244,35 +246,37 @@ fn assignment_branches(
     for group in groups {
         let file = &files[usize::from(group[0].file)];
         let story = group[0].id.as_str().to_ascii_lowercase();
-        let ending = match fan_out {
+        let suffix = match fan_out {
             FanOut::File => file.slug.clone(),
             FanOut::Story if shared(file) => format!("{}-{story}", file.slug),
             FanOut::Story => story,
         };
-        let branch = branch::assignment_branch(&file.branch, &ending, &mut taken)
+        let branch = branch::assignment_branch(&file.branch, &suffix, &mut taken)
             .map_err(|defect| PlanError::new(vec![PlanProblem::for_file(&file.tasks.path, defect)]))?;
         branches.push(branch);
     }
     Ok(branches)
 }
 
-/// Fills in `apart_from`: not for two of which one waits for the other anyway.
-fn fill_apart_from<'r>(
+/// Sets `exclusive_with` for assignments whose paths may overlap, unless one already waits for the other.
+fn set_exclusions<'r>(
     assignments: &mut [AssignmentSpec],
     graph: &StoryGraph,
-    reach: impl Fn(&StoryKey) -> &'r Vec<PathScope>,
+    story_scopes: impl Fn(&StoryKey) -> &'r Vec<PathScope>,
 ) {
-    let reaches: Vec<Vec<PathScope>> =
-        assignments.iter().map(|one| one.stories.iter().flat_map(|key| reach(key).iter().cloned()).collect()).collect();
-    let touching: Vec<usize> = (0..assignments.len()).filter(|index| !reaches[*index].is_empty()).collect();
+    let scopes: Vec<Vec<PathScope>> = assignments
+        .iter()
+        .map(|one| one.stories.iter().flat_map(|key| story_scopes(key).iter().cloned()).collect())
+        .collect();
+    let touching: Vec<usize> = (0..assignments.len()).filter(|index| !scopes[*index].is_empty()).collect();
     if touching.len() < 2 {
         return;
     }
     let ancestors = graph.ancestors();
-    for (at, one) in touching.iter().enumerate() {
-        for two in &touching[at + 1..] {
-            let in_line = ancestors.are_dependent(&assignments[*one].stories[0], &assignments[*two].stories[0]);
-            if !in_line && any_overlap(&reaches[*one], &reaches[*two]) {
+    for (position, one) in touching.iter().enumerate() {
+        for two in &touching[position + 1..] {
+            let dependent = ancestors.are_dependent(&assignments[*one].stories[0], &assignments[*two].stories[0]);
+            if !dependent && any_overlap(&scopes[*one], &scopes[*two]) {
                 let (first, second) = (assignments[*one].id.clone(), assignments[*two].id.clone());
                 assignments[*one].exclusive_with.push(second);
                 assignments[*two].exclusive_with.push(first);

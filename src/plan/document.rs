@@ -14,7 +14,7 @@ use crate::tasks::{DoneStatus, RiskLevel, Shape};
 /// The version that this build writes.
 pub const PLAN_VERSION: u32 = 1;
 
-/// The whole.
+/// The JSON form of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "longshore plan")]
@@ -31,7 +31,7 @@ pub struct PlanDocument {
     pub files: Vec<FileDocument>,
     /// The labels of the stories to run, in layers: each depends only on layers before it.
     pub waves: Vec<Vec<String>>,
-    /// What each sandbox is asked to do.
+    /// The assignments, one sandbox each.
     pub assignments: Vec<AssignmentDocument>,
 }
 
@@ -49,7 +49,7 @@ pub struct FileDocument {
     pub shape: Shape,
     /// The integration branch.
     pub branch: String,
-    /// Where sandboxes get it.
+    /// Its path in sandboxes.
     pub task_file_path: String,
     /// Commands that must exit 0 after each of its stories.
     pub verify: Vec<String>,
@@ -89,7 +89,7 @@ pub struct StoryDocument {
     pub verify: Vec<String>,
     /// The globs of what it changes.
     pub touches: Vec<String>,
-    /// How much approval it wants.
+    /// Its risk level.
     pub risk_level: RiskLevel,
 }
 
@@ -109,7 +109,7 @@ pub struct AssignmentDocument {
     pub priority: i64,
     /// Assignments that do not run while this one does.
     pub apart_from: Vec<String>,
-    /// Who its agent is in the mailbox; null where there is none.
+    /// Its agent in the mailbox; null without a mailbox.
     pub agent: Option<AgentDocument>,
 }
 
@@ -119,7 +119,7 @@ pub struct AssignmentDocument {
 pub struct AgentDocument {
     /// Its id.
     pub id: String,
-    /// What it is there for.
+    /// Its role.
     pub role: String,
 }
 
@@ -142,7 +142,7 @@ impl PlanDocument {
                 .map(|spec| story_document(plan, spec))
                 .collect(),
         });
-        let assignments = plan.assignments.iter().enumerate().map(|(place, assignment)| AssignmentDocument {
+        let assignments = plan.assignments.iter().enumerate().map(|(index, assignment)| AssignmentDocument {
             id: assignment.id.to_string(),
             file: plan.files[usize::from(assignment.file)].slug.clone(),
             branch: assignment.branch.to_string(),
@@ -151,8 +151,8 @@ impl PlanDocument {
             apart_from: assignment.exclusive_with.iter().map(ToString::to_string).collect(),
             agent: plan
                 .agents
-                .get(place)
-                .map(|seat| AgentDocument { id: seat.id.to_string(), role: seat.role.clone() }),
+                .get(index)
+                .map(|agent| AgentDocument { id: agent.id.to_string(), role: agent.role.clone() }),
         });
         Self {
             schema_version: PLAN_VERSION,

@@ -1,6 +1,6 @@
-//! What can be wrong with what is to be planned, in words: each problem with its file, place, stories and remedy.
+//! Planning errors: each problem with its file, location, stories and remedy.
 //!
-//! Made by the other files of this module, shown by `cli/`. To add a defect: a variant with its sentence, and its remedy.
+//! Made by the other files of this module, shown by `cli/`. To add a defect: add a variant with its message, and its remedy.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::limits::{MAX_DELIVERED_BYTES, MAX_FILES, MAX_HEADER_BYTES};
 use super::slug::slugify;
 use crate::tasks::{Shape, Story};
 
-/// Everything that is wrong with what was to be planned. Its `Display` has a line for each problem, and its remedy below it.
+/// All problems of a plan. `Display` shows a line for each problem, with its remedy below.
 #[derive(Debug)]
 pub struct PlanError {
     problems: Vec<PlanProblem>,
@@ -42,16 +42,15 @@ impl fmt::Display for PlanError {
     }
 }
 
-/// One thing that is wrong.
+/// One problem with a plan.
 #[derive(Debug)]
 pub struct PlanProblem {
-    /// The tasks file, as typed; none where it is not one file's fault.
+    /// The tasks file as typed; `None` if the problem is not in a single file.
     pub file: Option<PathBuf>,
-    /// Where: a path in the JSON, or a flag. Empty for the file as a whole.
+    /// A path in the JSON, or a flag. Empty for the file as a whole.
     pub location: String,
     /// The stories concerned, by their ids in the file.
     pub stories: Vec<String>,
-    /// What.
     pub defect: PlanDefect,
 }
 
@@ -73,21 +72,21 @@ impl fmt::Display for PlanProblem {
             1 => Some(format!("story {}", named[0])),
             _ => Some(format!("stories {}", named.join(", "))),
         };
-        let place = Some(format!("`{}`", self.location)).filter(|_| !self.location.is_empty());
-        let whose: Vec<String> = stories.into_iter().chain(place).collect();
-        if !whose.is_empty() {
-            write!(f, "{}: ", whose.join(", "))?;
+        let location = Some(format!("`{}`", self.location)).filter(|_| !self.location.is_empty());
+        let subject: Vec<String> = stories.into_iter().chain(location).collect();
+        if !subject.is_empty() {
+            write!(f, "{}: ", subject.join(", "))?;
         }
         write!(f, "{}", self.defect)
     }
 }
 
-/// How an error calls a story: by its id in the file.
+/// A story's name in errors: its id in the file.
 pub(super) fn story_name(story: &Story) -> String {
     story.source_id.clone().unwrap_or_else(|| story.id.to_string())
 }
 
-/// Where a file of this shape has its branch.
+/// The key of the branch in a file of this shape.
 pub(super) fn branch_key(shape: Shape) -> &'static str {
     match shape {
         Shape::Canonical | Shape::Passes => "metadata.branchName",
@@ -95,34 +94,26 @@ pub(super) fn branch_key(shape: Shape) -> &'static str {
     }
 }
 
-/// What is wrong.
+/// The kinds of planning problems.
 #[derive(Debug, Error)]
 pub enum PlanDefect {
-    /// Nothing to plan.
+    /// No tasks file.
     #[error("no tasks file was given")]
     NoFiles,
     /// More than [`MAX_FILES`].
     #[error("{count} tasks files were given; at most {MAX_FILES} go into one swarm")]
-    TooManyFiles {
-        /// How many.
-        count: usize,
-    },
-    /// A file that was given twice.
+    TooManyFiles { count: usize },
     #[error("the file was given twice (also as `{}`)", first.display())]
     DuplicateFile {
-        /// How it was given before.
+        /// The path given first.
         first: PathBuf,
     },
     /// `main` or `master`.
-    #[error("stories are never merged onto `{branch}`: that is for a person to do")]
-    ProtectedBranch {
-        /// The branch.
-        branch: String,
-    },
+    #[error("longshore never merges stories onto `{branch}`: only a person may")]
+    ProtectedBranch { branch: String },
     /// Characters that ACP does not allow in a branch name.
     #[error("the branch name `{branch}` has {wrong}; allowed are letters, digits, `/`, `_` and `-`")]
     BranchCharacters {
-        /// The name.
         branch: String,
         /// The characters, listed.
         wrong: String,
@@ -130,78 +121,53 @@ pub enum PlanDefect {
     /// Another rule for branch names.
     #[error("the branch name `{branch}` {rule}")]
     InvalidBranch {
-        /// The name.
         branch: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         rule: &'static str,
     },
     /// `--branch` with several tasks files.
     #[error("one branch was given for {count} tasks files")]
-    BranchForSeveralFiles {
-        /// How many.
-        count: usize,
-    },
-    /// Git cannot have a branch below another.
-    #[error("the branch `{inner}` cannot be beside the branch `{outer}` of `{}`: git keeps branches like files", file.display())]
+    BranchForSeveralFiles { count: usize },
+    /// Git cannot store both `a` and `a/b`.
+    #[error("the branch `{inner}` conflicts with the branch `{outer}` of `{}`: git cannot store both", file.display())]
     NestedBranches {
         /// The longer name.
         inner: String,
-        /// The shorter.
+        /// The shorter name.
         outer: String,
-        /// Whose that is.
+        /// The tasks file of `outer`.
         file: PathBuf,
     },
-    /// A branch name with no room for a story's or file's own ending.
+    /// A branch name without room for a story's or file's suffix.
     #[error("the branch name `{branch}` is too long: with `{suffix}` it passes 200 characters")]
-    BranchTooLong {
-        /// The name.
-        branch: String,
-        /// What comes after it.
-        suffix: String,
-    },
-    /// A glob that is none.
+    BranchTooLong { branch: String, suffix: String },
+    /// An invalid glob.
     #[error("the glob `{glob}` cannot be read: {problem}")]
-    InvalidGlob {
-        /// The glob.
-        glob: String,
-        /// Why.
-        problem: String,
-    },
-    /// A glob that is not about the repo.
+    InvalidGlob { glob: String, problem: String },
+    /// A glob for paths outside the repository.
     #[error("the glob `{glob}` leaves the repository")]
-    GlobOutsideRepo {
-        /// The glob.
-        glob: String,
-    },
+    GlobOutsideRepo { glob: String },
     /// More than [`MAX_DELIVERED_BYTES`] for one sandbox.
     #[error("the text for one sandbox has {} KB, and at most {} KB can be delivered", bytes.div_ceil(1024), MAX_DELIVERED_BYTES / 1024)]
     TasksFileTooLarge {
-        /// How much.
         bytes: usize,
-        /// Whether it is that of several stories.
+        /// Whether several stories share the sandbox.
         several: bool,
     },
-    /// Stories that share a sandbox and say different things in the same header block.
-    #[error("the two say different things in the header block `{block}`, and share a sandbox")]
-    HeaderBlockConflict {
-        /// The block.
-        block: String,
-    },
+    /// Stories that share a sandbox but differ in a header block.
+    #[error("the two share a sandbox but differ in the header block `{block}`")]
+    HeaderBlockConflict { block: String },
     /// More than [`MAX_HEADER_BYTES`] for one sandbox.
     #[error("the header blocks for one sandbox have {} KB, and at most {} KB can be delivered", bytes.div_ceil(1024), MAX_HEADER_BYTES / 1024)]
-    HeaderBlocksTooLarge {
-        /// How much.
-        bytes: usize,
-    },
-    /// An agent's id that somebody else has.
-    #[error("the agent `{agent}` {}", if *by_story { "is in the mailbox twice, or has the name of the other's reviewer (upper and lower case are the same)" } else { "cannot be: people write under that name" })]
+    HeaderBlocksTooLarge { bytes: usize },
+    /// An agent id that is already taken.
+    #[error("the agent `{agent}` {}", if *by_story { "is in the mailbox twice, or has the name of the other's reviewer (case is ignored)" } else { "has a reserved name: it stands for the people in the mailbox" })]
     AgentIdTaken {
-        /// The id.
         agent: String,
-        /// Whether the other one is a story's.
+        /// Whether another story has it; otherwise the id is reserved.
         by_story: bool,
     },
-    /// Stories without a command, and no agent.
+    /// Stories without a command, when no agent is set.
     #[error("no agent was named, and there is no `command` to run instead")]
     NoAgent,
 }
@@ -214,8 +180,8 @@ impl PlanDefect {
             Self::TooManyFiles { .. } => "run them in several swarms, one after the other",
             Self::DuplicateFile { .. } => "give it once",
             Self::ProtectedBranch { .. } => {
-                "give a branch of the work's own with `--branch NAME`, or change it in the tasks file; merge that branch \
-                 when you have looked at it"
+                "give another branch with `--branch NAME`, or change it in the tasks file; review that branch and merge \
+                 it yourself"
             }
             Self::BranchCharacters { branch, .. } | Self::InvalidBranch { branch, .. } => {
                 let name = slugify(branch);

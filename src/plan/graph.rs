@@ -1,4 +1,4 @@
-//! The stories to run as a graph: in which waves they can run, and which of them can never run side by side anyway.
+//! The dependency graph of the stories to run: their waves, and which of them never run in parallel.
 //!
 //! Called by `build.rs`.
 
@@ -15,13 +15,12 @@ use crate::swarm::StorySpec;
 pub(super) struct StoryGraph {
     graph: DiGraph<StoryKey, ()>,
     nodes: HashMap<StoryKey, NodeIndex>,
-    /// Each after what it depends on.
+    /// In topological order.
     sorted: Vec<NodeIndex>,
 }
 
 impl StoryGraph {
-    /// The graph of the stories that are to run. What a story depends on and is done has landed, or was given up by a person
-    /// (`skipped`); either way there is nothing to wait for.
+    /// Builds the graph of the stories to run. Dependencies that are done, `completed` or `skipped`, are ignored.
     pub fn new(stories: &[StorySpec]) -> Self {
         let mut graph = DiGraph::new();
         let running = || stories.iter().filter(|story| story.done.is_none());
@@ -32,11 +31,11 @@ impl StoryGraph {
                 graph.update_edge(*dependency, node[&story.key], ());
             }
         }
-        let sorted = toposort(&graph, None).expect("a tasks file that was read has no circles");
+        let sorted = toposort(&graph, None).expect("a tasks file that was read has no cycles");
         Self { graph, nodes: node, sorted }
     }
 
-    /// The stories in layers: each in the earliest one that is after all that it depends on. Within a layer by `rank`.
+    /// The stories in layers: each in the earliest layer after all its dependencies, sorted by `rank` within a layer.
     pub fn waves<R: Ord>(&self, rank: impl Fn(&StoryKey) -> R) -> Vec<Vec<StoryKey>> {
         let mut depth = vec![0; self.graph.node_count()];
         let mut waves: Vec<Vec<StoryKey>> = Vec::new();
@@ -55,7 +54,7 @@ impl StoryGraph {
         waves
     }
 
-    /// For each story, everything that has to land before it.
+    /// For each story, all its direct and indirect dependencies.
     pub fn ancestors(&self) -> Ancestors<'_> {
         let mut sets: Vec<HashSet<NodeIndex>> = vec![HashSet::new(); self.graph.node_count()];
         for node in &self.sorted {

@@ -21,7 +21,7 @@ pub enum FanOut {
     File,
 }
 
-/// What the user chose.
+/// Options of the user for planning.
 #[derive(Debug, Clone)]
 pub struct PlanOptions {
     /// How stories are spread.
@@ -32,13 +32,13 @@ pub struct PlanOptions {
     pub branch: Option<String>,
     /// For the assignments' ids.
     pub year: u16,
-    /// Whether the agents have a mailbox; none: where a tasks file says so.
+    /// Whether the agents have a mailbox; `None` leaves it to the tasks files.
     pub mailbox: Option<bool>,
     /// Whether there is an agent for stories without a `command`. False makes such stories a problem.
     pub has_agent: bool,
 }
 
-/// What a swarm is to do.
+/// The plan of a swarm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// How stories are spread.
@@ -51,14 +51,14 @@ pub struct Plan {
     pub assignments: Vec<AssignmentSpec>,
     /// The stories to run, in layers: each depends only on layers before it, and is in the earliest such layer.
     pub waves: Vec<Vec<StoryKey>>,
-    /// Who each assignment's agent is in the mailbox, by the assignment's place; empty where there is no mailbox.
+    /// Each assignment's agent, in the order of `assignments`; empty without a mailbox.
     pub agents: Vec<PlannedAgent>,
 }
 
 /// A tasks file in a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedFile {
-    /// What is in it.
+    /// Its parsed contents.
     pub tasks: TasksFile,
     /// The file as read.
     pub bytes: Vec<u8>,
@@ -66,7 +66,7 @@ pub struct PlannedFile {
     pub slug: String,
     /// Its integration branch. Files of one plan may share one.
     pub branch: BranchName,
-    /// Where the sandbox gets it, by ACP's rules: relative, no `..`, ends in `.json`.
+    /// Its path in the sandbox, by ACP's rules: relative, no `..`, ends in `.json`.
     pub task_file_path: String,
 }
 
@@ -84,13 +84,13 @@ impl Plan {
     /// The story behind a key of this plan.
     ///
     /// # Panics
-    /// Where the key is not of this plan.
+    /// If the key is not in this plan.
     pub fn story(&self, key: &StoryKey) -> &Story {
         let stories = &self.files[usize::from(key.file)].tasks.stories;
         stories.iter().find(|story| story.id == key.id).expect("the key is of this plan")
     }
 
-    /// How people see a story: `US-001`, or `slug/US-001` where the plan has several files.
+    /// A story's display label: `US-001`, or `slug/US-001` where the plan has several files.
     pub fn label(&self, key: &StoryKey) -> String {
         if self.files.len() > 1 {
             format!("{}/{}", self.files[usize::from(key.file)].slug, key.id)
@@ -102,7 +102,7 @@ impl Plan {
     /// The tasks file as the sandbox of these stories gets it: the user's own, or, where that is too large, its part for them.
     ///
     /// # Panics
-    /// Where the file is not of this plan.
+    /// If the file is not in this plan.
     pub fn tasks_file_for(&self, file: u16, stories: &[StoryKey]) -> String {
         self.files[usize::from(file)].tasks_file_for(stories)
     }
@@ -110,7 +110,7 @@ impl Plan {
     /// The header blocks for a sandbox that does these stories of a file: the file's, and each story's own in their place.
     ///
     /// # Panics
-    /// Where the file is not of this plan.
+    /// If the file is not in this plan.
     pub fn header_blocks(&self, file: u16, stories: &[StoryKey]) -> HeaderBlocks {
         let tasks = &self.files[usize::from(file)].tasks;
         let mut blocks = tasks.mesh.clone();
@@ -138,10 +138,10 @@ impl Plan {
         }
     }
 
-    /// What the machine needs to know. `bases` are the heads of the files' integration branches, one a file.
+    /// The spec for the state machine. `bases` are the heads of the files' integration branches, one a file.
     ///
     /// # Panics
-    /// Where there are not as many bases as files.
+    /// If the number of bases differs from the number of files.
     pub fn to_swarm_spec(&self, swarm: SwarmId, bases: &[CommitId], limits: SwarmLimits) -> SwarmSpec {
         assert_eq!(bases.len(), self.files.len(), "each tasks file has a base");
         let files = self.files.iter().zip(bases).map(|(file, base)| TasksFileSpec {

@@ -11,7 +11,7 @@ use globset::GlobBuilder;
 
 use super::error::PlanDefect;
 
-/// The paths that a glob can match, as far as its beginning tells.
+/// The paths that a glob can match, judged by its literal prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathScope {
     /// This path, and everything below it.
@@ -21,7 +21,7 @@ pub(super) enum PathScope {
 }
 
 impl PathScope {
-    /// The reach of a glob as a tasks file has it.
+    /// Parses a glob from a tasks file.
     pub fn from_glob(glob: &str) -> Result<Self, PlanDefect> {
         let outside = glob.starts_with('/') || glob.split('/').any(|part| part == "..");
         if outside {
@@ -64,9 +64,9 @@ fn is_at_or_below(path: &str, folder: &str) -> bool {
     folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether two lists of globs may overlap. An empty list touches nothing that is known, and is kept apart from nothing.
+/// Whether two lists of scopes may overlap. An empty list overlaps with nothing.
 pub(super) fn any_overlap(one: &[PathScope], two: &[PathScope]) -> bool {
-    one.iter().any(|reach| two.iter().any(|other| reach.may_overlap(other)))
+    one.iter().any(|scope| two.iter().any(|other| scope.may_overlap(other)))
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where two globs match the same path, they are never said to be apart.
+        /// Where two globs match the same path, their scopes overlap.
         #[test]
         fn globs_that_match_the_same_path_overlap(
             one in "[ab*?/]{1,6}", two in "[ab*?/]{1,6}", path in "[ab]{1,2}(/[ab]{1,2}){0,2}"

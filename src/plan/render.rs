@@ -1,4 +1,4 @@
-//! A plan as people read it, and the door to the form for programs.
+//! Renders a plan as text for people and as JSON for programs.
 //!
 //! Called by `cli/` for `longshore plan`, and for `run` before it asks whether to go on. Must not: print, or know how
 //! wide a terminal is.
@@ -11,10 +11,10 @@ use crate::ids::StoryKey;
 use crate::swarm::AssignmentSpec;
 use crate::tasks::{DoneStatus, RiskLevel, Shape};
 
-/// Where lists are broken, in characters.
+/// The width at which lists wrap, in characters.
 const MAX_WIDTH: usize = 100;
 
-/// For programs: a [`PlanDocument`].
+/// Renders the plan as a [`PlanDocument`].
 pub fn to_json(plan: &Plan) -> serde_json::Value {
     serde_json::to_value(PlanDocument::from_plan(plan)).expect("the document has no map whose keys are not text")
 }
@@ -24,7 +24,7 @@ pub fn schema() -> schemars::Schema {
     schemars::schema_for!(PlanDocument)
 }
 
-/// For a terminal or a log; ends with a newline.
+/// Renders the plan for a terminal or a log; ends with a newline.
 pub fn to_text(plan: &Plan) -> String {
     let mut out = PlanText::default();
     for (index, file) in (0_u16..).zip(&plan.files) {
@@ -112,8 +112,8 @@ fn write_sandboxes(out: &mut PlanText, plan: &Plan) {
         let stories = pluralize(assignment.stories.len(), "story", "stories, one after the other");
         out.push_line(format!("sandbox {} ({stories})", assignment.id));
         out.push_line(format!("  on {}", assignment.branch));
-        if let Some(seat) = agent_label(plan, assignment) {
-            out.push_line(format!("  in the mailbox {seat}"));
+        if let Some(agent) = agent_label(plan, assignment) {
+            out.push_line(format!("  in the mailbox {agent}"));
         }
         if !assignment.exclusive_with.is_empty() {
             out.push_list(
@@ -130,7 +130,7 @@ fn write_sandboxes(out: &mut PlanText, plan: &Plan) {
     }
 }
 
-/// What runs for a story, how it is checked, and what it waits for.
+/// A story's command, checks and dependencies.
 fn story_details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec>) -> Vec<String> {
     let story = plan.story(key);
     let mut details = Vec::new();
@@ -161,7 +161,7 @@ fn story_details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec
         details.push(format!("after {}", join_ids(&story.depends_on)));
     }
     details.extend(
-        assignment.and_then(|assignment| agent_label(plan, assignment)).map(|seat| format!("in the mailbox {seat}")),
+        assignment.and_then(|assignment| agent_label(plan, assignment)).map(|agent| format!("in the mailbox {agent}")),
     );
     let apart = assignment.map(|assignment| assignment.exclusive_with.as_slice()).unwrap_or_default();
     if !apart.is_empty() {
@@ -172,10 +172,10 @@ fn story_details(plan: &Plan, key: &StoryKey, assignment: Option<&AssignmentSpec
     details
 }
 
-/// Who an assignment's agent is in the mailbox.
+/// The id and role of an assignment's agent in the mailbox.
 fn agent_label(plan: &Plan, assignment: &AssignmentSpec) -> Option<String> {
-    let place = plan.assignments.iter().position(|one| one.id == assignment.id)?;
-    plan.agents.get(place).map(|seat| format!("{} ({})", seat.id, seat.role))
+    let index = plan.assignments.iter().position(|one| one.id == assignment.id)?;
+    plan.agents.get(index).map(|agent| format!("{} ({})", agent.id, agent.role))
 }
 
 fn write_done(out: &mut PlanText, plan: &Plan) {
@@ -222,7 +222,7 @@ fn join_ids(ids: &[impl ToString]) -> String {
     if more > 0 { format!("{} and {more} more", shown.join(" ")) } else { shown.join(" ") }
 }
 
-/// One line of at most so many characters.
+/// Truncates text to one line of at most `most` characters.
 fn truncate(text: &str, most: usize) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() <= most { line } else { line.chars().take(most - 3).chain("...".chars()).collect() }

@@ -83,7 +83,7 @@ fn stories_in_one_sandbox_need_identical_header_blocks() {
     let plan = plan_of(&[("f.json", &text(block(2), block(2)))], &together).expect("a plan");
     let blocks = plan.header_blocks(0, &plan.assignments[0].stories);
     assert_eq!(Value::Object(blocks), json!({"house": {"rules": []}, "alert": {"priority": 2}}));
-    let says = "f.json: stories `US-001`, `US-002`: the two say different things in the header block `alert`, and share a sandbox";
+    let says = "f.json: stories `US-001`, `US-002`: the two share a sandbox but differ in the header block `alert`";
     // In so many words, and by leaving it to the file.
     for text in [text(block(2), block(3)), text(block(2), json!(null))] {
         assert_eq!(problems(plan_of(&[("f.json", &text)], &together)), [says]);
@@ -189,7 +189,7 @@ fn invalid_arguments_and_branches_are_rejected() {
     );
     assert_eq!(
         problems(plan_of(&[("a.json", &tasks_file_with(json!("main"), one_story()))], &options())),
-        ["a.json: `metadata.branchName`: stories are never merged onto `main`: that is for a person to do"]
+        ["a.json: `metadata.branchName`: longshore never merges stories onto `main`: only a person may"]
     );
     let ralph = json!({ "name": "n", "branchName": "a b", "userStories": one_story() }).to_string();
     assert_eq!(
@@ -199,11 +199,11 @@ fn invalid_arguments_and_branches_are_rejected() {
     let flag = PlanOptions { branch: Some("master".to_owned()), ..options() };
     assert_eq!(
         problems(plan_of(&[("a.json", &good)], &flag)),
-        ["a.json: `--branch`: stories are never merged onto `master`: that is for a person to do"]
+        ["a.json: `--branch`: longshore never merges stories onto `master`: only a person may"]
     );
     assert_eq!(
         problems(plan_of(&[("a.json", &good), ("b.json", &tasks_file_with(json!("b/c"), one_story()))], &options())),
-        ["b.json: the branch `b/c` cannot be beside the branch `b` of `a.json`: git keeps branches like files"]
+        ["b.json: the branch `b/c` conflicts with the branch `b` of `a.json`: git cannot store both"]
     );
     let long = "x".repeat(195);
     assert_eq!(
@@ -237,9 +237,9 @@ a.json: story `US-004`, `userStories[3].touches[0]`: the glob `../x` leaves the 
     remedy: write it relative to the repository's root, without `..`
 a.json: stories `setup`, `US-004`: no agent was named, and there is no `command` to run instead
     remedy: name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`
-a.json: `metadata.branchName`: stories are never merged onto `main`: that is for a person to do
-    remedy: give a branch of the work's own with `--branch NAME`, or change it in the tasks file; merge that branch when \
-you have looked at it
+a.json: `metadata.branchName`: longshore never merges stories onto `main`: only a person may
+    remedy: give another branch with `--branch NAME`, or change it in the tasks file; review that branch and merge \
+it yourself
 b.json: story `US-001`: no agent was named, and there is no `command` to run instead
     remedy: name one with `--agent NAME` or in `.longshore.toml`, or give the stories a `command`
 b.json: `metadata.branchName`: the branch name `feat/ä` has `ä`; allowed are letters, digits, `/`, `_` and `-`
@@ -524,7 +524,7 @@ fn duplicate_agent_ids_are_rejected_with_both_stories() {
     assert!(refused(&[agent("alpha-reviewer"), agent("alpha")]).contains("stories `US-001`, `US-002`"));
     assert!(
         refused(&[agent("Host")])
-            .contains("story `US-001`, `userStories[0].mailbox.agent`: the agent `Host` cannot be")
+            .contains("story `US-001`, `userStories[0].mailbox.agent`: the agent `Host` has a reserved name")
     );
     let files = [
         ("a.json", tasks_file_with_mailbox(true, &[agent("x")])),

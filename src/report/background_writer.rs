@@ -129,37 +129,37 @@ pub(super) mod tests {
     #[test]
     fn all_lines_are_written_in_order() {
         let (go, blocked) = channel();
-        let (kept, trouble) = (CapturedLines::default(), FirstWriteError::default());
-        let mut aside = BackgroundWriter::new(BlockingWriter(blocked, kept.clone()), trouble.clone());
+        let (output, first_error) = (CapturedLines::default(), FirstWriteError::default());
+        let mut writer = BackgroundWriter::new(BlockingWriter(blocked, output.clone()), first_error.clone());
         let lines: Vec<String> = (0..1000).map(|number| format!("{number}\n")).collect();
-        lines.iter().for_each(|line| aside.write(line.clone().into_bytes()));
-        assert_eq!(kept.text(), "");
+        lines.iter().for_each(|line| writer.write(line.clone().into_bytes()));
+        assert_eq!(output.text(), "");
         drop(go);
-        aside.close();
-        assert_eq!(kept.text(), lines.concat());
-        assert!(trouble.error().is_none());
+        writer.close();
+        assert_eq!(output.text(), lines.concat());
+        assert!(first_error.error().is_none());
     }
 
     #[test]
     fn close_times_out_on_a_blocked_writer_and_records_it() {
         let (_go, blocked) = channel();
-        let trouble = FirstWriteError::default();
-        let mut aside = BackgroundWriter::new(BlockingWriter(blocked, CapturedLines::default()), trouble.clone());
-        aside.drain_timeout = Duration::from_millis(50);
-        aside.write(b"line\n".to_vec());
+        let first_error = FirstWriteError::default();
+        let mut writer = BackgroundWriter::new(BlockingWriter(blocked, CapturedLines::default()), first_error.clone());
+        writer.drain_timeout = Duration::from_millis(50);
+        writer.write(b"line\n".to_vec());
         let began = Instant::now();
-        aside.close();
+        writer.close();
         assert!(began.elapsed() < Duration::from_secs(4));
-        assert_eq!(trouble.error().map(io::Error::kind), Some(ErrorKind::TimedOut));
+        assert_eq!(first_error.error().map(io::Error::kind), Some(ErrorKind::TimedOut));
     }
 
     #[test]
     fn write_errors_are_recorded_by_close() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
-        let trouble = FirstWriteError::default();
-        let mut aside = BackgroundWriter::new(full, trouble.clone());
-        aside.write(b"line\n".to_vec());
-        aside.close();
-        assert_eq!(trouble.error().map(io::Error::kind), Some(ErrorKind::StorageFull));
+        let first_error = FirstWriteError::default();
+        let mut writer = BackgroundWriter::new(full, first_error.clone());
+        writer.write(b"line\n".to_vec());
+        writer.close();
+        assert_eq!(first_error.error().map(io::Error::kind), Some(ErrorKind::StorageFull));
     }
 }

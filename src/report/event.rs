@@ -49,9 +49,9 @@ pub struct AttemptRef {
 /// Why something did not work out.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct FailureInfo {
-    /// The word.
+    /// The cause.
     pub cause: Cause,
-    /// What proves it.
+    /// The evidence for the cause.
     pub evidence: Evidence,
     /// The ref that keeps the work.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,14 +136,14 @@ pub enum EventBody {
         /// In which sandbox.
         attempt: AttemptRef,
     },
-    /// A story's newest words.
+    /// A story's progress.
     StoryProgress {
         /// Which.
         story: String,
-        /// The words, as the sandbox sent them.
+        /// The text as the sandbox sent it.
         text: String,
     },
-    /// The sandbox says that it is finished; it has not landed.
+    /// The sandbox reported the story as finished; it has not landed.
     StoryFinished {
         /// Which.
         story: String,
@@ -176,7 +176,7 @@ pub enum EventBody {
         story: String,
         /// Why.
         failure: FailureInfo,
-        /// Tries.
+        /// Number of attempts.
         attempts: u32,
     },
     /// It will not be run.
@@ -210,7 +210,7 @@ pub enum EventBody {
         /// How often the task was rejected so far.
         rejects: u32,
     },
-    /// Somebody cannot go on alone: an AMP escalation.
+    /// An AMP escalation.
     Escalated {
         /// The message's id in the SSOT.
         message: String,
@@ -233,17 +233,17 @@ pub enum EventBody {
     Decided {
         /// The task.
         task: String,
-        /// The word.
+        /// The cause.
         action: String,
         /// By whom.
         by: String,
     },
-    /// Somebody could not be told of an escalation (`--notify`, `--notify-url`). The first time only.
+    /// A notification of an escalation failed (`--notify`, `--notify-url`). The first time only.
     NotifyFailed {
         /// Who, and why.
         problem: String,
     },
-    /// What an earlier swarm learned of a story cannot be read, and is not handed on.
+    /// What an earlier swarm learned of a story cannot be read and is not passed on.
     MemoryDamaged {
         /// Where, and why.
         problem: String,

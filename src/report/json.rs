@@ -10,7 +10,7 @@ use super::reporter::Reporter;
 use super::story_labels::StoryLabels;
 use crate::swarm::Announcement;
 
-/// Events on a writer.
+/// Writes events to a writer.
 pub struct JsonReporter {
     labels: StoryLabels,
     writer: BackgroundWriter,
@@ -18,9 +18,9 @@ pub struct JsonReporter {
 }
 
 impl JsonReporter {
-    /// A stream that begins. A reader that is gone, or a full disk, does not end the swarm: it is noted in `trouble`.
-    pub fn new(names: StoryLabels, writer: impl Write + Send + 'static, trouble: FirstWriteError) -> Self {
-        Self { labels: names, writer: BackgroundWriter::new(writer, trouble), seq: 0 }
+    /// Starts a stream. A closed reader or a full disk does not end the swarm: the error is recorded in `first_error`.
+    pub fn new(labels: StoryLabels, writer: impl Write + Send + 'static, first_error: FirstWriteError) -> Self {
+        Self { labels, writer: BackgroundWriter::new(writer, first_error), seq: 0 }
     }
 }
 

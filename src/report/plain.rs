@@ -1,7 +1,7 @@
-//! One plain line an event: for logs, CI jobs, and terminals that want no bars.
+//! Prints one plain line per event: for logs, CI jobs, and terminals without progress bars.
 //!
-//! `12:03:04 US-001 landed 3f2a1b4c5d (2.1 s)`. A story's own words come at most every ten seconds, so that a long run
-//! stays readable; `--json` has them all.
+//! `12:03:04 US-001 landed 3f2a1b4c5d (2.1 s)`. A story's progress is shown at most every ten seconds, so that a long run
+//! stays readable; `--json` has all of it.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -16,10 +16,10 @@ use super::text_style::TextStyle;
 use crate::ids::StoryKey;
 use crate::swarm::Announcement;
 
-/// The least time between two lines with the words of one story.
+/// The least time between two progress lines of one story.
 const PROGRESS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
-/// Lines on a writer.
+/// Prints lines to a writer.
 pub struct PlainReporter {
     labels: StoryLabels,
     style: TextStyle,
@@ -29,15 +29,15 @@ pub struct PlainReporter {
 }
 
 impl PlainReporter {
-    /// Every line. A reader that is gone does not end the swarm.
-    pub fn new(names: StoryLabels, look: TextStyle, writer: impl Write + Send + 'static) -> Self {
+    /// Prints every line. A closed reader does not end the swarm.
+    pub fn new(labels: StoryLabels, style: TextStyle, writer: impl Write + Send + 'static) -> Self {
         let writer = BackgroundWriter::new(writer, FirstWriteError::default());
-        Self { labels: names, style: look, writer, quiet: false, last_progress: HashMap::new() }
+        Self { labels, style, writer, quiet: false, last_progress: HashMap::new() }
     }
 
-    /// Only what went wrong.
-    pub fn quiet(names: StoryLabels, look: TextStyle, writer: impl Write + Send + 'static) -> Self {
-        Self { quiet: true, ..Self::new(names, look, writer) }
+    /// Prints only warnings and failures.
+    pub fn quiet(labels: StoryLabels, style: TextStyle, writer: impl Write + Send + 'static) -> Self {
+        Self { quiet: true, ..Self::new(labels, style, writer) }
     }
 
     fn is_throttled(&mut self, at: Timestamp, story: &StoryKey) -> bool {
@@ -58,13 +58,13 @@ impl Reporter for PlainReporter {
         {
             return;
         }
-        let Some(said) = describe_announcement(&self.labels, announcement) else { return };
-        if self.quiet && !matches!(said.tone, Tone::Bad | Tone::Warning) {
+        let Some(line) = describe_announcement(&self.labels, announcement) else { return };
+        if self.quiet && !matches!(line.tone, Tone::Bad | Tone::Warning) {
             return;
         }
-        // One write a line, so that lines of other programs on the same terminal do not come between.
-        let line = format!("{}\n", format_line(&said, at, &self.style));
-        self.writer.write(line.into_bytes());
+        // One write per line, so that output of other programs does not interleave.
+        let text = format!("{}\n", format_line(&line, at, &self.style));
+        self.writer.write(text.into_bytes());
     }
 
     fn close(&mut self) {
@@ -72,11 +72,11 @@ impl Reporter for PlainReporter {
     }
 }
 
-/// The line, without its newline.
-pub fn format_line(said: &ReportLine, at: Timestamp, look: &TextStyle) -> String {
-    let time = at.to_zoned(look.time_zone.clone()).strftime("%H:%M:%S").to_string();
-    let ReportLine { tone, subject, text } = said;
-    if !look.colour {
+/// Formats a line without its newline.
+pub fn format_line(line: &ReportLine, at: Timestamp, style: &TextStyle) -> String {
+    let time = at.to_zoned(style.time_zone.clone()).strftime("%H:%M:%S").to_string();
+    let ReportLine { tone, subject, text } = line;
+    if !style.colour {
         return format!("{time} {subject} {text}");
     }
     let code = match tone {
@@ -112,13 +112,13 @@ mod tests {
     }
 
     fn render_lines(quiet: bool, colour: bool, announcements: &[Announcement]) -> String {
-        let look = TextStyle { colour, ..TextStyle::plain() };
-        let names = StoryLabels::from_spec(&spec(1));
+        let style = TextStyle { colour, ..TextStyle::plain() };
+        let labels = StoryLabels::from_spec(&spec(1));
         let out = CapturedLines::default();
         let mut plain = if quiet {
-            PlainReporter::quiet(names, look, out.clone())
+            PlainReporter::quiet(labels, style, out.clone())
         } else {
-            PlainReporter::new(names, look, out.clone())
+            PlainReporter::new(labels, style, out.clone())
         };
         let start: Timestamp = "2026-11-21T12:03:04Z".parse().expect("a time");
         for (second, announcement) in announcements.iter().enumerate() {
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn progress_is_reported_every_ten_seconds() {
-        let words = |text: &str| Announcement::StoryProgress { story: key("US-001"), text: text.to_owned() };
-        let all: Vec<_> = (0..12).map(|second| words(&format!("w{second}"))).collect();
+        let progress = |text: &str| Announcement::StoryProgress { story: key("US-001"), text: text.to_owned() };
+        let all: Vec<_> = (0..12).map(|second| progress(&format!("w{second}"))).collect();
         let text = render_lines(false, false, &all);
         assert_eq!(text, "12:03:04 US-001 w0\n12:03:14 US-001 w10\n");
     }

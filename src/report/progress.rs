@@ -1,8 +1,8 @@
-//! Bars on a terminal: one for the swarm, below the lines of the running sandboxes; what is over scrolls up as plain lines.
+//! Progress bars on a terminal: one for the swarm, below a line per running sandbox. Finished work scrolls up as plain lines.
 //! The only user of indicatif.
 //!
-//! A thread of its own redraws the elapsed times twice a second, so that a quiet swarm still shows that it lives. The
-//! lines are gone when the reporter is closed or dropped, also by a panic.
+//! A thread of its own redraws the elapsed times twice a second, so that a quiet swarm still shows activity. The
+//! bars are removed when the reporter is closed or dropped, even by a panic.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -27,16 +27,16 @@ const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
 
 type SandboxBars = Arc<Mutex<BTreeMap<AttemptId, ProgressBar>>>;
 
-/// Bars.
+/// Shows progress bars.
 pub struct ProgressBarReporter {
     labels: StoryLabels,
     style: TextStyle,
     multi_progress: MultiProgress,
     swarm_bar: ProgressBar,
     sandbox_bars: SandboxBars,
-    /// Which sandbox a story runs in, for its words.
+    /// The sandbox that each story runs in.
     running: HashMap<StoryKey, AttemptId>,
-    /// Which round a reviewer's sandbox is.
+    /// The review round of each reviewer's sandbox.
     reviews: HashMap<AttemptId, u32>,
     /// The stories that wait for the admin.
     waiting: BTreeSet<StoryKey>,
@@ -48,19 +48,20 @@ pub struct ProgressBarReporter {
 
 impl ProgressBarReporter {
     /// Bars on standard error.
-    pub fn new(names: StoryLabels, look: TextStyle) -> Self {
-        Self::with_target(names, look, ProgressDrawTarget::stderr())
+    pub fn new(labels: StoryLabels, style: TextStyle) -> Self {
+        Self::with_target(labels, style, ProgressDrawTarget::stderr())
     }
 
-    fn with_target(names: StoryLabels, look: TextStyle, target: ProgressDrawTarget) -> Self {
+    fn with_target(labels: StoryLabels, style: TextStyle, target: ProgressDrawTarget) -> Self {
         let multi = MultiProgress::with_draw_target(target);
-        let colours = if look.colour { ".green/dim" } else { "" };
-        let style = progress_style(&format!("{{elapsed_precise}} [{{bar:24{colours}}}] {{pos}}/{{len}} {{wide_msg}}"));
-        let swarm = multi.add(ProgressBar::new(0).with_style(style.progress_chars("=> ")));
+        let colours = if style.colour { ".green/dim" } else { "" };
+        let bar_style =
+            progress_style(&format!("{{elapsed_precise}} [{{bar:24{colours}}}] {{pos}}/{{len}} {{wide_msg}}"));
+        let swarm = multi.add(ProgressBar::new(0).with_style(bar_style.progress_chars("=> ")));
         let lines = SandboxBars::default();
         let (stop, stopped) = channel();
         let (bars, whole) = (Arc::clone(&lines), swarm.clone());
-        // Ends when told to, or when the reporter is gone.
+        // Ends when stopped or when the reporter is dropped.
         let redraw = move || {
             while stopped.recv_timeout(REDRAW_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 // Before the swarm begins there is nothing to show.
@@ -73,11 +74,11 @@ impl ProgressBarReporter {
             }
         };
         let thread = std::thread::Builder::new().name("progress".to_owned()).stack_size(256 * 1024).spawn(redraw);
-        // Without the thread the times stand still between events: no reason to fail.
+        // Without the thread, elapsed times only update on events.
         let ticker = thread.ok().map(|thread| (stop, thread));
         Self {
-            labels: names,
-            style: look,
+            labels,
+            style,
             multi_progress: multi,
             swarm_bar: swarm,
             sandbox_bars: lines,
@@ -115,31 +116,31 @@ impl ProgressBarReporter {
         self.reviews.remove(attempt);
     }
 
-    fn set_bar_message(&self, story: &StoryKey, words: String) {
+    fn set_bar_message(&self, story: &StoryKey, message: String) {
         let Some(attempt) = self.running.get(story) else { return };
         if let Some(bar) = lock_ignoring_poison(&self.sandbox_bars).get(attempt) {
             bar.set_message(match self.reviews.get(attempt) {
-                Some(round) => format!("review {round}: {words}"),
-                None => words,
+                Some(round) => format!("review {round}: {message}"),
+                None => message,
             });
         }
     }
 
-    /// Adds to what is decided, and shows it.
+    /// Adds to the counts and updates the swarm's bar.
     fn add_counts(&mut self, landed: u64, failed: u64, skipped: u64) {
         self.landed += landed;
         self.failed += failed;
         self.skipped += skipped;
-        let mut words = format!("{} landed", self.landed);
+        let mut message = format!("{} landed", self.landed);
         let waiting = self.waiting.len() as u64;
         let others = [(self.failed, "failed"), (self.skipped, "skipped"), (waiting, "waiting for the admin")];
         for (number, word) in others {
             if number > 0 {
-                words.push_str(&format!(", {number} {word}"));
+                message.push_str(&format!(", {number} {word}"));
             }
         }
         self.swarm_bar.set_position(self.landed + self.failed + self.skipped);
-        self.swarm_bar.set_message(words);
+        self.swarm_bar.set_message(message);
     }
 }
 
@@ -165,7 +166,7 @@ impl Reporter for ProgressBarReporter {
                 if let Some(bar) = lock_ignoring_poison(&self.sandbox_bars).get(attempt) {
                     bar.set_message(format!("review {round}"));
                 }
-                // The reviewer's own words are about the review.
+                // The reviewer's progress is shown as the review's.
                 self.running.extend(stories.iter().map(|story| (story.clone(), attempt.clone())));
                 self.reviews.insert(attempt.clone(), *round);
             }
@@ -198,10 +199,10 @@ impl Reporter for ProgressBarReporter {
             _ => {}
         }
         let shown_by_bars = matches!(announcement, Announcement::StoryStarted { .. });
-        if let Some(said) =
-            describe_announcement(&self.labels, announcement).filter(|said| said.tone != Tone::Detail && !shown_by_bars)
+        if let Some(line) =
+            describe_announcement(&self.labels, announcement).filter(|line| line.tone != Tone::Detail && !shown_by_bars)
         {
-            let _ = self.multi_progress.println(format_line(&said, at, &self.style));
+            let _ = self.multi_progress.println(format_line(&line, at, &self.style));
         }
     }
 
@@ -280,12 +281,12 @@ mod tests {
         let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
         let attempt = AttemptId { assignment: AssignmentId::new(2026, 1), number: 1 };
         let commit: crate::ids::CommitId = "3f2a1b4c5d".repeat(4).parse().expect("valid");
-        let words = format!("\u{1b}[2Jreading {}", "files ".repeat(40));
+        let text = format!("\u{1b}[2Jreading {}", "files ".repeat(40));
         let all = [
             Announcement::SwarmStarted { stories: 2, done: 0, assignments: 2, max_sandboxes: 2 },
             Announcement::SandboxStarting { attempt: attempt.clone(), stories: vec![story.clone()] },
             Announcement::StoryStarted { story: story.clone(), attempt: attempt.clone() },
-            Announcement::StoryProgress { story: story.clone(), text: words },
+            Announcement::StoryProgress { story: story.clone(), text },
         ];
         for announcement in &all {
             progress.announce(Timestamp::UNIX_EPOCH, announcement);
@@ -304,7 +305,7 @@ mod tests {
         let (written, cleared) = lock_ignoring_poison(&screen.0).clone();
         let text = written.concat();
         assert!(text.contains("US-001") && text.contains("reading files"), "{text}");
-        assert!(!text.contains("\u{1b}[2J"), "what a sandbox says must not drive the terminal");
+        assert!(!text.contains("\u{1b}[2J"), "sandbox output must not control the terminal");
         assert!(text.contains("US-001 landed 3f2a1b4c5d (2.0 s)"), "{text}");
         assert!(written.iter().all(|line| super::super::text::display_width(line) <= 180), "{written:#?}");
         assert!(cleared > 0);
@@ -333,17 +334,18 @@ mod tests {
             auto_suspended: true,
         };
         let message = "escalation-T-2026-001-1772116327001".parse().expect("an id");
-        let mut tell = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
-        tell(Announcement::SandboxStarting { attempt: attempt.clone(), stories: stories.clone() });
-        tell(Announcement::ReviewStarted { attempt: attempt.clone(), stories: stories.clone(), round: 2 });
-        let words = |progress: &ProgressBarReporter| lock_ignoring_poison(&progress.sandbox_bars)[&attempt].message();
-        assert_eq!(words(&progress), "review 2");
-        let mut tell = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
-        tell(Announcement::StoryProgress { story, text: "reading the diff".to_owned() });
-        assert_eq!(words(&progress), "review 2: reading the diff");
-        let mut tell = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
-        tell(Announcement::Escalated { message, stories, escalation: Box::new(escalation) });
-        assert!(words(&progress).contains("waits for the admin"), "{}", words(&progress));
+        let mut announce = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
+        announce(Announcement::SandboxStarting { attempt: attempt.clone(), stories: stories.clone() });
+        announce(Announcement::ReviewStarted { attempt: attempt.clone(), stories: stories.clone(), round: 2 });
+        let message_of =
+            |progress: &ProgressBarReporter| lock_ignoring_poison(&progress.sandbox_bars)[&attempt].message();
+        assert_eq!(message_of(&progress), "review 2");
+        let mut announce = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
+        announce(Announcement::StoryProgress { story, text: "reading the diff".to_owned() });
+        assert_eq!(message_of(&progress), "review 2: reading the diff");
+        let mut announce = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
+        announce(Announcement::Escalated { message, stories, escalation: Box::new(escalation) });
+        assert!(message_of(&progress).contains("waits for the admin"), "{}", message_of(&progress));
         assert_eq!(progress.swarm_bar.message(), "0 landed, 1 waiting for the admin");
         let decided = Announcement::DecisionApplied { task, action: "retry".to_owned(), by: "ada".to_owned() };
         progress.announce(Timestamp::UNIX_EPOCH, &decided);

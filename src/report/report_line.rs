@@ -1,6 +1,6 @@
-//! One announcement in words. `plain.rs` and `progress.rs` show it; what comes out of sandboxes is cleaned here.
+//! Formats announcements as report lines for `plain.rs` and `progress.rs`. Text from sandboxes is sanitized here.
 //!
-//! To add an announcement: its arm in [`describe_announcement`], and in `event.rs`.
+//! To add an announcement: add its arm in [`describe_announcement`] and in `event.rs`.
 
 use super::story_labels::StoryLabels;
 use super::text::{format_duration, pluralize, sanitize};
@@ -9,35 +9,33 @@ use crate::swarm::event::ContainerExit;
 use crate::swarm::{Announcement, StopLevel, SwarmOutcome};
 use crate::verdict::Failure;
 
-/// How a line is meant.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// It went well.
+    /// A success.
     Good,
-    /// It did not, for good.
+    /// A final failure.
     Bad,
-    /// Worth a look.
+    /// A problem that may need attention.
     Warning,
-    /// It goes on.
+    /// Normal progress.
     Neutral,
-    /// Only of interest when one reads a log later.
+    /// Only useful when reading a log later.
     Detail,
 }
 
-/// An announcement in words.
+/// An announcement as a line of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportLine {
-    /// How it is meant.
     pub tone: Tone,
-    /// What it is about: a story's label, an assignment, or `swarm`.
+    /// A story's label, an assignment, or `swarm`.
     pub subject: String,
-    /// The sentence.
     pub text: String,
 }
 
-/// The words; `None` for what is not worth a line.
+/// Formats an announcement; `None` if it needs no line.
 pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -> Option<ReportLine> {
-    let say = |tone, subject: &str, text: String| Some(ReportLine { tone, subject: subject.to_owned(), text });
+    let report_line = |tone, subject: &str, text: String| Some(ReportLine { tone, subject: subject.to_owned(), text });
     match announcement {
         Announcement::SwarmStarted { stories, done, assignments, max_sandboxes: max } => {
             let before = if *done > 0 { format!(", {done} done before") } else { String::new() };
@@ -47,7 +45,7 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
                 names.swarm(),
                 pluralize(*assignments, "assignment", "assignments"),
             );
-            say(Tone::Neutral, "swarm", text)
+            report_line(Tone::Neutral, "swarm", text)
         }
         Announcement::SwarmResumed { stories, done, running } => {
             let before = if *done > 0 { format!(", {done} done before") } else { String::new() };
@@ -61,13 +59,13 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
                 names.swarm(),
                 pluralize(*stories, "story", "stories")
             );
-            say(Tone::Neutral, "swarm", text)
+            report_line(Tone::Neutral, "swarm", text)
         }
         Announcement::SandboxStarting { attempt, stories } => {
-            say(Tone::Detail, &names.joined_labels(stories), format!("sandbox starting ({attempt})"))
+            report_line(Tone::Detail, &names.joined_labels(stories), format!("sandbox starting ({attempt})"))
         }
         Announcement::StartDelayed { attempt, reason } => {
-            say(Tone::Warning, attempt.assignment.as_str(), format!("its sandbox waits: {}", sanitize(reason)))
+            report_line(Tone::Warning, attempt.assignment.as_str(), format!("its sandbox waits: {}", sanitize(reason)))
         }
         Announcement::SandboxPaused { attempt, container } => {
             let text = format!(
@@ -75,38 +73,46 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
                  if it stays so",
                 sanitize(container)
             );
-            say(Tone::Warning, attempt.assignment.as_str(), text)
+            report_line(Tone::Warning, attempt.assignment.as_str(), text)
         }
         Announcement::SandboxStarted { .. } => None,
         Announcement::SandboxEnded { attempt, exit } => {
             let text = describe_exit(exit)?;
-            say(Tone::Warning, attempt.assignment.as_str(), format!("sandbox of attempt {} {text}", attempt.number))
+            report_line(
+                Tone::Warning,
+                attempt.assignment.as_str(),
+                format!("sandbox of attempt {} {text}", attempt.number),
+            )
         }
         Announcement::StoryStarted { story, attempt } => {
             let again = if attempt.number > 1 { format!(" (attempt {})", attempt.number) } else { String::new() };
-            say(Tone::Neutral, names.label(story), format!("started: {}{again}", names.title(story)))
+            report_line(Tone::Neutral, names.label(story), format!("started: {}{again}", names.title(story)))
         }
-        Announcement::StoryProgress { story, text } => say(Tone::Detail, names.label(story), sanitize(text)),
+        Announcement::StoryProgress { story, text } => report_line(Tone::Detail, names.label(story), sanitize(text)),
         Announcement::StoryFinished { story } => {
-            say(Tone::Detail, names.label(story), "finished in its sandbox".to_owned())
+            report_line(Tone::Detail, names.label(story), "finished in its sandbox".to_owned())
         }
-        Announcement::StoryLanded { story, commit, duration: time, .. } => {
-            say(Tone::Good, names.label(story), format!("landed {} ({})", commit.short(), format_duration(*time)))
-        }
+        Announcement::StoryLanded { story, commit, duration: time, .. } => report_line(
+            Tone::Good,
+            names.label(story),
+            format!("landed {} ({})", commit.short(), format_duration(*time)),
+        ),
         Announcement::StoryRetried { story, failure, next_attempt: next, delay: after } => {
             let wait = if after.is_zero() { String::new() } else { format!(" in {}", format_duration(*after)) };
             let text = format!("{}; trying again{wait} (attempt {next})", describe_failure(failure));
-            say(Tone::Warning, names.label(story), text)
+            report_line(Tone::Warning, names.label(story), text)
         }
         Announcement::StoryFailed { story, failure, attempts } => {
             let after = pluralize(*attempts as usize, "attempt", "attempts");
-            say(Tone::Bad, names.label(story), format!("failed after {after}: {}", describe_failure(failure)))
+            report_line(Tone::Bad, names.label(story), format!("failed after {after}: {}", describe_failure(failure)))
         }
-        Announcement::StorySkipped { story, blocked_by: because } => {
-            say(Tone::Warning, names.label(story), format!("skipped, because {} did not land", names.label(because)))
-        }
+        Announcement::StorySkipped { story, blocked_by: because } => report_line(
+            Tone::Warning,
+            names.label(story),
+            format!("skipped, because {} did not land", names.label(because)),
+        ),
         Announcement::ReviewStarted { stories, round, .. } => {
-            say(Tone::Neutral, &names.joined_labels(stories), format!("review {round} started"))
+            report_line(Tone::Neutral, &names.joined_labels(stories), format!("review {round} started"))
         }
         Announcement::ReviewEnded { stories, decision, confidence, issues, reject_count: rejects, .. } => {
             let (tone, word) = match decision {
@@ -120,7 +126,7 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
                     )
                 }
             };
-            say(tone, &names.joined_labels(stories), format!("review: {word} (confidence {confidence})"))
+            report_line(tone, &names.joined_labels(stories), format!("review: {word} (confidence {confidence})"))
         }
         Announcement::Escalated { message, stories, escalation } => {
             let tone = match escalation.severity {
@@ -135,56 +141,60 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
                 }
                 _ => String::new(),
             };
-            say(tone, &subject, format!("escalated: {}{action}", sanitize(&escalation.description)))
+            report_line(tone, &subject, format!("escalated: {}{action}", sanitize(&escalation.description)))
         }
         Announcement::DecisionApplied { task, action, by } => {
-            say(Tone::Neutral, task.as_str(), format!("{} decided: {action}", sanitize(by)))
+            report_line(Tone::Neutral, task.as_str(), format!("{} decided: {action}", sanitize(by)))
         }
-        Announcement::NotifyFailed { problem } => {
-            say(Tone::Warning, "swarm", format!("a notification failed, others may too: {}", sanitize(problem)))
-        }
+        Announcement::NotifyFailed { problem } => report_line(
+            Tone::Warning,
+            "swarm",
+            format!("a notification failed; others may fail too: {}", sanitize(problem)),
+        ),
         Announcement::MemoryDamaged { problem } => {
             let text =
-                format!("what an earlier swarm learned cannot be read, and is not handed on: {}", sanitize(problem));
-            say(Tone::Warning, "swarm", text)
+                format!("what an earlier swarm learned cannot be read and is not passed on: {}", sanitize(problem));
+            report_line(Tone::Warning, "swarm", text)
         }
         Announcement::RecordRefused { attempt, reason, count } => {
             let text = format!("bad record from its sandbox ({count} so far): {}", sanitize(reason));
-            say(Tone::Warning, attempt.assignment.as_str(), text)
+            report_line(Tone::Warning, attempt.assignment.as_str(), text)
         }
         Announcement::ErrorReported { attempt, code, message } => {
             let text = format!("its sandbox reports {}: {}", sanitize(code), sanitize(message));
-            say(Tone::Warning, attempt.assignment.as_str(), text)
+            report_line(Tone::Warning, attempt.assignment.as_str(), text)
         }
         Announcement::Salvaged { attempt, reference } => {
-            say(Tone::Warning, attempt.assignment.as_str(), format!("work kept in {}", sanitize(reference)))
+            report_line(Tone::Warning, attempt.assignment.as_str(), format!("work kept in {}", sanitize(reference)))
         }
         Announcement::WorkDirKept { attempt, work_dir: folder, partly_salvaged: partly } => {
             let what = if *partly { "not all of the work could be salvaged" } else { "work could not be salvaged" };
             let text = format!("{what}: all of it is kept in the work volume, folder {}", sanitize(folder));
-            say(Tone::Bad, attempt.assignment.as_str(), text)
+            report_line(Tone::Bad, attempt.assignment.as_str(), text)
         }
         Announcement::Stopping { level, by } => {
             let how = match level {
                 StopLevel::Graceful => "nothing new is started, sandboxes are asked to finish; again to kill them",
                 StopLevel::Kill => "sandboxes are killed, their work is salvaged; again to leave at once",
             };
-            say(Tone::Warning, "swarm", format!("stopping ({}): {how}", sanitize(by)))
+            report_line(Tone::Warning, "swarm", format!("stopping ({}): {how}", sanitize(by)))
         }
         Announcement::EngineLost { problem } => {
             let text = format!("the engine does not answer; waiting for it ({})", sanitize(problem));
-            say(Tone::Warning, "swarm", text)
+            report_line(Tone::Warning, "swarm", text)
         }
-        Announcement::EngineReconnected => say(Tone::Neutral, "swarm", "the engine answers again".to_owned()),
+        Announcement::EngineReconnected => report_line(Tone::Neutral, "swarm", "the engine answers again".to_owned()),
         Announcement::MachineryFailed { failure } => {
-            say(Tone::Bad, "swarm", format!("cannot go on: {}", describe_failure(failure)))
+            report_line(Tone::Bad, "swarm", format!("cannot go on: {}", describe_failure(failure)))
         }
         Announcement::SwarmEnded { outcome, landed, failed, skipped, pending } => {
             let (tone, how) = match outcome {
                 SwarmOutcome::Landed => (Tone::Good, "every story landed"),
                 SwarmOutcome::SomeFailed => (Tone::Bad, "some stories did not land"),
                 SwarmOutcome::MachineryFailed => (Tone::Bad, "the machinery failed"),
-                SwarmOutcome::Suspended => (Tone::Warning, "what is left waits for the admin: `longshore admin list`"),
+                SwarmOutcome::Suspended => {
+                    (Tone::Warning, "the remaining stories wait for the admin: `longshore admin list`")
+                }
                 SwarmOutcome::Interrupted => (Tone::Warning, "interrupted"),
             };
             let counts: Vec<String> =
@@ -193,7 +203,7 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
                     .filter(|(number, word)| *number > 0 || *word == "landed")
                     .map(|(number, word)| format!("{number} {word}"))
                     .collect();
-            say(tone, "swarm", format!("{how}: {}", counts.join(", ")))
+            report_line(tone, "swarm", format!("{how}: {}", counts.join(", ")))
         }
     }
 }
@@ -208,7 +218,7 @@ pub fn describe_failure(failure: &Failure) -> String {
     }
 }
 
-/// An end worth telling: one that the sandbox did not choose.
+/// Describes an abnormal end; `None` for a normal exit.
 fn describe_exit(exit: &ContainerExit) -> Option<String> {
     let error = if exit.error.is_empty() { String::new() } else { format!(" ({})", sanitize(&exit.error)) };
     match exit.code {

@@ -1,4 +1,4 @@
-//! What a swarm announces to, whatever the user chose to see. Called by `coordinator/`.
+//! The trait for reporting a swarm's announcements. Called by `coordinator/`.
 
 use jiff::Timestamp;
 

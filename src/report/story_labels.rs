@@ -1,13 +1,13 @@
-//! What stories are called to people: `US-001`, or `slug/US-001` where a swarm has several tasks files.
+//! Display labels of stories: `US-001`, or `slug/US-001` where a swarm has several tasks files.
 //!
-//! Made of the swarm's spec, so that a running swarm and one read back from its journal name them alike.
+//! Made of the swarm's spec, so that a running swarm and one read from its journal use the same labels.
 
 use std::collections::BTreeMap;
 
 use crate::ids::{AssignmentId, StoryKey, SwarmId};
 use crate::swarm::SwarmSpec;
 
-/// The names of a swarm's stories.
+/// The labels of a swarm's stories.
 #[derive(Debug, Clone)]
 pub struct StoryLabels {
     swarm: SwarmId,

@@ -1,6 +1,6 @@
-//! The end of a swarm, for people: a table of the stories, why those that failed did, and where everything is.
+//! The summary of a finished swarm: a table of the stories, the causes of failures, and the paths of all results.
 //!
-//! Made from `swarm-state.json`'s picture, so that `longshore run` and a later `longshore status` say the same. Printed by
+//! Made from `swarm-state.json`, so that `longshore run` and a later `longshore status` agree. Printed by
 //! `cli/`; `report_file.rs` writes it as report.md and report.json.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::verdict::{Cause, Evidence, MAX_HANG_SNAPSHOT_LINES};
 /// How many of a failed story's last lines are shown.
 const MAX_TAIL_LINES: usize = 12;
 
-/// All that is told.
+/// The summary of a swarm, also written as report.json.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -27,7 +27,7 @@ pub struct Summary {
     pub schema_version: u32,
     /// The swarm's id.
     pub swarm: String,
-    /// Of the whole.
+    /// The swarm's status.
     pub status: SwarmStatus,
     /// From the first event to the last.
     pub elapsed_ms: u64,
@@ -37,17 +37,17 @@ pub struct Summary {
     pub branches: Vec<BranchSummary>,
     /// What makes the sandboxes less closed than the defaults: "network bridge (--network)".
     pub relaxations: Vec<String>,
-    /// Things worth knowing that are no failure of a story.
+    /// Warnings that are not a story's failure.
     pub notes: Vec<String>,
     /// Path of the swarm's folder.
     pub folder: String,
     /// Path of swarm-state.json.
     pub state_file: String,
-    /// Path of report.md, where it was written.
+    /// Path of report.md, if it was written.
     pub report: Option<String>,
 }
 
-/// A story.
+/// One row of the table of stories.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorySummary {
@@ -55,30 +55,30 @@ pub struct StorySummary {
     pub story: String,
     /// Its title.
     pub title: String,
-    /// ACP's five words; `completed` is landed.
+    /// ACP's story status; `completed` means landed.
     pub status: StoryStatus,
-    /// It was done before the swarm began.
+    /// Whether it was done before the swarm began.
     pub done_before: bool,
-    /// Tries.
+    /// Number of attempts.
     pub attempts: u32,
-    /// In the sandbox that finished it; where none did, from its first start to the verdict.
+    /// Time in the sandbox that finished it, or from its first start to the verdict if no sandbox did.
     pub duration_ms: Option<u64>,
     /// Its commit.
     pub commit: Option<String>,
     /// Why it did not land.
     pub cause: Option<Cause>,
-    /// What proves that.
+    /// The evidence for the cause.
     pub evidence: Option<Evidence>,
-    /// What it waits for the admin for.
+    /// The admin decision that it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitState>,
     /// How often its task was rejected in a review.
     pub rejects: u32,
-    /// The story that kept it from being run.
+    /// The failed story that it depends on, if that is why it was skipped.
     pub because: Option<String>,
-    /// The ref that keeps what its last failure left.
+    /// The salvage ref of its last failure.
     pub salvage: Option<String>,
-    /// The refs that keep what its attempts left and what did not land, newest first.
+    /// The salvage refs of work that did not land, newest first.
     pub salvaged: Vec<String>,
     /// Its assignment.
     pub assignment: Option<String>,
@@ -92,26 +92,26 @@ pub struct StorySummary {
 pub struct BranchSummary {
     /// Its name.
     pub name: String,
-    /// Where it was when the swarm began.
+    /// Its head when the swarm began.
     pub base: String,
-    /// Where it is now, where it exists.
+    /// Its current head, if the branch exists.
     pub head: Option<String>,
 }
 
-/// From a story's first start to the verdict, all tries together; none where it was not begun.
+/// Time from a story's first start to the verdict, over all attempts; `None` if it did not start.
 fn time_to_verdict_ms(story: &StoryState) -> Option<u64> {
     let elapsed = story.ended_at?.duration_since(story.started_at?);
     u64::try_from(elapsed.as_millis()).ok()
 }
 
-/// Newest first. A state file of before has the last one alone.
+/// Newest first. Older state files have only the last ref.
 fn salvage_refs_newest_first(story: &StoryState) -> Vec<String> {
     let last = story.salvage.iter().filter(|last| !story.salvaged.contains(last));
     last.chain(story.salvaged.iter().rev()).cloned().collect()
 }
 
 impl Summary {
-    /// Of a swarm's state. The heads of the branches, `relaxations` and `notes` are the caller's to fill in.
+    /// Builds the summary from a swarm's state. The caller fills in the heads of the branches, `relaxations` and `notes`.
     pub fn from_state(state: &SwarmState, spec: &SwarmSpec, dir: &SwarmDir) -> Self {
         let several = spec.files.len() > 1;
         let slugs: BTreeMap<&str, &str> =
@@ -173,7 +173,7 @@ impl Summary {
         }
     }
 
-    /// How many stories have this status, those done before among them.
+    /// Counts the stories with this status, including those done before.
     pub fn count_with_status(&self, status: StoryStatus) -> usize {
         self.stories.iter().filter(|row| row.status == status).count()
     }
@@ -201,7 +201,7 @@ impl Summary {
         parts.join(", ")
     }
 
-    /// The table, the causes and the paths, for a terminal of so many columns.
+    /// Renders the table, the causes and the paths for a terminal of `columns` columns.
     pub fn render(&self, columns: usize, colour: bool) -> String {
         let mut out = render_table(&self.stories, columns, colour);
         for row in self.stories.iter().filter(|row| row.status == StoryStatus::Failed) {
@@ -210,29 +210,29 @@ impl Summary {
         }
         out.push_str(&self.render_waits(colour));
         out.push('\n');
-        let mut fact = |name: &str, value: &str| {
+        let mut evidence_line = |name: &str, value: &str| {
             // Writing to a string cannot fail.
             let _ = writeln!(out, "{} {value}", pad_to_width(name, 9));
         };
         let elapsed = format_duration(Duration::from_millis(self.elapsed_ms));
-        fact("stories", &format!("{} in {elapsed}", self.format_counts()));
+        evidence_line("stories", &format!("{} in {elapsed}", self.format_counts()));
         for branch in &self.branches {
-            fact("branch", &describe_branch(branch));
+            evidence_line("branch", &describe_branch(branch));
         }
         for kept in self.stories.iter().filter(|row| row.status != StoryStatus::Failed) {
             for reference in &kept.salvaged {
-                fact("kept", &format!("{} in {}", kept.story, sanitize(reference)));
+                evidence_line("kept", &format!("{} in {}", kept.story, sanitize(reference)));
             }
         }
         for relaxation in &self.relaxations {
-            fact("relaxed", relaxation);
+            evidence_line("relaxed", relaxation);
         }
         for note in &self.notes {
-            fact("note", note);
+            evidence_line("note", note);
         }
-        fact("state", &self.state_file);
+        evidence_line("state", &self.state_file);
         if let Some(report) = &self.report {
-            fact("report", report);
+            evidence_line("report", report);
         }
         out
     }
@@ -240,14 +240,14 @@ impl Summary {
 
 /// A task that waits for the admin.
 pub(super) struct AdminWait<'a> {
-    /// The labels of its stories that wait, with commas.
+    /// The labels of its waiting stories, separated by commas.
     pub(super) stories: String,
     pub(super) task: &'a str,
     pub(super) state: &'a WaitState,
 }
 
 impl Summary {
-    /// What waits for the admin, task by task.
+    /// The tasks that wait for the admin.
     pub(super) fn admin_waits(&self) -> Vec<AdminWait<'_>> {
         let mut waits: Vec<AdminWait<'_>> = Vec::new();
         for row in &self.stories {
@@ -260,7 +260,7 @@ impl Summary {
         waits
     }
 
-    /// The same in words, and how to answer.
+    /// Renders the tasks that wait for the admin and the command to decide each.
     fn render_waits(&self, colour: bool) -> String {
         let (bold, plain) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let mut out = String::new();
@@ -297,7 +297,7 @@ pub fn status_label(row: &StorySummary) -> &'static str {
     }
 }
 
-/// The table of stories. The title gives way where the columns do not suffice; nothing else is cut.
+/// Renders the table of stories. Only the title is truncated to fit `columns`.
 pub fn render_table(rows: &[StorySummary], columns: usize, colour: bool) -> String {
     let head = ["STORY", "TITLE", "STATUS", "CAUSE", "TRIES", "TIME", "COMMIT", "LOG"].map(str::to_owned);
     let mut cells: Vec<[String; 8]> = vec![head];
@@ -319,8 +319,8 @@ pub fn render_table(rows: &[StorySummary], columns: usize, colour: bool) -> Stri
     }
     let mut widths = [0usize; 8];
     for line in &cells {
-        for (place, cell) in line.iter().enumerate() {
-            widths[place] = widths[place].max(display_width(cell));
+        for (column, cell) in line.iter().enumerate() {
+            widths[column] = widths[column].max(display_width(cell));
         }
     }
     let others: usize = widths.iter().sum::<usize>() - widths[1] + 2 * 7;
@@ -328,10 +328,10 @@ pub fn render_table(rows: &[StorySummary], columns: usize, colour: bool) -> Stri
     let mut out = String::new();
     for (number, line) in cells.iter().enumerate() {
         let mut text = String::new();
-        for (place, cell) in line.iter().enumerate() {
-            let fitted = truncate_to_width(cell, widths[place]);
-            let padded = if place == 7 { fitted } else { pad_to_width(&fitted, widths[place] + 2) };
-            let code = match (number, place) {
+        for (column, cell) in line.iter().enumerate() {
+            let fitted = truncate_to_width(cell, widths[column]);
+            let padded = if column == 7 { fitted } else { pad_to_width(&fitted, widths[column] + 2) };
+            let code = match (number, column) {
                 (0, _) => "1",
                 (_, 2) => rows.get(number - 1).map_or("0", |row| status_colour(row.status)),
                 _ => "",
@@ -365,13 +365,13 @@ pub(super) fn cause_label(row: &StorySummary) -> String {
             format!("waits for the admin: {what}")
         }
         (_, Some(because)) => format!("{because} did not land"),
-        // A story that landed in the end, or waits for its next try, is not told by what went wrong before.
+        // Earlier failures of a story that landed are not shown.
         (Some(cause), None) if row.status != StoryStatus::Completed => cause.as_str().to_owned(),
         _ => String::new(),
     }
 }
 
-/// Why a story failed, with the proof.
+/// Renders a story's failure with its evidence.
 fn render_failure(row: &StorySummary, colour: bool) -> String {
     let cause = row.cause.map_or("failed", Cause::as_str);
     let evidence = row.evidence.clone().unwrap_or_default();
@@ -383,47 +383,47 @@ fn render_failure(row: &StorySummary, colour: bool) -> String {
     }
     out.push('\n');
     out.push_str(&render_evidence(&evidence));
-    let mut fact = |name: &str, value: String| {
+    let mut evidence_line = |name: &str, value: String| {
         let _ = writeln!(out, "  {} {value}", pad_to_width(name, 9));
     };
     for (number, reference) in row.salvaged.iter().enumerate() {
-        fact(if number == 0 { "kept in" } else { "and in" }, sanitize(reference));
+        evidence_line(if number == 0 { "kept in" } else { "and in" }, sanitize(reference));
     }
     if let Some(log) = &row.log {
-        fact("log", log.clone());
+        evidence_line("log", log.clone());
     }
     out
 }
 
-/// What proves a cause beyond its sentence, a line each, indented.
+/// Renders the evidence other than its summary, one indented line per item.
 pub fn render_evidence(evidence: &Evidence) -> String {
     let mut out = String::new();
-    let mut fact = |name: &str, value: String| {
+    let mut evidence_line = |name: &str, value: String| {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "  {} {value}", pad_to_width(name, 9));
     };
     if let Some(command) = &evidence.command {
-        fact("command", sanitize(command));
+        evidence_line("command", sanitize(command));
     }
     if let Some(code) = evidence.exit_code {
-        fact("exit code", code.to_string());
+        evidence_line("exit code", code.to_string());
     }
     if let Some(signal) = evidence.signal {
-        fact("signal", signal.to_string());
+        evidence_line("signal", signal.to_string());
     }
     if let Some(kills) = evidence.oom_kills {
-        fact("memory", format!("{} by the kernel", pluralize(kills as usize, "kill", "kills")));
+        evidence_line("memory", format!("{} by the kernel", pluralize(kills as usize, "kill", "kills")));
     }
     if !evidence.paths.is_empty() {
-        fact("paths", evidence.paths.iter().map(|path| sanitize(path)).collect::<Vec<_>>().join(", "));
+        evidence_line("paths", evidence.paths.iter().map(|path| sanitize(path)).collect::<Vec<_>>().join(", "));
     }
     let skipped = evidence.tail.len().saturating_sub(MAX_TAIL_LINES);
     for (number, line) in evidence.tail.iter().skip(skipped).enumerate() {
-        fact(if number == 0 { "said" } else { "" }, format!("| {}", sanitize(line)));
+        evidence_line(if number == 0 { "said" } else { "" }, format!("| {}", sanitize(line)));
     }
     for (name, lines) in [("processes", &evidence.processes), ("pipes", &evidence.pipes)] {
         for (number, line) in lines.iter().take(MAX_HANG_SNAPSHOT_LINES).enumerate() {
-            fact(if number == 0 { name } else { "" }, format!("| {}", sanitize(line)));
+            evidence_line(if number == 0 { name } else { "" }, format!("| {}", sanitize(line)));
         }
     }
     out

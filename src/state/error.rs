@@ -1,4 +1,4 @@
-//! What goes wrong with the state folder. `cli/` shows these; the hint of each is the last part of its message.
+//! Errors of the state folder, shown by `cli/`. The hint of each is the last part of its message.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::repo_dir::DirError;
 /// The result of an operation on the state folder.
 pub type StateResult<T> = Result<T, StateError>;
 
-/// What went wrong.
+/// An error of the state folder.
 #[derive(Debug, Error)]
 pub enum StateError {
     /// A file operation failed.
@@ -18,15 +18,13 @@ pub enum StateError {
     Io {
         /// "create the folder", "append to", ...
         action: &'static str,
-        /// What it was done to.
         path: PathBuf,
-        /// The system's word.
         source: io::Error,
     },
-    /// A link where a folder or a file of ours must be.
+    /// A symbolic link in place of a folder or file of longshore.
     #[error("`{}` is a symbolic link, and longshore keeps its state in a real folder: remove the link", .0.display())]
     Symlink(PathBuf),
-    /// Something else where a folder must be.
+    /// Not a folder.
     #[error("`{}` is not a folder", .0.display())]
     NotADirectory(PathBuf),
     /// Another process runs this swarm.
@@ -37,7 +35,7 @@ pub enum StateError {
         /// "process 4711" or "another process".
         holder: String,
     },
-    /// The user typed something that names no swarm.
+    /// No swarm matches what the user typed.
     #[error("no swarm `{typed}` in `{}`", root.display())]
     NoSuchSwarm {
         /// As typed.
@@ -45,7 +43,7 @@ pub enum StateError {
         /// The `.longshore` folder.
         root: PathBuf,
     },
-    /// The user typed something that names several.
+    /// Several swarms match what the user typed.
     #[error("`{typed}` names several swarms: {}", matches.join(", "))]
     AmbiguousSwarm {
         /// As typed.
@@ -53,8 +51,8 @@ pub enum StateError {
         /// The swarms.
         matches: Vec<String>,
     },
-    /// There is no swarm at all.
-    #[error("no swarm has been run here: `{}` has none", .0.display())]
+    /// The folder has no swarms.
+    #[error("no swarms found in `{}`", .0.display())]
     NoSwarms(PathBuf),
     /// A file is not what was written.
     #[error("`{}` is damaged at byte {offset} ({location}): {problem}", path.display())]
@@ -73,9 +71,9 @@ pub enum StateError {
     RecordsLost {
         /// The journal.
         path: PathBuf,
-        /// How many it has.
+        /// The number of records in the journal.
         found: u64,
-        /// How many it had.
+        /// The number of records at the last snapshot.
         expected: u64,
     },
     /// A file of a later version of longshore.
@@ -85,7 +83,7 @@ pub enum StateError {
         path: PathBuf,
         /// Its version.
         found: u64,
-        /// Ours.
+        /// The newest version that this build reads.
         supported: u32,
     },
     /// A value that cannot be written as JSON, or a record that is too long.
@@ -93,7 +91,6 @@ pub enum StateError {
     Encode {
         /// "the header", "an event", ...
         what: &'static str,
-        /// Why.
         source: serde_json::Error,
     },
     /// After a failed write the journal's end is unknown.

@@ -1,8 +1,8 @@
-//! `journal.ndjson`: every event that the machine took in, in order. The truth of a swarm; all else is made from it.
+//! `journal.ndjson`: every event that the machine handled, in order. The source of truth of a swarm.
 //!
 //! One JSON object a line, with a checksum first:
 //! `{"c":"<16 hex digits>","n":0,"header":{...}}` and then `{"c":"...","n":1,"at":"...","elapsedMs":0,"event":{...}}`.
-//! The checksum is FNV-1a (64 bits) over the line's bytes after it, begun with the checksum of the line before: so a
+//! The checksum is FNV-1a (64 bits) over the line's bytes after it, seeded with the checksum of the line before: so a
 //! changed byte, a lost, doubled or moved line, and a line of another journal are all found. (A change of one byte is
 //! found always: each step of FNV-1a is a bijection.) Text that ends without a newline is what a crash during an append
 //! leaves: dropped. All other damage is an error.
@@ -46,7 +46,7 @@ pub struct JournalHeader {
     pub started: Timestamp,
     /// The plan.
     pub spec: SwarmSpec,
-    /// What the coordinator wants back on `resume`; opaque here. No values of environment variables.
+    /// The coordinator's settings for `resume`; opaque here. No values of environment variables.
     pub settings: serde_json::Value,
     /// The tasks files as they were read, by [`StoryKey::file`](crate::ids::StoryKey::file).
     pub tasks: Vec<TasksFileCopy>,
@@ -58,7 +58,7 @@ pub struct JournalHeader {
 pub struct TasksFileCopy {
     /// As typed.
     pub path: String,
-    /// Its path from the root, without links; none in journals of before, and for a path that cannot be resolved.
+    /// Its canonical path; `None` in older journals, and for a path that cannot be resolved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canonical: Option<String>,
     /// Its text.
@@ -68,11 +68,11 @@ pub struct TasksFileCopy {
 /// An event with its times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JournalRecord {
-    /// Its place, from 1.
+    /// Its number, from 1.
     pub number: u64,
-    /// By the wall clock, for people.
+    /// Wall-clock time, for people.
     pub at: Timestamp,
-    /// Since the swarm began: what the machine was given.
+    /// Time since the swarm began, as passed to the machine.
     pub elapsed: Duration,
     /// What happened.
     pub event: Event,
@@ -90,7 +90,7 @@ pub struct JournalContents {
     /// How many bytes of a torn record come after them.
     pub torn_bytes: u64,
     checksum: u64,
-    /// The last record is whole but for its newline.
+    /// The last record is complete except for its newline.
     newline_missing: bool,
 }
 
@@ -149,7 +149,7 @@ struct HeaderVersion {
 }
 
 impl Journal {
-    /// Begins a journal: the header is there whole before the file has its name, so that no journal lacks it.
+    /// Creates a journal. The file is created atomically with its header, so that no journal lacks it.
     pub fn create(path: &Path, header: &JournalHeader) -> StateResult<Self> {
         let mut line = Vec::new();
         let checksum = encode_record(0, &HeaderRecordRef { n: 0, header }, "the journal's header", &mut line)?;
@@ -162,7 +162,7 @@ impl Journal {
         Ok(Self { path: path.to_owned(), file, next_number: 1, checksum, bytes: line.len() as u64, failed: false })
     }
 
-    /// Opens a journal to go on with it: what was torn is cut off.
+    /// Opens a journal for appending and truncates a torn record.
     pub fn open(path: &Path) -> StateResult<(Self, JournalContents)> {
         let contents = Self::read(path)?;
         let file = open_for_append(path)?;
@@ -187,7 +187,7 @@ impl Journal {
         Ok((journal, contents))
     }
 
-    /// Reads what a journal begins with, and nothing after it.
+    /// Reads only the header of a journal.
     pub fn read_header(path: &Path) -> StateResult<JournalHeader> {
         let mut line = Vec::new();
         File::open(path)
@@ -196,15 +196,15 @@ impl Journal {
         parse(&line, path).map(|contents| contents.header)
     }
 
-    /// Reads a journal, which somebody may be appending to.
+    /// Reads a journal, which another process may be appending to.
     pub fn read(path: &Path) -> StateResult<JournalContents> {
         let mut bytes = Vec::new();
         File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(StateError::io("read", path))?;
         parse(&bytes, path)
     }
 
-    /// Appends events, each with its time, as one write, and waits until they are on the disk. Gives the bytes written.
-    /// After an error the journal takes nothing more.
+    /// Appends events, each with its time, as one write, and waits until they are on the disk. Returns the bytes written.
+    /// If a failed write cannot be rolled back, the journal accepts no more records.
     pub fn append(&mut self, events: &[(Event, Duration)], at: Timestamp) -> StateResult<u64> {
         if self.failed {
             return Err(StateError::JournalFailed(self.path.clone()));
@@ -256,11 +256,16 @@ fn open_for_append(path: &Path) -> StateResult<File> {
         .map_err(StateError::io("open", path))
 }
 
-/// Adds a line to `out` and gives its checksum.
-fn encode_record<T: Serialize>(before: u64, value: &T, what: &'static str, out: &mut Vec<u8>) -> StateResult<u64> {
+/// Appends a line to `out` and returns its checksum.
+fn encode_record<T: Serialize>(
+    previous_checksum: u64,
+    value: &T,
+    what: &'static str,
+    out: &mut Vec<u8>,
+) -> StateResult<u64> {
     let json = serde_json::to_vec(value).map_err(|source| StateError::Encode { what, source })?;
     let body = &json[1..];
-    let checksum = fnv1a(before, body);
+    let checksum = fnv1a(previous_checksum, body);
     out.extend_from_slice(CHECKSUM_PREFIX);
     out.extend_from_slice(format!("{checksum:016x}\",").as_bytes());
     out.extend_from_slice(body);
@@ -268,11 +273,11 @@ fn encode_record<T: Serialize>(before: u64, value: &T, what: &'static str, out: 
     Ok(checksum)
 }
 
-/// The line's own checksum, where it is right.
-fn verify_checksum(before: u64, line: &[u8]) -> Option<u64> {
+/// The line's checksum, if it is correct.
+fn verify_checksum(previous_checksum: u64, line: &[u8]) -> Option<u64> {
     let body = line.get(BODY_OFFSET..)?;
     let digits = std::str::from_utf8(&line[CHECKSUM_PREFIX.len()..CHECKSUM_PREFIX.len() + CHECKSUM_DIGITS]).ok()?;
-    let right = fnv1a(before, body);
+    let right = fnv1a(previous_checksum, body);
     (line.starts_with(CHECKSUM_PREFIX)
         && &line[BODY_OFFSET - 2..BODY_OFFSET] == b"\","
         && digits == format!("{right:016x}"))
@@ -282,8 +287,8 @@ fn verify_checksum(before: u64, line: &[u8]) -> Option<u64> {
 /// Reads the bytes of a journal; `path` is for errors.
 pub(super) fn parse(bytes: &[u8], path: &Path) -> StateResult<JournalContents> {
     let damaged = |offset: usize, n: u64, problem: String| {
-        let place = if n == 0 { "the header".to_owned() } else { format!("record {n}") };
-        StateError::Damaged { path: path.to_owned(), offset: offset as u64, location: place, problem }
+        let location = if n == 0 { "the header".to_owned() } else { format!("record {n}") };
+        StateError::Damaged { path: path.to_owned(), offset: offset as u64, location, problem }
     };
     let mut header = None;
     let mut records: Vec<JournalRecord> = Vec::new();

@@ -11,7 +11,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 const KILL_POINT_VARIABLE: &str = "LONGSHORE_TEST_DIE_AT_RECORD";
 
-/// Where to die.
+/// The record at which the process kills itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct KillPoint {
     record: u64,
@@ -40,10 +40,12 @@ impl KillPoint {
     }
 }
 
-/// Kills the process if one of the records that are about to be appended is where it is to die.
+/// Kills the process if the kill point is among the records about to be appended.
 pub(super) fn kill_at_record(file: &mut File, first: u64, lines: &[u8]) {
-    let Some(place) = std::env::var(KILL_POINT_VARIABLE).ok().and_then(|text| KillPoint::parse(&text)) else { return };
-    let Some(cut) = place.bytes_before_kill(first, lines) else { return };
+    let Some(kill_point) = std::env::var(KILL_POINT_VARIABLE).ok().and_then(|text| KillPoint::parse(&text)) else {
+        return;
+    };
+    let Some(cut) = kill_point.bytes_before_kill(first, lines) else { return };
     let written = file.write_all(&lines[..cut]).and_then(|()| file.sync_data());
     written.expect("a journal of a test can be written");
     kill_self()
@@ -51,8 +53,8 @@ pub(super) fn kill_at_record(file: &mut File, first: u64, lines: &[u8]) {
 
 /// The header is record 0: `0` is after it is written, `0-` before. It is there whole or not at all.
 pub(super) fn kill_at_header(written: bool) {
-    let place = std::env::var(KILL_POINT_VARIABLE).ok().and_then(|text| KillPoint::parse(&text));
-    if place == Some(KillPoint { record: 0, torn: !written }) {
+    let kill_point = std::env::var(KILL_POINT_VARIABLE).ok().and_then(|text| KillPoint::parse(&text));
+    if kill_point == Some(KillPoint { record: 0, torn: !written }) {
         kill_self()
     }
 }

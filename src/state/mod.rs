@@ -1,8 +1,8 @@
-//! What is kept on disk of a swarm: `.longshore/swarms/<swarm>/`.
+//! The state of a swarm on disk: `.longshore/swarms/<swarm>/`.
 //!
-//! `swarm_dir.rs` is the folder and its lock, `journal.rs` the list of events that the machine took in (the truth),
-//! `swarm_state.rs` the picture of it for people and programs (`swarm-state.json`), `store.rs` both together and when
-//! the picture is made anew, `recovery.rs` the way back from the folder to a machine. Called by `coordinator/` and, for
+//! `swarm_dir.rs` is the folder and its lock, `journal.rs` the list of events that the machine handled (the source of truth),
+//! `swarm_state.rs` the snapshot of it for people and programs (`swarm-state.json`), `store.rs` both together and when
+//! a snapshot is due, `recovery.rs` rebuilds a machine from the folder. Called by `coordinator/` and, for
 //! reading, by `cli/`. Must not: know Docker or git, or decide anything about a story.
 //!
 //! Rules: an event is appended and synced before anything that follows from it is done. A torn last line of the journal

@@ -1,6 +1,6 @@
-//! What each ref that keeps work is of, by the journal: the attempt, where it began, and why its stories did not land.
+//! Reads from the journal, for each salvage ref: the attempt, its base commit, and the failures of its stories.
 //!
-//! Called by `longshore salvage`. `swarm-state.json` knows the last failure of a story alone; the journal knows them all.
+//! Called by `longshore salvage`. `swarm-state.json` has only a story's last failure; the journal has all of them.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::state::swarm_dir::SwarmDir;
 use crate::swarm::{Announcement, Effect, SwarmMachine};
 use crate::verdict::Failure;
 
-/// What a ref keeps.
+/// The origin of a salvage ref.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SalvageRecord {
-    /// What the work was done in.
+    /// The attempt that did the work.
     pub attempt: AttemptId,
-    /// Where that began.
+    /// The commit that the attempt started from.
     pub base: CommitId,
-    /// The stories whose work it is, each with why it did not land; none where it was not that story's doing.
+    /// The stories of the work, each with its failure; `None` if the story itself did not fail.
     pub stories: Vec<(StoryKey, Option<Failure>)>,
 }
 
@@ -26,24 +26,24 @@ pub struct SalvageRecord {
 pub fn salvage_records(dir: &SwarmDir) -> StateResult<(JournalHeader, BTreeMap<String, SalvageRecord>)> {
     let contents = Journal::read(&dir.journal_file())?;
     let mut machine = SwarmMachine::new(contents.header.spec.clone());
-    let mut kept: BTreeMap<String, SalvageRecord> = BTreeMap::new();
+    let mut by_ref: BTreeMap<String, SalvageRecord> = BTreeMap::new();
     for record in &contents.records {
         for effect in machine.handle(&record.event, record.elapsed) {
             let Effect::Announce(Announcement::Salvaged { attempt, reference }) = effect else { continue };
             let Some(view) = machine.attempt(&attempt) else { continue };
-            // Right after the event: a later attempt's failure takes this one's place.
-            let of_it = view
+            // Read right after the event, because a later attempt's failure replaces this one.
+            let salvaged = view
                 .stories
                 .iter()
                 .filter_map(|(key, _)| machine.story(key))
                 .filter(|story| story.salvage_refs.last() == Some(&reference));
-            let stories = of_it.map(|story| {
+            let stories = salvaged.map(|story| {
                 let own = story.failure.as_ref().filter(|failure| failure.salvage.as_ref() == Some(&reference));
                 (story.key.clone(), own.cloned())
             });
             let stories = stories.collect();
-            kept.entry(reference).or_insert_with(|| SalvageRecord { attempt, base: view.base.clone(), stories });
+            by_ref.entry(reference).or_insert_with(|| SalvageRecord { attempt, base: view.base.clone(), stories });
         }
     }
-    Ok((contents.header, kept))
+    Ok((contents.header, by_ref))
 }

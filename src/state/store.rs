@@ -1,10 +1,10 @@
-//! Journal and snapshot together, and when the snapshot is made anew.
+//! The journal and the snapshot of a swarm, and the policy for new snapshots.
 //!
 //! An event costs one journal line, however many stories there are. A snapshot costs as much as the swarm is big, so it
 //! is not made for each event: while it is small, at most every 200 ms; when it is big, after the journal has grown by a
 //! quarter of its size (so that snapshots write at most four times what the journal does); after 10 s with something new in
 //! any case, or, over 64 KB, as much longer as it is bigger (so that waiting alone writes at most 6.4 KB a second);
-//! and always at the end. Who wants the newest reads the journal (`recovery::current_state`). Called by the coordinator, which
+//! and always at the end. For the current state, read the journal (`recovery::current_state`). Called by the coordinator, which
 //! does the writing off its loop.
 
 use std::path::PathBuf;
@@ -32,11 +32,11 @@ const MAX_DELAY_BYTES: u64 = 64 * 1024;
 /// When to make the next snapshot. Pure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SnapshotPolicy {
-    /// The last snapshot's size and time; none before the first.
+    /// The last snapshot's size and time; `None` before the first.
     last_snapshot: Option<(u64, Duration)>,
-    /// Journal bytes that it does not have.
+    /// Journal bytes since the last snapshot.
     pending_bytes: u64,
-    /// The time of the first event that it does not have.
+    /// The time of the first event since the last snapshot.
     dirty_since: Option<Duration>,
 }
 
@@ -57,7 +57,7 @@ impl SnapshotPolicy {
         *self = Self { last_snapshot: Some((bytes, now)), pending_bytes: 0, dirty_since: None };
     }
 
-    /// When a snapshot is due, if nothing more happens; none where there is nothing new.
+    /// When the next snapshot is due, if no more events arrive; `None` if there are no new events.
     pub fn due_at(&self) -> Option<Duration> {
         let dirty = self.dirty_since?;
         let Some((size, at)) = self.last_snapshot else { return Some(dirty) };
@@ -69,7 +69,7 @@ impl SnapshotPolicy {
     }
 }
 
-/// A snapshot that was made and is to be written, anywhere.
+/// A snapshot that is not written yet. Can be written on any thread.
 #[derive(Debug)]
 #[must_use]
 pub struct PendingSnapshot {
@@ -83,7 +83,7 @@ impl PendingSnapshot {
         self.bytes.len() as u64
     }
 
-    /// Whether this is what the state file has.
+    /// Whether the state file has these bytes.
     pub fn is_written(&self) -> bool {
         std::fs::read(&self.path).is_ok_and(|bytes| bytes == self.bytes)
     }
@@ -95,7 +95,7 @@ impl PendingSnapshot {
     }
 }
 
-/// What a swarm writes. `Send`: the coordinator moves it to where it may block.
+/// A swarm's journal and snapshots on disk. `Send`, so that the coordinator can move it to a blocking thread.
 #[derive(Debug)]
 pub struct SwarmStore {
     dir: SwarmDir,
@@ -105,23 +105,23 @@ pub struct SwarmStore {
 }
 
 impl SwarmStore {
-    /// Begins: the journal with its header; then `latest` points here.
+    /// Creates the journal with its header, then points `latest` at this swarm.
     pub fn create(dir: SwarmDir, header: &JournalHeader) -> StateResult<Self> {
         let journal = Journal::create(&dir.journal_file(), header)?;
         dir.set_latest()?;
         Ok(Self { dir, started: header.started, journal, policy: SnapshotPolicy::new() })
     }
 
-    /// Goes on with a swarm: opens the journal and cuts off what is torn.
+    /// Opens the journal of an existing swarm and truncates a torn record.
     pub fn open(dir: SwarmDir) -> StateResult<(Self, JournalContents)> {
-        // Read first: opening cuts a torn end off.
+        // Check first, because opening truncates a torn record.
         check_against_state_file(&dir, &Journal::read(&dir.journal_file())?)?;
         let (journal, contents) = Journal::open(&dir.journal_file())?;
         let started = contents.header.started;
         Ok((Self { dir, started, journal, policy: SnapshotPolicy::new() }, contents))
     }
 
-    /// Makes events durable, each with the time that the machine was given. Gives the bytes written.
+    /// Makes events durable, each with the time passed to the machine. Returns the bytes written.
     pub fn append(&mut self, events: &[(Event, Duration)], at: Timestamp) -> StateResult<u64> {
         let bytes = self.journal.append(events, at)?;
         if let Some((_, now)) = events.last() {
@@ -130,12 +130,12 @@ impl SwarmStore {
         Ok(bytes)
     }
 
-    /// When the next snapshot is due, if nothing more happens.
+    /// When the next snapshot is due, if no more events arrive.
     pub fn snapshot_due_at(&self) -> Option<Duration> {
         self.policy.due_at()
     }
 
-    /// A snapshot of the machine, if one is due. The machine must have taken in what was appended, and nothing more.
+    /// A snapshot of the machine, if one is due. The machine must have handled exactly the appended events.
     pub fn snapshot_if_due(&mut self, machine: &SwarmMachine, now: Duration) -> StateResult<Option<PendingSnapshot>> {
         match self.policy.due_at() {
             Some(due) if due <= now => self.snapshot(machine, now).map(Some),

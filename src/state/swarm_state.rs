@@ -1,5 +1,5 @@
-//! `swarm-state.json`: a picture of the swarm for people and programs. Made from the machine's views; nothing is ever
-//! decided by it, so that it may be behind the journal and may be made again at any time.
+//! `swarm-state.json`: a snapshot of the swarm for people and programs. Made from the machine's views; no decision
+//! depends on it, so it may be behind the journal and can be regenerated at any time.
 //!
 //! Called by `store.rs` (write) and by `cli/` and `report/` (read, and `longshore schema`).
 
@@ -23,13 +23,13 @@ use crate::verdict::{Cause, Evidence};
 
 /// The version that this build writes, and the newest that it reads.
 pub const STATE_VERSION: u32 = 1;
-/// What stands in the checksum's place while it is computed, and what comes after it.
+/// The placeholder while the checksum is computed, and the bytes after it.
 const ZERO_CHECKSUM: &str = "0000000000000000";
 const TRAILER: &[u8] = b"\"\n}\n";
-/// A bigger file was not written by us.
+/// Larger files were not written by longshore.
 const MAX_STATE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// The file.
+/// The contents of `swarm-state.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SwarmState {
@@ -41,13 +41,13 @@ pub struct SwarmState {
     /// When it began, RFC 3339.
     #[schemars(with = "String")]
     pub created_at: Timestamp,
-    /// The newest event that this picture has, RFC 3339.
+    /// The newest event in this snapshot, RFC 3339.
     #[schemars(with = "String")]
     pub updated_at: Timestamp,
-    /// How many events of the journal this picture has: a journal with fewer has lost some.
+    /// The number of journal events in this snapshot; a journal with fewer has lost some.
     #[serde(default)]
     pub journal_records: u64,
-    /// Of the whole.
+    /// The swarm's status.
     pub status: SwarmStatus,
     /// One for each attempt, in the order of their starts.
     pub containers: Vec<ContainerState>,
@@ -57,21 +57,21 @@ pub struct SwarmState {
     pub checksum: String,
 }
 
-/// The status of the whole.
+/// A swarm's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SwarmStatus {
-    /// It goes on, or its orchestrator was killed: the lock tells.
+    /// Running, or its orchestrator was killed; check the lock to distinguish the two.
     Running,
-    /// A stop was asked for.
+    /// A stop was requested.
     Stopping,
     /// Every story landed.
     Landed,
-    /// Some story did not, by its own doing.
+    /// Some story failed through its own fault.
     SomeFailed,
-    /// Some story did not, by the machinery's doing.
+    /// Some story failed through the machinery's fault.
     MachineryFailed,
-    /// What is left waits for the admin; can be resumed.
+    /// The remaining stories wait for the admin; can be resumed.
     Suspended,
     /// Stopped; can be resumed.
     Interrupted,
@@ -81,10 +81,10 @@ pub enum SwarmStatus {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerState {
-    /// Null before there is one.
+    /// Null before the container is created.
     #[schemars(with = "Option<String>")]
     pub container_id: Option<ContainerId>,
-    /// Null before there is one.
+    /// Null before the container is created.
     pub container_name: Option<String>,
     /// As the user typed it.
     pub task_file_path: String,
@@ -93,17 +93,17 @@ pub struct ContainerState {
     pub branch_name: BranchName,
     /// `pending`, `running`, `completed`, `failed` or `stopped`.
     pub status: ContainerStatus,
-    /// Its stories, counted by its own words.
+    /// Its stories, counted by its own reports.
     pub story_progress: StoryProgress,
     /// Always null for now: longshore opens no pull requests.
     pub pr_url: Option<String>,
     /// Null where it has not ended or vanished.
     pub exit_code: Option<i64>,
-    /// What it failed of.
+    /// Why it failed.
     pub error: Option<String>,
-    /// The number of the try at its assignment, from 1.
+    /// The attempt's number within its assignment, from 1.
     pub attempt: u32,
-    /// When it was begun, RFC 3339.
+    /// When it began, RFC 3339.
     #[schemars(with = "String")]
     pub created_at: Timestamp,
     /// Its newest event, RFC 3339.
@@ -112,7 +112,7 @@ pub struct ContainerState {
     /// The assignment.
     #[schemars(with = "String")]
     pub assignment: AssignmentId,
-    /// What its sandbox is for.
+    /// Its sandbox's role.
     #[serde(default)]
     pub role: SandboxRole,
     /// Records that broke a rule.
@@ -125,30 +125,30 @@ pub struct ContainerState {
     pub work_kept: Option<String>,
 }
 
-/// What a sandbox is for.
+/// A sandbox's role.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxRole {
-    /// It does stories.
+    /// Executes stories.
     #[default]
     Executor,
-    /// It reviews what another one did.
+    /// Reviews another sandbox's work.
     Reviewer,
 }
 
-/// What a story waits for the admin for.
+/// The admin decision that a story waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitState {
-    /// In a word.
+    /// The kind of decision.
     #[serde(rename = "what")]
     pub kind: HoldKind,
-    /// In a sentence.
+    /// The reason in one sentence.
     pub reason: String,
     /// Since when, RFC 3339.
     #[schemars(with = "String")]
     pub since: Timestamp,
-    /// The `msg_id` of the escalation that says so.
+    /// The `msg_id` of the escalation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalation: Option<String>,
 }
@@ -214,7 +214,7 @@ struct StateVersion {
 }
 
 impl SwarmState {
-    /// The picture of a machine whose swarm began at `started`.
+    /// The state of a machine whose swarm began at `started`.
     pub fn from_machine(machine: &SwarmMachine, started: Timestamp) -> Self {
         let status = match (machine.outcome(), machine.stop_level()) {
             (Some(SwarmOutcome::Landed), _) => SwarmStatus::Landed,
@@ -240,18 +240,18 @@ impl SwarmState {
 
     /// The file's bytes.
     pub fn to_bytes(&self) -> StateResult<Vec<u8>> {
-        let unsummed = Self { checksum: ZERO_CHECKSUM.to_owned(), ..self.clone() };
-        let mut bytes = serde_json::to_vec_pretty(&unsummed)
+        let zeroed = Self { checksum: ZERO_CHECKSUM.to_owned(), ..self.clone() };
+        let mut bytes = serde_json::to_vec_pretty(&zeroed)
             .map_err(|source| StateError::Encode { what: "the swarm's state", source })?;
         bytes.push(b'\n');
         let checksum = format!("{:016x}", fnv1a(0, &bytes));
-        // The last field: its place is known from the end.
-        let place = bytes.len() - TRAILER.len() - checksum.len();
-        bytes[place..place + checksum.len()].copy_from_slice(checksum.as_bytes());
+        // The checksum is the last field, so its offset is known from the end.
+        let offset = bytes.len() - TRAILER.len() - checksum.len();
+        bytes[offset..offset + checksum.len()].copy_from_slice(checksum.as_bytes());
         Ok(bytes)
     }
 
-    /// Replaces the file, so that it is whole at every moment.
+    /// Replaces the file atomically.
     pub fn write(&self, path: &Path) -> StateResult<u64> {
         let bytes = self.to_bytes()?;
         write_atomic(path, &bytes)?;
@@ -261,7 +261,7 @@ impl SwarmState {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`StateError::UnsupportedVersion`] for one of a later version, [`StateError::Damaged`] for one that is not whole.
+    /// [`StateError::UnsupportedVersion`] for a file of a later version, [`StateError::Damaged`] for an incomplete file.
     pub fn read(path: &Path) -> StateResult<Self> {
         let mut bytes = Vec::new();
         std::fs::File::open(path)
@@ -282,11 +282,11 @@ impl SwarmState {
             return Err(StateError::UnsupportedVersion { path: path.to_owned(), found, supported: STATE_VERSION });
         }
         let state: Self = serde_json::from_slice(bytes).map_err(damaged)?;
-        let place = bytes.len().checked_sub(TRAILER.len() + ZERO_CHECKSUM.len());
-        let right = place.is_some_and(|place| {
-            let mut unsummed = bytes.to_vec();
-            unsummed[place..place + ZERO_CHECKSUM.len()].copy_from_slice(ZERO_CHECKSUM.as_bytes());
-            state.checksum == format!("{:016x}", fnv1a(0, &unsummed)) && bytes.ends_with(TRAILER)
+        let offset = bytes.len().checked_sub(TRAILER.len() + ZERO_CHECKSUM.len());
+        let right = offset.is_some_and(|offset| {
+            let mut zeroed = bytes.to_vec();
+            zeroed[offset..offset + ZERO_CHECKSUM.len()].copy_from_slice(ZERO_CHECKSUM.as_bytes());
+            state.checksum == format!("{:016x}", fnv1a(0, &zeroed)) && bytes.ends_with(TRAILER)
         });
         if right {
             Ok(Self { checksum: String::new(), ..state })
@@ -295,24 +295,24 @@ impl SwarmState {
                 path: path.to_owned(),
                 offset: 0,
                 location: "somewhere in it".to_owned(),
-                problem: "its checksum is wrong; the journal beside it is the truth".to_owned(),
+                problem: "its checksum is wrong; the journal beside it is authoritative".to_owned(),
             })
         }
     }
 }
 
-/// By the escalation that says so, which knows of the time in which nobody ran.
+/// When a hold began. Prefers the escalation's timestamp, which includes the time between runs.
 pub fn hold_since(hold: &AdminHold, started: Timestamp) -> Timestamp {
-    let said =
+    let escalated_at =
         hold.escalation_id.as_ref().and_then(|id| Timestamp::from_millisecond(i64::try_from(id.unix_ms()).ok()?).ok());
-    said.unwrap_or_else(|| wall_clock_time(started, hold.since))
+    escalated_at.unwrap_or_else(|| wall_clock_time(started, hold.since))
 }
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A time since the swarm's beginning as a time of the wall clock.
+/// Converts time since the swarm's start to wall-clock time.
 pub fn wall_clock_time(started: Timestamp, elapsed: Duration) -> Timestamp {
     jiff::SignedDuration::try_from(elapsed)
         .ok()
@@ -376,7 +376,7 @@ fn story_state(machine: &SwarmMachine, view: &StoryView, started: Timestamp) -> 
     }
 }
 
-/// The byte that serde_json's line and column mean.
+/// The byte offset of a serde_json error's line and column.
 fn byte_offset(bytes: &[u8], error: &serde_json::Error) -> u64 {
     let before: usize =
         bytes.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum();

@@ -318,7 +318,7 @@ fn closed_stdout_ends_a_command_quietly() {
 fn commands_without_a_swarm_fail() {
     let world = CliFixture::new();
     for args in [&["status"][..], &["stop"], &["logs", "US-001"]] {
-        world.run(args).expect(2, &["no swarm has been run here", "`longshore run FILE`"]);
+        world.run(args).expect(2, &["no swarms found in", "`longshore run FILE`"]);
     }
     world.run(&["status", "zzzz"]).expect(2, &["at least the first four characters"]);
     assert!(!world.root().join(".longshore").exists());
