@@ -154,7 +154,7 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "SWARM")]
     pub swarm: Option<SwarmPrefix>,
 
-    /// Print swarm-state.json
+    /// Print JSON to standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -162,7 +162,8 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "longshore logs [OPTIONS] [SWARM] [STORY|ASSIGNMENT]")]
 pub(crate) struct LogsArgs {
-    /// Swarm id [default: the newest swarm], and a story (US-001) or assignment (T-2026-001) [default: list the logs]
+    /// Swarm id, then a story (US-001) or assignment (T-2026-001); without a swarm, uses the newest; without a story or assignment,
+    /// lists the logs
     #[arg(num_args = 0..=2, value_names = ["SWARM", "STORY|ASSIGNMENT"])]
     pub names: Vec<String>,
 
@@ -193,7 +194,7 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "SIZE")]
     pub reserve_disk: Option<Size>,
 
-    /// Print a versioned stream of JSON events to standard output
+    /// Print one JSON object per line to standard output
     #[arg(long)]
     pub json: bool,
 

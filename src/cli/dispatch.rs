@@ -34,27 +34,27 @@ pub fn main() -> ExitCode {
 }
 
 fn run_command(cli: Cli) -> CommandResult {
-    let here = CommandContext::new(cli.repo);
+    let context = CommandContext::new(cli.repo);
     // `run` and `resume` log to a file of the swarm.
     if !matches!(cli.command, CliCommand::Run(_) | CliCommand::Resume(_)) {
         init_stderr_logging();
     }
     let runtime = || build_runtime(false);
     match cli.command {
-        CliCommand::Run(args) => build_runtime(true)?.block_on(run::run(*args, &here)),
-        CliCommand::Resume(args) => build_runtime(true)?.block_on(resume::resume(args, &here)),
-        CliCommand::Plan(args) => runtime()?.block_on(plan::plan(&args, &here)),
-        CliCommand::Status(args) => runtime()?.block_on(status::status(&args, &here)),
-        CliCommand::Logs(args) => runtime()?.block_on(logs::logs(&args, &here)),
-        CliCommand::Stop(args) => runtime()?.block_on(stop::stop(&args, &here)),
-        CliCommand::Salvage(args) => runtime()?.block_on(salvage::salvage(&args, &here)),
-        CliCommand::Ssot(args) => runtime()?.block_on(ssot::ssot(&args, &here)),
-        CliCommand::Mailbox(args) => runtime()?.block_on(mailbox::mailbox(&args, &here)),
-        CliCommand::Mesh(args) => mesh::mesh(&args, &here),
-        CliCommand::Admin(args) => runtime()?.block_on(admin::admin(&args, &here)),
-        CliCommand::Gc(args) => runtime()?.block_on(gc::gc(&args, &here)),
-        CliCommand::Doctor(args) => runtime()?.block_on(doctor::doctor(&args, &here)),
-        CliCommand::Images { command } => runtime()?.block_on(images::images(&command, &here)),
+        CliCommand::Run(args) => build_runtime(true)?.block_on(run::run(*args, &context)),
+        CliCommand::Resume(args) => build_runtime(true)?.block_on(resume::resume(args, &context)),
+        CliCommand::Plan(args) => runtime()?.block_on(plan::plan(&args, &context)),
+        CliCommand::Status(args) => runtime()?.block_on(status::status(&args, &context)),
+        CliCommand::Logs(args) => runtime()?.block_on(logs::logs(&args, &context)),
+        CliCommand::Stop(args) => runtime()?.block_on(stop::stop(&args, &context)),
+        CliCommand::Salvage(args) => runtime()?.block_on(salvage::salvage(&args, &context)),
+        CliCommand::Ssot(args) => runtime()?.block_on(ssot::ssot(&args, &context)),
+        CliCommand::Mailbox(args) => runtime()?.block_on(mailbox::mailbox(&args, &context)),
+        CliCommand::Mesh(args) => mesh::mesh(&args, &context),
+        CliCommand::Admin(args) => runtime()?.block_on(admin::admin(&args, &context)),
+        CliCommand::Gc(args) => runtime()?.block_on(gc::gc(&args, &context)),
+        CliCommand::Doctor(args) => runtime()?.block_on(doctor::doctor(&args, &context)),
+        CliCommand::Images { command } => runtime()?.block_on(images::images(&command, &context)),
         CliCommand::Schema { what } => schema::schema(what),
         CliCommand::Completions { shell } => completions::completions(shell),
         CliCommand::Man { dir } => man::man(dir.as_deref()),

@@ -15,7 +15,6 @@ const DOCKERFILE: &str = include_str!("../../images/sandbox/Dockerfile");
 /// The label that scripts/setup.sh gives what it builds from the same file.
 const DOCKERFILE_LABEL: &str = "dev.longshore.dockerfile";
 
-/// Carries it out.
 pub async fn images(command: &ImagesCommand, here: &CommandContext) -> CommandResult {
     let engine = here.connect_engine().await?;
     match command {
@@ -24,7 +23,7 @@ pub async fn images(command: &ImagesCommand, here: &CommandContext) -> CommandRe
     }
 }
 
-/// The images of ours, by tag.
+/// Lists the images built by longshore, by tag.
 pub(crate) async fn longshore_images(engine: &dyn Engine) -> Result<Vec<ImageInfo>, CommandError> {
     let mut found = engine.images(label::ROLE).await?;
     for image in engine.images(DOCKERFILE_LABEL).await? {

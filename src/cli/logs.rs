@@ -1,6 +1,6 @@
-//! `longshore logs`: what the sandbox of a story printed, from `logs/<assignment>.log`.
+//! `longshore logs`: prints the output of a story's sandbox, from `logs/<assignment>.log`.
 //!
-//! On a terminal the text is cleaned, because an agent may have printed anything; elsewhere it comes as it is.
+//! On a terminal, control characters are removed; elsewhere the output is unchanged.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write, stdout};
@@ -18,14 +18,13 @@ use crate::report::text::sanitize;
 use crate::state::recovery::replay;
 use crate::state::{Journal, SwarmDir};
 
-/// How often a followed log is looked at.
+/// Interval between reads of a followed log.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Carries it out.
 pub async fn logs(args: &LogsArgs, here: &CommandContext) -> CommandResult {
     let (swarm, what) = match &args.names[..] {
         [] => (None, None),
-        // A swarm's name is never a story's or an assignment's.
+        // A swarm prefix is never a valid story or assignment id.
         [one] => match one.parse::<SwarmPrefix>() {
             Ok(swarm) => (Some(swarm), None),
             Err(_) => (None, Some(one)),
@@ -39,12 +38,12 @@ pub async fn logs(args: &LogsArgs, here: &CommandContext) -> CommandResult {
     let dir = here.resolve_swarm_dir(swarm.as_ref().map(SwarmPrefix::as_str)).await?;
     let assignment = resolve_assignment(&dir, what)?;
     let path = dir.log_file(&assignment);
-    let may_come = args.follow && dir.is_locked()?;
-    if !path.exists() && !may_come {
+    let may_appear = args.follow && dir.is_locked()?;
+    if !path.exists() && !may_appear {
         let hint = if has_run(&dir, Some(&assignment))? {
             format!("its sandbox has run: `{}` was removed since, or could not be written", path.display())
         } else {
-            "its sandbox has not started; `longshore status` shows how the swarm stands".to_owned()
+            "its sandbox has not started; `longshore status` shows the state of the swarm".to_owned()
         };
         return Err(
             CommandError::input(format!("there is no log of {assignment} in swarm `{}`", dir.swarm())).with_hint(hint)
@@ -56,7 +55,7 @@ pub async fn logs(args: &LogsArgs, here: &CommandContext) -> CommandResult {
         _ => 0,
     };
     loop {
-        // Asked before reading: what was written before the end is then read after it.
+        // Checked before reading, so that output written before the swarm's end is not missed.
         let live = args.follow && dir.is_locked()?;
         offset = print_from(&path, offset, &mut printer)?;
         if !live {
@@ -67,7 +66,7 @@ pub async fn logs(args: &LogsArgs, here: &CommandContext) -> CommandResult {
     }
 }
 
-/// The logs that there are, each with its stories and its size.
+/// Lists the existing logs with their stories and sizes.
 fn list_logs(dir: &SwarmDir) -> CommandResult {
     let spec = Journal::read_header(&dir.journal_file())?.spec;
     let names = StoryLabels::from_spec(&spec);
@@ -92,7 +91,7 @@ fn list_logs(dir: &SwarmDir) -> CommandResult {
     Ok(ExitStatus::Success)
 }
 
-/// Whether a sandbox has run; of this assignment, or any.
+/// Whether a sandbox of this assignment, or any sandbox, has run.
 fn has_run(dir: &SwarmDir, assignment: Option<&AssignmentId>) -> Result<bool, CommandError> {
     let machine = replay(Journal::read(&dir.journal_file())?).machine;
     let mut attempts = machine.attempts();
@@ -100,7 +99,7 @@ fn has_run(dir: &SwarmDir, assignment: Option<&AssignmentId>) -> Result<bool, Co
     Ok(attempts.any(|view| asked(&view.id.assignment) && view.started.is_some()))
 }
 
-/// The assignment that is meant: by its own id, or by the label or id of one of its stories.
+/// Finds an assignment by its id, or by the label or id of one of its stories.
 fn resolve_assignment(dir: &SwarmDir, what: &str) -> Result<AssignmentId, CommandError> {
     let spec = Journal::read(&dir.journal_file())?.header.spec;
     if let Ok(id) = what.parse::<AssignmentId>()
@@ -131,7 +130,7 @@ fn read_error(path: &Path, error: &std::io::Error) -> CommandError {
     CommandError::machinery(format!("cannot read `{}`", path.display())).with_cause(error)
 }
 
-/// Prints what the file has from `offset` on and gives the offset of its end. A file that is not there yet has nothing.
+/// Prints the file from `offset` on and returns the offset of its end. A missing file counts as empty.
 fn print_from(path: &Path, offset: u64, printer: &mut LogPrinter) -> Result<u64, CommandError> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -165,12 +164,12 @@ fn tail_offset(path: &Path, lines: usize) -> std::io::Result<u64> {
         block.clear();
         file.seek(SeekFrom::Start(start))?;
         (&file).take(end - start).read_to_end(&mut block)?;
-        for place in (0..block.len()).rev() {
+        for index in (0..block.len()).rev() {
             // The newline that ends the last line begins no other.
-            if block[place] == b'\n' && !std::mem::take(&mut last) {
+            if block[index] == b'\n' && !std::mem::take(&mut last) {
                 wanted = wanted.saturating_sub(1);
                 if wanted == 0 {
-                    return Ok(start + place as u64 + 1);
+                    return Ok(start + index as u64 + 1);
                 }
             } else if lines == 0 {
                 return Ok(end);

@@ -1,8 +1,7 @@
-//! `longshore resume`: goes on with a swarm from its journal, after a stop, a failure of the machinery, or the orchestrator's
-//! death.
+//! `longshore resume`: continues a swarm from its journal after a stop, a machinery failure, or a crash of the orchestrator.
 //!
-//! The journal's header says how the swarm was set up. Its tasks files are those of then, however they have changed since. The
-//! values of environment variables are kept nowhere: they are taken again from the environment or from `--env`.
+//! The journal's header has the swarm's settings and the original content of its tasks files. Values of environment variables are
+//! not stored; they come from the environment or from `--env`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -122,7 +121,7 @@ impl InterruptedSwarm {
         finish::run_and_finish(setup, &context, &write_error).await
     }
 
-    /// What hears of escalations, those included that an earlier orchestrator did not get to tell.
+    /// Creates the listener for escalations and sends the notifications that an earlier orchestrator missed.
     fn escalation_listener(&self, settings: &PersistedSettings) -> Result<Box<dyn EscalationListener>, CommandError> {
         let Some(targets) = setup::notify_targets(settings)? else { return Ok(Box::new(())) };
         let mut notifier = EscalationNotifier::new(targets, self.repo.root(), &self.dir, NotifyPolicy::default());

@@ -1,4 +1,4 @@
-//! `longshore status`: how a swarm stands, from its journal, which is never behind.
+//! `longshore status`: shows the state of a swarm from its journal, which is always current.
 
 use std::fmt::Write;
 use std::io::stdout;
@@ -18,7 +18,6 @@ use crate::state::recovery::recover;
 use crate::state::{SandboxRole, SwarmDir, SwarmState, SwarmStatus};
 use crate::swarm::{ContainerStatus, SwarmSpec};
 
-/// Carries it out.
 pub async fn status(args: &StatusArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let dir = SwarmDir::resolve(repo.root(), args.swarm.as_ref().map(SwarmPrefix::as_str))?;
@@ -44,8 +43,7 @@ pub async fn status(args: &StatusArgs, here: &CommandContext) -> CommandResult {
     Ok(ExitStatus::Success)
 }
 
-/// The escalations that nobody has answered, each with what it suggests; empty where there are none. Those for the record only
-/// are left out.
+/// Renders the open escalations with their suggested actions, except informational ones; empty if there are none.
 fn render_open_escalations(ssot: &Ssot, spec: &SwarmSpec) -> Result<String, CommandError> {
     let mut out = String::new();
     for message in ssot.open_escalations()? {
@@ -63,15 +61,15 @@ fn render_open_escalations(ssot: &Ssot, spec: &SwarmSpec) -> Result<String, Comm
     if out.is_empty() { Ok(out) } else { Ok(format!("open escalations\n{out}\n")) }
 }
 
-/// The status in words. A swarm that says that it runs, and whose lock nobody holds, lost its orchestrator.
+/// Describes the status. A running swarm without a lock has lost its orchestrator.
 fn describe_status(status: SwarmStatus, live: bool) -> &'static str {
     match (status, live) {
         (SwarmStatus::Running, true) => "running",
         (SwarmStatus::Stopping, true) => "stopping",
-        // A third signal ends it so.
-        (SwarmStatus::Stopping, false) => "interrupted while it was stopping; `longshore resume` goes on with it",
+        // A third signal causes this.
+        (SwarmStatus::Stopping, false) => "interrupted while stopping; `longshore resume` continues it",
         (SwarmStatus::Running, false) => {
-            "dead: its orchestrator ended without a word; `longshore resume` goes on with what the journal has"
+            "dead: the orchestrator crashed or was killed; `longshore resume` continues from the journal"
         }
         (SwarmStatus::Landed, _) => "every story landed",
         (SwarmStatus::SomeFailed, _) => "ended, some stories did not land",
@@ -79,7 +77,7 @@ fn describe_status(status: SwarmStatus, live: bool) -> &'static str {
         (SwarmStatus::Suspended, _) => {
             "suspended: what is left waits for the admin (`longshore admin list`), then `longshore resume`"
         }
-        (SwarmStatus::Interrupted, _) => "interrupted; `longshore resume` goes on with it",
+        (SwarmStatus::Interrupted, _) => "interrupted; `longshore resume` continues it",
     }
 }
 

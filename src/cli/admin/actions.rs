@@ -1,9 +1,9 @@
-//! What can be decided about a task now, and what each decision does; the table of `swarm/machine/hold.rs`, for people.
+//! The allowed decisions about a task and their effects, following the table in `swarm/machine/hold.rs`.
 
 use crate::ids::AssignmentId;
 use crate::swarm::{HoldKind, SwarmMachine, TaskAction};
 
-/// What can be decided now, in the order in which it is told.
+/// Lists the allowed decisions in display order.
 pub(super) fn allowed_actions(machine: &SwarmMachine, task: &AssignmentId) -> Vec<TaskAction> {
     let all = [
         TaskAction::Approve,
@@ -16,7 +16,7 @@ pub(super) fn allowed_actions(machine: &SwarmMachine, task: &AssignmentId) -> Ve
     all.into_iter().filter(|action| machine.check_decision(task, action).is_ok()).collect()
 }
 
-/// What the decision does to what waits so.
+/// Describes the effect of a decision on a task with this hold.
 pub(super) fn describe_effect(held: Option<HoldKind>, action: &TaskAction) -> &'static str {
     use HoldKind as H;
     match (action, held) {

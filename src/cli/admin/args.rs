@@ -1,4 +1,4 @@
-//! The arguments of `longshore admin`, as typed.
+//! Arguments of `longshore admin`.
 
 use clap::{Args, Subcommand};
 
@@ -7,56 +7,54 @@ use crate::cli::swarm_prefix::SwarmPrefix;
 /// `longshore admin`.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
-    /// What to do.
     #[command(subcommand)]
     pub command: AdminCommand,
 }
 
-/// What the admin can do.
 #[derive(Debug, Subcommand)]
 pub enum AdminCommand {
-    /// A line for each thing that waits for you, then one for each open escalation
+    /// List tasks that wait for a decision, and open escalations
     List(AdminListArgs),
-    /// Tell a task or an escalation in full: what was said, the newest verdict, where the diff is, what you can decide
+    /// Show a task or escalation: its messages, newest verdict, diff path and possible decisions
     Show(AdminTargetArgs),
-    /// Let it run, land, or have the verdict count
+    /// Approve a waiting task: run it, merge it, or accept its verdict
     Approve(AdminTargetArgs),
-    /// Let it go on where it stopped, or have it reviewed again
+    /// Continue a suspended task, or request another review
     Resume(AdminTargetArgs),
-    /// Have it done again, as if nothing had failed or been rejected
+    /// Retry a task, with its retry and rejection counts reset
     Retry(AdminTargetArgs),
-    /// End it: it does not land, and its work is kept
+    /// Abort a task; its work is kept but not merged
     Abort(AdminTargetArgs),
-    /// Put its commits aside, and have it begin again from the integration branch
+    /// Save the task's commits under a ref and restart the task from the integration branch
     Rollback(AdminTargetArgs),
-    /// Give its agent these words, and let it go on
+    /// Send guidance to the task's agent and continue the task
     Answer(AdminAnswerArgs),
 }
 
 /// `longshore admin list`.
 #[derive(Debug, Default, Args)]
 pub struct AdminListArgs {
-    /// Of this swarm, by its id or the beginning of it [default: the newest]
+    /// Swarm id, or the start of one [default: the newest swarm]
     #[arg(long, value_name = "SWARM")]
     pub swarm: Option<SwarmPrefix>,
 
-    /// Also escalations that are for the record only, and those that were answered
+    /// Also list informational and answered escalations
     #[arg(long)]
     pub all: bool,
 
-    /// Write a JSON object a line on standard output
+    /// Print one JSON object per line to standard output
     #[arg(long)]
     pub json: bool,
 }
 
-/// What a decision is about.
+/// Target of `longshore admin show` and of the decisions.
 #[derive(Debug, Args)]
 pub struct AdminTargetArgs {
-    /// A task (T-2026-001), a story (US-003, SLUG/US-003), or an escalation by its msg_id
+    /// Task (T-2026-001), story (US-003, SLUG/US-003), or msg_id of an escalation
     #[arg(value_name = "TARGET")]
     pub target: String,
 
-    /// The swarm, by its id or the beginning of it [default: that of the task or escalation; for a story, the newest]
+    /// Swarm id, or the start of one [default: the swarm of the task or escalation; for a story, the newest swarm]
     #[arg(long, value_name = "SWARM")]
     pub swarm: Option<SwarmPrefix>,
 }
@@ -64,11 +62,10 @@ pub struct AdminTargetArgs {
 /// `longshore admin answer`.
 #[derive(Debug, Args)]
 pub struct AdminAnswerArgs {
-    /// What is answered.
     #[command(flatten)]
     pub target: AdminTargetArgs,
 
-    /// The words, or - to read them from standard input
+    /// Text of the answer; `-` reads standard input
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     pub text: String,
 }

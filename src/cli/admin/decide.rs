@@ -1,7 +1,7 @@
 //! `longshore admin approve|resume|retry|abort|rollback|answer`.
 //!
-//! A running swarm's own orchestrator says whether it can be; what it accepted is in its journal, and is kept in the SSOT too,
-//! under the same id. For a swarm that does not run the journal's machine says so, with the decisions that wait already.
+//! The orchestrator of a running swarm checks the decision and writes it to its journal. The SSOT records it too, under the same
+//! id. For a stopped swarm, the decision is checked against the machine from the journal with all pending decisions applied.
 
 use std::error::Error;
 
@@ -22,7 +22,7 @@ use crate::swarm::{TaskAction, TaskDecision};
 /// The longest answer, in bytes: it goes into every later prompt, and through the control socket as one line.
 const MAX_ANSWER_BYTES: usize = 32 * 1024;
 
-/// The words of an answer, as typed or from standard input.
+/// Returns the text of an answer: the argument, or standard input for `-`.
 pub(super) fn read_answer(typed: &str) -> Result<String, CommandError> {
     let unreadable =
         |error: &dyn Error| CommandError::input("the answer on standard input cannot be read").with_cause(error);
@@ -35,7 +35,7 @@ pub(super) fn read_answer(typed: &str) -> Result<String, CommandError> {
     let text = text.trim().to_owned();
     match text.len() {
         0 => Err(CommandError::input("the answer is empty")
-            .with_hint("give the words, or `-` and the words on standard input")),
+            .with_hint("give the text, or `-` and the text on standard input")),
         length if length > MAX_ANSWER_BYTES => {
             Err(CommandError::input(format!("the answer is longer than {MAX_ANSWER_BYTES} bytes")))
         }
@@ -43,66 +43,71 @@ pub(super) fn read_answer(typed: &str) -> Result<String, CommandError> {
     }
 }
 
-/// Decides it.
-pub(super) async fn decide(args: &AdminTargetArgs, action: TaskAction, here: &CommandContext) -> CommandResult {
-    let ResolvedTarget { context: scene, target, task, .. } = resolve_target(args, here).await?;
-    let made = AdminDecision {
+/// Applies the decision to a running swarm, or saves it for `resume`.
+pub(super) async fn decide(
+    args: &AdminTargetArgs,
+    action: TaskAction,
+    command_context: &CommandContext,
+) -> CommandResult {
+    let ResolvedTarget { context, target, task, .. } = resolve_target(args, command_context).await?;
+    let decision_record = AdminDecision {
         id: DecisionId::random(),
-        swarm: scene.dir.swarm(),
+        swarm: context.dir.swarm(),
         target,
         action: to_admin_action(&action),
         at: Timestamp::now(),
-        by: current_user(&scene).await,
+        by: current_user(&context).await,
     };
-    let held = scene.machine_with_pending.admin_hold(&task).map(|hold| hold.kind);
-    let does = describe_effect(held, &action);
-    let decision = TaskDecision { id: made.id.to_string(), task: task.clone(), action, by: made.by.clone() };
-    let what = format!("{task} ({}): {}", scene.names.assignment_labels(&task), decision.action.as_str());
-    let told = match scene.live {
-        true => send_decision(&scene, &decision).await?,
+    let held = context.machine_with_pending.admin_hold(&task).map(|hold| hold.kind);
+    let effect_text = describe_effect(held, &action);
+    let decision =
+        TaskDecision { id: decision_record.id.to_string(), task: task.clone(), action, by: decision_record.by.clone() };
+    let decision_label = format!("{task} ({}): {}", context.names.assignment_labels(&task), decision.action.as_str());
+    let delivered = match context.live {
+        true => send_decision(&context, &decision).await?,
         false => false,
     };
-    if !told {
-        check_allowed(&scene, &decision)?;
+    if !delivered {
+        check_allowed(&context, &decision)?;
     }
-    let ssot = Ssot::open(scene.repo.root())?;
-    ssot.record_decision(&made)?;
-    let then = match told {
-        true => "the running swarm has taken it in".to_owned(),
-        false => format!("kept; `longshore resume {}` takes it in", scene.dir.swarm().short()),
+    let ssot = Ssot::open(context.repo.root())?;
+    ssot.record_decision(&decision_record)?;
+    let delivery_note = match delivered {
+        true => "applied by the running swarm".to_owned(),
+        false => format!("saved; `longshore resume {}` applies it", context.dir.swarm().short()),
     };
-    print_stdout(&format!("{what}: {does}\n{then}\n"))?;
+    print_stdout(&format!("{decision_label}: {effect_text}\n{delivery_note}\n"))?;
     Ok(ExitStatus::Success)
 }
 
-/// Tells the running orchestrator; false where it ended meanwhile.
-async fn send_decision(scene: &AdminContext, decision: &TaskDecision) -> Result<bool, CommandError> {
-    match control::send(&scene.dir, &ControlCommand::Decide { decision: decision.clone() }).await {
+/// Sends the decision to the running orchestrator; `false` if it has ended meanwhile.
+async fn send_decision(context: &AdminContext, decision: &TaskDecision) -> Result<bool, CommandError> {
+    match control::send(&context.dir, &ControlCommand::Decide { decision: decision.clone() }).await {
         Ok(ControlReply::Accepted) => Ok(true),
         Ok(ControlReply::Refused { problem }) => Err(refusal_error(problem, decision)),
-        Err(ControlError::NotListening { .. }) if !scene.dir.is_locked()? => Ok(false),
+        Err(ControlError::NotListening { .. }) if !context.dir.is_locked()? => Ok(false),
         Err(error) => Err(CommandError::from_error(CommandErrorKind::Machinery, &error)
             .with_hint("the swarm may be starting or ending: try again in a moment")),
     }
 }
 
-/// Whether the swarm as it stands can take it.
-fn check_allowed(scene: &AdminContext, decision: &TaskDecision) -> Result<(), CommandError> {
-    scene.machine_with_pending.check_decision(&decision.task, &decision.action).map_err(|problem| {
-        let shown = refusal_error(problem, decision);
-        match scene.pending_decision(&decision.task) {
-            Some(before) => shown.with_hint(format!(
-                "{} decided `{}` already: `longshore resume` takes it in",
-                sanitize(&before.by),
-                before.action.as_str()
+/// Checks that the stopped swarm allows the decision.
+fn check_allowed(context: &AdminContext, decision: &TaskDecision) -> Result<(), CommandError> {
+    context.machine_with_pending.check_decision(&decision.task, &decision.action).map_err(|problem| {
+        let error = refusal_error(problem, decision);
+        match context.pending_decision(&decision.task) {
+            Some(earlier) => error.with_hint(format!(
+                "{} decided `{}` already: `longshore resume` applies it",
+                sanitize(&earlier.by),
+                earlier.action.as_str()
             )),
-            None => shown,
+            None => error,
         }
     })
 }
 
 fn refusal_error(problem: String, decision: &TaskDecision) -> CommandError {
-    let hint = format!("`longshore admin show {}` tells how it stands, and what can be decided", decision.task);
+    let hint = format!("`longshore admin show {}` shows its state and the possible decisions", decision.task);
     CommandError::input(problem).with_hint(hint)
 }
 
@@ -117,11 +122,11 @@ fn to_admin_action(action: &TaskAction) -> AdminAction {
     }
 }
 
-/// Who decides: the user, else whom git knows.
-async fn current_user(scene: &AdminContext) -> String {
+/// The name of the user, otherwise the name in git's configuration.
+async fn current_user(context: &AdminContext) -> String {
     let user = ["USER", "LOGNAME"].iter().find_map(|name| CommandContext::env_var(name)?.into_string().ok());
     match user.map(|name| sanitize(&name)).filter(|name| !name.trim().is_empty()) {
         Some(name) => name,
-        None => scene.repo.identity().await.map_or("admin".to_owned(), |identity| sanitize(&identity.name)),
+        None => context.repo.identity().await.map_or("admin".to_owned(), |identity| sanitize(&identity.name)),
     }
 }

@@ -1,8 +1,8 @@
-//! `longshore admin`: what waits for a person, and what the person decides. A running swarm is told over its control socket; for one
-//! that does not run the decision is kept in the SSOT, and `resume` takes it in.
+//! `longshore admin`: shows what waits for a decision, and records decisions. A running swarm receives a decision over its control
+//! socket. For a stopped swarm, the SSOT stores the decision and `resume` applies it.
 //!
-//! `target.rs` finds what is meant, `list.rs` and `show.rs` tell, `actions.rs` knows what can be decided, `decide.rs` decides.
-//! Must not: decide by itself what can be decided; the machine says so.
+//! `target.rs` resolves the target, `list.rs` and `show.rs` print, `actions.rs` describes the decisions, `decide.rs` makes them.
+//! Must not: check by itself whether a decision is allowed; the machine does.
 
 pub mod args;
 mod actions;
@@ -19,7 +19,6 @@ use super::context::CommandContext;
 use super::error::CommandError;
 use args::{AdminArgs, AdminCommand};
 
-/// Carries it out.
 pub async fn admin(args: &AdminArgs, here: &CommandContext) -> CommandResult {
     let (about, action) = match &args.command {
         AdminCommand::List(args) => return list::list(args, here).await,
@@ -34,35 +33,35 @@ pub async fn admin(args: &AdminArgs, here: &CommandContext) -> CommandResult {
     decide::decide(about, action, here).await
 }
 
-/// The decisions for this swarm that its machine has not taken in and can, and the machine as it is with them.
+/// Returns the decisions that the machine can apply but has not, and a copy of the machine with them applied.
 pub fn pending_decisions(
     ssot: &Ssot,
     machine: &SwarmMachine,
 ) -> Result<(Vec<TaskDecision>, SwarmMachine), CommandError> {
-    let mut then = machine.clone();
-    let mut taken = Vec::new();
-    for made in ssot.decisions(&machine.spec().swarm)? {
+    let mut with_pending = machine.clone();
+    let mut pending = Vec::new();
+    for record in ssot.decisions(&machine.spec().swarm)? {
         let Some(decision) =
-            resolve_decision(machine, &made).filter(|decision| !machine.has_applied_decision(&decision.id))
+            resolve_decision(machine, &record).filter(|decision| !machine.has_applied_decision(&decision.id))
         else {
             continue;
         };
         let event = Event::DecisionMade { decision: decision.clone() };
-        if !then.handle(&event, then.last_event_at()).is_empty() {
-            taken.push(decision);
+        if !with_pending.handle(&event, with_pending.last_event_at()).is_empty() {
+            pending.push(decision);
         }
     }
-    Ok((taken, then))
+    Ok((pending, with_pending))
 }
 
-/// A decision as the machine takes it; none where it is about nothing of this swarm.
-fn resolve_decision(machine: &SwarmMachine, made: &AdminDecision) -> Option<TaskDecision> {
-    let task = match &made.target {
+/// Converts a recorded decision for the machine; `None` if its target is not in this swarm.
+fn resolve_decision(machine: &SwarmMachine, record: &AdminDecision) -> Option<TaskDecision> {
+    let task = match &record.target {
         DecisionTarget::Task(task) => task.clone(),
         DecisionTarget::Story(story) => machine.story(story)?.assignment.clone()?,
         DecisionTarget::Escalation(message) => message.task_id().clone(),
     };
-    let action = match &made.action {
+    let action = match &record.action {
         AdminAction::Approve => TaskAction::Approve,
         AdminAction::Resume => TaskAction::Resume,
         AdminAction::Retry => TaskAction::Retry,
@@ -70,5 +69,5 @@ fn resolve_decision(machine: &SwarmMachine, made: &AdminDecision) -> Option<Task
         AdminAction::Rollback => TaskAction::Rollback,
         AdminAction::Answer { text } => TaskAction::Answer { text: text.clone() },
     };
-    Some(TaskDecision { id: made.id.to_string(), task, action, by: made.by.clone() })
+    Some(TaskDecision { id: record.id.to_string(), task, action, by: record.by.clone() })
 }

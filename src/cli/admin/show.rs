@@ -1,4 +1,4 @@
-//! `longshore admin show`: all that a person needs to decide about a task.
+//! `longshore admin show`: shows a task with everything needed for a decision.
 
 use std::fmt::Write;
 use std::io::stdout;
@@ -21,13 +21,12 @@ use crate::report::text::{sanitize, sanitize_lines, truncate_to_width};
 use crate::state::hold_since;
 use crate::swarm::TaskAction;
 
-/// Carries it out.
 pub(super) async fn show(args: &AdminTargetArgs, here: &CommandContext) -> CommandResult {
-    let ResolvedTarget { context: scene, task, escalation, .. } = resolve_target(args, here).await?;
-    let entries = scene.ssot.log(&task)?;
+    let ResolvedTarget { context, task, escalation, .. } = resolve_target(args, here).await?;
+    let entries = context.ssot.log(&task)?;
     let mut out = String::new();
-    write_task(&mut out, &scene, &task);
-    let held = scene.machine_with_pending.admin_hold(&task).or_else(|| scene.machine.admin_hold(&task));
+    write_task(&mut out, &context, &task);
+    let held = context.machine_with_pending.admin_hold(&task).or_else(|| context.machine.admin_hold(&task));
     let held_by = held.and_then(|hold| hold.escalation_id.as_ref());
     let shown = escalation.or_else(|| {
         let mut of_hold = entries.iter().filter(|entry| Some(entry.message.id()) == held_by);
@@ -53,33 +52,33 @@ pub(super) async fn show(args: &AdminTargetArgs, here: &CommandContext) -> Comma
         let _ = writeln!(out, "\ndiff  {}", sanitize(diff));
     }
     write_messages(&mut out, &entries);
-    write_allowed_actions(&mut out, &scene, &task);
+    write_allowed_actions(&mut out, &context, &task);
     print_stdout(&out)?;
     Ok(ExitStatus::Success)
 }
 
-/// The task, its stories, and what it waits for. Writing to a string cannot fail, here and below.
-fn write_task(out: &mut String, scene: &AdminContext, task: &AssignmentId) {
-    let _ = writeln!(out, "{task} of swarm {}", scene.dir.swarm());
-    let spec = scene.machine.assignment_spec(task);
+/// Writes the task, its stories and its hold. Writing to a string cannot fail, here and below.
+fn write_task(out: &mut String, context: &AdminContext, task: &AssignmentId) {
+    let _ = writeln!(out, "{task} of swarm {}", context.dir.swarm());
+    let spec = context.machine.assignment_spec(task);
     for key in spec.into_iter().flat_map(|spec| &spec.stories) {
-        let status = scene.machine.story(key).map_or("", |view| story_status_name(view.status));
-        let _ = writeln!(out, "  {}  {status}  {}", scene.names.label(key), scene.names.title(key));
+        let status = context.machine.story(key).map_or("", |view| story_status_name(view.status));
+        let _ = writeln!(out, "  {}  {status}  {}", context.names.label(key), context.names.title(key));
     }
     if let Some(spec) = spec {
         let _ = writeln!(out, "  branch {}", spec.branch);
     }
-    let rejects = scene.machine.reject_count(task);
+    let rejects = context.machine.reject_count(task);
     if rejects > 0 {
         let _ = writeln!(out, "  rejected {rejects} times");
     }
-    match (scene.machine.admin_hold(task), scene.pending_decision(task)) {
+    match (context.machine.admin_hold(task), context.pending_decision(task)) {
         (_, Some(decision)) => {
             let by = sanitize(&decision.by);
-            let _ = writeln!(out, "  {by} decided `{}`: `longshore resume` takes it in", decision.action.as_str());
+            let _ = writeln!(out, "  {by} decided `{}`: `longshore resume` applies it", decision.action.as_str());
         }
         (Some(hold), None) => {
-            let since = hold_since(hold, scene.started()).to_zoned(TimeZone::system());
+            let since = hold_since(hold, context.started()).to_zoned(TimeZone::system());
             let since = since.strftime("%Y-%m-%d %H:%M:%S");
             let _ = writeln!(out, "  waits for you since {since}: {}: {}", hold.kind.label(), sanitize(&hold.reason));
         }
@@ -97,7 +96,7 @@ fn story_status_name(status: StoryStatus) -> &'static str {
     }
 }
 
-/// The word that a value has on the wire.
+/// The serialized name of a value.
 fn wire_name(value: serde_json::Result<serde_json::Value>) -> String {
     value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -147,20 +146,20 @@ fn write_messages(out: &mut String, entries: &[LogEntry]) {
     }
 }
 
-fn write_allowed_actions(out: &mut String, scene: &AdminContext, task: &AssignmentId) {
-    let choices = allowed_actions(&scene.machine_with_pending, task);
+fn write_allowed_actions(out: &mut String, context: &AdminContext, task: &AssignmentId) {
+    let choices = allowed_actions(&context.machine_with_pending, task);
     if choices.is_empty() {
         out.push_str("\nthere is nothing to decide now\n");
         return;
     }
     out.push_str("\nyou can decide\n");
-    let held = scene.machine_with_pending.admin_hold(task).map(|hold| hold.kind);
+    let held = context.machine_with_pending.admin_hold(task).map(|hold| hold.kind);
     for action in choices {
-        let words = if matches!(action, TaskAction::Answer { .. }) { " TEXT" } else { "" };
-        let command = format!("longshore admin {} {task}{words}", action.as_str());
+        let placeholder = if matches!(action, TaskAction::Answer { .. }) { " TEXT" } else { "" };
+        let command = format!("longshore admin {} {task}{placeholder}", action.as_str());
         let _ = writeln!(out, "  {command:<42}  {}", describe_effect(held, &action));
     }
-    if !scene.live {
-        let _ = writeln!(out, "then: longshore resume {}", scene.dir.swarm().short());
+    if !context.live {
+        let _ = writeln!(out, "then: longshore resume {}", context.dir.swarm().short());
     }
 }

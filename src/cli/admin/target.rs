@@ -1,4 +1,4 @@
-//! From what was typed to what is meant: a swarm, as it stands with the decisions that wait, and a task of it.
+//! Resolves the target of a command: a swarm with its pending decisions, and one of its tasks.
 
 use jiff::Timestamp;
 
@@ -23,18 +23,18 @@ pub(super) struct AdminContext {
     pub(super) dir: SwarmDir,
     pub(super) header: JournalHeader,
     pub(super) names: StoryLabels,
-    /// By the journal.
+    /// State from the journal.
     pub(super) machine: SwarmMachine,
-    /// With what was decided since; the same where an orchestrator runs, which has taken all in.
+    /// State with the pending decisions applied; equals `machine` while an orchestrator runs.
     pub(super) machine_with_pending: SwarmMachine,
-    /// What was decided, and waits to be taken in.
+    /// Recorded decisions that are not yet applied.
     pub(super) pending: Vec<TaskDecision>,
-    /// An orchestrator runs it.
+    /// Whether an orchestrator runs the swarm.
     pub(super) live: bool,
 }
 
 impl AdminContext {
-    /// Of this swarm; the newest where none is named.
+    /// Loads this swarm, or the newest swarm by default.
     pub(super) async fn resolve(here: &CommandContext, swarm: Option<&SwarmPrefix>) -> Result<Self, CommandError> {
         let repo = here.discover_repo().await?;
         let dir = SwarmDir::resolve(repo.root(), swarm.map(SwarmPrefix::as_str))?;
@@ -45,7 +45,7 @@ impl AdminContext {
         let live = dir.is_locked()?;
         let recovered = recover(&dir)?;
         let ssot = Ssot::open_read_only(repo.root());
-        let (waiting, then) = match live {
+        let (pending, with_pending) = match live {
             true => (Vec::new(), recovered.machine.clone()),
             false => pending_decisions(&ssot, &recovered.machine)?,
         };
@@ -57,33 +57,32 @@ impl AdminContext {
             header: recovered.header,
             names,
             machine: recovered.machine,
-            machine_with_pending: then,
-            pending: waiting,
+            machine_with_pending: with_pending,
+            pending,
             live,
         })
     }
 
-    /// When the swarm began.
     pub(super) fn started(&self) -> Timestamp {
         self.header.started
     }
 
-    /// The decision about a task that waits to be taken in, the newest.
+    /// The newest pending decision about a task.
     pub(super) fn pending_decision(&self, task: &AssignmentId) -> Option<&TaskDecision> {
         self.pending.iter().rfind(|decision| decision.task == *task)
     }
 }
 
-/// What a command is about.
+/// The resolved target of a command.
 pub(super) struct ResolvedTarget {
     pub(super) context: AdminContext,
     pub(super) target: DecisionTarget,
     pub(super) task: AssignmentId,
-    /// The escalation that was named.
+    /// The escalation, if the target is one.
     pub(super) escalation: Option<AmpMessage>,
 }
 
-/// Finds what was typed.
+/// Resolves the typed target.
 pub(super) async fn resolve_target(
     args: &AdminTargetArgs,
     here: &CommandContext,
@@ -92,60 +91,52 @@ pub(super) async fn resolve_target(
     let repo = here.discover_repo().await?;
     if let Ok(id) = typed.parse::<MsgId>() {
         if id.message_type() != AmpMessageType::Escalation {
-            return Err(CommandError::input(format!("`{id}` is a {}, and no escalation", id.message_type()))
+            return Err(CommandError::input(format!("`{id}` is a {}, not an escalation", id.message_type()))
                 .with_hint(format!("name its task: `longshore admin show {}`", id.task_id())));
         }
         let Some(message) = Ssot::open_read_only(repo.root()).message(&id)? else {
             return Err(CommandError::input(format!("there is no escalation `{id}`"))
-                .with_hint("`longshore admin list --all` lists those that there are"));
+                .with_hint("`longshore admin list --all` lists all escalations"));
         };
-        let scene = load_task_context(repo, id.task_id(), args.swarm.as_ref())?;
+        let context = load_task_context(repo, id.task_id(), args.swarm.as_ref())?;
         return Ok(ResolvedTarget {
-            context: scene,
+            context,
             task: id.task_id().clone(),
             target: DecisionTarget::Escalation(id),
             escalation: Some(message),
         });
     }
     if let Ok(task) = typed.parse::<AssignmentId>() {
-        let scene = load_task_context(repo, &task, args.swarm.as_ref())?;
-        return Ok(ResolvedTarget {
-            context: scene,
-            target: DecisionTarget::Task(task.clone()),
-            task,
-            escalation: None,
-        });
+        let context = load_task_context(repo, &task, args.swarm.as_ref())?;
+        return Ok(ResolvedTarget { context, target: DecisionTarget::Task(task.clone()), task, escalation: None });
     }
-    let scene = AdminContext::load(
+    let context = AdminContext::load(
         repo.clone(),
         SwarmDir::resolve(repo.root(), args.swarm.as_ref().map(SwarmPrefix::as_str))?,
     )?;
-    let swarm = scene.dir.swarm();
-    let found: Vec<_> = scene.names.find(typed).into_iter().cloned().collect();
+    let swarm = context.dir.swarm();
+    let found: Vec<_> = context.names.find(typed).into_iter().cloned().collect();
     match &found[..] {
         [] => {
-            let all = scene.machine.spec().stories.iter().map(|story| scene.names.label(&story.key));
+            let all = context.machine.spec().stories.iter().map(|story| context.names.label(&story.key));
             let all = all.take(20).collect::<Vec<_>>().join(", ");
             Err(CommandError::input(format!("swarm `{swarm}` has no story, task or escalation `{typed}`"))
                 .with_hint(format!("its stories are {all}")))
         }
-        [story] => match scene.machine.story(story).and_then(|view| view.assignment.clone()) {
-            Some(task) => Ok(ResolvedTarget {
-                target: DecisionTarget::Story(story.clone()),
-                task,
-                context: scene,
-                escalation: None,
-            }),
+        [story] => match context.machine.story(story).and_then(|view| view.assignment.clone()) {
+            Some(task) => {
+                Ok(ResolvedTarget { target: DecisionTarget::Story(story.clone()), task, context, escalation: None })
+            }
             None => Err(CommandError::input(format!(
                 "`{typed}` was done before the swarm began: there is nothing to decide"
             ))),
         },
         several => Err(CommandError::input(format!("`{typed}` is a story of {} tasks files", several.len()))
-            .with_hint(format!("name it as one of {}", scene.names.joined_labels(several).replace(", ", " or ")))),
+            .with_hint(format!("name it as one of {}", context.names.joined_labels(several).replace(", ", " or ")))),
     }
 }
 
-/// The swarm that has this task: task numbers are the repo's.
+/// Loads the swarm that has this task; task numbers are unique in the repository.
 fn load_task_context(
     repo: Repo,
     task: &AssignmentId,
@@ -155,16 +146,16 @@ fn load_task_context(
         (None, Some(file)) => SwarmDir::open(repo.root(), file.swarm_id)?,
         (named, _) => SwarmDir::resolve(repo.root(), named.map(SwarmPrefix::as_str))?,
     };
-    let scene = AdminContext::load(repo, dir)?;
-    if scene.machine.assignment_spec(task).is_none() {
-        let tasks = &scene.machine.spec().assignments;
+    let context = AdminContext::load(repo, dir)?;
+    if context.machine.assignment_spec(task).is_none() {
+        let tasks = &context.machine.spec().assignments;
         let between = match (tasks.first(), tasks.last()) {
             (Some(first), Some(last)) => format!("its tasks are {} to {}", first.id, last.id),
             _ => "it has none".to_owned(),
         };
         return Err(
-            CommandError::input(format!("swarm `{}` has no task `{task}`", scene.dir.swarm())).with_hint(between)
+            CommandError::input(format!("swarm `{}` has no task `{task}`", context.dir.swarm())).with_hint(between)
         );
     }
-    Ok(scene)
+    Ok(context)
 }

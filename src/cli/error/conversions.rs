@@ -75,18 +75,17 @@ impl From<DeliveryError> for CommandError {
             | E::InvalidBranchName { .. } => CommandErrorKind::Input,
             _ => CommandErrorKind::Machinery,
         };
-        let shown = CommandError::from_error(kind, &error);
+        let converted = CommandError::from_error(kind, &error);
         match &error {
-            E::NotARepo { .. } => shown.with_hint("run it inside a git repository, or name one with `-C DIR`"),
-            E::NoCommits { .. } => {
-                shown.with_hint("make one with `git commit --allow-empty -m \"Begin\"`: sandboxes start from a commit")
-            }
-            E::BranchCheckedOut { branch, .. } => shown.with_hint(format!(
+            E::NotARepo { .. } => converted.with_hint("run it inside a git repository, or name one with `-C DIR`"),
+            E::NoCommits { .. } => converted
+                .with_hint("make one with `git commit --allow-empty -m \"Begin\"`: sandboxes start from a commit"),
+            E::BranchCheckedOut { branch, .. } => converted.with_hint(format!(
                 "longshore never touches a working tree, so it cannot land on a branch that is checked out: leave \
                  `{branch}` with `git switch`, or name another branch with `--branch`"
             )),
-            E::DiskFull { .. } => shown.with_hint(DISK_FULL_HINT),
-            _ => shown,
+            E::DiskFull { .. } => converted.with_hint(DISK_FULL_HINT),
+            _ => converted,
         }
     }
 }
@@ -104,18 +103,18 @@ impl From<StateError> for CommandError {
             | E::Locked { .. } => CommandErrorKind::Input,
             _ => CommandErrorKind::Machinery,
         };
-        let shown = CommandError::from_error(kind, &error);
+        let converted = CommandError::from_error(kind, &error);
         let is_lost_journal = |path: &Path| path.extension().is_some_and(|end| end == "ndjson") && !path.exists();
         match &error {
-            E::NoSwarms(_) => shown.with_hint("start one with `longshore run FILE`"),
-            E::NoSuchSwarm { .. } => shown.with_hint("`ls .longshore/swarms` lists the swarms"),
-            E::AmbiguousSwarm { .. } => shown.with_hint("type more of the id"),
-            E::Locked { .. } => shown
+            E::NoSwarms(_) => converted.with_hint("start one with `longshore run FILE`"),
+            E::NoSuchSwarm { .. } => converted.with_hint("`ls .longshore/swarms` lists the swarms"),
+            E::AmbiguousSwarm { .. } => converted.with_hint("type more of the id"),
+            E::Locked { .. } => converted
                 .with_hint("it is running: `longshore status` shows its state, and `longshore stop` asks it to finish"),
-            E::Io { path, .. } if is_lost_journal(path) => shown.with_hint(LOST_JOURNAL_HINT),
-            E::Damaged { .. } | E::RecordsLost { .. } => shown.with_hint(LOST_JOURNAL_HINT),
-            error if error.is_disk_full() => shown.with_hint(DISK_FULL_HINT),
-            _ => shown,
+            E::Io { path, .. } if is_lost_journal(path) => converted.with_hint(LOST_JOURNAL_HINT),
+            E::Damaged { .. } | E::RecordsLost { .. } => converted.with_hint(LOST_JOURNAL_HINT),
+            error if error.is_disk_full() => converted.with_hint(DISK_FULL_HINT),
+            _ => converted,
         }
     }
 }
@@ -141,11 +140,11 @@ impl From<SsotError> for CommandError {
             SsotError::NotDirectory(_) | SsotError::MessageNotFound(_) => CommandErrorKind::Input,
             _ => CommandErrorKind::Machinery,
         };
-        let shown = CommandError::from_error(kind, &error);
+        let converted = CommandError::from_error(kind, &error);
         match &error {
-            error if error.is_disk_full() => shown.with_hint(DISK_FULL_HINT),
-            SsotError::Damaged { .. } => shown.with_hint("`longshore ssot check` lists everything that is wrong"),
-            _ => shown,
+            error if error.is_disk_full() => converted.with_hint(DISK_FULL_HINT),
+            SsotError::Damaged { .. } => converted.with_hint("`longshore ssot check` lists everything that is wrong"),
+            _ => converted,
         }
     }
 }
@@ -156,26 +155,28 @@ impl From<MailboxError> for CommandError {
             MailboxError::Io { .. } | MailboxError::Locked(_) => CommandErrorKind::Machinery,
             _ => CommandErrorKind::Input,
         };
-        let shown = CommandError::from_error(kind, &error);
+        let converted = CommandError::from_error(kind, &error);
         match &error {
-            MailboxError::NoMailbox(_) => shown.with_hint("make one with `longshore mailbox send --dir DIR`"),
-            MailboxError::IdTaken { .. } => shown.with_hint("choose another id with `--as ID`"),
-            _ => shown,
+            MailboxError::NoMailbox(_) => converted.with_hint("make one with `longshore mailbox send --dir DIR`"),
+            MailboxError::IdTaken { .. } => converted.with_hint("choose another id with `--as ID`"),
+            _ => converted,
         }
     }
 }
 
 impl From<SettingsError> for CommandError {
     fn from(error: SettingsError) -> Self {
-        let shown = CommandError::from_error(CommandErrorKind::Input, &error);
+        let converted = CommandError::from_error(CommandErrorKind::Input, &error);
         match &error {
-            SettingsError::UnknownAgent { name, .. } => shown
+            SettingsError::UnknownAgent { name, .. } => converted
                 .with_hint(format!("define it in .longshore.toml: `[agents.{name}]` with `argv = [\"program\", ...]`")),
             SettingsError::VariableNotSet { key, .. } => {
-                shown.with_hint(format!("set it, or give the value with `--env {key}=VALUE`"))
+                converted.with_hint(format!("set it, or give the value with `--env {key}=VALUE`"))
             }
-            SettingsError::Config(_) => shown.with_hint("`longshore schema config` prints the keys of a config file"),
-            _ => shown,
+            SettingsError::Config(_) => {
+                converted.with_hint("`longshore schema config` prints the keys of a config file")
+            }
+            _ => converted,
         }
     }
 }

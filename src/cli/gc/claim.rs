@@ -1,5 +1,5 @@
-//! Takes the locks of the swarms whose things are to go: also of those that are over, because an interrupted one can be resumed
-//! at any time. What was seen before the lock is seen again under it. Must not: wait for a lock, or remove anything.
+//! Locks the swarms with resources to remove, including finished swarms, because an interrupted swarm can be resumed at any time.
+//! The state of each swarm is read again under its lock. Must not: wait for a lock, or remove anything.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use crate::cli::error::CommandError;
 use crate::ids::SwarmId;
 use crate::state::{StateError, SwarmDir, SwarmLock};
 
-/// A swarm that nobody else can take up while this is there.
+/// A locked swarm; it cannot be resumed while the claim exists.
 pub(super) struct SwarmClaim {
     pub(super) dir: SwarmDir,
     _lock: SwarmLock,
 }
 
-/// Claims the swarms of which something may go: `wide` says whether one goes that did not finish too. How each stands under its
-/// lock is put down in `known`.
+/// Claims the swarms with removable resources; `wide` includes an unfinished swarm. Updates `known` with the state of each swarm
+/// under its lock.
 pub(super) fn claim_swarms(
     root: &Path,
     known: &mut SwarmInventory,
@@ -34,7 +34,7 @@ pub(super) fn claim_swarms(
                 known.swarms.insert(*swarm, stopped_swarm_gc_state(&dir));
                 claims.push(SwarmClaim { dir, _lock: lock });
             }
-            // Taken up since it was looked at.
+            // Resumed since its state was read.
             Err(StateError::Locked { .. }) => {
                 known.swarms.insert(*swarm, SwarmGcState::Live);
             }

@@ -1,4 +1,4 @@
-//! What is to become of a thing, and why: the table of `mod.rs`. Must not: remove anything.
+//! Decides whether to remove a resource, following the table in `mod.rs`. Must not: remove anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,26 +13,26 @@ use crate::state::recovery::recover;
 use crate::state::{StateError, SwarmDir};
 use crate::swarm::AttemptPhase;
 
-/// What is known of a swarm.
+/// The state of a swarm for garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SwarmGcState {
     /// An orchestrator holds its lock.
     Live,
-    /// Nobody runs it, and nothing of its work is in the engine alone.
+    /// It does not run, and all its work is on the host.
     Finished,
-    /// Its orchestrator is gone, and there may be work in its volumes.
+    /// It does not run, and its volumes may hold work.
     Unfinished,
-    /// The same, and all that work was salvaged a moment ago.
+    /// Like `Unfinished`, and all its work was just salvaged.
     Salvaged,
-    /// The same, and some of it could not be.
+    /// Like `Unfinished`, and some of its work could not be salvaged.
     SalvageFailed,
-    /// Its record cannot be read: it may have left anything.
+    /// Its journal cannot be read, so its volumes may hold work.
     Damaged,
-    /// This repository knows no such swarm.
+    /// This repository has no such swarm.
     Unknown,
 }
 
-/// What is to become of a thing, and why.
+/// Whether to remove a resource, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GcDecision {
     pub(super) remove: bool,
@@ -48,10 +48,10 @@ impl GcDecision {
     }
 }
 
-/// What is known of all the swarms that things were found of.
+/// The states of all swarms with resources in the engine.
 pub(super) struct SwarmInventory {
     pub(super) swarms: BTreeMap<SwarmId, SwarmGcState>,
-    /// Swarms of which something runs.
+    /// Swarms with a running container.
     running_swarms: BTreeSet<SwarmId>,
     repo_hash: Option<String>,
 }
@@ -99,7 +99,7 @@ impl SwarmInventory {
             return if role == "objects" {
                 self.decide_objects(thing, args)
             } else {
-                GcDecision::keep("it names no swarm that can be read: it is not touched")
+                GcDecision::keep("it has no valid swarm label: it is not touched")
             };
         };
         let what = format!("{} of swarm {}", if role.is_empty() { "part" } else { role }, swarm.short());
@@ -111,7 +111,7 @@ impl SwarmInventory {
         match self.swarms.get(&swarm).copied().unwrap_or(SwarmGcState::Unknown) {
             SwarmGcState::Live => keep("which is running"),
             SwarmGcState::Finished => remove("which does not run and whose work is on the host"),
-            // Only a dry run asks of one before its rescue.
+            // Only a dry run reaches this: otherwise the work is salvaged first.
             SwarmGcState::Unfinished if wide => remove("which does not run: what is not on the host is salvaged first"),
             SwarmGcState::Unfinished => keep(
                 "which does not run: it may hold work that is nowhere else; --all salvages that and removes the rest",
@@ -143,11 +143,11 @@ impl SwarmInventory {
     fn decide_objects(&self, thing: &EngineResource, args: &GcArgs) -> GcDecision {
         let of = thing.labels.get(label::REPO);
         if of.is_none() || of != self.repo_hash.as_ref() {
-            // A swarm that has just begun there has nothing else in the engine yet, and its lock cannot be seen from here.
+            // A swarm that just started there may have no other resources yet, and its lock is not visible from here.
             return match args.all && args.force && !self.swarms.values().any(|known| *known == SwarmGcState::Unknown) {
                 true => GcDecision::remove("another repository's objects: its next swarm sends them again"),
                 false => GcDecision::keep(
-                    "another repository's objects: they save time; --all --force removes them, while none of its swarms is there",
+                    "another repository's objects: they save time; --all --force removes them if none of its swarms has resources here",
                 ),
             };
         }
@@ -167,7 +167,7 @@ pub(super) fn swarm_of_resource(thing: &EngineResource) -> Option<SwarmId> {
     thing.labels.get(label::SWARM)?.parse().ok()
 }
 
-/// How a swarm of this repository stands.
+/// Determines the state of a swarm of this repository.
 fn swarm_gc_state(root: &Path, swarm: SwarmId) -> Result<SwarmGcState, CommandError> {
     let dir = match SwarmDir::open(root, swarm) {
         Ok(dir) => dir,
@@ -180,7 +180,7 @@ fn swarm_gc_state(root: &Path, swarm: SwarmId) -> Result<SwarmGcState, CommandEr
     Ok(stopped_swarm_gc_state(&dir))
 }
 
-/// How a swarm stands that nobody runs.
+/// Determines the state of a swarm that does not run.
 pub(super) fn stopped_swarm_gc_state(dir: &SwarmDir) -> SwarmGcState {
     let Ok(recovered) = recover(dir) else { return SwarmGcState::Damaged };
     let on_the_host =

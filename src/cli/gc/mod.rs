@@ -1,5 +1,5 @@
-//! `longshore gc`: finds what swarms left in the engine and in the repo, explains each thing in a line, and removes what
-//! surely belongs to nobody.
+//! `longshore gc`: finds the resources of swarms in the engine and the repository, reports each on a line, and removes those that
+//! are no longer needed.
 //!
 //! | what | removed |
 //! |---|---|
@@ -33,7 +33,6 @@ use claim::SwarmClaim;
 use decision::{GcDecision, SwarmGcState, SwarmInventory, swarm_of_resource};
 use report::GcReport;
 
-/// Carries it out.
 pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
     if args.force && !args.all && args.swarms.is_empty() {
         return Err(CommandError::input("`--force` is for what `--all` or a named swarm would remove")
@@ -55,7 +54,7 @@ pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
     found
         .retain(|thing| args.swarms.is_empty() || swarm_of_resource(thing).is_some_and(|swarm| is_named(args, &swarm)));
     let mut tally = GcReport::new(args);
-    // Held until the end, so that nobody takes a swarm up whose things are going.
+    // Held until the end, so that no swarm is resumed while its resources are removed.
     let _claims = claim_and_salvage(args, here, &found, &mut known, repo.as_ref(), &mut tally).await?;
     for thing in found.iter().filter(|thing| thing.kind != EngineResourceKind::Image) {
         let verdict = known.decide(thing, args);
@@ -75,12 +74,12 @@ pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
     tally.finish()
 }
 
-/// Whether this swarm was named; none are where nothing was.
+/// Whether the arguments name this swarm.
 fn is_named(args: &GcArgs, swarm: &SwarmId) -> bool {
     args.swarms.iter().any(|name| name.matches(swarm))
 }
 
-/// Each name must be that of one swarm, here or in the engine.
+/// Checks that each name matches exactly one swarm, here or in the engine.
 fn check_swarm_names(args: &GcArgs, known: &SwarmInventory, repo: Option<&Repo>) -> Result<(), CommandError> {
     let mut swarms: Vec<SwarmId> = known.swarms.keys().copied().collect();
     if let Some(repo) = repo {
@@ -102,7 +101,7 @@ fn check_swarm_names(args: &GcArgs, known: &SwarmInventory, repo: Option<&Repo>)
     Ok(())
 }
 
-/// Claims the swarms of which something is to go, salvages what those have that did not finish, and says so in `known`.
+/// Claims the swarms with resources to remove, salvages the work of unfinished swarms, and updates `known`.
 async fn claim_and_salvage(
     args: &GcArgs,
     here: &CommandContext,
@@ -155,7 +154,7 @@ async fn remove_resource(engine: &dyn Engine, thing: &EngineResource) -> Result<
     }
 }
 
-/// The refs that keep work of swarms.
+/// Reports refs with swarms' work, and deletes them with `--refs`.
 async fn collect_refs(repo: &Repo, args: &GcArgs, tally: &mut GcReport) -> Result<(), CommandError> {
     let known = SwarmDir::list(repo.root())?.iter().map(SwarmDir::swarm).collect();
     for (name, _) in repo.list_refs("refs/longshore/").await? {

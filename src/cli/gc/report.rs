@@ -1,4 +1,4 @@
-//! What was done with each thing, in a line for people or as JSON, and the numbers at the end.
+//! Reports each resource as a line of text or JSON, and the totals at the end.
 
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ impl GcReport {
         Self { dry_run: args.dry_run, json: args.json, removed: 0, kept: 0, salvaged: 0, failed: 0 }
     }
 
-    /// What was judged, and how the removal went.
+    /// Reports a decision and the result of the removal.
     pub(super) fn report(
         &mut self,
         thing: &str,
@@ -65,7 +65,7 @@ impl GcReport {
         Ok(())
     }
 
-    /// Work that was brought to the host.
+    /// Reports an attempt with salvaged work.
     pub(super) fn report_salvaged(&mut self, attempt: &str, reason: &str) -> Result<(), CommandError> {
         self.salvaged += 1;
         self.print_line("salvaged", "attempt", attempt, reason)

@@ -1,4 +1,4 @@
-//! The work of a dead swarm onto the host, before its volumes go. The caller holds the swarm's lock.
+//! Salvages the work of a stopped swarm to the host before its volumes are removed. The caller holds the swarm's lock.
 
 use super::decision::GcDecision;
 use super::report::GcReport;
@@ -12,7 +12,7 @@ use crate::delivery::Repo;
 use crate::state::SwarmDir;
 use crate::state::recovery::recover;
 
-/// Gives how many attempts could not be salvaged; each is named with its reason, and each ref that was made.
+/// Salvages the swarm's attempts, reports each, and returns the number of failures.
 pub(super) async fn salvage_swarm(
     here: &CommandContext,
     repo: &Repo,
@@ -62,7 +62,7 @@ async fn try_salvage(
     Ok(coordinator::rescue(with).await?)
 }
 
-/// An error and its causes without the word before it.
+/// Formats an error and its causes on one line, without the prefix `error: `.
 fn error_on_one_line(error: &CommandError) -> String {
     let text = error.to_string();
     text.lines().map(|line| line.trim().trim_start_matches("error: ")).collect::<Vec<_>>().join("; ")

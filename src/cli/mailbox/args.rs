@@ -1,4 +1,4 @@
-//! The arguments of `longshore mailbox`.
+//! Arguments of `longshore mailbox`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -31,7 +31,7 @@ pub(super) enum MailboxCommand {
 
 #[derive(Debug, Default, Args)]
 pub(super) struct MailboxLocationArgs {
-    /// The swarm, by its id or the beginning of it [default: the newest]
+    /// Swarm id, or the start of one [default: the newest swarm]
     #[arg(long, value_name = "SWARM", conflicts_with = "dir")]
     pub(super) swarm: Option<SwarmPrefix>,
 
@@ -39,7 +39,7 @@ pub(super) struct MailboxLocationArgs {
     #[arg(long, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
 
-    /// Write one JSON object per line to standard output
+    /// Print one JSON object per line to standard output
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -59,7 +59,7 @@ pub struct MeshShowArgs {
     #[arg(long, group = "form")]
     pub markdown: bool,
 
-    /// Print JSON; several MemoryGrams one a line
+    /// Print one JSON object per line to standard output
     #[arg(long, group = "form")]
     pub json: bool,
 }
@@ -171,7 +171,7 @@ pub struct MeshServeArgs {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub patience: Span,
 
-    /// Print the listening address as a JSON line
+    /// Print JSON to standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -228,7 +228,7 @@ pub struct MeshSendArgs {
     #[arg(long, conflicts_with = "stream")]
     pub print: bool,
 
-    /// Print the answer on one line
+    /// Print JSON to standard output
     #[arg(long)]
     pub json: bool,
 }

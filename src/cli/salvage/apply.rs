@@ -1,4 +1,4 @@
-//! `longshore salvage apply`: kept work into the working tree, or onto a branch of its own.
+//! `longshore salvage apply`: puts kept work into the working tree, or on a new branch.
 
 use super::find;
 use crate::cli::args::SalvageApplyArgs;
@@ -8,10 +8,9 @@ use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::delivery::{ApplyOutcome, DeliveryError};
 use crate::report::text::{pluralize, sanitize};
 
-/// The most paths that are named.
+/// Maximum number of listed paths.
 const MAX_LISTED_PATHS: usize = 20;
 
-/// Carries it out.
 pub(super) async fn apply(args: &SalvageApplyArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let kept = find::find_one(&repo, &args.work).await?;

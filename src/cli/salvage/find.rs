@@ -1,4 +1,4 @@
-//! Which work is kept, and which of it a person means by `US-003`, `a1b2/US-003/2` or the name of a ref.
+//! Finds kept work, and resolves names such as `US-003`, `a1b2/US-003/2` or the name of a ref.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,22 @@ use crate::verdict::Failure;
 /// How many names an error lists.
 const MAX_LISTED_NAMES: usize = 20;
 
-/// Kept work, with what the swarm's journal says of it.
+/// Kept work with its journal entry.
 #[derive(Debug, Clone)]
 pub(super) struct SalvagedRef {
-    /// The ref.
     pub(super) kept_ref: KeptRef,
-    /// The journal's word; none where the swarm's folder is gone or cannot be read.
+    /// `None` if the swarm's directory is missing or unreadable.
     pub(super) journal_entry: Option<SalvageRecord>,
-    /// The labels of the stories whose work it is; what the ref's name says where nothing else does.
+    /// Labels of its stories; the path in the ref's name if the journal has none.
     pub(super) labels: Vec<String>,
-    /// Their titles, where they are known.
+    /// Known titles of the stories.
     pub(super) titles: Vec<String>,
-    /// When the swarm began among the others: 0 is the newest.
+    /// Rank of the swarm by start time; 0 is the newest.
     swarm_rank: usize,
 }
 
 impl SalvagedRef {
-    /// Why the first of its stories did not land.
+    /// The first failure of its stories.
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.journal_entry.as_ref()?.stories.iter().find_map(|(_, failure)| failure.as_ref())
     }
@@ -39,40 +38,40 @@ impl SalvagedRef {
         self.labels.join(", ")
     }
 
-    /// Where it begins.
+    /// The commit that the work is based on.
     pub(super) async fn base(&self, repo: &Repo) -> Result<CommitId, CommandError> {
-        Ok(repo.find_base(&self.kept_ref.commit, self.journal_entry.as_ref().map(|known| &known.base)).await?)
+        Ok(repo.find_base(&self.kept_ref.commit, self.journal_entry.as_ref().map(|record| &record.base)).await?)
     }
 
     fn matches_story(&self, typed: &str) -> bool {
-        let named = |label: &str| label == typed || label.rsplit('/').next() == Some(typed);
-        named(&self.kept_ref.path) || self.labels.iter().any(|label| named(label))
+        let matches_name = |label: &str| label == typed || label.rsplit('/').next() == Some(typed);
+        matches_name(&self.kept_ref.path) || self.labels.iter().any(|label| matches_name(label))
     }
 
-    /// What tells it from the others for a person.
+    /// Unique name: `SWARM/STORY/ATTEMPT`.
     fn full_name(&self) -> String {
         format!("{}/{}/{}", self.kept_ref.swarm.short(), self.kept_ref.path, self.kept_ref.attempt)
     }
 }
 
-/// All that is kept: the newest swarm first, then by story, the newest attempt first. Results that landed are not among it.
+/// Lists kept work, except results that landed: the newest swarm first, then by story, the newest attempt first.
 pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result<Vec<SalvagedRef>, CommandError> {
     let mut refs = repo.kept_refs().await?;
-    refs.retain(|at| swarm.is_none_or(|swarm| swarm.matches(&at.swarm)));
+    refs.retain(|kept_ref| swarm.is_none_or(|swarm| swarm.matches(&kept_ref.swarm)));
     let swarms = SwarmJournals::load(repo, &refs)?;
     let mut found: Vec<SalvagedRef> = Vec::new();
-    for at in refs {
-        let journal = swarms.journals.get(&at.swarm);
-        let known = journal.and_then(|(_, kept)| kept.get(&at.name)).cloned();
-        // What a sandbox finished is work that did not land only where it says so, or nobody knows and no branch has it.
-        if at.is_result
-            && known.is_none()
-            && (journal.is_some() || !repo.branches_containing(&at.commit).await?.is_empty())
+    for kept_ref in refs {
+        let journal = swarms.journals.get(&kept_ref.swarm);
+        let record = journal.and_then(|(_, kept)| kept.get(&kept_ref.name)).cloned();
+        // Keep a result only if the journal records it as not landed, or without a journal if no branch has it.
+        if kept_ref.is_result
+            && record.is_none()
+            && (journal.is_some() || !repo.branches_containing(&kept_ref.commit).await?.is_empty())
         {
             continue;
         }
         let names = journal.map(|(names, _)| names);
-        let keys: Vec<&StoryKey> = known.iter().flat_map(|known| &known.stories).map(|(key, _)| key).collect();
+        let keys: Vec<&StoryKey> = record.iter().flat_map(|record| &record.stories).map(|(key, _)| key).collect();
         let label = |key: &&StoryKey| names.map_or_else(|| key.id.to_string(), |names| names.label(key).to_owned());
         let mut labels: Vec<String> = keys.iter().map(label).collect();
         let mut titles: Vec<String> = keys
@@ -81,11 +80,11 @@ pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result
             .filter(|title| !title.is_empty())
             .collect();
         if labels.is_empty() {
-            labels.push(at.path.clone());
-            titles.extend(names.and_then(|names| Some(names.title(names.find(&at.path).first()?).to_owned())));
+            labels.push(kept_ref.path.clone());
+            titles.extend(names.and_then(|names| Some(names.title(names.find(&kept_ref.path).first()?).to_owned())));
         }
-        let age = swarms.rank(&at.swarm);
-        found.push(SalvagedRef { kept_ref: at, journal_entry: known, labels, titles, swarm_rank: age });
+        let age = swarms.rank(&kept_ref.swarm);
+        found.push(SalvagedRef { kept_ref, journal_entry: record, labels, titles, swarm_rank: age });
     }
     let order = |kept: &SalvagedRef| {
         (kept.swarm_rank, kept.kept_ref.swarm, kept.kept_ref.path.clone(), std::cmp::Reverse(kept.kept_ref.attempt))
@@ -104,12 +103,12 @@ impl SwarmJournals {
     fn load(repo: &Repo, refs: &[KeptRef]) -> Result<Self, CommandError> {
         let mut journals = BTreeMap::new();
         let mut times: BTreeMap<SwarmId, i64> = BTreeMap::new();
-        for at in refs {
-            let newest = times.entry(at.swarm).or_insert(at.committed_at);
-            *newest = at.committed_at.max(*newest);
+        for kept_ref in refs {
+            let newest = times.entry(kept_ref.swarm).or_insert(kept_ref.committed_at);
+            *newest = kept_ref.committed_at.max(*newest);
         }
         for dir in SwarmDir::list(repo.root())? {
-            // A journal that cannot be read takes nothing away from what the refs say.
+            // Without a readable journal, the refs alone are used.
             if let (Some(time), Ok((header, kept))) = (times.get_mut(&dir.swarm()), salvage_records(&dir)) {
                 *time = header.started.as_second();
                 journals.insert(dir.swarm(), (StoryLabels::from_spec(&header.spec), kept));
@@ -121,11 +120,11 @@ impl SwarmJournals {
     }
 
     fn rank(&self, swarm: &SwarmId) -> usize {
-        self.newest_first.iter().position(|known| known == swarm).unwrap_or(self.newest_first.len())
+        self.newest_first.iter().position(|record| record == swarm).unwrap_or(self.newest_first.len())
     }
 }
 
-/// The one that is meant.
+/// Finds the kept work with this name.
 pub(super) async fn find_one(repo: &Repo, typed: &str) -> Result<SalvagedRef, CommandError> {
     let found = find_all(repo, None).await?;
     match select(&found, typed) {
@@ -133,12 +132,11 @@ pub(super) async fn find_one(repo: &Repo, typed: &str) -> Result<SalvagedRef, Co
         Err(several) if several.is_empty() => {
             let message = format!("no kept work is called `{typed}`");
             Err(match found.is_empty() {
-                true => CommandError::input(message)
-                    .with_hint("nothing is kept: everything that a swarm made here has landed"),
+                true => CommandError::input(message).with_hint("this repository has no kept work"),
                 false => {
                     let names: Vec<String> = found.iter().map(SalvagedRef::full_name).take(MAX_LISTED_NAMES).collect();
                     CommandError::input(message)
-                        .with_hint(format!("`longshore salvage list` shows it all: {}", names.join(", ")))
+                        .with_hint(format!("`longshore salvage list` lists it: {}", names.join(", ")))
                 }
             })
         }
@@ -147,8 +145,7 @@ pub(super) async fn find_one(repo: &Repo, typed: &str) -> Result<SalvagedRef, Co
     }
 }
 
-/// By the ref's name, or `[SWARM/]STORY[/ATTEMPT]`: the newest swarm's newest attempt of what is left out. `Err` has the names that
-/// it could mean.
+/// Selects work by the ref's name or `[SWARM/]STORY[/ATTEMPT]`; omitted parts default to the newest. `Err` has the candidates' names.
 fn select<'a>(found: &'a [SalvagedRef], typed: &str) -> Result<&'a SalvagedRef, Vec<String>> {
     if let Some(kept) = found.iter().find(|kept| kept.kept_ref.name == typed) {
         return Ok(kept);
@@ -157,16 +154,17 @@ fn select<'a>(found: &'a [SalvagedRef], typed: &str) -> Result<&'a SalvagedRef, 
         Some((rest, number)) if number.parse::<u32>().is_ok() => (rest, number.parse::<u32>().ok()),
         _ => (typed, None),
     };
-    // A slug may look like the beginning of a swarm's id: it is the slug that is meant.
+    // A slug may look like the start of a swarm id; the slug takes precedence.
     let exact = |kept: &SalvagedRef| kept.kept_ref.path == rest || kept.labels.iter().any(|label| label == rest);
     let only_exact = found.iter().any(exact);
     let matches = |kept: &&SalvagedRef| {
         let of_swarm = |name: &str| name.parse::<SwarmPrefix>().is_ok_and(|name| name.matches(&kept.kept_ref.swarm));
-        let named = || {
+        let matches_name = || {
             kept.matches_story(rest)
                 || rest.split_once('/').is_some_and(|(swarm, story)| of_swarm(swarm) && kept.matches_story(story))
         };
-        attempt.is_none_or(|attempt| attempt == kept.kept_ref.attempt) && if only_exact { exact(kept) } else { named() }
+        attempt.is_none_or(|attempt| attempt == kept.kept_ref.attempt)
+            && if only_exact { exact(kept) } else { matches_name() }
     };
     // They are in order, so the first swarm is the newest, and the first of a story is its newest attempt.
     let all: Vec<&SalvagedRef> = found.iter().filter(matches).collect();
@@ -192,7 +190,7 @@ mod tests {
     const OLD: &str = "feedc3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
 
     fn salvaged_work(age: usize, swarm: &str, path: &str, attempt: u32) -> SalvagedRef {
-        let at = KeptRef {
+        let kept_ref = KeptRef {
             name: format!("refs/longshore/salvage/{swarm}/{path}/{attempt}"),
             is_result: false,
             swarm: swarm.parse().expect("valid"),
@@ -203,7 +201,7 @@ mod tests {
             subject: String::new(),
         };
         SalvagedRef {
-            kept_ref: at,
+            kept_ref,
             journal_entry: None,
             labels: vec![path.to_owned()],
             titles: Vec::new(),

@@ -16,17 +16,15 @@ use crate::delivery::Repo;
 use crate::report::text::{display_width, format_duration, pad_to_width, sanitize, truncate_to_width};
 use crate::verdict::Cause;
 
-/// Git is asked about so many at once.
+/// Maximum number of refs that git reads at once.
 const MAX_CONCURRENT_GIT: usize = 4;
 
 /// A line of `--json`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SalvageRow {
-    /// The ref.
     reference: String,
     swarm: String,
-    /// Labels.
     stories: Vec<String>,
     attempt: u32,
     cause: Option<Cause>,
@@ -38,11 +36,10 @@ struct SalvageRow {
     /// RFC 3339, by the sandbox's clock.
     committed_at: Timestamp,
     subject: String,
-    /// Branches that have the commit already.
+    /// Branches with the commit.
     branches: Vec<String>,
 }
 
-/// Carries it out.
 pub(super) async fn list(args: &SalvageListArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let found = find::find_all(&repo, args.swarm.as_ref()).await?;
@@ -59,7 +56,7 @@ pub(super) async fn list(args: &SalvageListArgs, here: &CommandContext) -> Comma
             text.push('\n');
         }
     } else if lines.is_empty() {
-        text.push_str("nothing is kept: everything that swarms made here has landed\n");
+        text.push_str("no kept work\n");
     } else {
         text = render_table(&lines, Timestamp::now(), terminal_columns(&stdout()));
     }
@@ -89,7 +86,7 @@ async fn load_row(repo: &Repo, kept: &SalvagedRef) -> Result<SalvageRow, Command
     })
 }
 
-/// The subject gives way where the columns do not suffice.
+/// Truncates the subject to fit the columns.
 fn render_table(lines: &[SalvageRow], now: Timestamp, columns: usize) -> String {
     let head =
         ["SWARM", "STORY", "TRY", "CAUSE", "COMMIT", "FILES", "LINES", "AGE", "BRANCH", "SUBJECT"].map(str::to_owned);

@@ -12,7 +12,6 @@ use super::CommandResult;
 use super::args::{SalvageArgs, SalvageCommand};
 use super::context::CommandContext;
 
-/// Carries it out.
 pub async fn salvage(args: &SalvageArgs, here: &CommandContext) -> CommandResult {
     match &args.command {
         None => list::list(&args.list, here).await,

@@ -14,7 +14,6 @@ use crate::report::summary::render_evidence;
 use crate::report::text::{display_width, pad_to_width, pluralize, sanitize};
 use crate::state::SwarmDir;
 
-/// Carries it out.
 pub(super) async fn show(args: &SalvageShowArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let kept = find::find_one(&repo, &args.work).await?;

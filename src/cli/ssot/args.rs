@@ -1,4 +1,4 @@
-//! The arguments of `longshore ssot`, as typed.
+//! Arguments of `longshore ssot`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,38 +11,36 @@ use crate::protocol::amp::message::MsgId;
 /// `longshore ssot`.
 #[derive(Debug, Args)]
 pub struct SsotArgs {
-    /// What to do.
     #[command(subcommand)]
     pub command: SsotCommand,
 }
 
-/// What to do with the SSOT.
 #[derive(Debug, Subcommand)]
 pub enum SsotCommand {
-    /// Tell what was said about tasks, in order: a line for each message, with the state of its ack
+    /// List the messages about tasks in order, with their ack status
     Log(SsotLogArgs),
     /// Print a message and its ack
     Show(SsotShowArgs),
-    /// Look whether all files are sound, every reference resolves and every required ack is there
+    /// Check all files for damage, broken references and missing acks
     Check(SsotCheckArgs),
-    /// Commit what the SSOT has to the branch longshore/ssot, to be pushed; checkout and index stay as they are
+    /// Commit the SSOT to the branch longshore/ssot without changing the checkout or the index
     Mirror,
-    /// Look whether messages and acks break a rule of AMP/1.0, and say which; knows nothing of a repository
+    /// Validate messages and acks against AMP/1.0; needs no repository
     Validate(SsotValidateArgs),
 }
 
 /// `longshore ssot log`.
 #[derive(Debug, Default, Args)]
 pub struct SsotLogArgs {
-    /// Tasks (T-YYYY-NNN) [default: those of the newest swarm]
+    /// Tasks (T-YYYY-NNN) [default: the tasks of the newest swarm]
     #[arg(value_name = "TASK", value_parser = AssignmentId::from_str)]
     pub tasks: Vec<AssignmentId>,
 
-    /// All tasks of all swarms
+    /// Show all tasks of all swarms
     #[arg(long, conflicts_with = "tasks")]
     pub all: bool,
 
-    /// Write a JSON object a line on standard output
+    /// Print one JSON object per line to standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -50,11 +48,11 @@ pub struct SsotLogArgs {
 /// `longshore ssot show`.
 #[derive(Debug, Args)]
 pub struct SsotShowArgs {
-    /// The message's id: {type}-{task}-{milliseconds}
+    /// Message id: {type}-{task}-{milliseconds}
     #[arg(value_name = "MSG_ID", value_parser = MsgId::from_str)]
     pub id: MsgId,
 
-    /// Write one JSON object on standard output
+    /// Print JSON to standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -62,11 +60,11 @@ pub struct SsotShowArgs {
 /// `longshore ssot check`.
 #[derive(Debug, Default, Args)]
 pub struct SsotCheckArgs {
-    /// Make the index anew first
+    /// Rebuild the index first
     #[arg(long)]
     pub reindex: bool,
 
-    /// Write a JSON object a line on standard output
+    /// Print one JSON object per line to standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -78,7 +76,7 @@ pub struct SsotValidateArgs {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// Write a JSON object for each broken rule on standard output
+    /// Print one JSON object per line to standard output
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,4 @@
-//! `longshore ssot check`: whether all of it is sound. Exit code 1 where it is not.
+//! `longshore ssot check`: checks the whole SSOT. Exit code 1 if it has problems.
 
 use std::fmt::Write;
 
@@ -11,7 +11,6 @@ use crate::cli::{CommandResult, ExitStatus, print_stderr, print_stdout};
 use crate::protocol::amp::store::{ProblemSeverity, Ssot};
 use crate::report::text::{pluralize, sanitize};
 
-/// Carries it out.
 pub(super) async fn check(args: &SsotCheckArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let ssot = if args.reindex { Ssot::open(repo.root())? } else { Ssot::open_read_only(repo.root()) };

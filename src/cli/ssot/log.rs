@@ -16,7 +16,6 @@ use crate::protocol::amp::store::{LogEntry, Ssot, compare_by_time};
 use crate::report::text::truncate_to_width;
 use crate::state::SwarmDir;
 
-/// Carries it out.
 pub(super) async fn log(args: &SsotLogArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let ssot = Ssot::open_read_only(repo.root());
@@ -41,7 +40,7 @@ pub(super) async fn log(args: &SsotLogArgs, here: &CommandContext) -> CommandRes
     Ok(ExitStatus::Success)
 }
 
-/// What is to be told, in order.
+/// Lists the selected messages in order.
 fn select_message_ids(
     ssot: &Ssot,
     repo_root: &std::path::Path,

@@ -1,4 +1,4 @@
-//! A message in a few words, and how its ack stands. Pure.
+//! Summarizes a message and the state of its ack. Pure.
 
 use std::time::Duration;
 
@@ -11,23 +11,22 @@ use crate::protocol::amp::message::{
 use crate::protocol::amp::store::LogEntry;
 use crate::report::text::{format_duration, pluralize, sanitize};
 
-/// How a message's ack stands.
+/// The state of a message's ack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AckState {
-    /// There, so long after the message. Clocks may differ: never less than nothing.
+    /// Acked after this time; never negative, even if clocks differ.
     Acked(Duration),
-    /// It has so long yet.
+    /// Time left until the deadline.
     Waiting(Duration),
-    /// It should have been there so long ago.
+    /// Time since the deadline.
     Overdue(Duration),
     /// An escalation that waits for the admin.
     Open,
-    /// Nobody waits for it.
+    /// No ack is required.
     NotRequired,
 }
 
 impl AckState {
-    /// By now.
     pub(crate) fn from_entry(entry: &LogEntry, now: Timestamp) -> Self {
         let LogEntry { message, ack } = entry;
         if let Some(ack) = ack {
@@ -42,7 +41,7 @@ impl AckState {
         }
     }
 
-    /// For programs.
+    /// The name in JSON output.
     pub(super) fn as_str(&self) -> &'static str {
         match self {
             AckState::Acked(_) => "acked",
@@ -53,7 +52,7 @@ impl AckState {
         }
     }
 
-    /// The time that goes with the word, in seconds.
+    /// The time of the state, in seconds.
     pub(super) fn seconds(&self) -> Option<f64> {
         match self {
             AckState::Acked(time) | AckState::Waiting(time) | AckState::Overdue(time) => Some(time.as_secs_f64()),
@@ -61,7 +60,7 @@ impl AckState {
         }
     }
 
-    /// For people.
+    /// The text for people.
     pub(crate) fn describe(&self) -> String {
         match self {
             AckState::Acked(time) => format!("acked after {}", format_duration(*time)),
@@ -77,7 +76,7 @@ fn elapsed(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
 }
 
-/// What a message says, on one line, whatever it holds.
+/// Summarizes a message on one line, without control characters.
 pub(crate) fn summarize_message(message: &AmpMessage) -> String {
     let text = match message.payload() {
         Payload::TaskDispatch(dispatch) => {
@@ -124,7 +123,7 @@ pub(crate) fn summarize_message(message: &AmpMessage) -> String {
             if !verdict.direct_fixes.is_empty() {
                 text = format!("{text}, {}", pluralize(verdict.direct_fixes.len(), "fix", "fixes"));
             }
-            // The gravest, and the first of those.
+            // The first of the most severe issues.
             if let Some(issue) = verdict.issues.iter().min_by_key(|issue| match issue.severity {
                 IssueSeverity::Critical => 0,
                 IssueSeverity::Major => 1,
@@ -141,7 +140,7 @@ pub(crate) fn summarize_message(message: &AmpMessage) -> String {
                 EscalationSeverity::Warning => "warning",
                 EscalationSeverity::Critical => "critical",
             };
-            // Its word on the wire; a type is a word.
+            // The type serializes to a string.
             let kind = serde_json::to_value(escalation.escalation_type).unwrap_or_default();
             format!("{severity} {}: {}", kind.as_str().unwrap_or_default(), escalation.description)
         }

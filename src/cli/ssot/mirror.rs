@@ -1,4 +1,4 @@
-//! `longshore ssot mirror`: the SSOT as a branch of its own.
+//! `longshore ssot mirror`: commits the SSOT to its own branch.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,6 @@ use crate::delivery::{MIRROR_BRANCH, MirrorFile};
 use crate::handoff::assignment::GitIdentity;
 use crate::protocol::amp::store::Ssot;
 
-/// Carries it out.
 pub(super) async fn mirror(here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let ssot = Ssot::open(repo.root())?;

@@ -1,7 +1,7 @@
-//! `longshore ssot`: what coordinator, sandboxes and admin said to each other, for people and programs.
+//! `longshore ssot`: shows and validates the swarm's AMP messages.
 //!
 //! `log.rs`, `show.rs`, `check.rs`, `mirror.rs` and `validate.rs` are the commands, `message_summary.rs` a message in a few words,
-//! `args.rs` what may be typed. What messages say is partly a sandbox's text, and is cleaned for the terminal.
+//! `args.rs` the arguments. What messages say is partly a sandbox's text, and is cleaned for the terminal.
 
 pub mod args;
 mod check;
@@ -20,7 +20,6 @@ use crate::protocol::amp::store::LogEntry;
 use args::{SsotArgs, SsotCommand};
 use message_summary::AckState;
 
-/// Carries it out.
 pub async fn ssot(args: &SsotArgs, here: &CommandContext) -> CommandResult {
     match &args.command {
         SsotCommand::Log(args) => log::log(args, here).await,

@@ -12,15 +12,13 @@ use crate::cli::{CommandResult, ExitStatus, print_stdout};
 use crate::protocol::amp::store::Ssot;
 use crate::report::text::sanitize_lines;
 
-/// Carries it out.
 pub(super) async fn show(args: &SsotShowArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
     let ssot = Ssot::open_read_only(repo.root());
     let Some(entry) = ssot.log_entry(&args.id)? else {
-        let shown = CommandError::input(format!("there is no message `{}`", args.id));
-        return Err(
-            shown.with_hint(format!("`longshore ssot log {} --json` tells those of its task", args.id.task_id()))
-        );
+        let error = CommandError::input(format!("there is no message `{}`", args.id));
+        return Err(error
+            .with_hint(format!("`longshore ssot log {} --json` lists the messages of its task", args.id.task_id())));
     };
     let state = AckState::from_entry(&entry, Timestamp::now());
     if args.json {

@@ -1,7 +1,7 @@
-//! `longshore ssot validate`: whether messages and acks, wherever they come from, break a rule of AMP/1.0.
+//! `longshore ssot validate`: validates messages and acks from any source against AMP/1.0.
 //!
-//! A file has one message or one ack, told apart by the key `ack_of`; of each the first broken rule is said. Of an SSOT's
-//! folder only `messages` and `acks` are read: what else is in there is not AMP's. Exit code 2 where a rule is broken.
+//! Each file has one message, or one ack, which has the key `ack_of`. Only the first broken rule of a file is reported. In an SSOT
+//! directory, only `messages` and `acks` are read. Exit code 2 if a rule is broken.
 
 use std::fmt::Write;
 use std::fs;
@@ -18,13 +18,12 @@ use crate::protocol::amp::message::{Ack, AmpMessage};
 use crate::protocol::amp::rules::{self, AmpViolation, MAX_MESSAGE_BYTES};
 use crate::report::text::{pluralize, sanitize};
 
-/// What a file has, if it is sound.
+/// The kind of a valid file.
 enum ValidDocument {
     Message,
     Ack,
 }
 
-/// Carries it out.
 pub(super) fn validate(args: &SsotValidateArgs) -> CommandResult {
     let (mut text, mut messages, mut acks, mut broken) = (String::new(), 0, 0, 0);
     for path in expand_paths(&args.files)? {
@@ -57,7 +56,7 @@ fn read_error(name: &str, error: &io::Error) -> CommandError {
     CommandError::input(format!("cannot read `{name}`")).with_cause(error)
 }
 
-/// The files that are meant: what was typed, and what is below the folders among it, sorted.
+/// Expands directories to the sorted files below them.
 fn expand_paths(typed: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     let mut wrong = Vec::new();
@@ -84,7 +83,7 @@ fn expand_paths(typed: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     Ok(files)
 }
 
-/// Links to folders are not followed: they may lead back.
+/// Does not follow links to directories, which may form cycles.
 fn collect_json_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
     let at = |error| (folder.to_owned(), error);
     for entry in fs::read_dir(folder).map_err(at)? {

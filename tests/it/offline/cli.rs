@@ -427,9 +427,11 @@ fn write_errors_are_reported() {
 #[test]
 fn salvage_without_a_swarm() {
     let world = CliFixture::new();
-    world.run(&["salvage"]).expect(0, &["nothing is kept"]);
+    world.run(&["salvage"]).expect(0, &["no kept work"]);
     assert_eq!(world.run(&["salvage", "--json"]).expect(0, &[]).out, "");
-    world.run(&["salvage", "show", "US-001"]).expect(2, &["no kept work is called `US-001`", "nothing is kept"]);
+    world
+        .run(&["salvage", "show", "US-001"])
+        .expect(2, &["no kept work is called `US-001`", "this repository has no kept work"]);
     world.run(&["salvage", "apply", "US-001"]).expect(2, &["no kept work is called `US-001`"]);
     world.run(&["salvage", "show"]).expect(2, &["<REF|STORY>"]);
     world.run(&["completions", "bash"]).expect(0, &["salvage"]);

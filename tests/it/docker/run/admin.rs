@@ -16,7 +16,7 @@ fn high_risk_is_approved_during_and_after_the_swarm() {
     let hear = "echo \"$LONGSHORE_ESCALATION_TYPE $LONGSHORE_ESCALATION_SEVERITY\" >> .longshore/heard";
     let running = scratch.start(&["run", &tasks, "--yes", "--notify", hear]);
     let sandbox = scratch.sandboxes(1).remove(0);
-    scratch.longshore(&["admin", "approve", "US-001"]).expect(0, &["the running swarm has taken it in"]);
+    scratch.longshore(&["admin", "approve", "US-001"]).expect(0, &["applied by the running swarm"]);
     eventually("what was approved lands, and what depends on it", || {
         (scratch.state().story(2)["status"] == "completed").then_some(())
     });
@@ -27,7 +27,7 @@ fn high_risk_is_approved_during_and_after_the_swarm() {
     let heard = || std::fs::read_to_string(scratch.root().join(".longshore/heard")).expect("heard");
     assert_eq!(heard(), "permission_denied critical\n".repeat(2));
 
-    scratch.longshore(&["admin", "answer", "US-004", "with care"]).expect(0, &["takes it in"]);
+    scratch.longshore(&["admin", "answer", "US-004", "with care"]).expect(0, &["applies it"]);
     scratch.longshore(&["resume"]).expect(0, &["4 landed"]);
     assert_eq!(heard().lines().count(), 2, "nothing is told twice");
     scratch.longshore(&["ssot", "check"]).expect(0, &["0 errors, 0 warnings"]);
@@ -46,7 +46,7 @@ fn a_finished_swarm_retries_failed_stories_on_request() {
     assert!(!scratch.engine_resources().iter().any(|thing| thing.contains("-work")), "its volumes are gone");
     scratch.longshore(&["resume"]).expect(1, &["there is nothing to resume"]);
     scratch.longshore(&["admin", "abort", "US-001"]).expect(2, &["there is nothing to abort"]);
-    scratch.longshore(&["admin", "retry", "US-001"]).expect(0, &["takes it in"]);
+    scratch.longshore(&["admin", "retry", "US-001"]).expect(0, &["applies it"]);
     scratch.longshore(&["resume"]).expect(0, &["3 landed"]);
     let content = ["f1", "f2", "f3"].map(|path| scratch.show("feat/late", path));
     assert_eq!(content, ["1", "2", "3"]);

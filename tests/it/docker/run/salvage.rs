@@ -14,7 +14,7 @@ fn run_failing_swarm(scratch: &SwarmFixture) -> CommandResult {
 #[test]
 fn salvaged_work_is_listed_shown_and_applied() {
     let scratch = SwarmFixture::new();
-    scratch.longshore(&["salvage"]).expect(0, &["nothing is kept"]);
+    scratch.longshore(&["salvage"]).expect(0, &["no kept work"]);
     run_failing_swarm(&scratch).expect(1, &["1 landed, 1 failed"]);
     let state = scratch.state();
     let short = &state.swarm()[..8];

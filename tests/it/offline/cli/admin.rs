@@ -159,13 +159,13 @@ fn decisions_for_a_stopped_swarm_are_stored() {
     world.run(&["admin", "approve", "T-2026-009"]).expect(2, &["has no task `T-2026-009`", "T-2026-001 to T-2026-002"]);
     world.run(&["admin", "approve", "US-009"]).expect(2, &["no story, task or escalation `US-009`", "US-001, US-002"]);
     world.run(&["admin", "approve", "escalation-T-2026-001-1"]).expect(2, &["there is no escalation"]);
-    world.run(&["admin", "show", "task_result-T-2026-001-1"]).expect(2, &["is a task_result, and no escalation"]);
+    world.run(&["admin", "show", "task_result-T-2026-001-1"]).expect(2, &["is a task_result, not an escalation"]);
     world.run(&["admin", "answer", "US-001", "  "]).expect(2, &["the answer is empty"]);
     assert!(decisions(&world).is_empty());
 
     let journal = std::fs::read(dir.journal_file()).expect("read");
     let user = [("USER", "ada")];
-    let decided = ["T-2026-001 (US-001): approve: lets it run", "`longshore resume a1b2c3d4` takes it in"];
+    let decided = ["T-2026-001 (US-001): approve: lets it run", "`longshore resume a1b2c3d4` applies it"];
     world.run_with(&["admin", "approve", "US-001"], &user).expect(0, &decided);
     let again = ["there is nothing to abort", "ada decided `approve` already"];
     world.run(&["admin", "abort", "T-2026-001"]).expect(2, &again);
@@ -215,7 +215,7 @@ async fn a_running_swarm_receives_the_decision() {
     });
     world.run(&["admin", "abort", "US-001"]).expect(2, &["error: not that"]);
     assert!(decisions(&world).is_empty(), "it was refused");
-    world.run_with(&["admin", "abort", "US-001"], &[("USER", "ada")]).expect(0, &["the running swarm has taken it in"]);
+    world.run_with(&["admin", "abort", "US-001"], &[("USER", "ada")]).expect(0, &["applied by the running swarm"]);
     let told = orchestrator.await.expect("ended");
     assert_eq!(
         (&told[1].action, told[1].task.as_str(), told[1].by.as_str()),
