@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::args::AdminTargetArgs;
-use super::pending_decisions;
+use super::pending::pending_decisions;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
 use crate::cli::swarm_prefix::SwarmPrefix;

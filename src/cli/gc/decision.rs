@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::is_named;
 use crate::cli::args::GcArgs;
 use crate::cli::error::CommandError;
 use crate::delivery::Repo;
@@ -203,6 +202,11 @@ pub(super) fn decide_ref(swarm: Option<SwarmId>, known: &BTreeSet<SwarmId>, refs
         (false, true) => GcDecision::remove(format!("work of swarm {short}, whose folder is gone")),
         (false, false) => GcDecision::keep(format!("work of swarm {short}, whose folder is gone; --refs removes it")),
     }
+}
+
+/// Whether the arguments name this swarm.
+pub(super) fn is_named(args: &GcArgs, swarm: &SwarmId) -> bool {
+    args.swarms.iter().any(|name| name.matches(swarm))
 }
 
 #[cfg(test)]

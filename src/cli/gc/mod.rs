@@ -30,7 +30,7 @@ use crate::report::text::sanitize;
 use crate::state::{StateError, SwarmDir};
 
 use claim::SwarmClaim;
-use decision::{GcDecision, SwarmGcState, SwarmInventory, swarm_of_resource};
+use decision::{GcDecision, SwarmGcState, SwarmInventory, is_named, swarm_of_resource};
 use report::GcReport;
 
 pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
@@ -72,11 +72,6 @@ pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
         collect_refs(repo, args, &mut tally).await?;
     }
     tally.finish()
-}
-
-/// Whether the arguments name this swarm.
-fn is_named(args: &GcArgs, swarm: &SwarmId) -> bool {
-    args.swarms.iter().any(|name| name.matches(swarm))
 }
 
 /// Checks that each name matches exactly one swarm, here or in the engine.

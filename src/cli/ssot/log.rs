@@ -5,8 +5,9 @@ use std::io::{Write, stdout};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::args::SsotLogArgs;
+use super::entry_json::entry_json;
 use super::message_summary::{AckState, summarize_message};
-use super::{args::SsotLogArgs, entry_json};
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
 use crate::cli::{CommandResult, ExitStatus, print_stderr, terminal_columns};

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::args::SsotShowArgs;
-use super::entry_json;
+use super::entry_json::entry_json;
 use super::message_summary::AckState;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandError;
