@@ -67,6 +67,11 @@ fn resume_adopts_fifty_live_sandboxes_exactly_once() {
     running.signal("KILL");
     running.wait();
     let running = scratch.start(&["resume"]);
+    // None may end before the machine has counted those that still run.
+    let journal = scratch.latest().join("journal.ndjson");
+    eventually("the swarm is resumed", || {
+        std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("\"resumed\"")).then_some(())
+    });
     for sandbox in &sandboxes {
         sandbox.release();
     }
