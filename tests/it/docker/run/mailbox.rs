@@ -67,7 +67,7 @@ fn messages(mailbox: &Mailbox, agent: &str) -> Vec<MailboxMessage> {
 
 /// An agent's messages: number, type and subject.
 #[track_caller]
-fn said(mailbox: &Mailbox, agent: &str) -> Vec<(u32, MailboxMessageType, String)> {
+fn sent_messages(mailbox: &Mailbox, agent: &str) -> Vec<(u32, MailboxMessageType, String)> {
     messages(mailbox, agent).into_iter().map(|one| (one.seq.get(), one.message_type, one.content.subject)).collect()
 }
 
@@ -161,15 +161,18 @@ fn the_kernel_keeps_each_agent_to_its_own_outbox() {
     let status = |number, subject: &str| (number, MailboxMessageType::Status, subject.to_owned());
     // Neither sent a DONE: longshore sent it for them.
     let done = (2, MailboxMessageType::Done, "Signing off".to_owned());
-    assert_eq!(said(&mailbox, "alpha"), [status(1, "hello"), done.clone()]);
-    assert_eq!(said(&mailbox, "charlie"), [status(1, "mine"), status(2, "tried"), (3, done.1, done.2.clone())]);
+    assert_eq!(sent_messages(&mailbox, "alpha"), [status(1, "hello"), done.clone()]);
+    assert_eq!(
+        sent_messages(&mailbox, "charlie"),
+        [status(1, "mine"), status(2, "tried"), (3, done.1, done.2.clone())]
+    );
     let last = messages(&mailbox, "charlie").pop().expect("a message");
     assert!(last.to == MessageRecipient::Broadcast && last.content.body.starts_with("US-002 done."), "{last:?}");
     let all = ["alpha", "charlie", "mallory"].map(|agent| (agent.to_owned(), AgentStatus::Done));
     assert_eq!(statuses(&mailbox), all.into());
     let read = scratch.show("feat/kept", "read");
     assert!(read.contains("charlie/001") && read.contains("charlie/002") && !read.contains("secret"), "{read}");
-    assert_eq!(said(&mailbox, "mallory")[0], status(1, "secret"), "the host's copy has it");
+    assert_eq!(sent_messages(&mailbox, "mallory")[0], status(1, "secret"), "the host's copy has it");
     let rows = mailbox.roster().expect("a roster").entries();
     let mut roles: Vec<&str> = rows.iter().map(|row| row.role.as_str()).collect();
     roles.sort_unstable();

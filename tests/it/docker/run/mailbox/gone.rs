@@ -56,7 +56,7 @@ fn a_message_after_done_makes_active_and_at_the_end_all_are_gone() {
     let before = std::fs::read(&lost).expect("a file");
     std::fs::remove_file(&lost).expect("removed");
     eventually("it is there again", || std::fs::read(&lost).ok().filter(|now| *now == before).map(drop));
-    assert_eq!(said(&mailbox, "alpha").len(), 3);
+    assert_eq!(sent_messages(&mailbox, "alpha").len(), 3);
 
     // The host cannot act as a sandbox's agent.
     for me in ["alpha", "ALPHA", "bravo-reviewer"] {
@@ -95,7 +95,7 @@ fn a_second_attempt_is_awaited_and_can_send_whatever_the_umask_was() {
     let tasks = scratch.mail_tasks("feat/again", stories);
     scratch.longshore(&["run", &tasks]).expect(0, &["2 landed"]);
     let mailbox = scratch.mailbox();
-    let subjects: Vec<String> = said(&mailbox, "alpha").into_iter().map(|(_, _, subject)| subject).collect();
+    let subjects: Vec<String> = sent_messages(&mailbox, "alpha").into_iter().map(|(_, _, subject)| subject).collect();
     assert_eq!(subjects, ["attempt 1", "attempt 2", "Signing off"]);
     assert!(scratch.show("feat/again", "second").contains("attempt 2"));
     let told = scratch.show("feat/again", "said");
