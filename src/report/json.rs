@@ -48,55 +48,138 @@ impl Reporter for JsonReporter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{AssignmentId, AttemptId, StoryKey};
+    use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey};
+    use crate::protocol::amp::message::{
+        AmpRole, Escalation, EscalationSeverity, EscalationType, ReviewDecision, SystemStateSnapshot,
+    };
     use crate::report::background_writer::tests::{BlockingWriter, CapturedLines};
     use crate::report::story_labels::tests::spec;
-    use crate::swarm::{ContainerExit, SwarmOutcome};
+    use crate::swarm::{ContainerExit, StopLevel, SwarmOutcome};
     use crate::verdict::{Cause, Failure};
+    use std::time::Duration;
 
-    fn lines(announcements: &[Announcement]) -> Vec<serde_json::Value> {
-        let out = CapturedLines::default();
-        let mut json = JsonReporter::new(StoryLabels::from_spec(&spec(2)), out.clone(), FirstWriteError::default());
-        for announcement in announcements {
-            json.announce("2026-11-21T12:03:04Z".parse().expect("a time"), announcement);
-        }
-        json.close();
-        out.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    /// One of each type.
+    fn samples() -> Vec<Announcement> {
+        let story = |number: u32| StoryKey { file: 1, id: format!("US-{number:03}").parse().expect("valid") };
+        let (one, stories) = (story(1), vec![story(1), story(2)]);
+        let task = AssignmentId::new(2026, 3);
+        let attempt = AttemptId { assignment: task.clone(), number: 2 };
+        let commit = |digit: &str| digit.repeat(40).parse::<CommitId>().expect("valid");
+        let failure = Failure { salvage: Some("refs/longshore/x".to_owned()), ..Failure::new(Cause::Oom, "killed") };
+        let (by, problem) = ("ada".to_owned(), "no \u{1b}[0mspace\nleft".to_owned());
+        let exit = ContainerExit { code: Some(137), oom_killed: true, engine_lost: true, ..ContainerExit::default() };
+        let (error, stderr_tail) = ("out of memory".to_owned(), vec!["bye".to_owned()]);
+        let escalation = Escalation {
+            escalation_type: EscalationType::HallucinationLock,
+            severity: EscalationSeverity::Critical,
+            triggered_by: AmpRole::Coordinator,
+            description: "rejected 4 times".to_owned(),
+            affected_msgs: Vec::new(),
+            system_state_snapshot: SystemStateSnapshot {
+                task_status: "locked".to_owned(),
+                reject_count: 4,
+                last_successful_msg_id: None,
+            },
+            suggested_actions: vec!["look at it".to_owned()],
+            auto_suspended: true,
+        };
+        vec![
+            Announcement::SwarmStarted { stories: 3, done: 1, assignments: 2, max_sandboxes: 4 },
+            Announcement::SwarmResumed { stories: 3, done: 1, running: 2 },
+            Announcement::SandboxStarting { attempt: attempt.clone(), stories: stories.clone() },
+            Announcement::StartDelayed { attempt: attempt.clone(), reason: problem.clone() },
+            Announcement::SandboxPaused { attempt: attempt.clone(), container: "longshore-1".to_owned() },
+            Announcement::SandboxStarted {
+                attempt: attempt.clone(),
+                container: "c0ffee".repeat(8).parse().expect("valid"),
+            },
+            Announcement::SandboxEnded { attempt: attempt.clone(), exit: ContainerExit { error, stderr_tail, ..exit } },
+            Announcement::SandboxEnded {
+                attempt: attempt.clone(),
+                exit: ContainerExit { vanished: true, ..ContainerExit::default() },
+            },
+            Announcement::StoryStarted { story: one.clone(), attempt: attempt.clone() },
+            Announcement::StoryProgress { story: one.clone(), text: problem.clone() },
+            Announcement::StoryFinished { story: one.clone() },
+            Announcement::StoryLanded {
+                story: one.clone(),
+                commit: commit("a"),
+                head: commit("b"),
+                duration: Duration::from_micros(2_100_999),
+            },
+            Announcement::StoryRetried {
+                story: one.clone(),
+                failure: failure.clone(),
+                next_attempt: 3,
+                delay: Duration::from_secs(5),
+            },
+            Announcement::StoryFailed { story: one.clone(), failure: Failure::new(Cause::Hung, ""), attempts: 2 },
+            Announcement::StorySkipped { story: story(2), blocked_by: one },
+            Announcement::ReviewStarted { attempt: attempt.clone(), stories: stories.clone(), round: 1 },
+            Announcement::ReviewEnded {
+                attempt: attempt.clone(),
+                stories: stories.clone(),
+                decision: ReviewDecision::ApprovedWithFix,
+                confidence: 0.5,
+                issues: 6,
+                reject_count: 1,
+            },
+            Announcement::Escalated {
+                message: "escalation-T-2026-003-1772116327001".parse().expect("an id"),
+                stories,
+                escalation: Box::new(escalation),
+            },
+            Announcement::DecisionApplied { task, action: "retry".to_owned(), by: by.clone() },
+            Announcement::NotifyFailed { problem: problem.clone() },
+            Announcement::MemoryDamaged { problem: problem.clone() },
+            Announcement::RecordRefused { attempt: attempt.clone(), reason: problem.clone(), count: 7 },
+            Announcement::ErrorReported {
+                attempt: attempt.clone(),
+                code: "AGENT_CRASH".to_owned(),
+                message: problem.clone(),
+            },
+            Announcement::Salvaged { attempt: attempt.clone(), reference: "refs/longshore/x".to_owned() },
+            Announcement::WorkDirKept { attempt, work_dir: "T-2026-003-2".to_owned(), partly_salvaged: true },
+            Announcement::Stopping { level: StopLevel::Graceful, by },
+            Announcement::EngineLost { problem },
+            Announcement::EngineReconnected,
+            Announcement::MachineryFailed { failure },
+            Announcement::SwarmEnded {
+                outcome: SwarmOutcome::SomeFailed,
+                landed: 1,
+                failed: 2,
+                skipped: 3,
+                pending: 4,
+            },
+        ]
     }
 
     #[test]
-    fn lines_are_numbered_and_match_the_schema() {
-        let story = StoryKey { file: 1, id: "US-001".parse().expect("valid") };
-        let attempt = AttemptId { assignment: AssignmentId::new(2026, 3), number: 2 };
-        let exit = ContainerExit { code: Some(0), ..ContainerExit::default() };
-        let found = lines(&[
-            Announcement::StoryStarted { story: story.clone(), attempt: attempt.clone() },
-            Announcement::SandboxEnded { attempt, exit },
-            Announcement::StoryProgress { story: story.clone(), text: "a\nb\u{1b}[0m".to_owned() },
-            Announcement::StoryFailed { story, failure: Failure::new(Cause::Oom, "killed"), attempts: 2 },
-            Announcement::SwarmEnded {
-                outcome: SwarmOutcome::SomeFailed,
-                landed: 0,
-                failed: 1,
-                skipped: 0,
-                pending: 0,
-            },
-        ]);
-        let first = serde_json::json!({
-            "v": 1, "seq": 1, "at": "2026-11-21T12:03:04Z", "swarm": "a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d",
-            "type": "story_started", "story": "f1/US-001", "title": "Add the parser",
-            "attempt": {"assignment": "T-2026-003", "number": 2},
-        });
-        assert_eq!(found[0], first);
-        assert_eq!(found[3]["failure"]["cause"], "oom");
-        assert_eq!(found[4]["exitCode"], 1);
+    fn lines_are_those_of_the_golden_file_and_match_the_schema() {
+        let out = CapturedLines::default();
+        let mut json = JsonReporter::new(StoryLabels::from_spec(&spec(2)), out.clone(), FirstWriteError::default());
+        for announcement in samples() {
+            json.announce("2026-11-21T12:03:04Z".parse().expect("a time"), &announcement);
+        }
+        json.close();
+        let (found, wanted) = (out.text(), include_str!("../../tests/golden/events/1.ndjson"));
+        for (found, wanted) in found.lines().zip(wanted.lines()) {
+            assert_eq!(found, wanted);
+        }
+        assert_eq!(found, wanted);
+
         let schema = serde_json::to_value(schemars::schema_for!(EventLine)).expect("JSON");
         let validator = jsonschema::validator_for(&schema).expect("a good schema");
-        for (place, line) in found.iter().enumerate() {
-            assert_eq!(line["seq"], place as u64 + 1);
+        let lines: Vec<serde_json::Value> =
+            found.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        for line in &lines {
             assert!(validator.is_valid(line), "{line}");
         }
         assert!(!validator.is_valid(&serde_json::json!({"v": 1})), "the schema must refuse something");
+        for variant in schema["oneOf"].as_array().expect("a schema a type") {
+            let name = &variant["properties"]["type"]["const"];
+            assert!(lines.iter().any(|line| line["type"] == *name), "no sample of {name}");
+        }
     }
 
     #[test]
