@@ -32,6 +32,7 @@ macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $check:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema), schemars(inline))]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
@@ -176,6 +177,7 @@ text_id! {
 
 /// One run of one or more tasks files: a UUID v4.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema), schemars(inline))]
 #[serde(try_from = "String", into = "String")]
 pub struct SwarmId(Uuid);
 
@@ -232,6 +234,7 @@ impl fmt::Debug for SwarmId {
 
 /// One try at an assignment, counted from 1. One sandbox, one work folder, one branch, one bundle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 pub struct AttemptId {
     /// The assignment tried.
     pub assignment: AssignmentId,

@@ -196,9 +196,12 @@ impl Evidence {
 
 /// A cause with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
+    /// The cause.
     pub cause: Cause,
+    /// The evidence for the cause.
     pub evidence: Evidence,
     /// Where the host keeps what the sandbox had in its work folder, as a ref name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -111,7 +111,7 @@ impl InterruptedSwarm {
             engine,
             dir: self.dir.clone(),
             store: self.store,
-            reporter: setup::new_reporter(args.json, args.quiet, &header.spec, &write_error),
+            reporter: setup::new_reporter(args.json, args.quiet, header.spec.swarm, &write_error),
             spec: header.spec,
             ssot: self.ssot,
             escalation_listener,

@@ -120,7 +120,7 @@ impl EffectExecutor {
             Effect::Remove { attempt, keep_work_dir } => self.remove(attempt, keep_work_dir),
             Effect::Announce(announcement) => {
                 if let Announcement::StoryLanded { story, .. } = &announcement {
-                    self.save_memory(story, machine);
+                    self.save_memory(&story.key, machine);
                 }
                 self.announce(&announcement);
             }

@@ -5,35 +5,29 @@ use std::io::Write;
 use jiff::Timestamp;
 
 use super::background_writer::{BackgroundWriter, FirstWriteError};
-use super::event::{EVENT_VERSION, EventLine, event_body};
+use super::event::{EVENT_VERSION, EventLine};
 use super::reporter::Reporter;
-use super::story_labels::StoryLabels;
+use crate::ids::SwarmId;
 use crate::swarm::Announcement;
 
 /// Writes events to a writer.
 pub struct JsonReporter {
-    labels: StoryLabels,
+    swarm: SwarmId,
     writer: BackgroundWriter,
     seq: u64,
 }
 
 impl JsonReporter {
     /// Starts a stream. A closed reader or a full disk does not end the swarm: the error is recorded in `first_error`.
-    pub fn new(labels: StoryLabels, writer: impl Write + Send + 'static, first_error: FirstWriteError) -> Self {
-        Self { labels, writer: BackgroundWriter::new(writer, first_error), seq: 0 }
+    pub fn new(swarm: SwarmId, writer: impl Write + Send + 'static, first_error: FirstWriteError) -> Self {
+        Self { swarm, writer: BackgroundWriter::new(writer, first_error), seq: 0 }
     }
 }
 
 impl Reporter for JsonReporter {
     fn announce(&mut self, at: Timestamp, announcement: &Announcement) {
         self.seq += 1;
-        let line = EventLine {
-            v: EVENT_VERSION,
-            seq: self.seq,
-            at,
-            swarm: self.labels.swarm().to_string(),
-            body: event_body(&self.labels, announcement),
-        };
+        let line = EventLine { v: EVENT_VERSION, seq: self.seq, at, swarm: self.swarm, announcement };
         if let Ok(mut bytes) = serde_json::to_vec(&line) {
             bytes.push(b'\n');
             self.writer.write(bytes);
@@ -48,41 +42,24 @@ impl Reporter for JsonReporter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey};
-    use crate::protocol::amp::message::{
-        AmpRole, Escalation, EscalationSeverity, EscalationType, ReviewDecision, SystemStateSnapshot,
-    };
+    use crate::ids::{AssignmentId, AttemptId, CommitId, StoryId, StoryKey};
+    use crate::protocol::amp::message::{EscalationSeverity, EscalationType, ReviewDecision};
     use crate::report::background_writer::tests::{BlockingWriter, CapturedLines};
-    use crate::report::story_labels::tests::spec;
-    use crate::swarm::{ContainerExit, StopLevel, SwarmOutcome};
+    use crate::report::story_labels::tests::{spec, story_ref, swarm_id};
+    use crate::swarm::{StopLevel, SwarmOutcome};
     use crate::verdict::{Cause, Failure};
     use std::time::Duration;
 
     /// One of each type.
     fn samples() -> Vec<Announcement> {
-        let story = |number: u32| StoryKey { file: 1, id: format!("US-{number:03}").parse().expect("valid") };
+        let story =
+            |number: u32| spec(2).story_ref(&StoryKey { file: 1, id: StoryId::from_number(number).expect("valid") });
         let (one, stories) = (story(1), vec![story(1), story(2)]);
         let task = AssignmentId::new(2026, 3);
         let attempt = AttemptId { assignment: task.clone(), number: 2 };
         let commit = |digit: &str| digit.repeat(40).parse::<CommitId>().expect("valid");
         let failure = Failure { salvage: Some("refs/longshore/x".to_owned()), ..Failure::new(Cause::Oom, "killed") };
         let (by, problem) = ("ada".to_owned(), "no \u{1b}[0mspace\nleft".to_owned());
-        let exit = ContainerExit { code: Some(137), oom_killed: true, engine_lost: true, ..ContainerExit::default() };
-        let (error, stderr_tail) = ("out of memory".to_owned(), vec!["bye".to_owned()]);
-        let escalation = Escalation {
-            escalation_type: EscalationType::HallucinationLock,
-            severity: EscalationSeverity::Critical,
-            triggered_by: AmpRole::Coordinator,
-            description: "rejected 4 times".to_owned(),
-            affected_msgs: Vec::new(),
-            system_state_snapshot: SystemStateSnapshot {
-                task_status: "locked".to_owned(),
-                reject_count: 4,
-                last_successful_msg_id: None,
-            },
-            suggested_actions: vec!["look at it".to_owned()],
-            auto_suspended: true,
-        };
         vec![
             Announcement::SwarmStarted { stories: 3, done: 1, assignments: 2, max_sandboxes: 4 },
             Announcement::SwarmResumed { stories: 3, done: 1, running: 2 },
@@ -93,12 +70,27 @@ mod tests {
                 attempt: attempt.clone(),
                 container: "c0ffee".repeat(8).parse().expect("valid"),
             },
-            Announcement::SandboxEnded { attempt: attempt.clone(), exit: ContainerExit { error, stderr_tail, ..exit } },
             Announcement::SandboxEnded {
                 attempt: attempt.clone(),
-                exit: ContainerExit { vanished: true, ..ContainerExit::default() },
+                exit_code: Some(137),
+                oom_killed: true,
+                vanished: false,
+                error: "out of memory".to_owned(),
+                stderr_tail: vec!["bye".to_owned()],
             },
-            Announcement::StoryStarted { story: one.clone(), attempt: attempt.clone() },
+            Announcement::SandboxEnded {
+                attempt: attempt.clone(),
+                exit_code: None,
+                oom_killed: false,
+                vanished: true,
+                error: String::new(),
+                stderr_tail: Vec::new(),
+            },
+            Announcement::StoryStarted {
+                story: one.clone(),
+                title: "Add the parser".to_owned(),
+                attempt: attempt.clone(),
+            },
             Announcement::StoryProgress { story: one.clone(), text: problem.clone() },
             Announcement::StoryFinished { story: one.clone() },
             Announcement::StoryLanded {
@@ -126,8 +118,13 @@ mod tests {
             },
             Announcement::Escalated {
                 message: "escalation-T-2026-003-1772116327001".parse().expect("an id"),
+                task: task.clone(),
                 stories,
-                escalation: Box::new(escalation),
+                escalation_type: EscalationType::HallucinationLock,
+                severity: EscalationSeverity::Critical,
+                description: "rejected 4 times".to_owned(),
+                suggested_actions: vec!["look at it".to_owned()],
+                auto_suspended: true,
             },
             Announcement::DecisionApplied { task, action: "retry".to_owned(), by: by.clone() },
             Announcement::NotifyFailed { problem: problem.clone() },
@@ -146,6 +143,7 @@ mod tests {
             Announcement::MachineryFailed { failure },
             Announcement::SwarmEnded {
                 outcome: SwarmOutcome::SomeFailed,
+                exit_code: 1,
                 landed: 1,
                 failed: 2,
                 skipped: 3,
@@ -157,7 +155,7 @@ mod tests {
     #[test]
     fn lines_are_those_of_the_golden_file_and_match_the_schema() {
         let out = CapturedLines::default();
-        let mut json = JsonReporter::new(StoryLabels::from_spec(&spec(2)), out.clone(), FirstWriteError::default());
+        let mut json = JsonReporter::new(swarm_id(), out.clone(), FirstWriteError::default());
         for announcement in samples() {
             json.announce("2026-11-21T12:03:04Z".parse().expect("a time"), &announcement);
         }
@@ -194,7 +192,7 @@ mod tests {
             }
         }
         let trouble = FirstWriteError::default();
-        let mut json = JsonReporter::new(StoryLabels::from_spec(&spec(1)), Gone, trouble.clone());
+        let mut json = JsonReporter::new(swarm_id(), Gone, trouble.clone());
         let started = Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max_sandboxes: 1 };
         json.announce(Timestamp::UNIX_EPOCH, &started);
         json.close();
@@ -206,14 +204,10 @@ mod tests {
     fn a_slow_reader_does_not_block() {
         let (go, blocked) = std::sync::mpsc::channel();
         let out = CapturedLines::default();
-        let mut json = JsonReporter::new(
-            StoryLabels::from_spec(&spec(1)),
-            BlockingWriter(blocked, out.clone()),
-            FirstWriteError::default(),
-        );
+        let mut json = JsonReporter::new(swarm_id(), BlockingWriter(blocked, out.clone()), FirstWriteError::default());
         let words = "a word ".repeat(1000);
         for _ in 0..100 {
-            let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
+            let story = story_ref("US-001");
             json.announce(Timestamp::UNIX_EPOCH, &Announcement::StoryProgress { story, text: words.clone() });
         }
         assert_eq!(out.text(), "", "nothing was read yet, and nothing waited for that");

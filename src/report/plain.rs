@@ -11,36 +11,35 @@ use jiff::{SignedDuration, Timestamp};
 use super::background_writer::{BackgroundWriter, FirstWriteError};
 use super::report_line::{ReportLine, Tone, describe_announcement};
 use super::reporter::Reporter;
-use super::story_labels::StoryLabels;
 use super::text_style::TextStyle;
-use crate::ids::StoryKey;
-use crate::swarm::Announcement;
+use crate::ids::SwarmId;
+use crate::swarm::{Announcement, StoryRef};
 
 /// The least time between two progress lines of one story.
 const PROGRESS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 /// Prints lines to a writer.
 pub struct PlainReporter {
-    labels: StoryLabels,
+    swarm: SwarmId,
     style: TextStyle,
     writer: BackgroundWriter,
     quiet: bool,
-    last_progress: HashMap<StoryKey, Timestamp>,
+    last_progress: HashMap<StoryRef, Timestamp>,
 }
 
 impl PlainReporter {
     /// Prints every line. A closed reader does not end the swarm.
-    pub fn new(labels: StoryLabels, style: TextStyle, writer: impl Write + Send + 'static) -> Self {
+    pub fn new(swarm: SwarmId, style: TextStyle, writer: impl Write + Send + 'static) -> Self {
         let writer = BackgroundWriter::new(writer, FirstWriteError::default());
-        Self { labels, style, writer, quiet: false, last_progress: HashMap::new() }
+        Self { swarm, style, writer, quiet: false, last_progress: HashMap::new() }
     }
 
     /// Prints only warnings and failures.
-    pub fn quiet(labels: StoryLabels, style: TextStyle, writer: impl Write + Send + 'static) -> Self {
-        Self { quiet: true, ..Self::new(labels, style, writer) }
+    pub fn quiet(swarm: SwarmId, style: TextStyle, writer: impl Write + Send + 'static) -> Self {
+        Self { quiet: true, ..Self::new(swarm, style, writer) }
     }
 
-    fn is_throttled(&mut self, at: Timestamp, story: &StoryKey) -> bool {
+    fn is_throttled(&mut self, at: Timestamp, story: &StoryRef) -> bool {
         match self.last_progress.get(story) {
             Some(last) if at.duration_since(*last) < PROGRESS_INTERVAL => true,
             _ => {
@@ -58,7 +57,7 @@ impl Reporter for PlainReporter {
         {
             return;
         }
-        let Some(line) = describe_announcement(&self.labels, announcement) else { return };
+        let Some(line) = describe_announcement(self.swarm, announcement) else { return };
         if self.quiet && !matches!(line.tone, Tone::Bad | Tone::Warning) {
             return;
         }
@@ -93,32 +92,33 @@ pub fn format_line(line: &ReportLine, at: Timestamp, style: &TextStyle) -> Strin
 mod tests {
     use super::*;
     use crate::report::background_writer::tests::{BlockingWriter, CapturedLines};
-    use crate::report::story_labels::tests::spec;
-    use crate::swarm::event::ContainerExit;
+    use crate::report::story_labels::tests::{story_ref, swarm_id};
     use crate::swarm::{StopLevel, SwarmOutcome};
     use crate::verdict::{Cause, Failure};
     use std::time::Duration;
-
-    fn key(id: &str) -> StoryKey {
-        StoryKey { file: 0, id: id.parse().expect("valid") }
-    }
 
     fn attempt(number: u32) -> crate::ids::AttemptId {
         crate::ids::AttemptId { assignment: crate::ids::AssignmentId::new(2026, 1), number }
     }
 
-    fn exit(code: Option<i64>) -> ContainerExit {
-        ContainerExit { code, ..ContainerExit::default() }
+    fn ended(number: u32, code: i64) -> Announcement {
+        Announcement::SandboxEnded {
+            attempt: attempt(number),
+            exit_code: Some(code),
+            oom_killed: false,
+            vanished: false,
+            error: String::new(),
+            stderr_tail: Vec::new(),
+        }
     }
 
     fn render_lines(quiet: bool, colour: bool, announcements: &[Announcement]) -> String {
         let style = TextStyle { colour, ..TextStyle::plain() };
-        let labels = StoryLabels::from_spec(&spec(1));
         let out = CapturedLines::default();
         let mut plain = if quiet {
-            PlainReporter::quiet(labels, style, out.clone())
+            PlainReporter::quiet(swarm_id(), style, out.clone())
         } else {
-            PlainReporter::new(labels, style, out.clone())
+            PlainReporter::new(swarm_id(), style, out.clone())
         };
         let start: Timestamp = "2026-11-21T12:03:04Z".parse().expect("a time");
         for (second, announcement) in announcements.iter().enumerate() {
@@ -132,26 +132,31 @@ mod tests {
         let commit: crate::ids::CommitId = "3f2a1b4c5d".repeat(4).parse().expect("valid");
         vec![
             Announcement::SwarmStarted { stories: 2, done: 1, assignments: 2, max_sandboxes: 3 },
-            Announcement::SandboxStarting { attempt: attempt(1), stories: vec![key("US-001")] },
-            Announcement::StoryStarted { story: key("US-001"), attempt: attempt(1) },
-            Announcement::StoryProgress { story: key("US-001"), text: "\u{1b}[2Jreading\nfiles".to_owned() },
-            Announcement::StoryProgress { story: key("US-001"), text: "too soon".to_owned() },
-            Announcement::SandboxEnded { attempt: attempt(1), exit: exit(Some(0)) },
+            Announcement::SandboxStarting { attempt: attempt(1), stories: vec![story_ref("US-001")] },
+            Announcement::StoryStarted {
+                story: story_ref("US-001"),
+                title: "Add the parser".to_owned(),
+                attempt: attempt(1),
+            },
+            Announcement::StoryProgress { story: story_ref("US-001"), text: "\u{1b}[2Jreading\nfiles".to_owned() },
+            Announcement::StoryProgress { story: story_ref("US-001"), text: "too soon".to_owned() },
+            ended(1, 0),
             Announcement::StoryLanded {
-                story: key("US-001"),
+                story: story_ref("US-001"),
                 commit: commit.clone(),
                 head: commit,
                 duration: Duration::from_millis(2100),
             },
             Announcement::StoryFailed {
-                story: key("US-002"),
+                story: story_ref("US-002"),
                 failure: Failure::new(Cause::VerificationFailed, "`make test` exited 2"),
                 attempts: 2,
             },
-            Announcement::SandboxEnded { attempt: attempt(2), exit: exit(Some(137)) },
+            ended(2, 137),
             Announcement::Stopping { level: StopLevel::Graceful, by: "SIGINT".to_owned() },
             Announcement::SwarmEnded {
                 outcome: SwarmOutcome::SomeFailed,
+                exit_code: 1,
                 landed: 1,
                 failed: 1,
                 skipped: 0,
@@ -190,11 +195,7 @@ mod tests {
     fn a_slow_reader_does_not_block() {
         let (go, blocked) = std::sync::mpsc::channel();
         let out = CapturedLines::default();
-        let mut plain = PlainReporter::new(
-            StoryLabels::from_spec(&spec(1)),
-            TextStyle::plain(),
-            BlockingWriter(blocked, out.clone()),
-        );
+        let mut plain = PlainReporter::new(swarm_id(), TextStyle::plain(), BlockingWriter(blocked, out.clone()));
         sample_announcements().iter().for_each(|announcement| plain.announce(Timestamp::UNIX_EPOCH, announcement));
         assert_eq!(out.text(), "", "nothing was read yet, and nothing waited for that");
         drop(go);
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn progress_is_reported_every_ten_seconds() {
-        let progress = |text: &str| Announcement::StoryProgress { story: key("US-001"), text: text.to_owned() };
+        let progress = |text: &str| Announcement::StoryProgress { story: story_ref("US-001"), text: text.to_owned() };
         let all: Vec<_> = (0..12).map(|second| progress(&format!("w{second}"))).collect();
         let text = render_lines(false, false, &all);
         assert_eq!(text, "12:03:04 US-001 w0\n12:03:14 US-001 w10\n");

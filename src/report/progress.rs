@@ -4,7 +4,7 @@
 //! A thread of its own redraws the elapsed times twice a second, so that a quiet swarm still shows activity. The
 //! bars are removed when the reporter is closed or dropped, even by a panic.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -16,12 +16,11 @@ use jiff::Timestamp;
 use super::plain::format_line;
 use super::report_line::{Tone, describe_announcement};
 use super::reporter::Reporter;
-use super::story_labels::StoryLabels;
 use super::text::sanitize;
 use super::text_style::TextStyle;
-use crate::ids::{AttemptId, StoryKey};
+use crate::ids::{AssignmentId, AttemptId, SwarmId};
 use crate::protocol::amp::message::EscalationSeverity;
-use crate::swarm::Announcement;
+use crate::swarm::{Announcement, StoryRef};
 
 const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -29,17 +28,17 @@ type SandboxBars = Arc<Mutex<BTreeMap<AttemptId, ProgressBar>>>;
 
 /// Shows progress bars.
 pub struct ProgressBarReporter {
-    labels: StoryLabels,
+    swarm: SwarmId,
     style: TextStyle,
     multi_progress: MultiProgress,
     swarm_bar: ProgressBar,
     sandbox_bars: SandboxBars,
     /// The sandbox that each story runs in.
-    running: HashMap<StoryKey, AttemptId>,
+    running: HashMap<StoryRef, AttemptId>,
     /// The review round of each reviewer's sandbox.
     reviews: HashMap<AttemptId, u32>,
-    /// The stories that wait for the admin.
-    waiting: BTreeSet<StoryKey>,
+    /// The stories that wait for the admin, each with its task.
+    waiting: BTreeMap<StoryRef, AssignmentId>,
     landed: u64,
     failed: u64,
     skipped: u64,
@@ -48,19 +47,19 @@ pub struct ProgressBarReporter {
 
 impl ProgressBarReporter {
     /// Bars on standard error.
-    pub fn new(labels: StoryLabels, style: TextStyle) -> Self {
-        Self::with_target(labels, style, ProgressDrawTarget::stderr())
+    pub fn new(swarm: SwarmId, style: TextStyle) -> Self {
+        Self::with_target(swarm, style, ProgressDrawTarget::stderr())
     }
 
-    fn with_target(labels: StoryLabels, style: TextStyle, target: ProgressDrawTarget) -> Self {
+    fn with_target(swarm: SwarmId, style: TextStyle, target: ProgressDrawTarget) -> Self {
         let multi = MultiProgress::with_draw_target(target);
         let colours = if style.colour { ".green/dim" } else { "" };
         let bar_style =
             progress_style(&format!("{{elapsed_precise}} [{{bar:24{colours}}}] {{pos}}/{{len}} {{wide_msg}}"));
-        let swarm = multi.add(ProgressBar::new(0).with_style(bar_style.progress_chars("=> ")));
+        let swarm_bar = multi.add(ProgressBar::new(0).with_style(bar_style.progress_chars("=> ")));
         let lines = SandboxBars::default();
         let (stop, stopped) = channel();
-        let (bars, whole) = (Arc::clone(&lines), swarm.clone());
+        let (bars, whole) = (Arc::clone(&lines), swarm_bar.clone());
         // Ends when stopped or when the reporter is dropped.
         let redraw = move || {
             while stopped.recv_timeout(REDRAW_INTERVAL) == Err(RecvTimeoutError::Timeout) {
@@ -77,14 +76,14 @@ impl ProgressBarReporter {
         // Without the thread, elapsed times only update on events.
         let ticker = thread.ok().map(|thread| (stop, thread));
         Self {
-            labels,
+            swarm,
             style,
             multi_progress: multi,
-            swarm_bar: swarm,
+            swarm_bar,
             sandbox_bars: lines,
             running: HashMap::new(),
             reviews: HashMap::new(),
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             landed: 0,
             failed: 0,
             skipped: 0,
@@ -92,7 +91,7 @@ impl ProgressBarReporter {
         }
     }
 
-    fn add_bar(&mut self, attempt: &AttemptId, stories: &[StoryKey]) {
+    fn add_bar(&mut self, attempt: &AttemptId, stories: &[StoryRef]) {
         let template = if self.style.colour {
             "  {prefix:.bold} {elapsed:>4.dim} {wide_msg}"
         } else {
@@ -100,7 +99,7 @@ impl ProgressBarReporter {
         };
         let bar = ProgressBar::new_spinner().with_style(progress_style(template));
         let bar = self.multi_progress.insert_before(&self.swarm_bar, bar);
-        bar.set_prefix(self.labels.joined_labels(stories.get(..1).unwrap_or_default()));
+        bar.set_prefix(stories.first().map(|story| story.label.clone()).unwrap_or_default());
         bar.set_message("starting");
         if let Some(old) = lock_ignoring_poison(&self.sandbox_bars).insert(attempt.clone(), bar) {
             old.finish_and_clear();
@@ -116,7 +115,7 @@ impl ProgressBarReporter {
         self.reviews.remove(attempt);
     }
 
-    fn set_bar_message(&self, story: &StoryKey, message: String) {
+    fn set_bar_message(&self, story: &StoryRef, message: String) {
         let Some(attempt) = self.running.get(story) else { return };
         if let Some(bar) = lock_ignoring_poison(&self.sandbox_bars).get(attempt) {
             bar.set_message(match self.reviews.get(attempt) {
@@ -170,26 +169,24 @@ impl Reporter for ProgressBarReporter {
                 self.running.extend(stories.iter().map(|story| (story.clone(), attempt.clone())));
                 self.reviews.insert(attempt.clone(), *round);
             }
-            Announcement::Escalated { stories, escalation, .. }
-                if escalation.severity == EscalationSeverity::Critical =>
-            {
+            Announcement::Escalated { task, stories, severity: EscalationSeverity::Critical, .. } => {
                 stories
                     .iter()
                     .for_each(|story| self.set_bar_message(story, "suspended, waits for the admin".to_owned()));
-                self.waiting.extend(stories.iter().cloned());
+                self.waiting.extend(stories.iter().map(|story| (story.clone(), task.clone())));
                 self.add_counts(0, 0, 0);
             }
             Announcement::DecisionApplied { task, .. } => {
-                self.waiting.retain(|story| self.labels.assignment_of(story) != Some(task));
+                self.waiting.retain(|_, waiting| waiting != task);
                 self.add_counts(0, 0, 0);
             }
-            Announcement::StoryStarted { story, attempt } => {
+            Announcement::StoryStarted { story, title, attempt } => {
                 self.running.insert(story.clone(), attempt.clone());
                 if let Some(bar) = lock_ignoring_poison(&self.sandbox_bars).get(attempt) {
-                    bar.set_prefix(self.labels.label(story).to_owned());
+                    bar.set_prefix(story.label.clone());
                     bar.reset_elapsed();
                 }
-                self.set_bar_message(story, self.labels.title(story).to_owned());
+                self.set_bar_message(story, sanitize(title));
             }
             Announcement::StoryProgress { story, text } => self.set_bar_message(story, sanitize(text)),
             Announcement::StoryFinished { story } => self.set_bar_message(story, "finished in its sandbox".to_owned()),
@@ -200,7 +197,7 @@ impl Reporter for ProgressBarReporter {
         }
         let shown_by_bars = matches!(announcement, Announcement::StoryStarted { .. });
         if let Some(line) =
-            describe_announcement(&self.labels, announcement).filter(|line| line.tone != Tone::Detail && !shown_by_bars)
+            describe_announcement(self.swarm, announcement).filter(|line| line.tone != Tone::Detail && !shown_by_bars)
         {
             let _ = self.multi_progress.println(format_line(&line, at, &self.style));
         }
@@ -230,8 +227,8 @@ impl Drop for ProgressBarReporter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::AssignmentId;
-    use crate::report::story_labels::tests::spec;
+    use crate::protocol::amp::message::EscalationType;
+    use crate::report::story_labels::tests::{story_ref, swarm_id};
     use indicatif::TermLike;
     use std::io;
 
@@ -276,16 +273,15 @@ mod tests {
     fn each_sandbox_has_a_line_and_the_swarm_a_bar() {
         let screen = Screen::default();
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), 255);
-        let mut progress =
-            ProgressBarReporter::with_target(StoryLabels::from_spec(&spec(1)), TextStyle::plain(), target);
-        let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
+        let mut progress = ProgressBarReporter::with_target(swarm_id(), TextStyle::plain(), target);
+        let story = story_ref("US-001");
         let attempt = AttemptId { assignment: AssignmentId::new(2026, 1), number: 1 };
         let commit: crate::ids::CommitId = "3f2a1b4c5d".repeat(4).parse().expect("valid");
         let text = format!("\u{1b}[2Jreading {}", "files ".repeat(40));
         let all = [
             Announcement::SwarmStarted { stories: 2, done: 0, assignments: 2, max_sandboxes: 2 },
             Announcement::SandboxStarting { attempt: attempt.clone(), stories: vec![story.clone()] },
-            Announcement::StoryStarted { story: story.clone(), attempt: attempt.clone() },
+            Announcement::StoryStarted { story: story.clone(), title: String::new(), attempt: attempt.clone() },
             Announcement::StoryProgress { story: story.clone(), text },
         ];
         for announcement in &all {
@@ -295,8 +291,15 @@ mod tests {
             bar.force_draw();
         }
         assert_eq!(lock_ignoring_poison(&progress.sandbox_bars).len(), 1);
-        let exit = crate::swarm::ContainerExit { code: Some(0), ..crate::swarm::ContainerExit::default() };
-        progress.announce(Timestamp::UNIX_EPOCH, &Announcement::SandboxEnded { attempt, exit });
+        let ended = Announcement::SandboxEnded {
+            attempt,
+            exit_code: Some(0),
+            oom_killed: false,
+            vanished: false,
+            error: String::new(),
+            stderr_tail: Vec::new(),
+        };
+        progress.announce(Timestamp::UNIX_EPOCH, &ended);
         let duration = Duration::from_secs(2);
         let landed = Announcement::StoryLanded { story, commit: commit.clone(), head: commit, duration };
         progress.announce(Timestamp::UNIX_EPOCH, &landed);
@@ -314,25 +317,10 @@ mod tests {
     fn reviews_and_admin_waits_are_shown() {
         let screen = Screen::default();
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(screen), 255);
-        let mut progress =
-            ProgressBarReporter::with_target(StoryLabels::from_spec(&spec(1)), TextStyle::plain(), target);
-        let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
+        let mut progress = ProgressBarReporter::with_target(swarm_id(), TextStyle::plain(), target);
+        let story = story_ref("US-001");
         let (task, stories) = (AssignmentId::new(2026, 1), vec![story.clone()]);
         let attempt = AttemptId { assignment: task.clone(), number: 4 };
-        let escalation = crate::protocol::amp::message::Escalation {
-            escalation_type: crate::protocol::amp::message::EscalationType::HallucinationLock,
-            severity: EscalationSeverity::Critical,
-            triggered_by: crate::protocol::amp::message::AmpRole::Coordinator,
-            description: "rejected 4 times".to_owned(),
-            affected_msgs: Vec::new(),
-            system_state_snapshot: crate::protocol::amp::message::SystemStateSnapshot {
-                task_status: "locked".to_owned(),
-                reject_count: 4,
-                last_successful_msg_id: None,
-            },
-            suggested_actions: Vec::new(),
-            auto_suspended: true,
-        };
         let message = "escalation-T-2026-001-1772116327001".parse().expect("an id");
         let mut announce = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
         announce(Announcement::SandboxStarting { attempt: attempt.clone(), stories: stories.clone() });
@@ -344,7 +332,16 @@ mod tests {
         announce(Announcement::StoryProgress { story, text: "reading the diff".to_owned() });
         assert_eq!(message_of(&progress), "review 2: reading the diff");
         let mut announce = |announcement| progress.announce(Timestamp::UNIX_EPOCH, &announcement);
-        announce(Announcement::Escalated { message, stories, escalation: Box::new(escalation) });
+        announce(Announcement::Escalated {
+            message,
+            task: task.clone(),
+            stories,
+            escalation_type: EscalationType::HallucinationLock,
+            severity: EscalationSeverity::Critical,
+            description: "rejected 4 times".to_owned(),
+            suggested_actions: Vec::new(),
+            auto_suspended: true,
+        });
         assert!(message_of(&progress).contains("waits for the admin"), "{}", message_of(&progress));
         assert_eq!(progress.swarm_bar.message(), "0 landed, 1 waiting for the admin");
         let decided = Announcement::DecisionApplied { task, action: "retry".to_owned(), by: "ada".to_owned() };

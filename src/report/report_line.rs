@@ -1,12 +1,11 @@
 //! Formats announcements as report lines for `plain.rs` and `progress.rs`. Text from sandboxes is sanitized here.
 //!
-//! To add an announcement: add its arm in [`describe_announcement`] and in `event.rs`.
+//! To add an announcement: add its arm in [`describe_announcement`] and in the golden file of the event stream.
 
-use super::story_labels::StoryLabels;
 use super::text::{format_duration, pluralize, sanitize};
+use crate::ids::SwarmId;
 use crate::protocol::amp::message::{EscalationSeverity, ReviewDecision};
-use crate::swarm::event::ContainerExit;
-use crate::swarm::{Announcement, StopLevel, SwarmOutcome};
+use crate::swarm::{Announcement, StopLevel, StoryRef, SwarmOutcome};
 use crate::verdict::Failure;
 
 /// The severity of a line.
@@ -34,15 +33,14 @@ pub struct ReportLine {
 }
 
 /// Formats an announcement; `None` if it needs no line.
-pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -> Option<ReportLine> {
+pub fn describe_announcement(swarm: SwarmId, announcement: &Announcement) -> Option<ReportLine> {
     let report_line = |tone, subject: &str, text: String| Some(ReportLine { tone, subject: subject.to_owned(), text });
     match announcement {
         Announcement::SwarmStarted { stories, done, assignments, max_sandboxes: max } => {
             let before = if *done > 0 { format!(", {done} done before") } else { String::new() };
             let stories = pluralize(*stories, "story", "stories");
             let text = format!(
-                "{} started: {stories} in {}, at most {max} at once{before}",
-                names.swarm(),
+                "{swarm} started: {stories} in {}, at most {max} at once{before}",
                 pluralize(*assignments, "assignment", "assignments"),
             );
             report_line(Tone::Neutral, "swarm", text)
@@ -54,15 +52,11 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
             } else {
                 String::new()
             };
-            let text = format!(
-                "{} resumed: {} to go{before}{running}",
-                names.swarm(),
-                pluralize(*stories, "story", "stories")
-            );
+            let text = format!("{swarm} resumed: {} to go{before}{running}", pluralize(*stories, "story", "stories"));
             report_line(Tone::Neutral, "swarm", text)
         }
         Announcement::SandboxStarting { attempt, stories } => {
-            report_line(Tone::Detail, &names.joined_labels(stories), format!("sandbox starting ({attempt})"))
+            report_line(Tone::Detail, &joined_labels(stories), format!("sandbox starting ({attempt})"))
         }
         Announcement::StartDelayed { attempt, reason } => {
             report_line(Tone::Warning, attempt.assignment.as_str(), format!("its sandbox waits: {}", sanitize(reason)))
@@ -76,43 +70,46 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
             report_line(Tone::Warning, attempt.assignment.as_str(), text)
         }
         Announcement::SandboxStarted { .. } => None,
-        Announcement::SandboxEnded { attempt, exit } => {
-            let text = describe_exit(exit)?;
+        Announcement::SandboxEnded { attempt, exit_code, oom_killed, vanished, error, stderr_tail: _ } => {
+            let cause = if error.is_empty() { String::new() } else { format!(" ({})", sanitize(error)) };
+            let text = match exit_code {
+                _ if *vanished => format!("vanished from the engine{cause}"),
+                _ if *oom_killed => format!("ran out of memory{cause}"),
+                Some(0) if error.is_empty() => return None,
+                Some(code) => format!("ended with exit code {code}{cause}"),
+                None => format!("ended without an exit code{cause}"),
+            };
             report_line(
                 Tone::Warning,
                 attempt.assignment.as_str(),
                 format!("sandbox of attempt {} {text}", attempt.number),
             )
         }
-        Announcement::StoryStarted { story, attempt } => {
+        Announcement::StoryStarted { story, title, attempt } => {
             let again = if attempt.number > 1 { format!(" (attempt {})", attempt.number) } else { String::new() };
-            report_line(Tone::Neutral, names.label(story), format!("started: {}{again}", names.title(story)))
+            report_line(Tone::Neutral, &story.label, format!("started: {}{again}", sanitize(title)))
         }
-        Announcement::StoryProgress { story, text } => report_line(Tone::Detail, names.label(story), sanitize(text)),
+        Announcement::StoryProgress { story, text } => report_line(Tone::Detail, &story.label, sanitize(text)),
         Announcement::StoryFinished { story } => {
-            report_line(Tone::Detail, names.label(story), "finished in its sandbox".to_owned())
+            report_line(Tone::Detail, &story.label, "finished in its sandbox".to_owned())
         }
-        Announcement::StoryLanded { story, commit, duration: time, .. } => report_line(
-            Tone::Good,
-            names.label(story),
-            format!("landed {} ({})", commit.short(), format_duration(*time)),
-        ),
+        Announcement::StoryLanded { story, commit, duration: time, .. } => {
+            report_line(Tone::Good, &story.label, format!("landed {} ({})", commit.short(), format_duration(*time)))
+        }
         Announcement::StoryRetried { story, failure, next_attempt: next, delay: after } => {
             let wait = if after.is_zero() { String::new() } else { format!(" in {}", format_duration(*after)) };
             let text = format!("{}; trying again{wait} (attempt {next})", describe_failure(failure));
-            report_line(Tone::Warning, names.label(story), text)
+            report_line(Tone::Warning, &story.label, text)
         }
         Announcement::StoryFailed { story, failure, attempts } => {
             let after = pluralize(*attempts as usize, "attempt", "attempts");
-            report_line(Tone::Bad, names.label(story), format!("failed after {after}: {}", describe_failure(failure)))
+            report_line(Tone::Bad, &story.label, format!("failed after {after}: {}", describe_failure(failure)))
         }
-        Announcement::StorySkipped { story, blocked_by: because } => report_line(
-            Tone::Warning,
-            names.label(story),
-            format!("skipped, because {} did not land", names.label(because)),
-        ),
+        Announcement::StorySkipped { story, blocked_by: because } => {
+            report_line(Tone::Warning, &story.label, format!("skipped, because {} did not land", because.label))
+        }
         Announcement::ReviewStarted { stories, round, .. } => {
-            report_line(Tone::Neutral, &names.joined_labels(stories), format!("review {round} started"))
+            report_line(Tone::Neutral, &joined_labels(stories), format!("review {round} started"))
         }
         Announcement::ReviewEnded { stories, decision, confidence, issues, reject_count: rejects, .. } => {
             let (tone, word) = match decision {
@@ -126,22 +123,22 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
                     )
                 }
             };
-            report_line(tone, &names.joined_labels(stories), format!("review: {word} (confidence {confidence})"))
+            report_line(tone, &joined_labels(stories), format!("review: {word} (confidence {confidence})"))
         }
-        Announcement::Escalated { message, stories, escalation } => {
-            let tone = match escalation.severity {
+        Announcement::Escalated { task, stories, severity, description, suggested_actions, .. } => {
+            let tone = match severity {
                 EscalationSeverity::Info => Tone::Detail,
                 EscalationSeverity::Warning => Tone::Warning,
                 EscalationSeverity::Critical => Tone::Bad,
             };
-            let subject = if stories.is_empty() { message.task_id().to_string() } else { names.joined_labels(stories) };
-            let action = match escalation.suggested_actions.first() {
-                Some(action) if escalation.severity == EscalationSeverity::Critical => {
+            let subject = if stories.is_empty() { task.to_string() } else { joined_labels(stories) };
+            let action = match suggested_actions.first() {
+                Some(action) if *severity == EscalationSeverity::Critical => {
                     format!("; {}", sanitize(action))
                 }
                 _ => String::new(),
             };
-            report_line(tone, &subject, format!("escalated: {}{action}", sanitize(&escalation.description)))
+            report_line(tone, &subject, format!("escalated: {}{action}", sanitize(description)))
         }
         Announcement::DecisionApplied { task, action, by } => {
             report_line(Tone::Neutral, task.as_str(), format!("{} decided: {action}", sanitize(by)))
@@ -187,7 +184,7 @@ pub fn describe_announcement(names: &StoryLabels, announcement: &Announcement) -
         Announcement::MachineryFailed { failure } => {
             report_line(Tone::Bad, "swarm", format!("cannot go on: {}", describe_failure(failure)))
         }
-        Announcement::SwarmEnded { outcome, landed, failed, skipped, pending } => {
+        Announcement::SwarmEnded { outcome, exit_code: _, landed, failed, skipped, pending } => {
             let (tone, how) = match outcome {
                 SwarmOutcome::Landed => (Tone::Good, "every story landed"),
                 SwarmOutcome::SomeFailed => (Tone::Bad, "some stories did not land"),
@@ -218,14 +215,7 @@ pub fn describe_failure(failure: &Failure) -> String {
     }
 }
 
-/// Describes an abnormal end; `None` for a normal exit.
-fn describe_exit(exit: &ContainerExit) -> Option<String> {
-    let error = if exit.error.is_empty() { String::new() } else { format!(" ({})", sanitize(&exit.error)) };
-    match exit.code {
-        _ if exit.vanished => Some(format!("vanished from the engine{error}")),
-        _ if exit.oom_killed => Some(format!("ran out of memory{error}")),
-        Some(0) if exit.error.is_empty() => None,
-        Some(code) => Some(format!("ended with exit code {code}{error}")),
-        None => Some(format!("ended without an exit code{error}")),
-    }
+/// The labels of several stories, with commas.
+fn joined_labels(stories: &[StoryRef]) -> String {
+    stories.iter().map(|story| story.label.as_str()).collect::<Vec<_>>().join(", ")
 }

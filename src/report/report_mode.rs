@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 
 use super::background_writer::FirstWriteError;
 use super::reporter::Reporter;
-use super::story_labels::StoryLabels;
 use super::text_style::TextStyle;
 use super::{json, plain, progress};
+use crate::ids::SwarmId;
 
 /// How a run reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,15 +44,15 @@ impl ReportMode {
 /// The reporter of a mode. An event stream that cannot be written does not end the swarm: `first_error` has the reason afterwards.
 pub fn new_reporter(
     mode: ReportMode,
-    labels: StoryLabels,
+    swarm: SwarmId,
     style: TextStyle,
     first_error: &FirstWriteError,
 ) -> Box<dyn Reporter> {
     match mode {
-        ReportMode::Json => Box::new(json::JsonReporter::new(labels, std::io::stdout(), first_error.clone())),
-        ReportMode::Progress => Box::new(progress::ProgressBarReporter::new(labels, style)),
-        ReportMode::Plain => Box::new(plain::PlainReporter::new(labels, style, std::io::stderr())),
-        ReportMode::Quiet => Box::new(plain::PlainReporter::quiet(labels, style, std::io::stderr())),
+        ReportMode::Json => Box::new(json::JsonReporter::new(swarm, std::io::stdout(), first_error.clone())),
+        ReportMode::Progress => Box::new(progress::ProgressBarReporter::new(swarm, style)),
+        ReportMode::Plain => Box::new(plain::PlainReporter::new(swarm, style, std::io::stderr())),
+        ReportMode::Quiet => Box::new(plain::PlainReporter::quiet(swarm, style, std::io::stderr())),
     }
 }
 

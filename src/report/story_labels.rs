@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{AssignmentId, StoryKey, SwarmId};
-use crate::swarm::SwarmSpec;
+use super::text::sanitize;
+use crate::ids::{AssignmentId, StoryKey};
+use crate::swarm::{StorySpec, SwarmSpec};
 
 /// The labels of a swarm's stories.
 #[derive(Debug, Clone)]
 pub struct StoryLabels {
-    swarm: SwarmId,
     labels: BTreeMap<StoryKey, (String, String)>,
     assignments: BTreeMap<AssignmentId, Vec<StoryKey>>,
 }
@@ -18,23 +18,10 @@ pub struct StoryLabels {
 impl StoryLabels {
     /// The names in this spec.
     pub fn from_spec(spec: &SwarmSpec) -> Self {
-        let several = spec.files.len() > 1;
-        let label = |key: &StoryKey| match spec.files.get(usize::from(key.file)) {
-            Some(file) if several => format!("{}/{}", file.slug, key.id),
-            _ => key.id.to_string(),
-        };
-        let labels = spec
-            .stories
-            .iter()
-            .map(|story| (story.key.clone(), (label(&story.key), super::text::sanitize(&story.title))))
-            .collect();
+        let label = |story: &StorySpec| (spec.story_ref(&story.key).label, sanitize(&story.title));
+        let labels = spec.stories.iter().map(|story| (story.key.clone(), label(story))).collect();
         let assignments = spec.assignments.iter().map(|each| (each.id.clone(), each.stories.clone())).collect();
-        Self { swarm: spec.swarm, labels, assignments }
-    }
-
-    /// The swarm.
-    pub fn swarm(&self) -> SwarmId {
-        self.swarm
+        Self { labels, assignments }
     }
 
     /// A story's label.
@@ -73,8 +60,18 @@ impl StoryLabels {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::swarm::{AssignmentSpec, StorySpec, SwarmLimits, TasksFileSpec};
+    use crate::ids::SwarmId;
+    use crate::swarm::{AssignmentSpec, StoryRef, SwarmLimits, TasksFileSpec};
     use std::time::Duration;
+
+    pub(crate) fn swarm_id() -> SwarmId {
+        spec(1).swarm
+    }
+
+    /// A story of the only file.
+    pub(crate) fn story_ref(id: &str) -> StoryRef {
+        spec(1).story_ref(&StoryKey { file: 0, id: id.parse().expect("valid") })
+    }
 
     /// A spec of so many files with two stories each, an assignment a story.
     pub(crate) fn spec(files: u16) -> SwarmSpec {

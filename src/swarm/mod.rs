@@ -8,15 +8,18 @@
 //! To add an event: a variant in `event.rs`, its arm in `machine/events.rs`, a test in `machine/tests/`.
 
 pub mod amp_intent;
+pub mod announcement;
 pub mod effect;
 pub mod event;
 mod index;
 pub mod machine;
 pub mod review_outcome;
 pub mod spec;
+pub mod swarm_outcome;
 
 pub use amp_intent::AmpIntent;
-pub use effect::{Announcement, CollectMode, Effect, SwarmOutcome};
+pub use announcement::{Announcement, StoryRef};
+pub use effect::{CollectMode, Effect};
 pub use event::{ContainerExit, Event, Leftover, MachineryFault, StopLevel, TaskAction, TaskDecision};
 pub use machine::{
     AdminHold, AttemptPhase, AttemptView, ContainerStatus, HoldKind, StoryProgress, StoryView, SwarmMachine,
@@ -25,3 +28,4 @@ pub use review_outcome::{ReviewFix, ReviewOutcome};
 pub use spec::{
     AckTimeouts, AmpSpec, AssignmentSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec, default_liveness_timeout,
 };
+pub use swarm_outcome::SwarmOutcome;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, BranchName, CommitId, StoryKey, SwarmId};
 use crate::protocol::amp::message::AmpMessageType;
+use crate::swarm::announcement::StoryRef;
 use crate::tasks::{DoneStatus, RiskLevel};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +27,15 @@ pub struct SwarmSpec {
 }
 
 impl SwarmSpec {
+    /// The story with its label.
+    pub fn story_ref(&self, key: &StoryKey) -> StoryRef {
+        let label = match self.files.get(usize::from(key.file)) {
+            Some(file) if self.files.len() > 1 => format!("{}/{}", file.slug, key.id),
+            _ => key.id.to_string(),
+        };
+        StoryRef { key: key.clone(), label }
+    }
+
     /// A tasks file that a story or an assignment refers to and that is not listed.
     pub fn unknown_file(&self) -> Option<u16> {
         let files = self.assignments.iter().map(|one| one.file).chain(self.stories.iter().map(|story| story.key.file));

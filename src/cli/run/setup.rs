@@ -21,10 +21,9 @@ use crate::delivery::{Repo, acp_repo_url};
 use crate::ids::SwarmId;
 use crate::protocol::acp::message::RepoUrl;
 use crate::protocol::amp::store::Ssot;
-use crate::report::{self, FirstWriteError, ReportMode, Reporter, StoryLabels, TextStyle};
+use crate::report::{self, FirstWriteError, ReportMode, Reporter, TextStyle};
 use crate::state::journal::JOURNAL_VERSION;
 use crate::state::{JournalHeader, SwarmDir, SwarmLock, SwarmStore};
-use crate::swarm::SwarmSpec;
 
 /// Creates the swarm's directory and record. The caller holds the lock until the swarm is over.
 pub(super) async fn set_up_swarm(
@@ -70,7 +69,7 @@ pub(super) async fn set_up_swarm(
     let store = SwarmStore::create(dir.clone(), &header)?;
     // From here on others see the swarm's own lock and record.
     drop(starting);
-    let reporter = new_reporter(args.common.json, args.quiet, &spec, write_error);
+    let reporter = new_reporter(args.common.json, args.quiet, spec.swarm, write_error);
     let escalation_listener: Box<dyn EscalationListener> = match notify_targets(&persisted)? {
         Some(targets) => Box::new(EscalationNotifier::new(targets, repo.root(), &dir, NotifyPolicy::default())),
         None => Box::new(()),
@@ -106,7 +105,7 @@ async fn repo_url(repo: &Repo) -> Result<RepoUrl, CommandError> {
 pub(crate) fn new_reporter(
     json: bool,
     quiet: bool,
-    spec: &SwarmSpec,
+    swarm: SwarmId,
     write_error: &FirstWriteError,
 ) -> Box<dyn Reporter> {
     let mode = ReportMode::detect(json, quiet, &CommandContext::env_var);
@@ -115,7 +114,7 @@ pub(crate) fn new_reporter(
     } else {
         TextStyle::for_stream(&stderr(), &CommandContext::env_var)
     };
-    report::new_reporter(mode, StoryLabels::from_spec(spec), style, write_error)
+    report::new_reporter(mode, swarm, style, write_error)
 }
 
 /// What to notify of escalations. `None` if there is nothing.

@@ -21,9 +21,11 @@ use super::state::{Applied, SwarmMachine, TrackedStory, WaitCounts};
 use crate::ids::AssignmentId;
 use crate::protocol::acp::message::StoryStatus;
 use crate::swarm::amp_intent::TaskPhase;
-use crate::swarm::effect::{Announcement, Effect, SwarmOutcome};
+use crate::swarm::announcement::Announcement;
+use crate::swarm::effect::Effect;
 use crate::swarm::event::{TaskAction, TaskDecision};
 use crate::swarm::index::{AssignmentIndex, AttemptIndex, StoryIndex};
+use crate::swarm::swarm_outcome::SwarmOutcome;
 use crate::verdict::{Cause, CauseClass, Failure};
 
 impl SwarmMachine {

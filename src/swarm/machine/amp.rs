@@ -19,7 +19,8 @@ use crate::protocol::amp::message::{
     SubtaskCompletionStatus, SystemStateSnapshot,
 };
 use crate::swarm::amp_intent::{AmpIntent, DispatchIntent, ResultIntent, ReviewRequestIntent, ReviewSpec};
-use crate::swarm::effect::{Announcement, Effect};
+use crate::swarm::announcement::{Announcement, StoryRef};
+use crate::swarm::effect::Effect;
 use crate::swarm::spec::{AmpSpec, SwarmSpec};
 use crate::verdict::Failure;
 
@@ -312,7 +313,7 @@ impl AmpMachine {
     pub(super) fn escalate(
         &mut self,
         task: &AssignmentId,
-        stories: Vec<StoryKey>,
+        stories: Vec<StoryRef>,
         reject_count: u32,
         draft: EscalationDraft,
         now: Duration,
@@ -340,14 +341,21 @@ impl AmpMachine {
         };
         messages.open_escalations.push(id.clone());
         let from = if draft.triggered_by == AmpRole::System { AmpRole::System } else { AmpRole::Coordinator };
-        let escalation = Box::new(escalation);
         out.push(Effect::Announce(Announcement::Escalated {
             message: id.clone(),
+            task: task.clone(),
             stories,
-            escalation: escalation.clone(),
+            escalation_type: escalation.escalation_type,
+            severity: escalation.severity,
+            description: escalation.description.clone(),
+            suggested_actions: escalation.suggested_actions.clone(),
+            auto_suspended: escalation.auto_suspended,
         }));
         let failed_stories = draft.failed_stories.map(Box::new);
-        self.send(AmpIntent::Escalation { id: id.clone(), from, escalation, failed_stories }, out);
+        self.send(
+            AmpIntent::Escalation { id: id.clone(), from, escalation: Box::new(escalation), failed_stories },
+            out,
+        );
         Some(id)
     }
 

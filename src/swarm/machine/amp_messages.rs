@@ -174,7 +174,7 @@ impl SwarmMachine {
     pub(super) fn escalate(&mut self, assignment: AssignmentIndex, draft: EscalationDraft) -> Option<MsgId> {
         let task = &self.assignments[assignment];
         let open = task.stories.iter().copied().filter(|story| !self.stories[*story].view.has_landed());
-        let stories = self.story_keys(&open.collect::<Vec<_>>());
+        let stories = self.story_refs(&open.collect::<Vec<_>>());
         let phase = draft.phase;
         let reject_count = task.review.reject_count;
         let id = self.amp.escalate(&task.id, stories, reject_count, draft, self.now, &mut self.effects)?;

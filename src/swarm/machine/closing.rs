@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::attempt::{FailedStory, FinishedStory};
 use super::review_state::RejectedWork;
-use super::state::{SwarmMachine, TrackedStory};
-use crate::ids::{CommitId, StoryKey};
+use super::state::SwarmMachine;
+use crate::ids::CommitId;
 use crate::protocol::acp::message::StoryStatus;
-use crate::swarm::effect::Announcement;
+use crate::swarm::announcement::{Announcement, StoryRef};
 use crate::swarm::index::StoryIndex;
 use crate::verdict::{Cause, CauseClass, Failure};
 
@@ -22,8 +22,7 @@ impl SwarmMachine {
         view.failure = None;
         view.duration = Some(duration);
         self.counts.landed += 1;
-        let (story_key, head) = (view.key.clone(), head.clone());
-        self.announce(Announcement::StoryLanded { story: story_key, commit, head, duration });
+        self.announce(Announcement::StoryLanded { story: self.story_ref(story), commit, head: head.clone(), duration });
         self.close_story(story);
     }
 
@@ -43,8 +42,8 @@ impl SwarmMachine {
             view.failure = Some(failure.clone());
             self.counts.failed += 1;
             self.counts.failed_by_machinery += usize::from(failure.cause.class() == CauseClass::Machinery);
-            let (story_key, attempts) = (view.key.clone(), view.attempts);
-            self.announce(Announcement::StoryFailed { story: story_key, failure, attempts });
+            let attempts = view.attempts;
+            self.announce(Announcement::StoryFailed { story: self.story_ref(story), failure, attempts });
             self.close_story(story);
         }
         // After all of them: a story that failed itself is not also skipped because of another.
@@ -54,7 +53,7 @@ impl SwarmMachine {
     }
 
     fn skip_dependents(&mut self, root: StoryIndex) {
-        let blocked_by = self.stories[root].view.key.clone();
+        let blocked_by = self.story_ref(root);
         let mut reached = vec![root];
         while let Some(story) = reached.pop() {
             for dependent in self.stories[story].dependents.clone() {
@@ -66,14 +65,13 @@ impl SwarmMachine {
         }
     }
 
-    fn skip_story(&mut self, story: StoryIndex, blocked_by: &StoryKey) {
+    fn skip_story(&mut self, story: StoryIndex, blocked_by: &StoryRef) {
         let view = &mut self.stories[story].view;
         view.status = StoryStatus::Skipped;
-        view.blocked_by = Some(blocked_by.clone());
-        view.failure = Some(Failure::new(Cause::DependencyFailed, format!("`{}` did not land", blocked_by.id)));
+        view.blocked_by = Some(blocked_by.key.clone());
+        view.failure = Some(Failure::new(Cause::DependencyFailed, format!("`{}` did not land", blocked_by.key.id)));
         self.counts.skipped += 1;
-        let (story_key, blocked_by) = (view.key.clone(), blocked_by.clone());
-        self.announce(Announcement::StorySkipped { story: story_key, blocked_by });
+        self.announce(Announcement::StorySkipped { story: self.story_ref(story), blocked_by: blocked_by.clone() });
         self.close_story(story);
     }
 
@@ -102,9 +100,9 @@ impl SwarmMachine {
     /// The story is to be done again, in the assignment's next attempt.
     pub(super) fn retry_story(&mut self, story: StoryIndex, failure: &Failure, delay: Duration) {
         self.requeue_story(story, failure);
-        let TrackedStory { view, assignment, .. } = &self.stories[story];
+        let assignment = self.stories[story].assignment;
         let next_attempt = assignment.map_or(1, |assignment| self.assignments[assignment].next_attempt_number());
-        let (story, failure) = (view.key.clone(), failure.clone());
+        let (story, failure) = (self.story_ref(story), failure.clone());
         self.announce(Announcement::StoryRetried { story, failure, next_attempt, delay });
     }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::deadlines::Timer;
 use super::state::{Applied, SwarmMachine};
-use crate::swarm::effect::{Announcement, SwarmOutcome};
+use crate::swarm::announcement::Announcement;
 use crate::swarm::event::MachineryFault;
+use crate::swarm::swarm_outcome::SwarmOutcome;
 use crate::verdict::Cause;
 
 /// How long the machine waits for a lost engine.

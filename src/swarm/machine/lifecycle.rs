@@ -8,9 +8,11 @@ use super::attempt::{EndReason, FailedStory, WorkDirFate};
 use super::deadlines::{AttemptTimer, Timer};
 use super::state::{Applied, SwarmMachine, TrackedStory};
 use super::view::AttemptPhase;
-use crate::swarm::effect::{Announcement, Effect, SwarmOutcome};
+use crate::swarm::announcement::Announcement;
+use crate::swarm::effect::Effect;
 use crate::swarm::event::{MachineryFault, StopLevel};
 use crate::swarm::index::AttemptIndex;
+use crate::swarm::swarm_outcome::SwarmOutcome;
 use crate::verdict::{Cause, Failure};
 
 impl SwarmMachine {
@@ -196,6 +198,7 @@ impl SwarmMachine {
         self.outcome = Some(outcome);
         self.announce(Announcement::SwarmEnded {
             outcome,
+            exit_code: outcome.exit_code(),
             landed: self.counts.landed,
             failed: self.counts.failed,
             skipped: self.counts.skipped,

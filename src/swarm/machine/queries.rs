@@ -7,10 +7,10 @@ use super::hold::AdminHold;
 use super::state::SwarmMachine;
 use super::view::{AttemptPhase, AttemptView, StoryView};
 use crate::ids::{AssignmentId, AttemptId, CommitId, StoryKey};
-use crate::swarm::effect::SwarmOutcome;
 use crate::swarm::event::StopLevel;
 use crate::swarm::index::{AttemptIndex, TypedIndex};
 use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmSpec};
+use crate::swarm::swarm_outcome::SwarmOutcome;
 
 impl SwarmMachine {
     /// When to give [`Event::DeadlinePassed`](crate::swarm::Event::DeadlinePassed), if nothing else happens.

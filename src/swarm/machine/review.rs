@@ -28,7 +28,7 @@ use super::view::AttemptPhase;
 use crate::ids::AttemptId;
 use crate::protocol::amp::message::{Issue, IssueSeverity, ReviewDecision, ReviewScope, ReviewVerdict};
 use crate::swarm::amp_intent::{ReviewSpec, TaskPhase};
-use crate::swarm::effect::Announcement;
+use crate::swarm::announcement::Announcement;
 use crate::swarm::event::TaskAction;
 use crate::swarm::index::{AssignmentIndex, AttemptIndex};
 use crate::swarm::review_outcome::ReviewOutcome;
@@ -81,13 +81,13 @@ impl SwarmMachine {
             return;
         };
         let stories = state.finished_indices();
-        let keys = self.story_keys(&stories);
+        let (keys, refs) = (self.story_keys(&stories), self.story_refs(&stories));
         let review = &mut self.assignments[assignment].review;
         review.review_count += 1;
         let round = review.review_count;
         let spec = ReviewSpec {
             reviewed_attempt: state.view.id.clone(),
-            stories: keys.clone(),
+            stories: keys,
             base: review.first_base.clone().unwrap_or_else(|| state.view.base.clone()),
             commit: commit.clone(),
             dispatch,
@@ -99,7 +99,7 @@ impl SwarmMachine {
         self.parked -= 1;
         let reviewer = self.add_attempt(assignment, stories, commit, Some(spec));
         let attempt = self.attempts[reviewer].view.id.clone();
-        self.announce(Announcement::ReviewStarted { attempt, stories: keys, round });
+        self.announce(Announcement::ReviewStarted { attempt, stories: refs, round });
         self.request_start(reviewer);
     }
 
@@ -137,7 +137,7 @@ impl SwarmMachine {
         let state = &self.attempts[reviewed];
         self.announce(Announcement::ReviewEnded {
             attempt: self.attempts[reviewer].view.id.clone(),
-            stories: self.story_keys(&state.finished_indices()),
+            stories: self.story_refs(&state.finished_indices()),
             decision: verdict.decision,
             confidence: verdict.confidence,
             issues: verdict.issues.len(),

@@ -13,9 +13,10 @@ use super::timers::SHIM_SHUTDOWN_MARGIN;
 use super::view::{AttemptPhase, ContainerStatus};
 use crate::ids::{AttemptId, ContainerId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
-use crate::swarm::effect::{Announcement, CollectMode, Effect};
+use crate::swarm::announcement::Announcement;
+use crate::swarm::effect::{CollectMode, Effect};
 use crate::swarm::event::{ContainerExit, MachineryFault, StopLevel};
-use crate::swarm::index::AttemptIndex;
+use crate::swarm::index::{AttemptIndex, TypedIndex};
 use crate::verdict::Failure;
 
 /// How long an unpaused sandbox may still be seen paused.
@@ -181,7 +182,7 @@ impl SwarmMachine {
         if matches!(status, StoryStatus::Pending | StoryStatus::Skipped) {
             return Some(Applied);
         }
-        let story = key.clone();
+        let story = self.spec.story_ref(key);
         let progress = (!output.is_empty()).then(|| {
             let (story, text) = (story.clone(), output.to_owned());
             Announcement::StoryProgress { story, text }
@@ -198,7 +199,8 @@ impl SwarmMachine {
                     Some(Announcement::StoryFinished { story })
                 }
                 StoryStatus::InProgress if before == StoryStatus::Pending => {
-                    Some(Announcement::StoryStarted { story, attempt: id.clone() })
+                    let title = self.spec.stories[story_index.position()].title.clone();
+                    Some(Announcement::StoryStarted { story, title, attempt: id.clone() })
                 }
                 _ => progress,
             }
@@ -295,7 +297,14 @@ impl SwarmMachine {
         state.engine_lost |= exit.engine_lost;
         let failure = diagnosis::exit_failure(state, exit);
         state.view.exit = Some(exit.clone());
-        self.announce(Announcement::SandboxEnded { attempt: id.clone(), exit: exit.clone() });
+        self.announce(Announcement::SandboxEnded {
+            attempt: id.clone(),
+            exit_code: exit.code,
+            oom_killed: exit.oom_killed,
+            vanished: exit.vanished,
+            error: exit.error.clone(),
+            stderr_tail: exit.stderr_tail.clone(),
+        });
         self.end_sandbox(attempt, failure);
         Some(Applied)
     }

@@ -11,7 +11,8 @@ use super::state::{QueueEntry, SwarmMachine};
 use super::view::{AttemptPhase, AttemptView};
 use crate::ids::{AttemptId, CommitId};
 use crate::swarm::amp_intent::ReviewSpec;
-use crate::swarm::effect::{Announcement, Effect};
+use crate::swarm::announcement::Announcement;
+use crate::swarm::effect::Effect;
 use crate::swarm::index::{AssignmentIndex, AttemptIndex, StoryIndex};
 
 impl SwarmMachine {
@@ -81,10 +82,8 @@ impl SwarmMachine {
         let assignment = &self.assignments[index];
         let id = AttemptId { assignment: assignment.id.clone(), number: assignment.next_attempt_number() };
         let is_rework = review.is_none() && assignment.review.rejected_tip.is_some();
-        let keys = self.story_keys(&stories);
-        self.effects
-            .push(Effect::Announce(Announcement::SandboxStarting { attempt: id.clone(), stories: keys.clone() }));
-        let view = AttemptView::starting(id, keys, base, review, is_rework, self.now);
+        self.announce(Announcement::SandboxStarting { attempt: id.clone(), stories: self.story_refs(&stories) });
+        let view = AttemptView::starting(id, self.story_keys(&stories), base, review, is_rework, self.now);
         let attempt = self.attempts.push(Attempt::new(view, index, stories));
         self.assignments[index].attempts.push(attempt);
         self.running.insert(attempt);

@@ -27,7 +27,7 @@ use crate::handoff::result::StoryResult;
 use crate::ids::{AttemptId, CommitId, StoryId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
 use crate::protocol::amp::message::DiffSummary;
-use crate::swarm::effect::Announcement;
+use crate::swarm::announcement::Announcement;
 use crate::swarm::event::{Leftover, MachineryFault, StopLevel};
 use crate::swarm::index::{AttemptIndex, StoryIndex};
 use crate::verdict::{Cause, Failure, StoryOutcome};

@@ -11,10 +11,12 @@ use super::review_state::ReviewState;
 use super::view::StoryView;
 use crate::ids::{AssignmentId, BranchName, CommitId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
-use crate::swarm::effect::{Announcement, Effect, SwarmOutcome};
+use crate::swarm::announcement::{Announcement, StoryRef};
+use crate::swarm::effect::Effect;
 use crate::swarm::event::StopLevel;
 use crate::swarm::index::{AssignmentIndex, AttemptIndex, BranchIndex, IndexVec, StoryIndex, TypedIndex};
 use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmSpec};
+use crate::swarm::swarm_outcome::SwarmOutcome;
 use crate::tasks::{DoneStatus, RiskLevel};
 
 /// A swarm in progress. Two machines that were given the same events are equal.
@@ -266,6 +268,14 @@ impl SwarmMachine {
 
     pub(super) fn queue_entry(&self, attempt: AttemptIndex) -> QueueEntry<AttemptIndex> {
         QueueEntry { priority: self.assignments[self.attempts[attempt].assignment].priority, index: attempt }
+    }
+
+    pub(super) fn story_ref(&self, story: StoryIndex) -> StoryRef {
+        self.spec.story_ref(&self.stories[story].view.key)
+    }
+
+    pub(super) fn story_refs(&self, stories: &[StoryIndex]) -> Vec<StoryRef> {
+        stories.iter().map(|story| self.story_ref(*story)).collect()
     }
 
     pub(super) fn story_keys(&self, stories: &[StoryIndex]) -> Vec<StoryKey> {

@@ -20,9 +20,11 @@ use super::SwarmMachine;
 use crate::handoff::result::StoryResult;
 use crate::ids::{AssignmentId, AttemptId, CommitId, ContainerId, StoryId, StoryKey};
 use crate::protocol::acp::message::{CompletionStatus, StoryStatus};
-use crate::swarm::effect::{Announcement, CollectMode, Effect, SwarmOutcome};
+use crate::swarm::announcement::{Announcement, StoryRef};
+use crate::swarm::effect::{CollectMode, Effect};
 use crate::swarm::event::{ContainerExit, Event, MachineryFault, StopLevel};
 use crate::swarm::spec::{AssignmentSpec, StorySpec, SwarmLimits, SwarmSpec, TasksFileSpec};
+use crate::swarm::swarm_outcome::SwarmOutcome;
 use crate::tasks::RiskLevel;
 use crate::verdict::{Cause, Failure, StoryOutcome};
 
@@ -32,6 +34,10 @@ pub(super) fn story_id(number: u32) -> StoryId {
 
 pub(super) fn key(number: u32) -> StoryKey {
     StoryKey { file: 0, id: story_id(number) }
+}
+
+pub(super) fn story_ref(number: u32) -> StoryRef {
+    StoryRef { key: key(number), label: story_id(number).to_string() }
 }
 
 pub(super) fn commit(number: u32) -> CommitId {

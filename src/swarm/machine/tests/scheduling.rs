@@ -13,19 +13,20 @@ fn a_story_runs_from_start_to_merge() {
         effects,
         [
             Effect::Announce(Announcement::SwarmStarted { stories: 1, done: 0, assignments: 1, max_sandboxes: 2 }),
-            Effect::Announce(Announcement::SandboxStarting { attempt: id.clone(), stories: vec![key(1)] }),
+            Effect::Announce(Announcement::SandboxStarting { attempt: id.clone(), stories: vec![story_ref(1)] }),
             Effect::Start { attempt: id.clone(), stories: vec![(key(1), None)], guidance: Vec::new(), base: commit(1) },
         ]
     );
     rig.start_sandbox(&id);
     assert_eq!(rig.status(1), StoryStatus::Pending);
     let effects = rig.handle(story_reported(&id, 1, 1, StoryStatus::InProgress));
-    assert_eq!(effects, [Effect::Announce(Announcement::StoryStarted { story: key(1), attempt: id.clone() })]);
+    let (story, title) = (story_ref(1), rig.machine.spec().stories[0].title.clone());
+    assert_eq!(effects, [Effect::Announce(Announcement::StoryStarted { story, title, attempt: id.clone() })]);
     assert_eq!(rig.status(1), StoryStatus::InProgress);
     let effects = rig.handle(story_reported(&id, 2, 1, StoryStatus::InProgress));
     assert_eq!(count_announcements(&effects, |said| matches!(said, Announcement::StoryProgress { .. })), 1);
     let effects = rig.handle(story_reported(&id, 3, 1, StoryStatus::Completed));
-    assert_eq!(effects, [Effect::Announce(Announcement::StoryFinished { story: key(1) })]);
+    assert_eq!(effects, [Effect::Announce(Announcement::StoryFinished { story: story_ref(1) })]);
     assert_eq!(rig.status(1), StoryStatus::InProgress, "only landing completes a story");
     assert_eq!(rig.handle(completion_reported(&id, 4, CompletionStatus::Completed)), []);
     let effects = rig.handle(sandbox_ended(&id, container_exit(0)));
@@ -142,8 +143,8 @@ fn a_failed_story_skips_each_transitive_dependent_once() {
         .iter()
         .filter_map(|effect| match effect {
             Effect::Announce(Announcement::StorySkipped { story, blocked_by: because }) => {
-                assert_eq!(*because, key(1));
-                Some(story)
+                assert_eq!(*because, story_ref(1));
+                Some(&story.key)
             }
             _ => None,
         })
@@ -153,8 +154,14 @@ fn a_failed_story_skips_each_transitive_dependent_once() {
     assert_eq!(rig.cause(5), Some(Cause::DependencyFailed));
     let effects = rig.run_and_land(&attempt(4, 1), &[4], 30);
     assert_eq!(finish_outcome(&effects), Some(SwarmOutcome::SomeFailed));
-    let ended =
-        Announcement::SwarmEnded { outcome: SwarmOutcome::SomeFailed, landed: 1, failed: 1, skipped: 3, pending: 0 };
+    let ended = Announcement::SwarmEnded {
+        outcome: SwarmOutcome::SomeFailed,
+        exit_code: 1,
+        landed: 1,
+        failed: 1,
+        skipped: 3,
+        pending: 0,
+    };
     assert!(effects.contains(&Effect::Announce(ended)));
     rig.replay_journal();
 }
@@ -169,8 +176,14 @@ fn done_stories_are_not_run_and_unblock_their_dependents() {
     let (mut rig, effects) = MachineHarness::begun(plan);
     assert_eq!(started_attempts(&effects), [attempt(2, 1)]);
     let effects = rig.run_and_land(&attempt(2, 1), &[2], 30);
-    let ended =
-        Announcement::SwarmEnded { outcome: SwarmOutcome::Landed, landed: 2, failed: 0, skipped: 1, pending: 0 };
+    let ended = Announcement::SwarmEnded {
+        outcome: SwarmOutcome::Landed,
+        exit_code: 0,
+        landed: 2,
+        failed: 0,
+        skipped: 1,
+        pending: 0,
+    };
     assert!(effects.contains(&Effect::Announce(ended)), "{effects:?}");
 }
 

@@ -10,7 +10,7 @@ use longshore::protocol::amp::message::{AmpMessage, Escalation};
 use longshore::protocol::amp::store::{AdminAction, DecisionTarget, Ssot, TaskFile, TaskStatus};
 use longshore::state::journal::JOURNAL_VERSION;
 use longshore::state::{Journal, JournalHeader, SwarmDir};
-use longshore::swarm::{AckTimeouts, AmpSpec, Announcement, Effect, Event, StorySpec, SwarmMachine, TaskAction};
+use longshore::swarm::{AckTimeouts, AmpIntent, AmpSpec, Effect, Event, StorySpec, SwarmMachine, TaskAction};
 use longshore::tasks::RiskLevel;
 
 use super::{CliFixture, CliOutput, SWARM, spec};
@@ -66,8 +66,10 @@ fn suspended_swarm(world: &CliFixture) -> SwarmDir {
         ssot.write_task_file(&task).expect("written");
     }
     for effect in SwarmMachine::new(spec).handle(&Event::Began, Default::default()) {
-        if let Effect::Announce(Announcement::Escalated { message, escalation, .. }) = effect {
-            ssot.ensure_message(&escalation_of(&message.to_string(), message.task_id(), &escalation)).expect("said");
+        if let Effect::SendAmp(intent) = effect
+            && let AmpIntent::Escalation { id, escalation, .. } = *intent
+        {
+            ssot.ensure_message(&escalation_of(&id.to_string(), id.task_id(), &escalation)).expect("said");
         }
     }
     // For the record only.

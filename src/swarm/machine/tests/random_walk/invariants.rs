@@ -80,7 +80,7 @@ impl SwarmSimulation {
                     Announcement::StorySkipped { story, .. } => (story, "skipped"),
                     _ => return,
                 };
-                let before = self.observed.closed_stories.insert(story.clone(), closed);
+                let before = self.observed.closed_stories.insert(story.key.clone(), closed);
                 assert_eq!(before, None, "a story is decided once: {announcement:?}");
             }
             Effect::Persist | Effect::Terminate { .. } | Effect::Kill { .. } => {}
