@@ -8,7 +8,6 @@ use tokio::sync::{Notify, watch};
 use crate::delivery::{result_ref, salvage_ref};
 use crate::engine::Signal;
 use crate::ids::{AttemptId, BranchName, CommitId, ContainerId, StoryId, SwarmId};
-use crate::report::StoryLabels;
 use crate::swarm::{AttemptView, SwarmSpec};
 
 /// The first uid of sandboxes. Each attempt of a swarm has its own uid.
@@ -32,12 +31,7 @@ pub(crate) struct AttemptContext {
 
 impl AttemptContext {
     /// `None` if the spec has no such assignment.
-    pub fn new(
-        spec: &SwarmSpec,
-        labels: &StoryLabels,
-        view: &AttemptView,
-        container: Option<ContainerId>,
-    ) -> Option<Self> {
+    pub fn new(spec: &SwarmSpec, view: &AttemptView, container: Option<ContainerId>) -> Option<Self> {
         let index = spec.assignments.iter().position(|assignment| assignment.id == view.id.assignment)?;
         // Derived from index and number, so that a resumed swarm gives each attempt the same uid.
         let nth = index as u32 + (view.id.number - 1) * spec.assignments.len() as u32;
@@ -47,7 +41,7 @@ impl AttemptContext {
             uid: FIRST_UID + nth % UID_COUNT,
             branch: spec.assignments[index].branch.clone(),
             base: view.base.clone(),
-            stories: view.stories.iter().map(|(key, _)| (key.id.clone(), labels.label(key).to_owned())).collect(),
+            stories: view.stories.iter().map(|(key, _)| (key.id.clone(), spec.story_ref(key).label)).collect(),
             container,
         })
     }

@@ -153,7 +153,7 @@ impl EffectExecutor {
             SessionOrigin::Adopted { container, .. } => Some(container.clone()),
             SessionOrigin::Fresh | SessionOrigin::Interrupted { .. } => None,
         };
-        let Some(context) = AttemptContext::new(&self.swarm.spec, &self.swarm.labels, view, container) else { return };
+        let Some(context) = AttemptContext::new(&self.swarm.spec, view, container) else { return };
         let memories = match &view.review {
             Some(_) => Vec::new(),
             None => {
@@ -185,7 +185,7 @@ impl EffectExecutor {
                     self.start_session(&view.id, task, origin, machine);
                 }
                 ResumeAction::Track { container } => {
-                    let context = AttemptContext::new(&self.swarm.spec, &self.swarm.labels, view, container);
+                    let context = AttemptContext::new(&self.swarm.spec, view, container);
                     if let Some(context) = context {
                         self.attempts.insert(view.id.clone(), AttemptHandle::without_session(context));
                     }

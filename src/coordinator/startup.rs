@@ -14,7 +14,6 @@ use crate::delivery::Repo;
 use crate::engine::depot::DepotClient;
 use crate::error_chain::error_chain;
 use crate::plan::Plan;
-use crate::report::StoryLabels;
 use crate::state::SwarmDir;
 use crate::swarm::{AmpIntent, Announcement, Event, SwarmMachine, SwarmOutcome, SwarmSpec, TaskDecision};
 
@@ -123,8 +122,7 @@ async fn start(
     };
     let collector =
         Collector { engine: Arc::clone(&engine), depot, repo: repo.clone(), incoming, max_bundle: sandbox.max_bundle };
-    let labels = StoryLabels::from_spec(&spec);
-    let swarm = SwarmContext { plan, spec, sandbox, names, labels, dir, repo, engine, ssot };
+    let swarm = SwarmContext { plan, spec, sandbox, names, dir, repo, engine, ssot };
     let (scan_sender, engine_scans) = mpsc::unbounded_channel();
     let mut executor =
         EffectExecutor::new(swarm, reporter, amp, memory, mailbox_task, sessions, collector, scan_sender);

@@ -7,7 +7,6 @@ use crate::engine::Engine;
 use crate::ids::AssignmentId;
 use crate::plan::Plan;
 use crate::protocol::amp::store::Ssot;
-use crate::report::StoryLabels;
 use crate::state::SwarmDir;
 use crate::swarm::{AssignmentSpec, SwarmSpec};
 
@@ -20,7 +19,6 @@ pub(super) struct SwarmContext {
     pub spec: SwarmSpec,
     pub sandbox: SandboxSettings,
     pub names: ResourceNames,
-    pub labels: StoryLabels,
     pub dir: SwarmDir,
     pub repo: Repo,
     pub engine: Arc<dyn Engine>,

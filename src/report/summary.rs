@@ -3,7 +3,6 @@
 //! Made from `swarm-state.json`, so that `longshore run` and a later `longshore status` agree. Printed by
 //! `cli/`; `report_file.rs` writes it as report.md and report.json.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::text::{display_width, format_duration, pad_to_width, pluralize, sanitize, truncate_to_width};
+use crate::ids::{StoryId, StoryKey};
 use crate::protocol::acp::message::StoryStatus;
 use crate::state::{StoryState, SwarmDir, SwarmState, SwarmStatus, WaitState};
 use crate::swarm::SwarmSpec;
@@ -113,15 +113,12 @@ fn salvage_refs_newest_first(story: &StoryState) -> Vec<String> {
 impl Summary {
     /// Builds the summary from a swarm's state. The caller fills in the heads of the branches, `relaxations` and `notes`.
     pub fn from_state(state: &SwarmState, spec: &SwarmSpec, dir: &SwarmDir) -> Self {
-        let several = spec.files.len() > 1;
-        let slugs: BTreeMap<&str, &str> =
-            spec.files.iter().map(|file| (file.path.as_str(), file.slug.as_str())).collect();
-        let label = |file: &str, id: &str| match slugs.get(file) {
-            Some(slug) if several => format!("{slug}/{id}"),
-            _ => id.to_owned(),
+        let label = |path: &str, id: &StoryId| match spec.files.iter().position(|file| file.path == path) {
+            Some(file) => spec.story_ref(&StoryKey { file: file as u16, id: id.clone() }).label,
+            None => id.to_string(),
         };
         let row = |story: &StoryState| StorySummary {
-            story: label(&story.tasks_file, story.id.as_str()),
+            story: label(&story.tasks_file, &story.id),
             title: sanitize(&story.title),
             status: story.status,
             done_before: story.done_before,
@@ -132,7 +129,7 @@ impl Summary {
             evidence: story.evidence.clone(),
             waits_for: story.waits_for.clone(),
             rejects: story.rejects,
-            because: story.because.as_ref().map(|id| label(&story.tasks_file, id.as_str())),
+            because: story.because.as_ref().map(|id| label(&story.tasks_file, id)),
             salvage: story.salvage.clone(),
             salvaged: salvage_refs_newest_first(story),
             assignment: story.assignment.as_ref().map(ToString::to_string),

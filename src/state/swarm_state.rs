@@ -36,7 +36,6 @@ pub struct SwarmState {
     /// [`STATE_VERSION`].
     pub schema_version: u32,
     /// The swarm.
-    #[schemars(with = "String")]
     pub swarm_id: SwarmId,
     /// When it began, RFC 3339.
     #[schemars(with = "String")]
@@ -82,14 +81,12 @@ pub enum SwarmStatus {
 #[serde(rename_all = "camelCase")]
 pub struct ContainerState {
     /// Null before the container is created.
-    #[schemars(with = "Option<String>")]
     pub container_id: Option<ContainerId>,
     /// Null before the container is created.
     pub container_name: Option<String>,
     /// As the user typed it.
     pub task_file_path: String,
     /// The branch that it works on.
-    #[schemars(with = "String")]
     pub branch_name: BranchName,
     /// `pending`, `running`, `completed`, `failed` or `stopped`.
     pub status: ContainerStatus,
@@ -110,7 +107,6 @@ pub struct ContainerState {
     #[schemars(with = "String")]
     pub updated_at: Timestamp,
     /// The assignment.
-    #[schemars(with = "String")]
     pub assignment: AssignmentId,
     /// Its sandbox's role.
     #[serde(default)]
@@ -158,17 +154,14 @@ pub struct WaitState {
 #[serde(rename_all = "camelCase")]
 pub struct StoryState {
     /// `US-ddd`; unique in its tasks file only.
-    #[schemars(with = "String")]
     pub id: StoryId,
     /// `pending`, `in_progress`, `completed` (landed), `failed` or `skipped`.
     pub status: StoryStatus,
     /// The sandboxes that were asked to do it and reached it.
     pub attempts: u32,
     /// The branch that it was done on; null for a story that was not to run.
-    #[schemars(with = "Option<String>")]
     pub branch: Option<BranchName>,
     /// Where it ends, once landed.
-    #[schemars(with = "Option<String>")]
     pub commit: Option<CommitId>,
     /// Why it did not land, or why its last try did not.
     pub cause: Option<Cause>,
@@ -180,10 +173,8 @@ pub struct StoryState {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub salvaged: Vec<String>,
     /// For a skipped story: the one that did not land.
-    #[schemars(with = "Option<String>")]
     pub because: Option<StoryId>,
     /// The assignment; null for a story that was not to run.
-    #[schemars(with = "Option<String>")]
     pub assignment: Option<AssignmentId>,
     /// What it waits for the admin for; left out where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]

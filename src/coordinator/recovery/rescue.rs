@@ -24,7 +24,6 @@ use crate::error_chain::error_chain;
 use crate::handoff::depot::DepotErrorKind;
 use crate::handoff::layout;
 use crate::ids::{AttemptId, CommitId, ContainerId};
-use crate::report::StoryLabels;
 use crate::swarm::{AttemptPhase, AttemptView, SwarmMachine};
 
 /// The most attempts that are saved at once.
@@ -73,9 +72,8 @@ pub fn unsaved_attempts(machine: &SwarmMachine) -> impl Iterator<Item = &Attempt
 /// The engine's error if nothing could be examined. Containers may have been stopped before it.
 pub async fn rescue(swarm: RescueSpec<'_>) -> EngineResult<RescueOutcome> {
     let spec = swarm.machine.spec();
-    let labels = StoryLabels::from_spec(spec);
     let contexts: Vec<AttemptContext> = unsaved_attempts(swarm.machine)
-        .filter_map(|view| AttemptContext::new(spec, &labels, view, view.container.clone()))
+        .filter_map(|view| AttemptContext::new(spec, view, view.container.clone()))
         .collect();
     if contexts.is_empty() && swarm.mailbox_swarm_dir.is_none() {
         return Ok(RescueOutcome::default());
