@@ -20,14 +20,14 @@ use crate::verdict::{Cause, Evidence, Failure};
 /// The version of the stream.
 pub const EVENT_VERSION: u32 = 1;
 
-/// A line.
+/// One line of the stream.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct EventLine {
-    /// [`EVENT_VERSION`].
+    /// The version of the stream, [`EVENT_VERSION`].
     pub v: u32,
-    /// Its place in the stream, from 1.
+    /// The line's number in the stream, from 1.
     pub seq: u64,
-    /// When, RFC 3339.
+    /// The time of the event, RFC 3339.
     #[schemars(with = "String")]
     pub at: Timestamp,
     /// The swarm's id.
@@ -42,18 +42,18 @@ pub struct EventLine {
 pub struct AttemptRef {
     /// The assignment's id.
     pub assignment: String,
-    /// Which try, from 1.
+    /// The number of the attempt at the assignment, from 1.
     pub number: u32,
 }
 
-/// Why something did not work out.
+/// Why something failed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct FailureInfo {
     /// The cause.
     pub cause: Cause,
     /// The evidence for the cause.
     pub evidence: Evidence,
-    /// The ref that keeps the work.
+    /// The ref under which the work is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub salvage: Option<String>,
 }
@@ -62,131 +62,131 @@ pub struct FailureInfo {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum EventBody {
-    /// The first.
+    /// The swarm started. The first event of `longshore run`.
     SwarmStarted {
         /// Stories to run.
         stories: usize,
-        /// Stories done before.
+        /// Stories that were done before the swarm.
         done: usize,
-        /// Assignments.
+        /// Number of assignments.
         assignments: usize,
-        /// Sandboxes at once.
+        /// The most sandboxes that run at the same time.
         max: usize,
     },
-    /// The first after `longshore resume`.
+    /// The swarm was resumed. The first event of `longshore resume`.
     SwarmResumed {
         /// Stories to run.
         stories: usize,
-        /// Stories that are decided, or were done before.
+        /// Stories with an outcome, and those that were done before the swarm.
         done: usize,
-        /// Sandboxes that went on meanwhile.
+        /// Sandboxes that kept running while the orchestrator was gone.
         running: usize,
     },
-    /// A sandbox is being made.
+    /// A sandbox is being created.
     SandboxStarting {
-        /// Which.
+        /// The attempt.
         attempt: AttemptRef,
-        /// Its stories.
+        /// The labels of its stories.
         stories: Vec<String>,
     },
-    /// A sandbox is not started yet: the engine is short of memory or disk.
+    /// The start of a sandbox is delayed: the engine is short of memory or disk.
     StartHeld {
-        /// Which.
+        /// The attempt.
         attempt: AttemptRef,
-        /// What is short.
+        /// Which resource is short.
         reason: String,
     },
-    /// A sandbox's container is paused, and not by longshore.
+    /// A sandbox's container was paused by something other than longshore.
     SandboxPaused {
-        /// Which.
+        /// The attempt.
         attempt: AttemptRef,
         /// The container's name.
         container: String,
     },
-    /// A sandbox runs.
+    /// A sandbox started.
     SandboxStarted {
-        /// Which.
+        /// The attempt.
         attempt: AttemptRef,
         /// Its container's id.
         container: String,
     },
     /// A sandbox ended.
     SandboxEnded {
-        /// Which.
+        /// The attempt.
         attempt: AttemptRef,
-        /// Null where it vanished.
+        /// The container's exit code; null if the container vanished.
         exit_code: Option<i64>,
-        /// The engine's own flag.
+        /// Whether the engine reports that the container ran out of memory.
         oom_killed: bool,
-        /// It is gone from the engine.
+        /// Whether the container is gone from the engine.
         vanished: bool,
-        /// The engine's words.
+        /// The engine's error message.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         error: String,
-        /// The last lines of its stderr.
+        /// The last lines of the container's stderr.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tail: Vec<String>,
     },
-    /// A story began.
+    /// A story started.
     StoryStarted {
-        /// Which.
+        /// The story's label.
         story: String,
         /// Its title.
         title: String,
-        /// In which sandbox.
+        /// The attempt.
         attempt: AttemptRef,
     },
-    /// A story's progress.
+    /// An agent reported progress on a story.
     StoryProgress {
-        /// Which.
+        /// The story's label.
         story: String,
         /// The text as the sandbox sent it.
         text: String,
     },
-    /// The sandbox reported the story as finished; it has not landed.
+    /// The sandbox reported the story as finished. It has not landed yet.
     StoryFinished {
-        /// Which.
+        /// The story's label.
         story: String,
     },
-    /// It is on the integration branch.
+    /// A story landed: its commit is on the integration branch.
     StoryLanded {
-        /// Which.
+        /// The story's label.
         story: String,
         /// The story's commit.
         commit: String,
         /// The integration branch's head.
         head: String,
-        /// In the sandbox.
+        /// How long the story took in its sandbox.
         duration_ms: u64,
     },
-    /// It did not land and is tried again.
+    /// A story did not land and is tried again.
     StoryRetried {
-        /// Which.
+        /// The story's label.
         story: String,
-        /// Why.
+        /// The cause of the failure.
         failure: FailureInfo,
         /// The next attempt's number.
         next: u32,
-        /// The wait before it.
+        /// The delay before the next attempt.
         after_ms: u64,
     },
-    /// It did not land.
+    /// A story did not land and is not tried again.
     StoryFailed {
-        /// Which.
+        /// The story's label.
         story: String,
-        /// Why.
+        /// The cause of the failure.
         failure: FailureInfo,
         /// Number of attempts.
         attempts: u32,
     },
-    /// It will not be run.
+    /// A story is skipped because a story that it depends on did not land.
     StorySkipped {
-        /// Which.
+        /// The story's label.
         story: String,
-        /// The story that did not land.
+        /// The label of the story that did not land.
         because: String,
     },
-    /// A review began.
+    /// A review started.
     ReviewStarted {
         /// The reviewer's sandbox.
         attempt: AttemptRef,
@@ -195,7 +195,7 @@ pub enum EventBody {
         /// Which review of the task it is, from 1.
         round: u32,
     },
-    /// A review is over.
+    /// A review ended.
     ReviewEnded {
         /// The reviewer's sandbox.
         attempt: AttemptRef,
@@ -203,119 +203,119 @@ pub enum EventBody {
         stories: Vec<String>,
         /// The verdict.
         decision: ReviewDecision,
-        /// How sure the reviewer is, from 0 to 1.
+        /// The reviewer's confidence in the verdict, from 0 to 1.
         confidence: f64,
-        /// How many things it found wrong.
+        /// Number of issues that the reviewer found.
         issues: usize,
         /// How often the task was rejected so far.
         rejects: u32,
     },
-    /// An AMP escalation.
+    /// An AMP escalation was written.
     Escalated {
         /// The message's id in the SSOT.
         message: String,
-        /// The task.
+        /// The task's id.
         task: String,
-        /// Its stories that have not landed.
+        /// The labels of the task's stories that have not landed.
         stories: Vec<String>,
-        /// What kind.
+        /// The type of the escalation.
         escalation: EscalationType,
-        /// How bad.
+        /// The severity.
         severity: EscalationSeverity,
-        /// In words.
+        /// The description for the admin.
         description: String,
-        /// What the admin could do.
+        /// Suggestions for the admin.
         suggested_actions: Vec<String>,
         /// Whether the task waits for the admin.
         auto_suspended: bool,
     },
-    /// A decision of the admin's was taken in.
+    /// A decision of the admin was applied.
     Decided {
-        /// The task.
+        /// The task's id.
         task: String,
-        /// The cause.
+        /// The decided action.
         action: String,
-        /// By whom.
+        /// Who decided.
         by: String,
     },
-    /// A notification of an escalation failed (`--notify`, `--notify-url`). The first time only.
+    /// A notification of an escalation failed (`--notify`, `--notify-url`). Reported the first time only.
     NotifyFailed {
-        /// Who, and why.
+        /// Which notification failed, and why.
         problem: String,
     },
-    /// What an earlier swarm learned of a story cannot be read and is not passed on.
+    /// The memory of a story from an earlier swarm cannot be read and is not passed on.
     MemoryDamaged {
-        /// Where, and why.
+        /// Where the memory is, and why it cannot be read.
         problem: String,
     },
-    /// A record of a sandbox broke a rule.
+    /// A record from a sandbox broke a rule of ACP and was refused.
     RecordRefused {
-        /// Of which sandbox.
+        /// The attempt.
         attempt: AttemptRef,
-        /// Which rule.
+        /// The rule that it broke.
         reason: String,
-        /// How many so far.
+        /// How many records of the attempt were refused so far.
         count: u32,
     },
     /// The shim reported an error.
     ErrorReported {
-        /// Of which sandbox.
+        /// The attempt.
         attempt: AttemptRef,
-        /// ACP's code.
+        /// The ACP error code.
         code: String,
-        /// Its words.
+        /// The error message.
         message: String,
     },
-    /// Work that did not land is kept.
+    /// Work that did not land was saved under a ref.
     Salvaged {
-        /// Of which sandbox.
+        /// The attempt.
         attempt: AttemptRef,
-        /// The ref.
+        /// The name of the ref.
         reference: String,
     },
-    /// A work folder could not be salvaged, or not all of it, and is kept in the work volume.
+    /// A work folder could not be salvaged completely and is kept in the work volume.
     WorkKept {
-        /// Of which sandbox.
+        /// The attempt.
         attempt: AttemptRef,
-        /// The folder.
+        /// The folder's name in the volume.
         folder: String,
-        /// Some of it is under a ref.
+        /// Whether part of it is under a ref.
         partly: bool,
     },
-    /// A stop began.
+    /// The swarm is stopping.
     Stopping {
         /// `graceful` or `kill`.
         #[schemars(with = "String")]
         level: StopLevel,
-        /// By whom.
+        /// What requested the stop.
         by: String,
     },
-    /// The engine cannot be reached; nothing is started until it can.
+    /// The engine cannot be reached. Nothing starts until it can be reached again.
     EngineLost {
-        /// Why.
+        /// The error.
         problem: String,
     },
-    /// It can be reached again.
+    /// The engine can be reached again.
     EngineBack,
-    /// Nothing can go on.
+    /// The swarm cannot continue.
     MachineryFailed {
-        /// Why.
+        /// The cause of the failure.
         failure: FailureInfo,
     },
-    /// The last.
+    /// The swarm ended. The last event.
     SwarmEnded {
         /// `landed`, `some_failed`, `machinery_failed`, `suspended` or `interrupted`.
         #[schemars(with = "String")]
         outcome: SwarmOutcome,
-        /// The exit code that belongs to it.
+        /// The exit code of the outcome.
         exit_code: u8,
-        /// On the integration branch.
+        /// Stories that landed.
         landed: usize,
-        /// Not.
+        /// Stories that did not land.
         failed: usize,
-        /// Not run.
+        /// Stories that were skipped.
         skipped: usize,
-        /// Not decided.
+        /// Stories without an outcome.
         pending: usize,
     },
 }
