@@ -120,7 +120,7 @@ impl SwarmJournals {
     }
 
     fn rank(&self, swarm: &SwarmId) -> usize {
-        self.newest_first.iter().position(|record| record == swarm).unwrap_or(self.newest_first.len())
+        self.newest_first.iter().position(|newest| newest == swarm).unwrap_or(self.newest_first.len())
     }
 }
 

@@ -133,7 +133,7 @@ fn held_tasks_are_listed_and_shown() {
     assert_eq!(since.as_second(), STARTED_AT.parse::<Timestamp>().expect("a time").as_second());
 
     let escalation = json[0]["escalation"].as_str().expect("an id").to_owned();
-    let all = ["permission_denied", "critical", "longshore admin approve T-2026-001", "lets it run", &escalation];
+    let all = ["permission_denied", "critical", "longshore admin approve T-2026-001", "runs it", &escalation];
     for target in ["T-2026-001", "US-001", &escalation] {
         world.run(&["admin", "show", target]).expect(0, &all);
     }
@@ -165,7 +165,7 @@ fn decisions_for_a_stopped_swarm_are_stored() {
 
     let journal = std::fs::read(dir.journal_file()).expect("read");
     let user = [("USER", "ada")];
-    let decided = ["T-2026-001 (US-001): approve: lets it run", "`longshore resume a1b2c3d4` applies it"];
+    let decided = ["T-2026-001 (US-001): approve: runs it", "`longshore resume a1b2c3d4` applies it"];
     world.run_with(&["admin", "approve", "US-001"], &user).expect(0, &decided);
     let again = ["there is nothing to abort", "ada decided `approve` already"];
     world.run(&["admin", "abort", "T-2026-001"]).expect(2, &again);
@@ -182,7 +182,7 @@ fn decisions_for_a_stopped_swarm_are_stored() {
         .spawn()
         .expect("longshore runs");
     child.stdin.take().expect("piped").write_all(b"mind the gap\n--really\n").expect("written");
-    CliOutput::of(&child.wait_with_output().expect("ended")).expect(0, &["answer: lets it run, with your words"]);
+    CliOutput::of(&child.wait_with_output().expect("ended")).expect(0, &["answer: runs it with your answer"]);
     world.run(&["admin", "list"]).expect(0, &["all is decided: `longshore resume a1b2c3d4`"]);
     let made = decisions(&world);
     let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
