@@ -79,7 +79,7 @@ fn tasks_errors(error: &TasksError) -> Vec<CommandError> {
     let path = error.path().display();
     let shown = |problem: &TasksProblem| {
         let line = problem.line.map_or(String::new(), |line| format!(":{line}"));
-        CommandError::input(format!("{path}{line}: {problem}")).with_hint(problem.defect.remedy())
+        CommandError::input(format!("{path}{line}: {problem}")).with_hint(problem.kind.remedy())
     };
     error.problems().iter().map(shown).collect()
 }
@@ -89,7 +89,7 @@ pub(crate) fn plan_errors(error: &PlanError) -> Vec<CommandError> {
     error
         .problems()
         .iter()
-        .map(|problem| CommandError::input(problem.to_string()).with_hint(problem.defect.remedy()))
+        .map(|problem| CommandError::input(problem.to_string()).with_hint(problem.kind.remedy()))
         .collect()
 }
 

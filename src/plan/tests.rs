@@ -43,7 +43,7 @@ fn one_story() -> Value {
 fn problems(result: Result<Plan, PlanError>) -> Vec<String> {
     let error = result.expect_err("refused");
     for problem in error.problems() {
-        assert!(!problem.defect.remedy().is_empty());
+        assert!(!problem.kind.remedy().is_empty());
     }
     error.problems().iter().map(ToString::to_string).collect()
 }

@@ -101,7 +101,7 @@ fn problems(text: &str) -> Vec<String> {
         .problems()
         .iter()
         .map(|problem| {
-            assert!(!problem.defect.remedy().is_empty());
+            assert!(!problem.kind.remedy().is_empty());
             format!("{}{problem}", problem.line.map(|line| format!("{line}: ")).unwrap_or_default())
         })
         .collect()
@@ -144,7 +144,7 @@ fn syntax_errors_have_matching_remedies() {
         ("// x\n{}", "remove the comment: JSON has none"),
         ("{'a': 1}", "use double quotes"),
     ] {
-        assert_eq!(parse_text(text).expect_err("refused").problems()[0].defect.remedy(), remedy, "{text:?}");
+        assert_eq!(parse_text(text).expect_err("refused").problems()[0].kind.remedy(), remedy, "{text:?}");
     }
 }
 
