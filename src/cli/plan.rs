@@ -34,7 +34,7 @@ pub(crate) async fn plan(args: &PlanArgs, here: &CommandContext) -> CommandResul
     });
     CommandError::combine(problems)?;
     let Some(plan) = plan else { return Ok(ExitStatus::Success) };
-    print_stdout(&render_plan(&plan, args.common.json)?)?;
+    print_stdout(&render_plan(&plan, args.json)?)?;
     if settings.is_some_and(|settings| settings.agent.value.is_none()) {
         note_missing_agent(&plan);
     }
