@@ -29,7 +29,7 @@ mod path_scope;
 pub mod render;
 mod slug;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use agents::{HOST_AGENT, PlannedAgent};
 pub use build::build;

@@ -111,14 +111,14 @@ pub(super) fn resolve(reader: &mut FieldReader<'_>, drafts: &[StoryDraft<'_>]) -
 
 /// Keeps ids of the form `US-ddd`; the others get the lowest free numbers, in the file's order.
 fn assign_ids(drafts: &[StoryDraft<'_>]) -> Vec<StoryId> {
-    let kept: Vec<Option<StoryId>> =
+    let own_ids: Vec<Option<StoryId>> =
         drafts.iter().map(|draft| draft.id.as_ref().and_then(|id| id.parse().ok())).collect();
-    let taken: HashSet<StoryId> = kept.iter().flatten().cloned().collect();
+    let taken: HashSet<StoryId> = own_ids.iter().flatten().cloned().collect();
     let mut free = (1..).map_while(StoryId::from_number).filter(|id| !taken.contains(id));
     let next = |free: &mut dyn Iterator<Item = StoryId>| {
         free.next().expect("there are at most 999 stories, and each taken id is that of one of them")
     };
-    kept.into_iter().map(|id| id.unwrap_or_else(|| next(&mut free))).collect()
+    own_ids.into_iter().map(|id| id.unwrap_or_else(|| next(&mut free))).collect()
 }
 
 fn list_known_ids(drafts: &[StoryDraft<'_>]) -> String {

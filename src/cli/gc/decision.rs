@@ -295,10 +295,10 @@ mod tests {
         let known = [SWARM.parse().expect("valid")].into();
         let judged = |name: &str, refs| decide_ref(swarm_of_ref(name), &known, refs).remove;
         let of = |swarm: &str| format!("refs/longshore/salvage/{swarm}/US-001/1");
-        let gone = "b1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
+        let missing_swarm = "b1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
         assert!(!judged(&of(SWARM), true));
-        assert!(!judged(&of(gone), false));
-        assert!(judged(&of(gone), true));
+        assert!(!judged(&of(missing_swarm), false));
+        assert!(judged(&of(missing_swarm), true));
         assert!(!judged("refs/longshore/other", true));
     }
 }
