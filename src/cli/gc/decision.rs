@@ -120,7 +120,7 @@ impl SwarmInventory {
                 remove("which does not run and whose work may be lost with it")
             }
             SwarmGcState::SalvageFailed => {
-                keep("which does not run and has work that could not be salvaged; --force removes it all the same")
+                keep("which does not run and has work that could not be salvaged; --force removes it anyway")
             }
             SwarmGcState::Damaged => {
                 let how = if wide { "--force" } else { "--all --force" };

@@ -77,7 +77,7 @@ fn a_paused_sandbox_is_reported_salvaged_and_retried() {
     let sandbox = scratch.sandboxes(1).remove(0);
     docker(&["pause", &sandbox.0]).expect("it runs");
     let expected =
-        ["is paused, and not by longshore", "longshore ends it if it stays so", "connection_lost", "1 landed"];
+        ["was paused, but not by longshore", "longshore ends it if it stays paused", "connection_lost", "1 landed"];
     let ran = running.wait().expect(0, &expected);
     let state = scratch.state();
     state.expect(&["landed"]);
