@@ -155,9 +155,9 @@ const READERS: [(&str, ReadFn); 3] = [
 /// with something else is busy for all of them.
 fn measure_rounds(traffic: &SampleSession) -> Vec<[f64; 3]> {
     let timed = |read: ReadFn| {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         assert_eq!(read(traffic), traffic.lines.len() as u64);
-        begun.elapsed().as_secs_f64()
+        started_at.elapsed().as_secs_f64()
     };
     (0..201).map(|_| READERS.map(|(_, read)| timed(read))).collect()
 }

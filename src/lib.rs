@@ -21,7 +21,7 @@
 //! | `plan` | dependency graph, waves, assignments, branches | `plan/build.rs` |
 //! | `swarm` | the pure core: events in, effects out, deadlines, retries; AMP as a child machine | `swarm/event.rs`, `swarm/machine.rs` |
 //! | [`wire`] | the NDJSON codec, 64 KB a line, both ways | `wire/codec.rs` |
-//! | [`protocol`] | `acp`, `amp` with its SSOT store, `mailbox`, `mesh` | each `message.rs` |
+//! | [`protocol`] | `acp`, `amp` with its SSOT store, `mailbox`, `mesh` | each `message.rs`; `mesh/frame.rs` |
 //! | [`handoff`] | files and frames that orchestrator and shim exchange beside ACP | `handoff/assignment.rs` |
 //! | `git` | the hardened environment of every git process | |
 //! | `engine` | the `Engine` trait; `docker/` (create and hardening, events, errors); `depot/` (the depot's client) | `engine/mod.rs` |
@@ -29,8 +29,8 @@
 //! | `state` | the swarm's directory: lock, journal, `swarm-state.json`, recovery | `state/swarm_state.rs` |
 //! | `report` | output for users: bars, plain lines, JSON events, the summary | `report/summary.rs` |
 //! | `coordinator` | the only loop: events, effects, sessions with sandboxes, collecting, recovery, AMP, memory, mailbox | `coordinator/event_loop.rs` |
-//! | `cli` | one file or directory per command; `settings/` declares every setting; `exit_status.rs` | `cli/dispatch.rs` |
-//! | `shim` | the program inside a sandbox: stories, checks, commits, salvage; `depot/`, the depot's server | `shim/serve.rs`, `shim/story.rs` |
+//! | `cli` | one file or directory per command; `settings/` declares every setting; exit codes: `exit_status.rs`, and `swarm/effect.rs` | `cli/dispatch.rs` |
+//! | `shim` | the program inside a sandbox: stories, checks, salvage; `examination.rs` commits; `depot/`, the depot's server | `shim/serve.rs`, `shim/story.rs` |
 //!
 //! The orchestrator's modules need the feature `orchestrator`, the shim's the feature `shim`; both are on by default.
 //!

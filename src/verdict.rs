@@ -222,9 +222,9 @@ impl Failure {
 pub struct CriterionResult {
     /// The criterion's id: its own, or `AC-n` by its place from 1.
     pub id: String,
-    /// The criterion's words.
+    /// The text of the criterion.
     pub text: String,
-    /// True where a check ran and passed, false where it ran and failed, null where nobody could check.
+    /// True if a check ran and passed, false if it ran and failed, null if it could not be checked.
     pub met: Option<bool>,
 }
 
@@ -233,9 +233,9 @@ pub struct CriterionResult {
 #[cfg_attr(feature = "orchestrator", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoryLogEntry {
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     pub at: String,
-    /// What.
+    /// The log line.
     pub text: String,
 }
 
@@ -249,11 +249,11 @@ pub enum StoryOutcome {
         /// The commit that the story ends with.
         commit: CommitId,
     },
-    /// Tried, and not finished.
+    /// Attempted, but not finished.
     Failed {
-        /// Why.
+        /// The cause, with its evidence.
         failure: Failure,
-        /// The commit that holds what there was in the work folder, in the bundle under
+        /// The commit with the contents of the work folder, in the bundle under
         /// `refs/longshore/salvage/<story>`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         salvage: Option<CommitId>,

@@ -101,16 +101,16 @@ pub(crate) struct CommonPlanArgs {
     /// Land on this branch instead of the file's `metadata.branchName` (one tasks file only)
     #[arg(long, value_name = "NAME")]
     pub branch: Option<String>,
-
-    /// Print JSON to standard output
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub common: CommonPlanArgs,
+
+    /// Print the plan as a JSON document to standard output (`longshore schema plan` describes it)
+    #[arg(long)]
+    pub json: bool,
 
     #[command(flatten)]
     pub settings: PlanFlags,
@@ -124,6 +124,10 @@ pub(crate) struct PlanArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub common: CommonPlanArgs,
+
+    /// Print a versioned stream of events to standard output, one JSON object per line (`longshore schema events` describes it)
+    #[arg(long)]
+    pub json: bool,
 
     /// Answer yes to all questions: low and medium risk only, high-risk stories wait for `longshore admin approve`
     #[arg(long, short = 'y')]
@@ -154,7 +158,7 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "SWARM")]
     pub swarm: Option<SwarmPrefix>,
 
-    /// Print JSON to standard output
+    /// Print the state as a JSON document to standard output (`longshore schema state` describes it)
     #[arg(long)]
     pub json: bool,
 }
@@ -194,7 +198,7 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "SIZE")]
     pub reserve_disk: Option<Size>,
 
-    /// Print one JSON object per line to standard output
+    /// Print a versioned stream of events to standard output, one JSON object per line (`longshore schema events` describes it)
     #[arg(long)]
     pub json: bool,
 

@@ -6,7 +6,7 @@
 //! | 1 | `Unsuccessful` | a story did not land, or a check found errors |
 //! | 2 | `InvalidInput` | bad usage or bad input |
 //! | 3 | `Machinery` | the engine, git, the disk or another part of the machinery failed |
-//! | 4 | `Suspended` | what is left waits for the admin |
+//! | 4 | `Suspended` | only tasks that wait for the admin are left |
 //! | 130 | `Interrupted` | stopped by a signal or by `longshore stop`; can be resumed |
 
 use std::process::ExitCode;

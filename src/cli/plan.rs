@@ -34,7 +34,7 @@ pub(crate) async fn plan(args: &PlanArgs, here: &CommandContext) -> CommandResul
     });
     CommandError::combine(problems)?;
     let Some(plan) = plan else { return Ok(ExitStatus::Success) };
-    print_stdout(&render_plan(&plan, args.common.json)?)?;
+    print_stdout(&render_plan(&plan, args.json)?)?;
     if settings.is_some_and(|settings| settings.agent.value.is_none()) {
         note_missing_agent(&plan);
     }
@@ -79,7 +79,7 @@ fn tasks_errors(error: &TasksError) -> Vec<CommandError> {
     let path = error.path().display();
     let shown = |problem: &TasksProblem| {
         let line = problem.line.map_or(String::new(), |line| format!(":{line}"));
-        CommandError::input(format!("{path}{line}: {problem}")).with_hint(problem.defect.remedy())
+        CommandError::input(format!("{path}{line}: {problem}")).with_hint(problem.kind.remedy())
     };
     error.problems().iter().map(shown).collect()
 }
@@ -89,7 +89,7 @@ pub(crate) fn plan_errors(error: &PlanError) -> Vec<CommandError> {
     error
         .problems()
         .iter()
-        .map(|problem| CommandError::input(problem.to_string()).with_hint(problem.defect.remedy()))
+        .map(|problem| CommandError::input(problem.to_string()).with_hint(problem.kind.remedy()))
         .collect()
 }
 

@@ -75,7 +75,7 @@ fn describe_status(status: SwarmStatus, live: bool) -> &'static str {
         (SwarmStatus::SomeFailed, _) => "ended, some stories did not land",
         (SwarmStatus::MachineryFailed, _) => "ended, the machinery failed",
         (SwarmStatus::Suspended, _) => {
-            "suspended: what is left waits for the admin (`longshore admin list`), then `longshore resume`"
+            "suspended: only tasks that wait for your decision are left; `longshore admin list` lists them, and `longshore resume` applies your decisions"
         }
         (SwarmStatus::Interrupted, _) => "interrupted; `longshore resume` continues it",
     }
@@ -107,8 +107,8 @@ fn render_containers(state: &SwarmState) -> String {
         .collect();
     let head = ["SANDBOX", "ROLE", "STATUS", "CONTAINER", "EXIT", "ERROR"].map(str::to_owned);
     let widths: Vec<usize> = (0..6)
-        .map(|place| {
-            let cells = rows.iter().chain([&head]).map(|row| row[place].chars().count());
+        .map(|column| {
+            let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
             cells.max().unwrap_or_default()
         })
         .collect();

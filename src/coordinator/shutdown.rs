@@ -35,7 +35,7 @@ pub fn reason_to_keep_volumes(machine: &SwarmMachine, keep: bool) -> Option<&'st
     if machine.attempts().any(|view| view.work_dir_kept) {
         Some("work that could not be salvaged is in them")
     } else if !machine.is_complete() {
-        Some("`longshore resume` goes on with them")
+        Some("`longshore resume` needs them")
     } else if keep {
         Some("`--keep` was given")
     } else {

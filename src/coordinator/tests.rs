@@ -26,7 +26,7 @@ use crate::engine::depot::fake::FakeVolumes;
 use crate::engine::fake::FakeEngine;
 use crate::handoff::assignment::GitIdentity;
 use crate::ids::SwarmId;
-use crate::plan::{FanOut, Plan, PlanOptions};
+use crate::plan::{self, Plan};
 use crate::protocol::acp::message::EnvVars;
 use crate::protocol::amp::store::Ssot;
 use crate::report::Reporter;
@@ -70,9 +70,9 @@ fn random_faults() {
                     }
                     in_progress.lock().unwrap().insert(thread, (seed, std::time::Instant::now()));
                     match catch_unwind(AssertUnwindSafe(|| simulate(seed))) {
-                        Ok(tally) => {
+                        Ok(counts) => {
                             let mut seen = seen.lock().unwrap();
-                            tally.into_iter().for_each(|(what, count)| *seen.entry(what).or_default() += count);
+                            counts.into_iter().for_each(|(what, count)| *seen.entry(what).or_default() += count);
                         }
                         Err(_) => {
                             println!("failed: LONGSHORE_SEED={seed}");
@@ -112,10 +112,10 @@ fn random_faults() {
 /// Simulates a swarm to its end, and counts what occurred.
 fn simulate(seed: u64) -> BTreeMap<String, u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let tally = runtime.block_on(Simulation::new(seed).run_to_end());
+    let counts = runtime.block_on(Simulation::new(seed).run_to_end());
     // Tasks of a cut life may wait forever.
     runtime.shutdown_background();
-    tally
+    counts
 }
 
 struct Simulation {
@@ -124,7 +124,7 @@ struct Simulation {
     sandboxes: SandboxScript,
     engine: FakeEngine,
     faulty_engine: FaultyEngine,
-    tally: BTreeMap<String, u64>,
+    counts: BTreeMap<String, u64>,
 }
 
 impl Simulation {
@@ -156,7 +156,7 @@ impl Simulation {
         // In a calm run only orchestrators and the whole engine die.
         let rates = if calm { FaultRates::default() } else { rates };
         let faulty_engine = FaultyEngine::new(engine.clone(), random.next_u64(), rates);
-        Self { random, repo_dir, sandboxes, engine, faulty_engine, tally: BTreeMap::new() }
+        Self { random, repo_dir, sandboxes, engine, faulty_engine, counts: BTreeMap::new() }
     }
 
     async fn run_to_end(mut self) -> BTreeMap<String, u64> {
@@ -179,10 +179,10 @@ impl Simulation {
             drop(lock);
         }
         self.check_invariants(&dir, ended);
-        for (what, count) in self.faulty_engine.tally() {
-            *self.tally.entry(what).or_default() += count;
+        for (what, count) in self.faulty_engine.counts() {
+            *self.counts.entry(what).or_default() += count;
         }
-        self.tally
+        self.counts
     }
 
     /// A swarm with random stories.
@@ -322,7 +322,7 @@ impl Simulation {
                 ("life cut".to_owned(), None)
             }
         };
-        *self.tally.entry(what).or_default() += 1;
+        *self.counts.entry(what).or_default() += 1;
         ended
     }
 
@@ -343,7 +343,7 @@ impl Simulation {
             let has_landed = story.has_landed();
             assert_eq!(times, usize::from(has_landed), "{} is in the history so often; {cause:?}", story.key.id);
             let word = if has_landed { "landed" } else { cause.map_or("undecided", Cause::as_str) };
-            *self.tally.entry(format!("story {word}")).or_default() += 1;
+            *self.counts.entry(format!("story {word}")).or_default() += 1;
             let injected = [
                 Cause::AgentFailed,
                 Cause::ShimCrash,
@@ -361,20 +361,23 @@ impl Simulation {
         }
         // Work that a sandbox reported as finished, or could not save, is under a ref, or its directory is kept.
         let reachable = git(root, &["log", "--all", "--format=%H"]);
-        let kept: Vec<String> = machine.attempts().filter(|it| it.work_dir_kept).map(|it| it.id.dir_name()).collect();
+        let kept_dirs: Vec<String> =
+            machine.attempts().filter(|it| it.work_dir_kept).map(|it| it.id.dir_name()).collect();
         for (attempt_dir, commit) in self.sandboxes.finished_commits.lock().unwrap().iter() {
             let saved = reachable.lines().any(|line| line == commit.to_string());
-            let held = kept.contains(attempt_dir) && self.sandboxes.volumes.attempt_dir_names().contains(attempt_dir);
+            let held =
+                kept_dirs.contains(attempt_dir) && self.sandboxes.volumes.attempt_dir_names().contains(attempt_dir);
             assert!(saved || held, "the work of {attempt_dir} is lost");
         }
         for attempt_dir in self.sandboxes.unsalvageable_dirs.lock().unwrap().iter() {
-            let held = kept.contains(attempt_dir) && self.sandboxes.volumes.attempt_dir_names().contains(attempt_dir);
+            let held =
+                kept_dirs.contains(attempt_dir) && self.sandboxes.volumes.attempt_dir_names().contains(attempt_dir);
             assert!(held, "the unsalvageable work of {attempt_dir} is lost");
-            *self.tally.entry("directory sealed".to_owned()).or_default() += 1;
+            *self.counts.entry("directory sealed".to_owned()).or_default() += 1;
         }
         // `longshore gc` removes what could not be removed, and what a life left that was cut after the last decision.
         let mut left = self.engine.containers();
-        left.extend(self.engine.volumes().into_keys().filter(|name| !name.contains("objects") && kept.is_empty()));
+        left.extend(self.engine.volumes().into_keys().filter(|name| !name.contains("objects") && kept_dirs.is_empty()));
         // The depot and its volumes are removed one after the other within a limit: a slow removal leaves the next ones.
         let excused = self.faulty_engine.expected_leftovers();
         let order = ["-depot", "-in", "-work"];
@@ -413,15 +416,7 @@ async fn inject_outages(engine: FakeEngine, seed: u64, wanted: bool) {
 
 fn parse_plan(text: &str, root: &Path) -> Plan {
     let file = crate::tasks::parse(text.as_bytes(), Path::new("tasks.json")).unwrap();
-    let options = PlanOptions {
-        fan_out: FanOut::Story,
-        rerun_done: false,
-        branch: None,
-        year: 2026,
-        mailbox: None,
-        has_agent: true,
-    };
-    crate::plan::build(vec![(file, text.as_bytes().to_vec())], root, &options).unwrap()
+    plan::build(vec![(file, text.as_bytes().to_vec())], root, &plan::tests::options()).unwrap()
 }
 
 fn git(root: &Path, args: &[&str]) -> String {

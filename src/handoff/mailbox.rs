@@ -135,9 +135,9 @@ impl MessageNumbers {
             return false;
         }
         let numbers = self.0.iter().flat_map(|(first, last)| *first..=*last);
-        let kept: Self = numbers.filter(|number| other.contains(*number)).collect();
-        let removed = kept.count() < self.count();
-        *self = kept;
+        let remaining: Self = numbers.filter(|number| other.contains(*number)).collect();
+        let removed = remaining.count() < self.count();
+        *self = remaining;
         removed
     }
 

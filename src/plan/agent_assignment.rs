@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::agents::*;
-use super::error::{PlanDefect, PlanError, PlanProblem, story_name};
+use super::error::{PlanError, PlanProblem, PlanProblemKind, story_name};
 use super::model::{FanOut, PlanOptions, PlannedFile};
 use crate::ids::{AgentId, StoryKey};
 use crate::tasks::Story;
@@ -48,7 +48,7 @@ pub(super) fn assign_agents(
                         file: Some(file.tasks.path.clone()),
                         location: format!("userStories[{story_index}].mailbox.agent"),
                         stories: first.iter().cloned().chain([subject]).collect(),
-                        defect: PlanDefect::AgentIdTaken { agent: agent.to_string(), by_story: first.is_some() },
+                        kind: PlanProblemKind::AgentIdTaken { agent: agent.to_string(), by_story: first.is_some() },
                     });
                 }
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::error::{PlanDefect, branch_key};
+use super::error::{PlanProblemKind, branch_key};
 use super::slug::{file_slug, make_unique, slugify};
 use crate::ids::BranchName;
 use crate::protocol::acp::message::TaskFilePath;
@@ -21,7 +21,7 @@ const MAX_PATH_BYTES: usize = 1024;
 pub(super) fn integration_branch(
     file: &TasksFile,
     flag: Option<&str>,
-) -> Result<BranchName, (&'static str, PlanDefect)> {
+) -> Result<BranchName, (&'static str, PlanProblemKind)> {
     let (location, name) = match (flag, &file.branch) {
         (Some(flag), _) => ("--branch", flag.to_owned()),
         (None, Some(branch)) => (branch_key(file.shape), branch.clone()),
@@ -31,12 +31,12 @@ pub(super) fn integration_branch(
             (branch_key(file.shape), format!("longshore/{word}"))
         }
     };
-    parse_branch(&name).map_err(|defect| (location, defect))
+    parse_branch(&name).map_err(|kind| (location, kind))
 }
 
-fn parse_branch(name: &str) -> Result<BranchName, PlanDefect> {
+fn parse_branch(name: &str) -> Result<BranchName, PlanProblemKind> {
     if matches!(name, "main" | "master") {
-        return Err(PlanDefect::ProtectedBranch { branch: name.to_owned() });
+        return Err(PlanProblemKind::ProtectedBranch { branch: name.to_owned() });
     }
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-');
     let wrong: BTreeSet<char> = name.chars().filter(|c| !allowed(*c)).collect();
@@ -47,7 +47,7 @@ fn parse_branch(name: &str) -> Result<BranchName, PlanDefect> {
             c if c.is_control() || c.is_whitespace() => format!("`{}`", c.escape_default()),
             c => format!("`{c}`"),
         });
-        return Err(PlanDefect::BranchCharacters { branch, wrong: listed.collect::<Vec<_>>().join(", ") });
+        return Err(PlanProblemKind::BranchCharacters { branch, wrong: listed.collect::<Vec<_>>().join(", ") });
     }
     name.parse().map_err(|_| {
         let rule = match name {
@@ -58,7 +58,7 @@ fn parse_branch(name: &str) -> Result<BranchName, PlanDefect> {
             _ if name.ends_with('/') => "ends with `/`",
             _ => "must begin with a letter or a digit",
         };
-        PlanDefect::InvalidBranch { branch, rule }
+        PlanProblemKind::InvalidBranch { branch, rule }
     })
 }
 
@@ -67,11 +67,12 @@ pub(super) fn assignment_branch(
     integration: &BranchName,
     suffix: &str,
     taken: &mut BTreeSet<String>,
-) -> Result<BranchName, PlanDefect> {
+) -> Result<BranchName, PlanProblemKind> {
     let name = make_unique(format!("{integration}-{suffix}"), taken);
-    let branch = name
-        .parse()
-        .map_err(|_| PlanDefect::BranchTooLong { branch: integration.to_string(), suffix: format!("-{suffix}") })?;
+    let branch = name.parse().map_err(|_| PlanProblemKind::BranchTooLong {
+        branch: integration.to_string(),
+        suffix: format!("-{suffix}"),
+    })?;
     taken.insert(name);
     Ok(branch)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::agent_assignment::assign_agents;
 use super::branch;
-use super::error::{PlanDefect, PlanError, PlanProblem, story_name};
+use super::error::{PlanError, PlanProblem, PlanProblemKind, story_name};
 use super::graph::StoryGraph;
 use super::limits::{MAX_DELIVERED_BYTES, MAX_FILES, MAX_HEADER_BYTES, json_string_length};
 use super::model::{FanOut, Plan, PlanOptions, PlannedFile};
@@ -39,9 +39,9 @@ pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanO
                 let task_file_path = branch::sandbox_path(&tasks.path, repo_root, &slug);
                 planned.push(PlannedFile { tasks, bytes, slug, branch, task_file_path });
             }
-            Err((location, defect)) => {
+            Err((location, kind)) => {
                 problems
-                    .push(PlanProblem { location: location.to_owned(), ..PlanProblem::for_file(&tasks.path, defect) });
+                    .push(PlanProblem { location: location.to_owned(), ..PlanProblem::for_file(&tasks.path, kind) });
             }
         }
     }
@@ -80,22 +80,23 @@ pub fn build(files: Vec<(TasksFile, Vec<u8>)>, repo_root: &Path, options: &PlanO
 /// Checks the list of files, independent of their contents.
 fn check_arguments(files: &[(TasksFile, Vec<u8>)], options: &PlanOptions) -> Vec<PlanProblem> {
     let problem =
-        |location: &str, defect| PlanProblem { file: None, location: location.to_owned(), stories: Vec::new(), defect };
+        |location: &str, kind| PlanProblem { file: None, location: location.to_owned(), stories: Vec::new(), kind };
     let count = files.len();
     if count == 0 {
-        return vec![problem("", PlanDefect::NoFiles)];
+        return vec![problem("", PlanProblemKind::NoFiles)];
     }
     if count > MAX_FILES {
-        return vec![problem("", PlanDefect::TooManyFiles { count })];
+        return vec![problem("", PlanProblemKind::TooManyFiles { count })];
     }
     let mut problems = Vec::new();
     if count > 1 && options.branch.is_some() {
-        problems.push(problem("--branch", PlanDefect::BranchForSeveralFiles { count }));
+        problems.push(problem("--branch", PlanProblemKind::BranchForSeveralFiles { count }));
     }
     let mut seen: BTreeMap<PathBuf, &Path> = BTreeMap::new();
     for (file, _) in files {
         if let Some(first) = seen.insert(branch::resolve_path(&file.path), &file.path) {
-            problems.push(PlanProblem::for_file(&file.path, PlanDefect::DuplicateFile { first: first.to_owned() }));
+            problems
+                .push(PlanProblem::for_file(&file.path, PlanProblemKind::DuplicateFile { first: first.to_owned() }));
         }
     }
     problems
@@ -109,11 +110,11 @@ fn parse_touches(file: &TasksFile, problems: &mut Vec<PlanProblem>) -> Vec<Vec<P
         for (glob_index, glob) in story.touches.iter().enumerate() {
             match PathScope::from_glob(glob) {
                 Ok(scope) => story_scopes.push(scope),
-                Err(defect) => problems.push(PlanProblem {
+                Err(kind) => problems.push(PlanProblem {
                     file: Some(file.path.clone()),
                     location: format!("userStories[{index}].touches[{glob_index}]"),
                     stories: vec![story_name(story)],
-                    defect,
+                    kind,
                 }),
             }
         }
@@ -130,7 +131,7 @@ fn check_commands(file: &TasksFile, options: &PlanOptions, problems: &mut Vec<Pl
     let running = file.stories.iter().filter(|story| options.rerun_done || story.done.is_none());
     let stories: Vec<String> = running.filter(|story| story.command.is_none()).map(story_name).collect();
     if !stories.is_empty() {
-        problems.push(PlanProblem { stories, ..PlanProblem::for_file(&file.path, PlanDefect::NoAgent) });
+        problems.push(PlanProblem { stories, ..PlanProblem::for_file(&file.path, PlanProblemKind::NoAgent) });
     }
 }
 
@@ -141,12 +142,12 @@ fn check_nesting(files: &[PlannedFile], problems: &mut Vec<PlanProblem>) {
             inner.branch.as_str().strip_prefix(outer.branch.as_str()).is_some_and(|rest| rest.starts_with('/'))
         });
         if let Some(outer) = outer {
-            let defect = PlanDefect::NestedBranches {
+            let kind = PlanProblemKind::NestedBranches {
                 inner: inner.branch.to_string(),
                 outer: outer.branch.to_string(),
                 file: outer.tasks.path.clone(),
             };
-            problems.push(PlanProblem::for_file(&inner.tasks.path, defect));
+            problems.push(PlanProblem::for_file(&inner.tasks.path, kind));
         }
     }
 }
@@ -162,8 +163,8 @@ fn check_delivered_sizes(files: &[PlannedFile], assignments: &[AssignmentSpec]) 
         let bytes = json_string_length(&file.tasks_file_for(&assignment.stories));
         if bytes > MAX_DELIVERED_BYTES {
             let stories = assignment.stories.iter().map(|key| story_name(story_by_key(file, key))).collect();
-            let defect = PlanDefect::TasksFileTooLarge { bytes, several: assignment.stories.len() > 1 };
-            problems.push(PlanProblem { stories, ..PlanProblem::for_file(&file.tasks.path, defect) });
+            let kind = PlanProblemKind::TasksFileTooLarge { bytes, several: assignment.stories.len() > 1 };
+            problems.push(PlanProblem { stories, ..PlanProblem::for_file(&file.tasks.path, kind) });
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }
@@ -176,17 +177,17 @@ fn check_header_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) ->
         let file = &files[usize::from(assignment.file)];
         let stories: Vec<&Story> = assignment.stories.iter().map(|key| story_by_key(file, key)).collect();
         let mut blocks: BTreeMap<String, (&Story, serde_json::Value)> = BTreeMap::new();
-        let problem = |stories: Vec<&Story>, defect| PlanProblem {
+        let problem = |stories: Vec<&Story>, kind| PlanProblem {
             stories: stories.into_iter().map(story_name).collect(),
-            ..PlanProblem::for_file(&file.tasks.path, defect)
+            ..PlanProblem::for_file(&file.tasks.path, kind)
         };
         for story in &stories {
             let common = file.tasks.mesh.iter().filter(|(block, _)| !story.mesh.contains_key(*block));
             for (block, content) in common.chain(&story.mesh) {
                 let (other, existing_content) = blocks.entry(block.clone()).or_insert_with(|| (story, content.clone()));
                 if existing_content != content {
-                    let defect = PlanDefect::HeaderBlockConflict { block: block.clone() };
-                    problems.push(problem(vec![other, story], defect));
+                    let kind = PlanProblemKind::HeaderBlockConflict { block: block.clone() };
+                    problems.push(problem(vec![other, story], kind));
                 }
             }
         }
@@ -194,7 +195,7 @@ fn check_header_blocks(files: &[PlannedFile], assignments: &[AssignmentSpec]) ->
             blocks.iter().map(|(name, (_, content))| (name, content)).collect();
         let bytes = serde_json::to_string(&blocks).map_or(0, |text| text.len());
         if bytes > MAX_HEADER_BYTES {
-            problems.push(problem(stories, PlanDefect::HeaderBlocksTooLarge { bytes }));
+            problems.push(problem(stories, PlanProblemKind::HeaderBlocksTooLarge { bytes }));
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(PlanError::new(problems)) }
@@ -252,7 +253,7 @@ fn assignment_branches(
             FanOut::Story => story,
         };
         let branch = branch::assignment_branch(&file.branch, &suffix, &mut taken)
-            .map_err(|defect| PlanError::new(vec![PlanProblem::for_file(&file.tasks.path, defect)]))?;
+            .map_err(|kind| PlanError::new(vec![PlanProblem::for_file(&file.tasks.path, kind)]))?;
         branches.push(branch);
     }
     Ok(branches)

@@ -1,6 +1,6 @@
 //! Planning errors: each problem with its file, location, stories and remedy.
 //!
-//! Made by the other files of this module, shown by `cli/`. To add a defect: add a variant with its message, and its remedy.
+//! Made by the other files of this module, shown by `cli/`. To add a kind of problem: add a variant with its message, and its remedy.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ impl fmt::Display for PlanError {
             if number > 0 {
                 writeln!(f)?;
             }
-            write!(f, "{problem}\n    remedy: {}", problem.defect.remedy())?;
+            write!(f, "{problem}\n    remedy: {}", problem.kind.remedy())?;
         }
         Ok(())
     }
@@ -51,13 +51,13 @@ pub struct PlanProblem {
     pub location: String,
     /// The stories concerned, by their ids in the file.
     pub stories: Vec<String>,
-    pub defect: PlanDefect,
+    pub kind: PlanProblemKind,
 }
 
 impl PlanProblem {
     /// A problem of one file as a whole.
-    pub(super) fn for_file(path: &std::path::Path, defect: PlanDefect) -> Self {
-        Self { file: Some(path.to_owned()), location: String::new(), stories: Vec::new(), defect }
+    pub(super) fn for_file(path: &std::path::Path, kind: PlanProblemKind) -> Self {
+        Self { file: Some(path.to_owned()), location: String::new(), stories: Vec::new(), kind }
     }
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for PlanProblem {
         if !subject.is_empty() {
             write!(f, "{}: ", subject.join(", "))?;
         }
-        write!(f, "{}", self.defect)
+        write!(f, "{}", self.kind)
     }
 }
 
@@ -96,7 +96,7 @@ pub(super) fn branch_key(shape: Shape) -> &'static str {
 
 /// The kinds of planning problems.
 #[derive(Debug, Error)]
-pub enum PlanDefect {
+pub enum PlanProblemKind {
     /// No tasks file.
     #[error("no tasks file was given")]
     NoFiles,
@@ -172,7 +172,7 @@ pub enum PlanDefect {
     NoAgent,
 }
 
-impl PlanDefect {
+impl PlanProblemKind {
     /// What the user can do about it.
     pub fn remedy(&self) -> String {
         let fixed = match self {

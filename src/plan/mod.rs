@@ -29,11 +29,11 @@ mod path_scope;
 pub mod render;
 mod slug;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use agents::{HOST_AGENT, PlannedAgent};
 pub use build::build;
 pub use document::PlanDocument;
-pub use error::{PlanDefect, PlanError, PlanProblem};
+pub use error::{PlanError, PlanProblem, PlanProblemKind};
 pub use limits::MAX_FILES;
 pub use model::{FanOut, Plan, PlanOptions, PlannedFile};

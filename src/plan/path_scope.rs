@@ -9,7 +9,7 @@
 
 use globset::GlobBuilder;
 
-use super::error::PlanDefect;
+use super::error::PlanProblemKind;
 
 /// The paths that a glob can match, judged by its literal prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,14 +22,15 @@ pub(super) enum PathScope {
 
 impl PathScope {
     /// Parses a glob from a tasks file.
-    pub fn from_glob(glob: &str) -> Result<Self, PlanDefect> {
+    pub fn from_glob(glob: &str) -> Result<Self, PlanProblemKind> {
         let outside = glob.starts_with('/') || glob.split('/').any(|part| part == "..");
         if outside {
-            return Err(PlanDefect::GlobOutsideRepo { glob: glob.to_owned() });
+            return Err(PlanProblemKind::GlobOutsideRepo { glob: glob.to_owned() });
         }
-        GlobBuilder::new(glob)
-            .build()
-            .map_err(|error| PlanDefect::InvalidGlob { glob: glob.to_owned(), problem: error.kind().to_string() })?;
+        GlobBuilder::new(glob).build().map_err(|error| PlanProblemKind::InvalidGlob {
+            glob: glob.to_owned(),
+            problem: error.kind().to_string(),
+        })?;
         let glob = normalize_path(glob);
         Ok(match glob.find(['*', '?', '[', ']', '{', '}', '\\']) {
             Some(special) => Self::Prefix(glob[..special].to_owned()),

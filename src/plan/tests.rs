@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -18,7 +17,8 @@ const CANONICAL: &str = include_str!("../../tests/golden/tasks/canonical.json");
 const PASSES: &str = include_str!("../../tests/golden/tasks/passes.json");
 const RALPH: &str = include_str!("../../tests/golden/tasks/ralph.json");
 
-fn options() -> PlanOptions {
+/// Stories of 2026, each in a sandbox of its own with an agent.
+pub(crate) fn options() -> PlanOptions {
     PlanOptions { fan_out: FanOut::Story, rerun_done: false, branch: None, year: 2026, mailbox: None, has_agent: true }
 }
 
@@ -43,7 +43,7 @@ fn one_story() -> Value {
 fn problems(result: Result<Plan, PlanError>) -> Vec<String> {
     let error = result.expect_err("refused");
     for problem in error.problems() {
-        assert!(!problem.defect.remedy().is_empty());
+        assert!(!problem.kind.remedy().is_empty());
     }
     error.problems().iter().map(ToString::to_string).collect()
 }
@@ -285,18 +285,7 @@ fn overlapping_independent_assignments_are_kept_apart() {
 #[test]
 fn the_swarm_spec_is_the_plan_with_bases() {
     let plan = plan_of(&[("a/canonical.json", CANONICAL)], &options()).expect("a plan");
-    let limits = SwarmLimits {
-        max_sandboxes: 3,
-        retries: 1,
-        machinery_retries: 3,
-        backoff: Duration::from_secs(1),
-        story_timeout: Duration::from_secs(60),
-        idle_timeout: Duration::ZERO,
-        slack: Duration::from_secs(60),
-        grace_period: Duration::from_secs(10),
-        max_bad_records: 100,
-        liveness_timeout: Duration::from_secs(150),
-    };
+    let limits = SwarmLimits { max_sandboxes: 3, ..crate::report::story_labels::tests::spec(1).limits };
     let base: CommitId = "a".repeat(40).parse().expect("a commit");
     let spec = plan.to_swarm_spec(SwarmId::random(), std::slice::from_ref(&base), limits.clone());
     assert_eq!((&spec.stories, &spec.assignments, &spec.limits), (&plan.stories, &plan.assignments, &limits));

@@ -14,4 +14,4 @@ pub mod rule;
 #[cfg(test)]
 mod tests;
 mod timestamp;
-mod words;
+mod wire_enum;

@@ -63,8 +63,8 @@ pub fn describe_announcement(swarm: SwarmId, announcement: &Announcement) -> Opt
         }
         Announcement::SandboxPaused { attempt, container } => {
             let text = format!(
-                "its sandbox is paused, and not by longshore: `docker unpause {}` lets it go on, and longshore ends it \
-                 if it stays so",
+                "its sandbox was paused, but not by longshore: `docker unpause {}` continues it; longshore ends it if it \
+                 stays paused",
                 sanitize(container)
             );
             report_line(Tone::Warning, attempt.assignment.as_str(), text)
@@ -182,7 +182,7 @@ pub fn describe_announcement(swarm: SwarmId, announcement: &Announcement) -> Opt
         }
         Announcement::EngineReconnected => report_line(Tone::Neutral, "swarm", "the engine answers again".to_owned()),
         Announcement::MachineryFailed { failure } => {
-            report_line(Tone::Bad, "swarm", format!("cannot go on: {}", describe_failure(failure)))
+            report_line(Tone::Bad, "swarm", format!("cannot continue: {}", describe_failure(failure)))
         }
         Announcement::SwarmEnded { outcome, exit_code: _, landed, failed, skipped, pending } => {
             let (tone, how) = match outcome {

@@ -216,9 +216,9 @@ impl Summary {
         for branch in &self.branches {
             evidence_line("branch", &describe_branch(branch));
         }
-        for kept in self.stories.iter().filter(|row| row.status != StoryStatus::Failed) {
-            for reference in &kept.salvaged {
-                evidence_line("kept", &format!("{} in {}", kept.story, sanitize(reference)));
+        for row in self.stories.iter().filter(|row| row.status != StoryStatus::Failed) {
+            for reference in &row.salvaged {
+                evidence_line("kept", &format!("{} in {}", row.story, sanitize(reference)));
             }
         }
         for relaxation in &self.relaxations {

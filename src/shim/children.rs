@@ -65,11 +65,11 @@ pub fn spawn_command(command: &mut Command) -> io::Result<(Child, OwnedProcess)>
 /// Reads a stream to its end on a thread of its own, so that its writer never blocks. Returns the first 64 KB as text.
 pub fn drain(stream: impl Read + Send + 'static) -> JoinHandle<String> {
     thread::spawn(move || {
-        let mut kept = Vec::new();
+        let mut bytes = Vec::new();
         let mut stream = stream.take(MAX_DRAINED_BYTES);
-        let _ = stream.read_to_end(&mut kept);
+        let _ = stream.read_to_end(&mut bytes);
         let _ = io::copy(&mut stream.into_inner(), &mut io::sink());
-        String::from_utf8_lossy(&kept).into_owned()
+        String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 

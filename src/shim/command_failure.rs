@@ -32,8 +32,8 @@ impl JudgedCommand<'_> {
             }
             CommandExit::TimedOut => {
                 let limit = sandbox.assignment.story_timeout_secs;
-                let whose = if sandbox.assignment.review.is_some() { "its" } else { "the story's" };
-                (Cause::Timeout, format!("was ended when {whose} {limit} s were over"))
+                let owner = if sandbox.assignment.review.is_some() { "its" } else { "the story's" };
+                (Cause::Timeout, format!("was ended when {owner} {limit} s were over"))
             }
             CommandExit::Hung(hang) => {
                 (Cause::Hung, format!("hung: {}", hang_snapshot::describe_hang(hang.idle, &hang.snapshot)))

@@ -233,9 +233,9 @@ fn wait_for_exit(
     limit: Duration,
     stop_deadline: Option<&StopDeadline>,
 ) -> Option<KillReason> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     loop {
-        let left = limit.saturating_sub(begun.elapsed());
+        let left = limit.saturating_sub(started_at.elapsed());
         let next = match stop_deadline.map(StopDeadline::instant) {
             Some(Some(at)) => left.min(at.saturating_duration_since(Instant::now())),
             Some(None) => left.min(STOP_POLL_INTERVAL),
@@ -245,7 +245,7 @@ fn wait_for_exit(
             Err(mpsc::RecvTimeoutError::Timeout) if stop_deadline.is_some_and(StopDeadline::has_passed) => {
                 return Some(KillReason::Stop);
             }
-            Err(mpsc::RecvTimeoutError::Timeout) if begun.elapsed() >= limit => return Some(KillReason::Timeout),
+            Err(mpsc::RecvTimeoutError::Timeout) if started_at.elapsed() >= limit => return Some(KillReason::Timeout),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             _ => return None,
         }
@@ -299,7 +299,7 @@ mod tests {
         let identity = GitIdentity { name: "A".into(), email: "a@b".into() };
         let git =
             HardenedGit::for_clone(dir.path(), identity).with_stop_deadline(Some(budget.deadline(StopPhase::Work)));
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let stopping = thread::spawn(move || {
             thread::sleep(Duration::from_millis(300));
             token.cancel();
@@ -307,7 +307,7 @@ mod tests {
         let waits = ["-c", "alias.wait=!sleep 1000", "wait"];
         assert!(matches!(git.run(&waits), Err(GitError::Stopped { .. })));
         stopping.join().expect("it stops");
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert!(started_at.elapsed() < Duration::from_secs(3), "{:?}", started_at.elapsed());
         assert!(!lock.exists(), "the next git would not work");
         let again = Instant::now();
         assert!(matches!(git.run(&["--version"]), Err(GitError::Stopped { .. })));

@@ -10,8 +10,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
+use super::descendants;
 use super::process::Process;
-use super::processes;
 use super::tail;
 use crate::handoff::secrets::{Secrets, redact};
 use crate::json::text::take_chars;
@@ -34,7 +34,7 @@ pub struct HangSnapshot {
 
 /// Examines the processes below the shim. `group` is the command's process group.
 pub fn capture(group: Option<i32>, secrets: &Secrets) -> HangSnapshot {
-    let below = processes::list_descendants(group);
+    let below = descendants::list_descendants(group);
     HangSnapshot {
         processes: process_tree(&below, secrets),
         pipes: list_pipes(&below),

@@ -1,6 +1,6 @@
-//! Processes as `/proc/<pid>/stat` describes them.
+//! One process, as `/proc/<pid>/stat` describes it.
 //!
-//! Used by `children.rs` to find orphans, and by `processes.rs` and `hang_snapshot.rs`.
+//! Used by `children.rs` to find orphans, and by `descendants.rs` and `hang_snapshot.rs`.
 
 use std::fs;
 use std::time::Duration;

@@ -42,9 +42,9 @@ impl SalvageRun<'_> {
     /// Commits everything that git accepts, and updates the ref.
     pub fn run(&self) -> Result<SalvagedCommit, GitError> {
         let mut special = self.clone.remove_special_files();
-        let mut kept = self.commit_or_rebuild()?;
-        special.append(&mut kept.special_files);
-        Ok(SalvagedCommit { special_files: special, ..kept })
+        let mut commit = self.commit_or_rebuild()?;
+        special.append(&mut commit.special_files);
+        Ok(SalvagedCommit { special_files: special, ..commit })
     }
 
     fn commit_or_rebuild(&self) -> Result<SalvagedCommit, GitError> {
@@ -59,7 +59,7 @@ impl SalvageRun<'_> {
                 self.clone.rebuild_git_dir(self.finished_bundle)?;
                 self.commit_everything()
             }
-            kept => kept,
+            result => result,
         }
     }
 
@@ -76,15 +76,15 @@ impl SalvageRun<'_> {
             parents.push(self.start.clone());
         }
         let state = if staged.changed { IndexState::Changed } else { IndexState::Unchanged };
-        let kept = match staging::commit_index(&self.git, &parents, self.message, state)? {
+        let tip = match staging::commit_index(&self.git, &parents, self.message, state)? {
             Some(commit) => commit,
             None if parents[0] == *self.start => {
                 return Ok(SalvagedCommit { commit: None, left_out, special_files: special });
             }
             None => parents.swap_remove(0),
         };
-        self.git.run(&["update-ref", "--no-deref", self.reference, kept.as_str()])?;
-        Ok(SalvagedCommit { commit: Some(kept), left_out, special_files: special })
+        self.git.run(&["update-ref", "--no-deref", self.reference, tip.as_str()])?;
+        Ok(SalvagedCommit { commit: Some(tip), left_out, special_files: special })
     }
 
     /// HEAD if it is readable, then the start, the stray commits and the stash, each unless a parent contains it already.

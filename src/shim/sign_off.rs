@@ -85,12 +85,12 @@ mod tests {
         // A DONE followed by more messages does not count. ERROR messages, which ask for a resend, do not matter.
         let third = SignOff::new(&layout, &member);
         for kind in [MailboxMessageType::Done, MailboxMessageType::Status] {
-            let said = MailboxDraft::new(MessageRecipient::Broadcast, kind, "s", "b");
-            mailbox.send(&member.agent, &said, None, Timestamp::now()).expect("sent");
+            let draft = MailboxDraft::new(MessageRecipient::Broadcast, kind, "s", "b");
+            mailbox.send(&member.agent, &draft, None, Timestamp::now()).expect("sent");
         }
         assert!(third.send_done_if_missing("US-001 is done").expect("said"));
-        let asks = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Error, "s", "b");
-        mailbox.send(&member.agent, &asks, None, Timestamp::now()).expect("sent");
+        let resend_request = MailboxDraft::new(MessageRecipient::Broadcast, MailboxMessageType::Error, "s", "b");
+        mailbox.send(&member.agent, &resend_request, None, Timestamp::now()).expect("sent");
         assert!(!third.send_done_if_missing("US-001 is done").expect("heard"));
     }
 }

@@ -134,7 +134,10 @@ mod tests {
         for n in 0..200 {
             tail.push(format!("{n}"));
         }
-        let kept = tail.into_lines();
-        assert_eq!((kept.len(), kept[0].as_str(), kept[MAX_TAIL_LINES - 1].as_str()), (MAX_TAIL_LINES, "150", "199"));
+        let lines = tail.into_lines();
+        assert_eq!(
+            (lines.len(), lines[0].as_str(), lines[MAX_TAIL_LINES - 1].as_str()),
+            (MAX_TAIL_LINES, "150", "199")
+        );
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::children::OwnedProcess;
-use super::processes;
+use super::descendants;
 
 /// The share of the time, as a divisor, that CPU use must exceed to be progress: 0.1 %.
 const TRICKLE_DIVISOR: u32 = 1000;
@@ -52,7 +52,7 @@ impl Watchdog {
         let now = Instant::now();
         let interval = (limit / CHECKS_PER_LIMIT).max(MIN_CHECK_INTERVAL).min(limit.max(Duration::from_millis(1)));
         let group = owned.pid().map(rustix::process::Pid::as_raw_nonzero).map(std::num::NonZero::get);
-        let used = if limit.is_zero() { Duration::ZERO } else { processes::cpu_used(group) };
+        let used = if limit.is_zero() { Duration::ZERO } else { descendants::cpu_used(group) };
         Self {
             limit,
             interval,
@@ -81,7 +81,7 @@ impl Watchdog {
         self.idle += (now - self.last_check).min(self.interval * 2);
         self.last_check = now;
         self.next_check = now + self.interval;
-        let used = processes::cpu_used(self.group);
+        let used = descendants::cpu_used(self.group);
         let has_progress = std::mem::take(&mut self.had_output) || reports != self.report_count;
         self.report_count = reports;
         if has_progress || is_progress(used.saturating_sub(self.cpu_used), self.idle) {

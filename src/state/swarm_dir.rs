@@ -18,7 +18,7 @@ use crate::state::error::{StateError, StateResult};
 
 const LATEST_LINK: &str = "latest";
 
-/// The folder of one swarm.
+/// The directory of one swarm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwarmDir {
     root: PathBuf,
@@ -56,7 +56,7 @@ impl SwarmDir {
         Ok(RepoLock { _file: file })
     }
 
-    /// Makes the folder of a new swarm in the repo whose root this is. `latest` is not moved yet.
+    /// Creates the directory of a new swarm. [`SwarmDir::set_latest`] moves `latest` later.
     pub fn create(repo_root: &Path, swarm: SwarmId) -> StateResult<Self> {
         let dir = Self { root: repo_root.join(STATE_DIR), swarm };
         create_state_dir(repo_root)?;
@@ -67,7 +67,7 @@ impl SwarmDir {
         Ok(dir)
     }
 
-    /// The folder of a swarm that was run before.
+    /// Opens the directory of an existing swarm.
     pub fn open(repo_root: &Path, swarm: SwarmId) -> StateResult<Self> {
         let dir = Self { root: repo_root.join(STATE_DIR), swarm };
         if is_dir(&dir.path())? {
@@ -77,12 +77,12 @@ impl SwarmDir {
         }
     }
 
-    /// The newest swarm of a repo: what `latest` points at or, where that is damaged or gone, the one whose journal
-    /// is youngest.
+    /// The newest swarm of a repository: the target of `latest` or, if that is missing or damaged, the swarm with the
+    /// newest journal.
     pub fn latest(repo_root: &Path) -> StateResult<Option<Self>> {
         let root = repo_root.join(STATE_DIR);
         let link = root.join(LATEST_LINK);
-        // A link where the file system has them, else a file with the same text.
+        // A symlink if the file system supports them, otherwise a file with the same text.
         let text = match fs::read_link(&link) {
             Ok(target) => target.file_name().map(|name| name.to_string_lossy().into_owned()),
             Err(_) => fs::read_to_string(&link).ok().map(|text| text.trim().to_owned()),
@@ -94,7 +94,7 @@ impl SwarmDir {
         Ok(Self::list(repo_root)?.into_iter().next())
     }
 
-    /// Every swarm of a repo, newest first.
+    /// Lists the swarms of a repository, newest first.
     pub fn list(repo_root: &Path) -> StateResult<Vec<Self>> {
         let root = repo_root.join(STATE_DIR);
         let swarms = root.join("swarms");
@@ -117,7 +117,7 @@ impl SwarmDir {
         Ok(found.into_iter().map(|(_, dir)| dir).collect())
     }
 
-    /// The swarm that the user means: nothing typed is the newest, else an id or an unambiguous beginning of one.
+    /// Resolves what the user typed: an id or an unambiguous prefix of one. `None` is the newest swarm.
     pub fn resolve(repo_root: &Path, typed: Option<&str>) -> StateResult<Self> {
         let root = repo_root.join(STATE_DIR);
         let Some(typed) = typed else {
@@ -133,17 +133,17 @@ impl SwarmDir {
         found.pop().ok_or_else(|| StateError::NoSuchSwarm { typed: typed.to_owned(), root })
     }
 
-    /// The swarm.
+    /// The id of the swarm.
     pub fn swarm(&self) -> SwarmId {
         self.swarm
     }
 
-    /// The `.longshore` folder.
+    /// The `.longshore` directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The swarm's folder.
+    /// The swarm's directory.
     pub fn path(&self) -> PathBuf {
         self.root.join("swarms").join(self.swarm.to_string())
     }
@@ -158,7 +158,7 @@ impl SwarmDir {
         self.path().join("journal.ndjson")
     }
 
-    /// The folder of the logs.
+    /// The directory of the logs.
     pub fn logs_dir(&self) -> PathBuf {
         self.path().join("logs")
     }
@@ -168,10 +168,10 @@ impl SwarmDir {
         self.logs_dir().join(format!("{assignment}.log"))
     }
 
-    /// Takes the swarm for this process.
+    /// Locks the swarm for this process.
     ///
     /// # Errors
-    /// [`StateError::Locked`] where another process has it.
+    /// [`StateError::Locked`] if another process holds the lock.
     pub fn lock(&self) -> StateResult<SwarmLock> {
         let path = self.path().join("lock");
         let mut file = OpenOptions::new()
@@ -207,7 +207,7 @@ impl SwarmDir {
         Ok(SwarmLock { _file: file })
     }
 
-    /// Whether some process, this one included, runs the swarm now. `gc` asks before it removes anything.
+    /// Whether a process, this one included, runs the swarm.
     pub fn is_locked(&self) -> StateResult<bool> {
         let path = self.path().join("lock");
         let file = match File::open(&path) {
@@ -238,7 +238,7 @@ impl SwarmDir {
     }
 }
 
-/// Writes a small file so that it is there whole or not at all, also after a power cut.
+/// Writes a small file atomically and durably.
 pub(super) fn write_atomic(path: &Path, bytes: &[u8]) -> StateResult<()> {
     atomic_file::write_durable(path, bytes).map_err(StateError::io("write", path))
 }
@@ -247,7 +247,7 @@ fn sync_dir(path: &Path) -> StateResult<()> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(StateError::io("sync the folder", path))
 }
 
-/// The process that a lock names. A holder that has not written its id yet leaves the file empty.
+/// The process that a lock names; `None` if its holder has not written its id yet.
 fn read_holder(file: &mut File) -> Option<Pid> {
     let mut text = String::new();
     file.seek(SeekFrom::Start(0)).ok()?;

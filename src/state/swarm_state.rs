@@ -169,7 +169,7 @@ pub struct StoryState {
     pub evidence: Option<Evidence>,
     /// The ref that keeps what its last failure left.
     pub salvage: Option<String>,
-    /// The refs that keep what its attempts left and what did not land, oldest first; left out where there are none.
+    /// The refs that keep its unlanded work, oldest first; omitted if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub salvaged: Vec<String>,
     /// For a skipped story: the one that did not land.

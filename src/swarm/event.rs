@@ -109,7 +109,7 @@ pub enum Event {
         #[serde(rename = "reviewed")]
         outcome: Box<ReviewOutcome>,
     },
-    /// There is no valid result. The work directory may have been salvaged all the same.
+    /// There is no valid result. The work directory may have been salvaged anyway.
     CollectFailed {
         attempt: AttemptId,
         /// The reason: `disk_full`, `protocol_violation`, `host_error`, `engine_error`, ...

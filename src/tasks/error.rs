@@ -1,6 +1,6 @@
 //! Everything that can be wrong with a tasks file: each problem with its file, location, story and remedy.
 //!
-//! Shown by `cli/`, and by the shim as the message of ACP's `TASK_FILE_INVALID`. To add a defect: a variant with its message,
+//! Shown by `cli/`, and by the shim as the message of ACP's `TASK_FILE_INVALID`. To add a kind of problem: add a variant with its message,
 //! and its remedy below.
 
 use std::fmt;
@@ -32,8 +32,8 @@ impl TasksError {
     }
 
     /// An error of the file as a whole.
-    pub(super) fn for_file(path: &Path, defect: TasksDefect) -> Self {
-        Self::new(path, vec![TasksProblem::for_file(defect)])
+    pub(super) fn for_file(path: &Path, kind: TasksProblemKind) -> Self {
+        Self::new(path, vec![TasksProblem::for_file(kind)])
     }
 
     /// As the user typed it.
@@ -59,7 +59,7 @@ impl fmt::Display for TasksError {
             if let Some(line) = problem.line {
                 write!(f, ":{line}")?;
             }
-            write!(f, ": {problem}\n    remedy: {}", problem.defect.remedy())?;
+            write!(f, ": {problem}\n    remedy: {}", problem.kind.remedy())?;
         }
         Ok(())
     }
@@ -74,13 +74,13 @@ pub struct TasksProblem {
     pub line: Option<usize>,
     /// The story's id in the file.
     pub story: Option<String>,
-    pub defect: TasksDefect,
+    pub kind: TasksProblemKind,
 }
 
 impl TasksProblem {
     /// A problem of the file as a whole.
-    pub(super) fn for_file(defect: TasksDefect) -> Self {
-        Self { location: String::new(), line: None, story: None, defect }
+    pub(super) fn for_file(kind: TasksProblemKind) -> Self {
+        Self { location: String::new(), line: None, story: None, kind }
     }
 }
 
@@ -92,12 +92,12 @@ impl fmt::Display for TasksProblem {
         if !self.location.is_empty() {
             write!(f, "`{}`: ", self.location)?;
         }
-        write!(f, "{}", self.defect)
+        write!(f, "{}", self.kind)
     }
 }
 
 #[derive(Debug, Error)]
-pub enum TasksDefect {
+pub enum TasksProblemKind {
     #[error("there is no such file")]
     NoSuchFile,
     #[error("this is a directory, not a file")]
@@ -155,7 +155,7 @@ pub enum TasksDefect {
     NoSuchStory { id: StoryId },
 }
 
-impl TasksDefect {
+impl TasksProblemKind {
     pub fn remedy(&self) -> String {
         let fixed = match self {
             Self::NoSuchFile => "check the path; it is relative to the current directory",

@@ -2,7 +2,7 @@
 //!
 //! Used by `import.rs`. A field that is `null` is absent. Must not: know the fields of a tasks file.
 
-use super::error::{TasksDefect, TasksProblem};
+use super::error::{TasksProblem, TasksProblemKind};
 use crate::json::text::{excerpt, single_line};
 use crate::json::{JsonNode, JsonPath, JsonValue, LineIndex};
 
@@ -19,17 +19,17 @@ impl<'t> FieldReader<'t> {
     }
 
     /// Records a problem with the value at `at`.
-    pub fn report(&mut self, at: &JsonPath<'_>, node: &JsonNode, defect: TasksDefect) {
+    pub fn report(&mut self, at: &JsonPath<'_>, node: &JsonNode, kind: TasksProblemKind) {
         self.problems.push(TasksProblem {
             location: at.to_string(),
             line: Some(self.line_index.line(node.span.start)),
             story: self.current_story.clone(),
-            defect,
+            kind,
         });
     }
 
     pub fn report_wrong_type(&mut self, at: &JsonPath<'_>, node: &JsonNode, expected: &'static str) {
-        self.report(at, node, TasksDefect::WrongType { expected, found: node.describe() });
+        self.report(at, node, TasksProblemKind::WrongType { expected, found: node.describe() });
     }
 
     /// Reports known keys that the object has twice: which one is meant cannot be known.
@@ -39,8 +39,8 @@ impl<'t> FieldReader<'t> {
             let mut same = members.iter().filter(|member| member.key == *key);
             let (Some(_), Some(second)) = (same.next(), same.next()) else { continue };
             let count = 2 + same.count();
-            let defect = TasksDefect::DuplicateKey { key: (*key).to_owned(), count };
-            self.report(&JsonPath::Key(at, key), &second.node, defect);
+            let kind = TasksProblemKind::DuplicateKey { key: (*key).to_owned(), count };
+            self.report(&JsonPath::Key(at, key), &second.node, kind);
         }
     }
 
@@ -50,7 +50,7 @@ impl<'t> FieldReader<'t> {
         let members = object.members().unwrap_or_default().iter();
         for member in members.filter(|member| !known.contains(&member.key.as_str())) {
             let (found, allowed) = (excerpt(&member.key), known.join("`, `"));
-            self.report(&JsonPath::Key(at, &member.key), &member.node, TasksDefect::UnknownKey { found, allowed });
+            self.report(&JsonPath::Key(at, &member.key), &member.node, TasksProblemKind::UnknownKey { found, allowed });
         }
     }
 
@@ -61,7 +61,7 @@ impl<'t> FieldReader<'t> {
 
     fn string_value(&mut self, at: &JsonPath<'_>, node: &JsonNode, expected: &'static str) -> Option<String> {
         match &node.value {
-            JsonValue::Text(text) if text.contains('\0') => self.report(at, node, TasksDefect::NulCharacter),
+            JsonValue::Text(text) if text.contains('\0') => self.report(at, node, TasksProblemKind::NulCharacter),
             JsonValue::Text(text) => return Some(text.clone()),
             _ => self.report_wrong_type(at, node, expected),
         }
@@ -82,13 +82,13 @@ impl<'t> FieldReader<'t> {
         what: &'static str,
     ) -> Option<String> {
         let Some(node) = object.get_non_null(key) else {
-            self.report(&JsonPath::Key(at, key), object, TasksDefect::Missing { what });
+            self.report(&JsonPath::Key(at, key), object, TasksProblemKind::Missing { what });
             return None;
         };
         let text = self.string_value(&JsonPath::Key(at, key), node, "a string")?;
         let line = single_line(&text);
         if line.is_empty() {
-            self.report(&JsonPath::Key(at, key), node, TasksDefect::Missing { what });
+            self.report(&JsonPath::Key(at, key), node, TasksProblemKind::Missing { what });
             return None;
         }
         Some(line)
@@ -109,7 +109,7 @@ impl<'t> FieldReader<'t> {
         let at = JsonPath::Key(at, key);
         match as_integer(node) {
             Some(number) if number < 1 => {
-                self.report(&at, node, TasksDefect::NotPositive { found: number.to_string() });
+                self.report(&at, node, TasksProblemKind::NotPositive { found: number.to_string() });
             }
             Some(number) => return usize::try_from(number).ok(),
             None => self.report_wrong_type(&at, node, "a whole number"),
@@ -184,7 +184,11 @@ impl<'t> FieldReader<'t> {
         let meaning = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
         if meaning.is_none() {
             let allowed: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-            self.report(&at, node, TasksDefect::UnknownKeyword { found: excerpt(&text), allowed: allowed.join(", ") });
+            self.report(
+                &at,
+                node,
+                TasksProblemKind::UnknownKeyword { found: excerpt(&text), allowed: allowed.join(", ") },
+            );
         }
         meaning
     }

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
-use super::error::TasksDefect;
+use super::error::TasksProblemKind;
 use super::field_reader::FieldReader;
 use super::tasks_file::TasksFile;
 use crate::ids::StoryId;
@@ -50,9 +50,9 @@ pub(super) fn resolve(reader: &mut FieldReader<'_>, drafts: &[StoryDraft<'_>]) -
             let line = reader.line_index.line(drafts[*index].node.span.start);
             format!("`userStories[{index}]` (line {line})")
         });
-        let defect = TasksDefect::DuplicateId { id: excerpt(id), places: shown.collect() };
+        let kind = TasksProblemKind::DuplicateId { id: excerpt(id), places: shown.collect() };
         let again = indices[1];
-        reader.report(&JsonPath::Key(&JsonPath::Index(&stories, again), "id"), drafts[again].node, defect);
+        reader.report(&JsonPath::Key(&JsonPath::Index(&stories, again), "id"), drafts[again].node, kind);
     }
 
     let mut edges: Vec<Vec<usize>> = Vec::with_capacity(drafts.len());
@@ -65,13 +65,13 @@ pub(super) fn resolve(reader: &mut FieldReader<'_>, drafts: &[StoryDraft<'_>]) -
             let at = JsonPath::Index(&at, wanted.index);
             match places.get(wanted.id.as_str()) {
                 Some(indices) if indices.contains(&index) => {
-                    reader.report(&at, wanted.node, TasksDefect::SelfDependency);
+                    reader.report(&at, wanted.node, TasksProblemKind::SelfDependency);
                 }
                 Some(indices) => found.push(indices[0]),
                 None => {
                     let known = list_known_ids(drafts);
                     let dependency = excerpt(&wanted.id);
-                    reader.report(&at, wanted.node, TasksDefect::UnknownDependency { dependency, known });
+                    reader.report(&at, wanted.node, TasksProblemKind::UnknownDependency { dependency, known });
                 }
             }
         }
@@ -94,7 +94,7 @@ pub(super) fn resolve(reader: &mut FieldReader<'_>, drafts: &[StoryDraft<'_>]) -
             None => (at, drafts[first].node),
         };
         reader.current_story = drafts[first].id.clone();
-        reader.report(&place, node, TasksDefect::Cycle { ids });
+        reader.report(&place, node, TasksProblemKind::Cycle { ids });
     }
     reader.current_story = None;
 
@@ -111,14 +111,14 @@ pub(super) fn resolve(reader: &mut FieldReader<'_>, drafts: &[StoryDraft<'_>]) -
 
 /// Keeps ids of the form `US-ddd`; the others get the lowest free numbers, in the file's order.
 fn assign_ids(drafts: &[StoryDraft<'_>]) -> Vec<StoryId> {
-    let kept: Vec<Option<StoryId>> =
+    let own_ids: Vec<Option<StoryId>> =
         drafts.iter().map(|draft| draft.id.as_ref().and_then(|id| id.parse().ok())).collect();
-    let taken: HashSet<StoryId> = kept.iter().flatten().cloned().collect();
+    let taken: HashSet<StoryId> = own_ids.iter().flatten().cloned().collect();
     let mut free = (1..).map_while(StoryId::from_number).filter(|id| !taken.contains(id));
     let next = |free: &mut dyn Iterator<Item = StoryId>| {
         free.next().expect("there are at most 999 stories, and each taken id is that of one of them")
     };
-    kept.into_iter().map(|id| id.unwrap_or_else(|| next(&mut free))).collect()
+    own_ids.into_iter().map(|id| id.unwrap_or_else(|| next(&mut free))).collect()
 }
 
 fn list_known_ids(drafts: &[StoryDraft<'_>]) -> String {

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::error::TasksDefect;
+use super::error::TasksProblemKind;
 use super::field_reader::FieldReader;
 use crate::json::{JsonNode, JsonPath, JsonValue};
 
@@ -40,17 +40,17 @@ pub(super) fn read_header_blocks(reader: &mut FieldReader<'_>, at: &JsonPath<'_>
     };
     if members.len() > MAX_HEADER_BLOCKS {
         let problem = format!("must have at most {MAX_HEADER_BLOCKS} blocks, found {}", members.len());
-        reader.report(&at, header, TasksDefect::InvalidHeaderBlock { problem });
+        reader.report(&at, header, TasksProblemKind::InvalidHeaderBlock { problem });
         return blocks;
     }
     for member in members {
         let at = JsonPath::Key(&at, &member.key);
         let reported = reader.problems.len();
         if blocks.contains_key(&member.key) {
-            reader.report(&at, &member.node, TasksDefect::DuplicateKey { key: member.key.clone(), count: 2 });
+            reader.report(&at, &member.node, TasksProblemKind::DuplicateKey { key: member.key.clone(), count: 2 });
         }
         if let Some(problem) = check_block_name(&member.key) {
-            reader.report(&at, &member.node, TasksDefect::InvalidHeaderBlock { problem });
+            reader.report(&at, &member.node, TasksProblemKind::InvalidHeaderBlock { problem });
         }
         check_block(reader, &at, &member.node);
         if reader.problems.len() == reported
@@ -111,7 +111,7 @@ fn to_json(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &JsonNode) -> 
             Ok(number) => Json::Number(number),
             Err(_) => {
                 let problem = "the number is too large".to_owned();
-                reader.report(at, node, TasksDefect::InvalidHeaderBlock { problem });
+                reader.report(at, node, TasksProblemKind::InvalidHeaderBlock { problem });
                 return None;
             }
         },
@@ -125,7 +125,11 @@ fn to_json(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &JsonNode) -> 
             for member in members {
                 let at = JsonPath::Key(at, &member.key);
                 if object.contains_key(&member.key) {
-                    reader.report(&at, &member.node, TasksDefect::DuplicateKey { key: member.key.clone(), count: 2 });
+                    reader.report(
+                        &at,
+                        &member.node,
+                        TasksProblemKind::DuplicateKey { key: member.key.clone(), count: 2 },
+                    );
                     return None;
                 }
                 object.insert(member.key.clone(), to_json(reader, &at, &member.node)?);

@@ -18,7 +18,7 @@
 
 use std::path::Path;
 
-use super::error::{MAX_FILE_BYTES, MAX_ROLE_CHARS, MAX_STORIES, TasksDefect, TasksError};
+use super::error::{MAX_FILE_BYTES, MAX_ROLE_CHARS, MAX_STORIES, TasksError, TasksProblemKind};
 use super::field_reader::FieldReader;
 use super::graph::{self, DependencyRef, StoryDraft};
 use super::tasks_file::{AgentIdentity, Criterion, DoneStatus, RiskLevel, Shape, Story, TasksFile};
@@ -81,15 +81,15 @@ pub(super) struct ImportedFile {
 /// Reads the bytes of a tasks file; `path` is for messages.
 pub(super) fn import(bytes: &[u8], path: &Path) -> Result<ImportedFile, TasksError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(TasksError::for_file(path, TasksDefect::TooLarge));
+        return Err(TasksError::for_file(path, TasksProblemKind::TooLarge));
     }
     let whole = std::str::from_utf8(bytes).map_err(|error| {
         let offset = error.valid_up_to();
-        TasksError::for_file(path, TasksDefect::NotUtf8 { offset, byte: bytes[offset] })
+        TasksError::for_file(path, TasksProblemKind::NotUtf8 { offset, byte: bytes[offset] })
     })?;
     let text = whole.strip_prefix(UTF8_BOM).unwrap_or(whole);
     if text.trim().is_empty() {
-        return Err(TasksError::for_file(path, TasksDefect::Empty));
+        return Err(TasksError::for_file(path, TasksProblemKind::Empty));
     }
     let mut reader = FieldReader::new(text);
     let root = json::parse(text).map_err(|syntax| {
@@ -99,7 +99,7 @@ pub(super) fn import(bytes: &[u8], path: &Path) -> Result<ImportedFile, TasksErr
             Some(c) => format!("`{c}`"),
         };
         let (line, column) = (reader.line_index.line(syntax.offset), reader.line_index.column(syntax.offset));
-        TasksError::for_file(path, TasksDefect::NotJson { line, column, expected: syntax.expected, found })
+        TasksError::for_file(path, TasksProblemKind::NotJson { line, column, expected: syntax.expected, found })
     })?;
     let file = read_file(&mut reader, &root, path);
     match file {
@@ -113,7 +113,7 @@ pub(super) fn import(bytes: &[u8], path: &Path) -> Result<ImportedFile, TasksErr
 /// `None` only if a problem was reported.
 fn read_file(reader: &mut FieldReader<'_>, root: &JsonNode, path: &Path) -> Option<TasksFile> {
     let Some(shape) = shape::detect(root) else {
-        reader.report(&JsonPath::Root, root, TasksDefect::UnknownShape { found: root.describe() });
+        reader.report(&JsonPath::Root, root, TasksProblemKind::UnknownShape { found: root.describe() });
         return None;
     };
     reader.check_unique_keys(&JsonPath::Root, root, &ROOT_KEYS);
@@ -167,10 +167,10 @@ fn read_stories(reader: &mut FieldReader<'_>, root: &JsonNode) -> Option<Vec<Sto
     let at = JsonPath::Key(&JsonPath::Root, "userStories");
     let node = root.get_non_null("userStories")?;
     if items.is_empty() && reader.problems.len() == reported {
-        reader.report(&at, node, TasksDefect::NoStories);
+        reader.report(&at, node, TasksProblemKind::NoStories);
     }
     if items.len() > MAX_STORIES {
-        reader.report(&at, node, TasksDefect::TooManyStories { count: items.len() });
+        reader.report(&at, node, TasksProblemKind::TooManyStories { count: items.len() });
     }
     if items.is_empty() || items.len() > MAX_STORIES {
         return None;
@@ -196,7 +196,7 @@ fn read_draft<'a>(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &'a Jso
     }
     match node.get_non_null("id") {
         Some(id) => draft.id = reader.id(&JsonPath::Key(at, "id"), id),
-        None => reader.report(&JsonPath::Key(at, "id"), node, TasksDefect::Missing { what: "the story's `id`" }),
+        None => reader.report(&JsonPath::Key(at, "id"), node, TasksProblemKind::Missing { what: "the story's `id`" }),
     }
     reader.current_story = draft.id.clone();
     for key in DEPENDENCY_KEYS {
@@ -268,7 +268,7 @@ fn read_agent(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonNode)
                 reader.report(
                     &JsonPath::Key(&at, "agent"),
                     value,
-                    TasksDefect::InvalidAgentId { found: excerpt(&text) },
+                    TasksProblemKind::InvalidAgentId { found: excerpt(&text) },
                 );
             }
         }
@@ -277,7 +277,7 @@ fn read_agent(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonNode)
         let role = single_line(&text);
         // It becomes a cell of a table.
         if role.contains('|') || role.chars().count() > MAX_ROLE_CHARS {
-            reader.report(&JsonPath::Key(&at, "role"), value, TasksDefect::InvalidRole { found: excerpt(&role) });
+            reader.report(&JsonPath::Key(&at, "role"), value, TasksProblemKind::InvalidRole { found: excerpt(&role) });
         } else {
             identity.role = Some(role);
         }
@@ -298,7 +298,7 @@ fn read_done(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, node: &JsonNode) -
     };
     if let (Some(status), Some(passes), Some(value)) = (contradicted, passes, node.get_non_null("passes")) {
         let status = status.to_owned();
-        reader.report(&JsonPath::Key(at, "passes"), value, TasksDefect::ConflictingStatus { status, passes });
+        reader.report(&JsonPath::Key(at, "passes"), value, TasksProblemKind::ConflictingStatus { status, passes });
     }
     match status {
         Some(ParsedStatus::Completed) => Some(DoneStatus::Completed),
@@ -321,7 +321,7 @@ fn read_criteria(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonNo
             JsonValue::Text(text) if !text.contains('\0') => {
                 criteria.push(Criterion { id: own_id(), text: text.clone(), test_command: None });
             }
-            JsonValue::Text(_) => reader.report(&at, item, TasksDefect::NulCharacter),
+            JsonValue::Text(_) => reader.report(&at, item, TasksProblemKind::NulCharacter),
             JsonValue::Object(_) => {
                 reader.check_unique_keys(&at, item, &["id", "text", "testCommand"]);
                 let id = item.get_non_null("id").and_then(|id| reader.id(&JsonPath::Key(&at, "id"), id));
@@ -329,8 +329,8 @@ fn read_criteria(reader: &mut FieldReader<'_>, at: &JsonPath<'_>, story: &JsonNo
                 match reader.non_blank_string(&at, item, "text") {
                     Some(text) => criteria.push(Criterion { id: id.unwrap_or_else(own_id), text, test_command }),
                     None if item.get_non_null("text").is_none_or(|text| matches!(text.value, JsonValue::Text(_))) => {
-                        let defect = TasksDefect::Missing { what: "the criterion's `text`" };
-                        reader.report(&JsonPath::Key(&at, "text"), item, defect);
+                        let kind = TasksProblemKind::Missing { what: "the criterion's `text`" };
+                        reader.report(&JsonPath::Key(&at, "text"), item, kind);
                     }
                     None => {}
                 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::error::{MAX_FILE_BYTES, TasksDefect, TasksError};
+use super::error::{MAX_FILE_BYTES, TasksError, TasksProblemKind};
 use super::import;
 use super::tasks_file::TasksFile;
 
@@ -22,15 +22,15 @@ pub fn read(path: &Path) -> Result<TasksFile, TasksError> {
 /// All problems at once.
 pub fn load(path: &Path) -> Result<(TasksFile, Vec<u8>), TasksError> {
     let unreadable = |error: io::Error| {
-        let defect = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => TasksDefect::NoSuchFile,
-            io::ErrorKind::IsADirectory => TasksDefect::IsADirectory,
-            _ => TasksDefect::ReadFailed(error),
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => TasksProblemKind::NoSuchFile,
+            io::ErrorKind::IsADirectory => TasksProblemKind::IsADirectory,
+            _ => TasksProblemKind::ReadFailed(error),
         };
-        TasksError::for_file(path, defect)
+        TasksError::for_file(path, kind)
     };
     if fs::metadata(path).map_err(unreadable)?.is_dir() {
-        return Err(TasksError::for_file(path, TasksDefect::IsADirectory));
+        return Err(TasksError::for_file(path, TasksProblemKind::IsADirectory));
     }
     let mut bytes = Vec::new();
     // A byte more than is allowed, so that `parse` rejects a file that is too large; a pipe has no length to check.

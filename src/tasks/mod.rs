@@ -24,7 +24,7 @@ pub mod write_back;
 
 // Until every caller uses `crate::json`.
 
-pub use error::{MAX_FILE_BYTES, MAX_STORIES, TasksDefect, TasksError, TasksProblem};
+pub use error::{MAX_FILE_BYTES, MAX_STORIES, TasksError, TasksProblem, TasksProblemKind};
 pub use graph::topological_order;
 pub use header_blocks::HeaderBlocks;
 pub use load::{load, parse, read};

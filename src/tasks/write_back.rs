@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::error::{TasksDefect, TasksError, TasksProblem};
+use super::error::{TasksError, TasksProblem, TasksProblemKind};
 use super::import;
 use super::tasks_file::Shape;
 use crate::ids::StoryId;
@@ -54,7 +54,7 @@ pub fn apply_outcomes(
     let missing: Vec<TasksProblem> = outcomes
         .keys()
         .filter(|id| !imported.file.stories.iter().any(|story| story.id == **id))
-        .map(|id| TasksProblem::for_file(TasksDefect::NoSuchStory { id: id.clone() }))
+        .map(|id| TasksProblem::for_file(TasksProblemKind::NoSuchStory { id: id.clone() }))
         .collect();
     if !missing.is_empty() {
         return Err(TasksError::new(path, missing));

@@ -1,4 +1,4 @@
-//! The allowed decisions about a task and their effects, following the table in `swarm/machine/hold.rs`.
+//! The allowed decisions about a task and their effects, following the table in `swarm/machine/admin.rs`.
 
 use crate::ids::AssignmentId;
 use crate::swarm::{HoldKind, SwarmMachine, TaskAction};
@@ -20,19 +20,19 @@ pub(super) fn allowed_actions(machine: &SwarmMachine, task: &AssignmentId) -> Ve
 pub(super) fn describe_effect(held: Option<HoldKind>, action: &TaskAction) -> &'static str {
     use HoldKind as H;
     match (action, held) {
-        (TaskAction::Approve, Some(H::Approval)) => "lets it run",
-        (TaskAction::Approve, Some(H::LowConfidence)) => "lets the verdict count",
+        (TaskAction::Approve, Some(H::Approval)) => "runs it",
+        (TaskAction::Approve, Some(H::LowConfidence)) => "accepts the verdict",
         (TaskAction::Approve, Some(H::Locked | H::NoVerdict)) => "lands the work as it is",
-        (TaskAction::Approve | TaskAction::Resume, _) if held == Some(H::Suspended) => "lets its sandbox go on",
-        (TaskAction::Approve, _) => "lets it go on",
-        (TaskAction::Resume, Some(H::Locked)) => "gives it another round, on top of what is there",
-        (TaskAction::Resume, _) => "has it reviewed again",
-        (TaskAction::Answer { .. }, Some(H::Approval)) => "lets it run, with your words",
-        (TaskAction::Answer { .. }, Some(H::Suspended)) => "lets its sandbox go on; your words reach the next attempt",
-        (TaskAction::Answer { .. }, _) => "gives it another round, with your words",
-        (TaskAction::Retry, Some(H::Suspended)) => "ends its sandbox and starts it again; counts begin at zero",
-        (TaskAction::Retry, _) => "does it again; counts of failures and rejections begin at zero",
-        (TaskAction::Rollback, _) => "puts its commits aside and begins again from the integration branch",
-        (TaskAction::Abort, _) => "ends it: it does not land, and what depends on it is skipped",
+        (TaskAction::Approve | TaskAction::Resume, _) if held == Some(H::Suspended) => "continues its sandbox",
+        (TaskAction::Approve, _) => "continues it",
+        (TaskAction::Resume, Some(H::Locked)) => "runs another attempt on top of the current work",
+        (TaskAction::Resume, _) => "requests another review",
+        (TaskAction::Answer { .. }, Some(H::Approval)) => "runs it with your answer",
+        (TaskAction::Answer { .. }, Some(H::Suspended)) => "continues its sandbox; the next attempt gets your answer",
+        (TaskAction::Answer { .. }, _) => "runs another attempt with your answer",
+        (TaskAction::Retry, Some(H::Suspended)) => "ends its sandbox and runs another attempt; resets the counts",
+        (TaskAction::Retry, _) => "runs another attempt; resets the counts of failures and rejections",
+        (TaskAction::Rollback, _) => "sets its commits aside and starts over from the integration branch",
+        (TaskAction::Abort, _) => "gives it up: it does not land, and stories that depend on it are skipped",
     }
 }

@@ -80,9 +80,14 @@ fn write_task(out: &mut String, context: &AdminContext, task: &AssignmentId) {
         (Some(hold), None) => {
             let since = hold_since(hold, context.started()).to_zoned(TimeZone::system());
             let since = since.strftime("%Y-%m-%d %H:%M:%S");
-            let _ = writeln!(out, "  waits for you since {since}: {}: {}", hold.kind.label(), sanitize(&hold.reason));
+            let _ = writeln!(
+                out,
+                "  waits for your decision since {since}: {}: {}",
+                hold.kind.label(),
+                sanitize(&hold.reason)
+            );
         }
-        (None, None) => out.push_str("  waits for nobody\n"),
+        (None, None) => out.push_str("  no decision needed\n"),
     }
 }
 
@@ -138,7 +143,7 @@ fn write_messages(out: &mut String, entries: &[LogEntry]) {
     if entries.is_empty() {
         return;
     }
-    out.push_str("\nsaid\n");
+    out.push_str("\nmessages\n");
     let (now, zone, columns) = (Timestamp::now(), TimeZone::system(), terminal_columns(&stdout()).saturating_sub(2));
     for entry in entries {
         let text = format_entry(entry, &AckState::from_entry(entry, now), &zone, false);

@@ -34,7 +34,7 @@ fn run_parses_its_flags() {
     let CliCommand::Run(run) = cli.command else { panic!("run") };
     assert_eq!(run.common.files.len(), 2);
     assert_eq!(run.env.len(), 2);
-    assert!(run.yes && run.write_back && run.common.json && run.common.again);
+    assert!(run.yes && run.write_back && run.json && run.common.again);
     let settings = run.settings.0;
     assert_eq!(settings.max, Some(3));
     assert_eq!(settings.fan_out, Some(FanOut::File));

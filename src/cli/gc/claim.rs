@@ -109,8 +109,8 @@ mod tests {
         let _resumed = dir.lock().expect("free");
         let claims = claim_swarms(root.path(), &mut known, &[(dir.swarm(), false)]).expect("looked at");
         assert!(claims.is_empty());
-        let verdict = known.decide(&volume, &GcArgs::default());
-        assert!(!verdict.remove && verdict.reason.contains("which is running"), "{verdict:?}");
+        let decision = known.decide(&volume, &GcArgs::default());
+        assert!(!decision.remove && decision.reason.contains("which is running"), "{decision:?}");
     }
 
     #[test]

@@ -69,9 +69,9 @@ impl SwarmInventory {
 
     fn load(found: &[EngineResource], root: Option<&Path>) -> Result<Self, CommandError> {
         let mut known = Self { swarms: BTreeMap::new(), running_swarms: BTreeSet::new(), repo_hash: None };
-        for thing in found {
-            let Some(swarm) = swarm_of_resource(thing) else { continue };
-            if thing.running {
+        for resource in found {
+            let Some(swarm) = swarm_of_resource(resource) else { continue };
+            if resource.running {
                 known.running_swarms.insert(swarm);
             }
             if let std::collections::btree_map::Entry::Vacant(entry) = known.swarms.entry(swarm) {
@@ -81,7 +81,7 @@ impl SwarmInventory {
                 });
             }
         }
-        // A live swarm of this repository without a thing in the engine yet still needs the objects volume.
+        // A live swarm of this repository without resources in the engine yet still needs the objects volume.
         if let Some(root) = root {
             for dir in SwarmDir::list(root)? {
                 if dir.is_locked()? {
@@ -92,11 +92,11 @@ impl SwarmInventory {
         Ok(known)
     }
 
-    pub(super) fn decide(&self, thing: &EngineResource, args: &GcArgs) -> GcDecision {
-        let role = thing.labels.get(label::ROLE).map_or("", String::as_str);
-        let Some(swarm) = swarm_of_resource(thing) else {
+    pub(super) fn decide(&self, resource: &EngineResource, args: &GcArgs) -> GcDecision {
+        let role = resource.labels.get(label::ROLE).map_or("", String::as_str);
+        let Some(swarm) = swarm_of_resource(resource) else {
             return if role == "objects" {
-                self.decide_objects(thing, args)
+                self.decide_objects(resource, args)
             } else {
                 GcDecision::keep("it has no valid swarm label: it is not touched")
             };
@@ -120,7 +120,7 @@ impl SwarmInventory {
                 remove("which does not run and whose work may be lost with it")
             }
             SwarmGcState::SalvageFailed => {
-                keep("which does not run and has work that could not be salvaged; --force removes it all the same")
+                keep("which does not run and has work that could not be salvaged; --force removes it anyway")
             }
             SwarmGcState::Damaged => {
                 let how = if wide { "--force" } else { "--all --force" };
@@ -139,8 +139,8 @@ impl SwarmInventory {
         }
     }
 
-    fn decide_objects(&self, thing: &EngineResource, args: &GcArgs) -> GcDecision {
-        let of = thing.labels.get(label::REPO);
+    fn decide_objects(&self, resource: &EngineResource, args: &GcArgs) -> GcDecision {
+        let of = resource.labels.get(label::REPO);
         if of.is_none() || of != self.repo_hash.as_ref() {
             // A swarm that just started there may have no other resources yet, and its lock is not visible from here.
             return match args.all && args.force && !self.swarms.values().any(|known| *known == SwarmGcState::Unknown) {
@@ -151,8 +151,8 @@ impl SwarmInventory {
             };
         }
         // Work that could not be salvaged needs them as much as a swarm that runs.
-        let needs = |standing: &SwarmGcState| {
-            matches!(standing, SwarmGcState::Live | SwarmGcState::SalvageFailed | SwarmGcState::Damaged)
+        let needs = |state: &SwarmGcState| {
+            matches!(state, SwarmGcState::Live | SwarmGcState::SalvageFailed | SwarmGcState::Damaged)
         };
         match (self.swarms.values().any(needs), args.all) {
             (true, _) => GcDecision::keep("this repository's objects: a swarm that is still there may need them"),
@@ -162,8 +162,8 @@ impl SwarmInventory {
     }
 }
 
-pub(super) fn swarm_of_resource(thing: &EngineResource) -> Option<SwarmId> {
-    thing.labels.get(label::SWARM)?.parse().ok()
+pub(super) fn swarm_of_resource(resource: &EngineResource) -> Option<SwarmId> {
+    resource.labels.get(label::SWARM)?.parse().ok()
 }
 
 /// Determines the state of a swarm of this repository.
@@ -227,10 +227,10 @@ mod tests {
         }
     }
 
-    fn inventory(standing: SwarmGcState, running: bool) -> SwarmInventory {
+    fn inventory(state: SwarmGcState, running: bool) -> SwarmInventory {
         let swarm: SwarmId = SWARM.parse().expect("valid");
         SwarmInventory {
-            swarms: [(swarm, standing)].into(),
+            swarms: [(swarm, state)].into(),
             running_swarms: running.then_some(swarm).into_iter().collect(),
             repo_hash: Some("abc".to_owned()),
         }
@@ -258,12 +258,12 @@ mod tests {
             (SwarmGcState::Unknown, false, &["af", "nf"]),
             (SwarmGcState::Unknown, true, &["nf"]),
         ];
-        for (standing, running, removed) in table {
+        for (state, running, removed) in table {
             for flags in FLAGS {
                 let volume = resource(&[(label::SWARM, SWARM), (label::ROLE, "work")]);
-                let verdict = inventory(standing, running).decide(&volume, &gc_args(flags));
+                let decision = inventory(state, running).decide(&volume, &gc_args(flags));
                 let wanted = removed.contains(&flags);
-                assert_eq!(verdict.remove, wanted, "{standing:?} running {running} `{flags}`: {}", verdict.reason);
+                assert_eq!(decision.remove, wanted, "{state:?} running {running} `{flags}`: {}", decision.reason);
             }
         }
     }
@@ -295,10 +295,10 @@ mod tests {
         let known = [SWARM.parse().expect("valid")].into();
         let judged = |name: &str, refs| decide_ref(swarm_of_ref(name), &known, refs).remove;
         let of = |swarm: &str| format!("refs/longshore/salvage/{swarm}/US-001/1");
-        let gone = "b1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
+        let missing_swarm = "b1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d";
         assert!(!judged(&of(SWARM), true));
-        assert!(!judged(&of(gone), false));
-        assert!(judged(&of(gone), true));
+        assert!(!judged(&of(missing_swarm), false));
+        assert!(judged(&of(missing_swarm), true));
         assert!(!judged("refs/longshore/other", true));
     }
 }

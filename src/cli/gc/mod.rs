@@ -1,18 +1,19 @@
 //! `longshore gc`: finds the resources of swarms in the engine and the repository, reports each on a line, and removes those that
 //! are no longer needed.
 //!
-//! | what | removed |
+//! | resource | removed |
 //! |---|---|
-//! | what does not carry our labels, or names no swarm | never |
+//! | without longshore's labels, or without a valid swarm label | never |
 //! | of a live swarm (its lock is held) | never |
-//! | of a swarm that is over, with all its work on the host | yes |
-//! | of a swarm that did not finish | with `--all`, or where it is named, and then only after all its work was salvaged (`salvage.rs`) |
-//! | the same, where something could not be salvaged; of a swarm whose record is damaged | as before, with `--force` |
-//! | of another repository's swarm | as before, with `--force`, where nothing of it runs or it is named |
-//! | objects volumes, which only save time | with `--all`, where no swarm needs them; another repository's with `--force` too |
-//! | refs | with `--refs`, of swarms whose folder is gone |
+//! | of a stopped swarm whose work is all on the host | always |
+//! | of a stopped swarm whose volumes may hold work | with `--all` or if the swarm is named, after all its work was salvaged |
+//! | of a stopped swarm with work that could not be salvaged, or with a damaged journal | with `--all` or if named, and `--force` |
+//! | of another repository's swarm | with `--all` and `--force` if none of its containers runs; if named, with `--force` |
+//! | objects volume (it only saves time) | with `--all` if no swarm needs it; another repository's also needs `--force` |
+//! | ref of a swarm whose directory is gone | with `--refs` |
 //!
-//! `decision.rs` holds the table, `report.rs` says what was done. `claim.rs` takes a swarm's lock, which is held while its things are removed.
+//! `claim.rs` takes a swarm's lock and holds it while its resources are removed, `salvage.rs` saves its work, `decision.rs` implements
+//! the table, and `report.rs` prints a line for each resource.
 
 mod claim;
 mod decision;
@@ -47,31 +48,32 @@ pub async fn gc(args: &GcArgs, here: &CommandContext) -> CommandResult {
             found.push(more);
         }
     }
-    // Containers first: a volume in use cannot go.
+    // Containers first: a volume in use cannot be removed.
     found.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
     let mut known = SwarmInventory::from_resources(&found, repo.as_ref())?;
     check_swarm_names(args, &known, repo.as_ref())?;
-    found
-        .retain(|thing| args.swarms.is_empty() || swarm_of_resource(thing).is_some_and(|swarm| is_named(args, &swarm)));
-    let mut tally = GcReport::new(args);
+    found.retain(|resource| {
+        args.swarms.is_empty() || swarm_of_resource(resource).is_some_and(|swarm| is_named(args, &swarm))
+    });
+    let mut report = GcReport::new(args);
     // Held until the end, so that no swarm is resumed while its resources are removed.
-    let _claims = claim_and_salvage(args, here, &found, &mut known, repo.as_ref(), &mut tally).await?;
-    for thing in found.iter().filter(|thing| thing.kind != EngineResourceKind::Image) {
-        let verdict = known.decide(thing, args);
-        let done = if verdict.remove && !args.dry_run { remove_resource(&*engine, thing).await } else { Ok(()) };
-        tally.report(kind_name(thing.kind), &thing.name, &verdict, done)?;
+    let _claims = claim_and_salvage(args, here, &found, &mut known, repo.as_ref(), &mut report).await?;
+    for resource in found.iter().filter(|resource| resource.kind != EngineResourceKind::Image) {
+        let decision = known.decide(resource, args);
+        let result = if decision.remove && !args.dry_run { remove_resource(&*engine, resource).await } else { Ok(()) };
+        report.print_decision(kind_name(resource.kind), &resource.name, &decision, result)?;
     }
     if args.swarms.is_empty() {
         for image in images::longshore_images(&*engine).await? {
             let name = image.tags.first().map_or(image.id.as_str(), String::as_str);
             let reason = format!("an image: `docker image rm {}` removes it", sanitize(name));
-            tally.report("image", name, &GcDecision::keep(reason), Ok(()))?;
+            report.print_decision("image", name, &GcDecision::keep(reason), Ok(()))?;
         }
     }
     if let Some(repo) = &repo {
-        collect_refs(repo, args, &mut tally).await?;
+        collect_refs(repo, args, &mut report).await?;
     }
-    tally.finish()
+    report.finish()
 }
 
 /// Checks that each name matches exactly one swarm, here or in the engine.
@@ -103,7 +105,7 @@ async fn claim_and_salvage(
     found: &[EngineResource],
     known: &mut SwarmInventory,
     repo: Option<&Repo>,
-    tally: &mut GcReport,
+    report: &mut GcReport,
 ) -> Result<Vec<SwarmClaim>, CommandError> {
     let (Some(repo), false) = (repo, args.dry_run) else { return Ok(Vec::new()) };
     let to_go: Vec<(SwarmId, bool)> = (known.swarms.keys())
@@ -117,10 +119,11 @@ async fn claim_and_salvage(
         if !wide || known.swarms.get(&swarm) != Some(&SwarmGcState::Unfinished) {
             continue;
         }
-        let has_work = found.iter().any(|thing| {
-            swarm_of_resource(thing) == Some(swarm) && thing.labels.get(label::ROLE).is_some_and(|role| role == "work")
+        let has_work = found.iter().any(|resource| {
+            swarm_of_resource(resource) == Some(swarm)
+                && resource.labels.get(label::ROLE).is_some_and(|role| role == "work")
         });
-        let lost = if has_work { salvage::salvage_swarm(here, repo, &claim.dir, tally).await? } else { 0 };
+        let lost = if has_work { salvage::salvage_swarm(here, repo, &claim.dir, report).await? } else { 0 };
         known.swarms.insert(swarm, if lost == 0 { SwarmGcState::Salvaged } else { SwarmGcState::SalvageFailed });
     }
     Ok(claims)
@@ -135,35 +138,35 @@ fn kind_name(kind: EngineResourceKind) -> &'static str {
     }
 }
 
-async fn remove_resource(engine: &dyn Engine, thing: &EngineResource) -> Result<(), CommandError> {
-    match thing.kind {
+async fn remove_resource(engine: &dyn Engine, resource: &EngineResource) -> Result<(), CommandError> {
+    match resource.kind {
         EngineResourceKind::Container => {
-            let id: ContainerId = thing.id.parse().map_err(|error| {
+            let id: ContainerId = resource.id.parse().map_err(|error| {
                 CommandError::machinery("the engine gave a container id that cannot be read").with_cause(&error)
             })?;
             Ok(engine.remove(&id).await?)
         }
-        EngineResourceKind::Volume => Ok(engine.remove_volume(&thing.name).await?),
-        EngineResourceKind::Network => Ok(engine.remove_network(&thing.id).await?),
+        EngineResourceKind::Volume => Ok(engine.remove_volume(&resource.name).await?),
+        EngineResourceKind::Network => Ok(engine.remove_network(&resource.id).await?),
         EngineResourceKind::Image => Ok(()),
     }
 }
 
 /// Reports refs with swarms' work, and deletes them with `--refs`.
-async fn collect_refs(repo: &Repo, args: &GcArgs, tally: &mut GcReport) -> Result<(), CommandError> {
+async fn collect_refs(repo: &Repo, args: &GcArgs, report: &mut GcReport) -> Result<(), CommandError> {
     let known = SwarmDir::list(repo.root())?.iter().map(SwarmDir::swarm).collect();
     for (name, _) in repo.list_refs("refs/longshore/").await? {
         let swarm = decision::swarm_of_ref(&name);
         if !args.swarms.is_empty() && !swarm.is_some_and(|swarm| is_named(args, &swarm)) {
             continue;
         }
-        let verdict = decision::decide_ref(swarm, &known, args.refs);
-        let done = if verdict.remove && !args.dry_run {
+        let decision = decision::decide_ref(swarm, &known, args.refs);
+        let result = if decision.remove && !args.dry_run {
             repo.delete_ref(&name).await.map_err(CommandError::from)
         } else {
             Ok(())
         };
-        tally.report("ref", &name, &verdict, done)?;
+        report.print_decision("ref", &name, &decision, result)?;
     }
     Ok(())
 }

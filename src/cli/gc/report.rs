@@ -36,15 +36,15 @@ impl GcReport {
         Self { dry_run: args.dry_run, json: args.json, removed: 0, kept: 0, salvaged: 0, failed: 0 }
     }
 
-    /// Reports a decision and the result of the removal.
-    pub(super) fn report(
+    /// Prints and counts a decision and the result of the removal.
+    pub(super) fn print_decision(
         &mut self,
-        thing: &str,
+        kind: &str,
         name: &str,
-        verdict: &GcDecision,
-        done: Result<(), CommandError>,
+        decision: &GcDecision,
+        result: Result<(), CommandError>,
     ) -> Result<(), CommandError> {
-        let word = match (verdict.remove, &done) {
+        let word = match (decision.remove, &result) {
             (_, Err(_)) => {
                 self.failed += 1;
                 "FAILED"
@@ -58,25 +58,25 @@ impl GcReport {
                 "kept"
             }
         };
-        self.print_line(word, thing, name, &verdict.reason)?;
-        if let Err(error) = done {
+        self.print_line(word, kind, name, &decision.reason)?;
+        if let Err(error) = result {
             print_stderr(error.to_string().trim_end());
         }
         Ok(())
     }
 
-    /// Reports an attempt with salvaged work.
-    pub(super) fn report_salvaged(&mut self, attempt: &str, reason: &str) -> Result<(), CommandError> {
+    /// Prints and counts an attempt whose work was salvaged.
+    pub(super) fn print_salvaged(&mut self, attempt: &str, reason: &str) -> Result<(), CommandError> {
         self.salvaged += 1;
         self.print_line("salvaged", "attempt", attempt, reason)
     }
 
-    fn print_line(&self, word: &str, thing: &str, name: &str, reason: &str) -> Result<(), CommandError> {
+    fn print_line(&self, word: &str, kind: &str, name: &str, reason: &str) -> Result<(), CommandError> {
         if !self.json {
-            return print_stdout(&format!("{word:<12} {thing} {}: {}\n", sanitize(name), sanitize(reason)));
+            return print_stdout(&format!("{word:<12} {kind} {}: {}\n", sanitize(name), sanitize(reason)));
         }
-        let verdict = word.to_lowercase().replace(' ', "_");
-        print_json_line(&GcJsonLine { kind: thing, name, action: verdict, reason })
+        let action = word.to_lowercase().replace(' ', "_");
+        print_json_line(&GcJsonLine { kind, name, action, reason })
     }
 
     pub(super) fn finish(self) -> CommandResult {

@@ -17,24 +17,24 @@ pub(super) async fn salvage_swarm(
     here: &CommandContext,
     repo: &Repo,
     dir: &SwarmDir,
-    tally: &mut GcReport,
+    report: &mut GcReport,
 ) -> Result<usize, CommandError> {
     let recovered = recover(dir)?;
     let all = unsaved_attempts(&recovered.machine).count();
     let rescued = match try_salvage(here, repo, dir, &recovered).await {
         Ok(rescued) => rescued,
         Err(error) => {
-            let reason = format!("nothing of it could be salvaged: {}", error_on_one_line(&error));
-            tally.report("swarm", &dir.swarm().to_string(), &GcDecision::keep(reason), Ok(()))?;
+            let reason = format!("nothing could be salvaged: {}", error_on_one_line(&error));
+            report.print_decision("swarm", &dir.swarm().to_string(), &GcDecision::keep(reason), Ok(()))?;
             return Ok(all.max(1));
         }
     };
     for (attempt, reference) in &rescued.saved_refs {
-        tally.report_salvaged(&attempt.dir_name(), &format!("its work is in {reference}"))?;
+        report.print_salvaged(&attempt.dir_name(), &format!("its work is in {reference}"))?;
     }
     for (attempt, reason) in &rescued.failures {
         let reason = format!("it could not be salvaged: {reason}");
-        tally.report("attempt", &attempt.dir_name(), &GcDecision::keep(reason), Ok(()))?;
+        report.print_decision("attempt", &attempt.dir_name(), &GcDecision::keep(reason), Ok(()))?;
     }
     Ok(rescued.failures.len())
 }
@@ -45,21 +45,21 @@ async fn try_salvage(
     dir: &SwarmDir,
     recovered: &crate::state::RecoveredSwarm,
 ) -> Result<coordinator::RescueOutcome, CommandError> {
-    let kept: PersistedSettings = serde_json::from_value(recovered.header.settings.clone())
+    let settings: PersistedSettings = serde_json::from_value(recovered.header.settings.clone())
         .map_err(|error| CommandError::from_error(CommandErrorKind::Machinery, &error))?;
-    let (engine, _, image) = preflight::connect_engine_with_image(here, &kept.image).await?;
+    let (engine, _, image) = preflight::connect_engine_with_image(here, &settings.image).await?;
     let shim = shim::find_shim(&image.arch, CommandContext::current_exe().as_deref(), &CommandContext::env_var)?;
-    let with = RescueSpec {
+    let spec = RescueSpec {
         machine: &recovered.machine,
         repo,
         engine,
-        image: kept.image,
+        image: settings.image,
         shim: shim.bytes.into(),
         incoming: dir.path().join("incoming"),
         max_bundle: MAX_BUNDLE_BYTES,
-        mailbox_swarm_dir: kept.mailbox.then(|| dir.path()),
+        mailbox_swarm_dir: settings.mailbox.then(|| dir.path()),
     };
-    Ok(coordinator::rescue(with).await?)
+    Ok(coordinator::rescue(spec).await?)
 }
 
 /// Formats an error and its causes on one line, without the prefix `error: `.

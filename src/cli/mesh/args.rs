@@ -171,7 +171,7 @@ pub struct MeshServeArgs {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub patience: Span,
 
-    /// Print JSON to standard output
+    /// Print the address, URL and process id as one line of JSON to standard output once the node listens
     #[arg(long)]
     pub json: bool,
 }
@@ -228,7 +228,7 @@ pub struct MeshSendArgs {
     #[arg(long, conflicts_with = "stream")]
     pub print: bool,
 
-    /// Print JSON to standard output
+    /// Print the answer on one line of JSON
     #[arg(long)]
     pub json: bool,
 }

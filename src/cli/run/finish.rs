@@ -36,7 +36,7 @@ impl FinishContext {
     pub(super) fn for_run(args: &RunArgs, checked: &Preflight) -> Self {
         Self {
             repo: checked.repo.clone(),
-            json: args.common.json,
+            json: args.json,
             write_back: args.write_back,
             notes: checked.notes.clone(),
             relaxations: checked.relaxations.clone(),

@@ -221,7 +221,7 @@ pub(crate) fn missing_image_error(image: &str) -> CommandError {
             .with_hint("build it with `longshore images build`, or with scripts/setup.sh if no registry can be reached")
     } else {
         shown.with_hint(format!(
-            "pull it with `docker pull {image}` or build it; `longshore images build --tag NAME` builds the default image"
+            "pull it with `docker pull {image}`, build it with `docker build -t {image} DIR`, or load it with `docker load`"
         ))
     }
 }

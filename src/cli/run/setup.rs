@@ -69,7 +69,7 @@ pub(super) async fn set_up_swarm(
     let store = SwarmStore::create(dir.clone(), &header)?;
     // From here on others see the swarm's own lock and record.
     drop(starting);
-    let reporter = new_reporter(args.common.json, args.quiet, spec.swarm, write_error);
+    let reporter = new_reporter(args.json, args.quiet, spec.swarm, write_error);
     let escalation_listener: Box<dyn EscalationListener> = match notify_targets(&persisted)? {
         Some(targets) => Box::new(EscalationNotifier::new(targets, repo.root(), &dir, NotifyPolicy::default())),
         None => Box::new(()),

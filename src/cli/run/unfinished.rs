@@ -48,7 +48,7 @@ impl UnfinishedSwarm {
         ))
     }
 
-    /// The note for a new swarm that starts all the same.
+    /// The note for a new swarm that starts anyway.
     pub(crate) fn ignored_note(&self) -> String {
         let short = self.swarm.short();
         format!(

@@ -13,19 +13,19 @@ const MAX_LISTED_PATHS: usize = 20;
 
 pub(super) async fn apply(args: &SalvageApplyArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
-    let kept = find::find_one(&repo, &args.work).await?;
-    let what = format!("{} attempt {}", kept.story_labels(), kept.kept_ref.attempt);
+    let work = find::find_one(&repo, &args.work).await?;
+    let what = format!("{} attempt {}", work.story_labels(), work.kept_ref.attempt);
     if let Some(name) = &args.branch {
-        repo.create_user_branch(name, &kept.kept_ref.commit).await.map_err(apply_error)?;
+        repo.create_user_branch(name, &work.kept_ref.commit).await.map_err(apply_error)?;
         print_stdout(&format!(
             "branch {} is at {}, the work of {what}\n",
             sanitize(name),
-            kept.kept_ref.commit.short()
+            work.kept_ref.commit.short()
         ))?;
         return Ok(ExitStatus::Success);
     }
-    let base = kept.base(&repo).await?;
-    match repo.apply(&base, &kept.kept_ref.commit).await.map_err(apply_error)? {
+    let base = work.base(&repo).await?;
+    match repo.apply(&base, &work.kept_ref.commit).await.map_err(apply_error)? {
         ApplyOutcome::Changed { paths } if paths.is_empty() => {
             print_stdout(&format!("nothing to do: the head has all of the work of {what}\n"))?;
             Ok(ExitStatus::Success)

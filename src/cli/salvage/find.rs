@@ -86,8 +86,8 @@ pub(super) async fn find_all(repo: &Repo, swarm: Option<&SwarmPrefix>) -> Result
         let age = swarms.rank(&kept_ref.swarm);
         found.push(SalvagedRef { kept_ref, journal_entry: record, labels, titles, swarm_rank: age });
     }
-    let order = |kept: &SalvagedRef| {
-        (kept.swarm_rank, kept.kept_ref.swarm, kept.kept_ref.path.clone(), std::cmp::Reverse(kept.kept_ref.attempt))
+    let order = |work: &SalvagedRef| {
+        (work.swarm_rank, work.kept_ref.swarm, work.kept_ref.path.clone(), std::cmp::Reverse(work.kept_ref.attempt))
     };
     found.sort_by_key(order);
     Ok(found)
@@ -120,7 +120,7 @@ impl SwarmJournals {
     }
 
     fn rank(&self, swarm: &SwarmId) -> usize {
-        self.newest_first.iter().position(|record| record == swarm).unwrap_or(self.newest_first.len())
+        self.newest_first.iter().position(|newest| newest == swarm).unwrap_or(self.newest_first.len())
     }
 }
 
@@ -147,36 +147,36 @@ pub(super) async fn find_one(repo: &Repo, typed: &str) -> Result<SalvagedRef, Co
 
 /// Selects work by the ref's name or `[SWARM/]STORY[/ATTEMPT]`; omitted parts default to the newest. `Err` has the candidates' names.
 fn select<'a>(found: &'a [SalvagedRef], typed: &str) -> Result<&'a SalvagedRef, Vec<String>> {
-    if let Some(kept) = found.iter().find(|kept| kept.kept_ref.name == typed) {
-        return Ok(kept);
+    if let Some(work) = found.iter().find(|work| work.kept_ref.name == typed) {
+        return Ok(work);
     }
     let (rest, attempt) = match typed.rsplit_once('/') {
         Some((rest, number)) if number.parse::<u32>().is_ok() => (rest, number.parse::<u32>().ok()),
         _ => (typed, None),
     };
     // A slug may look like the start of a swarm id; the slug takes precedence.
-    let exact = |kept: &SalvagedRef| kept.kept_ref.path == rest || kept.labels.iter().any(|label| label == rest);
+    let exact = |work: &SalvagedRef| work.kept_ref.path == rest || work.labels.iter().any(|label| label == rest);
     let only_exact = found.iter().any(exact);
-    let matches = |kept: &&SalvagedRef| {
-        let of_swarm = |name: &str| name.parse::<SwarmPrefix>().is_ok_and(|name| name.matches(&kept.kept_ref.swarm));
+    let matches = |work: &&SalvagedRef| {
+        let of_swarm = |name: &str| name.parse::<SwarmPrefix>().is_ok_and(|name| name.matches(&work.kept_ref.swarm));
         let matches_name = || {
-            kept.matches_story(rest)
-                || rest.split_once('/').is_some_and(|(swarm, story)| of_swarm(swarm) && kept.matches_story(story))
+            work.matches_story(rest)
+                || rest.split_once('/').is_some_and(|(swarm, story)| of_swarm(swarm) && work.matches_story(story))
         };
-        attempt.is_none_or(|attempt| attempt == kept.kept_ref.attempt)
-            && if only_exact { exact(kept) } else { matches_name() }
+        attempt.is_none_or(|attempt| attempt == work.kept_ref.attempt)
+            && if only_exact { exact(work) } else { matches_name() }
     };
     // They are in order, so the first swarm is the newest, and the first of a story is its newest attempt.
     let all: Vec<&SalvagedRef> = found.iter().filter(matches).collect();
     let Some(first) = all.first() else { return Err(Vec::new()) };
     let mut stories: Vec<&SalvagedRef> =
-        all.iter().copied().filter(|kept| kept.kept_ref.swarm == first.kept_ref.swarm).collect();
+        all.iter().copied().filter(|work| work.kept_ref.swarm == first.kept_ref.swarm).collect();
     // The newest attempt, whichever of its stories names the ref.
-    stories.sort_by_key(|kept| std::cmp::Reverse(kept.kept_ref.attempt));
-    let slug = |kept: &SalvagedRef| {
-        kept.labels.first().and_then(|label| label.split_once('/')).map(|(slug, _)| slug.to_owned())
+    stories.sort_by_key(|work| std::cmp::Reverse(work.kept_ref.attempt));
+    let slug = |work: &SalvagedRef| {
+        work.labels.first().and_then(|label| label.split_once('/')).map(|(slug, _)| slug.to_owned())
     };
-    if stories.iter().any(|kept| slug(kept) != slug(first)) {
+    if stories.iter().any(|work| slug(work) != slug(first)) {
         return Err(stories.into_iter().map(SalvagedRef::full_name).collect());
     }
     stories.into_iter().next().ok_or_else(Vec::new)

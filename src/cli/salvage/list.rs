@@ -44,7 +44,7 @@ pub(super) async fn list(args: &SalvageListArgs, here: &CommandContext) -> Comma
     let repo = here.discover_repo().await?;
     let found = find::find_all(&repo, args.swarm.as_ref()).await?;
     let lines: Vec<Result<SalvageRow, CommandError>> =
-        futures::stream::iter(&found).map(|kept| load_row(&repo, kept)).buffered(MAX_CONCURRENT_GIT).collect().await;
+        futures::stream::iter(&found).map(|work| load_row(&repo, work)).buffered(MAX_CONCURRENT_GIT).collect().await;
     let lines: Vec<SalvageRow> = lines.into_iter().collect::<Result<_, _>>()?;
     let mut text = String::new();
     if args.json {
@@ -64,24 +64,24 @@ pub(super) async fn list(args: &SalvageListArgs, here: &CommandContext) -> Comma
     Ok(ExitStatus::Success)
 }
 
-async fn load_row(repo: &Repo, kept: &SalvagedRef) -> Result<SalvageRow, CommandError> {
-    let base = kept.base(repo).await?;
+async fn load_row(repo: &Repo, work: &SalvagedRef) -> Result<SalvageRow, CommandError> {
+    let base = work.base(repo).await?;
     let (stats, branches) =
-        tokio::join!(repo.diff_stat(&base, &kept.kept_ref.commit), repo.branches_containing(&kept.kept_ref.commit));
+        tokio::join!(repo.diff_stat(&base, &work.kept_ref.commit), repo.branches_containing(&work.kept_ref.commit));
     let stats = stats?;
     Ok(SalvageRow {
-        reference: kept.kept_ref.name.clone(),
-        swarm: kept.kept_ref.swarm.to_string(),
-        stories: kept.labels.clone(),
-        attempt: kept.kept_ref.attempt,
-        cause: kept.failure().map(|failure| failure.cause),
-        commit: kept.kept_ref.commit.to_string(),
+        reference: work.kept_ref.name.clone(),
+        swarm: work.kept_ref.swarm.to_string(),
+        stories: work.labels.clone(),
+        attempt: work.kept_ref.attempt,
+        cause: work.failure().map(|failure| failure.cause),
+        commit: work.kept_ref.commit.to_string(),
         base: base.to_string(),
         files: stats.len(),
         insertions: stats.iter().filter_map(|stat| stat.added).sum(),
         deletions: stats.iter().filter_map(|stat| stat.removed).sum(),
-        committed_at: Timestamp::from_second(kept.kept_ref.committed_at).unwrap_or_default(),
-        subject: sanitize(&kept.kept_ref.subject),
+        committed_at: Timestamp::from_second(work.kept_ref.committed_at).unwrap_or_default(),
+        subject: sanitize(&work.kept_ref.subject),
         branches: branches?,
     })
 }

@@ -16,47 +16,47 @@ use crate::state::SwarmDir;
 
 pub(super) async fn show(args: &SalvageShowArgs, here: &CommandContext) -> CommandResult {
     let repo = here.discover_repo().await?;
-    let kept = find::find_one(&repo, &args.work).await?;
-    let base = kept.base(&repo).await?;
+    let work = find::find_one(&repo, &args.work).await?;
+    let base = work.base(&repo).await?;
     if args.patch {
-        return print_patch(&repo, &base, &kept.kept_ref.commit).await;
+        return print_patch(&repo, &base, &work.kept_ref.commit).await;
     }
-    let mut text = render_heading(&repo, &kept, &base).await?;
+    let mut text = render_heading(&repo, &work, &base).await?;
     text.push_str("commits\n");
-    for commit in repo.commits_between(&base, &kept.kept_ref.commit).await?.iter().rev() {
+    for commit in repo.commits_between(&base, &work.kept_ref.commit).await?.iter().rev() {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {} {}", commit.id.short(), sanitize(&commit.subject));
     }
-    text.push_str(&render_files(&repo.diff_stat(&base, &kept.kept_ref.commit).await?));
+    text.push_str(&render_files(&repo.diff_stat(&base, &work.kept_ref.commit).await?));
     print_stdout(&text)?;
     Ok(ExitStatus::Success)
 }
 
-async fn render_heading(repo: &Repo, kept: &SalvagedRef, base: &CommitId) -> Result<String, CommandError> {
-    let mut text = format!("{}\n", kept.kept_ref.name);
+async fn render_heading(repo: &Repo, work: &SalvagedRef, base: &CommitId) -> Result<String, CommandError> {
+    let mut text = format!("{}\n", work.kept_ref.name);
     let mut fact = |name: &str, value: &str| {
         let _ = writeln!(text, "{} {value}", pad_to_width(name, 9));
     };
-    fact("story", sanitize(&format!("{}  {}", kept.story_labels(), kept.titles.join("; "))).trim_end());
-    fact("attempt", &format!("{} in swarm {}", kept.kept_ref.attempt, kept.kept_ref.swarm));
-    fact("commit", kept.kept_ref.commit.as_str());
+    fact("story", sanitize(&format!("{}  {}", work.story_labels(), work.titles.join("; "))).trim_end());
+    fact("attempt", &format!("{} in swarm {}", work.kept_ref.attempt, work.kept_ref.swarm));
+    fact("commit", work.kept_ref.commit.as_str());
     fact("base", base.as_str());
-    let branches = repo.branches_containing(&kept.kept_ref.commit).await?;
+    let branches = repo.branches_containing(&work.kept_ref.commit).await?;
     fact("branches", &if branches.is_empty() { "none has it".to_owned() } else { branches.join(", ") });
-    if let (Some(known), Ok(dir)) = (&kept.journal_entry, SwarmDir::open(repo.root(), kept.kept_ref.swarm)) {
+    if let (Some(known), Ok(dir)) = (&work.journal_entry, SwarmDir::open(repo.root(), work.kept_ref.swarm)) {
         let log = dir.log_file(&known.attempt.assignment);
         if log.exists() {
             fact("log", &log.display().to_string());
         }
     }
-    let failures = kept
+    let failures = work
         .journal_entry
         .iter()
         .flat_map(|known| &known.stories)
         .filter_map(|(key, failure)| failure.as_ref().map(|failure| (key, failure)));
-    let mut told = false;
+    let mut has_cause = false;
     for (key, failure) in failures {
-        told = true;
+        has_cause = true;
         let _ = writeln!(
             text,
             "{} {}: {}",
@@ -64,12 +64,12 @@ async fn render_heading(repo: &Repo, kept: &SalvagedRef, base: &CommitId) -> Res
             failure.cause.as_str(),
             sanitize(&failure.evidence.summary)
         );
-        if kept.labels.len() > 1 {
+        if work.labels.len() > 1 {
             let _ = writeln!(text, "  {} {}", pad_to_width("of", 9), key.id);
         }
         text.push_str(&render_evidence(&failure.evidence));
     }
-    if !told {
+    if !has_cause {
         let _ = writeln!(text, "{} not in the record of the swarm", pad_to_width("cause", 9));
     }
     Ok(text)

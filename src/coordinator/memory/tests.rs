@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::handoff::agent_notes::{AgentNote, AgentNotes};
 use crate::handoff::result::StoryResult;
-use crate::plan::{FanOut, PlanOptions};
+use crate::plan;
 use crate::protocol::amp::message::{
     AmpRole, CriterionVerdict, DiffSummary, Escalation, EscalationSeverity, EscalationType, Issue, IssueSeverity,
     ReviewDecision, ReviewVerdict, SystemStateSnapshot,
@@ -32,15 +32,8 @@ fn plan(needs: &[&[usize]]) -> Plan {
         .collect();
     let file = json!({"metadata": {"title": "A", "branchName": "feat/a"}, "userStories": stories}).to_string();
     let tasks = crate::tasks::parse(file.as_bytes(), std::path::Path::new("work.json")).expect("a tasks file");
-    let options = PlanOptions {
-        fan_out: FanOut::Story,
-        rerun_done: false,
-        branch: None,
-        year: 2026,
-        has_agent: true,
-        mailbox: Some(false),
-    };
-    crate::plan::build(vec![(tasks, file.into_bytes())], std::path::Path::new("/repo"), &options).expect("a plan")
+    plan::build(vec![(tasks, file.into_bytes())], std::path::Path::new("/repo"), &plan::tests::options())
+        .expect("a plan")
 }
 
 fn key(story: u32) -> StoryKey {
@@ -234,10 +227,10 @@ fn dispatch_context(memory: &mut SwarmMemory, plan: &Plan, story: u32, budget: u
 }
 
 /// What the sandbox of a story takes out of the frame that it is sent.
-fn received_memory(handed: &DispatchContext) -> Option<MemoryGram> {
-    let file = handed.to_file(Timestamp::UNIX_EPOCH).expect("a frame");
-    let stories = handed.stories.iter().map(|story| story.id.clone()).collect();
-    dispatch::receive(file.text.as_bytes(), handed.swarm, &handed.attempt, stories, Timestamp::UNIX_EPOCH)
+fn received_memory(context: &DispatchContext) -> Option<MemoryGram> {
+    let file = context.to_file(Timestamp::UNIX_EPOCH).expect("a frame");
+    let stories = context.stories.iter().map(|story| story.id.clone()).collect();
+    dispatch::receive(file.text.as_bytes(), context.swarm, &context.attempt, stories, Timestamp::UNIX_EPOCH)
         .expect("no fault")
 }
 
@@ -301,43 +294,43 @@ fn long_chain_stays_within_budget_and_is_reproducible() {
 fn unknown_header_block_is_refused_by_name() {
     let plan = plan(&[&[]]);
     let mut memory = memory(&plan, DEFAULT_MEMORY_BUDGET);
-    let mut handed = dispatch_context(&mut memory, &plan, 1, DEFAULT_MEMORY_BUDGET);
-    let receive = |handed: &DispatchContext, story: u32| {
-        let file = handed.to_file(Timestamp::UNIX_EPOCH).expect("a frame");
+    let mut context = dispatch_context(&mut memory, &plan, 1, DEFAULT_MEMORY_BUDGET);
+    let receive = |context: &DispatchContext, story: u32| {
+        let file = context.to_file(Timestamp::UNIX_EPOCH).expect("a frame");
         let stories = vec![key(story).id];
-        dispatch::receive(file.text.as_bytes(), swarm(), &handed.attempt, stories, Timestamp::UNIX_EPOCH)
+        dispatch::receive(file.text.as_bytes(), swarm(), &context.attempt, stories, Timestamp::UNIX_EPOCH)
     };
-    handed.header_blocks.insert("alertControl".into(), json!({"priority": 1}));
-    assert!(receive(&handed, 1).is_ok(), "who may ignore it does");
-    handed.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "manager"}));
-    assert!(receive(&handed, 1).is_err(), "a role that nobody knows is the ultimate receiver's (5.2.2)");
-    handed.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "none"}));
-    assert!(receive(&handed, 1).is_ok(), "it is for nobody (2.2)");
-    handed.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true}));
-    let fault = receive(&handed, 1).expect_err("a fault");
+    context.header_blocks.insert("alertControl".into(), json!({"priority": 1}));
+    assert!(receive(&context, 1).is_ok(), "who may ignore it does");
+    context.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "manager"}));
+    assert!(receive(&context, 1).is_err(), "a role that nobody knows is the ultimate receiver's (5.2.2)");
+    context.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": "none"}));
+    assert!(receive(&context, 1).is_ok(), "it is for nobody (2.2)");
+    context.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true}));
+    let fault = receive(&context, 1).expect_err("a fault");
     assert_eq!(
         (fault.code.as_str(), fault.not_understood.as_slice()),
         ("MustUnderstand", &["alertControl".to_owned()][..])
     );
     assert!(fault.node.as_deref().is_some_and(|node| node.ends_with("/T-2026-001-1")), "the sandbox: {fault}");
     for role in ["next", "intermediary"] {
-        handed.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": role}));
-        let fault = handed.to_file(Timestamp::UNIX_EPOCH).expect_err("the coordinator is asked first");
+        context.header_blocks.insert("alertControl".into(), json!({"mustUnderstand": true, "role": role}));
+        let fault = context.to_file(Timestamp::UNIX_EPOCH).expect_err("the coordinator is asked first");
         assert_eq!(fault.cause, Cause::DispatchRefused);
         for part in ["the coordinator refused", "MustUnderstand", "alertControl"] {
             assert!(fault.evidence.summary.contains(part), "{}", fault.evidence.summary);
         }
     }
-    handed.header_blocks = [("ttl".to_owned(), json!({"expires": "1969-12-31T00:00:00Z"}))].into_iter().collect();
-    let fault = receive(&handed, 1).expect_err("it is over");
+    context.header_blocks = [("ttl".to_owned(), json!({"expires": "1969-12-31T00:00:00Z"}))].into_iter().collect();
+    let fault = receive(&context, 1).expect_err("it is over");
     assert_eq!(fault.subcode.as_deref(), Some("amp:TTLExpired"));
-    handed.header_blocks.clear();
+    context.header_blocks.clear();
     let stories = vec![key(1).id];
     let other = attempt(1, 2);
-    let file = handed.to_file(Timestamp::UNIX_EPOCH).expect("a frame");
+    let file = context.to_file(Timestamp::UNIX_EPOCH).expect("a frame");
     let fault = dispatch::receive(file.text.as_bytes(), swarm(), &other, stories, Timestamp::UNIX_EPOCH);
     assert_eq!(fault.expect_err("it is another's").subcode.as_deref(), Some("Misrouted"));
-    let fault = receive(&handed, 2).expect_err("a task of another");
+    let fault = receive(&context, 2).expect_err("a task of another");
     assert_eq!((fault.code.as_str(), fault.pointer()), ("Sender", Some("/frame/Body/task/stories")));
 }
 
@@ -346,7 +339,7 @@ fn dispatch_records_the_coordinators_relay() {
     let plan = plan(&[&[], &[1]]);
     let mut memory = memory(&plan, DEFAULT_MEMORY_BUDGET);
     memory.apply_intent(&story_end(1, 1, 1000, None, &["a.rs"], &["what 1 learned"]));
-    let mut handed = dispatch_context(&mut memory, &plan, 2, DEFAULT_MEMORY_BUDGET);
+    let mut context = dispatch_context(&mut memory, &plan, 2, DEFAULT_MEMORY_BUDGET);
     let block = |role: &str, relay: bool| json!({"role": role, "relay": relay, "x": 1});
     let blocks = [
         ("goes", block("next", true)),
@@ -355,9 +348,9 @@ fn dispatch_records_the_coordinators_relay() {
         ("forLast", block("ultimateReceiver", false)),
         ("forNone", block("none", false)),
     ];
-    handed.header_blocks = blocks.iter().map(|(name, block)| ((*name).to_owned(), block.clone())).collect();
+    context.header_blocks = blocks.iter().map(|(name, block)| ((*name).to_owned(), block.clone())).collect();
     let at: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
-    let text = handed.to_file(at).expect("a frame").text;
+    let text = context.to_file(at).expect("a frame").text;
     let frame: Value = serde_json::from_str(&text).expect("JSON");
     let header = &frame["frame"]["Header"];
     let there: Vec<&str> = blocks.iter().map(|(name, _)| *name).filter(|name| !header[name].is_null()).collect();
@@ -373,7 +366,7 @@ fn dispatch_records_the_coordinators_relay() {
     );
     let mark = &header["applied"]["by"][0];
     assert_eq!((&mark["node"], &mark["changed"]), (&json!(node("coordinator")), &json!(["/frame/MemoryGrams/0"])));
-    assert!(render::markdown(&received_memory(&handed).expect("memory")).contains("what 1 learned"));
+    assert!(render::markdown(&received_memory(&context).expect("memory")).contains("what 1 learned"));
 }
 
 #[test]

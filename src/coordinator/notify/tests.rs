@@ -122,15 +122,15 @@ async fn command_runs_once_per_escalation() {
     fixture.notifier.on_escalation(&message(1));
     fixture.notifier.on_escalation(&message(1));
     let (dir, markers, warnings) = fixture.end().await;
-    let heard = || std::fs::read_to_string(dir.path().join("heard")).expect("heard");
-    assert_eq!(AmpMessage::parse(&heard()).expect("one message"), message(1));
+    let notified = || std::fs::read_to_string(dir.path().join("heard")).expect("heard");
+    assert_eq!(AmpMessage::parse(&notified()).expect("one message"), message(1));
     let vars = std::fs::read_to_string(dir.path().join("vars")).expect("vars");
     let id = "escalation-T-2026-001-1772116327001";
     let text = "rejected 4 times, \"it does not work\"";
     assert_eq!(vars, format!("hallucination_lock|critical|T-2026-001|{id}|{text}|"));
     assert_eq!((markers, warnings), (vec![format!("{id}.command")], Vec::new()));
 
-    let before = heard();
+    let before = notified();
     let mut fixture = NotifierFixture::new_in(dir, command_target(script), FAST_POLICY);
     fixture.notifier.on_escalation(&message(1));
     let (dir, ..) = fixture.end().await;
@@ -157,8 +157,8 @@ async fn missed_notifications_are_sent_on_resume() {
     fixture.notifier.notify_missed(&ssot, &spec).expect("read");
     let (dir, markers, _) = fixture.end().await;
     assert_eq!(markers.len(), 2);
-    let heard = || std::fs::read_to_string(dir.path().join("heard")).expect("heard").lines().count();
-    assert_eq!(heard(), 4, "twice without success, twice with it");
+    let notified = || std::fs::read_to_string(dir.path().join("heard")).expect("heard").lines().count();
+    assert_eq!(notified(), 4, "twice without success, twice with it");
 }
 
 #[tokio::test]
@@ -169,10 +169,10 @@ async fn hanging_command_is_killed_with_its_process_group() {
     let (dir, markers, warnings) = fixture.end().await;
     assert!(markers.is_empty() && warnings[0].contains("did not end within 0.3 s"), "{warnings:?}");
     let child = std::fs::read_to_string(dir.path().join("child")).expect("it began");
-    let gone = |stat: std::io::Result<String>| stat.map_or(true, |stat| stat.contains(") Z "));
+    let has_exited = |stat: std::io::Result<String>| stat.map_or(true, |stat| stat.contains(") Z "));
     let path = format!("/proc/{}/stat", child.trim());
     for _ in 0..500 {
-        if gone(std::fs::read_to_string(&path)) {
+        if has_exited(std::fs::read_to_string(&path)) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

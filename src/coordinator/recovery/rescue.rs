@@ -200,11 +200,11 @@ async fn salvage_whole_work_dir(
         false => Err(format!("`{name}` has all of it but {left_out}")),
     };
     for name in names {
-        let kept = match tip == Some(commit) {
+        let result = match tip == Some(commit) {
             true => collector.repo.create_ref(&name, commit).await,
             false => collector.repo.import_salvage(bundle, &inside, commit, &name).await,
         };
-        match kept {
+        match result {
             Ok(()) => return saved_as(name),
             // An earlier rescue saved the same work in a commit with another timestamp.
             Err(DeliveryError::RefExists { holds, .. })

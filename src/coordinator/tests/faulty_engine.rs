@@ -43,7 +43,7 @@ struct FaultyEngineState {
     random: SeededRng,
     rates: FaultRates,
     /// What went wrong, by call.
-    tally: BTreeMap<String, u64>,
+    counts: BTreeMap<String, u64>,
     names: BTreeMap<ContainerId, String>,
     /// Things whose maker does not know of them, or whose removal failed: `longshore gc` is for these.
     expected_leftovers: BTreeSet<String>,
@@ -58,11 +58,11 @@ struct CallFault {
 }
 
 impl FaultyEngine {
-    pub fn new(inner: FakeEngine, seed: u64, odds: FaultRates) -> Self {
+    pub fn new(inner: FakeEngine, seed: u64, rates: FaultRates) -> Self {
         let state = FaultyEngineState {
             random: SeededRng(seed),
-            rates: odds,
-            tally: BTreeMap::new(),
+            rates,
+            counts: BTreeMap::new(),
             names: BTreeMap::new(),
             expected_leftovers: BTreeSet::new(),
         };
@@ -74,8 +74,8 @@ impl FaultyEngine {
         self.state.lock().unwrap().rates = FaultRates::default();
     }
 
-    pub fn tally(&self) -> BTreeMap<String, u64> {
-        self.state.lock().unwrap().tally.clone()
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.state.lock().unwrap().counts.clone()
     }
 
     /// Excuses what is removed until that has succeeded: the caller may give up before.
@@ -94,9 +94,9 @@ impl FaultyEngine {
 
     fn next_fault(&self, operation: &'static str) -> CallFault {
         let mut state = self.state.lock().unwrap();
-        let FaultyEngineState { random, rates: odds, tally, .. } = &mut *state;
-        let mut count = |what: &str| *tally.entry(format!("{operation} {what}")).or_insert(0) += 1;
-        let mut wait = || match random.chance(odds.slow_calls) {
+        let FaultyEngineState { random, rates, counts, .. } = &mut *state;
+        let mut count = |what: &str| *counts.entry(format!("{operation} {what}")).or_insert(0) += 1;
+        let mut wait = || match random.chance(rates.slow_calls) {
             true => {
                 count("slow");
                 let most = random.choose(&[200, 5_000, 90_000]);
@@ -106,10 +106,10 @@ impl FaultyEngine {
         };
         let (before, after) = (wait(), wait());
         let roll = random.below(100);
-        let error = if roll < odds.failed_calls {
+        let error = if roll < rates.failed_calls {
             count("failed");
             Some((random_error(operation, random), false))
-        } else if roll < odds.failed_calls + odds.lost_replies {
+        } else if roll < rates.failed_calls + rates.lost_replies {
             count("lost its answer");
             Some((random_error(operation, random), true))
         } else {
@@ -136,20 +136,20 @@ impl FaultyEngine {
         }
     }
 
-    /// The stream in other pieces, with an early end where the odds say so.
+    /// The stream in other pieces, with an early end where the rates say so.
     fn cut_stream(
         &self,
         operation: &'static str,
         stream: BoxStream<'static, EngineResult<OutputChunk>>,
     ) -> BoxStream<'static, EngineResult<OutputChunk>> {
         let mut state = self.state.lock().unwrap();
-        let FaultyEngineState { random, rates: odds, tally, .. } = &mut *state;
-        let left = random.chance(odds.broken_streams).then(|| {
-            *tally.entry(format!("{operation} stream cut")).or_insert(0) += 1;
+        let FaultyEngineState { random, rates, counts, .. } = &mut *state;
+        let left = random.chance(rates.broken_streams).then(|| {
+            *counts.entry(format!("{operation} stream cut")).or_insert(0) += 1;
             let most = random.choose(&[10, 500, 3000]);
             random.below(most) as usize
         });
-        let cut = odds.broken_streams > 0;
+        let cut = rates.broken_streams > 0;
         let mut random = SeededRng(random.next_u64());
         let says_so = random.chance(50);
         let mut left = left;

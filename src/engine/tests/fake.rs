@@ -211,8 +211,8 @@ impl FakeEngine {
         let name = self.state().containers.get(id).map(|container| container.spec.name.clone());
         self.record_call(method, name.as_deref().unwrap_or(id.as_str()))?;
         let mut state = self.state();
-        let gone = || EngineError::NotFound { operation: method, subject: id.to_string() };
-        work(state.containers.get_mut(id).ok_or_else(gone)?)
+        let not_found = || EngineError::NotFound { operation: method, subject: id.to_string() };
+        work(state.containers.get_mut(id).ok_or_else(not_found)?)
     }
 
     fn start_script(&self, id: &ContainerId, container: &mut FakeContainer) -> EngineResult<()> {

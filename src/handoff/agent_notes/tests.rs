@@ -16,18 +16,18 @@ fn note(text: &str) -> AgentNote {
 
 #[test]
 fn notes_and_links_beyond_the_limits_are_rejected() {
-    let mut said = AgentNotes::default();
-    let taken = (0..100_000).filter(|n| said.add_note(note(&format!("note {n}"))).is_ok()).count();
-    assert_eq!((taken, said.notes.len()), (MAX_NOTES, MAX_NOTES));
-    let mut said = AgentNotes::default();
+    let mut notes = AgentNotes::default();
+    let taken = (0..100_000).filter(|n| notes.add_note(note(&format!("note {n}"))).is_ok()).count();
+    assert_eq!((taken, notes.notes.len()), (MAX_NOTES, MAX_NOTES));
+    let mut notes = AgentNotes::default();
     assert!(
-        (0..20).filter(|_| said.add_note(note(&"x".repeat(MAX_TEXT_CHARS))).is_ok()).count()
+        (0..20).filter(|_| notes.add_note(note(&"x".repeat(MAX_TEXT_CHARS))).is_ok()).count()
             == MAX_TOTAL_BYTES / MAX_TEXT_CHARS
     );
-    assert!(said.add_note(note(&"x".repeat(MAX_TEXT_CHARS + 1))).is_err());
-    let mut said = AgentNotes::default();
+    assert!(notes.add_note(note(&"x".repeat(MAX_TEXT_CHARS + 1))).is_err());
+    let mut notes = AgentNotes::default();
     let link = |weight| NoteLink { source: "a".into(), target: "b".into(), weight };
-    assert_eq!((0..1000).filter(|_| said.add_link(link(1.0)).is_ok()).count(), MAX_LINKS);
+    assert_eq!((0..1000).filter(|_| notes.add_link(link(1.0)).is_ok()).count(), MAX_LINKS);
     for weight in [1.1, -0.1, f64::NAN, f64::INFINITY] {
         assert!(AgentNotes::default().add_link(link(weight)).is_err(), "{weight}");
     }

@@ -17,7 +17,7 @@ use crate::json::{self, JsonNode, JsonPath};
 use crate::protocol::rule::Violation;
 // Until the mesh uses `crate::protocol::timestamp`.
 pub(in crate::protocol) use crate::protocol::timestamp::parse_timestamp;
-use crate::protocol::words::UnknownWord;
+use crate::protocol::wire_enum::UnknownName;
 use crate::wire::{BadLine, BadLineKind, MAX_LINE_BYTES};
 
 use super::fields::{EnvKey, EnvVars, FieldError};
@@ -207,8 +207,8 @@ fn parse_field<T: FromStr<Err = FieldError>>(text: &str, name: &str) -> Result<T
     text.parse().map_err(|error: FieldError| Violation::new(error.rule, name, error.problem))
 }
 
-fn parse_status<T: FromStr<Err = UnknownWord>>(word: &str, rule: &'static str) -> Result<T, Violation> {
-    word.parse().map_err(|error: UnknownWord| Violation::new(rule, "payload.status", error.to_string()))
+fn parse_status<T: FromStr<Err = UnknownName>>(name: &str, rule: &'static str) -> Result<T, Violation> {
+    name.parse().map_err(|error: UnknownName| Violation::new(rule, "payload.status", error.to_string()))
 }
 
 /// Free text of at most `max` characters (Unicode scalar values).

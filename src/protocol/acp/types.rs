@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::fields::{EnvVars, ErrorCode, TaskFilePath};
 use super::urls::RepoUrl;
 use crate::ids::{BranchName, ContainerId, StoryId, SwarmId};
-use crate::protocol::words::words;
+use crate::protocol::wire_enum::wire_enum;
 
 /// The limit of `output` in a progress-update, in characters (Unicode scalar values).
 pub const MAX_OUTPUT_CHARS: usize = 2000;
@@ -84,7 +84,7 @@ pub struct ErrorReport {
     pub message: String,
 }
 
-words! {
+wire_enum! {
     /// A story's status (ACP, progress-update).
     pub enum StoryStatus {
         Pending = "pending",
@@ -96,7 +96,7 @@ words! {
     }
 }
 
-words! {
+wire_enum! {
     /// How a container ends (ACP, completion).
     pub enum CompletionStatus {
         /// All stories finished; some may have failed.

@@ -14,7 +14,7 @@ use crate::ids::AssignmentId;
 use crate::json::deserialize::non_null;
 use crate::protocol::rule::Violation;
 use crate::protocol::timestamp;
-use crate::protocol::words::words;
+use crate::protocol::wire_enum::wire_enum;
 
 pub use super::message_type::{AmpMessageType, AmpRole};
 pub use super::msg_id::{MsgId, MsgIdError};
@@ -47,7 +47,7 @@ pub struct AmpDraft {
     pub payload: Payload,
 }
 
-words! {
+wire_enum! {
     /// The versions of the protocol that this build speaks.
     pub enum ProtocolVersion {
         V1 = "AMP/1.0",

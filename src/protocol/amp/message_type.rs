@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::protocol::words::words;
+use crate::protocol::wire_enum::wire_enum;
 
-words! {
+wire_enum! {
     /// A sender or receiver.
     pub enum AmpRole {
         /// The person.
@@ -20,7 +20,7 @@ words! {
     }
 }
 
-words! {
+wire_enum! {
     /// The five message types, in the spec's order.
     pub enum AmpMessageType {
         TaskDispatch = "task_dispatch",

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::message_type::{AmpMessageType, AmpRole};
 use super::msg_id::MsgId;
 use crate::json::deserialize::{non_null, nullable};
-use crate::protocol::words::words;
+use crate::protocol::wire_enum::wire_enum;
 pub use crate::tasks::RiskLevel;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -87,7 +87,7 @@ pub struct TaskResult {
     pub blockers: Vec<String>,
 }
 
-words! {
+wire_enum! {
     /// How much of a story is done.
     pub enum SubtaskCompletionStatus {
         Complete = "complete",
@@ -157,7 +157,7 @@ pub struct ReviewRequest {
     pub ci_status: Option<Map<String, Value>>,
 }
 
-words! {
+wire_enum! {
     /// The part to review.
     pub enum ReviewScope {
         Full = "full",
@@ -187,7 +187,7 @@ pub struct ReviewVerdict {
     pub confidence: f64,
 }
 
-words! {
+wire_enum! {
     /// A verdict's decision.
     pub enum ReviewDecision {
         Approved = "approved",
@@ -224,7 +224,7 @@ pub struct Issue {
     pub suggested_fix: String,
 }
 
-words! {
+wire_enum! {
     /// An issue's severity. The first two block.
     pub enum IssueSeverity {
         /// Must be fixed.
@@ -247,7 +247,7 @@ pub struct DirectFix {
     pub diff_lines: u32,
 }
 
-words! {
+wire_enum! {
     /// What a reviewer may fix. The spec's table says `import`, its note `import_order`: both are accepted.
     #[cfg_attr(
         feature = "orchestrator",
@@ -283,7 +283,7 @@ pub struct Escalation {
     pub auto_suspended: bool,
 }
 
-words! {
+wire_enum! {
     /// The reason of an escalation.
     pub enum EscalationType {
         /// A task was rejected more than three times.
@@ -302,7 +302,7 @@ words! {
     }
 }
 
-words! {
+wire_enum! {
     /// An escalation's severity.
     pub enum EscalationSeverity {
         /// Work continues.

@@ -114,20 +114,20 @@ impl AgentMailbox {
 
     fn send_locked(&self, dir: &OpenDir, draft: &MailboxDraft, at: Timestamp) -> MailboxResult<Vec<MailboxMessage>> {
         let copies = dir.create_subdir(SENT_DIR)?;
-        let mut kept = seqs(&copies)?;
-        kept.sort();
+        let mut sent_seqs = seqs(&copies)?;
+        sent_seqs.sort();
         let used = match dir.read(LAST_SEQ_FILE, MAX_READ_BYTES)? {
             Some(FileContent::File(bytes, _)) => String::from_utf8_lossy(&bytes).trim().parse::<Seq>().ok(),
             _ => None,
         };
-        let sent = self.mailbox.send(&self.me, draft, kept.last().copied().max(used), at)?;
+        let sent = self.mailbox.send(&self.me, draft, sent_seqs.last().copied().max(used), at)?;
         if let Some(last) = sent.last() {
             dir.replace(LAST_SEQ_FILE, format!("{}\n", last.seq).as_bytes(), 0o600)?;
         }
         for message in &sent {
             copies.replace(&message.seq.file_name(), text::render(message).as_bytes(), 0o600)?;
         }
-        for old in kept.iter().take((kept.len() + sent.len()).saturating_sub(MAX_SENT_COPIES)) {
+        for old in sent_seqs.iter().take((sent_seqs.len() + sent.len()).saturating_sub(MAX_SENT_COPIES)) {
             copies.remove(&old.file_name())?;
         }
         Ok(sent)
@@ -290,9 +290,9 @@ impl AgentMailbox {
         now: Timestamp,
     ) -> MailboxResult<()> {
         let copies = dir.create_subdir(SENT_DIR)?;
-        let kept = seqs(&copies)?;
+        let sent_seqs = seqs(&copies)?;
         let present = self.mailbox.list_outbox(&self.me)?.files;
-        for seq in kept.iter().filter(|seq| (first..=last).contains(seq)) {
+        for seq in sent_seqs.iter().filter(|seq| (first..=last).contains(seq)) {
             if let Some(FileContent::File(bytes, _)) = copies.read(&seq.file_name(), MAX_READ_BYTES)?
                 && self.mailbox.read_bytes(&self.me, &seq.file_name())?.as_ref() != Some(&bytes)
             {
@@ -301,7 +301,7 @@ impl AgentMailbox {
         }
         // The reply names the first message only: the requester advances from there. All readers see it, so once is enough.
         let was_sent = present.last_key_value().is_some_and(|(last, _)| first < *last);
-        let has_message = kept.contains(&first) || present.contains_key(&first);
+        let has_message = sent_seqs.contains(&first) || present.contains_key(&first);
         if was_sent && !has_message && copies.create_new(&format!("{NO_COPY_PREFIX}{first}"), b"", 0o600)? {
             let reference = MessageRef { from: self.me.clone(), seq: first };
             let subject = MissingRange::unavailable_subject(&reference);

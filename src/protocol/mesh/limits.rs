@@ -136,7 +136,7 @@ impl ValueConverter<'_> {
         let whole = text.parse::<u64>().ok().map(Number::from).or_else(|| text.parse::<i64>().ok().map(Number::from));
         let double = text.parse::<f64>().ok().filter(|double| double.is_finite());
         let is_integer = !text.contains(['.', 'e', 'E']);
-        let kept = double.filter(|double| {
+        let exact_double = double.filter(|double| {
             let has_zero_digits =
                 || !text.split(['e', 'E']).next().unwrap_or(text).contains(|c| ('1'..='9').contains(&c));
             if is_integer {
@@ -145,7 +145,7 @@ impl ValueConverter<'_> {
                 *double != 0.0 || has_zero_digits()
             }
         });
-        let number = match (whole, kept) {
+        let number = match (whole, exact_double) {
             (Some(whole), Some(double)) if double.abs() <= canonical::MAX_SAFE_INTEGER && text != "-0" => Some(whole),
             (_, Some(double)) => Number::from_f64(double),
             (_, None) => None,

@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn wait_for_silence_ends_only_after_output_stops() {
         let written = Arc::new(AtomicU64::new(0));
-        let (begun, limit) = (Instant::now(), Duration::from_millis(300));
+        let (started_at, limit) = (Instant::now(), Duration::from_millis(300));
         let writing = thread::spawn({
             let mut to = CountingWriter { to: io::sink(), written: Arc::clone(&written) };
             move || {
@@ -173,7 +173,7 @@ mod tests {
         });
         wait_for_silence(limit, Duration::from_millis(10), &written);
         let last = writing.join().expect("it writes");
-        assert!(begun.elapsed() > 2 * limit && last.elapsed() >= limit - Duration::from_millis(60));
+        assert!(started_at.elapsed() > 2 * limit && last.elapsed() >= limit - Duration::from_millis(60));
         assert_eq!(written.load(Ordering::Relaxed), 10);
     }
 }

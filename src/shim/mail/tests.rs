@@ -201,10 +201,10 @@ fn usage_errors_exit_2_with_a_message() {
 #[test]
 fn wait_ends_on_a_match_on_departure_and_on_timeout() {
     let fixture = MailboxFixture::new();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let over = fixture.run("alpha", &["wait", "--timeout", "1"]);
     assert_eq!((over.code, over.err.as_str()), (EXIT_TIMEOUT, "acp-shim mail: no message within 1 s\n"));
-    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert!(started_at.elapsed() >= Duration::from_secs(1));
     // A busy machine may delay some of the notices, but not all.
     assert!((0..10).any(|_| fixture.wait_delay() < Duration::from_millis(200)));
     fixture.set_status("bravo", &AgentStatus::Crashed);
@@ -224,7 +224,7 @@ fn wait_reports_to_the_shim() {
     let run = fixture.dir.path().join("alpha");
     std::fs::create_dir(&run).expect("a directory");
     let listener = std::os::unix::net::UnixListener::bind(run.join("shim.sock")).expect("a socket");
-    let heard = std::thread::spawn(move || {
+    let received = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a caller");
         let mut line = String::new();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(&stream), &mut line).expect("a line");
@@ -232,7 +232,7 @@ fn wait_reports_to_the_shim() {
         line
     });
     assert_eq!(fixture.run("alpha", &["wait", "--timeout", "1"]).code, EXIT_TIMEOUT);
-    assert_eq!(heard.join().expect("it ends"), "{\"ask\":\"waiting\"}\n");
+    assert_eq!(received.join().expect("it ends"), "{\"ask\":\"waiting\"}\n");
 }
 
 /// STATE.md Structure.

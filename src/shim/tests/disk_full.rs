@@ -33,9 +33,9 @@ fn run_on_small_disk(name: &str, case: fn()) {
     } else {
         &["--mount"]
     };
-    let ran = run(flags);
-    let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    let finished = run(flags);
+    let output = format!("{}{}", String::from_utf8_lossy(&finished.stdout), String::from_utf8_lossy(&finished.stderr));
+    assert!(finished.status.success() && output.contains("1 passed"), "{output}");
 }
 
 const FILL_DISK_COMMAND: &str = "echo half > half.txt; dd if=/dev/urandom of=big bs=1k 2>../run/said";

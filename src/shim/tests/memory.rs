@@ -137,9 +137,9 @@ fn agent_notes_are_part_of_the_story_result() {
     ]);
     fixture.write_dispatch(json!({}), Some(&gram("from before")));
     let outcome = fixture.run();
-    let said = &outcome.story(0).agent_notes;
-    assert_eq!((said.notes.len(), said.links.len()), (1, 1), "{said:?}");
-    let note = &said.notes[0];
+    let agent_notes = &outcome.story(0).agent_notes;
+    assert_eq!((agent_notes.notes.len(), agent_notes.links.len()), (1, 1), "{agent_notes:?}");
+    let note = &agent_notes.notes[0];
     assert_eq!(note.text, "the parser[31m is slow: $SECRET_WORD\nsecond line");
     assert_eq!((note.id.as_deref(), note.kind.as_str(), note.importance), (Some("parser"), "pitfall", Some(0.8)));
     assert_eq!(outcome.story(1).agent_notes.notes[0].text, "it cannot be done so", "also of one that failed");

@@ -81,8 +81,9 @@ fn socket_reports_count_as_progress() {
     let reporting = std::thread::spawn(move || {
         wait_until("the story", || begun.exists());
         for step in 0..5 {
-            let said = crate::shim::socket_client::run("progress", &[format!("step {step}")], Some(socket.as_os_str()));
-            assert!(said.is_ok(), "{said:?}");
+            let reply =
+                crate::shim::socket_client::run("progress", &[format!("step {step}")], Some(socket.as_os_str()));
+            assert!(reply.is_ok(), "{reply:?}");
             std::thread::sleep(Duration::from_millis(850));
         }
     });

@@ -1,5 +1,7 @@
 //! The folder, its lock, and finding swarms.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::ids::SwarmId;
 
@@ -67,6 +69,44 @@ fn a_swarm_lock_is_exclusive() {
     drop(lock);
     assert!(!dir.is_locked().expect("asked"), "the file is still there, and means nothing");
     dir.lock().expect("free again");
+}
+
+/// Locks the swarm the way a child does that a dead orchestrator has just forked: the file names a process that has exited.
+fn lock_with_dead_holder(dir: &SwarmDir) -> (std::fs::File, u32) {
+    let mut child = std::process::Command::new("true").spawn().expect("it starts");
+    let holder = child.id();
+    child.wait().expect("it ends");
+    let path = dir.path().join("lock");
+    std::fs::write(&path, format!("{holder}\n")).expect("written");
+    let file = std::fs::File::open(path).expect("opened");
+    file.lock().expect("locked");
+    (file, holder)
+}
+
+#[test]
+fn a_lock_waits_until_a_dead_holders_child_releases_it() {
+    let repo = repo();
+    let dir = SwarmDir::create(repo.path(), swarm(1)).expect("created");
+    let (file, _) = lock_with_dead_holder(&dir);
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(file);
+    });
+    let _lock = dir.lock().expect("it is free before the timeout");
+    release.join().expect("released");
+    let text = std::fs::read_to_string(dir.path().join("lock")).expect("read");
+    assert_eq!(text, format!("{}\n", std::process::id()), "the lock names its new holder");
+}
+
+#[test]
+fn a_lock_that_outlives_its_dead_holder_is_refused_after_the_timeout() {
+    let repo = repo();
+    let dir = SwarmDir::create(repo.path(), swarm(1)).expect("created");
+    let (_file, holder) = lock_with_dead_holder(&dir);
+    let begin = Instant::now();
+    let error = dir.lock().expect_err("it is never released");
+    assert!(error.to_string().contains(&format!("process {holder}")), "{error}");
+    assert!(begin.elapsed() >= Duration::from_secs(2), "refused after {:?}", begin.elapsed());
 }
 
 #[test]

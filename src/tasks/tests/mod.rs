@@ -88,6 +88,19 @@ fn reads_the_ralph_shape_and_maps_ids() {
 }
 
 #[test]
+fn the_schema_version_does_not_matter() {
+    let expected = parse_text(CANONICAL).expect("valid");
+    for version in ["\"99.0\"", "\"\"", "99", "-1e400", "null", "true", "[3]", "{\"major\": 3}"] {
+        let text = CANONICAL.replacen("\"3.0\"", version, 1);
+        assert_ne!(text, CANONICAL);
+        assert_eq!(parse_text(&text).expect("valid"), expected, "{version}");
+        let outcomes = BTreeMap::from([(story_id("US-002"), WriteBackStatus::Completed)]);
+        let written = apply_outcomes(text.as_bytes(), Path::new("t.json"), &outcomes).expect("valid");
+        assert!(String::from_utf8(written).expect("UTF-8").contains(version), "written back as it was: {version}");
+    }
+}
+
+#[test]
 fn a_bom_is_ignored() {
     let mut with_bom = parse_text(&format!("\u{feff}{CANONICAL}")).expect("valid");
     with_bom.path = "t.json".into();
@@ -101,7 +114,7 @@ fn problems(text: &str) -> Vec<String> {
         .problems()
         .iter()
         .map(|problem| {
-            assert!(!problem.defect.remedy().is_empty());
+            assert!(!problem.kind.remedy().is_empty());
             format!("{}{problem}", problem.line.map(|line| format!("{line}: ")).unwrap_or_default())
         })
         .collect()
@@ -144,7 +157,7 @@ fn syntax_errors_have_matching_remedies() {
         ("// x\n{}", "remove the comment: JSON has none"),
         ("{'a': 1}", "use double quotes"),
     ] {
-        assert_eq!(parse_text(text).expect_err("refused").problems()[0].defect.remedy(), remedy, "{text:?}");
+        assert_eq!(parse_text(text).expect_err("refused").problems()[0].kind.remedy(), remedy, "{text:?}");
     }
 }
 

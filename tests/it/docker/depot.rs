@@ -205,9 +205,9 @@ async fn a_repository_goes_in_and_a_bundle_comes_out() {
     // The shim is dead, and "three" was never committed.
     let salvaged = dir.path().join("salvaged");
     let reference = "refs/longshore/salvage/US-001";
-    let kept = depot.salvage(ATTEMPT_DIR, UID, &base, reference, 1 << 20, &salvaged).await.unwrap();
-    let commit = kept.commit.expect("there is something");
-    assert_eq!(kept.left_out, [""; 0]);
+    let salvage = depot.salvage(ATTEMPT_DIR, UID, &base, reference, 1 << 20, &salvaged).await.unwrap();
+    let commit = salvage.commit.expect("there is something");
+    assert_eq!(salvage.left_out, [""; 0]);
     git(&repo, &["fetch", "-q", salvaged.to_str().unwrap(), reference]);
     assert_eq!(git(&repo, &["show", &format!("{commit}:file")]), "three");
 

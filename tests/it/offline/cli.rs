@@ -389,9 +389,9 @@ fn help_starts_no_runtime() {
     let world = CliFixture::without_repo();
     let fastest = (0..5)
         .map(|_| {
-            let begun = std::time::Instant::now();
+            let started_at = std::time::Instant::now();
             world.run(&["--help"]).expect(0, &[]);
-            begun.elapsed()
+            started_at.elapsed()
         })
         .min()
         .expect("five runs");

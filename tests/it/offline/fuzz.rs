@@ -82,15 +82,15 @@ pub fn fuzz_acp(data: &[u8]) -> bool {
     let (mut session, mut accepted) = (None, false);
     for line in data.split(|byte| *byte == b'\n') {
         if let Ok((envelope, message)) = decode_container(line) {
-            let said = encode_container(&envelope, &message);
-            assert_eq!(decode_container(&said), Ok((envelope.clone(), message)));
+            let text = encode_container(&envelope, &message);
+            assert_eq!(decode_container(&text), Ok((envelope.clone(), message)));
             accepted = true;
             let stories: Vec<StoryId> = ["US-001", "US-002"].map(|id| id.parse().expect("an id")).to_vec();
             session.get_or_insert_with(|| (Session::new(envelope.swarm_id, envelope.container_id, &stories), 0));
         }
         if let Ok((envelope, request)) = decode_task_request(line) {
-            let said = encode_task_request(&envelope, &request).expect("what came on a line fits on one");
-            assert_eq!(decode_task_request(&said), Ok((envelope, request)));
+            let text = encode_task_request(&envelope, &request).expect("what came on a line fits on one");
+            assert_eq!(decode_task_request(&text), Ok((envelope, request)));
             accepted = true;
         }
         if let Some((session, count)) = &mut session {
@@ -108,10 +108,10 @@ pub fn fuzz_amp(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else { return false };
     let message = AmpMessage::parse(text);
     if let Ok(message) = &message {
-        let said = message.to_json();
-        assert_eq!(AmpMessage::parse(&said).as_ref(), Ok(message));
-        let value = serde_json::from_str(&said).expect("JSON");
-        assert!(SCHEMA.is_valid(&value), "{said}");
+        let text = message.to_json();
+        assert_eq!(AmpMessage::parse(&text).as_ref(), Ok(message));
+        let value = serde_json::from_str(&text).expect("JSON");
+        assert!(SCHEMA.is_valid(&value), "{text}");
     }
     let ack = Ack::parse(text);
     if let Ok(ack) = &ack {

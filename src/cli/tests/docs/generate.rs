@@ -141,7 +141,7 @@ fn about(command: &clap::Command) -> String {
 
 /// What an argument is for, its values, and its default.
 fn meaning(arg: &clap::Arg) -> String {
-    let (text, said) = without_default(&help(arg));
+    let (text, documented_default) = without_default(&help(arg));
     let mut text = sentence(&text);
     let takes = arg.get_action().takes_values();
     let values: Vec<String> =
@@ -149,8 +149,8 @@ fn meaning(arg: &clap::Arg) -> String {
     if !values.is_empty() {
         text.push_str(&format!(" One of {}.", values.join(", ")));
     }
-    let declared = arg.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy())).next();
-    if let Some(default) = said.or(declared.filter(|_| takes)) {
+    let declared_default = arg.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy())).next();
+    if let Some(default) = documented_default.or(declared_default.filter(|_| takes)) {
         text.push_str(&format!(" Default: {}.", cell(&default)));
     }
     text

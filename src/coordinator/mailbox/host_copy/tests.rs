@@ -63,12 +63,12 @@ fn files_are_transferred_once_settled() {
     let shared = fixture.write_shared("PLAN.md", "ha");
     // Repeats until the scan is fast enough: on a stalled machine the files become old.
     let found = loop {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         for path in [&fixture.message, &shared] {
             set_age(path, Duration::ZERO);
         }
         let found = fixture.scan(false, false);
-        if begun.elapsed() < SETTLE_TIME / 2 {
+        if started_at.elapsed() < SETTLE_TIME / 2 {
             break found;
         }
     };

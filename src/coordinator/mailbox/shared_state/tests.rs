@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::plan::{FanOut, PlanOptions};
+use crate::plan;
 
 /// Startup, 5; STATE.md Structure.
 #[test]
@@ -17,15 +17,7 @@ fn initial_state_lists_goal_and_owners_and_is_written_once() {
     });
     let bytes = file.to_string().into_bytes();
     let tasks = crate::tasks::parse(&bytes, "a.json".as_ref()).expect("a tasks file");
-    let options = PlanOptions {
-        fan_out: FanOut::Story,
-        rerun_done: false,
-        branch: None,
-        year: 2026,
-        has_agent: true,
-        mailbox: None,
-    };
-    let plan = crate::plan::build(vec![(tasks, bytes)], "/repo".as_ref(), &options).expect("a plan");
+    let plan = plan::build(vec![(tasks, bytes)], "/repo".as_ref(), &plan::tests::options()).expect("a plan");
     let dir = tempfile::tempdir().expect("a directory");
     let mailbox = Mailbox::create(&dir.path().join("m")).expect("created");
     write_initial_state(&mailbox, &plan).expect("written");

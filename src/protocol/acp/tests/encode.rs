@@ -153,10 +153,10 @@ proptest! {
     fn any_container_message_can_be_decoded(errors in prop::collection::vec(arbitrary_text(700), 0..60), output in arbitrary_text(3000)) {
         let read = round_trip(&completion(errors.clone())).expect("a valid completion");
         let ContainerMessage::Completion(read) = read else { panic!("a completion") };
-        for (read, said) in read.errors.iter().zip(&errors).take(49) {
-            let kept = read.strip_suffix(TRUNCATION_MARK).unwrap_or(read);
-            prop_assert!(said.starts_with(kept));
-            prop_assert!(read == said || read.ends_with(TRUNCATION_MARK));
+        for (read, sent) in read.errors.iter().zip(&errors).take(49) {
+            let prefix = read.strip_suffix(TRUNCATION_MARK).unwrap_or(read);
+            prop_assert!(sent.starts_with(prefix));
+            prop_assert!(read == sent || read.ends_with(TRUNCATION_MARK));
         }
         let story_id = "US-001".parse().expect("a story id");
         round_trip(&ContainerMessage::Progress(ProgressUpdate { story_id, status: StoryStatus::InProgress, output }))

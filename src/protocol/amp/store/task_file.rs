@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AssignmentId, BranchName, SwarmId};
 use crate::protocol::acp::message::StoryStatus;
-use crate::protocol::words::words;
+use crate::protocol::wire_enum::wire_enum;
 use crate::tasks::RiskLevel;
 
 /// A task, which is an assignment. Replaced as a whole with every change; the messages are its history.
@@ -36,7 +36,7 @@ pub struct TaskStory {
     pub status: StoryStatus,
 }
 
-words! {
+wire_enum! {
     pub enum TaskStatus {
         Pending = "pending",
         /// Waits for the admin's approval.

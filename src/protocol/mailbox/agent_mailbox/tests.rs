@@ -217,9 +217,9 @@ fn invalid_files_are_reported_and_skipped() {
         .expect("written");
     assert_eq!(fixture.read("bravo", at(0)), ["one"]);
     fixture.read("bravo", at(1000));
-    let told = fixture.read("bravo", at(31_000));
+    let delivered = fixture.read("bravo", at(31_000));
     let warning = "alpha/002 is not a message and was skipped: `seq` is `007`, in the file of `002` (rule `seq`)";
-    assert_eq!(told, ["three", warning]);
+    assert_eq!(delivered, ["three", warning]);
     fs::write(fixture.file("alpha/notes.md"), "").expect("written");
     let (messages, bad) = fixture.agent_mailbox("bravo").mailbox().read_all().expect("all");
     assert_eq!(messages.len(), 3, "with bravo's question");
@@ -281,12 +281,12 @@ fn a_torn_snapshot_restarts_reading_and_symlinks_are_not_followed() {
     let fixture = AgentMailboxFixture::new();
     fixture.send("alpha", "bravo", "one");
     fixture.read("bravo", at(0));
-    let standing = fixture.dir.path().join("private/bravo/read.json");
-    fs::write(&standing, "{\"senders\":{\"al").expect("torn");
+    let read_state = fixture.dir.path().join("private/bravo/read.json");
+    fs::write(&read_state, "{\"senders\":{\"al").expect("torn");
     assert_eq!(fixture.read("bravo", at(0)), ["one"]);
     let outside = fixture.dir.path().join("outside");
-    fs::rename(&standing, &outside).expect("moved");
-    std::os::unix::fs::symlink(&outside, &standing).expect("linked");
+    fs::rename(&read_state, &outside).expect("moved");
+    std::os::unix::fs::symlink(&outside, &read_state).expect("linked");
     assert_eq!(fixture.read("bravo", at(0)), ["one"]);
-    assert!(standing.symlink_metadata().expect("a file").is_file());
+    assert!(read_state.symlink_metadata().expect("a file").is_file());
 }

@@ -20,7 +20,7 @@ fn ordered_references(messages: Vec<MailboxMessage>) -> String {
 #[test]
 fn replies_follow_what_they_answer_and_senders_stay_in_order() {
     // All within one second, as scripts send them.
-    let talk = vec![
+    let messages = vec![
         message("alpha/001", 0, Some("bravo/001")),
         message("alpha/002", 0, Some("bravo/002")),
         message("bravo/001", 0, None),
@@ -28,9 +28,9 @@ fn replies_follow_what_they_answer_and_senders_stay_in_order() {
         message("bravo/003", 0, Some("alpha/002")),
         message("zulu/001", 0, None),
     ];
-    assert_eq!(ordered_references(talk.clone()), "bravo/001 alpha/001 bravo/002 alpha/002 bravo/003 zulu/001");
+    assert_eq!(ordered_references(messages.clone()), "bravo/001 alpha/001 bravo/002 alpha/002 bravo/003 zulu/001");
     // One clock is ahead.
-    let ahead = talk.into_iter().map(|mut message| {
+    let ahead = messages.into_iter().map(|mut message| {
         if message.from.as_str() == "bravo" {
             message.timestamp += jiff::SignedDuration::from_secs(100);
         }
@@ -41,10 +41,10 @@ fn replies_follow_what_they_answer_and_senders_stay_in_order() {
 
 #[test]
 fn without_replies_time_decides_and_reply_cycles_terminate() {
-    let talk = vec![message("alpha/001", 2, None), message("alpha/002", 1, None), message("bravo/001", 1, None)];
-    assert_eq!(ordered_references(talk), "alpha/001 alpha/002 bravo/001", "a sender's numbers are its order");
-    let talk = vec![message("alpha/001", 3, None), message("bravo/001", 2, None), message("alpha/002", 4, None)];
-    assert_eq!(ordered_references(talk), "bravo/001 alpha/001 alpha/002");
+    let messages = vec![message("alpha/001", 2, None), message("alpha/002", 1, None), message("bravo/001", 1, None)];
+    assert_eq!(ordered_references(messages), "alpha/001 alpha/002 bravo/001", "a sender's numbers are its order");
+    let messages = vec![message("alpha/001", 3, None), message("bravo/001", 2, None), message("alpha/002", 4, None)];
+    assert_eq!(ordered_references(messages), "bravo/001 alpha/001 alpha/002");
     let circle = vec![message("alpha/001", 0, Some("bravo/001")), message("bravo/001", 0, Some("alpha/001"))];
     assert_eq!(ordered_references(circle), "bravo/001 alpha/001");
     // A reference to a later part, or to a message that is not there, counts as one to the message before it.

@@ -193,9 +193,9 @@ fn each_message_type_expects_the_specified_reply() {
     let mut expects = |kind: MailboxMessageType| {
         message.message_type = kind;
         let with = message.expects();
-        let told = message.content.expected_response.take();
+        let expected_response = message.content.expected_response.take();
         let pair = (message.expects(), with);
-        message.content.expected_response = told;
+        message.content.expected_response = expected_response;
         pair
     };
     // Message Types. "Depends": on whether it says what it expects.

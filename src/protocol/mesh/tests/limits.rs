@@ -37,7 +37,7 @@ fn duplicate_keys_are_refused_at_any_depth() {
 
 #[test]
 fn numbers_keep_their_value_or_are_refused() {
-    for kept in [
+    for text in [
         "0",
         "-1",
         "9007199254740991",
@@ -53,8 +53,8 @@ fn numbers_keep_their_value_or_are_refused() {
         "0.1234567890123456789012",
         "3.0",
     ] {
-        let read = parse_json(kept.as_bytes(), &FrameLimits::default()).expect("a valid number");
-        assert_eq!(read.as_f64(), kept.parse().ok(), "{kept}");
+        let read = parse_json(text.as_bytes(), &FrameLimits::default()).expect("a valid number");
+        assert_eq!(read.as_f64(), text.parse().ok(), "{text}");
     }
     // A decimal becomes the shortest form of the nearest double, and -0 keeps its sign.
     let written =

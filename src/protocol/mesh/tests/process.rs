@@ -330,8 +330,8 @@ fn section_5_4_1_and_5_4_5_a_fault_is_checked_against_the_application_s_lists() 
 fn section_7_0_unknown_security_blocks_follow_the_same_rules() {
     for name in ["authentication", "authorization", "signature", "encryption"] {
         let with = |block: Value| frame(json!({"Header": {name: block}, "Body": {}}));
-        let kept = expect_relayed(forwarding_intermediary(), with(json!({"role": "next", "relay": true})));
-        assert!(kept.removed_blocks.is_empty() && kept.processed_blocks.is_empty(), "{name}");
+        let relayed = expect_relayed(forwarding_intermediary(), with(json!({"role": "next", "relay": true})));
+        assert!(relayed.removed_blocks.is_empty() && relayed.processed_blocks.is_empty(), "{name}");
         assert!(expect_processed(ultimate_receiver(), with(json!({}))).processed_blocks.is_empty(), "{name}");
         let refused = expect_fault(ultimate_receiver(), with(json!({"mustUnderstand": true})));
         assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec![name.to_owned()]));

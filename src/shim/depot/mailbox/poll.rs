@@ -41,7 +41,7 @@ pub fn wait_for_mail(layout: &Layout, query: &MailQuery, sender: &ResponseSender
     // Before the first scan, so that no change is missed.
     let mut watch = MailboxWatcher::new(&path);
     loop {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let delta = MailDelta::scan(&MailboxDirs::open(&path)?, query)?;
         if !delta.is_empty() || Instant::now() >= until {
             let failed = |error| depot_error(DepotErrorKind::Failed, format!("cannot send the new mail: {error}"));
@@ -50,7 +50,7 @@ pub fn wait_for_mail(layout: &Layout, query: &MailQuery, sender: &ResponseSender
             return Ok(DepotResponse::NewMail { files, removed, refused, has_more });
         }
         // Constant changes must not keep a whole processor busy.
-        let pause = BURST_DELAY.max(begun.elapsed() * 3);
+        let pause = BURST_DELAY.max(started_at.elapsed() * 3);
         let interval = if delta.has_unsettled { SETTLE_TIME } else { POLL_INTERVAL };
         watch.wait(until.min(Instant::now() + interval));
         std::thread::sleep(pause);

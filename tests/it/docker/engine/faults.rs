@@ -118,6 +118,6 @@ async fn files_can_be_downloaded_from_a_stopped_container() {
     let missing = scene.docker.download(&id, "/data/nothing").await.err();
     assert!(matches!(missing, Some(EngineError::NotFound { .. })), "{missing:?}");
     scene.docker.remove(&id).await.unwrap();
-    let gone = scene.docker.download(&id, "/data/out").await.err();
-    assert!(matches!(gone, Some(EngineError::NotFound { .. })), "{gone:?}");
+    let refused = scene.docker.download(&id, "/data/out").await.err();
+    assert!(matches!(refused, Some(EngineError::NotFound { .. })), "{refused:?}");
 }

@@ -24,12 +24,12 @@ fn high_risk_is_approved_during_and_after_the_swarm() {
     let ran = running.wait().expect(4, &["US-004 waits for the admin: awaiting approval", "exit code 4"]);
     assert!(!ran.err.contains("a notification failed"), "{}", ran.err);
     assert_eq!(scratch.state().story(4)["waitsFor"]["what"], "approval");
-    let heard = || std::fs::read_to_string(scratch.root().join(".longshore/heard")).expect("heard");
-    assert_eq!(heard(), "permission_denied critical\n".repeat(2));
+    let notified = || std::fs::read_to_string(scratch.root().join(".longshore/heard")).expect("heard");
+    assert_eq!(notified(), "permission_denied critical\n".repeat(2));
 
     scratch.longshore(&["admin", "answer", "US-004", "with care"]).expect(0, &["applies it"]);
     scratch.longshore(&["resume"]).expect(0, &["4 landed"]);
-    assert_eq!(heard().lines().count(), 2, "nothing is told twice");
+    assert_eq!(notified().lines().count(), 2, "nothing is told twice");
     scratch.longshore(&["ssot", "check"]).expect(0, &["0 errors, 0 warnings"]);
     scratch.longshore(&["admin", "list"]).expect(0, &["waits for you"]);
 }
@@ -43,7 +43,7 @@ fn a_finished_swarm_retries_failed_stories_on_request() {
         json!([story(1, late), depending_on(story(2, "echo 2 > f2"), &[1]), story(3, "echo 3 > f3")]),
     );
     scratch.longshore(&["run", &tasks]).expect(1, &["1 landed, 1 failed, 1 skipped"]);
-    assert!(!scratch.engine_resources().iter().any(|thing| thing.contains("-work")), "its volumes are gone");
+    assert!(!scratch.engine_resources().iter().any(|name| name.contains("-work")), "its volumes are gone");
     scratch.longshore(&["resume"]).expect(1, &["there is nothing to resume"]);
     scratch.longshore(&["admin", "abort", "US-001"]).expect(2, &["there is nothing to abort"]);
     scratch.longshore(&["admin", "retry", "US-001"]).expect(0, &["applies it"]);
@@ -53,7 +53,7 @@ fn a_finished_swarm_retries_failed_stories_on_request() {
     let attempts = scratch.state().story(3)["attempts"].clone();
     assert_eq!(attempts, 1, "what had landed is not run again");
     assert!(
-        !scratch.engine_resources().iter().any(|thing| thing.contains("-work")),
+        !scratch.engine_resources().iter().any(|name| name.contains("-work")),
         "and what was made again is gone too"
     );
 }

@@ -50,9 +50,9 @@ fn unverified_work_does_not_land() {
 
     // What is told of it in AMP is git's count and what checks said, and null where nobody could check.
     let results = |number: usize| -> Value {
-        let said = scratch.longshore(&["ssot", "log", &format!("T-2026-{number:03}"), "--json"]).expect(0, &[]).out;
-        let mut said = said.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        said.find(|entry| entry["message"]["type"] == "task_result").expect("a result")["message"]["payload"].clone()
+        let log = scratch.longshore(&["ssot", "log", &format!("T-2026-{number:03}"), "--json"]).expect(0, &[]).out;
+        let mut log = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        log.find(|entry| entry["message"]["type"] == "task_result").expect("a result")["message"]["payload"].clone()
     };
     let (first, second) = (results(1), results(2));
     assert_eq!(first["self_assessment"]["criteria_met"], json!([null, true, true]));
@@ -72,10 +72,13 @@ fn unverified_work_does_not_land() {
 fn an_agent_gets_the_prompt() {
     let scratch = SwarmFixture::new();
     scratch.write(".longshore.toml", "[agents.copy]\nargv = ['sh', '-c', 'cat > from-stdin; cat \"$1\" > from-file; acp-shim task > card', 'agent', '{prompt_file}']\n");
-    let mut told = story(1, "");
-    told.as_object_mut().expect("an object").remove("command");
-    let told = with_fields(told, json!({ "description": "Make it *shine*", "acceptanceCriteria": ["It shines"] }));
-    let tasks = scratch.tasks("feat/agent", json!([told]));
+    let mut story_with_prompt = story(1, "");
+    story_with_prompt.as_object_mut().expect("an object").remove("command");
+    let story_with_prompt = with_fields(
+        story_with_prompt,
+        json!({ "description": "Make it *shine*", "acceptanceCriteria": ["It shines"] }),
+    );
+    let tasks = scratch.tasks("feat/agent", json!([story_with_prompt]));
     scratch.longshore(&["run", &tasks]).expect(2, &["`US-001`", "no agent was named"]);
     scratch.longshore(&["run", &tasks, "--agent", "copy"]).expect(0, &["1 landed"]);
     let prompt = scratch.show("feat/agent", "from-stdin");

@@ -42,8 +42,8 @@ fn a_full_work_volume_is_reported_and_loses_nothing() {
         let swarm = scratch.swarms().into_iter().find(|swarm| !known.contains(swarm))?;
         let folder = scratch.root().join(".longshore/swarms").join(swarm);
         let journal = std::fs::read_to_string(folder.join("journal.ndjson")).ok()?;
-        let kept = std::fs::read_to_string(folder.join("swarm-state.json")).ok()?.contains("workKept");
-        (kept && journal.contains("start_held")).then_some(())
+        let has_kept_work = std::fs::read_to_string(folder.join("swarm-state.json")).ok()?.contains("workKept");
+        (has_kept_work && journal.contains("start_held")).then_some(())
     });
     running.signal("INT");
     let ran = running.wait().expect(130, &["disk_full", "MB of disk left, and 15 MB are wanted", "longshore resume"]);
@@ -51,8 +51,8 @@ fn a_full_work_volume_is_reported_and_loses_nothing() {
     assert_eq!(state.verdicts()["US-001"], "pending disk_full");
     let containers = state.0["containers"].as_array().expect("containers");
     let folder = as_text(&containers[0]["workKept"]);
-    let told = format!("work could not be salvaged: all of it is kept in the work volume, folder {folder}");
-    assert!(ran.err.contains(&told), "{}", ran.err);
+    let message = format!("work could not be salvaged: all of it is kept in the work volume, folder {folder}");
+    assert!(ran.err.contains(&message), "{}", ran.err);
 
     daemon.leave_free_space(200);
     scratch.start_with(&["resume"], host).wait().expect(0, &["2 landed", folder]);

@@ -23,8 +23,8 @@ fn assert_survives(end: impl Fn(&SecondDaemon)) {
     eventually("both sandboxes run their stories", || {
         let listed = daemon.docker(&["ps", "-q", "--filter", SANDBOX_FILTER]);
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-        let begun = |id: &&str| daemon.docker(&["exec", id, "test", "-e", "/tmp/begun"]).status.success();
-        (listed.split_whitespace().filter(begun).count() == 2).then_some(())
+        let has_begun = |id: &&str| daemon.docker(&["exec", id, "test", "-e", "/tmp/begun"]).status.success();
+        (listed.split_whitespace().filter(has_begun).count() == 2).then_some(())
     });
     end(&daemon);
     daemon.restart();

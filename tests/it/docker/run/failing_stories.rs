@@ -65,7 +65,7 @@ fn each_failing_story_has_its_cause_and_is_salvaged() {
         "landed",
     ]);
     assert_eq!(state.0["status"], "some_failed");
-    let kept = [
+    let salvaged = [
         (3, "forged"),
         (5, "f5"),
         (7, "f7"),
@@ -79,7 +79,7 @@ fn each_failing_story_has_its_cause_and_is_salvaged() {
         (16, "f16"),
         (17, "f17"),
     ];
-    for (number, file) in kept {
+    for (number, file) in salvaged {
         let reference = state.salvage(number);
         assert_eq!(reference, format!("refs/longshore/salvage/{}/US-{number:03}/1", state.swarm()));
         assert!(scratch.paths(reference).contains(&file.to_owned()), "{number}: {:?}", scratch.paths(reference));

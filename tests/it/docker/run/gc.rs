@@ -57,12 +57,12 @@ fn gc_salvages_before_removing_and_spares_live_swarms() {
     assert_eq!(resources_of(&old), [], "{}", ran.out);
     assert_eq!(resources_of(&new), alive_has);
     for number in [1, 2] {
-        let reference = scratch.refs().into_iter().filter(|name| name.starts_with("refs/longshore/salvage/"));
-        let kept: Vec<String> =
-            reference.filter(|name| scratch.paths(name).contains(&format!("half-{number}"))).collect();
-        assert_eq!(kept.len(), 1, "{}", ran.out);
-        assert!(kept[0].contains(&old) && ran.out.contains(&kept[0]), "{}", ran.out);
-        assert_eq!(scratch.show(&kept[0], &format!("half-{number}")), format!("half {number}"));
+        let references = scratch.refs().into_iter().filter(|name| name.starts_with("refs/longshore/salvage/"));
+        let salvage_refs: Vec<String> =
+            references.filter(|name| scratch.paths(name).contains(&format!("half-{number}"))).collect();
+        assert_eq!(salvage_refs.len(), 1, "{}", ran.out);
+        assert!(salvage_refs[0].contains(&old) && ran.out.contains(&salvage_refs[0]), "{}", ran.out);
+        assert_eq!(scratch.show(&salvage_refs[0], &format!("half-{number}")), format!("half {number}"));
         scratch.longshore(&["salvage", "list", "--swarm", &old[..8]]).expect(0, &["US-00"]);
     }
     let whole =
@@ -101,8 +101,8 @@ fn gc_keeps_unsalvageable_work_unless_forced() {
     let ran = scratch.start_with(&["gc", short, "--json"], &without).wait().expect(0, &[]);
     let lines: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(lines.iter().all(|line| line["verdict"] == "kept" && line["reason"].is_string()), "{}", ran.out);
-    let told = |thing: &str| lines.iter().filter(|line| line["thing"] == thing).count();
-    assert!(told("swarm") == 1 && told("volume") == 2 && told("container") >= 1, "{}", ran.out);
+    let count_kind = |kind: &str| lines.iter().filter(|line| line["thing"] == kind).count();
+    assert!(count_kind("swarm") == 1 && count_kind("volume") == 2 && count_kind("container") >= 1, "{}", ran.out);
     assert!(ran.out.contains("/nowhere"), "{}", ran.out);
     assert!(resources_of(&swarm).len() >= 3);
 

@@ -93,8 +93,8 @@ impl ContainerEvents {
             let labels = format!("{}={mark}", label::SWARM);
             docker(&["create", "--name", &name, "--label", &labels, "longshore/sandbox:latest", "true"]).expect("made");
             docker(&["rm", &name]).expect("removed");
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(2) {
+            let started_at = Instant::now();
+            while started_at.elapsed() < Duration::from_secs(2) {
                 if self.attributes_of(&mark, "destroy").next().is_some() {
                     return Some(());
                 }
@@ -221,12 +221,12 @@ fn kill_at_each(places: impl Fn(u64) -> Option<Vec<String>> + Sync) -> usize {
                         return;
                     }
                     let Some(deaths) = places(index) else { return };
-                    let begun = Instant::now();
+                    let started_at = Instant::now();
                     let lived = catch_unwind(AssertUnwindSafe(|| run_with_kills(&deaths, &whole)));
                     if let Ok((_, false)) = lived {
                         end.fetch_min(index, Ordering::SeqCst);
                     }
-                    rows.lock().expect("no panic holds it").insert(index, (deaths, begun.elapsed(), lived));
+                    rows.lock().expect("no panic holds it").insert(index, (deaths, started_at.elapsed(), lived));
                 }
             });
         }

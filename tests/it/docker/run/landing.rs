@@ -65,8 +65,8 @@ fn a_diamond_lands_and_the_checkout_is_untouched() {
     assert_eq!(scratch.engine_resources(), [""; 0], "nothing of the swarm is left in the engine");
     scratch.git(&["fsck", "--strict"]);
     let log = format!("logs/{}.log", as_text(&state.story(1)["assignment"]));
-    for kept in ["report.md", "report.json", "journal.ndjson", &log] {
-        assert!(scratch.latest().join(kept).is_file(), "{kept}");
+    for file in ["report.md", "report.json", "journal.ndjson", &log] {
+        assert!(scratch.latest().join(file).is_file(), "{file}");
     }
     scratch.longshore(&["status"]).expect(0, &["every story landed", "US-004"]);
     scratch.longshore(&["logs", "US-003"]).expect(0, &["US-003 begins"]);

@@ -41,11 +41,11 @@ impl RunningCommand {
 
     #[track_caller]
     pub fn wait(mut self) -> CommandResult {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let status = loop {
             match self.child.try_wait().expect("a child") {
                 Some(status) => break Some(status),
-                None if begun.elapsed() > TIMEOUT => break None,
+                None if started_at.elapsed() > TIMEOUT => break None,
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };

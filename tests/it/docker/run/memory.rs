@@ -76,9 +76,9 @@ fn a_story_receives_memory_of_indirect_dependencies() {
 
     // Each story's memory is kept, and whether it is what it was can be seen.
     scratch.longshore(&["ssot", "check"]).expect(0, &["0 errors, 0 warnings"]);
-    let kept = all_files(&scratch.root().join(".longshore/ssot/memory"));
-    assert_eq!(kept.len(), 4, "{kept:?}");
-    let file = kept.iter().find(|file| file.ends_with("tasks-US-001.json")).expect("that of the first");
+    let files = all_files(&scratch.root().join(".longshore/ssot/memory"));
+    assert_eq!(files.len(), 4, "{files:?}");
+    let file = files.iter().find(|file| file.ends_with("tasks-US-001.json")).expect("that of the first");
     let changed = std::fs::read_to_string(file).expect("read").replace("tabs break", "tabs mend");
     std::fs::write(file, changed).expect("written");
     scratch.longshore(&["ssot", "check"]).expect(1, &["the gram was modified", "gram-hash"]);
@@ -165,9 +165,9 @@ fn memory_survives_a_kill_between_two_stories() {
         let given = scratch.memory_lines();
         assert_eq!(lasting(given.clone()), wanted, "record {}", place + later);
         // What the story was given is what is kept of the one before.
-        let mut kept = ids(&scratch.gram("US-001"));
-        kept.sort();
-        assert_eq!(kept, given);
+        let mut stored = ids(&scratch.gram("US-001"));
+        stored.sort();
+        assert_eq!(stored, given);
         assert_eq!(scratch.state().story(1)["attempts"], 1);
         scratch.longshore(&["ssot", "check"]).expect(0, &["0 errors"]);
     }

@@ -126,8 +126,8 @@ impl SwarmFixture {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.root()).env_clear().stdin(Stdio::null());
-        for kept in ["PATH", "DOCKER_HOST"] {
-            command.envs(std::env::var_os(kept).map(|value| (kept, value)));
+        for name in ["PATH", "DOCKER_HOST"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
         command
             .env("HOME", self.folder.path().join("home"))
@@ -216,7 +216,7 @@ impl SwarmFixture {
             let swarm = self.swarms().pop()?;
             let filter = format!("label={}={swarm}", label::SWARM);
             let listed = docker(&["ps", "-q", "--no-trunc", "--filter", &filter, "--filter", SANDBOX_FILTER]).ok()?;
-            let mut begun = |id: &&str| {
+            let mut has_begun = |id: &&str| {
                 let is = known.contains(*id) || docker(&["exec", id, "test", "-e", "/tmp/begun"]).is_ok();
                 if is {
                     known.insert((*id).to_owned());
@@ -224,7 +224,7 @@ impl SwarmFixture {
                 is
             };
             let found: Vec<SandboxHandle> =
-                listed.split_whitespace().filter(&mut begun).map(|id| SandboxHandle(id.to_owned())).collect();
+                listed.split_whitespace().filter(&mut has_begun).map(|id| SandboxHandle(id.to_owned())).collect();
             (found.len() == count).then_some(found)
         })
     }
@@ -290,12 +290,12 @@ impl SandboxHandle {
 /// Tries until there is something.
 #[track_caller]
 fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     loop {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(begun.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
+        assert!(started_at.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -62,7 +62,7 @@ impl SwarmFixture {
     /// The conversation of each task, without its times; the SSOT is sound.
     fn conversation(&self) -> BTreeMap<String, Vec<String>> {
         self.longshore(&["ssot", "check"]).expect(0, &["0 errors"]);
-        let mut talk: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut conversation: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for line in self.longshore(&["ssot", "log", "--all", "--json"]).expect(0, &[]).out.lines() {
             let entry: Value = serde_json::from_str(line).expect("JSON");
             let message = &entry["message"];
@@ -71,16 +71,16 @@ impl SwarmFixture {
             let more = ["decision", "completion_status", "escalation_type", "reject_count", "branch"];
             let more = more.into_iter().filter(|key| !payload[key].is_null()).map(|key| payload[key].to_string());
             let acked = if entry["ack"].is_null() { "" } else { " acked" };
-            let said = format!(
+            let summary = format!(
                 "{} {} -> {} {}{acked}",
                 word("type"),
                 word("from"),
                 word("to"),
                 more.collect::<Vec<_>>().join(" ")
             );
-            talk.entry(word("task_id")).or_default().push(said);
+            conversation.entry(word("task_id")).or_default().push(summary);
         }
-        talk
+        conversation
     }
 
     /// Holds every message and ack against the schemas that the program prints, and what they refer to against what is there.
@@ -146,18 +146,20 @@ fn verdicts_decide_landing_and_the_admin_unlocks() {
     scratch.longshore(&["resume"]).expect(0, &["4 landed"]);
     assert_eq!(scratch.show(BRANCH, "four"), "1\n3\n5\n7\n9\nthe second way");
     scratch.assert_messages_match_schema();
-    let talk = scratch.conversation();
+    let conversation = scratch.conversation();
     let round = ["task_dispatch coordinator -> executor", "task_result executor -> coordinator \"complete\""];
     let review = ["review_request coordinator -> reviewer", "review_verdict reviewer -> coordinator"];
-    let kinds = |task: &str| talk[task].iter().map(|said| said.split(' ').next().unwrap_or_default().to_owned());
+    let kinds =
+        |task: &str| conversation[task].iter().map(|summary| summary.split(' ').next().unwrap_or_default().to_owned());
     let one: Vec<String> =
-        round.iter().chain(&review).map(|said| said.split(' ').next().unwrap_or_default().to_owned()).collect();
+        round.iter().chain(&review).map(|summary| summary.split(' ').next().unwrap_or_default().to_owned()).collect();
     assert_eq!(kinds("T-2026-001").collect::<Vec<_>>(), one);
     assert_eq!(kinds("T-2026-002").collect::<Vec<_>>(), [one.clone(), one.clone(), one.clone()].concat());
-    let escalated: Vec<&String> = talk["T-2026-004"].iter().filter(|said| said.starts_with("escalation")).collect();
+    let escalated: Vec<&String> =
+        conversation["T-2026-004"].iter().filter(|summary| summary.starts_with("escalation")).collect();
     assert_eq!(escalated, ["escalation coordinator -> admin \"hallucination_lock\" acked"]);
     let guided = "task_dispatch admin -> coordinator \"feat/reviewed-us-004\" acked";
-    assert!(talk["T-2026-004"].iter().any(|said| said == guided), "{talk:?}");
+    assert!(conversation["T-2026-004"].iter().any(|summary| summary == guided), "{conversation:?}");
 }
 
 #[test]
@@ -185,8 +187,8 @@ fn high_risk_waits_for_approval_and_the_rest_runs() {
     scratch.longshore(&["resume"]).expect(0, &["3 landed"]);
     assert_eq!(scratch.paths(BRANCH), ["lines.txt", "one", "three", "two"]);
     scratch.assert_messages_match_schema();
-    let talk = scratch.conversation();
-    assert_eq!(talk["T-2026-001"][0], "escalation coordinator -> admin \"permission_denied\" acked");
+    let conversation = scratch.conversation();
+    assert_eq!(conversation["T-2026-001"][0], "escalation coordinator -> admin \"permission_denied\" acked");
 }
 
 /// Every so many records the orchestrator dies.

@@ -111,8 +111,8 @@ fn a_work_dir_with_unsalvaged_files_is_kept() {
     assert_eq!(state.story(1)["salvaged"].as_array().map(Vec::len), Some(1), "one work, one name: {}", state.story(1));
     assert!(as_text(&state.story(1)["evidence"]["summary"]).contains("a/.GIT/config"), "{}", state.story(1));
     let containers = state.0["containers"].as_array().expect("containers");
-    let kept: Vec<&str> = containers.iter().filter_map(|container| container["workKept"].as_str()).collect();
-    let [folder] = kept[..] else { panic!("one folder is kept: {kept:?}") };
+    let folders: Vec<&str> = containers.iter().filter_map(|container| container["workKept"].as_str()).collect();
+    let [folder] = folders[..] else { panic!("one folder is kept: {folders:?}") };
     assert!(ran.out.contains(folder), "{}", ran.out);
     let volumes = scratch.engine_resources();
     let work = volumes.iter().find(|name| name.ends_with("-work")).expect("the work volume is there");

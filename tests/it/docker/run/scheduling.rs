@@ -40,13 +40,13 @@ fn retries_priority_and_skipped_dependents() {
         format!("  and in    {}", reference("US-004/1")),
         format!("kept      US-003 in {}", reference("US-003/1")),
     ] {
-        assert!(ran.out.lines().any(|told| told == line), "{line}\n{}", ran.out);
+        assert!(ran.out.lines().any(|printed| printed == line), "{line}\n{}", ran.out);
     }
     assert_eq!((&state.story(5)["because"], &state.story(6)["because"]), (&json!("US-004"), &json!("US-004")));
-    let mut begun: Vec<(&str, usize)> =
+    let mut starts: Vec<(&str, usize)> =
         (1..=4).map(|number| (as_text(&state.story(number)["startedAt"]), number)).collect();
-    begun.sort();
-    assert_eq!(begun.into_iter().map(|(_, number)| number).collect::<Vec<_>>(), [2, 3, 1, 4]);
+    starts.sort();
+    assert_eq!(starts.into_iter().map(|(_, number)| number).collect::<Vec<_>>(), [2, 3, 1, 4]);
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn conflicting_edits_do_not_both_land() {
     assert_eq!(verdicts[&format!("US-{lost:03}")], "failed no_changes");
     assert_eq!(verdicts[&format!("US-{won:03}")], "landed");
     assert_eq!(scratch.show("feat/conflict", "lines.txt"), format!("one\n{won}\nthree"));
-    let kept = as_text(&state.story(lost)["salvaged"][0]);
-    assert_eq!(scratch.show(kept, "lines.txt"), format!("one\n{lost}\nthree"));
+    let reference = as_text(&state.story(lost)["salvaged"][0]);
+    assert_eq!(scratch.show(reference, "lines.txt"), format!("one\n{lost}\nthree"));
     scratch.git(&["fsck", "--strict"]);
 }
 
@@ -66,8 +66,8 @@ fn conflicting_edits_do_not_both_land() {
 fn a_conflicting_story_runs_again_on_the_landed_work() {
     let scratch = SwarmFixture::new();
     let first = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {WAIT_FOR_GO}fi; ");
-    let told = "grep -o 'conflict in `lines.txt`' \"$LONGSHORE_PROMPT_FILE\" > why";
-    let append = |number| story(number, &format!("{first}{told}; echo {number} >> lines.txt; true"));
+    let find_conflict = "grep -o 'conflict in `lines.txt`' \"$LONGSHORE_PROMPT_FILE\" > why";
+    let append = |number| story(number, &format!("{first}{find_conflict}; echo {number} >> lines.txt; true"));
     let tasks = scratch.tasks("feat/again", json!([append(1), append(2)]));
     let running = scratch.start(&["run", &tasks, "--max", "2", "--retries", "0"]);
     scratch.sandboxes(2).iter().for_each(SandboxHandle::release);

@@ -59,7 +59,7 @@ fn of_two_concurrent_runs_one_is_refused() {
     let ended: Vec<CommandResult> = all.into_iter().map(RunningCommand::wait).collect();
     let mut codes: Vec<Option<i32>> = ended.iter().map(|ran| ran.status.code()).collect();
     codes.sort();
-    let told: String = ended.iter().map(|ran| ran.err.as_str()).collect();
-    assert_eq!(codes, [Some(0), Some(2), Some(2)], "{told}");
+    let errors: String = ended.iter().map(|ran| ran.err.as_str()).collect();
+    assert_eq!(codes, [Some(0), Some(2), Some(2)], "{errors}");
     assert_eq!(scratch.swarms().len(), 1);
 }

@@ -69,15 +69,16 @@ fn a_signal_from_outside_stops_the_sandbox() {
 fn a_paused_sandbox_is_reported_salvaged_and_retried() {
     let scratch = SwarmFixture::new();
     // It says something all the time, so that its silence can only be the frost.
-    let talks = "echo half > half; touch /tmp/begun; while :; do echo alive; sleep 0.2; done";
-    let command = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {talks}; fi; echo whole > whole");
+    let noisy = "echo half > half; touch /tmp/begun; while :; do echo alive; sleep 0.2; done";
+    let command = format!("if [ $LONGSHORE_ATTEMPT = 1 ]; then {noisy}; fi; echo whole > whole");
     let tasks = scratch.tasks("feat/frozen", json!([story(1, &command)]));
     let short = [("LONGSHORE_TEST_LIVENESS_SECS", "8")];
     let running = scratch.start_with(&["run", &tasks, "--retries", "0"], &short);
     let sandbox = scratch.sandboxes(1).remove(0);
     docker(&["pause", &sandbox.0]).expect("it runs");
-    let told = ["is paused, and not by longshore", "longshore ends it if it stays so", "connection_lost", "1 landed"];
-    let ran = running.wait().expect(0, &told);
+    let expected =
+        ["was paused, but not by longshore", "longshore ends it if it stays paused", "connection_lost", "1 landed"];
+    let ran = running.wait().expect(0, &expected);
     let state = scratch.state();
     state.expect(&["landed"]);
     assert_eq!(state.story(1)["attempts"], 2, "it is the machinery's failure, and costs no retry");

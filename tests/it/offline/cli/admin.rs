@@ -109,8 +109,8 @@ fn decisions(world: &CliFixture) -> Vec<(DecisionTarget, AdminAction, String)> {
     made.into_iter().map(|made| (made.target, made.action, made.by)).collect()
 }
 
-fn json_lines(said: &CliOutput) -> Vec<serde_json::Value> {
-    said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+fn json_lines(output: &CliOutput) -> Vec<serde_json::Value> {
+    output.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn held_tasks_are_listed_and_shown() {
     assert_eq!(since.as_second(), STARTED_AT.parse::<Timestamp>().expect("a time").as_second());
 
     let escalation = json[0]["escalation"].as_str().expect("an id").to_owned();
-    let all = ["permission_denied", "critical", "longshore admin approve T-2026-001", "lets it run", &escalation];
+    let all = ["permission_denied", "critical", "longshore admin approve T-2026-001", "runs it", &escalation];
     for target in ["T-2026-001", "US-001", &escalation] {
         world.run(&["admin", "show", target]).expect(0, &all);
     }
@@ -167,7 +167,7 @@ fn decisions_for_a_stopped_swarm_are_stored() {
 
     let journal = std::fs::read(dir.journal_file()).expect("read");
     let user = [("USER", "ada")];
-    let decided = ["T-2026-001 (US-001): approve: lets it run", "`longshore resume a1b2c3d4` applies it"];
+    let decided = ["T-2026-001 (US-001): approve: runs it", "`longshore resume a1b2c3d4` applies it"];
     world.run_with(&["admin", "approve", "US-001"], &user).expect(0, &decided);
     let again = ["there is nothing to abort", "ada decided `approve` already"];
     world.run(&["admin", "abort", "T-2026-001"]).expect(2, &again);
@@ -184,7 +184,7 @@ fn decisions_for_a_stopped_swarm_are_stored() {
         .spawn()
         .expect("longshore runs");
     child.stdin.take().expect("piped").write_all(b"mind the gap\n--really\n").expect("written");
-    CliOutput::of(&child.wait_with_output().expect("ended")).expect(0, &["answer: lets it run, with your words"]);
+    CliOutput::of(&child.wait_with_output().expect("ended")).expect(0, &["answer: runs it with your answer"]);
     world.run(&["admin", "list"]).expect(0, &["all is decided: `longshore resume a1b2c3d4`"]);
     let made = decisions(&world);
     let story = StoryKey { file: 0, id: "US-001".parse().expect("valid") };
@@ -204,27 +204,27 @@ async fn a_running_swarm_receives_the_decision() {
     let (commands, mut arrived) = tokio::sync::mpsc::channel::<control::ControlRequest>(4);
     let server = control::serve(&dir, commands).expect("listening");
     let orchestrator = tokio::spawn(async move {
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         for answer in
             [control::ControlReply::Refused { problem: "not that".to_owned() }, control::ControlReply::Accepted]
         {
             let order = arrived.recv().await.expect("an order");
             let control::ControlCommand::Decide { decision } = order.command else { panic!("a decision") };
-            told.push(decision);
+            received.push(decision);
             order.reply.send(answer).expect("somebody waits");
         }
-        told
+        received
     });
     world.run(&["admin", "abort", "US-001"]).expect(2, &["error: not that"]);
     assert!(decisions(&world).is_empty(), "it was refused");
     world.run_with(&["admin", "abort", "US-001"], &[("USER", "ada")]).expect(0, &["applied by the running swarm"]);
-    let told = orchestrator.await.expect("ended");
+    let received = orchestrator.await.expect("ended");
     assert_eq!(
-        (&told[1].action, told[1].task.as_str(), told[1].by.as_str()),
+        (&received[1].action, received[1].task.as_str(), received[1].by.as_str()),
         (&TaskAction::Abort, "T-2026-001", "ada")
     );
-    let kept = Ssot::open_read_only(&world.root()).decisions(&SWARM.parse().expect("valid")).expect("read");
-    assert_eq!((kept.len(), kept[0].id.to_string()), (1, told[1].id.clone()), "kept under the same id");
+    let stored = Ssot::open_read_only(&world.root()).decisions(&SWARM.parse().expect("valid")).expect("read");
+    assert_eq!((stored.len(), stored[0].id.to_string()), (1, received[1].id.clone()), "kept under the same id");
     server.abort();
 }
 
@@ -236,10 +236,10 @@ fn notify_urls_are_redacted() {
         ".longshore.toml",
         "notify_url = 'https://me:s3cret@example.org/s3cret?k=s3cret'\n[amp]\nheartbeat = '5m'\n",
     );
-    let said = world.run(&["doctor"]).expect(3, &["https://example.org/...", "amp.heartbeat", "5m"]);
-    assert!(!said.out.contains("s3cret"), "{}", said.out);
-    let said = world.run(&["run", "t.json", "--notify-url", "s3cret"]).expect(2, &["notify_url", "--notify-url"]);
-    assert!(!said.err.contains("s3cret"), "{}", said.err);
+    let output = world.run(&["doctor"]).expect(3, &["https://example.org/...", "amp.heartbeat", "5m"]);
+    assert!(!output.out.contains("s3cret"), "{}", output.out);
+    let output = world.run(&["run", "t.json", "--notify-url", "s3cret"]).expect(2, &["notify_url", "--notify-url"]);
+    assert!(!output.err.contains("s3cret"), "{}", output.err);
     world.run_with(&["run", "t.json"], &[("LONGSHORE_AMP_ACK_RESULT", "500ms")]).expect(2, &["whole seconds"]);
     world.run(&["run", "t.json", "--notify", " "]).expect(2, &["notify", "it is empty"]);
 }

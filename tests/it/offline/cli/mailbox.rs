@@ -89,8 +89,8 @@ fn take_part(world: &CliFixture, me: &str) -> Vec<serde_json::Value> {
         }
         // Two messages may arrive at once.
         while !read.iter().any(|message| message["ref"] == reference) {
-            let said = world.mailbox(me, &["mailbox", "read", "--wait", "--timeout", "60", "--json"]).expect(0, &[]);
-            read.extend(said.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")));
+            let output = world.mailbox(me, &["mailbox", "read", "--wait", "--timeout", "60", "--json"]).expect(0, &[]);
+            read.extend(output.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")));
         }
     }
     read
@@ -137,8 +137,8 @@ fn the_specs_session_between_two_programs_message_by_message() {
     let roster = world.run(&["mailbox", "roster", "--dir", "amp", "--json"]).expect(0, &[]).out;
     assert_eq!(roster.matches("\"status\":\"done\"").count(), 2, "{roster}");
     assert!(!roster.contains("pending"), "everything was answered: {roster}");
-    let gone = world.mailbox("alpha", &["mailbox", "read", "--wait", "--from", "bravo"]);
-    gone.expect(1, &["bravo is gone (`done`) and has nothing more to say"]);
+    let output = world.mailbox("alpha", &["mailbox", "read", "--wait", "--from", "bravo"]);
+    output.expect(1, &["bravo is gone (`done`) and has nothing more to say"]);
     let log = world
         .run(&["mailbox", "log", "--dir", "amp"])
         .expect(0, &["alpha/001  REQUEST   -> bravo  Set up your outbox"]);
@@ -193,8 +193,8 @@ fn the_host_cannot_act_as_a_sandbox_and_is_warned_when_the_swarm_has_ended() {
     }
     send("walter", "*").expect(2, &["too similar to `Walter`"]);
     assert!(!mailbox.root().join("agents/ALPHA").exists() && !mailbox.root().join("agents/walter").exists());
-    let said = send("Walter", "*").expect(0, &[]);
-    assert!(!said.err.contains("ended"), "{}", said.err);
+    let output = send("Walter", "*").expect(0, &[]);
+    assert!(!output.err.contains("ended"), "{}", output.err);
     stands(true);
     for to in ["*", "alpha"] {
         send("Walter", to).expect(0, &["the swarm has ended: its agents will not read this message"]);
@@ -222,8 +222,8 @@ fn the_log_has_the_order_of_the_conversation_whatever_the_clocks_say() {
     say("zulu", None, 300);
     say("charlie", None, 400);
     let wanted = ["zulu/001", "charlie/001", "bravo/001", "alpha/001", "bravo/002"];
-    let order = |said: CliOutput| -> Vec<String> {
-        said.out.lines().filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
+    let order = |output: CliOutput| -> Vec<String> {
+        output.out.lines().filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
     };
     // The file of alpha/001 is the oldest, and pulls up the message that it answers.
     let pulled = ["bravo/001", "alpha/001", "zulu/001", "charlie/001", "bravo/002"];
@@ -260,19 +260,19 @@ fn watch_prints_messages_as_they_are_sent() {
     let watching = world.begin_into(&["mailbox", "watch", "--dir", "amp"], &watched);
     let all = world.begin(&["mailbox", "watch", "--all", "--full", "--dir", "amp"]);
     // Messages that are sent before the watch begins are not printed: sends some until it has begun.
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while std::fs::metadata(&watched).expect("a file").len() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is printed");
+        assert!(started_at.elapsed() < Duration::from_secs(60), "nothing is printed");
         send("alpha", &["--to", "bravo", "--type", "STATUS", "begins"]);
     }
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut sent = vec![
         send("bravo", &["--to", "*", "--type", "STATUS", "one\u{1b}[2J"]),
         send("alpha", &["--to", "*", "--type", "STATUS", "two"]),
     ];
     sent.extend(["alpha", "bravo"].map(|me| send(me, &["--type", "DONE", "bye"])));
     watching.end().expect(0, &["bravo is active", "alpha is done", "all agents are gone"]);
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(started_at.elapsed() < Duration::from_secs(30));
     let printed = std::fs::read_to_string(watched).expect("a file");
     let references: Vec<&str> = printed.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
     let sent: Vec<&str> = sent.iter().map(|line| line.trim_end()).collect();

@@ -67,7 +67,7 @@ fn ssot_commands_show_and_check_messages() {
 
     world.run(&["ssot", "check"]).expect(0, &["3 messages: 0 errors, 1 warning", "its ack is overdue"]);
     world.run(&["ssot", "mirror"]).expect(0, &["branch longshore/ssot is at "]);
-    world.run(&["ssot", "mirror"]).expect(0, &["branch longshore/ssot has it all"]);
+    world.run(&["ssot", "mirror"]).expect(0, &["branch longshore/ssot is up to date"]);
     std::fs::write(ssot.message_path(first.id()), "{").expect("torn");
     let check = world.run(&["ssot", "check", "--json"]).expect(1, &["\"weight\":\"error\"", "it is torn"]);
     assert!(check.out.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{}", check.out);

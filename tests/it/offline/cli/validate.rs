@@ -16,11 +16,11 @@ fn messages_are_validated() {
     let text = std::fs::read_to_string(&example).expect("read");
     let bad = text.replace("feature/watch-breath-v2", "main");
     world.file("bad.json", &bad);
-    let said = world.run(&["ssot", "validate", "bad.json", &example]).expect(2, &["1 message and 0 acks break none"]);
-    assert!(said.out.starts_with("bad.json: payload.branch: must not be `main`"), "{}", said.out);
-    assert!(said.out.contains("(rule `branch-protected`)"), "{}", said.out);
-    let said = world.run(&["ssot", "validate", "--json", "."]).expect(2, &[]);
-    let line: serde_json::Value = serde_json::from_str(&said.out).expect("one line");
+    let output = world.run(&["ssot", "validate", "bad.json", &example]).expect(2, &["1 message and 0 acks break none"]);
+    assert!(output.out.starts_with("bad.json: payload.branch: must not be `main`"), "{}", output.out);
+    assert!(output.out.contains("(rule `branch-protected`)"), "{}", output.out);
+    let output = world.run(&["ssot", "validate", "--json", "."]).expect(2, &[]);
+    let line: serde_json::Value = serde_json::from_str(&output.out).expect("one line");
     assert_eq!((&line["rule"], &line["field"]), (&"branch-protected".into(), &"payload.branch".into()));
 
     // Of an SSOT the messages and acks are read, and nothing else.

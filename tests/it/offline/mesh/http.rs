@@ -107,9 +107,9 @@ fn exit_codes_of_send() {
     assert_eq!(send("ftp://x", FRAME, &[]).code, Some(2));
     let url = node.url.clone();
     drop(node);
-    let gone = send(&url, FRAME, &[]);
-    assert_eq!(gone.code, Some(3));
-    assert!(gone.err.contains("cannot be reached"), "{}", gone.err);
+    let reply = send(&url, FRAME, &[]);
+    assert_eq!(reply.code, Some(3));
+    assert!(reply.err.contains("cannot be reached"), "{}", reply.err);
 }
 
 #[test]

@@ -56,11 +56,11 @@ fn damaged_and_mismatched_messages_are_reported() {
 #[test]
 fn missing_references_are_reported() {
     let (_repo, ssot, first, _) = valid_conversation();
-    let gone = MsgId::new(AmpMessageType::TaskDispatch, task(1), 5);
-    ssot.ensure_message(&dispatch(&task(1), START_MS + 9, "x", vec![gone.clone()])).expect("written");
+    let missing = MsgId::new(AmpMessageType::TaskDispatch, task(1), 5);
+    ssot.ensure_message(&dispatch(&task(1), START_MS + 9, "x", vec![missing.clone()])).expect("written");
     let found = problems(&ssot);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].2.contains("`context_ref`") && found[0].2.contains(gone.as_str()), "{found:?}");
+    assert!(found[0].2.contains("`context_ref`") && found[0].2.contains(missing.as_str()), "{found:?}");
     fs::remove_file(ssot.message_path(first.id())).expect("removed");
     // The second's context, the escalation's two and the ack's.
     assert_eq!(problems(&ssot).len(), 4, "{:?}", problems(&ssot));

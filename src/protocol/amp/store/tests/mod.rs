@@ -270,13 +270,13 @@ fn conversations_are_in_order() {
     let (_repo, ssot) = new_ssot();
     // The same millisecond, and ids whose order as text is another.
     let ms = 9_999_999_999;
-    let said = [
+    let messages = [
         escalation(&task(2), ms + 1, vec![]),
         escalation(&task(1), ms, vec![]),
         dispatch(&task(1), ms, "do it", vec![]),
         dispatch(&task(1000), ms + 2, "do it", vec![]),
     ];
-    for message in &said {
+    for message in &messages {
         ssot.ensure_message(message).expect("written");
         ssot.write_task_file(&task_file(message.task_id())).expect("written");
     }
@@ -284,7 +284,7 @@ fn conversations_are_in_order() {
         let log = ssot.log_all(since).expect("read");
         log.map(|entry| entry.expect("read").message.id().clone()).collect()
     };
-    let expected: Vec<MsgId> = [2, 1, 0, 3].map(|n: usize| said[n].id().clone()).into();
+    let expected: Vec<MsgId> = [2, 1, 0, 3].map(|n: usize| messages[n].id().clone()).into();
     assert_eq!(all(None), expected);
     assert_eq!(all(Some(at(ms + 1))), expected[2..]);
     assert_eq!(ssot.task_message_ids(&task(1)).expect("read"), expected[..2]);

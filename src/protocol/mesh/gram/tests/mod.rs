@@ -225,21 +225,22 @@ fn merging_keeps_the_newest_values_and_the_greatest_importance() {
 
 #[test]
 fn merging_keeps_alternative_texts() {
-    let said = |at: &str, kind: &str, text: &str| {
+    let gram_with_text = |at: &str, kind: &str, text: &str| {
         build_gram(
             &format!("2025-06-26T{at}:00Z"),
             vec![GramNode::new("parser", kind, 0.5).with_attribute("text", text)],
             Vec::new(),
         )
     };
-    let [one, two] = [said("10:00", "pitfall", "it wants CRLF"), said("11:00", "note", "it was moved")];
+    let [one, two] =
+        [gram_with_text("10:00", "pitfall", "it wants CRLF"), gram_with_text("11:00", "note", "it was moved")];
     let of = |grams: &[&MemoryGram]| GramDraft::merge(grams.iter().copied()).nodes.remove(0);
     let both = of(&[&two, &one]);
     assert_eq!((both.kind.as_str(), &both.attributes["text"]), ("pitfall", &json!("it was moved")));
     assert_eq!(both.attributes[ALSO_SAID_KEY], json!(["it wants CRLF"]));
     // A merged gram is merged again.
     let both = GramDraft::merge([&two, &one]).build(timestamp("2025-06-26T11:00:00Z"), &GramLimits::default()).unwrap();
-    let three = said("12:00", "note", "it wants CRLF");
+    let three = gram_with_text("12:00", "note", "it wants CRLF");
     assert_eq!(of(&[&both, &one, &three]).attributes[ALSO_SAID_KEY], json!(["it was moved"]));
     assert!(!of(&[&one, &one]).attributes.contains_key(ALSO_SAID_KEY));
     // The most important text comes first.
@@ -248,11 +249,13 @@ fn merging_keeps_alternative_texts() {
         vec![GramNode::new("parser", "note", 0.9).with_attribute("text", "zz: never edit it by hand")],
         Vec::new(),
     );
-    let later: Vec<MemoryGram> = (10..30).map(|n| said(&format!("10:{n}"), "note", &format!("word {n}"))).collect();
+    let later: Vec<MemoryGram> =
+        (10..30).map(|n| gram_with_text(&format!("10:{n}"), "note", &format!("word {n}"))).collect();
     let also = of(&later.iter().chain([&mattered]).collect::<Vec<_>>()).attributes[ALSO_SAID_KEY].clone();
     assert_eq!((&also[0], &also[1]), (&json!("zz: never edit it by hand"), &json!("word 28")));
     // The number of texts is bounded.
-    let many: Vec<MemoryGram> = (10..60).map(|n| said(&format!("10:{n}"), "note", &"x".repeat(n * 20))).collect();
+    let many: Vec<MemoryGram> =
+        (10..60).map(|n| gram_with_text(&format!("10:{n}"), "note", &"x".repeat(n * 20))).collect();
     let also = of(&many.iter().collect::<Vec<_>>()).attributes[ALSO_SAID_KEY].clone();
     assert_eq!(also.as_array().map(Vec::len), Some(8));
     assert!(also.as_array().unwrap().iter().all(|text| text.as_str().unwrap().len() <= 500));

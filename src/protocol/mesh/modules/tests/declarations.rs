@@ -49,15 +49,16 @@ fn section_3_1_1_and_3_3_every_module_declares_itself() {
         let text = fs::read_to_string(dir.join(format!("{file}.rs"))).expect("a module's file");
         for row in ["feature", "node state", "block", "processing", "fault", "Body", "other modules"] {
             let start = format!("//! | {row} | ");
-            let said = text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
-            assert!(said.trim_end_matches(" |").len() > 3, "{file}: `{row}` is missing");
+            let description = text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
+            assert!(description.trim_end_matches(" |").len() > 3, "{file}: `{row}` is missing");
         }
         // 3.3: a module with abstract properties maps them to its fields.
         let maps = text.lines().any(|line| line.starts_with("//! | properties | "));
         assert!(maps || !text.to_lowercase().contains("abstract propert"), "{file}: `properties` is missing");
-        let said = |what: &str| text.lines().any(|line| line.starts_with("//!") && line.contains(&format!("`{what}")));
-        assert!(about.features.iter().all(|feature| said(feature)), "{file}: the feature's URI is missing");
-        assert!(about.blocks.iter().all(|block| said(block)), "{file}: the block is missing");
+        let documents =
+            |what: &str| text.lines().any(|line| line.starts_with("//!") && line.contains(&format!("`{what}")));
+        assert!(about.features.iter().all(|feature| documents(feature)), "{file}: the feature's URI is missing");
+        assert!(about.blocks.iter().all(|block| documents(block)), "{file}: the block is missing");
     }
 }
 

@@ -92,8 +92,8 @@ fn section_1_4_an_optional_gram_for_another_key_stays_encrypted() {
         frame.memory_grams = Some(vec![encrypt_gram(&gram, &key_pair(2).recipient_key()).expect("encrypted")]);
         frame
     };
-    let kept = expect_processed(last(), with(json!({})));
-    assert!(kept.grams.is_empty() && kept.frame.memory_grams_or_empty().len() == 1);
+    let processed = expect_processed(last(), with(json!({})));
+    assert!(processed.grams.is_empty() && processed.frame.memory_grams_or_empty().len() == 1);
     let refused = expect_fault(last(), with(json!({"mustUnderstand": true})));
     assert_eq!((refused.code, refused.not_understood), (FaultCode::MustUnderstand, vec!["memoryGrams".to_owned()]));
     expect_processed(

@@ -124,11 +124,11 @@ fn a_killed_orchestrator_loses_and_doubles_nothing_of_a_conversation() {
     resumed.wait().expect(0, &["2 landed"]);
 
     for (agent, word) in [("alpha", "ping"), ("bravo", "pong")] {
-        let said: Vec<String> = messages(&mailbox, agent).into_iter().map(|one| one.content.body).collect();
+        let bodies: Vec<String> = messages(&mailbox, agent).into_iter().map(|one| one.content.body).collect();
         let mut wanted: Vec<String> = (1..=30).map(|turn| format!("{word} {turn}")).collect();
-        wanted.push(said.last().cloned().unwrap_or_default());
-        assert_eq!(said, wanted);
-        assert!(said[30].contains("Sent by longshore"), "{said:?}");
+        wanted.push(bodies.last().cloned().unwrap_or_default());
+        assert_eq!(bodies, wanted);
+        assert!(bodies[30].contains("Sent by longshore"), "{bodies:?}");
     }
     let turns: Vec<String> = (1..=30).map(|turn| turn.to_string()).collect();
     assert_eq!(scratch.show("feat/talk", "turns"), turns.join("\n"));
@@ -201,10 +201,10 @@ fn a_removed_volume_is_filled_again() {
     scratch.longshore(&["resume"]).expect(0, &["1 landed"]);
     let shared = scratch.show("feat/refill", "shared");
     assert!(shared.starts_with("from the host\n# Shared State\n") && shared.ends_with("\nkept"), "{shared}");
-    let said: Vec<(u32, String)> =
+    let subjects: Vec<(u32, String)> =
         messages(&mailbox, "alpha").into_iter().map(|one| (one.seq.get(), one.content.subject)).collect();
     let wanted = [(1, "before"), (2, "behind"), (3, "Signing off")].map(|(seq, text)| (seq, text.to_owned()));
-    assert_eq!(said, wanted);
+    assert_eq!(subjects, wanted);
     assert_eq!(statuses(&mailbox)["alpha"], AgentStatus::Done);
     assert_eq!(state_file(&mailbox).matches("\nkept\n").count(), 1, "{}", state_file(&mailbox));
 }

@@ -98,8 +98,8 @@ fn a_second_attempt_is_awaited_and_can_send_whatever_the_umask_was() {
     let subjects: Vec<String> = sent_messages(&mailbox, "alpha").into_iter().map(|(_, _, subject)| subject).collect();
     assert_eq!(subjects, ["attempt 1", "attempt 2", "Signing off"]);
     assert!(scratch.show("feat/again", "second").contains("attempt 2"));
-    let told = scratch.show("feat/again", "said");
-    assert!(told.contains("alpha was gone and has started again"), "{told}");
+    let output = scratch.show("feat/again", "said");
+    assert!(output.contains("alpha was gone and has started again"), "{output}");
     let state = state_file(&mailbox);
     for line in ["attempt 1\n", "attempt 2\n", "bravo\n"] {
         assert!(state.contains(line), "{state}");

@@ -31,29 +31,29 @@ fn a_thousand_messages_between_eight_sandboxes() {
     let command = format!("{FILES}{SPEAKS}");
     let stories: Vec<Value> = (1..=AGENTS).map(|n| agent(n, &format!("a{n}"), "speaker", &command)).collect();
     let tasks = scratch.mail_tasks("feat/many", json!(stories));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let running = scratch.start(&["run", &tasks, "--retries", "0", "--max", "8", "--memory", "256m"]);
     running.wait().expect(0, &["8 landed"]);
-    eprintln!("a thousand messages between eight sandboxes: the whole swarm took {:?}", begun.elapsed());
+    eprintln!("a thousand messages between eight sandboxes: the whole swarm took {:?}", started_at.elapsed());
 
     let mailbox = scratch.mailbox();
     let number = |n: usize| if n < GAP { n } else { n + 1 };
     for me in (1..=AGENTS).map(|n| format!("a{n}")) {
         // The host has all of them, and also the requests for the missing number and the replies.
-        let said = messages(&mailbox, &me);
-        let own: Vec<(u32, String)> = (said.iter())
+        let sent = messages(&mailbox, &me);
+        let own: Vec<(u32, String)> = (sent.iter())
             .filter(|one| one.message_type == MailboxMessageType::Status)
             .map(|one| (one.seq.get(), one.content.body.clone()))
             .collect();
         let wanted: Vec<(u32, String)> =
             (1..=EACH).map(|n| (u32::try_from(number(n)).expect("small"), format!("message {n}"))).collect();
         assert_eq!(own, wanted, "{me} on the host");
-        assert!(said.iter().all(|one| one.seq.get() as usize != GAP));
+        assert!(sent.iter().all(|one| one.seq.get() as usize != GAP));
 
-        let heard = scratch.show("feat/many", &format!("in-{me}"));
+        let received = scratch.show("feat/many", &format!("in-{me}"));
         let warnings = scratch.show("feat/many", &format!("err-{me}"));
         for other in (1..=AGENTS).map(|n| format!("a{n}")).filter(|other| *other != me) {
-            let from: Vec<&str> = heard.lines().filter(|line| line.starts_with(&format!("{other}/"))).collect();
+            let from: Vec<&str> = received.lines().filter(|line| line.starts_with(&format!("{other}/"))).collect();
             let wanted: Vec<String> = (1..=EACH).map(|n| format!("{other}/{:03} {n}", number(n))).collect();
             assert_eq!(from, wanted, "{me} reads the messages of {other} once and in order");
             let gap = format!("{other}/{GAP:03} is missing");

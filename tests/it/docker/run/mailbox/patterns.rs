@@ -3,6 +3,15 @@
 
 use super::*;
 
+/// A request of bravo's that alpha answers twice before bravo accepts: the flow of test-first and of adversarial.
+const TWO_ROUNDS: [(&str, MailboxMessageType, &str); 5] = [
+    ("bravo/001", MailboxMessageType::Request, ""),
+    ("alpha/001", MailboxMessageType::Response, "bravo/001"),
+    ("bravo/002", MailboxMessageType::Response, "alpha/001"),
+    ("alpha/002", MailboxMessageType::Response, "bravo/002"),
+    ("bravo/003", MailboxMessageType::Ack, "alpha/002"),
+];
+
 /// Runs a pattern.
 fn pattern(name: &str) -> (SwarmFixture, Mailbox) {
     let scratch = SwarmFixture::new();
@@ -19,14 +28,14 @@ fn pattern(name: &str) -> (SwarmFixture, Mailbox) {
 fn flow(mailbox: &Mailbox) -> Vec<(String, MailboxMessageType, Option<String>)> {
     let mut all: Vec<MailboxMessage> = Vec::new();
     for agent in ["alpha", "bravo"] {
-        let mut said = messages(mailbox, agent);
-        let last = said.pop().expect("it said something");
+        let mut sent = messages(mailbox, agent);
+        let last = sent.pop().expect("it said something");
         assert_eq!(
             (last.message_type, last.to),
             (MailboxMessageType::Done, MessageRecipient::Broadcast),
             "{agent} signed off"
         );
-        all.extend(said);
+        all.extend(sent);
     }
     assert_eq!(statuses(mailbox).into_values().collect::<Vec<_>>(), [AgentStatus::Done, AgentStatus::Done]);
     // Within a second, a message without `re` comes first.
@@ -69,8 +78,8 @@ fn review_gate() {
     let issues = message(&mailbox, "bravo", 1).content.body;
     assert!(issues.contains("exit code 0") && issues.contains("2. No test"), "{issues}");
     // The commit is the one in the message, and younger than the approval.
-    let told = message(&mailbox, "alpha", 3).content.body;
-    let commit = told.strip_prefix("Committed: ").expect("a commit");
+    let body = message(&mailbox, "alpha", 3).content.body;
+    let commit = body.strip_prefix("Committed: ").expect("a commit");
     scratch.git(&["merge-base", "--is-ancestor", commit, "feat/review-gate"]);
     let at: i64 = scratch.git(&["log", "-1", "--format=%ct", commit]).parse().expect("a time");
     assert!(at >= message(&mailbox, "bravo", 2).timestamp.as_second(), "committed before the ACK");
@@ -84,16 +93,7 @@ fn review_gate() {
 #[test]
 fn test_first() {
     let (scratch, mailbox) = pattern("test-first");
-    is_flow(
-        &mailbox,
-        &[
-            ("bravo/001", MailboxMessageType::Request, ""),
-            ("alpha/001", MailboxMessageType::Response, "bravo/001"),
-            ("bravo/002", MailboxMessageType::Response, "alpha/001"),
-            ("alpha/002", MailboxMessageType::Response, "bravo/002"),
-            ("bravo/003", MailboxMessageType::Ack, "alpha/002"),
-        ],
-    );
+    is_flow(&mailbox, &TWO_ROUNDS);
     let first = message(&mailbox, "alpha", 1).content.body;
     assert!(first.starts_with("2/3 pass. Failing: not ok 3 partial index"), "{first}");
     assert_eq!(message(&mailbox, "alpha", 2).content.body, "3/3 passing.");
@@ -108,16 +108,7 @@ fn test_first() {
 #[test]
 fn adversarial() {
     let (scratch, mailbox) = pattern("adversarial");
-    is_flow(
-        &mailbox,
-        &[
-            ("bravo/001", MailboxMessageType::Request, ""),
-            ("alpha/001", MailboxMessageType::Response, "bravo/001"),
-            ("bravo/002", MailboxMessageType::Response, "alpha/001"),
-            ("alpha/002", MailboxMessageType::Response, "bravo/002"),
-            ("bravo/003", MailboxMessageType::Ack, "alpha/002"),
-        ],
-    );
+    is_flow(&mailbox, &TWO_ROUNDS);
     let attack = message(&mailbox, "bravo", 1).content.body;
     assert!(attack.contains("500 lines") && attack.contains("LEAK"), "{attack}");
     assert!(attack.contains("8 calls side by side give 1 output"), "{attack}");

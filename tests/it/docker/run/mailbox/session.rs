@@ -72,11 +72,11 @@ fn the_two_agent_session_of_the_spec() {
     let human = id("human");
     let now = jiff::Timestamp::now;
     mailbox.register(&RosterEntry::new(human.clone(), "human", Some(std::process::id()), now())).expect("registered");
-    let told = [
+    let instructions = [
         ("alpha", "You're the orchestrator. Research MCP patterns in the brain. Bravo will handle code changes."),
         ("bravo", "You're the coder. Alpha will send you research findings. Make code changes as directed."),
     ];
-    for (to, words) in told {
+    for (to, words) in instructions {
         let draft = MailboxDraft::new(MessageRecipient::Agent(id(to)), MailboxMessageType::Status, words, words);
         mailbox.send(&human, &draft, None, now()).expect("sent");
     }
@@ -119,13 +119,13 @@ fn the_two_agent_session_of_the_spec() {
         ("bravo", "alpha", 5, "DONE", "alpha/004", "Acknowledged. Signing off.", ""),
     ];
     let mut last = String::new();
-    for said in flow {
-        let (from, _, seq, ..) = said;
+    for message in flow {
+        let (from, _, seq, ..) = message;
         let path = mailbox.root().join(format!("agents/{from}/{seq:03}.md"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let time = text.lines().find_map(|line| line.strip_prefix("<!-- timestamp: ")?.strip_suffix(" -->"));
         let time = time.expect("a timestamp").to_owned();
-        assert_eq!(text, file(said, &time));
+        assert_eq!(text, file(message, &time));
         assert!(last <= time, "{from}/{seq:03} was said before what it follows");
         last = time;
     }
